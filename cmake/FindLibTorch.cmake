@@ -1,0 +1,30 @@
+# LibTorch as the torch wheel ships it. Set VRAMFIT_VENV (cache or environment) to the virtual environment.
+# Defines LibTorch::cpu (torch_cpu, c10) and LibTorch::cuda (adds torch_cuda, c10_cuda; host code only).
+set(VRAMFIT_VENV "$ENV{VRAMFIT_VENV}" CACHE PATH "Virtual environment that holds the torch wheel")
+file(GLOB LIBTORCH_SITE "${VRAMFIT_VENV}/lib/python3*/site-packages")
+find_path(LIBTORCH_INCLUDE ATen/ATen.h PATHS "${LIBTORCH_SITE}/torch/include" NO_DEFAULT_PATH)
+find_library(LIBTORCH_CPU torch_cpu PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
+find_library(LIBTORCH_C10 c10 PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
+find_library(LIBTORCH_CUDA torch_cuda PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
+find_library(LIBTORCH_C10_CUDA c10_cuda PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
+find_path(LIBTORCH_CUDART_INCLUDE cuda_runtime_api.h PATHS "${LIBTORCH_SITE}/nvidia/cu13/include" NO_DEFAULT_PATH)
+find_path(LIBTORCH_NCCL_INCLUDE nccl.h PATHS "${LIBTORCH_SITE}/nvidia/nccl/include" NO_DEFAULT_PATH)
+find_path(GLOO_INCLUDE gloo/rendezvous/store.h)
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorch
+  REQUIRED_VARS LIBTORCH_CPU LIBTORCH_C10 LIBTORCH_CUDA LIBTORCH_C10_CUDA LIBTORCH_INCLUDE LIBTORCH_CUDART_INCLUDE
+                LIBTORCH_NCCL_INCLUDE GLOO_INCLUDE
+  REASON_FAILURE_MESSAGE "Run ./quickstart, which makes the virtual environment, or pass -DVRAMFIT_VENV=DIR with torch 2.11.0 installed")
+
+if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
+  add_library(LibTorch::cpu INTERFACE IMPORTED)
+  target_include_directories(LibTorch::cpu SYSTEM INTERFACE "${LIBTORCH_INCLUDE}" "${LIBTORCH_INCLUDE}/torch/csrc/api/include"
+    "${LIBTORCH_CUDART_INCLUDE}" "${LIBTORCH_NCCL_INCLUDE}" "${GLOO_INCLUDE}")
+  target_compile_definitions(LibTorch::cpu INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_C10D_NCCL USE_CUDA)
+  target_link_libraries(LibTorch::cpu INTERFACE "${LIBTORCH_CPU}" "${LIBTORCH_C10}")
+  target_link_options(LibTorch::cpu INTERFACE "-Wl,--no-as-needed" "-Wl,--unresolved-symbols=ignore-in-shared-libs"
+    "-Wl,-rpath,${LIBTORCH_SITE}/torch/lib")
+  add_library(LibTorch::cuda INTERFACE IMPORTED)
+  target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu "${LIBTORCH_CUDA}" "${LIBTORCH_C10_CUDA}")
+endif()

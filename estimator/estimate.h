@@ -1,0 +1,83 @@
+// The answer to "what will this job need?": peaks per rank and phase, their breakdown, and a verdict.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "estimator/cluster.h"
+#include "estimator/job.h"
+#include "estimator/ledger.h"
+#include "model_specs/graph.h"
+#include "model_specs/spec.h"
+
+namespace vramfit {
+
+enum class Verdict { fits, at_risk, does_not_fit, not_modelled };
+std::string_view verdict_name(Verdict verdict);
+
+/// Live bytes by category at the moment of the peak; all but the last two sum to peak_allocated.
+struct Breakdown {
+  std::array<Bytes, kCategories> categories{};
+  Bytes rounding;            // what blocks exceed their requests by
+  Bytes fragmentation;       // reserved - allocated
+  Bytes outside_allocator;   // context, NCCL, other libraries
+};
+
+struct PhasePeak {
+  Phase phase{};
+  bool steady = true;        // first step, or steady step
+  Bytes requested, allocated, reserved;
+};
+
+struct RankEstimate {
+  std::int64_t first_rank = 0, last_rank = 0;
+  Coords coords;
+  Bytes peak_requested, peak_allocated, peak_reserved, total, upper_bound;
+  std::int64_t alloc_retries = 0;
+  Breakdown breakdown;
+  std::vector<PhasePeak> phases;
+};
+
+/// A single change and what the job would need with it, re-estimated.
+struct Suggestion {
+  std::string change;        // "--checkpointing full"
+  Bytes total_after;         // of the worst rank
+  Bytes saved;
+  bool fits = false;
+};
+
+struct Estimate {
+  std::string model_name;
+  std::int64_t parameters = 0;
+  Job job;                   // with every default filled in
+  Cluster cluster;
+  std::vector<RankEstimate> ranks;
+  int worst = 0;
+  Bytes capacity;
+  Verdict verdict = Verdict::not_modelled;
+  std::string why;           // one sentence; the feature's name when not_modelled
+  bool unverified = true;    // CUDA figures not yet held against a rehearsal
+  std::vector<Suggestion> suggestions;
+  std::vector<std::string> assumptions;
+  Bytes host_bytes;          // per node
+};
+
+struct EstimateOptions {
+  bool suggestions = true;
+  bool clip = true;
+};
+
+/// Never throws for a job that doesn't fit or has no rules: those are verdicts.
+Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options);
+
+/// Fills in sequence, mesh, batch sizes and device-dependent defaults; throws InputError on a contradiction.
+/// `notes` receives one line per default used.
+Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes);
+
+/// Folds a ledger into peaks and breakdown (peak tick, categories that sum exactly).
+RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device);
+
+}  // namespace vramfit

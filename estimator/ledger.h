@@ -1,0 +1,59 @@
+// The estimate is a ledger of labelled allocations, each one malloc and one free in a total order of
+// events. Peaks, breakdowns, plans and comparisons are folds over it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model_specs/units.h"
+
+namespace vramfit {
+
+enum class Category {
+  parameters, unsharded_parameters, gradients, optimizer_state, activations, logits_and_loss,
+  communication, temporaries, workspace
+};
+inline constexpr int kCategories = 9;
+std::string_view category_name(Category category);
+
+enum class Phase { load, forward, loss, backward, clip, optimizer, evaluation, checkpoint_save };
+inline constexpr int kPhases = 8;
+std::string_view phase_name(Phase phase);
+
+/// One malloc (bytes > 0) or free (bytes < 0) of a labelled block. `id` pairs the two.
+struct Event {
+  std::int64_t bytes = 0;   // as requested, signed
+  int label = -1;           // index in Ledger::labels
+  std::int64_t id = -1;
+  Category category = Category::temporaries;
+  Phase phase = Phase::load;
+  std::int32_t step = 0;    // 0: load, 1: first step, 2: steady step
+};
+
+struct Ledger {
+  std::vector<std::string> labels;   // "layers.3.mlp.act: out"
+  std::vector<Event> events;
+};
+
+/// Records events; the counting side's allocator. Labels are interned.
+class LedgerWriter {
+ public:
+  std::int64_t allocate(Bytes bytes, Category category, const std::string& label);
+  void free(std::int64_t id);
+  void recategorize(std::int64_t id, Category category, const std::string& label);
+  void set_phase(Phase phase, int step);
+  Ledger take();
+
+ private:
+  struct Live { std::int64_t bytes; int label; Category category; };
+  int intern(const std::string& label);
+  Ledger ledger_;
+  std::vector<Live> blocks_;                                   // by id
+  std::vector<std::pair<std::string, int>> unused_;            // reserved
+  Phase phase_ = Phase::load;
+  int step_ = 0;
+};
+
+}  // namespace vramfit

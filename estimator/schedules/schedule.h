@@ -1,0 +1,52 @@
+// A training step as a list of instructions over segments and units. `estimator/schedules/` makes it
+// from the job; the estimator reads it for bytes and the executor for work.
+#pragma once
+
+#include <vector>
+
+#include "estimator/units_layout.h"
+
+namespace vramfit {
+
+enum class Do {
+  begin,      // micro-batch: its ids and labels exist from here
+  issue,      // start gathering `unit`
+  wait,       // `unit` is gathered (issued here if it wasn't)
+  forward,    // `segment`; keeps what backward reads unless `checkpointed`
+  release,    // drop the gathered storage of `unit`
+  recompute,  // `segment`, from its kept input
+  backward,   // `segment`
+  reduce,     // hand the gradients of `unit` from the segment just run to the reduction
+  finish,     // wait for it and add it to the gradient shard
+  end,        // micro-batch: ids and labels are dropped
+  clip,       // global norm over all gradient shards
+  step        // optimizer, unit by unit; gradient shards are dropped
+};
+
+struct Instruction {
+  Do what = Do::begin;
+  int segment = -1, unit = -1;
+  int micro_batch = 0;
+  bool checkpointed = false;   // Do::forward
+  bool last = false;           // last micro-batch of the step: replicas are summed at finish
+};
+
+/// What a schedule is made from.
+struct ScheduleInputs {
+  const Job& job;
+  const Graph& graph;
+  const UnitLayout& layout;
+  std::vector<bool> segment_has_backward;   // false below the lowest trainable op
+  bool clip = true;
+};
+
+/// The schedule of one training step for `job.runtime`; throws NotModelled for choices without rules.
+std::vector<Instruction> make_schedule(const ScheduleInputs& inputs);
+
+/// The schedule of runtime vramfit (estimator/schedules/vramfit.cpp).
+std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs);
+
+/// Most gathered units that live at once, read off the schedule.
+int peak_live_units(const std::vector<Instruction>& schedule);
+
+}  // namespace vramfit

@@ -1,0 +1,55 @@
+// The tape of a segment: in which order its ops run forward, recomputed and backward, and when each
+// value and gradient is dropped. One list, read by the estimator for bytes and by the executor for work.
+#pragma once
+
+#include <vector>
+
+#include "estimator/rule.h"
+
+namespace vramfit {
+
+/// How the gradient of one input of an op comes to be.
+struct GradientTarget {
+  enum class Mode { none, fresh, accumulate, take_output_gradient, share_output_gradient, take_saved } mode = Mode::none;
+  int value = -1;   // take_saved: the value whose storage is written over
+};
+
+struct TapeAction {
+  enum class Do {
+    run,            // forward of `op`
+    backward,       // backward of `op`; its parameters' gradients go where the unit says
+    drop_value,     // forget `value`
+    drop_gradient   // forget the gradient of `value`
+  } what = Do::run;
+  int op = -1, value = -1;
+  std::vector<GradientTarget> input_gradients;  // Do::backward, one per input
+  Needs needs;                                  // accumulate_parameters is filled in when it runs
+};
+
+/// `forward` keeps what backward reads; `forward_checkpointed` keeps only the segment's input;
+/// `recompute` rebuilds from it what `forward` would have kept, skipping ops nobody reads.
+struct SegmentTape {
+  std::vector<TapeAction> forward, forward_checkpointed, forward_only, recompute, backward;
+  bool input_wants_gradient = false, output_has_gradient = false;
+  std::vector<Rule> rules;   // per op, for its Needs in backward
+};
+
+/// What the tapes of a whole graph depend on.
+struct TapeInputs {
+  const Graph& graph;
+  const Precision& precision;
+  const Device& device;
+  Attention attention = Attention::automatic;
+  bool deterministic = false;
+  BatchShape shape;
+  std::vector<bool> trainable;   // per parameter of the graph
+};
+
+/// One tape per segment. Throws NotModelled where an op has no rule, std::logic_error when a graph asks
+/// for an in-place op that would destroy a value still read.
+std::vector<SegmentTape> make_tapes(const TapeInputs& inputs);
+
+/// The category of a value of a segment and of its gradient.
+bool in_loss_region(const Segment& segment, int value);
+
+}  // namespace vramfit

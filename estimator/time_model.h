@@ -1,0 +1,23 @@
+// A first time model: FLOPs, bytes and links of a step on a card. A prediction, never a measurement.
+#pragma once
+
+#include "estimator/cluster.h"
+#include "estimator/job.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+struct StepTime {
+  double compute_seconds = 0;        // matmuls and attention, forward, recompute and backward
+  double memory_seconds = 0;         // ops bound by memory bandwidth, and the optimizer
+  double communication_seconds = 0;  // gathers and reductions
+  double exposed_communication_seconds = 0;   // what compute does not hide
+  double step_seconds = 0;
+};
+
+StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster);
+
+/// Matmul and attention FLOPs of one forward pass over one micro-batch on one rank.
+double forward_flops(const Graph& graph, const BatchShape& shape);
+
+}  // namespace vramfit

@@ -1,0 +1,53 @@
+// FSDP units: which parameters are gathered together, and where each lies in the gathered storage and
+// in a rank's shard. Read by the estimator for bytes and by the executor for offsets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "estimator/job.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+/// One parameter inside its unit. Rows are dim 0, padded so that every rank holds the same number.
+struct UnitParameter {
+  int parameter = -1;           // index in Graph::parameters
+  bool trainable = true;
+  std::int64_t rows = 0;        // dim 0
+  std::int64_t row_elements = 0;
+  std::int64_t rows_per_rank = 0;     // ceil(rows / shards)
+  std::int64_t shard_elements = 0;    // rows_per_rank * row_elements
+  std::int64_t padded_elements = 0;   // shard_elements * shards
+  std::int64_t gathered_offset = 0;   // elements of compute dtype from the unit's start; 512-byte aligned
+  std::int64_t shard_offset = 0;      // elements of storage dtype from the shard's start; 512-byte aligned
+  std::int64_t gradient_offset = 0;   // elements of reduce dtype from the gradient shard's start
+  Dtype gradient_dtype = Dtype::f32;  // of the buffer that backward writes: compute dtype, or the
+                                      // reduce dtype where sums are kept (embedding, chunked head)
+};
+
+/// A unit's shard is one flat tensor, trainable parameters first; its gradients and optimizer states
+/// are flat tensors over the trainable prefix.
+struct Unit {
+  std::string name;                  // "layers.3", "embed", "head"
+  std::vector<UnitParameter> parameters;
+  Dtype compute = Dtype::f32, storage = Dtype::f32, reduce = Dtype::f32;
+  std::int64_t gathered_elements = 0;   // of compute dtype
+  std::int64_t shard_elements = 0;      // of storage dtype, all parameters
+  std::int64_t trainable_elements = 0;  // of storage dtype: the prefix that has gradients and states
+  bool gathered_is_shard = false;       // one shard, storage = compute: no gather, no copy
+};
+
+struct UnitLayout {
+  std::vector<Unit> units;
+  std::vector<int> unit_of_parameter;               // index in `units`
+  std::vector<int> slot_of_parameter;               // index in Unit::parameters
+  std::vector<std::vector<int>> units_of_segment;   // units that each segment touches
+  std::int64_t shards = 1;                          // ranks a parameter is split over
+};
+
+/// Throws NotModelled for a wrapping without rules.
+UnitLayout lay_out_units(const Graph& graph, const Job& job);
+
+}  // namespace vramfit

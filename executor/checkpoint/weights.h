@@ -1,0 +1,32 @@
+// Where a run's first weights come from: random, created sharded, or safetensors read shard by shard.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "model_specs/graph.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace vramfit {
+
+/// Fills rows [first_row, first_row + rows) of a parameter into `into` (1-D, rows * row elements, any float dtype).
+struct WeightSource {
+  virtual ~WeightSource() = default;
+  virtual void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) = 0;
+  virtual std::string description() const = 0;   // "random (seed 0)", or the files
+};
+
+/// Normal(0, 0.02), ones or zeros as Parameter::init says; every element depends on (seed, name, index) only,
+/// so any mesh sees the same weights.
+std::unique_ptr<WeightSource> random_weights(std::uint64_t seed);
+
+/// A .safetensors file, an index.json, or a directory holding either. mmap; only the rows asked for are touched.
+/// Throws ModelError for a missing tensor, a wrong shape or a malformed file.
+std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph);
+
+}  // namespace vramfit

@@ -1,0 +1,35 @@
+// What sharded training asks of a process group. One implementation a library; tests run ranks as threads.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace at {
+class Tensor;
+}
+
+namespace vramfit {
+
+/// A collective in flight. wait() before touching or releasing its tensors; it throws FaultError naming the rank or peer.
+struct PendingWork {
+  virtual ~PendingWork() = default;
+  virtual void wait() = 0;
+};
+using Pending = std::unique_ptr<PendingWork>;
+
+/// Over the ranks of one axis of the mesh. No call allocates tensor memory on CPU ranks.
+struct Collectives {
+  virtual ~Collectives() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Each tensor is `size()` equal slices rank by rank, own slice filled in; afterwards all are, in place.
+  virtual Pending all_gather(std::vector<at::Tensor> gathered) = 0;
+  /// Each tensor is `size()` equal slices; afterwards the own slice of each holds the sum over ranks, in place.
+  virtual Pending reduce_scatter(std::vector<at::Tensor> pieces) = 0;
+  /// Sum over ranks, in place.
+  virtual Pending all_reduce(std::vector<at::Tensor> tensors) = 0;
+  virtual void barrier() = 0;
+};
+
+}  // namespace vramfit

@@ -1,0 +1,50 @@
+// The kinds of failure a person can cause, and the exit code of each (DESIGN: "Exit codes").
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace vramfit {
+
+enum class ExitCode : int {
+  done = 0,              // fits, or done
+  failed = 1,            // failed, or not modelled
+  usage = 2,             // flags, job file, plan file
+  does_not_fit = 3,      // predicted
+  no_plan = 4,
+  model = 5,             // model, weights, network or authorization
+  out_of_memory = 6,     // when run
+  outside_tolerance = 7  // prediction against measurement
+};
+
+/// Anything reported to the person as one line: what was wrong, where (file, key, line), what to do.
+/// Thrown anywhere, caught only in main(), which prints it and exits with `code`.
+struct Error : std::runtime_error {
+  Error(ExitCode exit_code, const std::string& message)
+      : std::runtime_error(message), code(exit_code) {}
+  ExitCode code;
+};
+
+/// Wrong flags, job file or plan file: exit 2.
+struct InputError : Error {
+  explicit InputError(const std::string& message) : Error(ExitCode::usage, message) {}
+};
+
+/// Wrong model id, config.json, weights, network or authorization: exit 5.
+struct ModelError : Error {
+  explicit ModelError(const std::string& message) : Error(ExitCode::model, message) {}
+};
+
+/// The machine failed us (a file that can't be written, a rank that died): exit 1.
+struct FaultError : Error {
+  explicit FaultError(const std::string& message) : Error(ExitCode::failed, message) {}
+};
+
+/// A feature without rules; `feature` is its name, printed as `not_modelled: NAME`: exit 1.
+struct NotModelled : Error {
+  explicit NotModelled(const std::string& feature)
+      : Error(ExitCode::failed, "not modelled: " + feature), feature_name(feature) {}
+  std::string feature_name;
+};
+
+}  // namespace vramfit

@@ -1,0 +1,122 @@
+// The one description of a model: a chain of segments, each a list of ops over values with symbolic
+// shapes. The estimator counts it, the executor runs it; neither knows a family's name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model_specs/dtype.h"
+#include "model_specs/spec.h"
+
+namespace vramfit {
+
+/// A size that may depend on the micro-batch: factor * (batch ? B : 1) * (sequence ? S : 1).
+struct Dim {
+  std::int64_t factor = 1;
+  bool batch = false, sequence = false;
+  bool operator==(const Dim&) const = default;
+};
+inline constexpr Dim kTokens{1, true, true};  // rows of an activation: B * S
+constexpr Dim fixed(std::int64_t n) { return Dim{n, false, false}; }
+
+/// Concrete sizes of one micro-batch on one rank.
+struct BatchShape {
+  std::int64_t batch = 1, sequence = 1;
+};
+std::int64_t resolve(const Dim& dim, const BatchShape& shape);
+
+/// What a value's elements are; the job's precision turns it into a Dtype.
+enum class ValueType { compute, fp32, ids };
+
+/// A tensor inside a segment. Rows are tokens, batch-major; heads lie inside a row ([B*S, heads*dim]).
+struct Value {
+  std::string name;  // "self_attn.q"
+  std::vector<Dim> shape;
+  ValueType type = ValueType::compute;
+};
+std::int64_t element_count(const Value& value, const BatchShape& shape);
+
+/// A parameter, whole. `shape[0]` is the dim that is sharded.
+struct Parameter {
+  std::string name;  // checkpoint name: "model.layers.0.self_attn.q_proj.weight"
+  std::vector<std::int64_t> shape;
+  enum class Init { normal, ones, zeros } init = Init::normal;
+};
+std::int64_t element_count(const Parameter& parameter);
+
+/// An op's use of a parameter: all of it, or `count` of its output features starting at `first`
+/// (packed q/k/v and gate/up matrices are used slice by slice, without views of activations).
+struct ParameterUse {
+  int parameter = -1;                   // index in Graph::parameters
+  std::int64_t first = 0, count = -1;   // -1: all
+};
+
+enum class OpKind {
+  embedding,        // ids [N] (+ table) -> y [N, H]; attributes.scale multiplies
+  position_embedding,  // x [N, H], position table -> y = x + table[position]; in place
+  type_embedding,   // x [N, H], type table -> y = x + table[0]; in place
+  rms_norm,         // x [N, G*H], weight [H] -> y, rstd [N, G]; G groups a row (heads of q_norm)
+  layer_norm,       // x, weight, bias -> y, mean [N], rstd [N]
+  linear,           // x [N, I], weight (O, I) or transposed (I, O), bias? -> y [N, O]
+  rope,             // x [N, heads*D] -> y, rotated in place
+  attention,        // q, k, v -> out [N, heads*D], lse [B*heads, S]
+  glu,              // gate, up -> act(gate) * up
+  activation,       // x -> act(x)
+  add,              // x, f -> x + f, in place of f
+  softcap,          // x -> cap * tanh(x / cap)
+  cross_entropy,    // logits [N, V], labels [N] -> loss [1], lse [N]
+  linear_cross_entropy  // x [N, H], labels [N], weight (V, H), bias? -> loss [1]; logits in row chunks
+};
+std::string_view op_name(OpKind kind);
+
+/// What an op needs besides its tensors; each kind reads the fields named in its comment above.
+struct Attributes {
+  double eps = 0, scale = 1, softcap = 0;
+  std::int64_t groups = 1;                       // rms_norm
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0;  // attention, rope (heads, head_dim)
+  bool causal = true, weight_plus_one = false, transposed_weight = false;
+  Activation activation = Activation::silu;
+  int rope_table = 0;                            // index in Graph::ropes
+  std::int64_t chunks = 1;                       // linear_cross_entropy
+};
+
+struct Op {
+  OpKind kind{};
+  std::string name;            // "self_attn.q_proj": unique in its segment
+  std::vector<int> inputs;     // values of the segment
+  std::vector<ParameterUse> parameters;
+  std::vector<int> outputs;
+  Attributes attributes;
+};
+
+enum class SegmentRole { embedding, block, head, loss };
+
+/// A stretch of the chain. Its first value is its input (token ids for the embedding), `output` is
+/// the next segment's input. Labels, where an op reads them, are the value named "labels".
+struct Segment {
+  std::string name;  // "layers.3"
+  SegmentRole role = SegmentRole::block;
+  std::vector<Value> values;
+  std::vector<Op> ops;
+  int input = 0, output = -1;
+  int labels = -1;  // value index, or -1
+};
+
+struct Graph {
+  std::vector<Segment> segments;
+  std::vector<Parameter> parameters;  // in the order of the checkpoint's modules; tied ones once
+  std::vector<Rope> ropes;            // distinct rotary tables, each [S, head_dim/2] cos and sin in fp32
+  std::vector<std::int64_t> rope_dims;  // rotated dims of each table
+  bool masked_lm = false;             // bert: labels on a seeded 15 % of positions; else next token
+};
+
+/// How the loss region is laid out: whole logits, or one op over row chunks.
+struct LossOptions {
+  std::int64_t chunks = 0;  // 0: full logits, cross_entropy in a segment of its own
+};
+
+/// The graph of a runnable family; throws NotModelled("graph of model_type X") for the others.
+Graph build_graph(const ModelSpec& spec, const LossOptions& loss);
+
+}  // namespace vramfit
