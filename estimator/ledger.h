@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "model_specs/units.h"
@@ -37,21 +39,26 @@ struct Ledger {
   std::vector<Event> events;
 };
 
-/// Records events; the counting side's allocator. Labels are interned.
+/// Records events; the counting side's allocator. Labels are interned once and reused.
 class LedgerWriter {
  public:
-  std::int64_t allocate(Bytes bytes, Category category, const std::string& label);
+  int label(const std::string& text);
+  /// Returns the block's id.
+  std::int64_t allocate(Bytes bytes, Category category, int label);
   void free(std::int64_t id);
-  void recategorize(std::int64_t id, Category category, const std::string& label);
   void set_phase(Phase phase, int step);
-  Ledger take();
+  Phase phase() const { return phase_; }
+  Ledger take() { return std::move(ledger_); }
 
  private:
-  struct Live { std::int64_t bytes; int label; Category category; };
-  int intern(const std::string& label);
+  struct Block {
+    std::int64_t bytes = 0;
+    int label = -1;
+    Category category{};
+  };
   Ledger ledger_;
-  std::vector<Live> blocks_;                                   // by id
-  std::vector<std::pair<std::string, int>> unused_;            // reserved
+  std::vector<Block> blocks_;   // by id
+  std::unordered_map<std::string, int> label_numbers_;
   Phase phase_ = Phase::load;
   int step_ = 0;
 };

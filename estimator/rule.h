@@ -26,12 +26,15 @@ struct Ref {
   bool operator==(const Ref&) const = default;
 };
 
-/// Where the gradient of an input comes from when it is the first contribution.
+/// Where the gradient of an input comes from when it is the first contribution. Where the storage is still
+/// needed by somebody else the tape falls back to a fresh buffer, so kernels must work in place and out of place;
+/// a later contribution is always added to the existing gradient (pass_through too).
 struct GradientSource {
   enum class From {
     fresh,            // a new buffer of the input's shape
-    output_gradient,  // the gradient of output 0 itself: written over, or passed on unread (add)
-    saved             // written over the saved tensor `index` (an input), after its last reader
+    pass_through,     // the gradient of output 0 itself, unchanged (add)
+    output_gradient,  // written over the gradient of output 0
+    saved             // written over the saved input `index`, after its last reader
   } from = From::fresh;
   int index = 0;
 };

@@ -8,9 +8,10 @@
 
 namespace vramfit {
 
-/// How the gradient of one input of an op comes to be.
+/// How the gradient of one input of an op comes to be. Taking shares the storage; the drop that ends the other
+/// owner follows in the list.
 struct GradientTarget {
-  enum class Mode { none, fresh, accumulate, take_output_gradient, share_output_gradient, take_saved } mode = Mode::none;
+  enum class Mode { none, fresh, accumulate, take_output_gradient, take_saved } mode = Mode::none;
   int value = -1;   // take_saved: the value whose storage is written over
 };
 
@@ -28,10 +29,15 @@ struct TapeAction {
 
 /// `forward` keeps what backward reads; `forward_checkpointed` keeps only the segment's input;
 /// `recompute` rebuilds from it what `forward` would have kept, skipping ops nobody reads.
+/// Values of type ids (token ids, labels) belong to the micro-batch and are never dropped here. The segment's
+/// output passes to the next segment as its value 0; the last segment's output (the loss) is dropped at the
+/// end of its backward. After `backward` the gradient of value 0, if wanted, is that of the previous output.
 struct SegmentTape {
-  std::vector<TapeAction> forward, forward_checkpointed, forward_only, recompute, backward;
-  bool input_wants_gradient = false, output_has_gradient = false;
-  std::vector<Rule> rules;   // per op, for its Needs in backward
+  std::vector<TapeAction> forward, forward_checkpointed, recompute, backward;
+  bool has_backward = false;          // something in it, or below it, is trainable
+  bool input_wants_gradient = false;
+  std::vector<Rule> rules;            // per op
+  std::vector<Needs> needs;           // per op; accumulate_* empty
 };
 
 /// What the tapes of a whole graph depend on.

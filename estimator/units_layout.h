@@ -21,10 +21,8 @@ struct UnitParameter {
   std::int64_t shard_elements = 0;    // rows_per_rank * row_elements
   std::int64_t padded_elements = 0;   // shard_elements * shards
   std::int64_t gathered_offset = 0;   // elements of compute dtype from the unit's start; 512-byte aligned
-  std::int64_t shard_offset = 0;      // elements of storage dtype from the shard's start; 512-byte aligned
-  std::int64_t gradient_offset = 0;   // elements of reduce dtype from the gradient shard's start
-  Dtype gradient_dtype = Dtype::f32;  // of the buffer that backward writes: compute dtype, or the
-                                      // reduce dtype where sums are kept (embedding, chunked head)
+  std::int64_t shard_offset = 0;      // elements from the shard's start, 512-byte aligned in storage dtype;
+                                      // also from the gradient shard's and the states' starts
 };
 
 /// A unit's shard is one flat tensor, trainable parameters first; its gradients and optimizer states
@@ -46,6 +44,13 @@ struct UnitLayout {
   std::vector<std::vector<int>> units_of_segment;   // units that each segment touches
   std::int64_t shards = 1;                          // ranks a parameter is split over
 };
+
+/// Element type of the gradient that an op's backward writes for its parameters: the compute dtype, or the
+/// reduce dtype where many contributions are summed (embedding tables, the head under chunked loss).
+Dtype gradient_dtype(OpKind kind, const Precision& precision);
+
+/// Whether that gradient is written straight into the unit's gradient shard.
+bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout);
 
 /// Throws NotModelled for a wrapping without rules.
 UnitLayout lay_out_units(const Graph& graph, const Job& job);

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "estimator/ledger.h"
 #include "estimator/units_layout.h"
 
 namespace vramfit {
@@ -45,6 +46,12 @@ std::vector<Instruction> make_schedule(const ScheduleInputs& inputs);
 
 /// The schedule of runtime vramfit (estimator/schedules/vramfit.cpp).
 std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs);
+
+/// The phase in which an instruction's events fall; `current` is that of the instruction before it.
+Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current);
+
+/// Whether a segment computes the loss (alone, or with the head when chunked).
+bool is_loss_segment(const Segment& segment);
 
 /// Most gathered units that live at once, read off the schedule.
 int peak_live_units(const std::vector<Instruction>& schedule);

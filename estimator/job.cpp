@@ -1,0 +1,41 @@
+#include "estimator/job.h"
+
+#include <algorithm>
+#include <array>
+
+#include "model_specs/error.h"
+#include "model_specs/units.h"
+
+namespace vramfit {
+
+namespace {
+
+struct PrecisionRow {
+  std::string_view name;
+  Dtype storage, compute, reduce, buffer, output, state;
+};
+
+using enum Dtype;
+constexpr std::array kPrecisions{
+    PrecisionRow{"fp32", f32, f32, f32, f32, f32, f32},
+    PrecisionRow{"bf16-mixed", f32, bf16, f32, f32, bf16, f32},
+    PrecisionRow{"bf16-pure", bf16, bf16, bf16, f32, bf16, bf16},
+    PrecisionRow{"fp16-mixed", f32, f16, f32, f32, f16, f32},
+    PrecisionRow{"fp8", f32, bf16, f32, f32, bf16, f32},
+};
+
+}  // namespace
+
+Precision precision_named(std::string_view name) {
+  const auto row = std::ranges::find(kPrecisions, name, &PrecisionRow::name);
+  if (row == kPrecisions.end()) {
+    std::string known;
+    for (const PrecisionRow& p : kPrecisions) known += (known.empty() ? "" : ", ") + std::string(p.name);
+    throw InputError("precision \"" + std::string(name) + "\": unknown (known: " + known + ")");
+  }
+  return {std::string(row->name), row->storage, row->compute, row->reduce, row->buffer, row->output, row->state};
+}
+
+std::int64_t data_ranks(const Job& job) { return checked_mul(job.mesh.replicate, job.mesh.shard); }
+
+}  // namespace vramfit

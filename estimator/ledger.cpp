@@ -1,0 +1,43 @@
+#include "estimator/ledger.h"
+
+#include <array>
+
+namespace vramfit {
+
+std::string_view category_name(Category category) {
+  static constexpr std::array<std::string_view, kCategories> kNames{
+      "parameters", "unsharded_parameters", "gradients",   "optimizer_state", "activations", "logits_and_loss",
+      "communication", "temporaries", "workspace"};
+  return kNames[static_cast<std::size_t>(category)];
+}
+
+std::string_view phase_name(Phase phase) {
+  static constexpr std::array<std::string_view, kPhases> kNames{
+      "load", "forward", "loss", "backward", "clip", "optimizer", "evaluation", "checkpoint_save"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+int LedgerWriter::label(const std::string& text) {
+  const auto [entry, is_new] = label_numbers_.try_emplace(text, static_cast<int>(ledger_.labels.size()));
+  if (is_new) ledger_.labels.push_back(text);
+  return entry->second;
+}
+
+std::int64_t LedgerWriter::allocate(Bytes bytes, Category category, int label) {
+  const auto id = static_cast<std::int64_t>(blocks_.size());
+  blocks_.push_back({bytes.n, label, category});
+  ledger_.events.push_back({bytes.n, label, id, category, phase_, step_});
+  return id;
+}
+
+void LedgerWriter::free(std::int64_t id) {
+  const Block& block = blocks_[static_cast<std::size_t>(id)];
+  ledger_.events.push_back({-block.bytes, block.label, id, block.category, phase_, step_});
+}
+
+void LedgerWriter::set_phase(Phase phase, int step) {
+  phase_ = phase;
+  step_ = step;
+}
+
+}  // namespace vramfit

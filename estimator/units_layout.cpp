@@ -1,0 +1,109 @@
+#include "estimator/units_layout.h"
+
+#include <algorithm>
+
+#include "estimator/count.h"
+#include "estimator/sharding.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr Bytes kParameterAlignment{512};
+
+std::int64_t align_elements(std::int64_t elements, Dtype dtype) {
+  return round_up(elements, kParameterAlignment.n / dtype_bytes(dtype).n);
+}
+
+std::string unit_name(const Segment& segment, const Job& job) {
+  if (job.wrap != Wrap::layer) throw NotModelled("--wrap other than layer");
+  if (segment.role == SegmentRole::block) return segment.name;
+  if (!job.wrap_embeddings) return "root";
+  return segment.role == SegmentRole::embedding ? "embed" : "head";
+}
+
+int unit_called(UnitLayout& layout, const std::string& name, const Precision& precision) {
+  const auto found = std::ranges::find(layout.units, name, &Unit::name);
+  if (found != layout.units.end()) return static_cast<int>(found - layout.units.begin());
+  Unit unit;
+  unit.name = name;
+  unit.compute = precision.compute;
+  unit.storage = precision.storage;
+  unit.reduce = precision.reduce;
+  layout.units.push_back(unit);
+  return static_cast<int>(layout.units.size()) - 1;
+}
+
+UnitParameter split_rows(const Parameter& parameter, int index, std::int64_t shards) {
+  UnitParameter p;
+  p.parameter = index;
+  p.rows = parameter.shape.empty() ? 1 : parameter.shape[0];
+  p.row_elements = element_count(parameter) / p.rows;
+  p.rows_per_rank = ceil_div(p.rows, shards);
+  p.shard_elements = checked_mul(p.rows_per_rank, p.row_elements);
+  p.padded_elements = checked_mul(p.shard_elements, shards);
+  return p;
+}
+
+void assign_offsets(Unit& unit) {
+  std::ranges::stable_partition(unit.parameters, &UnitParameter::trainable);
+  for (UnitParameter& p : unit.parameters) {
+    p.gathered_offset = unit.gathered_elements;
+    p.shard_offset = unit.shard_elements;
+    unit.gathered_elements = checked_add(unit.gathered_elements, align_elements(p.padded_elements, unit.compute));
+    unit.shard_elements = checked_add(unit.shard_elements, align_elements(p.shard_elements, unit.storage));
+    if (p.trainable) unit.trainable_elements = unit.shard_elements;
+  }
+}
+
+void add_unique(std::vector<int>& list, int item) {
+  if (std::ranges::find(list, item) == list.end()) list.push_back(item);
+}
+
+}  // namespace
+
+Dtype gradient_dtype(OpKind kind, const Precision& precision) {
+  const bool sums_many = kind == OpKind::embedding || kind == OpKind::position_embedding ||
+                         kind == OpKind::type_embedding || kind == OpKind::linear_cross_entropy;
+  return sums_many ? precision.reduce : precision.compute;
+}
+
+bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout) {
+  return layout.shards == 1 && gradient_dtype(kind, precision) == precision.reduce;
+}
+
+UnitLayout lay_out_units(const Graph& graph, const Job& job) {
+  UnitLayout layout;
+  layout.shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
+  layout.unit_of_parameter.assign(graph.parameters.size(), -1);
+  layout.slot_of_parameter.assign(graph.parameters.size(), -1);
+  const std::vector<bool> trainable = trainable_parameters(graph, job);
+  for (const Segment& segment : graph.segments) {
+    std::vector<int> touched;
+    for (const Op& op : segment.ops) {
+      for (const ParameterUse& use : op.parameters) {
+        const auto index = static_cast<std::size_t>(use.parameter);
+        int& unit = layout.unit_of_parameter[index];
+        if (unit < 0) {
+          unit = unit_called(layout, unit_name(segment, job), job.precision);
+          UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout.shards);
+          p.trainable = trainable[index];
+          layout.units[static_cast<std::size_t>(unit)].parameters.push_back(p);
+        }
+        add_unique(touched, unit);
+      }
+    }
+    layout.units_of_segment.push_back(touched);
+  }
+  for (Unit& unit : layout.units) {
+    assign_offsets(unit);
+    unit.gathered_is_shard = layout.shards == 1 && unit.storage == unit.compute;
+    for (std::size_t slot = 0; slot < unit.parameters.size(); ++slot) {
+      layout.slot_of_parameter[static_cast<std::size_t>(unit.parameters[slot].parameter)] = static_cast<int>(slot);
+    }
+  }
+  return layout;
+}
+
+}  // namespace vramfit
