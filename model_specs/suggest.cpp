@@ -1,0 +1,92 @@
+#include "model_specs/suggest.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace vramfit {
+namespace {
+
+// A name longer than this is no misspelling; the bound keeps hostile input cheap.
+constexpr std::size_t kLongestName = 128;
+constexpr std::size_t kListedNames = 12;
+
+char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+
+// Length of the UTF-8 sequence that starts at text[at], or 0 if it is broken there.
+std::size_t utf8_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  std::size_t length = 0;
+  if (first >= 0xC2 && first <= 0xDF) {
+    length = 2;
+  } else if (first >= 0xE0 && first <= 0xEF) {
+    length = 3;
+  } else if (first >= 0xF0 && first <= 0xF4) {
+    length = 4;
+  }
+  if (length == 0 || at + length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xC0U) != 0x80U) return 0;
+  }
+  // C1 controls (U+0080 to U+009F) act on terminals like escapes.
+  if (first == 0xC2 && byte(at + 1) < 0xA0) return 0;
+  return length;
+}
+
+}  // namespace
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  if (a.size() > kLongestName || b.size() > kLongestName) return kLongestName;
+  std::vector<std::size_t> before(b.size() + 1), previous(b.size() + 1), row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) previous[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
+      row[j] = std::min({previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (same ? 0U : 1U)});
+      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]);
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    std::swap(before, previous);
+    std::swap(previous, row);
+  }
+  return previous[b.size()];
+}
+
+std::string nearest_name(std::string_view wrong, const std::vector<std::string>& known) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, wrong.size() / 3) + 1;
+  for (const std::string& name : known) {
+    const std::size_t distance = edit_distance(wrong, name);
+    if (distance < best_distance && distance < name.size()) {
+      best_distance = distance;
+      best = name;
+    }
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& known) {
+  const std::string nearest = nearest_name(wrong, known);
+  std::string text = nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest);
+  if (!known.empty() && known.size() <= kListedNames) text += fmt::format(" (known: {})", fmt::join(known, ", "));
+  return text;
+}
+
+std::string printable(std::string_view text, std::size_t most) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const bool plain = c >= 0x20 && c < 0x7F;
+    const std::size_t length = plain ? 1 : utf8_length(text, i);
+    if (out.size() + std::max<std::size_t>(length, 1) > most) return out + "...";
+    out += length == 0 ? "?" : std::string(text.substr(i, length));
+    i += std::max<std::size_t>(length, 1);
+  }
+  return out;
+}
+
+}  // namespace vramfit
