@@ -11,25 +11,25 @@ namespace vramfit {
 
 /// One entry of configs/gpus.json. Every number's origin is beside it there.
 struct Card {
-  std::string name;                       // "H100-80GB"
+  std::string name;  // "H100-80GB"
   std::vector<std::string> aliases;
-  Device device;                          // compute capability, SM count
-  Bytes memory;                           // what torch reports as total memory
-  std::int64_t sold_as_gb = 0;            // the size it is sold as: 80
-  double bf16_flops = 0, fp32_flops = 0, memory_bandwidth = 0;   // per second, dense; bytes per second
-  double link_bandwidth = 0;              // bytes per second per direction to a card of the same node
-  double pcie_bandwidth = 0;              // bytes per second per direction
-  Bytes context;                          // CUDA context and loaded kernels
+  Device device;                                                // compute capability, SM count
+  Bytes memory;                                                 // what torch reports as total memory
+  std::int64_t sold_as_gb = 0;                                  // the size it is sold as: 80
+  double bf16_flops = 0, fp32_flops = 0, memory_bandwidth = 0;  // per second, dense; bytes per second
+  double link_bandwidth = 0;  // bytes per second per direction to a card of the same node
+  double pcie_bandwidth = 0;  // bytes per second per direction
+  Bytes context;              // CUDA context and loaded kernels
   bool bf16 = true;
 };
 
 struct Cluster {
-  std::string text;                       // as given: "8xH100-80GB"
+  std::string text;  // as given: "8xH100-80GB"
   std::int64_t nodes = 1, cards_per_node = 1;
   Card card;
-  Bytes host_memory;                      // per node; 0: unknown
-  double network_bandwidth = 50e9;        // bytes per second per card across nodes
-  std::vector<std::string> notes;         // assumptions made while reading it
+  Bytes host_memory;                // per node; 0: unknown
+  double network_bandwidth = 50e9;  // bytes per second per card across nodes
+  std::vector<std::string> notes;   // assumptions made while reading it
   std::int64_t cards() const { return checked_mul(nodes, cards_per_node); }
   bool is_cpu() const { return card.device.kind == DeviceKind::cpu; }
 };

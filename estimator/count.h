@@ -10,8 +10,8 @@ namespace vramfit {
 
 struct CountOptions {
   bool clip = true;
-  int steps = 2;               // training steps after load
-  bool abbreviate = true;      // run micro-batches 1 .. accumulation-2 once: they allocate alike
+  int steps = 2;           // training steps after load
+  bool abbreviate = true;  // run micro-batches 1 .. accumulation-2 once: they allocate alike
 };
 
 /// Everything rank `coords` of the job allocates, from load to the end of the last step.

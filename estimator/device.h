@@ -12,11 +12,11 @@ enum class DeviceKind { cpu, cuda };
 
 struct Device {
   DeviceKind kind = DeviceKind::cuda;
-  std::string name;              // "H100-80GB", "cpu-4GiB"
-  int compute_capability = 0;    // 90 for 9.0; 0 on CPU
+  std::string name;            // "H100-80GB", "cpu-4GiB"
+  int compute_capability = 0;  // 90 for 9.0; 0 on CPU
   int sm_count = 0;
-  int threads = 1;               // CPU: threads a rank computes with
-  bool onednn_bf16 = false;      // CPU: whether oneDNN takes bf16 matmuls (avx512bw and up)
+  int threads = 1;           // CPU: threads a rank computes with
+  bool onednn_bf16 = false;  // CPU: whether oneDNN takes bf16 matmuls (avx512bw and up)
 };
 
 }  // namespace vramfit

@@ -21,14 +21,14 @@ std::string_view verdict_name(Verdict verdict);
 /// Live bytes by category at the moment of the peak; all but the last two sum to peak_allocated.
 struct Breakdown {
   std::array<Bytes, kCategories> categories{};
-  Bytes rounding;            // what blocks exceed their requests by
-  Bytes fragmentation;       // reserved - allocated
-  Bytes outside_allocator;   // context, NCCL, other libraries
+  Bytes rounding;           // what blocks exceed their requests by
+  Bytes fragmentation;      // reserved - allocated
+  Bytes outside_allocator;  // context, NCCL, other libraries
 };
 
 struct PhasePeak {
   Phase phase{};
-  bool steady = true;        // first step, or steady step
+  bool steady = true;  // first step, or steady step
   Bytes requested, allocated, reserved;
 };
 
@@ -43,8 +43,8 @@ struct RankEstimate {
 
 /// A single change and what the job would need with it, re-estimated.
 struct Suggestion {
-  std::string change;        // "--checkpointing full"
-  Bytes total_after;         // of the worst rank
+  std::string change;  // "--checkpointing full"
+  Bytes total_after;   // of the worst rank
   Bytes saved;
   bool fits = false;
 };
@@ -52,17 +52,17 @@ struct Suggestion {
 struct Estimate {
   std::string model_name;
   std::int64_t parameters = 0;
-  Job job;                   // with every default filled in
+  Job job;  // with every default filled in
   Cluster cluster;
   std::vector<RankEstimate> ranks;
   int worst = 0;
   Bytes capacity;
   Verdict verdict = Verdict::not_modelled;
-  std::string why;           // one sentence; the feature's name when not_modelled
-  bool unverified = true;    // CUDA figures not yet held against a rehearsal
+  std::string why;         // one sentence; the feature's name when not_modelled
+  bool unverified = true;  // CUDA figures not yet held against a rehearsal
   std::vector<Suggestion> suggestions;
   std::vector<std::string> assumptions;
-  Bytes host_bytes;          // per node
+  Bytes host_bytes;  // per node
 };
 
 struct EstimateOptions {

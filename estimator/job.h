@@ -18,8 +18,8 @@ enum class Method { full, lora, qlora };
 /// A precision by name is a row of dtypes; each may be set alone afterwards (DESIGN's table).
 struct Precision {
   std::string name = "bf16-mixed";
-  Dtype storage = Dtype::f32, compute = Dtype::bf16, reduce = Dtype::f32, buffer = Dtype::f32,
-        output = Dtype::bf16, state = Dtype::f32;
+  Dtype storage = Dtype::f32, compute = Dtype::bf16, reduce = Dtype::f32, buffer = Dtype::f32, output = Dtype::bf16,
+        state = Dtype::f32;
 };
 /// The row of `name`; throws InputError listing the known ones.
 Precision precision_named(std::string_view name);
@@ -51,29 +51,29 @@ struct Job {
   Mesh mesh;
   std::string sharding = "full-shard";  // row of kShardings (estimator/sharding.h)
   Reshard reshard = Reshard::by_default;
-  std::int64_t reshard_groups = 0;      // Reshard::groups
+  std::int64_t reshard_groups = 0;  // Reshard::groups
   Wrap wrap = Wrap::layer;
-  std::int64_t wrap_min_parameters = 0;      // Wrap::size
-  std::vector<std::string> wrap_patterns;    // Wrap::pattern
+  std::int64_t wrap_min_parameters = 0;    // Wrap::size
+  std::vector<std::string> wrap_patterns;  // Wrap::pattern
   bool wrap_embeddings = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::post;
-  std::int64_t forward_prefetch = 1;    // units gathered ahead in forward
-  std::int64_t prefetch_limit = 0;      // gathers in flight; 0: as the prefetch needs
+  std::int64_t forward_prefetch = 1;  // units gathered ahead in forward
+  std::int64_t prefetch_limit = 0;    // gathers in flight; 0: as the prefetch needs
   ReduceFinish reduce_finish = ReduceFinish::early;
-  bool reshard_head = false;            // release the head's unit while the loss runs
+  bool reshard_head = false;  // release the head's unit while the loss runs
   bool deterministic = false;
   Checkpointing checkpointing = Checkpointing::none;
-  std::int64_t checkpoint_every = 1;    // Checkpointing::every
-  std::vector<std::string> offload;     // params, optimizer, optimizer+gradients, activations
-  std::string optimizer = "adamw";      // row of kOptimizers (estimator/optimizers/optimizers.h)
+  std::int64_t checkpoint_every = 1;  // Checkpointing::every
+  std::vector<std::string> offload;   // params, optimizer, optimizer+gradients, activations
+  std::string optimizer = "adamw";    // row of kOptimizers (estimator/optimizers/optimizers.h)
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
   LossKind loss = LossKind::full;
-  std::int64_t loss_chunks = 8;         // LossKind::chunked
+  std::int64_t loss_chunks = 8;  // LossKind::chunked
   Attention attention = Attention::automatic;
-  std::string allocator = "expandable"; // native, expandable, or KEY=VALUE,...
-  std::vector<std::string> freeze;      // globs over parameter names
+  std::string allocator = "expandable";  // native, expandable, or KEY=VALUE,...
+  std::vector<std::string> freeze;       // globs over parameter names
   std::int64_t lora_rank = 0;
-  std::int64_t sequence = 0;            // tokens; 0 until resolved
+  std::int64_t sequence = 0;  // tokens; 0 until resolved
   std::int64_t micro_batch = 1, accumulation = 1, global_batch = 0;
 };
 

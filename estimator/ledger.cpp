@@ -6,14 +6,14 @@ namespace vramfit {
 
 std::string_view category_name(Category category) {
   static constexpr std::array<std::string_view, kCategories> kNames{
-      "parameters", "unsharded_parameters", "gradients",   "optimizer_state", "activations", "logits_and_loss",
-      "communication", "temporaries", "workspace"};
+      "parameters",      "unsharded_parameters", "gradients",   "optimizer_state", "activations",
+      "logits_and_loss", "communication",        "temporaries", "workspace"};
   return kNames[static_cast<std::size_t>(category)];
 }
 
 std::string_view phase_name(Phase phase) {
-  static constexpr std::array<std::string_view, kPhases> kNames{
-      "load", "forward", "loss", "backward", "clip", "optimizer", "evaluation", "checkpoint_save"};
+  static constexpr std::array<std::string_view, kPhases> kNames{"load", "forward",   "loss",       "backward",
+                                                                "clip", "optimizer", "evaluation", "checkpoint_save"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 

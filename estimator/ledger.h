@@ -14,8 +14,15 @@
 namespace vramfit {
 
 enum class Category {
-  parameters, unsharded_parameters, gradients, optimizer_state, activations, logits_and_loss,
-  communication, temporaries, workspace
+  parameters,
+  unsharded_parameters,
+  gradients,
+  optimizer_state,
+  activations,
+  logits_and_loss,
+  communication,
+  temporaries,
+  workspace
 };
 inline constexpr int kCategories = 9;
 std::string_view category_name(Category category);
@@ -26,16 +33,16 @@ std::string_view phase_name(Phase phase);
 
 /// One malloc (bytes > 0) or free (bytes < 0) of a labelled block. `id` pairs the two.
 struct Event {
-  std::int64_t bytes = 0;   // as requested, signed
-  int label = -1;           // index in Ledger::labels
+  std::int64_t bytes = 0;  // as requested, signed
+  int label = -1;          // index in Ledger::labels
   std::int64_t id = -1;
   Category category = Category::temporaries;
   Phase phase = Phase::load;
-  std::int32_t step = 0;    // 0: load, 1: first step, 2: steady step
+  std::int32_t step = 0;  // 0: load, 1: first step, 2: steady step
 };
 
 struct Ledger {
-  std::vector<std::string> labels;   // "layers.3.mlp.act: out"
+  std::vector<std::string> labels;  // "layers.3.mlp.act: out"
   std::vector<Event> events;
 };
 
@@ -57,7 +64,7 @@ class LedgerWriter {
     Category category{};
   };
   Ledger ledger_;
-  std::vector<Block> blocks_;   // by id
+  std::vector<Block> blocks_;  // by id
   std::unordered_map<std::string, int> label_numbers_;
   Phase phase_ = Phase::load;
   int step_ = 0;

@@ -42,18 +42,18 @@ struct GradientSource {
 /// One event inside a kernel call, in order.
 struct Step {
   enum class What { temporary, release, output, input_gradient, parameter_gradient } what = What::temporary;
-  int index = -1;      // of the output or gradient
-  std::string name;    // of the temporary
-  Bytes bytes;         // of the temporary
+  int index = -1;    // of the output or gradient
+  std::string name;  // of the temporary
+  Bytes bytes;       // of the temporary
 };
 
 struct Rule {
   std::vector<Ref> saved;
-  int in_place_input = -1;                  // output 0 takes over this input's storage
-  std::vector<GradientSource> gradients;    // per input; inputs without an entry: fresh
-  std::vector<Step> forward, backward;      // temporaries still held at the end are freed there, in order
-  bool outputs_inside = false;              // the kernel allocates the outputs itself, at its `output` steps
-  bool gradients_inside = false;            // likewise the fresh input gradients
+  int in_place_input = -1;                // output 0 takes over this input's storage
+  std::vector<GradientSource> gradients;  // per input; inputs without an entry: fresh
+  std::vector<Step> forward, backward;    // temporaries still held at the end are freed there, in order
+  bool outputs_inside = false;            // the kernel allocates the outputs itself, at its `output` steps
+  bool gradients_inside = false;          // likewise the fresh input gradients
 };
 
 /// Everything a rule may read.

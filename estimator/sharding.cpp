@@ -8,7 +8,8 @@
 namespace vramfit {
 
 const Sharding& sharding_named(std::string_view name) {
-  const auto row = std::ranges::find_if(kShardings, [&](const Sharding& s) { return s.name == name || s.fsdp_name == name; });
+  const auto row =
+      std::ranges::find_if(kShardings, [&](const Sharding& s) { return s.name == name || s.fsdp_name == name; });
   if (row != kShardings.end()) return *row;
   std::string known;
   for (const Sharding& s : kShardings) known += (known.empty() ? "" : ", ") + std::string(s.name);

@@ -12,15 +12,15 @@ namespace vramfit {
 /// owner follows in the list.
 struct GradientTarget {
   enum class Mode { none, fresh, accumulate, take_output_gradient, take_saved } mode = Mode::none;
-  int value = -1;   // take_saved: the value whose storage is written over
+  int value = -1;  // take_saved: the value whose storage is written over
 };
 
 struct TapeAction {
   enum class Do {
-    run,            // forward of `op`
-    backward,       // backward of `op`; its parameters' gradients go where the unit says
-    drop_value,     // forget `value`
-    drop_gradient   // forget the gradient of `value`
+    run,           // forward of `op`
+    backward,      // backward of `op`; its parameters' gradients go where the unit says
+    drop_value,    // forget `value`
+    drop_gradient  // forget the gradient of `value`
   } what = Do::run;
   int op = -1, value = -1;
   std::vector<GradientTarget> input_gradients;  // Do::backward, one per input
@@ -34,10 +34,11 @@ struct TapeAction {
 /// end of its backward. After `backward` the gradient of value 0, if wanted, is that of the previous output.
 struct SegmentTape {
   std::vector<TapeAction> forward, forward_checkpointed, recompute, backward;
-  bool has_backward = false;          // something in it, or below it, is trainable
+  bool has_backward = false;  // something in it, or below it, is trainable
   bool input_wants_gradient = false;
-  std::vector<Rule> rules;            // per op
-  std::vector<Needs> needs;           // per op; accumulate_* empty
+  bool output_is_saved = false;  // this segment's backward reads its output too
+  std::vector<Rule> rules;       // per op
+  std::vector<Needs> needs;      // per op; accumulate_* empty
 };
 
 /// What the tapes of a whole graph depend on.
@@ -48,14 +49,14 @@ struct TapeInputs {
   Attention attention = Attention::automatic;
   bool deterministic = false;
   BatchShape shape;
-  std::vector<bool> trainable;   // per parameter of the graph
+  std::vector<bool> trainable;  // per parameter of the graph
 };
 
 /// One tape per segment. Throws NotModelled where an op has no rule, std::logic_error when a graph asks
 /// for an in-place op that would destroy a value still read.
 std::vector<SegmentTape> make_tapes(const TapeInputs& inputs);
 
-/// The category of a value of a segment and of its gradient.
+/// Whether a value and its gradient count as logits_and_loss: everything in a loss segment, the head's "logits...".
 bool in_loss_region(const Segment& segment, int value);
 
 }  // namespace vramfit

@@ -8,10 +8,10 @@
 namespace vramfit {
 
 struct StepTime {
-  double compute_seconds = 0;        // matmuls and attention, forward, recompute and backward
-  double memory_seconds = 0;         // ops bound by memory bandwidth, and the optimizer
-  double communication_seconds = 0;  // gathers and reductions
-  double exposed_communication_seconds = 0;   // what compute does not hide
+  double compute_seconds = 0;                // matmuls and attention, forward, recompute and backward
+  double memory_seconds = 0;                 // ops bound by memory bandwidth, and the optimizer
+  double communication_seconds = 0;          // gathers and reductions
+  double exposed_communication_seconds = 0;  // what compute does not hide
   double step_seconds = 0;
 };
 

@@ -13,22 +13,22 @@ namespace vramfit {
 
 /// One parameter inside its unit. Rows are dim 0, padded so that every rank holds the same number.
 struct UnitParameter {
-  int parameter = -1;           // index in Graph::parameters
+  int parameter = -1;  // index in Graph::parameters
   bool trainable = true;
-  std::int64_t rows = 0;        // dim 0
+  std::int64_t rows = 0;  // dim 0
   std::int64_t row_elements = 0;
-  std::int64_t rows_per_rank = 0;     // ceil(rows / shards)
-  std::int64_t shard_elements = 0;    // rows_per_rank * row_elements
-  std::int64_t padded_elements = 0;   // shard_elements * shards
-  std::int64_t gathered_offset = 0;   // elements of compute dtype from the unit's start; 512-byte aligned
-  std::int64_t shard_offset = 0;      // elements from the shard's start, 512-byte aligned in storage dtype;
-                                      // also from the gradient shard's and the states' starts
+  std::int64_t rows_per_rank = 0;    // ceil(rows / shards)
+  std::int64_t shard_elements = 0;   // rows_per_rank * row_elements
+  std::int64_t padded_elements = 0;  // shard_elements * shards
+  std::int64_t gathered_offset = 0;  // elements of compute dtype from the unit's start; 512-byte aligned
+  std::int64_t shard_offset = 0;     // elements from the shard's start, 512-byte aligned in storage dtype;
+                                     // also from the gradient shard's and the states' starts
 };
 
 /// A unit's shard is one flat tensor, trainable parameters first; its gradients and optimizer states
 /// are flat tensors over the trainable prefix.
 struct Unit {
-  std::string name;                  // "layers.3", "embed", "head"
+  std::string name;  // "layers.3", "embed", "head"
   std::vector<UnitParameter> parameters;
   Dtype compute = Dtype::f32, storage = Dtype::f32, reduce = Dtype::f32;
   std::int64_t gathered_elements = 0;   // of compute dtype
@@ -39,10 +39,10 @@ struct Unit {
 
 struct UnitLayout {
   std::vector<Unit> units;
-  std::vector<int> unit_of_parameter;               // index in `units`
-  std::vector<int> slot_of_parameter;               // index in Unit::parameters
-  std::vector<std::vector<int>> units_of_segment;   // units that each segment touches
-  std::int64_t shards = 1;                          // ranks a parameter is split over
+  std::vector<int> unit_of_parameter;              // index in `units`
+  std::vector<int> slot_of_parameter;              // index in Unit::parameters
+  std::vector<std::vector<int>> units_of_segment;  // units that each segment touches
+  std::int64_t shards = 1;                         // ranks a parameter is split over
 };
 
 /// Element type of the gradient that an op's backward writes for its parameters: the compute dtype, or the

@@ -7,10 +7,10 @@
 namespace vramfit {
 
 enum class ExitCode : int {
-  done = 0,              // fits, or done
-  failed = 1,            // failed, or not modelled
-  usage = 2,             // flags, job file, plan file
-  does_not_fit = 3,      // predicted
+  done = 0,          // fits, or done
+  failed = 1,        // failed, or not modelled
+  usage = 2,         // flags, job file, plan file
+  does_not_fit = 3,  // predicted
   no_plan = 4,
   model = 5,             // model, weights, network or authorization
   out_of_memory = 6,     // when run
@@ -20,8 +20,7 @@ enum class ExitCode : int {
 /// Anything reported to the person as one line: what was wrong, where (file, key, line), what to do.
 /// Thrown anywhere, caught only in main(), which prints it and exits with `code`.
 struct Error : std::runtime_error {
-  Error(ExitCode exit_code, const std::string& message)
-      : std::runtime_error(message), code(exit_code) {}
+  Error(ExitCode exit_code, const std::string& message) : std::runtime_error(message), code(exit_code) {}
   ExitCode code;
 };
 

@@ -48,24 +48,24 @@ std::int64_t element_count(const Parameter& parameter);
 /// An op's use of a parameter: all of it, or `count` of its output features starting at `first`
 /// (packed q/k/v and gate/up matrices are used slice by slice, without views of activations).
 struct ParameterUse {
-  int parameter = -1;                   // index in Graph::parameters
-  std::int64_t first = 0, count = -1;   // -1: all
+  int parameter = -1;                  // index in Graph::parameters
+  std::int64_t first = 0, count = -1;  // -1: all
 };
 
 enum class OpKind {
-  embedding,        // ids [N] (+ table) -> y [N, H]; attributes.scale multiplies
-  position_embedding,  // x [N, H], position table -> y = x + table[position]; in place
-  type_embedding,   // x [N, H], type table -> y = x + table[0]; in place
-  rms_norm,         // x [N, G*H], weight [H] -> y, rstd [N, G]; G groups a row (heads of q_norm)
-  layer_norm,       // x, weight, bias -> y, mean [N], rstd [N]
-  linear,           // x [N, I], weight (O, I) or transposed (I, O), bias? -> y [N, O]
-  rope,             // x [N, heads*D] -> y, rotated in place
-  attention,        // q, k, v -> out [N, heads*D], lse [B*heads, S]
-  glu,              // gate, up -> act(gate) * up
-  activation,       // x -> act(x)
-  add,              // x, f -> x + f, in place of f
-  softcap,          // x -> cap * tanh(x / cap)
-  cross_entropy,    // logits [N, V], labels [N] -> loss [1], lse [N]
+  embedding,            // ids [N] (+ table) -> y [N, H]; attributes.scale multiplies
+  position_embedding,   // x [N, H], position table -> y = x + table[position]; in place
+  type_embedding,       // x [N, H], type table -> y = x + table[0]; in place
+  rms_norm,             // x [N, G*H], weight [H] -> y, rstd [N, G]; G groups a row (heads of q_norm)
+  layer_norm,           // x, weight, bias -> y, mean [N], rstd [N]
+  linear,               // x [N, I], weight (O, I) or transposed (I, O), bias? -> y [N, O]
+  rope,                 // x [N, heads*D] -> y, rotated in place
+  attention,            // q, k, v -> out [N, heads*D], lse [B*heads, S]
+  glu,                  // gate, up -> act(gate) * up
+  activation,           // x -> act(x)
+  add,                  // x, f -> x + f, in place of f
+  softcap,              // x -> cap * tanh(x / cap)
+  cross_entropy,        // logits [N, V], labels [N] -> loss [1], lse [N]
   linear_cross_entropy  // x [N, H], labels [N], weight (V, H), bias? -> loss [1]; logits in row chunks
 };
 std::string_view op_name(OpKind kind);
@@ -73,18 +73,18 @@ std::string_view op_name(OpKind kind);
 /// What an op needs besides its tensors; each kind reads the fields named in its comment above.
 struct Attributes {
   double eps = 0, scale = 1, softcap = 0;
-  std::int64_t groups = 1;                       // rms_norm
+  std::int64_t groups = 1;                                         // rms_norm
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0;  // attention, rope (heads, head_dim)
   bool causal = true, weight_plus_one = false, transposed_weight = false;
   Activation activation = Activation::silu;
-  int rope_table = 0;                            // index in Graph::ropes
-  std::int64_t chunks = 1;                       // linear_cross_entropy
+  int rope_table = 0;       // index in Graph::ropes
+  std::int64_t chunks = 1;  // linear_cross_entropy
 };
 
 struct Op {
   OpKind kind{};
-  std::string name;            // "self_attn.q_proj": unique in its segment
-  std::vector<int> inputs;     // values of the segment
+  std::string name;         // "self_attn.q_proj": unique in its segment
+  std::vector<int> inputs;  // values of the segment
   std::vector<ParameterUse> parameters;
   std::vector<int> outputs;
   Attributes attributes;
@@ -105,10 +105,10 @@ struct Segment {
 
 struct Graph {
   std::vector<Segment> segments;
-  std::vector<Parameter> parameters;  // in the order of the checkpoint's modules; tied ones once
-  std::vector<Rope> ropes;            // distinct rotary tables, each [S, head_dim/2] cos and sin in fp32
+  std::vector<Parameter> parameters;    // in the order of the checkpoint's modules; tied ones once
+  std::vector<Rope> ropes;              // distinct rotary tables, each [S, head_dim/2] cos and sin in fp32
   std::vector<std::int64_t> rope_dims;  // rotated dims of each table
-  bool masked_lm = false;             // bert: labels on a seeded 15 % of positions; else next token
+  bool masked_lm = false;               // bert: labels on a seeded 15 % of positions; else next token
 };
 
 /// How the loss region is laid out: whole logits, or one op over row chunks.

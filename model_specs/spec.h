@@ -18,7 +18,7 @@ struct Rope {
   double theta = 10000.0;
   double partial_factor = 1.0;  // share of head_dim that is rotated (gpt-neox: rotary_pct)
   Scaling scaling = Scaling::none;
-  double factor = 1.0;  // linear and llama3
+  double factor = 1.0;                                   // linear and llama3
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   std::int64_t original_max_position_embeddings = 8192;  // llama3
   bool operator==(const Rope&) const = default;
@@ -29,12 +29,12 @@ enum class AttentionSpan { full, sliding };
 struct MoeSpec {
   std::int64_t num_experts = 0, experts_per_token = 0, expert_intermediate_size = 0;
   std::int64_t num_shared_experts = 0, shared_expert_intermediate_size = 0;
-  std::int64_t first_dense_layers = 0;        // deepseek: first_k_dense_replace
-  std::int64_t sparse_step = 1;               // qwen: decoder_sparse_step
-  std::vector<std::int64_t> dense_layers;     // qwen: mlp_only_layers
+  std::int64_t first_dense_layers = 0;     // deepseek: first_k_dense_replace
+  std::int64_t sparse_step = 1;            // qwen: decoder_sparse_step
+  std::vector<std::int64_t> dense_layers;  // qwen: mlp_only_layers
 };
 
-struct MlaSpec {  // multi-head latent attention (deepseek)
+struct MlaSpec {                 // multi-head latent attention (deepseek)
   std::int64_t q_lora_rank = 0;  // 0: q_proj is one matrix
   std::int64_t kv_lora_rank = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
 };
@@ -42,29 +42,29 @@ struct MlaSpec {  // multi-head latent attention (deepseek)
 /// Field names are those of Hugging Face's config.json where it has one; nothing here is derived
 /// except defaults that the family's configuration class applies when a key is omitted.
 struct ModelSpec {
-  std::string name;           // as the user gave it
-  std::string model_type;     // "llama": the row of the families table
-  std::string architecture;   // architectures[0]: the class that `parameters` counts
-  std::string source;         // where the description came from (path, catalog, hub id @ revision)
+  std::string name;          // as the user gave it
+  std::string model_type;    // "llama": the row of the families table
+  std::string architecture;  // architectures[0]: the class that `parameters` counts
+  std::string source;        // where the description came from (path, catalog, hub id @ revision)
 
   std::int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;
   std::int64_t num_hidden_layers = 0, num_decoder_layers = 0;  // t5: encoder, decoder
   std::int64_t num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   std::int64_t max_position_embeddings = 0, type_vocab_size = 0;
-  std::int64_t word_embed_proj_dim = 0;               // opt
-  std::int64_t relative_attention_num_buckets = 0;    // t5
+  std::int64_t word_embed_proj_dim = 0;             // opt
+  std::int64_t relative_attention_num_buckets = 0;  // t5
 
   bool tie_word_embeddings = false;
   bool attention_bias = false, attention_out_bias = false, mlp_bias = false;
   bool gated_mlp = true;
   double norm_eps = 1e-6;
   Activation activation = Activation::silu;
-  std::optional<double> attention_scale;               // 1/sqrt(head_dim) unless given
+  std::optional<double> attention_scale;                  // 1/sqrt(head_dim) unless given
   double attention_softcap = 0, final_logit_softcap = 0;  // 0: none
-  std::int64_t sliding_window = 0;                     // 0: none
-  std::vector<AttentionSpan> layer_spans;              // one per layer
-  Rope rope, local_rope;                               // local_rope: sliding layers of gemma3
-  double dropout = 0;                                  // what the config asks for; training here uses 0
+  std::int64_t sliding_window = 0;                        // 0: none
+  std::vector<AttentionSpan> layer_spans;                 // one per layer
+  Rope rope, local_rope;                                  // local_rope: sliding layers of gemma3
+  double dropout = 0;                                     // what the config asks for; training here uses 0
 
   std::optional<MoeSpec> moe;
   std::optional<MlaSpec> mla;

@@ -12,9 +12,7 @@ std::int64_t checked_mul(std::int64_t a, std::int64_t b);
 std::int64_t checked_add(std::int64_t a, std::int64_t b);
 
 /// Smallest integer >= a / b; a >= 0, b > 0.
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return a / b + (a % b != 0 ? 1 : 0);
-}
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 /// Smallest multiple of `step` that is >= a; checked.
 std::int64_t round_up(std::int64_t a, std::int64_t step);

@@ -14,7 +14,7 @@ namespace vramfit {
 /// `--allow KIND[:VALUE],...`: changes of the result that the search may use.
 struct Allowed {
   bool any = false;
-  std::map<std::string, std::vector<std::string>> kinds;   // "precision" -> {"bf16-pure"}; empty list: every value
+  std::map<std::string, std::vector<std::string>> kinds;  // "precision" -> {"bf16-pure"}; empty list: every value
 };
 Allowed parse_allowed(const std::string& text);
 
@@ -22,25 +22,25 @@ struct Candidate {
   Job job;
   Estimate estimate;
   StepTime time;
-  double tokens_per_second = 0;      // of the whole job
-  std::vector<std::string> needs;    // kinds it would have to be allowed: {"precision:bf16-pure"}
-  std::string why;                   // "slower by 12 %: full recomputation", "+3.1 GiB in activations"
+  double tokens_per_second = 0;    // of the whole job
+  std::vector<std::string> needs;  // kinds it would have to be allowed: {"precision:bf16-pure"}
+  std::string why;                 // "slower by 12 %: full recomputation", "+3.1 GiB in activations"
 };
 
 struct PlanRequest {
   ModelSpec spec;
-  Job job;                           // what the user set
-  std::vector<std::string> fixed;    // names of the fields the user set: never changed
+  Job job;                         // what the user set
+  std::vector<std::string> fixed;  // names of the fields the user set: never changed
   Cluster cluster;
   Allowed allowed;
   bool clip = true;
 };
 
 struct Plan {
-  std::optional<Candidate> chosen;   // none: exit 4
+  std::optional<Candidate> chosen;  // none: exit 4
   std::vector<Candidate> alternatives;
-  std::string why;                   // one sentence, also when there is no plan ("fits with --allow precision:bf16-pure: ...")
-  std::int64_t configurations = 0;   // estimates made
+  std::string why;  // one sentence, also when there is no plan ("fits with --allow precision:bf16-pure: ...")
+  std::int64_t configurations = 0;  // estimates made
   double search_seconds = 0;
 };
 

@@ -28,8 +28,8 @@ struct Instruction {
   Do what = Do::begin;
   int segment = -1, unit = -1;
   int micro_batch = 0;
-  bool checkpointed = false;   // Do::forward
-  bool last = false;           // last micro-batch of the step: replicas are summed at finish
+  bool checkpointed = false;  // Do::forward
+  bool last = false;          // last micro-batch of the step: replicas are summed at finish
 };
 
 /// What a schedule is made from.
@@ -37,7 +37,7 @@ struct ScheduleInputs {
   const Job& job;
   const Graph& graph;
   const UnitLayout& layout;
-  std::vector<bool> segment_has_backward;   // false below the lowest trainable op
+  std::vector<bool> segment_has_backward;  // false below the lowest trainable op
   bool clip = true;
 };
 

@@ -18,7 +18,7 @@ namespace vramfit {
 struct WeightSource {
   virtual ~WeightSource() = default;
   virtual void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) = 0;
-  virtual std::string description() const = 0;   // "random (seed 0)", or the files
+  virtual std::string description() const = 0;  // "random (seed 0)", or the files
 };
 
 /// Normal(0, 0.02), ones or zeros as Parameter::init says; every element depends on (seed, name, index) only,

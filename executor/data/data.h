@@ -10,11 +10,11 @@
 namespace vramfit {
 
 struct DataOptions {
-  std::vector<std::string> paths;       // files, or a directory (text: *.md, *.txt, sorted)
-  int token_bytes = 0;                  // .bin: 2 or 4; 0: by vocabulary size
+  std::vector<std::string> paths;  // files, or a directory (text: *.md, *.txt, sorted)
+  int token_bytes = 0;             // .bin: 2 or 4; 0: by vocabulary size
   std::int64_t vocab_size = 0, sequence = 0;
   std::uint64_t seed = 0;
-  bool masked_lm = false;               // labels on a seeded 15 % of positions, else the next token
+  bool masked_lm = false;  // labels on a seeded 15 % of positions, else the next token
 };
 
 /// Rows of `sequence` tokens, in an order fixed by the seed, wrapping around with a new order each epoch.

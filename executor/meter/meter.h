@@ -37,8 +37,8 @@ class Meter {
   /// Puts the counting allocator in place; call before the first tensor. `budget` 0: no limit. Beyond it an
   /// allocation throws OutOfMemory naming the largest live categories.
   void install_cpu(Bytes budget);
-  void record_events(bool on);            // keep every event (tests, --events)
-  void enter(Phase phase, int step);      // from here on events belong to this phase; its peak starts at the current bytes
+  void record_events(bool on);        // keep every event (tests, --events)
+  void enter(Phase phase, int step);  // from here on events belong to this phase; its peak starts at the current bytes
   Bytes current() const;
   Bytes peak() const;
   std::array<Bytes, kCategories> categories_at_peak() const;
@@ -47,10 +47,13 @@ class Meter {
 };
 
 /// Bytes beyond the budget: exit 6.
-std::string out_of_memory_message(Bytes asked, Bytes live, Bytes budget, const std::array<Bytes, kCategories>& by_category);
+std::string out_of_memory_message(Bytes asked, Bytes live, Bytes budget,
+                                  const std::array<Bytes, kCategories>& by_category);
 
 /// Resident set size of this process, now and at its peak (VmHWM).
-struct ResidentBytes { Bytes now, peak; };
+struct ResidentBytes {
+  Bytes now, peak;
+};
 ResidentBytes resident_bytes();
 
 }  // namespace vramfit

@@ -22,10 +22,10 @@ class Temporaries {
 
 /// Facts of the step an op may read.
 struct StepFacts {
-  double loss_scale = 1;      // 1 / label tokens of the global batch
+  double loss_scale = 1;  // 1 / label tokens of the global batch
   std::uint64_t seed = 0;
   std::int64_t step = 0, micro_batch = 0, first_global_row = 0;
-  const std::vector<at::Tensor>* rope_cos = nullptr;   // per rope table: [S, dims/2] fp32
+  const std::vector<at::Tensor>* rope_cos = nullptr;  // per rope table: [S, dims/2] fp32
   const std::vector<at::Tensor>* rope_sin = nullptr;
 };
 
@@ -39,7 +39,7 @@ struct OpCall {
   const Needs& needs;
   const StepFacts& facts;
   Temporaries& temporaries;
-  std::vector<at::Tensor> inputs, outputs, parameters;   // parameters: the used rows or columns only
+  std::vector<at::Tensor> inputs, outputs, parameters;  // parameters: the used rows or columns only
   at::Tensor* output_gradient = nullptr;
   std::vector<at::Tensor> input_gradients, parameter_gradients;
 };

@@ -11,7 +11,8 @@ class Tensor;
 
 namespace vramfit {
 
-/// A collective in flight. wait() before touching or releasing its tensors; it throws FaultError naming the rank or peer.
+/// A collective in flight. wait() before touching or releasing its tensors; it throws FaultError naming the rank or
+/// peer.
 struct PendingWork {
   virtual ~PendingWork() = default;
   virtual void wait() = 0;

@@ -1,0 +1,395 @@
+#include "estimator/count.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "estimator/glob.h"
+#include "estimator/schedules/schedule.h"
+#include "estimator/tape.h"
+#include "estimator/units_layout.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// A counted tensor's storage: freed in the ledger when its last owner lets go.
+using Block = std::shared_ptr<void>;
+
+/// What is held of one segment while a micro-batch passes through it.
+struct SegmentState {
+  std::vector<Block> values, gradients;
+};
+
+/// What is held of one unit.
+struct UnitState {
+  Block shard, exp_avg, exp_avg_sq, step, gathered, gradient_shard;
+  std::map<int, Block> buffers;  // by parameter: gradients not yet reduced
+  std::vector<Block> pieces;     // being reduced
+};
+
+class Counter {
+ public:
+  Counter(const Graph& graph, const Job& job, const Device& device, const CountOptions& options)
+      : graph_(graph),
+        job_(job),
+        layout_(lay_out_units(graph, job)),
+        shape_{job.micro_batch, job.sequence},
+        options_(options) {
+    const TapeInputs inputs{.graph = graph,
+                            .precision = job_.precision,
+                            .device = device,
+                            .attention = job.attention,
+                            .deterministic = job.deterministic,
+                            .shape = shape_,
+                            .trainable = trainable_parameters(graph, job)};
+    tapes_ = make_tapes(inputs);
+    for (const SegmentTape& tape : tapes_) segment_has_backward_.push_back(tape.has_backward);
+    segments_.resize(graph.segments.size());
+    units_.resize(layout_.units.size());
+    for (std::size_t s = 0; s < graph.segments.size(); ++s) {
+      segments_[s].values.resize(graph.segments[s].values.size());
+      segments_[s].gradients.resize(graph.segments[s].values.size());
+    }
+    make_labels();
+  }
+
+  Ledger run() {
+    const std::vector<Instruction> schedule = make_schedule({.job = job_,
+                                                             .graph = graph_,
+                                                             .layout = layout_,
+                                                             .segment_has_backward = segment_has_backward_,
+                                                             .clip = options_.clip});
+    writer_.set_phase(Phase::load, 0);
+    load();
+    for (int step = 1; step <= options_.steps; ++step) {
+      Phase phase = Phase::forward;
+      for (const Instruction& instruction : schedule) {
+        phase = phase_of(instruction, graph_, phase);
+        writer_.set_phase(phase, step);
+        execute(instruction);
+      }
+    }
+    Ledger ledger = writer_.take();  // what is still held at the end stays live in it
+    return ledger;
+  }
+
+ private:
+  void make_labels() {
+    for (const Segment& segment : graph_.segments) {
+      std::vector<int> values, gradients;
+      for (const Value& value : segment.values) {
+        values.push_back(writer_.label(segment.name + "." + value.name));
+        gradients.push_back(writer_.label(segment.name + "." + value.name + ": gradient"));
+      }
+      value_labels_.push_back(std::move(values));
+      gradient_labels_.push_back(std::move(gradients));
+    }
+  }
+
+  /// Nothing of zero bytes is allocated.
+  Block allocate(std::int64_t elements, Dtype dtype, Category category, int label) {
+    const Bytes bytes = elements * dtype_bytes(dtype);
+    if (bytes.n == 0) return nullptr;
+    const std::int64_t id = writer_.allocate(bytes, category, label);
+    // Blocks that outlive the ledger (states at the end of the run) must not write to it any more.
+    return {reinterpret_cast<void*>(id + 1), [this, id](void*) {
+              if (!done_) writer_.free(id);
+            }};
+  }
+
+  void load() {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const Unit& unit = layout_.units[u];
+      units_[u].shard =
+          allocate(unit.shard_elements, unit.storage, Category::parameters, writer_.label(unit.name + ": shard"));
+      if (unit.trainable_elements == 0) continue;
+      const Dtype state = job_.precision.state;
+      const auto make_state = [&](const char* what, std::int64_t elements, Dtype dtype) {
+        return allocate(elements, dtype, Category::optimizer_state, writer_.label(unit.name + what));
+      };
+      units_[u].exp_avg = make_state(": exp_avg", unit.trainable_elements, state);
+      units_[u].exp_avg_sq = make_state(": exp_avg_sq", unit.trainable_elements, state);
+      units_[u].step = make_state(": step", 1, Dtype::f32);
+    }
+    for (std::size_t r = 0; r < graph_.ropes.size(); ++r) {
+      const std::int64_t elements = checked_mul(shape_.sequence, graph_.rope_dims[r] / 2);
+      for (const char* what : {": cos", ": sin"}) {
+        workspace_.push_back(
+            allocate(elements, Dtype::f32, Category::workspace, writer_.label("rope " + std::to_string(r) + what)));
+      }
+    }
+    for (const char* what : {"loss sum", "gradient norm", "clip scale"}) {
+      workspace_.push_back(allocate(1, Dtype::f32, Category::workspace, writer_.label(what)));
+    }
+  }
+
+  void execute(const Instruction& i) {
+    switch (i.what) {
+      case Do::begin:
+        for (const char* what : {"inputs: ids", "inputs: labels"}) {
+          inputs_.push_back(allocate(checked_mul(shape_.batch, shape_.sequence), Dtype::i64, Category::activations,
+                                     writer_.label(what)));
+        }
+        return;
+      case Do::issue:
+      case Do::wait:
+        return gather(i.unit);
+      case Do::release:
+        units_[at(i.unit)].gathered.reset();
+        return;
+      case Do::forward:
+        return forward(i);
+      case Do::recompute:
+        return run_tape(i.segment, tapes_[at(i.segment)].recompute);
+      case Do::backward:
+        return backward(i.segment);
+      case Do::reduce:
+        return reduce(i.unit);
+      case Do::finish:
+        return finish(i.unit);
+      case Do::end:
+        inputs_.clear();
+        return;
+      case Do::clip:
+        return;
+      case Do::step:
+        for (UnitState& unit : units_) unit.gradient_shard.reset();
+        return;
+    }
+  }
+
+  void gather(int u) {
+    const Unit& unit = layout_.units[at(u)];
+    UnitState& state = units_[at(u)];
+    if (unit.gathered_is_shard || state.gathered) return;
+    state.gathered = allocate(unit.gathered_elements, unit.compute, Category::unsharded_parameters,
+                              writer_.label(unit.name + ": gathered"));
+  }
+
+  void forward(const Instruction& i) {
+    const SegmentTape& tape = tapes_[at(i.segment)];
+    run_tape(i.segment, i.checkpointed ? tape.forward_checkpointed : tape.forward);
+    if (at(i.segment) + 1 == segments_.size()) return;
+    SegmentState& state = segments_[at(i.segment)];
+    Block& output = state.values[at(graph_.segments[at(i.segment)].output)];
+    segments_[at(i.segment) + 1].values[0] = output;
+    if (i.checkpointed || !tape.output_is_saved) output.reset();
+  }
+
+  void backward(int s) {
+    const Segment& segment = graph_.segments[at(s)];
+    SegmentState& state = segments_[at(s)];
+    if (at(s) + 1 < segments_.size()) {
+      state.gradients[at(segment.output)] = std::move(segments_[at(s) + 1].gradients[0]);
+    }
+    run_tape(s, tapes_[at(s)].backward);
+  }
+
+  void run_tape(int s, const std::vector<TapeAction>& actions) {
+    SegmentState& state = segments_[at(s)];
+    for (const TapeAction& action : actions) {
+      switch (action.what) {
+        case TapeAction::Do::run:
+          run_op(s, action.op);
+          break;
+        case TapeAction::Do::backward:
+          run_backward(s, action);
+          break;
+        case TapeAction::Do::drop_value:
+          state.values[at(action.value)].reset();
+          break;
+        case TapeAction::Do::drop_gradient:
+          state.gradients[at(action.value)].reset();
+          break;
+      }
+    }
+  }
+
+  Category category_of(const Segment& segment, int value) const {
+    return in_loss_region(segment, value) ? Category::logits_and_loss : Category::activations;
+  }
+
+  Block allocate_value(int s, int value, bool gradient) {
+    const Segment& segment = graph_.segments[at(s)];
+    const Value& v = segment.values[at(value)];
+    return allocate(element_count(v, shape_), value_dtype(v, job_.precision), category_of(segment, value),
+                    (gradient ? gradient_labels_ : value_labels_)[at(s)][at(value)]);
+  }
+
+  /// Temporaries of a kernel, and the outputs or gradients that it allocates itself.
+  void run_steps(int s, const Op& op, const std::vector<Step>& steps, const TapeAction* backward_action) {
+    SegmentState& state = segments_[at(s)];
+    std::vector<std::pair<std::string, Block>> temporaries;
+    for (const Step& step : steps) {
+      switch (step.what) {
+        case Step::What::temporary:
+          temporaries.emplace_back(
+              step.name, allocate(step.bytes.n, Dtype::u8, Category::temporaries,
+                                  writer_.label(graph_.segments[at(s)].name + "." + op.name + ": " + step.name)));
+          break;
+        case Step::What::release:
+          std::erase_if(temporaries, [&](const auto& t) { return t.first == step.name; });
+          break;
+        case Step::What::output:
+          state.values[at(op.outputs[at(step.index)])] = allocate_value(s, op.outputs[at(step.index)], false);
+          break;
+        case Step::What::input_gradient:
+          if (backward_action->input_gradients[at(step.index)].mode == GradientTarget::Mode::fresh) {
+            state.gradients[at(op.inputs[at(step.index)])] = allocate_value(s, op.inputs[at(step.index)], true);
+          }
+          break;
+        case Step::What::parameter_gradient:
+          break;
+      }
+    }
+    for (auto& temporary : temporaries) temporary.second.reset();
+  }
+
+  void run_op(int s, int index) {
+    const Op& op = graph_.segments[at(s)].ops[at(index)];
+    const Rule& rule = tapes_[at(s)].rules[at(index)];
+    SegmentState& state = segments_[at(s)];
+    std::size_t first = 0;
+    if (rule.in_place_input >= 0) {
+      state.values[at(op.outputs[0])] = std::move(state.values[at(op.inputs[at(rule.in_place_input)])]);
+      first = 1;
+    }
+    if (!rule.outputs_inside) {
+      for (std::size_t o = first; o < op.outputs.size(); ++o) {
+        state.values[at(op.outputs[o])] = allocate_value(s, op.outputs[o], false);
+      }
+    }
+    run_steps(s, op, rule.forward, nullptr);
+  }
+
+  void run_backward(int s, const TapeAction& action) {
+    using Mode = GradientTarget::Mode;
+    const Op& op = graph_.segments[at(s)].ops[at(action.op)];
+    const Rule& rule = tapes_[at(s)].rules[at(action.op)];
+    SegmentState& state = segments_[at(s)];
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const GradientTarget& target = action.input_gradients[i];
+      Block& gradient = state.gradients[at(op.inputs[i])];
+      if (target.mode == Mode::fresh && !rule.gradients_inside) gradient = allocate_value(s, op.inputs[i], true);
+      if (target.mode == Mode::take_output_gradient) gradient = state.gradients[at(target.value)];
+      if (target.mode == Mode::take_saved) gradient = state.values[at(target.value)];
+    }
+    for (std::size_t p = 0; p < op.parameters.size(); ++p) {
+      if (action.needs.parameters[p]) make_parameter_gradient(op, op.parameters[p].parameter);
+    }
+    run_steps(s, op, rule.backward, &action);
+  }
+
+  void make_gradient_shard(int u) {
+    const Unit& unit = layout_.units[at(u)];
+    if (units_[at(u)].gradient_shard) return;
+    units_[at(u)].gradient_shard = allocate(unit.trainable_elements, unit.reduce, Category::gradients,
+                                            writer_.label(unit.name + ": gradient shard"));
+  }
+
+  void make_parameter_gradient(const Op& op, int parameter) {
+    const int u = layout_.unit_of_parameter[at(parameter)];
+    if (is_direct_gradient(op.kind, job_.precision, layout_)) return make_gradient_shard(u);
+    Block& buffer = units_[at(u)].buffers[parameter];
+    if (buffer) return;
+    const UnitParameter& slot = layout_.units[at(u)].parameters[at(layout_.slot_of_parameter[at(parameter)])];
+    const Dtype dtype = gradient_dtype(op.kind, job_.precision);
+    buffer_dtypes_[parameter] = dtype;
+    buffer = allocate(slot.padded_elements, dtype, Category::gradients,
+                      writer_.label(graph_.parameters[at(parameter)].name + ": gradient"));
+  }
+
+  void reduce(int u) {
+    const Unit& unit = layout_.units[at(u)];
+    UnitState& state = units_[at(u)];
+    if (layout_.shards == 1) {
+      if (!state.buffers.empty()) make_gradient_shard(u);
+      state.buffers.clear();
+      return;
+    }
+    for (int parameter : reduce_order(unit, state)) {
+      Block& buffer = state.buffers[parameter];
+      if (buffer_dtypes_[parameter] == unit.reduce) {
+        state.pieces.push_back(std::move(buffer));
+        continue;
+      }
+      const UnitParameter& slot = unit.parameters[at(layout_.slot_of_parameter[at(parameter)])];
+      state.pieces.push_back(allocate(slot.padded_elements, unit.reduce, Category::communication,
+                                      writer_.label(graph_.parameters[at(parameter)].name + ": reduce piece")));
+      buffer.reset();
+    }
+    state.buffers.clear();
+  }
+
+  /// Largest buffer first, so that the peak of piece + buffer is met while little else is held.
+  std::vector<int> reduce_order(const Unit& unit, const UnitState& state) const {
+    std::vector<int> order;
+    for (const UnitParameter& p : unit.parameters) {
+      if (state.buffers.contains(p.parameter)) order.push_back(p.parameter);
+    }
+    const auto elements = [&](int parameter) {
+      return unit.parameters[at(layout_.slot_of_parameter[at(parameter)])].padded_elements;
+    };
+    std::ranges::stable_sort(order, [&](int a, int b) { return elements(a) > elements(b); });
+    return order;
+  }
+
+  void finish(int u) {
+    UnitState& state = units_[at(u)];
+    if (state.pieces.empty()) return;
+    make_gradient_shard(u);
+    state.pieces.clear();
+  }
+
+  const Graph& graph_;
+  Job job_;
+  UnitLayout layout_;
+  BatchShape shape_;
+  CountOptions options_;
+  LedgerWriter writer_;
+  bool done_ = false;
+  std::vector<SegmentTape> tapes_;
+  std::vector<bool> segment_has_backward_;
+  std::vector<std::vector<int>> value_labels_, gradient_labels_;
+  std::map<int, Dtype> buffer_dtypes_;
+  std::vector<SegmentState> segments_;
+  std::vector<UnitState> units_;
+  std::vector<Block> workspace_, inputs_;
+
+ public:
+  ~Counter() { done_ = true; }
+  Counter(const Counter&) = delete;
+  Counter& operator=(const Counter&) = delete;
+  Counter(Counter&&) = delete;
+  Counter& operator=(Counter&&) = delete;
+};
+
+}  // namespace
+
+std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
+  std::vector<bool> trainable;
+  for (const Parameter& parameter : graph.parameters) {
+    trainable.push_back(std::ranges::none_of(
+        job.freeze, [&](const std::string& pattern) { return matches_glob(pattern, parameter.name); }));
+  }
+  if (std::ranges::none_of(trainable, [](bool b) { return b; })) {
+    throw InputError("--freeze leaves no parameter to train");
+  }
+  return trainable;
+}
+
+Ledger count(const Graph& graph, const Job& job, const Device& device, const Coords& coords,
+             const CountOptions& options) {
+  (void)coords;  // shards are padded to equal sizes, so ranks of this runtime allocate alike
+  Job counted = job;
+  // Micro-batches between the second and the last allocate as the second does.
+  if (options.abbreviate) counted.accumulation = std::min<std::int64_t>(job.accumulation, 3);
+  return Counter(graph, counted, device, options).run();
+}
+
+}  // namespace vramfit

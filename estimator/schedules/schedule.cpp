@@ -1,0 +1,62 @@
+#include "estimator/schedules/schedule.h"
+
+#include <algorithm>
+#include <set>
+
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+std::vector<Instruction> make_schedule(const ScheduleInputs& inputs) {
+  switch (inputs.job.runtime) {
+    case Runtime::vramfit:
+      return make_vramfit_schedule(inputs);
+    case Runtime::pytorch_fsdp2:
+      throw NotModelled("runtime pytorch-fsdp2");
+  }
+  throw NotModelled("runtime");
+}
+
+bool is_loss_segment(const Segment& segment) {
+  return std::ranges::any_of(segment.ops, [](const Op& op) {
+    return op.kind == OpKind::cross_entropy || op.kind == OpKind::linear_cross_entropy;
+  });
+}
+
+Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current) {
+  const auto in_loss = [&] { return is_loss_segment(graph.segments[static_cast<std::size_t>(instruction.segment)]); };
+  switch (instruction.what) {
+    case Do::begin:
+      return Phase::forward;
+    case Do::forward:
+      return in_loss() ? Phase::loss : Phase::forward;
+    case Do::recompute:
+    case Do::backward:
+      return in_loss() ? Phase::loss : Phase::backward;
+    case Do::clip:
+      return Phase::clip;
+    case Do::step:
+      return Phase::optimizer;
+    case Do::issue:
+    case Do::wait:
+    case Do::release:
+    case Do::reduce:
+    case Do::finish:
+    case Do::end:
+      return current;
+  }
+  return current;
+}
+
+int peak_live_units(const std::vector<Instruction>& schedule) {
+  std::set<int> live;
+  std::size_t peak = 0;
+  for (const Instruction& i : schedule) {
+    if (i.what == Do::issue || i.what == Do::wait) live.insert(i.unit);
+    if (i.what == Do::release) live.erase(i.unit);
+    peak = std::max(peak, live.size());
+  }
+  return static_cast<int>(peak);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,209 @@
+// The schedule of runtime vramfit. Gathers run ahead of compute by the prefetch depth, at most one reduction
+// is in flight, and every unit is released as soon as neither the next pass nor the reshard policy needs it.
+#include <algorithm>
+
+#include "estimator/schedules/schedule.h"
+#include "estimator/sharding.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+/// One pass of a segment: forward, or backward (with its recompute).
+struct Pass {
+  int segment = -1;
+  bool backward = false;
+  std::vector<int> units;  // gathered while it runs
+};
+
+bool reads_weights_in_backward(const Segment& segment) {
+  return std::ranges::any_of(segment.ops, [](const Op& op) {
+    const bool is_table =
+        op.kind == OpKind::embedding || op.kind == OpKind::position_embedding || op.kind == OpKind::type_embedding;
+    return !op.parameters.empty() && !is_table;
+  });
+}
+
+class Maker {
+ public:
+  explicit Maker(const ScheduleInputs& inputs) : in_(inputs) { check(); }
+
+  std::vector<Instruction> make() {
+    for (micro_batch_ = 0; micro_batch_ < in_.job.accumulation; ++micro_batch_) run_micro_batch();
+    if (in_.clip) add({.what = Do::clip});
+    add({.what = Do::step});
+    return std::move(schedule_);
+  }
+
+ private:
+  void check() const {
+    const Job& job = in_.job;
+    if (job.reshard == Reshard::groups) throw NotModelled("--reshard N");
+    if (job.checkpointing == Checkpointing::selective) throw NotModelled("--checkpointing selective");
+    if (!job.offload.empty()) throw NotModelled("--offload " + job.offload.front());
+    if (job.prefetch_limit != 0) throw NotModelled("--prefetch limit=N");
+  }
+
+  void add(Instruction instruction) {
+    instruction.micro_batch = micro_batch_;
+    instruction.last = micro_batch_ + 1 >= in_.job.accumulation;
+    schedule_.push_back(instruction);
+  }
+
+  const Segment& segment(int i) const { return in_.graph.segments[static_cast<std::size_t>(i)]; }
+  int segments() const { return static_cast<int>(in_.graph.segments.size()); }
+
+  bool is_checkpointed(int i) const {
+    if (segment(i).role != SegmentRole::block || !in_.segment_has_backward[static_cast<std::size_t>(i)]) return false;
+    if (in_.job.checkpointing == Checkpointing::full) return true;
+    // Segment 0 is the embedding, so block b is segment b + 1.
+    return in_.job.checkpointing == Checkpointing::every && (i - 1) % in_.job.checkpoint_every == 0;
+  }
+
+  std::vector<Pass> passes() const {
+    std::vector<Pass> list;
+    for (int i = 0; i < segments(); ++i) {
+      list.push_back({i, false, in_.layout.units_of_segment[static_cast<std::size_t>(i)]});
+    }
+    for (int i = segments() - 1; i >= 0; --i) {
+      if (!in_.segment_has_backward[static_cast<std::size_t>(i)]) break;
+      Pass pass{i, true, {}};
+      if (reads_weights_in_backward(segment(i))) pass.units = in_.layout.units_of_segment[static_cast<std::size_t>(i)];
+      list.push_back(pass);
+    }
+    return list;
+  }
+
+  static bool uses(const Pass& pass, int unit) { return std::ranges::find(pass.units, unit) != pass.units.end(); }
+
+  /// Whether the reshard policy keeps a unit from forward to backward.
+  bool is_kept(int unit) const {
+    const Job& job = in_.job;
+    if (in_.layout.shards == 1) return false;  // a compute copy is remade without communication
+    if (!sharding_named(job.sharding).reshard || job.reshard == Reshard::never) return true;
+    if (job.reshard == Reshard::always) return false;
+    const auto is_unit_of = [&](int i) {
+      return in_.layout.units_of_segment[static_cast<std::size_t>(i)].front() == unit;
+    };
+    const std::string& name = in_.layout.units[static_cast<std::size_t>(unit)].name;
+    if (name == "root") return true;
+    if (job.reshard != Reshard::last_kept) return false;
+    int last_block = -1;
+    for (int i = 0; i < segments(); ++i) {
+      if (segment(i).role == SegmentRole::block) last_block = i;
+    }
+    return last_block >= 0 && is_unit_of(last_block);
+  }
+
+  /// Whether `unit` stays gathered after pass `p`.
+  bool stays(const std::vector<Pass>& list, std::size_t p, int unit) const {
+    const auto later = std::find_if(list.begin() + static_cast<std::ptrdiff_t>(p) + 1, list.end(),
+                                    [&](const Pass& pass) { return uses(pass, unit); });
+    if (later == list.end()) return false;
+    if (p + 1 < list.size() && uses(list[p + 1], unit)) return true;
+    if (list[p].backward) return false;
+    const bool head_over_loss = segment(list[p].segment).role == SegmentRole::head && !in_.job.reshard_head;
+    return later->backward && (is_kept(unit) || head_over_loss);
+  }
+
+  void issue(const Pass& pass) {
+    for (int unit : pass.units) {
+      if (is_live(unit)) continue;
+      live_.push_back(unit);
+      add({.what = Do::issue, .unit = unit});
+    }
+  }
+
+  bool is_live(int unit) const { return std::ranges::find(live_, unit) != live_.end(); }
+
+  /// Issues the gathers of the next `depth` passes in the same direction that have units.
+  void prefetch(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) {
+    if (in_.layout.shards == 1) return;  // nothing to hide: a cast
+    for (std::size_t next = p + 1; next < list.size() && depth > 0; ++next) {
+      if (list[next].backward != list[p].backward) return;
+      if (list[next].units.empty()) continue;
+      issue(list[next]);
+      --depth;
+    }
+  }
+
+  void wait_for(const Pass& pass) {
+    for (int unit : pass.units) {
+      if (!is_live(unit)) live_.push_back(unit);
+      add({.what = Do::wait, .unit = unit});
+    }
+  }
+
+  void release_after(const std::vector<Pass>& list, std::size_t p) {
+    for (int unit : list[p].units) {
+      if (stays(list, p, unit)) continue;
+      std::erase(live_, unit);
+      add({.what = Do::release, .unit = unit});
+    }
+  }
+
+  void finish_in_flight() {
+    for (int unit : reducing_) add({.what = Do::finish, .unit = unit});
+    reducing_.clear();
+  }
+
+  void run_forward(const std::vector<Pass>& list, std::size_t p) {
+    wait_for(list[p]);
+    prefetch(list, p, in_.job.forward_prefetch);
+    add({.what = Do::forward, .segment = list[p].segment, .checkpointed = is_checkpointed(list[p].segment)});
+    release_after(list, p);
+  }
+
+  void run_backward(const std::vector<Pass>& list, std::size_t p) {
+    const int i = list[p].segment;
+    wait_for(list[p]);
+    if (in_.job.backward_prefetch == BackwardPrefetch::pre) prefetch(list, p, 1);
+    if (is_checkpointed(i)) {
+      add({.what = Do::recompute, .segment = i});
+      // Without a recompute to hide it, waiting here would only stall.
+      if (in_.job.reduce_finish == ReduceFinish::early) finish_in_flight();
+    }
+    if (in_.job.backward_prefetch == BackwardPrefetch::post) prefetch(list, p, 1);
+    add({.what = Do::backward, .segment = i});
+    release_after(list, p);
+    finish_in_flight();
+    for (int unit : in_.layout.units_of_segment[static_cast<std::size_t>(i)]) {
+      if (!has_trainable(i, unit)) continue;
+      add({.what = Do::reduce, .segment = i, .unit = unit});
+      reducing_.push_back(unit);
+    }
+  }
+
+  bool has_trainable(int segment_index, int unit) const {
+    const Unit& u = in_.layout.units[static_cast<std::size_t>(unit)];
+    return std::ranges::any_of(segment(segment_index).ops, [&](const Op& op) {
+      return std::ranges::any_of(op.parameters, [&](const ParameterUse& use) {
+        const auto index = static_cast<std::size_t>(use.parameter);
+        const auto slot = static_cast<std::size_t>(in_.layout.slot_of_parameter[index]);
+        return in_.layout.unit_of_parameter[index] == unit && u.parameters[slot].trainable;
+      });
+    });
+  }
+
+  void run_micro_batch() {
+    add({.what = Do::begin});
+    const std::vector<Pass> list = passes();
+    for (std::size_t p = 0; p < list.size(); ++p) {
+      list[p].backward ? run_backward(list, p) : run_forward(list, p);
+    }
+    finish_in_flight();
+    add({.what = Do::end});
+  }
+
+  const ScheduleInputs& in_;
+  std::vector<Instruction> schedule_;
+  std::vector<int> live_, reducing_;
+  int micro_batch_ = 0;
+};
+
+}  // namespace
+
+std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs) { return Maker(inputs).make(); }
+
+}  // namespace vramfit
