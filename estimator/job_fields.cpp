@@ -1,0 +1,374 @@
+#include "estimator/job_fields.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "estimator/field_text.h"
+#include "estimator/sharding.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+template <typename E>
+struct Named {
+  std::string_view name;
+  E value;
+};
+
+constexpr std::array kRuntimes{Named{"vramfit", Runtime::vramfit}, Named{"pytorch-fsdp2", Runtime::pytorch_fsdp2}};
+constexpr std::array kModelings{Named{"vramfit", Modeling::vramfit}, Named{"torchtitan", Modeling::torchtitan},
+                                Named{"transformers", Modeling::transformers}};
+constexpr std::array kMethods{Named{"full", Method::full}, Named{"lora", Method::lora}, Named{"qlora", Method::qlora}};
+constexpr std::array kReshards{Named{"default", Reshard::by_default}, Named{"last-kept", Reshard::last_kept},
+                               Named{"always", Reshard::always}, Named{"never", Reshard::never}};
+constexpr std::array kPrefetches{Named{"pre", BackwardPrefetch::pre}, Named{"post", BackwardPrefetch::post},
+                                 Named{"none", BackwardPrefetch::none}};
+constexpr std::array kFinishes{Named{"early", ReduceFinish::early}, Named{"end", ReduceFinish::end}};
+constexpr std::array kCheckpointings{Named{"none", Checkpointing::none}, Named{"full", Checkpointing::full},
+                                     Named{"selective", Checkpointing::selective}};
+constexpr std::array kImplementations{Named{"fused", OptimizerImplementation::fused},
+                                      Named{"foreach", OptimizerImplementation::foreach},
+                                      Named{"loop", OptimizerImplementation::loop}};
+constexpr std::array kAttentions{Named{"auto", Attention::automatic}, Named{"flash", Attention::flash},
+                                 Named{"efficient", Attention::efficient}, Named{"cudnn", Attention::cudnn},
+                                 Named{"math", Attention::math}};
+constexpr std::array<std::string_view, 4> kOffloads{"params", "optimizer", "optimizer+gradients", "activations"};
+
+// Far above any real job, and small enough that products of two stay within 64 bits.
+constexpr std::int64_t kMostCount = std::int64_t{1} << 28;
+constexpr std::size_t kLongestText = 4096;
+
+template <typename Table>
+std::vector<std::string> names_of(const Table& table) {
+  std::vector<std::string> names;
+  for (const auto& row : table) names.emplace_back(row.name);
+  return names;
+}
+
+template <typename Table>
+auto named(const Table& table, std::string_view value) {
+  const auto row = std::ranges::find_if(table, [&](const auto& r) { return r.name == value; });
+  if (row == table.end()) unknown_value(value, names_of(table));
+  return row->value;
+}
+
+template <typename Table, typename E>
+std::string name_in(const Table& table, E value) {
+  const auto row = std::ranges::find_if(table, [&](const auto& r) { return r.value == value; });
+  return row == table.end() ? "" : std::string(row->name);
+}
+
+template <auto Member, const auto& Table>
+std::string get_choice(const Job& job) {
+  return name_in(Table, job.*Member);
+}
+template <auto Member, const auto& Table>
+void set_choice(Job& job, std::string_view value) {
+  job.*Member = named(Table, value);
+}
+
+template <Dtype Precision::*Member>
+std::string get_dtype(const Job& job) {
+  return job.precision.name.empty() ? "" : std::string(dtype_name(job.precision.*Member));
+}
+template <Dtype Precision::*Member>
+void set_dtype(Job& job, std::string_view value) {
+  const Dtype dtype = parse_dtype(value);
+  if (dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::f16) {
+    throw InputError(fmt::format("\"{}\" is not a type to train in (known: fp32, bf16, fp16)", printable(value)));
+  }
+  job.precision.*Member = dtype;
+}
+
+template <bool Job::*Member>
+std::string get_toggle(const Job& job) {
+  return job.*Member ? "on" : "off";
+}
+template <bool Job::*Member>
+void set_toggle(Job& job, std::string_view value) {
+  if (value != "on" && value != "off") unknown_value(value, {"on", "off"});
+  job.*Member = value == "on";
+}
+
+template <std::int64_t Job::*Member>
+std::string get_count(const Job& job) {
+  return job.*Member == 0 ? "" : fmt::to_string(job.*Member);
+}
+template <std::int64_t Job::*Member>
+void set_count(Job& job, std::string_view value) {
+  job.*Member = whole_number(value, 1, kMostCount);
+}
+
+std::string get_precision(const Job& job) { return job.precision.name; }
+void set_precision(Job& job, std::string_view value) { job.precision = precision_named(value); }
+
+std::string get_mesh(const Job& job) {
+  if (job.mesh.replicate == 0 || job.mesh.shard == 0) return "";
+  return fmt::format("replicate={},shard={}", job.mesh.replicate, job.mesh.shard);
+}
+void set_mesh(Job& job, std::string_view value) {
+  Mesh mesh;
+  for (const std::string& part : split_list(value)) {
+    const auto [axis, count] = key_and_value(part);
+    if (axis != "replicate" && axis != "shard") {
+      throw InputError(
+          fmt::format("unknown axis \"{}\"{}", printable(axis), did_you_mean(axis, {"replicate", "shard"})));
+    }
+    (axis == "replicate" ? mesh.replicate : mesh.shard) = whole_number(count, 1, std::int64_t{1} << 20);
+  }
+  job.mesh = mesh;
+}
+
+std::string get_sharding(const Job& job) { return job.sharding; }
+void set_sharding(Job& job, std::string_view value) { job.sharding = sharding_named(value).name; }
+
+std::string get_reshard(const Job& job) {
+  return job.reshard == Reshard::groups ? fmt::to_string(job.reshard_groups) : name_in(kReshards, job.reshard);
+}
+void set_reshard(Job& job, std::string_view value) {
+  const bool digits = !value.empty() && std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; });
+  job.reshard = digits ? Reshard::groups : named(kReshards, value);
+  job.reshard_groups = digits ? whole_number(value, 2, std::int64_t{1} << 20) : 0;
+}
+
+std::string get_wrap(const Job& job) {
+  switch (job.wrap) {
+    case Wrap::layer:
+      return "layer";
+    case Wrap::none:
+      return "none";
+    case Wrap::size:
+      return fmt::format("size:{}", job.wrap_min_parameters);
+    case Wrap::pattern:
+      return fmt::format("pattern:{}", fmt::join(job.wrap_patterns, ","));
+  }
+  return "";
+}
+void set_wrap(Job& job, std::string_view value) {
+  job.wrap_min_parameters = 0;
+  job.wrap_patterns.clear();
+  if (value == "layer" || value == "none") {
+    job.wrap = value == "layer" ? Wrap::layer : Wrap::none;
+  } else if (value.starts_with("size:")) {
+    job.wrap = Wrap::size;
+    job.wrap_min_parameters = whole_number(value.substr(5), 1, std::int64_t{1} << 48);
+  } else if (value.starts_with("pattern:") && value.size() > 8) {
+    job.wrap = Wrap::pattern;
+    job.wrap_patterns = split_list(value.substr(8));
+  } else {
+    unknown_value(value, {"layer", "none", "size:N", "pattern:GLOB,..."});
+  }
+}
+
+std::string get_prefetch(const Job& job) {
+  return fmt::format("backward={},forward={},limit={}", name_in(kPrefetches, job.backward_prefetch),
+                     job.forward_prefetch, job.prefetch_limit);
+}
+void set_prefetch(Job& job, std::string_view value) {
+  for (const std::string& part : split_list(value)) {
+    const auto [key, setting] = key_and_value(part);
+    if (key == "backward") {
+      job.backward_prefetch = named(kPrefetches, setting);
+    } else if (key == "forward") {
+      job.forward_prefetch = whole_number(setting, 0, 1024);
+    } else if (key == "limit") {
+      job.prefetch_limit = whole_number(setting, 0, 1024);
+    } else {
+      throw InputError(
+          fmt::format("unknown key \"{}\"{}", printable(key), did_you_mean(key, {"backward", "forward", "limit"})));
+    }
+  }
+}
+
+std::string get_checkpointing(const Job& job) {
+  return job.checkpointing == Checkpointing::every ? fmt::format("every:{}", job.checkpoint_every)
+                                                   : name_in(kCheckpointings, job.checkpointing);
+}
+void set_checkpointing(Job& job, std::string_view value) {
+  const bool every = value.starts_with("every:");
+  if (!every && std::ranges::none_of(kCheckpointings, [&](const auto& row) { return row.name == value; })) {
+    unknown_value(value, {"none", "full", "every:N", "selective"});
+  }
+  job.checkpointing = every ? Checkpointing::every : named(kCheckpointings, value);
+  job.checkpoint_every = every ? whole_number(value.substr(6), 1, 4096) : 1;
+}
+
+std::string get_offload(const Job& job) {
+  return job.offload.empty() ? "none" : fmt::format("{}", fmt::join(job.offload, ","));
+}
+void set_offload(Job& job, std::string_view value) {
+  job.offload.clear();
+  if (value == "none" || value.empty()) return;
+  for (const std::string& part : split_list(value)) {
+    if (std::ranges::find(kOffloads, part) == kOffloads.end()) {
+      unknown_value(part, {"none", "params", "optimizer", "optimizer+gradients", "activations"});
+    }
+    if (std::ranges::find(job.offload, part) == job.offload.end()) job.offload.push_back(part);
+  }
+}
+
+std::string get_optimizer(const Job& job) {
+  return fmt::format("{}:{}", job.optimizer, name_in(kImplementations, job.optimizer_implementation));
+}
+void set_optimizer(Job& job, std::string_view value) {
+  const std::size_t colon = value.find(':');
+  const std::string_view kind = value.substr(0, colon);
+  if (kind != "adamw") unknown_value(kind, {"adamw"});
+  job.optimizer = kind;
+  job.optimizer_implementation = colon == std::string_view::npos ? OptimizerImplementation::fused
+                                                                 : named(kImplementations, value.substr(colon + 1));
+}
+
+std::string get_loss(const Job& job) {
+  return job.loss == LossKind::chunked ? fmt::format("chunked:{}", job.loss_chunks) : "full";
+}
+void set_loss(Job& job, std::string_view value) {
+  if (value == "full") {
+    job.loss = LossKind::full;
+  } else if (value.starts_with("chunked:")) {
+    job.loss_chunks = whole_number(value.substr(8), 1, 65536);
+    job.loss = LossKind::chunked;
+  } else {
+    unknown_value(value, {"full", "chunked:N"});
+  }
+}
+
+std::string get_allocator(const Job& job) { return job.allocator; }
+void set_allocator(Job& job, std::string_view value) {
+  if (value.find('=') != std::string_view::npos) {
+    for (const std::string& part : split_list(value)) key_and_value(part);
+  } else if (value != "native" && value != "expandable") {
+    unknown_value(value, {"native", "expandable", "KEY=VALUE,..."});
+  }
+  job.allocator = printable(value, kLongestText);
+}
+
+std::string get_freeze(const Job& job) { return fmt::format("{}", fmt::join(job.freeze, ",")); }
+void set_freeze(Job& job, std::string_view value) {
+  job.freeze.clear();
+  if (!value.empty()) job.freeze = split_list(value);
+}
+
+constexpr std::array kJobFields{
+    JobField{"runtime", FieldForm::text, "vramfit|pytorch-fsdp2", "Who executes the job. Default: vramfit",
+             get_choice<&Job::runtime, kRuntimes>, set_choice<&Job::runtime, kRuntimes>},
+    JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers",
+             "Whose module code is run. Default: vramfit", get_choice<&Job::modeling, kModelings>,
+             set_choice<&Job::modeling, kModelings>},
+    JobField{"method", FieldForm::text, "full|lora|qlora", "What is trained. Default: full",
+             get_choice<&Job::method, kMethods>, set_choice<&Job::method, kMethods>},
+    JobField{"precision", FieldForm::text, "fp32|bf16-mixed|bf16-pure|fp16-mixed|fp8",
+             "Sets the six dtypes below. Default: bf16-mixed on GPUs, fp32 on CPU ranks", get_precision, set_precision},
+    JobField{"storage_dtype", FieldForm::text, "fp32|bf16|fp16", "Sharded parameters", get_dtype<&Precision::storage>,
+             set_dtype<&Precision::storage>},
+    JobField{"compute_dtype", FieldForm::text, "fp32|bf16|fp16", "Gathered parameters and activations",
+             get_dtype<&Precision::compute>, set_dtype<&Precision::compute>},
+    JobField{"reduce_dtype", FieldForm::text, "fp32|bf16|fp16", "Gradient reduction and sharded gradients",
+             get_dtype<&Precision::reduce>, set_dtype<&Precision::reduce>},
+    JobField{"buffer_dtype", FieldForm::text, "fp32|bf16|fp16", "Buffers such as rotary tables",
+             get_dtype<&Precision::buffer>, set_dtype<&Precision::buffer>},
+    JobField{"output_dtype", FieldForm::text, "fp32|bf16|fp16", "The model's outputs", get_dtype<&Precision::output>,
+             set_dtype<&Precision::output>},
+    JobField{"state_dtype", FieldForm::text, "fp32|bf16|fp16", "Optimizer states", get_dtype<&Precision::state>,
+             set_dtype<&Precision::state>},
+    JobField{"mesh", FieldForm::text, "replicate=R,shard=S",
+             "Ranks along each axis. Default: by --sharding, over all cards", get_mesh, set_mesh},
+    JobField{"sharding", FieldForm::text, "no-shard|shard-grad-op|full-shard|hybrid-shard|hybrid-shard-zero2",
+             "What is split over ranks (FSDP's names are read too). Default: full-shard", get_sharding, set_sharding},
+    JobField{"reshard", FieldForm::text, "default|last-kept|always|never|N",
+             "Which units are released after forward. Default: default", get_reshard, set_reshard},
+    JobField{"wrap", FieldForm::text, "layer|size:N|none|pattern:GLOB,...", "What is gathered together. Default: layer",
+             get_wrap, set_wrap},
+    JobField{"wrap_embeddings", FieldForm::toggle, "on|off", "Embeddings and head are units of their own. Default: on",
+             get_toggle<&Job::wrap_embeddings>, set_toggle<&Job::wrap_embeddings>},
+    JobField{"prefetch", FieldForm::text, "backward=pre|post|none,forward=K,limit=N",
+             "How far ahead units are gathered (limit 0: as needed). Default: backward=post,forward=1,limit=0",
+             get_prefetch, set_prefetch},
+    JobField{"reduce_finish", FieldForm::text, "early|end",
+             "When reduced gradients are added to their shard. Default: early",
+             get_choice<&Job::reduce_finish, kFinishes>, set_choice<&Job::reduce_finish, kFinishes>},
+    JobField{"reshard_head", FieldForm::toggle, "on|off", "Release the head's unit while the loss runs. Default: off",
+             get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>},
+    JobField{"deterministic", FieldForm::toggle, "on|off", "Only kernels with a fixed order of sums. Default: off",
+             get_toggle<&Job::deterministic>, set_toggle<&Job::deterministic>},
+    JobField{"checkpointing", FieldForm::text, "none|full|every:N|selective",
+             "Which activations are recomputed in backward. Default: none", get_checkpointing, set_checkpointing},
+    JobField{"offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations",
+             "What lives in host memory; a list. Default: none", get_offload, set_offload},
+    JobField{"optimizer", FieldForm::text, "adamw:fused|foreach|loop", "Default: adamw:fused", get_optimizer,
+             set_optimizer},
+    JobField{"loss", FieldForm::text, "full|chunked:N",
+             "Whole logits, or head and loss in N chunks of rows. Default: full", get_loss, set_loss},
+    JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math", "Attention kernel. Default: auto",
+             get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>},
+    JobField{"allocator", FieldForm::text, "native|expandable|KEY=VALUE,...",
+             "Settings of the caching allocator. Default: expandable", get_allocator, set_allocator},
+    JobField{"freeze", FieldForm::list, "PATTERN,...", "Globs over parameter names that are not trained", get_freeze,
+             set_freeze},
+    JobField{"lora_rank", FieldForm::integer, "N", "Rank of adapters", get_count<&Job::lora_rank>,
+             set_count<&Job::lora_rank>},
+    JobField{"seq_len", FieldForm::integer, "N", "Tokens of a row. Default: min(max_position_embeddings, 4096)",
+             get_count<&Job::sequence>, set_count<&Job::sequence>},
+    JobField{"micro_batch", FieldForm::integer, "N", "Rows a rank runs at once. Default: from the other two, or 1",
+             get_count<&Job::micro_batch>, set_count<&Job::micro_batch>},
+    JobField{"grad_accum", FieldForm::integer, "N", "Micro-batches of a step. Default: from the other two, or 1",
+             get_count<&Job::accumulation>, set_count<&Job::accumulation>},
+    JobField{"global_batch", FieldForm::integer, "N",
+             "Rows of a step = micro-batch x accumulation x data ranks. Default: from the other two, or data ranks",
+             get_count<&Job::global_batch>, set_count<&Job::global_batch>},
+};
+
+}  // namespace
+
+std::span<const JobField> job_fields() { return kJobFields; }
+
+const JobField& job_field_named(std::string_view name) {
+  std::string wanted(name);
+  std::ranges::replace(wanted, '-', '_');
+  const auto row = std::ranges::find(kJobFields, wanted, &JobField::name);
+  if (row == kJobFields.end()) {
+    throw InputError(
+        fmt::format("job field \"{}\": unknown{}", printable(name), did_you_mean(wanted, names_of(kJobFields))));
+  }
+  return *row;
+}
+
+void set_job_field(Job& job, const JobField& field, std::string_view value, const std::string& where) {
+  if (value.size() > kLongestText) throw InputError(fmt::format("{}: longer than {} bytes", where, kLongestText));
+  try {
+    field.set(job, value);
+  } catch (const Error& error) {
+    throw InputError(fmt::format("{}: {}", where, error.what()));
+  }
+}
+
+Job unresolved_job() {
+  Job job;
+  job.precision.name.clear();
+  job.mesh = {.replicate = 0, .shard = 0};
+  job.micro_batch = job.accumulation = 0;
+  return job;
+}
+
+std::string flag_of(const JobField& field) {
+  std::string flag = "--" + std::string(field.name);
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
+std::string job_as_flags(const Job& job, const Job& base) {
+  std::string flags;
+  for (const JobField& field : kJobFields) {
+    const std::string value = field.get(job);
+    if (value.empty() || value == field.get(base)) continue;
+    flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(field), value);
+  }
+  return flags;
+}
+
+}  // namespace vramfit
