@@ -1,0 +1,198 @@
+"""A plain PyTorch training loop over transformers' models: what the executor is held against.
+
+Loss is the sum over label tokens of the global batch divided by their number; gradients are summed over micro-batches.
+Every hyper-parameter can be bent by a Mutation, so that the comparison itself can be tested.
+"""
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+import transformers
+
+IGNORE_INDEX = -100
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """What a run is trained with; the executor's flags carry the same names."""
+
+    steps: int = 20
+    lr: float = 1e-2
+    warmup: int = 3
+    weight_decay: float = 0.3
+    beta1: float = 0.8
+    beta2: float = 0.9
+    eps: float = 1e-8
+    clip: float = 0.5
+
+    def with_(self, **changes):
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A deliberate mistake in the reference; each must make the comparison fail."""
+
+    name: str = "none"
+    hyper: dict = None            # fields of Hyper to change
+    no_bias_correction: bool = False
+    accumulation_scale: float = 1.0   # gradients multiplied by this
+
+    def apply(self, hyper):
+        return hyper.with_(**(self.hyper or {}))
+
+
+NO_MUTATION = Mutation()
+
+
+def model_class(config_json):
+    return getattr(transformers, config_json["architectures"][0])
+
+
+def build(config_path, state=None, attention="sdpa", dtype=torch.float32):
+    """transformers' own class from a config.json, optionally with the given full state, in training mode."""
+    with open(config_path, encoding="utf-8") as f:
+        config_json = json.load(f)
+    kind = model_class(config_json)
+    config = kind.config_class(**{k: v for k, v in config_json.items() if k != "architectures"})
+    config._attn_implementation = attention
+    config.use_cache = False
+    torch.manual_seed(0)
+    model = kind._from_config(config, attn_implementation=attention) if hasattr(kind, "_from_config") else kind(config)
+    model.to(torch.float32)
+    if state is not None:
+        load(model, state)
+    model.to(dtype)
+    model.train()
+    return model
+
+
+def load(model, state):
+    """Copies full tensors by their named_parameters() names; every parameter must be there."""
+    parameters = dict(model.named_parameters())
+    missing = sorted(set(parameters) - set(state))
+    if missing:
+        raise SystemExit(f"the state lacks {missing[:3]} ({len(missing)} in all)")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(state[name])
+
+
+def spread_weights(model, seed, scale=0.08):
+    """Weights with enough spread that every part of the model matters: norms near one, biases not zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() == 1 and "bias" not in name and float(parameter.mean()) > 0.5:
+                parameter.copy_(1 + 0.1 * noise)
+            else:
+                parameter.copy_((scale if parameter.dim() > 1 else 0.1) * noise)
+
+
+def full_state(model):
+    return {name: p.detach().clone().contiguous() for name, p in model.named_parameters()}
+
+
+def logits_of(model, ids):
+    return model(input_ids=ids).logits
+
+
+def loss_of(logits, labels, scale):
+    flat = logits.reshape(-1, logits.shape[-1]).float()
+    return F.cross_entropy(flat, labels.reshape(-1), ignore_index=IGNORE_INDEX, reduction="sum") * scale
+
+
+def learning_rate(hyper, step):
+    """Linear warmup, then cosine to zero; `step` counts from 1."""
+    if step <= hyper.warmup:
+        return hyper.lr * step / hyper.warmup
+    rest = max(1, hyper.steps - hyper.warmup)
+    return hyper.lr * 0.5 * (1 + math.cos(math.pi * (step - hyper.warmup) / rest))
+
+
+def global_norm(gradients):
+    return torch.sqrt(sum(g.double().pow(2).sum() for g in gradients.values()))
+
+
+class AdamW:
+    """Decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2), written out so that it can be mutated."""
+
+    def __init__(self, model, hyper, mutation):
+        self.parameters = dict(model.named_parameters())
+        self.hyper, self.mutation, self.count = hyper, mutation, 0
+        self.m = {n: torch.zeros_like(p) for n, p in self.parameters.items()}
+        self.v = {n: torch.zeros_like(p) for n, p in self.parameters.items()}
+
+    @torch.no_grad()
+    def step(self, gradients, lr):
+        h = self.hyper
+        self.count += 1
+        correct1 = 1.0 if self.mutation.no_bias_correction else 1 - h.beta1**self.count
+        correct2 = 1.0 if self.mutation.no_bias_correction else 1 - h.beta2**self.count
+        for name, p in self.parameters.items():
+            g = gradients[name].to(p.dtype)
+            p.mul_(1 - lr * h.weight_decay)
+            self.m[name].mul_(h.beta1).add_(g, alpha=1 - h.beta1)
+            self.v[name].mul_(h.beta2).addcmul_(g, g, value=1 - h.beta2)
+            p.addcdiv_(self.m[name] / correct1, (self.v[name] / correct2).sqrt().add_(h.eps), value=-lr)
+
+
+@dataclass
+class Trace:
+    """What a run leaves behind."""
+
+    losses: list
+    logits: torch.Tensor           # of the first micro-batch of step 1
+    gradients: dict                # of step 1, after accumulation, before clipping
+    parameters: dict               # at the end
+
+
+def gradients_of(model, batches, compute=None):
+    """Summed gradients and loss of one step. `batches`: list of (ids, labels); `compute`: a model of another dtype that
+    shares names (bf16 next to fp32 masters)."""
+    run = compute or model
+    scale = 1.0 / sum(int((labels != IGNORE_INDEX).sum()) for _, labels in batches)
+    total, first_logits = 0.0, None
+    summed = {}
+    for ids, labels in batches:
+        run.zero_grad(set_to_none=True)
+        logits = logits_of(run, ids)
+        first_logits = logits.detach().clone() if first_logits is None else first_logits
+        loss = loss_of(logits, labels, scale)
+        loss.backward()
+        total += float(loss.detach().double())
+        for name, p in run.named_parameters():
+            g = torch.zeros_like(p, dtype=torch.float32) if p.grad is None else p.grad.float()
+            summed[name] = summed[name] + g if name in summed else g.clone()
+    return total, first_logits, summed
+
+
+def train(model, batches_of_step, hyper, mutation=NO_MUTATION, compute_dtype=None):
+    """`batches_of_step(step)` gives the micro-batches of the whole global batch; steps count from 1."""
+    hyper = mutation.apply(hyper)
+    optimizer = AdamW(model, hyper, mutation)
+    trace = Trace([], None, None, None)
+    compute = None
+    if compute_dtype is not None:
+        compute = type(model)._from_config(model.config, attn_implementation=model.config._attn_implementation)
+        compute.to(compute_dtype)
+        compute.train()
+    for step in range(1, hyper.steps + 1):
+        if compute is not None:
+            load(compute, full_state(model))
+        loss, logits, gradients = gradients_of(model, batches_of_step(step), compute)
+        gradients = {n: g * mutation.accumulation_scale for n, g in gradients.items()}
+        if step == 1:
+            trace.logits = logits
+            trace.gradients = {n: g.clone() for n, g in gradients.items()}
+        trace.losses.append(loss)
+        if hyper.clip > 0:
+            factor = min(1.0, hyper.clip / (float(global_norm(gradients)) + 1e-6))
+            gradients = {n: g * factor for n, g in gradients.items()}
+        optimizer.step(gradients, learning_rate(hyper, step))
+    trace.parameters = full_state(model)
+    return trace

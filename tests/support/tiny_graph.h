@@ -1,0 +1,20 @@
+// A hand-made chain for tests of the lists: embedding, two blocks of one linear each with a residual, head, loss.
+#pragma once
+
+#include "estimator/job.h"
+#include "model_specs/graph.h"
+
+namespace vramfit::testing {
+
+struct TinySizes {
+  std::int64_t vocab = 10, hidden = 4;
+  int blocks = 2;
+  bool tied = false;
+};
+
+Graph tiny_graph(const TinySizes& sizes = {});
+
+/// fp32, one rank, micro-batch 1, sequence 8, everything else by default.
+Job tiny_job();
+
+}  // namespace vramfit::testing
