@@ -1,4 +1,4 @@
-// How a model is trained: one plain struct, one JSON form (planner/plan_file.h), one set of flags (cli/job_flags.h).
+// How a model is trained: one plain struct, one JSON form (estimator/json/job_json.h), one set of flags (cli/job_flags.h).
 #pragma once
 
 #include <cstdint>

@@ -171,6 +171,30 @@ std::int64_t JsonObject::integer(std::string_view key, std::int64_t least, std::
   return value;
 }
 
+std::vector<std::int64_t> JsonObject::integers(std::string_view key, std::int64_t least, std::int64_t most) {
+  std::vector<std::int64_t> out;
+  for (const JsonValue& item : member(key, Kind::array).items) {
+    if (item.kind != Kind::integer) fail(key, fmt::format("holds {}, not only integers", kind_name(item.kind)));
+    if (item.integer < least || item.integer > most) {
+      fail(key, fmt::format("{} is outside {} to {}", item.integer, least, most));
+    }
+    out.push_back(item.integer);
+  }
+  return out;
+}
+
+std::vector<double> JsonObject::reals(std::string_view key) {
+  std::vector<double> out;
+  for (const JsonValue& item : member(key, Kind::array).items) {
+    const bool missing = item.kind == Kind::null;
+    if (!missing && item.kind != Kind::real && item.kind != Kind::integer) {
+      fail(key, fmt::format("holds {}, not only numbers", kind_name(item.kind)));
+    }
+    out.push_back(missing ? std::numeric_limits<double>::quiet_NaN() : item.real);
+  }
+  return out;
+}
+
 double JsonObject::real(std::string_view key, double least, double most) {
   const double value = member(key, Kind::real).real;
   if (value < least || value > most) fail(key, fmt::format("{} is outside {} to {}", value, least, most));

@@ -45,10 +45,13 @@ class JsonObject {
   std::string text(std::string_view key);
   bool boolean(std::string_view key);
   std::int64_t integer(std::string_view key, std::int64_t least, std::int64_t most);
+  std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most);
   /// Finite, within [least, most].
   double real(std::string_view key, double least, double most);
   JsonObject object(std::string_view key);
   std::vector<std::string> texts(std::string_view key);
+  /// null stands for NaN and infinities, which JSON lacks.
+  std::vector<double> reals(std::string_view key);
   /// The elements of an array of objects, with paths like "ranks[2]".
   std::vector<JsonObject> objects(std::string_view key);
   /// Marks a key as known without reading it: fields that only people read.

@@ -31,9 +31,11 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(at + i) & 0xC0U) != 0x80U) return 0;
   }
-  // C1 controls (U+0080 to U+009F) act on terminals like escapes.
-  if (first == 0xC2 && byte(at + 1) < 0xA0) return 0;
-  return length;
+  // Overlong forms, surrogates and what lies beyond U+10FFFF.
+  const unsigned char second = byte(at + 1);
+  const bool wrong = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+                     (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);
+  return wrong ? 0 : length;
 }
 
 }  // namespace
@@ -81,10 +83,23 @@ std::string printable(std::string_view text, std::size_t most) {
   for (std::size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
     const bool plain = c >= 0x20 && c < 0x7F;
-    const std::size_t length = plain ? 1 : utf8_length(text, i);
+    std::size_t length = plain ? 1 : (c < 0x80 ? 0 : utf8_length(text, i));
+    // C1 controls (U+0080 to U+009F) act on terminals like escapes.
+    if (length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0) length = 0;
     if (out.size() + std::max<std::size_t>(length, 1) > most) return out + "...";
     out += length == 0 ? "?" : std::string(text.substr(i, length));
     i += std::max<std::size_t>(length, 1);
+  }
+  return out;
+}
+
+std::string replace_broken_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = static_cast<unsigned char>(text[i]) < 0x80 ? 1 : utf8_length(text, i);
+    out += length == 0 ? "?" : text.substr(i, length);
+    i += length == 0 ? 1 : length;
   }
   return out;
 }

@@ -19,4 +19,7 @@ std::string did_you_mean(std::string_view wrong, const std::vector<std::string>&
 /// `text` fit for one line of a terminal: control characters and broken UTF-8 become '?', at most `most` bytes.
 std::string printable(std::string_view text, std::size_t most = 200);
 
+/// `text` with every byte that is not part of valid UTF-8 replaced by '?'.
+std::string replace_broken_utf8(std::string_view text);
+
 }  // namespace vramfit

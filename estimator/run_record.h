@@ -1,0 +1,41 @@
+// What a run measured (vramfit/run@1), in the estimator's own vocabulary, so that `compare` joins the two.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "estimator/estimate.h"
+
+namespace vramfit {
+
+/// One rank as measured: total = reserved (+ what lies outside the allocator, where that can be measured), upper_bound
+/// = total.
+struct MeasuredRank {
+  RankEstimate memory;
+  Bytes peak_rss;  // resident set of the process at its highest; 0: not measured
+};
+
+struct RunRecord {
+  std::string model_name;
+  std::int64_t parameters = 0;
+  Job job;
+  Cluster cluster;
+  std::string device;         // "cpu" or "cuda"
+  std::string weights, data;  // where they came from: "random (seed 0)"
+  std::vector<MeasuredRank> ranks;
+  int worst = 0;             // index of the rank with the largest total
+  std::vector<double> loss;  // of the global batch, one a step
+  std::vector<double> step_seconds;
+  double tokens_per_second = 0;  // of the whole job, over the steps after the first
+  bool out_of_memory = false;    // it ended with exit 6; the figures are those up to there
+  std::string message;           // why it ended early, or ""
+};
+
+/// vramfit/run@1.
+std::string run_to_json(const RunRecord& run);
+
+/// Throws InputError naming `file` and the key.
+RunRecord run_from_json(std::string_view text, const std::string& file);
+
+}  // namespace vramfit

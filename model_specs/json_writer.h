@@ -1,0 +1,52 @@
+// Writes JSON in order, indented, without a DOM. Keys come out as they are written, so files diff well.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model_specs/units.h"
+
+namespace vramfit {
+
+class JsonWriter {
+ public:
+  JsonWriter& begin_object();
+  JsonWriter& end_object();
+  JsonWriter& begin_array();
+  JsonWriter& end_array();
+  /// The name of the next value; only inside an object.
+  JsonWriter& key(std::string_view name);
+
+  JsonWriter& text(std::string_view value);
+  JsonWriter& integer(std::int64_t value);
+  /// Shortest decimal form that reads back to the same double; null for infinities and NaN, which JSON lacks.
+  JsonWriter& real(double value);
+  JsonWriter& boolean(bool value);
+
+  JsonWriter& member(std::string_view name, std::string_view value) { return key(name).text(value); }
+  JsonWriter& member(std::string_view name, const std::string& value) { return key(name).text(value); }
+  JsonWriter& member(std::string_view name, const char* value) { return key(name).text(value); }
+  JsonWriter& member(std::string_view name, std::int64_t value) { return key(name).integer(value); }
+  JsonWriter& member(std::string_view name, int value) { return key(name).integer(value); }
+  JsonWriter& member(std::string_view name, double value) { return key(name).real(value); }
+  JsonWriter& member(std::string_view name, bool value) { return key(name).boolean(value); }
+  JsonWriter& member(std::string_view name, Bytes value) { return key(name).integer(value.n); }
+  JsonWriter& member(std::string_view name, const std::vector<std::string>& values);
+
+  /// The document, ending in a newline.
+  std::string take();
+
+ private:
+  void before_value();
+  void open(char bracket);
+  void close(char bracket);
+  void quoted(std::string_view value);
+
+  std::string out_;
+  std::vector<bool> has_members_;
+  bool after_key_ = false;
+};
+
+}  // namespace vramfit
