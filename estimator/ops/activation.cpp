@@ -1,0 +1,14 @@
+#include "estimator/ops/rules.h"
+
+namespace vramfit {
+
+/// x -> act(x). The derivative is a function of x alone, element by element, so the gradient is written over x once
+/// nobody reads it any more. Elementwise kernels on either device need nothing besides.
+Rule rule_of_activation(const OpContext&, const Needs&) {
+  Rule rule;
+  rule.saved = {input(0)};
+  rule.gradients = {{GradientSource::From::saved, 0}};
+  return rule;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,49 @@
+#include <algorithm>
+
+#include "estimator/ops/rules.h"
+
+namespace vramfit {
+
+namespace {
+
+/// What every chunk of rows needs: its logits, over which their gradient is written, and its lse.
+std::vector<Step> chunk_steps(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
+  return {temporary("logits", checked_mul(rows, vocabulary), context.compute()), temporary("lse", rows, Dtype::f32)};
+}
+
+void append(std::vector<Step>& steps, const std::vector<Step>& more) {
+  steps.insert(steps.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+/// The head and its cross entropy over chunks of rows, so that [N, V] never exists. With a gradient wanted the loss is
+/// computed together with it in backward: forward makes the scalar only, and logits are computed once. The gradient
+/// of x is summed nowhere (each chunk owns its rows); the weight's is a sum over chunks, kept in the reduce dtype:
+/// where that isn't the compute dtype, a chunk's product goes through one [V, H] temporary.
+Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) {
+  Rule rule;
+  rule.saved = {input(0), input(1)};
+  rule.gradients = {{GradientSource::From::fresh, 0}};
+  const Parameter& weight = context.graph.parameters[static_cast<std::size_t>(context.op.parameters[0].parameter)];
+  const std::int64_t vocabulary = weight.shape[0];
+  const std::int64_t rows = ceil_div(context.tokens(), context.op.attributes.chunks);
+  std::vector<Step>& steps = needs.any() ? rule.backward : rule.forward;
+  steps = chunk_steps(context, rows, vocabulary);
+  if (is_cuda(context)) append(steps, cuda_cross_entropy_forward(context, rows, vocabulary));
+  if (!needs.any()) return rule;
+  if (is_cuda(context))
+    append(steps, {temporary("label_index", std::min(rows, kCrossEntropyBlockRows), Dtype::i64),
+                   temporary("label_mask", std::min(rows, kCrossEntropyBlockRows), Dtype::f32)});
+  const bool casts = context.precision.reduce != context.compute();
+  if (wants_parameter(needs, 0) && casts) {
+    steps.push_back(temporary("weight_gradient", element_count(weight), context.compute()));
+  }
+  if (wants_parameter(needs, 1) && is_cuda(context)) {
+    append(steps,
+           {temporary("ones", rows, context.compute()), temporary("bias_gradient", vocabulary, context.compute())});
+  }
+  return rule;
+}
+
+}  // namespace vramfit

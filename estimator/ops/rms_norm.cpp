@@ -1,0 +1,50 @@
+#include "estimator/ops/rules.h"
+
+namespace vramfit {
+
+namespace {
+
+// Beyond this many rows, and for narrow rows, LibTorch 2.11's _fused_rms_norm_backward sums the weight's gradient in
+// two passes over partial rows (seen in allocation traces on 132 SMs).
+constexpr std::int64_t kTwoPassRows = 65536, kTwoPassWidth = 2112, kPartialRows = 2048;
+constexpr std::int64_t kReduceBufferBytes = std::int64_t{8} << 20, kSemaphoreBytes = 32;
+
+std::vector<Step> cuda_backward(const OpContext& context, std::int64_t width) {
+  // The call makes its own results; they are copied or added into the tape's buffers.
+  std::vector<Step> steps{temporary("input_gradient", context.input_elements(0), context.compute()),
+                          temporary("weight_gradient", width, context.compute())};
+  const std::int64_t rows = context.output_elements(1);
+  if (rows > kTwoPassRows && width < kTwoPassWidth) {
+    steps.push_back(temporary("partial_rows", checked_mul(kPartialRows, width), context.compute()));
+    steps.push_back(temporary("weight_gradient_sum", width, context.compute()));
+    steps.push_back(temporary("reduce_buffer", kReduceBufferBytes, Dtype::u8));
+    steps.push_back(temporary("semaphores", kSemaphoreBytes, Dtype::u8));
+  }
+  return steps;
+}
+
+}  // namespace
+
+/// y = x * rstd * weight (or weight + 1). Backward reads x and one fp32 rstd a row: the normalized row is
+/// recomputed from them.
+///
+/// CPU: own loops, the weight's gradient summed in the gradient itself; nothing besides. CUDA: at::_fused_rms_norm,
+/// which allocates y and rstd, in this order.
+Rule rule_of_rms_norm(const OpContext& context, const Needs&) {
+  Rule rule;
+  rule.saved = {input(0), output(1)};
+  rule.gradients = {{GradientSource::From::fresh, 0}};
+  if (!is_cuda(context)) return rule;
+  const std::int64_t width = context.input_elements(0) / context.output_elements(1);
+  rule.outputs_inside = true;
+  if (context.op.attributes.weight_plus_one) {
+    rule.forward.push_back(temporary("weight_plus_one", width, context.compute()));
+    rule.backward.push_back(temporary("weight_plus_one", width, context.compute()));
+  }
+  rule.forward.insert(rule.forward.end(), {output_step(0), output_step(1)});
+  const std::vector<Step> backward = cuda_backward(context, width);
+  rule.backward.insert(rule.backward.end(), backward.begin(), backward.end());
+  return rule;
+}
+
+}  // namespace vramfit
