@@ -1,0 +1,66 @@
+"""Includes point one way: cli -> planner -> estimator -> model_specs, executor -> estimator; LibTorch stays in executor/."""
+import re
+import sys
+
+from tree import ROOT, report, tracked_files
+
+MAY_INCLUDE = {
+    "model_specs": {"model_specs"},
+    "estimator": {"estimator", "model_specs"},
+    "planner": {"planner", "estimator", "model_specs"},
+    "cli": {"cli", "planner", "estimator", "model_specs"},
+    "executor": {"executor", "estimator", "model_specs"},
+    "tests": {"tests", "cli", "planner", "estimator", "model_specs", "executor"},
+}
+LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2|gloo|cuda|cublas|nccl|nv\w*)(/|\.h|_|$)")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+CPP = {".cpp", ".h", ".cu", ".cuh"}
+
+
+def libtorch_allowed(path):
+    """Only sources, and headers named *_torch.h that several sources share."""
+    inside = path.parts[0] == "executor" or path.parts[:2] == ("tests", "executor")
+    return inside and (path.suffix != ".h" or path.name.endswith("_torch.h"))
+
+
+def problems_in(path, text):
+    folder = path.parts[0]
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        quote, target = match.groups()
+        where = f"{path}:{number}: includes {target}"
+        if LIBTORCH.match(target) and not libtorch_allowed(path):
+            yield f"{where}: LibTorch, CUDA, NCCL and Gloo are for the sources (and *_torch.h) of executor/"
+        if target.startswith("nlohmann/") and path.suffix == ".h" and not target.endswith("json_fwd.hpp"):
+            yield f"{where}: the JSON library is for sources only"
+        if target.startswith("CLI/") and folder not in ("cli", "executor"):
+            yield f"{where}: CLI11 is for cli/"
+        if quote == '"' and target.split("/")[0] not in MAY_INCLUDE.get(folder, set()):
+            yield f"{where}: {folder}/ may include {', '.join(sorted(MAY_INCLUDE.get(folder, set())))}"
+
+
+def self_test():
+    """A check that finds nothing proves nothing unless it finds what is planted."""
+    from pathlib import PurePath
+    planted = [("estimator/a.cpp", '#include "planner/plan.h"'), ("cli/a.cpp", "#include <ATen/ATen.h>"),
+               ("executor/a.h", "#include <torch/torch.h>"), ("model_specs/a.h", "#include <nlohmann/json.hpp>"),
+               ("planner/a.cpp", "#include <cuda_runtime_api.h>"), ("estimator/a.cpp", "#include <CLI/CLI.hpp>"),
+               ("cli/a.cpp", '#include "executor/meter/meter.h"')]
+    for name, text in planted:
+        assert list(problems_in(PurePath(name), text)), f"not found: {name}: {text}"
+    assert not list(problems_in(PurePath("executor/a.cpp"), "#include <ATen/ATen.h>"))
+
+
+def main():
+    self_test()
+    problems = []
+    for path in tracked_files():
+        if path.suffix in CPP and path.parts[0] in MAY_INCLUDE:
+            problems += problems_in(path, (ROOT / path).read_text(encoding="utf-8"))
+    return report(problems, "include direction")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
