@@ -74,9 +74,9 @@ struct EstimateOptions {
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options);
 
 /// Fills in sequence, mesh, batch sizes and device-dependent defaults; throws InputError on a contradiction.
-/// What is open is 0, or precision.name "" (unresolved_job() in estimator/job_fields.h): mesh by sharding over all cards,
-/// precision by device, and of micro-batch, accumulation and global batch those that are missing. Resolving twice changes
-/// nothing. `notes` receives one line per default used.
+/// What is open is 0, or precision.name "" (unresolved_job() in estimator/job_fields.h): mesh by sharding over all
+/// cards, precision by device, and of micro-batch, accumulation and global batch those that are missing. Resolving
+/// twice changes nothing. `notes` receives one line per default used.
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes);
 
 /// Folds a ledger into peaks and breakdown (peak tick, categories that sum exactly).

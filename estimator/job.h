@@ -1,4 +1,5 @@
-// How a model is trained: one plain struct, one JSON form (estimator/json/job_json.h), one set of flags (cli/job_flags.h).
+// How a model is trained: one plain struct, one JSON form (estimator/json/job_json.h), one set of flags
+// (cli/job_flags.h).
 #pragma once
 
 #include <cstdint>

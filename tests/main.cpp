@@ -10,9 +10,7 @@ unsigned cases_selected = 0;  // doctest makes its listeners itself, so the coun
 
 struct CountSelected : doctest::IReporter {
   explicit CountSelected(const doctest::ContextOptions& /*options*/) {}
-  void test_run_end(const doctest::TestRunStats& stats) override {
-    cases_selected = stats.numTestCasesPassingFilters;
-  }
+  void test_run_end(const doctest::TestRunStats& stats) override { cases_selected = stats.numTestCasesPassingFilters; }
   void report_query(const doctest::QueryData&) override {}
   void test_run_start() override {}
   void test_case_start(const doctest::TestCaseData&) override {}
