@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "estimator/ledger.h"
+#include "model_specs/error.h"
 
 namespace vramfit {
 
@@ -23,30 +24,72 @@ class LabelScope {
   std::string saved_label_;
 };
 
+/// An allocation that a library call is known to make by itself (a rule's step).
+struct ExpectedAllocation {
+  Bytes bytes;
+  Category category{};
+  std::string label;
+};
+
+/// Names allocations that this thread makes outside any inner LabelScope: each takes the first expected one of its
+/// size that is still open; one that matches none is labelled `otherwise`.
+class ExpectedScope {
+ public:
+  ExpectedScope(std::vector<ExpectedAllocation> expected, std::string otherwise);
+  ~ExpectedScope();
+  ExpectedScope(const ExpectedScope&) = delete;
+  ExpectedScope& operator=(const ExpectedScope&) = delete;
+  /// The name for an allocation of `bytes`; used by the meter.
+  ExpectedAllocation take(Bytes bytes);
+
+ private:
+  std::vector<ExpectedAllocation> expected_;
+  std::string otherwise_;
+  ExpectedScope* outer_;
+  std::string saved_label_;
+};
+
 struct MeasuredPhase {
   Phase phase{};
-  int step = 0;
+  int step = 0;  // 0: load
   Bytes peak;
 };
 
+/// Bytes beyond the budget: exit 6.
+struct OutOfMemory : Error {
+  explicit OutOfMemory(const std::string& message) : Error(ExitCode::out_of_memory, message) {}
+};
+
 /// Process-wide counts. On CPU an allocator in front of LibTorch's keeps them; on CUDA the caching
-/// allocator's trace tracker does.
+/// allocator's trace tracker does. Thread-safe.
 class Meter {
  public:
   static Meter& instance();
   /// Puts the counting allocator in place; call before the first tensor. `budget` 0: no limit. Beyond it an
-  /// allocation throws OutOfMemory naming the largest live categories.
+  /// allocation throws OutOfMemory naming the largest live categories. A second call changes the budget only.
   void install_cpu(Bytes budget);
+  /// Counts what CUDA's caching allocator hands out on any device; call before the first CUDA tensor.
+  void install_cuda();
   void record_events(bool on);        // keep every event (tests, --events)
   void enter(Phase phase, int step);  // from here on events belong to this phase; its peak starts at the current bytes
   Bytes current() const;
   Bytes peak() const;
   std::array<Bytes, kCategories> categories_at_peak() const;
-  std::vector<MeasuredPhase> phases() const;
+  std::vector<MeasuredPhase> phases() const;  // in the order in which they were first entered
   Ledger take_ledger();
+  /// Forgets peaks, phases and events, so that another run can be measured in this process.
+  void reset();
+
+  /// Called by the allocators.
+  void allocated(const void* block, Bytes bytes);
+  void freed(const void* block);
+  void check_budget(Bytes asked);
+
+ private:
+  Meter() = default;
 };
 
-/// Bytes beyond the budget: exit 6.
+/// One line: what was asked for, what is live, and the largest categories.
 std::string out_of_memory_message(Bytes asked, Bytes live, Bytes budget,
                                   const std::array<Bytes, kCategories>& by_category);
 

@@ -1,0 +1,225 @@
+#include "executor/meter/meter.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace vramfit {
+
+namespace {
+
+constexpr const char* kUnlabelled = "unlabelled";
+constexpr std::size_t kAlignment = 64;  // what LibTorch's own CPU allocator gives
+
+thread_local Category scope_category = Category::temporaries;
+thread_local std::string scope_label;  // "" outside any LabelScope
+thread_local ExpectedScope* expected_scope = nullptr;
+
+struct Block {
+  Bytes bytes;
+  Category category{};
+  std::int64_t event = -1;  // id in the ledger, -1 when events weren't recorded
+};
+
+struct State {
+  std::mutex mutex;
+  bool cpu_installed = false, recording = false;
+  Bytes budget, live, peak;
+  std::array<Bytes, kCategories> by_category{}, at_peak{};
+  std::unordered_map<const void*, Block> blocks;
+  std::vector<MeasuredPhase> phases;
+  std::size_t phase = 0;
+  LedgerWriter writer;
+};
+
+/// Leaked: blocks are freed after static destructors have run.
+State& state() {
+  static State* const kState = new State;
+  return *kState;
+}
+
+ExpectedAllocation name_of(Bytes bytes) {
+  if (!scope_label.empty()) return {bytes, scope_category, scope_label};
+  if (expected_scope != nullptr) return expected_scope->take(bytes);
+  return {bytes, Category::temporaries, kUnlabelled};
+}
+
+class CountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
+    const Bytes asked{static_cast<std::int64_t>(bytes)};
+    Meter::instance().check_budget(asked);
+    void* block = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    if (block == nullptr) {
+      throw OutOfMemory(fmt::format("out of memory: the machine refused {}", format_gib(asked)));
+    }
+    Meter::instance().allocated(block, asked);
+    return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+ private:
+  static void release(void* block) {
+    if (block == nullptr) return;
+    Meter::instance().freed(block);
+    std::free(block);
+  }
+};
+
+}  // namespace
+
+LabelScope::LabelScope(Category category, std::string label)
+    : saved_category_(std::exchange(scope_category, category)),
+      saved_label_(std::exchange(scope_label, std::move(label))) {}
+
+LabelScope::~LabelScope() {
+  scope_category = saved_category_;
+  scope_label = std::move(saved_label_);
+}
+
+ExpectedScope::ExpectedScope(std::vector<ExpectedAllocation> expected, std::string otherwise)
+    : expected_(std::move(expected)),
+      otherwise_(std::move(otherwise)),
+      outer_(std::exchange(expected_scope, this)),
+      saved_label_(std::exchange(scope_label, std::string())) {}
+
+ExpectedScope::~ExpectedScope() {
+  expected_scope = outer_;
+  scope_label = std::move(saved_label_);
+}
+
+ExpectedAllocation ExpectedScope::take(Bytes bytes) {
+  const auto found = std::ranges::find(expected_, bytes, &ExpectedAllocation::bytes);
+  if (found == expected_.end()) return {bytes, Category::temporaries, otherwise_};
+  ExpectedAllocation taken = std::move(*found);
+  expected_.erase(found);
+  return taken;
+}
+
+Meter& Meter::instance() {
+  static Meter meter;
+  return meter;
+}
+
+void Meter::install_cpu(Bytes budget) {
+  const std::scoped_lock lock(state().mutex);
+  state().budget = budget;
+  if (std::exchange(state().cpu_installed, true)) return;
+  static CountingAllocator* const kAllocator = new CountingAllocator;
+  c10::SetCPUAllocator(kAllocator, 200);
+}
+
+void Meter::record_events(bool on) {
+  const std::scoped_lock lock(state().mutex);
+  state().recording = on;
+}
+
+void Meter::enter(Phase phase, int step) {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  s.writer.set_phase(phase, step);
+  const auto found =
+      std::ranges::find_if(s.phases, [&](const MeasuredPhase& p) { return p.phase == phase && p.step == step; });
+  s.phase = static_cast<std::size_t>(found - s.phases.begin());
+  if (found == s.phases.end()) s.phases.push_back({phase, step, s.live});
+  s.phases[s.phase].peak = std::max(s.phases[s.phase].peak, s.live);
+}
+
+Bytes Meter::current() const {
+  const std::scoped_lock lock(state().mutex);
+  return state().live;
+}
+
+Bytes Meter::peak() const {
+  const std::scoped_lock lock(state().mutex);
+  return state().peak;
+}
+
+std::array<Bytes, kCategories> Meter::categories_at_peak() const {
+  const std::scoped_lock lock(state().mutex);
+  return state().at_peak;
+}
+
+std::vector<MeasuredPhase> Meter::phases() const {
+  const std::scoped_lock lock(state().mutex);
+  return state().phases;
+}
+
+Ledger Meter::take_ledger() {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  for (auto& [address, block] : s.blocks) block.event = -1;
+  return std::exchange(s.writer, LedgerWriter{}).take();
+}
+
+void Meter::reset() {
+  take_ledger();
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  s.phases.clear();
+  s.phase = 0;
+  s.peak = s.live;
+  s.at_peak = s.by_category;
+}
+
+void Meter::check_budget(Bytes asked) {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  if (s.budget.n == 0 || s.live + asked <= s.budget) return;
+  throw OutOfMemory(out_of_memory_message(asked, s.live, s.budget, s.by_category));
+}
+
+void Meter::allocated(const void* address, Bytes bytes) {
+  const ExpectedAllocation name = name_of(bytes);
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  Block block{bytes, name.category, -1};
+  if (s.recording) block.event = s.writer.allocate(bytes, name.category, s.writer.label(name.label));
+  s.blocks[address] = block;
+  s.live += bytes;
+  s.by_category[static_cast<std::size_t>(name.category)] += bytes;
+  if (!s.phases.empty()) s.phases[s.phase].peak = std::max(s.phases[s.phase].peak, s.live);
+  if (s.live <= s.peak) return;
+  s.peak = s.live;
+  s.at_peak = s.by_category;
+}
+
+void Meter::freed(const void* address) {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  const auto found = s.blocks.find(address);
+  if (found == s.blocks.end()) return;
+  const Block block = found->second;
+  s.blocks.erase(found);
+  s.live -= block.bytes;
+  s.by_category[static_cast<std::size_t>(block.category)] -= block.bytes;
+  if (block.event >= 0) s.writer.free(block.event);
+}
+
+std::string out_of_memory_message(Bytes asked, Bytes live, Bytes budget,
+                                  const std::array<Bytes, kCategories>& by_category) {
+  std::vector<int> order;
+  for (int c = 0; c < kCategories; ++c) {
+    if (by_category[static_cast<std::size_t>(c)].n > 0) order.push_back(c);
+  }
+  const auto bytes_of = [&](int c) { return by_category[static_cast<std::size_t>(c)]; };
+  std::ranges::stable_sort(order, [&](int a, int b) { return bytes_of(a) > bytes_of(b); });
+  std::string largest;
+  for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), 3); ++i) {
+    largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", category_name(static_cast<Category>(order[i])),
+                           format_gib(bytes_of(order[i]), 3));
+  }
+  return fmt::format("out of memory: {} bytes more than {} live exceed the budget of {}; largest: {}", asked.n,
+                     format_gib(live, 3), format_gib(budget, 3), largest.empty() ? "nothing" : largest);
+}
+
+}  // namespace vramfit

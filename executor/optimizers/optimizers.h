@@ -1,0 +1,39 @@
+// The working side of an optimizer: one function over a unit's flat tensors.
+#pragma once
+
+#include <string_view>
+
+#include "estimator/device.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace vramfit {
+
+/// Defaults are PyTorch's for AdamW.
+struct OptimizerOptions {
+  double learning_rate = 1e-3;  // of this step
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+};
+
+/// Flat 1-D tensors over the trainable prefix of one unit's shard. No call allocates.
+struct OptimizerCall {
+  at::Tensor& parameters;  // storage dtype, updated
+  at::Tensor& gradients;   // reduce dtype; may be overwritten
+  at::Tensor& exp_avg;     // state dtype, updated
+  at::Tensor& exp_avg_sq;
+  at::Tensor& step;                    // [1] fp32: steps done before this one; incremented
+  const at::Tensor* gradient_divisor;  // [1] fp32 on the device: gradients are divided by it first; null: none
+  const OptimizerOptions& options;
+};
+
+struct OptimizerFunctions {
+  std::string_view name;  // row of kOptimizers: "adamw"
+  void (*step)(OptimizerCall&);
+};
+
+/// The row of `name`; throws InputError with a suggestion, NotModelled if the device has none.
+const OptimizerFunctions& optimizer_functions(std::string_view name, DeviceKind device);
+
+}  // namespace vramfit
