@@ -14,13 +14,14 @@ enum class Activation { silu, gelu_tanh, gelu_erf, relu };
 
 /// Rotary embedding of one kind of layer. Frequencies are computed once, in fp32, on the host.
 struct Rope {
-  enum class Scaling { none, linear, llama3 };
+  enum class Scaling { none, linear, llama3, other };  // other: counted, but build_graph refuses it
   double theta = 10000.0;
   double partial_factor = 1.0;  // share of head_dim that is rotated (gpt-neox: rotary_pct)
   Scaling scaling = Scaling::none;
   double factor = 1.0;                                   // linear and llama3
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   std::int64_t original_max_position_embeddings = 8192;  // llama3
+  std::string scaling_name;                              // other: rope_type as given ("yarn")
   bool operator==(const Rope&) const = default;
 };
 

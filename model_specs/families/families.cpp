@@ -1,0 +1,29 @@
+#include "model_specs/families/families.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+
+std::span<const Family> families() {
+  static const std::array kFamilies{
+      llama_family(),
+  };
+  return kFamilies;
+}
+
+const Family& find_family(std::string_view model_type) {
+  std::vector<std::string> known;
+  for (const Family& family : families()) {
+    if (family.model_type == model_type) return family;
+    known.emplace_back(family.model_type);
+  }
+  throw ModelError(fmt::format("model_type \"{}\" isn't a family that is known{}", printable(model_type),
+                               did_you_mean(printable(model_type), known)));
+}
+
+}  // namespace vramfit

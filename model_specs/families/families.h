@@ -1,0 +1,33 @@
+// The table of model families: one file and one row each. Nothing else knows a family's name.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "model_specs/config.h"
+#include "model_specs/graph.h"
+#include "model_specs/parameters.h"
+
+namespace vramfit {
+
+struct Family {
+  std::string_view model_type;
+  /// The transformers classes that `parameters` knows. The first is what config.json means when it names none; the
+  /// second is the class without a head (AutoModel's).
+  std::vector<std::string_view> classes;
+  /// Fills `spec` from the keys of the (text) configuration, with the defaults of the family's configuration class.
+  void (*parse)(ConfigReader& config, ModelSpec& spec);
+  std::vector<NamedShape> (*parameters)(const ModelSpec& spec);
+  std::vector<NamedBuffer> (*buffers)(const ModelSpec& spec);
+  Graph (*graph)(const ModelSpec& spec, const LossOptions& loss);  // nullptr: counted only
+};
+
+std::span<const Family> families();
+
+/// Throws ModelError with a suggestion for an unknown model_type.
+const Family& find_family(std::string_view model_type);
+
+Family llama_family();
+
+}  // namespace vramfit

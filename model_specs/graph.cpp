@@ -1,0 +1,74 @@
+#include "model_specs/graph.h"
+
+#include "model_specs/error.h"
+#include "model_specs/families/families.h"
+
+namespace vramfit {
+
+std::int64_t resolve(const Dim& dim, const BatchShape& shape) {
+  std::int64_t size = dim.factor;
+  if (dim.batch) size = checked_mul(size, shape.batch);
+  if (dim.sequence) size = checked_mul(size, shape.sequence);
+  return size;
+}
+
+std::int64_t element_count(const Value& value, const BatchShape& shape) {
+  std::int64_t count = 1;
+  for (const Dim& dim : value.shape) count = checked_mul(count, resolve(dim, shape));
+  return count;
+}
+
+std::int64_t element_count(const Parameter& parameter) {
+  std::int64_t count = 1;
+  for (const std::int64_t dim : parameter.shape) count = checked_mul(count, dim);
+  return count;
+}
+
+std::string_view op_name(OpKind kind) {
+  switch (kind) {
+    case OpKind::embedding:
+      return "embedding";
+    case OpKind::position_embedding:
+      return "position_embedding";
+    case OpKind::type_embedding:
+      return "type_embedding";
+    case OpKind::rms_norm:
+      return "rms_norm";
+    case OpKind::layer_norm:
+      return "layer_norm";
+    case OpKind::linear:
+      return "linear";
+    case OpKind::rope:
+      return "rope";
+    case OpKind::attention:
+      return "attention";
+    case OpKind::glu:
+      return "glu";
+    case OpKind::activation:
+      return "activation";
+    case OpKind::add:
+      return "add";
+    case OpKind::softcap:
+      return "softcap";
+    case OpKind::cross_entropy:
+      return "cross_entropy";
+    case OpKind::linear_cross_entropy:
+      return "linear_cross_entropy";
+  }
+  return "unknown";
+}
+
+Graph build_graph(const ModelSpec& spec, const LossOptions& loss) {
+  const Family& family = find_family(spec.model_type);
+  if (family.graph == nullptr) throw NotModelled("graph of model_type " + spec.model_type);
+  if (spec.architecture != family.classes.front()) {
+    throw NotModelled("training of class " + spec.architecture +
+                      " (of this family: " + std::string(family.classes.front()) + ")");
+  }
+  for (const Rope& rope : {spec.rope, spec.local_rope}) {
+    if (rope.scaling == Rope::Scaling::other) throw NotModelled("rope scaling " + rope.scaling_name);
+  }
+  return family.graph(spec, loss);
+}
+
+}  // namespace vramfit
