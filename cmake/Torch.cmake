@@ -12,14 +12,14 @@ option(VRAMFIT_TORCH_PCH "Precompile LibTorch's headers (150 MB in the build fol
 # vramfit_uses_torch(TARGET): gives a target of ours LibTorch's headers and CPU libraries, the precompiled header and the job pool.
 # The header is compiled once, by the target vramfit_torch_pch; all users need the same flags, hence the same options.
 function(vramfit_uses_torch target)
-  target_link_libraries(${target} PUBLIC LibTorch::cpu)
+  target_link_libraries(${target} PRIVATE LibTorch::cpu)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch)
   if(VRAMFIT_TORCH_PCH)
     if(NOT TARGET vramfit_torch_pch)
       file(WRITE "${CMAKE_BINARY_DIR}/torch_pch.cpp" "// The carrier of the precompiled header.\n")
       add_library(vramfit_torch_pch STATIC "${CMAKE_BINARY_DIR}/torch_pch.cpp")
       target_include_directories(vramfit_torch_pch PRIVATE "${CMAKE_SOURCE_DIR}")
-      target_link_libraries(vramfit_torch_pch PRIVATE vramfit_options LibTorch::cpu)
+      target_link_libraries(vramfit_torch_pch PRIVATE vramfit_options fmt::fmt LibTorch::cpu)
       target_precompile_headers(vramfit_torch_pch PRIVATE "${CMAKE_SOURCE_DIR}/cmake/torch_pch.h")
       set_target_properties(vramfit_torch_pch PROPERTIES JOB_POOL_COMPILE torch)
     endif()
