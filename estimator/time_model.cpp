@@ -1,0 +1,263 @@
+// docs/time-model.md derives these formulas and says where each constant comes from.
+#include "estimator/time_model.h"
+
+#include <algorithm>
+
+#include "estimator/count.h"
+#include "estimator/rule.h"
+#include "estimator/schedules/schedule.h"
+#include "estimator/sharding.h"
+#include "estimator/units_layout.h"
+
+namespace vramfit {
+namespace {
+
+// Shares of the card's peak that large kernels reach. Assumptions, to be replaced by measurements: see
+// docs/time-model.md.
+constexpr double kMatmulEfficiency = 0.65;
+constexpr double kMemoryEfficiency = 0.80;
+constexpr double kLinkEfficiency = 0.75;
+constexpr double kOverlap = 0.80;  // share of compute during which a prefetched gather or a reduction makes progress
+
+// A kernel takes at least this long from one launch to the next; on CPU a call costs about the same.
+constexpr double kLaunchSeconds = 5e-6;
+constexpr double kCollectiveLatency = 20e-6;
+
+// A CPU thread, where the cluster gives no figures: 16 fp32 FMAs a cycle at 2 GHz reached to a third, and a shared
+// memory bus.
+constexpr double kCpuThreadFlops = 20e9;
+constexpr double kCpuMemoryBandwidth = 8e9;
+constexpr double kCpuLinkBandwidth = 1e9;
+
+struct Rates {
+  double flops = 0, memory = 0, link = 0;
+};
+
+double or_else(double value, double fallback) { return value > 0 ? value : fallback; }
+
+Rates rates_of(const Job& job, const Cluster& cluster) {
+  const Card& card = cluster.card;
+  const bool half = job.precision.compute != Dtype::f32;
+  const double cpu = kCpuThreadFlops * std::max(1, card.device.threads);
+  // A card without bf16 units runs bf16 at its fp32 rate; a CPU without them converts first.
+  const double peak = half && card.bf16 ? or_else(card.bf16_flops, cpu) : or_else(card.fp32_flops, cpu);
+  const double slowdown = cluster.is_cpu() && half && !card.device.onednn_bf16 ? 0.5 : 1.0;
+  const double within = or_else(card.link_bandwidth, or_else(card.pcie_bandwidth, kCpuLinkBandwidth));
+  const double link = cluster.nodes > 1 ? std::min(within, or_else(cluster.network_bandwidth, within)) : within;
+  return {.flops = peak * kMatmulEfficiency * slowdown,
+          .memory = or_else(card.memory_bandwidth, kCpuMemoryBandwidth) * kMemoryEfficiency,
+          .link = link * kLinkEfficiency};
+}
+
+double elements(const Segment& segment, int value, const BatchShape& shape) {
+  return static_cast<double>(element_count(segment.values[static_cast<std::size_t>(value)], shape));
+}
+
+// Rows that attention scores a query against: all before it, at most a window of them.
+double attended_rows(const Attributes& attributes, double sequence) {
+  const double window = attributes.window > 0 ? std::min(static_cast<double>(attributes.window), sequence) : sequence;
+  if (!attributes.causal) return window;
+  return window - window * window / (2 * sequence);  // the first `window` queries see fewer
+}
+
+double used_parameter_elements(const Graph& graph, const Op& op) {
+  if (op.parameters.empty()) return 0;
+  const ParameterUse& use = op.parameters.front();
+  const Parameter& parameter = graph.parameters[static_cast<std::size_t>(use.parameter)];
+  const auto whole = static_cast<double>(element_count(parameter));
+  if (use.count < 0) return whole;
+  const std::size_t output_dim = op.attributes.transposed_weight ? 1 : 0;
+  return whole * static_cast<double>(use.count) / static_cast<double>(parameter.shape.at(output_dim));
+}
+
+double op_flops(const Graph& graph, const Op& op, const BatchShape& shape) {
+  const auto tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
+  if (op.kind == OpKind::linear || op.kind == OpKind::linear_cross_entropy) {
+    return 2 * tokens * used_parameter_elements(graph, op);
+  }
+  if (op.kind == OpKind::attention) {
+    const Attributes& a = op.attributes;
+    const auto width = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
+    return 4 * tokens * attended_rows(a, static_cast<double>(shape.sequence)) * width;  // QK^T and PV
+  }
+  return 0;
+}
+
+// Bytes an op reads and writes once: its inputs, outputs and parameters.
+double op_bytes(const Graph& graph, const Segment& segment, const Op& op, const Job& job, const BatchShape& shape) {
+  const auto width = static_cast<double>(dtype_bytes(job.precision.compute).n);
+  double count = op.kind == OpKind::embedding ? 0 : used_parameter_elements(graph, op);
+  for (const int value : op.inputs) count += elements(segment, value, shape);
+  for (const int value : op.outputs) count += elements(segment, value, shape);
+  return count * width;
+}
+
+struct SegmentTime {
+  double compute = 0, memory = 0;  // of one forward, seconds
+  double total() const { return compute + memory; }
+};
+
+SegmentTime forward_time(const Graph& graph, const Segment& segment, const Job& job, const Rates& rates) {
+  const BatchShape shape{job.micro_batch, job.sequence};
+  SegmentTime time;
+  for (const Op& op : segment.ops) {
+    const double flops = op_flops(graph, op, shape) / rates.flops;
+    const double bytes = op_bytes(graph, segment, op, job, shape) / rates.memory;
+    (flops > bytes ? time.compute : time.memory) += std::max(flops, bytes) + kLaunchSeconds;
+  }
+  return time;
+}
+
+// Time of one micro-batch, read off its instructions.
+struct MicroBatch {
+  double compute = 0, memory = 0, communication = 0, first_gather = 0;
+};
+
+class Clock {
+ public:
+  Clock(const Graph& graph, const Job& job, const Cluster& cluster)
+      : job_(job), rates_(rates_of(job, cluster)), layout_(lay_out_units(graph, job)) {
+    for (const Segment& segment : graph.segments) segments_.push_back(forward_time(graph, segment, job, rates_));
+  }
+
+  void run(const Instruction& i, MicroBatch& time) const {
+    switch (i.what) {
+      case Do::forward:
+      case Do::recompute:
+        add_segment(i.segment, 1, time);
+        return;
+      case Do::backward:
+        add_segment(i.segment, 2, time);
+        return;  // input and weight gradients: two products for one
+      case Do::issue:
+        add_gather(i.unit, time);
+        return;
+      case Do::reduce:
+        add_reduction(i.unit, time);
+        return;
+      case Do::finish:
+        if (i.last) add_replica_sum(i.unit, time);
+        return;
+      case Do::begin:
+      case Do::wait:
+      case Do::release:
+      case Do::end:
+      case Do::clip:
+      case Do::step:
+        return;
+    }
+  }
+
+  // Clip reads the gradients; AdamW reads gradient, parameter and two states and writes all but the gradient.
+  double optimizer_seconds(bool clip) const {
+    double bytes = 0;
+    for (const Unit& unit : layout_.units) {
+      const double each =
+          (clip ? 2.0 : 1.0) * size(unit.reduce) + 2 * size(unit.storage) + 4 * size(job_.precision.state);
+      bytes += static_cast<double>(unit.trainable_elements) * each;
+    }
+    return bytes / rates_.memory + kLaunchSeconds * static_cast<double>(layout_.units.size());
+  }
+
+  const UnitLayout& layout() const { return layout_; }
+
+ private:
+  static double size(Dtype dtype) { return static_cast<double>(dtype_bytes(dtype).n); }
+  const Unit& unit(int index) const { return layout_.units[static_cast<std::size_t>(index)]; }
+
+  void add_segment(int index, double passes, MicroBatch& time) const {
+    const SegmentTime& segment = segments_[static_cast<std::size_t>(index)];
+    time.compute += passes * segment.compute;
+    time.memory += passes * segment.memory;
+  }
+
+  // Rings move (n - 1) / n of the data through every link for a gather or a scattered reduction, twice that for both.
+  double ring_seconds(double bytes, std::int64_t ranks) const {
+    if (ranks <= 1) return 0;
+    const auto n = static_cast<double>(ranks);
+    return bytes * (n - 1) / n / rates_.link + kCollectiveLatency;
+  }
+
+  void add_gather(int index, MicroBatch& time) const {
+    const Unit& u = unit(index);
+    if (u.gathered_is_shard) return;
+    // The cast of the own shard into the gathered storage.
+    time.memory += static_cast<double>(u.shard_elements) * (size(u.storage) + size(u.compute)) / rates_.memory;
+    const double seconds = ring_seconds(static_cast<double>(u.gathered_elements) * size(u.compute), layout_.shards);
+    if (time.first_gather == 0) time.first_gather = seconds;
+    time.communication += seconds;
+  }
+
+  void add_reduction(int index, MicroBatch& time) const {
+    const Unit& u = unit(index);
+    time.communication += ring_seconds(static_cast<double>(u.gathered_elements) * size(u.reduce), layout_.shards);
+    time.memory += static_cast<double>(u.gathered_elements) * (size(u.compute) + size(u.reduce)) / rates_.memory;
+  }
+
+  void add_replica_sum(int index, MicroBatch& time) const {
+    const Unit& u = unit(index);
+    time.communication +=
+        2 * ring_seconds(static_cast<double>(u.trainable_elements) * size(u.reduce), job_.mesh.replicate);
+  }
+
+  const Job& job_;
+  Rates rates_;
+  UnitLayout layout_;
+  std::vector<SegmentTime> segments_;
+};
+
+std::vector<Instruction> schedule_of(const Graph& graph, const Job& job, const UnitLayout& layout) {
+  const std::vector<bool> trainable = trainable_parameters(graph, job);
+  std::vector<bool> has_backward;
+  bool any = false;
+  for (const Segment& segment : graph.segments) {
+    for (const Op& op : segment.ops) {
+      for (const ParameterUse& use : op.parameters) any = any || trainable[static_cast<std::size_t>(use.parameter)];
+    }
+    has_backward.push_back(any);
+  }
+  return make_schedule({.job = job, .graph = graph, .layout = layout, .segment_has_backward = has_backward});
+}
+
+void add_micro_batch(const MicroBatch& micro_batch, double times, bool prefetched, StepTime& time) {
+  const double busy = micro_batch.compute + micro_batch.memory;
+  const double hidden = prefetched ? std::min(micro_batch.communication, kOverlap * busy) : 0;
+  const double exposed = std::max(micro_batch.communication - hidden, micro_batch.first_gather);
+  time.compute_seconds += times * micro_batch.compute;
+  time.memory_seconds += times * micro_batch.memory;
+  time.communication_seconds += times * micro_batch.communication;
+  time.exposed_communication_seconds += times * exposed;
+}
+
+}  // namespace
+
+double forward_flops(const Graph& graph, const BatchShape& shape) {
+  double flops = 0;
+  for (const Segment& segment : graph.segments) {
+    for (const Op& op : segment.ops) flops += op_flops(graph, op, shape);
+  }
+  return flops;
+}
+
+StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster) {
+  const Clock clock(graph, job, cluster);
+  // All micro-batches but the last take the same time.
+  Job two = job;
+  two.accumulation = std::min<std::int64_t>(job.accumulation, 2);
+  std::vector<MicroBatch> micro_batches(static_cast<std::size_t>(two.accumulation));
+  for (const Instruction& i : schedule_of(graph, two, clock.layout())) {
+    const auto index = std::min(static_cast<std::size_t>(i.micro_batch), micro_batches.size() - 1);
+    clock.run(i, micro_batches[index]);
+  }
+  const bool prefetched = job.backward_prefetch != BackwardPrefetch::none || job.forward_prefetch > 0;
+  StepTime time;
+  if (job.accumulation > 1) {
+    add_micro_batch(micro_batches.front(), static_cast<double>(job.accumulation - 1), prefetched, time);
+  }
+  add_micro_batch(micro_batches.back(), 1, prefetched, time);
+  time.memory_seconds += clock.optimizer_seconds(true);
+  time.step_seconds = time.compute_seconds + time.memory_seconds + time.exposed_communication_seconds;
+  return time;
+}
+
+}  // namespace vramfit
