@@ -1,0 +1,30 @@
+// Random numbers without a generator: every number is a hash of where it is used, so that any mesh, any order and any
+// resumed run draws the same.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace vramfit {
+
+/// A bijection of 64-bit words whose output bits each depend on all input bits: the finalizer of SplitMix64
+/// (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
+constexpr std::uint64_t mix_bits(std::uint64_t x) {
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31U);
+}
+
+/// The `counter`-th word of the stream `key`: SplitMix64's output for that state.
+constexpr std::uint64_t random_word(std::uint64_t key, std::uint64_t counter) {
+  return mix_bits(key + (counter + 1) * 0x9E3779B97F4A7C15U);
+}
+
+/// A stream of its own for (seed, name): FNV-1a over the name, mixed with the seed.
+constexpr std::uint64_t stream_key(std::uint64_t seed, std::string_view name) {
+  std::uint64_t hash = 0xCBF29CE484222325U;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
+  return mix_bits(mix_bits(seed) ^ hash);
+}
+
+}  // namespace vramfit
