@@ -105,37 +105,46 @@ std::size_t little_endian(std::string_view bytes) {
   return value;
 }
 
-NpyHeader read_dict(Dict& dict) {
-  NpyHeader header;
+struct Fields {
   std::optional<bool> fortran_order;
-  std::string_view descr;
-  bool has_shape = false;
-  dict.expect('{');
-  while (!dict.take('}')) {
+  std::optional<std::string_view> descr;
+  std::optional<std::vector<std::int64_t>> shape;
+
+  void read(Dict& dict) {
     const std::string_view key = dict.quoted();
     dict.expect(':');
-    if (key == "descr" && descr.empty()) {
+    if (key == "descr" && !descr) {
       descr = dict.quoted();
     } else if (key == "fortran_order" && !fortran_order) {
       fortran_order = dict.boolean();
-    } else if (key == "shape" && !has_shape) {
-      header.shape = dict.tuple();
-      has_shape = true;
+    } else if (key == "shape" && !shape) {
+      shape = dict.tuple();
     } else {
       dict.fail(fmt::format("unexpected or repeated key \"{}\"", printable(key)));
     }
-    if (!dict.take(',')) {
-      dict.expect('}');
-      break;
-    }
+  }
+};
+
+NpyHeader read_dict(Dict& dict) {
+  Fields fields;
+  dict.expect('{');
+  while (!dict.take('}')) {
+    fields.read(dict);
+    if (dict.take(',')) continue;
+    dict.expect('}');
+    break;
   }
   if (!dict.at_end()) dict.fail("text after the closing brace");
-  if (!fortran_order || descr.empty() || !has_shape) dict.fail("needs the keys descr, fortran_order and shape");
-  if (*fortran_order && header.shape.size() > 1) {
+  if (!fields.fortran_order || !fields.descr || !fields.shape) {
+    dict.fail("needs the keys descr, fortran_order and shape");
+  }
+  if (*fields.fortran_order && fields.shape->size() > 1) {
     dict.fail("columns come first (fortran_order): save it again with numpy.ascontiguousarray");
   }
-  if (header.shape.empty()) dict.fail("a single number, no list of token ids");
-  header.format = integer_format(descr, dict);
+  if (fields.shape->empty()) dict.fail("a single number, no list of token ids");
+  NpyHeader header;
+  header.format = integer_format(*fields.descr, dict);
+  header.shape = *fields.shape;
   return header;
 }
 

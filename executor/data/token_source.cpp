@@ -24,7 +24,7 @@ void widen(const char* from, std::span<std::int64_t> ids) {
     Integer id{};
     std::memcpy(&id, from + i * sizeof(Integer), sizeof(Integer));
     // An unsigned 64-bit id beyond the signed range becomes negative, which no vocabulary holds.
-    ids[i] = static_cast<std::int64_t>(id);
+    ids[i] = static_cast<std::int64_t>(id);  // NOLINT(bugprone-signed-char-misuse): sign extension is meant
   }
 }
 
@@ -113,7 +113,8 @@ std::unique_ptr<TokenSource> open_bin(File file, const DataOptions& options) {
 class Joined : public TokenSource {
  public:
   explicit Joined(std::vector<std::unique_ptr<TokenSource>> sources) : sources_(std::move(sources)) {
-    for (const auto& source : sources_) ends_.push_back(tokens() + source->tokens());
+    std::int64_t end = 0;
+    for (const auto& source : sources_) ends_.push_back(end += source->tokens());
   }
   std::int64_t tokens() const override { return ends_.empty() ? 0 : ends_.back(); }
   void read(std::int64_t first, std::span<std::int64_t> ids) const override {

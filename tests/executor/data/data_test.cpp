@@ -12,10 +12,10 @@
 #include "model_specs/error.h"
 #include "tests/support/temporary_directory.h"
 
-using namespace vramfit;
-using vramfit::testing::TemporaryDirectory;
-
+namespace vramfit {
 namespace {
+
+using testing::TemporaryDirectory;
 
 template <typename Integer>
 std::string bytes_of(const std::vector<Integer>& values) {
@@ -71,8 +71,6 @@ std::string message_of(const DataOptions& wrong) {
 }
 
 bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-}  // namespace
 
 TEST_CASE("each epoch visits every row once, in an order of its own") {
   for (const std::int64_t rows : {1, 2, 3, 7, 64, 100, 1025}) {
@@ -184,11 +182,11 @@ TEST_CASE("a malformed or unsuitable .npy file is refused with what is wrong") {
       {npy("{}", data, 9), "version 9"},
       {npy("{}", "", 1).substr(0, 11), "not a .npy file"},
       {npy(std::string(300, ' '), "").substr(0, 50), "longer than the file"}};
-  for (const auto& [bytes, expected] : cases) {
-    const std::string message = message_of(options(directory.write("x.npy", bytes), 50, 8));
-    CAPTURE(expected);
+  for (const auto& wrong : cases) {
+    const std::string message = message_of(options(directory.write("x.npy", wrong.first), 50, 8));
+    CAPTURE(wrong.second);
     CAPTURE(message);
-    CHECK(mentions(message, expected));
+    CHECK(mentions(message, wrong.second));
   }
 }
 
@@ -283,3 +281,6 @@ TEST_CASE("masks differ between epochs and seeds, and are the same when a row is
   asked.seed = 1;
   CHECK_FALSE(read(*data, 0, 64) == read(*open_dataset(asked), 0, 64));
 }
+
+}  // namespace
+}  // namespace vramfit
