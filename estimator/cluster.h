@@ -19,7 +19,8 @@ struct Card {
   double bf16_flops = 0, fp32_flops = 0, memory_bandwidth = 0;  // per second, dense; bytes per second
   double link_bandwidth = 0;  // bytes per second per direction to a card of the same node
   double pcie_bandwidth = 0;  // bytes per second per direction
-  Bytes context;              // CUDA context and loaded kernels
+  Bytes context;              // CUDA context and loaded kernels, outside the allocator
+  Bytes nccl;                 // one NCCL communicator, outside the allocator
   bool bf16 = true;
 };
 

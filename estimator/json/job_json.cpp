@@ -61,7 +61,8 @@ void write_card(JsonWriter& writer, const Card& card) {
   writer.member("memory_bytes", card.memory).member("sold_as_gb", card.sold_as_gb);
   writer.member("bf16_flops", card.bf16_flops).member("fp32_flops", card.fp32_flops);
   writer.member("memory_bandwidth", card.memory_bandwidth).member("link_bandwidth", card.link_bandwidth);
-  writer.member("pcie_bandwidth", card.pcie_bandwidth).member("context_bytes", card.context).member("bf16", card.bf16);
+  writer.member("pcie_bandwidth", card.pcie_bandwidth).member("context_bytes", card.context);
+  writer.member("nccl_bytes", card.nccl).member("bf16", card.bf16);
   writer.end_object();
 }
 
@@ -85,6 +86,7 @@ Card read_card(JsonObject object) {
   card.link_bandwidth = object.real("link_bandwidth", 0, kMostRate);
   card.pcie_bandwidth = object.real("pcie_bandwidth", 0, kMostRate);
   card.context = {object.integer("context_bytes", 0, kMostBytes)};
+  card.nccl = {object.integer("nccl_bytes", 0, kMostBytes)};
   card.bf16 = object.boolean("bf16");
   object.finish();
   return card;
