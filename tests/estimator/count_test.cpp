@@ -45,10 +45,11 @@ TEST_CASE("the ledger of a one-block chain on one rank reads like the step") {
   const std::vector<std::string> lines = story(count_tiny(tiny_job()), 1);
   REQUIRE(lines.size() > 12);
   CHECK(lines[2] == "+embed.x");
-  CHECK(lines[3] == "+layers.0.f");  // the residual is added in place of it
-  CHECK(lines[4] == "+head.logits");
-  CHECK(lines[5] == "+loss.loss");
-  CHECK(lines[6] == "+loss.lse");
+  CHECK(lines[3] == "+layers.0.h");
+  CHECK(lines[4] == "+layers.0.f");  // the residual is added in place of it
+  CHECK(lines[5] == "+head.logits");
+  CHECK(lines[6] == "+loss.loss");
+  CHECK(lines[7] == "+loss.lse");
   CHECK(lines.back() == "-head: gradient shard");
 }
 

@@ -20,10 +20,11 @@ Segment embedding_segment(const TinySizes& sizes) {
 
 Segment block_segment(const TinySizes& sizes, int index) {
   Segment s{.name = "layers." + std::to_string(index), .role = SegmentRole::block, .values = {}, .ops = {}};
-  s.values = {rows("x", sizes.hidden), rows("f", sizes.hidden), rows("y", sizes.hidden)};
+  s.values = {rows("x", sizes.hidden), rows("h", sizes.hidden), rows("f", sizes.hidden), rows("y", sizes.hidden)};
   s.ops.push_back({OpKind::linear, "proj", {0}, {{index + 1}}, {1}, {}});
-  s.ops.push_back({OpKind::add, "residual", {0, 1}, {}, {2}, {}});
-  s.output = 2;
+  s.ops.push_back({OpKind::activation, "act", {1}, {}, {2}, {}});
+  s.ops.push_back({OpKind::add, "residual", {0, 2}, {}, {3}, {}});
+  s.output = 3;
   return s;
 }
 
