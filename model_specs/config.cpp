@@ -172,31 +172,30 @@ void ConfigReader::fail(std::string_view key, const std::string& message) const 
 Rope read_rope(ConfigReader& config, double theta, std::string_view layer_type) {
   Rope rope;
   rope.theta = config.number("rope_theta", theta, 1e-3);
-  rope.partial_factor = config.number("partial_rotary_factor", 1.0, 1e-6, 1.0);
-  std::optional<ConfigReader> scaling = config.object("rope_parameters");
-  if (scaling) {
-    // transformers 5 writes one entry for each kind of layer where they differ.
-    std::optional<ConfigReader> nested = scaling->object(layer_type);
-    if (nested) scaling = nested;
-  } else {
-    scaling = config.object("rope_scaling");
-  }
-  if (!scaling) return rope;
-  rope.theta = scaling->number("rope_theta", rope.theta, 1e-3);
-  rope.partial_factor = scaling->number("partial_rotary_factor", rope.partial_factor, 1e-6, 1.0);
-  const std::string type = scaling->text("rope_type", scaling->text("type", "default"));
+  rope.original_max_position_embeddings = config.size("max_position_embeddings", rope.original_max_position_embeddings);
+  std::optional<ConfigReader> entry = config.object("rope_scaling");
+  if (!entry) entry = config.object("rope_parameters");
+  if (!entry) return rope;
+  std::optional<ConfigReader> nested = entry->object(layer_type);
+  return read_rope_entry(nested ? *nested : *entry, rope);
+}
+
+Rope read_rope_entry(ConfigReader& entry, Rope rope) {
+  rope.theta = entry.number("rope_theta", rope.theta, 1e-3);
+  rope.partial_factor = entry.number("partial_rotary_factor", rope.partial_factor, 1e-6, 1.0);
+  const std::string type = entry.text("rope_type", entry.text("type", "default"));
   if (type == "default") return rope;
-  rope.factor = scaling->number("factor", 1.0, 1e-3);
+  rope.factor = entry.number("factor", 1.0, 1e-3);
   if (type == "linear") {
     rope.scaling = Rope::Scaling::linear;
   } else if (type == "llama3") {
     rope.scaling = Rope::Scaling::llama3;
-    rope.low_freq_factor = scaling->number("low_freq_factor", rope.low_freq_factor, 1e-3);
-    rope.high_freq_factor = scaling->number("high_freq_factor", rope.high_freq_factor, 1e-3);
+    rope.low_freq_factor = entry.number("low_freq_factor", rope.low_freq_factor, 1e-3);
+    rope.high_freq_factor = entry.number("high_freq_factor", rope.high_freq_factor, 1e-3);
     rope.original_max_position_embeddings =
-        scaling->size("original_max_position_embeddings", rope.original_max_position_embeddings);
+        entry.size("original_max_position_embeddings", rope.original_max_position_embeddings);
     if (rope.high_freq_factor <= rope.low_freq_factor) {
-      scaling->fail("high_freq_factor", "must be above low_freq_factor");
+      entry.fail("high_freq_factor", "must be above low_freq_factor");
     }
   } else {
     rope.scaling = Rope::Scaling::other;

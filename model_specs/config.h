@@ -65,6 +65,9 @@ class ConfigReader {
 /// entry when rope_parameters has one for each ("full_attention", "sliding_attention").
 Rope read_rope(ConfigReader& config, double theta, std::string_view layer_type = "full_attention");
 
+/// One entry of rope_parameters, or rope_scaling: what it doesn't say stays as in `rope`.
+Rope read_rope_entry(ConfigReader& entry, Rope rope);
+
 /// hidden_size, num_hidden_layers, vocab_size, intermediate_size, heads and max_position_embeddings of a decoder, with
 /// the fallbacks that `spec` already holds; num_key_value_heads: null means one for each head.
 void read_decoder_sizes(ConfigReader& config, ModelSpec& spec);

@@ -65,6 +65,8 @@ Graph build_graph(const ModelSpec& spec, const LossOptions& loss) {
     throw NotModelled("training of class " + spec.architecture +
                       " (of this family: " + std::string(family.classes.front()) + ")");
   }
+  if (!spec.graph_lacks.empty()) throw NotModelled(spec.graph_lacks);
+  if (!spec.quantization.empty()) throw NotModelled("training of weights quantized with " + spec.quantization);
   for (const Rope& rope : {spec.rope, spec.local_rope}) {
     if (rope.scaling == Rope::Scaling::other) throw NotModelled("rope scaling " + rope.scaling_name);
   }

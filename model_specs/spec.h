@@ -71,6 +71,7 @@ struct ModelSpec {
   std::optional<MlaSpec> mla;
   Dtype stored_dtype = Dtype::f32;  // dtype | torch_dtype
   std::string quantization;         // quantization_config.quant_method, "" if none
+  std::string graph_lacks;          // a feature asked for that build_graph refuses by this name; "" if none
   std::string config_json;          // the text it was read from, carried into plan.json
 };
 

@@ -1,10 +1,12 @@
 #include "model_specs/families/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "model_specs/families/families.h"
 #include "model_specs/families/graph_builder.h"
 
 namespace vramfit {
@@ -41,6 +43,11 @@ void mlp_shapes(ShapeList& list, const ModelSpec& spec, const DecoderStyle& styl
     list.linear(module + "up_proj", spec.intermediate_size, spec.hidden_size, spec.mlp_bias);
   }
   list.linear(module + "down_proj", spec.hidden_size, spec.intermediate_size, spec.mlp_bias);
+}
+
+void require_window(const ConfigReader& config, const ModelSpec& spec) {
+  const bool sliding = std::ranges::find(spec.layer_spans, AttentionSpan::sliding) != spec.layer_spans.end();
+  if (sliding && spec.sliding_window == 0) config.fail("sliding_window", "none is given, but some layers slide");
 }
 
 // One block's ops; every weight is named from `layer_`, "model.layers.3.".
@@ -113,7 +120,7 @@ class Block {
     const int v = packed ? slice("self_attn.v_proj", qkv, x, q_size + kv_size, kv_size) : linear("self_attn.v_proj", x);
     q = head_norm("self_attn.q_norm", q, heads);
     k = head_norm("self_attn.k_norm", k, kv_heads);
-    const Rope& rope = sliding_ ? spec_.local_rope : spec_.rope;
+    const Rope& rope = sliding_ && style_.local_rope ? spec_.local_rope : spec_.rope;
     q = builder_.rope("self_attn.rope_q", q, attributes, rope);
     k = builder_.rope("self_attn.rope_k", k, attributes, rope);
     const int out = builder_.attention("self_attn.attention", q, k, v, attributes);
@@ -147,7 +154,7 @@ void ShapeList::layer_norm(const std::string& module, std::int64_t features) {
   add(module + ".bias", {features});
 }
 
-bool is_headless(const ModelSpec& spec) { return spec.architecture.ends_with("Model"); }
+bool is_headless(const ModelSpec& spec) { return spec.architecture == find_family(spec.model_type).classes[1]; }
 
 std::vector<NamedShape> decoder_parameters(const ModelSpec& spec, const DecoderStyle& style) {
   ShapeList list;
@@ -188,11 +195,55 @@ Graph decoder_graph(const ModelSpec& spec, const DecoderStyle& style, const Loss
   return builder.take();
 }
 
+void read_optional_windows(ConfigReader& config, ModelSpec& spec) {
+  const bool used = config.boolean("use_sliding_window", false);
+  const std::int64_t window = config.is_null("sliding_window") ? 0 : config.size("sliding_window", 4096);
+  spec.sliding_window = used ? window : 0;
+  const std::int64_t first = config.size_or_zero("max_window_layers", 28);
+  spec.layer_spans = config.layer_types(spec.num_hidden_layers);
+  if (spec.layer_spans.empty()) {
+    for (std::int64_t i = 0; i < spec.num_hidden_layers; ++i) {
+      const bool sliding = spec.sliding_window > 0 && i >= first;
+      spec.layer_spans.push_back(sliding ? AttentionSpan::sliding : AttentionSpan::full);
+    }
+  }
+  require_window(config, spec);
+}
+
+void read_window_everywhere(ConfigReader& config, ModelSpec& spec, std::int64_t omitted) {
+  spec.sliding_window = config.is_null("sliding_window") ? 0 : config.size_or_zero("sliding_window", omitted);
+  const AttentionSpan span = spec.sliding_window > 0 ? AttentionSpan::sliding : AttentionSpan::full;
+  spec.layer_spans.assign(static_cast<std::size_t>(spec.num_hidden_layers), span);
+}
+
+void read_alternating_windows(ConfigReader& config, ModelSpec& spec, std::int64_t pattern) {
+  spec.sliding_window = config.is_null("sliding_window") ? 0 : config.size("sliding_window", 4096);
+  spec.layer_spans = config.layer_types(spec.num_hidden_layers);
+  if (spec.layer_spans.empty()) {
+    for (std::int64_t i = 0; i < spec.num_hidden_layers; ++i) {
+      spec.layer_spans.push_back((i + 1) % pattern != 0 ? AttentionSpan::sliding : AttentionSpan::full);
+    }
+  }
+  require_window(config, spec);
+}
+
 std::vector<NamedBuffer> decoder_buffers(const ModelSpec& spec) {
   const std::string prefix = is_headless(spec) ? "" : "model.";
   const auto dims = static_cast<std::int64_t>(static_cast<double>(spec.head_dim) * spec.rope.partial_factor);
   return {{prefix + "rotary_emb.inv_freq", {dims / 2}, Dtype::f32, false},
           {prefix + "rotary_emb.original_inv_freq", {dims / 2}, Dtype::f32, false}};
+}
+
+std::vector<NamedBuffer> scaled_decoder_buffers(const ModelSpec& spec) {
+  std::vector<NamedBuffer> list = decoder_buffers(spec);
+  const std::string prefix = is_headless(spec) ? "" : "model.";
+  list.insert(list.begin(), {prefix + "embed_tokens.embed_scale", {}, Dtype::f32, false});
+  return list;
+}
+
+void refuse_bidirectional(ConfigReader& config, ModelSpec& spec) {
+  const bool asked = config.has("use_bidirectional_attention") && config.boolean("use_bidirectional_attention", false);
+  if (asked) spec.graph_lacks = "use_bidirectional_attention of " + spec.model_type;
 }
 
 }  // namespace vramfit

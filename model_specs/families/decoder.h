@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model_specs/config.h"
 #include "model_specs/graph.h"
 #include "model_specs/parameters.h"
 
@@ -16,18 +17,35 @@ struct DecoderStyle {
   bool weight_plus_one = false;   // norms multiply by 1 + weight
   bool four_norms = false;        // attention's and the MLP's outputs are normed too
   bool scaled_embedding = false;  // times sqrt(hidden_size), which transformers rounds to the weight's dtype
+  bool local_rope = false;        // sliding layers rotate by spec.local_rope
 };
 
-/// Names begin with "model." and an untied lm_head follows, unless `spec.architecture` is the class without a head
-/// (its name ends in "Model").
+/// Names begin with "model." and an untied lm_head follows, unless `spec.architecture` is the class without a head.
 std::vector<NamedShape> decoder_parameters(const ModelSpec& spec, const DecoderStyle& style);
 
 Graph decoder_graph(const ModelSpec& spec, const DecoderStyle& style, const LossOptions& loss);
 
+/// Windows of qwen2 and qwen3: none unless use_sliding_window, then on layers from max_window_layers on, or as
+/// layer_types says.
+void read_optional_windows(ConfigReader& config, ModelSpec& spec);
+
+/// A `sliding_window` (null: none) on every layer (mistral, phi3).
+void read_window_everywhere(ConfigReader& config, ModelSpec& spec, std::int64_t omitted);
+
+/// A `sliding_window` on the layers that layer_types names, or else on all but every `pattern`-th (gemma2: 2, gemma3:
+/// 6).
+void read_alternating_windows(ConfigReader& config, ModelSpec& spec, std::int64_t pattern);
+
 /// The rotary frequencies, which transformers keeps twice (as made, and as scaled now).
 std::vector<NamedBuffer> decoder_buffers(const ModelSpec& spec);
 
-/// Whether `spec.architecture` is a class without a head: LlamaModel, BertModel.
+/// Those and gemma's embed_scale.
+std::vector<NamedBuffer> scaled_decoder_buffers(const ModelSpec& spec);
+
+/// gemma's use_bidirectional_attention is counted, but has no graph.
+void refuse_bidirectional(ConfigReader& config, ModelSpec& spec);
+
+/// Whether `spec.architecture` is its family's class without a head: LlamaModel, BertModel.
 bool is_headless(const ModelSpec& spec);
 
 /// Appends tensors with a common prefix, so that a family's list reads like its modules.

@@ -11,7 +11,8 @@ namespace vramfit {
 
 std::span<const Family> families() {
   static const std::array kFamilies{
-      llama_family(),
+      bert_family(),  gemma_family(),   gemma2_family(), gemma3_text_family(), gpt2_family(),
+      llama_family(), mistral_family(), phi3_family(),   qwen2_family(),       qwen3_family(),
   };
   return kFamilies;
 }

@@ -28,6 +28,15 @@ std::span<const Family> families();
 /// Throws ModelError with a suggestion for an unknown model_type.
 const Family& find_family(std::string_view model_type);
 
+Family bert_family();
+Family gemma_family();
+Family gemma2_family();
+Family gemma3_text_family();
+Family gpt2_family();
 Family llama_family();
+Family mistral_family();
+Family phi3_family();
+Family qwen2_family();
+Family qwen3_family();
 
 }  // namespace vramfit
