@@ -1,5 +1,5 @@
 # Functions that the lists in tests/ use. Labels: `ci` is what ./test runs, `full` what only ./test --full runs.
-set(VRAMFIT_TEST_PYTHON "" CACHE FILEPATH "Python with the packages of requirements/test.txt")
+set(VRAMFIT_TEST_PYTHON "" CACHE FILEPATH "Python with the packages of scripts/requirements-test.txt")
 if(NOT VRAMFIT_TEST_PYTHON AND EXISTS "${VRAMFIT_VENV}/bin/python")
   set(VRAMFIT_TEST_PYTHON "${VRAMFIT_VENV}/bin/python")
 endif()
@@ -68,7 +68,7 @@ function(vramfit_tests folder)
 endfunction()
 
 # vramfit_python_test(NAME SCRIPT [LABELS ci|full] [TIMEOUT s] [PROCESSORS n] [RUN_SERIAL] [ORACLE] [ARGS ...])
-# Runs a script that exits 0 when it passes. ORACLE: needs the packages of requirements/test.txt; without them the test
+# Runs a script that exits 0 when it passes. ORACLE: needs the packages of scripts/requirements-test.txt; without them the test
 # is registered, and fails saying so. The script finds the programs in $VRAMFIT_BIN_DIR.
 function(vramfit_python_test name script)
   cmake_parse_arguments(ARG "ORACLE;RUN_SERIAL" "TIMEOUT;PROCESSORS" "LABELS;ARGS" ${ARGN})
@@ -76,7 +76,7 @@ function(vramfit_python_test name script)
   if(ARG_ORACLE)
     set(python "${VRAMFIT_TEST_PYTHON}")
     if(NOT python)
-      set(python sh -c "echo 'needs a Python with requirements/test.txt: run ./test, or pass -DVRAMFIT_TEST_PYTHON=...' >&2; exit 1" sh)
+      set(python sh -c "echo 'needs a Python with scripts/requirements-test.txt: run ./test, or pass -DVRAMFIT_TEST_PYTHON=...' >&2; exit 1" sh)
     endif()
   endif()
   if(NOT ARG_LABELS)

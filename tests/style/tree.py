@@ -3,19 +3,20 @@ import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDERS = {"cli", "cmake", "configs", "docs", "estimator", "examples", "executor", "model_specs", "planner", "scripts", "tests"}
 CODE = {".cpp", ".h", ".cu", ".cuh", ".c", ".py", ".cmake", ".sh"}
 
 
 def tracked_files():
-    """Paths relative to ROOT, sorted; new files that git does not ignore are included."""
+    """Paths relative to ROOT, sorted; new files in FOLDERS that git does not ignore are included."""
     command = ["git", "-c", "safe.directory=*", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
         paths = [pathlib.Path(line) for line in listed]
     except (OSError, subprocess.CalledProcessError):
-        hidden = {"build", ".git", ".venv"}
-        paths = [p.relative_to(ROOT) for p in ROOT.rglob("*") if p.relative_to(ROOT).parts[0] not in hidden]
-    return sorted(p for p in set(paths) if (ROOT / p).is_file() and not (ROOT / p).is_symlink())
+        paths = [p.relative_to(ROOT) for p in ROOT.rglob("*")]
+    paths = {p for p in paths if len(p.parts) == 1 or p.parts[0] in FOLDERS or p.parts[0] == ".ci"}
+    return sorted(p for p in paths if (ROOT / p).is_file() and not (ROOT / p).is_symlink())
 
 
 def is_code(path):

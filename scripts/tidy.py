@@ -1,0 +1,79 @@
+"""clang-tidy in parallel, remembering what was clean. Arguments: compile_commands.json, memory folder, paths to check."""
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+
+
+def without_pch(entry):
+    """The command without the precompiled header, which is g++'s and which clang cannot read."""
+    words = shlex.split(entry["command"])
+    kept, skip = [], False
+    for word, following in zip(words, words[1:] + [""]):
+        if skip:
+            skip = False
+        elif word == "-include" and "cmake_pch" in following:
+            skip = True
+        elif word != "-Winvalid-pch":
+            kept.append(word)
+    return {**entry, "command": shlex.join(kept)}
+
+
+def own_files(source, seen):
+    """The source and every header of ours that it includes, directly or not."""
+    if source in seen or not source.is_file():
+        return seen
+    seen.add(source)
+    for name in INCLUDE.findall(source.read_text(encoding="utf-8")):
+        own_files(ROOT / name, seen)
+    return seen
+
+
+def fingerprint(entry):
+    digest = hashlib.sha256(entry["command"].encode() + (ROOT / ".clang-tidy").read_bytes())
+    for path in sorted(own_files(pathlib.Path(entry["file"]), set())):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def check(entry, database, memory):
+    mark = memory / fingerprint(entry)
+    name = os.path.relpath(entry["file"], ROOT)
+    if mark.exists():
+        return name, True, ""
+    run = subprocess.run(["clang-tidy", "--quiet", "-p", database, entry["file"]], capture_output=True, text=True, check=False)
+    if run.returncode == 0:
+        mark.touch()
+    return name, run.returncode == 0, run.stdout if run.stdout.strip() else run.stderr
+
+
+def main():
+    memory = pathlib.Path(sys.argv[2])
+    memory.mkdir(parents=True, exist_ok=True)
+    wanted = [os.path.abspath(path) for path in sys.argv[3:]]
+    entries = [without_pch(e) for e in json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))]
+    ours = [e for e in entries if not os.path.relpath(e["file"], ROOT).startswith(("build", ".."))]
+    chosen = [e for e in ours if not wanted or any(e["file"].startswith(path) for path in wanted)]
+    with tempfile.TemporaryDirectory() as database:
+        pathlib.Path(database, "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
+        with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("VRAMFIT_JOBS", os.cpu_count() or 1))) as pool:
+            results = list(pool.map(lambda e: check(e, database, memory), chosen))
+    for name, clean, output in results:
+        if not clean:
+            print(f"{name}:\n{output}")
+    failed = [name for name, clean, _ in results if not clean]
+    print(f"clang-tidy: {len(results)} sources, {len(failed)} with findings" + "".join(f"\n  {name}" for name in failed))
+    return 1 if failed or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
