@@ -1,0 +1,34 @@
+// The command line as a whole: the table of commands, and what CLI11 reports turned into our errors.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace CLI {
+class App;
+}
+
+namespace vramfit {
+
+/// One command. `add` declares its flags and sets a callback that does the work and leaves the exit code in
+/// `exit_code`.
+struct Command {
+  std::string_view name, summary;
+  void (*add)(CLI::App& command, int& exit_code);
+};
+
+/// All commands, in the order of --help.
+std::span<const Command> commands();
+
+/// The whole tree of commands and flags; callbacks write to `exit_code`, which must outlive the app.
+std::unique_ptr<CLI::App> make_command_line(int& exit_code);
+
+/// Parses and runs; returns the exit code. Throws Error for anything the person should read.
+int run_command_line(int argc, char** argv);
+
+/// The version as --version prints it: "vramfit 0.1.0".
+std::string version_text();
+
+}  // namespace vramfit

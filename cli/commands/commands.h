@@ -1,0 +1,20 @@
+// What each command adds to the command line. One file a command.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace vramfit {
+
+void add_estimate(CLI::App& command, int& exit_code);
+void add_plan(CLI::App& command, int& exit_code);
+void add_run(CLI::App& command, int& exit_code);
+void add_compare(CLI::App& command, int& exit_code);
+void add_models(CLI::App& command, int& exit_code);
+void add_gpus(CLI::App& command, int& exit_code);
+void add_doctor(CLI::App& command, int& exit_code);
+void add_completion(CLI::App& command, int& exit_code);
+void add_version(CLI::App& command, int& exit_code);
+
+}  // namespace vramfit

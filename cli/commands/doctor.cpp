@@ -1,0 +1,72 @@
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/command_line.h"
+#include "cli/commands/commands.h"
+#include "cli/executor_program.h"
+#include "cli/files.h"
+#include "model_specs/suggest.h"
+#include "model_specs/units.h"
+
+namespace vramfit {
+namespace {
+
+std::string line(std::string_view name, std::string_view value) { return fmt::format("{:<18}{}\n", name, value); }
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no other thread runs
+  return value == nullptr ? "" : printable(value);
+}
+
+std::string host_memory() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || size <= 0) return "unknown";
+  return format_gib(static_cast<std::int64_t>(pages) * Bytes{size});
+}
+
+std::string gpus() {
+  std::error_code error;
+  int count = 0;
+  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count), error)) ++count;
+  return count == 0 ? "none seen: CPU ranks run here (--gpus 2xcpu-4GiB)" : fmt::format("{} NVIDIA", count);
+}
+
+std::string executor() {
+  const std::string path = find_executor();
+  return path.empty()
+             ? "vramfit-train is missing: estimate and plan work, run does not; build with -DVRAMFIT_EXECUTOR=ON"
+             : path;
+}
+
+std::string report() {
+  std::string text = line("version", version_text());
+  text += line("cores", fmt::to_string(std::thread::hardware_concurrency()));
+  text += line("host memory", host_memory());
+  text += line("GPUs", gpus());
+  text += line("executor", executor());
+  text += line("HF_HOME", variable("HF_HOME").empty() ? "not set: ~/.cache/huggingface" : variable("HF_HOME"));
+  text += line("HF_TOKEN", variable("HF_TOKEN").empty() ? "not set: gated models need it, or a catalog name" : "set");
+  text += line("HF_HUB_OFFLINE", variable("HF_HUB_OFFLINE").empty() ? "not set" : variable("HF_HUB_OFFLINE"));
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    if (!variable(name).empty()) text += line("allocator", fmt::format("{}={}", name, variable(name)));
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& command, int& exit_code) {
+  command.callback([&exit_code] {
+    write_file("-", report());
+    exit_code = 0;
+  });
+}
+
+}  // namespace vramfit

@@ -1,0 +1,100 @@
+#include "cli/compare/compare.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "estimator/job_fields.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+void check_same_job(const PlanFile& plan, const RunRecord& run) {
+  if (plan.spec.name != run.model_name) {
+    throw InputError(fmt::format("the plan is for {}, the run was of {}: compare a run with the plan it ran",
+                                 printable(plan.spec.name), printable(run.model_name)));
+  }
+  if (plan.cluster.text != run.cluster.text) {
+    throw InputError(fmt::format("the plan is for {}, the run was on {}: compare a run with the plan it ran",
+                                 printable(plan.cluster.text), printable(run.cluster.text)));
+  }
+  for (const JobField& field : job_fields()) {
+    const std::string planned = field.get(plan.job), ran = field.get(run.job);
+    if (planned == ran) continue;
+    throw InputError(fmt::format("{} is {} in the plan and {} in the run: compare a run with the plan it ran",
+                                 flag_of(field), printable(planned), printable(ran)));
+  }
+}
+
+ComparedLine line(std::string name, Bytes predicted, Bytes measured) { return {std::move(name), predicted, measured}; }
+
+std::vector<ComparedLine> compare_phases(const RankEstimate& predicted, const RankEstimate& measured) {
+  std::vector<ComparedLine> lines;
+  for (const PhasePeak& was : measured.phases) {
+    for (const PhasePeak& said : predicted.phases) {
+      if (said.phase != was.phase || said.steady != was.steady) continue;
+      lines.push_back(line(fmt::format("{}, {}", phase_name(was.phase), was.steady ? "steady" : "first"),
+                           said.allocated, was.allocated));
+    }
+  }
+  return lines;
+}
+
+std::vector<ComparedLine> compare_categories(const Breakdown& predicted, const Breakdown& measured) {
+  std::vector<ComparedLine> lines;
+  for (std::size_t i = 0; i < kCategories; ++i) {
+    lines.push_back(
+        line(std::string(category_name(static_cast<Category>(i))), predicted.categories[i], measured.categories[i]));
+  }
+  lines.push_back(line("rounding", predicted.rounding, measured.rounding));
+  lines.push_back(line("fragmentation", predicted.fragmentation, measured.fragmentation));
+  lines.push_back(line("outside_allocator", predicted.outside_allocator, measured.outside_allocator));
+  return lines;
+}
+
+}  // namespace
+
+double signed_error(Bytes predicted, Bytes measured) {
+  if (predicted == measured) return 0;
+  if (measured.n == 0) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(predicted.n - measured.n) / static_cast<double>(measured.n);
+}
+
+bool Comparison::within() const {
+  return std::abs(allocated.error()) <= tolerance && std::abs(reserved.error()) <= tolerance;
+}
+
+Comparison compare(const PlanFile& plan, const RunRecord& run, double tolerance) {
+  check_same_job(plan, run);
+  const RankEstimate& predicted = plan.predicted_ranks.at(static_cast<std::size_t>(plan.predicted_worst));
+  const RankEstimate& measured = run.ranks.at(static_cast<std::size_t>(run.worst)).memory;
+  Comparison comparison;
+  comparison.model_name = run.model_name;
+  comparison.tolerance = tolerance;
+  comparison.requested = line("requested", predicted.peak_requested, measured.peak_requested);
+  comparison.allocated = line("allocated", predicted.peak_allocated, measured.peak_allocated);
+  comparison.reserved = line("reserved", predicted.peak_reserved, measured.peak_reserved);
+  comparison.phases = compare_phases(predicted, measured);
+  comparison.categories = compare_categories(predicted.breakdown, measured.breakdown);
+  for (const MeasuredRank& rank : run.ranks) comparison.ranks.push_back(rank.memory);
+  comparison.worst = run.worst;
+  return comparison;
+}
+
+double parse_tolerance(std::string_view text) {
+  const bool percent = text.ends_with('%');
+  const std::string_view digits = percent ? text.substr(0, text.size() - 1) : text;
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (percent) value /= 100;
+  if (error != std::errc{} || end != digits.data() + digits.size() || !(value >= 0 && value <= 1)) {
+    throw InputError(fmt::format("--tolerance: \"{}\" is not a share such as 2% or 0.02", printable(text, 40)));
+  }
+  return value;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,46 @@
+// A prediction held against a measurement: by peak, by phase and by category, with signed errors
+// (vramfit/comparison@1).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "estimator/json/plan_reader.h"
+#include "estimator/run_record.h"
+
+namespace vramfit {
+
+/// (predicted - measured) / measured; 0 when both are 0, infinite when only the measurement is.
+double signed_error(Bytes predicted, Bytes measured);
+
+struct ComparedLine {
+  std::string name;  // "optimizer, steady", "activations"
+  Bytes predicted, measured;
+  double error() const { return signed_error(predicted, measured); }
+};
+
+struct Comparison {
+  std::string model_name;
+  double tolerance = 0.02;
+  ComparedLine requested, allocated, reserved;   // of the worst rank
+  std::vector<ComparedLine> phases, categories;  // of the worst rank
+  std::vector<RankEstimate> ranks;               // as measured
+  int worst = 0;
+  /// Whether the peaks (allocated and reserved) lie within the tolerance.
+  bool within() const;
+};
+
+/// Throws InputError when the two are of different jobs, models or clusters.
+Comparison compare(const PlanFile& plan, const RunRecord& run, double tolerance);
+
+/// "2%", "0.02": at least 0, at most 1; throws InputError.
+double parse_tolerance(std::string_view text);
+
+/// vramfit/comparison@1.
+std::string comparison_to_json(const Comparison& comparison);
+
+/// Ends in a newline; the first line is the verdict.
+std::string comparison_text(const Comparison& comparison);
+
+}  // namespace vramfit

@@ -1,0 +1,71 @@
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "cli/compare/compare.h"
+#include "estimator/json/estimate_json.h"
+#include "model_specs/json_writer.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+std::string error_text(const ComparedLine& line) {
+  if (!std::isfinite(line.error())) return "not predicted";
+  return fmt::format("{:+.2f} %", 100 * line.error());
+}
+
+std::string mib(Bytes bytes) {
+  return fmt::format("{:.2f}", static_cast<double>(bytes.n) / static_cast<double>(kMiB.n));
+}
+
+std::string row(const ComparedLine& line) {
+  return fmt::format("  {:<24}{:>14}{:>14}{:>14}\n", line.name, mib(line.predicted), mib(line.measured),
+                     error_text(line));
+}
+
+void write_lines(JsonWriter& writer, std::string_view name, const std::vector<ComparedLine>& lines) {
+  writer.key(name).begin_array();
+  for (const ComparedLine& line : lines) {
+    writer.begin_object().member("name", line.name).member("predicted_bytes", line.predicted);
+    writer.member("measured_bytes", line.measured).member("error", line.error()).end_object();
+  }
+  writer.end_array();
+}
+
+}  // namespace
+
+std::string comparison_to_json(const Comparison& comparison) {
+  JsonWriter writer;
+  writer.begin_object().member("schema", "vramfit/comparison@1");
+  writer.key("model").begin_object().member("name", comparison.model_name).end_object();
+  writer.member("tolerance", comparison.tolerance).member("within", comparison.within());
+  writer.key("error").begin_object();
+  writer.member("requested", comparison.requested.error()).member("allocated", comparison.allocated.error());
+  writer.member("reserved", comparison.reserved.error()).end_object();
+  write_lines(writer, "peaks", {comparison.requested, comparison.allocated, comparison.reserved});
+  write_lines(writer, "phases", comparison.phases);
+  write_lines(writer, "categories", comparison.categories);
+  write_ranks(writer, comparison.ranks, comparison.worst);
+  writer.end_object();
+  return writer.take();
+}
+
+std::string comparison_text(const Comparison& comparison) {
+  std::string text =
+      fmt::format("{}: peak allocated {}, reserved {} (tolerance {:.2f} %)\n{}, worst rank, MiB\n\n",
+                  comparison.within() ? "WITHIN TOLERANCE" : "OUTSIDE TOLERANCE", error_text(comparison.allocated),
+                  error_text(comparison.reserved), 100 * comparison.tolerance, printable(comparison.model_name));
+  text += fmt::format("  {:<24}{:>14}{:>14}{:>14}\n", "", "predicted", "measured", "error");
+  for (const ComparedLine* line : {&comparison.requested, &comparison.allocated, &comparison.reserved})
+    text += row(*line);
+  text += "\n  Peak by phase\n";
+  for (const ComparedLine& line : comparison.phases) text += row(line);
+  text += "\n  At the peak\n";
+  for (const ComparedLine& line : comparison.categories) {
+    if (line.predicted.n > 0 || line.measured.n > 0) text += row(line);
+  }
+  return text;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,137 @@
+#include "cli/format/estimate_text.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "estimator/job_fields.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+constexpr int kBarCells = 30;
+constexpr std::size_t kShownSuggestions = 5;
+
+// Small jobs on CPU ranks are read in MiB's worth of digits.
+std::string amount(Bytes bytes) {
+  return fmt::format("{:.{}f}", static_cast<double>(bytes.n) / static_cast<double>(kGiB.n), bytes < kGiB ? 3 : 2);
+}
+
+Phase peak_phase(const RankEstimate& rank) {
+  const auto highest = std::ranges::max_element(rank.phases, {}, [](const PhasePeak& p) { return p.reserved; });
+  return highest == rank.phases.end() ? Phase::load : highest->phase;
+}
+
+std::string mark(const Estimate& estimate) {
+  return estimate.unverified ? " (unverified: no rehearsal on CUDA code yet)" : "";
+}
+
+std::string table_row(const Terminal& terminal, std::string_view name, Bytes bytes, Bytes total) {
+  const double share = total.n > 0 ? static_cast<double>(bytes.n) / static_cast<double>(total.n) : 0;
+  return fmt::format("  {:<22}{:>9}  {:>4.0f} %  {}\n", name, amount(bytes), 100 * share,
+                     bar(terminal, share, kBarCells));
+}
+
+std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal) {
+  if (estimate.suggestions.empty()) return "";
+  std::string text = "\nSingle changes                                  GiB\n";
+  for (std::size_t i = 0; i < std::min(estimate.suggestions.size(), kShownSuggestions); ++i) {
+    const Suggestion& s = estimate.suggestions[i];
+    const std::string outcome = s.fits ? styled(terminal, Style::good, "fits") : "does not fit";
+    text += fmt::format("  {:<38}{:>11}  {:+.2f}  {}\n", printable(s.change), amount(s.total_after),
+                        -static_cast<double>(s.saved.n) / static_cast<double>(kGiB.n), outcome);
+  }
+  return text;
+}
+
+std::string cards_text(const Estimate& estimate) {
+  return fmt::format("{}, runtime {}, modeling {}", printable(estimate.cluster.text),
+                     job_field_named("runtime").get(estimate.job), job_field_named("modeling").get(estimate.job));
+}
+
+}  // namespace
+
+const RankEstimate& worst_rank(const Estimate& estimate) {
+  return estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
+}
+
+int exit_code_of(Verdict verdict, bool strict) {
+  switch (verdict) {
+    case Verdict::fits:
+      return static_cast<int>(ExitCode::done);
+    case Verdict::at_risk:
+      return static_cast<int>(strict ? ExitCode::does_not_fit : ExitCode::done);
+    case Verdict::does_not_fit:
+      return static_cast<int>(ExitCode::does_not_fit);
+    case Verdict::not_modelled:
+      return static_cast<int>(ExitCode::failed);
+  }
+  return static_cast<int>(ExitCode::failed);
+}
+
+std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
+  if (estimate.verdict == Verdict::not_modelled || estimate.ranks.empty()) {
+    return styled(terminal, Style::warning, "NOT MODELLED") + ": " + printable(estimate.why, 500) + "\n";
+  }
+  const RankEstimate& rank = worst_rank(estimate);
+  const std::string of = fmt::format("{} of {} GiB", amount(rank.total), amount(estimate.capacity));
+  if (estimate.verdict == Verdict::does_not_fit) {
+    return fmt::format("{}: {}, +{} in {}{}\n", styled(terminal, Style::bad, "DOES NOT FIT"), of,
+                       amount(rank.total - estimate.capacity), phase_name(peak_phase(rank)), mark(estimate));
+  }
+  if (estimate.verdict == Verdict::at_risk) {
+    return fmt::format("{}: {}, and up to {} ({}){}\n", styled(terminal, Style::warning, "AT RISK"), of,
+                       amount(rank.upper_bound), printable(estimate.why), mark(estimate));
+  }
+  return fmt::format("{}: {}, {} free, peak in {}{}\n", styled(terminal, Style::good, "FITS"), of,
+                     amount(estimate.capacity - rank.total), phase_name(peak_phase(rank)), mark(estimate));
+}
+
+std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal) {
+  std::string text = fmt::format("  {:<22}{:>9}\n", "At the peak", "GiB");
+  for (std::size_t i = 0; i < kCategories; ++i) {
+    const Bytes bytes = rank.breakdown.categories[i];
+    if (bytes.n > 0) text += table_row(terminal, category_name(static_cast<Category>(i)), bytes, rank.total);
+  }
+  const auto rest = [&](std::string_view name, Bytes bytes) {
+    if (bytes.n > 0) text += table_row(terminal, name, bytes, rank.total);
+  };
+  rest("rounding", rank.breakdown.rounding);
+  rest("fragmentation", rank.breakdown.fragmentation);
+  rest("outside_allocator", rank.breakdown.outside_allocator);
+  text += fmt::format("  {:<22}{:>9}   upper bound {}\n", "total", amount(rank.total), amount(rank.upper_bound));
+  return text;
+}
+
+std::string phase_table(const RankEstimate& rank) {
+  std::string text = fmt::format("  {:<22}{:>9}  {:>9}\n", "Peak by phase", "first", "steady");
+  for (int i = 0; i < kPhases; ++i) {
+    std::string first = "-", steady = "-";
+    for (const PhasePeak& peak : rank.phases) {
+      if (peak.phase == static_cast<Phase>(i)) (peak.steady ? steady : first) = amount(peak.reserved);
+    }
+    if (first != "-" || steady != "-") {
+      text += fmt::format("  {:<22}{:>9}  {:>9}\n", phase_name(static_cast<Phase>(i)), first, steady);
+    }
+  }
+  return text;
+}
+
+std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
+  std::string text = verdict_line(estimate, terminal);
+  text += fmt::format("{}, {} parameters, on {}\n", printable(estimate.model_name), short_count(estimate.parameters),
+                      cards_text(estimate));
+  if (!estimate.ranks.empty() && estimate.verdict != Verdict::not_modelled) {
+    text += fmt::format("\n{}\n{}", breakdown_table(worst_rank(estimate), terminal), phase_table(worst_rank(estimate)));
+    text += suggestion_lines(estimate, terminal);
+  }
+  text += fmt::format("\nJob: {}\n", printable(job_as_flags(estimate.job, unresolved_job()), 4000));
+  if (!estimate.assumptions.empty()) text += "Assumptions:\n";
+  for (const std::string& assumption : estimate.assumptions)
+    text += fmt::format("  - {}\n", printable(assumption, 500));
+  return text;
+}
+
+}  // namespace vramfit

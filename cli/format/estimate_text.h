@@ -1,0 +1,29 @@
+// An estimate for a person: verdict first, then breakdown, phases, single changes, the job's flags and assumptions.
+#pragma once
+
+#include <string>
+
+#include "cli/format/terminal.h"
+#include "estimator/estimate.h"
+
+namespace vramfit {
+
+/// "DOES NOT FIT: 83.2 of 79.1 GiB, +4.1 in loss": one line.
+std::string verdict_line(const Estimate& estimate, const Terminal& terminal);
+
+/// The worst rank's categories with a bar each.
+std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal);
+
+/// The worst rank's peak by phase, first and steady step.
+std::string phase_table(const RankEstimate& rank);
+
+/// The whole text, ending in a newline.
+std::string estimate_text(const Estimate& estimate, const Terminal& terminal);
+
+/// The rank that needs most; the estimate must have ranks.
+const RankEstimate& worst_rank(const Estimate& estimate);
+
+/// The exit code of a verdict; `strict` makes at_risk a failure.
+int exit_code_of(Verdict verdict, bool strict);
+
+}  // namespace vramfit

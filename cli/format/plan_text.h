@@ -1,0 +1,14 @@
+// A plan for a person: what was chosen and why, its breakdown, and what else would do.
+#pragma once
+
+#include <string>
+
+#include "cli/format/terminal.h"
+#include "planner/plan.h"
+
+namespace vramfit {
+
+/// Ends in a newline. Without a chosen job: "NO PLAN: " and what would help.
+std::string plan_text(const PlanRequest& request, const Plan& plan, const Terminal& terminal);
+
+}  // namespace vramfit

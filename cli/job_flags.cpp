@@ -1,0 +1,79 @@
+#include "cli/job_flags.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/files.h"
+#include "estimator/field_text.h"
+#include "estimator/job_fields.h"
+#include "estimator/json/job_json.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+void add_job_flags(CLI::App& command, JobFlags& flags) {
+  command.add_option("MODEL", flags.model, "Catalog name, hub id, directory, config.json or safetensors file");
+  command.add_option("--gpus", flags.gpus, "[NODESx]COUNTxCARD: 8xH100-80GB, 2x8xA100-40GB, 4x24GB, 2xcpu-4GiB")
+      ->type_name("CLUSTER");
+  command.add_option("--job", flags.job_file, "Fields of the job from a JSON file; flags override it")
+      ->type_name("FILE");
+  command.add_option("--set", flags.set, "Set a field of the job by name; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  const auto fields = job_fields();
+  flags.values.resize(fields.size());
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const JobField& field = fields[i];
+    CLI::Option* option = field.name == "deterministic"
+                              ? command.add_flag(flag_of(field) + "{on}", flags.values[i])
+                              : command.add_option(flag_of(field), flags.values[i])->expected(1);
+    option->description(std::string(field.help))->type_name(std::string(field.values))->group("Job");
+    if (field.form == FieldForm::list) option->take_all();
+  }
+}
+
+bool any_job_flag(const JobFlags& flags) {
+  return !flags.gpus.empty() || !flags.job_file.empty() || !flags.set.empty() ||
+         std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
+}
+
+JobChoice read_job_choice(const JobFlags& flags) {
+  JobChoice choice{.job = unresolved_job(), .fixed = {}};
+  std::vector<std::string> set;
+  if (!flags.job_file.empty()) {
+    const std::string text = read_file(flags.job_file);
+    const JsonValue document = parse_json(text, flags.job_file);
+    JsonObject object(document, flags.job_file);
+    read_job(object, choice.job, set);
+  }
+  const auto fields = job_fields();
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (flags.values[i].empty()) continue;
+    set_job_field(choice.job, fields[i], fmt::format("{}", fmt::join(flags.values[i], ",")), flag_of(fields[i]));
+    set.emplace_back(fields[i].name);
+  }
+  for (const std::string& assignment : flags.set) {
+    const std::size_t equals = assignment.find('=');
+    if (equals == std::string::npos) throw InputError(fmt::format("--set {}: is not KEY=VALUE", assignment));
+    const JobField& field = job_field_named(assignment.substr(0, equals));
+    set_job_field(choice.job, field, assignment.substr(equals + 1), fmt::format("--set {}", field.name));
+    set.emplace_back(field.name);
+  }
+  for (const JobField& field : fields) {
+    if (std::ranges::find(set, field.name) != set.end()) choice.fixed.emplace_back(field.name);
+  }
+  return choice;
+}
+
+Cluster read_cluster_flag(const JobFlags& flags) {
+  if (flags.gpus.empty()) {
+    throw InputError("--gpus: missing; say what the job runs on, for example --gpus 8xH100-80GB or --gpus 2xcpu-4GiB");
+  }
+  return parse_cluster(flags.gpus);
+}
+
+}  // namespace vramfit

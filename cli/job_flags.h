@@ -1,0 +1,41 @@
+// The flags that describe a job, the same on estimate, plan and run. Names and values come from the table of job fields
+// (estimator/job_fields.h); a test freezes them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "estimator/cluster.h"
+#include "estimator/job.h"
+
+namespace CLI {
+class App;
+}
+
+namespace vramfit {
+
+/// What was typed, unread.
+struct JobFlags {
+  std::string model, gpus, job_file;
+  std::vector<std::string> set;                  // "seq_len=4096"
+  std::vector<std::vector<std::string>> values;  // one entry a field of job_fields()
+};
+
+/// Declares MODEL, --gpus, --job, --set and every job flag; `flags` must outlive the app.
+void add_job_flags(CLI::App& command, JobFlags& flags);
+
+struct JobChoice {
+  Job job;                         // unresolved_job() with what was set
+  std::vector<std::string> fixed;  // names of the fields that were set, in the table's order
+};
+
+/// Reads the job file, then the flags, then --set; later ones win. Throws InputError.
+JobChoice read_job_choice(const JobFlags& flags);
+
+/// Whether any flag that describes a job was given.
+bool any_job_flag(const JobFlags& flags);
+
+/// --gpus; throws InputError when it is missing.
+Cluster read_cluster_flag(const JobFlags& flags);
+
+}  // namespace vramfit

@@ -1,0 +1,17 @@
+#include "cli/model.h"
+
+#include "cli/files.h"
+#include "model_specs/config.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+ModelSpec read_model(const std::string& model) {
+  if (model.empty())
+    throw InputError("MODEL: missing; name one, for example meta-llama/Llama-3.1-8B (\"vramfit models\" lists them)");
+  ModelSpec spec = parse_config(read_file(model), model);
+  spec.name = model;
+  return spec;
+}
+
+}  // namespace vramfit

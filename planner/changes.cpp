@@ -1,0 +1,101 @@
+#include "planner/changes.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "estimator/field_text.h"
+#include "estimator/job_fields.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::int64_t kShortestSequence = 128;
+constexpr std::size_t kMostValues = 32;
+
+std::vector<Job> none(const Job& /*job*/, const std::vector<std::string>& /*values*/) { return {}; }
+
+// What the executor trains in; fp16 and fp8 have no kernels there.
+std::vector<Job> precisions(const Job& job, const std::vector<std::string>& values) {
+  std::vector<Job> changed;
+  for (const std::string_view name : {"bf16-mixed", "bf16-pure", "fp32"}) {
+    const bool wanted = values.empty() ? name == "bf16-pure" : std::ranges::find(values, name) != values.end();
+    if (!wanted || job.precision.name == name) continue;
+    Job choice = job;
+    choice.precision = precision_named(name);
+    changed.push_back(choice);
+  }
+  return changed;
+}
+
+std::vector<Job> sequences(const Job& job, const std::vector<std::string>& values) {
+  std::vector<std::int64_t> lengths;
+  for (const std::string& value : values) lengths.push_back(whole_number(value, 1, std::int64_t{1} << 28));
+  if (values.empty()) {
+    for (std::int64_t length = job.sequence / 2; length >= kShortestSequence; length /= 2) lengths.push_back(length);
+  }
+  std::ranges::sort(lengths, std::greater<>());
+  std::vector<Job> changed;
+  for (const std::int64_t length : lengths) {
+    if (length >= job.sequence) continue;
+    changed.push_back(job);
+    changed.back().sequence = length;
+  }
+  return changed;
+}
+
+constexpr std::array kChangeKinds{
+    ChangeKind{"precision", "precision", false, precisions},
+    ChangeKind{"seq-len", "seq_len", true, sequences},
+    ChangeKind{"method", "method", false, none},
+    ChangeKind{"optimizer", "optimizer", false, none},
+    ChangeKind{"quantization", "method", false, none},
+    ChangeKind{"global-batch", "global_batch", true, none},
+};
+
+}  // namespace
+
+std::span<const ChangeKind> change_kinds() { return kChangeKinds; }
+
+Allowed parse_allowed(const std::string& text) {
+  Allowed allowed;
+  if (text.empty()) return allowed;
+  std::vector<std::string> known{"any"};
+  for (const ChangeKind& kind : kChangeKinds) known.emplace_back(kind.name);
+  for (const std::string& part : split_list(text)) {
+    const std::size_t colon = part.find(':');
+    const std::string kind = part.substr(0, colon);
+    if (std::ranges::find(known, kind) == known.end()) {
+      throw InputError(fmt::format("--allow {}: unknown kind{}", printable(kind), did_you_mean(kind, known)));
+    }
+    if (kind == "any") allowed.any = true;
+    std::vector<std::string>& values = allowed.kinds[kind];
+    if (colon == std::string::npos) continue;
+    values.push_back(part.substr(colon + 1));
+    if (kind == "precision") precision_named(values.back());
+    if (kind == "seq-len") whole_number(values.back(), 1, std::int64_t{1} << 28);
+    if (values.size() > kMostValues)
+      throw InputError(fmt::format("--allow {}: more than {} values", kind, kMostValues));
+  }
+  return allowed;
+}
+
+std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_resort) {
+  std::vector<Change> list;
+  for (const ChangeKind& kind : kChangeKinds) {
+    if (kind.last_resort != last_resort) continue;
+    const auto named = request.allowed.kinds.find(std::string(kind.name));
+    const bool is_allowed = request.allowed.any || named != request.allowed.kinds.end();
+    if (is_allowed != allowed) continue;
+    const bool has_values = named != request.allowed.kinds.end();
+    for (const Job& job : kind.choices(request.job, has_values ? named->second : std::vector<std::string>{})) {
+      list.push_back({fmt::format("{}:{}", kind.name, job_field_named(kind.field).get(job)), job});
+    }
+  }
+  return list;
+}
+
+}  // namespace vramfit

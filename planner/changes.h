@@ -1,0 +1,33 @@
+// Changes of the training's result that --allow may permit, as a table of kinds. A new kind is a row.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/plan.h"
+
+namespace vramfit {
+
+/// A job that trains something else, and what it would need to be allowed: "precision:bf16-pure".
+struct Change {
+  std::string needs;
+  Job job;
+};
+
+struct ChangeKind {
+  std::string_view name;     // as --allow takes it
+  std::string_view field;    // the job field it changes
+  bool last_resort = false;  // tokens aren't comparable: used only when nothing else fits
+  /// Changed jobs, the smallest change first; `values` are those that were named, or empty for any.
+  std::vector<Job> (*choices)(const Job& job, const std::vector<std::string>& values);
+};
+
+/// Every kind that --allow knows; those whose choices nothing can execute yet list none.
+std::span<const ChangeKind> change_kinds();
+
+/// Changes that the request allows, or (`allowed` false) those that it doesn't.
+std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_resort);
+
+}  // namespace vramfit

@@ -1,0 +1,32 @@
+#include <algorithm>
+
+#include "planner/dimensions/dimensions.h"
+
+namespace vramfit {
+
+// The global batch stays; each data rank's share of it is cut into equal micro-batches, the largest first.
+std::vector<Job> batch_choices(const Job& job, const SearchSpace& /*space*/) {
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 20;  // beyond it only powers of two are tried
+  const std::int64_t ranks = data_ranks(job);
+  if (job.global_batch % ranks != 0) return {};
+  const std::int64_t rows = job.global_batch / ranks;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 1; size <= std::min<std::int64_t>(rows, 4096); ++size) {
+    const bool power_of_two = (size & (size - 1)) == 0;
+    if (rows % size == 0 && (rows <= kMostRows || power_of_two)) sizes.push_back(size);
+  }
+  // At most twelve sizes, spread over the range: neighbours cost about the same.
+  constexpr std::size_t kMostSizes = 12;
+  std::vector<Job> choices;
+  const std::size_t kept = std::min(sizes.size(), kMostSizes);
+  for (std::size_t i = kept; i-- > 0;) {
+    const std::size_t at = kept == 1 ? 0 : i * (sizes.size() - 1) / (kept - 1);
+    Job choice = job;
+    choice.micro_batch = sizes[at];
+    choice.accumulation = rows / sizes[at];
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,39 @@
+// The choices that the search makes, as a table. The search knows no knob: each row names the job fields that it
+// decides and lists what they may become. A new choice is one file and one row.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "estimator/cluster.h"
+#include "estimator/job.h"
+#include "model_specs/spec.h"
+
+namespace vramfit {
+
+struct SearchSpace {
+  const ModelSpec& spec;
+  const Cluster& cluster;
+};
+
+struct Dimension {
+  std::string_view name;
+  std::string_view cost;                 // what the person pays for a smaller choice
+  std::vector<std::string_view> fields;  // job fields it decides; if the person set one, the choice is theirs
+  /// What `job` may become, `job` itself or its like included, fastest kind first. The result of training is the same.
+  std::vector<Job> (*choices)(const Job& job, const SearchSpace& space);
+};
+
+/// All dimensions, in the order in which they are applied; ties between equally fast jobs go to the choice named first.
+std::span<const Dimension> dimensions();
+
+std::vector<Job> sharding_choices(const Job& job, const SearchSpace& space);
+std::vector<Job> reshard_choices(const Job& job, const SearchSpace& space);
+std::vector<Job> batch_choices(const Job& job, const SearchSpace& space);
+std::vector<Job> checkpointing_choices(const Job& job, const SearchSpace& space);
+std::vector<Job> loss_choices(const Job& job, const SearchSpace& space);
+std::vector<Job> head_choices(const Job& job, const SearchSpace& space);
+std::vector<Job> prefetch_choices(const Job& job, const SearchSpace& space);
+
+}  // namespace vramfit

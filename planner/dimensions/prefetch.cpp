@@ -1,0 +1,14 @@
+#include "planner/dimensions/dimensions.h"
+
+namespace vramfit {
+
+// Without prefetch only one gathered unit lives at a time, and every gather is waited for.
+std::vector<Job> prefetch_choices(const Job& job, const SearchSpace& /*space*/) {
+  if (job.mesh.shard == 1) return {job};
+  Job none = job;
+  none.backward_prefetch = BackwardPrefetch::none;
+  none.forward_prefetch = 0;
+  return {job, none};
+}
+
+}  // namespace vramfit
