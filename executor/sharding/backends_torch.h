@@ -1,0 +1,26 @@
+// What rendezvous needs from each library: collectives over a store.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "executor/sharding/collectives.h"
+
+namespace vramfit {
+
+/// A rank's part of one group.
+struct GroupPlace {
+  std::string name;  // "shard group 0", for messages
+  int rank = 0, size = 1;
+  std::chrono::milliseconds timeout{};
+  std::string address;   // of the interface to talk over; Gloo only
+  int local_device = 0;  // CUDA device; NCCL only
+};
+
+std::unique_ptr<Collectives> gloo_collectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place);
+std::unique_ptr<Collectives> nccl_collectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place);
+
+}  // namespace vramfit

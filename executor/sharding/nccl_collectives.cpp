@@ -1,0 +1,121 @@
+// NCCL in place: a rank's input is its own slice of the output, so neither direction needs a staging buffer. All
+// tensors of a unit go in one coalesced group.
+#include <fmt/format.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <utility>
+
+#include "executor/sharding/backends_torch.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+[[noreturn]] void fail(const GroupPlace& place, const char* what, const std::exception& error) {
+  const std::string text = error.what();
+  throw FaultError(
+      fmt::format("rank {} of {}: {} failed: {}", place.rank, place.name, what, text.substr(0, text.find('\n'))));
+}
+
+class NcclWork final : public PendingWork {
+ public:
+  NcclWork(const GroupPlace& place, const char* what, c10::intrusive_ptr<c10d::Work> work,
+           std::vector<at::Tensor> tensors)
+      : place_(place), what_(what), work_(std::move(work)), tensors_(std::move(tensors)) {}
+  /// Makes the current stream wait; the host goes on.
+  void wait() override {
+    try {
+      if (work_) work_->wait();
+    } catch (const std::exception& error) {
+      fail(place_, what_, error);
+    }
+    work_.reset();
+    tensors_.clear();
+  }
+
+ private:
+  const GroupPlace& place_;
+  const char* what_;
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::vector<at::Tensor> tensors_;
+};
+
+class NcclCollectives final : public Collectives {
+ public:
+  NcclCollectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place) : place_(place) {
+    auto options = c10d::ProcessGroupNCCL::Options::create();
+    options->timeout = place.timeout;
+    try {
+      group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), place.rank, place.size, options);
+    } catch (const std::exception& error) {
+      fail(place_, "connecting", error);
+    }
+  }
+
+  int rank() const override { return place_.rank; }
+  int size() const override { return place_.size; }
+
+  Pending all_gather(std::vector<at::Tensor> gathered) override {
+    return start("gathering parameters", std::move(gathered), [&](std::vector<at::Tensor>& whole) {
+      std::vector<at::Tensor> own = own_slices(whole);
+      return group_->allgather_into_tensor_coalesced(whole, own);
+    });
+  }
+
+  Pending reduce_scatter(std::vector<at::Tensor> pieces) override {
+    return start("reducing gradients", std::move(pieces), [&](std::vector<at::Tensor>& whole) {
+      std::vector<at::Tensor> own = own_slices(whole);
+      c10d::ReduceScatterOptions options;
+      options.reduceOp = c10d::ReduceOp::SUM;
+      return group_->reduce_scatter_tensor_coalesced(own, whole, options);
+    });
+  }
+
+  Pending all_reduce(std::vector<at::Tensor> tensors) override {
+    return start("summing over ranks", std::move(tensors),
+                 [&](std::vector<at::Tensor>& whole) { return group_->allreduce_coalesced(whole); });
+  }
+
+  void barrier() override {
+    c10d::BarrierOptions options;
+    options.device_ids = {place_.local_device};
+    try {
+      group_->barrier(options)->wait();
+    } catch (const std::exception& error) {
+      fail(place_, "waiting for all ranks", error);
+    }
+  }
+
+ private:
+  std::vector<at::Tensor> own_slices(const std::vector<at::Tensor>& tensors) const {
+    std::vector<at::Tensor> slices;
+    for (const at::Tensor& tensor : tensors) {
+      const std::int64_t elements = tensor.numel() / place_.size;
+      slices.push_back(tensor.narrow(0, place_.rank * elements, elements));
+    }
+    return slices;
+  }
+
+  template <typename Start>
+  Pending start(const char* what, std::vector<at::Tensor> tensors, const Start& call) {
+    c10::intrusive_ptr<c10d::Work> work;
+    try {
+      work = call(tensors);
+    } catch (const std::exception& error) {
+      fail(place_, what, error);
+    }
+    return std::make_unique<NcclWork>(place_, what, std::move(work), std::move(tensors));
+  }
+
+  GroupPlace place_;
+  c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
+};
+
+}  // namespace
+
+std::unique_ptr<Collectives> nccl_collectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place) {
+  return std::make_unique<NcclCollectives>(std::move(store), place);
+}
+
+}  // namespace vramfit

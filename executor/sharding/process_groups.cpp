@@ -1,0 +1,163 @@
+#include "executor/sharding/process_groups.h"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "executor/sharding/backends_torch.h"
+#include "executor/sharding/listen_socket.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+StorePtr open_store(const GroupOptions& options) {
+  const RankPlace& place = options.place;
+  c10d::TCPStoreOptions store;
+  store.port = static_cast<std::uint16_t>(place.master_port);
+  store.isServer = place.rank == 0;
+  store.numWorkers = static_cast<std::size_t>(place.world);
+  store.timeout = options.timeout;
+  store.waitWorkers = false;
+  const std::string address = is_loopback(place.master_address) ? "127.0.0.1" : place.master_address;
+  if (store.isServer) store.masterListenFd = listen_on(address, place.master_port);
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(address, store);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw FaultError(fmt::format("rank {}: no answer from rank 0 at {} port {}: {}", place.rank, address,
+                                 place.master_port, text.substr(0, text.find('\n'))));
+  }
+}
+
+class StoreGroups final : public ProcessGroups {
+ public:
+  StoreGroups(const GroupOptions& options, StorePtr store) : options_(options), store_(std::move(store)) {
+    const int world = options.place.world, rank = options.place.rank, shards = static_cast<int>(options.shard_ranks);
+    if (shards < 1 || world % shards != 0) {
+      throw InputError(fmt::format("{} ranks can't be divided into groups of {} (mesh shard)", world, shards));
+    }
+    if (world > 1) agree();
+    world_ = group("world", rank, world);
+    shard_ = shards == world ? nullptr : group(fmt::format("shard group {}", rank / shards), rank % shards, shards);
+    const int replicas = world / shards;
+    replicate_ =
+        replicas == world ? nullptr : group(fmt::format("replicate group {}", rank % shards), rank / shards, replicas);
+  }
+
+  Collectives& world() override { return *world_; }
+  Collectives& shard() override { return shard_ ? *shard_ : *world_; }
+  Collectives& replicate() override { return replicate_ ? *replicate_ : *world_; }
+
+  std::vector<std::string> gather_texts(const std::string& topic, const std::string& text) override {
+    const RankPlace& place = options_.place;
+    if (place.world == 1) return {text};
+    const auto key = [&](int rank) { return fmt::format("texts/{}/{}", topic, rank); };
+    try {
+      if (place.rank != 0) {
+        store_->set(key(place.rank), bytes_of(text));
+        store_->get(key(0));  // until it has been read, as rank 0 serves the store
+        return {};
+      }
+      std::vector<std::string> texts{text};
+      for (int rank = 1; rank < place.world; ++rank) texts.push_back(read(key(rank)));
+      store_->set(key(0), bytes_of("read"));
+      return texts;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw FaultError(fmt::format("rank {}: exchanging {}: {}", place.rank, topic, error.what()));
+    }
+  }
+
+ private:
+  std::string read(const std::string& key) {
+    const std::vector<std::uint8_t> bytes = store_->get(key);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  /// A mismatch of sizes inside a Gloo collective would abort the process; so what must be equal is compared before.
+  void agree() {
+    const int rank = options_.place.rank, world = options_.place.world;
+    const std::string mine = fmt::format("{} ranks, {}", world, options_.agreement);
+    try {
+      store_->set(fmt::format("agreement/{}", rank), bytes_of(mine));
+      const std::string theirs = read("agreement/0");
+      if (theirs != mine) {
+        throw InputError(fmt::format(
+            "rank {} does not run the same as rank 0 ({}, rank 0: {}); start all with one plan and the same flags",
+            rank, mine, theirs));
+      }
+      // All ranks leave together, so that a rank that differs is seen before anyone waits in a collective.
+      for (int other = 0; other < world; ++other) read(fmt::format("agreement/{}", other));
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      throw FaultError(fmt::format("rank {}: not all {} ranks came: {}", rank, world, text.substr(0, text.find('\n'))));
+    }
+  }
+
+  std::unique_ptr<Collectives> group(const std::string& name, int rank, int size) {
+    if (size == 1) return local_collectives();
+    const bool local = is_loopback(options_.place.master_address);
+    const GroupPlace place{.name = name,
+                           .rank = rank,
+                           .size = size,
+                           .timeout = options_.timeout,
+                           .address = local ? "127.0.0.1" : "",
+                           .local_device = options_.place.local_rank};
+    auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
+    return options_.device == DeviceKind::cpu ? gloo_collectives(store, place) : nccl_collectives(store, place);
+  }
+
+  GroupOptions options_;
+  StorePtr store_;
+  std::unique_ptr<Collectives> world_, shard_, replicate_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroups> connect(const GroupOptions& options) {
+  return std::make_unique<StoreGroups>(options, options.place.world == 1 ? nullptr : open_store(options));
+}
+
+void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::mutex mutex;
+  std::exception_ptr first_error;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        GroupOptions options;
+        options.place.rank = rank;
+        options.place.world = world;
+        options.shard_ranks = shard_ranks;
+        options.timeout = std::chrono::seconds(60);
+        StoreGroups groups(options, store);
+        body(groups);
+        groups.world().barrier();
+      } catch (...) {
+        const std::scoped_lock lock(mutex);
+        if (!first_error) first_error = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first_error) std::rethrow_exception(first_error);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,93 @@
+// One unit while it trains: its shard and states, the gathered storage that comes and goes, and where gradients go.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "estimator/ledger.h"
+#include "estimator/units_layout.h"
+#include "executor/checkpoint/weights.h"
+#include "executor/optimizers/optimizers.h"
+#include "executor/sharding/collectives.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+/// What all units of a rank share.
+struct UnitContext {
+  const Graph& graph;
+  const Precision& precision;
+  const UnitLayout& layout;
+  Collectives& shard_group;      // ranks that hold the shards of one copy; size = layout.shards
+  Collectives& replicate_group;  // ranks that hold this same shard
+  at::Device device;
+};
+
+/// A parameter's gradient for one use of it, and whether that use adds to what is there.
+struct GradientHome {
+  at::Tensor tensor;  // the used rows or columns
+  bool accumulate = false;
+};
+
+/// Allocations and their labels are those of docs/architecture.md. Padding rows and the gaps between parameters are
+/// zero in shards and gradients, so flat operations may run over them.
+class UnitState {
+ public:
+  UnitState(const UnitContext& context, const Unit& unit) : context_(context), unit_(unit) {}
+
+  /// Allocates shard and states; the shard is read row range by row range, never whole.
+  void load(WeightSource& weights);
+
+  /// Starts gathering, unless it is gathered or being gathered already.
+  void issue();
+  void wait();
+  void release();
+
+  /// The used rows (`by_column`: columns) of a gathered parameter, in its own shape.
+  at::Tensor view(const ParameterUse& use, bool by_column) const;
+  /// Where a use's gradient goes; made on the first write since the last reduce (or step, when direct).
+  GradientHome gradient_home(const ParameterUse& use, OpKind kind, bool by_column);
+
+  /// Hands buffered gradients to the reduction, largest first, so that piece + buffer meet while little else is held.
+  void reduce();
+  /// Waits for it and adds the own slices to the gradient shard.
+  void finish();
+  /// Sums the gradient shard over replicas; after the last finish of a step.
+  Pending sum_replicas();
+
+  void step(const OptimizerFunctions& optimizer, const OptimizerOptions& options, const at::Tensor* divisor);
+
+  const Unit& unit() const { return unit_; }
+  const at::Tensor& shard() const { return shard_; }
+  const at::Tensor& gradient_shard() const { return gradient_shard_; }
+  /// A parameter's part of a flat shard tensor, rows_per_rank rows of it.
+  static at::Tensor slice(const at::Tensor& flat, const UnitParameter& p);
+
+ private:
+  /// By parameter: which of its uses have written their gradient into its home.
+  using WrittenUses = std::vector<std::int64_t>;  // `first` of each
+
+  const UnitParameter& slot_of(int parameter) const;
+  const Parameter& parameter_of(const UnitParameter& p) const;
+  at::Tensor whole(const at::Tensor& flat, std::int64_t offset, const UnitParameter& p) const;
+  at::Tensor used_part(const at::Tensor& full, const ParameterUse& use, bool by_column) const;
+  at::Tensor own_slice(const at::Tensor& piece, const UnitParameter& p) const;
+  at::Tensor allocate(std::int64_t elements, Dtype dtype, Category category, const std::string& label) const;
+  void make_gradient_shard();
+  at::Tensor& make_buffer(const UnitParameter& p, const ParameterUse& use, OpKind kind);
+  std::vector<int> reduce_order() const;
+
+  UnitContext context_;
+  const Unit& unit_;
+  at::Tensor shard_, exp_avg_, exp_avg_sq_, step_, gathered_, gradient_shard_;
+  Pending gathering_, reducing_;
+  std::map<int, at::Tensor> buffers_;               // by parameter
+  std::vector<std::pair<int, at::Tensor>> pieces_;  // by parameter, being reduced
+  std::map<int, WrittenUses> written_to_buffer_, written_to_shard_;
+};
+
+}  // namespace vramfit

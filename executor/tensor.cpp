@@ -1,0 +1,102 @@
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+
+#include <numeric>
+
+#include "executor/meter/meter.h"
+#include "executor/tensor_torch.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::int64_t kGrain = 32768;
+
+template <typename To, typename From>
+void add_range(To* to, const From* from, std::int64_t first, std::int64_t end) {
+  for (std::int64_t i = first; i < end; ++i)
+    to[i] = static_cast<To>(static_cast<float>(to[i]) + static_cast<float>(from[i]));
+}
+
+template <typename To>
+void add_cpu(at::Tensor& to, const at::Tensor& from) {
+  To* target = to.mutable_data_ptr<To>();
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, from.scalar_type(), "add_into", [&] {
+    const scalar_t* source = from.const_data_ptr<scalar_t>();
+    at::parallel_for(0, to.numel(), kGrain,
+                     [&](std::int64_t first, std::int64_t end) { add_range(target, source, first, end); });
+  });
+}
+
+template <typename Scalar>
+double sum_of_squares_cpu(const Scalar* values, std::int64_t count) {
+  std::vector<double> partial(static_cast<std::size_t>(ceil_div(count, kGrain)), 0.0);
+  at::parallel_for(0, static_cast<std::int64_t>(partial.size()), 1, [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t chunk = first; chunk < end; ++chunk) {
+      double sum = 0;
+      for (std::int64_t i = chunk * kGrain; i < std::min(count, (chunk + 1) * kGrain); ++i) {
+        const auto value = static_cast<double>(values[i]);
+        sum += value * value;
+      }
+      partial[static_cast<std::size_t>(chunk)] = sum;
+    }
+  });
+  return std::accumulate(partial.begin(), partial.end(), 0.0);
+}
+
+}  // namespace
+
+at::ScalarType scalar_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f32:
+      return at::kFloat;
+    case Dtype::bf16:
+      return at::kBFloat16;
+    case Dtype::f16:
+      return at::kHalf;
+    case Dtype::f8_e4m3:
+      return at::kFloat8_e4m3fn;
+    case Dtype::f8_e5m2:
+      return at::kFloat8_e5m2;
+    case Dtype::i64:
+      return at::kLong;
+    case Dtype::i32:
+      return at::kInt;
+    case Dtype::u8:
+      return at::kByte;
+  }
+  throw NotModelled("element type");
+}
+
+at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, const Placement& placement) {
+  std::int64_t elements = 1;
+  for (std::int64_t size : sizes) elements = checked_mul(elements, size);
+  if (elements == 0) return {};
+  const LabelScope scope(placement.category, placement.label);
+  return at::empty(sizes, at::TensorOptions().dtype(scalar_type(dtype)).device(placement.device));
+}
+
+void add_into(at::Tensor& to, const at::Tensor& from) {
+  if (to.is_cuda() || to.scalar_type() == from.scalar_type()) {
+    to.add_(from);
+    return;
+  }
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, to.scalar_type(), "add_into",
+                                  [&] { add_cpu<scalar_t>(to, from); });
+}
+
+double sum_of_squares(const at::Tensor& values) {
+  if (values.is_cuda()) {
+    const double norm = at::linalg_vector_norm(values, 2, {}, false, at::kFloat).item<double>();
+    return norm * norm;
+  }
+  double sum = 0;
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, values.scalar_type(), "sum_of_squares",
+                                  [&] { sum = sum_of_squares_cpu(values.const_data_ptr<scalar_t>(), values.numel()); });
+  return sum;
+}
+
+}  // namespace vramfit

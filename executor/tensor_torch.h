@@ -1,0 +1,35 @@
+// Tensors by the project's own terms: a dtype of the job, a category and a label of the ledger.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "estimator/ledger.h"
+#include "model_specs/dtype.h"
+
+namespace vramfit {
+
+/// LibTorch's name of an element type.
+at::ScalarType scalar_type(Dtype dtype);
+
+/// Where and as what a tensor is made.
+struct Placement {
+  at::Device device;
+  Category category;
+  std::string label;
+};
+
+/// Fresh memory, not initialized; an undefined tensor when it has no elements (nothing of zero bytes is allocated).
+at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, const Placement& placement);
+
+/// to += from over 1-D tensors of any float dtypes, without the temporary that ATen's CPU kernels make when they
+/// differ.
+void add_into(at::Tensor& to, const at::Tensor& from);
+
+/// Sum of squares of a 1-D float tensor, in double. Independent of the number of threads.
+double sum_of_squares(const at::Tensor& values);
+
+}  // namespace vramfit
