@@ -1,0 +1,83 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <optional>
+
+#include "executor/dump_torch.h"
+#include "executor/meter/meter.h"
+#include "model_specs/error.h"
+#include "model_specs/json_writer.h"
+
+namespace vramfit {
+
+namespace {
+
+std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
+  std::int64_t elements = 1;
+  for (std::int64_t dim : shape) elements = checked_mul(elements, dim);
+  return elements;
+}
+
+}  // namespace
+
+// safetensors: 8 bytes little-endian header length, a JSON header, then the tensors' bytes.
+SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<DumpedTensor>& tensors)
+    : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
+  if (!file_) throw FaultError(path + ": can't be written");
+  JsonWriter header;
+  header.begin_object();
+  std::int64_t offset = 0;
+  for (const DumpedTensor& tensor : tensors) {
+    header.key(tensor.name).begin_object().member("dtype", "F32").key("shape").begin_array();
+    for (std::int64_t dim : tensor.shape) header.integer(dim);
+    const std::int64_t end = checked_add(offset, 4 * elements_of(tensor.shape));
+    header.end_array().key("data_offsets").begin_array().integer(offset).integer(end).end_array().end_object();
+    offset = end;
+  }
+  std::string text = header.end_object().take();
+  text.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(text.size()), 8)), ' ');
+  const std::uint64_t length = text.size();
+  file_.write(reinterpret_cast<const char*>(&length), sizeof length);
+  file_.write(text.data(), static_cast<std::streamsize>(text.size()));
+}
+
+void SafetensorsWriter::append(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.to(at::kCPU, at::kFloat).contiguous();
+  file_.write(static_cast<const char*>(plain.const_data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
+}
+
+void SafetensorsWriter::close() {
+  file_.close();
+  if (!file_) throw FaultError(path_ + ": could not be written completely");
+}
+
+void dump_units(const DumpContext& context, const std::vector<UnitState>& units, FlatOf flat, bool trainable_only,
+                const std::string& path) {
+  const LabelScope scope(Category::temporaries, "dump");
+  std::vector<DumpedTensor> tensors;
+  for (const UnitState& unit : units) {
+    for (const UnitParameter& p : unit.unit().parameters) {
+      const Parameter& parameter = context.graph.parameters[static_cast<std::size_t>(p.parameter)];
+      if (p.trainable || !trainable_only) tensors.push_back({parameter.name, parameter.shape});
+    }
+  }
+  std::optional<SafetensorsWriter> writer;
+  if (context.writes) writer.emplace(path, tensors);
+  for (const UnitState& unit : units) {
+    const at::Tensor& values = (unit.*flat)();
+    for (const UnitParameter& p : unit.unit().parameters) {
+      if (trainable_only && !p.trainable) continue;
+      at::Tensor whole = at::zeros({p.padded_elements}, unit.shard().options());
+      if (values.defined()) {
+        whole = whole.to(values.scalar_type());
+        const std::int64_t first = context.shard_group.rank() * p.shard_elements;
+        whole.narrow(0, first, p.shard_elements).copy_(UnitState::slice(values, p));
+        if (const Pending gathering = context.shard_group.all_gather({whole})) gathering->wait();
+      }
+      if (writer) writer->append(whole.narrow(0, 0, p.rows * p.row_elements));
+    }
+  }
+  if (writer) writer->close();
+}
+
+}  // namespace vramfit

@@ -1,0 +1,47 @@
+// Writes full tensors as safetensors, one after the other, so that only one is whole in memory at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "executor/sharding/unit_state_torch.h"
+
+namespace vramfit {
+
+struct DumpedTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
+/// A .safetensors file of fp32 tensors, whose data is appended in the order of the header.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::string& path, const std::vector<DumpedTensor>& tensors);
+  /// The next tensor's data: any float dtype, any device.
+  void append(const at::Tensor& tensor);
+  /// Throws FaultError when anything could not be written.
+  void close();
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+/// Which flat tensor of a unit is written: its shard, or its gradient shard.
+using FlatOf = const at::Tensor& (UnitState::*)() const;
+
+/// Writes the parameters (or gradients) of all units to `path` on rank 0; a collective call. Trainable ones only
+/// when `trainable_only`. A tensor that isn't there is written as zeros.
+struct DumpContext {
+  const Graph& graph;
+  Collectives& shard_group;
+  bool writes = false;  // whether this rank writes the file
+};
+void dump_units(const DumpContext& context, const std::vector<UnitState>& units, FlatOf flat, bool trainable_only,
+                const std::string& path);
+
+}  // namespace vramfit

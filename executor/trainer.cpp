@@ -1,0 +1,303 @@
+#include "executor/trainer.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "estimator/schedules/schedule.h"
+#include "executor/dump_torch.h"
+#include "executor/learning_rate.h"
+#include "executor/meter/meter.h"
+#include "executor/rope_tables.h"
+#include "executor/tape_torch.h"
+#include "executor/tensor_torch.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+std::size_t at_index(int index) { return static_cast<std::size_t>(index); }
+
+at::Device place_of(const TrainInputs& inputs) {
+  return inputs.device.kind == DeviceKind::cpu ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+}
+
+double read_scalar(const at::Tensor& tensor) { return tensor.item<double>(); }
+
+}  // namespace
+
+struct Trainer::State {
+  explicit State(const TrainInputs& inputs);
+
+  void load();
+  StepResult run_step(std::int64_t step);
+  void execute(const Instruction& instruction, std::size_t position);
+  void begin(int micro_batch);
+  void finish_unit(int unit, std::size_t position);
+  void end();
+  void gradients_ready();
+  void clip();
+  void update();
+  void dump_logits(const Segment& segment, const Value& value, const at::Tensor& tensor) const;
+  void dump(FlatOf flat, bool trainable_only, const std::string& file);
+
+  std::int64_t first_row(int rank, int micro_batch) const;
+  std::int64_t label_tokens_of_step() const;
+  at::Tensor scalar(const char* label) const;
+  at::Tensor on_device(const char* label, const std::vector<std::int64_t>& host) const;
+  at::Tensor table(const std::string& label, std::vector<float>& host, std::int64_t columns) const;
+
+  TrainInputs in;
+  at::Device place;
+  UnitLayout layout;
+  std::vector<UnitState> units;
+  TapeRunner tape;
+  std::vector<Instruction> schedule;
+  std::vector<std::size_t> last_finish;  // by unit: position of its last finish in a step
+  const OptimizerFunctions& optimizer;
+
+  at::Tensor loss_sum, gradient_norm, clip_scale, ids, labels;
+  std::vector<at::Tensor> rope_cos, rope_sin;
+  std::vector<Pending> replica_sums;
+  StepFacts facts;
+  OptimizerOptions optimizer_options;
+  double norm = 0;
+  bool gradients_are_ready = false;
+};
+
+Trainer::State::State(const TrainInputs& inputs)
+    : in(inputs),
+      place(place_of(inputs)),
+      layout(lay_out_units(inputs.graph, inputs.job)),
+      tape({inputs.graph, inputs.job, inputs.device, layout, units, place}),
+      optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)) {
+  const bool sharded = layout.shards > 1;
+  if (sharded && in.groups.shard().size() != layout.shards) throw InputError("the mesh differs from the ranks started");
+  for (const Unit& unit : layout.units) {
+    const UnitContext context{.graph = in.graph,
+                              .precision = in.job.precision,
+                              .layout = layout,
+                              .shard_group = in.groups.shard(),
+                              .replicate_group = in.groups.replicate(),
+                              .device = place};
+    units.emplace_back(context, unit);
+  }
+  std::vector<bool> has_backward;
+  for (const SegmentTape& t : tape.tapes()) has_backward.push_back(t.has_backward);
+  schedule = make_schedule({.job = in.job,
+                            .graph = in.graph,
+                            .layout = layout,
+                            .segment_has_backward = has_backward,
+                            .clip = in.options.clip > 0});
+  last_finish.assign(units.size(), schedule.size());
+  for (std::size_t i = 0; i < schedule.size(); ++i) {
+    if (schedule[i].what == Do::finish) last_finish[at_index(schedule[i].unit)] = i;
+  }
+  tape.on_loss = [this](const at::Tensor& loss) { loss_sum.add_(loss.view({1})); };
+  optimizer_options = in.options.optimizer;
+  facts.seed = in.options.seed;
+  facts.rope_cos = &rope_cos;
+  facts.rope_sin = &rope_sin;
+}
+
+at::Tensor Trainer::State::scalar(const char* label) const {
+  at::Tensor tensor = allocate_tensor({1}, Dtype::f32, {place, Category::workspace, label});
+  tensor.zero_();
+  return tensor;
+}
+
+at::Tensor Trainer::State::table(const std::string& label, std::vector<float>& host, std::int64_t columns) const {
+  at::Tensor tensor = allocate_tensor({in.job.sequence, columns}, Dtype::f32, {place, Category::workspace, label});
+  if (tensor.defined()) tensor.copy_(at::from_blob(host.data(), {in.job.sequence, columns}, at::kFloat));
+  return tensor;
+}
+
+void Trainer::State::load() {
+  Meter::instance().enter(Phase::load, 0);
+  for (UnitState& unit : units) unit.load(in.weights);
+  for (std::size_t r = 0; r < in.graph.ropes.size(); ++r) {
+    const std::vector<float> frequencies = rope_frequencies(in.graph.ropes[r], in.graph.rope_dims[r]);
+    const auto columns = static_cast<std::int64_t>(frequencies.size());
+    std::vector<float> cos(static_cast<std::size_t>(in.job.sequence * columns)), sin(cos.size());
+    fill_rope_table(frequencies, in.job.sequence, cos.data(), sin.data());
+    rope_cos.push_back(table(fmt::format("rope {}: cos", r), cos, columns));
+    rope_sin.push_back(table(fmt::format("rope {}: sin", r), sin, columns));
+  }
+  loss_sum = scalar("loss sum");
+  gradient_norm = scalar("gradient norm");
+  clip_scale = scalar("clip scale");
+}
+
+/// Micro-batch m of data rank r in step s (from 0) starts at row ((s * accumulation + m) * ranks + r) * micro-batch.
+std::int64_t Trainer::State::first_row(int rank, int micro_batch) const {
+  const std::int64_t batch = (facts.step - 1) * in.job.accumulation + micro_batch;
+  return (batch * data_ranks(in.job) + rank) * in.job.micro_batch;
+}
+
+std::int64_t Trainer::State::label_tokens_of_step() const {
+  const std::int64_t rows = in.job.accumulation * data_ranks(in.job) * in.job.micro_batch;
+  const std::int64_t first = (facts.step - 1) * rows;
+  std::int64_t tokens = 0;
+  for (std::int64_t row = first; row < first + rows; ++row) tokens += in.data.label_tokens(row);
+  return tokens;
+}
+
+StepResult Trainer::State::run_step(std::int64_t step) {
+  const auto start = std::chrono::steady_clock::now();
+  facts.step = step;
+  const std::int64_t label_tokens = label_tokens_of_step();
+  if (label_tokens == 0) throw FaultError(fmt::format("step {}: no token of the batch has a label", step));
+  facts.loss_scale = 1.0 / static_cast<double>(label_tokens);
+  optimizer_options.learning_rate =
+      learning_rate_at(in.options.optimizer.learning_rate, step, in.options.warmup, in.options.steps);
+  gradients_are_ready = false;
+  loss_sum.zero_();
+  Phase phase = Phase::forward;
+  for (std::size_t i = 0; i < schedule.size(); ++i) {
+    phase = phase_of(schedule[i], in.graph, phase);
+    Meter::instance().enter(phase, static_cast<int>(step));
+    execute(schedule[i], i);
+  }
+  if (const Pending sum = in.groups.world().all_reduce({loss_sum})) sum->wait();
+  StepResult result;
+  result.step = step;
+  result.loss = read_scalar(loss_sum);
+  result.gradient_norm = norm;
+  result.learning_rate = optimizer_options.learning_rate;
+  result.tokens = in.job.accumulation * data_ranks(in.job) * in.job.micro_batch * in.job.sequence;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!std::isfinite(result.loss)) {
+    throw FaultError(fmt::format("step {}: the loss is {}; lower --lr or set --clip", step, result.loss));
+  }
+  return result;
+}
+
+void Trainer::State::execute(const Instruction& i, std::size_t position) {
+  switch (i.what) {
+    case Do::begin:
+      return begin(i.micro_batch);
+    case Do::issue:
+      return units[at_index(i.unit)].issue();
+    case Do::wait:
+      return units[at_index(i.unit)].wait();
+    case Do::forward:
+      return tape.forward(i.segment, i.checkpointed, facts);
+    case Do::release:
+      return units[at_index(i.unit)].release();
+    case Do::recompute:
+      return tape.recompute(i.segment, facts);
+    case Do::backward:
+      return tape.backward(i.segment, facts);
+    case Do::reduce:
+      return units[at_index(i.unit)].reduce();
+    case Do::finish:
+      return finish_unit(i.unit, position);
+    case Do::end:
+      return end();
+    case Do::clip:
+      return clip();
+    case Do::step:
+      return update();
+  }
+}
+
+at::Tensor Trainer::State::on_device(const char* label, const std::vector<std::int64_t>& host) const {
+  const auto elements = static_cast<std::int64_t>(host.size());
+  at::Tensor tensor = allocate_tensor({elements}, Dtype::i64, {place, Category::activations, label});
+  // from_blob wants a mutable pointer and only reads here.
+  tensor.copy_(at::from_blob(const_cast<std::int64_t*>(host.data()), {elements}, at::kLong));  // NOLINT
+  return tensor;
+}
+
+void Trainer::State::begin(int micro_batch) {
+  facts.micro_batch = micro_batch;
+  facts.first_global_row = first_row(in.groups.world().rank(), micro_batch);
+  const auto sequence = static_cast<std::size_t>(in.job.sequence);
+  std::vector<std::int64_t> host_ids(static_cast<std::size_t>(in.job.micro_batch) * sequence), host_labels(host_ids);
+  for (std::int64_t b = 0; b < in.job.micro_batch; ++b) {
+    const auto offset = static_cast<std::size_t>(b) * sequence;
+    in.data.row(facts.first_global_row + b, std::span(host_ids).subspan(offset, sequence),
+                std::span(host_labels).subspan(offset, sequence));
+  }
+  ids = on_device("inputs: ids", host_ids);
+  labels = on_device("inputs: labels", host_labels);
+  tape.set_inputs(ids, labels);
+  tape.on_value = nullptr;
+  if (!in.dumps.logits || facts.step != 1) return;
+  tape.on_value = [this](const Segment& s, const Value& v, const at::Tensor& t) { dump_logits(s, v, t); };
+}
+
+void Trainer::State::finish_unit(int unit, std::size_t position) {
+  units[at_index(unit)].finish();
+  if (last_finish[at_index(unit)] != position) return;
+  if (Pending sum = units[at_index(unit)].sum_replicas()) replica_sums.push_back(std::move(sum));
+}
+
+void Trainer::State::end() {
+  tape.set_inputs({}, {});
+  ids.reset();
+  labels.reset();
+}
+
+/// All contributions of the step are in the gradient shards from here on.
+void Trainer::State::gradients_ready() {
+  if (std::exchange(gradients_are_ready, true)) return;
+  for (const Pending& sum : replica_sums) sum->wait();
+  replica_sums.clear();
+  if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
+  dump(&UnitState::gradient_shard, true, fmt::format("gradients-step{}.safetensors", facts.step));
+}
+
+/// gradients * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; the optimizer divides by clip_scale.
+void Trainer::State::clip() {
+  gradients_ready();
+  double squares = 0;
+  for (const UnitState& unit : units) {
+    if (unit.gradient_shard().defined()) squares += sum_of_squares(unit.gradient_shard());
+  }
+  gradient_norm.fill_(squares);
+  if (layout.shards > 1) {
+    if (const Pending sum = in.groups.shard().all_reduce({gradient_norm})) sum->wait();
+  }
+  norm = std::sqrt(read_scalar(gradient_norm));
+  clip_scale.fill_(std::max(1.0, (norm + 1e-6) / in.options.clip));
+}
+
+void Trainer::State::update() {
+  gradients_ready();
+  for (UnitState& unit : units) unit.step(optimizer, optimizer_options, in.options.clip > 0 ? &clip_scale : nullptr);
+}
+
+void Trainer::State::dump(FlatOf flat, bool trainable_only, const std::string& file) {
+  const DumpContext context{
+      .graph = in.graph, .shard_group = in.groups.shard(), .writes = in.groups.world().rank() == 0};
+  dump_units(context, units, flat, trainable_only, in.dumps.directory + "/" + file);
+}
+
+void Trainer::State::dump_logits(const Segment& segment, const Value& value, const at::Tensor& tensor) const {
+  if (segment.role != SegmentRole::head || &value != &segment.values[at_index(segment.output)]) return;
+  const LabelScope scope(Category::temporaries, "dump");
+  const std::string file = fmt::format("{}/logits-step{}-micro{}-rank{}.safetensors", in.dumps.directory, facts.step,
+                                       facts.micro_batch, in.groups.world().rank());
+  SafetensorsWriter writer(file, {{"logits", tensor.sizes().vec()}});
+  writer.append(tensor);
+  writer.close();
+}
+
+Trainer::Trainer(const TrainInputs& inputs) : state_(std::make_unique<State>(inputs)) {}
+Trainer::~Trainer() = default;
+void Trainer::load() { state_->load(); }
+StepResult Trainer::step(std::int64_t step) { return state_->run_step(step); }
+void Trainer::finish() {
+  if (state_->in.dumps.parameters) state_->dump(&UnitState::shard, false, "parameters.safetensors");
+}
+
+LossOptions loss_options(const Job& job) { return {.chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0}; }
+
+}  // namespace vramfit

@@ -1,0 +1,75 @@
+// Runs a job's schedule on one rank: one short function an instruction.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "estimator/device.h"
+#include "estimator/job.h"
+#include "executor/checkpoint/weights.h"
+#include "executor/data/data.h"
+#include "executor/optimizers/optimizers.h"
+#include "executor/sharding/process_groups.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+struct TrainOptions {
+  std::int64_t steps = 10, warmup = 0;
+  OptimizerOptions optimizer;  // learning_rate: the peak
+  double clip = 1.0;           // largest norm of the global gradient; 0: no clipping
+  std::uint64_t seed = 0;
+};
+
+struct StepResult {
+  std::int64_t step = 0;  // from 1
+  double loss = 0;        // of the global batch: sum over label tokens / their number
+  double gradient_norm = 0, learning_rate = 0, seconds = 0;
+  std::int64_t tokens = 0;  // of the global batch
+};
+
+/// Debugging and the parity tests: full tensors by their checkpoint names, gathered on rank 0, fp32.
+struct DumpOptions {
+  std::string directory;            // "": no dumps
+  std::int64_t gradients_step = 0;  // gradients of this step, after accumulation, before clipping; 0: none
+  bool logits = false;              // of step 1, each rank and micro-batch
+  bool parameters = false;          // after the last step
+};
+
+struct TrainInputs {
+  const Graph& graph;
+  const Job& job;
+  const Device& device;
+  ProcessGroups& groups;
+  WeightSource& weights;
+  const Dataset& data;
+  TrainOptions options;
+  DumpOptions dumps;
+};
+
+class Trainer {
+ public:
+  explicit Trainer(const TrainInputs& inputs);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// Makes shards, states and tables; the meter's phase is `load`.
+  void load();
+  /// Step `step` (from 1). Throws FaultError when the loss is not a finite number.
+  StepResult step(std::int64_t step);
+  /// Writes what `dumps` asks for at the end.
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The loss's layout that a job asks for.
+LossOptions loss_options(const Job& job);
+
+}  // namespace vramfit
