@@ -107,11 +107,10 @@ def loss_of(logits, labels, scale):
 
 
 def learning_rate(hyper, step):
-    """Linear warmup, then cosine to zero; `step` counts from 1."""
+    """Linear warmup to the peak, then a cosine that would reach zero one step after the last; `step` counts from 1."""
     if step <= hyper.warmup:
         return hyper.lr * step / hyper.warmup
-    rest = max(1, hyper.steps - hyper.warmup)
-    return hyper.lr * 0.5 * (1 + math.cos(math.pi * (step - hyper.warmup) / rest))
+    return hyper.lr * 0.5 * (1 + math.cos(math.pi * (step - 1 - hyper.warmup) / (hyper.steps - hyper.warmup)))
 
 
 def global_norm(gradients):
@@ -149,6 +148,7 @@ class Trace:
     logits: torch.Tensor           # of the first micro-batch of step 1
     gradients: dict                # of step 1, after accumulation, before clipping
     parameters: dict               # at the end
+    last_gradients: dict = None    # of the last step, likewise
 
 
 def gradients_of(model, batches, compute=None):
@@ -189,6 +189,8 @@ def train(model, batches_of_step, hyper, mutation=NO_MUTATION, compute_dtype=Non
         if step == 1:
             trace.logits = logits
             trace.gradients = {n: g.clone() for n, g in gradients.items()}
+        if step == hyper.steps:
+            trace.last_gradients = {n: g.clone() for n, g in gradients.items()}
         trace.losses.append(loss)
         if hyper.clip > 0:
             factor = min(1.0, hyper.clip / (float(global_norm(gradients)) + 1e-6))

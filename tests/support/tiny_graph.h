@@ -1,4 +1,5 @@
-// A hand-made chain for tests of the lists: embedding, two blocks of a linear and an activation with a residual, head, loss.
+// A hand-made chain for tests of the lists: embedding, two blocks of a linear and an activation with a residual, head,
+// loss.
 #pragma once
 
 #include "estimator/job.h"

@@ -1,0 +1,187 @@
+"""The executor against PyTorch, fp32 (DESIGN rule 4): same weights, same rows, one step and twenty.
+
+Relative differences are ||a - b|| / ||b|| per tensor. A tensor whose reference gradient norm is under 1e-6 of the model's is
+compared absolutely and left out of the update test, by name. Mutations of the reference must each make the comparison fail.
+Arguments: `families`, `meshes` or `mutations`.
+"""
+
+import sys
+
+import torch
+
+import executor
+import reference
+from executor import Case, Workplace
+from reference import Hyper, Mutation
+
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2", "bert"]
+
+LOSS_TOLERANCE = 1e-6
+FIRST_STEP_TOLERANCE = 1e-5    # logits and gradients
+UPDATE_TOLERANCE = 1e-3
+NOISE_FACTOR = 3               # gradients: times the difference between PyTorch's own eager and SDPA runs
+NEGLIGIBLE = 1e-6              # of the model's gradient norm
+
+HYPER = Hyper()
+
+
+def relative(a, b):
+    return float((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-300))
+
+
+def split_heads(name, tensor, config):
+    """Parts of a packed tensor: a key's slice may have no gradient where the query's has one."""
+    if "qkv_proj" in name:
+        heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
+        dim = config["hidden_size"] // heads
+        sizes = [heads * dim, kv * dim, kv * dim]
+        return dict(zip(("q", "k", "v"), tensor.split(sizes, 0)))
+    if "c_attn" in name:
+        return dict(zip(("q", "k", "v"), tensor.split(config["n_embd"], -1)))
+    return {"": tensor}
+
+
+def parts(tensors, config):
+    return {name + (f"[{part}]" if part else ""): t
+            for name, whole in tensors.items() for part, t in split_heads(name, whole, config).items()}
+
+
+class Comparison:
+    """Collects what is out of tolerance; empty means equal."""
+
+    def __init__(self):
+        self.failures, self.negligible, self.worst = [], [], {}
+
+    def hold(self, what, name, value, limit):
+        if value > self.worst.get(what, (0.0, ""))[0]:
+            self.worst[what] = (value, name)
+        if not value <= limit:
+            self.failures.append(f"{what} of {name}: {value:.3g} > {limit:.3g}")
+
+
+def compare_losses(c, ours, theirs):
+    for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
+        c.hold("loss", f"step {step}", abs(a - b) / abs(b), LOSS_TOLERANCE)
+
+
+def compare_gradients(c, ours, theirs, config):
+    ours, theirs = parts(ours, config), parts(theirs, config)
+    if set(ours) != set(theirs):
+        c.failures.append(f"names differ: {sorted(set(ours) ^ set(theirs))[:4]}")
+        return
+    norm = float(reference.global_norm(theirs))
+    for name, g in theirs.items():
+        if float(g.norm()) < NEGLIGIBLE * norm:
+            c.negligible.append(name)
+            c.hold("negligible gradient", name, float((ours[name] - g).norm()) / norm, NEGLIGIBLE)
+        else:
+            c.hold("gradient", name, relative(ours[name], g), FIRST_STEP_TOLERANCE)
+
+
+def compare_updates(c, ours, theirs, start, config):
+    ours, theirs, start = parts(ours, config), parts(theirs, config), parts(start, config)
+    for name, end in theirs.items():
+        if name not in c.negligible:
+            c.hold("update", name, relative(ours[name] - start[name], end - start[name]), UPDATE_TOLERANCE)
+
+
+def compare(case, place, hyper, mutation=reference.NO_MUTATION, ours=None):
+    c = Comparison()
+    ours = ours or place.executor(case, hyper)
+    theirs = place.reference(case, hyper, mutation)
+    config = executor.config_of(case.family)
+    compare_losses(c, ours.losses, theirs.losses)
+    if ours.logits is not None:
+        c.hold("logits", "step 1", relative(ours.logits, theirs.logits), FIRST_STEP_TOLERANCE)
+    compare_gradients(c, ours.gradients, theirs.gradients, config)
+    compare_updates(c, ours.parameters, theirs.parameters, place.state, config)
+    return c, ours, theirs
+
+
+def report(case, c):
+    worst = ", ".join(f"{what} {value:.1e}" for what, (value, _) in sorted(c.worst.items()))
+    print(f"{'ok  ' if not c.failures else 'FAIL'} {case.name}: {worst}", flush=True)
+    if c.negligible:
+        print(f"     compared absolutely: {', '.join(c.negligible)}")
+    for failure in c.failures[:8]:
+        print(f"     {failure}")
+    return not c.failures
+
+
+def compare_last_gradients(c, case, place, hyper):
+    """After twenty steps: at most three times as far from PyTorch's SDPA run as its eager run is."""
+    config = executor.config_of(case.family)
+    ours = parts(place.executor(case, hyper, gradients_step=hyper.steps).gradients, config)
+    sdpa = parts(place.reference(case, hyper, attention="sdpa").last_gradients, config)
+    eager = parts(place.reference(case, hyper, attention="eager").last_gradients, config)
+    for name, g in sdpa.items():
+        if name not in c.negligible:
+            c.hold("last gradient / noise", name, relative(ours[name], g) / relative(eager[name], g), NOISE_FACTOR)
+
+
+def families():
+    ok = True
+    for family in FAMILIES:
+        place = Workplace(family)
+        case = Case(family)
+        c, _, _ = compare(case, place, HYPER)
+        if family != "gemma2":   # its softcap exists on the eager path alone, so there is no second run to measure by
+            compare_last_gradients(c, case, place, HYPER)
+        ok &= report(case, c)
+    return ok
+
+
+def mesh_cases():
+    for family in ("llama", "bert", "qwen2"):
+        for ranks in (1, 2, 4):
+            for sharding in ("no-shard", "shard-grad-op", "full-shard"):
+                for accumulation in (1, 2):
+                    yield Case(family, ranks=ranks, sharding=sharding, micro_batch=4 // ranks, accumulation=accumulation)
+    for family in ("llama", "gemma2", "gpt2", "bert"):
+        yield Case(family, ranks=2, loss="chunked:3", checkpointing="full", accumulation=2)
+
+
+def meshes():
+    """The same job on 1, 2 and 4 ranks: every one equals the one plain loop."""
+    ok, places = True, {}
+    for case in mesh_cases():
+        place = places.setdefault(case.family, None) or Workplace(case.family)
+        places[case.family] = place
+        c, _, _ = compare(case, place, HYPER.with_(steps=6))
+        ok &= report(case, c)
+    return ok
+
+
+MUTATIONS = [
+    Mutation("weight decay 0.3 -> 0.27", hyper={"weight_decay": 0.27}),
+    Mutation("no weight decay", hyper={"weight_decay": 0.0}),
+    Mutation("beta1 0.8 -> 0.82", hyper={"beta1": 0.82}),
+    Mutation("beta2 0.9 -> 0.91", hyper={"beta2": 0.91}),
+    Mutation("no bias correction", no_bias_correction=True),
+    Mutation("gradients averaged over micro-batches", accumulation_scale=0.5),
+    Mutation("no clipping", hyper={"clip": 0.0}),
+    Mutation("clip 0.5 -> 0.55", hyper={"clip": 0.55}),
+    Mutation("learning rate 1 % off", hyper={"lr": HYPER.lr * 1.01}),
+]
+
+
+def mutations():
+    """Each mistake in the reference must be noticed, by a figure at least ten times its tolerance."""
+    place = Workplace("llama")
+    case = Case("llama", ranks=2, accumulation=2)
+    c, ours, _ = compare(case, place, HYPER)
+    ok = report(case, c)
+    for mutation in MUTATIONS:
+        c, _, _ = compare(case, place, HYPER, mutation, ours)
+        limits = {"loss": LOSS_TOLERANCE, "gradient": FIRST_STEP_TOLERANCE, "update": UPDATE_TOLERANCE}
+        factor = max((c.worst[w][0] / limit for w, limit in limits.items() if w in c.worst), default=0)
+        noticed = bool(c.failures) and factor >= 10
+        print(f"{'ok  ' if noticed else 'FAIL'} mutation {mutation.name}: {factor:.0f} times the tolerance", flush=True)
+        ok &= noticed
+    return ok
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    chosen = {"families": families, "meshes": meshes, "mutations": mutations}[sys.argv[1]]
+    sys.exit(0 if chosen() else 1)
