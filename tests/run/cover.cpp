@@ -1,0 +1,92 @@
+#include "tests/run/cover.h"
+
+#include <random>
+
+#include "estimator/sharding.h"
+#include "model_specs/families/families.h"
+#include "tests/support/pairwise.h"
+
+namespace vramfit::testing {
+
+namespace {
+
+struct Axis {
+  std::string flag;  // "" for the family and the ranks
+  std::vector<std::string> values;
+};
+
+std::vector<std::string> runnable_families() {
+  std::vector<std::string> names;
+  for (const Family& family : families()) {
+    if (family.graph != nullptr) names.emplace_back(family.model_type);
+  }
+  return names;
+}
+
+std::vector<std::string> sharding_names() {
+  std::vector<std::string> names;
+  for (const Sharding& sharding : kShardings) names.emplace_back(sharding.name);
+  return names;
+}
+
+enum AxisIndex : std::size_t { kFamily, kRanks, kSharding };
+
+std::vector<Axis> axes() {
+  return {{"", runnable_families()},
+          {"", {"1", "2", "4"}},
+          {"--sharding", sharding_names()},
+          {"--checkpointing", {"none", "full", "every:2"}},
+          {"--precision", {"fp32", "bf16-mixed", "bf16-pure"}},
+          {"--loss", {"full", "chunked:3"}},
+          {"--grad-accum", {"1", "2", "3"}},
+          {"--threads", {"1", "2"}},
+          {"--wrap-embeddings", {"on", "off"}},
+          {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
+          {"--reduce-finish", {"early", "end"}},
+          {"--reshard-head", {"off", "on"}}};
+}
+
+bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
+
+std::string odd_size(std::mt19937_64& random, std::uint64_t least, std::uint64_t range) {
+  return std::to_string(least + random() % range);
+}
+
+}  // namespace
+
+std::string model_path(const std::string& family) {
+  return std::string(VRAMFIT_SOURCE_DIR) + "/tests/models/" + family + ".json";
+}
+
+std::string CoverJob::name() const {
+  std::string text = family + " on " + std::to_string(ranks);
+  for (const std::string& flag : flags) text += " " + flag;
+  return text;
+}
+
+std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
+  const std::vector<Axis> table = axes();
+  std::vector<int> sizes;
+  for (const Axis& axis : table) sizes.push_back(static_cast<int>(axis.values.size()));
+  const auto value = [&](const std::vector<int>& row, std::size_t axis) {
+    return table[axis].values[static_cast<std::size_t>(row[axis])];
+  };
+  // A hybrid needs both axes of the mesh.
+  const auto allowed = [&](const std::vector<int>& row) {
+    return !is_hybrid(value(row, kSharding)) || value(row, kRanks) == "4";
+  };
+  std::mt19937_64 random(seed);
+  std::vector<CoverJob> jobs;
+  for (const std::vector<int>& row : pairwise_cover(sizes, seed, minimum, allowed)) {
+    CoverJob job{value(row, kFamily), std::stoi(value(row, kRanks)), {}};
+    for (std::size_t axis = kSharding; axis < table.size(); ++axis) {
+      job.flags.insert(job.flags.end(), {table[axis].flag, value(row, axis)});
+    }
+    if (is_hybrid(value(row, kSharding))) job.flags.insert(job.flags.end(), {"--mesh", "replicate=2,shard=2"});
+    job.flags.insert(job.flags.end(), {"--seq-len", odd_size(random, 5, 40), "--micro-batch", odd_size(random, 1, 3)});
+    jobs.push_back(job);
+  }
+  return jobs;
+}
+
+}  // namespace vramfit::testing

@@ -1,0 +1,25 @@
+// The jobs on which prediction and measurement are held against each other: a pairwise cover over tables, so that a new
+// row of any of them joins by itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace vramfit::testing {
+
+/// One job of the cover, as flags of `vramfit run`.
+struct CoverJob {
+  std::string family;
+  int ranks = 1;
+  std::vector<std::string> flags;  // "--sharding", "full-shard", ...
+  std::string name() const;
+};
+
+/// At least `minimum` jobs; the same for the same seed.
+std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum);
+
+/// tests/models/FAMILY.json
+std::string model_path(const std::string& family);
+
+}  // namespace vramfit::testing

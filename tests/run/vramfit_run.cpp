@@ -1,0 +1,153 @@
+#include "tests/run/vramfit_run.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+
+#include "estimator/count.h"
+#include "model_specs/config.h"
+#include "model_specs/json_value.h"
+
+extern char** environ;
+
+namespace vramfit::testing {
+
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Category category_named(const std::string& name) {
+  for (int i = 0; i < kCategories; ++i) {
+    if (category_name(static_cast<Category>(i)) == name) return static_cast<Category>(i);
+  }
+  throw std::runtime_error("category " + name);
+}
+
+Phase phase_named(const std::string& name) {
+  for (int i = 0; i < kPhases; ++i) {
+    if (phase_name(static_cast<Phase>(i)) == name) return static_cast<Phase>(i);
+  }
+  throw std::runtime_error("phase " + name);
+}
+
+LossOptions loss_of(const Job& job) { return {.chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0}; }
+
+}  // namespace
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "vramfit-test-XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp " + pattern);
+  path_ = pattern;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+FinishedRun run_program(const std::vector<std::string>& arguments) {
+  FinishedRun run;
+  run.directory = std::make_shared<TemporaryDirectory>();
+  const std::string out = run.directory->path() + "/stdout", err = run.directory->path() + "/stderr";
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
+  pid_t child = 0;
+  const int failed = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) throw std::runtime_error("cannot start " + arguments[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  run.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  run.output = read_file(out);
+  run.errors = read_file(err);
+  return run;
+}
+
+void write_tokens(const std::string& path, std::int64_t vocabulary, std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::ofstream file(path, std::ios::binary);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto token = static_cast<std::uint32_t>(random() % static_cast<std::uint64_t>(vocabulary));
+    file.write(reinterpret_cast<const char*>(&token), sizeof token);
+  }
+}
+
+FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& extra, const std::string& budget) {
+  const auto directory = std::make_shared<TemporaryDirectory>();
+  const std::string data = directory->path() + "/tokens.bin";
+  write_tokens(data, parse_config(read_file(model_path(job.family)), job.family).vocab_size, 20000, 1);
+  std::vector<std::string> arguments{std::string(VRAMFIT_BIN_DIR) + "/vramfit",
+                                     "run",
+                                     model_path(job.family),
+                                     "--gpus",
+                                     std::to_string(job.ranks) + "xcpu-" + budget,
+                                     "--data",
+                                     data,
+                                     "--token-bytes",
+                                     "4",
+                                     "--events",
+                                     directory->path() + "/events",
+                                     "-o",
+                                     directory->path() + "/run.json"};
+  arguments.insert(arguments.end(), job.flags.begin(), job.flags.end());
+  arguments.insert(arguments.end(), extra.begin(), extra.end());
+  FinishedRun run = run_program(arguments);
+  run.directory = directory;
+  run.family = job.family;
+  return run;
+}
+
+RunRecord FinishedRun::record() const {
+  const std::string file = directory->path() + "/run.json";
+  return run_from_json(read_file(file), file);
+}
+
+Ledger FinishedRun::events_of(int rank) const {
+  const std::string path = directory->path() + "/events/rank" + std::to_string(rank) + ".jsonl";
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error(path + ": missing");
+  Ledger ledger;
+  std::map<std::string, int> labels;
+  for (std::string line; std::getline(file, line);) {
+    const JsonValue value = parse_json(line, path);
+    JsonObject object(value, path);
+    const std::string label = object.text("label");
+    const auto [entry, is_new] = labels.try_emplace(label, static_cast<int>(ledger.labels.size()));
+    if (is_new) ledger.labels.push_back(label);
+    ledger.events.push_back({.bytes = object.integer("bytes", INT64_MIN, INT64_MAX),
+                             .label = entry->second,
+                             .category = category_named(object.text("category")),
+                             .phase = phase_named(object.text("phase")),
+                             .step = static_cast<std::int32_t>(object.integer("step", 0, 1000))});
+  }
+  return ledger;
+}
+
+Ledger count_as_run(const FinishedRun& run, int rank) {
+  const RunRecord record = run.record();
+  const ModelSpec spec = parse_config(read_file(model_path(run.family)), run.family);
+  const Coords coords{rank / record.job.mesh.shard, rank % record.job.mesh.shard};
+  return count(build_graph(spec, loss_of(record.job)), record.job, record.cluster.card.device, coords,
+               {.clip = true, .steps = 2, .abbreviate = false});
+}
+
+}  // namespace vramfit::testing

@@ -1,0 +1,48 @@
+// Runs `vramfit run` on a tiny model with random tokens and reads back what it left.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "estimator/ledger.h"
+#include "estimator/run_record.h"
+#include "tests/run/cover.h"
+
+namespace vramfit::testing {
+
+/// A directory that disappears with its last owner.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+struct FinishedRun {
+  int exit_code = -1;
+  std::string output, errors;
+  std::string family;
+  std::shared_ptr<TemporaryDirectory> directory;
+  RunRecord record() const;          // of run.json
+  Ledger events_of(int rank) const;  // what that rank measured
+};
+
+/// `vramfit run MODEL --gpus RANKSxcpu-BUDGET FLAGS... EXTRA...`, with events recorded.
+FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& extra, const std::string& budget = "4GiB");
+
+/// The ledger that the estimator counts for the job as the run resolved it, event by event (nothing abbreviated).
+Ledger count_as_run(const FinishedRun& run, int rank);
+
+/// Runs a program without a shell; output and errors are captured.
+FinishedRun run_program(const std::vector<std::string>& arguments);
+
+/// A file of `count` random 4-byte tokens below `vocabulary`.
+void write_tokens(const std::string& path, std::int64_t vocabulary, std::size_t count, std::uint64_t seed);
+
+}  // namespace vramfit::testing
