@@ -9,7 +9,9 @@ std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int6
   const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
   const std::int64_t block = checked_mul(block_rows, vocabulary);
   std::vector<Step> steps;
-  if (context.compute() != Dtype::f32) steps.push_back(temporary("rows", block, Dtype::f32));
+  // A softcap's derivative needs the logits beside their gradient.
+  const bool serves = context.compute() == Dtype::f32 && context.op.attributes.softcap == 0;
+  if (!serves) steps.push_back(temporary("rows", block, Dtype::f32));
   steps.push_back(temporary("log_probs", block, Dtype::f32));
   steps.push_back(temporary("block_loss", 1, Dtype::f32));
   steps.push_back(temporary("block_weight", 1, Dtype::f32));

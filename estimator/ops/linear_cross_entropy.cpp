@@ -15,31 +15,53 @@ void append(std::vector<Step>& steps, const std::vector<Step>& more) {
   steps.insert(steps.end(), more.begin(), more.end());
 }
 
+const Parameter& weight_of(const OpContext& context) {
+  return context.graph.parameters[static_cast<std::size_t>(context.op.parameters[0].parameter)];
+}
+
 }  // namespace
+
+std::int64_t chunked_product_elements(const OpContext& context, std::int64_t rows, bool wants_x, bool wants_weight) {
+  const std::int64_t vocabulary = weight_of(context).shape[0], width = weight_of(context).shape[1];
+  std::int64_t elements = 0;
+  if (context.compute() != Dtype::f32) {
+    elements = std::max(product_elements(rows, vocabulary), wants_x ? product_elements(rows, width) : 0);
+  }
+  if (wants_weight && context.precision.reduce != Dtype::f32) {
+    elements = std::max(elements, product_elements(vocabulary, width));
+  }
+  return elements;
+}
 
 /// The head and its cross entropy over chunks of rows, so that [N, V] never exists. With a gradient wanted the loss is
 /// computed together with it in backward: forward makes the scalar only, and logits are computed once. The gradient
 /// of x is summed nowhere (each chunk owns its rows); the weight's is a sum over chunks, kept in the reduce dtype:
-/// where that isn't the compute dtype, a chunk's product goes through one [V, H] temporary.
+/// where that isn't the compute dtype, a chunk's product goes through one [V, H] temporary on CUDA. On CPU products are
+/// fp32 and added where they belong; results of other types go through blocks.
 Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) {
   Rule rule;
   rule.saved = {input(0), input(1)};
   rule.gradients = {{GradientSource::From::fresh, 0}};
-  const Parameter& weight = context.graph.parameters[static_cast<std::size_t>(context.op.parameters[0].parameter)];
+  const Parameter& weight = weight_of(context);
   const std::int64_t vocabulary = weight.shape[0];
   const std::int64_t rows = ceil_div(context.tokens(), context.op.attributes.chunks);
   std::vector<Step>& steps = needs.any() ? rule.backward : rule.forward;
   steps = chunk_steps(context, rows, vocabulary);
-  if (is_cuda(context)) append(steps, cuda_cross_entropy_forward(context, rows, vocabulary));
+  if (!is_cuda(context)) {
+    const std::int64_t product =
+        chunked_product_elements(context, rows, wants_input(needs, 0), wants_parameter(needs, 0));
+    if (product > 0) steps.push_back(temporary("product", product, Dtype::f32));
+    return rule;
+  }
+  append(steps, cuda_cross_entropy_forward(context, rows, vocabulary));
   if (!needs.any()) return rule;
-  if (is_cuda(context))
-    append(steps, {temporary("label_index", std::min(rows, kCrossEntropyBlockRows), Dtype::i64),
-                   temporary("label_mask", std::min(rows, kCrossEntropyBlockRows), Dtype::f32)});
+  append(steps, {temporary("label_index", std::min(rows, kCrossEntropyBlockRows), Dtype::i64),
+                 temporary("label_mask", std::min(rows, kCrossEntropyBlockRows), Dtype::f32)});
   const bool casts = context.precision.reduce != context.compute();
   if (wants_parameter(needs, 0) && casts) {
     steps.push_back(temporary("weight_gradient", element_count(weight), context.compute()));
   }
-  if (wants_parameter(needs, 1) && is_cuda(context)) {
+  if (wants_parameter(needs, 1)) {
     append(steps,
            {temporary("ones", rows, context.compute()), temporary("bias_gradient", vocabulary, context.compute())});
   }

@@ -1,6 +1,7 @@
 // One function an op: what modeling `vramfit` saves and allocates for it. estimator/rule.cpp holds the table.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "estimator/rule.h"
@@ -24,6 +25,15 @@ Rule rule_of_type_embedding(const OpContext& context, const Needs& needs);
 
 /// Rows that the CUDA cross entropy handles at a time in fp32: 64 MiB a block at a vocabulary of 128 Ki.
 inline constexpr std::int64_t kCrossEntropyBlockRows = 128;
+
+/// Products whose result isn't fp32 are made on CPU in fp32 blocks of at most this many rows and columns, then rounded.
+inline constexpr std::int64_t kProductRows = 512, kProductColumns = 2048;
+inline std::int64_t product_elements(std::int64_t rows, std::int64_t columns) {
+  return std::min(rows, kProductRows) * std::min(columns, kProductColumns);
+}
+
+/// Floats of the scratch that the products of one linear_cross_entropy on CPU share; 0 where all results are fp32.
+std::int64_t chunked_product_elements(const OpContext& context, std::int64_t rows, bool wants_x, bool wants_weight);
 
 /// The temporaries of cross entropy's forward and backward over at most `rows` rows, CUDA.
 std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);

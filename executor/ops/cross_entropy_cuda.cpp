@@ -1,0 +1,85 @@
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/nll_loss_forward.h>
+#include <ATen/ops/sub.h>
+
+#include "estimator/ops/rules.h"
+#include "executor/ops/cross_entropy_torch.h"
+
+namespace vramfit::kernels {
+
+namespace {
+
+std::int64_t block_rows(std::int64_t rows) { return std::min(rows, kCrossEntropyBlockRows); }
+
+/// A block of rows in fp32, in `blocks.rows` unless the logits serve.
+at::Tensor fp32_rows(const at::Tensor& logits, LossBlocks& blocks) {
+  if (!blocks.rows.defined()) return logits;
+  at::Tensor rows = blocks.rows.narrow(0, 0, logits.size(0));
+  return rows.copy_(logits);
+}
+
+/// rows = scale (softmax - onehot), zero where there is no label.
+void gradient_of_rows(at::Tensor& rows, const LogitRows& block, double scale, LossBlocks& blocks) {
+  const std::int64_t count = rows.size(0);
+  at::Tensor index = blocks.label_index.narrow(0, 0, count), mask = blocks.label_mask.narrow(0, 0, count);
+  rows.sub_(block.lse.unsqueeze(1)).exp_();
+  at::clamp_min_out(index, block.labels, 0);
+  at::ne_out(mask, block.labels, kIgnoredLabel);
+  rows.scatter_add_(1, index.unsqueeze(1), mask.neg_().unsqueeze(1));
+  rows.mul_(mask.mul_(-scale).unsqueeze(1));
+}
+
+}  // namespace
+
+void allocate_rows_block(OpCall& call, std::int64_t rows, std::int64_t vocabulary, LossBlocks& blocks) {
+  if (call.context.compute() == Dtype::f32 && attributes(call).softcap == 0) return;
+  blocks.rows = call.temporaries.allocate("rows", {block_rows(rows), vocabulary}, Dtype::f32);
+}
+
+void allocate_loss_blocks(OpCall& call, std::int64_t rows, std::int64_t vocabulary, LossBlocks& blocks) {
+  blocks.log_probs = call.temporaries.allocate("log_probs", {block_rows(rows), vocabulary}, Dtype::f32);
+  blocks.block_loss = call.temporaries.allocate("block_loss", {1}, Dtype::f32).view({});
+  blocks.block_weight = call.temporaries.allocate("block_weight", {1}, Dtype::f32).view({});
+}
+
+void allocate_label_blocks(OpCall& call, std::int64_t rows, LossBlocks& blocks) {
+  blocks.label_index = call.temporaries.allocate("label_index", {block_rows(rows)}, Dtype::i64);
+  blocks.label_mask = call.temporaries.allocate("label_mask", {block_rows(rows)}, Dtype::f32);
+}
+
+void cross_entropy_loss_cuda(const LogitRows& rows, double scale, LossBlocks& blocks, at::Tensor& loss) {
+  constexpr std::int64_t kSum = 2;  // at::Reduction::Sum
+  const std::int64_t total = rows.logits.size(0);
+  for (std::int64_t first = 0; first < total; first += kCrossEntropyBlockRows) {
+    const std::int64_t count = std::min(kCrossEntropyBlockRows, total - first);
+    const at::Tensor logits = fp32_rows(rows.logits.narrow(0, first, count), blocks);
+    at::Tensor log_probs = blocks.log_probs.narrow(0, 0, count), lse = rows.lse.narrow(0, first, count);
+    at::_log_softmax_out(log_probs, logits, 1, false);
+    at::sub_out(lse, logits.select(1, 0), log_probs.select(1, 0));
+    at::nll_loss_forward_out(blocks.block_loss, blocks.block_weight, log_probs, rows.labels.narrow(0, first, count), {},
+                             kSum, kIgnoredLabel);
+    loss.add_(blocks.block_loss, scale);
+  }
+}
+
+void cross_entropy_gradient_cuda(const LogitRows& rows, const LogitsGradient& gradient, LossBlocks& blocks) {
+  const std::int64_t total = rows.logits.size(0);
+  for (std::int64_t first = 0; first < total; first += kCrossEntropyBlockRows) {
+    const std::int64_t count = std::min(kCrossEntropyBlockRows, total - first);
+    at::Tensor logits = rows.logits.narrow(0, first, count), target = gradient.target.narrow(0, first, count);
+    const LogitRows block{logits, rows.labels.narrow(0, first, count), rows.lse.narrow(0, first, count)};
+    at::Tensor work = fp32_rows(logits, blocks);
+    if (!blocks.rows.defined() && target.data_ptr() != logits.data_ptr()) work = target.copy_(logits);
+    gradient_of_rows(work, block, gradient.scale, blocks);
+    if (gradient.softcap != 0) work.addcmul_(work, logits.div_(gradient.softcap).square_(), -1);
+    if (gradient.add) {
+      target.add_(work);
+    } else if (work.data_ptr() != target.data_ptr()) {
+      target.copy_(work);
+    }
+  }
+}
+
+}  // namespace vramfit::kernels

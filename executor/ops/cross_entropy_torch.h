@@ -1,0 +1,42 @@
+// Cross entropy over rows of logits, shared by the full and the chunked loss.
+#pragma once
+
+#include "executor/ops/kernels_torch.h"
+
+namespace vramfit::kernels {
+
+/// Labels of this value are left out of the loss (PyTorch's ignore_index).
+inline constexpr std::int64_t kIgnoredLabel = -100;
+
+/// Rows of logits [N, V], their labels and where their log-sum-exp [N] goes.
+struct LogitRows {
+  at::Tensor logits, labels, lse;
+};
+
+/// Fills lse; the sum over labelled rows of lse - logit[label], in double and in row order. CPU.
+double cross_entropy_loss(const LogitRows& rows);
+
+/// target = or += scale (softmax(logits) - onehot(label)), zero where there is no label; target may be the logits.
+/// With a softcap the logits are cap tanh(x / cap) and the gradient is that of x. CPU.
+struct LogitsGradient {
+  at::Tensor target;
+  double scale = 1, softcap = 0;
+  bool add = false;
+};
+void cross_entropy_gradient(const LogitRows& rows, const LogitsGradient& gradient);
+
+/// The temporaries of ATen's path over blocks of at most kCrossEntropyBlockRows rows, named as the rules list them.
+/// `rows` is undefined where the fp32 logits themselves serve.
+struct LossBlocks {
+  at::Tensor rows, log_probs, block_loss, block_weight, label_index, label_mask;
+};
+void allocate_rows_block(OpCall& call, std::int64_t rows, std::int64_t vocabulary, LossBlocks& blocks);
+void allocate_loss_blocks(OpCall& call, std::int64_t rows, std::int64_t vocabulary, LossBlocks& blocks);
+void allocate_label_blocks(OpCall& call, std::int64_t rows, LossBlocks& blocks);
+
+/// The same two by ATen's kernels: loss[0] += scale * sum; the gradient over `target`, which may be the logits. With a
+/// softcap the logits are spent.
+void cross_entropy_loss_cuda(const LogitRows& rows, double scale, LossBlocks& blocks, at::Tensor& loss);
+void cross_entropy_gradient_cuda(const LogitRows& rows, const LogitsGradient& gradient, LossBlocks& blocks);
+
+}  // namespace vramfit::kernels

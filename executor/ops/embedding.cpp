@@ -1,0 +1,91 @@
+#include <ATen/ops/index_select.h>
+
+#include <algorithm>
+
+#include "executor/ops/kernels_torch.h"
+
+namespace vramfit::kernels {
+
+namespace {
+
+/// The factor as the compute dtype holds it: models multiply by a scalar of that type.
+template <typename T>
+float rounded_scale(const OpCall& call) {
+  return static_cast<float>(static_cast<T>(static_cast<float>(attributes(call).scale)));
+}
+
+void forward_cpu(OpCall& call) {
+  with_type(call.outputs[0].scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const Rows<T> table(call.parameters[0]), y(call.outputs[0]);
+    const auto* ids = data<std::int64_t>(call.inputs[0]);
+    const float scale = rounded_scale<T>(call);
+    parallel_rows(y.count, y.columns, [=](std::int64_t row) {
+      const T* from = table[ids[row]];
+      for (std::int64_t c = 0; c < y.columns; ++c) y[row][c] = static_cast<T>(static_cast<float>(from[c]) * scale);
+    });
+  });
+}
+
+/// Rows are added in order, each column block by one thread, so the sum does not depend on the number of threads.
+template <typename T, typename G>
+void add_rows(OpCall& call, float scale) {
+  const Rows<T> dy(*call.output_gradient);
+  const Rows<G> table(call.parameter_gradients[0]);
+  const auto* ids = data<std::int64_t>(call.inputs[0]);
+  const bool add = adds_parameter(call, 0);
+  const std::int64_t blocks = (table.columns + kColumnBlock - 1) / kColumnBlock;
+  at::parallel_for(0, blocks, 1, [=](std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = begin * kColumnBlock, last = std::min(end * kColumnBlock, table.columns);
+    if (!add) {
+      for (std::int64_t row = 0; row < table.count; ++row) std::fill(table[row] + first, table[row] + last, G{});
+    }
+    for (std::int64_t row = 0; row < dy.count; ++row) {
+      G* to = table[ids[row]];
+      for (std::int64_t c = first; c < last; ++c) put(to[c], static_cast<float>(dy[row][c]) * scale, true);
+    }
+  });
+}
+
+void backward_cpu(OpCall& call) {
+  if (!wants_parameter(call, 0)) return;
+  with_type(call.output_gradient->scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    with_type(call.parameter_gradients[0].scalar_type(),
+              [&](auto gradient_zero) { add_rows<T, decltype(gradient_zero)>(call, rounded_scale<T>(call)); });
+  });
+}
+
+void forward_cuda(OpCall& call) {
+  at::index_select_out(call.outputs[0], call.parameters[0], 0, call.inputs[0]);
+  if (attributes(call).scale != 1) call.outputs[0].mul_(attributes(call).scale);
+}
+
+void backward_cuda(OpCall& call) {
+  if (!wants_parameter(call, 0)) return;
+  at::Tensor& table = call.parameter_gradients[0];
+  const at::Tensor &ids = call.inputs[0], &dy = *call.output_gradient;
+  const double scale = attributes(call).scale;
+  if (!adds_parameter(call, 0)) table.zero_();
+  if (table.scalar_type() == dy.scalar_type()) {
+    table.index_add_(0, ids, dy, scale);
+    return;
+  }
+  constexpr std::int64_t kCastRows = 1024;  // as estimator/ops/embedding.cpp counts them
+  const std::int64_t tokens = dy.size(0);
+  at::Tensor rows =
+      call.temporaries.allocate("rows", {std::min(tokens, kCastRows), dy.size(1)}, call.context.precision.reduce);
+  for (std::int64_t first = 0; first < tokens; first += kCastRows) {
+    const std::int64_t count = std::min(kCastRows, tokens - first);
+    const at::Tensor block = rows.narrow(0, 0, count);
+    block.copy_(dy.narrow(0, first, count));
+    table.index_add_(0, ids.narrow(0, first, count), block, scale);
+  }
+}
+
+}  // namespace
+
+const DeviceFunctions kEmbedding{.cpu = {OpKind::embedding, forward_cpu, backward_cpu},
+                                 .cuda = {OpKind::embedding, forward_cuda, backward_cuda}};
+
+}  // namespace vramfit::kernels

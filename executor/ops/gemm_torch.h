@@ -1,0 +1,38 @@
+// Matrix products on CPU into strided matrices, without LibTorch's allocator: MKL's own entry points, which the wheel's
+// libtorch_cpu exports. (at::mm_out of bf16 goes through oneDNN, whose scratchpad depends on its generated kernels.)
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace vramfit::kernels {
+
+/// A view of rows x columns elements; element (r, c) lies at r * stride + c, or at c * stride + r when transposed.
+struct Matrix {
+  void* data = nullptr;
+  at::ScalarType type = at::kFloat;
+  std::int64_t rows = 0, columns = 0, stride = 0;
+  bool transposed = false;
+};
+
+/// Of a 2-D tensor whose columns are contiguous (row slices and column slices are).
+Matrix matrix(const at::Tensor& tensor);
+Matrix transpose(Matrix m);
+/// `count` rows from `first` on; not of a transposed one.
+Matrix row_range(Matrix m, std::int64_t first, std::int64_t count);
+
+/// How a product is stored: added to what is there; a bias [columns] of the output's type added to each row.
+struct Store {
+  bool add = false;
+  const void* bias = nullptr;
+  float* product = nullptr;  // scratch of product_elements(out) floats; needed where out isn't fp32
+};
+
+/// out = a b, in fp32; a and b have one type, fp32 or bf16; out isn't transposed.
+void multiply(const Matrix& a, const Matrix& b, const Matrix& out, const Store& store);
+
+/// out = alpha a b + beta out, all fp32.
+void multiply_f32(float alpha, const Matrix& a, const Matrix& b, float beta, const Matrix& out);
+
+}  // namespace vramfit::kernels

@@ -1,0 +1,71 @@
+#include <ATen/ops/mul.h>
+
+#include "executor/ops/activation_torch.h"
+
+namespace vramfit::kernels {
+
+namespace {
+
+void forward_cpu(OpCall& call) {
+  with_type(call.inputs[0].scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const T *gate = data<T>(call.inputs[0]), *up = data<T>(call.inputs[1]);
+    with_activation(attributes(call).activation, [&](auto act) {
+      put_elements<T>(call.outputs[0], false, [=](std::int64_t e) {
+        return act.value(static_cast<float>(gate[e])) * static_cast<float>(up[e]);
+      });
+    });
+  });
+}
+
+/// Both gradients of an element are computed before either is written: they may lie over gate and up.
+template <typename T, typename Act>
+void backward_elements(OpCall& call, Act act) {
+  const T *gate = data<T>(call.inputs[0]), *up = data<T>(call.inputs[1]), *dy = data<T>(*call.output_gradient);
+  T* d_gate = wants_input(call, 0) ? data<T>(call.input_gradients[0]) : nullptr;
+  T* d_up = wants_input(call, 1) ? data<T>(call.input_gradients[1]) : nullptr;
+  const bool add_gate = adds_input(call, 0), add_up = adds_input(call, 1);
+  parallel_elements(call.inputs[0].numel(), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t e = begin; e < end; ++e) {
+      const auto g = static_cast<float>(gate[e]), u = static_cast<float>(up[e]), d = static_cast<float>(dy[e]);
+      if (d_gate != nullptr) put(d_gate[e], d * u * act.derivative(g), add_gate);
+      if (d_up != nullptr) put(d_up[e], d * act.value(g), add_up);
+    }
+  });
+}
+
+void backward_cpu(OpCall& call) {
+  with_type(call.inputs[0].scalar_type(), [&](auto zero) {
+    with_activation(attributes(call).activation, [&](auto act) { backward_elements<decltype(zero)>(call, act); });
+  });
+}
+
+void forward_cuda(OpCall& call) {
+  activation_out(attributes(call).activation, call.inputs[0], call.outputs[0]);
+  call.outputs[0].mul_(call.inputs[1]);
+}
+
+void backward_cuda(OpCall& call) {
+  const Activation activation = attributes(call).activation;
+  const at::Tensor& dy = *call.output_gradient;
+  at::Tensor d_act = call.temporaries.allocate("activation_gradient", dy.sizes().vec(), call.context.compute());
+  if (wants_input(call, 0)) at::mul_out(d_act, dy, call.inputs[1]);
+  if (wants_input(call, 1)) {
+    const bool add = adds_input(call, 1);
+    at::Tensor act = call.input_gradients[1];
+    if (add) act = call.temporaries.allocate("activation", dy.sizes().vec(), call.context.compute());
+    activation_out(activation, call.inputs[0], act);
+    act.mul_(dy);
+    if (add) call.input_gradients[1].add_(act);
+  }
+  if (!wants_input(call, 0)) return;
+  activation_backward_out(activation, d_act, call.inputs[0], d_act);
+  adds_input(call, 0) ? call.input_gradients[0].add_(d_act) : call.input_gradients[0].copy_(d_act);
+}
+
+}  // namespace
+
+const DeviceFunctions kGlu{.cpu = {OpKind::glu, forward_cpu, backward_cpu},
+                           .cuda = {OpKind::glu, forward_cuda, backward_cuda}};
+
+}  // namespace vramfit::kernels

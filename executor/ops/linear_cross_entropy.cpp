@@ -1,0 +1,200 @@
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include <cmath>
+
+#include "estimator/ops/rules.h"
+#include "executor/ops/cross_entropy_torch.h"
+#include "executor/ops/gemm_torch.h"
+
+namespace vramfit::kernels {
+
+namespace {
+
+/// What every chunk uses: buffers of the longest chunk's rows.
+struct Chunks {
+  explicit Chunks(const OpCall& call)
+      : tokens(call.inputs[0].size(0)),
+        width(call.inputs[0].size(1)),
+        vocabulary(call.parameters[0].size(0)),
+        rows(ceil_div(tokens, attributes(call).chunks)) {}
+  std::int64_t tokens, width, vocabulary, rows;
+  at::Tensor logits, lse;
+  float* product = nullptr;
+};
+
+void allocate_chunk(OpCall& call, Chunks& chunks) {
+  chunks.logits = call.temporaries.allocate("logits", {chunks.rows, chunks.vocabulary}, call.context.compute());
+  chunks.lse = call.temporaries.allocate("lse", {chunks.rows}, Dtype::f32);
+}
+
+/// Scratch for every product of the call that isn't stored in fp32; none without one.
+void allocate_product(OpCall& call, bool wants_x, bool wants_weight, Chunks& chunks) {
+  const std::int64_t elements = chunked_product_elements(call.context, chunks.rows, wants_x, wants_weight);
+  if (elements > 0) chunks.product = data<float>(call.temporaries.allocate("product", {elements}, Dtype::f32));
+}
+
+LogitRows chunk_rows(const OpCall& call, const Chunks& chunks, std::int64_t first, std::int64_t count) {
+  return {chunks.logits.narrow(0, 0, count), call.inputs[1].narrow(0, first, count), chunks.lse.narrow(0, 0, count)};
+}
+
+void make_logits(OpCall& call, const Chunks& chunks, std::int64_t first, const at::Tensor& logits) {
+  const bool has_bias = call.parameters.size() > 1;
+  multiply(row_range(matrix(call.inputs[0]), first, logits.size(0)), transpose(matrix(call.parameters[0])),
+           matrix(logits), {.bias = has_bias ? call.parameters[1].data_ptr() : nullptr, .product = chunks.product});
+  const auto cap = static_cast<float>(attributes(call).softcap);
+  if (cap == 0) return;
+  with_type(logits.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const T* y = data<T>(logits);
+    put_elements<T>(logits, false, [=](std::int64_t e) { return cap * std::tanh(static_cast<float>(y[e]) / cap); });
+  });
+}
+
+void bias_gradient(OpCall& call, const at::Tensor& d_logits, bool add) {
+  with_type(d_logits.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const Rows<T> rows(d_logits);
+    with_type(call.parameter_gradients[1].scalar_type(), [&](auto gradient_zero) {
+      auto* target = data<decltype(gradient_zero)>(call.parameter_gradients[1]);
+      column_sums(
+          rows.count, rows.columns, [=](std::int64_t row, std::int64_t c) { return static_cast<float>(rows[row][c]); },
+          [=](std::int64_t c, float sum) { put(target[c], sum, add); });
+    });
+  });
+}
+
+/// With a gradient wanted backward does all of it; the loss starts at zero here.
+void forward_cpu(OpCall& call) {
+  *data<float>(call.outputs[0]) = 0;
+  if (call.needs.any()) return;
+  Chunks chunks(call);
+  allocate_chunk(call, chunks);
+  allocate_product(call, false, false, chunks);
+  double sum = 0;
+  for (std::int64_t first = 0; first < chunks.tokens; first += chunks.rows) {
+    const LogitRows rows = chunk_rows(call, chunks, first, std::min(chunks.rows, chunks.tokens - first));
+    make_logits(call, chunks, first, rows.logits);
+    sum += cross_entropy_loss(rows);
+  }
+  *data<float>(call.outputs[0]) = static_cast<float>(sum * call.facts.loss_scale);
+}
+
+void backward_cpu(OpCall& call) {
+  Chunks chunks(call);
+  const bool wants_x = wants_input(call, 0), wants_weight = wants_parameter(call, 0);
+  allocate_chunk(call, chunks);
+  allocate_product(call, wants_x, wants_weight, chunks);
+  double sum = 0;
+  for (std::int64_t first = 0; first < chunks.tokens; first += chunks.rows) {
+    const std::int64_t count = std::min(chunks.rows, chunks.tokens - first);
+    const LogitRows rows = chunk_rows(call, chunks, first, count);
+    make_logits(call, chunks, first, rows.logits);
+    sum += cross_entropy_loss(rows);
+    cross_entropy_gradient(
+        rows, {.target = rows.logits, .scale = call.facts.loss_scale, .softcap = attributes(call).softcap});
+    const Matrix d_logits = matrix(rows.logits);
+    if (wants_x) {
+      multiply(d_logits, matrix(call.parameters[0]), row_range(matrix(call.input_gradients[0]), first, count),
+               {.add = adds_input(call, 0), .product = chunks.product});
+    }
+    if (wants_weight) {
+      multiply(transpose(d_logits), row_range(matrix(call.inputs[0]), first, count),
+               matrix(call.parameter_gradients[0]),
+               {.add = first > 0 || adds_parameter(call, 0), .product = chunks.product});
+    }
+    if (wants_parameter(call, 1)) bias_gradient(call, rows.logits, first > 0 || adds_parameter(call, 1));
+  }
+  *data<float>(call.outputs[0]) += static_cast<float>(sum * call.facts.loss_scale);
+}
+
+void make_logits_cuda(OpCall& call, std::int64_t first, at::Tensor logits) {
+  const at::Tensor x = call.inputs[0].narrow(0, first, logits.size(0)), weight = call.parameters[0].t();
+  if (call.parameters.size() > 1) {
+    at::addmm_out(logits, call.parameters[1], x, weight);
+  } else {
+    at::mm_out(logits, x, weight);
+  }
+  const double cap = attributes(call).softcap;
+  if (cap != 0) logits.div_(cap).tanh_().mul_(cap);
+}
+
+void forward_cuda(OpCall& call) {
+  call.outputs[0].zero_();
+  if (call.needs.any()) return;
+  Chunks chunks(call);
+  LossBlocks blocks;
+  allocate_chunk(call, chunks);
+  allocate_rows_block(call, chunks.rows, chunks.vocabulary, blocks);
+  allocate_loss_blocks(call, chunks.rows, chunks.vocabulary, blocks);
+  for (std::int64_t first = 0; first < chunks.tokens; first += chunks.rows) {
+    const LogitRows rows = chunk_rows(call, chunks, first, std::min(chunks.rows, chunks.tokens - first));
+    make_logits_cuda(call, first, rows.logits);
+    cross_entropy_loss_cuda(rows, call.facts.loss_scale, blocks, call.outputs[0]);
+  }
+}
+
+/// gradient (+)= a b, through `buffer` where that is defined (the gradient has another dtype).
+void add_product_cuda(const at::Tensor& a, const at::Tensor& b, at::Tensor gradient, at::Tensor buffer) {
+  if (buffer.defined()) {
+    at::mm_out(buffer, a, b);
+    gradient.add_(buffer);
+  } else {
+    at::addmm_out(gradient, gradient, a, b);
+  }
+}
+
+/// Buffers for the sums over chunks.
+struct SumBuffers {
+  at::Tensor weight, ones, bias;
+};
+
+SumBuffers allocate_sums_cuda(OpCall& call, const Chunks& chunks) {
+  SumBuffers sums;
+  const Dtype compute = call.context.compute();
+  if (wants_parameter(call, 0) && call.context.precision.reduce != compute) {
+    sums.weight = call.temporaries.allocate("weight_gradient", {chunks.vocabulary, chunks.width}, compute);
+  }
+  if (wants_parameter(call, 1)) {
+    sums.ones = call.temporaries.allocate("ones", {1, chunks.rows}, compute).fill_(1);
+    sums.bias = call.temporaries.allocate("bias_gradient", {1, chunks.vocabulary}, compute);
+  }
+  return sums;
+}
+
+void backward_cuda(OpCall& call) {
+  Chunks chunks(call);
+  LossBlocks blocks;
+  allocate_chunk(call, chunks);
+  allocate_rows_block(call, chunks.rows, chunks.vocabulary, blocks);
+  allocate_loss_blocks(call, chunks.rows, chunks.vocabulary, blocks);
+  allocate_label_blocks(call, chunks.rows, blocks);
+  const SumBuffers sums = allocate_sums_cuda(call, chunks);
+  for (std::size_t p = 0; p < call.parameters.size(); ++p) {
+    if (wants_parameter(call, p) && !adds_parameter(call, p)) call.parameter_gradients[p].zero_();
+  }
+  if (wants_input(call, 0) && !adds_input(call, 0)) call.input_gradients[0].zero_();
+  for (std::int64_t first = 0; first < chunks.tokens; first += chunks.rows) {
+    const std::int64_t count = std::min(chunks.rows, chunks.tokens - first);
+    const LogitRows rows = chunk_rows(call, chunks, first, count);
+    make_logits_cuda(call, first, rows.logits);
+    cross_entropy_loss_cuda(rows, call.facts.loss_scale, blocks, call.outputs[0]);
+    cross_entropy_gradient_cuda(
+        rows, {.target = rows.logits, .scale = call.facts.loss_scale, .softcap = attributes(call).softcap}, blocks);
+    const at::Tensor &d_logits = rows.logits, x = call.inputs[0].narrow(0, first, count);
+    if (wants_input(call, 0)) {
+      add_product_cuda(d_logits, call.parameters[0], call.input_gradients[0].narrow(0, first, count), {});
+    }
+    if (wants_parameter(call, 0)) add_product_cuda(d_logits.t(), x, call.parameter_gradients[0], sums.weight);
+    if (wants_parameter(call, 1)) {
+      add_product_cuda(sums.ones.narrow(1, 0, count), d_logits, call.parameter_gradients[1].unsqueeze(0), sums.bias);
+    }
+  }
+}
+
+}  // namespace
+
+const DeviceFunctions kLinearCrossEntropy{.cpu = {OpKind::linear_cross_entropy, forward_cpu, backward_cpu},
+                                          .cuda = {OpKind::linear_cross_entropy, forward_cuda, backward_cuda}};
+
+}  // namespace vramfit::kernels

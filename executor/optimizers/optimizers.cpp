@@ -1,0 +1,28 @@
+#include "executor/optimizers/optimizers.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "executor/optimizers/adamw.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::array kOptimizerFunctions{OptimizerFunctions{"adamw", fused_adamw}};
+
+}  // namespace
+
+const OptimizerFunctions& optimizer_functions(std::string_view name, DeviceKind) {
+  const auto* const row = std::ranges::find(kOptimizerFunctions, name, &OptimizerFunctions::name);
+  if (row != kOptimizerFunctions.end()) return *row;
+  std::vector<std::string> names;
+  for (const OptimizerFunctions& functions : kOptimizerFunctions) names.emplace_back(functions.name);
+  throw InputError("optimizer \"" + std::string(name) + "\": unknown" + did_you_mean(name, names));
+}
+
+}  // namespace vramfit
