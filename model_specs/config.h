@@ -16,8 +16,11 @@ namespace vramfit {
 /// repeated key, a number outside its range, or a string in a number's place throws ModelError "WHERE: KEY: ...".
 ModelSpec parse_config(std::string_view json, const std::string& where);
 
-inline constexpr std::int64_t kMostSize = std::int64_t{1} << 40;  // of any dim
-inline constexpr std::int64_t kMostLayers = 4096;                 // and of experts: bounds every loop over a model
+/// Of any dim. The product of two and a few such sums fit 64 bits, so families multiply without checks; tensors and
+/// totals are checked in parameter_count.
+inline constexpr std::int64_t kMostSize = std::int64_t{1} << 30;
+/// Layers, experts: bounds every loop over a model.
+inline constexpr std::int64_t kMostLayers = 4096;
 
 /// Typed access to the keys of a configuration. A key that is omitted takes the fallback; null is allowed only where
 /// transformers allows it (`optional_*`). Unknown keys are no error: configurations carry much else.

@@ -70,7 +70,8 @@ enum class OpKind {
 };
 std::string_view op_name(OpKind kind);
 
-/// What an op needs besides its tensors; each kind reads the fields named in its comment above.
+/// What an op needs besides its tensors; each kind reads the fields named in its comment above. A query sees keys of
+/// its own row and, with a window, only the last `window` of them (transformers: key > query - sliding_window).
 struct Attributes {
   double eps = 0, scale = 1, softcap = 0;
   std::int64_t groups = 1;                                         // rms_norm

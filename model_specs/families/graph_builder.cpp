@@ -3,6 +3,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "model_specs/error.h"
+
 namespace vramfit {
 
 GraphBuilder::GraphBuilder(const std::vector<NamedShape>& shapes) {
@@ -134,7 +138,7 @@ void GraphBuilder::finish_with_loss(int x, const LinearUse& head, double cap, co
   }
   int logits = linear("lm_head", x, head);
   // Not in place: the gradient of tanh needs its own output, and that of the linear op nothing.
-  if (cap != 0) logits = softcap("logits", logits, cap);
+  if (cap != 0) logits = softcap("softcap", logits, cap);
   segment_.values[static_cast<std::size_t>(logits)].name = "logits";
   const std::int64_t vocabulary = features(logits);
   end(logits);
@@ -176,6 +180,10 @@ Op& GraphBuilder::op(OpKind kind, const std::string& name, std::vector<int> inpu
 int GraphBuilder::rope_table(const Rope& rope, std::int64_t head_dim) {
   // transformers rotates int(head_dim * partial_rotary_factor) dims of each head.
   const auto dims = static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.partial_factor);
+  if (dims < 2 || dims % 2 != 0) {
+    throw ModelError(
+        fmt::format("head_dim {}: rotary positions need an even number of rotated dims, not {}", head_dim, dims));
+  }
   for (std::size_t i = 0; i < graph_.ropes.size(); ++i) {
     if (graph_.ropes[i] == rope && graph_.rope_dims[i] == dims) return static_cast<int>(i);
   }

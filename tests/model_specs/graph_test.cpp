@@ -1,0 +1,182 @@
+#include "model_specs/graph.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "model_specs/config.h"
+#include "model_specs/error.h"
+#include "model_specs/parameters.h"
+#include "tests/support/config_file.h"
+#include "tests/support/graph_check.h"
+
+namespace vramfit {
+namespace {
+
+using testing::small_model;
+using testing::small_models;
+
+const Op& find_op(const Segment& segment, const std::string& name) {
+  for (const Op& op : segment.ops) {
+    if (op.name == name) return op;
+  }
+  FAIL("no op " << name << " in " << segment.name);
+  return segment.ops.front();
+}
+
+const Segment& block(const Graph& graph, int index) { return graph.segments[static_cast<std::size_t>(index) + 1]; }
+
+}  // namespace
+
+TEST_CASE(
+    "every graph is a chain in which each value has a shape, a maker before its readers, and each op fits its "
+    "parameters") {
+  for (const std::string& name : small_models()) {
+    for (const std::int64_t chunks : {0, 4}) {
+      CAPTURE(name);
+      CAPTURE(chunks);
+      testing::check_graph(build_graph(small_model(name), {.chunks = chunks}));
+    }
+  }
+}
+
+TEST_CASE("a graph's parameters are those of the class, by name and shape") {
+  for (const std::string& name : small_models()) {
+    CAPTURE(name);
+    const ModelSpec spec = small_model(name);
+    const Graph graph = build_graph(spec, {});
+    const std::vector<NamedShape> expected = parameters(spec);
+    REQUIRE(graph.parameters.size() == expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      CHECK(graph.parameters[i].name == expected[i].name);
+      CHECK(graph.parameters[i].shape == expected[i].shape);
+    }
+  }
+}
+
+TEST_CASE("every output feature of every parameter is used") {
+  for (const std::string& name : small_models()) {
+    CAPTURE(name);
+    CHECK(testing::unused_parameters(build_graph(small_model(name), {})).empty());
+  }
+}
+
+TEST_CASE("norm weights start as ones, or as zeros where 1 is added, biases as zeros, the rest normal") {
+  for (const std::string& name : small_models()) {
+    CAPTURE(name);
+    const bool plus_one = name.rfind("gemma", 0) == 0;
+    for (const Parameter& parameter : build_graph(small_model(name), {}).parameters) {
+      CAPTURE(parameter.name);
+      Parameter::Init expected = Parameter::Init::normal;
+      if (parameter.shape.size() == 1) {
+        const bool bias = parameter.name.ends_with("bias");
+        expected = bias || plus_one ? Parameter::Init::zeros : Parameter::Init::ones;
+      }
+      CHECK(parameter.init == expected);
+    }
+  }
+}
+
+TEST_CASE("with chunked loss the head makes the loss itself; with full loss a segment of its own does") {
+  for (const std::string& name : small_models()) {
+    CAPTURE(name);
+    const ModelSpec spec = small_model(name);
+    const Graph full = build_graph(spec, {});
+    const Graph chunked = build_graph(spec, {.chunks = 8});
+    CHECK(full.segments.size() == chunked.segments.size() + 1);
+    CHECK(full.segments.back().role == SegmentRole::loss);
+    CHECK(full.segments.back().values.front().name == "logits");
+    const Op& last = chunked.segments.back().ops.back();
+    CHECK(last.kind == OpKind::linear_cross_entropy);
+    CHECK(last.attributes.chunks == 8);
+    CHECK(last.attributes.softcap == spec.final_logit_softcap);
+  }
+}
+
+TEST_CASE("a tied head uses the embedding's matrix, an untied one its own") {
+  const auto head = [](const std::string& name) {
+    const Graph graph = build_graph(small_model(name), {});
+    const Segment& segment = graph.segments[graph.segments.size() - 2];
+    return graph.parameters[static_cast<std::size_t>(find_op(segment, "lm_head").parameters[0].parameter)].name;
+  };
+  CHECK(head("llama") == "lm_head.weight");
+  CHECK(head("qwen2") == "model.embed_tokens.weight");
+  CHECK(head("gpt2") == "transformer.wte.weight");
+  CHECK(head("bert") == "bert.embeddings.word_embeddings.weight");
+}
+
+TEST_CASE("packed matrices are used by slices that don't overlap") {
+  const Graph phi3 = build_graph(small_model("phi3"), {});
+  const Segment& layer = block(phi3, 0);
+  const ParameterUse q = find_op(layer, "self_attn.q_proj").parameters[0];
+  const ParameterUse k = find_op(layer, "self_attn.k_proj").parameters[0];
+  const ParameterUse v = find_op(layer, "self_attn.v_proj").parameters[0];
+  CHECK(q.parameter == k.parameter);
+  CHECK(q.first == 0);
+  CHECK(q.count == 64);
+  CHECK(k.first == 64);
+  CHECK(k.count == 32);
+  CHECK(v.first == 96);
+  CHECK(v.count == 32);
+  const Graph gpt2 = build_graph(small_model("gpt2"), {});
+  const Op& value = find_op(block(gpt2, 1), "attn.v_proj");
+  CHECK(value.attributes.transposed_weight);
+  CHECK(value.parameters[0].first == 128);
+  CHECK(value.parameters[1].first == 128);
+}
+
+TEST_CASE("gemma2 caps scores and logits, scales by query_pre_attn_scalar and slides every other layer") {
+  const Graph graph = build_graph(small_model("gemma2"), {});
+  const Attributes& first = find_op(block(graph, 0), "self_attn.attention").attributes;
+  CHECK(first.softcap == 5.0);
+  CHECK(first.scale == doctest::Approx(0.2041241452));
+  CHECK(first.window == 9);
+  CHECK(find_op(block(graph, 1), "self_attn.attention").attributes.window == 0);
+  CHECK(find_op(graph.segments[graph.segments.size() - 2], "softcap").attributes.softcap == 3.0);
+  CHECK(find_op(graph.segments.front(), "embed_tokens").attributes.scale == 8.0);
+}
+
+TEST_CASE("gemma3 rotates sliding layers by one table and full layers by another") {
+  const Graph graph = build_graph(small_model("gemma3_text"), {});
+  REQUIRE(graph.ropes.size() == 2);
+  const auto theta = [&](int layer) {
+    const int table = find_op(block(graph, layer), "self_attn.rope_q").attributes.rope_table;
+    return graph.ropes[static_cast<std::size_t>(table)].theta;
+  };
+  CHECK(theta(0) == 10000.0);
+  CHECK(theta(5) == 1000000.0);
+  CHECK(find_op(block(graph, 0), "self_attn.q_norm").attributes.groups == 4);
+  CHECK(find_op(block(graph, 0), "self_attn.k_norm").attributes.groups == 2);
+}
+
+TEST_CASE("bert attends both ways, gpt2 and llama only backwards") {
+  CHECK_FALSE(find_op(block(build_graph(small_model("bert"), {}), 0), "attention.self.attention").attributes.causal);
+  CHECK(find_op(block(build_graph(small_model("gpt2"), {}), 0), "attn.attention").attributes.causal);
+  CHECK(build_graph(small_model("bert"), {}).masked_lm);
+  CHECK_FALSE(build_graph(small_model("llama"), {}).masked_lm);
+}
+
+TEST_CASE("what a graph can't say is refused by name instead of left out") {
+  const auto build = [](const std::string& json) { return build_graph(parse_config(json, "config.json"), {}); };
+  CHECK_THROWS_WITH_AS(build(R"({"model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 4}})"),
+                       "not modelled: rope scaling yarn", NotModelled);
+  CHECK_THROWS_AS(build(R"({"model_type": "llama", "architectures": ["LlamaModel"]})"), NotModelled);
+  CHECK_THROWS_AS(build(R"({"model_type": "gemma", "use_bidirectional_attention": true})"), NotModelled);
+  CHECK_THROWS_AS(build(R"({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": true})"), NotModelled);
+  CHECK_THROWS_AS(build(R"({"model_type": "bert", "tie_word_embeddings": false})"), NotModelled);
+  CHECK_THROWS_AS(build(R"({"model_type": "llama", "quantization_config": {"quant_method": "awq"}})"), NotModelled);
+  CHECK_THROWS_AS(build(R"({"model_type": "llama", "head_dim": 63})"), ModelError);
+}
+
+TEST_CASE("a dim resolves to its factor times batch and sequence where it has them") {
+  const BatchShape shape{.batch = 2, .sequence = 5};
+  CHECK(resolve(fixed(7), shape) == 7);
+  CHECK(resolve(kTokens, shape) == 10);
+  CHECK(resolve(Dim{3, true, false}, shape) == 6);
+  CHECK(element_count(Value{"x", {kTokens, fixed(3)}, ValueType::compute}, shape) == 30);
+  CHECK_THROWS_AS(resolve(Dim{std::int64_t{1} << 40, true, true}, {std::int64_t{1} << 20, 1024}), InputError);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,48 @@
+#include "model_specs/units.h"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "model_specs/dtype.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+TEST_CASE("a product or sum beyond 64 bits throws instead of wrapping") {
+  CHECK(checked_mul(kMost / 2, 2) == kMost - 1);
+  CHECK_THROWS_AS(checked_mul(kMost / 2 + 1, 2), InputError);
+  CHECK_THROWS_AS(checked_add(kMost, 1), InputError);
+  CHECK_THROWS_AS(round_up(kMost, 512), InputError);
+  CHECK_THROWS_AS(Bytes{kMost} + Bytes{1}, InputError);
+  CHECK_THROWS_AS(kMost * Bytes{2}, InputError);
+}
+
+TEST_CASE("rounding up leaves a multiple alone and lifts everything else to the next one") {
+  CHECK(round_up(0, 512) == 0);
+  CHECK(round_up(1, 512) == 512);
+  CHECK(round_up(512, 512) == 512);
+  CHECK(round_up(Bytes{513}, Bytes{512}) == Bytes{1024});
+}
+
+TEST_CASE("bytes are written in GiB of 2^30") {
+  CHECK(format_gib(kGiB) == "1.00 GiB");
+  CHECK(format_gib(Bytes{89343524864}, 2) == "83.21 GiB");
+}
+
+TEST_CASE("a dtype is read by every name the field uses and written by one") {
+  for (const char* name : {"bf16", "bfloat16", "BF16"}) CHECK(parse_dtype(name) == Dtype::bf16);
+  for (const char* name : {"fp32", "float32", "float", "F32"}) CHECK(parse_dtype(name) == Dtype::f32);
+  for (const char* name : {"fp16", "float16", "half", "F16"}) CHECK(parse_dtype(name) == Dtype::f16);
+  CHECK(dtype_name(Dtype::f8_e4m3) == "fp8-e4m3");
+  CHECK(dtype_bytes(Dtype::f8_e4m3) == Bytes{1});
+  CHECK(dtype_bytes(Dtype::i64) == Bytes{8});
+}
+
+TEST_CASE("an unknown dtype is refused with a suggestion") {
+  CHECK_THROWS_WITH_AS(parse_dtype("bf61"), doctest::Contains("did you mean \"bf16\"?"), InputError);
+}
+
+}  // namespace vramfit
