@@ -20,6 +20,13 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 /// A counted tensor's storage: freed in the ledger when its last owner lets go.
 using Block = std::shared_ptr<void>;
 
+/// What LibTorch 2.11 allocates for its one cuBLAS handle (CUDABlas handle pool: 8 x 4096 KiB on compute capability
+/// 9.0, 2 x 4096 + 8 x 16 KiB on others); the handle is made at load.
+Bytes cublas_workspace(const Device& device) {
+  if (device.kind != DeviceKind::cuda) return {};
+  return device.compute_capability == 90 ? 8 * 4096 * kKiB : (2 * 4096 + 8 * 16) * kKiB;
+}
+
 /// What is held of one segment while a micro-batch passes through it.
 struct SegmentState {
   std::vector<Block> values, gradients;
@@ -39,7 +46,8 @@ class Counter {
         job_(job),
         layout_(lay_out_units(graph, job)),
         shape_{job.micro_batch, job.sequence},
-        options_(options) {
+        options_(options),
+        cublas_workspace_(cublas_workspace(device)) {
     const TapeInputs inputs{.graph = graph,
                             .precision = job_.precision,
                             .device = device,
@@ -123,6 +131,8 @@ class Counter {
             allocate(elements, Dtype::f32, Category::workspace, writer_.label("rope " + std::to_string(r) + what)));
       }
     }
+    workspace_.push_back(
+        allocate(cublas_workspace_.n, Dtype::u8, Category::workspace, writer_.label("cublas workspace")));
     for (const char* what : {"loss sum", "gradient norm", "clip scale"}) {
       workspace_.push_back(allocate(1, Dtype::f32, Category::workspace, writer_.label(what)));
     }
@@ -351,6 +361,7 @@ class Counter {
   UnitLayout layout_;
   BatchShape shape_;
   CountOptions options_;
+  Bytes cublas_workspace_;
   LedgerWriter writer_;
   bool done_ = false;
   std::vector<SegmentTape> tapes_;

@@ -1,0 +1,149 @@
+#include "estimator/estimate.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "estimator/not_modelled.h"
+#include "estimator/rank_estimate.h"
+#include "model_specs/error.h"
+#include "model_specs/parameters.h"
+
+namespace vramfit {
+
+namespace {
+
+// CPU: the ledger holds every allocation; the bound leaves half a percent for scratch that a library's version
+// may add to a kernel's. It stays below the 2 % that a bound may exceed a peak by.
+constexpr std::int64_t kCpuMarginDivisor = 200;
+
+// CUDA: until the figures are held against a rehearsal, 2 % of what the allocator reserves, and a quarter of
+// what is outside it, which is recollected or read from other people's reports.
+constexpr std::int64_t kReservedMarginDivisor = 50, kOutsideMarginDivisor = 4;
+
+/// Context, and one communicator for each axis that has ranks to talk to.
+Bytes outside_allocator(const Job& job, const Cluster& cluster) {
+  if (cluster.is_cpu()) return {};
+  const std::int64_t communicators = (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0);
+  return cluster.card.context + communicators * cluster.card.nccl;
+}
+
+Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
+  if (is_cpu) return rank.total + Bytes{rank.peak_requested.n / kCpuMarginDivisor};
+  return rank.total + Bytes{rank.peak_reserved.n / kReservedMarginDivisor} +
+         Bytes{rank.breakdown.outside_allocator.n / kOutsideMarginDivisor};
+}
+
+/// The norm of all gradients is taken before the first of them is freed.
+void add_clip_phase(RankEstimate& rank) {
+  for (std::size_t i = 0; i < rank.phases.size(); ++i) {
+    if (rank.phases[i].phase != Phase::optimizer) continue;
+    PhasePeak clip = rank.phases[i];
+    clip.phase = Phase::clip;
+    rank.phases.insert(rank.phases.begin() + static_cast<std::ptrdiff_t>(i), clip);
+    ++i;
+  }
+}
+
+std::int64_t power_of_two_from(std::int64_t n) {
+  std::int64_t power = 1;
+  while (power < n) power *= 2;
+  return power;
+}
+
+/// CPU ranks live in host memory; GPU ranks stage ids and labels in pinned memory, which comes in powers of two.
+Bytes host_bytes(const Job& job, const Cluster& cluster, const RankEstimate& rank) {
+  if (cluster.is_cpu()) return cluster.cards_per_node * rank.total;
+  const std::int64_t ids = checked_mul(checked_mul(job.micro_batch, job.sequence), dtype_bytes(Dtype::i64).n);
+  return cluster.cards_per_node * Bytes{2 * power_of_two_from(ids)};
+}
+
+void add_assumptions(Estimate& e, const ModelSpec& spec) {
+  if (spec.dropout > 0) {
+    e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", spec.dropout));
+  }
+  if (!spec.quantization.empty()) {
+    e.assumptions.push_back(fmt::format("weights are {} as trained, not {} as stored",
+                                        dtype_name(e.job.precision.storage), spec.quantization));
+  }
+  if (e.cluster.is_cpu()) return;
+  e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
+                                      format_gib(e.ranks.front().breakdown.outside_allocator)));
+  e.assumptions.emplace_back("unverified: CUDA figures are not yet held against a rehearsal or a card");
+}
+
+/// "83.20 GiB of 79.10 GiB a rank; the peak is in backward, most of it activations (41.20 GiB)".
+std::string explain(const RankEstimate& rank, Bytes capacity) {
+  const auto peak = std::ranges::max_element(rank.phases, {}, &PhasePeak::allocated);
+  const auto most = std::ranges::max_element(rank.breakdown.categories);
+  const auto category = static_cast<Category>(most - rank.breakdown.categories.begin());
+  return fmt::format("{} of {} a rank; the peak is in {}, most of it {} ({})", format_gib(rank.total),
+                     format_gib(capacity), phase_name(peak->phase), category_name(category), format_gib(*most));
+}
+
+void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
+  require_rules(e.job, e.cluster);
+  const Graph graph = build_graph(spec, loss_options(e.job));
+  RankEstimate rank = estimate_rank(graph, e.job, e.cluster, {.clip = options.clip});
+  e.ranks = {rank};
+  e.verdict = verdict_of(rank, e.capacity);
+  e.why = explain(rank, e.capacity);
+  e.host_bytes = host_bytes(e.job, e.cluster, rank);
+  add_assumptions(e, spec);
+  if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.clip);
+}
+
+}  // namespace
+
+std::string_view verdict_name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::fits:
+      return "fits";
+    case Verdict::at_risk:
+      return "at_risk";
+    case Verdict::does_not_fit:
+      return "does_not_fit";
+    case Verdict::not_modelled:
+      return "not_modelled";
+  }
+  return "not_modelled";
+}
+
+LossOptions loss_options(const Job& job) { return {.chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0}; }
+
+RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options) {
+  RankEstimate rank = fold(count(graph, job, cluster.card.device, {}, options), job, cluster.card.device);
+  rank.first_rank = 0;
+  rank.last_rank = data_ranks(job) - 1;
+  rank.breakdown.outside_allocator = outside_allocator(job, cluster);
+  rank.total = rank.peak_reserved + rank.breakdown.outside_allocator;
+  rank.upper_bound = upper_bound(rank, cluster.is_cpu());
+  if (options.clip) add_clip_phase(rank);
+  return rank;
+}
+
+Verdict verdict_of(const RankEstimate& rank, Bytes capacity) {
+  if (rank.upper_bound <= capacity) return Verdict::fits;
+  return rank.total <= capacity ? Verdict::at_risk : Verdict::does_not_fit;
+}
+
+Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options) {
+  Estimate e;
+  e.model_name = spec.name;
+  e.parameters = parameter_count(spec);
+  e.cluster = cluster;
+  e.capacity = cluster.card.memory;
+  e.unverified = !cluster.is_cpu();
+  e.assumptions = cluster.notes;
+  e.job = resolve_job(job, spec, cluster, e.assumptions);
+  try {
+    estimate_ranks(e, spec, options);
+  } catch (const NotModelled& feature) {
+    e.verdict = Verdict::not_modelled;
+    e.why = feature.feature_name;
+    e.ranks.clear();
+  }
+  return e;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,21 @@
+// One rank's estimate, from the graph to totals and bound: the step that verdicts and suggestions share.
+#pragma once
+
+#include "estimator/count.h"
+#include "estimator/estimate.h"
+
+namespace vramfit {
+
+/// The whole-logits and the chunked graph differ; nothing else of the job changes the graph.
+LossOptions loss_options(const Job& job);
+
+/// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
+RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options);
+
+/// fits: the bound is within capacity; at_risk: only the total is.
+Verdict verdict_of(const RankEstimate& rank, Bytes capacity);
+
+/// Up to five single changes, each re-estimated, most saved first.
+std::vector<Suggestion> suggest(const Estimate& estimate, const ModelSpec& spec, const Graph& graph, bool clip);
+
+}  // namespace vramfit

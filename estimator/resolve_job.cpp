@@ -1,0 +1,154 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "estimator/estimate.h"
+#include "estimator/sharding.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::int64_t kDefaultMostSequence = 4096;
+
+using Notes = std::vector<std::string>;
+
+void resolve_precision(Job& job, const Cluster& cluster, Notes& notes) {
+  if (job.precision.name.empty()) {
+    job.precision = precision_named(cluster.is_cpu() ? "fp32" : "bf16-mixed");
+    notes.push_back(
+        fmt::format("precision {} (the default on {})", job.precision.name, cluster.is_cpu() ? "CPU ranks" : "GPUs"));
+  }
+  if (!cluster.is_cpu() && !cluster.card.bf16 && job.precision.compute == Dtype::bf16) {
+    notes.push_back(fmt::format("{} has no bf16 units: it computes bf16 by emulation", cluster.card.name));
+  }
+}
+
+/// Positions that are looked up in a table end where the table ends; rotary ones don't.
+bool has_position_table(const ModelSpec& spec) {
+  return spec.model_type == "gpt2" || spec.model_type == "opt" || spec.model_type == "bert";
+}
+
+void resolve_sequence(Job& job, const ModelSpec& spec, Notes& notes) {
+  const std::int64_t most = spec.max_position_embeddings;
+  if (job.sequence == 0) {
+    job.sequence = most > 0 ? std::min(most, kDefaultMostSequence) : kDefaultMostSequence;
+    notes.push_back(fmt::format("--seq-len {} (the smaller of the model's {} positions and {})", job.sequence, most,
+                                kDefaultMostSequence));
+  } else if (most > 0 && job.sequence > most) {
+    if (has_position_table(spec)) {
+      throw InputError(fmt::format("--seq-len {}: {} has a table of {} positions; give at most that", job.sequence,
+                                   spec.model_type, most));
+    }
+    notes.push_back(fmt::format("--seq-len {} is beyond the model's {} positions", job.sequence, most));
+  }
+}
+
+void check_mesh(const Job& job, const Sharding& sharding, const Cluster& cluster) {
+  const auto refuse = [&](const std::string& what) {
+    throw InputError(fmt::format("--mesh replicate={},shard={}: {}", job.mesh.replicate, job.mesh.shard, what));
+  };
+  if (data_ranks(job) != cluster.cards()) {
+    refuse(fmt::format("{} ranks, but {} has {} cards", data_ranks(job), cluster.text, cluster.cards()));
+  }
+  if (!sharding.parameters && job.mesh.shard != 1) refuse("no-shard splits nothing; give shard=1");
+  if (sharding.parameters && !sharding.hybrid && job.mesh.replicate != 1) {
+    refuse(fmt::format("{} has no replicas; give replicate=1 or --sharding hybrid-shard", sharding.name));
+  }
+}
+
+void resolve_mesh(Job& job, const Cluster& cluster, Notes& notes) {
+  const Sharding& sharding = sharding_named(job.sharding);
+  Mesh& mesh = job.mesh;
+  const bool by_default = mesh.replicate == 0 && mesh.shard == 0;
+  if (by_default) {
+    if (!sharding.parameters) {
+      mesh = {.replicate = cluster.cards(), .shard = 1};
+    } else if (sharding.hybrid) {
+      mesh = {.replicate = cluster.nodes, .shard = cluster.cards_per_node};
+    } else {
+      mesh = {.replicate = 1, .shard = cluster.cards()};
+    }
+    if (cluster.cards() > 1) {
+      notes.push_back(
+          fmt::format("--mesh replicate={},shard={} (the default of {})", mesh.replicate, mesh.shard, sharding.name));
+    }
+  } else {
+    std::int64_t& missing = mesh.replicate == 0 ? mesh.replicate : mesh.shard;
+    const std::int64_t given = mesh.replicate == 0 ? mesh.shard : mesh.replicate;
+    if (missing == 0) missing = std::max<std::int64_t>(1, cluster.cards() / given);
+  }
+  check_mesh(job, sharding, cluster);
+}
+
+void check_reshard(const Job& job) {
+  const Sharding& sharding = sharding_named(job.sharding);
+  if (sharding.reshard || job.reshard == Reshard::by_default) return;
+  if (sharding.parameters && job.reshard == Reshard::never) return;  // what these strategies mean
+  throw InputError(
+      sharding.parameters
+          ? fmt::format("--reshard with --sharding {}: it never reshards; leave --reshard out, or use {}",
+                        sharding.name, sharding.hybrid ? "hybrid-shard" : "full-shard")
+          : fmt::format("--reshard with --sharding {}: nothing is sharded; leave --reshard out", sharding.name));
+}
+
+/// Micro-batch x accumulation x data ranks = global batch.
+void resolve_batch(Job& job, Notes& notes) {
+  const std::int64_t ranks = data_ranks(job);
+  std::int64_t& micro = job.micro_batch;
+  std::int64_t& accumulation = job.accumulation;
+  if (job.global_batch == 0) {
+    if (micro == 0) notes.emplace_back("--micro-batch 1");
+    if (accumulation == 0) notes.emplace_back("--grad-accum 1");
+    micro = std::max<std::int64_t>(micro, 1);
+    accumulation = std::max<std::int64_t>(accumulation, 1);
+    job.global_batch = checked_mul(checked_mul(micro, accumulation), ranks);
+    notes.push_back(fmt::format("--global-batch {} (micro-batch x accumulation x data ranks)", job.global_batch));
+    return;
+  }
+  const auto refuse = [&](const std::string& what) {
+    throw InputError(fmt::format("--global-batch {}: {}", job.global_batch, what));
+  };
+  if (job.global_batch % ranks != 0) refuse(fmt::format("does not divide by {} data ranks", ranks));
+  const std::int64_t rows = job.global_batch / ranks;
+  if (micro == 0 && accumulation == 0) {
+    micro = 1;
+    notes.push_back(fmt::format("--micro-batch 1 (accumulating {} times)", rows));
+  }
+  const std::int64_t given = micro == 0 ? accumulation : micro;
+  if (rows % given != 0) {
+    refuse(fmt::format("{} rows a rank do not divide by {} {}", rows, micro == 0 ? "--grad-accum" : "--micro-batch",
+                       given));
+  }
+  if (micro == 0) micro = rows / accumulation;
+  if (accumulation == 0) accumulation = rows / micro;
+  if (checked_mul(micro, accumulation) != rows) {
+    refuse(fmt::format("is not --micro-batch {} x --grad-accum {} x {} data ranks = {}", micro, accumulation, ranks,
+                       checked_mul(checked_mul(micro, accumulation), ranks)));
+  }
+}
+
+void check_rest(const Job& job) {
+  if (job.lora_rank != 0 && job.method == Method::full) {
+    throw InputError("--lora-rank with --method full: there are no adapters; leave it out, or use --method lora");
+  }
+  if (job.reshard == Reshard::groups && job.mesh.shard % job.reshard_groups != 0) {
+    throw InputError(
+        fmt::format("--reshard {}: {} ranks do not divide into such groups", job.reshard_groups, job.mesh.shard));
+  }
+}
+
+}  // namespace
+
+Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes) {
+  resolve_precision(job, cluster, notes);
+  resolve_sequence(job, spec, notes);
+  resolve_mesh(job, cluster, notes);
+  check_reshard(job);
+  resolve_batch(job, notes);
+  check_rest(job);
+  return job;
+}
+
+}  // namespace vramfit

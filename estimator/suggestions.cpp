@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "estimator/not_modelled.h"
+#include "estimator/rank_estimate.h"
+#include "estimator/sharding.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::size_t kMostSuggestions = 5;
+constexpr int kSuggestedSteps = 1;  // states are made at load, so the second step allocates as the first does
+constexpr std::int64_t kSuggestedChunks = 8, kLeastSequence = 128;
+constexpr const char* kChangesResult = " (changes the result)";
+
+/// A job and cluster with one change, and the change as flags.
+struct Change {
+  std::string flags;
+  Job job;
+  Cluster cluster;
+};
+
+using Maker = std::optional<Change> (*)(const Estimate& e);
+
+std::optional<Change> checkpoint(const Estimate& e) {
+  if (e.job.checkpointing == Checkpointing::full) return std::nullopt;
+  Change change{"--checkpointing full", e.job, e.cluster};
+  change.job.checkpointing = Checkpointing::full;
+  return change;
+}
+
+std::optional<Change> chunk_loss(const Estimate& e) {
+  if (e.job.loss == LossKind::chunked) return std::nullopt;
+  Change change{fmt::format("--loss chunked:{}", kSuggestedChunks), e.job, e.cluster};
+  change.job.loss = LossKind::chunked;
+  change.job.loss_chunks = kSuggestedChunks;
+  return change;
+}
+
+/// The same global batch in smaller pieces.
+std::optional<Change> halve_micro_batch(const Estimate& e) {
+  if (e.job.micro_batch % 2 != 0) return std::nullopt;
+  Change change{"", e.job, e.cluster};
+  change.job.micro_batch /= 2;
+  change.job.accumulation *= 2;
+  change.flags = fmt::format("--micro-batch {} --grad-accum {}", change.job.micro_batch, change.job.accumulation);
+  return change;
+}
+
+std::optional<Change> shard_fully(const Estimate& e) {
+  if (e.job.sharding == "full-shard" || e.cluster.cards() == 1) return std::nullopt;
+  Change change{"--sharding full-shard", e.job, e.cluster};
+  change.job.sharding = "full-shard";
+  change.job.reshard = Reshard::by_default;
+  change.job.mesh = {.replicate = 0, .shard = 0};
+  return change;
+}
+
+std::optional<Change> reshard_always(const Estimate& e) {
+  if (!sharding_named(e.job.sharding).reshard || e.job.reshard == Reshard::always || e.job.mesh.shard == 1) {
+    return std::nullopt;
+  }
+  Change change{"--reshard always", e.job, e.cluster};
+  change.job.reshard = Reshard::always;
+  return change;
+}
+
+/// "H100-80GB@95.04GiB" of "2x8xH100-80GB@95.04GiB": the card as it was given.
+std::string_view card_text(std::string_view cluster) {
+  while (true) {
+    const std::size_t digits = std::min(cluster.find_first_not_of("0123456789"), cluster.size());
+    if (digits == 0 || digits == cluster.size() || (cluster[digits] != 'x' && cluster[digits] != 'X')) return cluster;
+    cluster.remove_prefix(digits + 1);
+  }
+}
+
+/// Twice the cards, each with the same rows: more shards of everything that is sharded.
+std::optional<Change> double_cards(const Estimate& e) {
+  if (!sharding_named(e.job.sharding).parameters || e.cluster.cards_per_node > 512) return std::nullopt;
+  Change change{"", e.job, e.cluster};
+  Cluster& cluster = change.cluster;
+  // A node is taken to hold eight cards.
+  std::int64_t& more = cluster.nodes == 1 && cluster.cards_per_node < 8 ? cluster.cards_per_node : cluster.nodes;
+  more *= 2;
+  const std::string nodes = cluster.nodes == 1 ? "" : fmt::format("{}x", cluster.nodes);
+  cluster.text = fmt::format("{}{}x{}", nodes, cluster.cards_per_node, card_text(e.cluster.text));
+  change.flags = "--gpus " + cluster.text;
+  change.job.mesh = {.replicate = 0, .shard = 0};
+  change.job.global_batch = 0;
+  return change;
+}
+
+std::optional<Change> store_in_bf16(const Estimate& e) {
+  if (e.job.precision.name != "bf16-mixed" && e.job.precision.name != "fp32") return std::nullopt;
+  Change change{std::string("--precision bf16-pure") + kChangesResult, e.job, e.cluster};
+  change.job.precision = precision_named("bf16-pure");
+  return change;
+}
+
+std::optional<Change> halve_sequence(const Estimate& e) {
+  if (e.job.sequence < 2 * kLeastSequence) return std::nullopt;
+  Change change{fmt::format("--seq-len {}{}", e.job.sequence / 2, kChangesResult), e.job, e.cluster};
+  change.job.sequence /= 2;
+  return change;
+}
+
+constexpr std::array<Maker, 8> kMakers{checkpoint,     chunk_loss,   halve_micro_batch, shard_fully,
+                                       reshard_always, double_cards, store_in_bf16,     halve_sequence};
+
+}  // namespace
+
+std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const Graph& graph, bool clip) {
+  std::vector<Suggestion> suggestions;
+  const Bytes now = e.ranks.front().total;
+  for (const Maker maker : kMakers) {
+    const std::optional<Change> change = maker(e);
+    if (!change) continue;
+    try {
+      std::vector<std::string> notes;
+      const Job job = resolve_job(change->job, spec, change->cluster, notes);
+      require_rules(job, change->cluster);
+      const bool same_graph = job.loss == e.job.loss && job.loss_chunks == e.job.loss_chunks;
+      const RankEstimate rank = estimate_rank(same_graph ? graph : build_graph(spec, loss_options(job)), job,
+                                              change->cluster, {.clip = clip, .steps = kSuggestedSteps});
+      if (rank.total >= now) continue;
+      suggestions.push_back({.change = change->flags,
+                             .total_after = rank.total,
+                             .saved = now - rank.total,
+                             .fits = verdict_of(rank, e.capacity) == Verdict::fits});
+    } catch (const Error&) {
+      continue;  // a change that can't be made or counted is no suggestion
+    }
+  }
+  std::ranges::stable_sort(suggestions, std::greater{}, &Suggestion::saved);
+  if (suggestions.size() > kMostSuggestions) suggestions.resize(kMostSuggestions);
+  return suggestions;
+}
+
+}  // namespace vramfit

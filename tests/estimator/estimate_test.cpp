@@ -1,0 +1,159 @@
+#include "estimator/estimate.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "estimator/job_fields.h"
+#include "model_specs/error.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+
+namespace {
+
+using Settings = std::vector<std::pair<const char*, const char*>>;
+
+Estimate estimate_of(const ModelSpec& spec, const char* cluster, const Settings& settings = {}) {
+  Job job = unresolved_job();
+  for (const auto& [field, value] : settings) set_job_field(job, job_field_named(field), value, field);
+  return estimate(spec, job, parse_cluster(cluster), {});
+}
+
+bool mentions(const std::vector<std::string>& lines, const std::string& part) {
+  return std::ranges::any_of(lines, [&](const std::string& line) { return line.find(part) != std::string::npos; });
+}
+
+void check_sums(const RankEstimate& rank) {
+  Bytes sum = rank.breakdown.rounding;
+  for (const Bytes bytes : rank.breakdown.categories) sum += bytes;
+  CHECK(sum == rank.peak_allocated);
+  CHECK(rank.peak_allocated + rank.breakdown.fragmentation == rank.peak_reserved);
+  CHECK(rank.peak_reserved + rank.breakdown.outside_allocator == rank.total);
+  CHECK(rank.total <= rank.upper_bound);
+  for (const PhasePeak& phase : rank.phases) CHECK(phase.allocated <= rank.peak_allocated);
+}
+
+}  // namespace
+
+TEST_CASE("the lines of an estimate sum exactly, on CPU and CUDA, in every runnable precision and sharding") {
+  for (const char* cluster : {"1xcpu-4GiB", "4xcpu-4GiB", "4xH100-80GB"}) {
+    for (const char* precision : {"fp32", "bf16-mixed", "bf16-pure"}) {
+      for (const char* sharding : {"no-shard", "shard-grad-op", "full-shard"}) {
+        CAPTURE(cluster);
+        CAPTURE(precision);
+        CAPTURE(sharding);
+        const Estimate e =
+            estimate_of(testing::small_llama(), cluster, {{"precision", precision}, {"sharding", sharding}});
+        CAPTURE(e.why);
+        REQUIRE(e.ranks.size() == 1);
+        check_sums(e.ranks[0]);
+        CHECK(e.verdict == Verdict::fits);
+      }
+    }
+  }
+}
+
+TEST_CASE("states of a full-shard job are a rank's share of all parameters") {
+  const Estimate e = estimate_of(testing::llama_8b(), "8xH100-80GB", {{"seq_len", "8192"}});
+  REQUIRE(e.ranks.size() == 1);
+  CHECK(e.parameters == 8030261248);
+  CHECK(e.ranks[0].last_rank == 7);
+  const auto& categories = e.ranks[0].breakdown.categories;
+  // Every matrix divides by 8, so shards hold no padding beyond the 512-byte alignment of norms.
+  CHECK(categories[static_cast<std::size_t>(Category::parameters)].n == 8030261248 / 8 * 4);
+  CHECK(categories[static_cast<std::size_t>(Category::optimizer_state)].n == 8030261248 + 4 * 34);
+  CHECK(e.unverified);
+  CHECK(mentions(e.assumptions, "unverified"));
+}
+
+TEST_CASE("the verdict follows total and bound") {
+  const Estimate fits = estimate_of(testing::small_llama(), "1xcpu-4GiB");
+  CHECK(fits.verdict == Verdict::fits);
+  CHECK_FALSE(fits.unverified);
+  CHECK(fits.capacity == 4 * kGiB);
+  const Bytes total = fits.ranks[0].total;
+  Cluster cluster = fits.cluster;
+  cluster.card.memory = total;
+  CHECK(estimate(testing::small_llama(), unresolved_job(), cluster, {}).verdict == Verdict::at_risk);
+  cluster.card.memory = total - Bytes{1};
+  CHECK(estimate(testing::small_llama(), unresolved_job(), cluster, {}).verdict == Verdict::does_not_fit);
+  cluster.card.memory = fits.ranks[0].upper_bound;
+  CHECK(estimate(testing::small_llama(), unresolved_job(), cluster, {}).verdict == Verdict::fits);
+}
+
+TEST_CASE("on CPU the bound exceeds the peak by less than 2 %, and nothing lies outside the allocator") {
+  const RankEstimate rank = estimate_of(testing::small_llama(), "2xcpu-4GiB").ranks.at(0);
+  CHECK(static_cast<double>(rank.upper_bound.n) < 1.02 * static_cast<double>(rank.peak_requested.n));
+  CHECK(rank.upper_bound > rank.peak_requested);
+  CHECK(rank.breakdown.outside_allocator.n == 0);
+}
+
+TEST_CASE("more communicators lie outside the allocator as the mesh gets axes") {
+  const auto outside = [](const char* cluster, const char* sharding) {
+    return estimate_of(testing::llama_8b(), cluster, {{"sharding", sharding}}).ranks.at(0).breakdown.outside_allocator;
+  };
+  const Card& card = parse_cluster("H100-80GB").card;
+  CHECK(outside("1xH100-80GB", "full-shard") == card.context);
+  CHECK(outside("8xH100-80GB", "full-shard") == card.context + card.nccl);
+  CHECK(outside("2x8xH100-80GB", "hybrid-shard") == card.context + card.nccl + card.nccl);
+}
+
+TEST_CASE("choices without rules are named, not guessed") {
+  const std::vector<std::pair<Settings, std::string>> cases{
+      {{{"runtime", "pytorch-fsdp2"}}, "--runtime pytorch-fsdp2"},
+      {{{"modeling", "torchtitan"}}, "--modeling torchtitan"},
+      {{{"method", "qlora"}}, "--method qlora"},
+      {{{"precision", "fp8"}}, "--precision fp8"},
+      {{{"precision", "fp16-mixed"}}, "--precision fp16-mixed"},
+      {{{"precision", "bf16-mixed"}, {"state_dtype", "bf16"}}, "fused adamw with fp32 parameters"},
+      {{{"optimizer", "adamw:foreach"}}, "--optimizer adamw:foreach"},
+      {{{"offload", "params"}}, "--offload params"},
+      {{{"wrap", "size:1000"}}, "--wrap size:1000"},
+      {{{"prefetch", "limit=2"}}, "limit=2"},
+      {{{"checkpointing", "selective"}}, "--checkpointing selective"},
+      {{{"reshard", "2"}}, "--reshard 2"},
+      {{{"allocator", "native"}}, "--allocator native"},
+      {{{"attention", "cudnn"}}, "--attention cudnn"},
+  };
+  for (const auto& [settings, feature] : cases) {
+    const Estimate e = estimate_of(testing::llama_8b(), "4xH100-80GB", settings);
+    CHECK(e.verdict == Verdict::not_modelled);
+    CHECK_MESSAGE(e.why.find(feature) != std::string::npos, e.why);
+    CHECK(e.ranks.empty());
+  }
+}
+
+TEST_CASE("dropout of the configuration is said to be off") {
+  ModelSpec spec = testing::small_llama();
+  spec.dropout = 0.1;
+  CHECK(mentions(estimate(spec, unresolved_job(), parse_cluster("1xcpu-4GiB"), {}).assumptions, "dropout off"));
+}
+
+TEST_CASE("suggestions are single changes that save what they say") {
+  const Settings settings{{"seq_len", "8192"}, {"micro_batch", "2"}};
+  const Estimate e = estimate_of(testing::llama_8b(), "8xH100-80GB", settings);
+  REQUIRE(!e.suggestions.empty());
+  CHECK(e.suggestions.size() <= 5);
+  CHECK(std::ranges::is_sorted(e.suggestions, std::greater{}, &Suggestion::saved));
+  for (const Suggestion& s : e.suggestions) {
+    CHECK(s.total_after + s.saved == e.ranks[0].total);
+    if (s.change != "--checkpointing full") continue;
+    const Estimate after = estimate_of(testing::llama_8b(), "8xH100-80GB",
+                                       {{"seq_len", "8192"}, {"micro_batch", "2"}, {"checkpointing", "full"}});
+    CHECK(after.ranks.at(0).total == s.total_after);
+    CHECK((after.verdict == Verdict::fits) == s.fits);
+  }
+  CHECK(mentions({e.suggestions[0].change}, "--checkpointing full"));
+}
+
+TEST_CASE("a suggestion of more cards keeps the card as it was given, and is read back") {
+  const Estimate e = estimate_of(testing::llama_8b(), "2xH100-80GB@95.04GiB");
+  const auto more =
+      std::ranges::find_if(e.suggestions, [](const Suggestion& s) { return s.change.starts_with("--gpus"); });
+  REQUIRE(more != e.suggestions.end());
+  CHECK(more->change == "--gpus 4xH100-80GB@95.04GiB");
+}
+
+}  // namespace vramfit
