@@ -230,8 +230,8 @@ void read_alternating_windows(ConfigReader& config, ModelSpec& spec, std::int64_
 std::vector<NamedBuffer> decoder_buffers(const ModelSpec& spec) {
   const std::string prefix = is_headless(spec) ? "" : "model.";
   const auto dims = static_cast<std::int64_t>(static_cast<double>(spec.head_dim) * spec.rope.partial_factor);
-  return {{prefix + "rotary_emb.inv_freq", {dims / 2}, Dtype::f32, false},
-          {prefix + "rotary_emb.original_inv_freq", {dims / 2}, Dtype::f32, false}};
+  return {{prefix + "rotary_emb.inv_freq", {ceil_div(dims, 2)}, Dtype::f32, false},
+          {prefix + "rotary_emb.original_inv_freq", {ceil_div(dims, 2)}, Dtype::f32, false}};
 }
 
 std::vector<NamedBuffer> scaled_decoder_buffers(const ModelSpec& spec) {

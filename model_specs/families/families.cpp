@@ -10,11 +10,11 @@
 namespace vramfit {
 
 std::span<const Family> families() {
-  static const std::array kFamilies{
+  static const std::array table{
       bert_family(),  gemma_family(),   gemma2_family(), gemma3_text_family(), gpt2_family(),
       llama_family(), mistral_family(), phi3_family(),   qwen2_family(),       qwen3_family(),
   };
-  return kFamilies;
+  return table;
 }
 
 const Family& find_family(std::string_view model_type) {

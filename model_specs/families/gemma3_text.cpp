@@ -1,5 +1,6 @@
 // gemma3's language model (Gemma3TextConfig): gemma2 with norms on q and k instead of capped scores, five sliding
 // layers to one full, and rotary frequencies of their own for the sliding ones.
+#include <algorithm>
 #include <cmath>
 
 #include "model_specs/families/decoder.h"
@@ -22,9 +23,11 @@ Rope read_local_rope(ConfigReader& config) {
 std::vector<NamedBuffer> gemma3_buffers(const ModelSpec& spec) {
   const std::string prefix = is_headless(spec) ? "" : "model.";
   std::vector<NamedBuffer> list{{prefix + "embed_tokens.embed_scale", {}, Dtype::f32, false}};
-  for (const char* span : {"full_attention", "sliding_attention"}) {
+  for (const AttentionSpan span : {AttentionSpan::full, AttentionSpan::sliding}) {
+    if (std::ranges::find(spec.layer_spans, span) == spec.layer_spans.end()) continue;
+    const char* name = span == AttentionSpan::full ? "full_attention" : "sliding_attention";
     for (const char* kind : {"_inv_freq", "_original_inv_freq"}) {
-      list.push_back({prefix + "rotary_emb." + span + kind, {spec.head_dim / 2}, Dtype::f32, false});
+      list.push_back({prefix + "rotary_emb." + name + kind, {ceil_div(spec.head_dim, 2)}, Dtype::f32, false});
     }
   }
   return list;

@@ -11,8 +11,8 @@ namespace vramfit {
 
 /// A weight used by a linear op: all of it, or `count` output features starting at `first`.
 struct LinearUse {
-  std::string weight;     // checkpoint name
-  std::string bias = "";  // "": none
+  std::string weight;  // checkpoint name
+  std::string bias{};  // "": none
   std::int64_t first = 0, count = -1;
   bool transposed = false;  // weight is (inputs, outputs)
 };
@@ -20,7 +20,7 @@ struct LinearUse {
 /// A norm's weight (and bias), its groups a row, and its form.
 struct NormUse {
   std::string weight;
-  std::string bias = "";
+  std::string bias{};
   double eps = 1e-6;
   std::int64_t groups = 1;
   bool weight_plus_one = false;
