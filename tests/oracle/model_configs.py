@@ -6,7 +6,7 @@ so that every family's own defaults are met too.
 
 import random
 
-# key: values to draw from, besides leaving the key out where OPTIONAL names it.
+# key: values to draw from; a key that isn't REQUIRED is also left out.
 DECODER = {
     "vocab_size": [160, 311, 1024],
     "hidden_size": [48, 64, 96],
