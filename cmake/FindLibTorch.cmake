@@ -19,13 +19,14 @@ find_package_handle_standard_args(LibTorch
   REASON_FAILURE_MESSAGE "Run ./quickstart, which makes the virtual environment, or pass -DVRAMFIT_VENV=DIR with torch 2.11.0 installed")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
-  add_library(LibTorch::cpu INTERFACE IMPORTED)
+  add_library(LibTorch::cpu INTERFACE IMPORTED GLOBAL)
   target_include_directories(LibTorch::cpu SYSTEM INTERFACE "${LIBTORCH_INCLUDE}" "${LIBTORCH_INCLUDE}/torch/csrc/api/include"
     "${LIBTORCH_CUDART_INCLUDE}" "${LIBTORCH_NCCL_INCLUDE}" "${GLOO_INCLUDE}")
-  target_compile_definitions(LibTorch::cpu INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_C10D_NCCL USE_CUDA)
+  # The wheel has fmt's headers of a version of its own, which come before the system's and match no library here.
+  target_compile_definitions(LibTorch::cpu INTERFACE FMT_HEADER_ONLY USE_DISTRIBUTED USE_C10D_GLOO USE_C10D_NCCL USE_CUDA)
   target_link_libraries(LibTorch::cpu INTERFACE "${LIBTORCH_CPU}" "${LIBTORCH_C10}")
   target_link_options(LibTorch::cpu INTERFACE "-Wl,--no-as-needed" "-Wl,--unresolved-symbols=ignore-in-shared-libs"
     "-Wl,-rpath,${LIBTORCH_SITE}/torch/lib")
-  add_library(LibTorch::cuda INTERFACE IMPORTED)
+  add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)
   target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu "${LIBTORCH_CUDA}" "${LIBTORCH_C10_CUDA}")
 endif()

@@ -21,6 +21,9 @@ struct WeightSource {
   virtual std::string description() const = 0;  // "random (seed 0)", or the files
 };
 
+/// Elements of one row (dims 1 and up) of a parameter.
+std::int64_t row_element_count(const Parameter& parameter);
+
 /// Normal(0, 0.02), ones or zeros as Parameter::init says; every element depends on (seed, name, index) only,
 /// so any mesh sees the same weights.
 std::unique_ptr<WeightSource> random_weights(std::uint64_t seed);

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "executor/data/file.h"
+#include "model_specs/file.h"
 #include "executor/data/token_source.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
@@ -42,7 +42,7 @@ bool is_text(const fs::path& path) { return path.extension() == ".md" || path.ex
 std::unique_ptr<TokenSource> text_bytes(const std::vector<std::string>& files) {
   std::string text;
   for (const std::string& path : files) {
-    const File file(path);
+    const File file(path, kDataFile);
     if (file.bytes() > kMostTextBytes - std::ssize(text)) {
       fail(path, "more than 1 GiB of text; tokenize it into a .bin file first");
     }

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "executor/data/data.h"
-#include "executor/data/file.h"
+#include "model_specs/file.h"
 #include "executor/data/npy_header.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
@@ -137,7 +137,7 @@ class Joined : public TokenSource {
 }  // namespace
 
 std::unique_ptr<TokenSource> token_file(const std::string& path, const DataOptions& options) {
-  File file(path);
+  File file(path, kDataFile);
   std::unique_ptr<TokenSource> source =
       path.ends_with(".npy") ? open_npy(std::move(file), options.vocab_size) : open_bin(std::move(file), options);
   std::vector<std::int64_t> ids(std::size_t{1} << 16U);

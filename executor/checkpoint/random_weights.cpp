@@ -1,0 +1,68 @@
+#include <algorithm>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "executor/checkpoint/normal.h"
+#include "executor/checkpoint/weights.h"
+#include "executor/checkpoint/write_torch.h"
+#include "executor/counter_random.h"
+#include "model_specs/units.h"
+
+namespace vramfit {
+namespace {
+
+constexpr float kDeviation = 0.02F;  // initializer_range of most configurations
+constexpr std::int64_t kBlock = 8192;
+constexpr std::int64_t kWorthAThread = std::int64_t{1} << 18;
+
+// Calls `work` on disjoint ranges that cover 0 .. count, one a thread. `work` must not throw in other threads.
+void in_ranges(std::int64_t count, int most_threads, const std::function<void(std::int64_t, std::int64_t)>& work) {
+  const std::int64_t threads = std::clamp<std::int64_t>(count / kWorthAThread, 1, std::max(most_threads, 1));
+  const std::int64_t each = ceil_div(count, threads);
+  std::vector<std::jthread> others;
+  for (std::int64_t t = 1; t < threads; ++t) {
+    others.emplace_back([&work, t, each, count] { work(t * each, std::min((t + 1) * each, count)); });
+  }
+  work(0, std::min(each, count));
+}
+
+class RandomWeights : public WeightSource {
+ public:
+  explicit RandomWeights(std::uint64_t seed) : seed_(seed) {}
+
+  void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) override {
+    const std::int64_t row_elements = row_element_count(parameter);
+    const std::int64_t first = checked_mul(first_row, row_elements), count = checked_mul(rows, row_elements);
+    const std::uint64_t key = stream_key(seed_, parameter.name);
+    // The first write checks type and size before any thread starts.
+    write_numbers(into, count, std::span<const float>{});
+    in_ranges(count, writing_threads(into), [&](std::int64_t begin, std::int64_t end) {
+      std::vector<float> values(kBlock, parameter.init == Parameter::Init::ones ? 1.0F : 0.0F);
+      for (std::int64_t at = begin; at < end; at += kBlock) {
+        const std::span<float> block = std::span(values).first(static_cast<std::size_t>(std::min(kBlock, end - at)));
+        if (parameter.init == Parameter::Init::normal) fill_normal(key, first + at, kDeviation, block);
+        write_numbers(into, at, block);
+      }
+    });
+  }
+
+  std::string description() const override { return fmt::format("random (seed {})", seed_); }
+
+ private:
+  std::uint64_t seed_;
+};
+
+}  // namespace
+
+std::int64_t row_element_count(const Parameter& parameter) {
+  std::int64_t elements = 1;
+  for (std::size_t dim = 1; dim < parameter.shape.size(); ++dim) elements = checked_mul(elements, parameter.shape[dim]);
+  return elements;
+}
+
+std::unique_ptr<WeightSource> random_weights(std::uint64_t seed) { return std::make_unique<RandomWeights>(seed); }
+
+}  // namespace vramfit

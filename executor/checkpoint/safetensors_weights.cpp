@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "executor/checkpoint/mapped_file.h"
+#include "executor/checkpoint/tensor_names.h"
+#include "executor/checkpoint/weights.h"
+#include "executor/checkpoint/write_torch.h"
+#include "model_specs/error.h"
+#include "model_specs/hub/safetensors.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::size_t kNamedInErrors = 3;
+
+class SafetensorsWeights : public WeightSource {
+ public:
+  SafetensorsWeights(const std::string& path, const Graph& graph) : path_(path), checkpoint_(list_tensors(path)) {
+    std::unordered_map<std::string_view, const StoredTensor*> stored;
+    for (const StoredTensor& tensor : checkpoint_.tensors) stored.emplace(tensor.name, &tensor);
+    std::vector<std::string> missing;
+    for (const Parameter& parameter : graph.parameters) {
+      const std::vector<std::string> names = checkpoint_names(parameter.name, graph);
+      const auto name = std::find_if(names.begin(), names.end(), [&](const auto& n) { return stored.contains(n); });
+      if (name == names.end()) {
+        missing.push_back(parameter.name);
+        continue;
+      }
+      const StoredTensor& tensor = *stored.at(*name);
+      check(tensor, parameter);
+      tensor_of_.emplace(parameter.name, &tensor);
+    }
+    if (!missing.empty()) fail_missing(missing, graph.parameters.size());
+    for (const std::string& file : checkpoint_.files) files_.push_back(std::make_unique<MappedFile>(file));
+  }
+
+  void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) override {
+    const StoredTensor& tensor = *tensor_of_.at(parameter.name);
+    const MappedFile& file = *files_[static_cast<std::size_t>(tensor.file)];
+    const StoredFloat type = *stored_float(tensor.dtype);
+    const std::int64_t row_bytes = row_element_count(parameter) * stored_bytes(type);
+    const std::int64_t begin = tensor.offset + checked_mul(first_row, row_bytes), bytes = checked_mul(rows, row_bytes);
+    const bool is_inside = bytes <= tensor.bytes.n && begin - tensor.offset <= tensor.bytes.n - bytes &&
+                           bytes <= file.bytes() && begin <= file.bytes() - bytes;
+    if (!is_inside) {
+      throw ModelError(fmt::format("weights {}: the file changed while it was read", printable(path_)));
+    }
+    write_numbers(into, 0, StoredNumbers{type, file.data() + begin, rows * row_element_count(parameter)});
+    file.drop(begin, bytes);
+  }
+
+  std::string description() const override { return path_; }
+
+ private:
+  void check(const StoredTensor& tensor, const Parameter& parameter) const {
+    if (tensor.shape != parameter.shape) {
+      throw ModelError(fmt::format("weights {}: tensor {} is {}, the model needs {}; is it another model's checkpoint?",
+                                   printable(path_), printable(tensor.name), tensor.shape, parameter.shape));
+    }
+    if (!stored_float(tensor.dtype)) {
+      throw ModelError(fmt::format("weights {}: tensor {} is stored as {}; expected F32, BF16 or F16", printable(path_),
+                                   printable(tensor.name), tensor.dtype));
+    }
+  }
+
+  [[noreturn]] void fail_missing(std::vector<std::string> missing, std::size_t all) const {
+    const std::size_t count = missing.size();
+    missing.resize(std::min(count, kNamedInErrors));
+    throw ModelError(fmt::format("weights {}: {} of {} tensors are missing: {}{}", printable(path_), count, all,
+                                 fmt::join(missing, ", "), count > kNamedInErrors ? ", ..." : ""));
+  }
+
+  std::string path_;
+  Checkpoint checkpoint_;
+  std::unordered_map<std::string, const StoredTensor*> tensor_of_;  // by parameter
+  std::vector<std::unique_ptr<MappedFile>> files_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph) {
+  return std::make_unique<SafetensorsWeights>(path, graph);
+}
+
+}  // namespace vramfit

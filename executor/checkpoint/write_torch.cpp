@@ -1,0 +1,89 @@
+#include "executor/checkpoint/write_torch.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "model_specs/error.h"
+
+namespace vramfit {
+namespace {
+
+template <typename Number>
+void convert(std::span<const float> values, void* into, std::int64_t offset) {
+  auto* out = static_cast<Number*>(into) + offset;
+  std::transform(values.begin(), values.end(), out, [](float value) { return static_cast<Number>(value); });
+}
+
+// Into host memory that holds elements of `type`.
+void convert(std::span<const float> values, at::ScalarType type, void* into, std::int64_t offset) {
+  if (type == at::kFloat) {
+    convert<float>(values, into, offset);
+  } else if (type == at::kBFloat16) {
+    convert<c10::BFloat16>(values, into, offset);
+  } else if (type == at::kHalf) {
+    convert<c10::Half>(values, into, offset);
+  } else {
+    throw NotModelled(fmt::format("weights stored as {}", c10::toString(type)));
+  }
+}
+
+void check_place(const at::Tensor& into, std::int64_t offset, std::int64_t count) {
+  if (!into.is_contiguous() || offset < 0 || count > into.numel() - offset) {
+    throw FaultError(fmt::format("weights: {} elements don't fit at {} of {}", count, offset, into.numel()));
+  }
+}
+
+bool is_same_type(StoredFloat stored, at::ScalarType type) {
+  switch (stored) {
+    case StoredFloat::f32:
+      return type == at::kFloat;
+    case StoredFloat::bf16:
+      return type == at::kBFloat16;
+    case StoredFloat::f16:
+      return type == at::kHalf;
+  }
+  return false;
+}
+
+}  // namespace
+
+void write_numbers(at::Tensor& into, std::int64_t offset, std::span<const float> values) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  check_place(into, offset, count);
+  if (into.is_cpu() || count == 0) {
+    convert(values, into.scalar_type(), into.data_ptr(), offset);
+    return;
+  }
+  std::vector<float> staged(values.size());  // wide enough for every type
+  convert(values, into.scalar_type(), staged.data(), 0);
+  into.narrow(0, offset, count).copy_(at::from_blob(staged.data(), {count}, into.options().device(at::kCPU)));
+}
+
+void write_numbers(at::Tensor& into, std::int64_t offset, const StoredNumbers& numbers) {
+  check_place(into, offset, numbers.count);
+  if (numbers.count > 0 && into.is_cpu() && is_same_type(numbers.type, into.scalar_type())) {
+    const std::int64_t width = stored_bytes(numbers.type);
+    std::memcpy(static_cast<char*>(into.data_ptr()) + offset * width, numbers.data,
+                static_cast<std::size_t>(numbers.count * width));
+    return;
+  }
+  constexpr std::int64_t kBlock = 16384;
+  std::vector<float> values(static_cast<std::size_t>(std::min(kBlock, numbers.count)));
+  for (std::int64_t done = 0; done < numbers.count; done += kBlock) {
+    const std::span<float> block =
+        std::span(values).first(static_cast<std::size_t>(std::min(kBlock, numbers.count - done)));
+    widen_numbers(numbers, done, block);
+    write_numbers(into, offset + done, block);
+  }
+}
+
+int writing_threads(const at::Tensor& into) { return into.is_cpu() ? at::get_num_threads() : 1; }
+
+}  // namespace vramfit

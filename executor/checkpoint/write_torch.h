@@ -1,0 +1,25 @@
+// Writing numbers into a tensor's memory, whatever its element type and device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "executor/checkpoint/stored_numbers.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace vramfit {
+
+/// Writes `values` at elements `offset` and up of the 1-D contiguous tensor `into`, rounded to its element type (fp32,
+/// bf16, fp16). On CPU this allocates no tensor memory, and disjoint ranges may be written from several threads.
+void write_numbers(at::Tensor& into, std::int64_t offset, std::span<const float> values);
+
+/// The same from numbers as a file stores them; equal element types are copied as they are.
+void write_numbers(at::Tensor& into, std::int64_t offset, const StoredNumbers& numbers);
+
+/// Threads that LibTorch would use; 1 where writing from several isn't allowed.
+int writing_threads(const at::Tensor& into);
+
+}  // namespace vramfit
