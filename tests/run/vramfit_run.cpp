@@ -122,7 +122,7 @@ RunRecord FinishedRun::record() const {
 }
 
 Ledger FinishedRun::events_of(int rank) const {
-  const std::string path = directory->path() + "/rank" + std::to_string(rank) + ".jsonl";
+  const std::string path = directory->path() + "/events/rank" + std::to_string(rank) + ".jsonl";
   std::ifstream file(path);
   if (!file) throw std::runtime_error(path + ": missing");
   Ledger ledger;
