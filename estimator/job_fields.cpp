@@ -112,7 +112,7 @@ std::string get_mesh(const Job& job) {
   return fmt::format("replicate={},shard={}", job.mesh.replicate, job.mesh.shard);
 }
 void set_mesh(Job& job, std::string_view value) {
-  Mesh mesh;
+  Mesh mesh{.replicate = 0, .shard = 0};  // an axis that isn't named is resolved from the cards
   for (const std::string& part : split_list(value)) {
     const auto [axis, count] = key_and_value(part);
     if (axis != "replicate" && axis != "shard") {
