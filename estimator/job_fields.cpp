@@ -363,9 +363,15 @@ std::string flag_of(const JobField& field) {
 
 std::string job_as_flags(const Job& job, const Job& base) {
   std::string flags;
+  Job reference = base;
+  if (base.precision.name.empty() && !job.precision.name.empty()) {
+    // The name of the precision says its dtypes; only those that were set alone are worth a flag.
+    reference.precision = precision_named(job.precision.name);
+    reference.precision.name = "open";
+  }
   for (const JobField& field : kJobFields) {
     const std::string value = field.get(job);
-    if (value.empty() || value == field.get(base)) continue;
+    if (value.empty() || value == field.get(reference)) continue;
     flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(field), value);
   }
   return flags;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -18,23 +19,28 @@ constexpr std::size_t kMostAlternatives = 5;    // of each sort
 constexpr std::size_t kFrontierEstimates = 48;  // estimates spent on what is slower but smaller
 constexpr std::size_t kChangeEstimates = 64;    // and on each change that isn't allowed
 
-std::string difference(const Job& job, const Job& base) { return job_as_flags(job, base); }
-
-// How many flags tell two jobs apart; micro-batch and accumulation are one choice.
-std::int64_t distance(const Job& a, const Job& b) {
-  std::int64_t fields = 0;
+// Which fields tell two jobs apart; accumulation follows from the micro-batch and the mesh from the sharding.
+std::set<std::string_view> differing_fields(const Job& a, const Job& b) {
+  std::set<std::string_view> fields;
   for (const JobField& field : job_fields()) {
     if (field.name == "grad_accum" || field.name == "mesh") continue;
-    fields += field.get(a) == field.get(b) ? 0 : 1;
+    if (field.get(a) != field.get(b)) fields.insert(field.name);
   }
   return fields;
 }
 
-std::string percent(double a, double b) { return fmt::format("{:.0f} %", 100 * (a / b - 1)); }
-
-std::string needs_text(const Estimate& estimate) {
-  return fmt::format("{} of {}", format_gib(worst_total(estimate)), format_gib(estimate.capacity));
+std::string percent(double a, double b) {
+  const double share = 100 * (a / b - 1);
+  return fmt::format("{:.{}f} %", share, share < 9.95 ? 1 : 0);
 }
+
+// "34.30 of 23.52 GiB"
+std::string of_capacity(Bytes bytes, Bytes capacity) {
+  const std::string needed = format_gib(bytes);
+  return fmt::format("{} of {}", needed.substr(0, needed.find(' ')), format_gib(capacity));
+}
+
+std::string needs_text(const Estimate& estimate) { return of_capacity(worst_total(estimate), estimate.capacity); }
 
 class Search {
  public:
@@ -86,18 +92,12 @@ class Search {
         if (not_modelled_.empty()) not_modelled_ = estimate.why;
         continue;
       }
-      if (smallest_.needs.empty() || worst_total(estimate) < smallest_bytes_) note_smallest(option, estimate);
+      capacity_ = estimate.capacity;
+      smallest_ = std::min(smallest_.value_or(worst_total(estimate)), worst_total(estimate));
       if (estimate.verdict != Verdict::fits) continue;
       plan_.chosen = evaluator_.candidate(option);
       return;
     }
-  }
-
-  void note_smallest(const Option& option, const Estimate& estimate) {
-    smallest_.job = option.job;
-    smallest_.needs = option.needs.empty() ? "as asked" : option.needs.front();
-    smallest_bytes_ = worst_total(estimate);
-    capacity_ = estimate.capacity;
   }
 
   void explain_plan() {
@@ -117,15 +117,26 @@ class Search {
       if (option.job.sequence == chosen.job.sequence && option.tokens_per_second <= chosen.tokens_per_second) break;
       if (evaluator_.estimate_of(option.job).verdict != Verdict::not_modelled) faster.push_back(&option);
     }
-    std::ranges::stable_sort(faster, {}, [&](const Option* option) { return distance(option->job, chosen.job); });
-    if (faster.size() > kMostAlternatives) faster.resize(kMostAlternatives);
+    std::ranges::stable_sort(faster, {},
+                             [&](const Option* option) { return differing_fields(option->job, chosen.job).size(); });
+    std::vector<std::set<std::string_view>> shown;
     for (const Option* option : faster) {
-      Candidate candidate = evaluator_.candidate(*option);
-      candidate.why =
-          fmt::format("{}: faster by {}, but needs {}", difference(candidate.job, chosen.job),
-                      percent(candidate.tokens_per_second, chosen.tokens_per_second), needs_text(candidate.estimate));
-      plan_.alternatives.push_back(std::move(candidate));
+      const auto fields = differing_fields(option->job, chosen.job);
+      // What changes more than one that is shown already says nothing new.
+      const bool known =
+          std::ranges::any_of(shown, [&](const auto& less) { return std::ranges::includes(fields, less); });
+      if (known || shown.size() == kMostAlternatives) continue;
+      shown.push_back(fields);
+      add_alternative(*option, fmt::format("{}: faster by {}, but needs", job_as_flags(option->job, chosen.job),
+                                           percent(option->tokens_per_second, chosen.tokens_per_second)));
     }
+  }
+
+  // `why` is completed by what the option needs.
+  void add_alternative(const Option& option, const std::string& why) {
+    Candidate candidate = evaluator_.candidate(option);
+    candidate.why = fmt::format("{} {}", why, needs_text(candidate.estimate));
+    plan_.alternatives.push_back(std::move(candidate));
   }
 
   // Slower choices, each of which needs less than all before it.
@@ -139,12 +150,10 @@ class Search {
       const Bytes total = worst_total(estimate);
       // A step of the frontier is worth showing from a twentieth on.
       if (estimate.verdict != Verdict::fits || total.n > least.n - least.n / 20) continue;
-      Candidate candidate = evaluator_.candidate(option);
-      candidate.why = fmt::format("{}: slower by {}, needs {}", difference(candidate.job, chosen.job),
-                                  percent(chosen.tokens_per_second, candidate.tokens_per_second), needs_text(estimate));
       least = total;
       ++added;
-      plan_.alternatives.push_back(std::move(candidate));
+      add_alternative(option, fmt::format("{}: slower by {}, needs", job_as_flags(option.job, chosen.job),
+                                          percent(chosen.tokens_per_second, option.tokens_per_second)));
     }
   }
 
@@ -166,9 +175,9 @@ class Search {
   }
 
   void explain_failure() {
-    if (smallest_.needs.empty()) throw NotModelled(not_modelled_.empty() ? "any choice for this job" : not_modelled_);
+    if (!smallest_) throw NotModelled(not_modelled_.empty() ? "any choice for this job" : not_modelled_);
     plan_.why = fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
-                            fmt::format("{} of {}", format_gib(smallest_bytes_), format_gib(capacity_)));
+                            of_capacity(*smallest_, capacity_));
     for (const bool last_resort : {false, true}) {
       for (const Change& change : changes(request_, false, last_resort)) {
         if (!add_help(change)) continue;
@@ -185,10 +194,8 @@ class Search {
   bool add_help(const Change& change) {
     for (const Option& option : options_of(change)) {
       if (evaluator_.estimate_of(option.job).verdict != Verdict::fits) continue;
-      Candidate candidate = evaluator_.candidate(option);
-      candidate.why = fmt::format("with --allow {}: fits at {}, {:.0f} tokens/s", change.needs,
-                                  format_gib(worst_total(candidate.estimate)), candidate.tokens_per_second);
-      plan_.alternatives.push_back(std::move(candidate));
+      add_alternative(option,
+                      fmt::format("with --allow {}: {:.0f} tokens/s, needs", change.needs, option.tokens_per_second));
       return true;
     }
     return false;
@@ -198,8 +205,8 @@ class Search {
   Evaluator evaluator_;
   std::vector<Option> options_;  // of the last search, fastest first
   Plan plan_;
-  Change smallest_;
-  Bytes smallest_bytes_, capacity_;
+  std::optional<Bytes> smallest_;  // total of the smallest job seen
+  Bytes capacity_;
   std::string not_modelled_;
 };
 

@@ -20,7 +20,7 @@ std::string amount(Bytes bytes) {
 }
 
 Phase peak_phase(const RankEstimate& rank) {
-  const auto highest = std::ranges::max_element(rank.phases, {}, [](const PhasePeak& p) { return p.reserved; });
+  const auto highest = std::ranges::max_element(rank.phases, {}, [](const PhasePeak& p) { return p.allocated; });
   return highest == rank.phases.end() ? Phase::load : highest->phase;
 }
 
@@ -110,7 +110,7 @@ std::string phase_table(const RankEstimate& rank) {
   for (int i = 0; i < kPhases; ++i) {
     std::string first = "-", steady = "-";
     for (const PhasePeak& peak : rank.phases) {
-      if (peak.phase == static_cast<Phase>(i)) (peak.steady ? steady : first) = amount(peak.reserved);
+      if (peak.phase == static_cast<Phase>(i)) (peak.steady ? steady : first) = amount(peak.allocated);
     }
     if (first != "-" || steady != "-") {
       text += fmt::format("  {:<22}{:>9}  {:>9}\n", phase_name(static_cast<Phase>(i)), first, steady);

@@ -20,8 +20,9 @@ std::string alternative_lines(const Plan& plan) {
 
 std::string plan_text(const PlanRequest& request, const Plan& plan, const Terminal& terminal) {
   if (!plan.chosen) {
-    return fmt::format("{}: {}\n{}", styled(terminal, Style::bad, "NO PLAN"), printable(plan.why, 1000),
-                       alternative_lines(plan));
+    constexpr std::string_view kOpening = "no plan";  // of every such sentence
+    return fmt::format("{}{}\n{}", styled(terminal, Style::bad, "NO PLAN"),
+                       printable(plan.why, 1000).substr(kOpening.size()), alternative_lines(plan));
   }
   const Candidate& chosen = *plan.chosen;
   std::string text = verdict_line(chosen.estimate, terminal);
