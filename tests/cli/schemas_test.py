@@ -1,0 +1,132 @@
+"""What the program prints is what configs/schemas says, checked with the few keywords that those schemas use."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("VRAMFIT_SOURCE_DIR", ".")
+PROGRAM = os.path.join(os.environ.get("VRAMFIT_BIN_DIR", "build/bin"), "vramfit")
+SCHEMAS = os.path.join(SOURCE, "configs", "schemas")
+MODEL = os.path.join(SOURCE, "tests", "models", "llama.json")
+TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float), "null": type(None)}
+KNOWN = {"$schema", "$defs", "$ref", "title", "description", "type", "required", "properties", "additionalProperties", "items",
+         "enum", "const", "minimum", "minItems", "maxItems"}
+
+
+def load(name):
+    with open(os.path.join(SCHEMAS, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def is_type(value, name):
+    if name in ("integer", "number") and isinstance(value, bool):
+        return False
+    return isinstance(value, TYPES[name])
+
+
+def check(value, schema, root, where="$"):
+    """Raises AssertionError naming the place where `value` breaks `schema`."""
+    assert not set(schema) - KNOWN, f"{where}: the schema uses {set(schema) - KNOWN}"
+    if "$ref" in schema:
+        name, _, path = schema["$ref"].partition("#")
+        root = load(name) if name else root
+        target = root
+        for part in path.strip("/").split("/"):
+            target = target[part]
+        return check(value, target, root, where)
+    if "const" in schema:
+        assert value == schema["const"], f"{where}: {value!r} is not {schema['const']!r}"
+    if "enum" in schema:
+        assert value in schema["enum"], f"{where}: {value!r} is not in {schema['enum']}"
+    if "type" in schema:
+        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        assert any(is_type(value, name) for name in names), f"{where}: {value!r} is not {names}"
+    if "minimum" in schema and value is not None:
+        assert value >= schema["minimum"], f"{where}: {value} < {schema['minimum']}"
+    if isinstance(value, dict):
+        check_object(value, schema, root, where)
+    if isinstance(value, list):
+        assert schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)), f"{where}: {len(value)} items"
+        for i, item in enumerate(value):
+            check(item, schema.get("items", {}), root, f"{where}[{i}]")
+
+
+def check_object(value, schema, root, where):
+    for key in schema.get("required", []):
+        assert key in value, f"{where}.{key}: missing"
+    for key, item in value.items():
+        known = schema.get("properties", {})
+        assert key in known or schema.get("additionalProperties", True), f"{where}.{key}: not in the schema"
+        check(item, known.get(key, {}), root, f"{where}.{key}")
+
+
+def program(*arguments, expected=0):
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == expected, (arguments, done.returncode, done.stderr)
+    return done.stdout
+
+
+def sums(rank):
+    parts = rank["breakdown"]
+    outside = ("fragmentation", "outside_allocator")
+    return sum(v for k, v in parts.items() if k not in outside), sum(parts.values())
+
+
+class Schemas(unittest.TestCase):
+    def validate(self, document, name):
+        schema = load(f"{name}.schema.json")
+        check(document, schema, schema)
+        self.assertEqual(document["schema"], f"vramfit/{name}@1")
+
+    def test_an_estimate_is_as_its_schema_says_and_its_breakdown_sums_exactly(self):
+        for gpus in ("2xcpu-1GiB", "8xH100-80GB"):
+            estimate = json.loads(program("estimate", MODEL, "--gpus", gpus, "--seq-len", "64", "--json"))
+            self.validate(estimate, "estimate")
+            for rank in estimate["ranks"]:
+                allocated, total = sums(rank)
+                self.assertEqual(allocated, rank["peak_allocated_bytes"])
+                self.assertEqual(total, rank["total_bytes"])
+
+    def test_a_plan_is_as_its_schema_says(self):
+        plan = json.loads(program("plan", MODEL, "--gpus", "2xcpu-1GiB", "--seq-len", "64", "--json"))
+        self.validate(plan, "plan")
+        self.assertTrue(plan["fits"])
+        self.assertEqual(plan["ranks"], plan["prediction"]["ranks"])
+
+    def test_the_answer_that_there_is_no_plan_is_as_the_schema_says(self):
+        plan = json.loads(program("plan", MODEL, "--gpus", "2xcpu-1MiB", "--seq-len", "64", "--json", expected=4))
+        self.validate(plan, "plan")
+        self.assertEqual(plan["verdict"], "no_plan")
+
+    def test_a_run_and_a_comparison_are_as_their_schemas_say(self):
+        plan = json.loads(program("plan", MODEL, "--gpus", "2xcpu-1GiB", "--seq-len", "64", "--json"))
+        ranks = [{**rank, "peak_rss_bytes": 0} for rank in plan["prediction"]["ranks"]]
+        run = {"schema": "vramfit/run@1", "model": {key: plan["model"][key] for key in ("name", "parameters")}, "job": plan["job"],
+               "cluster": plan["cluster"], "device": "cpu", "weights": "random (seed 0)", "data": "text", "loss": [5.0, None],
+               "step_seconds": [0.5, 0.25], "tokens_per_second": 10.0, "out_of_memory": False, "message": "", "ranks": ranks,
+               "worst": plan["worst"]}
+        self.validate(run, "run")
+        with tempfile.TemporaryDirectory() as directory:
+            paths = [os.path.join(directory, name) for name in ("plan.json", "run.json")]
+            for path, document in zip(paths, (plan, run)):
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(document, file)
+            comparison = json.loads(program("compare", *paths, "--json"))
+            self.validate(comparison, "comparison")
+            self.assertEqual(comparison["error"]["allocated"], 0)
+            run["ranks"][plan["worst"]]["peak_allocated_bytes"] *= 2
+            with open(paths[1], "w", encoding="utf-8") as file:
+                json.dump(run, file)
+            comparison = json.loads(program("compare", *paths, "--json", expected=7))
+            self.assertEqual(comparison["error"]["allocated"], -0.5)
+
+    def test_every_field_of_a_job_is_in_the_schema(self):
+        with open(os.path.join(SOURCE, "tests", "cli", "job_flags.txt"), encoding="utf-8") as file:
+            flags = [line.split()[0][2:].replace("-", "_") for line in file]
+        self.assertEqual(list(load("common.schema.json")["$defs"]["job"]["properties"]), flags)
+
+
+if __name__ == "__main__":
+    unittest.main()
