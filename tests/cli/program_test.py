@@ -1,0 +1,170 @@
+"""The program as a person meets it: exit codes, and one clear line for everything that goes wrong."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("VRAMFIT_SOURCE_DIR", ".")
+PROGRAM = os.path.join(os.environ.get("VRAMFIT_BIN_DIR", "build/bin"), "vramfit")
+MODEL = os.path.join(SOURCE, "tests", "models", "llama.json")
+TINY = [MODEL, "--gpus", "2xcpu-1GiB", "--seq-len", "64"]
+ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1", "LC_ALL": "C.UTF-8"}
+
+
+def program(*arguments, **variables):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=120, check=False,
+                          env={**ENVIRONMENT, **variables})
+
+
+class Program(unittest.TestCase):
+    def refused(self, arguments, code, *words):
+        done = program(*arguments)
+        self.assertEqual(done.returncode, code, (arguments, done.stdout, done.stderr))
+        self.assertEqual(done.stderr.count("\n"), 1, (arguments, done.stderr))
+        self.assertEqual(done.stdout, "", arguments)
+        for word in words:
+            self.assertIn(word, done.stderr, arguments)
+
+    def test_help_and_version_are_no_errors(self):
+        for arguments in (["--help"], ["--version"], ["version"], ["estimate", "--help"]):
+            self.assertEqual(program(*arguments).returncode, 0, arguments)
+
+    def test_every_command_of_the_help_has_a_help_of_its_own(self):
+        lines = program("--help").stdout.split("Subcommands:")[1].splitlines()
+        commands = [line.split()[0] for line in lines if line.startswith("  ")]
+        self.assertIn("estimate", commands)
+        for command in commands:
+            self.assertEqual(program(command, "--help").returncode, 0, command)
+
+    def test_misspelt_words_get_a_suggestion(self):
+        self.refused(["estimat", MODEL], 2, 'unknown command; did you mean "estimate"?')
+        self.refused(["estimate", *TINY, "--seq-lne", "5"], 2, 'unknown flag; did you mean "--seq-len"?')
+        self.refused(["estimate", *TINY, "--sharding", "ful-shard"], 2, "--sharding", 'did you mean "full-shard"?')
+        self.refused(["estimate", *TINY, "--format", "tabel"], 2, "--format", 'did you mean "table"?')
+        self.refused(["estimate", MODEL, "--gpus", "8xH100-80G"], 2, "H100-80GB")
+        self.refused(["gpus", "H100-80G"], 2, "did you mean")
+
+    def test_wrong_numbers_are_usage_errors(self):
+        for flag in ("--seq-len", "--micro-batch", "--grad-accum", "--global-batch"):
+            for value in ("0", "-1", "99999999999999999999", "1e3", "", "0x10"):
+                self.refused(["estimate", *TINY, f"{flag}={value}" if value else f"{flag}="], 2, flag)
+
+    def test_huge_but_legal_numbers_end_with_one_line_or_an_answer(self):
+        for arguments in (["--global-batch", "268435456"], ["--grad-accum", "268435456"], ["--micro-batch", "268435456"],
+                          ["--loss", "chunked:65536"], ["--prefetch", "forward=1024"]):
+            done = program("estimate", *TINY, *arguments)
+            self.assertIn(done.returncode, (0, 1, 2, 3), (arguments, done.stderr))
+            self.assertLessEqual(done.stderr.count("\n"), 1, (arguments, done.stderr))
+
+    def test_contradictions_are_usage_errors(self):
+        self.refused(["estimate", *TINY, "--micro-batch", "3", "--grad-accum", "2", "--global-batch", "32"], 2, "--global-batch 32")
+        self.refused(["estimate", *TINY, "--sharding", "no-shard", "--reshard", "always"], 2, "--reshard")
+        self.refused(["estimate", *TINY, "--mesh", "shard=3"], 2, "--mesh")
+
+    def test_what_is_missing_is_named(self):
+        self.refused(["estimate"], 2, "MODEL: missing")
+        self.refused(["estimate", MODEL], 2, "--gpus: missing")
+        self.refused(["compare"], 2, "PLAN is required")
+        self.refused(["estimate", *TINY, "--seq-len"], 2, "--seq-len")
+        self.refused(["estimate", *TINY, "extra"], 2, "extra")
+
+    def test_clusters_that_make_no_sense_are_usage_errors(self):
+        for gpus in ("0xH100-80GB", "-1xH100-80GB", "x", "8x", "8xcpu-0GiB", "99999999999999999999xH100-80GB", "8xH100-80GB@-1GiB"):
+            self.refused(["estimate", MODEL, f"--gpus={gpus}"], 2)
+
+    def test_models_that_cannot_be_read_end_with_five(self):
+        self.refused(["estimate", "no/such-model", "--gpus", "1xH100-80GB"], 5, "no/such-model")
+        with tempfile.TemporaryDirectory() as directory:
+            for name, text in (("empty.json", ""), ("list.json", "[]"), ("broken.json", '{"model_type": '),
+                               ("deep.json", "[" * 100000), ("unknown.json", '{"model_type": "no-such-family"}'),
+                               ("negative.json", '{"model_type": "llama", "hidden_size": -4096}'),
+                               ("huge.json", '{"model_type": "llama", "hidden_size": 9223372036854775807}'),
+                               ("zero.json", '{"model_type": "llama", "num_attention_heads": 0}')):
+                path = os.path.join(directory, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                self.refused(["estimate", path, "--gpus", "1xH100-80GB"], 5, name)
+
+    def test_verdicts_have_their_exit_codes(self):
+        self.assertEqual(program("estimate", *TINY).returncode, 0)
+        self.assertEqual(program("estimate", MODEL, "--gpus", "2xcpu-1MiB").returncode, 3)
+        self.assertEqual(program("plan", MODEL, "--gpus", "2xcpu-1MiB").returncode, 4)
+        self.assertEqual(program("estimate", *TINY, "--runtime", "pytorch-fsdp2").returncode, 1)
+
+    def test_the_first_line_of_an_estimate_is_the_verdict(self):
+        self.assertTrue(program("estimate", *TINY).stdout.startswith("FITS: "))
+        line = program("estimate", MODEL, "--gpus", "2xcpu-1MiB").stdout.splitlines()[0]
+        self.assertRegex(line, r"^DOES NOT FIT: [\d.]+ of [\d.]+ GiB, \+[\d.]+ in [a-z_]+$")
+        self.assertTrue(program("estimate", *TINY, "--runtime", "pytorch-fsdp2").stdout.startswith("NOT MODELLED: "))
+
+    def test_figures_for_gpus_say_that_they_are_unverified(self):
+        self.assertIn("unverified", program("estimate", MODEL, "--gpus", "8xH100-80GB").stdout.splitlines()[0])
+        self.assertNotIn("unverified", program("estimate", *TINY).stdout)
+
+    def test_without_a_terminal_there_are_no_escapes_and_without_utf8_no_blocks(self):
+        self.assertNotIn("\x1b", program("estimate", *TINY).stdout)
+        self.assertTrue(program("estimate", *TINY, LC_ALL="C").stdout.isascii())
+
+    def test_escapes_in_names_do_not_reach_the_terminal(self):
+        done = program("estimate", "evil\x1b]0;title\x07\nname", "--gpus", "1xH100-80GB")
+        self.assertEqual(done.returncode, 5)
+        self.assertNotIn("\x1b", done.stderr)
+        self.assertNotIn("\x07", done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_the_same_command_prints_the_same_text(self):
+        self.assertEqual(program("plan", *TINY).stdout, program("plan", *TINY).stdout)
+
+    def test_a_plan_is_written_and_what_breaks_it_is_named(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "plan.json")
+            self.assertEqual(program("plan", *TINY, "-o", path).returncode, 0)
+            with open(path, encoding="utf-8") as file:
+                plan = json.load(file)
+            self.assertEqual(os.listdir(directory), ["plan.json"])
+            run = os.path.join(directory, "run.json")
+            for change, words in ((("schema", "vramfit/plan@2"), "not known to this version"),
+                                  (("schema", "vramfit/estimate@1"), "is not a plan"),
+                                  (("jobs", {}), "unknown key"),
+                                  (("clip", "yes"), "plan.json: clip"),
+                                  (("job", {**plan["job"], "seq_len": 0}), "plan.json: job.seq_len"),
+                                  (("job", {**plan["job"], "global_batch": 77}), "job.global_batch")):
+                broken = {**plan, change[0]: change[1]}
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(broken, file)
+                self.refused(["compare", path, run], 2, words)
+
+    def test_files_that_cannot_be_read_or_written_are_named(self):
+        self.refused(["compare", "/no/such/plan.json", "run.json"], 2, "/no/such/plan.json: no such file")
+        self.refused(["compare", "/", "run.json"], 2, "not a regular file")
+        done = program("plan", *TINY, "-o", "/no/such/directory/plan.json")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/no/such/directory/plan.json: can't be written", done.stderr)
+
+    def test_no_plan_names_what_would_help(self):
+        done = program("plan", MODEL, "--gpus", "2xcpu-1MiB")
+        self.assertTrue(done.stdout.startswith("NO PLAN fits 2xcpu-1MiB: the smallest needs "), done.stdout)
+
+    def test_unknown_kinds_of_allow_are_refused(self):
+        self.refused(["plan", *TINY, "--allow", "precison"], 2, 'did you mean "precision"?')
+        self.refused(["plan", *TINY, "--allow", "precision:bf17"], 2, "bf17")
+
+    def test_completion_scripts_know_every_job_flag(self):
+        with open(os.path.join(SOURCE, "tests", "cli", "job_flags.txt"), encoding="utf-8") as file:
+            flags = [line.split()[0] for line in file]
+        for shell in ("bash", "zsh", "fish"):
+            script = program("completion", shell).stdout
+            for flag in flags:
+                self.assertIn(flag if shell != "fish" else f"-l {flag[2:]}", script, shell)
+        self.refused(["completion", "tcsh"], 2, "known: bash, zsh, fish")
+
+    def test_bash_accepts_its_completion_script(self):
+        script = program("completion", "bash").stdout
+        done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
