@@ -23,6 +23,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--set", flags.set, "Set a field of the job by name; may be repeated")
       ->type_name("KEY=VALUE")
       ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
   const auto fields = job_fields();
   flags.values.resize(fields.size());
@@ -31,6 +32,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
     CLI::Option* option = field.name == "deterministic"
                               ? command.add_flag(flag_of(field) + "{on}", flags.values[i])
                               : command.add_option(flag_of(field), flags.values[i])->expected(1);
+    option->allow_extra_args(false);  // the next word is MODEL, not another value
     option->description(std::string(field.help))->type_name(std::string(field.values))->group("Job");
     if (field.form == FieldForm::list) option->take_all();
   }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "model_specs/error.h"
+#include "model_specs/suggest.h"
 #include "model_specs/units.h"
 
 namespace vramfit {
@@ -29,9 +30,9 @@ constexpr std::array kPrecisions{
 Precision precision_named(std::string_view name) {
   const auto row = std::ranges::find(kPrecisions, name, &PrecisionRow::name);
   if (row == kPrecisions.end()) {
-    std::string known;
-    for (const PrecisionRow& p : kPrecisions) known += (known.empty() ? "" : ", ") + std::string(p.name);
-    throw InputError("precision \"" + std::string(name) + "\": unknown (known: " + known + ")");
+    std::vector<std::string> known;
+    for (const PrecisionRow& p : kPrecisions) known.emplace_back(p.name);
+    throw InputError("unknown precision \"" + printable(name) + "\"" + did_you_mean(name, known));
   }
   return {std::string(row->name), row->storage, row->compute, row->reduce, row->buffer, row->output, row->state};
 }

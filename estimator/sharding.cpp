@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "model_specs/error.h"
+#include "model_specs/suggest.h"
 
 namespace vramfit {
 
@@ -11,9 +13,9 @@ const Sharding& sharding_named(std::string_view name) {
   const auto row =
       std::ranges::find_if(kShardings, [&](const Sharding& s) { return s.name == name || s.fsdp_name == name; });
   if (row != kShardings.end()) return *row;
-  std::string known;
-  for (const Sharding& s : kShardings) known += (known.empty() ? "" : ", ") + std::string(s.name);
-  throw InputError("sharding \"" + std::string(name) + "\": unknown (known: " + known + ")");
+  std::vector<std::string> known;
+  for (const Sharding& s : kShardings) known.emplace_back(s.name);
+  throw InputError("unknown sharding \"" + printable(name) + "\"" + did_you_mean(name, known));
 }
 
 }  // namespace vramfit

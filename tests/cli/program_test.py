@@ -78,7 +78,7 @@ class Program(unittest.TestCase):
         self.refused(["estimate", "no/such-model", "--gpus", "1xH100-80GB"], 5, "no/such-model")
         with tempfile.TemporaryDirectory() as directory:
             for name, text in (("empty.json", ""), ("list.json", "[]"), ("broken.json", '{"model_type": '),
-                               ("deep.json", "[" * 100000), ("unknown.json", '{"model_type": "no-such-family"}'),
+                               ("deep.json", "[" * 100000),
                                ("negative.json", '{"model_type": "llama", "hidden_size": -4096}'),
                                ("huge.json", '{"model_type": "llama", "hidden_size": 9223372036854775807}'),
                                ("zero.json", '{"model_type": "llama", "num_attention_heads": 0}')):
@@ -86,6 +86,9 @@ class Program(unittest.TestCase):
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(text)
                 self.refused(["estimate", path, "--gpus", "1xH100-80GB"], 5, name)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write('{"model_type": "no-such-family"}')
+            self.refused(["estimate", path, "--gpus", "1xH100-80GB"], 5, "no-such-family")
 
     def test_verdicts_have_their_exit_codes(self):
         self.assertEqual(program("estimate", *TINY).returncode, 0)
