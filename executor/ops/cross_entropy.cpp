@@ -95,6 +95,9 @@ void backward_cuda(OpCall& call) {
   if (!wants_input(call, 0)) return;
   LossBlocks blocks;
   allocate_rows_block(call, call.inputs[0].size(0), call.inputs[0].size(1), blocks);
+  if (adds_input(call, 0) && !blocks.rows.defined()) {
+    blocks.rows = call.temporaries.allocate("rows", call.inputs[0].sizes().vec(), Dtype::f32);
+  }
   allocate_label_blocks(call, call.inputs[0].size(0), blocks);
   cross_entropy_gradient_cuda(
       {call.inputs[0], call.inputs[1], call.outputs[1]},

@@ -40,8 +40,8 @@ void allocate_rows_block(OpCall& call, std::int64_t rows, std::int64_t vocabular
 
 void allocate_loss_blocks(OpCall& call, std::int64_t rows, std::int64_t vocabulary, LossBlocks& blocks) {
   blocks.log_probs = call.temporaries.allocate("log_probs", {block_rows(rows), vocabulary}, Dtype::f32);
-  blocks.block_loss = call.temporaries.allocate("block_loss", {1}, Dtype::f32).view({});
-  blocks.block_weight = call.temporaries.allocate("block_weight", {1}, Dtype::f32).view({});
+  blocks.block_loss = call.temporaries.allocate("block_loss", {1}, Dtype::f32).view(at::IntArrayRef{});
+  blocks.block_weight = call.temporaries.allocate("block_weight", {1}, Dtype::f32).view(at::IntArrayRef{});
 }
 
 void allocate_label_blocks(OpCall& call, std::int64_t rows, LossBlocks& blocks) {

@@ -1,0 +1,71 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/executor/ops/op_check_torch.h"
+
+namespace vramfit::testing {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+struct Form {
+  std::int64_t batch, sequence, heads, kv_heads, dim;
+  bool causal = true;
+  std::int64_t window = 0;
+  double softcap = 0;
+};
+
+at::Tensor truth(const Form& f, const Tensors& in) {
+  const auto heads = [&](const at::Tensor& t, std::int64_t count) {
+    return t.view({f.batch, f.sequence, count, f.dim}).transpose(1, 2);
+  };
+  const std::int64_t group = f.heads / f.kv_heads;
+  const at::Tensor q = heads(in[0], f.heads);
+  const at::Tensor k = heads(in[1], f.kv_heads).repeat_interleave(group, 1);
+  const at::Tensor v = heads(in[2], f.kv_heads).repeat_interleave(group, 1);
+  at::Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(f.dim));
+  if (f.softcap != 0) scores = at::tanh(scores / f.softcap) * f.softcap;
+  const at::Tensor position = at::arange(f.sequence);
+  const at::Tensor distance = position.unsqueeze(1) - position.unsqueeze(0);
+  at::Tensor hidden = at::zeros({f.sequence, f.sequence}, at::kBool);
+  if (f.causal) hidden = distance < 0;
+  if (f.window > 0) hidden = hidden.logical_or(distance >= f.window);
+  scores = scores.masked_fill(hidden, -INFINITY);
+  return at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({f.batch * f.sequence, f.heads * f.dim});
+}
+
+OpCase attention_case(const Form& f) {
+  const std::int64_t rows = f.batch * f.sequence;
+  OpCase op{.kind = OpKind::attention,
+            .shape = {f.batch, f.sequence},
+            .outputs = {{{rows, f.heads * f.dim}}, {{f.batch * f.heads, f.sequence}, true}}};
+  op.attributes.heads = f.heads;
+  op.attributes.kv_heads = f.kv_heads;
+  op.attributes.head_dim = f.dim;
+  op.attributes.scale = 1 / std::sqrt(static_cast<double>(f.dim));
+  op.attributes.causal = f.causal;
+  op.attributes.window = f.window;
+  op.attributes.softcap = f.softcap;
+  op.inputs = {random_tensor({rows, f.heads * f.dim}, 1), random_tensor({rows, f.kv_heads * f.dim}, 2),
+               random_tensor({rows, f.kv_heads * f.dim}, 3)};
+  op.truth = [f](const Tensors& in, const Tensors&) { return truth(f, in); };
+  return op;
+}
+
+}  // namespace
+
+TEST_CASE("attention agrees with autograd for grouped heads, windows, softcaps and both directions") {
+  for (const Form& f :
+       {Form{1, 1, 1, 1, 8}, Form{2, 37, 4, 2, 16}, Form{1, 300, 6, 2, 20}, Form{2, 64, 2, 2, 8, false},
+        Form{1, 290, 2, 1, 12, true, 50}, Form{1, 260, 2, 2, 8, true, 200}, Form{2, 150, 4, 1, 8, true, 0, 1.5},
+        Form{1, 140, 2, 2, 8, true, 30, 1.5}, Form{1, 129, 3, 3, 7, false}, Form{1, 20, 2, 1, 8, true, 1}}) {
+    CAPTURE(f.sequence);
+    CAPTURE(f.window);
+    CAPTURE(f.softcap);
+    check_op_in_all_ways(attention_case(f), false);
+  }
+}
+
+}  // namespace vramfit::testing

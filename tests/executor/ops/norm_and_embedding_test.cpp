@@ -1,0 +1,71 @@
+#include <doctest/doctest.h>
+
+#include "tests/executor/ops/op_check_torch.h"
+
+namespace vramfit::testing {
+
+namespace {
+using Tensors = std::vector<at::Tensor>;
+}  // namespace
+
+TEST_CASE("RMS norm scales each row, or each head of a row, by its own root mean square") {
+  for (const std::int64_t groups : {1, 3}) {
+    for (const bool plus_one : {false, true}) {
+      const std::int64_t rows = 300, width = 70;
+      OpCase op{
+          .kind = OpKind::rms_norm, .shape = {1, rows}, .outputs = {{{rows, groups * width}}, {{rows, groups}, true}}};
+      op.attributes.groups = groups;
+      op.attributes.eps = 1e-5;
+      op.attributes.weight_plus_one = plus_one;
+      op.inputs = {random_tensor({rows, groups * width}, 1)};
+      op.parameters = {random_tensor({width}, 2)};
+      op.truth = [=](const Tensors& in, const Tensors& p) {
+        const at::Tensor x = in[0].view({rows, groups, width});
+        const at::Tensor y = x * at::rsqrt(x.pow(2).mean(2, true) + 1e-5) * (plus_one ? p[0] + 1 : p[0]);
+        return y.view({rows, groups * width});
+      };
+      check_op_in_all_ways(op, false);  // the fused backward has no CPU kernel
+    }
+  }
+}
+
+TEST_CASE("layer norm agrees with autograd") {
+  const std::int64_t rows = 270, width = 91;
+  OpCase op{
+      .kind = OpKind::layer_norm, .shape = {1, rows}, .outputs = {{{rows, width}}, {{rows}, true}, {{rows}, true}}};
+  op.attributes.eps = 1e-5;
+  op.inputs = {random_tensor({rows, width}, 1) + 0.5};
+  op.parameters = {random_tensor({width}, 2), random_tensor({width}, 3)};
+  op.truth = [=](const Tensors& in, const Tensors& p) { return at::layer_norm(in[0], {width}, p[0], p[1], 1e-5); };
+  check_op_in_all_ways(op);
+}
+
+TEST_CASE("an embedding's gradient sums the rows of repeated tokens") {
+  for (const double scale : {1.0, 4.0}) {
+    const std::int64_t tokens = 50, width = 130, vocabulary = 40;
+    OpCase op{.kind = OpKind::embedding, .shape = {2, 25}, .outputs = {{{tokens, width}}}};
+    op.attributes.scale = scale;
+    const at::Tensor ids = random_ids(tokens, vocabulary - 5, 1);
+    op.inputs = {ids};
+    op.parameters = {random_tensor({vocabulary, width}, 2)};
+    op.truth = [=](const Tensors&, const Tensors& p) { return at::embedding(p[0], ids) * scale; };
+    check_op_in_all_ways(op);
+  }
+}
+
+TEST_CASE("position and type embeddings are added in place, and their tables sum over sequences and tokens") {
+  const std::int64_t batch = 3, sequence = 11, width = 70;
+  OpCase op{.kind = OpKind::position_embedding, .shape = {batch, sequence}, .outputs = {{{batch * sequence, width}}}};
+  op.inputs = {random_tensor({batch * sequence, width}, 1)};
+  op.parameters = {random_tensor({sequence + 4, width}, 2)};
+  op.truth = [=](const Tensors& in, const Tensors& p) {
+    return (in[0].view({batch, sequence, width}) + p[0].narrow(0, 0, sequence)).view({batch * sequence, width});
+  };
+  check_op_in_all_ways(op);
+  op.kind = OpKind::type_embedding;
+  op.parameters = {random_tensor({2, width}, 2)};
+  op.truth = [=](const Tensors& in, const Tensors& p) { return in[0] + p[0].select(0, 0); };
+  check_op_in_all_ways(op);
+}
+
+}  // namespace vramfit::testing

@@ -1,0 +1,58 @@
+// Runs one op through its kernels and holds outputs, gradients and allocations against autograd and the rule.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "executor/ops/ops.h"
+
+namespace vramfit::testing {
+
+/// An op with its data in fp32; ids and labels are int64.
+struct OpCase {
+  OpKind kind{};
+  Attributes attributes{};
+  BatchShape shape{};
+  std::vector<at::Tensor> inputs{}, parameters{};
+  struct Output {
+    std::vector<std::int64_t> sizes;
+    bool is_fp32 = false;
+  };
+  std::vector<Output> outputs{};
+  std::vector<at::Tensor> rope_cos{}, rope_sin{};
+  double loss_scale = 1;
+  /// Output 0 from inputs and parameters in double; what its autograd gives is the truth.
+  std::function<at::Tensor(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& parameters)> truth{};
+};
+
+/// How gradients of inputs and parameters come to be.
+enum class GradientMode { fresh, taken, add };
+
+struct OpRun {
+  std::string precision = "fp32";
+  DeviceKind device = DeviceKind::cpu;
+  GradientMode mode = GradientMode::fresh;
+  bool slices = false;  // 2-D parameters lie in larger ones, as rows or, transposed, as columns
+  int unwanted = -1;    // this input (or, beyond them, parameter) wants no gradient
+  double tolerance = 0;
+};
+
+/// Forward and backward of the case. CPU runs also check that what was allocated is the rule's list, by name and bytes.
+void check_op(const OpCase& op, const OpRun& run);
+
+/// check_op over fp32, bf16-mixed and bf16-pure, all gradient modes, both devices' kernels (`cuda`: those that run on
+/// CPU tensors), each gradient left out once.
+void check_op_in_all_ways(const OpCase& op, bool cuda = true);
+
+/// Bytes of every CPU tensor that LibTorch makes while f runs, in order.
+std::vector<std::int64_t> allocations_of(const std::function<void()>& f);
+
+/// Seeded normal values.
+at::Tensor random_tensor(const std::vector<std::int64_t>& sizes, std::uint64_t seed);
+/// Seeded integers of [0, high).
+at::Tensor random_ids(std::int64_t count, std::int64_t high, std::uint64_t seed);
+
+}  // namespace vramfit::testing
