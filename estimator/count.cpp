@@ -17,6 +17,8 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+constexpr int kNoLabel = -1;
+
 /// A counted tensor's storage: freed in the ledger when its last owner lets go.
 using Block = std::shared_ptr<void>;
 
@@ -55,15 +57,16 @@ class Counter {
                             .deterministic = job.deterministic,
                             .shape = shape_,
                             .trainable = trainable_parameters(graph, job)};
-    tapes_ = make_tapes(inputs);
-    for (const SegmentTape& tape : tapes_) segment_has_backward_.push_back(tape.has_backward);
+    tapes_ = make_shared_tapes(inputs);
+    for (const auto& tape : tapes_) segment_has_backward_.push_back(tape->has_backward);
     segments_.resize(graph.segments.size());
     units_.resize(layout_.units.size());
     for (std::size_t s = 0; s < graph.segments.size(); ++s) {
       segments_[s].values.resize(graph.segments[s].values.size());
       segments_[s].gradients.resize(graph.segments[s].values.size());
+      value_labels_.emplace_back(graph.segments[s].values.size(), kNoLabel);
+      gradient_labels_.emplace_back(graph.segments[s].values.size(), kNoLabel);
     }
-    make_labels();
   }
 
   Ledger run() {
@@ -87,18 +90,6 @@ class Counter {
   }
 
  private:
-  void make_labels() {
-    for (const Segment& segment : graph_.segments) {
-      std::vector<int> values, gradients;
-      for (const Value& value : segment.values) {
-        values.push_back(writer_.label(segment.name + "." + value.name));
-        gradients.push_back(writer_.label(segment.name + "." + value.name + ": gradient"));
-      }
-      value_labels_.push_back(std::move(values));
-      gradient_labels_.push_back(std::move(gradients));
-    }
-  }
-
   /// Nothing of zero bytes is allocated.
   Block allocate(std::int64_t elements, Dtype dtype, Category category, int label) {
     const Bytes bytes = elements * dtype_bytes(dtype);
@@ -155,7 +146,7 @@ class Counter {
       case Do::forward:
         return forward(i);
       case Do::recompute:
-        return run_tape(i.segment, tapes_[at(i.segment)].recompute);
+        return run_tape(i.segment, tapes_[at(i.segment)]->recompute);
       case Do::backward:
         return backward(i.segment);
       case Do::reduce:
@@ -182,7 +173,7 @@ class Counter {
   }
 
   void forward(const Instruction& i) {
-    const SegmentTape& tape = tapes_[at(i.segment)];
+    const SegmentTape& tape = *tapes_[at(i.segment)];
     run_tape(i.segment, i.checkpointed ? tape.forward_checkpointed : tape.forward);
     if (at(i.segment) + 1 == segments_.size()) return;
     SegmentState& state = segments_[at(i.segment)];
@@ -197,7 +188,7 @@ class Counter {
     if (at(s) + 1 < segments_.size()) {
       state.gradients[at(segment.output)] = std::move(segments_[at(s) + 1].gradients[0]);
     }
-    run_tape(s, tapes_[at(s)].backward);
+    run_tape(s, tapes_[at(s)]->backward);
   }
 
   void run_tape(int s, const std::vector<TapeAction>& actions) {
@@ -227,8 +218,9 @@ class Counter {
   Block allocate_value(int s, int value, bool gradient) {
     const Segment& segment = graph_.segments[at(s)];
     const Value& v = segment.values[at(value)];
-    return allocate(element_count(v, shape_), value_dtype(v, job_.precision), category_of(segment, value),
-                    (gradient ? gradient_labels_ : value_labels_)[at(s)][at(value)]);
+    int& label = (gradient ? gradient_labels_ : value_labels_)[at(s)][at(value)];
+    if (label == kNoLabel) label = writer_.add_label(segment.name + "." + v.name + (gradient ? ": gradient" : ""));
+    return allocate(element_count(v, shape_), value_dtype(v, job_.precision), category_of(segment, value), label);
   }
 
   /// Temporaries of a kernel, and the outputs or gradients that it allocates itself.
@@ -262,7 +254,7 @@ class Counter {
 
   void run_op(int s, int index) {
     const Op& op = graph_.segments[at(s)].ops[at(index)];
-    const Rule& rule = tapes_[at(s)].rules[at(index)];
+    const Rule& rule = tapes_[at(s)]->rules[at(index)];
     SegmentState& state = segments_[at(s)];
     std::size_t first = 0;
     if (rule.in_place_input >= 0) {
@@ -280,7 +272,7 @@ class Counter {
   void run_backward(int s, const TapeAction& action) {
     using Mode = GradientTarget::Mode;
     const Op& op = graph_.segments[at(s)].ops[at(action.op)];
-    const Rule& rule = tapes_[at(s)].rules[at(action.op)];
+    const Rule& rule = tapes_[at(s)]->rules[at(action.op)];
     SegmentState& state = segments_[at(s)];
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const GradientTarget& target = action.input_gradients[i];
@@ -364,7 +356,7 @@ class Counter {
   Bytes cublas_workspace_;
   LedgerWriter writer_;
   bool done_ = false;
-  std::vector<SegmentTape> tapes_;
+  std::vector<std::shared_ptr<const SegmentTape>> tapes_;
   std::vector<bool> segment_has_backward_;
   std::vector<std::vector<int>> value_labels_, gradient_labels_;
   std::map<int, Dtype> buffer_dtypes_;

@@ -23,6 +23,11 @@ int LedgerWriter::label(const std::string& text) {
   return entry->second;
 }
 
+int LedgerWriter::add_label(std::string text) {
+  ledger_.labels.push_back(std::move(text));
+  return static_cast<int>(ledger_.labels.size()) - 1;
+}
+
 std::int64_t LedgerWriter::allocate(Bytes bytes, Category category, int label) {
   const auto id = static_cast<std::int64_t>(blocks_.size());
   blocks_.push_back({bytes.n, label, category});

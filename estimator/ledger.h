@@ -50,6 +50,8 @@ struct Ledger {
 class LedgerWriter {
  public:
   int label(const std::string& text);
+  /// A label that the caller keeps and asks for once: no search.
+  int add_label(std::string text);
   /// Returns the block's id.
   std::int64_t allocate(Bytes bytes, Category category, int label);
   void free(std::int64_t id);

@@ -224,6 +224,55 @@ std::vector<TapeAction> make_backward(const Analysis& a) {
   return actions;
 }
 
+/// What a segment's tape takes from the segment before it.
+struct Incoming {
+  bool wants_gradient = false;  // of the segment's input
+  bool is_shared = false;       // the segment before keeps its output for its own backward
+  bool operator==(const Incoming&) const = default;
+};
+
+/// A tape, and what it means for the next segment's.
+struct Made {
+  const Segment* segment;
+  Incoming incoming, outgoing;
+  std::shared_ptr<const SegmentTape> tape;
+};
+
+Made make_tape(const TapeInputs& inputs, const Segment& segment, const Incoming& incoming) {
+  Analysis a = analyse(inputs, segment, incoming.wants_gradient);
+  a.input_is_shared = incoming.is_shared;
+  const std::vector<bool> all(segment.ops.size(), true);
+  SegmentTape tape;
+  tape.input_wants_gradient = incoming.wants_gradient;
+  tape.has_backward = std::ranges::any_of(a.active, [](bool b) { return b; });
+  tape.forward = walk_forward(a, all, kept_in_forward(a, false));
+  if (tape.has_backward) {
+    tape.forward_checkpointed = walk_forward(a, all, kept_in_forward(a, true));
+    tape.recompute = make_recompute(a);
+    tape.backward = make_backward(a);
+  }
+  tape.output_is_saved = a.saved(segment.output);
+  const Incoming outgoing{a.wants_gradient[at(segment.output)], tape.output_is_saved};
+  tape.rules = std::move(a.rules);
+  tape.needs = std::move(a.needs);
+  return {&segment, incoming, outgoing, std::make_shared<const SegmentTape>(std::move(tape))};
+}
+
+/// Whether two segments have the same ops over the same values, with parameters of the same shapes that are trained
+/// alike: all that a tape and its rules depend on.
+bool are_alike(const TapeInputs& in, const Segment& a, const Segment& b) {
+  const auto same_parameter = [&](const ParameterUse& p, const ParameterUse& q) {
+    return p.first == q.first && p.count == q.count && in.trainable[at(p.parameter)] == in.trainable[at(q.parameter)] &&
+           in.graph.parameters[at(p.parameter)].shape == in.graph.parameters[at(q.parameter)].shape;
+  };
+  const auto same_op = [&](const Op& p, const Op& q) {
+    return p.kind == q.kind && p.inputs == q.inputs && p.outputs == q.outputs && p.attributes == q.attributes &&
+           std::ranges::equal(p.parameters, q.parameters, same_parameter);
+  };
+  return a.role == b.role && a.input == b.input && a.output == b.output && a.labels == b.labels &&
+         a.values == b.values && std::ranges::equal(a.ops, b.ops, same_op);
+}
+
 }  // namespace
 
 bool Needs::any() const {
@@ -236,28 +285,30 @@ bool in_loss_region(const Segment& segment, int value) {
   return segment.role == SegmentRole::head && segment.values[at(value)].name.starts_with("logits");
 }
 
+std::vector<std::shared_ptr<const SegmentTape>> make_shared_tapes(const TapeInputs& inputs) {
+  std::vector<std::shared_ptr<const SegmentTape>> tapes;
+  std::vector<Made> made;
+  Incoming incoming;
+  for (const Segment& segment : inputs.graph.segments) {
+    const bool is_last = &segment == &inputs.graph.segments.back();
+    const auto known = std::ranges::find_if(made, [&](const Made& m) {
+      return !is_last && m.incoming == incoming && are_alike(inputs, *m.segment, segment);
+    });
+    if (known == made.end()) {
+      made.push_back(make_tape(inputs, segment, incoming));
+      tapes.push_back(made.back().tape);
+      incoming = made.back().outgoing;
+    } else {
+      tapes.push_back(known->tape);
+      incoming = known->outgoing;
+    }
+  }
+  return tapes;
+}
+
 std::vector<SegmentTape> make_tapes(const TapeInputs& inputs) {
   std::vector<SegmentTape> tapes;
-  bool input_wants_gradient = false, input_is_shared = false;
-  for (const Segment& segment : inputs.graph.segments) {
-    Analysis a = analyse(inputs, segment, input_wants_gradient);
-    a.input_is_shared = input_is_shared;
-    const std::vector<bool> all(segment.ops.size(), true);
-    SegmentTape tape;
-    tape.input_wants_gradient = input_wants_gradient;
-    tape.has_backward = std::ranges::any_of(a.active, [](bool b) { return b; });
-    tape.forward = walk_forward(a, all, kept_in_forward(a, false));
-    if (tape.has_backward) {
-      tape.forward_checkpointed = walk_forward(a, all, kept_in_forward(a, true));
-      tape.recompute = make_recompute(a);
-      tape.backward = make_backward(a);
-    }
-    input_wants_gradient = a.wants_gradient[at(segment.output)];
-    tape.output_is_saved = input_is_shared = a.saved(segment.output);
-    tape.rules = std::move(a.rules);
-    tape.needs = std::move(a.needs);
-    tapes.push_back(std::move(tape));
-  }
+  for (const auto& tape : make_shared_tapes(inputs)) tapes.push_back(*tape);
   return tapes;
 }
 

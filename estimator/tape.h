@@ -2,6 +2,7 @@
 // value and gradient is dropped. One list, read by the estimator for bytes and by the executor for work.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "estimator/rule.h"
@@ -55,6 +56,9 @@ struct TapeInputs {
 /// One tape per segment. Throws NotModelled where an op has no rule, std::logic_error when a graph asks
 /// for an in-place op that would destroy a value still read.
 std::vector<SegmentTape> make_tapes(const TapeInputs& inputs);
+
+/// The same, where segments that are built alike (the layers of a model) share one tape.
+std::vector<std::shared_ptr<const SegmentTape>> make_shared_tapes(const TapeInputs& inputs);
 
 /// Whether a value and its gradient count as logits_and_loss: everything in a loss segment, the head's "logits...".
 bool in_loss_region(const Segment& segment, int value);

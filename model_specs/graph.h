@@ -34,6 +34,7 @@ struct Value {
   std::string name;  // "self_attn.q"
   std::vector<Dim> shape;
   ValueType type = ValueType::compute;
+  bool operator==(const Value&) const = default;
 };
 std::int64_t element_count(const Value& value, const BatchShape& shape);
 
@@ -80,6 +81,7 @@ struct Attributes {
   Activation activation = Activation::silu;
   int rope_table = 0;       // index in Graph::ropes
   std::int64_t chunks = 1;  // linear_cross_entropy
+  bool operator==(const Attributes&) const = default;
 };
 
 struct Op {
