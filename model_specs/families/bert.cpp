@@ -144,7 +144,8 @@ Family bert_family() {
           .parse = parse,
           .parameters = bert_parameters,
           .buffers = bert_buffers,
-          .graph = bert_graph};
+          .graph = bert_graph,
+          .unsplit_modules = {"embeddings"}};
 }
 
 }  // namespace vramfit

@@ -21,6 +21,8 @@ struct Family {
   std::vector<NamedShape> (*parameters)(const ModelSpec& spec);
   std::vector<NamedBuffer> (*buffers)(const ModelSpec& spec);
   Graph (*graph)(const ModelSpec& spec, const LossOptions& loss);  // nullptr: counted only
+  /// Modules of the class without a head that transformers' _no_split_modules names besides the numbered layers.
+  std::vector<std::string_view> unsplit_modules = {};
 };
 
 std::span<const Family> families();
@@ -29,14 +31,23 @@ std::span<const Family> families();
 const Family& find_family(std::string_view model_type);
 
 Family bert_family();
+Family deepseek_v2_family();
+Family deepseek_v3_family();
 Family gemma_family();
 Family gemma2_family();
 Family gemma3_text_family();
 Family gpt2_family();
+Family gpt_neox_family();
+Family gpt_oss_family();
 Family llama_family();
 Family mistral_family();
+Family mixtral_family();
+Family opt_family();
 Family phi3_family();
 Family qwen2_family();
+Family qwen2_moe_family();
 Family qwen3_family();
+Family qwen3_moe_family();
+Family t5_family();
 
 }  // namespace vramfit

@@ -1,0 +1,30 @@
+// What the families without a graph share: llama's plan of embedding, numbered layers and norm, with attention and MLP
+// of a family's own. Experts are fused as transformers 5 keeps them: one tensor for all of a layer's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model_specs/families/decoder.h"
+
+namespace vramfit {
+
+struct LayerPlan {
+  /// `layer` is "model.layers.3."
+  void (*attention)(ShapeList& list, const ModelSpec& spec, const std::string& layer);
+  void (*mlp)(ShapeList& list, const ModelSpec& spec, const std::string& layer, std::int64_t index);
+};
+
+/// embed_tokens, each layer's attention, MLP and two norms, norm, and an untied lm_head unless the class has no head.
+std::vector<NamedShape> layered_parameters(const ModelSpec& spec, const LayerPlan& plan);
+
+/// q_proj, k_proj, v_proj and o_proj of grouped-query attention.
+void grouped_attention_shapes(ShapeList& list, const ModelSpec& spec, const std::string& layer);
+
+/// gate_proj, up_proj and down_proj; `module` ends in a dot.
+void gated_mlp_shapes(ShapeList& list, const ModelSpec& spec, const std::string& module, std::int64_t intermediate);
+
+/// experts.gate_up_proj [experts, 2 * intermediate, hidden] and experts.down_proj [experts, hidden, intermediate].
+void expert_shapes(ShapeList& list, const ModelSpec& spec, const std::string& module);
+
+}  // namespace vramfit
