@@ -96,6 +96,7 @@ class Counter {
     if (bytes.n == 0) return nullptr;
     const std::int64_t id = writer_.allocate(bytes, category, label);
     // Blocks that outlive the ledger (states at the end of the run) must not write to it any more.
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an id in a pointer's clothes, never followed
     return {reinterpret_cast<void*>(id + 1), [this, id](void*) {
               if (!done_) writer_.free(id);
             }};
@@ -211,7 +212,7 @@ class Counter {
     }
   }
 
-  Category category_of(const Segment& segment, int value) const {
+  static Category category_of(const Segment& segment, int value) {
     return in_loss_region(segment, value) ? Category::logits_and_loss : Category::activations;
   }
 

@@ -28,7 +28,7 @@ constexpr std::array kPrecisions{
 }  // namespace
 
 Precision precision_named(std::string_view name) {
-  const auto row = std::ranges::find(kPrecisions, name, &PrecisionRow::name);
+  const auto* const row = std::ranges::find(kPrecisions, name, &PrecisionRow::name);
   if (row == kPrecisions.end()) {
     std::vector<std::string> known;
     for (const PrecisionRow& p : kPrecisions) known.emplace_back(p.name);

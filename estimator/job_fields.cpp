@@ -19,6 +19,8 @@ struct Named {
   std::string_view name;
   E value;
 };
+template <typename E>
+Named(const char*, E) -> Named<E>;  // clang 14 deduces no aggregates
 
 constexpr std::array kRuntimes{Named{"vramfit", Runtime::vramfit}, Named{"pytorch-fsdp2", Runtime::pytorch_fsdp2}};
 constexpr std::array kModelings{Named{"vramfit", Modeling::vramfit}, Named{"torchtitan", Modeling::torchtitan},

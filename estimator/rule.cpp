@@ -44,7 +44,7 @@ std::int64_t OpContext::input_elements(int i) const { return element_count(value
 std::int64_t OpContext::output_elements(int i) const { return element_count(value_at(segment, op.outputs, i), shape); }
 
 Rule rule_for(const OpContext& context, const Needs& needs) {
-  const auto row = std::ranges::find(kRules, context.op.kind, &Row::kind);
+  const auto* const row = std::ranges::find(kRules, context.op.kind, &Row::kind);
   if (row == kRules.end()) throw NotModelled("op " + std::string(op_name(context.op.kind)));
   return row->rule(context, needs);
 }

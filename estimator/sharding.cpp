@@ -10,7 +10,7 @@
 namespace vramfit {
 
 const Sharding& sharding_named(std::string_view name) {
-  const auto row =
+  const auto* const row =
       std::ranges::find_if(kShardings, [&](const Sharding& s) { return s.name == name || s.fsdp_name == name; });
   if (row != kShardings.end()) return *row;
   std::vector<std::string> known;

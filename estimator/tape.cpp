@@ -27,6 +27,14 @@ struct Analysis {
 
   bool owned(int value) const { return segment.values[at(value)].type != ValueType::ids; }
   bool saved(int value) const { return first_reader[at(value)] != INT_MAX; }
+  /// The values of ours that no backward needs once that of op `op` is done.
+  std::vector<int> last_read_by(int op) const {
+    std::vector<int> values;
+    for (std::size_t v = 0; v < first_reader.size(); ++v) {
+      if (first_reader[v] == op && owned(static_cast<int>(v))) values.push_back(static_cast<int>(v));
+    }
+    return values;
+  }
 };
 
 int value_of(const Op& op, const Ref& ref) {
@@ -71,14 +79,32 @@ Analysis analyse(const TapeInputs& in, const Segment& segment, bool input_wants_
   return a;
 }
 
-/// A forward pass over the ops in `runs`, dropping each value at its last use unless `keeps` it.
-std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>& runs, const std::vector<bool>& keeps) {
-  const Segment& segment = a.segment;
+/// The last op in `runs` that reads each value, or kNever.
+std::vector<int> last_uses(const Segment& segment, const std::vector<bool>& runs) {
   std::vector<int> last_use(segment.values.size(), kNever);
   for (std::size_t i = 0; i < segment.ops.size(); ++i) {
     if (!runs[i]) continue;
     for (int value : segment.ops[i].inputs) last_use[at(value)] = static_cast<int>(i);
   }
+  return last_use;
+}
+
+/// What an op in `runs` uses for the last time, each value once: its inputs in order, then outputs that nothing reads.
+std::vector<int> done_after(const Op& op, int index, const std::vector<int>& last_use) {
+  std::vector<int> done;
+  for (int value : op.inputs) {
+    if (last_use[at(value)] == index && std::ranges::find(done, value) == done.end()) done.push_back(value);
+  }
+  for (int value : op.outputs) {
+    if (last_use[at(value)] == kNever) done.push_back(value);
+  }
+  return done;
+}
+
+/// A forward pass over the ops in `runs`, dropping each value at its last use unless `keeps` it.
+std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>& runs, const std::vector<bool>& keeps) {
+  const Segment& segment = a.segment;
+  const std::vector<int> last_use = last_uses(segment, runs);
   std::vector<TapeAction> actions;
   const auto drop = [&](int value) {
     if (a.owned(value) && !keeps[at(value)]) {
@@ -94,15 +120,7 @@ std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>&
       throw std::logic_error(segment.name + "." + op.name + ": in place of a value that is still read");
     }
     actions.push_back({.what = TapeAction::Do::run, .op = index, .input_gradients = {}, .needs = a.needs[i]});
-    std::vector<int> dropped;
-    for (int value : op.inputs) {
-      if (last_use[at(value)] != index || std::ranges::find(dropped, value) != dropped.end()) continue;
-      dropped.push_back(value);
-      drop(value);
-    }
-    for (int value : op.outputs) {
-      if (last_use[at(value)] == kNever) drop(value);
-    }
+    for (int value : done_after(op, index, last_use)) drop(value);
   }
   return actions;
 }
@@ -215,10 +233,7 @@ std::vector<TapeAction> make_backward(const Analysis& a) {
       gradients.drop(output);
       drop(TapeAction::Do::drop_gradient, output);
     }
-    for (std::size_t v = 0; v < a.segment.values.size(); ++v) {
-      const int value = static_cast<int>(v);
-      if (a.first_reader[v] == index && a.owned(value)) drop(TapeAction::Do::drop_value, value);
-    }
+    for (int value : a.last_read_by(index)) drop(TapeAction::Do::drop_value, value);
   }
   if (a.is_last) drop(TapeAction::Do::drop_value, a.segment.output);
   return actions;

@@ -47,7 +47,9 @@ UnitParameter split_rows(const Parameter& parameter, int index, std::int64_t sha
 }
 
 void assign_offsets(Unit& unit) {
-  std::ranges::stable_partition(unit.parameters, &UnitParameter::trainable);
+  // Not std::ranges::stable_partition, whose result clang 14 cannot parse.
+  std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
+                        [](const UnitParameter& p) { return p.trainable; });
   for (UnitParameter& p : unit.parameters) {
     p.gathered_offset = unit.gathered_elements;
     p.shard_offset = unit.shard_elements;

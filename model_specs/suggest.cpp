@@ -15,18 +15,19 @@ constexpr std::size_t kListedNames = 12;
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
+// Length of a UTF-8 sequence by its first byte, or 0 if none starts so.
+std::size_t utf8_length_by_first(unsigned char first) {
+  if (first >= 0xC2 && first <= 0xDF) return 2;
+  if (first >= 0xE0 && first <= 0xEF) return 3;
+  if (first >= 0xF0 && first <= 0xF4) return 4;
+  return 0;
+}
+
 // Length of the UTF-8 sequence that starts at text[at], or 0 if it is broken there.
 std::size_t utf8_length(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(at);
-  std::size_t length = 0;
-  if (first >= 0xC2 && first <= 0xDF) {
-    length = 2;
-  } else if (first >= 0xE0 && first <= 0xEF) {
-    length = 3;
-  } else if (first >= 0xF0 && first <= 0xF4) {
-    length = 4;
-  }
+  const std::size_t length = utf8_length_by_first(first);
   if (length == 0 || at + length > text.size()) return 0;
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(at + i) & 0xC0U) != 0x80U) return 0;

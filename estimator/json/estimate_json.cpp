@@ -56,7 +56,7 @@ PhasePeak read_phase(JsonObject& object) {
     object.fail("phase", fmt::format("unknown value \"{}\"{}", printable(name), did_you_mean(name, known)));
   }
   const std::string step = object.text("step");
-  if (step != "first" && step != "steady") object.fail("step", "is neither \"first\" nor \"steady\"");
+  if (step != "first" && step != "steady") object.fail("step", R"(is neither "first" nor "steady")");
   peak.steady = step == "steady";
   peak.requested = {object.integer("peak_requested_bytes", 0, kMostBytes)};
   peak.allocated = {object.integer("peak_allocated_bytes", 0, kMostBytes)};

@@ -63,6 +63,7 @@ class Maker {
 
   std::vector<Pass> passes() const {
     std::vector<Pass> list;
+    list.reserve(2 * static_cast<std::size_t>(segments()));
     for (int i = 0; i < segments(); ++i) {
       list.push_back({i, false, in_.layout.units_of_segment[static_cast<std::size_t>(i)]});
     }

@@ -8,7 +8,7 @@
 namespace vramfit::testing {
 
 Shard current_shard() {
-  const char* text = std::getenv("VRAMFIT_TEST_SHARD");  // NOLINT(concurrency-mt-unsafe): no thread writes it
+  const char* text = std::getenv("VRAMFIT_TEST_SHARD");
   if (text == nullptr) return {};
   std::size_t number = 0;
   std::size_t count = 0;
@@ -19,8 +19,8 @@ Shard current_shard() {
 }
 
 bool is_mine(std::size_t row) {
-  static const Shard shard = current_shard();
-  return row % shard.count == shard.index;
+  static const Shard kShard = current_shard();
+  return row % kShard.count == kShard.index;
 }
 
 }  // namespace vramfit::testing
