@@ -1,10 +1,76 @@
+#include "executor/meter/cuda_meter.h"
+
+#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <fmt/format.h>
 
 #include <cstdint>
+#include <cstdlib>
 
 #include "executor/meter/meter.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
 
 namespace vramfit {
+
+namespace {
+
+using StatType = c10::CachingAllocator::StatType;
+
+Bytes peak_of(const c10::CachingAllocator::StatArray& stats) {
+  return Bytes{stats[static_cast<std::size_t>(StatType::AGGREGATE)].peak};
+}
+
+std::string settings_of(const std::string& allocator) {
+  if (allocator == "native") return "expandable_segments:False";
+  if (allocator == "expandable") return "expandable_segments:True";
+  std::string settings = allocator;  // KEY=VALUE,...
+  for (char& c : settings) c = c == '=' ? ':' : c;
+  return settings;
+}
+
+void refuse_other_settings(const std::string& allocator, const std::string& settings) {
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets the environment here
+    if (value == nullptr || settings == value) continue;
+    throw InputError(fmt::format("{}={} contradicts --allocator {}; unset it", name, printable(value, 80), allocator));
+  }
+}
+
+}  // namespace
+
+bool has_cuda() { return c10::cuda::device_count() > 0; }
+
+Device open_cuda_device(int local_rank, const std::string& allocator) {
+  if (!has_cuda()) {
+    throw FaultError("--device cuda: this machine has no usable NVIDIA GPU (no device or no driver); use --device cpu");
+  }
+  if (local_rank >= c10::cuda::device_count()) {
+    throw FaultError(fmt::format("--device cuda: local rank {} has no GPU of its own ({} here)", local_rank,
+                                 c10::cuda::device_count()));
+  }
+  const std::string settings = settings_of(allocator);
+  refuse_other_settings(allocator, settings);
+  c10::cuda::CUDACachingAllocator::setAllocatorSettings(settings);
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(local_rank));
+  const cudaDeviceProp& properties = *at::cuda::getCurrentDeviceProperties();
+  Device device;
+  device.kind = DeviceKind::cuda;
+  device.name = properties.name;
+  device.compute_capability = 10 * properties.major + properties.minor;
+  device.sm_count = properties.multiProcessorCount;
+  return device;
+}
+
+void add_cuda_peaks(RankEstimate& rank) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+  rank.peak_allocated = peak_of(stats.allocated_bytes);
+  rank.peak_reserved = peak_of(stats.reserved_bytes);
+  rank.alloc_retries = stats.num_alloc_retries;
+  rank.breakdown.rounding = rank.peak_allocated - rank.peak_requested;
+  rank.breakdown.fragmentation = rank.peak_reserved - rank.peak_allocated;
+}
 
 void Meter::install_cuda() {
   using Entry = c10::CachingDeviceAllocator::TraceEntry;

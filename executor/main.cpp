@@ -1,0 +1,30 @@
+// vramfit-train: one rank of a plan.
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "executor/options.h"
+#include "executor/run.h"
+#include "model_specs/error.h"
+
+int main(int argc, char** argv) try {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const vramfit::RunOptions options = vramfit::parse_options(arguments);
+  if (options.help) {
+    std::fputs(vramfit::options_help().c_str(), stdout);
+    return 0;
+  }
+  vramfit::run_rank(options);
+  return 0;
+} catch (const vramfit::Error& error) {
+  std::fprintf(stderr, "vramfit-train: %s\n", error.what());
+  return static_cast<int>(error.code);
+} catch (const std::bad_alloc&) {
+  std::fprintf(stderr, "vramfit-train: out of host memory\n");
+  return static_cast<int>(vramfit::ExitCode::out_of_memory);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "vramfit-train: %s\n", error.what());
+  return static_cast<int>(vramfit::ExitCode::failed);
+}

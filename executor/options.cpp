@@ -1,0 +1,165 @@
+#include "executor/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "estimator/field_text.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+double real_number(std::string_view text, double least, double most) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool read = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+  if (!read || value < least || value > most) {
+    throw InputError(fmt::format("\"{}\" is not a number from {} to {}", printable(text, 40), least, most));
+  }
+  return value;
+}
+
+std::string not_empty(std::string_view text) {
+  if (text.empty()) throw InputError("must not be empty");
+  return std::string(text);
+}
+
+std::string device_name(std::string_view text) {
+  if (text == "phantom") throw NotModelled("--device phantom");
+  if (text != "auto" && text != "cpu" && text != "cuda") unknown_value(text, {"auto", "cpu", "cuda"});
+  return std::string(text);
+}
+
+int token_bytes(std::string_view text) {
+  const auto bytes = static_cast<int>(whole_number(text, 2, 4));
+  if (bytes == 3) throw InputError("must be 2 or 4");
+  return bytes;
+}
+
+using Text = std::string_view;
+
+struct Flag {
+  std::string_view name, value, help;
+  void (*set)(RunOptions&, Text);
+};
+
+constexpr std::array kFlags{
+    Flag{"--plan", "FILE", "plan.json to run", [](RunOptions& o, Text t) { o.plan = not_empty(t); }},
+    Flag{"-o", "FILE", "where rank 0 writes run.json", [](RunOptions& o, Text t) { o.output = not_empty(t); }},
+    Flag{"--device", "auto|cpu|cuda", "auto: what the plan was made for",
+         [](RunOptions& o, Text t) { o.device = device_name(t); }},
+    Flag{"--steps", "N", "optimizer steps (10)",
+         [](RunOptions& o, Text t) { o.train.steps = whole_number(t, 1, 1'000'000'000); }},
+    Flag{"--data", "PATH", "token file (.bin, .npy), text file or directory of text; may be repeated",
+         [](RunOptions& o, Text t) { o.data.push_back(not_empty(t)); }},
+    Flag{"--token-bytes", "2|4", "bytes of a token in .bin files (by vocabulary size)",
+         [](RunOptions& o, Text t) { o.token_bytes = token_bytes(t); }},
+    Flag{"--weights", "random|PATH", "first weights: random by seed, or safetensors",
+         [](RunOptions& o, Text t) { o.weights = not_empty(t); }},
+    Flag{"--lr", "X", "peak learning rate (0.001)",
+         [](RunOptions& o, Text t) { o.train.optimizer.learning_rate = real_number(t, 0, 1e6); }},
+    Flag{"--warmup", "N", "steps of linear warmup (0); a half cosine to zero follows",
+         [](RunOptions& o, Text t) { o.train.warmup = whole_number(t, 0, 1'000'000'000); }},
+    Flag{"--clip", "X", "largest norm of the gradient (1); 0: no clipping",
+         [](RunOptions& o, Text t) { o.train.clip = real_number(t, 0, 1e30); }},
+    Flag{"--beta1", "X", "AdamW (0.9)",
+         [](RunOptions& o, Text t) { o.train.optimizer.beta1 = real_number(t, 0, 0.9999999); }},
+    Flag{"--beta2", "X", "AdamW (0.999)",
+         [](RunOptions& o, Text t) { o.train.optimizer.beta2 = real_number(t, 0, 0.9999999); }},
+    Flag{"--eps", "X", "AdamW (1e-8)", [](RunOptions& o, Text t) { o.train.optimizer.eps = real_number(t, 0, 1); }},
+    Flag{"--weight-decay", "X", "AdamW, decoupled, on every parameter (0.01)",
+         [](RunOptions& o, Text t) { o.train.optimizer.weight_decay = real_number(t, 0, 1e6); }},
+    Flag{"--seed", "N", "of random weights, data order and masks (0)",
+         [](RunOptions& o, Text t) { o.train.seed = static_cast<std::uint64_t>(whole_number(t, 0, kMost)); }},
+    Flag{"--threads", "N", "compute threads of a rank (cores / local ranks)",
+         [](RunOptions& o, Text t) { o.threads = static_cast<int>(whole_number(t, 1, 4096)); }},
+    Flag{"--budget", "BYTES", "CPU: refuse memory beyond this (what the plan's cpu-SIZE says); 0: no limit",
+         [](RunOptions& o, Text t) { o.budget = Bytes{whole_number(t, 0, kMost)}; }},
+    Flag{"--timeout", "SECONDS", "how long ranks wait for each other (600)",
+         [](RunOptions& o, Text t) { o.timeout_seconds = whole_number(t, 1, 1'000'000); }},
+    Flag{"--events", "FILE", "write every allocation and free as JSON lines; %r is the rank",
+         [](RunOptions& o, Text t) { o.events = not_empty(t); }},
+    Flag{"--dump-state", "DIR", "write the final parameters as DIR/parameters.safetensors",
+         [](RunOptions& o, Text t) {
+           o.dumps.directory = not_empty(t);
+           o.dumps.parameters = true;
+         }},
+    Flag{"--dump-gradients", "STEP", "with --dump-state: gradients of this step, before clipping",
+         [](RunOptions& o, Text t) { o.dumps.gradients_step = whole_number(t, 1, kMost); }},
+    Flag{"--dump-logits", "on|off", "with --dump-state: logits of step 1, each rank and micro-batch",
+         [](RunOptions& o, Text t) {
+           if (t != "on" && t != "off") unknown_value(t, {"on", "off"});
+           o.dumps.logits = t == "on";
+         }},
+};
+
+const Flag& flag_named(std::string_view name) {
+  const std::string_view known = name == "--output" ? "-o" : name;
+  const auto found = std::ranges::find(kFlags, known, &Flag::name);
+  if (found != kFlags.end()) return *found;
+  std::vector<std::string> names;
+  for (const Flag& flag : kFlags) names.emplace_back(flag.name);
+  throw InputError(fmt::format("{}: unknown flag{}", printable(name, 60), did_you_mean(name, names)));
+}
+
+void check(const RunOptions& options) {
+  if (options.plan.empty()) throw InputError("--plan: missing; give the plan.json that `vramfit plan -o` wrote");
+  if (options.data.empty()) throw InputError("--data: missing; give a token file, a text file or a directory of text");
+  if (options.train.warmup > options.train.steps) throw InputError("--warmup: longer than --steps");
+  if (options.dumps.directory.empty() && (options.dumps.logits || options.dumps.gradients_step > 0)) {
+    throw InputError("--dump-gradients and --dump-logits need --dump-state DIR");
+  }
+}
+
+}  // namespace
+
+RunOptions parse_options(std::span<const std::string> arguments) {
+  RunOptions options;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    std::string name = arguments[i];
+    if (name == "--help" || name == "-h") {
+      options.help = true;
+      return options;
+    }
+    const std::size_t equals = name.starts_with("--") ? name.find('=') : std::string::npos;
+    std::string value;
+    if (equals != std::string::npos) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    }
+    const Flag& flag = flag_named(name);
+    if (equals == std::string::npos) {
+      if (i + 1 == arguments.size()) throw InputError(fmt::format("{}: needs a value ({})", name, flag.value));
+      value = arguments[++i];
+    }
+    try {
+      flag.set(options, value);
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}: {}", name, error.what()));
+    }
+  }
+  check(options);
+  return options;
+}
+
+std::string options_help() {
+  std::string text =
+      "vramfit-train: runs one rank of a plan. `vramfit run` starts it; so can torchrun --no-python or srun, which "
+      "set\n"
+      "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).\n\n";
+  for (const Flag& flag : kFlags) {
+    text += fmt::format("  {:<28}{}\n", fmt::format("{} {}", flag.name, flag.value), flag.help);
+  }
+  return text;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,33 @@
+// The flags of vramfit-train.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executor/trainer.h"
+
+namespace vramfit {
+
+struct RunOptions {
+  std::string plan, output, events;
+  std::string device = "auto";
+  std::vector<std::string> data;
+  int token_bytes = 0;             // 0: by vocabulary size
+  std::string weights = "random";  // or a path
+  int threads = 0;                 // 0: cores / local ranks
+  Bytes budget{-1};                // -1: the plan's cpu-SIZE
+  std::int64_t timeout_seconds = 600;
+  TrainOptions train;
+  DumpOptions dumps;
+  bool help = false;
+};
+
+/// Reads argv[1..]; throws InputError naming the flag.
+RunOptions parse_options(std::span<const std::string> arguments);
+
+std::string options_help();
+
+}  // namespace vramfit

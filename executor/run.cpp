@@ -1,0 +1,202 @@
+#include "executor/run.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <thread>
+
+#include "estimator/sharding.h"
+#include "executor/meter/cuda_meter.h"
+#include "executor/meter/meter.h"
+#include "executor/run_record.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw InputError(path + ": can't be read");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void check_plan(const PlanFile& plan, const RankPlace& place) {
+  if (plan.job.runtime != Runtime::vramfit) {
+    throw InputError("the plan is for a PyTorch runtime; vramfit-train runs --runtime vramfit only");
+  }
+  if (data_ranks(plan.job) != place.world) {
+    throw InputError(fmt::format("the plan is for {} ranks, {} were started", data_ranks(plan.job), place.world));
+  }
+}
+
+DeviceKind device_kind(const RunOptions& options, const PlanFile& plan) {
+  if (options.device == "cuda") return DeviceKind::cuda;
+  if (options.device == "cpu" || plan.cluster.is_cpu()) return DeviceKind::cpu;
+  return DeviceKind::cuda;
+}
+
+int set_threads(const RunOptions& options, const PlanFile& plan) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  const auto ranks = static_cast<int>(plan.cluster.cards_per_node);
+  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, ranks));
+  at::set_num_threads(threads);
+  return threads;
+}
+
+Device open_device(const RunOptions& options, const PlanFile& plan, const RankPlace& place) {
+  const DeviceKind kind = device_kind(options, plan);
+  const int threads = set_threads(options, plan);
+  if (kind == DeviceKind::cuda) {
+    Device device = open_cuda_device(place.local_rank, plan.job.allocator);
+    Meter::instance().install_cuda();
+    return device;
+  }
+  const Bytes planned = plan.cluster.is_cpu() ? plan.cluster.card.memory : Bytes{0};
+  Meter::instance().install_cpu(options.budget.n >= 0 ? options.budget : planned);
+  Device device = plan.cluster.is_cpu() ? plan.cluster.card.device : Device{};
+  device.kind = DeviceKind::cpu;
+  device.threads = threads;
+  return device;
+}
+
+Coords coords_of(const PlanFile& plan, int rank) {
+  return {.replicate = rank / plan.job.mesh.shard, .shard = rank % plan.job.mesh.shard};
+}
+
+std::int64_t shard_ranks(const Job& job) { return sharding_named(job.sharding).parameters ? job.mesh.shard : 1; }
+
+/// What all ranks must have in common, small enough to be shown.
+std::string agreement(const std::string& plan_text, const RunOptions& options) {
+  std::string flags;
+  for (const std::string& path : options.data) flags += path + ";";
+  const TrainOptions& t = options.train;
+  flags += fmt::format("{} {} {} {} {} {} {} {}", options.weights, options.token_bytes, t.steps, t.warmup, t.clip,
+                       t.seed, t.optimizer.learning_rate, t.optimizer.weight_decay);
+  return fmt::format("plan {:016x}, flags {:016x}", std::hash<std::string>{}(plan_text),
+                     std::hash<std::string>{}(flags));
+}
+
+std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Graph& graph) {
+  return options.weights == "random" ? random_weights(options.train.seed) : safetensors_weights(options.weights, graph);
+}
+
+std::unique_ptr<Dataset> open_data(const RunOptions& options, const PlanFile& plan, const Graph& graph) {
+  DataOptions data;
+  data.paths = options.data;
+  data.token_bytes = options.token_bytes;
+  data.vocab_size = plan.spec.vocab_size;
+  data.sequence = plan.job.sequence;
+  data.seed = options.train.seed;
+  data.masked_lm = graph.masked_lm;
+  return open_dataset(data);
+}
+
+void print_step(const StepResult& step, std::int64_t steps) {
+  std::fputs(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  peak {}\n", step.step,
+                         steps, step.loss, step.gradient_norm, step.learning_rate,
+                         static_cast<double>(step.tokens) / step.seconds, format_gib(Meter::instance().peak(), 3))
+                 .c_str(),
+             stderr);
+}
+
+/// One rank's run; what it has done so far survives an exception.
+class RankRun {
+ public:
+  explicit RankRun(const RunOptions& options)
+      : options_(options),
+        plan_text_(read_file(options.plan)),
+        plan_(plan_from_json(plan_text_, options.plan)),
+        place_(rank_place_from_environment()) {
+    check_plan(plan_, place_);
+  }
+
+  void run() {
+    const Graph graph = build_graph(plan_.spec, loss_options(plan_.job));
+    if (options_.dumps.logits && plan_.job.loss == LossKind::chunked) {
+      throw InputError("--dump-logits: a chunked loss never holds the logits");
+    }
+    const std::unique_ptr<WeightSource> weights = open_weights(options_, graph);
+    const std::unique_ptr<Dataset> data = open_data(options_, plan_, graph);
+    const Device device = open_device(options_, plan_, place_);
+    device_ = device.kind;
+    progress_.device = device.kind == DeviceKind::cpu ? "cpu" : "cuda";
+    progress_.weights = weights->description();
+    const auto groups = connect({.place = place_,
+                                 .device = device.kind,
+                                 .shard_ranks = shard_ranks(plan_.job),
+                                 .agreement = agreement(plan_text_, options_),
+                                 .timeout = std::chrono::seconds(options_.timeout_seconds)});
+    Meter::instance().record_events(!options_.events.empty());
+    Trainer trainer({.graph = graph,
+                     .job = plan_.job,
+                     .device = device,
+                     .groups = *groups,
+                     .weights = *weights,
+                     .data = *data,
+                     .options = options_.train,
+                     .dumps = options_.dumps});
+    train(trainer);
+    std::vector<MeasuredRank> ranks = gather_measured_ranks(*groups, own_measurement());
+    if (!options_.events.empty()) write_events(Meter::instance().take_ledger(), options_.events, place_.rank);
+    Meter::instance().record_events(false);
+    trainer.finish();
+    if (place_.rank == 0) write_record(std::move(ranks));
+    groups->world().barrier();
+  }
+
+  /// Rank 0's own figures up to the moment it ran out.
+  void record_out_of_memory(const char* message) {
+    progress_.out_of_memory = true;
+    progress_.message = message;
+    if (place_.rank == 0) write_record({own_measurement()});
+  }
+
+ private:
+  void train(Trainer& trainer) {
+    trainer.load();
+    for (std::int64_t step = 1; step <= options_.train.steps; ++step) {
+      progress_.steps.push_back(trainer.step(step));
+      if (place_.rank == 0) print_step(progress_.steps.back(), options_.train.steps);
+    }
+  }
+
+  MeasuredRank own_measurement() const { return measured_rank(place_, coords_of(plan_, place_.rank), device_); }
+
+  void write_record(std::vector<MeasuredRank> ranks) const {
+    if (options_.output.empty()) return;
+    write_whole_file(options_.output, run_to_json(make_run_record(plan_, options_, progress_, std::move(ranks))));
+  }
+
+  const RunOptions& options_;
+  std::string plan_text_;
+  PlanFile plan_;
+  RankPlace place_;
+  DeviceKind device_ = DeviceKind::cpu;
+  RunProgress progress_;
+};
+
+}  // namespace
+
+void run_rank(const RunOptions& options) {
+  RankRun run(options);
+  try {
+    run.run();
+  } catch (const OutOfMemory& error) {
+    run.record_out_of_memory(error.what());
+    throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    const std::string text = error.what_without_backtrace();
+    run.record_out_of_memory(text.c_str());
+    throw OutOfMemory(text.substr(0, text.find('\n')));
+  }
+}
+
+}  // namespace vramfit

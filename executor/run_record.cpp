@@ -1,0 +1,134 @@
+#include "executor/run_record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <system_error>
+
+#include "estimator/json/estimate_json.h"
+#include "executor/meter/cuda_meter.h"
+#include "executor/meter/meter.h"
+#include "model_specs/error.h"
+#include "model_specs/graph.h"
+#include "model_specs/json_value.h"
+#include "model_specs/json_writer.h"
+
+namespace vramfit {
+
+namespace {
+
+std::vector<PhasePeak> phase_peaks(const std::vector<MeasuredPhase>& measured) {
+  std::vector<PhasePeak> peaks;
+  for (const MeasuredPhase& phase : measured) {
+    const bool steady = phase.step > 1;
+    auto found =
+        std::ranges::find_if(peaks, [&](const PhasePeak& p) { return p.phase == phase.phase && p.steady == steady; });
+    if (found == peaks.end()) {
+      peaks.push_back({.phase = phase.phase, .steady = steady, .requested = {}, .allocated = {}, .reserved = {}});
+      found = peaks.end() - 1;
+    }
+    found->requested = found->allocated = found->reserved = std::max(found->requested, phase.peak);
+  }
+  return peaks;
+}
+
+}  // namespace
+
+MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceKind device) {
+  const Meter& meter = Meter::instance();
+  MeasuredRank rank;
+  RankEstimate& memory = rank.memory;
+  memory.first_rank = memory.last_rank = place.rank;
+  memory.coords = coords;
+  memory.peak_requested = memory.peak_allocated = memory.peak_reserved = meter.peak();
+  memory.breakdown.categories = meter.categories_at_peak();
+  memory.phases = phase_peaks(meter.phases());
+  if (device == DeviceKind::cuda) add_cuda_peaks(memory);
+  memory.total = memory.upper_bound = memory.peak_reserved;
+  rank.peak_rss = resident_bytes().peak;
+  return rank;
+}
+
+std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const MeasuredRank& own) {
+  JsonWriter writer;
+  writer.begin_object();
+  write_rank_members(writer, own.memory);
+  const std::string text = writer.member("peak_rss_bytes", own.peak_rss).end_object().take();
+  std::vector<MeasuredRank> ranks;
+  for (const std::string& other : groups.gather_texts("measurements", text)) {
+    const JsonValue value = parse_json(other, "a rank's measurements");
+    JsonObject object(value, "a rank's measurements");
+    MeasuredRank rank;
+    rank.memory = read_rank(object);
+    rank.peak_rss = Bytes{object.integer("peak_rss_bytes", 0, std::numeric_limits<std::int64_t>::max())};
+    ranks.push_back(std::move(rank));
+  }
+  return ranks;
+}
+
+RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const RunProgress& progress,
+                          std::vector<MeasuredRank> ranks) {
+  RunRecord record;
+  record.model_name = plan.spec.name;
+  for (const Parameter& parameter : build_graph(plan.spec, loss_options(plan.job)).parameters) {
+    record.parameters += element_count(parameter);
+  }
+  record.job = plan.job;
+  record.cluster = plan.cluster;
+  record.device = progress.device;
+  record.weights = progress.weights;
+  for (const std::string& path : options.data) record.data += (record.data.empty() ? "" : ", ") + path;
+  record.ranks = std::move(ranks);
+  const auto largest =
+      std::ranges::max_element(record.ranks, {}, [](const MeasuredRank& rank) { return rank.memory.total; });
+  record.worst = static_cast<int>(largest - record.ranks.begin());
+  double tokens = 0, seconds = 0;
+  for (const StepResult& step : progress.steps) {
+    record.loss.push_back(step.loss);
+    record.step_seconds.push_back(step.seconds);
+    if (step.step == 1 && progress.steps.size() > 1) continue;
+    tokens += static_cast<double>(step.tokens);
+    seconds += step.seconds;
+  }
+  record.tokens_per_second = seconds > 0 ? tokens / seconds : 0;
+  record.out_of_memory = progress.out_of_memory;
+  record.message = progress.message;
+  return record;
+}
+
+void write_whole_file(const std::string& path, const std::string& text) {
+  const std::string aside = path + ".part";
+  std::ofstream file(aside, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw FaultError(aside + ": can't be written: " + std::generic_category().message(errno));
+  std::error_code error;
+  std::filesystem::rename(aside, path, error);
+  if (error) throw FaultError(path + ": can't be written: " + error.message());
+}
+
+void write_events(const Ledger& ledger, std::string path, int rank) {
+  if (const std::size_t place = path.find("%r"); place != std::string::npos) {
+    path.replace(place, 2, std::to_string(rank));
+  } else if (rank != 0) {
+    path += fmt::format(".rank{}", rank);
+  }
+  std::vector<std::string> labels;
+  for (const std::string& label : ledger.labels) labels.push_back(JsonWriter().text(label).take());
+  for (std::string& label : labels) {
+    while (!label.empty() && label.back() == '\n') label.pop_back();
+  }
+  std::string text;
+  for (const Event& event : ledger.events) {
+    text += fmt::format("{{\"label\": {}, \"category\": \"{}\", \"bytes\": {}, \"phase\": \"{}\", \"step\": {}}}\n",
+                        labels[static_cast<std::size_t>(event.label)], category_name(event.category), event.bytes,
+                        phase_name(event.phase), event.step);
+  }
+  write_whole_file(path, text);
+}
+
+}  // namespace vramfit

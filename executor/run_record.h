@@ -1,0 +1,37 @@
+// What a run measured, put into the words of estimator/run_record.h.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "estimator/json/plan_reader.h"
+#include "estimator/run_record.h"
+#include "executor/options.h"
+#include "executor/sharding/process_groups.h"
+
+namespace vramfit {
+
+/// What this rank's meter has seen so far. Phases of step 1 are `first`, the largest of later steps `steady`.
+MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceKind device);
+
+/// Every rank's measurement in rank order on rank 0, nothing elsewhere; a collective call.
+std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const MeasuredRank& own);
+
+/// What the run did, without its ranks.
+struct RunProgress {
+  std::vector<StepResult> steps;
+  std::string device, weights;
+  bool out_of_memory = false;
+  std::string message;
+};
+
+RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const RunProgress& progress,
+                          std::vector<MeasuredRank> ranks);
+
+/// Writes the text beside `path` and renames it; throws FaultError.
+void write_whole_file(const std::string& path, const std::string& text);
+
+/// One line an event: {"label", "category", "bytes", "phase", "step"}; frees are negative. "%r" in `path` is the rank.
+void write_events(const Ledger& ledger, std::string path, int rank);
+
+}  // namespace vramfit
