@@ -89,6 +89,7 @@ at::Tensor UnitState::used_part(const at::Tensor& full, const ParameterUse& use,
 
 at::Tensor UnitState::view(const ParameterUse& use, bool by_column) const {
   const UnitParameter& p = slot_of(use.parameter);
+  if (!unit_.gathered_is_shard && !gathered_.defined()) return {};
   const at::Tensor full =
       unit_.gathered_is_shard ? whole(shard_, p.shard_offset, p) : whole(gathered_, p.gathered_offset, p);
   return used_part(full, use, by_column);

@@ -47,7 +47,8 @@ class UnitState {
   void wait();
   void release();
 
-  /// The used rows (`by_column`: columns) of a gathered parameter, in its own shape.
+  /// The used rows (`by_column`: columns) of a parameter, in its own shape; undefined while it isn't gathered (an
+  /// embedding in backward: its kernel reads no weight).
   at::Tensor view(const ParameterUse& use, bool by_column) const;
   /// Where a use's gradient goes; made on the first write since the last reduce (or step, when direct).
   GradientHome gradient_home(const ParameterUse& use, OpKind kind, bool by_column);

@@ -34,9 +34,7 @@ class CountedRows final : public Dataset {
   std::int64_t label_tokens(std::int64_t /*index*/) const override { return sequence_; }
 
  private:
-  std::int64_t token(std::int64_t row, std::int64_t position) const {
-    return (row * 7 + position * 3 + row % 3) % vocab_;
-  }
+  std::int64_t token(std::int64_t row, std::int64_t position) const { return (row % 5 * 7 + position * 3) % vocab_; }
   std::int64_t vocab_, sequence_;
 };
 
@@ -127,29 +125,33 @@ LedgerDifference counted_against_measured(const Job& job, const std::string& mod
 }  // namespace
 
 TEST_CASE("training a small llama makes its loss fall") {
-  const std::vector<double> loss = losses(small_job("no-shard", 1), 8);
+  const std::vector<double> loss = losses(small_job("no-shard", 1), 16);
   CHECK(loss.front() == doctest::Approx(std::log(307.0)).epsilon(0.05));
   CHECK(loss.back() < 0.9 * loss.front());
 }
 
 TEST_CASE("every sharding and number of ranks gives the losses of one rank") {
   const std::vector<double> alone = losses(small_job("no-shard", 1), 4);
-  for (const char* sharding : {"no-shard", "shard-grad-op", "full-shard"}) {
+  for (const std::string sharding : {"no-shard", "shard-grad-op", "full-shard"}) {
     for (const int ranks : {1, 2, 4}) {
       CAPTURE(sharding);
       CAPTURE(ranks);
       const std::vector<double> loss = losses(small_job(sharding, ranks), 4);
       REQUIRE(loss.size() == alone.size());
-      for (std::size_t i = 0; i < loss.size(); ++i) CHECK(loss[i] == doctest::Approx(alone[i]).epsilon(1e-6));
+      for (std::size_t i = 0; i < loss.size(); ++i) {
+        CAPTURE(i);
+        const double relative_difference = std::abs(loss[i] - alone[i]) / alone[i];
+        CHECK(relative_difference < 1e-6);
+      }
     }
   }
 }
 
 TEST_CASE("what a run allocates is what was counted, event by event") {
-  for (const char* model : {"llama", "gpt2"}) {
+  for (const std::string model : {"llama", "gpt2"}) {
     for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
       for (const LossKind loss : {LossKind::full, LossKind::chunked}) {
-        for (const char* precision : {"fp32", "bf16-mixed", "bf16-pure"}) {
+        for (const std::string precision : {"fp32", "bf16-mixed", "bf16-pure"}) {
           Job job = small_job("full-shard", 1);
           job.checkpointing = checkpointing;
           job.loss = loss;
