@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "estimator/rank_estimate.h"
 #include "estimator/sharding.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"

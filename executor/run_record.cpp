@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "estimator/json/estimate_json.h"
+#include "estimator/rank_estimate.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
 #include "model_specs/error.h"

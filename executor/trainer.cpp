@@ -298,6 +298,4 @@ void Trainer::finish() {
   if (state_->in.dumps.parameters) state_->dump(&UnitState::shard, false, "parameters.safetensors");
 }
 
-LossOptions loss_options(const Job& job) { return {.chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0}; }
-
 }  // namespace vramfit

@@ -69,7 +69,4 @@ class Trainer {
   std::unique_ptr<State> state_;
 };
 
-/// The loss's layout that a job asks for.
-LossOptions loss_options(const Job& job);
-
 }  // namespace vramfit

@@ -10,6 +10,7 @@
 
 #include "estimator/count.h"
 #include "estimator/ledger_diff.h"
+#include "estimator/rank_estimate.h"
 #include "estimator/sharding.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/meter/meter.h"
