@@ -86,7 +86,7 @@ constexpr std::array kFlags{
          [](RunOptions& o, Text t) { o.budget = Bytes{whole_number(t, 0, kMost)}; }},
     Flag{"--timeout", "SECONDS", "how long ranks wait for each other (600)",
          [](RunOptions& o, Text t) { o.timeout_seconds = whole_number(t, 1, 1'000'000); }},
-    Flag{"--events", "DIR", "write every allocation and free as JSON lines to DIR/rankN.jsonl",
+    Flag{"--events", "FILE", "write every allocation and free as JSON lines; %r in the name is the rank",
          [](RunOptions& o, Text t) { o.events = not_empty(t); }},
     Flag{"--dump-state", "DIR", "write the final parameters as DIR/parameters.safetensors",
          [](RunOptions& o, Text t) {
@@ -95,8 +95,11 @@ constexpr std::array kFlags{
          }},
     Flag{"--dump-gradients", "STEP", "with --dump-state: gradients of this step, before clipping",
          [](RunOptions& o, Text t) { o.dumps.gradients_step = whole_number(t, 1, kMost); }},
-    Flag{"--dump-logits", "", "with --dump-state: logits of step 1, each rank and micro-batch",
-         [](RunOptions& o, Text /*value*/) { o.dumps.logits = true; }},
+    Flag{"--dump-logits", "on|off", "with --dump-state: logits of step 1, each rank and micro-batch",
+         [](RunOptions& o, Text t) {
+           if (t != "on" && t != "off") unknown_value(t, {"on", "off"});
+           o.dumps.logits = t == "on";
+         }},
 };
 
 const Flag& flag_named(std::string_view name) {
@@ -134,8 +137,7 @@ RunOptions parse_options(std::span<const std::string> arguments) {
       name.resize(equals);
     }
     const Flag& flag = flag_named(name);
-    if (flag.value.empty() && equals != std::string::npos) throw InputError(name + ": takes no value");
-    if (equals == std::string::npos && !flag.value.empty()) {
+    if (equals == std::string::npos) {
       if (i + 1 == arguments.size()) throw InputError(fmt::format("{}: needs a value ({})", name, flag.value));
       value = arguments[++i];
     }
