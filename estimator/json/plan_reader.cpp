@@ -54,6 +54,9 @@ PlanFile plan_from_json(std::string_view text, const std::string& file) {
   const JsonValue document = parse_json(text, file);
   JsonObject object(document, file);
   check_schema(object, "plan");
+  if (object.has("verdict") && object.text("verdict") == "no_plan") {
+    object.fail("verdict", "no_plan: the search found no job that fits, so there is nothing to run or compare");
+  }
   PlanFile plan;
   plan.spec = read_model(object.object("model"), file);
   JsonObject job = object.object("job");

@@ -14,7 +14,8 @@ RankEstimate rank_with(std::int64_t peak) {
   RankEstimate rank;
   rank.peak_requested = rank.peak_allocated = rank.peak_reserved = rank.total = rank.upper_bound = {peak};
   rank.breakdown.categories[static_cast<std::size_t>(Category::activations)] = {peak};
-  rank.phases.push_back({.phase = Phase::forward, .steady = true, .requested = {peak}, .allocated = {peak}, .reserved = {peak}});
+  rank.phases.push_back(
+      {.phase = Phase::forward, .steady = true, .requested = {peak}, .allocated = {peak}, .reserved = {peak}});
   return rank;
 }
 

@@ -35,15 +35,37 @@ std::string message_of(const std::vector<std::string>& arguments) {
 
 // A value of each field that isn't its default.
 const std::vector<std::pair<std::string, std::string>> kOtherValues{
-    {"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"method", "lora"}, {"precision", "bf16-pure"},
-    {"storage_dtype", "fp32"}, {"compute_dtype", "fp16"}, {"reduce_dtype", "fp16"}, {"buffer_dtype", "bf16"},
-    {"output_dtype", "fp32"}, {"state_dtype", "fp32"}, {"mesh", "replicate=2,shard=4"}, {"sharding", "hybrid-shard"},
-    {"reshard", "4"}, {"wrap", "pattern:layers.*,embed"}, {"wrap_embeddings", "off"},
-    {"prefetch", "backward=pre,forward=2,limit=3"}, {"reduce_finish", "end"}, {"reshard_head", "on"},
-    {"deterministic", "on"}, {"checkpointing", "every:2"}, {"offload", "params,activations"},
-    {"optimizer", "adamw:foreach"}, {"loss", "chunked:7"}, {"attention", "math"},
-    {"allocator", "expandable_segments=True,max_split_size_mb=64"}, {"freeze", "*.norm.*,lm_head"}, {"lora_rank", "8"},
-    {"seq_len", "512"}, {"micro_batch", "3"}, {"grad_accum", "5"}, {"global_batch", "120"}};
+    {"runtime", "pytorch-fsdp2"},
+    {"modeling", "torchtitan"},
+    {"method", "lora"},
+    {"precision", "bf16-pure"},
+    {"storage_dtype", "fp32"},
+    {"compute_dtype", "fp16"},
+    {"reduce_dtype", "fp16"},
+    {"buffer_dtype", "bf16"},
+    {"output_dtype", "fp32"},
+    {"state_dtype", "fp32"},
+    {"mesh", "replicate=2,shard=4"},
+    {"sharding", "hybrid-shard"},
+    {"reshard", "4"},
+    {"wrap", "pattern:layers.*,embed"},
+    {"wrap_embeddings", "off"},
+    {"prefetch", "backward=pre,forward=2,limit=3"},
+    {"reduce_finish", "end"},
+    {"reshard_head", "on"},
+    {"deterministic", "on"},
+    {"checkpointing", "every:2"},
+    {"offload", "params,activations"},
+    {"optimizer", "adamw:foreach"},
+    {"loss", "chunked:7"},
+    {"attention", "math"},
+    {"allocator", "expandable_segments=True,max_split_size_mb=64"},
+    {"freeze", "*.norm.*,lm_head"},
+    {"lora_rank", "8"},
+    {"seq_len", "512"},
+    {"micro_batch", "3"},
+    {"grad_accum", "5"},
+    {"global_batch", "120"}};
 
 }  // namespace
 
@@ -59,7 +81,8 @@ TEST_CASE("the names and values of the job flags are those of the frozen list") 
 TEST_CASE("every field keeps a value that differs from its default through flags and through JSON") {
   REQUIRE(kOtherValues.size() == job_fields().size());
   std::vector<std::string> arguments;
-  for (const auto& [name, value] : kOtherValues) arguments.push_back(fmt::format("{}={}", flag_of(job_field_named(name)), value));
+  for (const auto& [name, value] : kOtherValues)
+    arguments.push_back(fmt::format("{}={}", flag_of(job_field_named(name)), value));
   const JobChoice choice = choice_of(arguments);
   CHECK(choice.fixed.size() == kOtherValues.size());
   const Job read_back = job_from_json(job_to_json(choice.job), "job.json");

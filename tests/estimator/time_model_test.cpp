@@ -1,0 +1,82 @@
+#include "estimator/time_model.h"
+
+#include <doctest/doctest.h>
+
+#include "estimator/estimate.h"
+#include "estimator/job_fields.h"
+#include "tests/support/config_file.h"
+
+namespace vramfit {
+namespace {
+
+struct World {
+  ModelSpec spec;
+  Cluster cluster;
+  Graph graph;
+};
+
+World world_of(const std::string& gpus) {
+  const ModelSpec spec = testing::small_model("llama");
+  return {spec, parse_cluster(gpus), build_graph(spec, {})};
+}
+
+StepTime time_of(const World& world, const std::vector<std::pair<std::string, std::string>>& fields) {
+  Job job = unresolved_job();
+  for (const auto& [name, value] : fields) set_job_field(job, job_field_named(name), value, name);
+  std::vector<std::string> notes;
+  return step_time(world.graph, resolve_job(job, world.spec, world.cluster, notes), world.cluster);
+}
+
+}  // namespace
+
+TEST_CASE("forward FLOPs of a linear chain are two for each weight and token, plus attention's") {
+  const World world = world_of("1xH100-80GB");
+  const ModelSpec& s = world.spec;
+  const double tokens = 2 * 32;
+  const double kv = static_cast<double>(s.num_key_value_heads * s.head_dim),
+               q = static_cast<double>(s.num_attention_heads * s.head_dim);
+  const auto h = static_cast<double>(s.hidden_size), f = static_cast<double>(s.intermediate_size);
+  const double layer_weights = h * q * 2 + h * kv * 2 + 3 * h * f;
+  const double linear =
+      2 * tokens * (static_cast<double>(s.num_hidden_layers) * layer_weights + h * static_cast<double>(s.vocab_size));
+  const double attention = static_cast<double>(s.num_hidden_layers) * 4 * tokens * (32.0 / 2) * q;
+  CHECK(forward_flops(world.graph, {.batch = 2, .sequence = 32}) == doctest::Approx(linear + attention));
+}
+
+TEST_CASE("recomputing takes longer than keeping") {
+  const World world = world_of("8xH100-80GB");
+  CHECK(time_of(world, {{"checkpointing", "full"}}).step_seconds >
+        time_of(world, {{"checkpointing", "none"}}).step_seconds);
+}
+
+TEST_CASE("the same rows in fewer, larger micro-batches take no longer") {
+  const World world = world_of("8xH100-80GB");
+  const double small = time_of(world, {{"micro_batch", "1"}, {"global_batch", "64"}}).step_seconds;
+  CHECK(time_of(world, {{"micro_batch", "8"}, {"global_batch", "64"}}).step_seconds <= small);
+}
+
+TEST_CASE("one card communicates nothing, and full-shard more than shard-grad-op") {
+  CHECK(time_of(world_of("1xH100-80GB"), {}).communication_seconds == 0);
+  const World world = world_of("8xH100-80GB");
+  CHECK(time_of(world, {{"sharding", "full-shard"}}).communication_seconds >
+        time_of(world, {{"sharding", "shard-grad-op"}}).communication_seconds);
+}
+
+TEST_CASE("without prefetch every gather is waited for") {
+  const World world = world_of("8xH100-80GB");
+  const StepTime time = time_of(world, {{"prefetch", "backward=none,forward=0,limit=0"}});
+  CHECK(time.exposed_communication_seconds == doctest::Approx(time.communication_seconds));
+}
+
+TEST_CASE("a step is the sum of what is not hidden") {
+  const StepTime time = time_of(world_of("2xcpu-1GiB"), {{"grad_accum", "3"}});
+  CHECK(time.step_seconds ==
+        doctest::Approx(time.compute_seconds + time.memory_seconds + time.exposed_communication_seconds));
+  CHECK(time.step_seconds > 0);
+}
+
+TEST_CASE("an accumulation of hundreds of millions is timed without walking it") {
+  CHECK(time_of(world_of("2xcpu-1GiB"), {{"grad_accum", "268435456"}}).step_seconds > 0);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,234 @@
+#include "planner/plan.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "estimator/job_fields.h"
+#include "estimator/json/plan_reader.h"
+#include "model_specs/error.h"
+#include "planner/plan_json.h"
+#include "planner/search.h"
+#include "tests/support/config_file.h"
+
+namespace vramfit {
+namespace {
+
+Cluster cpu_ranks(std::int64_t ranks, Bytes each) {
+  Cluster cluster = parse_cluster("1xcpu-1GiB");
+  cluster.cards_per_node = ranks;
+  cluster.card.memory = each;
+  return cluster;
+}
+
+PlanRequest request_for(const std::string& model, const Cluster& cluster) {
+  PlanRequest request{
+      .spec = testing::small_model(model), .job = unresolved_job(), .fixed = {}, .cluster = cluster, .allowed = {}};
+  request.job.sequence = 64;
+  request.job.global_batch = 8;
+  request.fixed = {"seq_len", "global_batch"};
+  return request;
+}
+
+void fix(PlanRequest& request, const std::string& name, const std::string& value) {
+  set_job_field(request.job, job_field_named(name), value, name);
+  request.fixed.push_back(name);
+}
+
+Bytes total_of(const Candidate& candidate) { return worst_total(candidate.estimate); }
+
+// Budgets from far too little to plenty, and one in between for each step.
+std::vector<Bytes> budgets() {
+  std::vector<Bytes> list;
+  for (std::int64_t kib = 256; kib <= 64 * 1024; kib = kib * 3 / 2) list.push_back(kib * kKiB);
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("with memory to spare the fastest configuration of all is chosen") {
+  const PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
+  const Plan plan = make_plan(request);
+  REQUIRE(plan.chosen);
+  Evaluator evaluator(request);
+  CHECK(plan.chosen->tokens_per_second == evaluator.ranked(enumerate_jobs(request)).front().tokens_per_second);
+}
+
+TEST_CASE("what is chosen fits, and nothing of the space that fits is faster, whatever the budget") {
+  for (const std::string model : {"llama", "gpt2", "bert"}) {
+    for (const Bytes budget : budgets()) {
+      CAPTURE(model);
+      CAPTURE(budget.n);
+      const PlanRequest request = request_for(model, cpu_ranks(2, budget));
+      const Plan plan = make_plan(request);
+      Evaluator evaluator(request);
+      for (const Option& option : evaluator.ranked(enumerate_jobs(request))) {
+        if (plan.chosen && option.tokens_per_second <= plan.chosen->tokens_per_second) break;
+        CHECK(evaluator.estimate_of(option.job).verdict != Verdict::fits);
+      }
+      if (plan.chosen) CHECK(plan.chosen->estimate.verdict == Verdict::fits);
+    }
+  }
+}
+
+TEST_CASE("a bigger budget never gives a slower plan") {
+  double fastest = 0;
+  for (const Bytes budget : budgets()) {
+    CAPTURE(budget.n);
+    const Plan plan = make_plan(request_for("qwen3", cpu_ranks(2, budget)));
+    const double speed = plan.chosen ? plan.chosen->tokens_per_second : 0;
+    CHECK(speed >= fastest);
+    fastest = speed;
+  }
+  CHECK(fastest > 0);
+}
+
+TEST_CASE("fields that were set are never changed, drawn at random") {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> values{
+      {"sharding", {"no-shard", "shard-grad-op", "full-shard"}},
+      {"checkpointing", {"none", "full", "every:2"}},
+      {"loss", {"full", "chunked:5"}},
+      {"micro_batch", {"1", "2", "4"}},
+      {"prefetch", {"backward=none,forward=0,limit=0", "backward=pre,forward=1,limit=0"}},
+      {"reshard_head", {"on", "off"}},
+      {"precision", {"fp32", "bf16-mixed", "bf16-pure"}}};
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20; ++round) {
+    PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
+    std::vector<std::pair<std::string, std::string>> set;
+    for (const auto& [name, choices] : values) {
+      if (random() % 2 == 0) continue;
+      set.emplace_back(name, choices[random() % choices.size()]);
+      fix(request, name, set.back().second);
+    }
+    const Plan plan = make_plan(request);
+    REQUIRE(plan.chosen);
+    for (const auto& [name, value] : set) {
+      CAPTURE(name);
+      CHECK(job_field_named(name).get(plan.chosen->job) == value);
+    }
+    CHECK(plan.chosen->job.sequence == 64);
+    CHECK(plan.chosen->job.global_batch == 8);
+  }
+}
+
+TEST_CASE("micro-batch x accumulation x data ranks is the global batch in every configuration") {
+  for (const std::int64_t ranks : {1, 2, 4}) {
+    const PlanRequest request = request_for("llama", cpu_ranks(ranks, kGiB));
+    for (const Job& job : enumerate_jobs(request)) {
+      CHECK(job.micro_batch * job.accumulation * data_ranks(job) == 8);
+      CHECK(data_ranks(job) == ranks);
+    }
+  }
+}
+
+TEST_CASE("every configuration that is searched is modelled") {
+  const PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
+  Evaluator evaluator(request);
+  for (const Job& job : enumerate_jobs(request)) {
+    CAPTURE(job_as_flags(job, unresolved_job()));
+    CHECK(evaluator.estimate_of(job).verdict != Verdict::not_modelled);
+  }
+}
+
+TEST_CASE("a change of the result is used only when it is allowed, and offered when it isn't") {
+  PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
+  fix(request, "precision", "fp32");
+  Evaluator evaluator(request);
+  Bytes smallest = kGiB;
+  for (const Job& job : enumerate_jobs(request)) smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
+  request.cluster.card.memory = smallest - Bytes{4096};
+
+  const Plan refused = make_plan(request);
+  CHECK_FALSE(refused.chosen);
+  CHECK(refused.why.find("the smallest needs") != std::string::npos);
+  CHECK(refused.why.find("with --allow precision:bf16-pure it would fit at") != std::string::npos);
+  REQUIRE_FALSE(refused.alternatives.empty());
+  CHECK(refused.alternatives.front().needs == std::vector<std::string>{"precision:bf16-pure"});
+
+  request.allowed = parse_allowed("precision:bf16-pure");
+  const Plan allowed = make_plan(request);
+  REQUIRE(allowed.chosen);
+  CHECK(allowed.chosen->job.precision.name == "bf16-pure");
+  CHECK(allowed.chosen->job.precision.state == Dtype::bf16);
+}
+
+TEST_CASE("a shorter sequence is used only when nothing else fits") {
+  PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
+  request.job.sequence = 1024;
+  request.allowed = parse_allowed("seq-len");
+  CHECK(make_plan(request).chosen->job.sequence == 1024);
+  Evaluator evaluator(request);
+  Bytes smallest = kGiB;
+  for (const Job& job : enumerate_jobs(request)) smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
+  request.cluster.card.memory = smallest - Bytes{4096};
+  const Plan plan = make_plan(request);
+  REQUIRE(plan.chosen);
+  CHECK(plan.chosen->job.sequence == 512);
+}
+
+TEST_CASE("the frontier of slower alternatives needs less at each step, and all of it fits") {
+  const Plan plan = make_plan(request_for("llama", cpu_ranks(2, kGiB)));
+  Bytes last = total_of(*plan.chosen);
+  double speed = plan.chosen->tokens_per_second;
+  for (const Candidate& candidate : plan.alternatives) {
+    if (candidate.why.find("slower by") == std::string::npos) continue;
+    CHECK(candidate.estimate.verdict == Verdict::fits);
+    CHECK(total_of(candidate) < last);
+    CHECK(candidate.tokens_per_second <= speed);
+    last = total_of(candidate);
+    speed = candidate.tokens_per_second;
+  }
+  CHECK(last < total_of(*plan.chosen));
+}
+
+TEST_CASE("faster choices that do not fit are shown with what they need") {
+  const Plan roomy = make_plan(request_for("llama", cpu_ranks(2, kGiB)));
+  Plan tight = roomy;
+  for (Bytes budget = total_of(*roomy.chosen); tight.chosen->tokens_per_second == roomy.chosen->tokens_per_second;) {
+    budget -= budget.n / 10 * Bytes{1};
+    tight = make_plan(request_for("llama", cpu_ranks(2, budget)));
+    REQUIRE(tight.chosen);
+  }
+  REQUIRE_FALSE(tight.alternatives.empty());
+  CHECK(tight.alternatives.front().estimate.verdict == Verdict::does_not_fit);
+  CHECK(tight.alternatives.front().why.find("faster by") != std::string::npos);
+}
+
+TEST_CASE("a plan file holds all that a run needs, and reads back as it was") {
+  const PlanRequest request = request_for("gemma3_text", cpu_ranks(2, kGiB));
+  const Plan plan = make_plan(request);
+  const PlanFile file = plan_from_json(plan_to_json(request, plan), "plan.json");
+  CHECK(job_as_flags(file.job, unresolved_job()) == job_as_flags(plan.chosen->job, unresolved_job()));
+  CHECK(file.spec.hidden_size == request.spec.hidden_size);
+  CHECK(file.spec.layer_spans == request.spec.layer_spans);
+  CHECK(file.cluster.card.memory == request.cluster.card.memory);
+  CHECK(file.predicted_ranks.size() == plan.chosen->estimate.ranks.size());
+  CHECK(file.predicted_ranks.front().total == plan.chosen->estimate.ranks.front().total);
+}
+
+TEST_CASE("a search without a plan is no plan file") {
+  const PlanRequest request = request_for("llama", cpu_ranks(2, Bytes{4096}));
+  const Plan plan = make_plan(request);
+  CHECK_FALSE(plan.chosen);
+  CHECK_THROWS_WITH_AS(plan_from_json(plan_to_json(request, plan), "plan.json"),
+                       doctest::Contains("plan.json: verdict: no_plan"), InputError);
+}
+
+TEST_CASE("the same request gives the same plan") {
+  const PlanRequest request = request_for("phi3", cpu_ranks(4, 3 * kMiB));
+  Plan first = make_plan(request), second = make_plan(request);
+  first.search_seconds = second.search_seconds = 0;
+  CHECK(plan_to_json(request, first) == plan_to_json(request, second));
+}
+
+TEST_CASE("kinds of --allow are known by name") {
+  CHECK(parse_allowed("any").any);
+  CHECK(parse_allowed("precision:bf16-pure,precision:fp32").kinds.at("precision").size() == 2);
+  CHECK(parse_allowed("").kinds.empty());
+  CHECK_THROWS_AS(parse_allowed("precison"), InputError);
+  CHECK_THROWS_AS(parse_allowed("precision:bf17"), InputError);
+  CHECK_THROWS_AS(parse_allowed("seq-len:-1"), InputError);
+}
+
+}  // namespace vramfit
