@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/file.h"
 #include "executor/data/token_source.h"
 #include "model_specs/error.h"
+#include "model_specs/file.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "executor/data/data.h"
-#include "model_specs/file.h"
 #include "executor/data/npy_header.h"
 #include "model_specs/error.h"
+#include "model_specs/file.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {

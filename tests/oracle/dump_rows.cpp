@@ -1,5 +1,5 @@
-// Prints rows of a token file in the order that training reads them, for the reference loop: one line a row, the ids, then
-// the labels. Arguments: FILE TOKEN_BYTES VOCABULARY SEQUENCE SEED MASKED(0|1) ROWS.
+// Prints rows of a token file in the order that training reads them, for the reference loop: one line a row, the ids,
+// then the labels. Arguments: FILE TOKEN_BYTES VOCABULARY SEQUENCE SEED MASKED(0|1) ROWS.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

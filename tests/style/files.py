@@ -9,7 +9,7 @@ MAX_LINES = 400
 UNFINISHED = re.compile(r"\b(" + "|".join([
     "TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK", "not " + "implemented", "un" + "implemented", "for " + "now",
     "place" + "holder", "st" + "ub(bed)?" + r" (it )?out", "dummy " + "value", "coming " + "soon"]) + r")\b", re.I)
-MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|home|root|Users)/\w")
+MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|home|Users)/\w")
 TEXT = {".md", ".json", ".txt", ".yml", ".yaml", ".toml", ""}
 
 

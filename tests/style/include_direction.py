@@ -35,7 +35,7 @@ def problems_in(path, text):
             yield f"{where}: LibTorch, CUDA, NCCL and Gloo are for the sources (and *_torch.h) of executor/"
         if target.startswith("nlohmann/") and path.suffix == ".h" and not target.endswith("json_fwd.hpp"):
             yield f"{where}: the JSON library is for sources only"
-        if target.startswith("CLI/") and folder not in ("cli", "executor"):
+        if target.startswith("CLI/") and "cli" not in path.parts[:2]:
             yield f"{where}: CLI11 is for cli/"
         if quote == '"' and target.split("/")[0] not in MAY_INCLUDE.get(folder, set()):
             yield f"{where}: {folder}/ may include {', '.join(sorted(MAY_INCLUDE.get(folder, set())))}"
