@@ -35,18 +35,18 @@ class GraphBuilder {
   void begin(const std::string& name, SegmentRole role, std::int64_t features, const std::string& input = "input");
   void end(int output);
 
-  int embedding(const std::string& op, const std::string& table, double scale = 1);
+  int embedding(const std::string& name, const std::string& table, double scale = 1);
   /// position_embedding or type_embedding.
-  int add_embedding(OpKind kind, const std::string& op, int x, const std::string& table);
-  int rms_norm(const std::string& op, int x, const NormUse& norm);
-  int layer_norm(const std::string& op, int x, const NormUse& norm);
-  int linear(const std::string& op, int x, const LinearUse& use);
-  int rope(const std::string& op, int x, const Attributes& attention, const Rope& rope);
-  int attention(const std::string& op, int q, int k, int v, const Attributes& attributes);
-  int glu(const std::string& op, int gate, int up, Activation activation);
-  int activation(const std::string& op, int x, Activation activation);
-  int add(const std::string& op, int x, int f);
-  int softcap(const std::string& op, int x, double cap);
+  int add_embedding(OpKind kind, const std::string& name, int x, const std::string& table);
+  int rms_norm(const std::string& name, int x, const NormUse& norm);
+  int layer_norm(const std::string& name, int x, const NormUse& norm);
+  int linear(const std::string& name, int x, const LinearUse& linear);
+  int rope(const std::string& name, int x, const Attributes& attention, const Rope& rope);
+  int attention(const std::string& name, int q, int k, int v, const Attributes& attributes);
+  int glu(const std::string& name, int gate, int up, Activation activation);
+  int activation(const std::string& name, int x, Activation activation);
+  int add(const std::string& name, int x, int f);
+  int softcap(const std::string& name, int x, double cap);
   /// Ends the model: with full loss a linear op (and softcap) to "logits" closes the head and a loss segment follows,
   /// with chunks linear_cross_entropy closes it. `x` is the head's normalized hidden state.
   void finish_with_loss(int x, const LinearUse& head, double cap, const LossOptions& loss);

@@ -73,7 +73,7 @@ TEST_CASE("no parameter is named twice, and every family has a class with and on
   for (const Family& family : families()) {
     CAPTURE(family.model_type);
     REQUIRE(family.classes.size() >= 2);
-    const ModelSpec spec = parse_config("{\"model_type\": \"" + std::string(family.model_type) + "\"}", "defaults");
+    const ModelSpec spec = parse_config(R"({"model_type": ")" + std::string(family.model_type) + R"("})", "defaults");
     for (const ModelSpec& each : {spec, without_head(spec)}) {
       std::set<std::string> names;
       for (const NamedShape& tensor : parameters(each)) names.insert(tensor.name);

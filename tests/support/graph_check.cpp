@@ -20,7 +20,7 @@ struct Looked {
   const Value& value(int index) const { return segment.values[static_cast<std::size_t>(index)]; }
   const Value& input(std::size_t i) const { return value(op.inputs.at(i)); }
   const Value& output(std::size_t i) const { return value(op.outputs.at(i)); }
-  std::int64_t features(const Value& v) const { return element_count(v, kShape) / kRows; }
+  static std::int64_t features(const Value& v) { return element_count(v, kShape) / kRows; }
   std::int64_t in(std::size_t i) const { return features(input(i)); }
   std::int64_t out(std::size_t i) const { return features(output(i)); }
   const Parameter& parameter(std::size_t i) const {
@@ -214,21 +214,21 @@ void check_graph(const Graph& graph) {
 }
 
 std::vector<std::string> unused_parameters(const Graph& graph) {
-  std::vector<std::int64_t> used(graph.parameters.size(), 0), features(graph.parameters.size(), 0);
+  std::vector<std::int64_t> used(graph.parameters.size(), 0), features(graph.parameters.size(), 1);
+  const auto note = [&](const Op& op, const ParameterUse& use) {
+    const auto index = static_cast<std::size_t>(use.parameter);
+    const std::vector<std::int64_t>& shape = graph.parameters[index].shape;
+    features[index] = shape[op.attributes.transposed_weight && shape.size() == 2 ? 1 : 0];
+    used[index] += use.count < 0 ? features[index] : use.count;
+  };
   for (const Segment& segment : graph.segments) {
     for (const Op& op : segment.ops) {
-      for (std::size_t i = 0; i < op.parameters.size(); ++i) {
-        const ParameterUse& use = op.parameters[i];
-        const auto index = static_cast<std::size_t>(use.parameter);
-        const std::vector<std::int64_t>& shape = graph.parameters[index].shape;
-        features[index] = shape[op.attributes.transposed_weight && shape.size() == 2 ? 1 : 0];
-        used[index] += use.count < 0 ? features[index] : use.count;
-      }
+      for (const ParameterUse& use : op.parameters) note(op, use);
     }
   }
   std::vector<std::string> names;
   for (std::size_t i = 0; i < used.size(); ++i) {
-    if (features[i] == 0 || used[i] < features[i]) names.push_back(graph.parameters[i].name);
+    if (used[i] < features[i]) names.push_back(graph.parameters[i].name);
   }
   return names;
 }
