@@ -50,7 +50,6 @@ void parse_v3(ConfigReader& config, ModelSpec& spec) {
   spec.intermediate_size = 18432;
   spec.num_hidden_layers = 61;
   spec.num_attention_heads = 128;
-  spec.num_key_value_heads = 128;
   spec.max_position_embeddings = 4096;
   parse_common(config, spec);
   MoeSpec moe;

@@ -6,6 +6,8 @@ so that every family's own defaults are met too.
 
 import random
 
+import counted_configs
+
 # key: values to draw from; a key that isn't REQUIRED is also left out.
 DECODER = {
     "vocab_size": [160, 311, 1024],
@@ -55,6 +57,7 @@ FAMILIES = {
     "phi3": (["Phi3ForCausalLM", "Phi3Model"], {**DECODER, "partial_rotary_factor": [0.5, 1.0]}),
     "qwen2": (["Qwen2ForCausalLM", "Qwen2Model"], DECODER),
     "qwen3": (["Qwen3ForCausalLM", "Qwen3Model"], DECODER),
+    **counted_configs.COUNTED,
 }
 
 # Keys that a drawn configuration always has: a default of theirs would make a model too large to list quickly, or one
@@ -68,6 +71,7 @@ REQUIRED = {
     "n_embd",
     "n_head",
     "n_layer",
+    *counted_configs.REQUIRED,
 }
 # What transformers itself needs beside the drawn keys (token ids within the vocabulary).
 EXTRA = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
