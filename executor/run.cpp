@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -47,7 +48,9 @@ DeviceKind device_kind(const RunOptions& options, const PlanFile& plan) {
 int set_threads(const RunOptions& options, const PlanFile& plan) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const auto ranks = static_cast<int>(plan.cluster.cards_per_node);
-  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, ranks));
+  const bool chosen = std::getenv("OMP_NUM_THREADS") != nullptr;  // NOLINT(concurrency-mt-unsafe): read only
+  const int share = chosen ? at::get_num_threads() : std::max(1, cores / std::max(1, ranks));
+  const int threads = options.threads > 0 ? options.threads : share;
   at::set_num_threads(threads);
   return threads;
 }

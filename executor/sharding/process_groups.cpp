@@ -32,7 +32,10 @@ StorePtr open_store(const GroupOptions& options) {
   store.timeout = options.timeout;
   store.waitWorkers = false;
   const std::string address = is_loopback(place.master_address) ? "127.0.0.1" : place.master_address;
-  if (store.isServer) store.masterListenFd = listen_on(address, place.master_port);
+  if (store.isServer) {
+    store.masterListenFd =
+        place.listen_descriptor >= 0 ? place.listen_descriptor : listen_on(address, place.master_port);
+  }
   try {
     return c10::make_intrusive<c10d::TCPStore>(address, store);
   } catch (const std::exception& error) {

@@ -18,10 +18,12 @@ struct RankPlace {
   int rank = 0, world = 1, local_rank = 0;
   std::string master_address = "127.0.0.1";
   int master_port = 0;
+  int listen_descriptor = -1;  // rank 0: a socket that listens there already, handed down by the launcher
 };
 
 /// Reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (or SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID);
-/// one rank without them. Throws InputError naming the variable that is missing or wrong.
+/// one rank without them. VRAMFIT_LISTEN_FD is what `vramfit run` hands down. Throws InputError naming the variable
+/// that is missing or wrong.
 RankPlace rank_place_from_environment();
 
 /// What the ranks of one job must agree on before the first collective.

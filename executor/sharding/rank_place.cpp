@@ -53,6 +53,9 @@ RankPlace rank_place_from_environment() {
   require("MASTER_PORT");
   place.master_address = *environment("MASTER_ADDR");
   place.master_port = number("MASTER_PORT", 1, 65535);
+  if (place.rank == 0 && environment("VRAMFIT_LISTEN_FD")) {
+    place.listen_descriptor = number("VRAMFIT_LISTEN_FD", 3, 1 << 20);
+  }
   return place;
 }
 

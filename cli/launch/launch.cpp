@@ -1,0 +1,214 @@
+#include "cli/launch/launch.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "cli/launch/loopback_port.h"
+#include "cli/launch/rank_process.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Ranks that lose a peer fail some 20 ms later; waiting a little tells the cause from its consequences.
+constexpr std::chrono::milliseconds kGrace{300}, kTermination{2000};
+constexpr int kLastExitCode = static_cast<int>(ExitCode::outside_tolerance);
+constexpr std::string_view kProgram = "vramfit-train: ";
+constexpr std::string_view kConsequence = "another rank ended";  // in the messages of executor/sharding
+
+/// Takes SIGCHLD and the signals that end a program through a descriptor while it lives.
+class SignalDescriptor {
+ public:
+  SignalDescriptor() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
+    sigprocmask(SIG_BLOCK, &set, &saved_);
+    descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (descriptor_ < 0) throw FaultError("signalfd failed");
+  }
+  ~SignalDescriptor() {
+    close(descriptor_);
+    sigprocmask(SIG_SETMASK, &saved_, nullptr);
+  }
+  SignalDescriptor(const SignalDescriptor&) = delete;
+  SignalDescriptor& operator=(const SignalDescriptor&) = delete;
+  SignalDescriptor(SignalDescriptor&&) = delete;
+  SignalDescriptor& operator=(SignalDescriptor&&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  /// The next signal that asks this program to end, or 0; SIGCHLD only wakes.
+  int take() const {
+    signalfd_siginfo info{};
+    while (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      if (info.ssi_signo != SIGCHLD) return static_cast<int>(info.ssi_signo);
+    }
+    return 0;
+  }
+
+ private:
+  sigset_t saved_{};
+  int descriptor_ = -1;
+};
+
+bool is_set(const char* name) {
+  return std::getenv(name) != nullptr;  // NOLINT(concurrency-mt-unsafe): no other thread
+}
+
+RankStart start_of(const LaunchOptions& options, int rank, const LoopbackPort& port) {
+  RankStart start{.program = options.program, .arguments = options.arguments, .environment = {}};
+  const auto set = [&](const char* name, const std::string& value) { start.environment.emplace_back(name, value); };
+  set("RANK", std::to_string(rank));
+  set("LOCAL_RANK", std::to_string(rank));
+  set("WORLD_SIZE", std::to_string(options.ranks));
+  set("MASTER_ADDR", "127.0.0.1");
+  set("MASTER_PORT", std::to_string(port.number()));
+  set("GLOO_SOCKET_IFNAME", "lo");
+  if (!is_set("TORCH_CPP_LOG_LEVEL")) set("TORCH_CPP_LOG_LEVEL", "ERROR");
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / options.ranks);
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) {
+    if (options.threads > 0 || !is_set(name)) set(name, std::to_string(threads));
+  }
+  if (rank == 0) {
+    start.inherited_descriptor = port.descriptor();
+    set("VRAMFIT_LISTEN_FD", std::to_string(port.descriptor()));
+  }
+  return start;
+}
+
+/// How likely a failed rank is the cause and not a consequence; larger is likelier.
+int cause_weight(const RankProcess& rank) {
+  if (rank.exit_signal() != 0) return 3;
+  if (rank.exit_code() == static_cast<int>(ExitCode::out_of_memory)) return 2;
+  return rank.last_error.find(kConsequence) == std::string::npos ? 1 : 0;
+}
+
+std::string cause_text(const RankProcess& rank) {
+  if (const int signal = rank.exit_signal(); signal != 0) {
+    return fmt::format("rank {} was ended by signal {} ({}){}", rank.rank(), signal, sigabbrev_np(signal),
+                       signal == SIGKILL ? "; if nobody did, the machine may be out of memory: see dmesg" : "");
+  }
+  const std::string why = rank.last_error.empty() ? fmt::format("exit code {}", rank.exit_code()) : rank.last_error;
+  return why.starts_with("rank ") ? why : fmt::format("rank {}: {}", rank.rank(), why);
+}
+
+class Launch {
+ public:
+  explicit Launch(const LaunchOptions& options) : port_(wanted_port()) {
+    ranks_.reserve(static_cast<std::size_t>(options.ranks));
+    for (int rank = 0; rank < options.ranks; ++rank) ranks_.emplace_back(rank, start_of(options, rank, port_));
+    open_.assign(ranks_.size(), true);
+  }
+
+  int run() {
+    while (std::ranges::any_of(ranks_, &RankProcess::running)) {
+      wait_for_something();
+      if (const int signal = signals_.take(); signal != 0 && signal_ == 0) {
+        signal_ = signal;
+        begin_to_end(Clock::now());
+      }
+      read_all();
+      reap();
+      advance();
+    }
+    read_all();
+    return result();
+  }
+
+ private:
+  void wait_for_something() const {
+    std::vector<pollfd> list{{signals_.descriptor(), POLLIN, 0}};
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (open_[i]) list.push_back({ranks_[i].error_pipe(), POLLIN, 0});
+    }
+    poll(list.data(), list.size(), ending_ ? 50 : 1000);
+  }
+
+  void read_all() {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (!open_[i]) continue;
+      bool open = true;
+      for (const std::string& line : ranks_[i].read_lines(open)) {
+        if (line.starts_with(kProgram)) {
+          ranks_[i].last_error = line.substr(kProgram.size());
+        } else if (i == 0) {
+          std::fprintf(stderr, "%s\n", line.c_str());
+        }
+      }
+      open_[i] = open;
+    }
+  }
+
+  void reap() {
+    for (RankProcess& rank : ranks_) {
+      int status = 0;
+      if (!rank.running() || waitpid(rank.process(), &status, WNOHANG) != rank.process()) continue;
+      rank.ended(status);
+      if (!rank.failed()) continue;
+      if (!killing_) failed_.push_back(&rank);
+      if (!ending_) begin_to_end(Clock::now() + kGrace);
+    }
+  }
+
+  void begin_to_end(Clock::time_point when) {
+    ending_ = true;
+    terminate_at_ = std::min(terminate_at_, when);
+  }
+
+  /// SIGTERM when the grace is over, SIGKILL when that did not help.
+  void advance() {
+    if (!ending_ || Clock::now() < terminate_at_) return;
+    send_all(killing_ ? SIGKILL : SIGTERM);
+    killing_ = true;
+    terminate_at_ = Clock::now() + kTermination;
+  }
+
+  void send_all(int signal) const {
+    for (const RankProcess& rank : ranks_) {
+      if (rank.running()) rank.send(signal);
+    }
+  }
+
+  int result() const {
+    if (signal_ != 0) {
+      std::fprintf(stderr, "vramfit: ended by signal %d; all ranks were stopped\n", signal_);
+      return 128 + signal_;
+    }
+    if (failed_.empty()) return 0;
+    const RankProcess* cause =
+        *std::ranges::max_element(failed_, {}, [](const RankProcess* rank) { return cause_weight(*rank); });
+    std::fprintf(stderr, "vramfit: %s\n", cause_text(*cause).c_str());
+    const int code = cause->exit_code();
+    return code > 0 && code <= kLastExitCode ? code : static_cast<int>(ExitCode::failed);
+  }
+
+  SignalDescriptor signals_;  // before the ranks: none of their ends may be missed
+  LoopbackPort port_;
+  std::vector<RankProcess> ranks_;
+  std::vector<bool> open_;
+  std::vector<const RankProcess*> failed_;  // in the order they were seen, before any was made to end
+  int signal_ = 0;
+  bool ending_ = false, killing_ = false;
+  Clock::time_point terminate_at_ = Clock::time_point::max();
+};
+
+}  // namespace
+
+int launch_ranks(const LaunchOptions& options) { return Launch(options).run(); }
+
+}  // namespace vramfit

@@ -1,0 +1,25 @@
+// Starts the ranks of one machine and sees them to their end, whatever that is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace vramfit {
+
+struct LaunchOptions {
+  std::string program;                 // path of vramfit-train
+  std::vector<std::string> arguments;  // without the program
+  int ranks = 1;
+  int threads = 0;  // compute threads of a rank; 0: OMP_NUM_THREADS if set, else cores / ranks
+};
+
+/// Runs the ranks with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set, talking over a loopback port of
+/// its own (MASTER_PORT, if the environment has one). Rank 0's progress goes to stderr. When a rank fails or a signal
+/// comes, all are ended within 3 seconds (SIGTERM, then SIGKILL) and none is left, not even when this process is
+/// killed.
+///
+/// Returns 0; 128 + n after signal n; else the exit code of the rank that failed first, having printed one line that
+/// names the rank and why. Throws FaultError when the ranks can't be started.
+int launch_ranks(const LaunchOptions& options);
+
+}  // namespace vramfit

@@ -1,0 +1,134 @@
+#include "cli/launch/rank_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::size_t kLongestLine = 4096;
+constexpr int kNotExecutable = 127;
+
+[[noreturn]] void fail(const char* what) {
+  throw FaultError(std::string(what) + ": " + std::generic_category().message(errno));
+}
+
+/// This process's environment with `changes` over it, as "NAME=VALUE".
+std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& changes) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('='));
+    if (std::ranges::none_of(changes, [&](const auto& change) { return change.first == name; })) {
+      result.push_back(text);
+    }
+  }
+  for (const auto& [name, value] : changes) result.push_back(name + "=" + value);
+  return result;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// The child's side between fork and exec: only async-signal-safe calls.
+[[noreturn]] void become(char* const* argv, char* const* environment, int error_pipe, int inherited, pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kNotExecutable);  // the parent ended before prctl
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null >= 0) dup2(null, STDIN_FILENO);
+  dup2(error_pipe, STDERR_FILENO);
+  if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
+  execve(argv[0], argv, environment);
+  constexpr std::string_view kMessage = "vramfit-train: can't be executed\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  _exit(kNotExecutable);
+}
+
+}  // namespace
+
+RankProcess::RankProcess(int rank, const RankStart& start) : rank_(rank) {
+  std::vector<std::string> arguments{start.program};
+  arguments.insert(arguments.end(), start.arguments.begin(), start.arguments.end());
+  std::vector<std::string> environment = environment_with(start.environment);
+  const std::vector<char*> argv = pointers_to(arguments), envp = pointers_to(environment);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("making a pipe");
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  const pid_t parent = getpid();
+  process_ = fork();
+  if (process_ == 0) become(argv.data(), envp.data(), ends[1], start.inherited_descriptor, parent);
+  close(ends[1]);
+  pipe_ = ends[0];
+  if (process_ < 0) fail("starting a rank");
+  setpgid(process_, process_);  // also here: whichever side comes first
+}
+
+RankProcess::RankProcess(RankProcess&& other) noexcept
+    : last_error(std::move(other.last_error)),
+      rank_(other.rank_),
+      process_(std::exchange(other.process_, -1)),
+      pipe_(std::exchange(other.pipe_, -1)),
+      status_(other.status_),
+      running_(std::exchange(other.running_, false)),
+      partial_(std::move(other.partial_)) {}
+
+RankProcess::~RankProcess() {
+  if (pipe_ >= 0) close(pipe_);
+  if (!running_ || process_ < 0) return;
+  send(SIGKILL);
+  waitpid(process_, nullptr, 0);
+}
+
+std::vector<std::string> RankProcess::read_lines(bool& open) {
+  std::array<char, 4096> buffer{};
+  std::vector<std::string> lines;
+  open = true;
+  while (true) {
+    const ssize_t count = ::read(pipe_, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      open = count < 0 && errno == EAGAIN;
+      break;
+    }
+    partial_.append(buffer.data(), static_cast<std::size_t>(count));
+    for (std::size_t end = partial_.find('\n'); end != std::string::npos; end = partial_.find('\n')) {
+      lines.push_back(partial_.substr(0, end));
+      partial_.erase(0, end + 1);
+    }
+    if (partial_.size() > kLongestLine) lines.push_back(std::exchange(partial_, {}));
+  }
+  if (!open && !partial_.empty()) lines.push_back(std::exchange(partial_, {}));
+  return lines;
+}
+
+void RankProcess::ended(int status) {
+  status_ = status;
+  running_ = false;
+}
+
+void RankProcess::send(int signal) const { kill(-process_, signal); }
+
+bool RankProcess::failed() const { return !running_ && status_ != 0; }
+int RankProcess::exit_code() const { return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1; }
+int RankProcess::exit_signal() const { return WIFSIGNALED(status_) ? WTERMSIG(status_) : 0; }
+
+}  // namespace vramfit
