@@ -27,7 +27,8 @@ State make_state(at::ScalarType type) {
 
 /// The algorithm of Loshchilov and Hutter as PyTorch's documentation writes it, in double.
 struct Truth {
-  at::Tensor parameters, exp_avg = at::zeros({kElements}, at::kDouble), exp_avg_sq = at::zeros({kElements}, at::kDouble);
+  at::Tensor parameters, exp_avg = at::zeros({kElements}, at::kDouble),
+                         exp_avg_sq = at::zeros({kElements}, at::kDouble);
   double steps = 0;
   void step(const at::Tensor& gradient, const OptimizerOptions& o) {
     ++steps;
