@@ -168,8 +168,7 @@ std::string accelerate_text(const ModelSpec& spec, std::string_view model) {
   }
   return table(fmt::format("Memory Usage for loading `{}`", model),
                {"dtype", "Largest Layer", "Total Size", "Training using Adam"}, memory) +
-         table(fmt::format("Training `{}` using Adam", model), {"dtype", "Model", "Gradients", "Backward", "Step"},
-               training);
+         table("Training using Adam, by stage", {"dtype", "Model", "Gradients", "Backward", "Step"}, training);
 }
 
 }  // namespace vramfit

@@ -35,7 +35,7 @@ std::vector<AccelerateTrainingRow> accelerate_training_rows(const AccelerateSize
 /// accelerate's convert_bytes: at most two digits after the point, units of 1024 that are written KB, MB, GB.
 std::string accelerate_bytes(double bytes);
 
-/// Both tables, drawn as accelerate draws them. `model` is the name in their titles.
+/// Both tables, drawn as accelerate draws its own; `model` is the name in the first one's title.
 std::string accelerate_text(const ModelSpec& spec, std::string_view model);
 
 }  // namespace vramfit
