@@ -69,8 +69,21 @@ void parallel_rows(std::int64_t rows, std::int64_t columns, const F& f) {
 
 inline constexpr std::int64_t kColumnBlock = 64, kRowBlock = 256;
 
-/// store(column, sum over rows of term(row, column)): each column is summed by one thread, in row order, in blocks of
-/// rows so that the error grows with the number of blocks; the result does not depend on the number of threads.
+/// total[c] += sum over rows of term(row, first + c), for c in [0, width): in row order, in blocks of rows so that the
+/// error grows with the number of blocks.
+template <typename Term>
+void add_rows_of_block(std::int64_t rows, std::int64_t first, std::int64_t width, const Term& term, float* total) {
+  for (std::int64_t row0 = 0; row0 < rows; row0 += kRowBlock) {
+    float part[kColumnBlock] = {};
+    for (std::int64_t row = row0; row < std::min(rows, row0 + kRowBlock); ++row) {
+      for (std::int64_t c = 0; c < width; ++c) part[c] += term(row, first + c);
+    }
+    for (std::int64_t c = 0; c < width; ++c) total[c] += part[c];
+  }
+}
+
+/// store(column, sum over rows of term(row, column)). Each column is summed by one thread, so the result does not
+/// depend on the number of threads.
 template <typename Term, typename Store>
 void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, const Store& store) {
   const std::int64_t blocks = (columns + kColumnBlock - 1) / kColumnBlock;
@@ -78,13 +91,7 @@ void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, cons
     for (std::int64_t block = begin; block < end; ++block) {
       const std::int64_t first = block * kColumnBlock, width = std::min(kColumnBlock, columns - first);
       float total[kColumnBlock] = {};
-      for (std::int64_t row0 = 0; row0 < rows; row0 += kRowBlock) {
-        float part[kColumnBlock] = {};
-        for (std::int64_t row = row0; row < std::min(rows, row0 + kRowBlock); ++row) {
-          for (std::int64_t c = 0; c < width; ++c) part[c] += term(row, first + c);
-        }
-        for (std::int64_t c = 0; c < width; ++c) total[c] += part[c];
-      }
+      add_rows_of_block(rows, first, width, term, total);
       for (std::int64_t c = 0; c < width; ++c) store(first + c, total[c]);
     }
   });

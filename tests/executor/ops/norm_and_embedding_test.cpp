@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 
 #include "tests/executor/ops/op_check_torch.h"
@@ -27,6 +28,24 @@ TEST_CASE("RMS norm scales each row, or each head of a row, by its own root mean
       check_op_in_all_ways(op, false);  // the fused backward has no CPU kernel
     }
   }
+}
+
+TEST_CASE("a parameter's gradient is the same to the bit with one thread and with three") {
+  const std::int64_t rows = 1000, width = 200;
+  const auto run = [&](int threads) {
+    at::set_num_threads(threads);
+    OpCase op{
+        .kind = OpKind::layer_norm, .shape = {1, rows}, .outputs = {{{rows, width}}, {{rows}, true}, {{rows}, true}}};
+    op.inputs = {random_tensor({rows, width}, 1)};
+    op.parameters = {random_tensor({width}, 2), random_tensor({width}, 3)};
+    op.truth = [=](const Tensors& in, const Tensors& p) { return at::layer_norm(in[0], {width}, p[0], p[1], 0.0); };
+    return check_op(op, {.tolerance = 2e-6});
+  };
+  const int before = at::get_num_threads();
+  const Tensors one = run(1), three = run(3);
+  at::set_num_threads(before);
+  REQUIRE(one.size() == three.size());
+  for (std::size_t i = 0; i < one.size(); ++i) CHECK(at::equal(one[i], three[i]));
 }
 
 TEST_CASE("layer norm agrees with autograd") {

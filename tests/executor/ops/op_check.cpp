@@ -106,7 +106,7 @@ class Run {
     }
   }
 
-  void backward() {
+  std::vector<at::Tensor> backward() {
     OpCall call = make_call();
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       call.inputs.push_back(is_saved({Ref::Of::input, static_cast<int>(i)}) ? inputs_[i] : at::Tensor());
@@ -131,6 +131,9 @@ class Run {
                   fmt::format("gradient of parameter {}", p));
     }
     if (case_.kind == OpKind::linear_cross_entropy) check_close(outputs_[0], truth_output_, tolerance(), "loss");
+    std::vector<at::Tensor> gradients = call.input_gradients;
+    gradients.insert(gradients.end(), call.parameter_gradients.begin(), call.parameter_gradients.end());
+    return gradients;
   }
 
   bool wants_backward() const { return needs_.any(); }
@@ -301,7 +304,7 @@ class Run {
 
 }  // namespace
 
-void check_op(const OpCase& op, const OpRun& run) {
+std::vector<at::Tensor> check_op(const OpCase& op, const OpRun& run) {
   counter();
   CAPTURE(run.precision);
   CAPTURE(static_cast<int>(run.device));
@@ -310,7 +313,7 @@ void check_op(const OpCase& op, const OpRun& run) {
   CAPTURE(run.unwanted);
   Run one(op, run);
   one.forward();
-  if (one.wants_backward()) one.backward();
+  return one.wants_backward() ? one.backward() : std::vector<at::Tensor>();
 }
 
 void check_op_in_all_ways(const OpCase& op, bool cuda) {

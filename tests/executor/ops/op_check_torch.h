@@ -41,7 +41,8 @@ struct OpRun {
 };
 
 /// Forward and backward of the case. CPU runs also check that what was allocated is the rule's list, by name and bytes.
-void check_op(const OpCase& op, const OpRun& run);
+/// Returns the gradients of inputs, then of parameters.
+std::vector<at::Tensor> check_op(const OpCase& op, const OpRun& run);
 
 /// check_op over fp32, bf16-mixed and bf16-pure, all gradient modes, both devices' kernels (`cuda`: those that run on
 /// CPU tensors), each gradient left out once.
