@@ -21,6 +21,7 @@ const OptimizerFunctions& optimizer_functions(std::string_view name, DeviceKind)
   const auto* const row = std::ranges::find(kOptimizerFunctions, name, &OptimizerFunctions::name);
   if (row != kOptimizerFunctions.end()) return *row;
   std::vector<std::string> names;
+  names.reserve(kOptimizerFunctions.size());
   for (const OptimizerFunctions& functions : kOptimizerFunctions) names.emplace_back(functions.name);
   throw InputError("optimizer \"" + std::string(name) + "\": unknown" + did_you_mean(name, names));
 }
