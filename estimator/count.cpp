@@ -26,7 +26,7 @@ using Block = std::shared_ptr<void>;
 /// 9.0, 2 x 4096 + 8 x 16 KiB on others); the handle is made at load.
 Bytes cublas_workspace(const Device& device) {
   if (device.kind != DeviceKind::cuda) return {};
-  return device.compute_capability == 90 ? 8 * 4096 * kKiB : (2 * 4096 + 8 * 16) * kKiB;
+  return device.compute_capability == 90 ? 32 * kMiB : 8320 * kKiB;
 }
 
 /// What is held of one segment while a micro-batch passes through it.

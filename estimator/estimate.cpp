@@ -75,7 +75,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec) {
 /// "83.20 GiB of 79.10 GiB a rank; the peak is in backward, most of it activations (41.20 GiB)".
 std::string explain(const RankEstimate& rank, Bytes capacity) {
   const auto peak = std::ranges::max_element(rank.phases, {}, &PhasePeak::allocated);
-  const auto most = std::ranges::max_element(rank.breakdown.categories);
+  const auto* const most = std::ranges::max_element(rank.breakdown.categories);
   const auto category = static_cast<Category>(most - rank.breakdown.categories.begin());
   return fmt::format("{} of {} a rank; the peak is in {}, most of it {} ({})", format_gib(rank.total),
                      format_gib(capacity), phase_name(peak->phase), category_name(category), format_gib(*most));

@@ -4,7 +4,7 @@ namespace vramfit {
 
 /// x -> act(x). The derivative is a function of x alone, element by element, so the gradient is written over x once
 /// nobody reads it any more. Elementwise kernels on either device need nothing besides.
-Rule rule_of_activation(const OpContext&, const Needs&) {
+Rule rule_of_activation(const OpContext& /*context*/, const Needs& /*needs*/) {
   Rule rule;
   rule.saved = {input(0)};
   rule.gradients = {{GradientSource::From::saved, 0}};

@@ -35,7 +35,7 @@ std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int
 /// kept and no second [N, V] tensor exists.
 ///
 /// CPU: own loops, row by row.
-Rule rule_of_cross_entropy(const OpContext& context, const Needs&) {
+Rule rule_of_cross_entropy(const OpContext& context, const Needs& /*needs*/) {
   Rule rule;
   rule.saved = {input(0), input(1), output(1)};
   rule.gradients = {{GradientSource::From::saved, 0}};

@@ -14,7 +14,7 @@ constexpr std::int64_t kCastRows = 1024;
 ///
 /// CPU: own loops. CUDA: index_select_out, and index_add_ over blocks of rows cast to the reduce dtype where it
 /// differs.
-Rule rule_of_embedding(const OpContext& context, const Needs&) {
+Rule rule_of_embedding(const OpContext& context, const Needs& /*needs*/) {
   Rule rule;
   rule.saved = {input(0)};
   const bool casts = context.precision.reduce != context.compute();

@@ -7,7 +7,7 @@ namespace vramfit {
 ///
 /// CPU: one fused loop reads both before it writes both. CUDA has no such call in ATen: d act = g * up goes to a
 /// temporary, then up becomes act(gate) * g, then gate becomes act_backward(d act, gate).
-Rule rule_of_glu(const OpContext& context, const Needs&) {
+Rule rule_of_glu(const OpContext& context, const Needs& /*needs*/) {
   Rule rule;
   rule.saved = {input(0), input(1)};
   rule.gradients = {{GradientSource::From::saved, 0}, {GradientSource::From::saved, 1}};

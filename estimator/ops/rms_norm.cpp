@@ -30,7 +30,7 @@ std::vector<Step> cuda_backward(const OpContext& context, std::int64_t width) {
 ///
 /// CPU: own loops, the weight's gradient summed in the gradient itself; nothing besides. CUDA: at::_fused_rms_norm,
 /// which allocates y and rstd, in this order.
-Rule rule_of_rms_norm(const OpContext& context, const Needs&) {
+Rule rule_of_rms_norm(const OpContext& context, const Needs& /*needs*/) {
   Rule rule;
   rule.saved = {input(0), output(1)};
   rule.gradients = {{GradientSource::From::fresh, 0}};

@@ -7,7 +7,7 @@ namespace vramfit {
 ///
 /// CPU: each pair is read before it is written. CUDA works on halves of a head: x1 * sin of the rotated part goes to a
 /// temporary (forward and backward alike), then x1 and x2 are updated in place with mul_ and addcmul_.
-Rule rule_of_rope(const OpContext& context, const Needs&) {
+Rule rule_of_rope(const OpContext& context, const Needs& /*needs*/) {
   Rule rule;
   rule.in_place_input = 0;
   rule.gradients = {{GradientSource::From::output_gradient, 0}};

@@ -28,12 +28,12 @@ struct OneOp {
     op.kind = kind;
     for (const std::int64_t width : inputs) {
       op.inputs.push_back(static_cast<int>(segment.values.size()));
-      segment.values.push_back({"in", {kTokens_, fixed(width)}, ValueType::compute});
+      segment.values.push_back({"in", {kTokens, fixed(width)}, ValueType::compute});
       needs.inputs.push_back(true);
     }
     for (const std::int64_t width : outputs) {
       op.outputs.push_back(static_cast<int>(segment.values.size()));
-      segment.values.push_back({"out", {kTokens_, fixed(width)}, ValueType::compute});
+      segment.values.push_back({"out", {kTokens, fixed(width)}, ValueType::compute});
     }
     segment.ops.push_back(op);
     graph.segments.push_back(segment);
@@ -66,9 +66,6 @@ struct OneOp {
                      .shape = {kBatch, kSequence}},
                     needs);
   }
-
- private:
-  static constexpr Dim kTokens_{1, true, true};
 };
 
 /// "scores 98304, +dq, -x": what a kernel allocates, in order.
