@@ -7,6 +7,7 @@
 
 #include "estimator/job_fields.h"
 #include "model_specs/error.h"
+#include "tests/support/config_file.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -50,6 +51,33 @@ TEST_CASE("the lines of an estimate sum exactly, on CPU and CUDA, in every runna
         REQUIRE(e.ranks.size() == 1);
         check_sums(e.ranks[0]);
         CHECK(e.verdict == Verdict::fits);
+      }
+    }
+  }
+}
+
+TEST_CASE("every runnable family is counted in every loss and checkpointing, on CPU and CUDA") {
+  for (const std::string& name : testing::small_models()) {
+    for (const char* cluster : {"2xcpu-4GiB", "2xH100-80GB", "2xT4"}) {
+      for (const char* loss : {"full", "chunked:3"}) {
+        for (const char* checkpointing : {"none", "full", "every:2"}) {
+          const Estimate e = estimate_of(testing::small_model(name), cluster,
+                                         {{"seq_len", "32"},
+                                          {"grad_accum", "2"},
+                                          {"precision", "bf16-mixed"},
+                                          {"loss", loss},
+                                          {"checkpointing", checkpointing}});
+          CAPTURE(name);
+          CAPTURE(cluster);
+          CAPTURE(e.why);
+          if (e.verdict == Verdict::not_modelled) {
+            CHECK(e.why == "attention with softcap on CUDA");
+            CHECK(name == "gemma2");
+            continue;
+          }
+          CHECK(e.verdict == Verdict::fits);
+          check_sums(e.ranks.at(0));
+        }
       }
     }
   }
