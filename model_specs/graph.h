@@ -54,6 +54,7 @@ struct ParameterUse {
 };
 
 enum class OpKind {
+  // Every row of the table is trained, also the padding token's, whose lookups transformers leaves without a gradient.
   embedding,            // ids [N] (+ table) -> y [N, H]; attributes.scale multiplies
   position_embedding,   // x [N, H], position table -> y = x + table[position]; in place
   type_embedding,       // x [N, H], type table -> y = x + table[0]; in place
