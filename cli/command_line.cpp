@@ -17,6 +17,7 @@ namespace {
 constexpr std::array kCommands{
     Command{"estimate", "What a training job needs in memory, before it runs", add_estimate},
     Command{"plan", "The fastest way to make a job fit, and why", add_plan},
+    Command{"run", "Execute a plan, or a model with the flags of its job", add_run},
     Command{"compare", "Predicted beside measured, phase by phase", add_compare},
     Command{"models", "List the models that are built in, or show one", add_models},
     Command{"gpus", "List the cards that are known, or show one", add_gpus},

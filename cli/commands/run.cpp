@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/commands/commands.h"
+#include "cli/executor_program.h"
+#include "cli/files.h"
+#include "cli/format/estimate_text.h"
+#include "cli/job_flags.h"
+#include "cli/launch/launch.h"
+#include "cli/model.h"
+#include "cli/run_plan.h"
+#include "estimator/field_text.h"
+#include "estimator/job_fields.h"
+#include "estimator/json/plan_reader.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+// Flags that vramfit-train reads itself; it also checks their values.
+struct PassedFlag {
+  std::string_view name, values, help;
+};
+constexpr std::array kPassedFlags{
+    PassedFlag{"--device", "auto|cpu|cuda", "Where to run. Default: what the plan was made for"},
+    PassedFlag{"--steps", "N", "Optimizer steps. Default: 10"},
+    PassedFlag{"--token-bytes", "2|4", "Bytes of a token in .bin files. Default: by vocabulary size"},
+    PassedFlag{"--weights", "random|PATH", "First weights: random by seed, or safetensors. Default: random"},
+    PassedFlag{"--lr", "X", "Peak learning rate. Default: 0.001"},
+    PassedFlag{"--warmup", "N", "Steps of linear warmup; a half cosine to zero follows. Default: 0"},
+    PassedFlag{"--clip", "X", "Largest norm of the gradient; 0: no clipping. Default: 1"},
+    PassedFlag{"--seed", "N", "Of random weights, data order and masks. Default: 0"},
+    PassedFlag{"--beta1", "X", "AdamW. Default: 0.9"},
+    PassedFlag{"--beta2", "X", "AdamW. Default: 0.999"},
+    PassedFlag{"--eps", "X", "AdamW. Default: 1e-8"},
+    PassedFlag{"--weight-decay", "X", "AdamW, decoupled. Default: 0.01"},
+    PassedFlag{"--threads", "N", "Compute threads of a rank. Default: cores / ranks"},
+    PassedFlag{"--budget", "BYTES", "CPU ranks: refuse memory beyond this. Default: the plan's cpu-SIZE"},
+    PassedFlag{"--timeout", "SECONDS", "How long ranks wait for each other. Default: 600"},
+    PassedFlag{"--dump-state", "DIR", "Write the final parameters"},
+    PassedFlag{"--dump-gradients", "STEP", "With --dump-state: gradients of this step"},
+};
+
+struct RunFlags {
+  JobFlags job;
+  std::vector<std::string> data;
+  std::array<std::string, kPassedFlags.size()> passed;
+  std::string output, events;
+  bool dump_logits = false;
+};
+
+const std::string& passed(const RunFlags& flags, std::string_view name) {
+  const auto* row = std::ranges::find(kPassedFlags, name, &PassedFlag::name);
+  return flags.passed.at(static_cast<std::size_t>(row - kPassedFlags.begin()));
+}
+
+std::vector<std::string> executor_arguments(const RunFlags& flags, const std::string& plan) {
+  std::vector<std::string> arguments{"--plan", plan};
+  const auto add = [&](std::string_view name, const std::string& value) {
+    arguments.emplace_back(name);
+    arguments.push_back(value);
+  };
+  for (const std::string& path : flags.data) add("--data", path);
+  for (std::size_t i = 0; i < kPassedFlags.size(); ++i) {
+    if (!flags.passed.at(i).empty()) add(kPassedFlags.at(i).name, flags.passed.at(i));
+  }
+  if (!flags.output.empty()) add("-o", flags.output);
+  if (!flags.events.empty()) add("--events", flags.events + "/rank%r.jsonl");
+  if (flags.dump_logits) add("--dump-logits", "on");
+  return arguments;
+}
+
+void check_flags(const RunFlags& flags) {
+  const std::string& device = passed(flags, "--device");
+  if (device == "phantom") throw InputError("--device phantom: this version has no phantom GPUs; use cpu or cuda");
+  if (!device.empty() && device != "auto" && device != "cpu" && device != "cuda") {
+    throw InputError(fmt::format("--device: unknown value \"{}\"{}", printable(device),
+                                 did_you_mean(device, {"auto", "cpu", "cuda"})));
+  }
+  if (flags.data.empty()) throw InputError("--data: missing; give a token file, a text file or a directory of text");
+}
+
+void check_job(const PlanFile& plan) {
+  if (plan.job.runtime != Runtime::vramfit) {
+    throw InputError(fmt::format("--runtime {}: run executes vramfit's own runtime only; plan with --runtime vramfit",
+                                 job_field_named("runtime").get(plan.job)));
+  }
+  if (plan.cluster.nodes > 1) {
+    throw InputError(
+        fmt::format("{}: run starts the ranks of one machine; on several, start \"vramfit-train --plan ...\" "
+                    "with torchrun --no-python or srun",
+                    printable(plan.cluster.text)));
+  }
+  if (!plan.cluster.is_cpu()) check_allocator_variables(plan.job);
+}
+
+std::int64_t whole_number_of(const std::string& flag, const std::string& text, std::int64_t most) {
+  try {
+    return whole_number(text, 1, most);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", flag, error.what()));
+  }
+}
+
+int run_run(const RunFlags& flags) {
+  check_flags(flags);
+  const std::string program = find_executor();
+  std::unique_ptr<TemporaryPlan> made;
+  std::string path = flags.job.model;
+  if (is_plan_file(path)) {
+    if (any_job_flag(flags.job)) {
+      throw InputError(
+          fmt::format("{}: a plan decides the job; flags that describe one go to \"vramfit plan\"", printable(path)));
+    }
+  } else {
+    made = std::make_unique<TemporaryPlan>(flags.job, passed(flags, "--clip"));
+    path = made->path();
+  }
+  const PlanFile plan = plan_from_json(read_file(path), path);
+  check_job(plan);
+  if (program.empty()) {
+    throw FaultError("vramfit-train is not beside vramfit, so nothing can be run; build it with -DVRAMFIT_EXECUTOR=ON");
+  }
+  if (!flags.events.empty()) std::filesystem::create_directories(flags.events);
+  const std::string& threads = passed(flags, "--threads");
+  return launch_ranks({.program = program,
+                       .arguments = executor_arguments(flags, path),
+                       .ranks = static_cast<int>(plan.cluster.cards_per_node),
+                       .threads = threads.empty() ? 0 : static_cast<int>(whole_number_of("--threads", threads, 4096))});
+}
+
+}  // namespace
+
+void add_run(CLI::App& command, int& exit_code) {
+  const auto flags = std::make_shared<RunFlags>();
+  add_job_flags(command, flags->job);
+  command.get_option("MODEL")->description("plan.json, or a MODEL with the flags of its job");
+  command.add_option("--data", flags->data, "Token file (.bin, .npy), text file or directory of text; may be repeated")
+      ->type_name("PATH")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
+  for (std::size_t i = 0; i < kPassedFlags.size(); ++i) {
+    command.add_option(std::string(kPassedFlags.at(i).name), flags->passed.at(i), std::string(kPassedFlags.at(i).help))
+        ->type_name(std::string(kPassedFlags.at(i).values));
+  }
+  command.add_option("-o,--output", flags->output, "Write the run record")->type_name("FILE");
+  command.add_option("--events", flags->events, "Write every allocation of each rank as JSON lines")->type_name("DIR");
+  command.add_flag("--dump-logits", flags->dump_logits, "With --dump-state: logits of step 1");
+  command.callback([flags, &exit_code] { exit_code = run_run(*flags); });
+}
+
+}  // namespace vramfit

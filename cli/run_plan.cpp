@@ -1,0 +1,91 @@
+#include "cli/run_plan.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cli/files.h"
+#include "cli/format/estimate_text.h"
+#include "cli/model.h"
+#include "model_specs/error.h"
+#include "model_specs/json_value.h"
+#include "model_specs/suggest.h"
+#include "planner/plan_json.h"
+#include "planner/search.h"
+
+namespace vramfit {
+namespace {
+
+// --clip 0 means that the step has no clipping phase.
+bool clips(const std::string& clip) { return clip.find_first_not_of("0.+-eE") != std::string::npos || clip.empty(); }
+
+Plan plan_as_given(const PlanRequest& request) {
+  std::vector<std::string> notes;
+  const Job job = resolve_job(request.job, request.spec, request.cluster, notes);
+  Evaluator evaluator(request);
+  Candidate candidate = evaluator.candidate(evaluator.ranked({job}).front());
+  if (candidate.estimate.verdict == Verdict::not_modelled) throw NotModelled(candidate.estimate.why);
+  if (candidate.estimate.verdict != Verdict::fits) {
+    std::fprintf(stderr, "vramfit: warning: %s", verdict_line(candidate.estimate, Terminal{}).c_str());
+  }
+  Plan plan;
+  plan.why = "the job as it was given";
+  plan.configurations = 1;
+  plan.chosen = std::move(candidate);
+  return plan;
+}
+
+// "expandable_segments:True" and "expandable_segments=True" ask for the same.
+std::string normalized(std::string text) {
+  std::ranges::replace(text, ':', '=');
+  std::erase(text, ' ');
+  return text;
+}
+
+}  // namespace
+
+bool is_plan_file(const std::string& path) {
+  std::error_code error;
+  if (!path.ends_with(".json") || !std::filesystem::is_regular_file(path, error)) return false;
+  const JsonValue document = parse_json(read_file(path), path);
+  return document.kind == JsonValue::Kind::object && std::ranges::find(document.keys, "schema") != document.keys.end();
+}
+
+TemporaryPlan::TemporaryPlan(const JobFlags& flags, const std::string& clip) {
+  const JobChoice choice = read_job_choice(flags);
+  const PlanRequest request{.spec = read_model(flags.model),
+                            .job = choice.job,
+                            .fixed = choice.fixed,
+                            .cluster = read_cluster_flag(flags),
+                            .allowed = {},
+                            .clip = clips(clip)};
+  const std::string text = plan_to_json(request, plan_as_given(request));
+  std::string pattern = (std::filesystem::temp_directory_path() / "vramfit-run-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr)
+    throw FaultError(pattern + ": can't be made; set TMPDIR to a directory that can be written");
+  path_ = pattern + "/plan.json";
+  write_file(path_, text);
+}
+
+TemporaryPlan::~TemporaryPlan() {
+  std::error_code ignored;
+  std::filesystem::remove_all(std::filesystem::path(path_).parent_path(), ignored);
+}
+
+void check_allocator_variables(const Job& job) {
+  std::string wanted = normalized(job.allocator);
+  if (job.allocator == "expandable") wanted = "expandable_segments=True";
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no other thread runs
+    if (value == nullptr || *value == '\0' || normalized(value) == wanted) continue;
+    throw InputError(
+        fmt::format("{}={} and --allocator {} contradict each other: unset the variable, or plan with its value", name,
+                    printable(value), job.allocator));
+  }
+}
+
+}  // namespace vramfit
