@@ -150,6 +150,36 @@ class Program(unittest.TestCase):
         done = program("plan", MODEL, "--gpus", "2xcpu-1MiB")
         self.assertTrue(done.stdout.startswith("NO PLAN fits 2xcpu-1MiB: the smallest needs "), done.stdout)
 
+    def test_run_refuses_what_it_cannot_execute(self):
+        data = ["--data", os.path.join(SOURCE, "docs")]
+        self.refused(["run", *TINY], 2, "--data: missing")
+        self.refused(["run", *TINY, *data, "--device", "phantom"], 2, "--device phantom")
+        self.refused(["run", *TINY, *data, "--device", "gpu"], 2, "--device", "known: auto, cpu, cuda")
+        self.refused(["run", MODEL, "--gpus", "2x2xcpu-1GiB", *data], 2, "2x2xcpu-1GiB", "torchrun")
+        done = program("run", *TINY, *data, "--runtime", "pytorch-fsdp2")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "plan.json")
+            self.assertEqual(program("plan", *TINY, "-o", path).returncode, 0)
+            self.refused(["run", path, *data, "--seq-len", "32"], 2, "a plan decides the job")
+            with open(path, encoding="utf-8") as file:
+                plan = json.load(file)
+            plan["job"]["runtime"] = "pytorch-fsdp2"
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(plan, file)
+            self.refused(["run", path, *data], 2, "--runtime pytorch-fsdp2")
+
+    def test_an_allocator_that_the_environment_contradicts_is_a_usage_error(self):
+        done = program("run", MODEL, "--gpus", "2xH100-80GB", "--data", SOURCE, PYTORCH_ALLOC_CONF="expandable_segments:False")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("PYTORCH_ALLOC_CONF=expandable_segments:False and --allocator expandable", done.stderr)
+
+    def test_models_lists_the_catalog_and_shows_one(self):
+        listed = json.loads(program("models", "--json").stdout)
+        shown = json.loads(program("models", listed[0]["name"], "--json").stdout)
+        self.assertEqual(shown, listed[0])
+        self.refused(["models", "lama-3.1-8b"], 5, "did you mean")
+
     def test_unknown_kinds_of_allow_are_refused(self):
         self.refused(["plan", *TINY, "--allow", "precison"], 2, 'did you mean "precision"?')
         self.refused(["plan", *TINY, "--allow", "precision:bf17"], 2, "bf17")
