@@ -28,7 +28,8 @@ constexpr std::array kActivations{
     ActivationRow{"relu", Activation::relu},
 };
 
-constexpr std::size_t kConfigBytes = std::size_t{16} << 20;
+// A parsed value takes up to fifty times its text ("[],"): this keeps a hostile file to about 200 MB and a second.
+constexpr std::size_t kConfigBytes = std::size_t{4} << 20;
 constexpr int kConfigDepth = 64;
 
 // transformers reads `quantization_config.quant_method`; other shapes of that key are left alone.

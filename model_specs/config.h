@@ -12,7 +12,7 @@
 
 namespace vramfit {
 
-/// Reads the text of a config.json; `where` names it in messages (a path, a hub id). At most 16 MiB and 64 levels; a
+/// Reads the text of a config.json; `where` names it in messages (a path, a hub id). At most 4 MiB and 64 levels; a
 /// repeated key, a number outside its range, or a string in a number's place throws ModelError "WHERE: KEY: ...".
 ModelSpec parse_config(std::string_view json, const std::string& where);
 
