@@ -8,7 +8,7 @@
 #include "estimator/cluster.h"
 #include "estimator/job.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
 }
 

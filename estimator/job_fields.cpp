@@ -48,6 +48,7 @@ constexpr std::size_t kLongestText = 4096;
 template <typename Table>
 std::vector<std::string> names_of(const Table& table) {
   std::vector<std::string> names;
+  names.reserve(table.size());
   for (const auto& row : table) names.emplace_back(row.name);
   return names;
 }
@@ -332,7 +333,7 @@ std::span<const JobField> job_fields() { return kJobFields; }
 const JobField& job_field_named(std::string_view name) {
   std::string wanted(name);
   std::ranges::replace(wanted, '-', '_');
-  const auto row = std::ranges::find(kJobFields, wanted, &JobField::name);
+  const auto* const row = std::ranges::find(kJobFields, wanted, &JobField::name);
   if (row == kJobFields.end()) {
     throw InputError(
         fmt::format("job field \"{}\": unknown{}", printable(name), did_you_mean(wanted, names_of(kJobFields))));

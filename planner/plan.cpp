@@ -178,27 +178,30 @@ class Search {
     if (!smallest_) throw NotModelled(not_modelled_.empty() ? "any choice for this job" : not_modelled_);
     plan_.why = fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
                             of_capacity(*smallest_, capacity_));
-    for (const bool last_resort : {false, true}) {
-      for (const Change& change : changes(request_, false, last_resort)) {
-        if (!add_help(change)) continue;
-        const Candidate& helpful = plan_.alternatives.back();
-        plan_.why += fmt::format("{} with --allow {} it would fit at {}", plan_.alternatives.size() == 1 ? ";" : ", or",
-                                 change.needs, format_gib(worst_total(helpful.estimate)));
-        if (last_resort) return;  // the smallest cut is enough
-      }
+    for (const Change& change : changes(request_, false, false)) offer(change);
+    for (const Change& change : changes(request_, false, true)) {
+      if (offer(change)) return;  // the smallest cut is enough
     }
     if (plan_.alternatives.empty()) plan_.why += "; more or larger cards would help";
   }
 
+  // Says at what size a change would make the job fit, if it does.
+  bool offer(const Change& change) {
+    if (!add_help(change)) return false;
+    plan_.why += fmt::format("{} with --allow {} it would fit at {}", plan_.alternatives.size() == 1 ? ";" : ", or",
+                             change.needs, format_gib(worst_total(plan_.alternatives.back().estimate)));
+    return true;
+  }
+
   // The fastest job under a change that fits, if there is one.
   bool add_help(const Change& change) {
-    for (const Option& option : options_of(change)) {
-      if (evaluator_.estimate_of(option.job).verdict != Verdict::fits) continue;
-      add_alternative(option,
-                      fmt::format("with --allow {}: {:.0f} tokens/s, needs", change.needs, option.tokens_per_second));
-      return true;
-    }
-    return false;
+    const std::vector<Option> options = options_of(change);
+    const auto found = std::ranges::find_if(
+        options, [&](const Option& option) { return evaluator_.estimate_of(option.job).verdict == Verdict::fits; });
+    if (found == options.end()) return false;
+    add_alternative(*found,
+                    fmt::format("with --allow {}: {:.0f} tokens/s, needs", change.needs, found->tokens_per_second));
+    return true;
   }
 
   const PlanRequest& request_;

@@ -1,7 +1,7 @@
 // What each command adds to the command line. One file a command.
 #pragma once
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
 }
 
