@@ -112,12 +112,7 @@ void write_whole_file(const std::string& path, const std::string& text) {
   if (error) throw FaultError(path + ": can't be written: " + error.message());
 }
 
-void write_events(const Ledger& ledger, std::string path, int rank) {
-  if (const std::size_t place = path.find("%r"); place != std::string::npos) {
-    path.replace(place, 2, std::to_string(rank));
-  } else if (rank != 0) {
-    path += fmt::format(".rank{}", rank);
-  }
+void write_events(const Ledger& ledger, const std::string& directory, int rank) {
   std::vector<std::string> labels;
   for (const std::string& label : ledger.labels) labels.push_back(JsonWriter().text(label).take());
   for (std::string& label : labels) {
@@ -129,7 +124,9 @@ void write_events(const Ledger& ledger, std::string path, int rank) {
                         labels[static_cast<std::size_t>(event.label)], category_name(event.category), event.bytes,
                         phase_name(event.phase), event.step);
   }
-  write_whole_file(path, text);
+  std::error_code ignored;  // what can't be made can't be written to either
+  std::filesystem::create_directories(directory, ignored);
+  write_whole_file(fmt::format("{}/rank{}.jsonl", directory, rank), text);
 }
 
 }  // namespace vramfit
