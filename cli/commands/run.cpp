@@ -71,7 +71,7 @@ std::vector<std::string> executor_arguments(const RunFlags& flags, const std::st
     if (!flags.passed.at(i).empty()) add(kPassedFlags.at(i).name, flags.passed.at(i));
   }
   if (!flags.output.empty()) add("-o", flags.output);
-  if (!flags.events.empty()) add("--events", flags.events + "/rank%r.jsonl");
+  if (!flags.events.empty()) add("--events", flags.events);
   if (flags.dump_logits) add("--dump-logits", "on");
   return arguments;
 }
