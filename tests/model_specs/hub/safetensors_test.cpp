@@ -49,7 +49,6 @@ TEST_CASE("tensors are listed with dtype, shape and place, in the order of their
 
 TEST_CASE("a malformed header is refused with what is wrong") {
   const std::string good = R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]})";
-  const std::string wide(70 * 2, '1');
   std::string dims;
   for (int i = 0; i < 70; ++i) dims += i == 0 ? "1" : ",1";
   const std::vector<std::pair<std::string, std::string>> cases{
