@@ -1,0 +1,28 @@
+// Folders laid out as huggingface_hub's cache: models--ORG--NAME/{refs/REVISION, snapshots/COMMIT/FILE}.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "model_specs/hub/model_id.h"
+
+namespace vramfit {
+
+struct CachedFile {
+  std::filesystem::path path;
+  std::string commit;
+  std::chrono::seconds age{};  // since the revision was last looked up; 0 for a commit, which never changes
+};
+
+/// The file of a model in the cache at `root`, if it is there.
+std::optional<CachedFile> find_cached(const std::filesystem::path& root, const ModelId& id, const std::string& file);
+
+/// Keeps a file in a cache of our own, written aside and renamed. Returns "" or why it wasn't kept: a folder that
+/// others may write to, a link, no space.
+std::string keep_in_cache(const std::filesystem::path& root, const ModelId& id, const std::string& commit,
+                          const std::string& file, std::string_view text);
+
+}  // namespace vramfit

@@ -1,0 +1,52 @@
+// The Hugging Face hub: files of models, with redirects, retries and errors that say what to do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model_specs/error.h"
+#include "model_specs/hub/model_id.h"
+#include "model_specs/hub/options.h"
+#include "model_specs/hub/safetensors.h"
+
+namespace vramfit {
+
+/// A failure to reach the hub at all, as opposed to its answer: an older copy may do.
+struct Unreachable : ModelError {
+  using ModelError::ModelError;
+};
+
+struct HubFile {
+  std::string text;
+  std::string commit;           // what the revision is at the moment; "" if the server doesn't say
+  std::int64_t file_bytes = 0;  // of the whole file, also when a range was asked for
+};
+
+class HubClient {
+ public:
+  explicit HubClient(HubOptions options) : options_(std::move(options)) {}
+
+  /// The whole of a file of at most `most` bytes; nothing when the model has no such file. Throws ModelError by the
+  /// hub's answer, Unreachable when there is none.
+  std::optional<HubFile> file(const ModelId& id, const std::string& name, std::int64_t most) const;
+
+  /// Bytes first .. last of a file, or fewer when it ends before.
+  std::optional<HubFile> range(const ModelId& id, const std::string& name, std::int64_t first, std::int64_t last) const;
+
+  const HubOptions& options() const { return options_; }
+
+ private:
+  HttpReply follow(HttpRequest request) const;
+  HttpReply ask(const HttpRequest& request) const;
+  Url address(const ModelId& id, const std::string& name) const;
+
+  HubOptions options_;
+};
+
+/// All tensors of a model on the hub, from the headers of its safetensors files. Throws ModelError when it has none.
+std::vector<StoredTensor> remote_tensors(const HubClient& client, const ModelId& id);
+
+}  // namespace vramfit

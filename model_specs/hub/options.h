@@ -1,0 +1,33 @@
+// What the environment says about the hub, with the names and precedence of huggingface_hub.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "model_specs/hub/http.h"
+
+namespace vramfit {
+
+struct HubOptions {
+  Url endpoint;                     // HF_ENDPOINT, https://huggingface.co unless given
+  std::string token;                // HF_TOKEN, else the file HF_TOKEN_PATH or $HF_HOME/token; never printed
+  bool offline = false;             // HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE
+  std::filesystem::path hf_cache;   // HF_HUB_CACHE, else $HF_HOME/hub; read only
+  std::filesystem::path own_cache;  // $VRAMFIT_CACHE/hub; empty: none
+  HttpLimits limits;
+  int retries = 3;
+  int backoff_milliseconds = 500;  // before the first retry; doubles
+  int longest_wait_seconds = 10;   // of what a Retry-After header may ask for
+};
+
+using Environment = std::function<std::string(const char* name)>;
+
+/// The process's own: "" for a variable that isn't set.
+std::string process_environment(const char* name);
+
+/// Throws ModelError for an HF_ENDPOINT that isn't https (http is for loopback) and for a token with characters that
+/// no token has.
+HubOptions hub_options(const Environment& variable);
+
+}  // namespace vramfit
