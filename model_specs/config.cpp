@@ -49,9 +49,10 @@ std::string architecture(ConfigReader& config, const Family& family) {
   if (named.empty()) return std::string(family.classes.front());
   const auto& known = family.classes;
   if (std::find(known.begin(), known.end(), named.front()) != known.end()) return named.front();
-  config.fail("architectures", fmt::format("\"{}\" isn't a class that is counted{}", printable(named.front()),
-                                           did_you_mean(printable(named.front()),
-                                                        std::vector<std::string>(known.begin(), known.end()))));
+  throw UnknownFamily(
+      fmt::format("{}\"{}\" isn't a class that is counted{}", config.where("architectures"), printable(named.front()),
+                  did_you_mean(printable(named.front()), std::vector<std::string>(known.begin(), known.end()))),
+      std::string(family.model_type));
 }
 
 ModelSpec read_spec(std::string_view json, const std::string& where) {

@@ -57,6 +57,8 @@ class ConfigReader {
   /// One span a layer from `layer_types`, or nothing when the key is omitted.
   std::vector<AttentionSpan> layer_types(std::int64_t layers);
 
+  /// "FILE: KEY: " for messages of a caller's own.
+  std::string where(std::string_view key) const { return object_.where(key); }
   /// Throws ModelError naming file and key.
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;
 

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace vramfit {
 
@@ -32,6 +33,12 @@ struct InputError : Error {
 /// Wrong model id, config.json, weights, network or authorization: exit 5.
 struct ModelError : Error {
   explicit ModelError(const std::string& message) : Error(ExitCode::model, message) {}
+};
+
+/// A model of a family or class that isn't described here; `name` is its model_type. Its tensors can still be listed.
+struct UnknownFamily : ModelError {
+  UnknownFamily(const std::string& message, std::string model_type) : ModelError(message), name(std::move(model_type)) {}
+  std::string name;
 };
 
 /// The machine failed us (a file that can't be written, a rank that died): exit 1.

@@ -20,7 +20,9 @@ std::string reason(int error) { return std::generic_category().message(error); }
 }  // namespace
 
 void fail_file(const FileRole& role, const std::string& path, const std::string& why) {
-  throw Error(role.code, fmt::format("{} {}: {}", role.name, printable(path), why));
+  const std::string message = fmt::format("{} {}: {}", role.name, printable(path), why);
+  if (role.code == ExitCode::model) throw ModelError(message);
+  throw InputError(message);
 }
 
 File::File(std::string path, FileRole role) : path_(std::move(path)), role_(role) {

@@ -10,7 +10,7 @@
 
 namespace vramfit {
 
-/// What a file is to the person, and the exit code of its errors.
+/// What a file is to the person, and the exit code of its errors: usage (InputError) or model (ModelError).
 struct FileRole {
   std::string_view name;  // "data"
   ExitCode code;
@@ -19,12 +19,12 @@ inline constexpr FileRole kDataFile{"data", ExitCode::usage};
 inline constexpr FileRole kModelFile{"model", ExitCode::model};
 inline constexpr FileRole kWeightsFile{"weights", ExitCode::model};
 
-/// Throws Error "ROLE PATH: WHY" with the role's code.
+/// Throws "ROLE PATH: WHY" as InputError or ModelError.
 [[noreturn]] void fail_file(const FileRole& role, const std::string& path, const std::string& why);
 
 class File {
  public:
-  /// Throws the role's Error when `path` can't be opened or isn't a regular file.
+  /// Throws as fail_file when `path` can't be opened or isn't a regular file.
   File(std::string path, FileRole role);
   ~File();
   File(File&& other) noexcept;

@@ -5,7 +5,9 @@
 
 namespace vramfit {
 
-std::vector<NamedShape> parameters(const ModelSpec& spec) { return find_family(spec.model_type).parameters(spec); }
+std::vector<NamedShape> parameters(const ModelSpec& spec) {
+  return spec.tensors.empty() ? find_family(spec.model_type).parameters(spec) : spec.tensors;
+}
 
 std::int64_t parameter_count(const ModelSpec& spec) {
   try {
@@ -24,6 +26,7 @@ std::int64_t parameter_count(const ModelSpec& spec) {
 }
 
 std::vector<NamedBuffer> buffers(const ModelSpec& spec) {
+  if (!spec.tensors.empty()) return {};
   const Family& family = find_family(spec.model_type);
   return family.buffers == nullptr ? std::vector<NamedBuffer>{} : family.buffers(spec);
 }

@@ -40,6 +40,12 @@ struct MlaSpec {                 // multi-head latent attention (deepseek)
   std::int64_t kv_lora_rank = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
 };
 
+/// One trainable tensor as the checkpoint names it. A tied weight appears once.
+struct NamedShape {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
 /// Field names are those of Hugging Face's config.json where it has one; nothing here is derived
 /// except defaults that the family's configuration class applies when a key is omitted.
 struct ModelSpec {
@@ -73,13 +79,8 @@ struct ModelSpec {
   Dtype stored_dtype = Dtype::f32;  // dtype | torch_dtype
   std::string quantization;         // quantization_config.quant_method, "" if none
   std::string graph_lacks;          // a feature asked for that build_graph refuses by this name; "" if none
+  std::vector<NamedShape> tensors;  // of a family that isn't described here, from safetensors headers; then sizes are 0
   std::string config_json;          // the text it was read from, carried into plan.json
-};
-
-/// One trainable tensor as the checkpoint names it. A tied weight appears once.
-struct NamedShape {
-  std::string name;
-  std::vector<std::int64_t> shape;
 };
 
 }  // namespace vramfit

@@ -25,8 +25,9 @@ const Family& find_family(std::string_view model_type) {
     if (family.model_type == model_type) return family;
     known.emplace_back(family.model_type);
   }
-  throw ModelError(fmt::format("model_type \"{}\" isn't a family that is known{}", printable(model_type),
-                               did_you_mean(printable(model_type), known)));
+  throw UnknownFamily(fmt::format("model_type \"{}\" isn't a family that is known{}", printable(model_type),
+                                  did_you_mean(printable(model_type), known)),
+                      printable(model_type));
 }
 
 }  // namespace vramfit

@@ -1,0 +1,408 @@
+#include "model_specs/resolve.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+
+#include "model_specs/error.h"
+#include "model_specs/graph.h"
+#include "model_specs/parameters.h"
+#include "tests/support/http_server.h"
+#include "tests/support/safetensors_file.h"
+#include "tests/support/temporary_directory.h"
+
+namespace vramfit {
+namespace {
+
+using testing::any_holds;
+using testing::HttpServer;
+using testing::safetensors_bytes;
+using testing::TemporaryDirectory;
+using testing::WebReply;
+using testing::WebRequest;
+
+namespace fs = std::filesystem;
+
+const std::string kToken = "hf_secretsecretsecret";
+const std::string kCommit = "0123456789abcdef0123456789abcdef01234567";
+const std::string kConfig =
+    R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":64,"hidden_size":16,)"
+    R"("intermediate_size":32,"num_hidden_layers":1,"num_attention_heads":2,"max_position_embeddings":32})";
+const std::string kUnknown = R"({"model_type":"novel","architectures":["NovelForCausalLM"]})";
+const std::string kTensors = safetensors_bytes(R"({"a":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]}})", "data");
+
+bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// An environment of a test's own, and short waits.
+struct World {
+  TemporaryDirectory home;
+  std::map<std::string, std::string> variables{{"HOME", home.path().string()}};
+  std::vector<std::string> notes;
+
+  ResolveOptions options() {
+    ResolveOptions made;
+    made.environment = [this](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::string() : found->second;
+    };
+    made.notes = &notes;
+    made.adjust_hub = [](HubOptions& hub) {
+      hub.backoff_milliseconds = 1;
+      hub.longest_wait_seconds = 1;
+      hub.limits.connect_milliseconds = 2000;
+      hub.limits.total_milliseconds = 2000;
+      hub.limits.stall_seconds = 1;
+    };
+    return made;
+  }
+  ModelSpec resolve(const std::string& text) { return resolve_model(text, options()); }
+
+  std::string error(const std::string& text) {
+    try {
+      resolve(text);
+    } catch (const ModelError& failure) {
+      CHECK_FALSE(mentions(failure.what(), kToken));
+      return failure.what();
+    }
+    return "";
+  }
+};
+
+WebReply config_reply() { return {200, {"X-Repo-Commit: " + kCommit}, kConfig}; }
+
+/// The answer to a ranged request, as a server that knows ranges gives it.
+WebReply ranged(const WebRequest& request, const std::string& whole) {
+  const std::size_t at = request.text.find("Range: bytes=");
+  if (at == std::string::npos) return {200, {}, whole};
+  std::size_t used = 0;
+  const std::size_t first = std::stoul(request.text.substr(at + 13), &used);
+  const std::size_t last = std::min(std::stoul(request.text.substr(at + 13 + used + 1)), whole.size() - 1);
+  return {206,
+          {"Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" +
+           std::to_string(whole.size())},
+          whole.substr(first, last - first + 1)};
+}
+
+const WebReply kNoEntry{404, {"X-Error-Code: EntryNotFound"}, ""};
+
+TEST_CASE("a path is read before anything else is asked") {
+  World world;
+  const TemporaryDirectory models;
+  const std::string config = models.write("llama/config.json", kConfig);
+  CHECK(world.resolve(config).model_type == "llama");
+  const ModelSpec spec = world.resolve((models.path() / "llama").string());
+  CHECK(spec.name == (models.path() / "llama").string());
+  CHECK(spec.source == config);
+  CHECK(mentions(world.error("./missing"), "No such file"));
+  CHECK(mentions(world.error("missing/config.json"), "No such file"));
+  CHECK(mentions(world.error("some/pytorch_model.bin"), "never unpickled"));
+  models.write("deep/config.json", std::string(17 << 20, ' '));
+  CHECK(mentions(world.error((models.path() / "deep").string()), "expected at most"));
+}
+
+TEST_CASE("a family that is unknown is described by the headers of its safetensors files") {
+  World world;
+  const TemporaryDirectory models;
+  models.write("novel/config.json", kUnknown);
+  const std::string folder = (models.path() / "novel").string();
+  CHECK(mentions(world.error(folder), "novel"));
+  CHECK(mentions(world.error(folder), "holds no .safetensors file"));
+  const std::string weights = models.write("novel/model.safetensors", kTensors);
+  for (const std::string& text : {folder, weights, folder + "/config.json"}) {
+    CAPTURE(text);
+    const ModelSpec spec = world.resolve(text);
+    CHECK(parameter_count(spec) == 4);
+    CHECK(parameters(spec).at(0).shape == std::vector<std::int64_t>{2, 2});
+    CHECK(spec.model_type == "novel");
+    CHECK_THROWS_WITH_AS(build_graph(spec, {}), "not modelled: graph of model_type novel", NotModelled);
+  }
+}
+
+TEST_CASE("the catalog comes before caches and hub, and its suggestion ends a message") {
+  World world;
+  world.variables["HF_HUB_OFFLINE"] = "1";
+  ResolveOptions options = world.options();
+  options.catalog.find = [](const std::string& name) {
+    ModelSpec spec;
+    spec.source = "catalog";
+    return name == "org/known" ? std::optional(spec) : std::nullopt;
+  };
+  options.catalog.suggest = [](const std::string&) { return std::string("; did you mean \"org/known\"?"); };
+  CHECK(resolve_model("org/known", options).source == "catalog");
+  CHECK_THROWS_WITH_AS(resolve_model("org/knwon", options), doctest::Contains("did you mean \"org/known\"?"),
+                       ModelError);
+}
+
+TEST_CASE("text that is neither path nor model id is refused before any request") {
+  World world;
+  const HttpServer server([](const WebRequest&) { return config_reply(); });
+  world.variables["HF_ENDPOINT"] = server.address();
+  for (const std::string& text :
+       {std::string("../x"), std::string("a/b/c"), std::string("-opt"), std::string("https://evil/x"),
+        std::string("a b"), std::string("a/..b"), std::string("a/b@"), std::string("a/b@../c"), std::string("a/b@x@y"),
+        std::string("a\nb"), std::string("a/\x1b[31m"), std::string(10'000, 'a'),
+        std::string("a/") + std::string(97, 'b'), std::string("a--b/c"), std::string("hf://"), std::string("a/b?x=1"),
+        std::string("a%2Fb")}) {
+    const std::string message = world.error(text);
+    CAPTURE(message);
+    CHECK_FALSE(message.empty());
+    CHECK(message.find_first_of("\n\x1b") == std::string::npos);
+    CHECK(message.size() < 600);
+  }
+  CHECK(server.requests().empty());
+}
+
+TEST_CASE("a model of huggingface_hub's cache is read without a request") {
+  World world;
+  world.variables["HF_ENDPOINT"] = "http://127.0.0.1:1";
+  const std::string folder = ".cache/huggingface/hub/models--org--name/";
+  world.home.write(folder + "refs/main", kCommit);
+  world.home.write(folder + "blobs/x", kConfig);
+  const fs::path snapshot = world.home.path() / folder / "snapshots" / kCommit;
+  fs::create_directories(snapshot);
+  fs::create_symlink("../../blobs/x", snapshot / "config.json");
+  CHECK(mentions(world.resolve("org/name").source, "cache: "));
+  CHECK(world.resolve("hf://org/name@" + kCommit).model_type == "llama");
+  world.variables["HF_HUB_OFFLINE"] = "1";
+  CHECK(world.resolve("org/name").model_type == "llama");
+  CHECK(mentions(world.error("org/name@other"), "HF_HUB_OFFLINE"));
+  world.variables["HF_HUB_CACHE"] = "/nonexistent";
+  CHECK(mentions(world.error("org/name"), "HF_HUB_OFFLINE"));
+}
+
+TEST_CASE("a download sends the token, and is kept for a day and for when the hub can't be reached") {
+  World world;
+  world.home.write(".cache/huggingface/token", kToken + "\n");
+  {
+    const HttpServer server([](const WebRequest&) { return config_reply(); });
+    world.variables["HF_ENDPOINT"] = server.address() + "/";
+    const ModelSpec spec = world.resolve("org/name");
+    CHECK(spec.source == server.address() + "/org/name @ 0123456789ab");
+    CHECK(world.resolve("org/name").model_type == "llama");
+    CHECK(world.resolve("org/name@" + kCommit).model_type == "llama");
+    REQUIRE(server.requests().size() == 1);
+    CHECK(server.requests()[0].path == "/org/name/resolve/main/config.json");
+    CHECK(any_holds(server.requests(), "Authorization: Bearer " + kToken));
+    CHECK_FALSE(any_holds(server.requests(), "Accept-Encoding"));
+  }
+  const fs::path own = world.home.path() / ".cache/vramfit/hub";
+  CHECK((fs::status(own).permissions() & fs::perms::all) == fs::perms::owner_all);
+  const fs::path ref = own / "models--org--name/refs/main";
+  fs::last_write_time(ref, fs::file_time_type::clock::now() - std::chrono::hours(30));
+  CHECK(world.resolve("org/name").model_type == "llama");
+  REQUIRE(world.notes.size() == 1);
+  CHECK(mentions(world.notes[0], "used the copy of 30 h ago"));
+  CHECK(mentions(world.error("org/other"), "check the network"));
+  for (const auto& file : fs::recursive_directory_iterator(own)) {
+    CHECK_FALSE(mentions(file.path().string(), ".json."));  // nothing is left of what was written aside
+  }
+}
+
+TEST_CASE("a revision is asked for as one part of the path") {
+  World world;
+  const HttpServer server([](const WebRequest&) { return config_reply(); });
+  world.variables["HF_ENDPOINT"] = server.address();
+  world.resolve("org/name@refs/pr/1");
+  CHECK(server.requests().at(0).path == "/org/name/resolve/refs%2Fpr%2F1/config.json");
+}
+
+TEST_CASE("a redirect on the same server keeps the token, one to another server loses it for good") {
+  World world;
+  world.variables["HF_TOKEN"] = kToken;
+  std::string back;
+  const HttpServer other([&](const WebRequest& request) {
+    return request.path == "/return" ? WebReply{302, {"Location: " + back}, ""} : WebReply{200, {}, kConfig};
+  });
+  const HttpServer hub([&](const WebRequest& request) {
+    if (mentions(request.path, "/old/")) return WebReply{307, {"Location: /org/new/resolve/main/config.json"}, ""};
+    if (mentions(request.path, "/gone/")) return WebReply{302, {"Location: " + other.address() + "/return"}, ""};
+    if (mentions(request.path, "/new/")) {
+      return WebReply{302, {"X-Repo-Commit: " + kCommit, "Location: " + other.address() + "/blob"}, ""};
+    }
+    return WebReply{200, {}, kConfig};
+  });
+  back = hub.address() + "/final";
+  world.variables["HF_ENDPOINT"] = hub.address();
+  CHECK(mentions(world.resolve("org/old").source, "0123456789ab"));
+  REQUIRE(hub.requests().size() == 2);
+  CHECK(mentions(hub.requests()[0].text, kToken));
+  CHECK(mentions(hub.requests()[1].text, kToken));
+  world.resolve("org/gone");
+  REQUIRE(hub.requests().size() == 4);
+  CHECK(hub.requests()[3].path == "/final");
+  CHECK_FALSE(mentions(hub.requests()[3].text, "Authorization"));
+  CHECK(other.requests().size() == 2);
+  CHECK_FALSE(any_holds(other.requests(), "Authorization"));
+  CHECK_FALSE(any_holds(other.requests(), kToken));
+}
+
+TEST_CASE("redirects in a circle, to files, or to plain http elsewhere are refused") {
+  World world;
+  world.variables["HF_TOKEN"] = kToken;
+  std::string location;
+  const HttpServer server([&](const WebRequest&) { return WebReply{302, {"Location: " + location}, ""}; });
+  world.variables["HF_ENDPOINT"] = server.address();
+  location = "/again";
+  CHECK(mentions(world.error("org/a"), "more than 5 times"));
+  CHECK(server.requests().size() == 6);
+  for (const char* to :
+       {"file:///etc/passwd", "http://example.com/x", "ftp://127.0.0.1/x", "http://user:pw@127.0.0.1/x",
+        "http://127.0.0.1.example.com/x", "http://127.0.0.1\\@example.com/", "gopher://x"}) {
+    CAPTURE(to);
+    location = to;
+    const std::size_t before = server.requests().size();
+    CHECK_FALSE(world.error("org/a").empty());
+    CHECK(server.requests().size() == before + 1);
+  }
+}
+
+TEST_CASE("the hub's refusals say what to do") {
+  World world;
+  WebReply reply;
+  const HttpServer server([&](const WebRequest&) { return reply; });
+  world.variables["HF_ENDPOINT"] = server.address();
+  struct Case {
+    int status;
+    std::string code, expected;
+  };
+  for (const Case& c :
+       {Case{401, "GatedRepo", "accept its license at " + server.address() + "/org/name and set HF_TOKEN"},
+        Case{403, "GatedRepo", "gated (HTTP 403)"}, Case{401, "RepoNotFound", "check the name"},
+        Case{401, "", "set HF_TOKEN"}, Case{403, "", "denies access"},
+        Case{404, "RepoNotFound", "not found on 127.0.0.1"}, Case{404, "RevisionNotFound", "has no revision \"main\""},
+        Case{418, "", "answers HTTP 418"}}) {
+    CAPTURE(c.status);
+    CAPTURE(c.code);
+    reply = {c.status, c.code.empty() ? std::vector<std::string>{} : std::vector{"X-Error-Code: " + c.code}, "x"};
+    CHECK(mentions(world.error("org/name"), c.expected));
+  }
+  world.variables["HF_TOKEN"] = kToken;
+  reply = {403, {"X-Error-Code: GatedRepo"}, ""};
+  CHECK(mentions(world.error("org/name"), "check that HF_TOKEN may read it"));
+}
+
+TEST_CASE("passing failures are asked again at most three times, and no longer than a server may ask for") {
+  World world;
+  std::vector<WebReply> replies;
+  std::size_t asked = 0;
+  const HttpServer server([&](const WebRequest&) { return replies[std::min(asked++, replies.size() - 1)]; });
+  world.variables["HF_ENDPOINT"] = server.address();
+  WebReply cut = config_reply();
+  cut.missing_bytes = 10;
+  replies = {{503, {}, ""}, cut, {429, {"Retry-After: 0"}, ""}, config_reply()};
+  CHECK(world.resolve("org/a").model_type == "llama");
+  CHECK(asked == 4);
+  asked = 0;
+  replies = {{429, {"Retry-After: 86400"}, ""}};
+  CHECK(mentions(world.error("org/b"), "too many requests"));
+  CHECK(asked == 1);
+  asked = 0;
+  replies = {{500, {}, ""}};
+  CHECK(mentions(world.error("org/c"), "HTTP 500: try again later"));
+  CHECK(asked == 4);
+  asked = 0;
+  replies = {cut};
+  CHECK(mentions(world.error("org/d"), "can't be read from"));
+  CHECK(asked == 4);
+}
+
+TEST_CASE("a server that says nothing, or too much, ends in an error within the limits") {
+  World world;
+  WebReply reply;
+  const HttpServer server([&](const WebRequest&) { return reply; });
+  world.variables["HF_ENDPOINT"] = server.address();
+  ResolveOptions options = world.options();
+  const auto adjust = options.adjust_hub;
+  options.adjust_hub = [&](HubOptions& hub) {
+    adjust(hub);
+    hub.retries = 0;
+    hub.limits.total_milliseconds = 300;
+  };
+  reply = config_reply();
+  reply.stall = true;
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK_THROWS_WITH_AS(resolve_model("org/a", options), doctest::Contains("can't be read from"), ModelError);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(3));
+  reply = {200, {}, std::string((16 << 20) + 1, ' ')};
+  CHECK_THROWS_WITH_AS(resolve_model("org/a", options), doctest::Contains("more than the 16777216 bytes"), ModelError);
+  // Never asked for, never unpacked: a compressed body is no JSON, however large it would become.
+  reply = {
+      200, {"Content-Encoding: gzip"}, std::string("\x1f\x8b\x08\x00\x00\x00\x00\x00", 8) + std::string(1000, 'x')};
+  CHECK_FALSE(world.error("org/b").empty());
+}
+
+TEST_CASE("an unknown family on the hub is read by ranges, header by header, at one commit") {
+  World world;
+  const std::string shard = safetensors_bytes(
+      R"({"b":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})" + std::string(200'000, ' '), std::string(12, 'x'));
+  const HttpServer server([&](const WebRequest& request) {
+    if (mentions(request.path, "/config.json")) return WebReply{200, {"X-Repo-Commit: " + kCommit}, kUnknown};
+    if (mentions(request.path, "/model.safetensors.index.json")) {
+      return WebReply{200, {}, R"({"weight_map":{"a":"m-1.safetensors","b":"m-2.safetensors"}})"};
+    }
+    if (mentions(request.path, "/m-1.safetensors")) return ranged(request, kTensors);
+    if (mentions(request.path, "/m-2.safetensors")) return ranged(request, shard);
+    return kNoEntry;
+  });
+  world.variables["HF_ENDPOINT"] = server.address();
+  const ModelSpec spec = world.resolve("org/novel");
+  CHECK(parameter_count(spec) == 7);
+  CHECK(mentions(spec.source, "headers only"));
+  CHECK(any_holds(server.requests(), "/org/novel/resolve/" + kCommit + "/m-2.safetensors"));
+  CHECK(any_holds(server.requests(), "Range: bytes=100000-200"));
+}
+
+TEST_CASE("a server that lies about ranges, or has nothing to read, is found out") {
+  World world;
+  WebReply weights = kNoEntry;
+  const HttpServer server([&](const WebRequest& request) {
+    if (mentions(request.path, "/config.json")) return WebReply{200, {"X-Repo-Commit: " + kCommit}, kUnknown};
+    return mentions(request.path, "/model.safetensors") && !mentions(request.path, "index") ? weights : kNoEntry;
+  });
+  world.variables["HF_ENDPOINT"] = server.address();
+  CHECK(mentions(world.error("org/novel"), "no safetensors files"));
+  weights = {206, {"Content-Range: bytes 5-9/100"}, "xxxxx"};
+  CHECK(mentions(world.error("org/novel"), "another range"));
+  weights = {206, {}, "xxxxx"};
+  CHECK(mentions(world.error("org/novel"), "another range"));
+  weights = {200, {}, kTensors};  // ranges aren't known there, but the file is short
+  CHECK(parameter_count(world.resolve("org/novel")) == 4);
+  weights = {200, {}, kTensors + std::string(200'000, 'x')};
+  CHECK(mentions(world.error("org/novel"), "more than the 100000 bytes"));
+}
+
+TEST_CASE("a cache folder that others may write to isn't used, and that is said") {
+  World world;
+  const HttpServer server([](const WebRequest&) { return config_reply(); });
+  world.variables["HF_ENDPOINT"] = server.address();
+  world.variables["VRAMFIT_CACHE"] = (world.home.path() / "c").string();
+  const fs::path hub = world.home.path() / "c/hub";
+  fs::create_directories(hub);
+  fs::permissions(hub, fs::perms::all);
+  CHECK(world.resolve("org/name").model_type == "llama");
+  REQUIRE(world.notes.size() == 1);
+  CHECK(mentions(world.notes[0], "others may write to it"));
+  CHECK(fs::is_empty(hub));
+  fs::remove(hub);
+  fs::create_directory_symlink(world.home.path(), hub);
+  world.resolve("org/name");
+  CHECK(mentions(world.notes.at(1), "it isn't a directory"));
+}
+
+TEST_CASE("settings that would leak or mislead are refused without showing the token") {
+  World world;
+  for (const char* endpoint : {"http://example.com", "ftp://x", "https://user:pw@x", "https://", "https://x:99999"}) {
+    CAPTURE(endpoint);
+    world.variables["HF_ENDPOINT"] = endpoint;
+    CHECK(mentions(world.error("org/name"), "HF_ENDPOINT"));
+  }
+  world.variables["HF_ENDPOINT"] = "http://127.0.0.1:1";
+  world.variables["HF_TOKEN"] = kToken + "\r\nX-Evil: 1";
+  CHECK(mentions(world.error("org/name"), "holds characters that no token has"));
+}
+
+}  // namespace
+}  // namespace vramfit
