@@ -86,7 +86,7 @@ constexpr std::array kFlags{
          [](RunOptions& o, Text t) { o.budget = Bytes{whole_number(t, 0, kMost)}; }},
     Flag{"--timeout", "SECONDS", "how long ranks wait for each other (600)",
          [](RunOptions& o, Text t) { o.timeout_seconds = whole_number(t, 1, 1'000'000); }},
-    Flag{"--events", "FILE", "write every allocation and free as JSON lines; %r in the name is the rank",
+    Flag{"--events", "DIR", "write every allocation and free as JSON lines to DIR/rankN.jsonl",
          [](RunOptions& o, Text t) { o.events = not_empty(t); }},
     Flag{"--dump-state", "DIR", "write the final parameters as DIR/parameters.safetensors",
          [](RunOptions& o, Text t) {

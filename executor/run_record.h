@@ -31,8 +31,8 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
 /// Writes the text beside `path` and renames it; throws FaultError.
 void write_whole_file(const std::string& path, const std::string& text);
 
-/// One line an event: {"label", "category", "bytes", "phase", "step"}; frees are negative. "%r" in `path` is the rank;
-/// without it, ranks other than 0 append ".rankN".
-void write_events(const Ledger& ledger, std::string path, int rank);
+/// Writes DIRECTORY/rankN.jsonl, one line an event: {"label", "category", "bytes", "phase", "step"}; frees are
+/// negative.
+void write_events(const Ledger& ledger, const std::string& directory, int rank);
 
 }  // namespace vramfit
