@@ -38,7 +38,8 @@ TEST_CASE("a tied weight lives in one unit that both segments touch") {
 TEST_CASE("rows that do not divide by the ranks are padded, so every rank holds the same number") {
   Job job = tiny_job();
   job.mesh.shard = 4;
-  const UnitParameter& p = lay_out_units(tiny_graph(), job).units[0].parameters[0];
+  const UnitLayout layout = lay_out_units(tiny_graph(), job);
+  const UnitParameter& p = layout.units[0].parameters[0];
   CHECK(p.rows_per_rank == 3);  // ceil(10 / 4)
   CHECK(p.shard_elements == 12);
   CHECK(p.padded_elements == 48);
