@@ -37,7 +37,8 @@ struct ModelError : Error {
 
 /// A model of a family or class that isn't described here; `name` is its model_type. Its tensors can still be listed.
 struct UnknownFamily : ModelError {
-  UnknownFamily(const std::string& message, std::string model_type) : ModelError(message), name(std::move(model_type)) {}
+  UnknownFamily(const std::string& message, std::string model_type)
+      : ModelError(message), name(std::move(model_type)) {}
   std::string name;
 };
 
