@@ -1,5 +1,6 @@
 // Gloo's own all-gather and reduce-scatter copy their tensors, unseen by the estimate. Broadcasts and reductions of
 // slices, one a root, work in place and allocate nothing (measured on LibTorch 2.11).
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -20,10 +21,22 @@ using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
                                place.name, what, text.substr(0, text.find('\n'))));
 }
 
+/// The same memory without a share in it. Gloo's threads let go of their tensors some time after wait() has returned;
+/// with a share they would decide when the memory is freed.
+at::Tensor borrowed(const at::Tensor& tensor, std::int64_t first, std::int64_t elements) {
+  return at::from_blob(tensor.narrow(0, first, elements).mutable_data_ptr(), {elements}, tensor.options());
+}
+
 class GlooWork final : public PendingWork {
  public:
   GlooWork(const GroupPlace& place, const char* what, Works works, std::vector<at::Tensor> tensors)
       : place_(place), what_(what), works_(std::move(works)), tensors_(std::move(tensors)) {}
+  ~GlooWork() override {
+    // Given up in flight (another rank failed): Gloo may still write, so the memory must outlive the process.
+    if (!works_.empty()) new std::vector<at::Tensor>(std::move(tensors_));
+  }
+  GlooWork(const GlooWork&) = delete;
+  GlooWork& operator=(const GlooWork&) = delete;
   void wait() override {
     try {
       for (auto& work : works_) work->wait();
@@ -79,7 +92,7 @@ class GlooCollectives final : public Collectives {
     Works works;
     try {
       for (const at::Tensor& tensor : tensors) {
-        std::vector<at::Tensor> one{tensor};
+        std::vector<at::Tensor> one{borrowed(tensor, 0, tensor.numel())};
         works.push_back(group_->allreduce(one));
       }
     } catch (const std::exception& error) {
@@ -104,7 +117,7 @@ class GlooCollectives final : public Collectives {
       for (const at::Tensor& tensor : tensors) {
         const std::int64_t elements = tensor.numel() / place_.size;
         for (int root = 0; root < place_.size; ++root) {
-          std::vector<at::Tensor> slice{tensor.narrow(0, root * elements, elements)};
+          std::vector<at::Tensor> slice{borrowed(tensor, root * elements, elements)};
           works.push_back(start(slice, root));
         }
       }

@@ -118,7 +118,7 @@ def run(case, hyper, data, weights, directory, gradients_step=1):
     for name, value in flags.items():
         command += [f"--{name}", str(value)]
     if case.loss == "full":
-        command += ["--dump-logits", "on"]
+        command += ["--dump-logits"]
     command += list(case.extra) + ["-o", record]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
