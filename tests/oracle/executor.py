@@ -152,7 +152,5 @@ class Workplace:
             return run(case, hyper, self.data, self.weights, directory, gradients_step)
 
     def reference(self, case, hyper, mutation=reference.NO_MUTATION, attention=None, **options):
-        # Gemma 2's softcap exists only on the eager path.
-        attention = attention or ("eager" if case.family == "gemma2" else "sdpa")
         model = reference.build(model_path(self.family), self.state, attention)
         return reference.train(model, batches(case, self.data, hyper.steps), hyper, mutation, **options)
