@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -131,13 +132,19 @@ class StoreGroups final : public ProcessGroups {
   std::unique_ptr<Collectives> world_, shard_, replicate_;
 };
 
+/// c10d's flight recorder keeps the last 2000 collectives of the process in a structure that its groups change from
+/// several threads without a lock (seen to crash with ranks as threads, LibTorch 2.11). Off unless asked for.
+void turn_off_flight_recorder() { setenv("TORCH_FR_BUFFER_SIZE", "0", 0); }
+
 }  // namespace
 
 std::unique_ptr<ProcessGroups> connect(const GroupOptions& options) {
+  turn_off_flight_recorder();
   return std::make_unique<StoreGroups>(options, options.place.world == 1 ? nullptr : open_store(options));
 }
 
 void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body) {
+  turn_off_flight_recorder();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::mutex mutex;
   std::exception_ptr first_error;

@@ -19,6 +19,7 @@ namespace {
 
 using testing::any_holds;
 using testing::HttpServer;
+using testing::ranged;
 using testing::safetensors_bytes;
 using testing::TemporaryDirectory;
 using testing::WebReply;
@@ -72,19 +73,6 @@ struct World {
 };
 
 WebReply config_reply() { return {200, {"X-Repo-Commit: " + kCommit}, kConfig}; }
-
-/// The answer to a ranged request, as a server that knows ranges gives it.
-WebReply ranged(const WebRequest& request, const std::string& whole) {
-  const std::size_t at = request.text.find("Range: bytes=");
-  if (at == std::string::npos) return {200, {}, whole};
-  std::size_t used = 0;
-  const std::size_t first = std::stoul(request.text.substr(at + 13), &used);
-  const std::size_t last = std::min(std::stoul(request.text.substr(at + 13 + used + 1)), whole.size() - 1);
-  return {206,
-          {"Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" +
-           std::to_string(whole.size())},
-          whole.substr(first, last - first + 1)};
-}
 
 const WebReply kNoEntry{404, {"X-Error-Code: EntryNotFound"}, ""};
 

@@ -22,13 +22,6 @@ namespace vramfit::testing {
 
 namespace {
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 Category category_named(const std::string& name) {
   for (int i = 0; i < kCategories; ++i) {
     if (category_name(static_cast<Category>(i)) == name) return static_cast<Category>(i);
@@ -47,21 +40,17 @@ LossOptions loss_of(const Job& job) { return {.chunks = job.loss == LossKind::ch
 
 }  // namespace
 
-TemporaryDirectory::TemporaryDirectory() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "vramfit-test-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp " + pattern);
-  path_ = pattern;
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 FinishedRun run_program(const std::vector<std::string>& arguments) {
   FinishedRun run;
   run.directory = std::make_shared<TemporaryDirectory>();
-  const std::string out = run.directory->path() + "/stdout", err = run.directory->path() + "/stderr";
+  const std::string out = run.directory->path().string() + "/stdout", err = run.directory->path().string() + "/stderr";
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -77,8 +66,8 @@ FinishedRun run_program(const std::vector<std::string>& arguments) {
   int status = 0;
   waitpid(child, &status, 0);
   run.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  run.output = read_file(out);
-  run.errors = read_file(err);
+  run.output = read_text(out);
+  run.errors = read_text(err);
   return run;
 }
 
@@ -93,8 +82,8 @@ void write_tokens(const std::string& path, std::int64_t vocabulary, std::size_t 
 
 FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& extra, const std::string& budget) {
   const auto directory = std::make_shared<TemporaryDirectory>();
-  const std::string data = directory->path() + "/tokens.bin";
-  write_tokens(data, parse_config(read_file(model_path(job.family)), job.family).vocab_size, 20000, 1);
+  const std::string data = directory->path().string() + "/tokens.bin";
+  write_tokens(data, parse_config(read_text(model_path(job.family)), job.family).vocab_size, 20000, 1);
   std::vector<std::string> arguments{std::string(VRAMFIT_BIN_DIR) + "/vramfit",
                                      "run",
                                      model_path(job.family),
@@ -105,9 +94,9 @@ FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& ext
                                      "--token-bytes",
                                      "4",
                                      "--events",
-                                     directory->path() + "/events",
+                                     directory->path().string() + "/events",
                                      "-o",
-                                     directory->path() + "/run.json"};
+                                     directory->path().string() + "/run.json"};
   arguments.insert(arguments.end(), job.flags.begin(), job.flags.end());
   arguments.insert(arguments.end(), extra.begin(), extra.end());
   FinishedRun run = run_program(arguments);
@@ -117,12 +106,12 @@ FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& ext
 }
 
 RunRecord FinishedRun::record() const {
-  const std::string file = directory->path() + "/run.json";
-  return run_from_json(read_file(file), file);
+  const std::string file = directory->path().string() + "/run.json";
+  return run_from_json(read_text(file), file);
 }
 
 Ledger FinishedRun::events_of(int rank) const {
-  const std::string path = directory->path() + "/events/rank" + std::to_string(rank) + ".jsonl";
+  const std::string path = directory->path().string() + "/events/rank" + std::to_string(rank) + ".jsonl";
   std::ifstream file(path);
   if (!file) throw std::runtime_error(path + ": missing");
   Ledger ledger;
@@ -144,7 +133,7 @@ Ledger FinishedRun::events_of(int rank) const {
 
 Ledger count_as_run(const FinishedRun& run, int rank) {
   const RunRecord record = run.record();
-  const ModelSpec spec = parse_config(read_file(model_path(run.family)), run.family);
+  const ModelSpec spec = parse_config(read_text(model_path(run.family)), run.family);
   const Coords coords{rank / record.job.mesh.shard, rank % record.job.mesh.shard};
   return count(build_graph(spec, loss_of(record.job)), record.job, record.cluster.card.device, coords,
                {.clip = true, .steps = 2, .abbreviate = false});

@@ -8,21 +8,9 @@
 #include "estimator/ledger.h"
 #include "estimator/run_record.h"
 #include "tests/run/cover.h"
+#include "tests/support/temporary_directory.h"
 
 namespace vramfit::testing {
-
-/// A directory that disappears with its last owner.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 struct FinishedRun {
   int exit_code = -1;
@@ -41,6 +29,9 @@ Ledger count_as_run(const FinishedRun& run, int rank);
 
 /// Runs a program without a shell; output and errors are captured.
 FinishedRun run_program(const std::vector<std::string>& arguments);
+
+/// The whole of a file.
+std::string read_text(const std::string& path);
 
 /// A file of `count` random 4-byte tokens below `vocabulary`.
 void write_tokens(const std::string& path, std::int64_t vocabulary, std::size_t count, std::uint64_t seed);

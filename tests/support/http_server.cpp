@@ -106,4 +106,16 @@ bool any_holds(const std::vector<WebRequest>& requests, const std::string& part)
                      [&](const WebRequest& request) { return request.text.find(part) != std::string::npos; });
 }
 
+WebReply ranged(const WebRequest& request, const std::string& whole) {
+  const std::size_t at = request.text.find("Range: bytes=");
+  if (at == std::string::npos) return {200, {}, whole};
+  std::size_t used = 0;
+  const std::size_t first = std::stoul(request.text.substr(at + 13), &used);
+  const std::size_t last = std::min(std::stoul(request.text.substr(at + 13 + used + 1)), whole.size() - 1);
+  return {206,
+          {"Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" +
+           std::to_string(whole.size())},
+          whole.substr(first, last - first + 1)};
+}
+
 }  // namespace vramfit::testing

@@ -53,4 +53,7 @@ class HttpServer {
 /// Whether any request's text holds `part`.
 bool any_holds(const std::vector<WebRequest>& requests, const std::string& part);
 
+/// The answer to a ranged request, as a server that knows ranges gives it.
+WebReply ranged(const WebRequest& request, const std::string& whole);
+
 }  // namespace vramfit::testing
