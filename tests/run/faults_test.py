@@ -1,0 +1,136 @@
+"""What goes wrong while a job runs: one clear line, the right exit code, and no process left behind."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
+MODEL = os.path.join(os.environ.get("VRAMFIT_SOURCE_DIR", "."), "tests", "models", "llama.json")
+VOCABULARY = 307
+
+
+def processes(word):
+    """Ids of running processes whose command line holds `word`."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                if word.encode() in f.read() and int(pid) != os.getpid():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def safetensors(path, tensors):
+    header, offset = {}, 0
+    for name, shape in tensors.items():
+        size = 4
+        for n in shape:
+            size *= n
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + bytes(offset))
+
+
+class Faults(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="vramfit-faults-")
+        self.addCleanup(self.directory.cleanup)
+        self.data = self.tokens("tokens.bin", [i % VOCABULARY for i in range(20000)])
+
+    def path(self, name):
+        return os.path.join(self.directory.name, name)
+
+    def tokens(self, name, ids):
+        with open(self.path(name), "wb") as f:
+            f.write(struct.pack(f"<{len(ids)}I", *ids))
+        return self.path(name)
+
+    def command(self, *flags, data=None, ranks=2):
+        return [os.path.join(BIN, "vramfit"), "run", MODEL, "--gpus", f"{ranks}xcpu-1GiB", "--data", data or self.data, "--token-bytes", "4",
+                "--seq-len", "32", "-o", self.path("run.json"), *flags]
+
+    def refused(self, code, *words, flags=(), data=None, environment=None):
+        done = subprocess.run(self.command("--steps", "2", *flags, data=data), capture_output=True, text=True, timeout=60,
+                              env={**os.environ, **(environment or {})})
+        self.assertEqual(done.returncode, code, done.stderr)
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("step ")]
+        self.assertLessEqual(len(lines), 3, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_weights_that_are_not_there(self):
+        self.refused(5, "nowhere.safetensors", flags=("--weights", self.path("nowhere.safetensors")))
+
+    def test_weights_that_lack_a_tensor(self):
+        safetensors(self.path("w.safetensors"), {"model.norm.weight": [64]})
+        self.refused(5, "model.embed_tokens.weight", flags=("--weights", self.path("w.safetensors")))
+
+    def test_weights_of_another_shape(self):
+        safetensors(self.path("w.safetensors"), {"model.embed_tokens.weight": [VOCABULARY, 65], "model.norm.weight": [64]})
+        self.refused(5, "w.safetensors", flags=("--weights", self.path("w.safetensors")))
+
+    def test_pickles_are_refused_by_name(self):
+        with open(self.path("weights.bin"), "wb") as f:
+            f.write(b"\x80\x04.")
+        self.refused(5, "safetensors", flags=("--weights", self.path("weights.bin")))
+
+    def test_a_token_outside_the_vocabulary(self):
+        ids = [1] * 5000
+        ids[77] = VOCABULARY
+        self.refused(5, str(VOCABULARY), "77", data=self.tokens("bad.bin", ids))
+
+    def test_data_that_is_not_there_or_too_short(self):
+        self.refused(2, "nowhere.bin", data=self.path("nowhere.bin"))
+        self.refused(2, "short.bin", data=self.tokens("short.bin", [1, 2, 3]))
+
+    def test_a_budget_too_small_for_the_weights(self):
+        self.refused(6, "largest:", flags=("--budget", "200000"))
+
+    def test_a_device_that_is_not_there(self):
+        self.refused(1, "cuda", flags=("--device", "cuda"))
+
+    def test_a_port_that_is_taken(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            done = subprocess.run([os.path.join(BIN, "vramfit"), "plan", MODEL, "--gpus", "2xcpu-1GiB", "--seq-len", "32", "-o", self.path("plan.json")],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rank0 = subprocess.run([os.path.join(BIN, "vramfit-train"), "--plan", self.path("plan.json"), "--data", self.data, "--token-bytes", "4"],
+                                   capture_output=True, text=True, timeout=60,
+                                   env={**os.environ, "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+        self.assertEqual(rank0.returncode, 1, rank0.stderr)
+        self.assertIn(str(port), rank0.stderr)
+
+    def test_a_rank_that_is_killed_ends_all_within_five_seconds(self):
+        run = subprocess.Popen(self.command("--steps", "1000000", ranks=4), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            first = run.stderr.readline()
+            self.assertIn("step 1", first)
+            ranks = [pid for pid in processes("vramfit-train") if pid in processes(self.directory.name)]
+            self.assertEqual(len(ranks), 4)
+            os.kill(ranks[2], signal.SIGKILL)
+            started = time.monotonic()
+            errors = run.stderr.read()
+            run.wait(timeout=30)
+            self.assertLess(time.monotonic() - started, 5)
+        finally:
+            run.kill()
+        self.assertEqual(run.returncode, 1, errors)
+        self.assertRegex(errors, r"rank \d")
+        self.assertEqual(processes(self.directory.name), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
