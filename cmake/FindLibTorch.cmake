@@ -7,15 +7,17 @@ find_library(LIBTORCH_C10 c10 PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH
 find_library(LIBTORCH_CUDA torch_cuda PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
 find_library(LIBTORCH_C10_CUDA c10_cuda PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
 find_path(LIBTORCH_CUDART_INCLUDE cuda_runtime_api.h PATHS "${LIBTORCH_SITE}/nvidia/cu13/include" NO_DEFAULT_PATH)
-# Of the wheel nvidia-cuda-crt: cuda_runtime.h includes it, the other wheels lack it, a CUDA toolkit would hide that.
+# Of the wheels nvidia-cuda-crt and nvidia-cuda-cccl: cuda_runtime.h and cuda_fp16.h include them, torch's own
+# requirements lack them, and a CUDA toolkit on the machine would hide that.
 find_path(LIBTORCH_CRT_INCLUDE crt/host_defines.h PATHS "${LIBTORCH_SITE}/nvidia/cu13/include" NO_DEFAULT_PATH)
+find_path(LIBTORCH_CCCL_INCLUDE nv/target PATHS "${LIBTORCH_SITE}/nvidia/cu13/include" NO_DEFAULT_PATH)
 find_path(LIBTORCH_NCCL_INCLUDE nccl.h PATHS "${LIBTORCH_SITE}/nvidia/nccl/include" NO_DEFAULT_PATH)
 find_path(GLOO_INCLUDE gloo/rendezvous/store.h)
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
   REQUIRED_VARS LIBTORCH_CPU LIBTORCH_C10 LIBTORCH_CUDA LIBTORCH_C10_CUDA LIBTORCH_INCLUDE LIBTORCH_CUDART_INCLUDE
-                LIBTORCH_CRT_INCLUDE LIBTORCH_NCCL_INCLUDE GLOO_INCLUDE
+                LIBTORCH_CRT_INCLUDE LIBTORCH_CCCL_INCLUDE LIBTORCH_NCCL_INCLUDE GLOO_INCLUDE
   REASON_FAILURE_MESSAGE "Run ./quickstart, which makes the virtual environment, or pass -DVRAMFIT_VENV=DIR with torch 2.11.0 installed")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
