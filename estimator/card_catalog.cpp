@@ -83,8 +83,8 @@ std::vector<Card> read_catalog() {
 }  // namespace
 
 const std::vector<Card>& card_catalog() {
-  static const std::vector<Card> cards = read_catalog();
-  return cards;
+  static const std::vector<Card> kCards = read_catalog();
+  return kCards;
 }
 
 }  // namespace vramfit

@@ -31,6 +31,7 @@ Precision precision_named(std::string_view name) {
   const auto* const row = std::ranges::find(kPrecisions, name, &PrecisionRow::name);
   if (row == kPrecisions.end()) {
     std::vector<std::string> known;
+    known.reserve(kPrecisions.size());
     for (const PrecisionRow& p : kPrecisions) known.emplace_back(p.name);
     throw InputError("unknown precision \"" + printable(name) + "\"" + did_you_mean(name, known));
   }

@@ -14,6 +14,7 @@ const Sharding& sharding_named(std::string_view name) {
       std::ranges::find_if(kShardings, [&](const Sharding& s) { return s.name == name || s.fsdp_name == name; });
   if (row != kShardings.end()) return *row;
   std::vector<std::string> known;
+  known.reserve(kShardings.size());
   for (const Sharding& s : kShardings) known.emplace_back(s.name);
   throw InputError("unknown sharding \"" + printable(name) + "\"" + did_you_mean(name, known));
 }

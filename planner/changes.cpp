@@ -33,12 +33,14 @@ std::vector<Job> precisions(const Job& job, const std::vector<std::string>& valu
 
 std::vector<Job> sequences(const Job& job, const std::vector<std::string>& values) {
   std::vector<std::int64_t> lengths;
+  lengths.reserve(values.size());
   for (const std::string& value : values) lengths.push_back(whole_number(value, 1, std::int64_t{1} << 28));
   if (values.empty()) {
     for (std::int64_t length = job.sequence / 2; length >= kShortestSequence; length /= 2) lengths.push_back(length);
   }
   std::ranges::sort(lengths, std::greater<>());
   std::vector<Job> changed;
+  changed.reserve(lengths.size());
   for (const std::int64_t length : lengths) {
     if (length >= job.sequence) continue;
     changed.push_back(job);

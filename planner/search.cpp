@@ -1,6 +1,7 @@
 #include "planner/search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "estimator/job_fields.h"
@@ -26,6 +27,16 @@ bool resolves(Job& job, const PlanRequest& request) {
   }
 }
 
+/// Every choice of a dimension for every job, kMostOptions at most.
+std::vector<Job> choices_along(const Dimension& dimension, const std::vector<Job>& jobs, const SearchSpace& space) {
+  std::vector<Job> next;
+  for (const Job& job : jobs) {
+    std::ranges::copy(dimension.choices(job, space), std::back_inserter(next));
+    if (next.size() > kMostOptions) next.resize(kMostOptions);
+  }
+  return next;
+}
+
 }  // namespace
 
 std::vector<Job> enumerate_jobs(const PlanRequest& request) {
@@ -34,12 +45,7 @@ std::vector<Job> enumerate_jobs(const PlanRequest& request) {
   std::vector<Job> jobs{resolve_job(request.job, request.spec, request.cluster, notes)};
   for (const Dimension& dimension : dimensions()) {
     if (decided_by_person(dimension, request.fixed)) continue;
-    std::vector<Job> next;
-    for (const Job& job : jobs) {
-      for (const Job& choice : dimension.choices(job, space)) {
-        if (next.size() < kMostOptions) next.push_back(choice);
-      }
-    }
+    std::vector<Job> next = choices_along(dimension, jobs, space);
     if (!next.empty()) jobs = std::move(next);
   }
   std::vector<Job> distinct;

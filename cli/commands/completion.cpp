@@ -61,12 +61,14 @@ std::string quoted(std::string text) {
 
 std::vector<std::string> names(const Entry& entry) {
   std::vector<std::string> list;
+  list.reserve(entry.flags.size());
   for (const Flag& flag : entry.flags) list.push_back(flag.name);
   return list;
 }
 
 std::string bash_script(const std::vector<Entry>& list) {
   std::vector<std::string> commands;
+  commands.reserve(list.size());
   for (const Entry& entry : list) commands.push_back(entry.name);
   std::string text = "# source <(vramfit completion bash)\n_vramfit() {\n";
   text += "  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}\n";

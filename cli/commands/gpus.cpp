@@ -32,7 +32,7 @@ std::vector<Card> wanted_cards(const std::string& name) {
     known.push_back(card.name);
   }
   throw InputError(
-      fmt::format("card \"{}\": unknown{}; \"vramfit gpus\" lists all", printable(name), did_you_mean(name, known)));
+      fmt::format(R"(card "{}": unknown{}; "vramfit gpus" lists all)", printable(name), did_you_mean(name, known)));
 }
 
 std::string cards_json(const std::vector<Card>& cards) {

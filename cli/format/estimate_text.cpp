@@ -36,11 +36,11 @@ std::string table_row(const Terminal& terminal, std::string_view name, Bytes byt
 
 std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal) {
   if (estimate.suggestions.empty()) return "";
-  std::string text = "\nSingle changes                                  GiB\n";
+  std::string text = fmt::format("\n{:<45}{:>9}\n", "Single changes", "GiB");
   for (std::size_t i = 0; i < std::min(estimate.suggestions.size(), kShownSuggestions); ++i) {
     const Suggestion& s = estimate.suggestions[i];
     const std::string outcome = s.fits ? styled(terminal, Style::good, "fits") : "does not fit";
-    text += fmt::format("  {:<38}{:>11}  {:+.2f}  {}\n", printable(s.change), amount(s.total_after),
+    text += fmt::format("  {:<43}{:>9}  {:+.2f}  {}\n", printable(s.change), amount(s.total_after),
                         -static_cast<double>(s.saved.n) / static_cast<double>(kGiB.n), outcome);
   }
   return text;

@@ -51,7 +51,7 @@ std::string write_aside(const fs::path& path, std::string_view text) {
   is_written = is_written && fsync(descriptor) == 0;
   is_written = close(descriptor) == 0 && is_written;
   if (is_written && rename(aside.c_str(), path.c_str()) == 0) return "";
-  const std::string why = std::generic_category().message(errno);
+  std::string why = std::generic_category().message(errno);
   unlink(aside.c_str());
   return why;
 }

@@ -3,7 +3,7 @@
 namespace vramfit {
 
 std::span<const Dimension> dimensions() {
-  static const std::vector<Dimension> rows{
+  static const std::vector<Dimension> kDimensions{
       {"sharding", "gathers and reductions over the links", {"sharding", "mesh"}, sharding_choices},
       {"reshard", "a second gather of each unit", {"reshard"}, reshard_choices},
       {"micro_batch", "more, smaller micro-batches", {"micro_batch", "grad_accum"}, batch_choices},
@@ -12,7 +12,7 @@ std::span<const Dimension> dimensions() {
       {"reshard_head", "a second gather of the head", {"reshard_head"}, head_choices},
       {"prefetch", "gathers that nothing hides", {"prefetch"}, prefetch_choices},
   };
-  return rows;
+  return kDimensions;
 }
 
 }  // namespace vramfit
