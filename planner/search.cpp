@@ -5,6 +5,7 @@
 #include <set>
 
 #include "estimator/job_fields.h"
+#include "estimator/rank_estimate.h"
 #include "model_specs/error.h"
 #include "planner/dimensions/dimensions.h"
 
@@ -57,10 +58,10 @@ std::vector<Job> enumerate_jobs(const PlanRequest& request) {
 }
 
 const Graph& Evaluator::graph_of(const Job& job) {
-  const std::int64_t chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0;
-  const auto found = graphs_.find(chunks);
+  const LossOptions loss = loss_options(job);
+  const auto found = graphs_.find(loss.chunks);
   if (found != graphs_.end()) return found->second;
-  return graphs_.emplace(chunks, build_graph(request_.spec, {.chunks = chunks})).first->second;
+  return graphs_.emplace(loss.chunks, build_graph(request_.spec, loss)).first->second;
 }
 
 std::vector<Option> Evaluator::ranked(const std::vector<Job>& jobs) {

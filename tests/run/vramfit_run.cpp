@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "estimator/count.h"
+#include "estimator/rank_estimate.h"
 #include "model_specs/config.h"
 #include "model_specs/json_value.h"
 
@@ -35,8 +36,6 @@ Phase phase_named(const std::string& name) {
   }
   throw std::runtime_error("phase " + name);
 }
-
-LossOptions loss_of(const Job& job) { return {.chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0}; }
 
 }  // namespace
 
@@ -135,7 +134,7 @@ Ledger count_as_run(const FinishedRun& run, int rank) {
   const RunRecord record = run.record();
   const ModelSpec spec = parse_config(read_text(model_path(run.family)), run.family);
   const Coords coords{rank / record.job.mesh.shard, rank % record.job.mesh.shard};
-  return count(build_graph(spec, loss_of(record.job)), record.job, record.cluster.card.device, coords,
+  return count(build_graph(spec, loss_options(record.job)), record.job, record.cluster.card.device, coords,
                {.clip = true, .steps = 2, .abbreviate = false});
 }
 
