@@ -1,0 +1,40 @@
+// What device memory holds. Copies and fills of up to `real_bytes` are real, larger ones only booked, and kernels write
+// what nobody knows: so each read is either certain or counted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "executor/phantom/core/status.h"
+#include "executor/phantom/core/visibility.h"
+
+namespace vramfit::phantom {
+
+/// Any direction: host or device on either side.
+PHANTOM_CORE Status copy(void* target, const void* source, std::int64_t bytes);
+/// Rows of `width` bytes, each side with its pitch.
+PHANTOM_CORE Status copy_rows(void* target, std::int64_t target_pitch, const void* source, std::int64_t source_pitch,
+                              std::int64_t width, std::int64_t rows);
+/// Repeats a value of 1, 2 or 4 bytes.
+PHANTOM_CORE Status fill(void* target, std::uint32_t value, int value_bytes, std::int64_t count);
+
+/// A kernel, library call or collective got these pointers: what is known of their blocks no longer holds.
+PHANTOM_CORE void touched(std::span<const void* const> pointers);
+PHANTOM_CORE void touched_by_call(const void* pointer);
+/// A launch whose parameters could not be read: nothing known before holds.
+PHANTOM_CORE void touched_everything();
+
+/// Whether every byte was copied or filled since a call last got a pointer into it.
+PHANTOM_CORE bool is_certain(const void* address, std::int64_t bytes);
+
+/// Host access to up to `real_bytes` of a device range, for small collectives: pages are made. Null if it is too large
+/// or not ours.
+PHANTOM_CORE std::byte* host_view(void* address, std::int64_t bytes);
+/// After a small collective wrote through host_view: known if what it was made of was.
+PHANTOM_CORE void written(void* address, std::int64_t bytes, bool known);
+
+/// Memory goes back: pages and knowledge are dropped. Used by memory.cpp.
+void forget(std::uintptr_t address, std::int64_t bytes);
+
+}  // namespace vramfit::phantom

@@ -1,0 +1,29 @@
+// What a stand-in's call ends with. Values are those that CUDA's runtime and driver share, so that both return them as
+// they are.
+#pragma once
+
+namespace vramfit::phantom {
+
+enum class Status : int {
+  success = 0,
+  invalid_value = 1,
+  out_of_memory = 2,
+  not_initialized = 3,
+  no_device = 100,
+  invalid_device = 101,
+  invalid_image = 200,
+  invalid_context = 201,
+  not_mapped = 211,
+  invalid_source = 300,
+  invalid_handle = 400,
+  not_found = 500,
+  not_ready = 600,
+  host_memory_already_registered = 712,
+  host_memory_not_registered = 713,
+  not_permitted = 800,
+  not_supported = 801,
+  capture_unsupported = 900,
+  capture_invalidated = 901,
+};
+
+}  // namespace vramfit::phantom
