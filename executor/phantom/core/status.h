@@ -13,9 +13,11 @@ enum class Status : int {
   invalid_device = 101,
   invalid_image = 200,
   invalid_context = 201,
+  no_binary_for_gpu = 209,
   not_mapped = 211,
   invalid_source = 300,
   invalid_handle = 400,
+  illegal_state = 401,
   not_found = 500,
   not_ready = 600,
   host_memory_already_registered = 712,
@@ -24,6 +26,7 @@ enum class Status : int {
   not_supported = 801,
   capture_unsupported = 900,
   capture_invalidated = 901,
+  capture_unmatched = 903,
 };
 
 }  // namespace vramfit::phantom
