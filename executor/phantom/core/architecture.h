@@ -23,6 +23,8 @@ inline constexpr int kSharedMemoryPerBlock = 48 << 10;
 inline constexpr int kRegistersPerSm = 65536;
 inline constexpr int kMaxThreadsPerBlock = 1024;
 inline constexpr int kWarpSize = 32;
+/// Taken by the system of each block on compute capability 8.0 and above.
+inline constexpr int kReservedSharedPerBlock = 1 << 10;
 
 /// The row of this capability, or of the nearest lower one.
 PHANTOM_CORE const Architecture& architecture_of(int major, int minor);
