@@ -39,7 +39,8 @@ def own_files(source, seen):
 
 
 def fingerprint(entry):
-    digest = hashlib.sha256(entry["command"].encode() + (ROOT / ".clang-tidy").read_bytes())
+    """Of the command, the settings and the sources; the same in every clone."""
+    digest = hashlib.sha256(entry["command"].replace(str(ROOT), "").encode() + (ROOT / ".clang-tidy").read_bytes())
     for path in sorted(own_files(pathlib.Path(entry["file"]), set())):
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -51,9 +52,17 @@ def check(entry, database, memory):
     if mark.exists():
         return name, True, ""
     run = subprocess.run(["clang-tidy", "--quiet", "-p", database, entry["file"]], capture_output=True, text=True, check=False)
-    if run.returncode == 0:
+    if run.returncode == 0 and mark == memory / fingerprint(entry):  # not when it was edited meanwhile
         mark.touch()
     return name, run.returncode == 0, run.stdout if run.stdout.strip() else run.stderr
+
+
+def report(result):
+    """Prints a file's findings as soon as they are known."""
+    name, clean, output = result
+    if not clean:
+        print(f"{name}:\n{output}", flush=True)
+    return name, clean
 
 
 def main():
@@ -66,11 +75,9 @@ def main():
     with tempfile.TemporaryDirectory() as database:
         pathlib.Path(database, "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
         with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("VRAMFIT_JOBS", os.cpu_count() or 1))) as pool:
-            results = list(pool.map(lambda e: check(e, database, memory), chosen))
-    for name, clean, output in results:
-        if not clean:
-            print(f"{name}:\n{output}")
-    failed = [name for name, clean, _ in results if not clean]
+            running = [pool.submit(check, entry, database, memory) for entry in chosen]
+            results = [report(done.result()) for done in concurrent.futures.as_completed(running)]
+    failed = sorted(name for name, clean in results if not clean)
     print(f"clang-tidy: {len(results)} sources, {len(failed)} with findings" + "".join(f"\n  {name}" for name in failed))
     return 1 if failed or not results else 0
 
