@@ -53,7 +53,8 @@ void require_rules(const Job& job, const Cluster& cluster) {
   if (job.checkpointing == Checkpointing::selective) refuse(job, "checkpointing");
   if (!job.offload.empty()) refuse(job, "offload");
   if (!cluster.is_cpu() && job.allocator != "expandable") refuse(job, "allocator");
-  if (cluster.is_cpu() && job.attention != Attention::automatic) refuse(job, "attention");
+  const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
+  if (cluster.is_cpu() && !any_device) refuse(job, "attention");
 }
 
 }  // namespace vramfit

@@ -1,4 +1,7 @@
+#include "estimator/ops/attention.h"
+
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "estimator/ops/rules.h"
@@ -82,7 +85,6 @@ std::vector<Step> gradient_steps(const Sizes& s, const Needs& needs, Dtype dtype
 /// at::_flash_attention_forward / _backward of LibTorch 2.11: allocations in the order of its traces.
 void add_flash_steps(const OpContext& context, const Needs& needs, Rule& rule) {
   const Sizes s = sizes_of(context);
-  if (s.head_dim % 8 != 0 || s.head_dim > 256) throw NotModelled("flash attention with head_dim not a multiple of 8");
   rule.outputs_inside = rule.gradients_inside = true;
   rule.forward = {output_step(0), output_step(1)};
   const std::int64_t padded_dim = round_up(s.head_dim, 32);
@@ -109,7 +111,6 @@ void add_flash_steps(const OpContext& context, const Needs& needs, Rule& rule) {
 /// their gradients summed after; backward takes delta = row sums of out * d out by two ATen calls.
 void add_efficient_steps(const OpContext& context, const Needs& needs, Rule& rule) {
   const Sizes s = sizes_of(context);
-  if (s.sequence % 32 != 0) throw NotModelled("efficient attention with a sequence not a multiple of 32");
   const bool expands = s.heads != s.kv_heads;
   rule.outputs_inside = true;
   rule.gradients_inside = !expands;
@@ -134,26 +135,58 @@ void add_efficient_steps(const OpContext& context, const Needs& needs, Rule& rul
   rule.backward.insert(rule.backward.end(), gradients.begin(), gradients.end());
 }
 
-void add_cuda_steps(const OpContext& context, const Needs& needs, Rule& rule) {
-  if (context.op.attributes.softcap != 0) throw NotModelled("attention with softcap on CUDA");
-  const bool is_16_bit = context.compute() == Dtype::bf16 || context.compute() == Dtype::f16;
+bool is_16_bit(const OpContext& context) { return context.compute() == Dtype::bf16 || context.compute() == Dtype::f16; }
+
+/// Empty where at::_flash_attention_forward takes the op, else why not.
+std::string flash_refuses(const OpContext& context) {
+  const Attributes& a = context.op.attributes;
+  if (a.softcap != 0) return "with a softcap";
+  if (!is_16_bit(context)) return "in fp32";
+  if (context.device.compute_capability < 80) return "below compute capability 8.0";
+  if (a.head_dim % 8 != 0 || a.head_dim > 256) return "with a head_dim above 256 or not a multiple of 8";
+  return "";
+}
+
+/// Likewise of at::_efficient_attention_forward. It pads lse to 32 queries and reads rows of heads 16 bytes at a time.
+std::string efficient_refuses(const OpContext& context) {
+  const Attributes& a = context.op.attributes;
+  if (a.softcap != 0) return "with a softcap";
+  if (context.shape.sequence % 32 != 0) return "with a sequence that is not a multiple of 32";
+  if ((a.head_dim * dtype_bytes(context.compute())).n % 16 != 0)
+    return "with heads that are not a multiple of 16 bytes";
+  return "";
+}
+
+AttentionPath required(AttentionPath path, const char* flag, const std::string& refusal) {
+  if (!refusal.empty()) throw NotModelled("--attention " + std::string(flag) + " " + refusal);
+  return path;
+}
+
+AttentionPath cuda_path(const OpContext& context) {
   switch (context.attention) {
     case Attention::automatic:
-      return is_16_bit && context.device.compute_capability >= 80 ? add_flash_steps(context, needs, rule)
-                                                                  : add_efficient_steps(context, needs, rule);
+      if (flash_refuses(context).empty()) return AttentionPath::flash;
+      return efficient_refuses(context).empty() ? AttentionPath::efficient : AttentionPath::math;
     case Attention::flash:
-      if (!is_16_bit) throw NotModelled("--attention flash in fp32");
-      return add_flash_steps(context, needs, rule);
+      return required(AttentionPath::flash, "flash", flash_refuses(context));
     case Attention::efficient:
-      return add_efficient_steps(context, needs, rule);
-    case Attention::cudnn:
-      throw NotModelled("--attention cudnn");
+      return required(AttentionPath::efficient, "efficient", efficient_refuses(context));
     case Attention::math:
-      throw NotModelled("--attention math");
+      return AttentionPath::math;
+    case Attention::cudnn:
+      break;
   }
+  throw NotModelled("--attention cudnn");
 }
 
 }  // namespace
+
+AttentionPath attention_path(const OpContext& context) {
+  if (is_cuda(context)) return cuda_path(context);
+  if (context.attention == Attention::math) return AttentionPath::math;
+  if (context.attention != Attention::automatic) throw NotModelled("--attention other than auto and math on CPU");
+  return AttentionPath::blocks;
+}
 
 /// softmax(scale q k^T) v. Saves its inputs, out and one fp32 lse a row and head; the [S, S] probabilities are
 /// recomputed from them block by block and never kept.
@@ -162,11 +195,19 @@ Rule rule_of_attention(const OpContext& context, const Needs& needs) {
   rule.saved = {input(0), input(1), input(2), output(0), output(1)};
   const GradientSource fresh{GradientSource::From::fresh, 0};
   rule.gradients = {fresh, fresh, fresh};
-  if (is_cuda(context)) {
-    add_cuda_steps(context, needs, rule);
-  } else {
-    if (context.attention != Attention::automatic) throw NotModelled("--attention other than auto on CPU");
-    add_cpu_steps(context, rule);
+  switch (attention_path(context)) {
+    case AttentionPath::blocks:
+      add_cpu_steps(context, rule);
+      break;
+    case AttentionPath::flash:
+      add_flash_steps(context, needs, rule);
+      break;
+    case AttentionPath::efficient:
+      add_efficient_steps(context, needs, rule);
+      break;
+    case AttentionPath::math:
+      add_math_steps(context, rule);
+      break;
   }
   return rule;
 }

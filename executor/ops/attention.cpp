@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "estimator/ops/attention.h"
 #include "executor/ops/gemm_torch.h"
 
 // CPU: exact attention over blocks of queries, all in fp32. Backward recomputes the probabilities from lse and takes
@@ -109,7 +110,7 @@ float softmax_row(float* scores, std::int64_t keys, Span span) {
 
 Span within(const Span& span, const Block& block) { return {span.first - block.key, span.last - block.key}; }
 
-void forward_cpu(OpCall& call) {
+void forward_blocks(OpCall& call) {
   const AttentionSizes s(call);
   const bool copies = call.context.compute() != Dtype::f32;
   const auto floats = [&](const char* name, std::int64_t rows, std::int64_t columns) {
@@ -269,13 +270,19 @@ void backward_kv_head(Backward& b, std::int64_t batch, std::int64_t kv_head) {
   if (dv.data != nullptr) write_head(h.dv, dv, adds_input(call, 2));
 }
 
-void backward_cpu(OpCall& call) {
+void backward_blocks(OpCall& call) {
   Backward b(call);
   make_delta(b);
   for (std::int64_t batch = 0; batch < b.s.batch; ++batch) {
     for (std::int64_t kv_head = 0; kv_head < b.s.kv_heads; ++kv_head) backward_kv_head(b, batch, kv_head);
   }
 }
+
+bool takes_math(const OpCall& call) { return attention_path(call.context) == AttentionPath::math; }
+
+void forward_cpu(OpCall& call) { takes_math(call) ? attention_forward_math(call) : forward_blocks(call); }
+
+void backward_cpu(OpCall& call) { takes_math(call) ? attention_backward_math(call) : backward_blocks(call); }
 
 }  // namespace
 

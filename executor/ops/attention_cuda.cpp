@@ -8,6 +8,7 @@
 #include <optional>
 #include <tuple>
 
+#include "estimator/ops/attention.h"
 #include "executor/ops/attention_torch.h"
 
 namespace vramfit::kernels {
@@ -19,14 +20,6 @@ at::Tensor heads_of(const at::Tensor& t, const AttentionSizes& s, std::int64_t h
 }
 
 at::Tensor rows_of(const at::Tensor& t, const AttentionSizes& s) { return t.view({s.batch * s.sequence, -1}); }
-
-/// As estimator/ops/attention.cpp decides.
-bool uses_flash(const OpCall& call) {
-  const OpContext& context = call.context;
-  if (context.attention == Attention::flash) return true;
-  const bool is_16_bit = context.compute() == Dtype::bf16 || context.compute() == Dtype::f16;
-  return context.attention == Attention::automatic && is_16_bit && context.device.compute_capability >= 80;
-}
 
 /// Flash attention counts the keys left of the query itself.
 std::optional<std::int64_t> left_keys(const AttentionSizes& s) {
@@ -111,12 +104,16 @@ void backward_efficient(OpCall& call, const AttentionSizes& s) {
 
 void attention_forward_cuda(OpCall& call) {
   const AttentionSizes s(call);
-  uses_flash(call) ? forward_flash(call, s) : forward_efficient(call, s);
+  const AttentionPath path = attention_path(call.context);
+  if (path == AttentionPath::math) return attention_forward_math(call);
+  path == AttentionPath::flash ? forward_flash(call, s) : forward_efficient(call, s);
 }
 
 void attention_backward_cuda(OpCall& call) {
   const AttentionSizes s(call);
-  uses_flash(call) ? backward_flash(call, s) : backward_efficient(call, s);
+  const AttentionPath path = attention_path(call.context);
+  if (path == AttentionPath::math) return attention_backward_math(call);
+  path == AttentionPath::flash ? backward_flash(call, s) : backward_efficient(call, s);
 }
 
 }  // namespace vramfit::kernels

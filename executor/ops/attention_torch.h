@@ -1,4 +1,4 @@
-// Sizes of an attention call, and its CUDA side.
+// Sizes of an attention call, and its ways besides the CPU's own loops.
 #pragma once
 
 #include "executor/ops/kernels_torch.h"
@@ -23,7 +23,11 @@ struct AttentionSizes {
   float scale, softcap;
 };
 
-/// Flash or memory-efficient attention, as the rule chooses them.
+/// Composed of batched products and elementwise calls; any device.
+void attention_forward_math(OpCall& call);
+void attention_backward_math(OpCall& call);
+
+/// Flash, memory-efficient or composed attention, as the rule chooses them.
 void attention_forward_cuda(OpCall& call);
 void attention_backward_cuda(OpCall& call);
 

@@ -203,13 +203,64 @@ TEST_CASE("efficient attention takes fp32 and expands keys and values of grouped
   CHECK_THROWS_AS(op.rule(), NotModelled);
 }
 
-TEST_CASE("attention choices without rules are refused by name") {
+TEST_CASE("attention choices that a kernel does not take are refused by name") {
+  const auto refusal = [](OneOp& op, Attention choice) {
+    op.attention = choice;
+    try {
+      op.rule();
+    } catch (const NotModelled& e) {
+      return e.feature_name;
+    }
+    return std::string("taken");
+  };
   OneOp op = attention_op(4, 2, 16);
-  op.on_cuda().op().attributes.softcap = 50;
-  CHECK_THROWS_AS(op.rule(), NotModelled);
-  op.op().attributes.softcap = 0;
-  op.attention = Attention::cudnn;
-  CHECK_THROWS_AS(op.rule(), NotModelled);
+  op.on_cuda();
+  CHECK(refusal(op, Attention::cudnn) == "--attention cudnn");
+  CHECK(refusal(op, Attention::flash) == "taken");
+  op.device.compute_capability = 75;
+  CHECK(refusal(op, Attention::flash) == "--attention flash below compute capability 8.0");
+  op.op().attributes.softcap = 50;
+  CHECK(refusal(op, Attention::flash) == "--attention flash with a softcap");
+  CHECK(refusal(op, Attention::efficient) == "--attention efficient with a softcap");
+  OneOp odd = attention_op(4, 2, 12);
+  odd.on_cuda();
+  CHECK(refusal(odd, Attention::flash) == "--attention flash with a head_dim above 256 or not a multiple of 8");
+  CHECK(refusal(odd, Attention::efficient) == "--attention efficient with heads that are not a multiple of 16 bytes");
+  OneOp on_cpu = attention_op(4, 2, 16);
+  CHECK(refusal(on_cpu, Attention::flash) == "--attention other than auto and math on CPU");
+}
+
+TEST_CASE("attention that no fused kernel takes is composed of products over blocks of 256 queries") {
+  // 2 groups x 192 queries x 192 keys; 16-bit factors and dk, dv of one sequence, 192 x 2 x 16, besides.
+  const std::string forward = "scores 294912, log_probabilities 294912, factors 12, mask 147456";
+  const std::string backward = "scores 294912, dscores 294912, factors 12, mask 147456";
+  OneOp capped = attention_op(4, 2, 16);
+  capped.on_cuda().op().attributes.softcap = 50;
+  capped.op().attributes.causal = true;
+  CHECK(text_of(capped.rule().forward) == forward + ", rounded 147456, rows 24576");
+  CHECK(text_of(capped.rule().backward) ==
+        backward + ", rounded 147456, rows 24576, drows 24576, delta 1536, dk32 24576, dv32 24576");
+  CHECK_FALSE(capped.rule().outputs_inside);
+  CHECK(text_of(capped.on_cuda("fp32").rule().forward) == forward);
+  CHECK(text_of(capped.rule().backward) == backward + ", rows 24576, drows 24576, delta 1536");
+}
+
+TEST_CASE("fp32 attention over a sequence that is not a multiple of 32 is composed, and a window narrows its blocks") {
+  OneOp op = attention_op(4, 2, 16);
+  op.on_cuda("fp32").op().attributes.causal = true;
+  const auto scores_of = [&](std::int64_t sequence) {
+    const OpContext context{.op = op.op(),
+                            .segment = op.graph.segments[0],
+                            .graph = op.graph,
+                            .precision = op.precision,
+                            .device = op.device,
+                            .shape = {1, sequence}};
+    return text_of({rule_for(context, op.needs).forward.at(0)});
+  };
+  CHECK(scores_of(1024) == "k_expanded 262144");
+  CHECK(scores_of(1000) == "scores 2048000");  // 2 x 256 x 1000
+  op.op().attributes.window = 100;
+  CHECK(scores_of(1000) == "scores 727040");  // 2 x 256 x 355
 }
 
 TEST_CASE("a gated activation writes its gradients over what it saved") {

@@ -47,7 +47,7 @@ class Case:
     def name(self):
         parts = [self.family, f"{self.ranks}r", self.sharding, f"a{self.accumulation}", self.precision]
         parts += [p for p in (self.checkpointing, self.loss) if p not in ("none", "full")]
-        return " ".join(parts)
+        return " ".join([*parts, *self.extra])
 
     @property
     def masked(self):

@@ -43,7 +43,8 @@ std::vector<Axis> axes() {
           {"--wrap-embeddings", {"on", "off"}},
           {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
           {"--reduce-finish", {"early", "end"}},
-          {"--reshard-head", {"off", "on"}}};
+          {"--reshard-head", {"off", "on"}},
+          {"--attention", {"auto", "math"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }

@@ -68,4 +68,28 @@ TEST_CASE("attention agrees with autograd for grouped heads, windows, softcaps a
   }
 }
 
+// Blocks of 256 queries: one, several, the last one short; windows narrower and wider than a block.
+TEST_CASE("attention composed of products agrees with autograd on any device and allocates what its rule lists") {
+  for (const Form& f :
+       {Form{1, 1, 1, 1, 8}, Form{2, 37, 4, 2, 16}, Form{1, 300, 6, 2, 20}, Form{2, 64, 2, 2, 8, false},
+        Form{1, 290, 2, 1, 12, true, 50}, Form{1, 600, 2, 2, 8, true, 300}, Form{1, 530, 2, 1, 8, true, 257},
+        Form{2, 150, 4, 1, 8, true, 0, 1.5}, Form{1, 270, 2, 2, 8, true, 30, 1.5}, Form{1, 257, 3, 3, 7, false},
+        Form{1, 20, 2, 1, 8, true, 1}, Form{1, 256, 2, 2, 8, true, 256}, Form{1, 20, 2, 2, 8, true, 40}}) {
+    CAPTURE(f.sequence);
+    CAPTURE(f.window);
+    CAPTURE(f.softcap);
+    check_op_in_all_ways(attention_case(f), true, Attention::math);
+  }
+}
+
+TEST_CASE("both ways of attention on CPU give the same output to rounding") {
+  const OpCase op = attention_case({2, 70, 4, 2, 16, true, 20, 2.0});
+  const auto blocks = check_op(op, {.tolerance = 2e-6});
+  const auto math = check_op(op, {.tolerance = 2e-6, .attention = Attention::math});
+  REQUIRE(blocks.size() == math.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    CHECK((blocks[i] - math[i]).norm().item<double>() <= 2e-6 * blocks[i].norm().item<double>());
+  }
+}
+
 }  // namespace vramfit::testing

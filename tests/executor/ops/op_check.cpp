@@ -145,6 +145,7 @@ class Run {
             .graph = graph_,
             .precision = precision_,
             .device = device_,
+            .attention = run_.attention,
             .shape = case_.shape};
   }
 
@@ -316,14 +317,14 @@ std::vector<at::Tensor> check_op(const OpCase& op, const OpRun& run) {
   return one.wants_backward() ? one.backward() : std::vector<at::Tensor>();
 }
 
-void check_op_in_all_ways(const OpCase& op, bool cuda) {
+void check_op_in_all_ways(const OpCase& op, bool cuda, Attention attention) {
   const int tensors = static_cast<int>(op.inputs.size() + op.parameters.size());
   for (const char* precision : {"fp32", "bf16-mixed", "bf16-pure"}) {
     const double tolerance = std::string_view(precision) == "fp32" ? 2e-6 : 1.5e-2;
     // ATen's CPU kernels, which stand in for CUDA's here, add up bf16 parameters' gradients in bf16.
     const double loose = std::string_view(precision) == "fp32" ? 2e-6 : 4e-2;
     for (const GradientMode mode : {GradientMode::fresh, GradientMode::taken, GradientMode::add}) {
-      OpRun run{.precision = precision, .mode = mode, .tolerance = tolerance};
+      OpRun run{.precision = precision, .mode = mode, .tolerance = tolerance, .attention = attention};
       run.slices = mode == GradientMode::add;
       check_op(op, run);
       if (!cuda) continue;
@@ -333,8 +334,11 @@ void check_op_in_all_ways(const OpCase& op, bool cuda) {
     }
   }
   for (int tensor = 0; tensor < tensors; ++tensor) {
-    check_op(op, {.mode = GradientMode::taken, .slices = true, .unwanted = tensor, .tolerance = 2e-6});
-    check_op(op, {.precision = "bf16-mixed", .unwanted = tensor, .tolerance = 1.5e-2});
+    OpRun run{
+        .mode = GradientMode::taken, .slices = true, .unwanted = tensor, .tolerance = 2e-6, .attention = attention};
+    check_op(op, run);
+    run = {.precision = "bf16-mixed", .unwanted = tensor, .tolerance = 1.5e-2, .attention = attention};
+    check_op(op, run);
   }
 }
 

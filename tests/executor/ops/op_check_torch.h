@@ -38,6 +38,7 @@ struct OpRun {
   bool slices = false;  // 2-D parameters lie in larger ones, as rows or, transposed, as columns
   int unwanted = -1;    // this input (or, beyond them, parameter) wants no gradient
   double tolerance = 0;
+  Attention attention = Attention::automatic;
 };
 
 /// Forward and backward of the case. CPU runs also check that what was allocated is the rule's list, by name and bytes.
@@ -46,7 +47,7 @@ std::vector<at::Tensor> check_op(const OpCase& op, const OpRun& run);
 
 /// check_op over fp32, bf16-mixed and bf16-pure, all gradient modes, both devices' kernels (`cuda`: those that run on
 /// CPU tensors), each gradient left out once.
-void check_op_in_all_ways(const OpCase& op, bool cuda = true);
+void check_op_in_all_ways(const OpCase& op, bool cuda = true, Attention attention = Attention::automatic);
 
 /// Bytes of every CPU tensor that LibTorch makes while f runs, in order.
 std::vector<std::int64_t> allocations_of(const std::function<void()>& f);
