@@ -8,6 +8,7 @@
 
 #include "executor/phantom/core/memory.h"
 #include "executor/phantom/core/session.h"
+#include "executor/phantom/core/visible_cards.h"
 
 namespace vramfit::phantom {
 
@@ -32,7 +33,7 @@ std::vector<Context*>& stack() {
   return contexts;
 }
 
-bool is_card(int card) { return card >= 0 && card < session().cards_per_node; }
+bool is_card(int card) { return card >= 0 && card < card_count(); }
 
 Context* primary(State& s, int card) {
   auto& slot = s.primaries[card];

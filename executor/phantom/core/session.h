@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "estimator/allocator/address_space.h"
 #include "executor/phantom/core/visibility.h"
 
 namespace vramfit::phantom {
@@ -19,8 +20,6 @@ struct CardFacts {
   std::int64_t context_bytes = 0;  // taken by each process that uses the card
   std::int64_t nccl_bytes = 0;     // taken by a communicator
 };
-
-enum class AddressOrder { ascending, descending, shuffled };
 
 struct Settings {
   AddressOrder addresses = AddressOrder::ascending;

@@ -1,0 +1,46 @@
+// Where a card's driver places blocks. The phantom device hands addresses out by this rule, and a replay of the
+// allocator asks the same one: with the native allocator best fit breaks ties by address, so the order in which
+// addresses come changes the outcome.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+namespace vramfit {
+
+enum class AddressOrder { ascending, descending, shuffled };
+
+/// What a card's range of addresses and its memory are divided into: cudaMalloc's granularity.
+inline constexpr std::int64_t kDriverPageBytes = 2 << 20;
+
+/// Pages in the range of a card with this much memory: room enough that a shuffled order finds gaps.
+constexpr std::int64_t address_pages(std::int64_t memory_bytes) { return 8 * (memory_bytes / kDriverPageBytes + 1); }
+
+/// The seed of a card's order, so that the cards of a node differ.
+constexpr std::uint64_t address_seed(std::uint64_t seed, int card) {
+  return seed * 1'000'003 + static_cast<std::uint64_t>(card);
+}
+
+/// Page numbers within one card's range. ascending: the lowest free place that fits; descending: the highest; shuffled:
+/// a free place drawn from the seed. Pages are a matter of the caller; nothing here knows bytes.
+class AddressSpace {
+ public:
+  AddressSpace(AddressOrder order, std::uint64_t seed, std::int64_t pages);
+  /// The first page of `count` free ones that are now taken; none when no gap is large enough.
+  std::optional<std::int64_t> take(std::int64_t count);
+  /// What `take` gave, with the same count.
+  void give_back(std::int64_t first, std::int64_t count);
+
+ private:
+  std::optional<std::int64_t> take_shuffled(std::int64_t count);
+  void carve(std::map<std::int64_t, std::int64_t>::iterator gap, std::int64_t first, std::int64_t count);
+  std::uint64_t draw();
+
+  AddressOrder order_;
+  std::uint64_t state_;
+  std::int64_t pages_;
+  std::map<std::int64_t, std::int64_t> gaps_;  // first page -> length, neighbours merged
+};
+
+}  // namespace vramfit

@@ -1,0 +1,50 @@
+// Sends every library that would reach a GPU to its stand-in, at the moment it is opened (rtld-audit(7)). It runs in a
+// namespace of its own before anything else of the program, so it uses the C library alone.
+#include <link.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+namespace {
+
+constexpr std::size_t kLongestPath = 4096;
+
+// The folder of the stand-ins, which vramfit passes.
+const char* folder() { return std::getenv("VRAMFIT_PHANTOM_LIB"); }
+
+// Where the linker looks without a path, the stand-in's own name is what is compared; `cuda.so` is what compilers link.
+const char* stand_in_name(const char* base) {
+  if (std::strcmp(base, "libcuda.so") == 0) return "libcuda.so.1";
+  if (std::strcmp(base, "libnvidia-ml.so") == 0) return "libnvidia-ml.so.1";
+  return base;
+}
+
+// Majors lie in folders of their own, as some libraries have the same name in both.
+char* find(const char* base) {
+  static char path[kLongestPath];
+  for (const char* set : {"", "cuda13/", "cuda12/"}) {
+    const int length = std::snprintf(path, sizeof path, "%s/%s%s", folder(), set, stand_in_name(base));
+    if (length > 0 && static_cast<std::size_t>(length) < sizeof path && access(path, R_OK) == 0) return path;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) unsigned int la_version(unsigned int version) {
+  return version < LAV_CURRENT ? version : LAV_CURRENT;
+}
+
+extern "C" __attribute__((visibility("default"))) char* la_objsearch(const char* name, std::uintptr_t* /*cookie*/,
+                                                                     unsigned int /*flag*/) {
+  const char* slash = std::strrchr(name, '/');
+  const char* base = slash == nullptr ? name : slash + 1;
+  if (folder() != nullptr && std::strncmp(base, "lib", 3) == 0) {
+    if (char* path = find(base)) return path;
+  }
+  return const_cast<char*>(name);  // NOLINT(cppcoreguidelines-pro-type-const-cast): the interface's type
+}
