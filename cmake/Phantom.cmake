@@ -1,0 +1,80 @@
+# Stand-ins for CUDA libraries (docs/phantom.md): hand-written sources, completed by what executor/phantom/generate makes.
+# Needs FindLibTorch.cmake (LIBTORCH_SITE: its nvidia/ folder holds headers and libraries of CUDA 13).
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+
+set(PHANTOM_LIBRARY_DIRECTORY "${CMAKE_BINARY_DIR}/lib/phantom")
+set(PHANTOM_GENERATE_DIRECTORY "${CMAKE_SOURCE_DIR}/executor/phantom/generate")
+
+# Site-packages with the CUDA 12 wheels (scripts/phantom-cuda12 makes one); without it there is no CUDA 12 set.
+set(VRAMFIT_CUDA12_VENV "" CACHE PATH "Virtual environment with the CUDA 12 wheels; empty: no stand-ins for CUDA 12")
+
+# phantom_library(TARGET SONAME libx.so.N NAMES REGEX TABLE FILE HEADERS "a.h,b.h -DX"... [SOURCES x.cpp...]
+#                 [FOLDER cuda13] [SITE DIR] [REAL FILE] [NODE NAME])
+# A shared library FOLDER/SONAME of hand-written SOURCES, and every other public function: declared in HEADERS (each entry is
+# compiled on its own) or exported by the real library, which is looked for in SITE/nvidia/*/lib unless REAL names it. NAMES says
+# which declarations are the library's; TABLE what its generated functions do. Symbols get the real library's version node, or NODE.
+function(phantom_library target)
+  cmake_parse_arguments(ARG "" "SONAME;FOLDER;SITE;REAL;NODE;NAMES;TABLE" "HEADERS;SOURCES" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_SONAME OR NOT ARG_NAMES OR NOT ARG_TABLE)
+    message(FATAL_ERROR "phantom_library(${target}): SONAME, NAMES and TABLE are needed; unknown: ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT ARG_SITE)
+    set(ARG_SITE "${LIBTORCH_SITE}")
+  endif()
+  file(GLOB includes "${ARG_SITE}/nvidia/*/include")
+  if(NOT ARG_REAL)
+    file(GLOB ARG_REAL "${ARG_SITE}/nvidia/*/lib/${ARG_SONAME}")
+  endif()
+  set(output "${CMAKE_CURRENT_BINARY_DIR}/${target}")
+  get_filename_component(table "${ARG_TABLE}" ABSOLUTE)
+
+  add_library(${target}_by_hand OBJECT ${ARG_SOURCES} "${PHANTOM_GENERATE_DIRECTORY}/generated.cpp")
+  target_link_libraries(${target}_by_hand PRIVATE vramfit_options)
+  set(arguments --compiler "${CMAKE_CXX_COMPILER}" --names "${ARG_NAMES}" --table "${table}" --output "${output}")
+  foreach(path IN LISTS includes)
+    list(APPEND arguments --include "${path}")
+  endforeach()
+  set(generated "${output}/names.cpp")
+  set(index 0)
+  foreach(headers IN LISTS ARG_HEADERS)
+    list(APPEND arguments --headers "${headers}")
+    list(APPEND generated "${output}/generated_${index}.cpp")
+    math(EXPR index "${index} + 1")
+  endforeach()
+  if(ARG_REAL)
+    list(APPEND arguments --real "${ARG_REAL}")
+  endif()
+  if(ARG_NODE)
+    list(APPEND arguments --node "${ARG_NODE}")
+  endif()
+  set(lists "${output}/exports.map" "${output}/aliases.ld" "${output}/names.txt")
+  add_custom_command(OUTPUT ${generated} ${lists}
+    COMMAND "${Python3_EXECUTABLE}" -B "${PHANTOM_GENERATE_DIRECTORY}/exports.py" ${arguments}
+            "--object;$<JOIN:$<TARGET_OBJECTS:${target}_by_hand>,;--object;>"
+    DEPENDS ${target}_by_hand $<TARGET_OBJECTS:${target}_by_hand> "${table}" ${ARG_REAL}
+            "${PHANTOM_GENERATE_DIRECTORY}/exports.py" "${PHANTOM_GENERATE_DIRECTORY}/declarations.py"
+            "${PHANTOM_GENERATE_DIRECTORY}/table.py"
+    COMMENT "Exports of ${ARG_SONAME}" VERBATIM COMMAND_EXPAND_LISTS)
+
+  add_library(${target} SHARED ${generated} $<TARGET_OBJECTS:${target}_by_hand>)
+  # The public declarations are the libraries' own: deprecated functions are defined too, parameters keep their names.
+  target_compile_options(${target} PRIVATE -O1 -g0 -Wno-deprecated-declarations)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  foreach(each IN ITEMS ${target} ${target}_by_hand)
+    target_include_directories(${each} PRIVATE "${CMAKE_SOURCE_DIR}")
+    target_include_directories(${each} SYSTEM PRIVATE ${includes})
+    set_target_properties(${each} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+      VISIBILITY_INLINES_HIDDEN ON)
+  endforeach()
+  target_link_libraries(${target} PRIVATE vramfit_phantom)
+  target_link_options(${target} PRIVATE "-Wl,--version-script=${output}/exports.map" "@${output}/aliases.ld"
+    "-Wl,--no-undefined")
+  set(up "")
+  if(ARG_FOLDER)
+    set(up "/..")
+  endif()
+  set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX "" OUTPUT_NAME "${ARG_SONAME}"
+    LIBRARY_OUTPUT_DIRECTORY "${PHANTOM_LIBRARY_DIRECTORY}/${ARG_FOLDER}" LINK_DEPENDS "${output}/exports.map;${output}/aliases.ld"
+    BUILD_RPATH "$ORIGIN${up}" INSTALL_RPATH "$ORIGIN${up}" BUILD_RPATH_USE_ORIGIN OFF)
+  set_property(GLOBAL APPEND PROPERTY PHANTOM_TARGETS ${target})
+endfunction()

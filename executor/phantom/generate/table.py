@@ -1,0 +1,61 @@
+"""The table of a library: what its functions do that nobody wrote by hand.
+
+    status    TYPE SUCCESS NOT_SUPPORTED    the library's status type, and two of its values
+    pointer   TYPE                          an integer type that holds a device address
+    alias     PATTERN REPLACEMENT           the same function under another name (a regular expression and what it becomes)
+    ACTION    PATTERN [TEXT]                what functions do whose names match; the first that matches counts
+
+    computes     the device memory that its pointers to non-const point to is marked as written; success
+    accepts      success
+    creates      the first pointer to a handle gets a handle of its own; success
+    destroys     the first argument's handle is gone; success
+    stores       what a ...Set... function is given for its first argument, the ...Get... function of that name answers; 0 before
+    workspace    every number asked for is 0, and the record says that it is not known; success
+    text         returns TEXT
+    unsupported  the library's NOT_SUPPORTED, and the record counts it; so does what matches nothing
+"""
+import fnmatch
+import re
+import shlex
+
+ACTIONS = ("computes", "accepts", "creates", "destroys", "stores", "workspace", "text", "unsupported")
+
+
+class Table:
+    def __init__(self, path):
+        self.statuses, self.pointers, self.aliases, self.rows = {}, set(), [], []
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                words = shlex.split(line, comments=True)
+                if words and not self.read(words):
+                    raise SystemExit(f"{path}:{number}: cannot be read: {line.strip()}")
+
+    def read(self, words):
+        kind, *rest = words
+        if kind == "status" and len(rest) == 3:
+            self.statuses[rest[0]] = (rest[1], rest[2])
+        elif kind == "pointer" and len(rest) == 1:
+            self.pointers.add(rest[0])
+        elif kind == "alias" and len(rest) == 2:
+            self.aliases.append((re.compile(rest[0]), rest[1]))
+        elif kind in ACTIONS and len(rest) == (2 if kind == "text" else 1):
+            self.rows.append((kind, *rest))
+        else:
+            return False
+        return True
+
+    def action(self, name):
+        """(action, text or None) of a function."""
+        for kind, pattern, *text in self.rows:
+            if fnmatch.fnmatchcase(name, pattern):
+                return kind, (text[0] if text else None)
+        return "unsupported", None
+
+    def alias(self, name, known):
+        """The function in `known` that `name` stands for, or None."""
+        for pattern, replacement in self.aliases:
+            if pattern.fullmatch(name):
+                target = pattern.sub(replacement, name)
+                if target in known and target != name:
+                    return target
+        return None
