@@ -16,6 +16,7 @@ PACKAGES=(
   "doctest-dev|has_header doctest/doctest.h"
   "libcurl4-openssl-dev|has_header curl/curl.h"
   "libgloo-dev|has_header gloo/rendezvous/store.h"
+  "libzstd-dev|has_header zstd.h"
   "python3-venv|has_venv"
   "ca-certificates|test -s /etc/ssl/certs/ca-certificates.crt"
 )
