@@ -1,5 +1,6 @@
 #include "cli/command_line.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <vector>
@@ -18,6 +19,7 @@ constexpr std::array kCommands{
     Command{"estimate", "What a training job needs in memory, before it runs", add_estimate},
     Command{"plan", "The fastest way to make a job fit, and why", add_plan},
     Command{"run", "Execute a plan, or a model with the flags of its job", add_run},
+    Command{"rehearse", "Any PyTorch or CUDA program on GPUs that aren't there", add_rehearse, true},
     Command{"compare", "Predicted beside measured, phase by phase", add_compare},
     Command{"models", "List the models that are built in, or show one", add_models},
     Command{"gpus", "List the cards that are known, or show one", add_gpus},
@@ -70,6 +72,20 @@ std::string unexpected_word(const CLI::App& app) {
   throw InputError(printable(error.what()) + help);
 }
 
+/// The arguments in CLI11's order, last first, with words that are not ours marked.
+std::vector<std::string> arguments_of(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const auto* command = std::ranges::find(kCommands, argc > 1 ? argv[1] : "", &Command::name);
+  if (command != kCommands.end() && command->takes_words) {
+    const auto dashes = std::ranges::find(arguments, "--");
+    if (dashes != arguments.end()) {
+      std::for_each(dashes + 1, arguments.end(), [](std::string& word) { word.insert(0, 1, kWordMark); });
+    }
+  }
+  std::ranges::reverse(arguments);
+  return arguments;
+}
+
 }  // namespace
 
 std::span<const Command> commands() { return kCommands; }
@@ -92,7 +108,7 @@ int run_command_line(int argc, char** argv) {
   int exit_code = 0;
   const std::unique_ptr<CLI::App> app = make_command_line(exit_code);
   try {
-    app->parse(argc, argv);
+    app->parse(arguments_of(argc, argv));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app->exit(error);
     report(*app, error);

@@ -17,7 +17,12 @@ namespace vramfit {
 struct Command {
   std::string_view name, summary;
   void (*add)(CLI::App& command, int& exit_code);
+  bool takes_words = false;  // what follows "--" is a command of the person's own, which nothing here interprets
 };
+
+/// Words after "--" get this in front before CLI11 sees them, which would take "[a,b]" apart and drop "". A command
+/// that takes words removes it.
+inline constexpr char kWordMark = '\x01';
 
 /// All commands, in the order of --help.
 std::span<const Command> commands();

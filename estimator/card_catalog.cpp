@@ -34,6 +34,16 @@ double figure(const JsonValue& card, std::string_view key, const JsonValue& orig
   return pair.items[0].real;
 }
 
+/// [text, origin]; "" when the catalog does not know it.
+std::string known_text(const JsonValue& card, std::string_view key, const JsonValue& origins,
+                       const std::string& where) {
+  if (std::ranges::find(card.keys, key) == card.keys.end()) return "";
+  const JsonValue& pair = member(card, key, JsonValue::Kind::array, where);
+  if (pair.items.size() != 2 || pair.items[0].text.empty()) fail(where, key, "is not [text, origin]");
+  if (std::ranges::find(origins.keys, pair.items[1].text) == origins.keys.end()) fail(where, key, "unknown origin");
+  return pair.items[0].text;
+}
+
 /// "9.0" -> 90.
 int compute_capability(const std::string& text, const std::string& where) {
   const std::size_t point = text.find('.');
@@ -48,6 +58,7 @@ Card read_card(const JsonValue& json, const JsonValue& origins) {
   for (const JsonValue& alias : member(json, "aliases", Kind::array, card.name).items) {
     card.aliases.push_back(alias.text);
   }
+  card.cuda_name = known_text(json, "cuda_name", origins, card.name);
   const auto number = [&](std::string_view key) { return figure(json, key, origins, card.name); };
   const auto bytes = [&](std::string_view key, Bytes unit) {
     return Bytes{std::llround(number(key) * static_cast<double>(unit.n))};

@@ -103,6 +103,7 @@ std::vector<std::string> known_names() {
 Card generic_card(const Card& like, std::string_view size, Bytes memory) {
   Card card = like;
   card.name = std::string(size);
+  card.cuda_name.clear();
   card.aliases.clear();
   card.device = {.kind = DeviceKind::cuda, .name = card.name, .compute_capability = 80, .sm_count = 108};
   card.memory = memory;

@@ -13,6 +13,7 @@ namespace vramfit {
 struct Card {
   std::string name;  // "H100-80GB"
   std::vector<std::string> aliases;
+  std::string cuda_name;                                        // as CUDA reports it: "NVIDIA H100 80GB HBM3"
   Device device;                                                // compute capability, SM count
   Bytes memory;                                                 // what torch reports as total memory
   std::int64_t sold_as_gb = 0;                                  // the size it is sold as: 80

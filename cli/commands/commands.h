@@ -10,6 +10,7 @@ namespace vramfit {
 void add_estimate(CLI::App& command, int& exit_code);
 void add_plan(CLI::App& command, int& exit_code);
 void add_run(CLI::App& command, int& exit_code);
+void add_rehearse(CLI::App& command, int& exit_code);
 void add_compare(CLI::App& command, int& exit_code);
 void add_models(CLI::App& command, int& exit_code);
 void add_gpus(CLI::App& command, int& exit_code);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "cli/launch/loopback_port.h"
 #include "cli/launch/rank_process.h"
+#include "cli/launch/signal_descriptor.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -29,41 +29,6 @@ constexpr std::chrono::milliseconds kGrace{300}, kTermination{2000};
 constexpr int kLastExitCode = static_cast<int>(ExitCode::outside_tolerance);
 constexpr std::string_view kProgram = "vramfit-train: ";
 constexpr std::string_view kConsequence = "another rank ended";  // in the messages of executor/sharding
-
-/// Takes SIGCHLD and the signals that end a program through a descriptor while it lives.
-class SignalDescriptor {
- public:
-  SignalDescriptor() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
-    sigprocmask(SIG_BLOCK, &set, &saved_);
-    descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (descriptor_ < 0) throw FaultError("signalfd failed");
-  }
-  ~SignalDescriptor() {
-    close(descriptor_);
-    sigprocmask(SIG_SETMASK, &saved_, nullptr);
-  }
-  SignalDescriptor(const SignalDescriptor&) = delete;
-  SignalDescriptor& operator=(const SignalDescriptor&) = delete;
-  SignalDescriptor(SignalDescriptor&&) = delete;
-  SignalDescriptor& operator=(SignalDescriptor&&) = delete;
-
-  int descriptor() const { return descriptor_; }
-  /// The next signal that asks this program to end, or 0; SIGCHLD only wakes.
-  int take() const {
-    signalfd_siginfo info{};
-    while (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      if (info.ssi_signo != SIGCHLD) return static_cast<int>(info.ssi_signo);
-    }
-    return 0;
-  }
-
- private:
-  sigset_t saved_{};
-  int descriptor_ = -1;
-};
 
 bool is_set(const char* name) {
   return std::getenv(name) != nullptr;  // NOLINT(concurrency-mt-unsafe): no other thread
@@ -118,7 +83,7 @@ class Launch {
   int run() {
     while (std::ranges::any_of(ranks_, &RankProcess::running)) {
       wait_for_something();
-      if (const int signal = signals_.take(); signal != 0 && signal_ == 0) {
+      if (const int signal = signals_.take().number; signal != 0 && signal_ == 0) {
         signal_ = signal;
         begin_to_end(Clock::now());
       }

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <system_error>
 
+#include "cli/launch/environment.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -23,28 +24,6 @@ constexpr int kNotExecutable = 127;
 
 [[noreturn]] void fail(const char* what) {
   throw FaultError(std::string(what) + ": " + std::generic_category().message(errno));
-}
-
-/// This process's environment with `changes` over it, as "NAME=VALUE".
-std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& changes) {
-  std::vector<std::string> result;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const std::string name = text.substr(0, text.find('='));
-    if (std::ranges::none_of(changes, [&](const auto& change) { return change.first == name; })) {
-      result.push_back(text);
-    }
-  }
-  for (const auto& [name, value] : changes) result.push_back(fmt::format("{}={}", name, value));
-  return result;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  pointers.reserve(texts.size() + 1);
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 /// The child's side between fork and exec: only async-signal-safe calls.

@@ -4,8 +4,9 @@
 #include <sys/types.h>
 
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "cli/launch/environment.h"
 
 namespace vramfit {
 
@@ -13,8 +14,8 @@ namespace vramfit {
 struct RankStart {
   std::string program;
   std::vector<std::string> arguments;
-  std::vector<std::pair<std::string, std::string>> environment;  // set over this process's own
-  int inherited_descriptor = -1;                                 // kept open in the child
+  EnvironmentChanges environment;
+  int inherited_descriptor = -1;  // kept open in the child
 };
 
 class RankProcess {

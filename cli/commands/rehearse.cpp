@@ -1,0 +1,130 @@
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/command_line.h"
+#include "cli/commands/commands.h"
+#include "cli/files.h"
+#include "cli/rehearse/command.h"
+#include "cli/rehearse/environment.h"
+#include "cli/rehearse/launchers.h"
+#include "cli/rehearse/phantom_library.h"
+#include "cli/rehearse/program_file.h"
+#include "cli/rehearse/session_folder.h"
+#include "estimator/cluster.h"
+#include "estimator/field_text.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+struct RehearseFlags {
+  std::string gpus, ranks = "all", timeout, settings, keep;
+  bool json = false;
+  std::vector<std::string> command;
+};
+
+Cluster phantom_cluster(const RehearseFlags& flags) {
+  if (flags.gpus.empty()) throw InputError("--gpus: missing; say what to play, such as --gpus 8xH100-80GB");
+  Cluster cluster = parse_cluster(flags.gpus);
+  if (cluster.is_cpu()) {
+    throw InputError(
+        fmt::format("--gpus {}: CPU ranks need no phantom; start CMD as it is, or play a GPU", cluster.text));
+  }
+  return cluster;
+}
+
+std::optional<std::int64_t> played_rank(const RehearseFlags& flags, const Cluster& cluster) {
+  if (flags.ranks == "all") {
+    if (cluster.nodes == 1) return std::nullopt;
+    throw InputError(
+        fmt::format("--ranks all: CMD's processes share one node, {} has {}; play one rank of it: "
+                    "--ranks 0",
+                    cluster.text, cluster.nodes));
+  }
+  try {
+    return whole_number(flags.ranks, 0, cluster.cards() - 1);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--ranks: \"all\", or one rank of {}: {}", cluster.text, error.what()));
+  }
+}
+
+std::optional<std::chrono::milliseconds> timeout_of(const RehearseFlags& flags) {
+  constexpr std::int64_t kMostSeconds = std::int64_t{366} * 24 * 3600;
+  if (flags.timeout.empty()) return std::nullopt;
+  try {
+    return std::chrono::seconds(whole_number(flags.timeout, 1, kMostSeconds));
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--timeout: {}", error.what()));
+  }
+}
+
+void check_command(const RehearseFlags& flags, const std::optional<std::int64_t>& rank) {
+  if (flags.command.empty()) {
+    throw InputError("CMD: missing; it follows two dashes: vramfit rehearse --gpus 8xH100-80GB -- torchrun train.py");
+  }
+  const Launcher launcher = recognise_launcher(flags.command);
+  if (!rank || launcher.name.empty()) return;
+  const std::string program = launcher.program.empty() ? "PROGRAM ..." : shell_words(launcher.program);
+  throw InputError(
+      printable(fmt::format("CMD: {} starts ranks, but --ranks {} plays one itself; use: vramfit rehearse --gpus {} "
+                            "--ranks {} -- {}",
+                            launcher.name, *rank, flags.gpus, *rank, program),
+                2000));
+}
+
+int run_rehearse(const RehearseFlags& flags) {
+  const Cluster cluster = phantom_cluster(flags);
+  const std::optional<std::int64_t> rank = played_rank(flags, cluster);
+  check_command(flags, rank);
+  const PhantomSettings settings = parse_phantom_settings(flags.settings);
+  const std::string library = find_phantom_library();
+  const SessionFolder session(flags.keep);
+  write_file(session.path() + "/session.json", session_to_json(cluster, rank, settings));
+
+  CommandStart start{.program = find_program(flags.command[0]),
+                     .words = flags.command,
+                     .environment = phantom_environment(library, session.path()),
+                     .timeout = timeout_of(flags),
+                     .output_to_stderr = flags.json};
+  if (rank) {
+    const EnvironmentChanges more = rank_environment(cluster, *rank, 29500);
+    start.environment.insert(start.environment.end(), more.begin(), more.end());
+  }
+  const CommandEnd end = run_command(start);
+  if (end.interrupted_by != 0) return 128 + end.interrupted_by;
+  return end.exit_signal != 0 ? 128 + end.exit_signal : end.exit_code;
+}
+
+}  // namespace
+
+void add_rehearse(CLI::App& command, int& exit_code) {
+  const auto flags = std::make_shared<RehearseFlags>();
+  command.add_option("--gpus", flags->gpus, "Cards to play, [NODESx]COUNTxCARD: 8xH100-80GB")->type_name("SPEC");
+  command
+      .add_option("--ranks", flags->ranks,
+                  "all: CMD starts its own ranks; R: CMD is rank R, the others are ghosts. Default: all")
+      ->type_name("all|R");
+  command.add_option("--timeout", flags->timeout, "End CMD and all it started after this long")->type_name("SECONDS");
+  command
+      .add_option("--set", flags->settings,
+                  "addresses=ascending|descending|shuffled:SEED, completion=immediate|late:SEED, real-bytes=N")
+      ->type_name("KEY=VALUE,...");
+  command.add_option("--keep", flags->keep, "Keep the session folder there")->type_name("DIR");
+  command.add_flag("--json", flags->json, "Print one JSON object; what CMD prints goes to stderr");
+  command.add_option("CMD", flags->command, "The command, after two dashes")->type_name("...");
+  command.callback([flags, &exit_code] {
+    for (std::string& word : flags->command) {
+      if (!word.starts_with(kWordMark))
+        throw InputError(fmt::format("{}: unknown argument; CMD follows two dashes", printable(word)));
+      word.erase(0, 1);
+    }
+    exit_code = run_rehearse(*flags);
+  });
+}
+
+}  // namespace vramfit

@@ -1,0 +1,35 @@
+// A command started and seen to its end, with everything that it started.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/launch/environment.h"
+
+namespace vramfit {
+
+struct CommandStart {
+  std::string program;             // path
+  std::vector<std::string> words;  // with the program's name as it was given
+  EnvironmentChanges environment;
+  std::optional<std::chrono::milliseconds> timeout;
+  bool output_to_stderr = false;  // its stdout too, since ours carries a document
+};
+
+struct CommandEnd {
+  int exit_code = -1;   // -1 when a signal ended it
+  int exit_signal = 0;  // 0 when none did
+  bool timed_out = false;
+  int interrupted_by = 0;  // the signal that asked us to end
+  int left_behind = 0;     // processes that it left running, and that were ended
+  double seconds = 0;
+};
+
+/// Runs it in the foreground. Signals that ask this process to end are passed on; 10 seconds later, at a second
+/// signal, or when the time is out, all descendants are ended (SIGTERM, 3 seconds later SIGKILL). None is left when
+/// this returns, and the command does not outlive this process. Throws FaultError when it can't be started.
+CommandEnd run_command(const CommandStart& start);
+
+}  // namespace vramfit

@@ -1,0 +1,42 @@
+#include "cli/rehearse/environment.h"
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "cli/rehearse/phantom_library.h"
+
+namespace vramfit {
+namespace {
+
+std::string in_front(const std::string& path, const char* variable) {
+  const std::string rest = environment_value(variable);
+  return rest.empty() ? path : path + ":" + rest;
+}
+
+}  // namespace
+
+EnvironmentChanges phantom_environment(const std::string& library, const std::string& session) {
+  EnvironmentChanges changes{{"LD_AUDIT", in_front(audit_library(library), "LD_AUDIT")},
+                             {"VRAMFIT_PHANTOM", session},
+                             {"PYTHONPATH", in_front(library + "/python", "PYTHONPATH")}};
+  // Triton links its launchers against the driver at run time; this tells it where one is.
+  if (::access((library + "/libcuda.so.1").c_str(), R_OK) == 0) changes.emplace_back("TRITON_LIBCUDA_PATH", library);
+  return changes;
+}
+
+EnvironmentChanges rank_environment(const Cluster& cluster, std::int64_t rank, int port) {
+  const std::int64_t local = cluster.cards_per_node;
+  return {{"RANK", fmt::to_string(rank)},
+          {"LOCAL_RANK", fmt::to_string(rank % local)},
+          {"GROUP_RANK", fmt::to_string(rank / local)},
+          {"WORLD_SIZE", fmt::to_string(cluster.cards())},
+          {"LOCAL_WORLD_SIZE", fmt::to_string(local)},
+          {"GROUP_WORLD_SIZE", fmt::to_string(cluster.nodes)},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", fmt::to_string(port)},
+          // Rank 0 too joins a store that is there instead of opening one.
+          {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+}
+
+}  // namespace vramfit

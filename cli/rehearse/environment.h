@@ -1,0 +1,18 @@
+// What a rehearsed command is started with.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/launch/environment.h"
+#include "estimator/cluster.h"
+
+namespace vramfit {
+
+/// The loader's audit library, the session, Python's statistics, Triton's driver. All children inherit them.
+EnvironmentChanges phantom_environment(const std::string& library, const std::string& session);
+
+/// What torchrun would set for this rank of the cluster; `port` is that of the store that already runs.
+EnvironmentChanges rank_environment(const Cluster& cluster, std::int64_t rank, int port);
+
+}  // namespace vramfit

@@ -1,0 +1,121 @@
+#include "cli/rehearse/session_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/launch/environment.h"
+#include "estimator/field_text.h"
+#include "model_specs/error.h"
+#include "model_specs/json_writer.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::int64_t kMostRealBytes = std::int64_t{1} << 40, kMostSeed = std::int64_t{1} << 62;
+
+/// One of `words`, or one of `seeded` with ":SEED" behind it; SEED is 0 when left out.
+std::string choice(const std::string& value, const std::vector<std::string>& words, const std::string& seeded) {
+  const std::size_t colon = value.find(':');
+  const std::string word = value.substr(0, colon);
+  if (word == seeded) {
+    const std::string seed = colon == std::string::npos ? "0" : value.substr(colon + 1);
+    return fmt::format("{}:{}", seeded, whole_number(seed, 0, kMostSeed));
+  }
+  if (std::ranges::find(words, value) != words.end()) return value;
+  std::vector<std::string> known = words;
+  known.push_back(seeded + ":SEED");
+  unknown_value(value, known);
+}
+
+void set(PhantomSettings& settings, const std::string& key, const std::string& value) {
+  if (key == "addresses") {
+    settings.addresses = choice(value, {"ascending", "descending"}, "shuffled");
+  } else if (key == "completion") {
+    settings.completion = choice(value, {"immediate"}, "late");
+  } else if (key == "real-bytes") {
+    settings.real_bytes = whole_number(value, 0, kMostRealBytes);
+  } else {
+    throw InputError(fmt::format("unknown key{}", did_you_mean(key, {"addresses", "completion", "real-bytes"})));
+  }
+}
+
+std::string make_private_folder() {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+  std::string path = (parent / "vramfit-rehearsal-XXXXXX").string();
+  if (!error && mkdtemp(path.data()) != nullptr) return path;
+  const std::string why = error ? error.message() : std::strerror(errno);
+  const std::string tmpdir = environment_value("TMPDIR");
+  throw FaultError(fmt::format("{}: can't make a folder there: {}; set TMPDIR to a folder that can be written",
+                               printable(tmpdir.empty() ? "/tmp" : tmpdir), why));
+}
+
+std::string make_kept_folder(const std::string& wanted) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(wanted, error);
+  std::filesystem::create_directories(path, error);
+  if (error) throw FaultError(fmt::format("--keep {}: can't be made: {}", printable(wanted), error.message()));
+  if (!std::filesystem::is_empty(path, error) || error) {
+    throw InputError(fmt::format("--keep {}: is not an empty folder", printable(wanted)));
+  }
+  if (::access(path.c_str(), W_OK) != 0) {
+    throw FaultError(fmt::format("--keep {}: can't be written", printable(wanted)));
+  }
+  return path.string();
+}
+
+}  // namespace
+
+PhantomSettings parse_phantom_settings(const std::string& text) {
+  PhantomSettings settings;
+  if (text.empty()) return settings;
+  for (const std::string& part : split_list(text)) {
+    auto [key, value] = key_and_value(part);
+    std::ranges::replace(key, '_', '-');
+    try {
+      set(settings, key, value);
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("--set {}: {}", printable(key, 40), error.what()));
+    }
+  }
+  return settings;
+}
+
+std::string session_to_json(const Cluster& cluster, std::optional<std::int64_t> played_rank,
+                            const PhantomSettings& settings) {
+  const Card& card = cluster.card;
+  const int capability = card.device.compute_capability;
+  JsonWriter writer;
+  writer.begin_object().member("schema", "vramfit/phantom-session@1");
+  writer.member("nodes", cluster.nodes).member("cards_per_node", cluster.cards_per_node);
+  if (played_rank) writer.member("played_rank", *played_rank);
+  writer.key("card").begin_object();
+  writer.member("catalog_name", card.name).member("name", card.cuda_name.empty() ? card.name : card.cuda_name);
+  writer.member("compute_capability", fmt::format("{}.{}", capability / 10, capability % 10));
+  writer.member("sm_count", card.device.sm_count).member("memory_bytes", card.memory);
+  writer.member("context_bytes", card.context).member("nccl_bytes", card.nccl).end_object();
+  writer.key("settings").begin_object();
+  writer.member("addresses", settings.addresses).member("completion", settings.completion);
+  writer.member("real_bytes", settings.real_bytes).member("trace", settings.trace).end_object();
+  writer.end_object();
+  return writer.take();
+}
+
+SessionFolder::SessionFolder(const std::string& keep)
+    : path_(keep.empty() ? make_private_folder() : make_kept_folder(keep)), keep_(!keep.empty()) {}
+
+SessionFolder::~SessionFolder() {
+  std::error_code ignored;
+  if (!keep_) std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,45 @@
+// The folder in which a rehearsal's processes find what they play, and leave what they saw (docs/phantom.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "estimator/cluster.h"
+
+namespace vramfit {
+
+/// How the phantom behaves where real cards differ from run to run, or where exactness costs time.
+struct PhantomSettings {
+  std::string addresses = "ascending";   // ascending, descending, shuffled:SEED
+  std::string completion = "immediate";  // immediate, late:SEED
+  std::int64_t real_bytes = 1 << 20;     // copies, fills and collectives up to this size move data
+  bool trace = false;                    // write every driver-level event
+};
+
+/// Reads "addresses=descending,completion=late:7,real-bytes=4096"; throws InputError.
+PhantomSettings parse_phantom_settings(const std::string& text);
+
+/// vramfit/phantom-session@1. `played_rank` empty: every rank has its process.
+std::string session_to_json(const Cluster& cluster, std::optional<std::int64_t> played_rank,
+                            const PhantomSettings& settings);
+
+class SessionFolder {
+ public:
+  /// `keep` empty: a private folder in $TMPDIR, removed at the end; else that folder, made if needed and kept, which
+  /// must be empty. Throws FaultError or InputError naming it.
+  explicit SessionFolder(const std::string& keep);
+  ~SessionFolder();
+  SessionFolder(const SessionFolder&) = delete;
+  SessionFolder& operator=(const SessionFolder&) = delete;
+  SessionFolder(SessionFolder&&) = delete;
+  SessionFolder& operator=(SessionFolder&&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool keep_;
+};
+
+}  // namespace vramfit
