@@ -19,6 +19,7 @@ std::string in_front(const std::string& path, const char* variable) {
 EnvironmentChanges phantom_environment(const std::string& library, const std::string& session) {
   EnvironmentChanges changes{{"LD_AUDIT", in_front(audit_library(library), "LD_AUDIT")},
                              {"VRAMFIT_PHANTOM", session},
+                             {"VRAMFIT_PHANTOM_LIB", library},  // where the audit library looks for stand-ins
                              {"PYTHONPATH", in_front(library + "/python", "PYTHONPATH")}};
   // Triton links its launchers against the driver at run time; this tells it where one is.
   if (::access((library + "/libcuda.so.1").c_str(), R_OK) == 0) changes.emplace_back("TRITON_LIBCUDA_PATH", library);
