@@ -1,0 +1,188 @@
+"""Trains a Llama 3 the way torchtitan did in December 2024 and reports what the caching allocator saw.
+
+Public PyTorch only. One process plays one rank; its process group lives in a HashStore, so collectives must answer
+without peers: it is meant for a phantom GPU, where they do. Prints one JSON object:
+
+    {"steps": [{"peak_allocated", "peak_reserved", "peak_requested", "peak_active", "retries"}, ...], "load": {...}, ...}
+
+`--events FILE` writes every allocation and free with size, stream and step, one JSON array a line.
+"""
+
+import argparse
+import gc
+import json
+import sys
+from collections import defaultdict
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn import functional as F
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from model import Dims, Transformer
+
+MATMUL = torch.ops.aten.mm.default
+KEPT = {MATMUL, torch.ops.aten._scaled_dot_product_efficient_attention.default,
+        torch.ops.aten._scaled_dot_product_flash_attention.default}
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for field, default in vars(Dims()).items():
+        parser.add_argument("--" + field.replace("_", "-"), type=int, default=default)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=8, help="of one replica: the shards")
+    parser.add_argument("--replicas", type=int, default=1, help="more than 1: hybrid sharding")
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--reshard", choices=["default", "always", "never"], default="default")
+    parser.add_argument("--checkpointing", default="selective", help="none, selective, full or every:N blocks")
+    parser.add_argument("--optimizer", choices=["foreach", "fused"], default="foreach")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--attention", choices=["flash", "efficient"], default="flash")
+    parser.add_argument("--events", help="file for every allocation and free")
+    return parser.parse_args(arguments)
+
+
+def every_second_matmul_policy():
+    """Keeps attention and every other matrix product, recomputes the rest; counted apart in forward and recompute."""
+    seen = defaultdict(int)
+
+    def policy(context, function, *args, **kwargs):
+        if function == MATMUL:
+            seen[context.is_recompute] += 1
+        kept = function in KEPT and not (function == MATMUL and seen[context.is_recompute] % 2 == 0)
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+def checkpoint_blocks(model, mode):
+    every = int(mode.removeprefix("every:")) if mode.startswith("every:") else 1
+    for number, (name, block) in enumerate(list(model.layers.named_children()), 1):
+        if mode == "none" or number % every:
+            continue
+        options = {"context_fn": every_second_matmul_policy} if mode == "selective" else {}
+        model.layers.register_module(name, checkpoint_wrapper(block, preserve_rng_state=False, **options))
+
+
+def shard(model, mesh, reshard):
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    last = len(model.layers) - 1
+    after_forward = {"default": lambda i: i < last, "always": lambda i: True, "never": lambda i: False}[reshard]
+    for i, block in enumerate(model.layers.values()):
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=after_forward(i))
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard != "never")
+
+
+def build(options):
+    dims = Dims(**{name: getattr(options, name) for name in vars(Dims())})
+    if options.replicas > 1:
+        mesh = init_device_mesh("cuda", (options.replicas, options.ranks), mesh_dim_names=("replicate", "shard"))
+    else:
+        mesh = init_device_mesh("cuda", (options.ranks,), mesh_dim_names=("shard",))
+    with torch.device("meta"):
+        model = Transformer(dims)
+    if options.checkpointing != "none":
+        checkpoint_blocks(model, options.checkpointing)
+    shard(model, mesh, options.reshard)
+    model.to_empty(device="cuda")
+    model.initialize()
+    model.train()
+    kind = {"foreach": options.optimizer == "foreach", "fused": options.optimizer == "fused"}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, **kind)
+    return model, optimizer
+
+
+def loss_of(logits, labels):
+    return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+
+
+def clip(parameters):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients, 2.0, False, True)
+    torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm, True)
+
+
+def forward_and_backward(model, tokens, labels):
+    logits = model(tokens)
+    loss = loss_of(logits, labels)
+    del logits
+    loss.backward()
+    return loss
+
+
+def peaks():
+    stats = torch.cuda.memory_stats()
+    return {"peak_allocated": stats["allocated_bytes.all.peak"], "peak_reserved": stats["reserved_bytes.all.peak"],
+            "peak_requested": stats["requested_bytes.all.peak"], "peak_active": stats["active_bytes.all.peak"],
+            "allocated": stats["allocated_bytes.all.current"], "reserved": stats["reserved_bytes.all.current"],
+            "retries": stats["num_alloc_retries"]}
+
+
+class EventLog:
+    """All events of the allocator since it was made, in order; `mark` notes where a step begins."""
+
+    def __init__(self):
+        torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None, stacks="python")
+        self.marks = []
+
+    def mark(self, name):
+        self.marks.append((self.count(), name))
+
+    @staticmethod
+    def count():
+        return len(torch.cuda.memory._snapshot()["device_traces"][0])
+
+    def write(self, path):
+        events = torch.cuda.memory._snapshot()["device_traces"][0]
+        starts = dict(self.marks)
+        kinds = {"alloc": "+", "free_completed": "-"}
+        with open(path, "w", encoding="utf-8") as out:
+            for number, event in enumerate(events):
+                if number in starts:
+                    out.write(json.dumps(["mark", starts[number]]) + "\n")
+                kind = kinds.get(event["action"], event["action"])
+                if kind != "free_requested":
+                    out.write(json.dumps([kind, event["size"], event["addr"], event["stream"]]) + "\n")
+
+
+def main(arguments):
+    options = parse(arguments)
+    gc.disable()
+    torch.cuda.set_device(0)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.enable_flash_sdp(options.attention == "flash")
+    ranks = options.ranks * options.replicas
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=options.rank, world_size=ranks)
+    log = EventLog() if options.events else None
+    if log:
+        log.mark("load")
+    model, optimizer = build(options)
+    report = {"torch": torch.__version__, "card": torch.cuda.get_device_properties(0).name,
+              "capacity": torch.cuda.get_device_properties(0).total_memory, "options": vars(options),
+              "load": peaks(), "steps": []}
+    shape = (options.batch, options.sequence)
+    batch = (torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64))
+    losses = []
+    for step in range(1, options.steps + 1):
+        if log:
+            log.mark(f"step {step}")
+        torch.cuda.reset_peak_memory_stats()
+        tokens, labels = batch[0].to("cuda"), batch[1].to("cuda")  # those of the last step live on until here
+        optimizer.zero_grad()
+        losses.append(forward_and_backward(model, tokens, labels))
+        clip(list(model.parameters()))
+        optimizer.step()
+        report["steps"].append(peaks())
+    if log:
+        log.write(options.events)
+    print(json.dumps(report))
+    sys.stdout.flush()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
