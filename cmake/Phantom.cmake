@@ -75,6 +75,6 @@ function(phantom_library target)
   endif()
   set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX "" OUTPUT_NAME "${ARG_SONAME}"
     LIBRARY_OUTPUT_DIRECTORY "${PHANTOM_LIBRARY_DIRECTORY}/${ARG_FOLDER}" LINK_DEPENDS "${output}/exports.map;${output}/aliases.ld"
-    BUILD_RPATH "$ORIGIN${up}" INSTALL_RPATH "$ORIGIN${up}" BUILD_RPATH_USE_ORIGIN OFF)
+    INSTALL_RPATH "$ORIGIN${up}" BUILD_WITH_INSTALL_RPATH ON)
   set_property(GLOBAL APPEND PROPERTY PHANTOM_TARGETS ${target})
 endfunction()

@@ -1,0 +1,77 @@
+// Choosing an algorithm. There is one, and it asks for no workspace: which one a real card's heuristic picks, and what
+// it asks for within the caller's limit, is not published; PyTorch allocates the limit, not what is asked for.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "executor/phantom/core/visibility.h"
+#include "executor/phantom/cublas/status_names.h"
+
+namespace {
+
+constexpr int kAlgorithm = 1;
+
+cublasLtMatmulHeuristicResult_t only_result() {
+  cublasLtMatmulHeuristicResult_t result{};
+  result.algo.data[0] = kAlgorithm;
+  result.workspaceSize = 0;
+  result.state = CUBLAS_STATUS_SUCCESS;
+  result.wavesCount = 1;
+  return result;
+}
+
+}  // namespace
+
+PHANTOM_EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t matmul,
+                                                             cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                                             cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                                             cublasLtMatmulPreference_t, int asked,
+                                                             cublasLtMatmulHeuristicResult_t results[], int* given) {
+  const bool complete = matmul != nullptr && a != nullptr && b != nullptr && c != nullptr && d != nullptr;
+  if (!complete || asked <= 0 || results == nullptr || given == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  results[0] = only_result();
+  *given = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+PHANTOM_EXPORT cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t,
+                                                       cudaDataType_t, cudaDataType_t, cudaDataType_t, cudaDataType_t,
+                                                       int asked, int identifiers[], int* given) {
+  if (asked <= 0 || identifiers == nullptr || given == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  identifiers[0] = kAlgorithm;
+  *given = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+PHANTOM_EXPORT cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t,
+                                                     cudaDataType_t, cudaDataType_t, cudaDataType_t, cudaDataType_t,
+                                                     int identifier, cublasLtMatmulAlgo_t* algorithm) {
+  if (algorithm == nullptr || identifier != kAlgorithm) return CUBLAS_STATUS_INVALID_VALUE;
+  *algorithm = only_result().algo;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+PHANTOM_EXPORT cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                                      cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                                      cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm,
+                                                      cublasLtMatmulHeuristicResult_t* result) {
+  if (algorithm == nullptr || result == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  const cublasLtMatmulAlgo_t kept = result->algo;  // never updated, says cublasLt.h
+  *result = only_result();
+  result->algo = kept;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+PHANTOM_EXPORT size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
+PHANTOM_EXPORT size_t cublasLtGetCudartVersion() { return CUDART_VERSION; }
+
+PHANTOM_EXPORT cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int* value) {
+  return vramfit::phantom::cublas_property(type, value);
+}
+
+PHANTOM_EXPORT const char* cublasLtGetStatusName(cublasStatus_t status) {
+  return vramfit::phantom::cublas_status_name(status);
+}
+
+PHANTOM_EXPORT const char* cublasLtGetStatusString(cublasStatus_t status) {
+  return vramfit::phantom::cublas_status_name(status);
+}
