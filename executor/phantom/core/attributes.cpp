@@ -5,6 +5,7 @@
 
 #include "executor/phantom/core/architecture.h"
 #include "executor/phantom/core/session.h"
+#include "executor/phantom/core/visible_cards.h"
 
 namespace vramfit::phantom {
 
@@ -120,7 +121,7 @@ std::optional<int> device_attribute(int attribute, int card) {
     case 16:
       return facts.sm_count;
     case 33:
-      return card + 1;  // PCI bus
+      return place_of_card(card) + 1;  // PCI bus
     case 34:
       return 0;  // PCI device
     case 50:
