@@ -88,14 +88,22 @@ extern "C" {{
 '''
 
 
-def write_declared(arguments, table, taken):
-    """generated_N.cpp of each group of headers; returns the names written."""
-    written = []
-    for index, group in enumerate(arguments.headers):
+def read_headers(arguments):
+    """(headers, defines, functions) of each group of headers."""
+    groups = []
+    for group in arguments.headers:
         headers, *defines = group.split()
         defines = [name.removeprefix("-D") for name in defines]
         text = preprocess(arguments.compiler, headers, defines, arguments.include)
-        functions = [function for function in functions_of(text, re.compile(arguments.names)) if function.name not in taken]
+        groups.append((headers, defines, functions_of(text, re.compile(arguments.names))))
+    return groups
+
+
+def write_declared(arguments, groups, table, taken):
+    """generated_N.cpp of each group of headers; returns the names written."""
+    written = []
+    for index, (headers, defines, declared) in enumerate(groups):
+        functions = [function for function in declared if function.name not in taken]
         includes = "".join(f"#define {name.replace('=', ' ')}\n" for name in defines)
         includes += "".join(f"#include <{name}>\n" for name in headers.split(","))
         write(f"{arguments.output}/generated_{index}.cpp",
@@ -143,8 +151,10 @@ def main():
     real_names = {name for name, _ in real}
     node = arguments.node or next((node for _, node in real if node), "")
 
-    aliases = {name: target for name in real_names - by_hand if (target := table.alias(name, real_names | by_hand))}
-    declared = write_declared(arguments, table, by_hand | set(aliases))
+    groups = read_headers(arguments)
+    public = real_names | {function.name for _, _, functions in groups for function in functions}
+    aliases = {name: target for name in public - by_hand if (target := table.alias(name, real_names | by_hand))}
+    declared = write_declared(arguments, groups, table, by_hand | set(aliases))
     rest = sorted(real_names - by_hand - set(aliases) - set(declared))
     write_names(arguments, table, rest)
     write_exports(arguments, node, sorted({*by_hand, *aliases, *declared, *rest}), aliases)

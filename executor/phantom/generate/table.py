@@ -21,12 +21,19 @@ import shlex
 ACTIONS = ("computes", "accepts", "creates", "destroys", "stores", "workspace", "text", "unsupported")
 
 
+def split_words(line):
+    """As a shell does, but a backslash is a backslash: regular expressions have them."""
+    words = shlex.shlex(line, posix=True, punctuation_chars=False)
+    words.whitespace_split, words.escape = True, ""
+    return words
+
+
 class Table:
     def __init__(self, path):
         self.statuses, self.pointers, self.aliases, self.rows = {}, set(), [], []
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                words = shlex.split(line, comments=True)
+                words = list(split_words(line))
                 if words and not self.read(words):
                     raise SystemExit(f"{path}:{number}: cannot be read: {line.strip()}")
 
