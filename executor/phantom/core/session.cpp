@@ -37,9 +37,11 @@ void set(Settings& settings, const std::string& key, const std::string& value) {
     settings.real_bytes = std::stoll(value);
   } else if (key == "trace" && (word == "true" || word == "false")) {
     settings.trace = word == "true";
+  } else if (key == "nccl_timeout") {
+    settings.nccl_timeout = std::chrono::seconds(std::stoll(value));
   } else {
     throw std::invalid_argument("setting " + key + "=" + value +
-                                ": unknown (known: addresses, completion, real_bytes, trace)");
+                                ": unknown (known: addresses, completion, real_bytes, trace, nccl_timeout in seconds)");
   }
 }
 

@@ -1,6 +1,7 @@
 // What this process plays: the card, how many, and the settings. Read once from the session folder.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ struct Settings {
   std::uint64_t completion_seed = 0;
   std::int64_t real_bytes = 1 << 20;  // copies, fills and collectives up to this size move data
   bool trace = false;
+  std::chrono::milliseconds nccl_timeout{600'000};  // how long a small collective waits for another process
 };
 
 struct Session {

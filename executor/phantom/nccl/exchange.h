@@ -1,0 +1,38 @@
+// A small operation between processes: what this rank sends is sent at once, what it gets is waited for.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "executor/phantom/nccl/buffers.h"
+#include "executor/phantom/nccl/mailbox.h"
+#include "executor/phantom/nccl/operation.h"
+
+namespace vramfit::phantom {
+
+class Exchange {
+ public:
+  /// Sends this rank's parts, and keeps a copy of what it needs itself. Throws FaultError and InputError.
+  explicit Exchange(Operation operation);
+
+  const Operation& operation() const { return operation_; }
+  /// Takes what has arrived; true when all is there and the receive buffer is written.
+  bool try_finish();
+  /// Waits for it. Throws FaultError naming who is missing, InputError when others made another call.
+  void finish();
+
+ private:
+  void send_parts();
+  bool accept(int sender, Message message);
+  void deliver();
+
+  Operation operation_;
+  std::uint64_t sent_number_ = 0, received_number_ = 0;
+  Contribution own_;  // this rank's part for itself
+  bool keeps_own_ = false;
+  std::vector<int> missing_;                           // senders whose message has not come
+  std::vector<std::pair<int, Contribution>> arrived_;  // by sender
+  bool finished_ = false;
+};
+
+}  // namespace vramfit::phantom
