@@ -205,6 +205,19 @@ Status destroy_graph(Graph* graph) {
   return Status::success;
 }
 
+Status add_node(Graph* graph, GraphNode node, GraphNode** made) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (!s.graphs.contains(graph)) return Status::invalid_value;
+  for (const GraphNode* const needed : node.needs) {
+    const auto is_it = [&](const auto& other) { return other.get() == needed; };
+    if (std::none_of(graph->nodes.begin(), graph->nodes.end(), is_it)) return Status::invalid_value;
+  }
+  graph->nodes.push_back(std::make_shared<GraphNode>(std::move(node)));
+  *made = graph->nodes.back().get();
+  return Status::success;
+}
+
 // A graph launched into a stream that captures becomes part of the other graph.
 Status launch_graph(const Graph& graph, const Stream* stream) {
   Status status = Status::success;

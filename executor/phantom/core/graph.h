@@ -15,7 +15,17 @@
 
 namespace vramfit::phantom {
 
-enum class NodeKind { kernel, copy, fill, host, child_graph, empty, wait_event, record_event, allocate, free, other };
+/// By the numbers of cudaGraphNodeType and CUgraphNodeType.
+enum class NodeKind {
+  kernel = 0,
+  copy = 1,
+  fill = 2,
+  host = 3,
+  child_graph = 4,
+  empty = 5,
+  wait_event = 6,
+  record_event = 7
+};
 
 /// What cudaGraphNode_t points to.
 struct GraphNode {
@@ -63,6 +73,8 @@ PHANTOM_CORE Graph* create_graph();
 PHANTOM_CORE Graph* copy_graph(const Graph& graph);
 PHANTOM_CORE bool is_graph(const Graph* graph);
 PHANTOM_CORE Status destroy_graph(Graph* graph);
+/// A node put there by hand. Fails if one that it needs is not of the graph.
+PHANTOM_CORE Status add_node(Graph* graph, GraphNode node, GraphNode** made);
 /// Does its work, in the order in which it was captured.
 PHANTOM_CORE Status launch_graph(const Graph& graph, const Stream* stream);
 

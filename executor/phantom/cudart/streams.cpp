@@ -71,7 +71,9 @@ PHANTOM_EXPORT cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long lo
 
 PHANTOM_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const phantom::Stream* behind = phantom::stream_behind(stream);
-  return behind == nullptr ? result(Status::invalid_handle) : result(phantom::query_stream(behind));
+  if (behind == nullptr) return result(Status::invalid_handle);
+  if (phantom::spoil_capture(behind)) return result(Status::capture_unsupported);
+  return result(phantom::query_stream(behind));
 }
 
 PHANTOM_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
