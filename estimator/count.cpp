@@ -315,7 +315,8 @@ class Counter {
       state.buffers.clear();
       return;
     }
-    for (int parameter : reduce_order(unit, state)) {
+    for (int parameter : unit.reduce_order) {
+      if (!state.buffers.contains(parameter)) continue;
       Block& buffer = state.buffers[parameter];
       if (buffer_dtypes_[parameter] == unit.reduce) {
         state.pieces.push_back(std::move(buffer));
@@ -327,19 +328,6 @@ class Counter {
       buffer.reset();
     }
     state.buffers.clear();
-  }
-
-  /// Largest buffer first, so that the peak of piece + buffer is met while little else is held.
-  std::vector<int> reduce_order(const Unit& unit, const UnitState& state) const {
-    std::vector<int> order;
-    for (const UnitParameter& p : unit.parameters) {
-      if (state.buffers.contains(p.parameter)) order.push_back(p.parameter);
-    }
-    const auto elements = [&](int parameter) {
-      return unit.parameters[at(layout_.slot_of_parameter[at(parameter)])].padded_elements;
-    };
-    std::ranges::stable_sort(order, [&](int a, int b) { return elements(a) > elements(b); });
-    return order;
   }
 
   void finish(int u) {

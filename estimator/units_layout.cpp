@@ -59,6 +59,14 @@ void assign_offsets(Unit& unit) {
   }
 }
 
+std::vector<int> largest_first(std::vector<UnitParameter> parameters) {
+  std::ranges::stable_sort(parameters, std::greater{}, &UnitParameter::padded_elements);
+  std::vector<int> order;
+  order.reserve(parameters.size());
+  for (const UnitParameter& p : parameters) order.push_back(p.parameter);
+  return order;
+}
+
 void add_unique(std::vector<int>& list, int item) {
   if (std::ranges::find(list, item) == list.end()) list.push_back(item);
 }
@@ -100,6 +108,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   }
   for (Unit& unit : layout.units) {
     assign_offsets(unit);
+    unit.reduce_order = largest_first(unit.parameters);
     unit.gathered_is_shard = layout.shards == 1 && unit.storage == unit.compute;
     for (std::size_t slot = 0; slot < unit.parameters.size(); ++slot) {
       layout.slot_of_parameter[static_cast<std::size_t>(unit.parameters[slot].parameter)] = static_cast<int>(slot);

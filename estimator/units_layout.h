@@ -30,6 +30,9 @@ struct UnitParameter {
 struct Unit {
   std::string name;  // "layers.3", "embed", "head"
   std::vector<UnitParameter> parameters;
+  /// Parameters in the order in which their gradient buffers are reduced: largest first, so that the peak of piece and
+  /// buffer is met while little else is held.
+  std::vector<int> reduce_order;
   Dtype compute = Dtype::f32, storage = Dtype::f32, reduce = Dtype::f32;
   std::int64_t gathered_elements = 0;   // of compute dtype
   std::int64_t shard_elements = 0;      // of storage dtype, all parameters

@@ -37,4 +37,7 @@ inline constexpr Bytes kGiB{std::int64_t{1} << 30};
 /// "83.21 GiB": always GiB (2^30), `digits` after the point.
 std::string format_gib(Bytes bytes, int digits = 2);
 
+/// "1.50 GiB", "12.00 MiB", "3.25 KiB", "17 bytes": the largest unit of which there is at least one.
+std::string format_size(Bytes bytes);
+
 }  // namespace vramfit

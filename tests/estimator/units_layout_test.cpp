@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "tests/support/tiny_graph.h"
@@ -43,6 +44,20 @@ TEST_CASE("rows that do not divide by the ranks are padded, so every rank holds 
   CHECK(p.rows_per_rank == 3);  // ceil(10 / 4)
   CHECK(p.shard_elements == 12);
   CHECK(p.padded_elements == 48);
+}
+
+TEST_CASE("gradients are reduced largest first, equal ones in the order of the unit") {
+  const Unit unit = lay_out_units(tiny_graph(), tiny_job()).units.at(1);
+  REQUIRE(unit.reduce_order.size() == unit.parameters.size());
+  const auto slot = [&](int parameter) {
+    return std::ranges::find(unit.parameters, parameter, &UnitParameter::parameter) - unit.parameters.begin();
+  };
+  for (std::size_t i = 1; i < unit.reduce_order.size(); ++i) {
+    const auto before = slot(unit.reduce_order[i - 1]), after = slot(unit.reduce_order[i]);
+    const std::int64_t larger = unit.parameters[static_cast<std::size_t>(before)].padded_elements;
+    const std::int64_t smaller = unit.parameters[static_cast<std::size_t>(after)].padded_elements;
+    CHECK((larger > smaller || (larger == smaller && before < after)));
+  }
 }
 
 TEST_CASE("parameters start at multiples of 512 bytes and do not overlap, whatever their shapes and ranks") {

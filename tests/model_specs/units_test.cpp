@@ -32,6 +32,16 @@ TEST_CASE("bytes are written in GiB of 2^30") {
   CHECK(format_gib(Bytes{89343524864}, 2) == "83.21 GiB");
 }
 
+TEST_CASE("a size is told in the largest unit of which there is one") {
+  CHECK(format_size(Bytes{0}) == "0 bytes");
+  CHECK(format_size(Bytes{1}) == "1 byte");
+  CHECK(format_size(Bytes{1023}) == "1023 bytes");
+  CHECK(format_size(Bytes{1536}) == "1.50 KiB");
+  CHECK(format_size(12 * kMiB) == "12.00 MiB");
+  CHECK(format_size(kGiB - kMiB) == "1023.00 MiB");
+  CHECK(format_size(80 * kGiB) == "80.00 GiB");
+}
+
 TEST_CASE("a dtype is read by every name the field uses and written by one") {
   for (const char* name : {"bf16", "bfloat16", "BF16"}) CHECK(parse_dtype(name) == Dtype::bf16);
   for (const char* name : {"fp32", "float32", "float", "F32"}) CHECK(parse_dtype(name) == Dtype::f32);
