@@ -18,6 +18,34 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
   return elements;
 }
 
+std::vector<UnitParameter> dumped(const UnitState& unit, bool trainable_only) {
+  std::vector<UnitParameter> parameters = unit.unit().parameters;
+  if (trainable_only) std::erase_if(parameters, [](const UnitParameter& p) { return !p.trainable; });
+  return parameters;
+}
+
+std::vector<DumpedTensor> listed(const DumpContext& context, const std::vector<UnitState>& units, bool trainable_only) {
+  std::vector<DumpedTensor> tensors;
+  for (const UnitState& unit : units) {
+    for (const UnitParameter& p : dumped(unit, trainable_only)) {
+      const Parameter& parameter = context.graph.parameters[static_cast<std::size_t>(p.parameter)];
+      tensors.push_back({parameter.name, parameter.shape});
+    }
+  }
+  return tensors;
+}
+
+/// The parameter's part of `flat` from all ranks, padded; zeros where there is no `flat`. A collective call.
+at::Tensor gathered(const DumpContext& context, const UnitState& unit, const UnitParameter& p, const at::Tensor& flat) {
+  const at::TensorOptions options = flat.defined() ? flat.options() : unit.shard().options();
+  at::Tensor whole = at::zeros({p.padded_elements}, options);
+  if (!flat.defined()) return whole;
+  const std::int64_t first = context.shard_group.rank() * p.shard_elements;
+  whole.narrow(0, first, p.shard_elements).copy_(UnitState::slice(flat, p));
+  if (const Pending gathering = context.shard_group.all_gather({whole})) gathering->wait();
+  return whole;
+}
+
 }  // namespace
 
 // safetensors: 8 bytes little-endian header length, a JSON header, then the tensors' bytes.
@@ -54,26 +82,11 @@ void SafetensorsWriter::close() {
 void dump_units(const DumpContext& context, const std::vector<UnitState>& units, FlatOf flat, bool trainable_only,
                 const std::string& path) {
   const LabelScope scope(Category::temporaries, "dump");
-  std::vector<DumpedTensor> tensors;
-  for (const UnitState& unit : units) {
-    for (const UnitParameter& p : unit.unit().parameters) {
-      const Parameter& parameter = context.graph.parameters[static_cast<std::size_t>(p.parameter)];
-      if (p.trainable || !trainable_only) tensors.push_back({parameter.name, parameter.shape});
-    }
-  }
   std::optional<SafetensorsWriter> writer;
-  if (context.writes) writer.emplace(path, tensors);
+  if (context.writes) writer.emplace(path, listed(context, units, trainable_only));
   for (const UnitState& unit : units) {
-    const at::Tensor& values = (unit.*flat)();
-    for (const UnitParameter& p : unit.unit().parameters) {
-      if (trainable_only && !p.trainable) continue;
-      at::Tensor whole = at::zeros({p.padded_elements}, unit.shard().options());
-      if (values.defined()) {
-        whole = whole.to(values.scalar_type());
-        const std::int64_t first = context.shard_group.rank() * p.shard_elements;
-        whole.narrow(0, first, p.shard_elements).copy_(UnitState::slice(values, p));
-        if (const Pending gathering = context.shard_group.all_gather({whole})) gathering->wait();
-      }
+    for (const UnitParameter& p : dumped(unit, trainable_only)) {
+      const at::Tensor whole = gathered(context, unit, p, (unit.*flat)());
       if (writer) writer->append(whole.narrow(0, 0, p.rows * p.row_elements));
     }
   }

@@ -104,9 +104,10 @@ constexpr std::array kFlags{
 
 const Flag& flag_named(std::string_view name) {
   const std::string_view known = name == "--output" ? "-o" : name;
-  const auto found = std::ranges::find(kFlags, known, &Flag::name);
+  const auto* const found = std::ranges::find(kFlags, known, &Flag::name);
   if (found != kFlags.end()) return *found;
   std::vector<std::string> names;
+  names.reserve(kFlags.size());
   for (const Flag& flag : kFlags) names.emplace_back(flag.name);
   throw InputError(fmt::format("{}: unknown flag{}", printable(name, 60), did_you_mean(name, names)));
 }

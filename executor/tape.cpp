@@ -156,8 +156,7 @@ at::Tensor TapeRunner::allocate_value(int segment, int value, bool gradient) con
       {context_.place, category_of(s, value), s.name + "." + v.name + (gradient ? ": gradient" : "")});
 }
 
-void TapeRunner::add_parameters(int segment, OpCall& call) const {
-  (void)segment;
+void TapeRunner::add_parameters(OpCall& call) const {
   for (const ParameterUse& use : call.context.op.parameters) {
     const int unit = context_.layout.unit_of_parameter[at_index(use.parameter)];
     call.parameters.push_back(context_.units[at_index(unit)].view(use, uses_columns(call.context.op)));
@@ -189,7 +188,7 @@ void TapeRunner::run_forward(int segment, const TapeAction& action, const StepFa
       call.outputs.push_back(rule.outputs_inside ? at::Tensor() : allocate_value(segment, op.outputs[o], false));
     }
   }
-  add_parameters(segment, call);
+  add_parameters(call);
   {
     const ExpectedScope scope(expected_of(context, rule.forward, false), prefix + ": unlisted");
     op_functions(op.kind, context_.device.kind).forward(call);
@@ -201,7 +200,7 @@ void TapeRunner::run_forward(int segment, const TapeAction& action, const StepFa
   }
 }
 
-void TapeRunner::add_gradients(int segment, const TapeAction& action, Needs& needs, OpCall& call) {
+void TapeRunner::add_input_gradients(int segment, const TapeAction& action, OpCall& call) {
   using Mode = GradientTarget::Mode;
   const Op& op = call.context.op;
   const Rule& rule = tapes_[at_index(segment)].rules[at_index(action.op)];
@@ -217,6 +216,10 @@ void TapeRunner::add_gradients(int segment, const TapeAction& action, Needs& nee
     }
     call.input_gradients.push_back(target.mode == Mode::none ? at::Tensor() : gradient);
   }
+}
+
+void TapeRunner::add_parameter_gradients(Needs& needs, OpCall& call) {
+  const Op& op = call.context.op;
   for (std::size_t p = 0; p < op.parameters.size(); ++p) {
     const ParameterUse& use = op.parameters[p];
     GradientHome home;
@@ -256,8 +259,9 @@ void TapeRunner::run_backward(int segment, const TapeAction& action, const StepF
     call.outputs[0] = state.values[at_index(op.outputs[0])];
   }
   call.output_gradient = &state.gradients[at_index(op.outputs[0])];
-  add_gradients(segment, action, needs, call);
-  add_parameters(segment, call);
+  add_input_gradients(segment, action, call);
+  add_parameter_gradients(needs, call);
+  add_parameters(call);
   {
     const ExpectedScope scope(expected_of(context, rule.backward, true), prefix + ": unlisted");
     op_functions(op.kind, context_.device.kind).backward(call);

@@ -49,8 +49,9 @@ class TapeRunner {
   void drop_value(int segment, int value);
   void run_forward(int segment, const TapeAction& action, const StepFacts& facts);
   void run_backward(int segment, const TapeAction& action, const StepFacts& facts);
-  void add_parameters(int segment, OpCall& call) const;
-  void add_gradients(int segment, const TapeAction& action, Needs& needs, OpCall& call);
+  void add_parameters(OpCall& call) const;
+  void add_input_gradients(int segment, const TapeAction& action, OpCall& call);
+  void add_parameter_gradients(Needs& needs, OpCall& call);
   OpContext op_context(int segment, int op) const;
   at::Tensor allocate_value(int segment, int value, bool gradient) const;
   std::vector<std::int64_t> sizes_of(const Value& value) const;

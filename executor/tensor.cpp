@@ -25,7 +25,7 @@ template <typename To>
 void add_cpu(at::Tensor& to, const at::Tensor& from) {
   To* target = to.mutable_data_ptr<To>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, from.scalar_type(), "add_into", [&] {
-    const scalar_t* source = from.const_data_ptr<scalar_t>();
+    const auto* source = from.const_data_ptr<scalar_t>();
     at::parallel_for(0, to.numel(), kGrain,
                      [&](std::int64_t first, std::int64_t end) { add_range(target, source, first, end); });
   });
@@ -90,7 +90,7 @@ void add_into(at::Tensor& to, const at::Tensor& from) {
 
 double sum_of_squares(const at::Tensor& values) {
   if (values.is_cuda()) {
-    const double norm = at::linalg_vector_norm(values, 2, {}, false, at::kFloat).item<double>();
+    const auto norm = at::linalg_vector_norm(values, 2, {}, false, at::kFloat).item<double>();
     return norm * norm;
   }
   double sum = 0;

@@ -56,6 +56,8 @@ class Trainer {
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
+  Trainer(Trainer&&) = delete;
+  Trainer& operator=(Trainer&&) = delete;
 
   /// Makes shards, states and tables; the meter's phase is `load`.
   void load();

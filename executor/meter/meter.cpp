@@ -28,23 +28,6 @@ struct Block {
   std::int64_t event = -1;  // id in the ledger, -1 when events weren't recorded
 };
 
-struct State {
-  std::mutex mutex;
-  bool cpu_installed = false, recording = false;
-  Bytes budget, live, peak;
-  std::array<Bytes, kCategories> by_category{}, at_peak{};
-  std::unordered_map<const void*, Block> blocks;
-  std::vector<MeasuredPhase> phases;
-  std::size_t phase = 0;
-  LedgerWriter writer;
-};
-
-/// Leaked: blocks are freed after static destructors have run.
-State& state() {
-  static State* const kState = new State;
-  return *kState;
-}
-
 ExpectedAllocation name_of(Bytes bytes) {
   if (!scope_label.empty()) return {bytes, scope_category, scope_label};
   if (expected_scope != nullptr) return expected_scope->take(bytes);
@@ -59,7 +42,7 @@ class CountingAllocator final : public c10::Allocator {
     Meter::instance().check_budget(asked);
     void* block = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
     if (block == nullptr) {
-      throw OutOfMemory(fmt::format("out of memory: the machine refused {}", format_gib(asked)));
+      throw OutOfMemory(fmt::format("out of memory: the machine refused {}", format_size(asked)));
     }
     Meter::instance().allocated(block, asked);
     return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
@@ -76,6 +59,19 @@ class CountingAllocator final : public c10::Allocator {
 };
 
 }  // namespace
+
+struct Meter::State {
+  std::mutex mutex;
+  bool cpu_installed = false, recording = false;
+  Bytes budget, live, peak;
+  std::array<Bytes, kCategories> by_category{}, at_peak{};
+  std::unordered_map<const void*, Block> blocks;
+  std::vector<MeasuredPhase> phases;
+  std::size_t phase = 0;
+  LedgerWriter writer;
+};
+
+Meter::Meter() : state_(new State) {}
 
 LabelScope::LabelScope(Category category, std::string label)
     : saved_category_(std::exchange(scope_category, category)),
@@ -111,20 +107,20 @@ Meter& Meter::instance() {
 }
 
 void Meter::install_cpu(Bytes budget) {
-  const std::scoped_lock lock(state().mutex);
-  state().budget = budget;
-  if (std::exchange(state().cpu_installed, true)) return;
-  static CountingAllocator* const kAllocator = new CountingAllocator;
+  const std::scoped_lock lock(state_->mutex);
+  state_->budget = budget;
+  if (std::exchange(state_->cpu_installed, true)) return;
+  static auto* const kAllocator = new CountingAllocator;
   c10::SetCPUAllocator(kAllocator, 200);
 }
 
 void Meter::record_events(bool on) {
-  const std::scoped_lock lock(state().mutex);
-  state().recording = on;
+  const std::scoped_lock lock(state_->mutex);
+  state_->recording = on;
 }
 
 void Meter::enter(Phase phase, int step) {
-  State& s = state();
+  State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   s.writer.set_phase(phase, step);
   const auto found =
@@ -135,27 +131,27 @@ void Meter::enter(Phase phase, int step) {
 }
 
 Bytes Meter::current() const {
-  const std::scoped_lock lock(state().mutex);
-  return state().live;
+  const std::scoped_lock lock(state_->mutex);
+  return state_->live;
 }
 
 Bytes Meter::peak() const {
-  const std::scoped_lock lock(state().mutex);
-  return state().peak;
+  const std::scoped_lock lock(state_->mutex);
+  return state_->peak;
 }
 
 std::array<Bytes, kCategories> Meter::categories_at_peak() const {
-  const std::scoped_lock lock(state().mutex);
-  return state().at_peak;
+  const std::scoped_lock lock(state_->mutex);
+  return state_->at_peak;
 }
 
 std::vector<MeasuredPhase> Meter::phases() const {
-  const std::scoped_lock lock(state().mutex);
-  return state().phases;
+  const std::scoped_lock lock(state_->mutex);
+  return state_->phases;
 }
 
 Ledger Meter::take_ledger() {
-  State& s = state();
+  State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   for (auto& [address, block] : s.blocks) block.event = -1;
   return std::exchange(s.writer, LedgerWriter{}).take();
@@ -163,7 +159,7 @@ Ledger Meter::take_ledger() {
 
 void Meter::reset() {
   take_ledger();
-  State& s = state();
+  State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   s.phases.clear();
   s.phase = 0;
@@ -172,7 +168,7 @@ void Meter::reset() {
 }
 
 void Meter::check_budget(Bytes asked) {
-  State& s = state();
+  State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   if (s.budget.n == 0 || s.live + asked <= s.budget) return;
   throw OutOfMemory(out_of_memory_message(asked, s.live, s.budget, s.by_category));
@@ -180,7 +176,7 @@ void Meter::check_budget(Bytes asked) {
 
 void Meter::allocated(const void* address, Bytes bytes) {
   const ExpectedAllocation name = name_of(bytes);
-  State& s = state();
+  State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   Block block{bytes, name.category, -1};
   if (s.recording) block.event = s.writer.allocate(bytes, name.category, s.writer.label(name.label));
@@ -194,7 +190,7 @@ void Meter::allocated(const void* address, Bytes bytes) {
 }
 
 void Meter::freed(const void* address) {
-  State& s = state();
+  State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   const auto found = s.blocks.find(address);
   if (found == s.blocks.end()) return;
@@ -216,10 +212,10 @@ std::string out_of_memory_message(Bytes asked, Bytes live, Bytes budget,
   std::string largest;
   for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), 3); ++i) {
     largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", category_name(static_cast<Category>(order[i])),
-                           format_gib(bytes_of(order[i]), 3));
+                           format_size(bytes_of(order[i])));
   }
-  return fmt::format("out of memory: {} bytes more than {} live exceed the budget of {}; largest: {}", asked.n,
-                     format_gib(live, 3), format_gib(budget, 3), largest.empty() ? "nothing" : largest);
+  return fmt::format("out of memory: {} more than {} live exceed the budget of {}; largest: {}", format_size(asked),
+                     format_size(live), format_size(budget), largest.empty() ? "nothing" : largest);
 }
 
 }  // namespace vramfit

@@ -18,6 +18,8 @@ class LabelScope {
   ~LabelScope();
   LabelScope(const LabelScope&) = delete;
   LabelScope& operator=(const LabelScope&) = delete;
+  LabelScope(LabelScope&&) = delete;
+  LabelScope& operator=(LabelScope&&) = delete;
 
  private:
   Category saved_category_;
@@ -39,6 +41,8 @@ class ExpectedScope {
   ~ExpectedScope();
   ExpectedScope(const ExpectedScope&) = delete;
   ExpectedScope& operator=(const ExpectedScope&) = delete;
+  ExpectedScope(ExpectedScope&&) = delete;
+  ExpectedScope& operator=(ExpectedScope&&) = delete;
   /// The name for an allocation of `bytes`; used by the meter.
   ExpectedAllocation take(Bytes bytes);
 
@@ -81,12 +85,14 @@ class Meter {
   void reset();
 
   /// Called by the allocators.
-  void allocated(const void* block, Bytes bytes);
-  void freed(const void* block);
+  void allocated(const void* address, Bytes bytes);
+  void freed(const void* address);
   void check_budget(Bytes asked);
 
  private:
-  Meter() = default;
+  struct State;
+  Meter();
+  State* const state_;  // leaked: blocks are freed after static destructors have run
 };
 
 /// One line: what was asked for, what is live, and the largest categories.

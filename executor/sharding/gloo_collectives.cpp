@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include <memory>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
@@ -30,13 +31,18 @@ at::Tensor borrowed(const at::Tensor& tensor, std::int64_t first, std::int64_t e
 class GlooWork final : public PendingWork {
  public:
   GlooWork(const GroupPlace& place, const char* what, Works works, std::vector<at::Tensor> tensors)
-      : place_(place), what_(what), works_(std::move(works)), tensors_(std::move(tensors)) {}
+      : place_(place),
+        what_(what),
+        works_(std::move(works)),
+        tensors_(std::make_unique<std::vector<at::Tensor>>(std::move(tensors))) {}
   ~GlooWork() override {
     // Given up in flight (another rank failed): Gloo may still write, so the memory must outlive the process.
-    if (!works_.empty()) new std::vector<at::Tensor>(std::move(tensors_));
+    if (!works_.empty()) static_cast<void>(tensors_.release());
   }
   GlooWork(const GlooWork&) = delete;
   GlooWork& operator=(const GlooWork&) = delete;
+  GlooWork(GlooWork&&) = delete;
+  GlooWork& operator=(GlooWork&&) = delete;
   void wait() override {
     try {
       for (auto& work : works_) work->wait();
@@ -44,25 +50,25 @@ class GlooWork final : public PendingWork {
       fail(place_, what_, error);
     }
     works_.clear();
-    tensors_.clear();
+    tensors_.reset();
   }
 
  private:
   const GroupPlace& place_;
   const char* what_;
   Works works_;
-  std::vector<at::Tensor> tensors_;  // kept while in flight
+  std::unique_ptr<std::vector<at::Tensor>> tensors_;  // kept while in flight
 };
 
 class GlooCollectives final : public Collectives {
  public:
-  GlooCollectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place) : place_(place) {
+  GlooCollectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place) : place_(place) {
     auto options = c10d::ProcessGroupGloo::Options::create(place.timeout);
     options->devices.push_back(place.address.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
                                                      : c10d::ProcessGroupGloo::createDeviceForHostname(place.address));
     options->threads = 2;
     try {
-      group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), place.rank, place.size, options);
+      group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank, place.size, options);
     } catch (const std::exception& error) {
       fail(place_, "connecting", error);
     }

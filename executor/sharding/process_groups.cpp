@@ -149,6 +149,7 @@ void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(P
   std::mutex mutex;
   std::exception_ptr first_error;
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
       try {

@@ -82,7 +82,7 @@ at::Tensor UnitState::whole(const at::Tensor& flat, std::int64_t offset, const U
   return flat.narrow(0, offset, p.rows * p.row_elements).view(parameter_of(p).shape);
 }
 
-at::Tensor UnitState::used_part(const at::Tensor& full, const ParameterUse& use, bool by_column) const {
+at::Tensor UnitState::used_part(const at::Tensor& full, const ParameterUse& use, bool by_column) {
   if (use.count < 0) return full;
   return full.narrow(by_column && full.dim() == 2 ? 1 : 0, use.first, use.count);
 }
@@ -126,16 +126,6 @@ GradientHome UnitState::gradient_home(const ParameterUse& use, OpKind kind, bool
   return {used_part(full, use, by_column), accumulate};
 }
 
-std::vector<int> UnitState::reduce_order() const {
-  std::vector<int> order;
-  for (const UnitParameter& p : unit_.parameters) {
-    if (buffers_.contains(p.parameter)) order.push_back(p.parameter);
-  }
-  std::ranges::stable_sort(order,
-                           [&](int a, int b) { return slot_of(a).padded_elements > slot_of(b).padded_elements; });
-  return order;
-}
-
 void UnitState::reduce() {
   if (reducing_) throw std::logic_error(unit_.name + ": reduced twice at once");
   if (context_.layout.shards == 1) {
@@ -149,9 +139,11 @@ void UnitState::reduce() {
     buffers_.clear();
     return;
   }
-  for (int parameter : reduce_order()) {
-    at::Tensor buffer = std::move(buffers_[parameter]);
-    buffers_.erase(parameter);
+  for (int parameter : unit_.reduce_order) {
+    const auto found = buffers_.find(parameter);
+    if (found == buffers_.end()) continue;
+    at::Tensor buffer = std::move(found->second);
+    buffers_.erase(found);
     if (buffer.scalar_type() == scalar_type(unit_.reduce)) {
       pieces_.emplace_back(parameter, std::move(buffer));
       continue;

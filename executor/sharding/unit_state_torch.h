@@ -75,12 +75,11 @@ class UnitState {
   const UnitParameter& slot_of(int parameter) const;
   const Parameter& parameter_of(const UnitParameter& p) const;
   at::Tensor whole(const at::Tensor& flat, std::int64_t offset, const UnitParameter& p) const;
-  at::Tensor used_part(const at::Tensor& full, const ParameterUse& use, bool by_column) const;
+  static at::Tensor used_part(const at::Tensor& full, const ParameterUse& use, bool by_column);
   at::Tensor own_slice(const at::Tensor& piece, const UnitParameter& p) const;
   at::Tensor allocate(std::int64_t elements, Dtype dtype, Category category, const std::string& label) const;
   void make_gradient_shard();
   at::Tensor& make_buffer(const UnitParameter& p, const ParameterUse& use, OpKind kind);
-  std::vector<int> reduce_order() const;
 
   UnitContext context_;
   const Unit& unit_;

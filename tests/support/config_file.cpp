@@ -9,9 +9,9 @@
 namespace vramfit::testing {
 
 const std::vector<std::string>& small_models() {
-  static const std::vector<std::string> names{"bert",  "gemma",   "gemma2", "gemma3_text", "gpt2",
-                                              "llama", "mistral", "phi3",   "qwen2",       "qwen3"};
-  return names;
+  static const std::vector<std::string> kNames{"bert",  "gemma",   "gemma2", "gemma3_text", "gpt2",
+                                               "llama", "mistral", "phi3",   "qwen2",       "qwen3"};
+  return kNames;
 }
 
 std::string small_model_text(const std::string& name) {
