@@ -114,7 +114,7 @@ ncclResult_t submit_together(std::vector<Operation> operations) {
   advance();
   const Stream* const stream = operations.front().stream;
   auto result = std::make_shared<ncclResult_t>(ncclSuccess);
-  const Status status = submit(stream, NodeKind::other, [result, operations = std::move(operations)] {
+  const Status status = submit(stream, NodeKind::kernel, [result, operations = std::move(operations)] {
     *result = carry_out(operations);
     return Status::success;
   });
