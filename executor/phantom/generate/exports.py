@@ -50,7 +50,11 @@ def body(function, table):
     if action == "accepts":
         return done
     if action == "creates":
-        return "  (void)(" + " || ".join(f"create({name})" for name in names) + ");\n" + done
+        return (f"  if (!create({names[0]})) return {unsupported};\n" +
+                "".join(f'  store(*{names[0]}, "{name}", 0, {name});\n' for name in names[1:]) + done)
+    if action in ("describes", "recalls"):
+        verb = {"describes": "store", "recalls": "fetch"}[action]
+        return "".join(f'  {verb}({names[0]}, "{name}", 0, {name});\n' for name in names[1:]) + done
     if action == "destroys":
         return f"  destroy({names[0]});\n" + done
     if action == "stores":
@@ -67,7 +71,8 @@ def body(function, table):
 def definition(function, table):
     """The function as the header declares it, with a body."""
     parameters = ", ".join(parameter.text for parameter in function.parameters)
-    return f"{function.result} {function.name}({parameters}) {{\n{body(function, table)}}}\n"
+    # Headers that rename a function by a macro may declare the old name too.
+    return f"#undef {function.name}\n{function.result} {function.name}({parameters}) {{\n{body(function, table)}}}\n"
 
 
 def write(path, text):
@@ -115,7 +120,7 @@ def write_declared(arguments, groups, table, taken):
 
 def write_names(arguments, table, names):
     """names.cpp: a function that no header declares has an assembler name only, since macros may rename it."""
-    unsupported = next(iter(table.statuses.values()))[1] if table.statuses else "1"
+    unsupported = next((values[1] for values in table.statuses.values() if values[1].isidentifier()), "1")
     headers = arguments.headers[0].split()[0].split(",") if arguments.headers and table.statuses else []
     text = "".join(f'int undeclared{index}() __asm__("{name}");\n'
                    f'int undeclared{index}() {{\n  unknown("{name}");\n  return static_cast<int>({unsupported});\n}}\n'

@@ -57,7 +57,22 @@ bool is_on_card(const void* address) {
   return block && (block->kind == MemoryKind::device || block->kind == MemoryKind::virtual_range);
 }
 
-void touch_address(const void* address) { touched_by_call(address); }
+void touch_address(const void* address) {
+  touched_by_call(address);
+  // A descriptor of ours: whatever pointers it was given.
+  std::vector<const void*> within;
+  {
+    const std::lock_guard lock(handles().mutex);
+    const auto found = handles().alive.find(address);
+    if (found == handles().alive.end()) return;
+    for (const auto& [key, value] : found->second.values) {
+      if (value.size() != sizeof(void*)) continue;
+      within.emplace_back();
+      std::memcpy(&within.back(), value.data(), sizeof(void*));
+    }
+  }
+  if (!within.empty()) touched(within);
+}
 
 void touch_all_if_on_card(const void* address) {
   if (is_on_card(address)) touched_everything();

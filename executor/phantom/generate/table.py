@@ -5,10 +5,13 @@
     alias     PATTERN REPLACEMENT           the same function under another name (a regular expression and what it becomes)
     ACTION    PATTERN [TEXT]                what functions do whose names match; the first that matches counts
 
-    computes     the device memory that its pointers to non-const point to is marked as written; success
+    computes     the device memory that its pointers to non-const point to, or handles among them remember, is marked as
+                 written; a number that it would return to the host is 0 and counted as an uncertain read; success
     accepts      success
-    creates      the first pointer to a handle gets a handle of its own; success
+    creates      the first argument gets a handle of its own, which remembers the others by their names; success
     destroys     the first argument's handle is gone; success
+    describes    the first argument's handle remembers the others by their names; success
+    recalls      what the first argument's handle remembers by the names of the others; 0 if nothing; success
     stores       what a ...Set... function is given for its first argument, the ...Get... function of that name answers; 0 before
     workspace    every number asked for is 0, and the record says that it is not known; success
     text         returns TEXT
@@ -18,7 +21,7 @@ import fnmatch
 import re
 import shlex
 
-ACTIONS = ("computes", "accepts", "creates", "destroys", "stores", "workspace", "text", "unsupported")
+ACTIONS = ("computes", "accepts", "creates", "destroys", "describes", "recalls", "stores", "workspace", "text", "unsupported")
 
 
 def split_words(line):
