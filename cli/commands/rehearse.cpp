@@ -13,6 +13,7 @@
 #include "cli/rehearse/launchers.h"
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/program_file.h"
+#include "cli/rehearse/rehearsal.h"
 #include "cli/rehearse/session_folder.h"
 #include "estimator/cluster.h"
 #include "estimator/field_text.h"
@@ -23,7 +24,7 @@ namespace vramfit {
 namespace {
 
 struct RehearseFlags {
-  std::string gpus, ranks = "all", timeout, settings, keep;
+  std::string gpus, ranks = "all", timeout, settings, keep, output;
   bool json = false;
   std::vector<std::string> command;
 };
@@ -95,9 +96,26 @@ int run_rehearse(const RehearseFlags& flags) {
     const EnvironmentChanges more = rank_environment(cluster, *rank, 29500);
     start.environment.insert(start.environment.end(), more.begin(), more.end());
   }
-  const CommandEnd end = run_command(start);
-  if (end.interrupted_by != 0) return 128 + end.interrupted_by;
-  return end.exit_signal != 0 ? 128 + end.exit_signal : end.exit_code;
+  const std::string unreachable = why_out_of_reach(start.program);
+  Rehearsal rehearsal;
+  rehearsal.command = flags.command;
+  rehearsal.cluster = cluster;
+  rehearsal.played_rank = rank;
+  rehearsal.end = run_command(start);
+  rehearsal.processes = read_records(session.path(), rehearsal.notes);
+  if (!unreachable.empty()) {
+    rehearsal.notes.push_back(fmt::format(
+        "{} {}, so the phantom can't reach it, only what it starts; build or use it with glibc's shared libraries",
+        printable(start.program), unreachable));
+  }
+  judge(rehearsal);
+  if (!flags.output.empty()) write_file(flags.output, rehearsal_to_json(rehearsal));
+  if (flags.json) {
+    write_file("-", rehearsal_to_json(rehearsal));
+  } else {
+    write_file("-", rehearsal_text(rehearsal));
+  }
+  return rehearsal.exit_code();
 }
 
 }  // namespace
@@ -115,6 +133,7 @@ void add_rehearse(CLI::App& command, int& exit_code) {
                   "addresses=ascending|descending|shuffled:SEED, completion=immediate|late:SEED, real-bytes=N")
       ->type_name("KEY=VALUE,...");
   command.add_option("--keep", flags->keep, "Keep the session folder there")->type_name("DIR");
+  command.add_option("-o,--output", flags->output, "Write the JSON object there too")->type_name("FILE");
   command.add_flag("--json", flags->json, "Print one JSON object; what CMD prints goes to stderr");
   command.add_option("CMD", flags->command, "The command, after two dashes")->type_name("...");
   command.callback([flags, &exit_code] {

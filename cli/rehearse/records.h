@@ -1,0 +1,74 @@
+// What the processes of a rehearsal left in the session folder: the phantom's own records, and torch's statistics.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model_specs/units.h"
+
+namespace vramfit {
+
+/// Peaks of torch's allocator in one phase.
+struct TorchPhase {
+  std::string phase, step;  // "backward", "first" or "steady"
+  Bytes requested, allocated, reserved;
+};
+
+struct TorchDevice {
+  int device = 0;
+  Bytes requested, allocated, reserved;  // peaks
+  std::int64_t retries = 0, out_of_memory = 0;
+  std::vector<TorchPhase> phases;  // in the order in which they began
+};
+
+/// One moment at which torch found no memory.
+struct TorchOutOfMemory {
+  int device = 0;
+  std::string phase;
+  std::int64_t step = 0;
+  Bytes asked, free, allocated, reserved;
+  std::vector<std::pair<std::string, Bytes>> live;          // by kind, largest first
+  std::vector<std::pair<Bytes, std::int64_t>> block_sizes;  // block size and how many, most bytes first
+};
+
+/// python.PID.json.
+struct TorchRecord {
+  std::string ended;  // "running" when it never came to its end, "exit", "os._exit"
+  std::string version, exception;
+  std::int64_t steps = 0;
+  Bytes pinned;  // peak of pinned host memory
+  std::vector<TorchDevice> devices;
+  std::vector<TorchOutOfMemory> out_of_memory;
+  std::vector<std::string> notes;
+};
+
+/// A card as the driver saw it, from one process.
+struct DriverCard {
+  int card = 0;
+  Bytes peak_used;  // with context and communicators
+  Bytes outside;    // of it, what belongs to no block
+  std::int64_t allocations = 0, out_of_memory = 0;
+  std::vector<std::pair<Bytes, Bytes>> failures;  // asked, free
+};
+
+/// process.PID.json.
+struct ProcessRecord {
+  std::int64_t process = 0;
+  std::optional<std::int64_t> rank;  // $RANK
+  std::vector<std::string> command;
+  bool ended = false;
+  std::vector<DriverCard> cards;
+  std::int64_t uncertain_reads = 0, ghost_answers = 0;
+  Bytes uncertain_bytes;
+  std::vector<std::string> uncertain_places, ghost_places, escapes;
+  std::vector<std::pair<std::string, std::int64_t>> unsupported;  // function, calls
+  std::optional<TorchRecord> torch;
+};
+
+/// All of the folder, by rank and process. What can't be read is named in `notes`.
+std::vector<ProcessRecord> read_records(const std::string& folder, std::vector<std::string>& notes);
+
+}  // namespace vramfit

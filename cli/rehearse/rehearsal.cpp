@@ -1,0 +1,214 @@
+#include "cli/rehearse/rehearsal.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::array<std::string_view, 7> kVerdicts{"fits",      "at_risk",     "does_not_fit", "failed",
+                                                    "timed_out", "interrupted", "no_gpu_used"};
+
+bool same_phases(const std::vector<TorchPhase>& a, const std::vector<TorchPhase>& b) {
+  return std::ranges::equal(a, b, [](const TorchPhase& x, const TorchPhase& y) {
+    return x.phase == y.phase && x.step == y.step && x.requested == y.requested && x.allocated == y.allocated &&
+           x.reserved == y.reserved;
+  });
+}
+
+bool same_figures(const RehearsedRank& a, const RehearsedRank& b) {
+  return a.by_torch == b.by_torch && a.requested == b.requested && a.allocated == b.allocated &&
+         a.reserved == b.reserved && a.total == b.total && a.outside == b.outside && a.retries == b.retries &&
+         a.out_of_memory == b.out_of_memory && a.steps == b.steps && a.pinned == b.pinned &&
+         a.failures.size() == b.failures.size() && same_phases(a.phases, b.phases);
+}
+
+void add_torch(RehearsedRank& rank, const TorchRecord& torch) {
+  const auto device = std::ranges::find(torch.devices, rank.card, &TorchDevice::device);
+  if (device == torch.devices.end()) return;
+  rank.by_torch = true;
+  rank.requested = device->requested;
+  rank.allocated = device->allocated;
+  rank.reserved = device->reserved;
+  rank.retries = device->retries;
+  rank.out_of_memory = device->out_of_memory;
+  rank.steps = torch.steps;
+  rank.pinned = torch.pinned;
+  rank.phases = device->phases;
+  std::ranges::copy_if(torch.out_of_memory, std::back_inserter(rank.failures),
+                       [&](const TorchOutOfMemory& event) { return event.device == rank.card; });
+  rank.total = std::max(rank.total, rank.reserved);
+  rank.outside = rank.total - rank.reserved;
+}
+
+RehearsedRank rank_of(const ProcessRecord& process, const DriverCard& card, std::int64_t number) {
+  RehearsedRank rank;
+  rank.first = rank.last = number;
+  rank.card = card.card;
+  rank.total = card.peak_used;
+  rank.outside = std::min(card.outside, card.peak_used);
+  rank.requested = rank.allocated = rank.reserved = rank.total - rank.outside;
+  rank.out_of_memory = card.out_of_memory;
+  if (process.torch) add_torch(rank, *process.torch);
+  return rank;
+}
+
+std::vector<RehearsedRank> ranks_of(const std::vector<ProcessRecord>& processes) {
+  std::vector<RehearsedRank> ranks;
+  std::int64_t next = 0;
+  for (const ProcessRecord& process : processes) {
+    if (process.cards.empty()) continue;
+    const std::int64_t number = process.rank.value_or(next);
+    next = number + 1;
+    for (const DriverCard& card : process.cards) {
+      const RehearsedRank rank = rank_of(process, card, number);
+      const bool joins = !ranks.empty() && process.cards.size() == 1 && ranks.back().last + 1 == number &&
+                         same_figures(ranks.back(), rank);
+      if (joins) {
+        ranks.back().last = number;
+      } else {
+        ranks.push_back(rank);
+      }
+    }
+  }
+  return ranks;
+}
+
+/// An out-of-memory that the program did not get over; one that it caught and went on after is none.
+bool ended_by_memory(const ProcessRecord& process) {
+  if (!process.torch) {
+    return std::ranges::any_of(process.cards, [](const DriverCard& card) { return card.out_of_memory > 0; });
+  }
+  const TorchRecord& torch = *process.torch;
+  const bool ran_out =
+      std::ranges::any_of(torch.devices, [](const TorchDevice& device) { return device.out_of_memory > 0; });
+  const std::string& what = torch.exception;
+  return ran_out && (what.empty() || what.find("OutOfMemory") != std::string::npos ||
+                     what.find("out of memory") != std::string::npos);
+}
+
+std::string of_card(const Rehearsal& rehearsal, Bytes used) {
+  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.n) / static_cast<double>(kGiB.n); };
+  return fmt::format("{:.1f} of {:.1f} GiB", gib(used), gib(rehearsal.cluster.card.memory));
+}
+
+std::string why_out_of_memory(const Rehearsal& rehearsal) {
+  for (const RehearsedRank& rank : rehearsal.ranks) {
+    if (rank.failures.empty()) continue;
+    const TorchOutOfMemory& event = rank.failures.back();
+    return fmt::format("rank {} asked for {} in {}, step {}, with {} free of {}", rank.first, format_gib(event.asked),
+                       printable(event.phase, 40), event.step, format_gib(event.free),
+                       format_gib(rehearsal.cluster.card.memory));
+  }
+  for (const ProcessRecord& process : rehearsal.processes) {
+    for (const DriverCard& card : process.cards) {
+      if (card.failures.empty()) continue;
+      const auto& [asked, free] = card.failures.back();
+      return fmt::format("process {} asked card {} for {} with {} free of {}", process.process, card.card,
+                         format_gib(asked), format_gib(free), format_gib(rehearsal.cluster.card.memory));
+    }
+  }
+  return "memory ran out";
+}
+
+std::string why_failed(const CommandEnd& end) {
+  if (end.exit_signal == 0) return fmt::format("CMD ended with exit code {}", end.exit_code);
+  return fmt::format("CMD was ended by signal {} ({}){}", end.exit_signal, sigabbrev_np(end.exit_signal),
+                     end.exit_signal == SIGKILL ? "; if nobody did, the host may be out of memory: see dmesg" : "");
+}
+
+void decide(Rehearsal& rehearsal) {
+  using enum RehearsalVerdict;
+  const CommandEnd& end = rehearsal.end;
+  const auto conclude = [&](RehearsalVerdict verdict, std::string why) {
+    rehearsal.verdict = verdict;
+    rehearsal.why = std::move(why);
+  };
+  const bool done = end.exit_code == 0 && !end.timed_out && end.interrupted_by == 0;
+  if (!done && std::ranges::any_of(rehearsal.processes, ended_by_memory)) {
+    return conclude(does_not_fit, why_out_of_memory(rehearsal));
+  }
+  if (end.interrupted_by != 0) return conclude(interrupted, fmt::format("by signal {}", end.interrupted_by));
+  if (end.timed_out)
+    return conclude(timed_out, fmt::format("after {:.0f} s; all its processes were ended", end.seconds));
+  if (!done) return conclude(failed, why_failed(end));
+  if (rehearsal.worst < 0) return conclude(no_gpu_used, "CMD ended well, but no process of it used a card");
+  const RehearsedRank& worst = rehearsal.ranks[static_cast<std::size_t>(rehearsal.worst)];
+  const std::string used = of_card(rehearsal, worst.total);
+  const bool retried = std::ranges::any_of(rehearsal.ranks, [](const RehearsedRank& rank) { return rank.retries > 0; });
+  if (!retried) return conclude(fits, used);
+  conclude(at_risk, used + ", but only after the allocator gave back its cache and tried again");
+}
+
+void note_processes(Rehearsal& rehearsal) {
+  std::vector<std::string>& notes = rehearsal.notes;
+  const auto note = [&](std::string text) {
+    if (std::ranges::find(notes, text) == notes.end()) notes.push_back(std::move(text));
+  };
+  for (const ProcessRecord& process : rehearsal.processes) {
+    const std::string who =
+        process.rank ? fmt::format("rank {}", *process.rank) : fmt::format("process {}", process.process);
+    const bool uses_cards = !process.cards.empty();
+    if (uses_cards && !process.torch) {
+      note(fmt::format("{}: no statistics of PyTorch, so its figures are those of the driver", who));
+    }
+    for (const std::string& escape : process.escapes)
+      note(fmt::format("{} escaped the phantom: {}", who, printable(escape)));
+    for (const auto& [function, calls] : process.unsupported) {
+      note(fmt::format("{} called {} {} times, which is not supported", who, printable(function), calls));
+    }
+    if (!process.torch) continue;
+    if (process.torch->ended == "running" && uses_cards) {
+      note(fmt::format("{}: did not come to its end; its statistics may miss the last second", who));
+    }
+    for (const std::string& text : process.torch->notes) note(fmt::format("{}: {}", who, printable(text)));
+  }
+  const bool done = rehearsal.end.exit_code == 0;
+  for (const RehearsedRank& rank : rehearsal.ranks) {
+    if (!done || !rank.by_torch || rank.out_of_memory == 0) continue;
+    note(fmt::format("rank {} ran out of memory {} times and went on", rank.first, rank.out_of_memory));
+  }
+  if (rehearsal.end.left_behind > 0) {
+    note(fmt::format("{} processes that CMD left running were ended", rehearsal.end.left_behind));
+  }
+}
+
+}  // namespace
+
+std::string_view verdict_name(RehearsalVerdict verdict) { return kVerdicts.at(static_cast<std::size_t>(verdict)); }
+
+std::int64_t Rehearsal::uncertain_reads() const {
+  std::int64_t sum = 0;
+  for (const ProcessRecord& process : processes) sum = checked_add(sum, process.uncertain_reads);
+  return sum;
+}
+
+Bytes Rehearsal::uncertain_bytes() const {
+  Bytes sum;
+  for (const ProcessRecord& process : processes) sum += process.uncertain_bytes;
+  return sum;
+}
+
+int Rehearsal::exit_code() const {
+  if (verdict == RehearsalVerdict::does_not_fit) return static_cast<int>(ExitCode::out_of_memory);
+  if (end.interrupted_by != 0) return 128 + end.interrupted_by;
+  if (end.timed_out) return static_cast<int>(ExitCode::failed);
+  return end.exit_signal != 0 ? 128 + end.exit_signal : end.exit_code;
+}
+
+void judge(Rehearsal& rehearsal) {
+  rehearsal.ranks = ranks_of(rehearsal.processes);
+  const auto worst = std::ranges::max_element(rehearsal.ranks, {}, &RehearsedRank::total);
+  rehearsal.worst = worst == rehearsal.ranks.end() ? -1 : static_cast<int>(worst - rehearsal.ranks.begin());
+  decide(rehearsal);
+  note_processes(rehearsal);
+}
+
+}  // namespace vramfit

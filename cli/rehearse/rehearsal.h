@@ -1,0 +1,59 @@
+// What a rehearsal showed (vramfit/rehearsal@1): figures of each rank, and a verdict.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/rehearse/command.h"
+#include "cli/rehearse/records.h"
+#include "estimator/cluster.h"
+
+namespace vramfit {
+
+enum class RehearsalVerdict { fits, at_risk, does_not_fit, failed, timed_out, interrupted, no_gpu_used };
+std::string_view verdict_name(RehearsalVerdict verdict);
+
+/// One process on one card; ranks with equal figures share an entry.
+struct RehearsedRank {
+  std::int64_t first = 0, last = 0;  // ranks; processes without a rank are numbered in the order of their ids
+  int card = 0;                      // as the process numbers them
+  bool by_torch = false;  // else only the driver's view exists: requested and allocated are what it handed out
+  Bytes requested, allocated, reserved;
+  Bytes total;    // what the card would show for this process at its peak
+  Bytes outside;  // of total: context, communicators, allocations past torch
+  std::int64_t retries = 0, out_of_memory = 0, steps = 0;
+  Bytes pinned;  // host
+  std::vector<TorchPhase> phases;
+  std::vector<TorchOutOfMemory> failures;
+};
+
+struct Rehearsal {
+  std::vector<std::string> command;
+  Cluster cluster;
+  std::optional<std::int64_t> played_rank;
+  CommandEnd end;
+  std::vector<ProcessRecord> processes;  // all that opened a GPU library
+  std::vector<RehearsedRank> ranks;
+  int worst = -1;  // index in ranks of the largest total; -1: none
+  RehearsalVerdict verdict = RehearsalVerdict::failed;
+  std::string why;  // one sentence
+  std::vector<std::string> notes;
+
+  std::int64_t uncertain_reads() const;
+  Bytes uncertain_bytes() const;
+  /// 0 or CMD's own code; 6 when it ran out of memory; 128 + n after signal n; 1 when the time was out.
+  int exit_code() const;
+};
+
+/// Fills in ranks, worst, verdict, why and notes from processes, end and cluster.
+void judge(Rehearsal& rehearsal);
+
+/// vramfit/rehearsal@1.
+std::string rehearsal_to_json(const Rehearsal& rehearsal);
+
+/// Ends in a newline; the first line is the verdict.
+std::string rehearsal_text(const Rehearsal& rehearsal);
+
+}  // namespace vramfit

@@ -1,0 +1,106 @@
+#include "cli/rehearse/rehearsal.h"
+#include "estimator/json/job_json.h"
+#include "model_specs/json_writer.h"
+
+namespace vramfit {
+namespace {
+
+void write_phases(JsonWriter& writer, const std::vector<TorchPhase>& phases) {
+  writer.key("phases").begin_array();
+  for (const TorchPhase& phase : phases) {
+    writer.begin_object().member("phase", phase.phase).member("step", phase.step);
+    writer.member("peak_requested_bytes", phase.requested).member("peak_allocated_bytes", phase.allocated);
+    writer.member("peak_reserved_bytes", phase.reserved).end_object();
+  }
+  writer.end_array();
+}
+
+void write_failures(JsonWriter& writer, const std::vector<TorchOutOfMemory>& failures) {
+  writer.key("out_of_memory").begin_array();
+  for (const TorchOutOfMemory& event : failures) {
+    writer.begin_object().member("phase", event.phase).member("step", event.step);
+    writer.member("asked_bytes", event.asked).member("free_bytes", event.free);
+    writer.member("allocated_bytes", event.allocated).member("reserved_bytes", event.reserved);
+    writer.key("live").begin_array();
+    for (const auto& [what, bytes] : event.live)
+      writer.begin_object().member("what", what).member("bytes", bytes).end_object();
+    writer.end_array().key("blocks").begin_array();
+    for (const auto& [bytes, count] : event.block_sizes) {
+      writer.begin_object().member("bytes", bytes).member("count", count).end_object();
+    }
+    writer.end_array().end_object();
+  }
+  writer.end_array();
+}
+
+void write_rank(JsonWriter& writer, const RehearsedRank& rank) {
+  writer.begin_object().key("ranks").begin_array().integer(rank.first).integer(rank.last).end_array();
+  writer.member("card", rank.card).member("source", rank.by_torch ? "torch" : "driver");
+  writer.member("peak_requested_bytes", rank.requested).member("peak_allocated_bytes", rank.allocated);
+  writer.member("peak_reserved_bytes", rank.reserved).member("total_bytes", rank.total);
+  writer.member("upper_bound_bytes", rank.total).member("alloc_retries", rank.retries);
+  writer.key("breakdown").begin_object().member("allocated", rank.allocated);
+  writer.member("fragmentation", rank.reserved - rank.allocated).member("outside_allocator", rank.outside).end_object();
+  write_phases(writer, rank.phases);
+  writer.member("steps", rank.steps).member("pinned_bytes", rank.pinned);
+  writer.member("out_of_memory_count", rank.out_of_memory);
+  write_failures(writer, rank.failures);
+  writer.end_object();
+}
+
+void write_values(JsonWriter& writer, const Rehearsal& rehearsal) {
+  std::vector<std::string> places;
+  for (const ProcessRecord& process : rehearsal.processes) {
+    places.insert(places.end(), process.uncertain_places.begin(), process.uncertain_places.end());
+  }
+  writer.key("values").begin_object().member("certain", rehearsal.uncertain_reads() == 0);
+  writer.member("uncertain_reads", rehearsal.uncertain_reads()).member("uncertain_bytes", rehearsal.uncertain_bytes());
+  writer.member("places", places).end_object();
+}
+
+void write_processes(JsonWriter& writer, const Rehearsal& rehearsal) {
+  writer.key("processes").begin_array();
+  for (const ProcessRecord& process : rehearsal.processes) {
+    writer.begin_object().member("process", process.process).key("rank");
+    if (process.rank) {
+      writer.integer(*process.rank);
+    } else {
+      writer.integer(-1);
+    }
+    writer.member("command", process.command).member("ended", process.ended);
+    writer.member("torch", process.torch ? process.torch->version : "");
+    writer.member("exception", process.torch ? process.torch->exception : "");
+    writer.member("ghost_answers", process.ghost_answers).member("ghost_places", process.ghost_places);
+    writer.member("escapes", process.escapes).key("unsupported").begin_array();
+    for (const auto& [function, calls] : process.unsupported) {
+      writer.begin_object().member("function", function).member("calls", calls).end_object();
+    }
+    writer.end_array().end_object();
+  }
+  writer.end_array();
+}
+
+}  // namespace
+
+std::string rehearsal_to_json(const Rehearsal& rehearsal) {
+  const CommandEnd& end = rehearsal.end;
+  JsonWriter writer;
+  writer.begin_object().member("schema", "vramfit/rehearsal@1").member("rehearsed", true);
+  writer.member("verdict", verdict_name(rehearsal.verdict));
+  writer.member("fits", rehearsal.verdict == RehearsalVerdict::fits).member("why", rehearsal.why);
+  writer.member("capacity_bytes", rehearsal.cluster.card.memory);
+  writer.member("command", rehearsal.command);
+  write_cluster(writer.key("cluster"), rehearsal.cluster);
+  writer.member("played_rank", rehearsal.played_rank.value_or(-1));
+  writer.member("exit_code", end.exit_code).member("exit_signal", end.exit_signal);
+  writer.member("seconds", end.seconds);
+  writer.key("ranks").begin_array();
+  for (const RehearsedRank& rank : rehearsal.ranks) write_rank(writer, rank);
+  writer.end_array().member("worst", rehearsal.worst);
+  write_values(writer, rehearsal);
+  write_processes(writer, rehearsal);
+  writer.member("notes", rehearsal.notes).end_object();
+  return writer.take();
+}
+
+}  // namespace vramfit

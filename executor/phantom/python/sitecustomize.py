@@ -1,0 +1,54 @@
+"""Python imports this at its start because `vramfit rehearse` puts its folder first on PYTHONPATH. It imports nothing of
+torch: it waits until the program has imported torch, and then has its memory statistics recorded. A sitecustomize that would
+have been imported without it is imported too."""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+
+class _AfterTorch:
+    """A finder that lets the real ones find torch and acts once its import is through."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "torch" or path is not None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            del spec.loader.exec_module  # the loader is again what the program would have seen
+            execute(module)
+            sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _AfterTorch]
+            _record(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def _record(torch):
+    try:
+        import vramfit_rehearsal
+        vramfit_rehearsal.install(torch)
+    except Exception as error:  # a rehearsal without statistics is better than none
+        print(f"vramfit rehearse: no statistics of this process: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _import_the_next_one():
+    here = os.path.dirname(os.path.abspath(__file__))
+    rest = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", rest)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+if os.environ.get("VRAMFIT_PHANTOM"):
+    sys.meta_path.insert(0, _AfterTorch)
+_import_the_next_one()

@@ -1,0 +1,158 @@
+"""Where a training script is: load, forward, backward, optimizer or other; the first step and the steady ones.
+
+From public hooks alone: the first module called while training begins forward, torch.autograd.backward is backward, and the
+optimizers' global hooks are the optimizer. What lies between (clipping, zero_grad, evaluation, saving) is other. A step ends with
+its last optimizer step, which shows when the next forward begins.
+"""
+
+import functools
+import importlib
+import threading
+import time
+
+
+class Phases:
+    def __init__(self, torch, peaks):
+        self.torch = torch
+        self.peaks = peaks
+        self.phase = "load"
+        self.step = 1
+        self.notes = []
+        self.on_mark = lambda: None
+        self._lock = threading.RLock()
+        self._stepped = False
+        self._backwards = 0  # nested: reentrant checkpointing
+        self._stepping = None  # the optimizer whose step is running, outside of backward
+        self._handle = None
+        self._hook = self._make_hook()
+
+    def watch(self):
+        optimizer = importlib.import_module("torch.optim.optimizer")
+        optimizer.register_optimizer_step_pre_hook(self._make_optimizer_hook(self._begin_optimizer))
+        optimizer.register_optimizer_step_post_hook(self._make_optimizer_hook(self._end_optimizer))
+        autograd = self.torch.autograd
+        run = autograd.backward
+
+        @functools.wraps(run)
+        def backward(*args, **kwargs):
+            if is_compiling():
+                return run(*args, **kwargs)
+            self._begin_backward()
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self._end_backward()
+
+        is_compiling = self.torch.compiler.is_compiling
+        autograd.backward = backward
+        self._await_forward()
+
+    def now(self):
+        return self.phase, "first" if self.step == 1 else "steady"
+
+    def enter(self, phase):
+        self.phase = phase
+        self.peaks.mark(self.now())
+        self.on_mark()
+
+    # The hook is there only until forward begins: inside, modules run as they would without it, compiled ones too.
+    def _await_forward(self):
+        if self._handle is None:
+            self._handle = self.torch.nn.modules.module.register_module_forward_pre_hook(self._hook)
+
+    def _stop_awaiting(self):
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _make_hook(self):
+        is_compiling = self.torch.compiler.is_compiling
+
+        def hook(module, _args):
+            if is_compiling():
+                return None
+            self._see_module(module)
+            return None
+
+        return hook
+
+    def _make_optimizer_hook(self, act):
+        is_compiling = self.torch.compiler.is_compiling
+
+        def hook(optimizer, _args, _kwargs):
+            if is_compiling():
+                return None
+            act(optimizer)
+            return None
+
+        return hook
+
+    def _see_module(self, module):
+        with self._lock:
+            if not self.torch.is_grad_enabled() or not getattr(module, "training", True):
+                if self.phase == "load":
+                    self.enter("other")  # inference before any training
+                return
+            self._begin_step()
+            self.enter("forward")
+            self._stop_awaiting()
+
+    def _begin_step(self):
+        if self._stepped:
+            self._stepped = False
+            self.step += 1
+
+    def _begin_backward(self):
+        with self._lock:
+            self._backwards += 1
+            if self._backwards > 1:
+                return
+            self._stop_awaiting()
+            if self.phase != "forward":
+                self._begin_step()
+                self.phase = "forward"
+                self.peaks.current = self.now()
+                self._note("a forward began without a module being called: what came before counts as forward")
+            self._stepping = None
+            self.enter("backward")
+
+    def _end_backward(self):
+        with self._lock:
+            self._backwards -= 1
+            if self._backwards == 0:
+                self.enter("other")
+                self._await_forward()
+
+    def _begin_optimizer(self, optimizer):
+        with self._lock:
+            if self._backwards == 0 and self._stepping is None:
+                self._stop_awaiting()
+                self._stepping = optimizer
+                self.enter("optimizer")
+
+    def _end_optimizer(self, optimizer):
+        with self._lock:
+            self._stepped = True
+            if self._stepping is optimizer:
+                self._stepping = None
+                self.enter("other")
+                self._await_forward()
+
+    def _note(self, text):
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+class Throttle:
+    """True at most once in `seconds`."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.last = -seconds
+
+    def passes(self):
+        now = time.monotonic()
+        if now - self.last < self.seconds:
+            return False
+        self.last = now
+        return True
