@@ -3,9 +3,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model_specs/config.h"
+#include "model_specs/families/families.h"
 #include "model_specs/graph.h"
 #include "model_specs/parameters.h"
 
@@ -41,6 +44,19 @@ std::vector<NamedBuffer> decoder_buffers(const ModelSpec& spec);
 
 /// Those and gemma's embed_scale.
 std::vector<NamedBuffer> scaled_decoder_buffers(const ModelSpec& spec);
+
+/// The table row of a family of this plan; `classes` and `parse` as in Family.
+template <const DecoderStyle& kStyle>
+Family decoder_family(std::string_view model_type, const std::vector<std::string_view>& classes,
+                      void (*parse)(ConfigReader&, ModelSpec&),
+                      std::vector<NamedBuffer> (*buffers)(const ModelSpec&) = decoder_buffers) {
+  return {.model_type = model_type,
+          .classes = classes,
+          .parse = parse,
+          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
+          .buffers = buffers,
+          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
+}
 
 /// gemma's use_bidirectional_attention is counted, but has no graph.
 void refuse_bidirectional(ConfigReader& config, ModelSpec& spec);

@@ -1,6 +1,5 @@
 // gemma (GemmaConfig): tied, scaled embedding; norms multiply by 1 + weight.
 #include "model_specs/families/decoder.h"
-#include "model_specs/families/families.h"
 
 namespace vramfit {
 namespace {
@@ -30,12 +29,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 Family gemma_family() {
-  return {.model_type = "gemma",
-          .classes = {"GemmaForCausalLM", "GemmaModel"},
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
-          .buffers = scaled_decoder_buffers,
-          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
+  return decoder_family<kStyle>("gemma", {"GemmaForCausalLM", "GemmaModel"}, parse, scaled_decoder_buffers);
 }
 
 }  // namespace vramfit

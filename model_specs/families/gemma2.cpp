@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "model_specs/families/decoder.h"
-#include "model_specs/families/families.h"
 
 namespace vramfit {
 namespace {
@@ -35,12 +34,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 Family gemma2_family() {
-  return {.model_type = "gemma2",
-          .classes = {"Gemma2ForCausalLM", "Gemma2Model"},
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
-          .buffers = scaled_decoder_buffers,
-          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
+  return decoder_family<kStyle>("gemma2", {"Gemma2ForCausalLM", "Gemma2Model"}, parse, scaled_decoder_buffers);
 }
 
 }  // namespace vramfit

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "model_specs/families/decoder.h"
-#include "model_specs/families/families.h"
 
 namespace vramfit {
 namespace {
@@ -59,12 +58,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 Family gemma3_text_family() {
-  return {.model_type = "gemma3_text",
-          .classes = {"Gemma3ForCausalLM", "Gemma3TextModel"},
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
-          .buffers = gemma3_buffers,
-          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
+  return decoder_family<kStyle>("gemma3_text", {"Gemma3ForCausalLM", "Gemma3TextModel"}, parse, gemma3_buffers);
 }
 
 }  // namespace vramfit

@@ -1,6 +1,5 @@
 // llama 1 to 3.3 (LlamaConfig, LlamaForCausalLM).
 #include "model_specs/families/decoder.h"
-#include "model_specs/families/families.h"
 
 namespace vramfit {
 namespace {
@@ -26,13 +25,6 @@ void parse(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace
 
-Family llama_family() {
-  return {.model_type = "llama",
-          .classes = {"LlamaForCausalLM", "LlamaModel"},
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
-          .buffers = decoder_buffers,
-          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
-}
+Family llama_family() { return decoder_family<kStyle>("llama", {"LlamaForCausalLM", "LlamaModel"}, parse); }
 
 }  // namespace vramfit

@@ -1,6 +1,5 @@
 // mistral (MistralConfig): llama with a window on every layer and no biases.
 #include "model_specs/families/decoder.h"
-#include "model_specs/families/families.h"
 
 namespace vramfit {
 namespace {
@@ -26,13 +25,6 @@ void parse(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace
 
-Family mistral_family() {
-  return {.model_type = "mistral",
-          .classes = {"MistralForCausalLM", "MistralModel"},
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
-          .buffers = decoder_buffers,
-          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
-}
+Family mistral_family() { return decoder_family<kStyle>("mistral", {"MistralForCausalLM", "MistralModel"}, parse); }
 
 }  // namespace vramfit

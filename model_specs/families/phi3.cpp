@@ -1,6 +1,5 @@
 // phi3 (Phi3Config): llama with q, k and v in one matrix, gate and up in another.
 #include "model_specs/families/decoder.h"
-#include "model_specs/families/families.h"
 
 namespace vramfit {
 namespace {
@@ -26,13 +25,6 @@ void parse(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace
 
-Family phi3_family() {
-  return {.model_type = "phi3",
-          .classes = {"Phi3ForCausalLM", "Phi3Model"},
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
-          .buffers = decoder_buffers,
-          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
-}
+Family phi3_family() { return decoder_family<kStyle>("phi3", {"Phi3ForCausalLM", "Phi3Model"}, parse); }
 
 }  // namespace vramfit

@@ -1,6 +1,5 @@
 // qwen2 and qwen2.5 (Qwen2Config): llama with biases on q, k and v, whatever the configuration says.
 #include "model_specs/families/decoder.h"
-#include "model_specs/families/families.h"
 
 namespace vramfit {
 namespace {
@@ -27,13 +26,6 @@ void parse(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace
 
-Family qwen2_family() {
-  return {.model_type = "qwen2",
-          .classes = {"Qwen2ForCausalLM", "Qwen2Model"},
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
-          .buffers = decoder_buffers,
-          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
-}
+Family qwen2_family() { return decoder_family<kStyle>("qwen2", {"Qwen2ForCausalLM", "Qwen2Model"}, parse); }
 
 }  // namespace vramfit

@@ -1,6 +1,5 @@
 // qwen3 (Qwen3Config): llama with a norm on each head of q and k.
 #include "model_specs/families/decoder.h"
-#include "model_specs/families/families.h"
 
 namespace vramfit {
 namespace {
@@ -27,13 +26,6 @@ void parse(ConfigReader& config, ModelSpec& spec) {
 
 }  // namespace
 
-Family qwen3_family() {
-  return {.model_type = "qwen3",
-          .classes = {"Qwen3ForCausalLM", "Qwen3Model"},
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
-          .buffers = decoder_buffers,
-          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
-}
+Family qwen3_family() { return decoder_family<kStyle>("qwen3", {"Qwen3ForCausalLM", "Qwen3Model"}, parse); }
 
 }  // namespace vramfit
