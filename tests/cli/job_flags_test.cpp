@@ -86,10 +86,10 @@ TEST_CASE("every field keeps a value that differs from its default through flags
   const JobChoice choice = choice_of(arguments);
   CHECK(choice.fixed.size() == kOtherValues.size());
   const Job read_back = job_from_json(job_to_json(choice.job), "job.json");
-  for (const auto& [name, value] : kOtherValues) {
-    CAPTURE(name);
-    CHECK(job_field_named(name).get(choice.job) == value);
-    CHECK(job_field_named(name).get(read_back) == value);
+  for (const auto& other : kOtherValues) {
+    CAPTURE(other.first);
+    CHECK(job_field_named(other.first).get(choice.job) == other.second);
+    CHECK(job_field_named(other.first).get(read_back) == other.second);
   }
 }
 

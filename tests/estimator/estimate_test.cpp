@@ -86,7 +86,7 @@ TEST_CASE("states of a full-shard job are a rank's share of all parameters") {
   const auto& categories = e.ranks[0].breakdown.categories;
   // Every matrix divides by 8, so shards hold no padding beyond the 512-byte alignment of norms.
   CHECK(categories[static_cast<std::size_t>(Category::parameters)].n == std::int64_t{8030261248} / 8 * 4);
-  CHECK(categories[static_cast<std::size_t>(Category::optimizer_state)].n == 8030261248 + 4 * 34);
+  CHECK(categories[static_cast<std::size_t>(Category::optimizer_state)].n == 8030261248 + std::int64_t{4} * 34);
   CHECK(e.unverified);
   CHECK(mentions(e.assumptions, "unverified"));
 }

@@ -32,6 +32,18 @@ std::ptrdiff_t count_of(const std::vector<Instruction>& schedule, Do what) {
   return std::ranges::count(schedule, what, &Instruction::what);
 }
 
+void check_balanced(const std::vector<Instruction>& instructions) {
+  std::map<int, int> live, reducing;
+  for (const Instruction& i : instructions) {
+    if (i.what == Do::wait) live[i.unit] = 1;
+    if (i.what == Do::release) CHECK(live[i.unit]-- == 1);
+    if (i.what == Do::reduce) CHECK(reducing[i.unit]++ == 0);
+    if (i.what == Do::finish) CHECK(reducing[i.unit]-- == 1);
+  }
+  for (const auto& [unit, count] : live) CHECK(count == 0);
+  for (const auto& [unit, count] : reducing) CHECK(count == 0);
+}
+
 }  // namespace
 
 TEST_CASE("with prefetch depth 1 and every unit resharded at most two gathered units live at once") {
@@ -72,15 +84,7 @@ TEST_CASE("every gathered unit is released and every reduction finished by the e
       job.sharding = sharding;
       job.checkpointing = checkpointing;
       job.accumulation = 3;
-      std::map<int, int> live, reducing;
-      for (const Instruction& i : schedule_of(job, tiny_graph({.tied = true}))) {
-        if (i.what == Do::wait) live[i.unit] = 1;
-        if (i.what == Do::release) CHECK(live[i.unit]-- == 1);
-        if (i.what == Do::reduce) CHECK(reducing[i.unit]++ == 0);
-        if (i.what == Do::finish) CHECK(reducing[i.unit]-- == 1);
-      }
-      for (const auto& [unit, count] : live) CHECK(count == 0);
-      for (const auto& [unit, count] : reducing) CHECK(count == 0);
+      check_balanced(schedule_of(job, tiny_graph({.tied = true})));
     }
   }
 }

@@ -33,8 +33,8 @@ TEST_CASE("forward FLOPs of a linear chain are two for each weight and token, pl
   const World world = world_of("1xH100-80GB");
   const ModelSpec& s = world.spec;
   const double tokens = 2 * 32;
-  const double kv = static_cast<double>(s.num_key_value_heads * s.head_dim),
-               q = static_cast<double>(s.num_attention_heads * s.head_dim);
+  const auto kv = static_cast<double>(s.num_key_value_heads * s.head_dim),
+             q = static_cast<double>(s.num_attention_heads * s.head_dim);
   const auto h = static_cast<double>(s.hidden_size), f = static_cast<double>(s.intermediate_size);
   const double layer_weights = h * q * 2 + h * kv * 2 + 3 * h * f;
   const double linear =

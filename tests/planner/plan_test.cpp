@@ -40,7 +40,7 @@ Bytes total_of(const Candidate& candidate) { return worst_total(candidate.estima
 // Budgets from far too little to plenty, and one in between for each step.
 std::vector<Bytes> budgets() {
   std::vector<Bytes> list;
-  for (std::int64_t kib = 256; kib <= 64 * 1024; kib = kib * 3 / 2) list.push_back(kib * kKiB);
+  for (std::int64_t kib = 256; kib <= std::int64_t{64} * 1024; kib = kib * 3 / 2) list.push_back(kib * kKiB);
   return list;
 }
 
@@ -103,9 +103,9 @@ TEST_CASE("fields that were set are never changed, drawn at random") {
     }
     const Plan plan = make_plan(request);
     REQUIRE(plan.chosen);
-    for (const auto& [name, value] : set) {
-      CAPTURE(name);
-      CHECK(job_field_named(name).get(plan.chosen->job) == value);
+    for (const auto& setting : set) {
+      CAPTURE(setting.first);
+      CHECK(job_field_named(setting.first).get(plan.chosen->job) == setting.second);
     }
     CHECK(plan.chosen->job.sequence == 64);
     CHECK(plan.chosen->job.global_batch == 8);

@@ -17,7 +17,6 @@ namespace {
 using testing::raw_bytes;
 using testing::safetensors_bytes;
 using testing::TemporaryDirectory;
-using testing::TensorToStore;
 
 const Parameter kMatrix{"model.layers.0.mlp.up_proj.weight", {1001, 333}};
 

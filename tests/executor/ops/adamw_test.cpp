@@ -62,7 +62,7 @@ TEST_CASE("fused AdamW decays, corrects its biases, counts its steps and divides
       CHECK(allocations_of([&] { adamw.step(call); }).empty());
     }
     CHECK(s.step.item<float>() == 3);
-    const double error = (s.parameters.to(at::kDouble) - truth.parameters).norm().item<double>();
+    const auto error = (s.parameters.to(at::kDouble) - truth.parameters).norm().item<double>();
     CHECK(error <= (type == at::kFloat ? 1e-6 : 1e-2) * truth.parameters.norm().item<double>());
   }
 }

@@ -63,6 +63,20 @@ struct World {
   }
 };
 
+/// Two micro-batches of gradients rank + 1, reduced; the rank's slice of the first parameter's gradient.
+at::Tensor reduced_twice(UnitState& unit, int rank) {
+  Numbers numbers;
+  unit.load(numbers);
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    const GradientHome home = unit.gradient_home({.parameter = 0}, OpKind::linear, false);
+    const auto value = static_cast<float>(rank + 1);
+    home.accumulate ? home.tensor.add_(value) : home.tensor.fill_(value);
+    unit.reduce();
+    unit.finish();
+  }
+  return UnitState::slice(unit.gradient_shard(), unit.unit().parameters[0]);
+}
+
 }  // namespace
 
 TEST_CASE("a gathered unit holds every parameter whole, whatever the number of ranks") {
@@ -112,16 +126,7 @@ TEST_CASE("gradients of all ranks are summed into the shards, and a second reduc
       std::mutex mutex;
       spawn_ranks(ranks, ranks, [&](ProcessGroups& groups) {
         UnitState unit = world.unit(groups);
-        Numbers numbers;
-        unit.load(numbers);
-        for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-          const GradientHome home = unit.gradient_home({.parameter = 0}, OpKind::linear, false);
-          const float value = static_cast<float>(groups.shard().rank() + 1);
-          home.accumulate ? home.tensor.add_(value) : home.tensor.fill_(value);
-          unit.reduce();
-          unit.finish();
-        }
-        const at::Tensor gradient = UnitState::slice(unit.gradient_shard(), world.layout.units[0].parameters[0]);
+        const at::Tensor gradient = reduced_twice(unit, groups.shard().rank());
         const std::int64_t mine = std::max<std::int64_t>(
             0, std::min<std::int64_t>(gradient.numel(), 15 - groups.shard().rank() * gradient.numel()));
         const std::scoped_lock lock(mutex);
