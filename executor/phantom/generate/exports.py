@@ -53,8 +53,8 @@ def body(function, table):
         return (f"  if (!create({names[0]})) return {unsupported};\n" +
                 "".join(f'  store(*{names[0]}, "{name}", 0, {name});\n' for name in names[1:]) + done)
     if action in ("describes", "recalls"):
-        verb = {"describes": "store", "recalls": "fetch"}[action]
-        return "".join(f'  {verb}({names[0]}, "{name}", 0, {name});\n' for name in names[1:]) + done
+        verb, given = ("store", names[1:]) if action == "describes" else ("fetch", [name for name in pointers if name != names[0]])
+        return "".join(f'  {verb}({names[0]}, "{name}", 0, {name});\n' for name in given) + done
     if action == "destroys":
         return f"  destroy({names[0]});\n" + done
     if action == "stores":

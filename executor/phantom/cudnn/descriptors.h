@@ -1,0 +1,37 @@
+// Descriptors of the graph interface (cudnn_graph.h): named attributes, some of which are descriptors again.
+#pragma once
+
+#include <cudnn.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace vramfit::phantom::cudnn {
+
+struct Descriptor;
+
+struct Attribute {
+  cudnnBackendAttributeType_t type{};
+  std::vector<std::byte> elements;                             // values, unless the type is BACKEND_DESCRIPTOR
+  std::vector<std::shared_ptr<const Descriptor>> descriptors;  // as they were when set
+};
+
+struct Descriptor {
+  cudnnBackendDescriptorType_t type{};
+  bool finalized = false;
+  std::map<int, Attribute> attributes;
+
+  /// Null if it was never set.
+  const Attribute* find(int name) const;
+};
+
+/// Bytes of an element in the arrays that the interface takes.
+std::size_t element_bytes(cudnnBackendAttributeType_t type);
+
+/// What cudnnBackendGetAttribute answers for attributes that cuDNN computes: engines found by a heuristic, workspace
+/// sizes. Null for attributes that are only what was set.
+std::shared_ptr<const Attribute> computed(const Descriptor& descriptor, int name);
+
+}  // namespace vramfit::phantom::cudnn
