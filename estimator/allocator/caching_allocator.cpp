@@ -1,0 +1,255 @@
+#include "estimator/allocator/caching_allocator.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::int64_t kMinBlock = 512;
+constexpr std::int64_t kMostSmall = std::int64_t{1} << 20;
+constexpr std::int64_t kSmallSegment = std::int64_t{2} << 20;
+constexpr std::int64_t kOwnSegment = std::int64_t{10} << 20;  // from here on a request is a segment of its own
+
+}  // namespace
+
+CachingAllocator::CachingAllocator(const AllocatorSettings& settings, Driver& driver)
+    : settings_(settings), driver_(driver) {
+  set_memory_fraction(settings.memory_fraction);
+}
+
+void CachingAllocator::set_settings(const AllocatorSettings& settings) { settings_ = settings; }
+
+void CachingAllocator::set_memory_fraction(double fraction) {
+  allowed_.reset();
+  if (fraction < 1) allowed_ = static_cast<std::int64_t>(fraction * static_cast<double>(driver_.total()));
+}
+
+void CachingAllocator::reset_peaks() {
+  for (PeakedSum* sum : {&stats_.requested, &stats_.allocated, &stats_.active, &stats_.reserved}) {
+    sum->peak = sum->current;
+  }
+}
+
+CachingAllocator::Pool& CachingAllocator::pool(int stream, bool is_small) {
+  return pools_[static_cast<std::size_t>(stream)][is_small ? 1 : 0];
+}
+
+int CachingAllocator::add_block(const Block& block) {
+  if (unused_.empty()) {
+    blocks_.push_back(block);
+    return static_cast<int>(blocks_.size()) - 1;
+  }
+  const int number = unused_.back();
+  unused_.pop_back();
+  at(number) = block;
+  return number;
+}
+
+int CachingAllocator::add_behind(int before, std::int64_t address, std::int64_t size) {
+  const Block& b = at(before);
+  const int after = b.next;
+  const int number = add_block({.address = address,
+                                .size = size,
+                                .previous = before,
+                                .next = after,
+                                .range = b.range,
+                                .stream = b.stream,
+                                .is_small = b.is_small});
+  if (after >= 0) at(after).previous = number;
+  at(before).next = number;
+  return number;
+}
+
+CachingAllocator::Request CachingAllocator::request_for(std::int64_t bytes, int stream) const {
+  Request request{.size = rounded_request(settings_, bytes), .segment_size = kSmallSegment, .stream = stream};
+  request.is_small = request.size <= kMostSmall;
+  if (request.is_small) return request;
+  request.segment_size =
+      request.size < kOwnSegment ? settings_.large_segment.n : ceil_div(request.size, kSmallSegment) * kSmallSegment;
+  return request;
+}
+
+int CachingAllocator::malloc(std::int64_t bytes, int stream) {
+  if (static_cast<std::size_t>(stream) >= pools_.size()) pools_.resize(static_cast<std::size_t>(stream) + 1);
+  if (waiting_ > 0) process_events();
+  const Request request = request_for(bytes, stream);
+  int block = take_free_block(request);
+  if (block < 0) {
+    if (collects_garbage()) collect_garbage();
+    block = new_block(request, false);
+    if (block < 0 && release_available(request)) block = new_block(request, false);
+    if (block < 0 && release_cached()) block = new_block(request, true);
+  }
+  if (block < 0) {
+    ++stats_.ooms;
+    return kOutOfMemory;
+  }
+  return hand_out(block, request, bytes);
+}
+
+/// The smallest block that fits, ties by address. What an expandable block's end could grow to counts as its size.
+FreeBlocks::Place CachingAllocator::best_fit(const Pool& pool, const Request& request) const {
+  const FreeBlocks& free = pool.free;
+  FreeBlocks::Place place = free.lower_bound(request.size, 0);
+  if (free.is_end(place) || at(free.at(place).block).range < 0) return place;
+  if (settings_.expandable_segments) {
+    while (at(free.at(place).block).range >= 0) {
+      const FreeBlocks::Place next = free.next(place);
+      if (free.is_end(next) || grown_size(free.at(next).block) >= grown_size(free.at(place).block)) break;
+      place = next;
+    }
+    return place;
+  }
+  // Expandable segments were switched off: their blocks are left alone.
+  while (!free.is_end(place) && at(free.at(place).block).range >= 0) place = free.next(place);
+  return place;
+}
+
+int CachingAllocator::take_free_block(const Request& request) {
+  if (collects_garbage()) ++searches_[request.is_small ? 1 : 0];
+  Pool& pool = this->pool(request.stream, request.is_small);
+  const FreeBlocks::Place place = best_fit(pool, request);
+  if (pool.free.is_end(place)) return -1;
+  const FreeBlocks::Entry& entry = pool.free.at(place);
+  if (request.size < settings_.max_split.n) {
+    if (entry.size >= settings_.max_split.n) return -1;
+  } else if (entry.size - settings_.max_non_split_rounding.n >= request.size) {
+    return -1;
+  }
+  const int block = entry.block;
+  pool.free.erase(place);
+  return block;
+}
+
+int CachingAllocator::new_block(const Request& request, bool is_retry) {
+  if (is_retry) ++stats_.alloc_retries;
+  if (allowed_ && held_ + request.segment_size > *allowed_) return -1;
+  return settings_.expandable_segments ? grow_range(request) : new_segment(request);
+}
+
+int CachingAllocator::new_segment(const Request& request) {
+  const std::optional<std::int64_t> address = driver_.allocate(request.segment_size);
+  if (!address) return -1;
+  held_ += request.segment_size;
+  stats_.reserved.add(request.segment_size);
+  ++stats_.device_allocs;
+  return add_block({.address = *address,
+                    .size = request.segment_size,
+                    .stream = static_cast<std::uint8_t>(request.stream),
+                    .is_small = request.is_small});
+}
+
+int CachingAllocator::hand_out(int block, const Request& request, std::int64_t bytes) {
+  const std::int64_t left = at(block).size - request.size;
+  const bool splits = request.is_small || settings_.expandable_segments
+                          ? left >= kMinBlock
+                          : request.size < settings_.max_split.n && left > kMostSmall;
+  if (splits) {
+    at(block).size = request.size;
+    insert_free(add_behind(block, at(block).address + request.size, left));
+  }
+  Block& b = at(block);
+  b.is_allocated = true;
+  b.requested = bytes;
+  stats_.allocated.add(b.size);
+  stats_.active.add(b.size);
+  stats_.requested.add(bytes);
+  return block;
+}
+
+void CachingAllocator::free(int block) {
+  Block& b = at(block);
+  b.is_allocated = false;
+  stats_.allocated.add(-b.size);
+  if (b.other_streams != 0) {
+    insert_events(block);
+  } else {
+    release_to_pool(block);
+  }
+}
+
+void CachingAllocator::record_stream(int block, int stream) {
+  Block& b = at(block);
+  if (stream != b.stream) b.other_streams |= std::uint64_t{1} << static_cast<unsigned>(stream);
+}
+
+void CachingAllocator::insert_free(int block) {
+  Block& b = at(block);
+  b.free_since = searches_[b.is_small ? 1 : 0];
+  pool_of(b).free.insert({.size = b.size, .address = b.address, .block = block});
+}
+
+/// A block that nobody uses any more joins its free neighbours.
+void CachingAllocator::release_to_pool(int block) {
+  stats_.active.add(-at(block).size);
+  stats_.requested.add(-at(block).requested);
+  merge(block, at(block).previous);
+  merge(block, at(block).next);
+  insert_free(block);
+}
+
+/// Takes a neighbour in, if it is free or unmapped as the block is. The block itself is in no set.
+bool CachingAllocator::merge(int block, int neighbour) {
+  if (neighbour < 0) return false;
+  Block& b = at(block);
+  const Block& n = at(neighbour);
+  if (n.is_allocated || n.events > 0 || n.other_streams != 0 || n.is_mapped != b.is_mapped) return false;
+  if (n.is_mapped) {
+    pool_of(b).free.erase(n.size, n.address);
+  } else {
+    erase_unmapped(neighbour);
+  }
+  if (b.previous == neighbour) {
+    b.address = n.address;
+    b.previous = n.previous;
+    if (b.previous >= 0) at(b.previous).next = block;
+  } else {
+    b.next = n.next;
+    if (b.next >= 0) at(b.next).previous = block;
+  }
+  b.size += n.size;
+  remove_block(neighbour);
+  return true;
+}
+
+void CachingAllocator::insert_events(int block) {
+  Block& b = at(block);
+  const std::uint64_t streams = b.other_streams;
+  b.other_streams = 0;
+  if (events_.size() < kStreams) events_.resize(kStreams);
+  for (std::uint64_t left = streams; left != 0; left &= left - 1) {
+    StreamEvents& events = events_[static_cast<std::size_t>(std::countr_zero(left))];
+    events.waiting.push_back({.event = events.recorded++, .block = block});
+    ++b.events;
+    ++waiting_;
+  }
+}
+
+void CachingAllocator::finish_event(int block) {
+  --waiting_;
+  if (--at(block).events == 0) release_to_pool(block);
+}
+
+/// Each stream's events are asked in order, up to the first that is not complete.
+void CachingAllocator::process_events() {
+  for (int stream = 0; stream < kStreams; ++stream) {
+    std::deque<Waiting>& waiting = events_[static_cast<std::size_t>(stream)].waiting;
+    while (!waiting.empty() && driver_.event_complete(stream, waiting.front().event)) {
+      const int block = waiting.front().block;
+      waiting.pop_front();
+      finish_event(block);
+    }
+  }
+}
+
+void CachingAllocator::synchronize_events() {
+  ++stats_.sync_all_streams;
+  for (StreamEvents& events : events_) {
+    for (const Waiting& waiting : events.waiting) finish_event(waiting.block);
+    events.waiting.clear();
+  }
+}
+
+}  // namespace vramfit

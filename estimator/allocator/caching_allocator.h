@@ -1,0 +1,172 @@
+// A replay of PyTorch 2.11's CUDACachingAllocator (backend native): the same blocks, segments, retries and statistics
+// for the same requests. How it works and what it was held against: docs/allocator.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "estimator/allocator/driver.h"
+#include "estimator/allocator/free_blocks.h"
+#include "estimator/allocator/settings.h"
+#include "model_specs/units.h"
+
+namespace vramfit {
+
+/// A figure and the highest it has been.
+struct PeakedSum {
+  std::int64_t current = 0, peak = 0;
+  void add(std::int64_t n) {
+    current += n;
+    if (current > peak) peak = current;
+  }
+  bool operator==(const PeakedSum&) const = default;
+};
+
+/// The aggregate figures of torch.cuda.memory_stats(), by the same names; bytes unless a count.
+struct AllocatorStats {
+  PeakedSum requested, allocated, active, reserved;
+  std::int64_t alloc_retries = 0, ooms = 0;               // counts
+  std::int64_t device_allocs = 0, device_frees = 0;       // counts: mappings of pages are among them
+  std::int64_t sync_all_streams = 0;                      // count
+  bool operator==(const AllocatorStats&) const = default;
+};
+
+/// A block as a snapshot shows it. `requested` is of the last request when the block isn't active.
+struct BlockView {
+  std::int64_t size = 0, requested = 0;
+  bool allocated = false;  // not yet freed
+  bool active = false;     // or freed, and still waiting for another stream
+};
+
+struct SegmentView {
+  std::int64_t address = 0, size = 0;
+  int stream = 0;
+  bool is_large = false, is_expandable = false;
+  std::vector<BlockView> blocks;  // in the order of addresses
+};
+
+class CachingAllocator {
+ public:
+  /// What `malloc` answers when there is no memory left.
+  static constexpr int kOutOfMemory = -1;
+  /// Streams are numbered from 0 to kStreams - 1; number them in the order of their handles.
+  static constexpr int kStreams = 64;
+
+  /// `driver` outlives the allocator.
+  CachingAllocator(const AllocatorSettings& settings, Driver& driver);
+
+  /// A block for `bytes` > 0, by its number; numbers of freed blocks are used again. kOutOfMemory after all retries.
+  int malloc(std::int64_t bytes, int stream);
+  void free(int block);
+  /// The block is also used on `stream`: once freed, it waits for an event there.
+  void record_stream(int block, int stream);
+  /// torch.cuda.empty_cache()
+  void empty_cache();
+
+  /// torch.cuda.memory._set_allocator_settings: the memory fraction is not touched by it.
+  void set_settings(const AllocatorSettings& settings);
+  /// torch.cuda.set_per_process_memory_fraction
+  void set_memory_fraction(double fraction);
+  void reset_peaks();
+
+  const AllocatorStats& stats() const { return stats_; }
+  std::int64_t address(int block) const { return at(block).address; }
+  /// All segments by address; an expandable one is shown as its mapped ranges.
+  std::vector<SegmentView> segments() const;
+
+ private:
+  struct Block {
+    std::int64_t address = 0, size = 0, requested = 0;
+    std::int64_t free_since = 0;    // searches of its pool when it became free
+    std::uint64_t other_streams = 0;  // a bit for each stream recorded
+    int previous = -1, next = -1;   // neighbours in the segment
+    int range = -1;                 // expandable segment, or -1
+    int events = 0;                 // not yet complete
+    std::uint8_t stream = 0;
+    bool is_small = false, is_allocated = false, is_mapped = true;
+  };
+  struct Pool {
+    FreeBlocks free;
+    std::vector<int> unmapped;  // by address
+  };
+  /// An expandable segment: addresses for more than the card holds, mapped by pages.
+  struct Range {
+    std::int64_t address = 0, size = 0, page = 0;
+  };
+  struct Request {
+    std::int64_t size = 0;          // of the block
+    std::int64_t segment_size = 0;  // of a new segment
+    int stream = 0;
+    bool is_small = false;
+  };
+  struct Waiting {
+    std::int64_t event = 0;
+    int block = -1;
+  };
+  struct StreamEvents {
+    std::int64_t recorded = 0;
+    std::deque<Waiting> waiting;
+  };
+
+  Block& at(int block) { return blocks_[static_cast<std::size_t>(block)]; }
+  const Block& at(int block) const { return blocks_[static_cast<std::size_t>(block)]; }
+  Pool& pool(int stream, bool is_small);
+  Pool& pool_of(const Block& block) { return pool(block.stream, block.is_small); }
+  int add_block(const Block& block);
+  /// Inserts behind `before`, splitting off addresses; both ends are linked.
+  int add_behind(int before, std::int64_t address, std::int64_t size);
+  void remove_block(int block) { unused_.push_back(block); }
+
+  Request request_for(std::int64_t bytes, int stream) const;
+  bool collects_garbage() const { return allowed_ && settings_.garbage_collection_threshold > 0; }
+  int take_free_block(const Request& request);
+  FreeBlocks::Place best_fit(const Pool& pool, const Request& request) const;
+  int new_block(const Request& request, bool is_retry);
+  int new_segment(const Request& request);
+  int hand_out(int block, const Request& request, std::int64_t bytes);
+
+  void insert_free(int block);
+  void release_to_pool(int block);
+  bool merge(int block, int neighbour);
+
+  void insert_events(int block);
+  void process_events();
+  void finish_event(int block);
+  void synchronize_events();
+
+  // Memory given back to the card: release.cpp.
+  void collect_garbage();
+  bool release_available(const Request& request);
+  bool release_cached();
+  void release_pool(Pool& pool);
+  void release_block(int block);
+
+  // Expandable segments: expandable.cpp.
+  int grow_range(const Request& request);
+  int find_growable(const Request& request);
+  bool is_allocatable(int block) const;
+  bool map(int block, std::int64_t size);
+  void unmap(int block);
+  void insert_unmapped(int block);
+  void erase_unmapped(int block);
+  void release_range(int block);
+  std::int64_t grown_size(int block) const;
+
+  AllocatorSettings settings_;
+  Driver& driver_;
+  std::optional<std::int64_t> allowed_;  // bytes this process may reserve
+  std::int64_t held_ = 0;                // bytes of all segments
+  AllocatorStats stats_;
+  std::vector<Block> blocks_;
+  std::vector<int> unused_;
+  std::vector<std::array<Pool, 2>> pools_;  // by stream: large, small
+  std::array<std::int64_t, 2> searches_{};  // large, small
+  std::vector<Range> ranges_;
+  std::vector<StreamEvents> events_;  // by stream
+  std::int64_t waiting_ = 0;          // events of all streams
+};
+
+}  // namespace vramfit

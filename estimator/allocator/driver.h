@@ -1,0 +1,77 @@
+// What the caching allocator asks of a card: addresses and memory, and whether recorded events are complete.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "model_specs/units.h"
+
+namespace vramfit {
+
+/// The driver as the allocator sees it. Addresses and sizes are in bytes.
+class Driver {
+ public:
+  Driver() = default;
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+  virtual ~Driver() = default;
+
+  /// What the card reports as its total memory.
+  virtual std::int64_t total() const = 0;
+  /// cudaMalloc: an address, or none when the card is full.
+  virtual std::optional<std::int64_t> allocate(std::int64_t bytes) = 0;
+  virtual void free(std::int64_t address, std::int64_t bytes) = 0;
+  /// cuMemAddressReserve: addresses without memory behind them.
+  virtual std::int64_t reserve(std::int64_t bytes) = 0;
+  virtual void unreserve(std::int64_t address, std::int64_t bytes) = 0;
+  /// cuMemCreate, `count` times: all pages or, when the card can't hold them, none.
+  virtual bool create_pages(std::int64_t count, std::int64_t page) = 0;
+  virtual void release_pages(std::int64_t count, std::int64_t page) = 0;
+
+  /// cudaEventQuery of the `number`-th event (from 0) recorded on a stream. Asked in each stream's order. Complete unless
+  /// a driver says otherwise.
+  virtual bool event_complete(int /*stream*/, std::int64_t /*number*/) { return true; }
+};
+
+/// The order in which cudaMalloc and cuMemAddressReserve hand out addresses. Best fit breaks ties by address, so
+/// reserved memory depends on it.
+struct AddressOrder {
+  enum class Kind { ascending, descending, shuffled };
+  Kind kind = Kind::ascending;
+  std::uint64_t seed = 0;  // of a shuffle
+};
+
+/// A card whose memory is counted, handed out in a given order of addresses.
+class CardMemory : public Driver {
+ public:
+  /// `free_bytes`: what is there for this process; none: no limit.
+  CardMemory(Bytes total, std::optional<Bytes> free_bytes, AddressOrder order);
+
+  std::int64_t total() const override { return total_; }
+  std::optional<std::int64_t> allocate(std::int64_t bytes) override;
+  void free(std::int64_t address, std::int64_t bytes) override;
+  std::int64_t reserve(std::int64_t bytes) override;
+  void unreserve(std::int64_t address, std::int64_t bytes) override;
+  bool create_pages(std::int64_t count, std::int64_t page) override;
+  void release_pages(std::int64_t count, std::int64_t page) override;
+
+ private:
+  bool take(std::int64_t bytes);
+  std::int64_t address_for(std::int64_t bytes);
+  std::int64_t shuffled_address();
+  void give_back(std::int64_t address, std::int64_t bytes);
+
+  std::int64_t total_;
+  std::optional<std::int64_t> left_;
+  AddressOrder order_;
+  std::int64_t end_;                              // of the addresses handed out so far, upwards or downwards
+  std::map<std::int64_t, std::int64_t> gaps_;     // address to size of what was given back
+  std::uint64_t draws_ = 0;
+  std::unordered_set<std::int64_t> drawn_;
+};
+
+}  // namespace vramfit

@@ -1,0 +1,136 @@
+// How the caching allocator gives memory back to the card, and what a snapshot shows of what it holds.
+#include <algorithm>
+
+#include "estimator/allocator/caching_allocator.h"
+
+namespace vramfit {
+
+void CachingAllocator::empty_cache() { release_cached(); }
+
+/// Above the threshold, unsplit segments of the large pools go that have been free for longer than the average.
+void CachingAllocator::collect_garbage() {
+  const auto threshold =
+      static_cast<std::int64_t>(settings_.garbage_collection_threshold * static_cast<double>(*allowed_));
+  if (held_ <= threshold) return;
+  const std::int64_t target = held_ - threshold;
+  const auto age = [&](const Block& b) { return searches_[0] - b.free_since; };
+  std::int64_t total_age = 0, count = 0;
+  const auto each_unsplit = [&](auto&& visit) {
+    for (auto& pools : pools_) {
+      FreeBlocks& free = pools[0].free;
+      std::vector<int> blocks;  // `visit` changes the set
+      for (auto place = free.begin(); !free.is_end(place); place = free.next(place)) {
+        const Block& b = at(free.at(place).block);
+        if (b.previous < 0 && b.next < 0) blocks.push_back(free.at(place).block);
+      }
+      for (const int block : blocks) visit(block);
+    }
+  };
+  each_unsplit([&](int block) {
+    total_age += age(at(block));
+    ++count;
+  });
+  std::int64_t reclaimed = 0;
+  bool frees = true;
+  while (reclaimed < target && frees && count > 0) {
+    const double threshold_age = static_cast<double>(total_age) / static_cast<double>(count);
+    frees = false;
+    each_unsplit([&](int block) {
+      const Block& b = at(block);
+      if (b.range >= 0 || static_cast<double>(age(b)) < threshold_age) return;
+      frees = true;
+      reclaimed += b.size;
+      total_age -= age(b);
+      --count;
+      release_block(block);
+    });
+  }
+}
+
+/// With a limit on splitting: one unsplittable block that is large enough, else several from the largest down.
+bool CachingAllocator::release_available(const Request& request) {
+  if (settings_.max_split == kUnlimited) return false;
+  FreeBlocks& free = pool(request.stream, request.is_small).free;
+  const std::int64_t wanted = std::max(request.size, settings_.max_split.n);
+  FreeBlocks::Place place = free.lower_bound(wanted, 0);
+  if (!free.is_end(place) && at(free.at(place).block).range < 0) {
+    release_block(free.at(place).block);
+    return true;
+  }
+  std::vector<int> going;
+  std::int64_t released = 0;
+  const FreeBlocks::Place first = free.begin();
+  while (released < wanted && (place.chunk != first.chunk || place.index != first.index)) {
+    place = free.previous(place);
+    const FreeBlocks::Entry& entry = free.at(place);
+    if (entry.size < settings_.max_split.n) break;
+    if (at(entry.block).range >= 0) continue;
+    released += entry.size;
+    going.push_back(entry.block);
+  }
+  for (const int block : going) release_block(block);
+  return released >= wanted;
+}
+
+bool CachingAllocator::release_cached() {
+  synchronize_events();
+  for (auto& pools : pools_) release_pool(pools[0]);
+  for (auto& pools : pools_) release_pool(pools[1]);
+  return true;
+}
+
+/// All segments that aren't split, and all whole pages of expandable ones.
+void CachingAllocator::release_pool(Pool& pool) {
+  std::vector<int> whole, expandable;
+  for (auto place = pool.free.begin(); !pool.free.is_end(place); place = pool.free.next(place)) {
+    const int block = pool.free.at(place).block;
+    const Block& b = at(block);
+    if (b.range >= 0) {
+      expandable.push_back(block);
+    } else if (b.previous < 0 && b.next < 0) {
+      whole.push_back(block);
+    }
+  }
+  for (const int block : whole) release_block(block);
+  for (const int block : expandable) unmap(block);
+}
+
+void CachingAllocator::release_block(int block) {
+  const Block& b = at(block);
+  ++stats_.device_frees;
+  driver_.free(b.address, b.size);
+  held_ -= b.size;
+  stats_.reserved.add(-b.size);
+  pool_of(b).free.erase(b.size, b.address);
+  remove_block(block);
+}
+
+std::vector<SegmentView> CachingAllocator::segments() const {
+  std::vector<bool> is_unused(blocks_.size(), false);
+  for (const int block : unused_) is_unused[static_cast<std::size_t>(block)] = true;
+  std::vector<SegmentView> segments;
+  for (int first = 0; first < static_cast<int>(blocks_.size()); ++first) {
+    const Block& head = at(first);
+    if (is_unused[static_cast<std::size_t>(first)] || !head.is_mapped) continue;
+    if (head.previous >= 0 && at(head.previous).is_mapped) continue;
+    SegmentView segment{.address = head.address,
+                        .size = 0,
+                        .stream = head.stream,
+                        .is_large = !head.is_small,
+                        .is_expandable = head.range >= 0,
+                        .blocks = {}};
+    for (int block = first; block >= 0 && at(block).is_mapped; block = at(block).next) {
+      const Block& b = at(block);
+      segment.size += b.size;
+      segment.blocks.push_back({.size = b.size,
+                                .requested = b.requested,
+                                .allocated = b.is_allocated,
+                                .active = b.is_allocated || b.events > 0 || b.other_streams != 0});
+    }
+    segments.push_back(std::move(segment));
+  }
+  std::ranges::sort(segments, {}, &SegmentView::address);
+  return segments;
+}
+
+}  // namespace vramfit
