@@ -28,9 +28,9 @@ struct PeakedSum {
 /// The aggregate figures of torch.cuda.memory_stats(), by the same names; bytes unless a count.
 struct AllocatorStats {
   PeakedSum requested, allocated, active, reserved;
-  std::int64_t alloc_retries = 0, ooms = 0;               // counts
-  std::int64_t device_allocs = 0, device_frees = 0;       // counts: mappings of pages are among them
-  std::int64_t sync_all_streams = 0;                      // count
+  std::int64_t alloc_retries = 0, ooms = 0;          // counts
+  std::int64_t device_allocs = 0, device_frees = 0;  // counts: mappings of pages are among them
+  std::int64_t sync_all_streams = 0;                 // count
   bool operator==(const AllocatorStats&) const = default;
 };
 
@@ -80,11 +80,11 @@ class CachingAllocator {
  private:
   struct Block {
     std::int64_t address = 0, size = 0, requested = 0;
-    std::int64_t free_since = 0;    // searches of its pool when it became free
+    std::int64_t free_since = 0;      // searches of its pool when it became free
     std::uint64_t other_streams = 0;  // a bit for each stream recorded
-    int previous = -1, next = -1;   // neighbours in the segment
-    int range = -1;                 // expandable segment, or -1
-    int events = 0;                 // not yet complete
+    int previous = -1, next = -1;     // neighbours in the segment
+    int range = -1;                   // expandable segment, or -1
+    int events = 0;                   // not yet complete
     std::uint8_t stream = 0;
     bool is_small = false, is_allocated = false, is_mapped = true;
   };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "model_specs/error.h"
+
 namespace vramfit {
 
 namespace {
@@ -113,5 +115,14 @@ void CardMemory::give_back(std::int64_t address, std::int64_t bytes) {
   }
   gaps_.emplace(address, size);
 }
+
+std::int64_t ListedCard::address_for(std::int64_t /*bytes*/) {
+  if (addresses_.empty()) throw FaultError("the replay asks the card for one block more than the run did");
+  const std::int64_t address = addresses_.front();
+  addresses_.pop_front();
+  return address;
+}
+
+void ListedCard::give_back(std::int64_t /*address*/, std::int64_t /*bytes*/) {}
 
 }  // namespace vramfit

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -32,8 +32,8 @@ class Driver {
   virtual bool create_pages(std::int64_t count, std::int64_t page) = 0;
   virtual void release_pages(std::int64_t count, std::int64_t page) = 0;
 
-  /// cudaEventQuery of the `number`-th event (from 0) recorded on a stream. Asked in each stream's order. Complete unless
-  /// a driver says otherwise.
+  /// cudaEventQuery of the `number`-th event (from 0) recorded on a stream. Asked in each stream's order. Complete
+  /// unless a driver says otherwise.
   virtual bool event_complete(int /*stream*/, std::int64_t /*number*/) { return true; }
 };
 
@@ -59,19 +59,38 @@ class CardMemory : public Driver {
   bool create_pages(std::int64_t count, std::int64_t page) override;
   void release_pages(std::int64_t count, std::int64_t page) override;
 
+ protected:
+  virtual std::int64_t address_for(std::int64_t bytes);
+  virtual void give_back(std::int64_t address, std::int64_t bytes);
+
  private:
   bool take(std::int64_t bytes);
-  std::int64_t address_for(std::int64_t bytes);
   std::int64_t shuffled_address();
-  void give_back(std::int64_t address, std::int64_t bytes);
 
   std::int64_t total_;
   std::optional<std::int64_t> left_;
   AddressOrder order_;
-  std::int64_t end_;                              // of the addresses handed out so far, upwards or downwards
-  std::map<std::int64_t, std::int64_t> gaps_;     // address to size of what was given back
+  std::int64_t end_;                           // of the addresses handed out so far, upwards or downwards
+  std::map<std::int64_t, std::int64_t> gaps_;  // address to size of what was given back
   std::uint64_t draws_ = 0;
   std::unordered_set<std::int64_t> drawn_;
+};
+
+/// A card that hands out the addresses that another one did: those of a rehearsal or a run.
+class ListedCard : public CardMemory {
+ public:
+  ListedCard(Bytes total, std::optional<Bytes> free_bytes) : CardMemory(total, free_bytes, {}) {}
+  /// The next address, of cudaMalloc or cuMemAddressReserve.
+  void add(std::int64_t address) { addresses_.push_back(address); }
+  std::size_t left() const { return addresses_.size(); }
+
+ protected:
+  /// Throws FaultError when the list has no more.
+  std::int64_t address_for(std::int64_t bytes) override;
+  void give_back(std::int64_t address, std::int64_t bytes) override;
+
+ private:
+  std::deque<std::int64_t> addresses_;
 };
 
 }  // namespace vramfit

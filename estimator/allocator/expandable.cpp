@@ -54,6 +54,7 @@ int CachingAllocator::grow_range(const Request& request) {
   if (!at(block).is_mapped && !map(block, std::min(at(block).size, request.size))) return -1;
   while (at(block).size < request.size) {
     const int next = at(block).next;
+    if (next < 0) return -1;  // more than the card can hold
     if (!map(next, std::min(request.size - at(block).size, at(next).size))) return -1;
     block = next;  // the mapped block takes in the one before it
   }

@@ -37,9 +37,8 @@ FreeBlocks::Place FreeBlocks::previous(Place place) const {
 FreeBlocks::Place FreeBlocks::lower_bound(std::int64_t size, std::int64_t address) const {
   std::size_t chunk = 0;
   if (chunks_.size() > 1) {
-    const auto found = std::ranges::partition_point(chunks_, [&](const std::unique_ptr<Chunk>& c) {
-      return is_before(c->entries[c->count - 1], size, address);
-    });
+    const auto found = std::ranges::partition_point(
+        chunks_, [&](const std::unique_ptr<Chunk>& c) { return is_before(c->entries[c->count - 1], size, address); });
     chunk = static_cast<std::size_t>(found - chunks_.begin());
   }
   if (chunk == chunks_.size()) return {chunk, 0};
@@ -71,7 +70,8 @@ void FreeBlocks::erase(Place place) {
   const auto at = chunk.entries.begin() + static_cast<std::ptrdiff_t>(place.index);
   const auto end = chunk.entries.begin() + static_cast<std::ptrdiff_t>(chunk.count);
   std::move(at + 1, end, at);
-  if (--chunk.count == 0 && chunks_.size() > 1) chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(place.chunk));
+  if (--chunk.count == 0 && chunks_.size() > 1)
+    chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(place.chunk));
 }
 
 void FreeBlocks::split(std::size_t chunk) {

@@ -28,7 +28,8 @@ struct Pair {
 };
 
 [[noreturn]] void refuse(const Pair& pair, std::string_view wanted) {
-  throw InputError(fmt::format("allocator setting {}: {} is not {}", printable(pair.key), printable(pair.value), wanted));
+  throw InputError(
+      fmt::format("allocator setting {}: {} is not {}", printable(pair.key), printable(pair.value), wanted));
 }
 
 /// Commas inside [] belong to the value. The first '=' or ':' ends the key.
@@ -121,7 +122,8 @@ void read_roundup(const Pair& pair, AllocatorSettings& settings) {
 
 Bytes mebibytes(const Pair& pair, std::int64_t least) { return whole(pair, pair.value, least, kMostMiB) * kMiB; }
 
-/// max_split_size_mb and max_non_split_rounding_mb must not be below the large segment, wherever that stands in the text.
+/// max_split_size_mb and max_non_split_rounding_mb must not be below the large segment, wherever that stands in the
+/// text.
 void read_large_segment(const std::vector<Pair>& pairs, AllocatorSettings& settings) {
   for (const Pair& pair : pairs) {
     if (pair.key == "large_segment_size_mb") settings.large_segment = mebibytes(pair, kSmallestLargeSegmentMiB);
@@ -175,7 +177,8 @@ AllocatorSettings parse_allocator_settings(std::string_view text) {
     if (row == kKeys.end()) {
       std::vector<std::string> names;
       for (const Key& key : kKeys) names.emplace_back(key.name);
-      throw InputError(fmt::format("allocator setting {}: unknown{}", printable(pair.key), did_you_mean(pair.key, names)));
+      throw InputError(
+          fmt::format("allocator setting {}: unknown{}", printable(pair.key), did_you_mean(pair.key, names)));
     }
     row->read(pair, settings);
   }

@@ -17,8 +17,8 @@ inline constexpr std::size_t kRoundupIntervals = 16;
 /// graph capture reuses are read and checked, and change nothing here.
 struct AllocatorSettings {
   bool expandable_segments = false;
-  Bytes large_segment = 20 * kMiB;  // segment of a request of 1 to 10 MiB; page of an expandable large segment
-  Bytes max_split = kUnlimited;     // blocks of this size and more are never split
+  Bytes large_segment = 20 * kMiB;           // segment of a request of 1 to 10 MiB; page of an expandable large segment
+  Bytes max_split = kUnlimited;              // blocks of this size and more are never split
   Bytes max_non_split_rounding = 20 * kMiB;  // how much larger an unsplit block may be; by default `large_segment`
   double garbage_collection_threshold = 0;   // of what the process may use; 0: no collection
   double memory_fraction = 1;                // of the card's total memory
