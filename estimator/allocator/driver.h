@@ -3,11 +3,9 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
-#include <unordered_set>
-#include <vector>
 
+#include "estimator/allocator/address_space.h"
 #include "model_specs/units.h"
 
 namespace vramfit {
@@ -37,43 +35,41 @@ class Driver {
   virtual bool event_complete(int /*stream*/, std::int64_t /*number*/) { return true; }
 };
 
-/// The order in which cudaMalloc and cuMemAddressReserve hand out addresses. Best fit breaks ties by address, so
-/// reserved memory depends on it.
-struct AddressOrder {
-  enum class Kind { ascending, descending, shuffled };
-  Kind kind = Kind::ascending;
-  std::uint64_t seed = 0;  // of a shuffle
+/// How a card places what it is asked for.
+struct Placement {
+  AddressOrder order = AddressOrder::ascending;
+  std::uint64_t seed = 0;  // of a shuffle; of card n of a node: address_seed(seed, n)
 };
 
-/// A card whose memory is counted, handed out in a given order of addresses.
+/// A card whose memory is counted. cudaMalloc answers as on a phantom card with the same total and placement.
 class CardMemory : public Driver {
  public:
-  /// `free_bytes`: what is there for this process; none: no limit.
-  CardMemory(Bytes total, std::optional<Bytes> free_bytes, AddressOrder order);
+  /// `free_bytes`: what is there for this process; none: no limit, and a total beyond any request.
+  CardMemory(Bytes total, std::optional<Bytes> free_bytes, Placement placement);
+  /// Without a limit: `total()` is that of no card.
+  explicit CardMemory(Placement placement);
 
   std::int64_t total() const override { return total_; }
   std::optional<std::int64_t> allocate(std::int64_t bytes) override;
   void free(std::int64_t address, std::int64_t bytes) override;
+  /// Ranges lie above all memory, one after the other: unlike blocks they are not used again.
   std::int64_t reserve(std::int64_t bytes) override;
   void unreserve(std::int64_t address, std::int64_t bytes) override;
   bool create_pages(std::int64_t count, std::int64_t page) override;
   void release_pages(std::int64_t count, std::int64_t page) override;
 
  protected:
-  virtual std::int64_t address_for(std::int64_t bytes);
+  /// Where memory goes that is there; none when no gap is large enough.
+  virtual std::optional<std::int64_t> place(std::int64_t bytes);
   virtual void give_back(std::int64_t address, std::int64_t bytes);
 
  private:
   bool take(std::int64_t bytes);
-  std::int64_t shuffled_address();
 
   std::int64_t total_;
   std::optional<std::int64_t> left_;
-  AddressOrder order_;
-  std::int64_t end_;                           // of the addresses handed out so far, upwards or downwards
-  std::map<std::int64_t, std::int64_t> gaps_;  // address to size of what was given back
-  std::uint64_t draws_ = 0;
-  std::unordered_set<std::int64_t> drawn_;
+  AddressSpace space_;
+  std::int64_t reserved_end_;
 };
 
 /// A card that hands out the addresses that another one did: those of a rehearsal or a run.
@@ -83,10 +79,11 @@ class ListedCard : public CardMemory {
   /// The next address, of cudaMalloc or cuMemAddressReserve.
   void add(std::int64_t address) { addresses_.push_back(address); }
   std::size_t left() const { return addresses_.size(); }
+  std::int64_t reserve(std::int64_t bytes) override { return *place(bytes); }
 
  protected:
   /// Throws FaultError when the list has no more.
-  std::int64_t address_for(std::int64_t bytes) override;
+  std::optional<std::int64_t> place(std::int64_t bytes) override;
   void give_back(std::int64_t address, std::int64_t bytes) override;
 
  private:

@@ -12,8 +12,8 @@ constexpr std::int64_t kMi = std::int64_t{1} << 20;
 
 /// An allocator and its card; the events of a test's streams are complete when it says so.
 struct Setup : CardMemory {
-  explicit Setup(std::string_view settings, std::optional<std::int64_t> room = std::nullopt, AddressOrder order = {})
-      : CardMemory({10240 * kMi}, room ? std::optional<Bytes>{{*room}} : std::nullopt, order),
+  explicit Setup(std::string_view settings, std::optional<std::int64_t> room = std::nullopt, Placement placement = {})
+      : CardMemory({10240 * kMi}, room ? std::optional<Bytes>{{*room}} : std::nullopt, placement),
         allocator(parse_allocator_settings(settings), *this) {}
   bool event_complete(int /*stream*/, std::int64_t number) override { return number < complete; }
 
@@ -57,7 +57,7 @@ TEST_CASE("up to 1 MiB of a large block is kept by a request that doesn't fill i
 TEST_CASE("of two segments that fit alike the one at the lower address is taken, whichever came first") {
   for (const bool descends : {false, true}) {
     CAPTURE(descends);
-    Setup s("", std::nullopt, {.kind = descends ? AddressOrder::Kind::descending : AddressOrder::Kind::ascending});
+    Setup s("", std::nullopt, {descends ? AddressOrder::descending : AddressOrder::ascending});
     const int first = s.allocator.malloc(12 * kMi, 0), second = s.allocator.malloc(12 * kMi, 0);
     const std::int64_t lower = s.allocator.address(descends ? second : first);
     s.allocator.free(first);

@@ -78,7 +78,7 @@ TEST_CASE("what PyTorch refuses, and what it would skip over, is refused with ke
   CHECK(says("max_split_size_mb", "expected KEY:VALUE"));
   CHECK(says("max_split_size_mb:64x", "64x"));
   CHECK(says(",", "expected KEY:VALUE"));
-  CHECK(says("max_split_mb:64", "did you mean \"max_split_size_mb\"?"));
+  CHECK(says("max_split_size:64", "did you mean \"max_split_size_mb\"?"));
 }
 
 TEST_CASE("requests are rounded to 512 bytes, or to divisions of the span between powers of two") {
