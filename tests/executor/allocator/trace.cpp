@@ -1,4 +1,4 @@
-#include "tests/allocator/trace.h"
+#include "tests/executor/allocator/trace.h"
 
 #include <algorithm>
 #include <array>

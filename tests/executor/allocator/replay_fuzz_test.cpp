@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "tests/allocator/compare.h"
+#include "tests/executor/allocator/compare.h"
 #include "tests/support/shard.h"
 
 namespace vramfit::testing {

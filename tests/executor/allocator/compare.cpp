@@ -1,4 +1,4 @@
-#include "tests/allocator/compare.h"
+#include "tests/executor/allocator/compare.h"
 
 #include <algorithm>
 #include <exception>
@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "tests/allocator/driver_tap.h"
+#include "tests/executor/allocator/driver_tap.h"
 
 namespace vramfit::testing {
 

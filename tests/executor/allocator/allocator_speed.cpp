@@ -15,8 +15,8 @@
 #include "estimator/estimate.h"
 #include "estimator/job_fields.h"
 #include "estimator/rank_estimate.h"
-#include "tests/allocator/driver_tap.h"
-#include "tests/allocator/real_allocator.h"
+#include "tests/executor/allocator/driver_tap.h"
+#include "tests/executor/allocator/real_allocator.h"
 #include "tests/support/models.h"
 
 namespace vramfit::testing {

@@ -1,4 +1,4 @@
-#include "tests/allocator/real_allocator.h"
+#include "tests/executor/allocator/real_allocator.h"
 
 #include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>

@@ -1,4 +1,4 @@
-#include "tests/allocator/driver_tap.h"
+#include "tests/executor/allocator/driver_tap.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>

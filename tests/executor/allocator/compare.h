@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "tests/allocator/real_allocator.h"
-#include "tests/allocator/trace.h"
+#include "tests/executor/allocator/real_allocator.h"
+#include "tests/executor/allocator/trace.h"
 
 namespace vramfit::testing {
 
