@@ -8,11 +8,14 @@
 namespace vramfit::phantom::cudnn {
 namespace {
 
-Attribute int64_attribute(std::int64_t value) {
-  Attribute attribute{.type = CUDNN_TYPE_INT64, .elements = std::vector<std::byte>(sizeof value), .descriptors = {}};
+template <class Number>
+Attribute number_attribute(cudnnBackendAttributeType_t type, Number value) {
+  Attribute attribute{.type = type, .elements = std::vector<std::byte>(sizeof value), .descriptors = {}};
   std::memcpy(attribute.elements.data(), &value, sizeof value);
   return attribute;
 }
+
+Attribute int64_attribute(std::int64_t value) { return number_attribute(CUDNN_TYPE_INT64, value); }
 
 Attribute descriptor_attribute(std::shared_ptr<const Descriptor> descriptor) {
   return {.type = CUDNN_TYPE_BACKEND_DESCRIPTOR, .elements = {}, .descriptors = {std::move(descriptor)}};
@@ -46,8 +49,7 @@ bool is_convolution(cudnnBackendDescriptorType_t operation) {
 // Attention's engine works in shared memory; what its backward needs besides (sums of softmax, dQ in fp32)
 // cudnn-frontend, which is real, adds on its own. A convolution's engine takes what its algorithm needs, which is not
 // published.
-std::int64_t workspace_bytes(const Descriptor& plan) {
-  const Descriptor* configuration = inner(&plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+std::int64_t workspace_bytes(const Descriptor* configuration) {
   const Descriptor* engine = inner(configuration, CUDNN_ATTR_ENGINECFG_ENGINE);
   const Descriptor* graph = inner(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
   const Attribute* operations = graph == nullptr ? nullptr : graph->find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
@@ -93,7 +95,12 @@ std::shared_ptr<const Attribute> computed(const Descriptor& descriptor, int name
     case CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT:
       return std::make_shared<Attribute>(int64_attribute(1));
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
-      return std::make_shared<Attribute>(int64_attribute(workspace_bytes(descriptor)));
+      return std::make_shared<Attribute>(
+          int64_attribute(workspace_bytes(inner(&descriptor, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG))));
+    case CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE:
+      return std::make_shared<Attribute>(int64_attribute(workspace_bytes(&descriptor)));
+    case CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED:  // callers bar engines that use too much
+      return std::make_shared<Attribute>(number_attribute(CUDNN_TYPE_INT32, std::int32_t{0}));
     default:
       return nullptr;
   }
