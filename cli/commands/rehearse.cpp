@@ -8,6 +8,7 @@
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
+#include "cli/rehearse/artifacts.h"
 #include "cli/rehearse/command.h"
 #include "cli/rehearse/environment.h"
 #include "cli/rehearse/launchers.h"
@@ -24,7 +25,7 @@ namespace vramfit {
 namespace {
 
 struct RehearseFlags {
-  std::string gpus, ranks = "all", timeout, settings, keep, output;
+  std::string gpus, ranks = "all", timeout, settings, keep, output, snapshot, trace;
   bool json = false;
   std::vector<std::string> command;
 };
@@ -78,43 +79,60 @@ void check_command(const RehearseFlags& flags, const std::optional<std::int64_t>
                 2000));
 }
 
-int run_rehearse(const RehearseFlags& flags) {
-  const Cluster cluster = phantom_cluster(flags);
-  const std::optional<std::int64_t> rank = played_rank(flags, cluster);
-  check_command(flags, rank);
-  const PhantomSettings settings = parse_phantom_settings(flags.settings);
-  const std::string library = find_phantom_library();
-  const SessionFolder session(flags.keep);
-  write_file(session.path() + "/session.json", session_to_json(cluster, rank, settings));
+/// Files that were asked for, out of the session folder, each named in a note.
+void deliver_files(const RehearseFlags& flags, const std::string& folder, Rehearsal& rehearsal) {
+  const auto hand_over = [&](const char* flag, const std::string& kind, const std::string& target) {
+    if (target.empty()) return;
+    const std::vector<std::string> names = deliver(folder, kind, rehearsal.processes, target);
+    for (const std::string& name : names) rehearsal.notes.push_back(fmt::format("{} {}", flag, printable(name)));
+    if (names.empty()) rehearsal.notes.push_back(fmt::format("{}: no process left one", flag));
+  };
+  hand_over("--snapshot", "snapshot", flags.snapshot);
+  hand_over("--trace", "trace", flags.trace);
+}
 
+CommandStart command_start(const RehearseFlags& flags, const std::string& library, const std::string& session) {
   CommandStart start{.program = find_program(flags.command[0]),
                      .words = flags.command,
-                     .environment = phantom_environment(library, session.path()),
+                     .environment = phantom_environment(library, session),
                      .timeout = timeout_of(flags),
                      .output_to_stderr = flags.json};
-  if (rank) {
-    const EnvironmentChanges more = rank_environment(cluster, *rank, 29500);
-    start.environment.insert(start.environment.end(), more.begin(), more.end());
-  }
-  const std::string unreachable = why_out_of_reach(start.program);
+  if (!flags.snapshot.empty()) start.environment.emplace_back("VRAMFIT_REHEARSAL_SNAPSHOT", "1");
+  return start;
+}
+
+int run_rehearse(const RehearseFlags& flags) {
   Rehearsal rehearsal;
   rehearsal.command = flags.command;
-  rehearsal.cluster = cluster;
-  rehearsal.played_rank = rank;
-  rehearsal.end = run_command(start);
+  rehearsal.cluster = phantom_cluster(flags);
+  rehearsal.played_rank = played_rank(flags, rehearsal.cluster);
+  check_command(flags, rehearsal.played_rank);
+  PhantomSettings settings = parse_phantom_settings(flags.settings);
+  settings.trace = !flags.trace.empty();
+  if (!flags.snapshot.empty()) check_can_write("--snapshot", flags.snapshot);
+  if (!flags.trace.empty()) check_can_write("--trace", flags.trace);
+  if (!flags.output.empty()) check_can_write("--output", flags.output);
+  const std::string library = find_phantom_library();
+  const SessionFolder session(flags.keep);
+  write_file(session.path() + "/session.json", session_to_json(rehearsal.cluster, rehearsal.played_rank, settings));
+
+  CommandStart start = command_start(flags, library, session.path());
+  const std::string unreachable = why_out_of_reach(start.program);
+  const SignalDescriptor signals;
+  if (rehearsal.played_rank) {
+    const EnvironmentChanges more = rank_environment(rehearsal.cluster, *rehearsal.played_rank, 29500);
+    start.environment.insert(start.environment.end(), more.begin(), more.end());
+  }
+  rehearsal.end = run_command(start, signals);
   rehearsal.processes = read_records(session.path(), rehearsal.notes);
   if (!unreachable.empty()) {
-    rehearsal.notes.push_back(fmt::format(
-        "{} {}, so the phantom can't reach it, only what it starts; build or use it with glibc's shared libraries",
-        printable(start.program), unreachable));
+    rehearsal.notes.push_back(fmt::format("{} {}, so the phantom can't reach it, only what it starts",
+                                          printable(start.program), unreachable));
   }
   judge(rehearsal);
+  deliver_files(flags, session.path(), rehearsal);
   if (!flags.output.empty()) write_file(flags.output, rehearsal_to_json(rehearsal));
-  if (flags.json) {
-    write_file("-", rehearsal_to_json(rehearsal));
-  } else {
-    write_file("-", rehearsal_text(rehearsal));
-  }
+  write_file("-", flags.json ? rehearsal_to_json(rehearsal) : rehearsal_text(rehearsal));
   return rehearsal.exit_code();
 }
 
@@ -132,6 +150,11 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       .add_option("--set", flags->settings,
                   "addresses=ascending|descending|shuffled:SEED, completion=immediate|late:SEED, real-bytes=N")
       ->type_name("KEY=VALUE,...");
+  command
+      .add_option("--snapshot", flags->snapshot,
+                  "PyTorch's memory snapshot: at the first out-of-memory, else at the end")
+      ->type_name("FILE");
+  command.add_option("--trace", flags->trace, "Every driver-level event as JSON lines")->type_name("FILE");
   command.add_option("--keep", flags->keep, "Keep the session folder there")->type_name("DIR");
   command.add_option("-o,--output", flags->output, "Write the JSON object there too")->type_name("FILE");
   command.add_flag("--json", flags->json, "Print one JSON object; what CMD prints goes to stderr");

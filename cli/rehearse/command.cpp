@@ -13,7 +13,6 @@
 #include <csignal>
 #include <system_error>
 
-#include "cli/launch/signal_descriptor.h"
 #include "cli/rehearse/process_tree.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
@@ -58,13 +57,15 @@ pid_t start_process(const CommandStart& start) {
   close(error_pipe[0]);
   if (!failed) return process;
   if (process > 0) waitpid(process, nullptr, 0);
-  throw FaultError(fmt::format("{}: can't be started: {}", printable(start.program),
-                               std::generic_category().message(process < 0 ? EAGAIN : error)));
+  throw FaultError(fmt::format("{}: can't be started: {}{}", printable(start.program),
+                               std::generic_category().message(process < 0 ? EAGAIN : error),
+                               error == ENOENT ? " (the interpreter that its first line or its header names)" : ""));
 }
 
 class Watch {
  public:
-  explicit Watch(const CommandStart& start) : began_(Clock::now()), process_(start_process(start)) {
+  Watch(const CommandStart& start, const SignalDescriptor& signals)
+      : signals_(signals), began_(Clock::now()), process_(start_process(start)) {
     if (start.timeout) time_out_at_ = began_ + *start.timeout;
   }
 
@@ -125,7 +126,7 @@ class Watch {
 
   bool rest_is_gone() const { return descendants().empty(); }
 
-  SignalDescriptor signals_;  // before the process: its end may not be missed
+  const SignalDescriptor& signals_;
   Subreaper subreaper_;
   Clock::time_point began_, command_ended_;
   pid_t process_;
@@ -136,6 +137,8 @@ class Watch {
 
 }  // namespace
 
-CommandEnd run_command(const CommandStart& start) { return Watch(start).run(); }
+CommandEnd run_command(const CommandStart& start, const SignalDescriptor& signals) {
+  return Watch(start, signals).run();
+}
 
 }  // namespace vramfit

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/launch/environment.h"
+#include "cli/launch/signal_descriptor.h"
 
 namespace vramfit {
 
@@ -30,6 +31,7 @@ struct CommandEnd {
 /// Runs it in the foreground. Signals that ask this process to end are passed on; 10 seconds later, at a second
 /// signal, or when the time is out, all descendants are ended (SIGTERM, 3 seconds later SIGKILL). None is left when
 /// this returns, and the command does not outlive this process. Throws FaultError when it can't be started.
-CommandEnd run_command(const CommandStart& start);
+/// `signals` must have been made before any thread that is to run meanwhile.
+CommandEnd run_command(const CommandStart& start, const SignalDescriptor& signals);
 
 }  // namespace vramfit

@@ -142,6 +142,9 @@ void decide(Rehearsal& rehearsal) {
   if (rehearsal.worst < 0) return conclude(no_gpu_used, "CMD ended well, but no process of it used a card");
   const RehearsedRank& worst = rehearsal.ranks[static_cast<std::size_t>(rehearsal.worst)];
   const std::string used = of_card(rehearsal, worst.total);
+  const bool caught = std::ranges::any_of(
+      rehearsal.ranks, [](const RehearsedRank& rank) { return rank.by_torch && rank.out_of_memory > 0; });
+  if (caught) return conclude(at_risk, used + ", and CMD went on after it ran out of memory");
   const bool retried = std::ranges::any_of(rehearsal.ranks, [](const RehearsedRank& rank) { return rank.retries > 0; });
   if (!retried) return conclude(fits, used);
   conclude(at_risk, used + ", but only after the allocator gave back its cache and tried again");

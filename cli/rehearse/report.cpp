@@ -10,7 +10,7 @@
 namespace vramfit {
 namespace {
 
-constexpr std::size_t kMostRanks = 16, kMostKinds = 6, kMostNotes = 20, kMostPlaces = 4;
+constexpr std::size_t kMostRanks = 16, kMostKinds = 6, kMostNotes = 20, kMostPlaces = 4, kMostFailures = 2;
 
 std::string headline(const Rehearsal& rehearsal, const Terminal& terminal) {
   using enum RehearsalVerdict;
@@ -76,7 +76,8 @@ std::string rank_table(const RehearsedRank& rank, bool worst_of_several) {
 
 std::string failures(const RehearsedRank& rank) {
   std::string text;
-  for (const TorchOutOfMemory& event : rank.failures) {
+  for (std::size_t n = 0; n < std::min(kMostFailures, rank.failures.size()); ++n) {
+    const TorchOutOfMemory& event = rank.failures[n];
     text += fmt::format("\n{} ran out of memory in {}, step {}: {} asked, {} free, {} allocated, {} reserved\n",
                         name_of(rank), printable(event.phase, 40), event.step, format_gib(event.asked),
                         format_gib(event.free), format_gib(event.allocated), format_gib(event.reserved));

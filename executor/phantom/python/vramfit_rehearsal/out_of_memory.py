@@ -42,8 +42,7 @@ class OutOfMemory:
         stats = self.phases.peaks.read(device)
         allocated = stats["allocated_bytes"]["all"]["current"]
         kinds = self._kinds(device)
-        rest = allocated - sum(kinds.values())
-        kinds["activations and what else torch holds"] = max(0, rest)
+        kinds["activations and all else"] = max(0, allocated - sum(kinds.values()))
         live = [{"what": what, "bytes": size} for what, size in sorted(kinds.items(), key=lambda item: -item[1]) if size > 0]
         return {"allocated_bytes": allocated, "reserved_bytes": stats["reserved_bytes"]["all"]["current"], "live": live,
                 "largest": self._largest(device)}
@@ -75,7 +74,7 @@ class OutOfMemory:
                   for value in state.values() if isinstance(value, self.torch.Tensor)]
         seen = set()
         return {"parameters": self._bytes(parameters, device, seen), "gradients": self._bytes(gradients, device, seen),
-                "optimizer state": self._bytes(states, device, seen), "other tensors in Python": self._bytes(tensors, device, seen)}
+                "optimizer state": self._bytes(states, device, seen)}
 
     def _bytes(self, tensors, device, seen):
         total = 0
