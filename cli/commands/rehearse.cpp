@@ -11,6 +11,7 @@
 #include "cli/rehearse/artifacts.h"
 #include "cli/rehearse/command.h"
 #include "cli/rehearse/environment.h"
+#include "cli/rehearse/ghost_store.h"
 #include "cli/rehearse/launchers.h"
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/program_file.h"
@@ -119,11 +120,14 @@ int run_rehearse(const RehearseFlags& flags) {
   CommandStart start = command_start(flags, library, session.path());
   const std::string unreachable = why_out_of_reach(start.program);
   const SignalDescriptor signals;
+  std::optional<GhostStore> ghosts;
   if (rehearsal.played_rank) {
-    const EnvironmentChanges more = rank_environment(rehearsal.cluster, *rehearsal.played_rank, 29500);
+    ghosts.emplace(GhostWorld{.ranks = rehearsal.cluster.cards(), .played = *rehearsal.played_rank});
+    const EnvironmentChanges more = rank_environment(rehearsal.cluster, *rehearsal.played_rank, ghosts->port());
     start.environment.insert(start.environment.end(), more.begin(), more.end());
   }
   rehearsal.end = run_command(start, signals);
+  if (ghosts) rehearsal.ghosts = ghosts->report();
   rehearsal.processes = read_records(session.path(), rehearsal.notes);
   if (!unreachable.empty()) {
     rehearsal.notes.push_back(fmt::format("{} {}, so the phantom can't reach it, only what it starts",

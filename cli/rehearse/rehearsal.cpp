@@ -183,6 +183,22 @@ void note_processes(Rehearsal& rehearsal) {
   }
 }
 
+void note_ghosts(Rehearsal& rehearsal) {
+  if (!rehearsal.played_rank) return;
+  std::int64_t answers = rehearsal.ghosts.answers;
+  for (const ProcessRecord& process : rehearsal.processes) answers = checked_add(answers, process.ghost_answers);
+  rehearsal.notes.push_back(
+      fmt::format("ghosts answered {} times for the {} other ranks, as if each had sent what rank {} sent", answers,
+                  rehearsal.cluster.cards() - 1, *rehearsal.played_rank));
+  for (const std::string& key : rehearsal.ghosts.never_set_keys) {
+    rehearsal.notes.push_back(fmt::format("rank {} waited for \"{}\" in the store, which no ghost can know",
+                                          *rehearsal.played_rank, printable(key, 80)));
+  }
+  for (const std::string& what : rehearsal.ghosts.refused) {
+    rehearsal.notes.push_back(fmt::format("the store refused a connection: {}", printable(what)));
+  }
+}
+
 }  // namespace
 
 std::string_view verdict_name(RehearsalVerdict verdict) { return kVerdicts.at(static_cast<std::size_t>(verdict)); }
@@ -212,6 +228,7 @@ void judge(Rehearsal& rehearsal) {
   rehearsal.worst = worst == rehearsal.ranks.end() ? -1 : static_cast<int>(worst - rehearsal.ranks.begin());
   decide(rehearsal);
   note_processes(rehearsal);
+  note_ghosts(rehearsal);
 }
 
 }  // namespace vramfit

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/rehearse/command.h"
+#include "cli/rehearse/ghost_store.h"
 #include "cli/rehearse/records.h"
 #include "estimator/cluster.h"
 
@@ -34,6 +35,7 @@ struct Rehearsal {
   Cluster cluster;
   std::optional<std::int64_t> played_rank;
   CommandEnd end;
+  GhostReport ghosts;                    // of the store that a rank played alone meets
   std::vector<ProcessRecord> processes;  // all that opened a GPU library
   std::vector<RehearsedRank> ranks;
   int worst = -1;  // index in ranks of the largest total; -1: none

@@ -98,6 +98,9 @@ std::string rehearsal_to_json(const Rehearsal& rehearsal) {
   for (const RehearsedRank& rank : rehearsal.ranks) write_rank(writer, rank);
   writer.end_array().member("worst", rehearsal.worst);
   write_values(writer, rehearsal);
+  writer.key("ghosts").begin_object().member("store_answers", rehearsal.ghosts.answers);
+  writer.member("store_keys", rehearsal.ghosts.keys).member("never_set_keys", rehearsal.ghosts.never_set_keys);
+  writer.member("refused", rehearsal.ghosts.refused).end_object();
   write_processes(writer, rehearsal);
   writer.member("notes", rehearsal.notes).end_object();
   return writer.take();
