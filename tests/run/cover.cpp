@@ -25,11 +25,13 @@ std::vector<std::string> runnable_families() {
 
 std::vector<std::string> sharding_names() {
   std::vector<std::string> names;
+  names.reserve(kShardings.size());
   for (const Sharding& sharding : kShardings) names.emplace_back(sharding.name);
   return names;
 }
 
-enum AxisIndex : std::size_t { kFamily, kRanks, kSharding };
+// Where they stand in axes().
+constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2;
 
 std::vector<Axis> axes() {
   return {{"", runnable_families()},
@@ -68,6 +70,7 @@ std::string CoverJob::name() const {
 std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
   const std::vector<Axis> table = axes();
   std::vector<int> sizes;
+  sizes.reserve(table.size());
   for (const Axis& axis : table) sizes.push_back(static_cast<int>(axis.values.size()));
   const auto value = [&](const std::vector<int>& row, std::size_t axis) {
     return table[axis].values[static_cast<std::size_t>(row[axis])];

@@ -17,8 +17,6 @@
 #include "model_specs/config.h"
 #include "model_specs/json_value.h"
 
-extern char** environ;
-
 namespace vramfit::testing {
 
 namespace {
@@ -51,6 +49,7 @@ FinishedRun run_program(const std::vector<std::string>& arguments) {
   run.directory = std::make_shared<TemporaryDirectory>();
   const std::string out = run.directory->path().string() + "/stdout", err = run.directory->path().string() + "/stderr";
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

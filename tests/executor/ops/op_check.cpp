@@ -28,11 +28,11 @@ class CountingAllocator final : public c10::Allocator {
 
 CountingAllocator& counter() {
   static CountingAllocator allocator;
-  static const bool installed = [] {
+  static const bool kInstalled = [] {
     c10::SetCPUAllocator(&allocator, 1);
     return true;
   }();
-  static_cast<void>(installed);
+  static_cast<void>(kInstalled);
   return allocator;
 }
 
@@ -72,8 +72,8 @@ bool is_ids(const at::Tensor& t) { return t.scalar_type() == at::kLong; }
 
 void check_close(const at::Tensor& got, const at::Tensor& expected, double tolerance, const std::string& what) {
   REQUIRE(got.sizes() == expected.sizes());
-  const double norm = expected.norm().item<double>();
-  const double error = (got.to(at::kDouble) - expected).norm().item<double>();
+  const auto norm = expected.norm().item<double>();
+  const auto error = (got.to(at::kDouble) - expected).norm().item<double>();
   INFO(what);
   CHECK(error <= tolerance * std::max(norm, 1.0));
 }
@@ -108,28 +108,14 @@ class Run {
 
   std::vector<at::Tensor> backward() {
     OpCall call = make_call();
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      call.inputs.push_back(is_saved({Ref::Of::input, static_cast<int>(i)}) ? inputs_[i] : at::Tensor());
-    }
-    for (std::size_t i = 0; i < outputs_.size(); ++i) {
-      const bool loss = i == 0 && case_.kind == OpKind::linear_cross_entropy;
-      call.outputs.push_back(loss || is_saved({Ref::Of::output, static_cast<int>(i)}) ? outputs_[i] : at::Tensor());
-    }
+    place_saved(call);
     at::Tensor gradient = output_gradient_;
     if (gradient.defined()) call.output_gradient = &gradient;
     const std::vector<at::Tensor> input_before = place_input_gradients(call);
     const std::vector<at::Tensor> parameter_before = place_parameter_gradients(call);
     counted([&] { op_functions(case_.kind, run_.device).backward(call); }, rule_.backward, "backward");
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (!needs_.inputs[i]) continue;
-      check_close(call.input_gradients[i], expected(truth_inputs_[i], input_before[i]), tolerance(),
-                  fmt::format("gradient of input {}", i));
-    }
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
-      if (!needs_.parameters[p]) continue;
-      check_close(call.parameter_gradients[p], expected(truth_parameters_[p], parameter_before[p]), tolerance(),
-                  fmt::format("gradient of parameter {}", p));
-    }
+    check_gradients("input", needs_.inputs, call.input_gradients, truth_inputs_, input_before);
+    check_gradients("parameter", needs_.parameters, call.parameter_gradients, truth_parameters_, parameter_before);
     if (case_.kind == OpKind::linear_cross_entropy) check_close(outputs_[0], truth_output_, tolerance(), "loss");
     std::vector<at::Tensor> gradients = call.input_gradients;
     gradients.insert(gradients.end(), call.parameter_gradients.begin(), call.parameter_gradients.end());
@@ -149,24 +135,35 @@ class Run {
             .shape = case_.shape};
   }
 
+  /// Those that are wanted, against the truth plus what was there before.
+  void check_gradients(const char* what, const std::vector<bool>& wanted, const std::vector<at::Tensor>& got,
+                       const std::vector<at::Tensor>& truth, const std::vector<at::Tensor>& before) const {
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (!wanted[i]) continue;
+      check_close(got[i], expected(truth[i], before[i]), tolerance(), fmt::format("gradient of {} {}", what, i));
+    }
+  }
+
+  static int add_value(Segment& segment, at::IntArrayRef sizes, ValueType type) {
+    Value value{.name = "v", .shape = {}, .type = type};
+    value.shape.reserve(sizes.size());
+    for (const std::int64_t size : sizes) value.shape.push_back(fixed(size));
+    segment.values.push_back(value);
+    return static_cast<int>(segment.values.size()) - 1;
+  }
+
   void describe() {
     Segment segment;
     Op op;
     op.kind = case_.kind;
     op.attributes = case_.attributes;
-    const auto add_value = [&](at::IntArrayRef sizes, ValueType type) {
-      Value value{.name = "v", .shape = {}, .type = type};
-      for (const std::int64_t size : sizes) value.shape.push_back(fixed(size));
-      segment.values.push_back(value);
-      return static_cast<int>(segment.values.size()) - 1;
-    };
     for (const at::Tensor& input : case_.inputs) {
-      op.inputs.push_back(add_value(input.sizes(), is_ids(input) ? ValueType::ids : ValueType::compute));
+      op.inputs.push_back(add_value(segment, input.sizes(), is_ids(input) ? ValueType::ids : ValueType::compute));
       needs_.inputs.push_back(!is_ids(input));
       inputs_.push_back(is_ids(input) ? input : input.to(compute_, false, true));
     }
     for (const OpCase::Output& output : case_.outputs) {
-      op.outputs.push_back(add_value(output.sizes, output.is_fp32 ? ValueType::fp32 : ValueType::compute));
+      op.outputs.push_back(add_value(segment, output.sizes, output.is_fp32 ? ValueType::fp32 : ValueType::compute));
     }
     for (const at::Tensor& parameter : case_.parameters) {
       op.parameters.push_back({static_cast<int>(graph_.parameters.size())});
@@ -176,18 +173,27 @@ class Run {
       parameters_.push_back(run_.slices ? sliced(value, case_.attributes.transposed_weight) : value);
     }
     for (const at::Tensor& table : case_.rope_cos) graph_.rope_dims.push_back(2 * table.size(1));
-    const auto unwanted = static_cast<std::size_t>(std::max(run_.unwanted, 0));
-    if (run_.unwanted >= 0 && unwanted < inputs_.size()) needs_.inputs[unwanted] = false;
-    if (run_.unwanted >= 0 && unwanted >= inputs_.size()) needs_.parameters[unwanted - inputs_.size()] = false;
+    drop_unwanted();
     needs_.accumulate_inputs.assign(inputs_.size(), run_.mode == GradientMode::add);
     needs_.accumulate_parameters.assign(parameters_.size(), run_.mode == GradientMode::add);
     segment.ops.push_back(op);
     graph_.segments.push_back(segment);
   }
 
+  void drop_unwanted() {
+    if (run_.unwanted < 0) return;
+    const auto unwanted = static_cast<std::size_t>(run_.unwanted);
+    if (unwanted < inputs_.size()) {
+      needs_.inputs[unwanted] = false;
+    } else {
+      needs_.parameters[unwanted - inputs_.size()] = false;
+    }
+  }
+
   void make_truth() {
     const auto leaves = [](const std::vector<at::Tensor>& values) {
       std::vector<at::Tensor> result;
+      result.reserve(values.size());
       for (const at::Tensor& value : values) {
         result.push_back(is_ids(value) ? value : value.to(at::kDouble).contiguous().requires_grad_());
       }
@@ -222,26 +228,38 @@ class Run {
 
   bool is_saved(const Ref& ref) const { return std::ranges::find(rule_.saved, ref) != rule_.saved.end(); }
 
+  /// Only what the rule saves is there in backward; the chunked loss is made there.
+  void place_saved(OpCall& call) const {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      call.inputs.push_back(is_saved({Ref::Of::input, static_cast<int>(i)}) ? inputs_[i] : at::Tensor());
+    }
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      const bool loss = i == 0 && case_.kind == OpKind::linear_cross_entropy;
+      call.outputs.push_back(loss || is_saved({Ref::Of::output, static_cast<int>(i)}) ? outputs_[i] : at::Tensor());
+    }
+  }
+
+  /// Where the gradient of input i is to go.
+  at::Tensor input_target(const OpCall& call, std::size_t i) const {
+    using enum GradientSource::From;
+    const GradientSource source = i < rule_.gradients.size() ? rule_.gradients[i] : GradientSource{};
+    if (run_.mode == GradientMode::add) return random_tensor(case_.inputs[i].sizes().vec(), 5 + i).to(compute_);
+    if (run_.mode == GradientMode::taken && source.from == saved) {
+      return inputs_[static_cast<std::size_t>(source.index)];
+    }
+    const bool from_output = source.from == output_gradient || source.from == pass_through;
+    if (run_.mode == GradientMode::taken && from_output) return *call.output_gradient;
+    return rule_.gradients_inside ? at::Tensor() : at::full(case_.inputs[i].sizes(), NAN, compute_);
+  }
+
   /// What a gradient held before; undefined where it is to be written afresh.
   std::vector<at::Tensor> place_input_gradients(OpCall& call) {
     std::vector<at::Tensor> before;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const GradientSource source = i < rule_.gradients.size() ? rule_.gradients[i] : GradientSource{};
-      at::Tensor target, held;
-      if (needs_.inputs[i]) {
-        target = at::full(case_.inputs[i].sizes(), NAN, compute_);
-        if (rule_.gradients_inside) target = at::Tensor();
-        if (run_.mode == GradientMode::add) target = random_tensor(case_.inputs[i].sizes().vec(), 5 + i).to(compute_);
-        if (run_.mode == GradientMode::add) held = target.clone();
-        if (run_.mode == GradientMode::taken && source.from == GradientSource::From::saved) {
-          target = inputs_[static_cast<std::size_t>(source.index)];
-        }
-        const bool from_output =
-            source.from == GradientSource::From::output_gradient || source.from == GradientSource::From::pass_through;
-        if (run_.mode == GradientMode::taken && from_output) target = *call.output_gradient;
-      }
+      const at::Tensor target = needs_.inputs[i] ? input_target(call, i) : at::Tensor();
       call.input_gradients.push_back(target);
-      before.push_back(held);
+      const bool adds = needs_.inputs[i] && run_.mode == GradientMode::add;
+      before.push_back(adds ? target.clone() : at::Tensor());
     }
     return before;
   }
