@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "estimator/eager/count_eager.h"
 #include "estimator/glob.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/tape.h"
@@ -21,13 +22,6 @@ constexpr int kNoLabel = -1;
 
 /// A counted tensor's storage: freed in the ledger when its last owner lets go.
 using Block = std::shared_ptr<void>;
-
-/// What LibTorch 2.11 allocates for its one cuBLAS handle (CUDABlas handle pool: 8 x 4096 KiB on compute capability
-/// 9.0, 2 x 4096 + 8 x 16 KiB on others); the handle is made at load.
-Bytes cublas_workspace(const Device& device) {
-  if (device.kind != DeviceKind::cuda) return {};
-  return device.compute_capability == 90 ? 32 * kMiB : 8320 * kKiB;
-}
 
 /// What is held of one segment while a micro-batch passes through it.
 struct SegmentState {
@@ -378,6 +372,7 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
 Ledger count(const Graph& graph, const Job& job, const Device& device, const Coords& coords,
              const CountOptions& options) {
   (void)coords;  // shards are padded to equal sizes, so ranks of this runtime allocate alike
+  if (job.runtime == Runtime::pytorch_fsdp2) return eager::count_eager(graph, job, device, options);
   Job counted = job;
   // Micro-batches between the second and the last allocate as the second does.
   if (options.abbreviate) counted.accumulation = std::min<std::int64_t>(job.accumulation, 3);

@@ -19,4 +19,8 @@ struct Device {
   bool onednn_bf16 = false;  // CPU: whether oneDNN takes bf16 matmuls (avx512bw and up)
 };
 
+/// What LibTorch 2.11 allocates for a cuBLAS handle (CUDABlas handle pool: 8 x 4096 KiB on compute capability 9.0,
+/// 2 x 4096 + 8 x 16 KiB on others); nothing on CPU.
+Bytes cublas_workspace(const Device& device);
+
 }  // namespace vramfit

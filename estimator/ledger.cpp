@@ -28,16 +28,16 @@ int LedgerWriter::add_label(std::string text) {
   return static_cast<int>(ledger_.labels.size()) - 1;
 }
 
-std::int64_t LedgerWriter::allocate(Bytes bytes, Category category, int label) {
+std::int64_t LedgerWriter::allocate(Bytes bytes, Category category, int label, Stream stream) {
   const auto id = static_cast<std::int64_t>(blocks_.size());
-  blocks_.push_back({bytes.n, label, category});
-  ledger_.events.push_back({bytes.n, label, id, category, phase_, step_});
+  blocks_.push_back({bytes.n, label, category, stream});
+  ledger_.events.push_back({bytes.n, label, id, category, phase_, step_, stream});
   return id;
 }
 
 void LedgerWriter::free(std::int64_t id) {
   const Block& block = blocks_[static_cast<std::size_t>(id)];
-  ledger_.events.push_back({-block.bytes, block.label, id, block.category, phase_, step_});
+  ledger_.events.push_back({-block.bytes, block.label, id, block.category, phase_, step_, block.stream});
 }
 
 void LedgerWriter::set_phase(Phase phase, int step) {

@@ -31,6 +31,11 @@ enum class Phase { load, forward, loss, backward, clip, optimizer, evaluation, c
 inline constexpr int kPhases = 8;
 std::string_view phase_name(Phase phase);
 
+/// The stream that a block is allocated on; each has its own pools. FSDP2's copy-in and all-gather buffers lie on the
+/// first, the outputs of its reduce-scatter on the second of its streams.
+enum class Stream : std::uint8_t { compute, all_gather, reduce_scatter };
+inline constexpr int kStreams = 3;
+
 /// One malloc (bytes > 0) or free (bytes < 0) of a labelled block. `id` pairs the two.
 struct Event {
   std::int64_t bytes = 0;  // as requested, signed
@@ -39,6 +44,7 @@ struct Event {
   Category category = Category::temporaries;
   Phase phase = Phase::load;
   std::int32_t step = 0;  // 0: load, 1: first step, 2: steady step
+  Stream stream = Stream::compute;
 };
 
 struct Ledger {
@@ -53,7 +59,7 @@ class LedgerWriter {
   /// A label that the caller keeps and asks for once: no search.
   int add_label(std::string text);
   /// Returns the block's id.
-  std::int64_t allocate(Bytes bytes, Category category, int label);
+  std::int64_t allocate(Bytes bytes, Category category, int label, Stream stream = Stream::compute);
   void free(std::int64_t id);
   void set_phase(Phase phase, int step);
   Phase phase() const { return phase_; }
@@ -64,6 +70,7 @@ class LedgerWriter {
     std::int64_t bytes = 0;
     int label = -1;
     Category category{};
+    Stream stream = Stream::compute;
   };
   Ledger ledger_;
   std::vector<Block> blocks_;  // by id

@@ -9,6 +9,28 @@
 
 namespace vramfit {
 
+std::int64_t flash_splits(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim, const Device& device) {
+  const std::int64_t slots = 2 * static_cast<std::int64_t>(device.sm_count);
+  const std::int64_t blocks = checked_mul(heads, ceil_div(sequence, 64));
+  if (slots == 0 || static_cast<double>(blocks) >= 0.8 * static_cast<double>(slots)) return 1;
+  const std::int64_t keys_a_block = head_dim <= 64 ? 256 : (head_dim <= 128 ? 128 : 64);
+  const std::int64_t key_blocks = ceil_div(sequence, keys_a_block);
+  const std::int64_t most = std::min({std::int64_t{128}, slots, key_blocks});
+  const auto eligible = [&](std::int64_t n) {
+    return n == 1 || ceil_div(key_blocks, n) != ceil_div(key_blocks, n - 1);
+  };
+  const auto efficiency = [&](std::int64_t n) {
+    const double waves = static_cast<double>(blocks * n) / static_cast<double>(slots);
+    return waves / static_cast<double>(ceil_div(blocks * n, slots));
+  };
+  double best = 0;
+  for (std::int64_t n = 1; n <= most; ++n) best = eligible(n) ? std::max(best, efficiency(n)) : best;
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (eligible(n) && efficiency(n) >= 0.85 * best) return n;
+  }
+  return 1;
+}
+
 namespace {
 
 /// Queries that the CPU path scores at a time: [128, S] of fp32 stays in cache for the sequences a CPU trains on.
@@ -44,31 +66,6 @@ void add_cpu_steps(const OpContext& context, Rule& rule) {
   if (copies) add(rule.backward, head, {"q32", "k32", "v32", "dout32", "dq32", "dk32", "dv32"});
 }
 
-/// How many parts flash attention splits the keys into: the fewest whose last wave of thread blocks is filled to 85 %
-/// of the best, and one when the SMs are nearly filled anyway (FlashAttention-2, num_splits_heuristic; two thread
-/// blocks an SM, 64 queries each).
-std::int64_t flash_splits(const Sizes& s, const Device& device) {
-  const std::int64_t slots = 2 * static_cast<std::int64_t>(device.sm_count);
-  const std::int64_t blocks = checked_mul(checked_mul(s.batch, s.heads), ceil_div(s.sequence, 64));
-  if (slots == 0 || static_cast<double>(blocks) >= 0.8 * static_cast<double>(slots)) return 1;
-  const std::int64_t keys_a_block = s.head_dim <= 64 ? 256 : (s.head_dim <= 128 ? 128 : 64);
-  const std::int64_t key_blocks = ceil_div(s.sequence, keys_a_block);
-  const std::int64_t most = std::min({std::int64_t{128}, slots, key_blocks});
-  const auto eligible = [&](std::int64_t n) {
-    return n == 1 || ceil_div(key_blocks, n) != ceil_div(key_blocks, n - 1);
-  };
-  const auto efficiency = [&](std::int64_t n) {
-    const double waves = static_cast<double>(blocks * n) / static_cast<double>(slots);
-    return waves / static_cast<double>(ceil_div(blocks * n, slots));
-  };
-  double best = 0;
-  for (std::int64_t n = 1; n <= most; ++n) best = eligible(n) ? std::max(best, efficiency(n)) : best;
-  for (std::int64_t n = 1; n <= most; ++n) {
-    if (eligible(n) && efficiency(n) >= 0.85 * best) return n;
-  }
-  return 1;
-}
-
 /// The gradients of q, k and v, which the call always makes; one that nobody wants is a temporary.
 std::vector<Step> gradient_steps(const Sizes& s, const Needs& needs, Dtype dtype) {
   const std::int64_t keys = checked_mul(checked_mul(s.batch, s.sequence), checked_mul(s.kv_heads, s.head_dim));
@@ -88,7 +85,8 @@ void add_flash_steps(const OpContext& context, const Needs& needs, Rule& rule) {
   rule.outputs_inside = rule.gradients_inside = true;
   rule.forward = {output_step(0), output_step(1)};
   const std::int64_t padded_dim = round_up(s.head_dim, 32);
-  if (const std::int64_t splits = flash_splits(s, context.device); splits > 1) {
+  if (const std::int64_t splits = flash_splits(checked_mul(s.batch, s.heads), s.sequence, s.head_dim, context.device);
+      splits > 1) {
     rule.forward.push_back(temporary("split_lse", checked_mul(splits, s.rows()), Dtype::f32));
     rule.forward.push_back(temporary("split_out", checked_mul(checked_mul(splits, s.rows()), padded_dim), Dtype::f32));
   }

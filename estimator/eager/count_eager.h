@@ -1,0 +1,13 @@
+// The counted reading of a job under PyTorch: its modeling's code, its runtime's hooks, clip and optimizer, as a
+// ledger.
+#pragma once
+
+#include "estimator/count.h"
+
+namespace vramfit::eager {
+
+/// Runtime pytorch-fsdp2 with modeling torchtitan, of rank 0, whose shards are the largest.
+/// Throws NotModelled for what has no rules.
+Ledger count_eager(const Graph& graph, const Job& job, const Device& device, const CountOptions& options);
+
+}  // namespace vramfit::eager
