@@ -1,0 +1,157 @@
+"""torch.distributed's collectives of Python objects, for NCCL groups on phantom GPUs.
+
+The originals calculate on the card how many bytes come: sums, maxima and concatenations of sizes, which kernels would do that are
+not run here. These do the same on the host. What moves over the group is the same: sizes first, then the objects' bytes, on
+the card, in pieces that are small enough to really move.
+"""
+
+import functools
+import inspect
+import pickle
+
+PIECE_BYTES = 256 << 10  # of all ranks together; the session's real_bytes are no less unless somebody asks for it
+
+
+def install(torch, ghosts):
+    """Replaces the functions. `ghosts`: the other ranks are not there, so what they would send is not known."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return
+    replacements = ObjectCollectives(torch, ghosts)
+    for name in ("broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list", "send_object_list",
+                 "recv_object_list"):
+        original = getattr(distributed, name, None)
+        if original is None:
+            continue
+        replaced = replace(distributed, original, getattr(replacements, name))
+        for module in (distributed, distributed.distributed_c10d):
+            setattr(module, name, replaced)
+
+
+def replace(distributed, original, replacement):
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        group = bound.arguments.get("group")
+        if distributed.get_rank(group) < 0 or distributed.get_backend(group) != "nccl":
+            return original(*args, **kwargs)
+        return replacement(**bound.arguments)
+
+    return call
+
+
+class ObjectCollectives:
+    def __init__(self, torch, ghosts):
+        self.torch, self.distributed, self.ghosts = torch, torch.distributed, ghosts
+
+    def broadcast_object_list(self, object_list, src=None, group=None, group_src=None, **_):
+        root = self.root(src, group, group_src)
+        is_root = root == self.distributed.get_rank()
+        parts = [pickle.dumps(each) for each in object_list] if is_root else []
+        sizes = self.numbers([len(part) for part in parts]) if is_root else self.room(len(object_list), self.torch.long)
+        self.distributed.broadcast(sizes, root, group=group)
+        if self.ghosts and not is_root:
+            return  # what the root would send stays unknown: the list keeps what it holds
+        sizes = self.read_numbers(sizes)
+        data = self.upload(b"".join(parts)) if is_root else self.room(sum(sizes))
+        for first, end in pieces(sum(sizes), 1):
+            self.distributed.broadcast(data[first:end], root, group=group)
+        if not is_root:
+            object_list[:len(sizes)] = self.unpack(self.download(data), sizes)
+
+    def all_gather_object(self, object_list, obj, group=None):
+        for rank, each in enumerate(self.gathered(obj, group)):
+            object_list[rank] = each
+
+    def gather_object(self, obj, object_gather_list=None, dst=None, group=None, group_dst=None, **_):
+        objects = self.gathered(obj, group)
+        if self.root(dst, group, group_dst) == self.distributed.get_rank():
+            for rank, each in enumerate(objects):
+                object_gather_list[rank] = each
+
+    def scatter_object_list(self, scatter_object_output_list, scatter_object_input_list=None, src=None, group=None,
+                            group_src=None, **_):
+        root = self.root(src, group, group_src)
+        objects = [scatter_object_input_list if root == self.distributed.get_rank() else None]
+        self.broadcast_object_list(objects, src=root, group=group)
+        if objects[0] is not None:
+            scatter_object_output_list[0] = objects[0][self.distributed.get_rank(group)]
+
+    def send_object_list(self, object_list, dst=None, group=None, group_dst=None, **_):
+        peer = self.root(dst, group, group_dst)
+        parts = [pickle.dumps(each) for each in object_list]
+        self.distributed.send(self.numbers([len(part) for part in parts]), peer, group=group)
+        data = self.upload(b"".join(parts))
+        for first, end in pieces(len(data), 1):
+            self.distributed.send(data[first:end], peer, group=group)
+
+    def recv_object_list(self, object_list, src=None, group=None, group_src=None, **_):
+        peer = self.root(src, group, group_src)
+        sizes = self.room(len(object_list), self.torch.long)
+        self.distributed.recv(sizes, peer, group=group)
+        if not self.ghosts:
+            sizes = self.read_numbers(sizes)
+            data = self.room(sum(sizes))
+            for first, end in pieces(sum(sizes), 1):
+                self.distributed.recv(data[first:end], peer, group=group)
+            object_list[:len(sizes)] = self.unpack(self.download(data), sizes)
+        return peer
+
+    def gathered(self, obj, group):
+        """The objects of all ranks of the group."""
+        ranks = self.distributed.get_world_size(group)
+        own = pickle.dumps(obj)
+        sizes = self.room(ranks, self.torch.long)
+        self.distributed.all_gather_into_tensor(sizes, self.numbers([len(own)]), group=group)
+        sizes = self.read_numbers(sizes)
+        longest = max(sizes)
+        sent = self.upload(own.ljust(longest, b"\0"))
+        received = self.room(longest * ranks)
+        for first, end in pieces(longest, ranks):
+            self.distributed.all_gather([received[rank * longest + first:rank * longest + end] for rank in range(ranks)],
+                                        sent[first:end], group=group)
+        data = self.download(received)
+        return [pickle.loads(data[rank * longest:rank * longest + sizes[rank]]) for rank in range(ranks)]
+
+    def root(self, rank, group, group_rank):
+        """The global rank that an argument means; either can be given, 0 if none is."""
+        if group_rank is not None:
+            return self.distributed.get_global_rank(group or self.distributed.group.WORLD, group_rank)
+        return 0 if rank is None else rank
+
+    def device(self):
+        return self.torch.device("cuda", self.torch.cuda.current_device())
+
+    def room(self, count, dtype=None):
+        return self.torch.empty(count, dtype=dtype or self.torch.uint8, device=self.device())
+
+    def numbers(self, values):
+        return self.torch.tensor(values, dtype=self.torch.long).to(self.device())
+
+    def read_numbers(self, tensor):
+        return tensor.cpu().tolist()
+
+    def upload(self, data):
+        host, card = self.torch.frombuffer(bytearray(data), dtype=self.torch.uint8), self.room(len(data))
+        for first, end in pieces(len(data), 1):
+            card[first:end].copy_(host[first:end])
+        return card
+
+    def download(self, tensor):
+        return b"".join(tensor[first:end].cpu().numpy().tobytes() for first, end in pieces(len(tensor), 1))
+
+    def unpack(self, data, sizes):
+        first, objects = 0, []
+        for size in sizes:
+            objects.append(pickle.loads(data[first:first + size]))
+            first += size
+        return objects
+
+
+def pieces(count, ranks):
+    """(first, end) of what moves at once when each of the ranks has `count` bytes."""
+    step = max(1, PIECE_BYTES // ranks)
+    return [(first, min(count, first + step)) for first in range(0, count, step)]
