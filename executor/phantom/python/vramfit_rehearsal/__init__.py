@@ -1,7 +1,10 @@
 """What a rehearsed program's torch is asked for: peaks by phase, and what lived when memory ran out (docs/rehearse.md)."""
 
+import importlib
+import json
 import os
 
+from vramfit_rehearsal import gloo_groups, object_collectives
 from vramfit_rehearsal.out_of_memory import OutOfMemory
 from vramfit_rehearsal.peaks import Peaks
 from vramfit_rehearsal.phases import Phases
@@ -20,3 +23,19 @@ def install(torch):
     failures.watch()
     record = Record(torch, os.environ["VRAMFIT_PHANTOM"], peaks, phases, failures)
     record.watch()
+    install_groups(torch, has_ghosts(os.environ["VRAMFIT_PHANTOM"]), phases.note)
+
+
+def has_ghosts(folder):
+    with open(os.path.join(folder, "session.json"), encoding="utf-8") as file:
+        return json.load(file)["played_rank"] is not None
+
+
+def install_groups(torch, ghosts, note):
+    """What process groups need on phantom GPUs."""
+    importlib.import_module("torch.distributed")
+    if not torch.distributed.is_available():
+        return
+    if ghosts:
+        gloo_groups.install(torch, note)
+    object_collectives.install(torch, ghosts)

@@ -1,4 +1,4 @@
-"""torch.distributed's collectives of Python objects, for NCCL groups on phantom GPUs.
+"""torch.distributed's collectives of Python objects, for NCCL groups on phantom GPUs, and for all groups with ghosts.
 
 The originals calculate on the card how many bytes come: sums, maxima and concatenations of sizes, which kernels would do that are
 not run here. These do the same on the host. What moves over the group is the same: sizes first, then the objects' bytes, on
@@ -23,12 +23,12 @@ def install(torch, ghosts):
         original = getattr(distributed, name, None)
         if original is None:
             continue
-        replaced = replace(distributed, original, getattr(replacements, name))
+        replaced = replace(distributed, original, getattr(replacements, name), ghosts)
         for module in (distributed, distributed.distributed_c10d):
             setattr(module, name, replaced)
 
 
-def replace(distributed, original, replacement):
+def replace(distributed, original, replacement, ghosts):
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -36,7 +36,8 @@ def replace(distributed, original, replacement):
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         group = bound.arguments.get("group")
-        if distributed.get_rank(group) < 0 or distributed.get_backend(group) != "nccl":
+        is_member = distributed.is_initialized() and distributed.get_rank(group) >= 0
+        if not is_member or not (ghosts or distributed.get_backend(group) == "nccl"):
             return original(*args, **kwargs)
         return replacement(**bound.arguments)
 
@@ -51,12 +52,12 @@ class ObjectCollectives:
         root = self.root(src, group, group_src)
         is_root = root == self.distributed.get_rank()
         parts = [pickle.dumps(each) for each in object_list] if is_root else []
-        sizes = self.numbers([len(part) for part in parts]) if is_root else self.room(len(object_list), self.torch.long)
+        sizes = self.numbers(group, [len(part) for part in parts]) if is_root else self.room(group, len(object_list), self.torch.long)
         self.distributed.broadcast(sizes, root, group=group)
         if self.ghosts and not is_root:
             return  # what the root would send stays unknown: the list keeps what it holds
         sizes = self.read_numbers(sizes)
-        data = self.upload(b"".join(parts)) if is_root else self.room(sum(sizes))
+        data = self.upload(group, b"".join(parts)) if is_root else self.room(group, sum(sizes))
         for first, end in pieces(sum(sizes), 1):
             self.distributed.broadcast(data[first:end], root, group=group)
         if not is_root:
@@ -83,18 +84,18 @@ class ObjectCollectives:
     def send_object_list(self, object_list, dst=None, group=None, group_dst=None, **_):
         peer = self.root(dst, group, group_dst)
         parts = [pickle.dumps(each) for each in object_list]
-        self.distributed.send(self.numbers([len(part) for part in parts]), peer, group=group)
-        data = self.upload(b"".join(parts))
+        self.distributed.send(self.numbers(group, [len(part) for part in parts]), peer, group=group)
+        data = self.upload(group, b"".join(parts))
         for first, end in pieces(len(data), 1):
             self.distributed.send(data[first:end], peer, group=group)
 
     def recv_object_list(self, object_list, src=None, group=None, group_src=None, **_):
         peer = self.root(src, group, group_src)
-        sizes = self.room(len(object_list), self.torch.long)
+        sizes = self.room(group, len(object_list), self.torch.long)
         self.distributed.recv(sizes, peer, group=group)
         if not self.ghosts:
             sizes = self.read_numbers(sizes)
-            data = self.room(sum(sizes))
+            data = self.room(group, sum(sizes))
             for first, end in pieces(sum(sizes), 1):
                 self.distributed.recv(data[first:end], peer, group=group)
             object_list[:len(sizes)] = self.unpack(self.download(data), sizes)
@@ -104,12 +105,12 @@ class ObjectCollectives:
         """The objects of all ranks of the group."""
         ranks = self.distributed.get_world_size(group)
         own = pickle.dumps(obj)
-        sizes = self.room(ranks, self.torch.long)
-        self.distributed.all_gather_into_tensor(sizes, self.numbers([len(own)]), group=group)
+        sizes = self.room(group, ranks, self.torch.long)
+        self.distributed.all_gather_into_tensor(sizes, self.numbers(group, [len(own)]), group=group)
         sizes = self.read_numbers(sizes)
         longest = max(sizes)
-        sent = self.upload(own.ljust(longest, b"\0"))
-        received = self.room(longest * ranks)
+        sent = self.upload(group, own.ljust(longest, b"\0"))
+        received = self.room(group, longest * ranks)
         for first, end in pieces(longest, ranks):
             self.distributed.all_gather([received[rank * longest + first:rank * longest + end] for rank in range(ranks)],
                                         sent[first:end], group=group)
@@ -122,20 +123,22 @@ class ObjectCollectives:
             return self.distributed.get_global_rank(group or self.distributed.group.WORLD, group_rank)
         return 0 if rank is None else rank
 
-    def device(self):
-        return self.torch.device("cuda", self.torch.cuda.current_device())
+    def device(self, group):
+        if self.distributed.get_backend(group) == "nccl":
+            return self.torch.device("cuda", self.torch.cuda.current_device())
+        return self.torch.device("cpu")
 
-    def room(self, count, dtype=None):
-        return self.torch.empty(count, dtype=dtype or self.torch.uint8, device=self.device())
+    def room(self, group, count, dtype=None):
+        return self.torch.empty(count, dtype=dtype or self.torch.uint8, device=self.device(group))
 
-    def numbers(self, values):
-        return self.torch.tensor(values, dtype=self.torch.long).to(self.device())
+    def numbers(self, group, values):
+        return self.torch.tensor(values, dtype=self.torch.long).to(self.device(group))
 
     def read_numbers(self, tensor):
         return tensor.cpu().tolist()
 
-    def upload(self, data):
-        host, card = self.torch.frombuffer(bytearray(data), dtype=self.torch.uint8), self.room(len(data))
+    def upload(self, group, data):
+        host, card = self.torch.frombuffer(bytearray(data), dtype=self.torch.uint8), self.room(group, len(data))
         for first, end in pieces(len(data), 1):
             card[first:end].copy_(host[first:end])
         return card

@@ -112,7 +112,7 @@ class Phases:
                 self._begin_step()
                 self.phase = "forward"
                 self.peaks.current = self.now()
-                self._note("a forward began without a module being called: what came before counts as forward")
+                self.note("a forward began without a module being called: what came before counts as forward")
             self._stepping = None
             self.enter("backward")
 
@@ -138,7 +138,7 @@ class Phases:
                 self.enter("other")
                 self._await_forward()
 
-    def _note(self, text):
+    def note(self, text):
         if text not in self.notes:
             self.notes.append(text)
 
