@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "estimator/count.h"
+#include "estimator/ops/attention.h"
 #include "estimator/rule.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/sharding.h"
@@ -92,18 +93,47 @@ double op_bytes(const Graph& graph, const Segment& segment, const Op& op, const 
   return count * width;
 }
 
+// What attention composed of calls does besides: each score is written and read in fp32 by one call after the other,
+// and every block of queries is as many launches (executor/ops/attention_math.cpp, forward; a softcap is two calls
+// more).
+struct Composed {
+  double bytes = 0, launches = 0;
+};
+
+Composed composed_attention(const Graph& graph, const Segment& segment, const Op& op, const Job& job,
+                            const Cluster& cluster) {
+  const OpContext context{.op = op,
+                          .segment = segment,
+                          .graph = graph,
+                          .precision = job.precision,
+                          .device = cluster.card.device,
+                          .attention = job.attention,
+                          .deterministic = job.deterministic,
+                          .shape = {job.micro_batch, job.sequence}};
+  if (op.kind != OpKind::attention || attention_path(context) != AttentionPath::math) return {};
+  const Attributes& a = op.attributes;
+  const double passes = a.softcap == 0 ? 9 : 13, calls = a.softcap == 0 ? 9 : 11;
+  const auto batch = static_cast<double>(job.micro_batch), sequence = static_cast<double>(job.sequence);
+  const auto heads = static_cast<double>(a.heads), groups = static_cast<double>(a.kv_heads);
+  const auto blocks = batch * heads / groups * static_cast<double>(ceil_div(job.sequence, kMathAttentionRows));
+  return {.bytes = 4 * passes * batch * heads * sequence * attended_rows(a, sequence), .launches = calls * blocks};
+}
+
 struct SegmentTime {
   double compute = 0, memory = 0;  // of one forward, seconds
   double total() const { return compute + memory; }
 };
 
-SegmentTime forward_time(const Graph& graph, const Segment& segment, const Job& job, const Rates& rates) {
+SegmentTime forward_time(const Graph& graph, const Segment& segment, const Job& job, const Cluster& cluster) {
+  const Rates rates = rates_of(job, cluster);
   const BatchShape shape{job.micro_batch, job.sequence};
   SegmentTime time;
   for (const Op& op : segment.ops) {
     const double flops = op_flops(graph, op, shape) / rates.flops;
     const double bytes = op_bytes(graph, segment, op, job, shape) / rates.memory;
     (flops > bytes ? time.compute : time.memory) += std::max(flops, bytes) + kLaunchSeconds;
+    const Composed composed = composed_attention(graph, segment, op, job, cluster);
+    time.memory += composed.bytes / rates.memory + kLaunchSeconds * composed.launches;
   }
   return time;
 }
@@ -117,7 +147,7 @@ class Clock {
  public:
   Clock(const Graph& graph, const Job& job, const Cluster& cluster)
       : job_(job), rates_(rates_of(job, cluster)), layout_(lay_out_units(graph, job)) {
-    for (const Segment& segment : graph.segments) segments_.push_back(forward_time(graph, segment, job, rates_));
+    for (const Segment& segment : graph.segments) segments_.push_back(forward_time(graph, segment, job, cluster));
   }
 
   void run(const Instruction& i, MicroBatch& time) const {

@@ -55,6 +55,21 @@ TEST_CASE("the same rows in fewer, larger micro-batches take no longer") {
   CHECK(time_of(world, {{"micro_batch", "8"}, {"global_batch", "64"}}).step_seconds <= small);
 }
 
+TEST_CASE("attention composed of calls takes longer than a fused kernel, by the passes over its scores") {
+  const World world = world_of("1xH100-80GB");
+  const StepTime fused = time_of(world, {{"seq_len", "1024"}});
+  const StepTime composed = time_of(world, {{"seq_len", "1024"}, {"attention", "math"}});
+  CHECK(composed.compute_seconds == fused.compute_seconds);
+  // Forward and backward count three times 9 passes of 4 bytes over half of S x S scores a head, and 9 launches for
+  // each of the blocks of 256 queries.
+  const ModelSpec& s = world.spec;
+  const auto heads = static_cast<double>(s.num_attention_heads), groups = static_cast<double>(s.num_key_value_heads);
+  const double bytes = 9 * 4 * heads * 1024 * 512, launches = 9 * (heads / groups) * 4;
+  const double each = bytes / (world.cluster.card.memory_bandwidth * 0.8) + launches * 5e-6;
+  CHECK(composed.memory_seconds - fused.memory_seconds ==
+        doctest::Approx(3 * static_cast<double>(s.num_hidden_layers) * each));
+}
+
 TEST_CASE("one card communicates nothing, and full-shard more than shard-grad-op") {
   CHECK(time_of(world_of("1xH100-80GB"), {}).communication_seconds == 0);
   const World world = world_of("8xH100-80GB");
