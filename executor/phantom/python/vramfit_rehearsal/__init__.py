@@ -28,7 +28,7 @@ def install(torch):
 
 def has_ghosts(folder):
     with open(os.path.join(folder, "session.json"), encoding="utf-8") as file:
-        return json.load(file)["played_rank"] is not None
+        return json.load(file).get("played_rank") is not None
 
 
 def install_groups(torch, ghosts, note):
