@@ -1,0 +1,79 @@
+"""Each stand-in defines every public function: all that the real library exports, under its version, and all that headers declare."""
+import ctypes
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import sysconfig
+
+LIBRARIES = pathlib.Path(os.environ["VRAMFIT_BIN_DIR"]).parent / "lib" / "phantom"
+NVIDIA = pathlib.Path(sysconfig.get_path("purelib")) / "nvidia"
+OWN = {"libvramfit-phantom.so", "libvramfit-phantom-audit.so"}
+
+# Headers that declare a stand-in's functions, and the least number they are known to declare; 13.0 and cuDNN 9.19.
+HEADERS = {
+    "libcuda.so.1": (["cu13/include/cuda.h"], 440),
+    "libcudart.so.13": (["cu13/include/cuda_runtime_api.h"], 290),
+    "libcublas.so.13": (["cu13/include/cublas_api.h", "cu13/include/cublasXt.h"], 500),
+    "libcublasLt.so.13": (["cu13/include/cublasLt.h"], 48),
+    "libcudnn.so.9": ([f"cudnn/include/cudnn_{part}_v9.h" for part in ("graph", "ops", "cnn", "adv")], 210),
+    "libcusolver.so.12": (["cu13/include/cusolverDn.h"], 370),
+    "libcusparse.so.12": (["cu13/include/cusparse.h"], 400),
+    "libcufft.so.12": (["cu13/include/cufft.h", "cu13/include/cufftXt.h"], 50),
+    "libcurand.so.10": (["cu13/include/curand.h"], 27),
+    "libcusparseLt.so.0": (["cusparselt/include/cusparseLt.h"], 30),
+    "libnccl.so.2": (["nccl/include/nccl.h"], 40),
+}
+# A function's name after what each library puts before it: a macro for the calling convention, or the status type.
+DECLARED = re.compile(
+    r"^(?!\s*(?:#|//|\*|typedef|static|return|.*=)).*?"
+    r"(?:WINAPI|CUDARTAPI|CUSOLVERAPI|CUSPARSEAPI|CURANDAPI|CUFFTAPI|CUDAAPI|ncclResult_t|cusparseStatus_t)\s+(\w+)\s*\(", re.M)
+
+
+def exported(library):
+    """name -> version node ("" without) of a library's functions in C."""
+    text = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for line in text.splitlines():
+        *_, kind, symbol = line.split()
+        name, _, node = symbol.partition("@@")
+        if kind in "TWi" and not name.startswith("_Z") and name not in ("_init", "_fini"):
+            found[name.partition("@")[0]] = node
+    return found
+
+
+def problems_of(path):
+    ctypes.CDLL(str(path))  # all it needs is there
+    here = exported(path)
+    real = next(iter(NVIDIA.glob(f"*/lib/{path.name}")), None)
+    if real is not None:
+        for name, node in exported(real).items():
+            if here.get(name) != node:
+                yield f"{path.name}: {name}@{node} of the real library is {here.get(name, 'missing')!r}"
+    headers, least = HEADERS.get(path.name, ([], 0))
+    declared = set()
+    for header in headers:
+        declared |= set(DECLARED.findall((NVIDIA / header).read_text(encoding="utf-8")))
+    if len(declared) < least:
+        yield f"{path.name}: {len(declared)} declarations read, at least {least} are known: this test no longer sees them"
+    for name in sorted(declared - set(here)):
+        yield f"{path.name}: {name} is declared by {headers}, and missing"
+
+
+def main():
+    libraries = [path for path in LIBRARIES.rglob("lib*.so*") if path.name not in OWN and path.parent.name != "cuda12"]
+    problems = [f"{name} is not built" for name in HEADERS if name not in {path.name for path in libraries}]
+    ctypes.CDLL(str(LIBRARIES / "libvramfit-phantom.so"), mode=ctypes.RTLD_GLOBAL)
+    count = 0
+    for path in sorted(libraries):
+        problems += problems_of(path)
+        count += len(exported(path))
+    if "noSuchFunction" in exported(LIBRARIES / "cuda13" / "libcublas.so.13"):
+        problems.append("noSuchFunction is exported: this test cannot fail")
+    print(f"{count} functions of {len(libraries)} libraries, {len(problems)} problems", *problems[:40], sep="\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
