@@ -98,6 +98,18 @@ void touch(State& s, Address address) {
   }
 }
 
+// A read of what a kernel wrote: nobody computed it, and what lies there is another tensor's. Zeros are the same answer
+// whatever the addresses were.
+void copy_known(State& s, void* target, const void* source, std::int64_t bytes) {
+  const Address first = number(source), end = first + static_cast<Address>(bytes);
+  auto* out = static_cast<std::byte*>(target);
+  std::memset(out, 0, static_cast<std::size_t>(bytes));
+  for (auto block = first_behind(s, first); block != s.known.end() && block->first < end; ++block) {
+    const Address start = std::max(block->first, first), stop = std::min(block->second, end);
+    std::memcpy(out + (start - first), static_cast<const std::byte*>(source) + (start - first), stop - start);
+  }
+}
+
 Status book(void* target, const void* source, std::int64_t bytes, Side to, Side from) {
   if (to == Side::host && from == Side::device) count_uncertain_read(bytes, "copy to the host, larger than real_bytes");
   if (to == Side::device) {
@@ -118,7 +130,11 @@ Status move(void* target, const void* source, std::int64_t bytes, Side to, Side 
     if (to == Side::device && !make_pages(s, number(target), bytes)) return Status::invalid_value;
     if (from == Side::device && !make_pages(s, number(source), bytes)) return Status::invalid_value;
     if (from == Side::device) is_known = known(s, number(source), bytes);
-    std::memmove(target, source, static_cast<std::size_t>(bytes));
+    if (is_known || to != Side::host) {
+      std::memmove(target, source, static_cast<std::size_t>(bytes));
+    } else {
+      copy_known(s, target, source, bytes);
+    }
     if (to == Side::device) set_known(s, number(target), bytes, is_known);
   }
   if (to == Side::host && !is_known) count_uncertain_read(bytes, "copy to the host");

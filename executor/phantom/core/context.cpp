@@ -27,10 +27,11 @@ State& state() {
   return *kState;
 }
 
-// The last is current, as cuCtxPushCurrent has it; an entry can be null.
+// The last is current, as cuCtxPushCurrent has it; an entry can be null. Never destroyed: static objects of libraries call
+// in while the process ends, when the main thread's own objects are gone.
 std::vector<Context*>& stack() {
-  thread_local std::vector<Context*> contexts;
-  return contexts;
+  thread_local auto* contexts = new std::vector<Context*>;
+  return *contexts;
 }
 
 bool is_card(int card) { return card >= 0 && card < card_count(); }

@@ -46,7 +46,10 @@ def body(function, table):
                 if "*" in parameter.type or "[" in parameter.type or parameter.type in table.pointers]
     done = f"  return {success};\n"
     if action == "computes":
-        return "  computing();\n" + "".join(f'  touch({name}, "{function.name}");\n' for name in pointers) + done
+        count = "batchSize" if "batchSize" in names else "1"
+        return "  computing();\n" + "".join(
+            f"  succeed({name}, {count});\n" if name in table.verdicts else f'  touch({name}, "{function.name}");\n'
+            for name in pointers) + done
     if action == "accepts":
         return done
     if action == "creates":

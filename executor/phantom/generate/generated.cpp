@@ -52,6 +52,16 @@ void unknown_result(void* result, std::size_t bytes, const char* function) {
   count_uncertain_read(static_cast<std::int64_t>(bytes), function);
 }
 
+void succeed(int* verdict, std::int64_t count) {
+  if (verdict == nullptr || count <= 0) return;
+  if (is_ours(verdict)) {
+    fill(verdict, 0, sizeof *verdict, count);
+    touched_by_call(verdict);  // 0 is what programs expect to read, not what a card would be sure to say
+  } else {
+    std::fill_n(verdict, count, 0);
+  }
+}
+
 bool is_on_card(const void* address) {
   const auto block = find_block(address);
   return block && (block->kind == MemoryKind::device || block->kind == MemoryKind::virtual_range);

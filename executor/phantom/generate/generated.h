@@ -18,6 +18,9 @@ bool is_ours(const void* address);
 /// A call's result in plain host memory: nobody computed it, so it is 0, and the record counts it as an uncertain read.
 void unknown_result(void* result, std::size_t bytes, const char* function);
 
+/// Where a call says whether it worked, for each of `count` problems: it did, for all that is known.
+void succeed(int* verdict, std::int64_t count);
+
 /// A new handle, different from every other; and the end of one. Addresses that are no handle are left alone.
 void* new_handle();
 void delete_handle(const void* handle);

@@ -2,6 +2,8 @@
 
     status    TYPE SUCCESS NOT_SUPPORTED    the library's status type, and two of its values
     pointer   TYPE                          an integer type that holds a device address
+    verdict   NAME...                       parameters where calls that compute say whether it worked: 0 is written, as many as the
+                                            call has problems (parameter batchSize)
     alias     PATTERN REPLACEMENT           the same function under another name (a regular expression and what it becomes)
     ACTION    PATTERN [TEXT]                what functions do whose names match; the first that matches counts
 
@@ -33,7 +35,7 @@ def split_words(line):
 
 class Table:
     def __init__(self, path):
-        self.statuses, self.pointers, self.aliases, self.rows = {}, set(), [], []
+        self.statuses, self.pointers, self.verdicts, self.aliases, self.rows = {}, set(), set(), [], []
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 words = list(split_words(line))
@@ -46,6 +48,8 @@ class Table:
             self.statuses[rest[0]] = (rest[1], rest[2])
         elif kind == "pointer" and len(rest) == 1:
             self.pointers.add(rest[0])
+        elif kind == "verdict" and rest:
+            self.verdicts.update(rest)
         elif kind == "alias" and len(rest) == 2:
             self.aliases.append((re.compile(rest[0]), rest[1]))
         elif kind in ACTIONS and len(rest) == (2 if kind == "text" else 1):

@@ -28,7 +28,7 @@ HEADERS = {
 # A function's name after what each library puts before it: a macro for the calling convention, or the status type.
 DECLARED = re.compile(
     r"^(?!\s*(?:#|//|\*|typedef|static|return|.*=)).*?"
-    r"(?:WINAPI|CUDARTAPI|CUSOLVERAPI|CUSPARSEAPI|CURANDAPI|CUFFTAPI|CUDAAPI|ncclResult_t|cusparseStatus_t)\s+(\w+)\s*\(", re.M)
+    r"(?:WINAPI|CUDARTAPI|CUSOLVERAPI|CUSPARSEAPI|CURANDAPI|CUFFTAPI|CUDAAPI|ncclResult_t|CUSPARSELT_API)\s+(\w+)\s*\(", re.M)
 
 
 def exported(library):
