@@ -34,11 +34,12 @@ struct AllocatorStats {
   bool operator==(const AllocatorStats&) const = default;
 };
 
-/// A block as a snapshot shows it. `requested` is of the last request when the block isn't active.
+/// A block as a snapshot shows it.
 struct BlockView {
-  std::int64_t size = 0, requested = 0;
-  bool allocated = false;  // not yet freed
-  bool active = false;     // or freed, and still waiting for another stream
+  std::int64_t size = 0, requested = 0;  // nothing is requested of a block that isn't active
+  bool allocated = false;                // not yet freed
+  bool active = false;                   // or freed, and still waiting for another stream
+  bool operator==(const BlockView&) const = default;
 };
 
 struct SegmentView {
@@ -46,6 +47,7 @@ struct SegmentView {
   int stream = 0;
   bool is_large = false, is_expandable = false;
   std::vector<BlockView> blocks;  // in the order of addresses
+  bool operator==(const SegmentView&) const = default;
 };
 
 class CachingAllocator {

@@ -1,87 +1,79 @@
 #include "estimator/allocator/free_blocks.h"
 
 #include <algorithm>
-#include <utility>
+#include <bit>
 
 namespace vramfit {
 
 namespace {
 
-bool is_before(const FreeBlocks::Entry& entry, std::int64_t size, std::int64_t address) {
-  return entry.size < size || (entry.size == size && entry.address < address);
-}
+constexpr int kUnit = 9;                 // log2 of 512: every block is a multiple
+constexpr std::size_t kFewEntries = 16;  // are searched one after the other
 
-/// How many of `count` sorted entries come before; without branches that a processor would guess wrong.
-std::size_t count_before(const FreeBlocks::Entry* entries, std::size_t count, std::int64_t size, std::int64_t address) {
-  const FreeBlocks::Entry* base = entries;
-  while (count > 1) {
-    const std::size_t half = count / 2;
-    base += is_before(base[half - 1], size, address) ? half : 0;
-    count -= half;
+std::size_t count_before(const std::vector<FreeBlocks::Entry>& entries, std::int64_t size, std::int64_t address) {
+  const auto is_before = [&](const FreeBlocks::Entry& entry) {
+    return entry.size < size || (entry.size == size && entry.address < address);
+  };
+  if (entries.size() > kFewEntries) {
+    return static_cast<std::size_t>(std::ranges::partition_point(entries, is_before) - entries.begin());
   }
-  return static_cast<std::size_t>(base - entries) + (count == 1 && is_before(*base, size, address) ? 1 : 0);
+  std::size_t count = 0;
+  while (count < entries.size() && is_before(entries[count])) ++count;
+  return count;
 }
 
 }  // namespace
 
+/// The exponent and the first bits of the mantissa, like a floating-point number.
+std::size_t FreeBlocks::class_of(std::int64_t size) {
+  const std::uint64_t units = std::min(static_cast<std::uint64_t>(size) >> kUnit, (std::uint64_t{1} << kMostUnits) - 1);
+  if (units < (1U << kParts)) return static_cast<std::size_t>(units);
+  const int shift = static_cast<int>(std::bit_width(units)) - 1 - kParts;
+  return (static_cast<std::size_t>(shift) << kParts) + static_cast<std::size_t>(units >> static_cast<unsigned>(shift));
+}
+
+std::size_t FreeBlocks::filled_from(std::size_t first) const {
+  std::size_t word = first / 64;
+  if (word >= kWords) return kClasses;
+  std::uint64_t bits = filled_[word] & (~std::uint64_t{0} << (first % 64));
+  while (bits == 0) {
+    if (++word == kWords) return kClasses;
+    bits = filled_[word];
+  }
+  return word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+}
+
 FreeBlocks::Place FreeBlocks::next(Place place) const {
-  if (++place.index < chunks_[place.chunk]->count) return place;
-  return {place.chunk + 1, 0};
+  if (place.index + 1 < classes_[place.size_class].size()) return {place.size_class, place.index + 1};
+  return {filled_from(place.size_class + 1), 0};
 }
 
 FreeBlocks::Place FreeBlocks::previous(Place place) const {
-  if (place.index > 0) return {place.chunk, place.index - 1};
-  return {place.chunk - 1, chunks_[place.chunk - 1]->count - 1};
+  if (place.index > 0) return {place.size_class, place.index - 1};
+  std::size_t size_class = place.size_class - 1;
+  while (classes_[size_class].empty()) --size_class;
+  return {size_class, classes_[size_class].size() - 1};
 }
 
 FreeBlocks::Place FreeBlocks::lower_bound(std::int64_t size, std::int64_t address) const {
-  std::size_t chunk = 0;
-  if (chunks_.size() > 1) {
-    const auto found = std::ranges::partition_point(
-        chunks_, [&](const std::unique_ptr<Chunk>& c) { return is_before(c->entries[c->count - 1], size, address); });
-    chunk = static_cast<std::size_t>(found - chunks_.begin());
-  }
-  if (chunk == chunks_.size()) return {chunk, 0};
-  const Chunk& c = *chunks_[chunk];
-  const std::size_t index = count_before(c.entries.data(), c.count, size, address);
-  return index < c.count ? Place{chunk, index} : Place{chunk + 1, 0};
+  const std::size_t size_class = class_of(size);
+  const std::size_t index = count_before(classes_[size_class], size, address);
+  if (index < classes_[size_class].size()) return {size_class, index};
+  return {filled_from(size_class + 1), 0};
 }
 
 void FreeBlocks::insert(const Entry& entry) {
-  if (chunks_.empty()) chunks_.push_back(std::make_unique<Chunk>());
-  Place place = lower_bound(entry.size, entry.address);
-  // An entry at the start of a chunk, or beyond all, may as well end the chunk before.
-  if (place.index == 0 && place.chunk > 0) place = {place.chunk - 1, chunks_[place.chunk - 1]->count};
-  if (chunks_[place.chunk]->count == kMost) {
-    split(place.chunk);
-    const std::size_t kept = chunks_[place.chunk]->count;
-    if (place.index > kept) place = {place.chunk + 1, place.index - kept};
-  }
-  Chunk& chunk = *chunks_[place.chunk];
-  const auto at = chunk.entries.begin() + static_cast<std::ptrdiff_t>(place.index);
-  const auto end = chunk.entries.begin() + static_cast<std::ptrdiff_t>(chunk.count);
-  std::move_backward(at, end, end + 1);
-  *at = entry;
-  ++chunk.count;
+  const std::size_t size_class = class_of(entry.size);
+  std::vector<Entry>& entries = classes_[size_class];
+  entries.insert(entries.begin() + static_cast<std::ptrdiff_t>(count_before(entries, entry.size, entry.address)),
+                 entry);
+  filled_[size_class / 64] |= std::uint64_t{1} << (size_class % 64);
 }
 
 void FreeBlocks::erase(Place place) {
-  Chunk& chunk = *chunks_[place.chunk];
-  const auto at = chunk.entries.begin() + static_cast<std::ptrdiff_t>(place.index);
-  const auto end = chunk.entries.begin() + static_cast<std::ptrdiff_t>(chunk.count);
-  std::move(at + 1, end, at);
-  if (--chunk.count == 0 && chunks_.size() > 1)
-    chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(place.chunk));
-}
-
-void FreeBlocks::split(std::size_t chunk) {
-  auto upper = std::make_unique<Chunk>();
-  Chunk& lower = *chunks_[chunk];
-  upper->count = lower.count / 2;
-  lower.count -= upper->count;
-  const auto from = lower.entries.begin() + static_cast<std::ptrdiff_t>(lower.count);
-  std::copy_n(from, upper->count, upper->entries.begin());
-  chunks_.insert(chunks_.begin() + static_cast<std::ptrdiff_t>(chunk) + 1, std::move(upper));
+  std::vector<Entry>& entries = classes_[place.size_class];
+  entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(place.index));
+  if (entries.empty()) filled_[place.size_class / 64] &= ~(std::uint64_t{1} << (place.size_class % 64));
 }
 
 }  // namespace vramfit

@@ -3,45 +3,48 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 namespace vramfit {
 
-/// A sorted set in chunks of neighbouring memory: a search is two binary searches, a change moves at most one chunk.
+/// A sorted set. Sizes fall into classes, 16 from each power of two to the next; a map of bits tells which classes hold
+/// anything, so a search is a look at the map and at the few blocks of one class.
 class FreeBlocks {
  public:
   struct Entry {
     std::int64_t size = 0, address = 0;
     int block = -1;
   };
-  /// A place in the order; any change invalidates it. `chunk` == number of chunks: the end.
+  /// A place in the order; any change invalidates it. `size_class` == kClasses: the end.
   struct Place {
-    std::size_t chunk = 0, index = 0;
+    std::size_t size_class = 0, index = 0;
+    bool operator==(const Place&) const = default;
   };
 
-  bool empty() const { return chunks_.empty() || chunks_.front()->count == 0; }
-  const Entry& at(Place place) const { return chunks_[place.chunk]->entries[place.index]; }
-  bool is_end(Place place) const { return place.chunk == chunks_.size(); }
-  Place begin() const { return {empty() ? chunks_.size() : 0, 0}; }
+  const Entry& at(Place place) const { return classes_[place.size_class][place.index]; }
+  static bool is_end(Place place) { return place.size_class == kClasses; }
+  Place begin() const { return {filled_from(0), 0}; }
   Place next(Place place) const;
   /// The place before; `place` must not be the first. The end has one when the set isn't empty.
   Place previous(Place place) const;
-  /// The first entry of at least this size and address.
+  /// The first entry of at least this size and, among those of this size, this address.
   Place lower_bound(std::int64_t size, std::int64_t address) const;
   void insert(const Entry& entry);
   void erase(Place place);
   void erase(std::int64_t size, std::int64_t address) { erase(lower_bound(size, address)); }
 
  private:
-  static constexpr std::size_t kMost = 128;
-  struct Chunk {
-    std::size_t count = 0;
-    std::array<Entry, kMost> entries;
-  };
-  void split(std::size_t chunk);
+  static constexpr int kParts = 4;       // log2 of the classes of an octave
+  static constexpr int kMostUnits = 42;  // log2 of blocks' sizes in units; what is larger shares a class
+  static constexpr std::size_t kClasses = ((kMostUnits - kParts) << kParts) + (1 << kParts);
+  static constexpr std::size_t kWords = (kClasses + 63) / 64;
 
-  std::vector<std::unique_ptr<Chunk>> chunks_;  // only a single one may be empty
+  static std::size_t class_of(std::int64_t size);
+  /// The first class from `first` on that holds anything, or kClasses.
+  std::size_t filled_from(std::size_t first) const;
+
+  std::array<std::vector<Entry>, kClasses> classes_;  // each sorted
+  std::array<std::uint64_t, kWords> filled_{};        // a bit for each class
 };
 
 }  // namespace vramfit

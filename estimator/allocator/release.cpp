@@ -60,7 +60,7 @@ bool CachingAllocator::release_available(const Request& request) {
   std::vector<int> going;
   std::int64_t released = 0;
   const FreeBlocks::Place first = free.begin();
-  while (released < wanted && (place.chunk != first.chunk || place.index != first.index)) {
+  while (released < wanted && place != first) {
     place = free.previous(place);
     const FreeBlocks::Entry& entry = free.at(place);
     if (entry.size < settings_.max_split.n) break;
@@ -121,11 +121,10 @@ std::vector<SegmentView> CachingAllocator::segments() const {
                         .blocks = {}};
     for (int block = first; block >= 0 && at(block).is_mapped; block = at(block).next) {
       const Block& b = at(block);
+      const bool active = b.is_allocated || b.events > 0 || b.other_streams != 0;
       segment.size += b.size;
-      segment.blocks.push_back({.size = b.size,
-                                .requested = b.requested,
-                                .allocated = b.is_allocated,
-                                .active = b.is_allocated || b.events > 0 || b.other_streams != 0});
+      segment.blocks.push_back(
+          {.size = b.size, .requested = active ? b.requested : 0, .allocated = b.is_allocated, .active = active});
     }
     segments.push_back(std::move(segment));
   }

@@ -118,8 +118,8 @@ class Run {
       return fmt::format("LibTorch {}\nreplay   {}", text(real), text(replay_.stats()));
     }
     if (i % 8 != 7 && i + 1 < trace_.ops.size()) return {};
-    const std::string real = text(real_.segments()), replayed = text(replay_.segments());
-    return real == replayed ? std::string{} : fmt::format("LibTorch:\n{}replay:\n{}", real, replayed);
+    const std::vector<SegmentView> real = real_.segments(), replayed = replay_.segments();
+    return real == replayed ? std::string{} : fmt::format("LibTorch:\n{}replay:\n{}", text(real), text(replayed));
   }
 
   /// LibTorch first; then the replay, with the addresses that LibTorch got.

