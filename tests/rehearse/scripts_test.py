@@ -1,0 +1,73 @@
+"""Programs of other people's kinds are rehearsed three times: each finishes, and its peaks are equal to the byte.
+
+Usage: scripts_test.py CASE [--print]    (cases: see CASES)
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
+VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
+REPEATS = 3
+PEAKS = ("peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "total_bytes", "alloc_retries")
+
+# name: (phantom cards, ranks that the launcher starts (0: none), script and its arguments)
+CASES = {
+    "trainer": (1, 0, ["trainer.py"]),
+    "trainer-checkpointing": (1, 0, ["trainer.py", "checkpointing"]),
+    "trainer-fsdp2": (4, 4, ["trainer.py", "checkpointing"]),
+    "lora": (1, 0, ["adapters.py", "lora"]),
+    "qlora": (1, 0, ["adapters.py", "qlora"]),
+    "adamw-8bit": (1, 0, ["low_memory_optimizers.py", "8bit"]),
+    "cpu-offload-optimizer": (1, 0, ["low_memory_optimizers.py", "offload"]),
+    "compiled-step": (1, 0, ["compiled_step.py"]),
+    "data-parallel": (2, 2, ["data_parallel.py"]),
+    "fully-shard": (4, 4, ["fully_shard.py"]),
+}
+
+
+def command_of(case):
+    cards, ranks, script = CASES[case]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+    return cards, [sys.executable, *launcher, os.path.join(FOLDER, script[0]), *script[1:]]
+
+
+def rehearse(arguments, command, environment=None):
+    """The JSON object of one rehearsal, which must end well."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "report.json")
+        # Compiled kernels are kept apart, so that each repetition compiles its own.
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder, **(environment or {})}
+        done = subprocess.run([VRAMFIT, "rehearse", "-o", report, *arguments, "--", *command], env=environment, text=True,
+                              capture_output=True, timeout=500)
+        if done.returncode != 0:
+            sys.exit(f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+        with open(report, encoding="utf-8") as file:
+            return json.load(file)
+
+
+def peaks_of(report):
+    """By group of equal ranks: its peaks over all and of each phase."""
+    return [(entry["ranks"], [entry[name] for name in PEAKS], entry["phases"]) for entry in report["ranks"]]
+
+
+def main():
+    cards, command = command_of(sys.argv[1])
+    reports = [rehearse(["--gpus", f"{cards}xH100-80GB"], command) for _ in range(REPEATS)]
+    first = peaks_of(reports[0])
+    assert reports[0]["schema"] == "vramfit/rehearsal@1", reports[0]["schema"]
+    assert sum(last - start + 1 for (start, last), _, _ in first) == cards, first
+    for _, (requested, allocated, reserved, total, _), _ in first:
+        assert 0 < requested <= allocated <= reserved < total, first
+    for number, report in enumerate(reports[1:], 2):
+        if peaks_of(report) != first:
+            sys.exit(f"rehearsal {number} differs from the first:\n{json.dumps(first)}\n{json.dumps(peaks_of(report))}")
+    escapes = [text for text in reports[0].get("notes", []) if "escaped" in text]
+    assert not escapes, escapes
+    print(f"{sys.argv[1]}: {first[0][1]} in {REPEATS} rehearsals; {reports[0].get('values')}")
+
+
+if __name__ == "__main__":
+    main()
