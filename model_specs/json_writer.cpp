@@ -91,6 +91,12 @@ JsonWriter& JsonWriter::boolean(bool value) {
   return *this;
 }
 
+JsonWriter& JsonWriter::null() {
+  before_value();
+  out_ += "null";
+  return *this;
+}
+
 JsonWriter& JsonWriter::member(std::string_view name, const std::vector<std::string>& values) {
   key(name).begin_array();
   for (const std::string& value : values) text(value);

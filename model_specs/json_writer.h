@@ -24,6 +24,7 @@ class JsonWriter {
   /// Shortest decimal form that reads back to the same double; null for infinities and NaN, which JSON lacks.
   JsonWriter& real(double value);
   JsonWriter& boolean(bool value);
+  JsonWriter& null();
 
   JsonWriter& member(std::string_view name, std::string_view value) { return key(name).text(value); }
   JsonWriter& member(std::string_view name, const std::string& value) { return key(name).text(value); }

@@ -187,9 +187,9 @@ void note_ghosts(Rehearsal& rehearsal) {
   if (!rehearsal.played_rank) return;
   std::int64_t answers = rehearsal.ghosts.answers;
   for (const ProcessRecord& process : rehearsal.processes) answers = checked_add(answers, process.ghost_answers);
-  rehearsal.notes.push_back(
-      fmt::format("ghosts answered {} times for the {} other ranks, as if each had sent what rank {} sent", answers,
-                  rehearsal.cluster.cards() - 1, *rehearsal.played_rank));
+  rehearsal.notes.push_back(fmt::format(
+      "ghosts stood for the other ranks ({} of {}) and answered {} times, as if each had sent what rank {} sent",
+      rehearsal.cluster.cards() - 1, rehearsal.cluster.cards(), answers, *rehearsal.played_rank));
   for (const std::string& key : rehearsal.ghosts.never_set_keys) {
     rehearsal.notes.push_back(fmt::format("rank {} waited for \"{}\" in the store, which no ghost can know",
                                           *rehearsal.played_rank, printable(key, 80)));

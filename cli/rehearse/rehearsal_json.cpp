@@ -5,6 +5,15 @@
 namespace vramfit {
 namespace {
 
+void write_if_any(JsonWriter& writer, std::string_view name, const std::optional<std::int64_t>& value) {
+  writer.key(name);
+  if (value) {
+    writer.integer(*value);
+  } else {
+    writer.null();
+  }
+}
+
 void write_phases(JsonWriter& writer, const std::vector<TorchPhase>& phases) {
   writer.key("phases").begin_array();
   for (const TorchPhase& phase : phases) {
@@ -61,12 +70,8 @@ void write_values(JsonWriter& writer, const Rehearsal& rehearsal) {
 void write_processes(JsonWriter& writer, const Rehearsal& rehearsal) {
   writer.key("processes").begin_array();
   for (const ProcessRecord& process : rehearsal.processes) {
-    writer.begin_object().member("process", process.process).key("rank");
-    if (process.rank) {
-      writer.integer(*process.rank);
-    } else {
-      writer.integer(-1);
-    }
+    writer.begin_object().member("process", process.process);
+    write_if_any(writer, "rank", process.rank);
     writer.member("command", process.command).member("ended", process.ended);
     writer.member("torch", process.torch ? process.torch->version : "");
     writer.member("exception", process.torch ? process.torch->exception : "");
@@ -91,7 +96,7 @@ std::string rehearsal_to_json(const Rehearsal& rehearsal) {
   writer.member("capacity_bytes", rehearsal.cluster.card.memory);
   writer.member("command", rehearsal.command);
   write_cluster(writer.key("cluster"), rehearsal.cluster);
-  writer.member("played_rank", rehearsal.played_rank.value_or(-1));
+  write_if_any(writer, "played_rank", rehearsal.played_rank);
   writer.member("exit_code", end.exit_code).member("exit_signal", end.exit_signal);
   writer.member("seconds", end.seconds);
   writer.key("ranks").begin_array();

@@ -1,0 +1,203 @@
+"""vramfit rehearse around programs that use no GPU: what it refuses, what it passes on, and that nothing is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from schemas_test import check, load
+
+PROGRAM = os.path.join(os.environ.get("VRAMFIT_BIN_DIR", "build/bin"), "vramfit")
+CARDS = ["--gpus", "2xH100-80GB"]
+
+
+def rehearse(*arguments, **variables):
+    return subprocess.run([PROGRAM, "rehearse", *arguments], capture_output=True, text=True, timeout=120, check=False,
+                          env={**os.environ, "LC_ALL": "C.UTF-8", **variables})
+
+
+def is_running(process):
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def await_file(path):
+    for _ in range(500):
+        if os.path.exists(path):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{path} never came")
+
+
+class Rehearse(unittest.TestCase):
+    def setUp(self):
+        self.holder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.holder.cleanup)
+        self.folder = self.holder.name
+
+    def path(self, name, text=None, mode=0o644):
+        path = os.path.join(self.folder, name)
+        if text is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(path, mode)
+        return path
+
+    def refused(self, arguments, code, *words, **variables):
+        done = rehearse(*arguments, **variables)
+        self.assertEqual(done.returncode, code, (arguments, done.stdout, done.stderr))
+        self.assertEqual(done.stderr.count("\n"), 1, (arguments, done.stderr))
+        self.assertEqual(done.stdout, "", arguments)
+        for word in words:
+            self.assertIn(word, done.stderr, arguments)
+
+    def test_a_card_that_is_not_in_the_catalog_gets_a_suggestion(self):
+        self.refused(["--gpus", "8xH10O-80GB", "--", "true"], 2, 'unknown card "H10O-80GB"', 'did you mean "H100-80GB"?')
+        self.refused(["--", "true"], 2, "--gpus: missing")
+        self.refused(["--gpus", "2xcpu-4GiB", "--", "true"], 2, "CPU ranks need no phantom")
+
+    def test_a_command_that_is_missing_or_not_behind_dashes_is_named(self):
+        self.refused(CARDS, 2, "CMD: missing")
+        self.refused([*CARDS, "--"], 2, "CMD: missing")
+        self.refused([*CARDS, "true"], 2, "true: unknown argument; CMD follows two dashes")
+        self.refused([*CARDS, "--timeuot", "3", "--", "true"], 2, 'did you mean "--timeout"?')
+
+    def test_a_command_that_cannot_be_started_is_named_with_the_reason(self):
+        self.refused([*CARDS, "--", "no-such-program"], 2, 'CMD "no-such-program": no such program in PATH')
+        self.refused([*CARDS, "--", "./no/such"], 2, 'CMD "./no/such": no such file')
+        self.refused([*CARDS, "--", self.path("train.py", "print(1)\n")], 2, "train.py", "can't be executed")
+        script = self.path("moved", "#!/no/such/python\n", 0o755)
+        self.refused([*CARDS, "--", script], 1, "moved: can't be started", "interpreter")
+
+    def test_launchers_are_refused_for_one_rank_with_the_command_to_use_instead(self):
+        one = [*CARDS, "--ranks", "1", "--"]
+        for command, instead in ((["torchrun", "--nproc-per-node", "2", "train.py", "--a", "b c"], "-- python train.py --a 'b c'"),
+                                 (["accelerate", "launch", "--num_processes", "2", "-m", "pkg.train"], "-- python -m pkg.train"),
+                                 (["/opt/bin/python3.11", "-m", "torch.distributed.run", "train.py"], "-- /opt/bin/python3.11 train.py"),
+                                 (["deepspeed", "train.py"], "-- python train.py"),
+                                 (["mpirun", "-n", "2", "python", "train.py"], "-- python train.py"),
+                                 (["srun", "prog"], "-- PROGRAM ...")):
+            self.refused([*one, *command], 2, command[0].rpartition("/")[2], "starts ranks", "--ranks 1 " + instead)
+
+    def test_ranks_outside_the_cluster_and_nodes_that_one_launcher_cannot_fill_are_refused(self):
+        self.refused([*CARDS, "--ranks", "2", "--", "true"], 2, "--ranks", "2 is outside 0 to 1")
+        self.refused([*CARDS, "--ranks", "some", "--", "true"], 2, '"all", or one rank')
+        self.refused(["--gpus", "2x8xH100-80GB", "--", "true"], 2, "--ranks all", "--ranks 0")
+
+    def test_settings_that_do_not_exist_are_refused(self):
+        for value, word in (("adresses=ascending", 'did you mean "addresses"?'), ("addresses=up", "up"), ("completion=late:x", "x"),
+                            ("real-bytes=-1", "-1"), ("trace", "trace")):
+            self.refused([*CARDS, "--set", value, "--", "true"], 2, word)
+        self.refused([*CARDS, "--timeout", "0", "--", "true"], 2, "--timeout")
+        self.refused([*CARDS, "--snapshot", "/no/such/folder/s.pickle", "--", "true"], 2, "--snapshot", "can't be written")
+
+    def test_places_that_cannot_be_written_are_named(self):
+        self.refused([*CARDS, "--", "true"], 1, "/no/such/folder", "TMPDIR", TMPDIR="/no/such/folder")
+        self.path("used", "")
+        self.refused([*CARDS, "--keep", self.folder, "--", "true"], 2, "--keep", "not an empty folder")
+        self.refused([*CARDS, "--", "true"], 1, "VRAMFIT_PHANTOM_LIB", VRAMFIT_PHANTOM_LIB=self.folder)
+
+    def test_the_command_gets_its_words_and_its_stdin_untouched_and_its_exit_code_is_returned(self):
+        code = "import sys; print(sys.argv[1:], sys.stdin.read()); sys.exit(37)"
+        words = ["[1,2]", "", "--", "--json", "-h", "a b", "\x01"]
+        done = subprocess.run([PROGRAM, "rehearse", *CARDS, "--", sys.executable, "-c", code, *words], input="in", text=True,
+                              capture_output=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 37, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[0], f"{words} in")
+        self.assertIn("FAILED: CMD ended with exit code 37 (rehearsed on phantom GPUs)", done.stdout)
+
+    def test_a_command_that_kills_itself_is_said_to_have_been_ended_by_that_signal(self):
+        done = rehearse(*CARDS, "--", "sh", "-c", "kill -SEGV $$")
+        self.assertEqual(done.returncode, 128 + signal.SIGSEGV, done.stderr)
+        self.assertIn("ended by signal 11 (SEGV)", done.stdout)
+
+    def test_json_is_alone_on_stdout_and_as_its_schema_says(self):
+        done = rehearse(*CARDS, "--json", "--", "sh", "-c", "echo printed; exit 3")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("printed", done.stderr)
+        document = json.loads(done.stdout)
+        schema = load("rehearsal.schema.json")
+        check(document, schema, schema)
+        self.assertEqual((document["verdict"], document["exit_code"], document["ranks"], document["worst"]), ("failed", 3, [], -1))
+
+    def test_a_program_that_opens_no_gpu_library_is_reported_as_such(self):
+        done = rehearse(*CARDS, "--", "true")
+        self.assertEqual(done.returncode, 0)
+        self.assertTrue(done.stdout.startswith("NO GPU USED: "), done.stdout)
+
+    def test_one_rank_gets_the_variables_that_torchrun_would_set(self):
+        names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE"]
+        done = rehearse("--gpus", "4x8xH100-80GB", "--ranks", "17", "--", sys.executable, "-c",
+                        f"import os; print([os.environ[name] for name in {names}], int(os.environ['MASTER_PORT']) > 0)")
+        self.assertEqual(done.stdout.splitlines()[0], "['17', '1', '32', '8', '127.0.0.1', 'True'] True", done.stderr)
+
+    def test_the_session_folder_is_private_and_removed_unless_it_is_kept(self):
+        show = 'ls -ld "$VRAMFIT_PHANTOM"; echo "$VRAMFIT_PHANTOM"; cat "$VRAMFIT_PHANTOM/session.json"'
+        lines = rehearse(*CARDS, "--", "sh", "-c", show, TMPDIR=self.folder).stdout.splitlines()
+        self.assertTrue(lines[0].startswith("drwx------"), lines)
+        self.assertTrue(lines[1].startswith(self.folder), lines)
+        self.assertEqual(os.listdir(self.folder), [])
+        kept = self.path("kept")
+        rehearse(*CARDS, "--set", "addresses=shuffled:7,completion=late:3,real_bytes=9", "--keep", kept, "--", "true")
+        with open(os.path.join(kept, "session.json"), encoding="utf-8") as file:
+            session = json.load(file)
+        self.assertEqual(session["settings"], {"addresses": "shuffled:7", "completion": "late:3", "real_bytes": 9, "trace": False})
+        self.assertEqual(session["card"]["name"], "NVIDIA H100 80GB HBM3")
+
+    def test_a_hanging_command_is_ended_with_all_that_it_started_even_in_sessions_of_their_own(self):
+        pids = self.path("pids")
+        script = f"trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ >> {pids}; while :; do sleep 0.1; done' & echo $$ >> {pids}; wait"
+        start = time.monotonic()
+        done = rehearse(*CARDS, "--timeout", "1", "--", "sh", "-c", script)
+        self.assertLess(time.monotonic() - start, 20)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertTrue(done.stdout.startswith("TIMED OUT: after 4 s") or done.stdout.startswith("TIMED OUT"), done.stdout)
+        with open(pids, encoding="utf-8") as file:
+            started = file.read().split()
+        self.assertEqual(len(started), 2)
+        for process in started:
+            self.assertFalse(is_running(process), process)
+
+    def test_processes_that_the_command_leaves_running_are_ended_and_mentioned(self):
+        pids = self.path("pids")
+        done = rehearse(*CARDS, "--", "sh", "-c", f"setsid sleep 60 & echo $! > {pids}")
+        self.assertIn("1 processes that CMD left running were ended", done.stdout)
+        with open(pids, encoding="utf-8") as file:
+            self.assertFalse(is_running(file.read().strip()))
+
+    def test_a_signal_is_passed_on_and_gives_128_and_its_number(self):
+        ready, got = self.path("ready"), self.path("got")
+        script = f"trap 'echo yes > {got}; exit 0' TERM; echo > {ready}; while :; do sleep 0.05; done"
+        child = subprocess.Popen([PROGRAM, "rehearse", *CARDS, "--", "sh", "-c", script], stdout=subprocess.PIPE, text=True)
+        await_file(ready)
+        child.send_signal(signal.SIGTERM)
+        output, _ = child.communicate(timeout=30)
+        self.assertEqual(child.returncode, 128 + signal.SIGTERM)
+        self.assertTrue(output.startswith("INTERRUPTED: by signal 15"), output)
+        self.assertTrue(os.path.exists(got))
+
+    def test_the_command_does_not_outlive_a_rehearsal_that_is_killed(self):
+        pid = self.path("pid")
+        child = subprocess.Popen([PROGRAM, "rehearse", *CARDS, "--keep", self.path("kept"), "--", "sh", "-c",
+                                  f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 60"])
+        await_file(pid)
+        child.kill()
+        child.wait()
+        with open(pid, encoding="utf-8") as file:
+            process = file.read().strip()
+        for _ in range(200):
+            if not is_running(process):
+                return
+            time.sleep(0.02)
+        self.fail("the command is still running")
+
+
+if __name__ == "__main__":
+    unittest.main()

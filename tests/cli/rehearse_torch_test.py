@@ -1,0 +1,206 @@
+"""vramfit rehearse around PyTorch: phases, what the script itself sees of its peaks, out-of-memory, and programs that end badly."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from schemas_test import check, load
+
+PROGRAM = os.path.join(os.environ.get("VRAMFIT_BIN_DIR", "build/bin"), "vramfit")
+MIB = 1 << 20
+
+# A 16 MiB weight (fp32), a batch of 2 MiB, gradients and two states: every figure below follows from these.
+TRAIN = """
+import sys, torch
+def peaks(device=0):
+    stats = torch.cuda.memory_stats(device)
+    print(torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device), torch.accelerator.max_memory_allocated(device),
+          sum(value for key, value in stats.items() if key.endswith(".peak")), torch.cuda.memory_stats_as_nested_dict(device)["segment"]["all"]["peak"])
+model = torch.nn.Linear(2048, 2048, bias=False).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+for step in range(4):
+    for micro in range(2):
+        model(torch.ones(256, 2048, device="cuda")).sum().backward()
+        peaks()
+    optimizer.step()
+    optimizer.zero_grad()
+    peaks()
+    if step == 1:
+        torch.cuda.reset_peak_memory_stats()
+        peaks()
+    if step == 2:
+        torch.accelerator.reset_peak_memory_stats()
+        peaks()
+with torch.no_grad():
+    model(torch.ones(4096, 2048, device="cuda"))
+peaks()
+"""
+
+OUT_OF_MEMORY = """
+import os, sys, torch
+model = torch.nn.Linear(4096, 4096, bias=False).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+kept = []
+for step in range(100):
+    try:
+        batch = torch.ones(131072 if step > 0 else 64, 4096, device="cuda")
+        output = model(batch)
+        output.sum().backward()
+        optimizer.step()
+        kept.append(output if step > 0 else None)
+    except torch.OutOfMemoryError:
+        if "catch" not in sys.argv:
+            raise
+        print("caught")
+        break
+"""
+
+
+class RehearseTorch(unittest.TestCase):
+    def setUp(self):
+        self.holder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.holder.cleanup)
+
+    def path(self, name, text):
+        path = os.path.join(self.holder.name, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def rehearse(self, flags, code, *words, python=(), expected=0, gpus="1xT4", **variables):
+        """The document, and what CMD printed."""
+        output = os.path.join(self.holder.name, "rehearsal.json")
+        done = subprocess.run([PROGRAM, "rehearse", "--gpus", gpus, "-o", output, *flags, "--", sys.executable, *python,
+                               self.path("program.py", code), *words], capture_output=True, text=True, timeout=200, check=False,
+                              env={**os.environ, "LC_ALL": "C.UTF-8", **variables})
+        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        with open(output, encoding="utf-8") as file:
+            document = json.load(file)
+        schema = load("rehearsal.schema.json")
+        check(document, schema, schema)
+        for rank in document["ranks"]:
+            self.assertEqual(sum(rank["breakdown"].values()), rank["total_bytes"])
+        return document, done.stdout
+
+    def test_the_script_sees_the_peaks_that_it_would_see_without_statistics_and_phases_have_their_own(self):
+        document, watched = self.rehearse([], TRAIN)
+        blind, alone = self.rehearse([], TRAIN, python=["-E"])  # Python without PYTHONPATH: nobody reads or resets
+        own = [line for line in watched.splitlines() if line[:1].isdigit()]
+        self.assertEqual(len(own), 15)
+        self.assertEqual(own, [line for line in alone.splitlines() if line[:1].isdigit()])
+
+        self.assertEqual(blind["ranks"][0]["source"], "driver")
+        self.assertTrue(any("no statistics of PyTorch" in note for note in blind["notes"]), blind["notes"])
+        rank = document["ranks"][0]
+        self.assertEqual((rank["source"], rank["steps"], document["verdict"]), ("torch", 4, "fits"))
+        phases = {(phase["phase"], phase["step"]): phase["peak_allocated_bytes"] for phase in rank["phases"]}
+        self.assertEqual(set(phases), {("load", "first"), *((name, step) for name in ("forward", "backward", "optimizer", "other")
+                                                            for step in ("first", "steady"))})
+        weight, batch = 16 * MIB, 2 * MIB
+        self.assertEqual(phases["load", "first"], weight + batch)
+        self.assertEqual(phases["optimizer", "first"] - phases["optimizer", "steady"], 0)
+        self.assertGreaterEqual(phases["optimizer", "first"], 4 * weight)
+        self.assertGreaterEqual(phases["other", "steady"], 3 * weight + 2 * 32 * MIB)  # the evaluation: 4096 rows in, 4096 out
+        self.assertEqual(max(phases.values()), rank["peak_allocated_bytes"])
+
+    def test_running_out_of_memory_gives_six_and_says_where_and_what_lived(self):
+        document, text = self.rehearse(["--snapshot", os.path.join(self.holder.name, "s.pickle")], OUT_OF_MEMORY, expected=6)
+        self.assertTrue(text.startswith("OUT OF MEMORY: rank 0 asked for 2.00 GiB in "), text)
+        self.assertEqual(document["verdict"], "does_not_fit")
+        (event,) = document["ranks"][0]["out_of_memory"]
+        live = {kind["what"]: kind["bytes"] for kind in event["live"]}
+        weight = 64 * MIB
+        self.assertEqual((live["parameters"], live["gradients"], live["optimizer state"]), (weight, weight, weight))
+        self.assertEqual(sum(live.values()), event["allocated_bytes"])
+        self.assertEqual(event["blocks"][0]["bytes"], 2048 * MIB)
+        self.assertEqual(event["asked_bytes"], 2048 * MIB)
+        with open(os.path.join(self.holder.name, "s.pickle"), "rb") as file:
+            snapshot = pickle.load(file)
+        self.assertTrue(any(event["action"] == "oom" for trace in snapshot["device_traces"] for event in trace))
+
+    def test_an_out_of_memory_that_the_script_catches_is_a_risk_and_no_failure(self):
+        document, _ = self.rehearse([], OUT_OF_MEMORY, "catch")
+        self.assertEqual((document["verdict"], document["fits"]), ("at_risk", False))
+        self.assertTrue(any("ran out of memory 1 times and went on" in note for note in document["notes"]), document["notes"])
+
+    def test_a_process_with_two_cards_has_figures_for_each(self):
+        document, _ = self.rehearse([], """
+import torch
+a = torch.empty(3 << 20, dtype=torch.uint8, device="cuda:0")
+b = torch.empty(5 << 20, dtype=torch.uint8, device="cuda:1")
+""", gpus="3xT4")
+        self.assertEqual([(rank["card"], rank["peak_allocated_bytes"]) for rank in document["ranks"]], [(0, 3 * MIB), (1, 5 * MIB)])
+
+    def test_a_process_that_ends_without_ceremony_keeps_its_figures_and_its_exit_code(self):
+        start = "import os, torch\nkept = torch.empty(3 << 20, dtype=torch.uint8, device='cuda')\n"
+        for end, code in (("os._exit(9)", 9), ("raise RuntimeError('a bug')", 1)):
+            document, _ = self.rehearse([], start + end, expected=code)
+            self.assertEqual(document["ranks"][0]["peak_allocated_bytes"], 3 * MIB, end)
+            self.assertEqual(document["verdict"], "failed")
+        self.assertEqual(document["processes"][0]["exception"], "RuntimeError: a bug")
+
+    def test_a_training_loop_that_is_killed_or_hangs_keeps_the_figures_of_its_first_steps(self):
+        loop = """
+import os, signal, sys, time, torch
+model = torch.nn.Linear(2048, 2048, bias=False).cuda()
+for step in range(3):
+    model(torch.ones(256, 2048, device="cuda")).sum().backward()
+    time.sleep(0.6)
+if "hang" in sys.argv: time.sleep(60)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        for flags, words, code, verdict in (([], [], 137, "failed"), (["--timeout", "12"], ["hang"], 1, "timed_out")):
+            document, _ = self.rehearse(flags, loop, *words, expected=code)
+            self.assertEqual(document["verdict"], verdict)
+            self.assertGreaterEqual(document["ranks"][0]["peak_allocated_bytes"], 32 * MIB)
+            self.assertTrue(any("did not come to its end" in note for note in document["notes"]), document["notes"])
+
+    def test_forked_workers_that_use_no_card_change_nothing(self):
+        document, _ = self.rehearse([], """
+import torch
+data = torch.utils.data.TensorDataset(torch.ones(64, 8))
+kept = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+for (batch,) in torch.utils.data.DataLoader(data, batch_size=16, num_workers=2, multiprocessing_context="fork"):
+    batch.sum()
+""")
+        self.assertEqual(len(document["ranks"]), 1)
+        self.assertEqual(document["ranks"][0]["peak_allocated_bytes"], 3 * MIB)
+
+    def test_without_a_caching_allocator_the_driver_has_the_figures(self):
+        document, _ = self.rehearse([], "import torch\nkept = torch.empty(6 << 20, dtype=torch.uint8, device='cuda')\n",
+                                    PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+        rank = document["ranks"][0]
+        self.assertEqual(rank["total_bytes"] - rank["breakdown"]["outside_allocator"], 6 * MIB)
+        self.assertEqual(rank["source"], "driver")
+
+    def test_optimizers_that_step_inside_backward_count_as_steps_of_the_training(self):
+        document, _ = self.rehearse([], """
+import torch
+model = torch.nn.Linear(512, 512).cuda()
+optimizers = {p: torch.optim.SGD([p], lr=1e-3) for p in model.parameters()}
+def step(p):
+    optimizers[p].step(); optimizers[p].zero_grad()
+for p in model.parameters(): p.register_post_accumulate_grad_hook(step)
+for _ in range(3): model(torch.ones(8, 512, device="cuda")).sum().backward()
+""")
+        rank = document["ranks"][0]
+        self.assertEqual(rank["steps"], 3)
+        self.assertNotIn("optimizer", {phase["phase"] for phase in rank["phases"]})
+        self.assertIn(("backward", "steady"), {(phase["phase"], phase["step"]) for phase in rank["phases"]})
+
+    def test_a_sitecustomize_that_was_there_still_runs_and_a_program_without_torch_gets_none_of_it(self):
+        self.path("site/sitecustomize.py", "import builtins\nbuiltins.customized = __file__\n")
+        code = "import sys; print(customized, 'torch' in sys.modules, 'vramfit_rehearsal' in sys.modules, sys.modules['sitecustomize'].__file__)"
+        done = subprocess.run([PROGRAM, "rehearse", "--gpus", "1xT4", "--", sys.executable, "-c", code], capture_output=True, text=True,
+                              timeout=60, check=False, env={**os.environ, "PYTHONPATH": os.path.join(self.holder.name, "site")})
+        mine = os.path.join(self.holder.name, "site", "sitecustomize.py")
+        self.assertEqual(done.stdout.splitlines()[0], f"{mine} False False {mine}", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
