@@ -10,6 +10,7 @@
 #include <set>
 
 #include "executor/phantom/core/memory.h"
+#include "executor/phantom/core/pending.h"
 #include "executor/phantom/core/record.h"
 #include "executor/phantom/core/session.h"
 
@@ -147,6 +148,9 @@ Status copy(void* target, const void* source, std::int64_t bytes) {
   if (bytes < 0) return Status::invalid_value;
   if (bytes == 0 || target == source) return Status::success;
   if (target == nullptr || source == nullptr) return Status::invalid_value;
+  for (const void* address : {source, static_cast<const void*>(target)}) {
+    if (const Status status = settle_memory(address, bytes); status != Status::success) return status;
+  }
   const Side to = side_of(target), from = side_of(source);
   const bool reaches_card = to == Side::device || from == Side::device;
   if (reaches_card && bytes > session().settings.real_bytes) return book(target, source, bytes, to, from);
@@ -167,6 +171,7 @@ Status fill(void* target, std::uint32_t value, int value_bytes, std::int64_t cou
   const std::int64_t bytes = count * value_bytes;
   if (bytes < 0) return Status::invalid_value;
   if (bytes == 0) return Status::success;
+  if (const Status status = settle_memory(target, bytes); status != Status::success) return status;
   const Side to = side_of(target);
   if (to == Side::device && bytes > session().settings.real_bytes) return book(target, nullptr, bytes, to, Side::host);
   State& s = state();
@@ -181,6 +186,9 @@ Status fill(void* target, std::uint32_t value, int value_bytes, std::int64_t cou
 }
 
 void touched(std::span<const void* const> pointers) {
+  for (const void* pointer : pointers) {
+    if (pointer != nullptr) supersede(number(pointer));
+  }
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (s.known.empty()) return;
@@ -192,12 +200,14 @@ void touched(std::span<const void* const> pointers) {
 void touched_by_call(const void* pointer) { touched({&pointer, 1}); }
 
 void touched_everything() {
+  supersede_all();
   State& s = state();
   const std::lock_guard lock(s.mutex);
   s.known.clear();
 }
 
 bool is_certain(const void* address, std::int64_t bytes) {
+  settle_memory(address, bytes);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   return known(s, number(address), bytes);
@@ -206,7 +216,7 @@ bool is_certain(const void* address, std::int64_t bytes) {
 std::byte* host_view(void* address, std::int64_t bytes) {
   if (bytes <= 0 || bytes > session().settings.real_bytes) return nullptr;
   const auto block = find_block(address);
-  if (!block) return nullptr;
+  if (!block || settle_memory(address, bytes) != Status::success) return nullptr;
   const Address end = number(address) + static_cast<Address>(bytes);
   if (end > block->base + static_cast<Address>(block->bytes)) return nullptr;
   if (side_of(address) == Side::device) {
@@ -217,13 +227,22 @@ std::byte* host_view(void* address, std::int64_t bytes) {
   return static_cast<std::byte*>(address);
 }
 
+bool read_known(const void* address, std::int64_t bytes, std::byte* out) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  copy_known(s, out, address, bytes);
+  return known(s, number(address), bytes);
+}
+
 void written(void* address, std::int64_t bytes, bool is_known) {
+  settle_memory(address, bytes);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   set_known(s, number(address), bytes, is_known);
 }
 
 void forget(Address address, std::int64_t bytes) {
+  supersede_range(address, address + static_cast<Address>(bytes));
   State& s = state();
   const std::lock_guard lock(s.mutex);
   set_known(s, address, bytes, false);

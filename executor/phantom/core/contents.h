@@ -31,6 +31,8 @@ PHANTOM_CORE bool is_certain(const void* address, std::int64_t bytes);
 /// Host access to up to `real_bytes` of a device range, for small collectives: pages are made. Null if it is too large
 /// or not ours.
 PHANTOM_CORE std::byte* host_view(void* address, std::int64_t bytes);
+/// Copies what is known of such a range, zeros for the rest; true if all is.
+PHANTOM_CORE bool read_known(const void* address, std::int64_t bytes, std::byte* out);
 /// After a small collective wrote through host_view: known if what it was made of was.
 PHANTOM_CORE void written(void* address, std::int64_t bytes, bool known);
 

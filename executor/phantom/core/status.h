@@ -27,6 +27,7 @@ enum class Status : int {
   capture_unsupported = 900,
   capture_invalidated = 901,
   capture_unmatched = 903,
+  unknown = 999,
 };
 
 }  // namespace vramfit::phantom

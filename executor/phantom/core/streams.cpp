@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "executor/phantom/core/pending.h"
 #include "executor/phantom/core/session.h"
 
 namespace vramfit::phantom {
@@ -57,6 +58,7 @@ Stream* create_stream(int card, unsigned flags, int priority) {
 }
 
 Status destroy_stream(Stream* stream) {
+  pending_gone(stream);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (s.streams.erase(stream) == 0) return Status::invalid_handle;
@@ -81,6 +83,7 @@ Event* create_event(int card, unsigned flags) {
 }
 
 Status destroy_event(Event* event) {
+  pending_gone(event);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (s.events.erase(event) == 0) return Status::invalid_handle;
@@ -94,6 +97,7 @@ Status record_event(Event* event, Stream* stream) {
   const std::lock_guard lock(s.mutex);
   if (!s.events.contains(event)) return Status::invalid_handle;
   event->recorded = true;
+  pending_recorded(event, stream);
   event->ready_at = 0;
   const Settings& settings = session().settings;
   if (settings.late_completion) {
@@ -107,42 +111,47 @@ Status record_event(Event* event, Stream* stream) {
 
 // Asking is a call too, so a loop that asks until an event is complete ends.
 Status query_event(const Event* event) {
+  const Status arrived = settle_what_came(event);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (!s.events.contains(event)) return Status::invalid_handle;
-  return ++s.calls >= event->ready_at ? Status::success : Status::not_ready;
+  return ++s.calls >= event->ready_at ? arrived : Status::not_ready;
 }
 
 Status synchronize_event(const Event* event) {
+  const Status arrived = settle_waits(event);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (!s.events.contains(event)) return Status::invalid_handle;
   s.calls = std::max(s.calls.load(), event->ready_at);
-  return Status::success;
+  return arrived;
 }
 
 Status query_stream(const Stream* stream) {
+  const Status arrived = settle_what_came(stream);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   const auto last = s.last_ready.find(stream);
-  return last == s.last_ready.end() || ++s.calls >= last->second ? Status::success : Status::not_ready;
+  return last == s.last_ready.end() || ++s.calls >= last->second ? arrived : Status::not_ready;
 }
 
 Status synchronize_stream(const Stream* stream) {
+  const Status arrived = settle_waits(stream);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   const auto last = s.last_ready.find(stream);
   if (last != s.last_ready.end()) s.calls = std::max(s.calls.load(), last->second);
-  return Status::success;
+  return arrived;
 }
 
 Status synchronize_card(int card) {
+  const Status arrived = settle_card(card);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   for (const auto& [stream, ready] : s.last_ready) {
     if (stream->card == card) s.calls = std::max(s.calls.load(), ready);
   }
-  return Status::success;
+  return arrived;
 }
 
 void advance() { ++state().calls; }

@@ -1,5 +1,6 @@
 // Streams and events: the same objects as the runtime's.
 #include "executor/phantom/core/graph.h"
+#include "executor/phantom/core/pending.h"
 #include "executor/phantom/cuda/driver.h"
 
 namespace phantom = vramfit::phantom;
@@ -91,7 +92,7 @@ PHANTOM_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
 PHANTOM_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int /*flags*/) {
   Stream* const on = phantom::stream_behind(stream);
   if (on == nullptr || event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  phantom::capture_wait(on, event_of(event));
+  if (!phantom::capture_wait(on, event_of(event))) phantom::wait_for_event(on, event_of(event));
   return CUDA_SUCCESS;
 }
 

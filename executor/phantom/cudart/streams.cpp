@@ -1,3 +1,4 @@
+#include "executor/phantom/core/pending.h"
 #include "executor/phantom/core/streams.h"
 
 #include "executor/phantom/core/graph.h"
@@ -86,7 +87,7 @@ PHANTOM_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 PHANTOM_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int /*flags*/) {
   phantom::Stream* behind = phantom::stream_behind(stream);
   if (behind == nullptr || event == nullptr) return result(Status::invalid_handle);
-  phantom::capture_wait(behind, event_behind(event));
+  if (!phantom::capture_wait(behind, event_behind(event))) phantom::wait_for_event(behind, event_behind(event));
   return cudaSuccess;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "executor/phantom/core/context.h"
+#include "executor/phantom/core/pending.h"
 #include "executor/phantom/core/session.h"
 #include "executor/phantom/nccl/api.h"
 #include "executor/phantom/nccl/split.h"
@@ -39,8 +40,9 @@ ncclResult_t join(ncclComm_t* made, int ranks, std::span<const ncclUniqueId> ids
 ncclResult_t end(ncclComm_t comm, const char* function) {
   if (comm == nullptr) return ncclSuccess;
   if (communicator_of(comm) == nullptr) return no_communicator(function);
+  const Status status = settle_owner(static_cast<const Communicator*>(comm));
   drop_communicator(comm);
-  return ncclSuccess;
+  return status == Status::success ? ncclSuccess : ncclRemoteError;
 }
 
 template <typename Get>
@@ -156,14 +158,17 @@ PHANTOM_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksLis
 }
 
 PHANTOM_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  return communicator_of(comm) == nullptr ? no_communicator("ncclCommFinalize") : ncclSuccess;
+  using namespace vramfit::phantom;  // NOLINT(google-build-using-namespace): within one function
+  if (communicator_of(comm) == nullptr) return no_communicator("ncclCommFinalize");
+  return settle_owner(static_cast<const Communicator*>(comm)) == Status::success ? ncclSuccess : ncclRemoteError;
 }
 
 PHANTOM_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) { return vramfit::phantom::end(comm, "ncclCommDestroy"); }
 
 PHANTOM_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (ncclComm* const communicator = communicator_of(comm)) communicator->abort();
-  return vramfit::phantom::end(comm, "ncclCommAbort");
+  vramfit::phantom::end(comm, "ncclCommAbort");  // what is cut off is no failure of the call
+  return ncclSuccess;
 }
 
 PHANTOM_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {

@@ -39,7 +39,8 @@ Contribution contribution(const Operation& operation, int receiver) {
   const std::int64_t bytes = operation.part_bytes();
   const auto* from = static_cast<const std::byte*>(operation.send) + send_offset(operation, receiver);
   const std::byte* const data = view(from, bytes);
-  Contribution own{.data = std::vector<std::byte>(data, data + bytes), .certain = is_known(from, bytes)};
+  Contribution own{.data = std::vector<std::byte>(data, data + bytes), .certain = true};
+  if (is_on_card(from)) own.certain = read_known(from, bytes, own.data.data());
   if (operation.scale.empty()) return own;
   const Part scaled{own.data.data(), operation.scale.data()};
   reduce({.type = operation.reduction.type, .combine = Combine::sum}, {&scaled, 1}, operation.count, own.data.data());

@@ -93,39 +93,41 @@ void Exchange::send_parts() {
   }
 }
 
-bool Exchange::accept(int sender, Message message) {
+void Exchange::accept(int sender, Message message) {
   if (!is_same_call(operation_, message.header)) {
     throw InputError(fmt::format("rank {} of {} called {} where this rank called {}", sender,
                                  operation_.communicator->ranks(), text_of(message.header),
                                  text_of(header_of(operation_, true))));
   }
   arrived_.emplace_back(sender, Contribution{std::move(message.data), message.header.certain != 0});
-  return true;
 }
 
-bool Exchange::try_finish() {
-  if (finished_) return true;
+void Exchange::take_what_came() {
   Mailbox& mailbox = *operation_.communicator->mailbox();
   std::erase_if(missing_, [&](int sender) {
     auto message = mailbox.try_take(lane_of(operation_), received_number_, sender);
-    return message && accept(sender, std::move(*message));
+    if (message) accept(sender, std::move(*message));
+    return message.has_value();
   });
-  if (missing_.empty()) deliver();
-  return finished_;
 }
 
-void Exchange::finish() {
+bool Exchange::go_on(bool wait, bool deliver_result) {
+  if (finished_) return true;
   Communicator& communicator = *operation_.communicator;
-  while (!try_finish()) {
+  take_what_came();
+  while (wait && !missing_.empty()) {
     const int sender = missing_.front();
     accept(sender, communicator.mailbox()->take(lane_of(operation_), received_number_, sender,
                                                 session().settings.nccl_timeout, communicator.aborted()));
     missing_.erase(missing_.begin());
   }
+  if (!missing_.empty()) return false;
+  finished_ = true;
+  if (deliver_result) deliver();
+  return true;
 }
 
 void Exchange::deliver() {
-  finished_ = true;
   const int rank = operation_.communicator->rank();
   if (keeps_own_) arrived_.emplace_back(rank, std::move(own_));
   if (!is_reduction(operation_.call)) {

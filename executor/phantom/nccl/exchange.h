@@ -16,14 +16,15 @@ class Exchange {
   explicit Exchange(Operation operation);
 
   const Operation& operation() const { return operation_; }
-  /// Takes what has arrived; true when all is there and the receive buffer is written.
-  bool try_finish();
-  /// Waits for it. Throws FaultError naming who is missing, InputError when others made another call.
-  void finish();
+  bool is_finished() const { return finished_; }
+  /// Takes what has arrived, with `wait` all that will; true when all is there, and, with `deliver`, written to the
+  /// receive buffer. Throws FaultError naming who is missing, InputError when others made another call.
+  bool go_on(bool wait, bool deliver);
 
  private:
   void send_parts();
-  bool accept(int sender, Message message);
+  void take_what_came();
+  void accept(int sender, Message message);
   void deliver();
 
   Operation operation_;

@@ -13,6 +13,7 @@
 
 #include "executor/phantom/core/contents.h"
 #include "executor/phantom/core/graph.h"
+#include "executor/phantom/core/pending.h"
 #include "executor/phantom/core/session.h"
 #include "executor/phantom/core/trace.h"
 #include "executor/phantom/nccl/communicator.h"
@@ -58,14 +59,14 @@ void copy_own(const Operation& operation) {
   }
 }
 
-std::unique_ptr<Exchange> begin(const Operation& operation, std::span<const Operation> together) {
+std::shared_ptr<Exchange> begin(const Operation& operation, std::span<const Operation> together) {
   const Others others = operation.communicator->others();
   if (others == Others::none && !operation.is_pair()) {
     copy_own(operation);
   } else if (!is_small(operation)) {
     book(operation);
   } else if (others == Others::processes) {
-    return std::make_unique<Exchange>(operation);
+    return std::make_shared<Exchange>(operation);
   } else {
     answer_as_ghosts(operation, together);
   }
@@ -74,6 +75,7 @@ std::unique_ptr<Exchange> begin(const Operation& operation, std::span<const Oper
 
 ncclResult_t failed(const Operation& operation, ncclResult_t error, const std::string& what) {
   operation.communicator->fail(error);
+  if (operation.communicator->aborted()) return refuse(error, what);
   const std::string text = fmt::format("{}: {}", operation.text(), what);
   std::fprintf(stderr, "vramfit phantom: rank %d: %s\n", operation.communicator->rank(), text.c_str());
   return refuse(error, text);
@@ -91,9 +93,27 @@ ncclResult_t guarded(const Operation& operation, const Step& step) {
   }
 }
 
-// All sends go out before anything is waited for: a group may hold them in any order.
+// What has not come yet is waited for where a program would wait for the stream, or read the result.
+void leave_pending(std::shared_ptr<Exchange> exchange) {
+  const Operation& operation = exchange->operation();
+  PendingWork work{.stream = operation.stream,
+                   .card = operation.communicator->card(),
+                   .address = operation.receive,
+                   .bytes = operation.receive_bytes(),
+                   .owner = operation.communicator,
+                   .go_on = {}};
+  work.go_on = [exchange = std::move(exchange)](bool wait, bool deliver) {
+    bool is_done = false;
+    const ncclResult_t result = guarded(exchange->operation(), [&] { is_done = exchange->go_on(wait, deliver); });
+    if (result != ncclSuccess) return Progress::failed;
+    return is_done ? Progress::done : Progress::waiting;
+  };
+  add_pending(std::move(work));
+}
+
+// All sends go out before anything is received: a group may hold them in any order.
 ncclResult_t carry_out(std::span<const Operation> operations) {
-  std::vector<std::unique_ptr<Exchange>> exchanges;
+  std::vector<std::shared_ptr<Exchange>> exchanges;
   for (const Operation& operation : operations) {
     if (operation.count == 0) continue;
     trace(call_name(operation.call), operation.communicator->card(), operation.receive, operation.total_bytes());
@@ -103,8 +123,9 @@ ncclResult_t carry_out(std::span<const Operation> operations) {
     if (result != ncclSuccess) return result;
   }
   for (const auto& exchange : exchanges) {
-    const ncclResult_t result = guarded(exchange->operation(), [&] { exchange->finish(); });
-    if (result != ncclSuccess) return result;
+    if (exchange->is_finished()) continue;
+    book(exchange->operation());
+    leave_pending(exchange);
   }
   return ncclSuccess;
 }
