@@ -163,7 +163,7 @@ void note_processes(Rehearsal& rehearsal) {
       note(fmt::format("{}: no statistics of PyTorch, so its figures are those of the driver", who));
     }
     for (const std::string& escape : process.escapes)
-      note(fmt::format("{} escaped the phantom: {}", who, printable(escape)));
+      note(fmt::format("{} goes past a part of the phantom: {}", who, printable(escape)));
     for (const auto& [function, calls] : process.unsupported) {
       note(fmt::format("{} called {} {} times, which is not supported", who, printable(function), calls));
     }

@@ -9,6 +9,7 @@ import functools
 import importlib
 import threading
 import time
+import warnings
 
 
 class Phases:
@@ -45,6 +46,8 @@ class Phases:
 
         is_compiling = self.torch.compiler.is_compiling
         autograd.backward = backward
+        # torch.compile(module) warns of global hooks; ours does nothing under it, and the script has no use for the warning.
+        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
         self._await_forward()
 
     def now(self):
