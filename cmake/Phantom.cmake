@@ -5,16 +5,24 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(PHANTOM_LIBRARY_DIRECTORY "${CMAKE_BINARY_DIR}/lib/phantom")
 set(PHANTOM_GENERATE_DIRECTORY "${CMAKE_SOURCE_DIR}/executor/phantom/generate")
 
-# Site-packages with the CUDA 12 wheels (scripts/phantom-cuda12 makes one); without it there is no CUDA 12 set.
-set(VRAMFIT_CUDA12_VENV "" CACHE PATH "Virtual environment with the CUDA 12 wheels; empty: no stand-ins for CUDA 12")
+# A virtual environment with the CUDA 12 wheels (scripts/phantom-cuda12 makes one); without it there is no CUDA 12 set.
+set(VRAMFIT_CUDA12_VENV "$ENV{VRAMFIT_CUDA12_VENV}" CACHE PATH "Environment with the CUDA 12 wheels; empty: no stand-ins for CUDA 12")
+set(PHANTOM_CUDA12_SITE "")
+if(VRAMFIT_CUDA12_VENV)
+  file(GLOB PHANTOM_CUDA12_SITE "${VRAMFIT_CUDA12_VENV}/lib/python3*/site-packages")
+  file(GLOB header "${PHANTOM_CUDA12_SITE}/nvidia/*/include/cuda_runtime_api.h")
+  if(NOT header)
+    message(FATAL_ERROR "VRAMFIT_CUDA12_VENV=${VRAMFIT_CUDA12_VENV} has no CUDA 12 wheels: make it with scripts/phantom-cuda12")
+  endif()
+endif()
 
 # phantom_library(TARGET SONAME libx.so.N NAMES REGEX TABLE FILE HEADERS "a.h,b.h -DX"... [SOURCES x.cpp...]
-#                 [FOLDER cuda13] [SITE DIR] [REAL FILE] [NODE NAME])
+#                 [FOLDER cuda13] [SITE DIR] [REAL FILE...] [NODE NAME])
 # A shared library FOLDER/SONAME of hand-written SOURCES, and every other public function: declared in HEADERS (each entry is
 # compiled on its own) or exported by the real library, which is looked for in SITE/nvidia/*/lib unless REAL names it. NAMES says
 # which declarations are the library's; TABLE what its generated functions do. Symbols get the real library's version node, or NODE.
 function(phantom_library target)
-  cmake_parse_arguments(ARG "" "SONAME;FOLDER;SITE;REAL;NODE;NAMES;TABLE" "HEADERS;SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "SONAME;FOLDER;SITE;NODE;NAMES;TABLE" "HEADERS;SOURCES;REAL" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_SONAME OR NOT ARG_NAMES OR NOT ARG_TABLE)
     message(FATAL_ERROR "phantom_library(${target}): SONAME, NAMES and TABLE are needed; unknown: ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -24,6 +32,10 @@ function(phantom_library target)
   file(GLOB includes "${ARG_SITE}/nvidia/*/include")
   if(NOT ARG_REAL)
     file(GLOB ARG_REAL "${ARG_SITE}/nvidia/*/lib/${ARG_SONAME}")
+    if(PHANTOM_CUDA12_SITE AND NOT ARG_FOLDER)
+      file(GLOB of_cuda12 "${PHANTOM_CUDA12_SITE}/nvidia/*/lib/${ARG_SONAME}")  # one name in both majors: all functions of both
+      list(APPEND ARG_REAL ${of_cuda12})
+    endif()
   endif()
   set(output "${CMAKE_CURRENT_BINARY_DIR}/${target}")
   get_filename_component(table "${ARG_TABLE}" ABSOLUTE)
@@ -41,9 +53,9 @@ function(phantom_library target)
     list(APPEND generated "${output}/generated_${index}.cpp")
     math(EXPR index "${index} + 1")
   endforeach()
-  if(ARG_REAL)
-    list(APPEND arguments --real "${ARG_REAL}")
-  endif()
+  foreach(real IN LISTS ARG_REAL)
+    list(APPEND arguments --real "${real}")
+  endforeach()
   if(ARG_NODE)
     list(APPEND arguments --node "${ARG_NODE}")
   endif()
@@ -77,4 +89,16 @@ function(phantom_library target)
     LIBRARY_OUTPUT_DIRECTORY "${PHANTOM_LIBRARY_DIRECTORY}/${ARG_FOLDER}" LINK_DEPENDS "${output}/exports.map;${output}/aliases.ld"
     INSTALL_RPATH "$ORIGIN${up}" BUILD_WITH_INSTALL_RPATH ON)
   set_property(GLOBAL APPEND PROPERTY PHANTOM_TARGETS ${target})
+endfunction()
+
+# phantom_cuda_library(NAME SONAME_12 libx.so.M SONAME_13 libx.so.N ...): phantom_NAME13 in cuda13/, and, with the wheels of CUDA 12 at
+# hand, phantom_NAME12 in cuda12/, the same SOURCES against that major's headers. What differs is in ONLY_12 and ONLY_13, a source each.
+# The rest is phantom_library's; SOURCES come last.
+function(phantom_cuda_library name)
+  cmake_parse_arguments(ARG "" "SONAME_12;SONAME_13;ONLY_12;ONLY_13" "" ${ARGN})
+  phantom_library(phantom_${name}13 SONAME ${ARG_SONAME_13} FOLDER cuda13 ${ARG_UNPARSED_ARGUMENTS} ${ARG_ONLY_13})
+  if(PHANTOM_CUDA12_SITE)
+    phantom_library(phantom_${name}12 SONAME ${ARG_SONAME_12} FOLDER cuda12 SITE "${PHANTOM_CUDA12_SITE}" ${ARG_UNPARSED_ARGUMENTS}
+      ${ARG_ONLY_12})
+  endif()
 endfunction()

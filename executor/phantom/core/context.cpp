@@ -27,8 +27,8 @@ State& state() {
   return *kState;
 }
 
-// The last is current, as cuCtxPushCurrent has it; an entry can be null. Never destroyed: static objects of libraries call
-// in while the process ends, when the main thread's own objects are gone.
+// The last is current, as cuCtxPushCurrent has it; an entry can be null. Never destroyed: static objects of libraries
+// call in while the process ends, when the main thread's own objects are gone.
 std::vector<Context*>& stack() {
   thread_local auto* contexts = new std::vector<Context*>;
   return *contexts;

@@ -38,24 +38,6 @@ PHANTOM_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStream
       phantom::stream_behind(stream), status, nullptr, nullptr, nullptr, nullptr));
 }
 
-PHANTOM_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                                    unsigned long long* id, cudaGraph_t* graph,
-                                                    const cudaGraphNode_t** needs, const cudaGraphEdgeData** edges,
-                                                    std::size_t* count) {
-  std::uint64_t number = 0;
-  const Status done = calls::info(phantom::stream_behind(stream), status, &number, graph, needs, count);
-  if (id != nullptr) *id = number;
-  if (edges != nullptr) *edges = nullptr;
-  return result(done);
-}
-
-PHANTOM_EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t* nodes,
-                                                               const cudaGraphEdgeData* /*edges*/, std::size_t count,
-                                                               unsigned int flags) {
-  return result(
-      calls::set_tail(phantom::stream_behind(stream), nodes, count, flags == cudaStreamSetCaptureDependencies));
-}
-
 PHANTOM_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   if (mode == nullptr) return result(Status::invalid_value);
   *mode = std::exchange(capture_mode, *mode);
@@ -123,22 +105,10 @@ PHANTOM_EXPORT cudaError_t cudaGraphGetRootNodes(cudaGraph_t handle, cudaGraphNo
   return result(calls::list(calls::nodes_of(*graph, true), nodes, count));
 }
 
-PHANTOM_EXPORT cudaError_t cudaGraphGetEdges(cudaGraph_t handle, cudaGraphNode_t* from, cudaGraphNode_t* to,
-                                             cudaGraphEdgeData* /*edges*/, std::size_t* count) {
-  const Graph* const graph = calls::graph_of(handle);
-  return graph == nullptr ? result(Status::invalid_value) : result(calls::edges(*graph, from, to, count));
-}
-
 PHANTOM_EXPORT cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
   if (node == nullptr || type == nullptr) return result(Status::invalid_value);
   *type = static_cast<cudaGraphNodeType>(calls::node_of(node)->kind);
   return cudaSuccess;
-}
-
-PHANTOM_EXPORT cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* needs,
-                                                        cudaGraphEdgeData* /*edges*/, std::size_t* count) {
-  if (node == nullptr) return result(Status::invalid_value);
-  return result(calls::list(calls::node_of(node)->needs, needs, count));
 }
 
 PHANTOM_EXPORT cudaError_t cudaGraphDebugDotPrint(cudaGraph_t handle, const char* path, unsigned int /*flags*/) {

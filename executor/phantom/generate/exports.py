@@ -146,7 +146,7 @@ def main():
     parser.add_argument("--names", required=True, help="regular expression of the library's public names")
     parser.add_argument("--table", required=True)
     parser.add_argument("--object", action="append", default=[])
-    parser.add_argument("--real", help="the real library")
+    parser.add_argument("--real", action="append", default=[], help="the real library; of several, all functions")
     parser.add_argument("--node", help="version node; default: the real library's")
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
@@ -155,7 +155,7 @@ def main():
 
     table = Table(arguments.table)
     by_hand = {name for path in arguments.object for name, _ in symbols(path, "--extern-only") if is_public(name)}
-    real = [pair for pair in symbols(arguments.real, "-D") if is_public(pair[0])] if arguments.real else []
+    real = [pair for path in arguments.real for pair in symbols(path, "-D") if is_public(pair[0])]
     real_names = {name for name, _ in real}
     node = arguments.node or next((node for _, node in real if node), "")
 
