@@ -22,6 +22,7 @@ struct ComparedLine {
 
 struct Comparison {
   std::string model_name;
+  bool rehearsed = false;  // the second figure comes from phantom GPUs
   double tolerance = 0.02;
   ComparedLine requested, allocated, reserved;   // of the worst rank
   std::vector<ComparedLine> phases, categories;  // of the worst rank
@@ -33,6 +34,13 @@ struct Comparison {
 
 /// Throws InputError when the two are of different jobs, models or clusters.
 Comparison compare(const PlanFile& plan, const RunRecord& run, double tolerance);
+
+/// Whether `text` is a vramfit/rehearsal@1.
+bool is_rehearsal(std::string_view text, const std::string& file);
+
+/// The same of a rehearsal's fullest rank. That the script trains the plan's job is the person's claim: only the
+/// clusters are compared. Its forward holds the loss; categories are those that a rehearsal knows.
+Comparison compare_rehearsal(const PlanFile& plan, std::string_view text, const std::string& file, double tolerance);
 
 /// "2%", "0.02": at least 0, at most 1; throws InputError.
 double parse_tolerance(std::string_view text);

@@ -56,7 +56,8 @@ std::string comparison_text(const Comparison& comparison) {
       fmt::format("{}: peak allocated {}, reserved {} (tolerance {:.2f} %)\n{}, worst rank, MiB\n\n",
                   comparison.within() ? "WITHIN TOLERANCE" : "OUTSIDE TOLERANCE", error_text(comparison.allocated),
                   error_text(comparison.reserved), 100 * comparison.tolerance, printable(comparison.model_name));
-  text += fmt::format("  {:<24}{:>14}{:>14}{:>14}\n", "", "predicted", "measured", "error");
+  text += fmt::format("  {:<24}{:>14}{:>14}{:>14}\n", "", "predicted", comparison.rehearsed ? "rehearsed" : "measured",
+                      "error");
   for (const ComparedLine* line : {&comparison.requested, &comparison.allocated, &comparison.reserved})
     text += row(*line);
   text += "\n  Peak by phase\n";

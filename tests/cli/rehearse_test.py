@@ -198,6 +198,36 @@ class Rehearse(unittest.TestCase):
             time.sleep(0.02)
         self.fail("the command is still running")
 
+    def test_a_rehearsal_is_compared_with_a_plan_by_peaks_and_phases(self):
+        model = os.path.join(os.environ.get("VRAMFIT_SOURCE_DIR", "."), "tests", "models", "llama.json")
+        plan, rehearsal = self.path("plan.json"), self.path("rehearsal.json")
+        subprocess.run([PROGRAM, "plan", model, "--gpus", "2xH100-80GB", "--seq-len", "64", "-o", plan], check=True, capture_output=True)
+        document = json.loads(rehearse(*CARDS, "--json", "--", "true").stdout)
+        with open(plan, encoding="utf-8") as file:
+            predicted = json.load(file)["ranks"][0]
+        rank = {key: predicted[key] for key in ("ranks", "peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "total_bytes",
+                                                "upper_bound_bytes", "alloc_retries")}
+        rank |= {"card": 0, "source": "torch", "steps": 2, "pinned_bytes": 0, "out_of_memory_count": 0, "out_of_memory": [],
+                 "breakdown": {"allocated": 1, "fragmentation": 2, "outside_allocator": 3},
+                 "phases": [phase for phase in predicted["phases"] if phase["phase"] in ("load", "backward", "optimizer")]}
+        document |= {"verdict": "fits", "ranks": [rank], "worst": 0}
+
+        def compare(expected, **changes):
+            with open(rehearsal, "w", encoding="utf-8") as file:
+                json.dump({**document, **changes}, file)
+            done = subprocess.run([PROGRAM, "compare", plan, rehearsal], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+            return done
+
+        text = compare(0).stdout
+        self.assertTrue(text.startswith("WITHIN TOLERANCE: peak allocated +0.00 %"), text)
+        self.assertIn("rehearsed", text)
+        self.assertIn("backward, steady", text)
+        compare(7, ranks=[{**rank, "peak_allocated_bytes": 2 * rank["peak_allocated_bytes"]}])
+        self.assertIn("only a rehearsal that came to its end", compare(2, verdict="does_not_fit").stderr)
+        self.assertIn("ranks[0].source", compare(2, ranks=[{**rank, "source": "driver"}]).stderr)
+        self.assertIn("worst", compare(2, ranks=[]).stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
