@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "executor/phantom/core/graph.h"
 #include "executor/phantom/core/memory.h"
 #include "executor/phantom/core/pending.h"
 #include "executor/phantom/core/record.h"
@@ -189,6 +190,7 @@ void touched(std::span<const void* const> pointers) {
   for (const void* pointer : pointers) {
     if (pointer != nullptr) supersede(number(pointer));
   }
+  note_touched(pointers);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (s.known.empty()) return;
@@ -201,6 +203,7 @@ void touched_by_call(const void* pointer) { touched({&pointer, 1}); }
 
 void touched_everything() {
   supersede_all();
+  note_touched_everything();
   State& s = state();
   const std::lock_guard lock(s.mutex);
   s.known.clear();

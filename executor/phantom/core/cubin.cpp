@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "executor/phantom/core/architecture.h"
+
 namespace vramfit::phantom {
 
 namespace {
@@ -183,10 +185,18 @@ void read_variables(const Elf& elf, Cubin& cubin) {
     if (ELF64_ST_TYPE(symbol.entry.st_info) != STT_OBJECT || symbol.entry.st_shndx >= elf.sections.size()) continue;
     const Section& section = elf.sections[symbol.entry.st_shndx];
     if (!section.name.starts_with(".nv.global") && section.name != ".nv.constant3") continue;
-    cubin.variables[std::string(symbol.name)] = {
-        .bytes = static_cast<std::int64_t>(symbol.entry.st_size),
-        .initial = part(section.content, symbol.entry.st_value, symbol.entry.st_size)};
+    const Bytes initial = part(section.content, symbol.entry.st_value, symbol.entry.st_size);
+    cubin.variables[std::string(symbol.name)] = {.bytes = static_cast<std::int64_t>(symbol.entry.st_size),
+                                                 .is_constant = section.name == ".nv.constant3",
+                                                 .initial = {initial.begin(), initial.end()}};
   }
+}
+
+// The architecture moved within the flags with version 8 of the format.
+int capability_of(const Elf64_Ehdr& header) {
+  constexpr unsigned kMovedIn = 8;
+  const unsigned shift = header.e_ident[EI_ABIVERSION] >= kMovedIn ? 8 : 0;
+  return static_cast<int>(header.e_flags >> shift & 0xFFU);
 }
 
 }  // namespace
@@ -195,6 +205,9 @@ std::optional<Cubin> read_cubin(Bytes image) {
   const auto elf = read_elf(image);
   if (!elf) return std::nullopt;
   Cubin cubin;
+  cubin.capability = capability_of(*read_at<Elf64_Ehdr>(image, 0));
+  const bool has_reserved = std::any_of(elf->sections.begin(), elf->sections.end(),
+                                        [](const Section& s) { return s.name == ".nv.shared.reserved.0"; });
   for (const Section& section : elf->sections) {
     std::string_view name = section.name;
     if (take_prefix(name, ".nv.info.")) read_kernel_info(section.content, cubin.kernels[std::string(name)]);
@@ -206,7 +219,8 @@ std::optional<Cubin> read_cubin(Bytes image) {
       read_shared_info(*elf, section.content, cubin);
     } else if (take_prefix(name, ".nv.shared.")) {
       const auto kernel = cubin.kernels.find(name);
-      if (kernel != cubin.kernels.end()) kernel->second.static_shared_bytes = bytes;
+      const std::int64_t reserved = has_reserved && bytes >= kReservedSharedPerBlock ? kReservedSharedPerBlock : 0;
+      if (kernel != cubin.kernels.end()) kernel->second.static_shared_bytes = bytes - reserved;
     } else if (name.starts_with(".nv.constant2.")) {  // the user's own constants; bank 0 holds the parameters
       const auto kernel = cubin.kernels.find(name.substr(std::string_view(".nv.constant2.").size()));
       if (kernel != cubin.kernels.end()) kernel->second.constant_bytes = bytes;

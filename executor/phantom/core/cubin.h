@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "executor/phantom/core/kernels.h"
 #include "executor/phantom/core/visibility.h"
@@ -16,15 +17,17 @@ namespace vramfit::phantom {
 
 struct CubinVariable {
   std::int64_t bytes = 0;
-  std::span<const std::byte> initial;  // empty: zeros
+  bool is_constant = false;        // kernels can't write it
+  std::vector<std::byte> initial;  // empty: zeros
 };
 
 struct Cubin {
   std::map<std::string, KernelFacts, std::less<>> kernels;  // by mangled name
   std::map<std::string, CubinVariable, std::less<>> variables;
+  int capability = 0;  // 90; 0 if it does not say
 };
 
-/// `initial` points into the image. None if it isn't a cubin or is damaged.
+/// None if it isn't a cubin or is damaged.
 PHANTOM_CORE std::optional<Cubin> read_cubin(std::span<const std::byte> image);
 
 /// Bytes of an ELF image whose length the caller does not know; 0 if it is none.

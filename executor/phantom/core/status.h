@@ -9,12 +9,15 @@ enum class Status : int {
   invalid_value = 1,
   out_of_memory = 2,
   not_initialized = 3,
+  invalid_configuration = 9,     // of the runtime alone
+  invalid_device_function = 98,  // of the runtime alone
   no_device = 100,
   invalid_device = 101,
   invalid_image = 200,
   invalid_context = 201,
   no_binary_for_gpu = 209,
   not_mapped = 211,
+  invalid_ptx = 218,
   invalid_source = 300,
   invalid_handle = 400,
   illegal_state = 401,

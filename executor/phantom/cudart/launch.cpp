@@ -1,5 +1,6 @@
 // Registration, launches and what is asked about kernels. The __cuda functions are called by code that nvcc generates;
 // their signatures are those of the toolkit's crt/host_runtime.h and crt/device_functions.h.
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -23,12 +24,22 @@ struct CallConfiguration {
 };
 thread_local std::vector<CallConfiguration> configurations;
 
-cudaError_t launch(phantom::Kernel* kernel, void** arguments, cudaStream_t stream) {
+struct Shape {
+  dim3 grid, block;
+  std::size_t shared_bytes = 0;
+};
+
+cudaError_t launch(phantom::Kernel* kernel, const Shape& shape, void** arguments, cudaStream_t stream) {
   const phantom::Stream* behind = phantom::stream_behind(stream);
   if (behind == nullptr) return result(Status::invalid_handle);
+  if (kernel == nullptr) return result(Status::invalid_device_function);
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return result(Status::invalid_configuration);
+  const std::int64_t threads = std::int64_t{shape.block.x} * shape.block.y * shape.block.z;
+  Status status = phantom::check_launch(*kernel, threads, static_cast<std::int64_t>(shape.shared_bytes));
+  if (status != Status::success) return result(status);
   phantom::submit_kernel(behind);
-  phantom::launched(kernel, arguments);
-  return cudaSuccess;
+  status = phantom::launched(kernel, arguments);
+  return result(status == Status::not_found ? Status::invalid_device_function : status);
 }
 
 // A kernel's handle stands where a host function may stand, too.
@@ -79,9 +90,9 @@ PHANTOM_EXPORT cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* hos
   return cudaSuccess;
 }
 
-PHANTOM_EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 /*grid*/, dim3 /*block*/, void** arguments,
-                                              std::size_t /*shared_bytes*/, cudaStream_t stream) {
-  return launch(reinterpret_cast<phantom::Kernel*>(kernel), arguments, stream);
+PHANTOM_EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                                              std::size_t shared_bytes, cudaStream_t stream) {
+  return launch(reinterpret_cast<phantom::Kernel*>(kernel), {grid, block, shared_bytes}, arguments, stream);
 }
 
 PHANTOM_EXPORT cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
@@ -89,27 +100,33 @@ PHANTOM_EXPORT cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 gri
   return __cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
 }
 
-PHANTOM_EXPORT cudaError_t cudaLaunchKernel(const void* function, dim3 /*grid*/, dim3 /*block*/, void** arguments,
-                                            std::size_t /*shared_bytes*/, cudaStream_t stream) {
-  return launch(kernel_behind(function), arguments, stream);
+PHANTOM_EXPORT cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
+                                            std::size_t shared_bytes, cudaStream_t stream) {
+  return launch(kernel_behind(function), {grid, block, shared_bytes}, arguments, stream);
 }
 
-PHANTOM_EXPORT cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 /*grid*/, dim3 /*block*/,
-                                                       void** arguments, std::size_t /*shared_bytes*/,
-                                                       cudaStream_t stream) {
-  return launch(kernel_behind(function), arguments, stream);
+PHANTOM_EXPORT cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void** arguments,
+                                                       std::size_t shared_bytes, cudaStream_t stream) {
+  return launch(kernel_behind(function), {grid, block, shared_bytes}, arguments, stream);
 }
 
 PHANTOM_EXPORT cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* configuration, const void* function,
                                                void** arguments) {
   if (configuration == nullptr) return result(Status::invalid_value);
-  return launch(kernel_behind(function), arguments, configuration->stream);
+  return launch(kernel_behind(function),
+                {configuration->gridDim, configuration->blockDim, configuration->dynamicSmemBytes}, arguments,
+                configuration->stream);
 }
 
 PHANTOM_EXPORT cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   if (attributes == nullptr) return result(Status::invalid_value);
-  const phantom::Kernel* kernel = kernel_behind(function);
-  const phantom::KernelFacts facts = kernel == nullptr ? phantom::KernelFacts{} : kernel->facts;
+  phantom::Kernel* kernel = kernel_behind(function);
+  if (kernel == nullptr) return result(Status::invalid_device_function);
+  const Status status = phantom::read_facts(*kernel);
+  if (status != Status::success) {
+    return result(status == Status::not_found ? Status::invalid_device_function : status);
+  }
+  const phantom::KernelFacts& facts = kernel->facts;
   std::memset(attributes, 0, sizeof *attributes);
   attributes->maxThreadsPerBlock = facts.max_threads_per_block;
   attributes->numRegs = facts.registers;
@@ -118,14 +135,18 @@ PHANTOM_EXPORT cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
   attributes->localSizeBytes = static_cast<std::size_t>(facts.local_bytes);
   const phantom::CardFacts& card = phantom::session().card;
   attributes->ptxVersion = attributes->binaryVersion = 10 * card.major + card.minor;
-  attributes->maxDynamicSharedSizeBytes =
-      static_cast<int>(kernel == nullptr ? phantom::kSharedMemoryPerBlock : kernel->max_dynamic_shared_bytes);
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(kernel->max_dynamic_shared_bytes);
   return cudaSuccess;
 }
 
 PHANTOM_EXPORT cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
   phantom::Kernel* kernel = kernel_behind(function);
-  if (kernel != nullptr && attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+  if (kernel == nullptr) return result(Status::invalid_device_function);
+  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+    const phantom::CardFacts& card = phantom::session().card;
+    const std::int64_t most = phantom::architecture_of(card.major, card.minor).shared_memory_per_block_optin -
+                              phantom::facts_of(*kernel).static_shared_bytes;
+    if (value < 0 || value > most) return result(Status::invalid_value);
     kernel->max_dynamic_shared_bytes = value;
   }
   return cudaSuccess;
@@ -139,9 +160,9 @@ PHANTOM_EXPORT cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlag
                                                                                   int threads, std::size_t shared_bytes,
                                                                                   unsigned int /*flags*/) {
   if (blocks == nullptr) return result(Status::invalid_value);
-  const phantom::Kernel* kernel = kernel_behind(function);
-  *blocks = phantom::occupancy(kernel == nullptr ? phantom::KernelFacts{} : kernel->facts, threads,
-                               static_cast<std::int64_t>(shared_bytes));
+  phantom::Kernel* kernel = kernel_behind(function);
+  if (kernel == nullptr) return result(Status::invalid_device_function);
+  *blocks = phantom::occupancy(phantom::facts_of(*kernel), threads, static_cast<std::int64_t>(shared_bytes));
   return cudaSuccess;
 }
 
@@ -178,4 +199,16 @@ PHANTOM_EXPORT cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const voi
 PHANTOM_EXPORT cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* source, std::size_t bytes,
                                               std::size_t offset, cudaMemcpyKind kind) {
   return cudaMemcpyToSymbolAsync(symbol, source, bytes, offset, kind, nullptr);
+}
+
+PHANTOM_EXPORT cudaError_t cudaMemcpyFromSymbolAsync(void* target, const void* symbol, std::size_t bytes,
+                                                     std::size_t offset, cudaMemcpyKind kind, cudaStream_t stream) {
+  void* address = nullptr;
+  if (const cudaError_t error = cudaGetSymbolAddress(&address, symbol); error != cudaSuccess) return error;
+  return cudaMemcpyAsync(target, static_cast<char*>(address) + offset, bytes, kind, stream);
+}
+
+PHANTOM_EXPORT cudaError_t cudaMemcpyFromSymbol(void* target, const void* symbol, std::size_t bytes, std::size_t offset,
+                                                cudaMemcpyKind kind) {
+  return cudaMemcpyFromSymbolAsync(target, symbol, bytes, offset, kind, nullptr);
 }
