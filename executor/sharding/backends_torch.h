@@ -20,7 +20,7 @@ struct GroupPlace {
   int local_device = 0;  // CUDA device; NCCL only
 };
 
-std::unique_ptr<Collectives> gloo_collectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place);
-std::unique_ptr<Collectives> nccl_collectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place);
+std::unique_ptr<Collectives> gloo_collectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place);
+std::unique_ptr<Collectives> nccl_collectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place);
 
 }  // namespace vramfit

@@ -139,8 +139,8 @@ class GlooCollectives final : public Collectives {
 
 }  // namespace
 
-std::unique_ptr<Collectives> gloo_collectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place) {
-  return std::make_unique<GlooCollectives>(std::move(store), place);
+std::unique_ptr<Collectives> gloo_collectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place) {
+  return std::make_unique<GlooCollectives>(store, place);
 }
 
 }  // namespace vramfit

@@ -43,11 +43,11 @@ class NcclWork final : public PendingWork {
 
 class NcclCollectives final : public Collectives {
  public:
-  NcclCollectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place) : place_(place) {
+  NcclCollectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place) : place_(place) {
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = place.timeout;
     try {
-      group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), place.rank, place.size, options);
+      group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, place.rank, place.size, options);
     } catch (const std::exception& error) {
       fail(place_, "connecting", error);
     }
@@ -114,8 +114,8 @@ class NcclCollectives final : public Collectives {
 
 }  // namespace
 
-std::unique_ptr<Collectives> nccl_collectives(c10::intrusive_ptr<c10d::Store> store, const GroupPlace& place) {
-  return std::make_unique<NcclCollectives>(std::move(store), place);
+std::unique_ptr<Collectives> nccl_collectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place) {
+  return std::make_unique<NcclCollectives>(store, place);
 }
 
 }  // namespace vramfit
