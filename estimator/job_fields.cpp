@@ -257,9 +257,22 @@ void set_freeze(Job& job, std::string_view value) {
   if (!value.empty()) job.freeze = split_list(value);
 }
 
+/// A runtime brings its own defaults, as a precision brings its dtypes: PyTorch's allocator and FSDP2's schedule, which
+/// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit.
+void set_runtime(Job& job, std::string_view value) {
+  set_choice<&Job::runtime, kRuntimes>(job, value);
+  const bool is_own = job.runtime == Runtime::vramfit;
+  const Job defaults;
+  job.allocator = is_own ? defaults.allocator : "native";
+  job.wrap_embeddings = is_own;
+  job.backward_prefetch = is_own ? defaults.backward_prefetch : BackwardPrefetch::pre;
+  job.forward_prefetch = is_own ? defaults.forward_prefetch : 0;
+}
+
 constexpr std::array kJobFields{
-    JobField{"runtime", FieldForm::text, "vramfit|pytorch-fsdp2", "Who executes the job. Default: vramfit",
-             get_choice<&Job::runtime, kRuntimes>, set_choice<&Job::runtime, kRuntimes>},
+    JobField{"runtime", FieldForm::text, "vramfit|pytorch-fsdp2",
+             "Who executes the job; brings its defaults of allocator, prefetch and wrap-embeddings. Default: vramfit",
+             get_choice<&Job::runtime, kRuntimes>, set_runtime},
     JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers",
              "Whose module code is run. Default: vramfit", get_choice<&Job::modeling, kModelings>,
              set_choice<&Job::modeling, kModelings>},
@@ -287,7 +300,8 @@ constexpr std::array kJobFields{
              "Which units are released after forward. Default: default", get_reshard, set_reshard},
     JobField{"wrap", FieldForm::text, "layer|size:N|none|pattern:GLOB,...", "What is gathered together. Default: layer",
              get_wrap, set_wrap},
-    JobField{"wrap_embeddings", FieldForm::toggle, "on|off", "Embeddings and head are units of their own. Default: on",
+    JobField{"wrap_embeddings", FieldForm::toggle, "on|off",
+             "Embeddings and head are units of their own. Default: on; PyTorch runtimes: off",
              get_toggle<&Job::wrap_embeddings>, set_toggle<&Job::wrap_embeddings>},
     JobField{"prefetch", FieldForm::text, "backward=pre|post|none,forward=K,limit=N",
              "How far ahead units are gathered (limit 0: as needed). Default: backward=post,forward=1,limit=0",
@@ -310,7 +324,8 @@ constexpr std::array kJobFields{
     JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math", "Attention kernel. Default: auto",
              get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>},
     JobField{"allocator", FieldForm::text, "native|expandable|KEY=VALUE,...",
-             "Settings of the caching allocator. Default: expandable", get_allocator, set_allocator},
+             "Settings of the caching allocator. Default: expandable; PyTorch runtimes: native", get_allocator,
+             set_allocator},
     JobField{"freeze", FieldForm::list, "PATTERN,...", "Globs over parameter names that are not trained", get_freeze,
              set_freeze},
     JobField{"lora_rank", FieldForm::integer, "N", "Rank of adapters", get_count<&Job::lora_rank>,
@@ -367,15 +382,11 @@ std::string flag_of(const JobField& field) {
 std::string job_as_flags(const Job& job, const Job& base) {
   std::string flags;
   Job reference = base;
-  if (base.precision.name.empty() && !job.precision.name.empty()) {
-    // The name of the precision says its dtypes; only those that were set alone are worth a flag.
-    reference.precision = precision_named(job.precision.name);
-    reference.precision.name = "open";
-  }
   for (const JobField& field : kJobFields) {
     const std::string value = field.get(job);
     if (value.empty() || value == field.get(reference)) continue;
     flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(field), value);
+    field.set(reference, value);  // what it brings along needs no flags of its own
   }
   return flags;
 }

@@ -39,22 +39,63 @@ void require_precision(const Job& job) {
   if (p.buffer != Dtype::f32) refuse(job, "buffer_dtype");
 }
 
-}  // namespace
-
-void require_rules(const Job& job, const Cluster& cluster) {
-  if (job.runtime != Runtime::vramfit) refuse(job, "runtime");
+void require_own_runtime(const Job& job, const Cluster& cluster) {
   if (job.modeling != Modeling::vramfit) refuse(job, "modeling");
-  if (job.method != Method::full) refuse(job, "method");
   require_precision(job);
   require_optimizer(job);
-  if (job.reshard == Reshard::groups) refuse(job, "reshard");
-  if (job.wrap != Wrap::layer) refuse(job, "wrap");
-  if (job.prefetch_limit != 0) refuse(job, "prefetch");
   if (job.checkpointing == Checkpointing::selective) refuse(job, "checkpointing");
-  if (!job.offload.empty()) refuse(job, "offload");
   if (!cluster.is_cpu() && job.allocator != "expandable") refuse(job, "allocator");
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse(job, "attention");
+}
+
+/// PyTorch 2.11 prefers cuDNN's attention on compute capability 9.0, and up to a head_dim of 128 on 10; what its
+/// kernels ask for is not counted.
+void require_flash(const Job& job, const Cluster& cluster) {
+  if (job.attention == Attention::flash) return;
+  if (job.attention != Attention::automatic) refuse(job, "attention");
+  const int capability = cluster.card.device.compute_capability;
+  if (capability >= 90 && capability < 120) {
+    throw NotModelled("--attention cudnn, which PyTorch picks on this card (--attention flash is)");
+  }
+}
+
+void require_fsdp2(const Job& job, const Cluster& cluster) {
+  if (job.modeling != Modeling::torchtitan) {
+    throw NotModelled(fmt::format("--runtime pytorch-fsdp2 with --modeling {}", job_field_named("modeling").get(job)));
+  }
+  if (cluster.is_cpu() || cluster.card.device.compute_capability < 80) {
+    throw NotModelled("--runtime pytorch-fsdp2 without flash attention: CPU ranks, cards below compute capability 8.0");
+  }
+  Job modelled = unresolved_job();
+  job_field_named("runtime").set(modelled, "pytorch-fsdp2");
+  job_field_named("precision").set(modelled, "bf16-mixed");
+  for (const char* field :
+       {"precision", "storage_dtype", "compute_dtype", "reduce_dtype", "output_dtype", "state_dtype", "wrap_embeddings",
+        "prefetch", "reduce_finish", "reshard_head", "deterministic", "loss", "freeze"}) {
+    if (job_field_named(field).get(job) != job_field_named(field).get(modelled)) refuse(job, field);
+  }
+  if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::loop) {
+    refuse(job, "optimizer");
+  }
+  if (job.accumulation > 1) refuse(job, "grad_accum");
+  require_flash(job, cluster);
+}
+
+}  // namespace
+
+void require_rules(const Job& job, const Cluster& cluster) {
+  if (job.method != Method::full) refuse(job, "method");
+  if (job.reshard == Reshard::groups) refuse(job, "reshard");
+  if (job.wrap != Wrap::layer) refuse(job, "wrap");
+  if (job.prefetch_limit != 0) refuse(job, "prefetch");
+  if (!job.offload.empty()) refuse(job, "offload");
+  switch (job.runtime) {
+    case Runtime::vramfit:
+      return require_own_runtime(job, cluster);
+    case Runtime::pytorch_fsdp2:
+      return require_fsdp2(job, cluster);
+  }
 }
 
 }  // namespace vramfit

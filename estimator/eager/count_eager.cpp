@@ -95,7 +95,7 @@ class Trainer {
       input = {};
       h = std::move(output);
     }
-    Tensor logits = model_.head(h);
+    Tensor logits = model_.head(std::move(h));
     fsdp_.post_forward(root_, logits);
     return logits;
   }

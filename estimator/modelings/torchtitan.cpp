@@ -178,15 +178,14 @@ Tensor Torchtitan::block(const TitanBlock& b, const Tensor& x) {
   return torch_.add(h, fed);
 }
 
-Tensor Torchtitan::head(const Tensor& h) {
-  Tensor normed;
+Tensor Torchtitan::head(Tensor h) {
   {
     const Scope scope(torch_.heap(), "norm");
-    normed = norm(h, norm_);
+    h = norm(h, norm_);
   }
   const Scope scope(torch_.heap(), "output");
   torch_.heap().values = Category::logits_and_loss;
-  return torch_.linear(normed, output_, sizes_.hidden, sizes_.vocabulary);
+  return torch_.linear(h, output_, sizes_.hidden, sizes_.vocabulary);
 }
 
 Tensor Torchtitan::loss(const Tensor& logits) {

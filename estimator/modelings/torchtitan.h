@@ -35,7 +35,8 @@ class Torchtitan {
   void load();
   Tensor embed(const Tensor& ids);
   Tensor block(const TitanBlock& block, const Tensor& x);
-  Tensor head(const Tensor& h);
+  /// Takes `h` over: its variable is used again for the normed one.
+  Tensor head(Tensor h);
   /// cross_entropy(logits.flatten(0, 1).float(), labels)
   Tensor loss(const Tensor& logits);
 

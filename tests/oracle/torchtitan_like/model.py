@@ -26,6 +26,14 @@ class Dims:
         return self.hidden // self.heads
 
 
+@dataclass
+class Date:
+    """What differed at other dates. Defaults: December 2024."""
+
+    float_output: bool = False  # until July 2024 the model made its logits float32
+    fused_norm: bool = False    # in 2025 norms were torch.nn.RMSNorm
+
+
 def rotations(dims, theta=500000.0):
     """Unit complex numbers, one a position and pair of channels: [S, D/2]."""
     pair = torch.arange(0, dims.head_dim, 2)[: dims.head_dim // 2].float() / dims.head_dim
@@ -101,12 +109,12 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, dims):
+    def __init__(self, dims, norm):
         super().__init__()
         self.attention = Attention(dims)
         self.feed_forward = FeedForward(dims)
-        self.attention_norm = RMSNorm(dims.hidden)
-        self.ffn_norm = RMSNorm(dims.hidden)
+        self.attention_norm = norm(dims.hidden)
+        self.ffn_norm = norm(dims.hidden)
 
     def forward(self, x, turns):
         h = x + self.attention(self.attention_norm(x), turns)
@@ -114,13 +122,14 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, dims):
+    def __init__(self, dims, date=Date()):
         super().__init__()
-        self.dims = dims
+        self.dims, self.date = dims, date
+        norm = nn.RMSNorm if date.fused_norm else RMSNorm
         self.tok_embeddings = nn.Embedding(dims.vocabulary, dims.hidden)
         self.register_buffer("turns", rotations(dims), persistent=True)
-        self.layers = nn.ModuleDict({str(i): Block(dims) for i in range(dims.layers)})
-        self.norm = RMSNorm(dims.hidden)
+        self.layers = nn.ModuleDict({str(i): Block(dims, norm) for i in range(dims.layers)})
+        self.norm = norm(dims.hidden)
         self.output = nn.Linear(dims.hidden, dims.vocabulary, bias=False)
 
     @torch.no_grad()
@@ -139,4 +148,7 @@ class Transformer(nn.Module):
         h = self.tok_embeddings(tokens)
         for block in self.layers.values():
             h = block(h, self.turns)
-        return self.output(self.norm(h))
+        h = self.norm(h)
+        if self.date.float_output:
+            return self.output(h).float()
+        return self.output(h)

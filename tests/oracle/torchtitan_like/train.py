@@ -22,7 +22,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from model import Dims, Transformer
+from model import Date, Dims, Transformer
 
 MATMUL = torch.ops.aten.mm.default
 KEPT = {MATMUL, torch.ops.aten._scaled_dot_product_efficient_attention.default,
@@ -46,6 +46,12 @@ def parse(arguments):
     parser.add_argument("--optimizer", choices=["foreach", "fused"], default="foreach")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--attention", choices=["flash", "efficient"], default="flash")
+    parser.add_argument("--wrap", choices=["root", "ends"], default="root",
+                        help="root: embedding, norm and output belong to the root; ends: units of their own (2025)")
+    parser.add_argument("--loss", default="full", help="full, or chunked:N parts of the sequence (2025)")
+    parser.add_argument("--float-output", action="store_true", help="the model makes its logits float32 (until July 2024)")
+    parser.add_argument("--keep-logits", action="store_true", help="they live through backward (until June 2024)")
+    parser.add_argument("--fused-norm", action="store_true", help="torch.nn.RMSNorm (2025)")
     parser.add_argument("--events", help="file for every allocation and free")
     return parser.parse_args(arguments)
 
@@ -72,13 +78,16 @@ def checkpoint_blocks(model, mode):
         model.layers.register_module(name, checkpoint_wrapper(block, preserve_rng_state=False, **options))
 
 
-def shard(model, mesh, reshard):
+def shard(model, mesh, reshard, wrap):
     """torchtitan resharded all blocks but the last, and asked it of the root too, where PyTorch of December 2024 left the
     parameters gathered whatever was asked. Today's does what is asked, so the root is asked for what it then got."""
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     blocks, root = RESHARDED[reshard]
     for i, block in enumerate(model.layers.values()):
         fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=blocks(i == len(model.layers) - 1))
+    if wrap == "ends":
+        fully_shard(model.tok_embeddings, mesh=mesh, mp_policy=policy, reshard_after_forward=blocks(False))
+        fully_shard([model.norm, model.output], mesh=mesh, mp_policy=policy, reshard_after_forward=root)
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=root)
 
 
@@ -89,10 +98,10 @@ def build(options):
     else:
         mesh = init_device_mesh("cuda", (options.ranks,), mesh_dim_names=("shard",))
     with torch.device("meta"):
-        model = Transformer(dims)
+        model = Transformer(dims, Date(float_output=options.float_output, fused_norm=options.fused_norm))
     if options.checkpointing != "none":
         checkpoint_blocks(model, options.checkpointing)
-    shard(model, mesh, options.reshard)
+    shard(model, mesh, options.reshard, options.wrap)
     model.to_empty(device="cuda")
     model.initialize()
     model.train()
@@ -101,8 +110,19 @@ def build(options):
     return model, optimizer
 
 
-def loss_of(logits, labels):
+def cross_entropy(logits, labels):
     return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+
+
+def loss_of(logits, labels, kind):
+    if kind == "full":
+        return cross_entropy(logits, labels)
+    parts = int(kind.removeprefix("chunked:"))
+    labels, logits = list(labels.chunk(parts, dim=1)), list(logits.chunk(parts, dim=1))
+    total = 0.0
+    for logits_part, labels_part in zip(logits, labels):
+        total += cross_entropy(logits_part, labels_part)
+    return total / parts
 
 
 def clip(parameters):
@@ -111,10 +131,11 @@ def clip(parameters):
     torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm, True)
 
 
-def forward_and_backward(model, tokens, labels):
+def forward_and_backward(model, tokens, labels, options):
     logits = model(tokens)
-    loss = loss_of(logits, labels)
-    del logits
+    loss = loss_of(logits, labels, options.loss)
+    if not options.keep_logits:
+        del logits
     loss.backward()
     return loss
 
@@ -179,7 +200,7 @@ def main(arguments):
         tokens, labels = batch  # those of the last step live until here
         tokens, labels = tokens.to("cuda"), labels.to("cuda")
         optimizer.zero_grad()
-        losses.append(forward_and_backward(model, tokens, labels))
+        losses.append(forward_and_backward(model, tokens, labels, options))
         clip(list(model.parameters()))
         optimizer.step()
         report["steps"].append(peaks())

@@ -1,0 +1,89 @@
+"""Every allocation of the rehearsed run against the counted ledger: size, stream, and what was freed since the one before.
+
+The order of frees between two allocations changes nothing that the allocator does, so they are compared as a multiset. Load
+is left out: random numbers of distributed tensors allocate 16 bytes a parameter there, for a moment.
+Arguments: `ci` or `full`.
+"""
+
+import collections
+import sys
+import time
+
+from readings import Case, counted_events, rehearsed_events
+
+TINY = {"hidden": 64, "layers": 3, "heads": 4, "kv_heads": 2, "ffn": 192, "vocabulary": 2050, "sequence": 128}
+SMALL = {"hidden": 1024, "layers": 4, "heads": 16, "kv_heads": 4, "ffn": 3584, "vocabulary": 16384, "sequence": 2048}
+
+CASES = {
+    "ci": [
+        Case(**TINY),
+        Case(**{**TINY, "sequence": 1600, "kv_heads": 1, "ffn": 111}, batch=2, ranks=7, reshard="always", checkpointing="none"),
+        Case(**{**TINY, "kv_heads": 4}, ranks=4, replicas=2, checkpointing="every:2", optimizer="fused"),
+        Case(**SMALL, reshard="never", checkpointing="full"),
+    ],
+    "full": [
+        *(Case(**SMALL, reshard=reshard, checkpointing=checkpointing)
+          for reshard in ("default", "last-kept", "always", "never") for checkpointing in ("none", "selective", "full", "every:2")),
+        Case(**{**SMALL, "sequence": 1000}, batch=3),
+        Case(**SMALL, ranks=32),
+        Case(**SMALL, optimizer="fused"),
+        Case(**{**SMALL, "hidden": 1040, "heads": 13, "kv_heads": 1, "ffn": 1111, "vocabulary": 5003, "sequence": 4100}),
+        Case(**SMALL, card="A100-80GB"),
+        Case(layers=2, sequence=32768, checkpointing="full"),
+        Case(),
+        Case(reshard="default"),
+        Case(reshard="never"),
+        Case(batch=2),
+        Case(batch=2, ranks=128),
+    ],
+}
+
+
+def by_step(events):
+    """Step -> list of (bytes, stream, multiset of frees before it, label). Streams are numbered as they are met."""
+    steps, streams = {}, {}
+    for event in events:
+        if event[0] == "mark":
+            allocations, freed = steps.setdefault(event[1], []), collections.Counter()
+            continue
+        if event[0] not in "+-":
+            continue
+        stream = streams.setdefault(event[3], len(streams))
+        if event[0] == "-":
+            freed[event[1], stream] += 1
+            continue
+        allocations.append((event[1], stream, freed, event[4] if len(event) > 4 else ""))
+        freed = collections.Counter()
+    return {step: allocations for step, allocations in steps.items() if step != "load"}
+
+
+def first_difference(rehearsed, counted):
+    if rehearsed.keys() != counted.keys():
+        return f"steps {sorted(rehearsed)} and {sorted(counted)}"
+    for step, allocations in counted.items():
+        for number, (there, here) in enumerate(zip(rehearsed[step], allocations)):
+            if there[:3] != here[:3]:
+                return f"{step}, allocation {number} ({here[3]}):\n  rehearsed {there[:3]}\n  counted   {here[:3]}"
+        if len(rehearsed[step]) != len(allocations):
+            return f"{step}: {len(rehearsed[step])} allocations rehearsed, {len(allocations)} counted"
+    return None
+
+
+def main(which):
+    failures = 0
+    for case in CASES[which]:
+        start = time.monotonic()
+        rehearsed = by_step(rehearsed_events(case, 3))
+        counted = by_step(counted_events(case, 3))
+        difference = first_difference(rehearsed, counted)
+        failures += difference is not None
+        print(f"{case}\n  {difference or 'equal'}: {sum(map(len, counted.values()))} allocations, "
+              f"{time.monotonic() - start:.1f} s", flush=True)
+        if case is CASES[which][0]:
+            other = by_step(counted_events(Case(**{**vars(case), "reshard": "always"}), 3))
+            assert first_difference(rehearsed, other) is not None, "another job's events pass for these"
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

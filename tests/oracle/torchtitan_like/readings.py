@@ -1,0 +1,113 @@
+"""One training job, read twice: rehearsed (train.py on phantom cards) and counted (the estimator), in the same terms."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+PROGRAMS = pathlib.Path(os.environ["VRAMFIT_BIN_DIR"])
+ALLOCATORS = {"expandable": "expandable_segments:True", "native": "expandable_segments:False"}
+
+
+@dataclasses.dataclass
+class Case:
+    """Names of train.py; `other` are its options that the estimator has no rules for."""
+
+    hidden: int = 4096
+    layers: int = 32
+    heads: int = 32
+    kv_heads: int = 8
+    ffn: int = 14336
+    vocabulary: int = 128256
+    sequence: int = 8192
+    batch: int = 1
+    ranks: int = 8
+    replicas: int = 1
+    reshard: str = "last-kept"
+    checkpointing: str = "selective"
+    optimizer: str = "foreach"
+    card: str = "H100-80GB@95.04GiB"
+    other: tuple = ()
+
+    def cluster(self):
+        ranks = self.ranks * self.replicas
+        return f"{ranks // 8}x8x{self.card}" if ranks > 8 and ranks % 8 == 0 else f"{ranks}x{self.card}"
+
+    def config(self):
+        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": self.vocabulary,
+                "hidden_size": self.hidden, "intermediate_size": self.ffn, "num_hidden_layers": self.layers,
+                "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
+                "max_position_embeddings": self.sequence, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+                "tie_word_embeddings": False, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+
+    def job(self, allocator):
+        fields = {"runtime": "pytorch-fsdp2", "modeling": "torchtitan", "attention": "flash", "allocator": allocator,
+                  "seq_len": self.sequence, "micro_batch": self.batch, "checkpointing": self.checkpointing,
+                  "optimizer": f"adamw:{self.optimizer}"}
+        if self.replicas > 1:
+            fields |= {"sharding": "hybrid-shard", "mesh": f"replicate={self.replicas},shard={self.ranks}"}
+        if self.reshard == "never":
+            fields |= {"sharding": "hybrid-shard-zero2" if self.replicas > 1 else "shard-grad-op"}
+        else:
+            fields |= {"reshard": self.reshard}
+        return fields
+
+
+def run(command, environment=None):
+    done = subprocess.run([str(word) for word in command], env={**os.environ, **(environment or {})}, text=True,
+                          capture_output=True, timeout=500, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def last_object(text):
+    return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
+
+
+def rehearse(case, allocator, steps, events=None):
+    """What train.py prints, or None and its error when it failed (out of memory)."""
+    options = {**dataclasses.asdict(case), "steps": steps}
+    other, _ = options.pop("other"), options.pop("card")
+    words = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), value)]
+    if events:
+        words += ["--events", events]
+    code, out, error = run([PROGRAMS / "vramfit", "rehearse", "--gpus", case.cluster(), "--ranks", "0", "--", sys.executable,
+                            FOLDER / "train.py", *words, *other], {"PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator]})
+    return (last_object(out), None) if code == 0 else (None, error)
+
+
+def estimate(case, allocator):
+    """`vramfit estimate --json`, or None and why not."""
+    if case.other:
+        return None, "no rules for " + " ".join(case.other)
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder, "config.json")
+        config.write_text(json.dumps(case.config()), encoding="utf-8")
+        flags = [word for name, value in case.job(allocator).items() for word in ("--" + name.replace("_", "-"), value)]
+        code, out, error = run([PROGRAMS / "vramfit", "estimate", config, "--gpus", case.cluster(), "--json", *flags])
+        if code not in (0, 3):
+            return None, (out + error).strip()[-300:]
+        return json.loads(out), None
+
+
+def counted_events(case, steps):
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder, "config.json")
+        config.write_text(json.dumps(case.config()), encoding="utf-8")
+        fields = [f"{name}={value}" for name, value in case.job("expandable").items()]
+        code, out, error = run([PROGRAMS / "dump_events", config, case.cluster(), steps, *fields])
+        if code != 0:
+            raise SystemExit(f"dump_events: {error}")
+        return [json.loads(line) for line in out.splitlines()]
+
+
+def rehearsed_events(case, steps):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "events")
+        report, error = rehearse(case, "expandable", steps, path)
+        if report is None:
+            raise SystemExit(error[-3000:])
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
