@@ -193,6 +193,26 @@ for _ in range(3): model(torch.ones(8, 512, device="cuda")).sum().backward()
         self.assertNotIn("optimizer", {phase["phase"] for phase in rank["phases"]})
         self.assertIn(("backward", "steady"), {(phase["phase"], phase["step"]) for phase in rank["phases"]})
 
+    def test_compiled_code_is_compiled_as_often_as_without_statistics(self):
+        code = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+module = torch.compile(model, backend="aot_eager")
+function = torch.compile(lambda x: model(x).square(), backend="aot_eager", fullgraph=True)
+for compiled in (module, function):
+    for _ in range(10):  # more often than torch.compile recompiles before it gives up
+        compiled(torch.ones(8, 64, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print("seen", torch.cuda.max_memory_allocated(), torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+        _, watched = self.rehearse([], code)
+        _, alone = self.rehearse([], code, python=["-E"])
+        seen = [line for line in watched.splitlines() if line.startswith("seen")]
+        self.assertEqual(len(seen), 2)
+        self.assertEqual(seen, [line for line in alone.splitlines() if line.startswith("seen")])
+
     def test_a_sitecustomize_that_was_there_still_runs_and_a_program_without_torch_gets_none_of_it(self):
         self.path("site/sitecustomize.py", "import builtins\nbuiltins.customized = __file__\n")
         code = "import sys; print(customized, 'torch' in sys.modules, 'vramfit_rehearsal' in sys.modules, sys.modules['sitecustomize'].__file__)"

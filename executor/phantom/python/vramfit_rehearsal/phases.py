@@ -58,15 +58,16 @@ class Phases:
         self.peaks.mark(self.now())
         self.on_mark()
 
-    # The hook is there only until forward begins: inside, modules run as they would without it, compiled ones too.
+    # The hook is there only until forward begins: inside, modules run as they would without it, compiled ones too. It comes back under
+    # the same id, since torch.compile's guards see ids: a new one each step would have everything compiled again.
     def _await_forward(self):
         if self._handle is None:
             self._handle = self.torch.nn.modules.module.register_module_forward_pre_hook(self._hook)
+        else:
+            self._handle.hooks_dict_ref()[self._handle.id] = self._hook
 
     def _stop_awaiting(self):
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        self._handle.remove()
 
     def _make_hook(self):
         is_compiling = self.torch.compiler.is_compiling
