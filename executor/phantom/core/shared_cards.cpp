@@ -114,6 +114,15 @@ std::int64_t used_of_card(int card) {
   return sum_of(slots_of(card));
 }
 
+std::vector<std::pair<std::int32_t, std::int64_t>> users_of_place(int place) {
+  const Lock lock;
+  std::vector<std::pair<std::int32_t, std::int64_t>> users;
+  for (const Slot& slot : table().cards[place]) {
+    if (is_alive(slot.pid)) users.emplace_back(slot.pid.load(), slot.used_bytes.load());
+  }
+  return users;
+}
+
 std::int64_t used_by_process(int card) {
   const Lock lock;
   for (const Slot& slot : slots_of(card)) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "executor/phantom/core/visibility.h"
 
@@ -11,6 +13,8 @@ namespace vramfit::phantom {
 bool take_from_card(int card, std::int64_t bytes);
 /// Over all living processes.
 PHANTOM_CORE std::int64_t used_of_card(int card);
+/// By the card's place in the node: the processes that use it, and how much each does.
+PHANTOM_CORE std::vector<std::pair<std::int32_t, std::int64_t>> users_of_place(int place);
 /// By this process alone.
 std::int64_t used_by_process(int card);
 

@@ -56,7 +56,7 @@ PHANTOM_EXPORT CUresult cuDeviceGetName(char* name, int room, CUdevice device) {
 PHANTOM_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!is_card(device)) return CUDA_ERROR_INVALID_DEVICE;
-  const auto bytes = phantom::card_uuid(device);
+  const auto bytes = phantom::uuid_of_place(phantom::place_of_card(device));
   std::memcpy(uuid->bytes, bytes.data(), bytes.size());
   return CUDA_SUCCESS;
 }
@@ -110,14 +110,14 @@ PHANTOM_EXPORT CUresult cuDeviceGetProperties(CUdevprop* properties, CUdevice de
 PHANTOM_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int room, CUdevice device) {
   if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!is_card(device)) return CUDA_ERROR_INVALID_DEVICE;
-  copy_text(text, room, phantom::card_pci_bus_id(device));
+  copy_text(text, room, phantom::pci_bus_id_of_place(phantom::place_of_card(device)));
   return CUDA_SUCCESS;
 }
 
 PHANTOM_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
   if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (int card = 0; card < phantom::card_count(); ++card) {
-    if (strcasecmp(phantom::card_pci_bus_id(card).c_str(), text) != 0) continue;
+    if (strcasecmp(phantom::pci_bus_id_of_place(phantom::place_of_card(card)).c_str(), text) != 0) continue;
     *device = card;
     return CUDA_SUCCESS;
   }

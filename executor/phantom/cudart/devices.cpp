@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "executor/phantom/core/architecture.h"
+#include "executor/phantom/core/attributes.h"
+#include "executor/phantom/core/identity.h"
 #include "executor/phantom/core/memory.h"
 #include "executor/phantom/core/session.h"
 #include "executor/phantom/core/visible_cards.h"
@@ -25,8 +27,8 @@ void set_identity(cudaDeviceProp* p, int card) {
   const phantom::CardFacts& facts = phantom::session().card;
   std::snprintf(p->name, sizeof p->name, "%s", facts.name.c_str());
   const int place = phantom::place_of_card(card);
-  std::memcpy(p->uuid.bytes, "vramfit-phantom", sizeof p->uuid.bytes - 1);
-  p->uuid.bytes[sizeof p->uuid.bytes - 1] = static_cast<char>(place);
+  const auto uuid = phantom::uuid_of_place(place);
+  std::memcpy(p->uuid.bytes, uuid.data(), uuid.size());
   p->pciBusID = place + 1;
 }
 
@@ -68,16 +70,6 @@ void set_abilities(cudaDeviceProp* p) {
   p->ECCEnabled = phantom::session().card.memory_bytes > (std::int64_t{32} << 30) ? 1 : 0;
 }
 
-// Runtime and driver number their attributes alike, and the driver has them all by hand.
-int driver_attribute(int* value, cudaDeviceAttr attribute, int card) {
-  using Function = int (*)(int*, int, int);
-  static const auto kFunction = [] {
-    void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-    return reinterpret_cast<Function>(driver == nullptr ? nullptr : dlsym(driver, "cuDeviceGetAttribute"));
-  }();
-  return kFunction == nullptr ? static_cast<int>(Status::not_supported) : kFunction(value, attribute, card);
-}
-
 }  // namespace
 
 PHANTOM_EXPORT cudaError_t cudaGetDeviceCount(int* count) {
@@ -113,7 +105,10 @@ PHANTOM_EXPORT cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, i
 PHANTOM_EXPORT cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int card) {
   if (value == nullptr) return result(Status::invalid_value);
   if (!is_card(card)) return result(Status::invalid_device);
-  return result(static_cast<cudaError_t>(driver_attribute(value, attribute, card)));
+  const auto answer = phantom::device_attribute(static_cast<int>(attribute), card);
+  if (!answer) return result(Status::invalid_value);
+  *value = *answer;
+  return cudaSuccess;
 }
 
 PHANTOM_EXPORT cudaError_t cudaDeviceSynchronize() {
