@@ -11,6 +11,7 @@
 #include "cli/files.h"
 #include "cli/format/estimate_text.h"
 #include "cli/model.h"
+#include "estimator/allocator/settings.h"
 #include "model_specs/error.h"
 #include "model_specs/json_value.h"
 #include "model_specs/suggest.h"
@@ -39,11 +40,13 @@ Plan plan_as_given(const PlanRequest& request) {
   return plan;
 }
 
-// "expandable_segments:True" and "expandable_segments=True" ask for the same.
-std::string normalized(std::string text) {
-  std::ranges::replace(text, ':', '=');
-  std::erase(text, ' ');
-  return text;
+/// Whether a variable asks for the allocator that the job has; not when it can't be read.
+bool asks_for(std::string_view variable, const std::string& allocator) {
+  try {
+    return parse_allocator_settings(variable) == allocator_settings(allocator);
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -77,11 +80,9 @@ TemporaryPlan::~TemporaryPlan() {
 }
 
 void check_allocator_variables(const Job& job) {
-  std::string wanted = normalized(job.allocator);
-  if (job.allocator == "expandable") wanted = "expandable_segments=True";
   for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
     const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no other thread runs
-    if (value == nullptr || *value == '\0' || normalized(value) == wanted) continue;
+    if (value == nullptr || *value == '\0' || asks_for(value, job.allocator)) continue;
     throw InputError(
         fmt::format("{}={} and --allocator {} contradict each other: unset the variable, or plan with its value", name,
                     printable(value), job.allocator));

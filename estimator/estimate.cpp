@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "estimator/allocator/ledger_replay.h"
 #include "estimator/not_modelled.h"
 #include "estimator/rank_estimate.h"
 #include "model_specs/error.h"
@@ -45,6 +46,16 @@ void add_clip_phase(RankEstimate& rank) {
   }
 }
 
+/// What happens on the card as it is, if what the job reserves without a limit doesn't fit there.
+void add_retries(RankEstimate& rank, const Ledger& ledger, const Job& job, const Card& card) {
+  const AllocatorSettings settings = allocator_settings(job.allocator);
+  if (rank.total <= card.memory && settings.memory_fraction == 1) return;
+  const Bytes free_bytes = card.memory - std::min(card.memory, rank.breakdown.outside_allocator);
+  const CapacityReplay replay = replay_at_capacity(ledger, settings, card.memory, free_bytes);
+  rank.alloc_retries = replay.retries;
+  rank.out_of_memory = replay.out_of_memory;
+}
+
 std::int64_t power_of_two_from(std::int64_t n) {
   std::int64_t power = 1;
   while (power < n) power *= 2;
@@ -58,6 +69,13 @@ Bytes host_bytes(const Job& job, const Cluster& cluster, const RankEstimate& ran
   return cluster.cards_per_node * Bytes{2 * power_of_two_from(ids)};
 }
 
+/// How far the order of cudaMalloc's addresses moves what is reserved; nothing where it doesn't.
+std::string band_text(const RankEstimate& rank) {
+  if (rank.least_reserved == rank.peak_reserved) return "";
+  return fmt::format("{} to {} reserved ({:.1f} %), by the order of cudaMalloc's addresses",
+                     format_gib(rank.least_reserved), format_gib(rank.peak_reserved), 100 * band_width(rank));
+}
+
 void add_assumptions(Estimate& e, const ModelSpec& spec) {
   if (spec.dropout > 0) {
     e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", spec.dropout));
@@ -69,6 +87,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec) {
   if (e.cluster.is_cpu()) return;
   e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
                                       format_gib(e.ranks.front().breakdown.outside_allocator)));
+  if (const std::string band = band_text(e.ranks.front()); !band.empty()) e.assumptions.push_back(band);
   e.assumptions.emplace_back("unverified: CUDA figures are not yet held against a rehearsal or a card");
 }
 
@@ -77,8 +96,14 @@ std::string explain(const RankEstimate& rank, Bytes capacity) {
   const auto peak = std::ranges::max_element(rank.phases, {}, &PhasePeak::allocated);
   const auto* const most = std::ranges::max_element(rank.breakdown.categories);
   const auto category = static_cast<Category>(most - rank.breakdown.categories.begin());
-  return fmt::format("{} of {} a rank; the peak is in {}, most of it {} ({})", format_gib(rank.total),
-                     format_gib(capacity), phase_name(peak->phase), category_name(category), format_gib(*most));
+  std::string why =
+      fmt::format("{} of {} a rank; the peak is in {}, most of it {} ({})", format_gib(rank.total),
+                  format_gib(capacity), phase_name(peak->phase), category_name(category), format_gib(*most));
+  if (rank.alloc_retries > 0) {
+    why += fmt::format("; {} allocation {}", rank.alloc_retries, rank.alloc_retries == 1 ? "retry" : "retries");
+  }
+  if (band_width(rank) > kBandSaid) why += "; " + band_text(rank);
+  return why;
 }
 
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
@@ -112,17 +137,26 @@ std::string_view verdict_name(Verdict verdict) {
 LossOptions loss_options(const Job& job) { return {.chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0}; }
 
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options) {
-  RankEstimate rank = fold(count(graph, job, cluster.card.device, {}, options), job, cluster.card.device);
+  const Ledger ledger = count(graph, job, cluster.card.device, {}, options);
+  RankEstimate rank = fold(ledger, job, cluster.card.device);
   rank.first_rank = 0;
   rank.last_rank = data_ranks(job) - 1;
   rank.breakdown.outside_allocator = outside_allocator(job, cluster);
   rank.total = rank.peak_reserved + rank.breakdown.outside_allocator;
   rank.upper_bound = upper_bound(rank, cluster.is_cpu());
+  if (!cluster.is_cpu()) add_retries(rank, ledger, job, cluster.card);
   if (options.clip) add_clip_phase(rank);
   return rank;
 }
 
+double band_width(const RankEstimate& rank) {
+  if (rank.least_reserved.n <= 0) return 0;
+  return static_cast<double>((rank.peak_reserved - rank.least_reserved).n) / static_cast<double>(rank.peak_reserved.n);
+}
+
 Verdict verdict_of(const RankEstimate& rank, Bytes capacity) {
+  if (rank.out_of_memory) return Verdict::does_not_fit;
+  if (rank.alloc_retries > 0) return Verdict::at_risk;
   if (rank.upper_bound <= capacity) return Verdict::fits;
   return rank.total <= capacity ? Verdict::at_risk : Verdict::does_not_fit;
 }

@@ -36,7 +36,9 @@ struct RankEstimate {
   std::int64_t first_rank = 0, last_rank = 0;
   Coords coords;
   Bytes peak_requested, peak_allocated, peak_reserved, total, upper_bound;
-  std::int64_t alloc_retries = 0;
+  Bytes least_reserved;            // the lower end of the band over the orders in which cudaMalloc may answer
+  std::int64_t alloc_retries = 0;  // on the card as it is
+  bool out_of_memory = false;      // on the card as it is, after all retries
   Breakdown breakdown;
   std::vector<PhasePeak> phases;
 };
@@ -65,6 +67,10 @@ struct Estimate {
   Bytes host_bytes;  // per node
 };
 
+/// How far least_reserved lies below peak_reserved, as a share of it; 0 when it isn't known.
+double band_width(const RankEstimate& rank);
+inline constexpr double kBandSaid = 0.05;  // a wider band is said in the verdict
+
 struct EstimateOptions {
   bool suggestions = true;
   bool clip = true;
@@ -79,7 +85,8 @@ Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster,
 /// twice changes nothing. `notes` receives one line per default used.
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes);
 
-/// Folds a ledger into peaks and breakdown (peak tick, categories that sum exactly).
+/// Folds a ledger into peaks and breakdown (peak tick, categories that sum exactly), on a card without a limit. With
+/// the native allocator the peaks are the highest over the orders of addresses that placements_of names.
 RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device);
 
 }  // namespace vramfit

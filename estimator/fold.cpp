@@ -1,46 +1,39 @@
 #include <algorithm>
+#include <optional>
 
+#include "estimator/allocator/ledger_replay.h"
 #include "estimator/estimate.h"
-#include "estimator/expandable_segments.h"
 
 namespace vramfit {
 
 namespace {
 
-/// The running sums of a ledger, and their peaks.
+/// The running sums of a ledger, and their peaks. Without a replay every block is as large as its request.
 class Folder {
  public:
-  explicit Folder(const Device& device) : is_cuda_(device.kind == DeviceKind::cuda) {}
+  explicit Folder(LedgerReplay* replay) : replay_(replay) {}
 
   void add(const Event& event) {
     enter_phase(event);
-    const Bytes requested{event.bytes > 0 ? event.bytes : -event.bytes};
-    const Bytes allocated = is_cuda_ ? allocated_block(requested) : requested;
-    Bytes& category = live_.categories[static_cast<std::size_t>(event.category)];
-    if (event.bytes > 0) {
-      requested_ += requested;
-      allocated_ += allocated;
-      category += requested;
-      live_.rounding += allocated - requested;
-      if (is_cuda_) segments_.allocate(event.id, requested);
-      record();
+    live_.categories[static_cast<std::size_t>(event.category)].n += event.bytes;
+    requested_ += event.bytes;
+    if (replay_ != nullptr) {
+      replay_->add(event);
+      allocated_ = replay_->stats().allocated.current;
+      reserved_ = replay_->stats().reserved.current;
     } else {
-      requested_ -= requested;
-      allocated_ -= allocated;
-      category -= requested;
-      live_.rounding -= allocated - requested;
-      if (is_cuda_) segments_.free(event.id);
+      allocated_ = reserved_ = requested_;
     }
+    if (event.bytes > 0) record();
   }
 
   RankEstimate finish() {
     result_.breakdown.fragmentation = result_.peak_reserved - result_.peak_allocated;
+    result_.least_reserved = result_.peak_reserved;
     return std::move(result_);
   }
 
  private:
-  Bytes reserved() const { return is_cuda_ ? segments_.reserved() : allocated_; }
-
   /// A phase's peak starts at what is live when it is entered.
   void enter_phase(const Event& event) {
     const bool steady = event.step >= 2;
@@ -57,35 +50,70 @@ class Folder {
     record_phase();
   }
 
+  static void raise(Bytes& peak, std::int64_t now) { peak.n = std::max(peak.n, now); }
+
   void record_phase() {
-    current_->requested = std::max(current_->requested, requested_);
-    current_->allocated = std::max(current_->allocated, allocated_);
-    current_->reserved = std::max(current_->reserved, reserved());
+    raise(current_->requested, requested_);
+    raise(current_->allocated, allocated_);
+    raise(current_->reserved, reserved_);
   }
 
   void record() {
     record_phase();
-    result_.peak_requested = std::max(result_.peak_requested, requested_);
-    result_.peak_reserved = std::max(result_.peak_reserved, reserved());
-    if (allocated_ <= result_.peak_allocated) return;
-    result_.peak_allocated = allocated_;
+    raise(result_.peak_requested, requested_);
+    raise(result_.peak_reserved, reserved_);
+    if (allocated_ <= result_.peak_allocated.n) return;
+    result_.peak_allocated.n = allocated_;
     result_.breakdown = live_;
+    result_.breakdown.rounding.n = allocated_ - requested_;
   }
 
-  bool is_cuda_;
-  ExpandableSegments segments_;
-  Bytes requested_, allocated_;
+  LedgerReplay* replay_;
+  std::int64_t requested_ = 0, allocated_ = 0, reserved_ = 0;
   Breakdown live_;
   RankEstimate result_;
   PhasePeak* current_ = nullptr;
 };
 
-}  // namespace
-
-RankEstimate fold(const Ledger& ledger, const Job& /*job*/, const Device& device) {
-  Folder folder(device);
+RankEstimate fold_over(const Ledger& ledger, LedgerReplay* replay) {
+  Folder folder(replay);
   for (const Event& event : ledger.events) folder.add(event);
   return folder.finish();
+}
+
+/// Of two placements' figures the higher ones; the breakdown is that of the higher peak.
+void take_higher(RankEstimate& band, const RankEstimate& rank) {
+  band.least_reserved = std::min(band.least_reserved, rank.least_reserved);
+  band.peak_reserved = std::max(band.peak_reserved, rank.peak_reserved);
+  if (rank.peak_allocated > band.peak_allocated) {
+    band.peak_allocated = rank.peak_allocated;
+    band.breakdown = rank.breakdown;
+  }
+  band.breakdown.fragmentation = band.peak_reserved - band.peak_allocated;
+  for (std::size_t i = 0; i < band.phases.size(); ++i) {
+    band.phases[i].allocated = std::max(band.phases[i].allocated, rank.phases[i].allocated);
+    band.phases[i].reserved = std::max(band.phases[i].reserved, rank.phases[i].reserved);
+  }
+}
+
+}  // namespace
+
+RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device) {
+  if (device.kind != DeviceKind::cuda) return fold_over(ledger, nullptr);
+  const AllocatorSettings settings = allocator_settings(job.allocator);
+  std::optional<RankEstimate> band;
+  for (const Placement placement : placements_of(settings)) {
+    CardMemory card(placement);
+    LedgerReplay replay(settings, card);
+    const RankEstimate rank = fold_over(ledger, &replay);
+    if (band) {
+      take_higher(*band, rank);
+    } else {
+      band = rank;
+    }
+    if (!replay.placement_mattered()) break;
+  }
+  return *band;
 }
 
 }  // namespace vramfit

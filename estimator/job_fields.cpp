@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "estimator/allocator/settings.h"
 #include "estimator/field_text.h"
 #include "estimator/sharding.h"
 #include "model_specs/error.h"
@@ -243,8 +244,8 @@ void set_loss(Job& job, std::string_view value) {
 
 std::string get_allocator(const Job& job) { return job.allocator; }
 void set_allocator(Job& job, std::string_view value) {
-  if (value.find('=') != std::string_view::npos) {
-    for (const std::string& part : split_list(value)) key_and_value(part);
+  if (value.find_first_of("=:") != std::string_view::npos) {
+    parse_allocator_settings(value);
   } else if (value != "native" && value != "expandable") {
     unknown_value(value, {"native", "expandable", "KEY=VALUE,..."});
   }

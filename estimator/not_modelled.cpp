@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "estimator/allocator/settings.h"
 #include "estimator/job_fields.h"
 #include "model_specs/error.h"
 
@@ -44,7 +45,6 @@ void require_own_runtime(const Job& job, const Cluster& cluster) {
   require_precision(job);
   require_optimizer(job);
   if (job.checkpointing == Checkpointing::selective) refuse(job, "checkpointing");
-  if (!cluster.is_cpu() && job.allocator != "expandable") refuse(job, "allocator");
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse(job, "attention");
 }
@@ -90,6 +90,7 @@ void require_rules(const Job& job, const Cluster& cluster) {
   if (job.wrap != Wrap::layer) refuse(job, "wrap");
   if (job.prefetch_limit != 0) refuse(job, "prefetch");
   if (!job.offload.empty()) refuse(job, "offload");
+  if (!cluster.is_cpu() && allocator_settings(job.allocator).malloc_async) refuse(job, "allocator");
   switch (job.runtime) {
     case Runtime::vramfit:
       return require_own_runtime(job, cluster);

@@ -12,7 +12,7 @@ LossOptions loss_options(const Job& job);
 /// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options);
 
-/// fits: the bound is within capacity; at_risk: only the total is.
+/// fits: the bound is within capacity; at_risk: only the total is, or the allocator gets by with retries.
 Verdict verdict_of(const RankEstimate& rank, Bytes capacity);
 
 /// Up to five single changes, each re-estimated, most saved first.

@@ -110,8 +110,16 @@ std::optional<Change> halve_sequence(const Estimate& e) {
   return change;
 }
 
-constexpr std::array<Maker, 8> kMakers{checkpoint,     chunk_loss,   halve_micro_batch, shard_fully,
-                                       reshard_always, double_cards, store_in_bf16,     halve_sequence};
+/// Segments that grow leave fewer gaps; other settings of the allocator stay as they are.
+std::optional<Change> expand_segments(const Estimate& e) {
+  if (e.cluster.is_cpu() || e.job.allocator != "native") return std::nullopt;
+  Change change{"--allocator expandable", e.job, e.cluster};
+  change.job.allocator = "expandable";
+  return change;
+}
+
+constexpr std::array<Maker, 9> kMakers{checkpoint,   chunk_loss,    halve_micro_batch, shard_fully,    reshard_always,
+                                       double_cards, store_in_bf16, halve_sequence,    expand_segments};
 
 }  // namespace
 

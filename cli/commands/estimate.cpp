@@ -44,8 +44,10 @@ int run_estimate(const EstimateFlags& flags) {
   const std::string text = json ? estimate_to_json(result) : estimate_text(result, detect_terminal());
   write_file("-", text);
   if (result.verdict == Verdict::at_risk) {
-    std::fprintf(stderr, "vramfit: warning: at risk: the upper bound does not fit%s\n",
-                 flags.strict ? "" : " (--strict makes this a failure)");
+    std::fprintf(
+        stderr, "vramfit: warning: at risk: %s%s\n",
+        worst_rank(result).alloc_retries > 0 ? "fits only when the allocator retries" : "the upper bound does not fit",
+        flags.strict ? "" : " (--strict makes this a failure)");
   }
   return exit_code_of(result.verdict, flags.strict);
 }

@@ -28,6 +28,13 @@ std::string mark(const Estimate& estimate) {
   return estimate.unverified ? " (unverified: no rehearsal on CUDA code yet)" : "";
 }
 
+/// Said when the order in which cudaMalloc answers decides much of what is reserved.
+std::string band(const RankEstimate& rank) {
+  if (band_width(rank) <= kBandSaid) return "";
+  return fmt::format(", {} to {} reserved by the order of addresses", amount(rank.least_reserved),
+                     amount(rank.peak_reserved));
+}
+
 std::string table_row(const Terminal& terminal, std::string_view name, Bytes bytes, Bytes total) {
   const double share = total.n > 0 ? static_cast<double>(bytes.n) / static_cast<double>(total.n) : 0;
   return fmt::format("  {:<22}{:>9}  {:>4.0f} %  {}\n", name, amount(bytes), 100 * share,
@@ -78,15 +85,21 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   const RankEstimate& rank = worst_rank(estimate);
   const std::string of = fmt::format("{} of {} GiB", amount(rank.total), amount(estimate.capacity));
   if (estimate.verdict == Verdict::does_not_fit) {
-    return fmt::format("{}: {}, +{} in {}{}\n", styled(terminal, Style::bad, "DOES NOT FIT"), of,
-                       amount(rank.total - estimate.capacity), phase_name(peak_phase(rank)), mark(estimate));
+    const std::string over = rank.total > estimate.capacity ? fmt::format("+{}", amount(rank.total - estimate.capacity))
+                                                            : std::string("out of the memory that it may use");
+    return fmt::format("{}: {}, {} in {}{}{}\n", styled(terminal, Style::bad, "DOES NOT FIT"), of, over,
+                       phase_name(peak_phase(rank)), band(rank), mark(estimate));
+  }
+  if (estimate.verdict == Verdict::at_risk && rank.alloc_retries > 0) {
+    return fmt::format("{}: {} without a limit, fits only with retries of the allocator ({}){}{}\n",
+                       styled(terminal, Style::warning, "AT RISK"), of, rank.alloc_retries, band(rank), mark(estimate));
   }
   if (estimate.verdict == Verdict::at_risk) {
     return fmt::format("{}: {}, and up to {} ({}){}\n", styled(terminal, Style::warning, "AT RISK"), of,
-                       amount(rank.upper_bound), printable(estimate.why), mark(estimate));
+                       amount(rank.upper_bound), printable(estimate.why, 500), mark(estimate));
   }
-  return fmt::format("{}: {}, {} free, peak in {}{}\n", styled(terminal, Style::good, "FITS"), of,
-                     amount(estimate.capacity - rank.total), phase_name(peak_phase(rank)), mark(estimate));
+  return fmt::format("{}: {}, {} free, peak in {}{}{}\n", styled(terminal, Style::good, "FITS"), of,
+                     amount(estimate.capacity - rank.total), phase_name(peak_phase(rank)), band(rank), mark(estimate));
 }
 
 std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal) {

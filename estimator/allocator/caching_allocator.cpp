@@ -118,9 +118,24 @@ int CachingAllocator::take_free_block(const Request& request) {
   } else if (entry.size - settings_.max_non_split_rounding.n >= request.size) {
     return -1;
   }
+  if (!placement_mattered_) note_tie(pool.free, place);
   const int block = entry.block;
   pool.free.erase(place);
   return block;
+}
+
+/// Blocks of one size are chosen by address. Among whole segments the choice is no choice: what is left is the same but
+/// for names. Which segments go when splitting is limited or garbage is collected is not looked into.
+void CachingAllocator::note_tie(const FreeBlocks& free, FreeBlocks::Place chosen) {
+  if (settings_.expandable_segments) return;
+  placement_mattered_ = settings_.max_split != kUnlimited || collects_garbage();
+  const std::int64_t size = free.at(chosen).size;
+  FreeBlocks::Place place = free.next(chosen);
+  if (FreeBlocks::is_end(place) || free.at(place).size != size) return;
+  for (place = chosen; !FreeBlocks::is_end(place) && free.at(place).size == size; place = free.next(place)) {
+    const Block& b = at(free.at(place).block);
+    if (b.previous >= 0 || b.next >= 0) placement_mattered_ = true;
+  }
 }
 
 int CachingAllocator::new_block(const Request& request, bool is_retry) {

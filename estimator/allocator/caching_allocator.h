@@ -75,6 +75,9 @@ class CachingAllocator {
   void reset_peaks();
 
   const AllocatorStats& stats() const { return stats_; }
+  /// Whether addresses have decided anything so far. While they have not, any other placement of segments would have
+  /// given the same figures.
+  bool placement_mattered() const { return placement_mattered_; }
   std::int64_t address(int block) const { return at(block).address; }
   /// All segments by address; an expandable one is shown as its mapped ranges.
   std::vector<SegmentView> segments() const;
@@ -126,6 +129,7 @@ class CachingAllocator {
   bool collects_garbage() const { return allowed_ && settings_.garbage_collection_threshold > 0; }
   int take_free_block(const Request& request);
   FreeBlocks::Place best_fit(const Pool& pool, const Request& request) const;
+  void note_tie(const FreeBlocks& free, FreeBlocks::Place chosen);
   int new_block(const Request& request, bool is_retry);
   int new_segment(const Request& request);
   int hand_out(int block, const Request& request, std::int64_t bytes);
@@ -169,6 +173,7 @@ class CachingAllocator {
   std::vector<Range> ranges_;
   std::vector<StreamEvents> events_;  // by stream
   std::int64_t waiting_ = 0;          // events of all streams
+  bool placement_mattered_ = false;
 };
 
 }  // namespace vramfit

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "estimator/job_fields.h"
 #include "model_specs/error.h"
 #include "tests/support/config_file.h"
@@ -123,6 +125,40 @@ TEST_CASE("more communicators lie outside the allocator as the mesh gets axes") 
   CHECK(outside("2x8xH100-80GB", "hybrid-shard") == card.context + card.nccl + card.nccl);
 }
 
+TEST_CASE("the native allocator reserves by the order of addresses: the upper end counts and the band is told") {
+  const Settings odd{{"seq_len", "1111"}};
+  const Estimate native = estimate_of(testing::llama_8b(), "2xH200", {odd[0], {"allocator", "native"}});
+  REQUIRE(native.ranks.size() == 1);
+  const RankEstimate& rank = native.ranks[0];
+  check_sums(rank);
+  CHECK(rank.least_reserved < rank.peak_reserved);
+  CHECK(mentions(native.assumptions, "by the order of cudaMalloc's addresses"));
+  const Estimate expandable = estimate_of(testing::llama_8b(), "2xH200", {odd[0], {"allocator", "expandable"}});
+  CHECK(expandable.ranks.at(0).least_reserved == expandable.ranks[0].peak_reserved);
+  CHECK(expandable.ranks[0].peak_requested == rank.peak_requested);
+  CHECK_FALSE(mentions(expandable.assumptions, "by the order of cudaMalloc's addresses"));
+}
+
+TEST_CASE("a job that fits only when the allocator gives back what is free and asks again is at risk") {
+  const auto of = [](const std::string& memory) {
+    return estimate_of(testing::llama_8b(), ("8xH100-80GB@" + memory).c_str(), {{"allocator", "native"}});
+  };
+  const Estimate whole = of("80GiB");
+  REQUIRE(whole.verdict == Verdict::fits);
+  bool seen = false;
+  // Below the total there is a span in which retries help, and below that one in which they don't.
+  for (std::int64_t mebibytes = whole.ranks[0].total.n / kMiB.n; mebibytes > 20480; mebibytes -= 256) {
+    const Estimate tight = of(fmt::format("{:.4f}GiB", static_cast<double>(mebibytes) / 1024));
+    if (tight.verdict == Verdict::does_not_fit) break;
+    if (tight.ranks[0].total <= tight.capacity) continue;
+    CHECK(tight.verdict == Verdict::at_risk);
+    CHECK(tight.ranks[0].alloc_retries > 0);
+    CHECK(tight.why.find("allocation retr") != std::string::npos);
+    seen = true;
+  }
+  CHECK(seen);
+}
+
 TEST_CASE("choices without rules are named, not guessed") {
   const std::vector<std::pair<Settings, std::string>> cases{
       {{{"runtime", "pytorch-fsdp2"}}, "--runtime pytorch-fsdp2"},
@@ -137,7 +173,7 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"prefetch", "limit=2"}}, "limit=2"},
       {{{"checkpointing", "selective"}}, "--checkpointing selective"},
       {{{"reshard", "2"}}, "--reshard 2"},
-      {{{"allocator", "native"}}, "--allocator native"},
+      {{{"allocator", "backend:cudaMallocAsync"}}, "--allocator backend:cudaMallocAsync"},
       {{{"attention", "cudnn"}}, "--attention cudnn"},
   };
   for (const auto& [settings, feature] : cases) {
