@@ -41,6 +41,7 @@ constexpr std::array kErrors{
     ERROR(cudaErrorNotPermitted, "operation not permitted"),
     ERROR(cudaErrorNotSupported, "operation not supported"),
     ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
+    ERROR(cudaErrorUnknown, "unknown error"),
     ERROR(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
 };
 #undef ERROR

@@ -1,6 +1,7 @@
 // Making, asking and ending communicators.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <span>
 #include <string>
@@ -140,6 +141,11 @@ PHANTOM_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, n
   } catch (const std::exception& error) {
     return refuse(ncclSystemError, fmt::format("ncclCommSplit: {}", error.what()));
   }
+}
+
+// Not of NCCL: executor/phantom/python/vramfit_rehearsal/splits.py calls it.
+PHANTOM_EXPORT void phantomSplitRanks(const int* ranks, int count) {
+  vramfit::phantom::tell_split_ranks(std::vector<int>(ranks, ranks + std::max(count, 0)));
 }
 
 PHANTOM_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,

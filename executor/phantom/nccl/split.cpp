@@ -28,6 +28,25 @@ struct Member {
   auto operator<=>(const Member&) const = default;
 };
 
+std::vector<int>& told_ranks() {
+  thread_local std::vector<int> ranks;
+  return ranks;
+}
+
+// Who of the parent's ranks are in a split of which only this rank's color is known.
+std::vector<Member> with_ghosts(const Communicator& parent, int key) {
+  std::vector<Member> members;
+  const std::vector<int>& told = told_ranks();
+  if (std::ranges::find(told, parent.rank()) != told.end()) {
+    for (const int rank : told)
+      members.push_back({rank == parent.rank() ? key : static_cast<int>(members.size()), rank});
+    return members;
+  }
+  for (int rank = 0; rank < parent.ranks(); ++rank) members.push_back({key, rank});
+  count_ghost_answer("split of a communicator");
+  return members;
+}
+
 std::string child_id(const Communicator& parent, std::string_view how) {
   const std::string text = fmt::format("{} {}", parent.id(), how);
   return digest(text);
@@ -40,6 +59,8 @@ std::string digest(std::span<const char> bytes) {
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
   return fmt::format("{:016x}", hash);
 }
+
+void tell_split_ranks(std::vector<int> ranks) { told_ranks() = std::move(ranks); }
 
 std::uint64_t announce_split(Communicator& parent, int color, int key) {
   const std::uint64_t number = parent.next_split();
@@ -61,8 +82,7 @@ std::optional<Communicator::Place> split_place(Communicator& parent, std::uint64
       if (message.header.root == color) members.push_back({static_cast<int>(message.header.count), other});
     }
   } else if (parent.others() == Others::ghosts && color != NCCL_SPLIT_NOCOLOR) {
-    for (const int other : others_of(parent)) members.push_back({key, other});
-    count_ghost_answer("split of a communicator");
+    members = with_ghosts(parent, key);
   }
   if (color == NCCL_SPLIT_NOCOLOR) return std::nullopt;
   std::ranges::sort(members);
