@@ -93,7 +93,7 @@ class Answers:
             tensor.pow_(ranks)
 
     def fill(self, outputs, value):
-        for output in outputs or []:
+        for output in () if outputs is None else outputs:
             if output.numel() == value.numel():
                 output.copy_(value.reshape(output.shape))
 

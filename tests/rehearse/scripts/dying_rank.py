@@ -1,0 +1,22 @@
+"""Rank 1 ends without a word, or with `silent` stays and makes no further call, while rank 0 waits for it."""
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+x = torch.tensor([1]).cuda()
+dist.all_reduce(x)
+assert x.item() == 2
+if dist.get_rank() == 1:
+    time.sleep(60 if sys.argv[1:] == ["silent"] else 0)
+    os._exit(0)
+try:
+    dist.all_reduce(x)
+    x.item()
+except Exception as error:
+    print("rank 0 was told:", type(error).__name__, flush=True)
+    os._exit(7)
