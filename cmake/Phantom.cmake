@@ -5,15 +5,22 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(PHANTOM_LIBRARY_DIRECTORY "${CMAKE_BINARY_DIR}/lib/phantom")
 set(PHANTOM_GENERATE_DIRECTORY "${CMAKE_SOURCE_DIR}/executor/phantom/generate")
 
-# A virtual environment with the CUDA 12 wheels (scripts/phantom-cuda12 makes one); without it there is no CUDA 12 set.
+# A virtual environment with the CUDA 12 wheels (scripts/phantom-wheel makes one); without it there is no CUDA 12 set.
 set(VRAMFIT_CUDA12_VENV "$ENV{VRAMFIT_CUDA12_VENV}" CACHE PATH "Environment with the CUDA 12 wheels; empty: no stand-ins for CUDA 12")
 set(PHANTOM_CUDA12_SITE "")
 if(VRAMFIT_CUDA12_VENV)
   file(GLOB PHANTOM_CUDA12_SITE "${VRAMFIT_CUDA12_VENV}/lib/python3*/site-packages")
   file(GLOB header "${PHANTOM_CUDA12_SITE}/nvidia/*/include/cuda_runtime_api.h")
   if(NOT header)
-    message(FATAL_ERROR "VRAMFIT_CUDA12_VENV=${VRAMFIT_CUDA12_VENV} has no CUDA 12 wheels: make it with scripts/phantom-cuda12")
+    message(FATAL_ERROR "VRAMFIT_CUDA12_VENV=${VRAMFIT_CUDA12_VENV} has no CUDA 12 wheels: scripts/phantom-wheel makes one")
   endif()
+endif()
+
+# Another environment's CUDA 13 wheels, newer than those of the torch that is built against.
+set(VRAMFIT_CUDA13_VENV "" CACHE PATH "Environment whose CUDA 13 headers the stand-ins are made from; empty: VRAMFIT_VENV")
+set(PHANTOM_CUDA13_SITE "${LIBTORCH_SITE}")
+if(VRAMFIT_CUDA13_VENV)
+  file(GLOB PHANTOM_CUDA13_SITE "${VRAMFIT_CUDA13_VENV}/lib/python3*/site-packages")
 endif()
 
 # phantom_library(TARGET SONAME libx.so.N NAMES REGEX TABLE FILE HEADERS "a.h,b.h -DX"... [SOURCES x.cpp...]
@@ -27,7 +34,7 @@ function(phantom_library target)
     message(FATAL_ERROR "phantom_library(${target}): SONAME, NAMES and TABLE are needed; unknown: ${ARG_UNPARSED_ARGUMENTS}")
   endif()
   if(NOT ARG_SITE)
-    set(ARG_SITE "${LIBTORCH_SITE}")
+    set(ARG_SITE "${PHANTOM_CUDA13_SITE}")
   endif()
   file(GLOB includes "${ARG_SITE}/nvidia/*/include")
   if(NOT ARG_REAL)
