@@ -4,7 +4,10 @@
 
 namespace {
 
-using namespace vramfit::phantom::cublaslt;
+using vramfit::phantom::cublaslt::forget_descriptor;
+using vramfit::phantom::cublaslt::get_attribute;
+using vramfit::phantom::cublaslt::new_descriptor;
+using vramfit::phantom::cublaslt::set_attribute;
 
 template <class Descriptor>
 cublasStatus_t begin(Descriptor* descriptor, std::size_t bytes) {

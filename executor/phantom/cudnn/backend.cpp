@@ -12,7 +12,10 @@
 
 namespace {
 
-using namespace vramfit::phantom::cudnn;
+using vramfit::phantom::cudnn::Attribute;
+using vramfit::phantom::cudnn::computed;
+using vramfit::phantom::cudnn::Descriptor;
+using vramfit::phantom::cudnn::element_bytes;
 
 struct Registry {
   std::mutex mutex;
@@ -32,23 +35,43 @@ std::shared_ptr<Descriptor> find(const void* handle) {
 }
 
 // Elements that the caller gave room for; the rest are only counted.
-cudnnStatus_t answer(const Attribute& attribute, int64_t room, int64_t* given, void* elements) {
+void answer_values(const Attribute& attribute, int64_t room, int64_t* given, void* elements) {
   const std::size_t each = element_bytes(attribute.type);
-  if (attribute.type != CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-    if (given != nullptr) *given = static_cast<int64_t>(attribute.elements.size() / each);
-    if (elements != nullptr && room > 0) {
-      std::memcpy(elements, attribute.elements.data(),
-                  std::min(attribute.elements.size(), static_cast<std::size_t>(room) * each));
-    }
-    return CUDNN_STATUS_SUCCESS;
-  }
+  if (given != nullptr) *given = static_cast<int64_t>(attribute.elements.size() / each);
+  if (elements == nullptr || room <= 0) return;
+  const std::size_t bytes = std::min(attribute.elements.size(), static_cast<std::size_t>(room) * each);
+  std::memcpy(elements, attribute.elements.data(), bytes);
+}
+
+// Descriptors that the caller made are filled in.
+cudnnStatus_t answer_descriptors(const Attribute& attribute, int64_t room, int64_t* given, void* elements) {
   if (given != nullptr) *given = static_cast<int64_t>(attribute.descriptors.size());
+  if (elements == nullptr) return CUDNN_STATUS_SUCCESS;
   auto* const targets = static_cast<cudnnBackendDescriptor_t*>(elements);
-  for (std::size_t i = 0; elements != nullptr && i < attribute.descriptors.size() && static_cast<int64_t>(i) < room;
-       ++i) {
+  const std::size_t count = std::min(attribute.descriptors.size(), static_cast<std::size_t>(room));
+  for (std::size_t i = 0; i < count; ++i) {
     const auto target = find(targets[i]);
     if (target == nullptr) return CUDNN_STATUS_BAD_PARAM;
     *target = *attribute.descriptors[i];
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t answer(const Attribute& attribute, cudnnBackendAttributeType_t type, int64_t room, int64_t* given,
+                     void* elements) {
+  if (attribute.type != type) return CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE;
+  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) return answer_descriptors(attribute, room, given, elements);
+  answer_values(attribute, room, given, elements);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+// Copies, as callers change and destroy theirs.
+cudnnStatus_t read_descriptors(Attribute& attribute, int64_t count, const void* elements) {
+  const auto* handles = static_cast<const cudnnBackendDescriptor_t*>(elements);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto given = find(handles[i]);
+    if (given == nullptr) return CUDNN_STATUS_BAD_PARAM;
+    attribute.descriptors.push_back(std::make_shared<Descriptor>(*given));
   }
   return CUDNN_STATUS_SUCCESS;
 }
@@ -102,13 +125,9 @@ PHANTOM_EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t h
   if (descriptor == nullptr || count < 0 || (count > 0 && elements == nullptr)) return CUDNN_STATUS_BAD_PARAM;
   Attribute attribute{.type = type, .elements = {}, .descriptors = {}};
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-    const auto* handles = static_cast<const cudnnBackendDescriptor_t*>(elements);
-    for (int64_t i = 0; i < count; ++i) {
-      const auto given = find(handles[i]);
-      if (given == nullptr) return CUDNN_STATUS_BAD_PARAM;
-      attribute.descriptors.push_back(std::make_shared<Descriptor>(*given));
-    }
-  } else {
+    const cudnnStatus_t status = read_descriptors(attribute, count, elements);
+    if (status != CUDNN_STATUS_SUCCESS) return status;
+  } else if (count > 0) {
     const auto* from = static_cast<const std::byte*>(elements);
     attribute.elements.assign(from, from + static_cast<std::size_t>(count) * element_bytes(type));
   }
@@ -122,12 +141,8 @@ PHANTOM_EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t c
                                                       void* elements) {
   const auto descriptor = find(handle);
   if (descriptor == nullptr || room < 0) return CUDNN_STATUS_BAD_PARAM;
-  if (const Attribute* attribute = descriptor->find(name)) {
-    return attribute->type == type ? answer(*attribute, room, given, elements) : CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE;
-  }
-  if (const auto attribute = computed(*descriptor, name)) {
-    return attribute->type == type ? answer(*attribute, room, given, elements) : CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE;
-  }
+  if (const Attribute* attribute = descriptor->find(name)) return answer(*attribute, type, room, given, elements);
+  if (const auto attribute = computed(*descriptor, name)) return answer(*attribute, type, room, given, elements);
   if (given != nullptr) *given = 0;  // notes, knobs, layouts: there are none
   return CUDNN_STATUS_SUCCESS;
 }

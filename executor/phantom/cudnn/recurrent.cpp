@@ -10,7 +10,9 @@
 
 namespace {
 
-using namespace vramfit::phantom::cudnn;
+using vramfit::phantom::cudnn::data_bytes;
+using vramfit::phantom::cudnn::packed;
+using vramfit::phantom::cudnn::set_shape;
 
 struct Network {
   int gates = 1, directions = 1, layers = 0;
@@ -78,9 +80,10 @@ void give(cudnnTensorDescriptor_t tensor, void** address, const void* space, std
           const Network& network, std::int64_t rows, std::int64_t columns) {
   const bool exists = rows > 0 && columns > 0;
   if (address != nullptr) {
-    const auto base = reinterpret_cast<std::uintptr_t>(space);
-    const auto bytes = static_cast<std::uintptr_t>(elements) * data_bytes(network.type);
-    *address = exists ? reinterpret_cast<void*>(base + bytes) : nullptr;
+    const std::size_t bytes = static_cast<std::size_t>(elements) * data_bytes(network.type);
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): the interface takes const and gives none
+    auto* const base = static_cast<char*>(const_cast<void*>(space));
+    *address = exists ? base + bytes : nullptr;
   }
   if (tensor != nullptr && exists) {
     set_shape(tensor, packed(network.type, CUDNN_TENSOR_NCHW, {1, static_cast<int>(rows), static_cast<int>(columns)}));

@@ -89,7 +89,13 @@ std::size_t data_bytes(cudnnDataType_t type) {
 
 }  // namespace vramfit::phantom::cudnn
 
-using namespace vramfit::phantom::cudnn;
+using vramfit::phantom::cudnn::data_bytes;
+using vramfit::phantom::cudnn::delete_shape;
+using vramfit::phantom::cudnn::new_shape;
+using vramfit::phantom::cudnn::packed;
+using vramfit::phantom::cudnn::set_shape;
+using vramfit::phantom::cudnn::Shape;
+using vramfit::phantom::cudnn::shape_of;
 
 namespace {
 

@@ -43,20 +43,25 @@ constexpr bool is_number() {
   }
 }
 
+/// What a pointer leads to: a pointer to const is only read.
+template <class T>
+void touch_pointee(T* pointer, const char* function) {
+  if constexpr (std::is_pointer_v<T>) {
+    if constexpr (!std::is_const_v<std::remove_pointer_t<T>>) touch_all_if_on_card(pointer);
+  } else if constexpr (!std::is_const_v<T> && !std::is_function_v<T>) {
+    touch_address(pointer);
+    if constexpr (is_number<T>()) {
+      if (pointer != nullptr && !is_ours(pointer)) unknown_result(pointer, sizeof(T), function);
+    }
+  }
+}
+
 template <class T>
 void touch(T value, const char* function) {
   if constexpr (std::is_pointer_v<T>) {
-    using Pointee = std::remove_pointer_t<T>;
-    if constexpr (std::is_pointer_v<Pointee>) {
-      if constexpr (!std::is_const_v<std::remove_pointer_t<Pointee>>) touch_all_if_on_card(value);
-    } else if constexpr (!std::is_const_v<Pointee> && !std::is_function_v<Pointee>) {
-      touch_address(value);
-      if constexpr (is_number<Pointee>()) {
-        if (value != nullptr && !is_ours(value)) unknown_result(value, sizeof(Pointee), function);
-      }
-    }
+    touch_pointee(value, function);
   } else if constexpr (std::is_integral_v<T> && sizeof(T) == sizeof(void*)) {
-    touch_address(reinterpret_cast<const void*>(value));
+    touch_address(reinterpret_cast<const void*>(value));  // NOLINT(performance-no-int-to-ptr)
   }
 }
 
@@ -84,7 +89,7 @@ const void* as_handle(H handle) {
   if constexpr (std::is_pointer_v<H>) {
     return handle;
   } else {
-    return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(handle));
+    return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(handle));  // NOLINT(performance-no-int-to-ptr)
   }
 }
 
