@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "executor/phantom/core/graph.h"
@@ -90,11 +91,15 @@ bool known(State& s, Address first, std::int64_t bytes) {
 
 // A block is what lies side by side: a kernel that got a pointer into it may write all of it. What begins behind the
 // pointer but not where an allocation can begin belongs to the same tensor.
-void touch(State& s, Address address) {
+// It ends with the block that the card gave: `base` and `end`.
+void touch(State& s, Address address, Address base, Address end) {
   auto block = first_behind(s, address);
-  while (block != s.known.begin() && block != s.known.end() && std::prev(block)->second == block->first) --block;
+  while (block != s.known.begin() && block != s.known.end() && std::prev(block)->second == block->first &&
+         std::prev(block)->first >= base) {
+    --block;
+  }
   Address reached = address;
-  while (block != s.known.end() && (block->first <= reached || block->first % kAlignment != 0)) {
+  while (block != s.known.end() && block->first < end && (block->first <= reached || block->first % kAlignment != 0)) {
     reached = std::max(reached, block->second);
     block = s.known.erase(block);
   }
@@ -192,10 +197,16 @@ void touched(std::span<const void* const> pointers) {
   }
   note_touched(pointers);
   State& s = state();
-  const std::lock_guard lock(s.mutex);
-  if (s.known.empty()) return;
+  {
+    const std::lock_guard lock(s.mutex);
+    if (s.known.empty()) return;
+  }
+  // Blocks are looked up before the lock is taken: memory that is freed takes the two locks the other way round.
   for (const void* pointer : pointers) {
-    if (pointer != nullptr) touch(s, number(pointer));
+    const auto block = pointer == nullptr ? std::nullopt : find_block(pointer);
+    if (!block) continue;
+    const std::lock_guard lock(s.mutex);
+    touch(s, number(pointer), block->base, block->base + static_cast<Address>(block->bytes));
   }
 }
 

@@ -15,7 +15,7 @@ constexpr std::uint32_t kMagic = 0xBA55ED50, kWrapperMagic = 0x466243B1;
 constexpr std::uint16_t kPtx = 1, kCubin = 2;
 constexpr std::uint64_t kPackedLz4 = 0x2000, kPackedZstd = 0x8000;
 constexpr std::uint64_t kThisCardOnly = 0x100000;  // sm_90a: runs on exactly this capability
-constexpr std::size_t kMostBytes = std::size_t{1} << 32;
+constexpr std::size_t kLz4MostRatio = 255;         // a byte of a length stands for at most as many
 
 struct Header {
   std::uint32_t magic;
@@ -56,14 +56,16 @@ std::optional<DeviceImage> unpack(const Entry& entry, Bytes payload) {
     image.content = payload;
     return image;
   }
-  if (entry.packed_bytes > payload.size() || entry.unpacked_bytes > kMostBytes) return std::nullopt;
+  if (entry.packed_bytes > payload.size()) return std::nullopt;
   const Bytes packed = payload.first(entry.packed_bytes);
   if ((entry.flags & kPackedZstd) != 0) {
+    if (ZSTD_getFrameContentSize(packed.data(), packed.size()) != entry.unpacked_bytes) return std::nullopt;
     image.unpacked.resize(entry.unpacked_bytes);
     const std::size_t made =
         ZSTD_decompress(image.unpacked.data(), image.unpacked.size(), packed.data(), packed.size());
     if (ZSTD_isError(made) != 0 || made != entry.unpacked_bytes) return std::nullopt;
   } else {
+    if (entry.unpacked_bytes / kLz4MostRatio > packed.size()) return std::nullopt;
     image.unpacked = unpack_lz4(packed, entry.unpacked_bytes);
     if (image.unpacked.size() != entry.unpacked_bytes) return std::nullopt;
   }

@@ -1,6 +1,8 @@
 // Addresses and pages apart (cuMemAddressReserve, cuMemCreate, cuMemMap), as expandable segments use them.
 #include <sys/mman.h>
 
+#include <iterator>
+
 #include "executor/phantom/core/contents.h"
 #include "executor/phantom/core/memory_state.h"
 #include "executor/phantom/core/session.h"
@@ -100,6 +102,10 @@ Status map_pages(void* address, std::int64_t bytes, std::uint64_t handle) {
   const auto next = state.mappings.lower_bound(number(address));
   if (next != state.mappings.end() && next->first < number(address) + static_cast<std::uintptr_t>(bytes)) {
     return Status::invalid_value;
+  }
+  if (next != state.mappings.begin()) {
+    const auto& [start, before] = *std::prev(next);
+    if (start + static_cast<std::uintptr_t>(before.bytes) > number(address)) return Status::invalid_value;
   }
   state.mappings[number(address)] = {bytes, handle};
   state.blocks[block->base].card = pages->second.card;

@@ -46,7 +46,8 @@ TEST_CASE("PTX of the same source declares the same parameters") {
   for (const auto& [name, facts] : *kernels) {
     CAPTURE(name);
     std::vector<std::pair<std::uint32_t, std::uint32_t>> expected;
-    for (const auto& parameter : cubin->kernels.at(name).parameters) expected.emplace_back(parameter.offset, parameter.bytes);
+    for (const auto& parameter : cubin->kernels.at(name).parameters)
+      expected.emplace_back(parameter.offset, parameter.bytes);
     check_parameters(facts, expected);
   }
 }
@@ -104,7 +105,8 @@ TEST_CASE("a damaged cubin is refused or read, never followed outside its bytes"
   const auto whole = sample().cubin;
   for (std::size_t length = 0; length < whole.size(); length += 1 + length / 16) {
     const std::vector<std::byte> cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
-    CHECK_FALSE(read_cubin(cut));
+    const auto cubin = read_cubin(cut);
+    if (cubin) CHECK(cubin->kernels.size() == 3);  // what was cut off is not looked at
   }
   std::uint64_t random = 1;
   for (int round = 0; round < 2000; ++round) {

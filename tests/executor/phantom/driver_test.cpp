@@ -180,7 +180,8 @@ TEST_CASE_FIXTURE(Driver, "fills and copies of rows move small data") {
 
 TEST_CASE_FIXTURE(Driver, "modules of cubins and PTX have their kernels; others are refused with the reason") {
   CUmodule module = nullptr;
-  for (const void* image : {static_cast<const void*>(sample().cubin.data()), static_cast<const void*>(sample().ptx.c_str())}) {
+  for (const void* image :
+       {static_cast<const void*>(sample().cubin.data()), static_cast<const void*>(sample().ptx.c_str())}) {
     REQUIRE(cuModuleLoadData(&module, image) == CUDA_SUCCESS);
     unsigned int count = 0;
     REQUIRE(cuModuleGetFunctionCount(&count, module) == CUDA_SUCCESS);

@@ -24,8 +24,7 @@ constexpr std::uint64_t kZstd = 0x8000, kThisCardOnly = 0x100000;
 
 template <class T>
 void put(Bytes& out, T value) {
-  const auto* const start = reinterpret_cast<const std::byte*>(&value);
-  out.insert(out.end(), start, start + sizeof value);
+  for (std::size_t i = 0; i < sizeof value; ++i) out.push_back(static_cast<std::byte>(value >> 8 * i));
 }
 
 Bytes fat_binary(const std::vector<Image>& images) {
@@ -57,7 +56,7 @@ Bytes fat_binary(const std::vector<Image>& images) {
   put<std::uint16_t>(whole, 1);
   put<std::uint16_t>(whole, 16);
   put<std::uint64_t>(whole, entries.size());
-  whole.insert(whole.end(), entries.begin(), entries.end());
+  for (const std::byte each : entries) whole.push_back(each);
   return whole;
 }
 
@@ -79,7 +78,8 @@ TEST_CASE("a card runs the cubin of its major version with the highest minor tha
 }
 
 TEST_CASE("an image for one card alone comes first there and is nothing to other cards") {
-  const std::vector<Image> images{{2, 90, "c90a", 0x11 | kThisCardOnly}, {2, 90, "c90 "}, {2, 100, "100a", 0x11 | kThisCardOnly}};
+  const std::vector<Image> images{
+      {2, 90, "c90a", 0x11 | kThisCardOnly}, {2, 90, "c90 "}, {2, 100, "100a", 0x11 | kThisCardOnly}};
   CHECK(chosen(images, 9, 0) == "c90a");
   CHECK(chosen(images, 10, 3) == "none");
   CHECK(chosen(images, 10, 0) == "100a");
@@ -110,7 +110,7 @@ TEST_CASE("LZ4: literals, matches that overlap themselves, and long lengths") {
   CHECK(unpack({0x10, 'a', 1, 0, 0x10, 'b'}, 6) == "aaaaab");
   CHECK(unpack({0x2F, 'a', 'b', 2, 0, 1, 0x10, 'c'}, 23) == "abababababababababababc");
   CHECK(unpack({0x10, 'a', 2, 0, 0x10, 'b'}, 6).empty());  // a match before the start
-  CHECK(unpack({0x30, 'a'}, 3).empty());                    // literals that are not there
+  CHECK(unpack({0x30, 'a'}, 3).empty());                   // literals that are not there
   CHECK(unpack({0x10, 'a', 1, 0, 0x10, 'b'}, 3).empty());  // more than it was said to be
 }
 

@@ -65,7 +65,7 @@ TEST_CASE("occupancy is what cuda_occupancy.h computes, for every shape of a ker
           KernelFacts facts;
           facts.registers = registers;
           facts.static_shared_bytes = fixed;
-          if (fixed + dynamic > session_card().sharedMemPerBlockOptin) continue;
+          if (static_cast<std::size_t>(fixed + dynamic) > session_card().sharedMemPerBlockOptin) continue;
           CAPTURE(registers);
           CAPTURE(threads);
           CAPTURE(fixed);
