@@ -35,8 +35,9 @@ Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
          Bytes{rank.breakdown.outside_allocator.n / kOutsideMarginDivisor};
 }
 
-/// The norm of all gradients is taken before the first of them is freed.
+/// The norm of all gradients is taken before the first of them is freed. A schedule may have counted it already.
 void add_clip_phase(RankEstimate& rank) {
+  if (std::ranges::find(rank.phases, Phase::clip, &PhasePeak::phase) != rank.phases.end()) return;
   for (std::size_t i = 0; i < rank.phases.size(); ++i) {
     if (rank.phases[i].phase != Phase::optimizer) continue;
     PhasePeak clip = rank.phases[i];

@@ -159,6 +159,13 @@ TEST_CASE("a job that fits only when the allocator gives back what is free and a
   CHECK(seen);
 }
 
+TEST_CASE("a schedule that counts clipping itself has one clip phase a step") {
+  const Estimate e = estimate_of(testing::llama_8b(), "8xA100-80GB",
+                                 {{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"attention", "flash"}});
+  REQUIRE_MESSAGE(e.ranks.size() == 1, e.why);
+  CHECK(std::ranges::count(e.ranks[0].phases, Phase::clip, &PhasePeak::phase) == 2);
+}
+
 TEST_CASE("choices without rules are named, not guessed") {
   const std::vector<std::pair<Settings, std::string>> cases{
       {{{"runtime", "pytorch-fsdp2"}}, "--runtime pytorch-fsdp2"},

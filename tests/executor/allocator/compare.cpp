@@ -93,7 +93,7 @@ class Run {
   std::int64_t prepare() {
     driver_tap().reset();
     if (trace_.late) driver_tap().complete.emplace();
-    settings_ = parse_allocator_settings(trace_.settings);
+    settings_ = parse_allocator_settings(trace_.replayed_settings.empty() ? trace_.settings : trace_.replayed_settings);
     real_.set_settings(trace_.settings);
     real_.set_fraction(trace_.fraction);
     real_.reset_stats();

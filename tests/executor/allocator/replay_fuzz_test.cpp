@@ -50,4 +50,21 @@ TEST_CASE("random programs: the replay has LibTorch's addresses, statistics, ret
   CHECK(coverage.waits * 20 > coverage.traces);
 }
 
+TEST_CASE("a replay that rounds otherwise than LibTorch is found out, and one request is left of the program") {
+  RealAllocator& real = real_allocator();
+  Trace trace = random_trace(3, real.free_bytes());
+  trace.settings = "expandable_segments:False,large_segment_size_mb:20";
+  trace.replayed_settings = trace.settings + ",roundup_power2_divisions:2";
+  trace.fraction = 1;
+  trace.room = real.free_bytes();
+  std::erase_if(trace.ops, [](const Op& op) { return op.kind == Op::Kind::settings; });
+  trace.ops.push_back({.kind = Op::Kind::malloc, .block = 100000, .bytes = 5 << 20});
+  Coverage ignored;
+  REQUIRE(first_difference(real, trace, ignored));
+  const Trace smallest = shrink(real, trace);
+  CHECK(smallest.ops.size() == 1);
+  CHECK(smallest.ops.front().kind == Op::Kind::malloc);
+  CHECK(first_difference(real, smallest, ignored));
+}
+
 }  // namespace vramfit::testing

@@ -19,10 +19,11 @@ struct Op {
 };
 
 struct Trace {
-  std::string settings;   // as PYTORCH_ALLOC_CONF has it
-  double fraction = 1;    // of the card's total memory
-  std::int64_t room = 0;  // bytes free when the trace starts
-  bool late = false;      // events are complete only as `complete` says, else at once
+  std::string settings;                // as PYTORCH_ALLOC_CONF has it
+  double fraction = 1;                 // of the card's total memory
+  std::int64_t room = 0;               // bytes free when the trace starts
+  std::string replayed_settings = {};  // what the replay is told instead, to see that a difference is found
+  bool late = false;                   // events are complete only as `complete` says, else at once
   std::vector<Op> ops;
 };
 
