@@ -4,6 +4,7 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -213,6 +214,14 @@ Bytes Rehearsal::uncertain_bytes() const {
   Bytes sum;
   for (const ProcessRecord& process : processes) sum += process.uncertain_bytes;
   return sum;
+}
+
+std::vector<std::string> Rehearsal::uncertain_places() const {
+  std::set<std::string> places;
+  for (const ProcessRecord& process : processes) {
+    places.insert(process.uncertain_places.begin(), process.uncertain_places.end());
+  }
+  return {places.begin(), places.end()};
 }
 
 int Rehearsal::exit_code() const {

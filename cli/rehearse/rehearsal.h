@@ -45,6 +45,7 @@ struct Rehearsal {
 
   std::int64_t uncertain_reads() const;
   Bytes uncertain_bytes() const;
+  std::vector<std::string> uncertain_places() const;  // each once
   /// 0 or CMD's own code; 6 when it ran out of memory; 128 + n after signal n; 1 when the time was out.
   int exit_code() const;
 };

@@ -58,13 +58,9 @@ void write_rank(JsonWriter& writer, const RehearsedRank& rank) {
 }
 
 void write_values(JsonWriter& writer, const Rehearsal& rehearsal) {
-  std::vector<std::string> places;
-  for (const ProcessRecord& process : rehearsal.processes) {
-    places.insert(places.end(), process.uncertain_places.begin(), process.uncertain_places.end());
-  }
   writer.key("values").begin_object().member("certain", rehearsal.uncertain_reads() == 0);
   writer.member("uncertain_reads", rehearsal.uncertain_reads()).member("uncertain_bytes", rehearsal.uncertain_bytes());
-  writer.member("places", places).end_object();
+  writer.member("places", rehearsal.uncertain_places()).end_object();
 }
 
 void write_processes(JsonWriter& writer, const Rehearsal& rehearsal) {

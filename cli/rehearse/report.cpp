@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/format/terminal.h"
 #include "cli/rehearse/launchers.h"
@@ -10,7 +11,7 @@
 namespace vramfit {
 namespace {
 
-constexpr std::size_t kMostRanks = 16, kMostKinds = 6, kMostNotes = 20, kMostPlaces = 4, kMostFailures = 2;
+constexpr std::size_t kMostRanks = 16, kMostKinds = 6, kMostNotes = 20, kMostFailures = 2, kLongestPlaces = 200;
 
 std::string headline(const Rehearsal& rehearsal, const Terminal& terminal) {
   using enum RehearsalVerdict;
@@ -39,13 +40,8 @@ std::string name_of(const RehearsedRank& rank) {
 
 std::string values_line(const Rehearsal& rehearsal) {
   if (rehearsal.uncertain_reads() == 0) return "values: certain\n";
-  std::string places;
-  for (const ProcessRecord& process : rehearsal.processes) {
-    for (const std::string& place : process.uncertain_places) {
-      if (std::ranges::count(places, ';') < static_cast<long>(kMostPlaces)) places += printable(place, 60) + "; ";
-    }
-  }
-  if (!places.empty()) places = " at " + places.substr(0, places.size() - 2);
+  std::string places = fmt::format("{}", fmt::join(rehearsal.uncertain_places(), "; "));
+  if (!places.empty()) places = " at " + printable(places, kLongestPlaces);
   return fmt::format(
       "values: {} uncertain reads ({} bytes){}: kernels are not executed, so what was read there is not what a card "
       "would\n  have written. Sizes that follow from it (nonzero, masked selection, MoE routing) may differ\n",
@@ -60,7 +56,8 @@ std::string line(std::string_view name, Bytes requested, Bytes allocated, Bytes 
 }
 
 std::string rank_table(const RehearsedRank& rank, bool worst_of_several) {
-  std::string text = fmt::format("\n{}{}, GiB\n", name_of(rank), worst_of_several ? ", the fullest" : "");
+  std::string text = fmt::format("\n{}{}{}, GiB\n", name_of(rank), worst_of_several ? ", the fullest" : "",
+                                 rank.steps > 0 ? fmt::format(", {} steps", rank.steps) : "");
   if (rank.by_torch) {
     text += fmt::format("  {:<22}{:>12}{:>12}{:>12}\n", "peak", "requested", "allocated", "reserved");
     for (const TorchPhase& phase : rank.phases) {
@@ -71,6 +68,7 @@ std::string rank_table(const RehearsedRank& rank, bool worst_of_several) {
     text += line("all", rank.requested, rank.allocated, rank.reserved);
   }
   text += fmt::format("  {:<46}{:>12}\n", "context, communicators, past torch", gib(rank.outside));
+  text += fmt::format("  {:<46}{:>12}\n", "on the card", gib(rank.total));
   return text;
 }
 
