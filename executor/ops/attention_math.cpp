@@ -117,7 +117,7 @@ struct Work {
   }
 
   /// target [kv heads, rows, D] = or += a b.
-  void store(const at::Tensor& a, const at::Tensor& b, at::Tensor target, bool add) const {
+  void store(const at::Tensor& a, const at::Tensor& b, const at::Tensor& target, bool add) const {
     if (!is_16_bit()) return multiply_heads(a, b, target, add);
     at::Tensor sum = shaped(rows, target.sizes());
     if (add) sum.copy_(target);
@@ -143,7 +143,7 @@ at::Tensor scaled_scores(const Work& w, const Block& b) {
 }
 
 /// Ends the softcap and hides the keys that a query must not see: those after it, and those before its window.
-void cap_and_mask(const Work& w, const Block& b, at::Tensor scores) {
+void cap_and_mask(const Work& w, const Block& b, const at::Tensor& scores) {
   const AttentionSizes& s = w.s;
   if (s.softcap != 0) scores.mul_(w.cap);
   if (!s.causal) return;
