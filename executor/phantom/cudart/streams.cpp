@@ -1,5 +1,5 @@
-#include "executor/phantom/core/pending.h"
 #include "executor/phantom/core/streams.h"
+#include "executor/phantom/core/pending.h"
 
 #include "executor/phantom/core/graph.h"
 #include "executor/phantom/cudart/runtime.h"

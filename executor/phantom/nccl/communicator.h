@@ -28,16 +28,18 @@ struct ScaleOperator {
 
 class Communicator {
  public:
-  /// Joins without waiting for anybody, and takes `card_bytes` off the card. Throws FaultError when the meeting place
-  /// cannot be made. Check `out_of_memory()` first of all.
   struct Place {
     std::string id;  // the same for all ranks, and for no other communicator
     int rank = 0, ranks = 1, card = 0;
   };
+  /// Joins without waiting for anybody, and takes `card_bytes` off the card. Throws FaultError when the meeting place
+  /// cannot be made. Check `out_of_memory()` first of all.
   Communicator(Place place, Others others, std::int64_t card_bytes);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
+  Communicator(Communicator&&) = delete;
+  Communicator& operator=(Communicator&&) = delete;
 
   const std::string& id() const { return place_.id; }
   int rank() const { return place_.rank; }

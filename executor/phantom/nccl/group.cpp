@@ -123,7 +123,12 @@ ncclResult_t carry_out(std::span<const Operation> operations) {
     if (result != ncclSuccess) return result;
   }
   for (const auto& exchange : exchanges) {
-    if (exchange->is_finished()) continue;
+    bool is_done = exchange->is_finished();
+    const ncclResult_t result = guarded(exchange->operation(), [&] {
+      if (!is_done) is_done = exchange->go_on(false, true);
+    });
+    if (result != ncclSuccess) return result;
+    if (is_done) continue;
     book(exchange->operation());
     leave_pending(exchange);
   }

@@ -27,6 +27,8 @@ class File {
   }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
+  File(File&&) = delete;
+  File& operator=(File&&) = delete;
   int get() const { return descriptor_; }
 
  private:
@@ -145,6 +147,13 @@ std::string Mailbox::trouble_with(int sender) const {
   return fmt::format("rank {} of {} (process {}) has ended", sender, ranks_, process);
 }
 
+void Mailbox::give_up(int sender, std::chrono::milliseconds timeout) const {
+  const bool joined = std::filesystem::exists(member_path(sender));
+  throw FaultError(fmt::format("rank {} of {} {} within {} s", sender, ranks_,
+                               joined ? "did not make the same call" : "never joined the communicator",
+                               std::chrono::duration_cast<std::chrono::seconds>(timeout).count()));
+}
+
 Message Mailbox::take(Lane lane, std::uint64_t number, int sender, std::chrono::milliseconds timeout,
                       const std::atomic<bool>& stop) {
   constexpr auto kShortest = std::chrono::microseconds(50);
@@ -152,26 +161,19 @@ Message Mailbox::take(Lane lane, std::uint64_t number, int sender, std::chrono::
   constexpr auto kBetweenChecks = std::chrono::milliseconds(50);
   const auto deadline = Clock::now() + timeout;
   auto next_check = Clock::now() + kBetweenChecks;
+  std::string trouble;
   for (std::chrono::microseconds pause = kShortest;; pause = std::min(pause * 2, kLongest)) {
+    // Once more after its process was seen to have ended: it may have sent this in its last moments.
     if (auto message = try_take(lane, number, sender)) return std::move(*message);
     if (stop) throw FaultError("the communicator was aborted");
+    if (!trouble.empty()) throw FaultError(trouble);
     const auto now = Clock::now();
+    if (now >= deadline) give_up(sender, timeout);
     if (now >= next_check) {
       next_check = now + kBetweenChecks;
-      const std::string trouble = trouble_with(sender);
-      if (!trouble.empty()) {
-        // It may have sent this in its last moments.
-        if (auto message = try_take(lane, number, sender)) return std::move(*message);
-        throw FaultError(trouble);
-      }
+      trouble = trouble_with(sender);
     }
-    if (now >= deadline) {
-      const bool joined = std::filesystem::exists(member_path(sender));
-      throw FaultError(fmt::format("rank {} of {} {} within {} s", sender, ranks_,
-                                   joined ? "did not make the same call" : "never joined the communicator",
-                                   std::chrono::duration_cast<std::chrono::seconds>(timeout).count()));
-    }
-    std::this_thread::sleep_for(pause);
+    if (trouble.empty()) std::this_thread::sleep_for(pause);
   }
 }
 

@@ -55,6 +55,7 @@ class Mailbox {
   std::filesystem::path member_path(int rank) const;
   /// What is wrong with the sender, or nothing.
   std::string trouble_with(int sender) const;
+  [[noreturn]] void give_up(int sender, std::chrono::milliseconds timeout) const;
 
   std::filesystem::path folder_;
   int rank_ = 0, ranks_ = 1;

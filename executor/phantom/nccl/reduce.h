@@ -13,8 +13,6 @@ namespace vramfit::phantom {
 
 enum class Combine { sum, product, maximum, minimum, average };
 
-/// `scale` points to one element of `type` that each rank's values are multiplied by first (NCCL's pre-multiplied sum);
-/// null for none.
 struct Reduction {
   ncclDataType_t type = ncclFloat32;
   Combine combine = Combine::sum;

@@ -20,7 +20,7 @@ struct Registry {
 
 // Never destroyed: watchdog threads ask for errors until the very end.
 Registry& registry() {
-  static Registry* const kRegistry = new Registry;  // NOLINT(cppcoreguidelines-owning-memory)
+  static auto* const kRegistry = new Registry;  // NOLINT(cppcoreguidelines-owning-memory)
   return *kRegistry;
 }
 
