@@ -3,8 +3,12 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+
+#include "executor/phantom/core/contents.h"
 #include "executor/phantom/core/visibility.h"
 #include "executor/phantom/cublas/status_names.h"
+#include "executor/phantom/generate/generated.h"
 
 namespace {
 
@@ -19,7 +23,42 @@ cublasLtMatmulHeuristicResult_t only_result() {
   return result;
 }
 
+template <class Value>
+Value attribute(cublasLtMatmulDesc_t matmul, cublasLtMatmulDescAttributes_t name) {
+  Value value{};
+  std::size_t written = 0;
+  cublasLtMatmulDescGetAttribute(matmul, name, &value, sizeof value, &written);
+  return value;
+}
+
+// What a product writes besides D: an activation's input or mask, largest values, a bias's gradient.
+void touch_epilogue(cublasLtMatmulDesc_t matmul) {
+  using vramfit::phantom::touched_by_call;
+  constexpr unsigned kBiasGradient =
+      16 | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB;  // 16: the bit of ..._BGRAD
+  for (const auto name : {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, CUBLASLT_MATMUL_DESC_AMAX_D_POINTER,
+                          CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_AMAX_POINTER}) {
+    touched_by_call(attribute<const void*>(matmul, name));
+  }
+  if ((attribute<std::uint32_t>(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE) & kBiasGradient) != 0) {
+    touched_by_call(attribute<const void*>(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER));
+  }
+}
+
 }  // namespace
+
+PHANTOM_EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void*, const void*,
+                                             cublasLtMatrixLayout_t, const void*, cublasLtMatrixLayout_t, const void*,
+                                             const void*, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t,
+                                             const cublasLtMatmulAlgo_t*, void* workspace, size_t,
+                                             cudaStream_t stream) {
+  if (matmul == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  vramfit::phantom::generated::computing_on(stream);
+  vramfit::phantom::touched_by_call(d);
+  vramfit::phantom::touched_by_call(workspace);
+  touch_epilogue(matmul);
+  return CUBLAS_STATUS_SUCCESS;
+}
 
 PHANTOM_EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t matmul,
                                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,

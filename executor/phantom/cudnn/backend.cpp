@@ -6,9 +6,9 @@
 #include <unordered_map>
 
 #include "executor/phantom/core/contents.h"
-#include "executor/phantom/core/streams.h"
 #include "executor/phantom/core/visibility.h"
 #include "executor/phantom/cudnn/descriptors.h"
+#include "executor/phantom/generate/generated.h"
 
 namespace {
 
@@ -147,11 +147,11 @@ PHANTOM_EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t c
   return CUDNN_STATUS_SUCCESS;
 }
 
-PHANTOM_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
+PHANTOM_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                                  cudnnBackendDescriptor_t variant_pack) {
   const auto pack = find(variant_pack);
   if (find(plan) == nullptr || pack == nullptr) return CUDNN_STATUS_BAD_PARAM;
-  vramfit::phantom::advance();
+  vramfit::phantom::generated::computing(handle);
   touch_pointers(*pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   touch_pointers(*pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
   return CUDNN_STATUS_SUCCESS;

@@ -47,7 +47,10 @@ def body(function, table):
     done = f"  return {success};\n"
     if action == "computes":
         count = "batchSize" if "batchSize" in names else "1"
-        return "  computing();\n" + "".join(
+        streams = [parameter.name for parameter in function.parameters if parameter.type == "cudaStream_t"]
+        # The first argument is the library's handle; a number for cuFFT's plans.
+        begin = f"computing_on({streams[0]})" if streams else f"computing(as_handle({names[0]}))"
+        return f"  {begin};\n" + "".join(
             f"  succeed({name}, {count});\n" if name in table.verdicts else f'  touch({name}, "{function.name}");\n'
             for name in pointers) + done
     if action == "accepts":

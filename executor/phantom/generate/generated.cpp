@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "executor/phantom/core/contents.h"
+#include "executor/phantom/core/graph.h"
 #include "executor/phantom/core/memory.h"
 #include "executor/phantom/core/record.h"
 #include "executor/phantom/core/streams.h"
@@ -41,9 +42,29 @@ struct Handle {
   long unused = 0;
 };
 
+// What the handle's ...SetStream was given; null for none.
+const void* stream_given(const void* handle) {
+  const std::lock_guard lock(handles().mutex);
+  const auto found = handles().alive.find(handle);
+  if (found == handles().alive.end()) return nullptr;
+  for (const auto& [key, value] : found->second.values) {
+    if (key.first.find("Stream") == std::string_view::npos || value.size() != sizeof(void*)) continue;
+    const void* stream = nullptr;
+    std::memcpy(&stream, value.data(), sizeof stream);
+    return stream;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
-void computing() { advance(); }
+void computing_on(const void* stream) {
+  advance();
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): handles are not const
+  if (stream != nullptr) submit_kernel(stream_of(const_cast<void*>(stream), 0));
+}
+
+void computing(const void* handle) { computing_on(stream_given(handle)); }
 
 bool is_ours(const void* address) { return find_block(address).has_value(); }
 

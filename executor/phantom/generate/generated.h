@@ -8,8 +8,10 @@
 
 namespace vramfit::phantom::generated {
 
-/// A card has more to do: late events come nearer.
-void computing();
+/// A card has more to do, on a stream or on the one that a handle was given: late events come nearer, and a graph that
+/// is being captured has one kernel more.
+void computing_on(const void* stream);
+void computing(const void* handle);
 /// A call got this pointer and may write there. A pointer to pointers on the card leads anywhere.
 void touch_address(const void* address);
 void touch_all_if_on_card(const void* address);

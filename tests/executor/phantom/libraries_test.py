@@ -69,6 +69,21 @@ b.backward(torch.ones_like(b))
 print(json.dumps([forward, torch.cuda.memory_allocated() - before - b.nbytes - a.grad.nbytes - forward]))
 """
 
+# A product reads a and writes b: what was uploaded is still known, what nobody computed is 0 and counted. A graph that captured a
+# product is not empty, or PyTorch warns.
+CONTENTS = """
+import json, torch, warnings
+warnings.simplefilter("error")
+a = torch.eye(8).cuda()
+b = torch.empty(8, 8, device="cuda")
+torch.mm(a, a, out=b)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    torch.mm(a, a, out=b)
+graph.replay()
+print(json.dumps([torch.equal(a.cpu(), torch.eye(8)), b.cpu().abs().sum().item()]))
+"""
+
 
 def main():
     problems = []
@@ -90,6 +105,9 @@ def main():
     workspaces, _ = run(WORKSPACES)
     if workspaces != [33554432, 33554432]:
         problems.append(f"workspaces of cuBLAS in forward and on autograd's thread: {workspaces}")
+    contents, record = run(CONTENTS)
+    if contents != [True, 0] or record["uncertain_reads"]["count"] != 1:
+        problems.append(f"a product's input and output: {contents}, {record['uncertain_reads']}")
     print(f"{len(CALLS)} calls, {len(problems)} problems", *problems, sep="\n")
     return 1 if problems else 0
 
