@@ -1,6 +1,6 @@
 """Process groups on phantom GPUs: between processes, with ghosts, with ranks that die.
 
-Usage: groups_test.py all|alone|lost|bytes
+Usage: groups_test.py all|alone|lost|bytes|checkpoint
 """
 import json
 import os
@@ -65,5 +65,15 @@ def equal_bytes():
     assert 0 < large[0]["peak_allocated_bytes"] < alone[0]["peak_allocated_bytes"], large
 
 
+def checkpoint():
+    """A rank played alone saves and loads its own shards, whether or not it would be the coordinator."""
+    for rank in (0, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            printed, _ = well(*rehearse(["--gpus", "4xH100-80GB", "--ranks", str(rank)], ["checkpointing_group.py", folder]))
+            assert f"rank {rank} saved" in printed, printed
+            for name in ("first", "second"):
+                assert f"__{rank}_0.distcp" in os.listdir(os.path.join(folder, name))
+
+
 if __name__ == "__main__":
-    {"all": played_by_all, "alone": played_alone, "lost": lost, "bytes": equal_bytes}[sys.argv[1]]()
+    {"all": played_by_all, "alone": played_alone, "lost": lost, "bytes": equal_bytes, "checkpoint": checkpoint}[sys.argv[1]]()

@@ -4,7 +4,7 @@ import importlib
 import json
 import os
 
-from vramfit_rehearsal import gloo_groups, object_collectives, splits
+from vramfit_rehearsal import checkpoints, gloo_groups, object_collectives, splits
 from vramfit_rehearsal.out_of_memory import OutOfMemory
 from vramfit_rehearsal.peaks import Peaks
 from vramfit_rehearsal.phases import Phases
@@ -39,4 +39,5 @@ def install_groups(torch, ghosts, note):
     if ghosts:
         gloo_groups.install(torch, note)
         splits.install(torch)
+        checkpoints.install(torch.distributed)
     object_collectives.install(torch, ghosts)
