@@ -168,3 +168,16 @@ PHANTOM_EXPORT CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigne
                                            size_t height, CUstream stream) {
   return fill_rows(to, pitch, value, 4, width, height, stream);
 }
+
+// Flags between streams and cards: written like small copies; waiting for one is over at once, as all before it is
+// done.
+PHANTOM_EXPORT CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr to, cuuint32_t value,
+                                             unsigned int /*flags*/) {
+  return fill(to, value, 4, 1, stream);
+}
+PHANTOM_EXPORT CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr to, cuuint64_t value,
+                                             unsigned int /*flags*/) {
+  constexpr unsigned kHalf = 32;
+  const CUresult error = fill(to, static_cast<unsigned int>(value), 4, 1, stream);
+  return error == CUDA_SUCCESS ? fill(to + 4, static_cast<unsigned int>(value >> kHalf), 4, 1, stream) : error;
+}
