@@ -66,6 +66,8 @@ std::string rank_table(const RehearsedRank& rank, bool worst_of_several) {
           phase.requested, phase.allocated, phase.reserved);
     }
     text += line("all", rank.requested, rank.allocated, rank.reserved);
+  } else {
+    text += fmt::format("  {:<46}{:>12}\n", "blocks taken from the driver", gib(rank.reserved));
   }
   text += fmt::format("  {:<46}{:>12}\n", "context, communicators, past torch", gib(rank.outside));
   text += fmt::format("  {:<46}{:>12}\n", "on the card", gib(rank.total));
