@@ -48,7 +48,10 @@ function(phantom_library target)
   get_filename_component(table "${ARG_TABLE}" ABSOLUTE)
 
   add_library(${target}_by_hand OBJECT ${ARG_SOURCES} "${PHANTOM_GENERATE_DIRECTORY}/generated.cpp")
-  target_link_libraries(${target}_by_hand PRIVATE vramfit_options)
+  target_compile_features(${target}_by_hand PRIVATE cxx_std_20)
+  if(ARG_SITE STREQUAL LIBTORCH_SITE)
+    target_link_libraries(${target}_by_hand PRIVATE vramfit_options)  # headers of other versions have values that no switch names
+  endif()
   set(arguments --compiler "${CMAKE_CXX_COMPILER}" --names "${ARG_NAMES}" --table "${table}" --output "${output}")
   foreach(path IN LISTS includes)
     list(APPEND arguments --include "${path}")
