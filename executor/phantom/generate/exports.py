@@ -34,6 +34,18 @@ def is_public(name):
     return not name.startswith("_Z") and name not in ("_init", "_fini")
 
 
+def variables(path, names):
+    """name -> bytes of the variables that a library defines, among its public names."""
+    text = subprocess.run(["nm", "-D", "--defined-only", "-S", path], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        name = words[-1].partition("@")[0]
+        if len(words) == 4 and words[2] in "BDR" and re.fullmatch(names, name):
+            found[name] = int(words[1], 16)
+    return found
+
+
 def body(function, table):
     """The statements of a generated function."""
     action, text = table.action(function.name)
@@ -124,13 +136,15 @@ def write_declared(arguments, groups, table, taken):
     return written
 
 
-def write_names(arguments, table, names):
-    """names.cpp: a function that no header declares has an assembler name only, since macros may rename it."""
+def write_names(arguments, table, names, sizes):
+    """names.cpp: what no header declares has an assembler name only, since macros may rename it. Variables are zeros."""
     unsupported = next((values[1] for values in table.statuses.values() if values[1].isidentifier()), "1")
     headers = arguments.headers[0].split()[0].split(",") if arguments.headers and table.statuses else []
     text = "".join(f'int undeclared{index}() __asm__("{name}");\n'
                    f'int undeclared{index}() {{\n  unknown("{name}");\n  return static_cast<int>({unsupported});\n}}\n'
                    for index, name in enumerate(names))
+    text += "".join(f'extern char variable{index}[{size}] __asm__("{name}");\nalignas(16) char variable{index}[{size}] = {{}};\n'
+                    for index, (name, size) in enumerate(sorted(sizes.items())))
     write(f"{arguments.output}/names.cpp", BEGIN.format(includes="".join(f"#include <{name}>\n" for name in headers), text=text))
 
 
@@ -167,8 +181,9 @@ def main():
     aliases = {name: target for name in public - by_hand if (target := table.alias(name, real_names | by_hand))}
     declared = write_declared(arguments, groups, table, by_hand | set(aliases))
     rest = sorted(real_names - by_hand - set(aliases) - set(declared))
-    write_names(arguments, table, rest)
-    write_exports(arguments, node, sorted({*by_hand, *aliases, *declared, *rest}), aliases)
+    sizes = {name: size for path in arguments.real for name, size in variables(path, arguments.names).items()}
+    write_names(arguments, table, rest, sizes)
+    write_exports(arguments, node, sorted({*by_hand, *aliases, *declared, *rest, *sizes}), aliases)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ before = torch.cuda.memory_allocated()
 torch.cuda.reset_peak_memory_stats()
 out.backward(gradient)
 peak = torch.cuda.max_memory_allocated() - before
-print(json.dumps({"failed": failed, "cudnn_backward": peak, "cudnn": torch.backends.cudnn.version()}))
+print(json.dumps({"failed": failed, "cudnn_backward": peak, "torch": [int(n) for n in torch.__version__.split(".")[:2]]}))
 """
 
 WORKSPACES = """
@@ -103,7 +103,7 @@ def main():
 
     # PyTorch's default for compute capability 9.0, one for each handle; a finished backward keeps its thread's.
     workspaces, _ = run(WORKSPACES)
-    if workspaces != [33554432, 33554432]:
+    if workspaces != [33554432, 33554432] and answer["torch"] < [2, 12]:  # 2.15 no longer allocates them so
         problems.append(f"workspaces of cuBLAS in forward and on autograd's thread: {workspaces}")
     contents, record = run(CONTENTS)
     if contents != [True, 0] or record["uncertain_reads"]["count"] != 1:
