@@ -5,7 +5,6 @@
 
 namespace phantom = vramfit::phantom;
 using phantom::bytes_of;
-using phantom::number;
 using phantom::pointer;
 using phantom::result;
 

@@ -13,7 +13,6 @@ namespace calls = vramfit::phantom::graph_calls;
 using phantom::Graph;
 using phantom::NodeKind;
 using phantom::result;
-using phantom::Status;
 
 namespace {
 

@@ -1,6 +1,4 @@
 // What the driver says of a pointer.
-#include <cstring>
-
 #include "executor/phantom/core/memory.h"
 #include "executor/phantom/cuda/driver.h"
 
@@ -15,7 +13,7 @@ bool on_card(const phantom::Block& block) {
 
 template <typename T>
 CUresult answer(void* data, T value) {
-  std::memcpy(data, &value, sizeof value);
+  *static_cast<T*>(data) = value;
   return CUDA_SUCCESS;
 }
 

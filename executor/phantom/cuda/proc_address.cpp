@@ -34,23 +34,31 @@ void* own_handle() {
 
 enum class Found { yes, no, too_new };
 
-Found find(std::string_view name, int version, bool per_thread, void** function) {
+const Form* newest_form(std::string_view name, int version, bool* is_known) {
   const Form* best = nullptr;
-  bool known = false;
   for (const Form& form : kForms) {
     if (form.name != name) continue;
-    known = true;
+    *is_known = true;
     if (form.version <= version && (best == nullptr || form.version > best->version)) best = &form;
   }
-  *function = nullptr;
-  if (best == nullptr) return known ? Found::too_new : Found::no;
-  if (per_thread) {
-    for (const char* suffix : {"_ptsz", "_ptds"}) {
-      *function = dlsym(own_handle(), (best->symbol + std::string(suffix)).c_str());
-      if (*function != nullptr) return Found::yes;
-    }
+  return best;
+}
+
+void* symbol_address(const std::string& symbol, bool per_thread) {
+  for (const char* suffix : {"_ptsz", "_ptds"}) {
+    void* const found = per_thread ? dlsym(own_handle(), (symbol + suffix).c_str()) : nullptr;
+    if (found != nullptr) return found;
   }
-  *function = dlsym(own_handle(), best->symbol);
+  return dlsym(own_handle(), symbol.c_str());
+}
+
+// A symbol that has one form only can be asked for by its full name, as cuMemAlloc_v2 and cuGetExportTable.
+Found find(std::string_view name, int version, bool per_thread, void** function) {
+  bool is_known = false;
+  const Form* const form = newest_form(name, version, &is_known);
+  *function = nullptr;
+  if (form == nullptr && is_known) return Found::too_new;
+  *function = symbol_address(form == nullptr ? std::string(name) : form->symbol, per_thread);
   return *function == nullptr ? Found::no : Found::yes;
 }
 

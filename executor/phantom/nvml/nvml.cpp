@@ -24,6 +24,7 @@ constexpr int kCudaVersion = 13000;
 int card_count() { return phantom::session().cards_per_node; }
 
 // A handle is the card's place plus one, so that none is null.
+// NOLINTNEXTLINE(performance-no-int-to-ptr)
 nvmlDevice_t handle_of(int place) { return reinterpret_cast<nvmlDevice_t>(static_cast<std::intptr_t>(place) + 1); }
 int place_of(nvmlDevice_t handle) { return static_cast<int>(reinterpret_cast<std::intptr_t>(handle)) - 1; }
 bool is_card(nvmlDevice_t handle) { return place_of(handle) >= 0 && place_of(handle) < card_count(); }
@@ -171,9 +172,10 @@ PHANTOM_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t de
                                                                  nvmlProcessInfo_t* processes) {
   if (!is_card(device) || count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   const auto users = phantom::users_of_place(place_of(device));
-  const bool fits = users.size() <= *count && (processes != nullptr || users.empty());
+  const bool fits = users.size() <= *count;
   *count = static_cast<unsigned int>(users.size());
   if (!fits) return NVML_ERROR_INSUFFICIENT_SIZE;
+  if (processes == nullptr && !users.empty()) return NVML_ERROR_INVALID_ARGUMENT;
   for (std::size_t i = 0; i < users.size(); ++i) {
     processes[i] = {};
     processes[i].pid = static_cast<unsigned int>(users[i].first);
