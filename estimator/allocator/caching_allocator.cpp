@@ -93,17 +93,17 @@ int CachingAllocator::malloc(std::int64_t bytes, int stream) {
 FreeBlocks::Place CachingAllocator::best_fit(const Pool& pool, const Request& request) const {
   const FreeBlocks& free = pool.free;
   FreeBlocks::Place place = free.lower_bound(request.size, 0);
-  if (free.is_end(place) || at(free.at(place).block).range < 0) return place;
+  if (place.is_end() || at(free.at(place).block).range < 0) return place;
   if (settings_.expandable_segments) {
     while (at(free.at(place).block).range >= 0) {
       const FreeBlocks::Place next = free.next(place);
-      if (free.is_end(next) || grown_size(free.at(next).block) >= grown_size(free.at(place).block)) break;
+      if (next.is_end() || grown_size(free.at(next).block) >= grown_size(free.at(place).block)) break;
       place = next;
     }
     return place;
   }
   // Expandable segments were switched off: their blocks are left alone.
-  while (!free.is_end(place) && at(free.at(place).block).range >= 0) place = free.next(place);
+  while (!place.is_end() && at(free.at(place).block).range >= 0) place = free.next(place);
   return place;
 }
 
@@ -111,7 +111,7 @@ int CachingAllocator::take_free_block(const Request& request) {
   if (collects_garbage()) ++searches_[request.is_small ? 1 : 0];
   Pool& pool = this->pool(request.stream, request.is_small);
   const FreeBlocks::Place place = best_fit(pool, request);
-  if (pool.free.is_end(place)) return -1;
+  if (place.is_end()) return -1;
   const FreeBlocks::Entry& entry = pool.free.at(place);
   if (request.size < settings_.max_split.n) {
     if (entry.size >= settings_.max_split.n) return -1;
@@ -131,8 +131,8 @@ void CachingAllocator::note_tie(const FreeBlocks& free, FreeBlocks::Place chosen
   placement_mattered_ = settings_.max_split != kUnlimited || collects_garbage();
   const std::int64_t size = free.at(chosen).size;
   FreeBlocks::Place place = free.next(chosen);
-  if (FreeBlocks::is_end(place) || free.at(place).size != size) return;
-  for (place = chosen; !FreeBlocks::is_end(place) && free.at(place).size == size; place = free.next(place)) {
+  if (place.is_end() || free.at(place).size != size) return;
+  for (place = chosen; !place.is_end() && free.at(place).size == size; place = free.next(place)) {
     const Block& b = at(free.at(place).block);
     if (b.previous >= 0 || b.next >= 0) placement_mattered_ = true;
   }

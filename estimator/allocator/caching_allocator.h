@@ -144,6 +144,7 @@ class CachingAllocator {
   void synchronize_events();
 
   // Memory given back to the card: release.cpp.
+  std::vector<int> whole_large_segments() const;
   void collect_garbage();
   bool release_available(const Request& request);
   bool release_cached();

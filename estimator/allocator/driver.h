@@ -15,7 +15,9 @@ class Driver {
  public:
   Driver() = default;
   Driver(const Driver&) = delete;
+  Driver(Driver&&) = delete;
   Driver& operator=(const Driver&) = delete;
+  Driver& operator=(Driver&&) = delete;
   virtual ~Driver() = default;
 
   /// What the card reports as its total memory.

@@ -10,19 +10,24 @@ namespace vramfit {
 /// A sorted set. Sizes fall into classes, 16 from each power of two to the next; a map of bits tells which classes hold
 /// anything, so a search is a look at the map and at the few blocks of one class.
 class FreeBlocks {
+  static constexpr int kParts = 4;       // log2 of the classes of an octave
+  static constexpr int kMostUnits = 42;  // log2 of blocks' sizes in units; what is larger shares a class
+  static constexpr std::size_t kClasses = ((kMostUnits - kParts) << kParts) + (1 << kParts);
+  static constexpr std::size_t kWords = (kClasses + 63) / 64;
+
  public:
   struct Entry {
     std::int64_t size = 0, address = 0;
     int block = -1;
   };
-  /// A place in the order; any change invalidates it. `size_class` == kClasses: the end.
+  /// A place in the order; any change invalidates it.
   struct Place {
     std::size_t size_class = 0, index = 0;
+    bool is_end() const { return size_class == kClasses; }
     bool operator==(const Place&) const = default;
   };
 
   const Entry& at(Place place) const { return classes_[place.size_class][place.index]; }
-  static bool is_end(Place place) { return place.size_class == kClasses; }
   Place begin() const { return {filled_from(0), 0}; }
   Place next(Place place) const;
   /// The place before; `place` must not be the first. The end has one when the set isn't empty.
@@ -34,11 +39,6 @@ class FreeBlocks {
   void erase(std::int64_t size, std::int64_t address) { erase(lower_bound(size, address)); }
 
  private:
-  static constexpr int kParts = 4;       // log2 of the classes of an octave
-  static constexpr int kMostUnits = 42;  // log2 of blocks' sizes in units; what is larger shares a class
-  static constexpr std::size_t kClasses = ((kMostUnits - kParts) << kParts) + (1 << kParts);
-  static constexpr std::size_t kWords = (kClasses + 63) / 64;
-
   static std::size_t class_of(std::int64_t size);
   /// The first class from `first` on that holds anything, or kClasses.
   std::size_t filled_from(std::size_t first) const;

@@ -7,43 +7,41 @@ namespace vramfit {
 
 void CachingAllocator::empty_cache() { release_cached(); }
 
-/// Above the threshold, unsplit segments of the large pools go that have been free for longer than the average.
+/// The free segments of the large pools that aren't split, of all streams.
+std::vector<int> CachingAllocator::whole_large_segments() const {
+  std::vector<int> blocks;
+  for (const auto& pools : pools_) {
+    const FreeBlocks& free = pools[0].free;
+    for (auto place = free.begin(); !place.is_end(); place = free.next(place)) {
+      const Block& b = at(free.at(place).block);
+      if (b.previous < 0 && b.next < 0) blocks.push_back(free.at(place).block);
+    }
+  }
+  return blocks;
+}
+
+/// Above the threshold, those segments go that have been free for longer than the average, and again, until enough
+/// went.
 void CachingAllocator::collect_garbage() {
   const auto threshold =
       static_cast<std::int64_t>(settings_.garbage_collection_threshold * static_cast<double>(*allowed_));
   if (held_ <= threshold) return;
   const std::int64_t target = held_ - threshold;
-  const auto age = [&](const Block& b) { return searches_[0] - b.free_since; };
-  std::int64_t total_age = 0, count = 0;
-  const auto each_unsplit = [&](auto&& visit) {
-    for (auto& pools : pools_) {
-      FreeBlocks& free = pools[0].free;
-      std::vector<int> blocks;  // `visit` changes the set
-      for (auto place = free.begin(); !free.is_end(place); place = free.next(place)) {
-        const Block& b = at(free.at(place).block);
-        if (b.previous < 0 && b.next < 0) blocks.push_back(free.at(place).block);
-      }
-      for (const int block : blocks) visit(block);
+  const auto age = [&](int block) { return searches_[0] - at(block).free_since; };
+  std::vector<int> segments = whole_large_segments();
+  std::int64_t total_age = 0, reclaimed = 0;
+  for (const int block : segments) total_age += age(block);
+  while (reclaimed < target && !segments.empty()) {
+    const double average = static_cast<double>(total_age) / static_cast<double>(segments.size());
+    const auto goes = [&](int block) { return at(block).range < 0 && static_cast<double>(age(block)) >= average; };
+    const auto going = std::stable_partition(segments.begin(), segments.end(), [&](int block) { return !goes(block); });
+    if (going == segments.end()) return;
+    for (auto block = going; block != segments.end(); ++block) {
+      reclaimed += at(*block).size;
+      total_age -= age(*block);
+      release_block(*block);
     }
-  };
-  each_unsplit([&](int block) {
-    total_age += age(at(block));
-    ++count;
-  });
-  std::int64_t reclaimed = 0;
-  bool frees = true;
-  while (reclaimed < target && frees && count > 0) {
-    const double threshold_age = static_cast<double>(total_age) / static_cast<double>(count);
-    frees = false;
-    each_unsplit([&](int block) {
-      const Block& b = at(block);
-      if (b.range >= 0 || static_cast<double>(age(b)) < threshold_age) return;
-      frees = true;
-      reclaimed += b.size;
-      total_age -= age(b);
-      --count;
-      release_block(block);
-    });
+    segments.erase(going, segments.end());
   }
 }
 
@@ -53,7 +51,7 @@ bool CachingAllocator::release_available(const Request& request) {
   FreeBlocks& free = pool(request.stream, request.is_small).free;
   const std::int64_t wanted = std::max(request.size, settings_.max_split.n);
   FreeBlocks::Place place = free.lower_bound(wanted, 0);
-  if (!free.is_end(place) && at(free.at(place).block).range < 0) {
+  if (!place.is_end() && at(free.at(place).block).range < 0) {
     release_block(free.at(place).block);
     return true;
   }
@@ -82,7 +80,7 @@ bool CachingAllocator::release_cached() {
 /// All segments that aren't split, and all whole pages of expandable ones.
 void CachingAllocator::release_pool(Pool& pool) {
   std::vector<int> whole, expandable;
-  for (auto place = pool.free.begin(); !pool.free.is_end(place); place = pool.free.next(place)) {
+  for (auto place = pool.free.begin(); !place.is_end(); place = pool.free.next(place)) {
     const int block = pool.free.at(place).block;
     const Block& b = at(block);
     if (b.range >= 0) {

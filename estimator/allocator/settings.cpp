@@ -175,8 +175,8 @@ AllocatorSettings parse_allocator_settings(std::string_view text) {
   for (const Pair& pair : pairs) {
     const auto* const row = std::ranges::find(kKeys, pair.key, &Key::name);
     if (row == kKeys.end()) {
-      std::vector<std::string> names;
-      for (const Key& key : kKeys) names.emplace_back(key.name);
+      std::vector<std::string> names(kKeys.size());
+      std::ranges::transform(kKeys, names.begin(), [](const Key& key) { return std::string(key.name); });
       throw InputError(
           fmt::format("allocator setting {}: unknown{}", printable(pair.key), did_you_mean(pair.key, names)));
     }

@@ -1,10 +1,8 @@
 #include <doctest/doctest.h>
 
-#include <optional>
 #include <random>
 #include <stdexcept>
 
-#include "estimator/allocator/ledger_replay.h"
 #include "estimator/estimate.h"
 
 namespace vramfit {
@@ -104,99 +102,6 @@ TEST_CASE("random ledgers: the breakdown sums to the peak, and reserved is never
       CHECK(rank.peak_allocated >= rank.peak_requested);
     }
   }
-}
-
-TEST_CASE("with the native allocator the peaks are those of the worst order of addresses, and the band says the best") {
-  std::mt19937_64 random(3);
-  int wide = 0, unmoved = 0;
-  for (int round = 0; round < 30; ++round) {
-    LedgerWriter writer;
-    std::vector<std::int64_t> live;
-    for (int event = 0; event < 40 + 10 * round; ++event) {
-      if (live.size() > 12 || (!live.empty() && random() % 2 == 0)) {
-        const std::size_t which = random() % live.size();
-        writer.free(live[which]);
-        live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
-      } else {
-        const auto bytes = static_cast<std::int64_t>(kMiB.n * (1 + static_cast<std::int64_t>(random() % 40)));
-        live.push_back(writer.allocate({bytes}, Category::activations, writer.label("x")));
-      }
-    }
-    Job job;
-    job.allocator = "native";
-    const Ledger ledger = writer.take();
-    const RankEstimate rank = fold(ledger, job, kCuda);
-    CHECK(rank.least_reserved <= rank.peak_reserved);
-    CardMemory card({AddressOrder::shuffled, 99});
-    LedgerReplay other({}, card);
-    for (const Event& event : ledger.events) other.add(event);
-    if (!other.placement_mattered()) CHECK(rank.least_reserved == rank.peak_reserved);
-    unmoved += other.placement_mattered() ? 0 : 1;
-    CHECK(sum_of(rank.breakdown) == rank.peak_allocated);
-    CHECK(rank.breakdown.fragmentation == rank.peak_reserved - rank.peak_allocated);
-    wide += rank.least_reserved < rank.peak_reserved ? 1 : 0;
-    CHECK(band_width(rank) >= 0);
-    CHECK(band_width(rank) < 1);
-  }
-  CHECK(wide > 2);
-  CHECK(unmoved > 0);
-}
-
-TEST_CASE("where a replay says that addresses decided nothing, every order of addresses gives the same peaks") {
-  std::mt19937_64 random(11);
-  int unmoved = 0, moved = 0;
-  for (int round = 0; round < 200; ++round) {
-    LedgerWriter writer;
-    std::vector<std::int64_t> live;
-    for (int event = 0; event < 60; ++event) {
-      if (live.size() > 8 || (!live.empty() && random() % 2 == 0)) {
-        const std::size_t which = random() % live.size();
-        writer.free(live[which]);
-        live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
-      } else {  // few sizes, so that segments are alike
-        live.push_back(writer.allocate(static_cast<std::int64_t>(12 + 4 * (random() % 5)) * kMiB, Category::activations,
-                                       writer.label("x")));
-      }
-    }
-    const Ledger ledger = writer.take();
-    std::optional<AllocatorStats> first;
-    bool mattered = false, differs = false;
-    for (std::uint64_t seed = 0; seed < 12; ++seed) {
-      CardMemory card({seed == 0 ? AddressOrder::descending : AddressOrder::shuffled, seed});
-      LedgerReplay replay({}, card);
-      for (const Event& event : ledger.events) replay.add(event);
-      if (!first) first = replay.stats();
-      if (seed == 0) mattered = replay.placement_mattered();
-      CHECK(mattered == replay.placement_mattered());
-      differs = differs || !(replay.stats() == *first);
-    }
-    if (!mattered) CHECK_FALSE(differs);
-    unmoved += mattered ? 0 : 1;
-    moved += differs ? 1 : 0;
-  }
-  CHECK(unmoved > 20);
-  CHECK(moved > 0);
-}
-
-TEST_CASE("on a card that is too small for what is reserved the allocator gets by with retries, or runs out") {
-  LedgerWriter writer;
-  const auto block = [&](std::int64_t mebibytes) {
-    return writer.allocate(mebibytes * kMiB, Category::activations, writer.label("x"));
-  };
-  writer.free(block(40));
-  const std::int64_t first = block(30);
-  block(12);
-  writer.free(first);
-  block(50);
-  const Ledger ledger = writer.take();
-  AllocatorSettings settings;
-  CHECK(replay_at_capacity(ledger, settings, kGiB, 200 * kMiB).retries == 0);
-  const CapacityReplay tight = replay_at_capacity(ledger, settings, kGiB, 100 * kMiB);
-  CHECK(tight.retries == 1);
-  CHECK_FALSE(tight.out_of_memory);
-  CHECK(replay_at_capacity(ledger, settings, kGiB, 60 * kMiB).out_of_memory);
-  settings.memory_fraction = 0.05;  // 51.2 MiB
-  CHECK(replay_at_capacity(ledger, settings, kGiB, kGiB).out_of_memory);
 }
 
 TEST_CASE("streams have pools of their own") {

@@ -200,12 +200,12 @@ TEST_CASE("many free blocks of many sizes keep their order") {
   }
   auto place = free.begin();
   for (const auto& [size, address] : expected) {
-    REQUIRE_FALSE(free.is_end(place));
+    REQUIRE_FALSE(place.is_end());
     CHECK(free.at(place).size == size);
     CHECK(free.at(place).address == address);
     place = free.next(place);
   }
-  CHECK(free.is_end(place));
+  CHECK(place.is_end());
   CHECK(free.at(free.previous(place)).size == expected.rbegin()->first);
 }
 

@@ -39,15 +39,17 @@ std::string text(const AllocatorStats& s) {
       s.sync_all_streams);
 }
 
+std::string text(const BlockView& b) {
+  if (!b.active) return fmt::format(" {}(free)", b.size);
+  return fmt::format(" {}{}<{}>", b.size, b.allocated ? "" : "(waiting)", b.requested);
+}
+
 std::string text(const std::vector<SegmentView>& segments) {
   std::string lines;
   for (const SegmentView& s : segments) {
     lines += fmt::format("  {:#x} {} stream {}{}{}:", s.address, s.size, s.stream, s.is_large ? " large" : " small",
                          s.is_expandable ? " expandable" : "");
-    for (const BlockView& b : s.blocks) {
-      lines += fmt::format(" {}{}", b.size, b.allocated ? "" : (b.active ? "(waiting)" : "(free)"));
-      if (b.active) lines += fmt::format("<{}>", b.requested);
-    }
+    for (const BlockView& b : s.blocks) lines += text(b);
     lines += "\n";
   }
   return lines;
@@ -70,7 +72,9 @@ class Run {
     }
   }
   Run(const Run&) = delete;
+  Run(Run&&) = delete;
   Run& operator=(const Run&) = delete;
+  Run& operator=(Run&&) = delete;
 
   ~Run() {
     for (const Live& live : live_) {

@@ -9,10 +9,12 @@
 
 #include <algorithm>
 
+// NOLINTBEGIN(readability-identifier-naming): LibTorch's names
 namespace c10::cuda::_internal {
 // Exported, and declared in no header of the wheel: torch_cuda calls it when it is loaded.
 void setHasPrimaryContext(bool (*has_primary_context)(DeviceIndex));
 }  // namespace c10::cuda::_internal
+// NOLINTEND(readability-identifier-naming)
 
 namespace vramfit::testing {
 
@@ -23,7 +25,9 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 std::int64_t number(const void* address) {
   return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address));
 }
-void* pointer(std::int64_t address) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); }
+void* pointer(std::int64_t address) {
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
+}
 
 c10::cuda::CUDAStream stream_of(std::int64_t handle) {
   return c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(pointer(handle)), 0);
@@ -46,6 +50,8 @@ RealAllocator::RealAllocator(int streams) {
   std::ranges::sort(handles_);
 }
 
+// What the allocator does is the process's, which one object of this class stands for.
+// NOLINTBEGIN(readability-convert-member-functions-to-static, readability-make-member-function-const)
 std::int64_t RealAllocator::total() const {
   std::size_t left = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&left, &total));
@@ -141,5 +147,7 @@ std::vector<SegmentView> RealAllocator::segments() const {
   }
   return segments;
 }
+
+// NOLINTEND(readability-convert-member-functions-to-static, readability-make-member-function-const)
 
 }  // namespace vramfit::testing

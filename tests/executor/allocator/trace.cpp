@@ -112,9 +112,9 @@ class Maker {
     const bool has_live = !live_.empty();
     if (has_live && kind < 38 + (live_.size() > 40 ? 15 : 0)) {
       const auto which = live_.begin() + below(static_cast<std::int64_t>(live_.size()));
-      const Op op{.kind = Op::Kind::free, .block = *which};
+      const int block = *which;
       live_.erase(which);
-      return op;
+      return {.kind = Op::Kind::free, .block = block};
     }
     if (has_live && kind >= 88 && kind < 94 && streams_ > 1) {
       const int block = live_[static_cast<std::size_t>(below(static_cast<std::int64_t>(live_.size())))];
