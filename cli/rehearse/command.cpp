@@ -70,7 +70,7 @@ class Watch {
   }
 
   CommandEnd run() {
-    while (running_ || !rest_is_gone()) {
+    while (running_ || !descendants().empty()) {
       wait_for_something();
       take_signal();
       collect();
@@ -123,8 +123,6 @@ class Watch {
     end_at_ = Clock::now() + (killing_ ? kTick : kTermination);
     killing_ = true;
   }
-
-  bool rest_is_gone() const { return descendants().empty(); }
 
   const SignalDescriptor& signals_;
   Subreaper subreaper_;

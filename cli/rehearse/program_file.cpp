@@ -31,7 +31,7 @@ std::string found_in_path(const std::string& word) {
   std::string list = environment_value("PATH");
   std::istringstream folders(list.empty() ? "/usr/local/bin:/usr/bin:/bin" : list);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = (folder.empty() ? "." : folder) + "/" + word;
+    std::string path = (folder.empty() ? "." : folder) + "/" + word;
     if (is_file_to_run(path)) return path;
   }
   return "";
@@ -62,7 +62,7 @@ std::string loader_of(std::ifstream& file, const Elf64_Ehdr& header) {
     std::string name(segment.p_filesz, '\0');
     file.seekg(static_cast<std::streamoff>(segment.p_offset));
     if (!file.read(name.data(), static_cast<std::streamsize>(name.size()))) return "";
-    return name.c_str();  // up to its null
+    return name.substr(0, name.find('\0'));
   }
   return "";
 }

@@ -148,6 +148,7 @@ std::vector<ProcessRecord> read_records(const std::string& folder, std::vector<s
     records[process].torch = std::move(record);
   }
   std::vector<ProcessRecord> list;
+  list.reserve(records.size());
   for (auto& [process, record] : records) list.push_back(std::move(record));
   std::ranges::stable_sort(list, {}, [](const ProcessRecord& record) { return record.rank.value_or(kMost); });
   return list;

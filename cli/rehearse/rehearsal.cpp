@@ -151,36 +151,41 @@ void decide(Rehearsal& rehearsal) {
   conclude(at_risk, used + ", but only after the allocator gave back its cache and tried again");
 }
 
-void note_processes(Rehearsal& rehearsal) {
+void note(Rehearsal& rehearsal, std::string text) {
   std::vector<std::string>& notes = rehearsal.notes;
-  const auto note = [&](std::string text) {
-    if (std::ranges::find(notes, text) == notes.end()) notes.push_back(std::move(text));
-  };
-  for (const ProcessRecord& process : rehearsal.processes) {
-    const std::string who =
-        process.rank ? fmt::format("rank {}", *process.rank) : fmt::format("process {}", process.process);
-    const bool uses_cards = !process.cards.empty();
-    if (uses_cards && !process.torch) {
-      note(fmt::format("{}: no statistics of PyTorch, so its figures are those of the driver", who));
-    }
-    for (const std::string& escape : process.escapes)
-      note(fmt::format("{} goes past a part of the phantom: {}", who, printable(escape)));
-    for (const auto& [function, calls] : process.unsupported) {
-      note(fmt::format("{} called {} {} times, which is not supported", who, printable(function), calls));
-    }
-    if (!process.torch) continue;
-    if (process.torch->ended == "running" && uses_cards) {
-      note(fmt::format("{}: did not come to its end; its statistics may miss the last second", who));
-    }
-    for (const std::string& text : process.torch->notes) note(fmt::format("{}: {}", who, printable(text)));
+  if (std::ranges::find(notes, text) == notes.end()) notes.push_back(std::move(text));
+}
+
+void note_torch(Rehearsal& rehearsal, const std::string& who, const TorchRecord& torch) {
+  if (torch.ended == "running") {
+    note(rehearsal, fmt::format("{}: did not come to its end; its statistics may miss the last second", who));
   }
-  const bool done = rehearsal.end.exit_code == 0;
+  for (const std::string& text : torch.notes) note(rehearsal, fmt::format("{}: {}", who, printable(text)));
+}
+
+void note_process(Rehearsal& rehearsal, const ProcessRecord& process) {
+  const std::string who =
+      process.rank ? fmt::format("rank {}", *process.rank) : fmt::format("process {}", process.process);
+  if (!process.cards.empty() && !process.torch) {
+    note(rehearsal, fmt::format("{}: no statistics of PyTorch, so its figures are those of the driver", who));
+  }
+  for (const std::string& escape : process.escapes) {
+    note(rehearsal, fmt::format("{} goes past a part of the phantom: {}", who, printable(escape)));
+  }
+  for (const auto& [function, calls] : process.unsupported) {
+    note(rehearsal, fmt::format("{} called {} {} times, which is not supported", who, printable(function), calls));
+  }
+  if (process.torch) note_torch(rehearsal, who, *process.torch);
+}
+
+void note_processes(Rehearsal& rehearsal) {
+  for (const ProcessRecord& process : rehearsal.processes) note_process(rehearsal, process);
   for (const RehearsedRank& rank : rehearsal.ranks) {
-    if (!done || !rank.by_torch || rank.out_of_memory == 0) continue;
-    note(fmt::format("rank {} ran out of memory {} times and went on", rank.first, rank.out_of_memory));
+    if (rehearsal.end.exit_code != 0 || !rank.by_torch || rank.out_of_memory == 0) continue;
+    note(rehearsal, fmt::format("rank {} ran out of memory {} times and went on", rank.first, rank.out_of_memory));
   }
   if (rehearsal.end.left_behind > 0) {
-    note(fmt::format("{} processes that CMD left running were ended", rehearsal.end.left_behind));
+    note(rehearsal, fmt::format("{} processes that CMD left running were ended", rehearsal.end.left_behind));
   }
 }
 
