@@ -226,6 +226,7 @@ std::optional<Cubin> read_cubin(Bytes image) {
       if (kernel != cubin.kernels.end()) kernel->second.constant_bytes = bytes;
     }
   }
+  for (auto& [name, facts] : cubin.kernels) facts.capability = cubin.capability;
   read_variables(*elf, cubin);
   return cubin;
 }

@@ -22,6 +22,7 @@ struct KernelFacts {
   int registers = 32;                 // a thread
   std::int64_t static_shared_bytes = 0, local_bytes = 0, constant_bytes = 0;
   int max_threads_per_block = 1024;
+  int capability = 0;  // what the code was compiled for: 86 on a card of 8.9; 0 if it is not known
 };
 
 struct Module;

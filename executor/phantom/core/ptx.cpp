@@ -76,9 +76,14 @@ std::optional<std::map<std::string, KernelFacts, std::less<>>> read_ptx(std::str
   const auto tokens = tokens_of(text);
   if (tokens.empty() || tokens.front() != ".version") return std::nullopt;
   std::map<std::string, KernelFacts, std::less<>> kernels;
+  int capability = 0;
   for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+    if (tokens[i] == ".target" && tokens[i + 1].starts_with("sm_")) {
+      capability = static_cast<int>(number_of(tokens[i + 1].substr(3)));
+    }
     if (tokens[i] != ".entry") continue;
     KernelFacts facts;
+    facts.capability = capability;
     facts.parameters_known = true;
     const std::string name(tokens[++i]);
     std::uint32_t end = 0;

@@ -67,7 +67,7 @@ CUresult attribute_of(int* value, CUfunction_attribute attribute, Kernel* kernel
       break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      *value = 10 * card.major + card.minor;
+      *value = facts.capability != 0 ? facts.capability : 10 * card.major + card.minor;
       break;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       *value = static_cast<int>(kernel->max_dynamic_shared_bytes);

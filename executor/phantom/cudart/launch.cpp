@@ -134,7 +134,9 @@ PHANTOM_EXPORT cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
   attributes->constSizeBytes = static_cast<std::size_t>(facts.constant_bytes);
   attributes->localSizeBytes = static_cast<std::size_t>(facts.local_bytes);
   const phantom::CardFacts& card = phantom::session().card;
-  attributes->ptxVersion = attributes->binaryVersion = 10 * card.major + card.minor;
+  // Code that chooses by it, as CUB's, knows only what it was compiled for.
+  attributes->ptxVersion = attributes->binaryVersion =
+      facts.capability != 0 ? facts.capability : 10 * card.major + card.minor;
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(kernel->max_dynamic_shared_bytes);
   return cudaSuccess;
 }

@@ -65,6 +65,8 @@ TEST_CASE("shared memory is what the kernel declares, without what the system re
     const auto cubin = read_cubin(made.cubin);
     REQUIRE(cubin);
     CHECK(cubin->capability == capability);
+    CHECK(cubin->kernels.at("tile").capability == capability);
+    CHECK(read_ptx(made.ptx)->at("tile").capability == capability);
     CHECK(cubin->kernels.at("tile").static_shared_bytes == 512);
     CHECK(cubin->kernels.at("none").static_shared_bytes == 0);
     CHECK(cubin->kernels.at("dynamic").static_shared_bytes == 0);

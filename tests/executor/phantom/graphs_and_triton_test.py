@@ -59,7 +59,20 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
     tl.store(out + index, tl.load(x + index, mask=inside) + tl.load(y + index, mask=inside), mask=inside)
 """
 
+OTHER_CARDS = """
+import json, torch
+try:
+    print(json.dumps(torch.nonzero(torch.tensor([0, 1, 1], device="cuda")).shape[1:]))
+except RuntimeError as error:
+    print(json.dumps(str(error)))
+"""
+
+
 def main():
+    # CUB chooses by what its code was compiled for, which is 8.6 on a card of 8.9; for 7.0 this PyTorch has no code.
+    assert run(OTHER_CARDS, {"compute_capability": "8.9"})[0] == [1]
+    assert "no kernel image is available" in run(OTHER_CARDS, {"compute_capability": "7.0"})[0]
+
     result, record = run(GRAPH)
     # A copy between tensors is a node that is done again; what a kernel would compute is not known.
     assert result["seen"] == [[3.0] * 8, [4.0] * 8], result
