@@ -34,9 +34,15 @@ std::string not_empty(std::string_view text) {
 }
 
 std::string device_name(std::string_view text) {
-  if (text == "phantom") throw NotModelled("--device phantom");
-  if (text != "auto" && text != "cpu" && text != "cuda") unknown_value(text, {"auto", "cpu", "cuda"});
+  if (text != "auto" && text != "cpu" && text != "cuda" && text != "phantom") {
+    unknown_value(text, {"auto", "cpu", "cuda", "phantom"});
+  }
   return std::string(text);
+}
+
+bool is_on(std::string_view text) {
+  if (text != "on" && text != "off") unknown_value(text, {"on", "off"});
+  return text == "on";
 }
 
 int token_bytes(std::string_view text) {
@@ -55,8 +61,10 @@ struct Flag {
 constexpr std::array kFlags{
     Flag{"--plan", "FILE", "plan.json to run", [](RunOptions& o, Text t) { o.plan = not_empty(t); }},
     Flag{"-o", "FILE", "where rank 0 writes run.json", [](RunOptions& o, Text t) { o.output = not_empty(t); }},
-    Flag{"--device", "auto|cpu|cuda", "auto: what the plan was made for",
+    Flag{"--device", "auto|cpu|cuda|phantom", "auto: what the plan was made for; phantom: under `vramfit run` only",
          [](RunOptions& o, Text t) { o.device = device_name(t); }},
+    Flag{"--ghosts", "on|off", "phantom: this rank is played alone, the others' answers are made up (off)",
+         [](RunOptions& o, Text t) { o.ghosts = is_on(t); }},
     Flag{"--steps", "N", "optimizer steps (10)",
          [](RunOptions& o, Text t) { o.train.steps = whole_number(t, 1, 1'000'000'000); }},
     Flag{"--data", "PATH", "token file (.bin, .npy), text file or directory of text; may be repeated",
@@ -96,10 +104,7 @@ constexpr std::array kFlags{
     Flag{"--dump-gradients", "STEP", "with --dump-state: gradients of this step, before clipping",
          [](RunOptions& o, Text t) { o.dumps.gradients_step = whole_number(t, 1, kMost); }},
     Flag{"--dump-logits", "on|off", "with --dump-state: logits of step 1, each rank and micro-batch",
-         [](RunOptions& o, Text t) {
-           if (t != "on" && t != "off") unknown_value(t, {"on", "off"});
-           o.dumps.logits = t == "on";
-         }},
+         [](RunOptions& o, Text t) { o.dumps.logits = is_on(t); }},
 };
 
 const Flag& flag_named(std::string_view name) {
@@ -114,7 +119,10 @@ const Flag& flag_named(std::string_view name) {
 
 void check(const RunOptions& options) {
   if (options.plan.empty()) throw InputError("--plan: missing; give the plan.json that `vramfit plan -o` wrote");
-  if (options.data.empty()) throw InputError("--data: missing; give a token file, a text file or a directory of text");
+  if (options.data.empty() && options.device != "phantom") {
+    throw InputError("--data: missing; give a token file, a text file or a directory of text");
+  }
+  if (options.ghosts && options.device != "phantom") throw InputError("--ghosts on: goes with --device phantom only");
   if (options.train.warmup > options.train.steps) throw InputError("--warmup: longer than --steps");
   if (options.dumps.directory.empty() && (options.dumps.logits || options.dumps.gradients_step > 0)) {
     throw InputError("--dump-gradients and --dump-logits need --dump-state DIR");

@@ -14,6 +14,7 @@ namespace vramfit {
 struct RunOptions {
   std::string plan, output, events;
   std::string device = "auto";
+  bool ghosts = false;  // phantom: this rank is played alone
   std::vector<std::string> data;
   int token_bytes = 0;             // 0: by vocabulary size
   std::string weights = "random";  // or a path

@@ -17,6 +17,7 @@
 #include "estimator/sharding.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
+#include "executor/meter/phantom.h"
 #include "executor/run_record.h"
 #include "model_specs/error.h"
 
@@ -40,6 +41,11 @@ void check_plan(const PlanFile& plan, const RankPlace& place) {
 }
 
 DeviceKind device_kind(const RunOptions& options, const PlanFile& plan) {
+  if (options.device == "phantom") {
+    if (plan.cluster.is_cpu()) throw InputError("--device phantom: the plan is for CPU ranks, a phantom plays GPUs");
+    if (!gpus_are_phantoms()) throw FaultError("--device phantom: no phantom here; start it by `vramfit run`");
+    return DeviceKind::cuda;
+  }
   if (options.device == "cuda") return DeviceKind::cuda;
   if (options.device == "cpu" || plan.cluster.is_cpu()) return DeviceKind::cpu;
   return DeviceKind::cuda;
@@ -88,11 +94,14 @@ std::string agreement(const std::string& plan_text, const RunOptions& options) {
                      std::hash<std::string>{}(flags));
 }
 
-std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Graph& graph) {
-  return options.weights == "random" ? random_weights(options.train.seed) : safetensors_weights(options.weights, graph);
+std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Graph& graph, bool has_values) {
+  std::unique_ptr<WeightSource> weights =
+      options.weights == "random" ? random_weights(options.train.seed) : safetensors_weights(options.weights, graph);
+  return has_values ? std::move(weights) : without_values(std::move(weights));
 }
 
 std::unique_ptr<Dataset> open_data(const RunOptions& options, const PlanFile& plan, const Graph& graph) {
+  if (options.data.empty()) return made_up_dataset(plan.job.sequence);  // parse_options allows it on phantoms only
   DataOptions data;
   data.paths = options.data;
   data.token_bytes = options.token_bytes;
@@ -101,6 +110,14 @@ std::unique_ptr<Dataset> open_data(const RunOptions& options, const PlanFile& pl
   data.seed = options.train.seed;
   data.masked_lm = graph.masked_lm;
   return open_dataset(data);
+}
+
+/// Losses and speeds of a phantom would be made up, so none is shown.
+void print_phantom_step(const StepResult& step, std::int64_t steps) {
+  std::fputs(
+      fmt::format("step {}/{} on phantom GPUs  peak {}\n", step.step, steps, format_size(Meter::instance().peak()))
+          .c_str(),
+      stderr);
 }
 
 void print_step(const StepResult& step, std::int64_t steps) {
@@ -127,17 +144,21 @@ class RankRun {
     if (options_.dumps.logits && plan_.job.loss == LossKind::chunked) {
       throw InputError("--dump-logits: a chunked loss never holds the logits");
     }
-    const std::unique_ptr<WeightSource> weights = open_weights(options_, graph);
     const std::unique_ptr<Dataset> data = open_data(options_, plan_, graph);
     const Device device = open_device(options_, plan_, place_);
     device_ = device.kind;
-    progress_.device = device.kind == DeviceKind::cpu ? "cpu" : "cuda";
+    if (device.kind == DeviceKind::cuda) progress_.device = gpus_are_phantoms() ? "phantom" : "cuda";
+    if (is_phantom() && !options_.dumps.directory.empty()) {
+      throw InputError("--dump-state: tensors on phantom GPUs have no values");
+    }
+    const std::unique_ptr<WeightSource> weights = open_weights(options_, graph, !is_phantom());
     progress_.weights = weights->description();
     const auto groups = connect({.place = place_,
                                  .device = device.kind,
                                  .shard_ranks = shard_ranks(plan_.job),
                                  .agreement = agreement(plan_text_, options_),
-                                 .timeout = std::chrono::seconds(options_.timeout_seconds)});
+                                 .timeout = std::chrono::seconds(options_.timeout_seconds),
+                                 .ghosts = options_.ghosts});
     Meter::instance().record_events(!options_.events.empty());
     Trainer trainer({.graph = graph,
                      .job = plan_.job,
@@ -146,13 +167,15 @@ class RankRun {
                      .weights = *weights,
                      .data = *data,
                      .options = options_.train,
-                     .dumps = options_.dumps});
+                     .dumps = options_.dumps,
+                     .card = place_.local_rank,
+                     .has_values = !is_phantom()});
     train(trainer);
     std::vector<MeasuredRank> ranks = gather_measured_ranks(*groups, own_measurement());
     if (!options_.events.empty()) write_events(Meter::instance().take_ledger(), options_.events, place_.rank);
     Meter::instance().record_events(false);
     trainer.finish();
-    if (place_.rank == 0) write_record(std::move(ranks));
+    if (reports()) write_record(std::move(ranks));
     groups->world().barrier();
   }
 
@@ -160,7 +183,7 @@ class RankRun {
   void record_out_of_memory(const char* message) {
     progress_.out_of_memory = true;
     progress_.message = message;
-    if (place_.rank == 0) write_record({own_measurement()});
+    if (reports()) write_record({own_measurement()});
   }
 
  private:
@@ -168,9 +191,13 @@ class RankRun {
     trainer.load();
     for (std::int64_t step = 1; step <= options_.train.steps; ++step) {
       progress_.steps.push_back(trainer.step(step));
-      if (place_.rank == 0) print_step(progress_.steps.back(), options_.train.steps);
+      if (reports()) (is_phantom() ? print_phantom_step : print_step)(progress_.steps.back(), options_.train.steps);
     }
   }
+
+  bool is_phantom() const { return progress_.device == "phantom"; }
+  /// Rank 0 speaks for all, a rank played alone for itself.
+  bool reports() const { return place_.rank == 0 || options_.ghosts; }
 
   MeasuredRank own_measurement() const { return measured_rank(place_, coords_of(plan_, place_.rank), device_); }
 

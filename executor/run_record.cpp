@@ -22,7 +22,7 @@ namespace vramfit {
 
 namespace {
 
-std::vector<PhasePeak> phase_peaks(const std::vector<MeasuredPhase>& measured) {
+std::vector<PhasePeak> phase_peaks(const std::vector<MeasuredPhase>& measured, bool is_cuda) {
   std::vector<PhasePeak> peaks;
   for (const MeasuredPhase& phase : measured) {
     const bool steady = phase.step > 1;
@@ -32,7 +32,9 @@ std::vector<PhasePeak> phase_peaks(const std::vector<MeasuredPhase>& measured) {
       peaks.push_back({.phase = phase.phase, .steady = steady, .requested = {}, .allocated = {}, .reserved = {}});
       found = peaks.end() - 1;
     }
-    found->requested = found->allocated = found->reserved = std::max(found->requested, phase.peak);
+    found->requested = std::max(found->requested, phase.peak);
+    found->allocated = std::max(found->allocated, is_cuda ? phase.allocated : phase.peak);
+    found->reserved = std::max(found->reserved, is_cuda ? phase.reserved : phase.peak);
   }
   return peaks;
 }
@@ -40,16 +42,16 @@ std::vector<PhasePeak> phase_peaks(const std::vector<MeasuredPhase>& measured) {
 }  // namespace
 
 MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceKind device) {
-  const Meter& meter = Meter::instance();
+  Meter& meter = Meter::instance();
   MeasuredRank rank;
   RankEstimate& memory = rank.memory;
   memory.first_rank = memory.last_rank = place.rank;
   memory.coords = coords;
   memory.peak_requested = memory.peak_allocated = memory.peak_reserved = meter.peak();
   memory.breakdown.categories = meter.categories_at_peak();
-  memory.phases = phase_peaks(meter.phases());
+  memory.phases = phase_peaks(meter.phases(), device == DeviceKind::cuda);
   if (device == DeviceKind::cuda) add_cuda_peaks(memory);
-  memory.total = memory.upper_bound = memory.peak_reserved;
+  memory.total = memory.upper_bound = memory.peak_reserved + memory.breakdown.outside_allocator;
   rank.peak_rss = resident_bytes().peak;
   return rank;
 }
@@ -82,6 +84,7 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
   record.cluster = plan.cluster;
   record.device = progress.device;
   record.weights = progress.weights;
+  if (options.data.empty()) record.data = "none";
   for (const std::string& path : options.data) record.data += (record.data.empty() ? "" : ", ") + path;
   record.ranks = std::move(ranks);
   const auto largest =
@@ -89,8 +92,9 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
   record.worst = static_cast<int>(largest - record.ranks.begin());
   double tokens = 0, seconds = 0;
   for (const StepResult& step : progress.steps) {
-    record.loss.push_back(step.loss);
     record.step_seconds.push_back(step.seconds);
+    if (progress.device == "phantom") continue;  // neither losses nor speeds are those of any card
+    record.loss.push_back(step.loss);
     if (step.step == 1 && progress.steps.size() > 1) continue;
     tokens += static_cast<double>(step.tokens);
     seconds += step.seconds;

@@ -20,7 +20,7 @@ std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const Mea
 /// What the run did, without its ranks.
 struct RunProgress {
   std::vector<StepResult> steps;
-  std::string device, weights;
+  std::string device = "cpu", weights;  // device: cpu, cuda or phantom
   bool out_of_memory = false;
   std::string message;
 };

@@ -48,6 +48,8 @@ struct TrainInputs {
   const Dataset& data;
   TrainOptions options;
   DumpOptions dumps;
+  int card = 0;            // index of the CUDA device
+  bool has_values = true;  // false on phantom GPUs: nothing read from them means anything
 };
 
 class Trainer {

@@ -13,6 +13,7 @@
 #include "cli/job_flags.h"
 #include "cli/launch/launch.h"
 #include "cli/model.h"
+#include "cli/run_phantom.h"
 #include "cli/run_plan.h"
 #include "estimator/field_text.h"
 #include "estimator/job_fields.h"
@@ -28,7 +29,8 @@ struct PassedFlag {
   std::string_view name, values, help;
 };
 constexpr std::array kPassedFlags{
-    PassedFlag{"--device", "auto|cpu|cuda", "Where to run. Default: what the plan was made for"},
+    PassedFlag{"--device", "auto|cpu|cuda|phantom",
+               "Where to run; phantom: GPUs that don't exist. Default: what the plan was made for"},
     PassedFlag{"--steps", "N", "Optimizer steps. Default: 10"},
     PassedFlag{"--token-bytes", "2|4", "Bytes of a token in .bin files. Default: by vocabulary size"},
     PassedFlag{"--weights", "random|PATH", "First weights: random by seed, or safetensors. Default: random"},
@@ -51,7 +53,7 @@ struct RunFlags {
   JobFlags job;
   std::vector<std::string> data;
   std::array<std::string, kPassedFlags.size()> passed;
-  std::string output, events;
+  std::string output, events, ranks;
   bool dump_logits = false;
 };
 
@@ -70,28 +72,30 @@ std::vector<std::string> executor_arguments(const RunFlags& flags, const std::st
   for (std::size_t i = 0; i < kPassedFlags.size(); ++i) {
     if (!flags.passed.at(i).empty()) add(kPassedFlags.at(i).name, flags.passed.at(i));
   }
-  if (!flags.output.empty()) add("-o", flags.output);
   if (!flags.events.empty()) add("--events", flags.events);
   if (flags.dump_logits) add("--dump-logits", "on");
   return arguments;
 }
 
+bool on_phantoms(const RunFlags& flags) { return passed(flags, "--device") == "phantom"; }
+
 void check_flags(const RunFlags& flags) {
   const std::string& device = passed(flags, "--device");
-  if (device == "phantom") throw InputError("--device phantom: this version has no phantom GPUs; use cpu or cuda");
-  if (!device.empty() && device != "auto" && device != "cpu" && device != "cuda") {
-    throw InputError(fmt::format("--device: unknown value \"{}\"{}", printable(device),
-                                 did_you_mean(device, {"auto", "cpu", "cuda"})));
+  const std::vector<std::string> known{"auto", "cpu", "cuda", "phantom"};
+  if (!device.empty() && std::ranges::find(known, device) == known.end()) {
+    throw InputError(fmt::format("--device: unknown value \"{}\"{}", printable(device), did_you_mean(device, known)));
   }
+  if (on_phantoms(flags)) return;
+  if (!flags.ranks.empty()) throw InputError("--ranks: goes with --device phantom; elsewhere every rank runs");
   if (flags.data.empty()) throw InputError("--data: missing; give a token file, a text file or a directory of text");
 }
 
-void check_job(const PlanFile& plan) {
+void check_job(const PlanFile& plan, bool on_phantoms) {
   if (plan.job.runtime != Runtime::vramfit) {
     throw InputError(fmt::format("--runtime {}: run executes vramfit's own runtime only; plan with --runtime vramfit",
                                  job_field_named("runtime").get(plan.job)));
   }
-  if (plan.cluster.nodes > 1) {
+  if (plan.cluster.nodes > 1 && !on_phantoms) {
     throw InputError(
         fmt::format("{}: run starts the ranks of one machine; on several, start \"vramfit-train --plan ...\" "
                     "with torchrun --no-python or srun",
@@ -123,16 +127,22 @@ int run_run(const RunFlags& flags) {
     path = made->path();
   }
   const PlanFile plan = plan_from_json(read_file(path), path);
-  check_job(plan);
+  check_job(plan, on_phantoms(flags));
+  const PhantomRun phantom{.plan = plan, .ranks = flags.ranks, .output = flags.output};
+  if (on_phantoms(flags)) check_phantom_run(phantom);
   if (program.empty()) {
     throw FaultError("vramfit-train is not beside vramfit, so nothing can be run; build it with -DVRAMFIT_EXECUTOR=ON");
   }
   if (!flags.events.empty()) std::filesystem::create_directories(flags.events);
   const std::string& threads = passed(flags, "--threads");
-  return launch_ranks({.program = program,
-                       .arguments = executor_arguments(flags, path),
-                       .ranks = static_cast<int>(plan.cluster.cards_per_node),
-                       .threads = threads.empty() ? 0 : static_cast<int>(whole_number_of("--threads", threads, 4096))});
+  LaunchOptions launch;
+  launch.program = program;
+  launch.arguments = executor_arguments(flags, path);
+  launch.ranks = static_cast<int>(plan.cluster.cards_per_node);
+  if (!threads.empty()) launch.threads = static_cast<int>(whole_number_of("--threads", threads, 4096));
+  if (on_phantoms(flags)) return run_on_phantoms(phantom, launch);
+  if (!flags.output.empty()) launch.arguments.insert(launch.arguments.end(), {"-o", flags.output});
+  return launch_ranks(launch);
 }
 
 }  // namespace
@@ -150,6 +160,8 @@ void add_run(CLI::App& command, int& exit_code) {
     command.add_option(std::string(kPassedFlags.at(i).name), flags->passed.at(i), std::string(kPassedFlags.at(i).help))
         ->type_name(std::string(kPassedFlags.at(i).values));
   }
+  command.add_option("--ranks", flags->ranks, "With --device phantom: all, or the one that is played. Default: 0")
+      ->type_name("all|R");
   command.add_option("-o,--output", flags->output, "Write the run record")->type_name("FILE");
   command.add_option("--events", flags->events, "Write every allocation of each rank as JSON lines")->type_name("DIR");
   command.add_flag("--dump-logits", flags->dump_logits, "With --dump-state: logits of step 1");

@@ -35,21 +35,22 @@ bool is_set(const char* name) {
 }
 
 RankStart start_of(const LaunchOptions& options, int rank, const LoopbackPort& port) {
-  RankStart start{.program = options.program, .arguments = options.arguments, .environment = {}};
+  RankStart start{.program = options.program, .arguments = options.arguments, .environment = options.environment};
   const auto set = [&](const char* name, const std::string& value) { start.environment.emplace_back(name, value); };
   set("RANK", std::to_string(rank));
-  set("LOCAL_RANK", std::to_string(rank));
+  set("LOCAL_RANK", std::to_string(options.ranks_per_node > 0 ? rank % options.ranks_per_node : rank));
   set("WORLD_SIZE", std::to_string(options.ranks));
   set("MASTER_ADDR", "127.0.0.1");
   set("MASTER_PORT", std::to_string(port.number()));
   set("GLOO_SOCKET_IFNAME", "lo");
   if (!is_set("TORCH_CPP_LOG_LEVEL")) set("TORCH_CPP_LOG_LEVEL", "ERROR");
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / options.ranks);
+  const int processes = options.played ? 1 : options.ranks;
+  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / processes);
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) {
     if (options.threads > 0 || !is_set(name)) set(name, std::to_string(threads));
   }
-  if (rank == 0) {
+  if (rank == 0 && !options.played) {
     start.inherited_descriptor = port.descriptor();
     set("VRAMFIT_LISTEN_FD", std::to_string(port.descriptor()));
   }
@@ -76,7 +77,9 @@ class Launch {
  public:
   explicit Launch(const LaunchOptions& options) : port_(wanted_port()) {
     ranks_.reserve(static_cast<std::size_t>(options.ranks));
-    for (int rank = 0; rank < options.ranks; ++rank) ranks_.emplace_back(rank, start_of(options, rank, port_));
+    for (int rank = 0; rank < options.ranks; ++rank) {
+      if (!options.played || rank == *options.played) ranks_.emplace_back(rank, start_of(options, rank, port_));
+    }
     open_.assign(ranks_.size(), true);
   }
 

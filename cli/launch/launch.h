@@ -1,8 +1,11 @@
 // Starts the ranks of one machine and sees them to their end, whatever that is.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "cli/launch/environment.h"
 
 namespace vramfit {
 
@@ -10,13 +13,16 @@ struct LaunchOptions {
   std::string program;                 // path of vramfit-train
   std::vector<std::string> arguments;  // without the program
   int ranks = 1;
-  int threads = 0;  // compute threads of a rank; 0: OMP_NUM_THREADS if set, else cores / ranks
+  int ranks_per_node = 0;          // 0: all on one
+  std::optional<int> played;       // start this rank alone
+  EnvironmentChanges environment;  // for each rank, besides its place
+  int threads = 0;                 // compute threads of a rank; 0: OMP_NUM_THREADS if set, else cores / ranks
 };
 
 /// Runs the ranks with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set, talking over a loopback port of
 /// its own (MASTER_PORT, if the environment has one). Rank 0's progress goes to stderr. When a rank fails or a signal
 /// comes, all are ended within 3 seconds (SIGTERM, then SIGKILL) and none is left, not even when this process is
-/// killed.
+/// killed. A rank that is played alone is told its place among all, and nobody else is there.
 ///
 /// Returns 0; 128 + n after signal n; else the exit code of the rank that failed first, having printed one line that
 /// names the rank and why. Throws FaultError when the ranks can't be started.

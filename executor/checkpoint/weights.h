@@ -32,4 +32,8 @@ std::unique_ptr<WeightSource> random_weights(std::uint64_t seed);
 /// Throws ModelError for a missing tensor, a wrong shape or a malformed file.
 std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph);
 
+/// The same source with nothing read and nothing written: what a phantom GPU is given, on which weights would have no
+/// values anyway.
+std::unique_ptr<WeightSource> without_values(std::unique_ptr<WeightSource> source);
+
 }  // namespace vramfit

@@ -33,4 +33,7 @@ class Dataset {
 /// vocabulary, with file and position).
 std::unique_ptr<Dataset> open_dataset(const DataOptions& options);
 
+/// Rows of zeros, each position labelled: for phantom GPUs, which look at no token.
+std::unique_ptr<Dataset> made_up_dataset(std::int64_t sequence);
+
 }  // namespace vramfit

@@ -1,5 +1,6 @@
 #include "executor/meter/cuda_meter.h"
 
+#include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -18,8 +19,23 @@ namespace {
 
 using StatType = c10::CachingAllocator::StatType;
 
-Bytes peak_of(const c10::CachingAllocator::StatArray& stats) {
-  return Bytes{stats[static_cast<std::size_t>(StatType::AGGREGATE)].peak};
+const c10::CachingAllocator::Stat& total_of(const c10::CachingAllocator::StatArray& stats) {
+  return stats[static_cast<std::size_t>(StatType::AGGREGATE)];
+}
+
+DevicePeaks take_peaks() {
+  const c10::DeviceIndex device = c10::cuda::current_device();
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device);
+  c10::cuda::CUDACachingAllocator::resetPeakStats(device);
+  return {.allocated = Bytes{total_of(stats.allocated_bytes).peak},
+          .reserved = Bytes{total_of(stats.reserved_bytes).peak}};
+}
+
+/// What the card shows as used beyond what the allocator holds. Other processes on the card count too.
+Bytes outside_allocator(Bytes reserved) {
+  const auto [free, total] = c10::cuda::CUDACachingAllocator::get()->getMemoryInfo(c10::cuda::current_device());
+  const Bytes used{static_cast<std::int64_t>(total - free)};
+  return std::max(Bytes{0}, used - reserved);
 }
 
 std::string settings_of(const std::string& allocator) {
@@ -53,6 +69,8 @@ Device open_cuda_device(int local_rank, const std::string& allocator) {
   const std::string settings = settings_of(allocator);
   refuse_other_settings(allocator, settings);
   c10::cuda::CUDACachingAllocator::setAllocatorSettings(settings);
+  // The allocator of each device exists from here on; before, there is nothing that a tracker could be attached to.
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(local_rank));
   const cudaDeviceProp& properties = *at::cuda::getCurrentDeviceProperties();
   Device device;
@@ -63,16 +81,26 @@ Device open_cuda_device(int local_rank, const std::string& allocator) {
   return device;
 }
 
+void make_cublas_handle() {
+  const LabelScope scope(Category::workspace, "cublas workspace");
+  at::cuda::getCurrentCUDABlasHandle();
+}
+
 void add_cuda_peaks(RankEstimate& rank) {
+  rank.peak_allocated = rank.peak_reserved = {};
+  for (const PhasePeak& phase : rank.phases) {
+    rank.peak_allocated = std::max(rank.peak_allocated, phase.allocated);
+    rank.peak_reserved = std::max(rank.peak_reserved, phase.reserved);
+  }
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
-  rank.peak_allocated = peak_of(stats.allocated_bytes);
-  rank.peak_reserved = peak_of(stats.reserved_bytes);
   rank.alloc_retries = stats.num_alloc_retries;
+  rank.breakdown.outside_allocator = outside_allocator(Bytes{total_of(stats.reserved_bytes).current});
   rank.breakdown.rounding = rank.peak_allocated - rank.peak_requested;
   rank.breakdown.fragmentation = rank.peak_reserved - rank.peak_allocated;
 }
 
 void Meter::install_cuda() {
+  take_device_peaks(take_peaks);
   using Entry = c10::CachingDeviceAllocator::TraceEntry;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([this](const Entry& entry) {
     // An address only serves as the block's name here.

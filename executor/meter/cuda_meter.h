@@ -14,8 +14,12 @@ bool has_cuda();
 /// PYTORCH_CUDA_ALLOC_CONF says otherwise.
 Device open_cuda_device(int local_rank, const std::string& allocator);
 
-/// Peaks of allocated and reserved memory by the caching allocator's own statistics, its retries, and what rounding
-/// and fragmentation make of the requests.
+/// Creates the cuBLAS handle of this thread and its workspace, labelled "cublas workspace": at load, so that the first
+/// step allocates as the others do.
+void make_cublas_handle();
+
+/// Peaks of allocated and reserved memory over the rank's phases, the allocator's retries, what rounding and
+/// fragmentation make of the requests, and what the card shows beyond the allocator (other processes on it included).
 void add_cuda_peaks(RankEstimate& rank);
 
 }  // namespace vramfit

@@ -68,6 +68,7 @@ struct Meter::State {
   std::unordered_map<const void*, Block> blocks;
   std::vector<MeasuredPhase> phases;
   std::size_t phase = 0;
+  std::function<DevicePeaks()> take_device_peaks;
   LedgerWriter writer;
 };
 
@@ -119,14 +120,33 @@ void Meter::record_events(bool on) {
   state_->recording = on;
 }
 
+void Meter::take_device_peaks(std::function<DevicePeaks()> take) {
+  const std::scoped_lock lock(state_->mutex);
+  state_->take_device_peaks = std::move(take);
+}
+
+/// What was held at the most since the last call belongs to the phase that was current. The device's allocator calls
+/// the meter under its own lock, so it is asked outside of the meter's.
+void Meter::fold_device_peaks() {
+  if (!state_->take_device_peaks || state_->phases.empty()) return;  // before the first phase there is no allocator
+  const DevicePeaks peaks = state_->take_device_peaks();
+  const std::scoped_lock lock(state_->mutex);
+  MeasuredPhase& phase = state_->phases[state_->phase];
+  phase.allocated = std::max(phase.allocated, peaks.allocated);
+  phase.reserved = std::max(phase.reserved, peaks.reserved);
+}
+
 void Meter::enter(Phase phase, int step) {
   State& s = *state_;
+  const bool stays = !s.phases.empty() && s.phases[s.phase].phase == phase && s.phases[s.phase].step == step;
+  if (!stays) fold_device_peaks();
   const std::scoped_lock lock(s.mutex);
   s.writer.set_phase(phase, step);
   const auto found =
       std::ranges::find_if(s.phases, [&](const MeasuredPhase& p) { return p.phase == phase && p.step == step; });
   s.phase = static_cast<std::size_t>(found - s.phases.begin());
-  if (found == s.phases.end()) s.phases.push_back({phase, step, s.live});
+  if (found == s.phases.end())
+    s.phases.push_back({.phase = phase, .step = step, .peak = s.live, .allocated = {}, .reserved = {}});
   s.phases[s.phase].peak = std::max(s.phases[s.phase].peak, s.live);
 }
 
@@ -145,7 +165,8 @@ std::array<Bytes, kCategories> Meter::categories_at_peak() const {
   return state_->at_peak;
 }
 
-std::vector<MeasuredPhase> Meter::phases() const {
+std::vector<MeasuredPhase> Meter::phases() {
+  fold_device_peaks();
   const std::scoped_lock lock(state_->mutex);
   return state_->phases;
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -55,8 +56,14 @@ class ExpectedScope {
 
 struct MeasuredPhase {
   Phase phase{};
-  int step = 0;  // 0: load
-  Bytes peak;
+  int step = 0;               // 0: load
+  Bytes peak;                 // of requested bytes
+  Bytes allocated, reserved;  // CUDA: what its allocator made of them
+};
+
+/// The most that a device's allocator held since it was last asked.
+struct DevicePeaks {
+  Bytes allocated, reserved;
 };
 
 /// Bytes beyond the budget: exit 6.
@@ -74,12 +81,15 @@ class Meter {
   void install_cpu(Bytes budget);
   /// Counts what CUDA's caching allocator hands out on any device; call before the first CUDA tensor.
   void install_cuda();
+  /// `take` is called whenever a phase ends; without it nothing is known of allocated and reserved bytes.
+  void take_device_peaks(std::function<DevicePeaks()> take);
   void record_events(bool on);        // keep every event (tests, --events)
   void enter(Phase phase, int step);  // from here on events belong to this phase; its peak starts at the current bytes
   Bytes current() const;
   Bytes peak() const;
   std::array<Bytes, kCategories> categories_at_peak() const;
-  std::vector<MeasuredPhase> phases() const;  // in the order in which they were first entered
+  /// In the order in which they were first entered, the current one up to now.
+  std::vector<MeasuredPhase> phases();
   Ledger take_ledger();
   /// Forgets peaks, phases and events, so that another run can be measured in this process.
   void reset();
@@ -92,6 +102,7 @@ class Meter {
  private:
   struct State;
   Meter();
+  void fold_device_peaks();
   State* const state_;  // leaked: blocks are freed after static destructors have run
 };
 

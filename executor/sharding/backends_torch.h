@@ -20,7 +20,14 @@ struct GroupPlace {
   int local_device = 0;  // CUDA device; NCCL only
 };
 
+/// Keys that other ranks would have set are there as soon as they are asked for: a rank played alone never waits.
+c10::intrusive_ptr<c10d::Store> ghost_store();
+
 std::unique_ptr<Collectives> gloo_collectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place);
+/// All ranks of a mesh with two axes, one axis after the other: a group of its own would cost another communicator's
+/// memory on each card. Sums and barriers only. Both outlive it.
+std::unique_ptr<Collectives> mesh_collectives(Collectives& shard, Collectives& replicate, int rank);
+
 std::unique_ptr<Collectives> nccl_collectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place);
 
 }  // namespace vramfit

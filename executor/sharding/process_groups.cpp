@@ -25,6 +25,7 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
 StorePtr open_store(const GroupOptions& options) {
+  if (options.ghosts) return ghost_store();
   const RankPlace& place = options.place;
   c10d::TCPStoreOptions store;
   store.port = static_cast<std::uint16_t>(place.master_port);
@@ -53,12 +54,14 @@ class StoreGroups final : public ProcessGroups {
     if (shards < 1 || world % shards != 0) {
       throw InputError(fmt::format("{} ranks can't be divided into groups of {} (mesh shard)", world, shards));
     }
-    if (world > 1) agree();
-    world_ = group("world", rank, world);
+    if (world > 1 && !options.ghosts) agree();
+    const bool one_axis = shards == 1 || shards == world;
+    if (one_axis) world_ = group("world", rank, world);
     shard_ = shards == world ? nullptr : group(fmt::format("shard group {}", rank / shards), rank % shards, shards);
     const int replicas = world / shards;
     replicate_ =
         replicas == world ? nullptr : group(fmt::format("replicate group {}", rank % shards), rank / shards, replicas);
+    if (!one_axis) world_ = mesh_collectives(*shard_, *replicate_, rank);
   }
 
   Collectives& world() override { return *world_; }
@@ -67,7 +70,7 @@ class StoreGroups final : public ProcessGroups {
 
   std::vector<std::string> gather_texts(const std::string& topic, const std::string& text) override {
     const RankPlace& place = options_.place;
-    if (place.world == 1) return {text};
+    if (place.world == 1 || options_.ghosts) return {text};
     const auto key = [&](int rank) { return fmt::format("texts/{}/{}", topic, rank); };
     try {
       if (place.rank != 0) {

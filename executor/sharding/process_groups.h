@@ -33,6 +33,7 @@ struct GroupOptions {
   std::int64_t shard_ranks = 1;  // neighbours in rank order hold the shards of one copy
   std::string agreement;         // plan, flags, program: a hash; ranks that differ are refused by name
   std::chrono::milliseconds timeout{600000};
+  bool ghosts = false;  // this rank is played alone on phantom GPUs: nobody is there to meet
 };
 
 /// The groups a rank belongs to, and small messages between ranks outside of collectives.
@@ -41,7 +42,8 @@ struct ProcessGroups {
   virtual Collectives& world() = 0;
   virtual Collectives& shard() = 0;
   virtual Collectives& replicate() = 0;
-  /// Gives `text` to rank 0, which receives every rank's, in rank order; others receive nothing.
+  /// Gives `text` to rank 0, which receives every rank's, in rank order; others receive nothing. A rank played alone
+  /// receives its own.
   virtual std::vector<std::string> gather_texts(const std::string& topic, const std::string& text) = 0;
 };
 

@@ -1,0 +1,70 @@
+#include "cli/run_phantom.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "cli/compare/compare.h"
+#include "cli/files.h"
+#include "cli/rehearse/environment.h"
+#include "cli/rehearse/phantom_library.h"
+#include "cli/rehearse/session_folder.h"
+#include "estimator/field_text.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+constexpr double kTolerance = 0.02;  // of the verdict in the comparison's first line, as compare's own
+
+/// None: every rank has its process.
+std::optional<int> played_rank(const PhantomRun& run) {
+  if (run.ranks == "all") return std::nullopt;
+  if (run.ranks.empty()) return 0;
+  try {
+    return static_cast<int>(whole_number(run.ranks, 0, run.plan.cluster.cards() - 1));
+  } catch (const InputError& error) {
+    throw InputError(
+        fmt::format("--ranks: \"all\", or one rank of {}: {}", printable(run.plan.cluster.text), error.what()));
+  }
+}
+
+}  // namespace
+
+void check_phantom_run(const PhantomRun& run) {
+  const Cluster& cluster = run.plan.cluster;
+  if (cluster.is_cpu()) {
+    throw InputError(fmt::format("--device phantom plays GPUs; the plan is for {}", printable(cluster.text)));
+  }
+  if (!played_rank(run) && cluster.nodes > 1) {
+    throw InputError(fmt::format("--ranks all: the ranks of one node can be started, {} has {}; play one: --ranks 0",
+                                 printable(cluster.text), cluster.nodes));
+  }
+}
+
+int run_on_phantoms(const PhantomRun& run, LaunchOptions launch) {
+  const Cluster& cluster = run.plan.cluster;
+  const std::optional<int> rank = played_rank(run);
+  const std::string library = find_phantom_library();
+  const SessionFolder session("");
+  write_file(session.path() + "/session.json", session_to_json(cluster, rank, {}));
+  const EnvironmentChanges environment = phantom_environment(library, session.path());
+  launch.environment.insert(launch.environment.end(), environment.begin(), environment.end());
+  launch.ranks = static_cast<int>(cluster.cards());
+  launch.ranks_per_node = static_cast<int>(cluster.cards_per_node);
+  launch.played = rank;
+  if (rank) launch.arguments.insert(launch.arguments.end(), {"--ghosts", "on"});
+  const std::string record = run.output.empty() ? session.path() + "/run.json" : run.output;
+  launch.arguments.insert(launch.arguments.end(), {"-o", record});
+  std::error_code ignored;
+  std::filesystem::remove(record, ignored);  // an older one must not be taken for this run's
+  const int code = launch_ranks(launch);
+  if (std::filesystem::is_regular_file(record, ignored)) {
+    write_file("-", comparison_text(compare(run.plan, run_from_json(read_file(record), record), kTolerance)));
+  }
+  return code;
+}
+
+}  // namespace vramfit
