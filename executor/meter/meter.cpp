@@ -29,7 +29,10 @@ struct Block {
 };
 
 ExpectedAllocation name_of(Bytes bytes) {
-  if (!scope_label.empty()) return {bytes, scope_category, scope_label};
+  if (!scope_label.empty()) {
+    if (expected_scope != nullptr) expected_scope->strike(scope_label);
+    return {bytes, scope_category, scope_label};
+  }
   if (expected_scope != nullptr) return expected_scope->take(bytes);
   return {bytes, Category::temporaries, kUnlabelled};
 }
@@ -100,6 +103,11 @@ ExpectedAllocation ExpectedScope::take(Bytes bytes) {
   ExpectedAllocation taken = std::move(*found);
   expected_.erase(found);
   return taken;
+}
+
+void ExpectedScope::strike(const std::string& label) {
+  const auto found = std::ranges::find(expected_, label, &ExpectedAllocation::label);
+  if (found != expected_.end()) expected_.erase(found);
 }
 
 Meter& Meter::instance() {

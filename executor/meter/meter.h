@@ -46,6 +46,8 @@ class ExpectedScope {
   ExpectedScope& operator=(ExpectedScope&&) = delete;
   /// The name for an allocation of `bytes`; used by the meter.
   ExpectedAllocation take(Bytes bytes);
+  /// An inner LabelScope made the allocation of this name: the library will not.
+  void strike(const std::string& label);
 
  private:
   std::vector<ExpectedAllocation> expected_;

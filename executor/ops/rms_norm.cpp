@@ -1,6 +1,5 @@
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
-#include <ATen/ops/add.h>
 
 #include <cmath>
 #include <tuple>
@@ -100,8 +99,7 @@ at::Tensor used_weight(OpCall& call) {
   if (!attributes(call).weight_plus_one) return call.parameters[0];
   at::Tensor plus_one =
       call.temporaries.allocate("weight_plus_one", call.parameters[0].sizes().vec(), call.context.compute());
-  at::add_out(plus_one, call.parameters[0], 1);
-  return plus_one;
+  return plus_one.copy_(call.parameters[0]).add_(1);  // add_out with a number makes a tensor of its own
 }
 
 at::Tensor grouped(const at::Tensor& t, const OpCall& call) {

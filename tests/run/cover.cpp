@@ -15,21 +15,6 @@ struct Axis {
   std::vector<std::string> values;
 };
 
-std::vector<std::string> runnable_families() {
-  std::vector<std::string> names;
-  for (const Family& family : families()) {
-    if (family.graph != nullptr) names.emplace_back(family.model_type);
-  }
-  return names;
-}
-
-std::vector<std::string> sharding_names() {
-  std::vector<std::string> names;
-  names.reserve(kShardings.size());
-  for (const Sharding& sharding : kShardings) names.emplace_back(sharding.name);
-  return names;
-}
-
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2;
 
@@ -56,6 +41,21 @@ std::string odd_size(std::mt19937_64& random, std::uint64_t least, std::uint64_t
 }
 
 }  // namespace
+
+std::vector<std::string> runnable_families() {
+  std::vector<std::string> names;
+  for (const Family& family : families()) {
+    if (family.graph != nullptr) names.emplace_back(family.model_type);
+  }
+  return names;
+}
+
+std::vector<std::string> sharding_names() {
+  std::vector<std::string> names;
+  names.reserve(kShardings.size());
+  for (const Sharding& sharding : kShardings) names.emplace_back(sharding.name);
+  return names;
+}
 
 std::string model_path(const std::string& family) {
   return std::string(VRAMFIT_SOURCE_DIR) + "/tests/models/" + family + ".json";

@@ -19,6 +19,10 @@ struct CoverJob {
 /// At least `minimum` jobs; the same for the same seed.
 std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum);
 
+/// Values of two axes: the families that have a graph, and kShardings.
+std::vector<std::string> runnable_families();
+std::vector<std::string> sharding_names();
+
 /// tests/models/FAMILY.json
 std::string model_path(const std::string& family);
 

@@ -1,0 +1,119 @@
+#include "tests/run/phantom_cover.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/support/pairwise.h"
+
+namespace vramfit::testing {
+
+namespace {
+
+struct Axis {
+  std::string flag;  // "" for what isn't a flag of the job
+  std::vector<std::string> values;
+};
+
+// Where they stand in axes().
+constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
+                      kPrecision = 7, kAttention = 8;
+
+std::vector<Axis> axes() {
+  return {{"", runnable_families()},
+          {"", {"1", "4", "8"}},
+          {"", {"H100-80GB", "A100-40GB", "RTX4090", "B200-192GB"}},
+          {"", {"ascending", "descending", "shuffled:1", "shuffled:2", "shuffled:3"}},
+          {"--seq-len", {"odd", "32", "96", "1024"}},
+          {"--sharding", sharding_names()},
+          {"--reshard", {"default", "last-kept", "always", "never"}},
+          {"--precision", {"fp32", "bf16-mixed", "bf16-pure"}},
+          {"--attention", {"auto", "math", "flash", "efficient"}},
+          {"--allocator", {"expandable"}},
+          {"--checkpointing", {"none", "full", "every:2"}},
+          {"--loss", {"full", "chunked:3"}},
+          {"--grad-accum", {"1", "2", "3"}},
+          {"--wrap-embeddings", {"on", "off"}},
+          {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
+          {"--reduce-finish", {"early", "end"}},
+          {"--reshard-head", {"off", "on"}},
+          {"--deterministic", {"off", "on"}},
+          {"--clip", {"1", "0"}},
+          {"--freeze", {"none", "*embed*", "*layers.0.*"}}};
+}
+
+/// What the job's own checks refuse by name is not drawn.
+bool is_allowed(const std::vector<std::string>& row) {
+  const bool hybrid = row[kSharding].starts_with("hybrid");
+  if (hybrid && row[kRanks] == "1") return false;
+  if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
+  const bool is_16_bit = row[kPrecision] != "fp32";
+  const bool softcap = row[kFamily] == "gemma2";
+  if (row[kAttention] == "flash" && (!is_16_bit || softcap)) return false;
+  return row[kAttention] != "efficient" || (!softcap && row[kSequence] != "odd");
+}
+
+}  // namespace
+
+std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum) {
+  const std::vector<Axis> table = axes();
+  std::vector<int> sizes;
+  for (const Axis& axis : table) sizes.push_back(static_cast<int>(axis.values.size()));
+  const auto texts = [&](const std::vector<int>& row) {
+    std::vector<std::string> values;
+    for (std::size_t axis = 0; axis < table.size(); ++axis) {
+      values.push_back(table[axis].values[static_cast<std::size_t>(row[axis])]);
+    }
+    return values;
+  };
+  std::mt19937_64 random(seed);
+  std::vector<PhantomJob> jobs;
+  for (const std::vector<int>& row :
+       pairwise_cover(sizes, seed, minimum, [&](const std::vector<int>& r) { return is_allowed(texts(r)); })) {
+    std::vector<std::string> values = texts(row);
+    const int ranks = std::stoi(values[kRanks]);
+    PhantomJob job{{values[kFamily], ranks, {}}, values[kRanks] + "x" + values[kCard], 0, values[kAddresses]};
+    job.rank = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
+    if (values[kSequence] == "odd") values[kSequence] = std::to_string(5 + random() % 40);
+    for (std::size_t axis = kSequence; axis < table.size(); ++axis) {
+      if (values[axis] == "off" && table[axis].flag == "--deterministic") continue;  // a flag without a value
+      job.job.flags.push_back(table[axis].flag);
+      if (table[axis].flag != "--deterministic") job.job.flags.push_back(values[axis]);
+    }
+    if (values[kSharding].starts_with("hybrid")) {
+      job.job.flags.insert(job.job.flags.end(), {"--mesh", "replicate=2,shard=" + std::to_string(ranks / 2)});
+    }
+    job.job.flags.insert(job.job.flags.end(), {"--micro-batch", std::to_string(1 + random() % 3)});
+    jobs.push_back(job);
+  }
+  return jobs;
+}
+
+FinishedRun run_on_phantom(const PhantomJob& job) {
+  const auto directory = std::make_shared<TemporaryDirectory>();
+  const std::string place = directory->path().string();
+  std::vector<std::string> arguments{std::string(VRAMFIT_BIN_DIR) + "/vramfit",
+                                     "run",
+                                     model_path(job.job.family),
+                                     "--device",
+                                     "phantom",
+                                     "--gpus",
+                                     job.gpus,
+                                     "--ranks",
+                                     std::to_string(job.rank),
+                                     "--steps",
+                                     "2",
+                                     "--events",
+                                     place + "/events",
+                                     "-o",
+                                     place + "/run.json"};
+  arguments.insert(arguments.end(), job.job.flags.begin(), job.job.flags.end());
+  setenv("VRAMFIT_PHANTOM_SET", ("addresses=" + job.addresses).c_str(), 1);
+  FinishedRun run = run_program(arguments);
+  run.directory = directory;
+  run.family = job.job.family;
+  return run;
+}
+
+}  // namespace vramfit::testing

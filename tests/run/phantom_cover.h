@@ -1,0 +1,27 @@
+// The jobs that are predicted and then rehearsed on phantom GPUs: a pairwise cover of all that the executor can be
+// asked for on CUDA.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/run/vramfit_run.h"
+
+namespace vramfit::testing {
+
+struct PhantomJob {
+  CoverJob job;
+  std::string gpus;       // "4xA100-80GB"
+  int rank = 0;           // that is played
+  std::string addresses;  // the order in which the card hands them out
+  std::string name() const { return job.name() + " on " + gpus + " as " + std::to_string(rank) + ", " + addresses; }
+};
+
+/// At least `minimum` jobs; the same for the same seed.
+std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum);
+
+/// `vramfit run MODEL --device phantom`, two steps, with events recorded.
+FinishedRun run_on_phantom(const PhantomJob& job);
+
+}  // namespace vramfit::testing

@@ -1,0 +1,59 @@
+// DESIGN.md's rule 1: what is predicted for GPUs and what the executor's CUDA code asks for on phantom ones, event by
+// event; and what LibTorch's caching allocator makes of it.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "estimator/estimate.h"
+#include "estimator/ledger_diff.h"
+#include "tests/run/phantom_cover.h"
+#include "tests/support/shard.h"
+
+namespace vramfit::testing {
+
+namespace {
+
+constexpr std::uint64_t kSeed = 20261121;
+constexpr std::size_t kJobs = 120;
+
+void check_figures(const RankEstimate& predicted, const RankEstimate& rehearsed) {
+  CHECK(predicted.peak_requested == rehearsed.peak_requested);
+  CHECK(predicted.peak_allocated == rehearsed.peak_allocated);
+  CHECK(predicted.peak_reserved == rehearsed.peak_reserved);
+  CHECK(rehearsed.alloc_retries == 0);
+  for (const PhasePeak& was : rehearsed.phases) {
+    const auto said = std::ranges::find_if(
+        predicted.phases, [&](const PhasePeak& p) { return p.phase == was.phase && p.steady == was.steady; });
+    if (said == predicted.phases.end()) continue;  // a phase in which nothing is allocated
+    CAPTURE(phase_name(was.phase));
+    CAPTURE(was.steady);
+    CHECK(said->requested == was.requested);
+    CHECK(said->allocated == was.allocated);
+    CHECK(said->reserved == was.reserved);
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "every byte that the executor asks for on phantom GPUs was predicted, and so was what the allocator makes of it") {
+  const std::vector<PhantomJob> jobs = phantom_cover(kSeed, kJobs);
+  REQUIRE(jobs.size() >= 100);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (!is_mine(i)) continue;
+    const PhantomJob& job = jobs[i];
+    CAPTURE(job.name());
+    const FinishedRun run = run_on_phantom(job);
+    CHECK_MESSAGE(run.exit_code == 0, run.errors);
+    if (run.exit_code != 0) continue;
+    const RunRecord record = run.record();
+    CHECK(record.device == "phantom");
+    const Ledger predicted = count_as_run(run, job.rank);
+    const LedgerDifference difference = compare_ledgers(predicted, run.events_of(job.rank));
+    CHECK_MESSAGE(difference.equal, difference.first);
+    CHECK(difference.compared > 100);
+    check_figures(fold(predicted, record.job, record.cluster.card.device), record.ranks.front().memory);
+  }
+}
+
+}  // namespace vramfit::testing
