@@ -6,11 +6,9 @@
 #include <string>
 
 #include "estimator/eager/count_eager.h"
-#include "estimator/glob.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/tape.h"
 #include "estimator/units_layout.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 
@@ -43,7 +41,8 @@ class Counter {
         layout_(lay_out_units(graph, job)),
         shape_{job.micro_batch, job.sequence},
         options_(options),
-        cublas_workspace_(cublas_workspace(device)) {
+        device_(device),
+        is_cuda_(device.kind == DeviceKind::cuda) {
     const TapeInputs inputs{.graph = graph,
                             .precision = job_.precision,
                             .device = device,
@@ -117,11 +116,17 @@ class Counter {
             allocate(elements, Dtype::f32, Category::workspace, writer_.label("rope " + std::to_string(r) + what)));
       }
     }
-    workspace_.push_back(
-        allocate(cublas_workspace_.n, Dtype::u8, Category::workspace, writer_.label("cublas workspace")));
-    for (const char* what : {"loss sum", "gradient norm", "clip scale"}) {
-      workspace_.push_back(allocate(1, Dtype::f32, Category::workspace, writer_.label(what)));
-    }
+    make_workspaces();
+  }
+
+  void make_workspaces() {
+    const auto make = [&](const char* what, Bytes bytes) {
+      workspace_.push_back(allocate(bytes.n, Dtype::u8, Category::workspace, writer_.label(what)));
+    };
+    make("cublas workspace", cublas_workspace(device_));
+    if (is_cuda_ && adds_bias(graph_)) make("cublasLt workspace", kCublasLtWorkspace);
+    for (const char* what : {"loss sum", "gradient norm", "clip scale"}) make(what, Bytes{4});
+    if (is_cuda_) make("norm part", Bytes{4});
   }
 
   void execute(const Instruction& i) {
@@ -152,10 +157,26 @@ class Counter {
         inputs_.clear();
         return;
       case Do::clip:
-        return;
+        return clip();
       case Do::step:
         for (UnitState& unit : units_) unit.gradient_shard.reset();
         return;
+    }
+  }
+
+  /// The norm of the gradients, part by part of each unit's shard.
+  void clip() {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (!is_cuda_ || !units_[u].gradient_shard) continue;
+      const std::int64_t elements = layout_.units[u].trainable_elements;
+      for (std::int64_t first = 0; first < elements; first += kNormPart) {
+        const SumScratch scratch = sum_scratch(std::min(kNormPart, elements - first), device_);
+        const auto temporary = [&](Bytes bytes, const char* what) {
+          return allocate(bytes.n, Dtype::u8, Category::temporaries, writer_.label(what));
+        };
+        const Block partials = temporary(scratch.partials, "clip: partials");
+        const Block counter = temporary(scratch.counter, "clip: counter");
+      }
     }
   }
 
@@ -336,7 +357,8 @@ class Counter {
   UnitLayout layout_;
   BatchShape shape_;
   CountOptions options_;
-  Bytes cublas_workspace_;
+  const Device& device_;
+  bool is_cuda_;
   LedgerWriter writer_;
   bool done_ = false;
   std::vector<std::shared_ptr<const SegmentTape>> tapes_;
@@ -356,18 +378,6 @@ class Counter {
 };
 
 }  // namespace
-
-std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
-  std::vector<bool> trainable;
-  for (const Parameter& parameter : graph.parameters) {
-    trainable.push_back(std::ranges::none_of(
-        job.freeze, [&](const std::string& pattern) { return matches_glob(pattern, parameter.name); }));
-  }
-  if (std::ranges::none_of(trainable, [](bool b) { return b; })) {
-    throw InputError("--freeze leaves no parameter to train");
-  }
-  return trainable;
-}
 
 Ledger count(const Graph& graph, const Job& job, const Device& device, const Coords& coords,
              const CountOptions& options) {

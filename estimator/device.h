@@ -23,4 +23,21 @@ struct Device {
 /// 2 x 4096 + 8 x 16 KiB on others); nothing on CPU.
 Bytes cublas_workspace(const Device& device);
 
+/// And for the products that cublasLt makes (those with a bias, in its default settings).
+inline constexpr Bytes kCublasLtWorkspace = kMiB;
+
+/// Threads that an SM keeps: 1536 on consumer parts of compute capability 8.6, 8.9 and 12, 1024 on 7.5, else 2048 (CUDA
+/// programming guide, table of limits).
+std::int64_t threads_an_sm(const Device& device);
+
+/// Scratch of a sum over all elements of a contiguous tensor into one float, across thread blocks: partial results, and
+/// a counter. 0 without one. Source: ATen/native/cuda/Reduce.cuh of LibTorch 2.11, setReduceConfig.
+struct SumScratch {
+  Bytes partials, counter;
+};
+SumScratch sum_scratch(std::int64_t elements, const Device& device);
+
+/// Gradients are summed up in parts of at most so many elements: larger ones would exceed 32-bit indices.
+inline constexpr std::int64_t kNormPart = std::int64_t{1} << 28;
+
 }  // namespace vramfit

@@ -49,6 +49,13 @@ Rule rule_for(const OpContext& context, const Needs& needs) {
   return row->rule(context, needs);
 }
 
+bool adds_bias(const Graph& graph) {
+  const auto adds = [](const Op& op) {
+    return (op.kind == OpKind::linear || op.kind == OpKind::linear_cross_entropy) && op.parameters.size() > 1;
+  };
+  return std::ranges::any_of(graph.segments, [&](const Segment& s) { return std::ranges::any_of(s.ops, adds); });
+}
+
 Dtype value_dtype(const Value& value, const Precision& precision) {
   switch (value.type) {
     case ValueType::compute:

@@ -76,6 +76,9 @@ struct OpContext {
 /// The rule of `context.op.kind` for modeling `vramfit`; throws NotModelled for a kind without one.
 Rule rule_for(const OpContext& context, const Needs& needs);
 
+/// Whether a product of the graph adds a bias, which cublasLt does on CUDA.
+bool adds_bias(const Graph& graph);
+
 /// Element type of a value under a precision.
 Dtype value_dtype(const Value& value, const Precision& precision);
 

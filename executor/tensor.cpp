@@ -88,11 +88,20 @@ void add_into(at::Tensor& to, const at::Tensor& from) {
                                   [&] { add_cpu<scalar_t>(to, from); });
 }
 
-double sum_of_squares(const at::Tensor& values) {
-  if (values.is_cuda()) {
-    const auto norm = at::linalg_vector_norm(values, 2, {}, false, at::kFloat).item<double>();
-    return norm * norm;
+void add_squares(const at::Tensor& values, const Device& device, at::Tensor& part, at::Tensor& sum) {
+  for (std::int64_t first = 0; first < values.numel(); first += kNormPart) {
+    const std::int64_t count = std::min(kNormPart, values.numel() - first);
+    const SumScratch scratch = sum_scratch(count, device);
+    const ExpectedScope scope({{scratch.partials, Category::temporaries, "clip: partials"},
+                               {scratch.counter, Category::temporaries, "clip: counter"}},
+                              "clip: unlisted");
+    at::Tensor norm = part.view(at::IntArrayRef{});
+    at::linalg_vector_norm_out(norm, values.narrow(0, first, count), 2, {}, false, at::kFloat);
+    sum.addcmul_(part, part);
   }
+}
+
+double sum_of_squares(const at::Tensor& values) {
   double sum = 0;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, values.scalar_type(), "sum_of_squares",
                                   [&] { sum = sum_of_squares_cpu(values.const_data_ptr<scalar_t>(), values.numel()); });

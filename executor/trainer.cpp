@@ -64,7 +64,7 @@ struct Trainer::State {
   std::vector<std::size_t> last_finish;  // by unit: position of its last finish in a step
   const OptimizerFunctions& optimizer;
 
-  at::Tensor loss_sum, gradient_norm, clip_scale, ids, labels;
+  at::Tensor loss_sum, gradient_norm, clip_scale, norm_part, ids, labels;
   std::vector<at::Tensor> rope_cos, rope_sin;
   std::vector<Pending> replica_sums;
   StepFacts facts;
@@ -131,10 +131,11 @@ void Trainer::State::load() {
     rope_cos.push_back(table(fmt::format("rope {}: cos", r), cos, columns));
     rope_sin.push_back(table(fmt::format("rope {}: sin", r), sin, columns));
   }
-  if (place.is_cuda()) make_cublas_handle();
+  if (place.is_cuda()) make_cublas_handle(adds_bias(in.graph));
   loss_sum = scalar("loss sum");
   gradient_norm = scalar("gradient norm");
   clip_scale = scalar("clip scale");
+  if (place.is_cuda()) norm_part = scalar("norm part");
 }
 
 /// Micro-batch m of data rank r in step s (from 0) starts at row ((s * accumulation + m) * ranks + r) * micro-batch.
@@ -260,11 +261,18 @@ void Trainer::State::gradients_ready() {
 /// gradients * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; the optimizer divides by clip_scale.
 void Trainer::State::clip() {
   gradients_ready();
-  double squares = 0;
-  for (const UnitState& unit : units) {
-    if (unit.gradient_shard().defined()) squares += sum_of_squares(unit.gradient_shard());
+  if (place.is_cuda()) {
+    gradient_norm.zero_();
+    for (const UnitState& unit : units) {
+      if (unit.gradient_shard().defined()) add_squares(unit.gradient_shard(), in.device, norm_part, gradient_norm);
+    }
+  } else {
+    double squares = 0;
+    for (const UnitState& unit : units) {
+      if (unit.gradient_shard().defined()) squares += sum_of_squares(unit.gradient_shard());
+    }
+    gradient_norm.fill_(squares);
   }
-  gradient_norm.fill_(squares);
   if (layout.shards > 1) {
     if (const Pending sum = in.groups.shard().all_reduce({gradient_norm})) sum->wait();
   }

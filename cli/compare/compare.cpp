@@ -75,7 +75,7 @@ Comparison compare(const PlanFile& plan, const RunRecord& run, double tolerance)
   Comparison comparison;
   comparison.model_name = run.model_name;
   comparison.tolerance = tolerance;
-  comparison.device = run.device;
+  comparison.rehearsed = run.device == "phantom";
   comparison.requested = line("requested", predicted.peak_requested, measured.peak_requested);
   comparison.allocated = line("allocated", predicted.peak_allocated, measured.peak_allocated);
   comparison.reserved = line("reserved", predicted.peak_reserved, measured.peak_reserved);

@@ -24,7 +24,6 @@ struct Comparison {
   std::string model_name;
   bool rehearsed = false;  // the second figure comes from phantom GPUs
   double tolerance = 0.02;
-  std::string device;                            // of the run: cpu, cuda, or phantom (rehearsed, not measured)
   ComparedLine requested, allocated, reserved;   // of the worst rank
   std::vector<ComparedLine> phases, categories;  // of the worst rank
   std::vector<RankEstimate> ranks;               // as measured

@@ -39,7 +39,6 @@ std::string comparison_to_json(const Comparison& comparison) {
   JsonWriter writer;
   writer.begin_object().member("schema", "vramfit/comparison@1");
   writer.key("model").begin_object().member("name", comparison.model_name).end_object();
-  writer.member("device", comparison.device);
   writer.member("tolerance", comparison.tolerance).member("within", comparison.within());
   writer.key("error").begin_object();
   writer.member("requested", comparison.requested.error()).member("allocated", comparison.allocated.error());
@@ -53,13 +52,13 @@ std::string comparison_to_json(const Comparison& comparison) {
 }
 
 std::string comparison_text(const Comparison& comparison) {
-  const bool phantom = comparison.device == "phantom";
+  const bool phantom = comparison.rehearsed;
   std::string text =
       fmt::format("{}: peak allocated {}, reserved {} (tolerance {:.2f} %)\n{}, worst rank{}, MiB\n\n",
                   comparison.within() ? "WITHIN TOLERANCE" : "OUTSIDE TOLERANCE", error_text(comparison.allocated),
                   error_text(comparison.reserved), 100 * comparison.tolerance, printable(comparison.model_name),
                   phantom ? ", rehearsed on phantom GPUs, not measured on a card" : "");
-  text += fmt::format("  {:<24}{:>14}{:>14}{:>14}\n", "", "predicted", comparison.rehearsed || phantom ? "rehearsed" : "measured", "error");
+  text += fmt::format("  {:<24}{:>14}{:>14}{:>14}\n", "", "predicted", phantom ? "rehearsed" : "measured", "error");
   for (const ComparedLine* line : {&comparison.requested, &comparison.allocated, &comparison.reserved})
     text += row(*line);
   text += "\n  Peak by phase\n";

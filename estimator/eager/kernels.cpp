@@ -12,12 +12,6 @@ namespace {
 
 constexpr std::int64_t kCopyTile = 2048;  // bytes that a thread block copies at a time
 
-/// 1536 on consumer parts of compute capability 8.6, 8.9 and 12, else 2048 (CUDA programming guide, table of limits).
-std::int64_t threads_an_sm(const Device& device) {
-  const int capability = device.compute_capability;
-  return capability == 86 || capability == 89 || capability >= 120 ? 1536 : 2048;
-}
-
 std::int64_t power_of_two_within(std::int64_t n, std::int64_t most) {
   return n < most ? static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n))) : most;
 }

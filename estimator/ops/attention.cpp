@@ -105,8 +105,25 @@ void add_flash_steps(const OpContext& context, const Needs& needs, Rule& rule) {
   }
 }
 
+bool is_16_bit(const OpContext& context) { return context.compute() == Dtype::bf16 || context.compute() == Dtype::f16; }
+
+/// Whether a block may have 160 KiB of shared memory and more (CUDA programming guide, table of limits).
+bool has_large_blocks(const Device& device) {
+  const int capability = device.compute_capability;
+  return capability >= 80 && capability != 86 && capability != 89 && capability < 120;
+}
+
+/// Where blocks of keys add up the gradient of a block of queries: a lock and the block itself. Source:
+/// mem_eff_attention/kernel_backward.h (workspace_elements_gq); block sizes are those of the kernel that LibTorch picks
+/// for the type and head_dim (cutlassB.h), the largest that fits into the shared memory of a block.
+std::int64_t efficient_dq_bytes(const Sizes& s, const OpContext& context) {
+  const std::int64_t queries = s.head_dim > 64 && has_large_blocks(context.device) ? 128 : 64, columns = 64;
+  const std::int64_t blocks = checked_mul(ceil_div(s.sequence, queries), ceil_div(s.head_dim, columns));
+  return checked_mul(checked_mul(s.batch, s.heads), checked_mul(blocks, 16 + 4 * queries * columns));
+}
+
 /// at::_efficient_attention_forward / _backward: takes no grouped heads, so keys and values are expanded first and
-/// their gradients summed after; backward takes delta = row sums of out * d out by two ATen calls.
+/// their gradients summed after; backward takes delta = row sums of out * d out, in fp32 by ATen calls.
 void add_efficient_steps(const OpContext& context, const Needs& needs, Rule& rule) {
   const Sizes s = sizes_of(context);
   const bool expands = s.heads != s.kv_heads;
@@ -120,20 +137,26 @@ void add_efficient_steps(const OpContext& context, const Needs& needs, Rule& rul
   }
   rule.forward.push_back(output_step(0));
   rule.forward.push_back(output_step(1));
-  rule.backward.push_back(temporary("out_product", s.query_elements(), Dtype::f32));
-  rule.backward.push_back(temporary("delta", s.rows(), Dtype::f32));
-  rule.backward.push_back(release("out_product"));
   if (expands) {
     for (const char* name : {"dq", "dk_expanded", "dv_expanded"}) {
       rule.backward.push_back(temporary(name, s.query_elements(), context.compute()));
     }
-    return;
+  } else {
+    const std::vector<Step> gradients = gradient_steps(s, needs, context.compute());
+    rule.backward.insert(rule.backward.end(), gradients.begin(), gradients.end());
   }
-  const std::vector<Step> gradients = gradient_steps(s, needs, context.compute());
-  rule.backward.insert(rule.backward.end(), gradients.begin(), gradients.end());
+  // In 16 bits the kernel makes delta itself.
+  if (!is_16_bit(context)) {
+    rule.backward.push_back(temporary("out_product", s.query_elements(), Dtype::f32));
+    rule.backward.push_back(temporary("delta_sums", s.rows(), Dtype::f32));
+  }
+  rule.backward.push_back(temporary("delta", s.rows(), Dtype::f32));
+  if (!is_16_bit(context)) {
+    rule.backward.push_back(release("out_product"));
+    rule.backward.push_back(release("delta_sums"));
+  }
+  rule.backward.push_back(temporary("dq_accum", efficient_dq_bytes(s, context), Dtype::u8));
 }
-
-bool is_16_bit(const OpContext& context) { return context.compute() == Dtype::bf16 || context.compute() == Dtype::f16; }
 
 /// Empty where at::_flash_attention_forward takes the op, else why not.
 std::string flash_refuses(const OpContext& context) {
@@ -152,6 +175,7 @@ std::string efficient_refuses(const OpContext& context) {
   if (context.shape.sequence % 32 != 0) return "with a sequence that is not a multiple of 32";
   if ((a.head_dim * dtype_bytes(context.compute())).n % 16 != 0)
     return "with heads that are not a multiple of 16 bytes";
+  if (is_16_bit(context) && a.head_dim > 64) return "in 16 bits with a head_dim above 64";
   return "";
 }
 

@@ -9,10 +9,14 @@ namespace {
 constexpr std::int64_t kTwoPassRows = 65536, kTwoPassWidth = 2112, kPartialRows = 2048;
 constexpr std::int64_t kReduceBufferBytes = std::int64_t{8} << 20, kSemaphoreBytes = 32;
 
-std::vector<Step> cuda_backward(const OpContext& context, std::int64_t width) {
-  // The call makes its own results; they are copied or added into the tape's buffers.
-  std::vector<Step> steps{temporary("input_gradient", context.input_elements(0), context.compute()),
-                          temporary("weight_gradient", width, context.compute())};
+// The call makes those of its own results that are wanted; they are copied or added into the tape's buffers.
+std::vector<Step> cuda_backward(const OpContext& context, const Needs& needs, std::int64_t width) {
+  std::vector<Step> steps;
+  if (wants_input(needs, 0)) {
+    steps.push_back(temporary("input_gradient", context.input_elements(0), context.compute()));
+  }
+  if (!wants_parameter(needs, 0)) return steps;
+  steps.push_back(temporary("weight_gradient", width, context.compute()));
   const std::int64_t rows = context.output_elements(1);
   if (rows > kTwoPassRows && width < kTwoPassWidth) {
     steps.push_back(temporary("partial_rows", checked_mul(kPartialRows, width), context.compute()));
@@ -30,7 +34,7 @@ std::vector<Step> cuda_backward(const OpContext& context, std::int64_t width) {
 ///
 /// CPU: own loops, the weight's gradient summed in the gradient itself; nothing besides. CUDA: at::_fused_rms_norm,
 /// which allocates y and rstd, in this order.
-Rule rule_of_rms_norm(const OpContext& context, const Needs& /*needs*/) {
+Rule rule_of_rms_norm(const OpContext& context, const Needs& needs) {
   Rule rule;
   rule.saved = {input(0), output(1)};
   rule.gradients = {{GradientSource::From::fresh, 0}};
@@ -42,7 +46,7 @@ Rule rule_of_rms_norm(const OpContext& context, const Needs& /*needs*/) {
     rule.backward.push_back(temporary("weight_plus_one", width, context.compute()));
   }
   rule.forward.insert(rule.forward.end(), {output_step(0), output_step(1)});
-  const std::vector<Step> backward = cuda_backward(context, width);
+  const std::vector<Step> backward = cuda_backward(context, needs, width);
   rule.backward.insert(rule.backward.end(), backward.begin(), backward.end());
   return rule;
 }

@@ -81,9 +81,14 @@ Device open_cuda_device(int local_rank, const std::string& allocator) {
   return device;
 }
 
-void make_cublas_handle() {
-  const LabelScope scope(Category::workspace, "cublas workspace");
-  at::cuda::getCurrentCUDABlasHandle();
+void make_cublas_handle(bool adds_bias) {
+  {
+    const LabelScope scope(Category::workspace, "cublas workspace");
+    at::cuda::getCurrentCUDABlasHandle();
+  }
+  if (!adds_bias) return;
+  const LabelScope scope(Category::workspace, "cublasLt workspace");
+  at::cuda::getCUDABlasLtWorkspace();
 }
 
 void add_cuda_peaks(RankEstimate& rank) {

@@ -1,0 +1,21 @@
+#include <algorithm>
+
+#include "estimator/count.h"
+#include "estimator/glob.h"
+#include "model_specs/error.h"
+
+namespace vramfit {
+
+std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
+  std::vector<bool> trainable;
+  for (const Parameter& parameter : graph.parameters) {
+    trainable.push_back(std::ranges::none_of(
+        job.freeze, [&](const std::string& pattern) { return matches_glob(pattern, parameter.name); }));
+  }
+  if (std::ranges::none_of(trainable, [](bool b) { return b; })) {
+    throw InputError("--freeze leaves no parameter to train");
+  }
+  return trainable;
+}
+
+}  // namespace vramfit
