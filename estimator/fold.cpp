@@ -3,6 +3,7 @@
 
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/estimate.h"
+#include "estimator/rank_estimate.h"
 
 namespace vramfit {
 
@@ -97,6 +98,11 @@ void take_higher(RankEstimate& band, const RankEstimate& rank) {
 }
 
 }  // namespace
+
+RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Driver& card) {
+  LedgerReplay replay(settings, card);
+  return fold_over(ledger, &replay);
+}
 
 RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device) {
   if (device.kind != DeviceKind::cuda) return fold_over(ledger, nullptr);

@@ -1,6 +1,8 @@
 // One rank's estimate, from the graph to totals and bound: the step that verdicts and suggestions share.
 #pragma once
 
+#include "estimator/allocator/driver.h"
+#include "estimator/allocator/settings.h"
 #include "estimator/count.h"
 #include "estimator/estimate.h"
 
@@ -11,6 +13,9 @@ LossOptions loss_options(const Job& job);
 
 /// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options);
+
+/// Folds a ledger as the caching allocator handles it on this card, whose addresses are known: no band.
+RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Driver& card);
 
 /// fits: the bound is within capacity; at_risk: only the total is, or the allocator gets by with retries.
 Verdict verdict_of(const RankEstimate& rank, Bytes capacity);

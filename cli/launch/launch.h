@@ -13,10 +13,10 @@ struct LaunchOptions {
   std::string program;                 // path of vramfit-train
   std::vector<std::string> arguments;  // without the program
   int ranks = 1;
-  int ranks_per_node = 0;          // 0: all on one
-  std::optional<int> played;       // start this rank alone
-  EnvironmentChanges environment;  // for each rank, besides its place
-  int threads = 0;                 // compute threads of a rank; 0: OMP_NUM_THREADS if set, else cores / ranks
+  int ranks_per_node = 0;            // 0: all on one
+  std::optional<int> played{};       // start this rank alone
+  EnvironmentChanges environment{};  // for each rank, besides its place
+  int threads = 0;                   // compute threads of a rank; 0: OMP_NUM_THREADS if set, else cores / ranks
 };
 
 /// Runs the ranks with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set, talking over a loopback port of
