@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include <fmt/format.h>
+
 namespace vramfit {
 namespace {
 
@@ -51,6 +53,18 @@ Words program_behind(const Words& words, std::size_t from, const std::string& py
   return {};
 }
 
+/// python -m MODULE; flags of Python's own may stand before.
+Launcher launcher_module(const Words& command) {
+  const auto flag = std::find_if(command.begin() + 1, command.end(),
+                                 [](const std::string& word) { return word == "-m" || !word.starts_with("-"); });
+  if (command.end() - flag < 2 || *flag != "-m") return {};
+  const std::string& module = *(flag + 1);
+  if (std::ranges::find(kModules, module) == kModules.end()) return {};
+  const auto behind = static_cast<std::size_t>(flag + 2 - command.begin());
+  const std::string name = std::filesystem::path(command[0]).filename().string();
+  return {fmt::format("{} -m {}", name, module), program_behind(command, behind, command[0])};
+}
+
 }  // namespace
 
 Launcher recognise_launcher(const std::vector<std::string>& command) {
@@ -60,17 +74,10 @@ Launcher recognise_launcher(const std::vector<std::string>& command) {
     if (name != row.program) continue;
     if (row.second.empty()) return {name, program_behind(command, 1, "python")};
     if (command.size() > 1 && command[1] == row.second) {
-      return {name + " " + command[1], program_behind(command, 2, "python")};
+      return {fmt::format("{} {}", name, command[1]), program_behind(command, 2, "python")};
     }
   }
-  if (!is_python(command[0])) return {};
-  for (std::size_t i = 1; i < command.size() && command[i].starts_with("-"); ++i) {
-    if (command[i] != "-m" || i + 1 == command.size()) continue;
-    const std::string& module = command[i + 1];
-    if (std::ranges::find(kModules, module) == kModules.end()) return {};
-    return {name + " -m " + module, program_behind(command, i + 2, command[0])};
-  }
-  return {};
+  return is_python(command[0]) ? launcher_module(command) : Launcher{};
 }
 
 std::string shell_words(const std::vector<std::string>& words) {
