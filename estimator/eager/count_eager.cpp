@@ -21,12 +21,14 @@ class Trainer {
         fsdp_(torch_, job, job.precision) {
     const auto named = [&](const std::vector<int>& indices) {
       std::vector<std::pair<int, const Parameter*>> parameters;
+      parameters.reserve(indices.size());
       for (const int p : indices) parameters.emplace_back(p, &graph.parameters[static_cast<std::size_t>(p)]);
       return parameters;
     };
     for (std::size_t b = 0; b < model_.blocks().size(); ++b) {
       const TitanBlock& block = model_.blocks()[b];
-      fsdp_.add_group(block.name, named(model_.parameters_of(block)), block_reshards(b + 1 == model_.blocks().size()));
+      fsdp_.add_group(block.name, named(Torchtitan::parameters_of(block)),
+                      block_reshards(b + 1 == model_.blocks().size()));
     }
     root_ = fsdp_.add_group("root", named(model_.root_parameters()), job.reshard == Reshard::always);
   }

@@ -7,8 +7,8 @@
 
 namespace vramfit::eager {
 
-Torch::Torch(LedgerWriter& writer, const Device& device, std::size_t parameters)
-    : heap_(writer), device_(device), gradients_(parameters) {}
+Torch::Torch(LedgerWriter& writer, Device device, std::size_t parameters)
+    : heap_(writer), device_(std::move(device)), gradients_(parameters) {}
 
 Tensor Torch::value(std::int64_t elements, Dtype dtype, std::string_view what) {
   return heap_.make(elements, dtype, heap_.values, what);
@@ -26,7 +26,7 @@ Edge Torch::edge_to(int parameter, std::int64_t elements) {
   return {.sum = Edge::Sum::none, .node = nullptr, .parameter = parameter, .elements = elements};
 }
 
-Saved Torch::save(const Tensor& tensor) {
+Saved Torch::save(const Tensor& tensor) const {
   if (checkpoints_.hook != nullptr) return checkpoints_.hook->pack(tensor);
   return {.tensor = detached(tensor), .recomputed = nullptr};
 }

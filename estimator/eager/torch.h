@@ -18,7 +18,7 @@ struct AttentionShape {
 
 class Torch final : public Backend {
  public:
-  Torch(LedgerWriter& writer, const Device& device, std::size_t parameters);
+  Torch(LedgerWriter& writer, Device device, std::size_t parameters);
 
   Heap& heap() override { return heap_; }
   const Device& device() const { return device_; }
@@ -69,7 +69,7 @@ class Torch final : public Backend {
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);
   static Edge edge_to(const Tensor& input);
   static Edge edge_to(int parameter, std::int64_t elements);
-  Saved save(const Tensor& tensor);
+  Saved save(const Tensor& tensor) const;
   /// Makes `output` the result of a node.
   Tensor record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward);
   Tensor product(std::int64_t rows, std::int64_t outputs, Dtype dtype);

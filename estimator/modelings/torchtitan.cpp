@@ -73,7 +73,7 @@ Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch) : torch
             .vocabulary = shape(embedding_)[0]};
 }
 
-std::vector<int> Torchtitan::parameters_of(const TitanBlock& b) const {
+std::vector<int> Torchtitan::parameters_of(const TitanBlock& b) {
   return {b.wq, b.wk, b.wv, b.wo, b.w1, b.w2, b.w3, b.attention_norm, b.ffn_norm};
 }
 

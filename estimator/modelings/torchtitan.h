@@ -28,7 +28,7 @@ class Torchtitan {
 
   const std::vector<TitanBlock>& blocks() const { return blocks_; }
   /// Parameters of a block, and of what the blocks don't hold, in the order in which its modules hold them.
-  std::vector<int> parameters_of(const TitanBlock& block) const;
+  static std::vector<int> parameters_of(const TitanBlock& block);
   std::vector<int> root_parameters() const { return {embedding_, norm_, output_}; }
 
   /// The table of rotations, made in place of an empty one as on any device.

@@ -25,11 +25,11 @@ STEPS = 3
 
 
 def figures_of_run(case, allocator):
-    """{"first": {...}, "steady": {...}}, bytes; or {"oom": text}."""
+    """{"first": {...}, "steady": {...}}, bytes; or {"oom": {...}}; or {"failed": why}."""
     report, error = rehearse(case, allocator, STEPS)
     if report is None:
         if "OutOfMemoryError" not in error:
-            raise SystemExit(error[-3000:])
+            return {"failed": re.findall(r"\w*Error: [^\n]*", error)[-1]}
         said = re.search(r"([\d.]+) ([GM]iB) is allocated by PyTorch, and ([\d.]+) ([GM]iB) is reserved", error)
         allocated, idle = (float(said[i]) * (GIB if said[i + 1] == "GiB" else GIB // 1024) for i in (1, 3))
         return {"oom": {"allocated": allocated, "reserved": allocated + idle}}
@@ -60,6 +60,7 @@ class Reading:
         self.case = Case(**job)
         self.run = figures_of_run(self.case, allocator)
         self.estimate, self.why = figures_of_estimate(self.case, allocator)
+        print(row["shown"], allocator, *self.cells(), sep=" | ", flush=True)
 
     def published(self, step):
         return next((m["gib"] for m in self.row["measured"]
@@ -70,6 +71,8 @@ class Reading:
 
     def failures(self):
         name = f"{self.row['id']}, {self.allocator}"
+        if "failed" in self.run and self.is_confirmed():
+            yield f"{name}: {self.run['failed']}"
         for step in ("first", "steady"):
             if step not in self.run:
                 continue
@@ -83,10 +86,8 @@ class Reading:
     def cells(self):
         """One line of a table."""
         published = " / ".join(f"{self.published(s):.2f}" if self.published(s) else "-" for s in ("first", "steady"))
-        if "oom" in self.run:
-            said = {m["statistic"].split()[0]: m["gib"] for m in self.row["measured"]}
-            return (f"out of memory at {said['allocated']:.2f} allocated, {said['reserved']:.2f} reserved",
-                    f"out of memory at {gib(self.run['oom']['allocated'])}, {gib(self.run['oom']['reserved'])}", "", self.estimated(), "")
+        if "first" not in self.run:
+            return self.published_failure(), self.failure(), "", self.estimated(), ""
         rehearsed = " / ".join(gib(self.run[s]["reserved"]) for s in ("first", "steady"))
         value = self.published("steady")
         error = percent(self.run["steady"]["reserved"] / GIB / value - 1) if value else ""
@@ -95,6 +96,17 @@ class Reading:
             agreement = ", ".join(f"{percent(self.estimate['steady'][what] / self.run['steady'][what] - 1)}"
                                   for what in ("allocated", "reserved"))
         return published, rehearsed, error, self.estimated(), agreement
+
+    def published_failure(self):
+        said = {m["statistic"].split()[0]: m["gib"] for m in self.row["measured"]}
+        if "allocated" not in said:
+            return " / ".join(f"{gib_published:.2f}" for gib_published in said.values())
+        return f"out of memory at {said['allocated']:.2f} allocated, {said['reserved']:.2f} reserved"
+
+    def failure(self):
+        if "failed" in self.run:
+            return f"not rehearsed: {self.run['failed']}"
+        return f"out of memory at {gib(self.run['oom']['allocated'])} allocated, {gib(self.run['oom']['reserved'])} reserved"
 
     def estimated(self):
         if self.estimate is None:
@@ -148,8 +160,6 @@ def main(arguments):
     else:
         chosen = [row for row in rows if "not_run" not in row and (arguments == ["check", "all"] or "pr822" in row["id"])]
         readings = [Reading(row, allocator) for row in chosen for allocator in row["job"]["allocator"]]
-    for reading in readings:
-        print(reading.row["shown"], reading.allocator, *reading.cells(), sep=" | ", flush=True)
     failures = [line for reading in readings for line in reading.failures()]
     print("\n".join(failures) or "all within limits")
     return 1 if failures else 0

@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-PROGRAMS = pathlib.Path(os.environ["VRAMFIT_BIN_DIR"])
+PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
 ALLOCATORS = {"expandable": "expandable_segments:True", "native": "expandable_segments:False"}
 
 

@@ -50,7 +50,7 @@ def parse(arguments):
                         help="root: embedding, norm and output belong to the root; ends: units of their own (2025)")
     parser.add_argument("--loss", default="full", help="full, or chunked:N parts of the sequence (2025)")
     parser.add_argument("--float-output", action="store_true", help="the model makes its logits float32 (until July 2024)")
-    parser.add_argument("--keep-logits", action="store_true", help="they live through backward (until June 2024)")
+    parser.add_argument("--keep-logits", action="store_true", help="they live until the next step's are there (until June 2024)")
     parser.add_argument("--fused-norm", action="store_true", help="torch.nn.RMSNorm (2025)")
     parser.add_argument("--events", help="file for every allocation and free")
     return parser.parse_args(arguments)
@@ -131,11 +131,11 @@ def clip(parameters):
     torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm, True)
 
 
-def forward_and_backward(model, tokens, labels, options):
+def forward_and_backward(model, tokens, labels, options, held):
     logits = model(tokens)
+    held[:] = [logits] if options.keep_logits else []  # lets go of those of the step before
     loss = loss_of(logits, labels, options.loss)
-    if not options.keep_logits:
-        del logits
+    del logits
     loss.backward()
     return loss
 
@@ -192,7 +192,7 @@ def main(arguments):
               "load": peaks(), "steps": []}
     shape = (options.batch, options.sequence)
     batch = (torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64))
-    losses = []
+    losses, held = [], []
     for step in range(1, options.steps + 1):
         if log:
             log.mark(f"step {step}")
@@ -200,7 +200,7 @@ def main(arguments):
         tokens, labels = batch  # those of the last step live until here
         tokens, labels = tokens.to("cuda"), labels.to("cuda")
         optimizer.zero_grad()
-        losses.append(forward_and_backward(model, tokens, labels, options))
+        losses.append(forward_and_backward(model, tokens, labels, options, held))
         clip(list(model.parameters()))
         optimizer.step()
         report["steps"].append(peaks())
