@@ -23,7 +23,7 @@ struct State {
 
 // Never destroyed: programs use their context in their own destructors.
 State& state() {
-  static State* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
+  static auto* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
   return *kState;
 }
 

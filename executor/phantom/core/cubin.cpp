@@ -18,16 +18,14 @@ using Bytes = std::span<const std::byte>;
 constexpr std::uint16_t kMachineCuda = 190;  // EM_CUDA
 
 // Attributes of the .nv.info sections, by the names that cuobjdump prints.
-enum Attribute : std::uint8_t {
-  kMaxThreads = 0x05,
-  kRequiredThreads = 0x10,
-  kFrameSize = 0x11,
-  kParameter = 0x17,
-  kMinStackSize = 0x12,
-  kParameterBytes = 0x19,
-  kRegisters = 0x2f,
-  kParameterOfLargeList = 0x45,
-};
+constexpr std::uint8_t kMaxThreads = 0x05;
+constexpr std::uint8_t kRequiredThreads = 0x10;
+constexpr std::uint8_t kFrameSize = 0x11;
+constexpr std::uint8_t kParameter = 0x17;
+constexpr std::uint8_t kMinStackSize = 0x12;
+constexpr std::uint8_t kParameterBytes = 0x19;
+constexpr std::uint8_t kRegisters = 0x2f;
+constexpr std::uint8_t kParameterOfLargeList = 0x45;
 constexpr std::uint8_t kFormatSized = 4;  // the value is a length, the bytes follow
 
 template <typename T>
@@ -65,26 +63,21 @@ struct Elf {
   std::vector<Symbol> symbols;
 };
 
-std::optional<Elf> read_elf(Bytes image) {
-  const auto header = read_at<Elf64_Ehdr>(image, 0);
-  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64 ||
-      header->e_machine != kMachineCuda || header->e_shentsize != sizeof(Elf64_Shdr)) {
-    return std::nullopt;
-  }
-  Elf elf;
-  for (std::uint64_t i = 0; i < header->e_shnum; ++i) {
-    const auto section = read_at<Elf64_Shdr>(image, header->e_shoff + i * sizeof(Elf64_Shdr));
-    if (!section) return std::nullopt;
+bool read_sections(Bytes image, const Elf64_Ehdr& header, Elf& elf) {
+  for (std::uint64_t i = 0; i < header.e_shnum; ++i) {
+    const auto section = read_at<Elf64_Shdr>(image, header.e_shoff + i * sizeof(Elf64_Shdr));
+    if (!section) return false;
     Bytes content;
     if (section->sh_type != SHT_NOBITS) {
       content = part(image, section->sh_offset, section->sh_size);
-      if (content.size() != section->sh_size) return std::nullopt;
+      if (content.size() != section->sh_size) return false;
     }
     elf.sections.push_back({.name = {}, .header = *section, .content = content});
   }
-  if (header->e_shstrndx >= elf.sections.size()) return std::nullopt;
-  const Bytes names = elf.sections[header->e_shstrndx].content;
-  for (Section& section : elf.sections) section.name = text_at(names, section.header.sh_name);
+  return true;
+}
+
+void read_symbols(Elf& elf) {
   for (const Section& section : elf.sections) {
     if (section.header.sh_type != SHT_SYMTAB || section.header.sh_link >= elf.sections.size()) continue;
     const Bytes strings = elf.sections[section.header.sh_link].content;
@@ -92,8 +85,22 @@ std::optional<Elf> read_elf(Bytes image) {
       const auto symbol = *read_at<Elf64_Sym>(section.content, at);
       elf.symbols.push_back({.name = text_at(strings, symbol.st_name), .entry = symbol});
     }
-    break;
+    return;
   }
+}
+
+std::optional<Elf> read_elf(Bytes image) {
+  const auto header = read_at<Elf64_Ehdr>(image, 0);
+  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64 ||
+      header->e_machine != kMachineCuda || header->e_shentsize != sizeof(Elf64_Shdr)) {
+    return std::nullopt;
+  }
+  Elf elf;
+  if (!read_sections(image, *header, elf)) return std::nullopt;
+  if (header->e_shstrndx >= elf.sections.size()) return std::nullopt;
+  const Bytes names = elf.sections[header->e_shstrndx].content;
+  for (Section& section : elf.sections) section.name = text_at(names, section.header.sh_name);
+  read_symbols(elf);
   return elf;
 }
 
@@ -192,6 +199,26 @@ void read_variables(const Elf& elf, Cubin& cubin) {
   }
 }
 
+// What several kernels' notes and the sizes of their sections say.
+void read_sizes(const Elf& elf, Cubin& cubin) {
+  const bool has_reserved = std::any_of(elf.sections.begin(), elf.sections.end(),
+                                        [](const Section& s) { return s.name == ".nv.shared.reserved.0"; });
+  for (const Section& section : elf.sections) {
+    std::string_view name = section.name;
+    const auto bytes = static_cast<std::int64_t>(section.header.sh_size);
+    if (name == ".nv.info") {
+      read_shared_info(elf, section.content, cubin);
+    } else if (take_prefix(name, ".nv.shared.")) {
+      const auto kernel = cubin.kernels.find(name);
+      const std::int64_t reserved = has_reserved && bytes >= kReservedSharedPerBlock ? kReservedSharedPerBlock : 0;
+      if (kernel != cubin.kernels.end()) kernel->second.static_shared_bytes = bytes - reserved;
+    } else if (name.starts_with(".nv.constant2.")) {  // the user's own constants; bank 0 holds the parameters
+      const auto kernel = cubin.kernels.find(name.substr(std::string_view(".nv.constant2.").size()));
+      if (kernel != cubin.kernels.end()) kernel->second.constant_bytes = bytes;
+    }
+  }
+}
+
 // The architecture moved within the flags with version 8 of the format.
 int capability_of(const Elf64_Ehdr& header) {
   constexpr unsigned kMovedIn = 8;
@@ -206,26 +233,11 @@ std::optional<Cubin> read_cubin(Bytes image) {
   if (!elf) return std::nullopt;
   Cubin cubin;
   cubin.capability = capability_of(*read_at<Elf64_Ehdr>(image, 0));
-  const bool has_reserved = std::any_of(elf->sections.begin(), elf->sections.end(),
-                                        [](const Section& s) { return s.name == ".nv.shared.reserved.0"; });
   for (const Section& section : elf->sections) {
     std::string_view name = section.name;
     if (take_prefix(name, ".nv.info.")) read_kernel_info(section.content, cubin.kernels[std::string(name)]);
   }
-  for (const Section& section : elf->sections) {
-    std::string_view name = section.name;
-    const auto bytes = static_cast<std::int64_t>(section.header.sh_size);
-    if (name == ".nv.info") {
-      read_shared_info(*elf, section.content, cubin);
-    } else if (take_prefix(name, ".nv.shared.")) {
-      const auto kernel = cubin.kernels.find(name);
-      const std::int64_t reserved = has_reserved && bytes >= kReservedSharedPerBlock ? kReservedSharedPerBlock : 0;
-      if (kernel != cubin.kernels.end()) kernel->second.static_shared_bytes = bytes - reserved;
-    } else if (name.starts_with(".nv.constant2.")) {  // the user's own constants; bank 0 holds the parameters
-      const auto kernel = cubin.kernels.find(name.substr(std::string_view(".nv.constant2.").size()));
-      if (kernel != cubin.kernels.end()) kernel->second.constant_bytes = bytes;
-    }
-  }
+  read_sizes(*elf, cubin);
   for (auto& [name, facts] : cubin.kernels) facts.capability = cubin.capability;
   read_variables(*elf, cubin);
   return cubin;

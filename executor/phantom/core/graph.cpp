@@ -34,7 +34,7 @@ struct State {
 
 // Never destroyed: programs destroy graphs in their own destructors.
 State& state() {
-  static State* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
+  static auto* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
   return *kState;
 }
 

@@ -33,7 +33,7 @@ struct State {
 
 // Never destroyed: kernels are launched from other libraries' destructors.
 State& state() {
-  static State* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
+  static auto* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
   return *kState;
 }
 
@@ -121,8 +121,9 @@ const KernelFacts& facts_of(Kernel& kernel) {
 
 bool pointers_of(Kernel& kernel, void** arguments, std::vector<const void*>& pointers) {
   const KernelFacts& facts = facts_of(kernel);
-  if (!facts.parameters_known || (arguments == nullptr && !facts.parameters.empty())) return false;
-  for (std::size_t n = 0; n < facts.parameters.size(); ++n)
+  if (!facts.parameters_known) return false;
+  if (arguments == nullptr && !facts.parameters.empty()) return false;
+  for (std::size_t n = 0; arguments != nullptr && n < facts.parameters.size(); ++n)
     add_words(arguments[n], facts.parameters[n].bytes, pointers);
   append_written_variables(kernel.module, pointers);
   return true;

@@ -15,15 +15,14 @@ namespace vramfit::phantom {
 
 namespace {
 
-enum Attribute {
-  kReuseFirst = 1,
-  kReuseLast = 3,
-  kThreshold = 4,
-  kReserved = 5,
-  kMostReserved = 6,
-  kUsed = 7,
-  kMostUsed = 8
-};
+// Attributes of pools: runtime and driver share the numbers.
+constexpr int kReuseFirst = 1;
+constexpr int kReuseLast = 3;
+constexpr int kThreshold = 4;
+constexpr int kReserved = 5;
+constexpr int kMostReserved = 6;
+constexpr int kUsed = 7;
+constexpr int kMostUsed = 8;
 
 struct State {
   std::mutex mutex;
@@ -34,7 +33,7 @@ struct State {
 
 // Never destroyed: programs free memory in their own destructors.
 State& state() {
-  static State* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
+  static auto* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
   return *kState;
 }
 

@@ -36,7 +36,7 @@ struct State {
 
 // Never destroyed: kernels are launched from other libraries' destructors.
 State& state() {
-  static State* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
+  static auto* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory)
   return *kState;
 }
 

@@ -35,7 +35,7 @@ struct State {
 };
 
 State& state() {
-  static State* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory): outlives destructors
+  static auto* const kState = new State;  // NOLINT(cppcoreguidelines-owning-memory): outlives destructors
   return *kState;
 }
 
