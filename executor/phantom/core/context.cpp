@@ -1,5 +1,6 @@
 #include "executor/phantom/core/context.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,10 +45,7 @@ Context* primary(State& s, int card) {
 
 bool known(State& s, const Context* context) {
   if (s.others.contains(context)) return true;
-  for (const auto& [card, slot] : s.primaries) {
-    if (slot.get() == context) return true;
-  }
-  return false;
+  return std::ranges::any_of(s.primaries, [&](const auto& entry) { return entry.second.get() == context; });
 }
 
 }  // namespace
