@@ -2,6 +2,7 @@
 // tensors of a unit go in one coalesced group.
 #include <fmt/format.h>
 
+#include <exception>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
@@ -51,6 +52,13 @@ class NcclCollectives final : public Collectives {
     } catch (const std::exception& error) {
       fail(place_, "connecting", error);
     }
+  }
+
+  NcclCollectives(const NcclCollectives&) = delete;
+  NcclCollectives& operator=(const NcclCollectives&) = delete;
+  /// LibTorch wants a group ended by name; after an error nobody may be there to end it with.
+  ~NcclCollectives() override {
+    if (group_ && std::uncaught_exceptions() == 0) group_->shutdown();
   }
 
   int rank() const override { return place_.rank; }
