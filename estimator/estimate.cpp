@@ -89,7 +89,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec) {
   e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
                                       format_gib(e.ranks.front().breakdown.outside_allocator)));
   if (const std::string band = band_text(e.ranks.front()); !band.empty()) e.assumptions.push_back(band);
-  e.assumptions.emplace_back("unverified: CUDA figures are not yet held against a rehearsal or a card");
+  e.assumptions.emplace_back("held against rehearsals on phantom GPUs, not against a card");
 }
 
 /// "83.20 GiB of 79.10 GiB a rank; the peak is in backward, most of it activations (41.20 GiB)".
@@ -168,7 +168,6 @@ Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster,
   e.parameters = parameter_count(spec);
   e.cluster = cluster;
   e.capacity = cluster.card.memory;
-  e.unverified = !cluster.is_cpu();
   e.assumptions = cluster.notes;
   e.job = resolve_job(job, spec, cluster, e.assumptions);
   try {

@@ -60,8 +60,7 @@ struct Estimate {
   int worst = 0;
   Bytes capacity;
   Verdict verdict = Verdict::not_modelled;
-  std::string why;         // one sentence; the feature's name when not_modelled
-  bool unverified = true;  // CUDA figures not yet held against a rehearsal
+  std::string why;  // one sentence; the feature's name when not_modelled
   std::vector<Suggestion> suggestions;
   std::vector<std::string> assumptions;
   Bytes host_bytes;  // per node

@@ -46,7 +46,7 @@ void write_chosen(JsonWriter& writer, const PlanRequest& request, const Candidat
   write_cluster(writer.key("cluster"), request.cluster);
   writer.member("clip", request.clip);
   writer.member("capacity_bytes", estimate.capacity).member("verdict", verdict_name(estimate.verdict));
-  writer.member("fits", estimate.verdict == Verdict::fits).member("unverified", estimate.unverified);
+  writer.member("fits", estimate.verdict == Verdict::fits);
   writer.member("host_bytes", estimate.host_bytes).member("assumptions", estimate.assumptions);
   writer.key("suggestions").begin_array().end_array();
   write_prediction(writer, chosen);

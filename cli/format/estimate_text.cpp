@@ -24,10 +24,6 @@ Phase peak_phase(const RankEstimate& rank) {
   return highest == rank.phases.end() ? Phase::load : highest->phase;
 }
 
-std::string mark(const Estimate& estimate) {
-  return estimate.unverified ? " (unverified: no rehearsal on CUDA code yet)" : "";
-}
-
 /// Said when the order in which cudaMalloc answers decides much of what is reserved.
 std::string band(const RankEstimate& rank) {
   if (band_width(rank) <= kBandSaid) return "";
@@ -87,19 +83,19 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   if (estimate.verdict == Verdict::does_not_fit) {
     const std::string over = rank.total > estimate.capacity ? fmt::format("+{}", amount(rank.total - estimate.capacity))
                                                             : std::string("out of the memory that it may use");
-    return fmt::format("{}: {}, {} in {}{}{}\n", styled(terminal, Style::bad, "DOES NOT FIT"), of, over,
-                       phase_name(peak_phase(rank)), band(rank), mark(estimate));
+    return fmt::format("{}: {}, {} in {}{}\n", styled(terminal, Style::bad, "DOES NOT FIT"), of, over,
+                       phase_name(peak_phase(rank)), band(rank));
   }
   if (estimate.verdict == Verdict::at_risk && rank.alloc_retries > 0) {
-    return fmt::format("{}: {} without a limit, fits only with retries of the allocator ({}){}{}\n",
-                       styled(terminal, Style::warning, "AT RISK"), of, rank.alloc_retries, band(rank), mark(estimate));
+    return fmt::format("{}: {} without a limit, fits only with retries of the allocator ({}){}\n",
+                       styled(terminal, Style::warning, "AT RISK"), of, rank.alloc_retries, band(rank));
   }
   if (estimate.verdict == Verdict::at_risk) {
-    return fmt::format("{}: {}, and up to {} ({}){}\n", styled(terminal, Style::warning, "AT RISK"), of,
-                       amount(rank.upper_bound), printable(estimate.why, 500), mark(estimate));
+    return fmt::format("{}: {}, and up to {} ({})\n", styled(terminal, Style::warning, "AT RISK"), of,
+                       amount(rank.upper_bound), printable(estimate.why, 500));
   }
-  return fmt::format("{}: {}, {} free, peak in {}{}{}\n", styled(terminal, Style::good, "FITS"), of,
-                     amount(estimate.capacity - rank.total), phase_name(peak_phase(rank)), band(rank), mark(estimate));
+  return fmt::format("{}: {}, {} free, peak in {}{}\n", styled(terminal, Style::good, "FITS"), of,
+                     amount(estimate.capacity - rank.total), phase_name(peak_phase(rank)), band(rank));
 }
 
 std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal) {

@@ -136,7 +136,7 @@ void write_estimate_members(JsonWriter& writer, const Estimate& estimate) {
   write_job(writer.key("job"), estimate.job);
   write_cluster(writer.key("cluster"), estimate.cluster);
   writer.member("verdict", verdict_name(estimate.verdict)).member("fits", estimate.verdict == Verdict::fits);
-  writer.member("why", estimate.why).member("unverified", estimate.unverified);
+  writer.member("why", estimate.why);
   writer.member("capacity_bytes", estimate.capacity).member("host_bytes", estimate.host_bytes);
   write_suggestions(writer, estimate.suggestions);
   writer.member("assumptions", estimate.assumptions);

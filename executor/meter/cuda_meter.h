@@ -14,8 +14,8 @@ bool has_cuda();
 /// PYTORCH_CUDA_ALLOC_CONF says otherwise.
 Device open_cuda_device(int local_rank, const std::string& allocator);
 
-/// Creates the cuBLAS handle of this thread and its workspace, and cublasLt's if products add a bias: at load, so that the
-/// first step allocates as the others do.
+/// Creates the cuBLAS handle of this thread and its workspace, and cublasLt's if products add a bias: at load, so that
+/// the first step allocates as the others do.
 void make_cublas_handle(bool adds_bias);
 
 /// Peaks of allocated and reserved memory over the rank's phases, the allocator's retries, what rounding and

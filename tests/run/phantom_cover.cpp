@@ -89,7 +89,7 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum) {
   return jobs;
 }
 
-FinishedRun run_on_phantom(const PhantomJob& job) {
+FinishedRun run_on_phantom(const PhantomJob& job, bool all_ranks) {
   const auto directory = std::make_shared<TemporaryDirectory>();
   const std::string place = directory->path().string();
   std::vector<std::string> arguments{std::string(VRAMFIT_BIN_DIR) + "/vramfit",
@@ -100,7 +100,7 @@ FinishedRun run_on_phantom(const PhantomJob& job) {
                                      "--gpus",
                                      job.gpus,
                                      "--ranks",
-                                     std::to_string(job.rank),
+                                     all_ranks ? "all" : std::to_string(job.rank),
                                      "--steps",
                                      "2",
                                      "--events",

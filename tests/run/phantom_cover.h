@@ -22,6 +22,6 @@ struct PhantomJob {
 std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum);
 
 /// `vramfit run MODEL --device phantom`, two steps, with events recorded.
-FinishedRun run_on_phantom(const PhantomJob& job);
+FinishedRun run_on_phantom(const PhantomJob& job, bool all_ranks = false);
 
 }  // namespace vramfit::testing

@@ -66,4 +66,24 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a rank played alone asks for the bytes that it asks for among all ranks") {
+  PhantomJob job{{"llama", 4, {"--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2", "--seq-len", "24"}},
+                 "4xH100-80GB",
+                 3,
+                 "ascending"};
+  const FinishedRun alone = run_on_phantom(job), all = run_on_phantom(job, true);
+  REQUIRE_MESSAGE(alone.exit_code == 0, alone.errors);
+  REQUIRE_MESSAGE(all.exit_code == 0, all.errors);
+  const LedgerDifference difference = compare_ledgers(alone.events_of(3), all.events_of(3));
+  CHECK_MESSAGE(difference.equal, difference.first);
+  REQUIRE(all.record().ranks.size() == 4);
+  const RankEstimate one = alone.record().ranks.front().memory;
+  const RunRecord together = all.record();
+  for (const MeasuredRank& rank : together.ranks) {
+    CHECK(rank.memory.peak_allocated == one.peak_allocated);
+    CHECK(rank.memory.peak_reserved == one.peak_reserved);
+    CHECK(rank.memory.breakdown.outside_allocator == one.breakdown.outside_allocator);
+  }
+}
+
 }  // namespace vramfit::testing
