@@ -73,6 +73,16 @@ constexpr std::array kFlags{
          [](RunOptions& o, Text t) { o.token_bytes = token_bytes(t); }},
     Flag{"--weights", "random|PATH", "first weights: random by seed, or safetensors",
          [](RunOptions& o, Text t) { o.weights = not_empty(t); }},
+    Flag{"--save", "DIR", "write checkpoints to DIR/step-N, after the last step and as --save-every says",
+         [](RunOptions& o, Text t) { o.save.directory = not_empty(t); }},
+    Flag{"--save-every", "N", "with --save: a checkpoint every N steps",
+         [](RunOptions& o, Text t) { o.save.every = whole_number(t, 1, 1'000'000'000); }},
+    Flag{"--keep", "K", "with --save: checkpoints that stay, the newest ones (3)",
+         [](RunOptions& o, Text t) { o.save.keep = whole_number(t, 1, 1'000'000'000); }},
+    Flag{"--save-full", "DIR", "after the last step: DIR/model.safetensors and config.json, as transformers reads them",
+         [](RunOptions& o, Text t) { o.save.full = not_empty(t); }},
+    Flag{"--resume", "DIR", "go on from the newest sound checkpoint in DIR, on any number of ranks",
+         [](RunOptions& o, Text t) { o.save.resume = not_empty(t); }},
     Flag{"--lr", "X", "peak learning rate (0.001)",
          [](RunOptions& o, Text t) { o.train.optimizer.learning_rate = real_number(t, 0, 1e6); }},
     Flag{"--warmup", "N", "steps of linear warmup (0); a half cosine to zero follows",
@@ -124,6 +134,7 @@ void check(const RunOptions& options) {
   }
   if (options.ghosts && options.device != "phantom") throw InputError("--ghosts on: goes with --device phantom only");
   if (options.train.warmup > options.train.steps) throw InputError("--warmup: longer than --steps");
+  if (options.save.directory.empty() && options.save.every > 0) throw InputError("--save-every: needs --save DIR");
   if (options.dumps.directory.empty() && (options.dumps.logits || options.dumps.gradients_step > 0)) {
     throw InputError("--dump-gradients and --dump-logits need --dump-state DIR");
   }

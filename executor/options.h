@@ -11,6 +11,15 @@
 
 namespace vramfit {
 
+/// Checkpoints (docs/checkpoints.md).
+struct SaveFlags {
+  std::string directory;   // sharded ones go here; "": none are written
+  std::int64_t every = 0;  // steps between them; 0: only after the last step
+  std::int64_t keep = 3;   // committed ones that stay
+  std::string full;        // the whole model after the last step; "": none
+  std::string resume;      // directory to go on from; "": a new run
+};
+
 struct RunOptions {
   std::string plan, output, events;
   std::string device = "auto";
@@ -23,6 +32,7 @@ struct RunOptions {
   std::int64_t timeout_seconds = 600;
   TrainOptions train;
   DumpOptions dumps;
+  SaveFlags save;
   bool help = false;
 };
 

@@ -18,6 +18,7 @@
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
 #include "executor/meter/phantom.h"
+#include "executor/run_checkpoints.h"
 #include "executor/run_record.h"
 #include "model_specs/error.h"
 
@@ -90,6 +91,8 @@ std::string agreement(const std::string& plan_text, const RunOptions& options) {
   const TrainOptions& t = options.train;
   flags += fmt::format("{} {} {} {} {} {} {} {}", options.weights, options.token_bytes, t.steps, t.warmup, t.clip,
                        t.seed, t.optimizer.learning_rate, t.optimizer.weight_decay);
+  flags += fmt::format(" {} {} {} {} {}", options.save.directory, options.save.every, options.save.keep,
+                       options.save.full, options.save.resume);
   return fmt::format("plan {:016x}, flags {:016x}", std::hash<std::string>{}(plan_text),
                      std::hash<std::string>{}(flags));
 }
@@ -128,6 +131,15 @@ void print_step(const StepResult& step, std::int64_t steps) {
              stderr);
 }
 
+/// Throws InputError for flags that write or read values.
+void check_phantom(const RunOptions& options) {
+  const SaveFlags& save = options.save;
+  const std::string why = "tensors on phantom GPUs have no values";
+  if (!options.dumps.directory.empty()) throw InputError("--dump-state: " + why);
+  if (!save.directory.empty() || !save.full.empty()) throw InputError("--save and --save-full: " + why);
+  if (!save.resume.empty()) throw InputError("--resume: " + why);
+}
+
 /// One rank's run; what it has done so far survives an exception.
 class RankRun {
  public:
@@ -148,32 +160,35 @@ class RankRun {
     const Device device = open_device(options_, plan_, place_);
     device_ = device.kind;
     if (device.kind == DeviceKind::cuda) progress_.device = gpus_are_phantoms() ? "phantom" : "cuda";
-    if (is_phantom() && !options_.dumps.directory.empty()) {
-      throw InputError("--dump-state: tensors on phantom GPUs have no values");
-    }
-    const std::unique_ptr<WeightSource> weights = open_weights(options_, graph, !is_phantom());
-    progress_.weights = weights->description();
+    if (is_phantom()) check_phantom(options_);
+    std::unique_ptr<WeightSource> weights;
+    if (options_.save.resume.empty()) weights = open_weights(options_, graph, !is_phantom());
     const auto groups = connect({.place = place_,
                                  .device = device.kind,
                                  .shard_ranks = shard_ranks(plan_.job),
                                  .agreement = agreement(plan_text_, options_),
                                  .timeout = std::chrono::seconds(options_.timeout_seconds),
                                  .ghosts = options_.ghosts});
+    RunCheckpoints checkpoints({.options = options_, .plan = plan_, .place = place_, .groups = *groups}, graph, *data);
+    WeightSource& source = weights ? *weights : *checkpoints.states();
+    progress_.weights = source.description();
     Meter::instance().record_events(!options_.events.empty());
     Trainer trainer({.graph = graph,
                      .job = plan_.job,
                      .device = device,
                      .groups = *groups,
-                     .weights = *weights,
+                     .weights = source,
+                     .states = checkpoints.states(),
                      .data = *data,
                      .options = options_.train,
                      .dumps = options_.dumps,
                      .card = place_.local_rank,
                      .has_values = !is_phantom()});
-    train(trainer);
+    train(trainer, checkpoints);
     std::vector<MeasuredRank> ranks = gather_measured_ranks(*groups, own_measurement());
     if (!options_.events.empty()) write_events(Meter::instance().take_ledger(), options_.events, place_.rank);
     Meter::instance().record_events(false);
+    checkpoints.finish(trainer);
     trainer.finish();
     if (reports()) write_record(std::move(ranks));
     groups->world().barrier();
@@ -187,11 +202,12 @@ class RankRun {
   }
 
  private:
-  void train(Trainer& trainer) {
+  void train(Trainer& trainer, RunCheckpoints& checkpoints) {
     trainer.load();
-    for (std::int64_t step = 1; step <= options_.train.steps; ++step) {
+    for (std::int64_t step = checkpoints.first_step(); step <= options_.train.steps; ++step) {
       progress_.steps.push_back(trainer.step(step));
       if (reports()) (is_phantom() ? print_phantom_step : print_step)(progress_.steps.back(), options_.train.steps);
+      checkpoints.after_step(step, trainer);
     }
   }
 

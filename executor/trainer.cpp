@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "estimator/schedules/schedule.h"
+#include "executor/checkpoint/full_torch.h"
+#include "executor/checkpoint/snapshot_torch.h"
 #include "executor/dump_torch.h"
 #include "executor/learning_rate.h"
 #include "executor/meter/cuda_meter.h"
@@ -122,7 +124,10 @@ at::Tensor Trainer::State::table(const std::string& label, std::vector<float>& h
 
 void Trainer::State::load() {
   Meter::instance().enter(Phase::load, 0);
-  for (UnitState& unit : units) unit.load(in.weights);
+  for (UnitState& unit : units) {
+    unit.load(in.weights);
+    if (in.states != nullptr && unit.step_count().defined()) unit.load_states(*in.states);
+  }
   for (std::size_t r = 0; r < in.graph.ropes.size(); ++r) {
     const std::vector<float> frequencies = rope_frequencies(in.graph.ropes[r], in.graph.rope_dims[r]);
     const auto columns = static_cast<std::int64_t>(frequencies.size());
@@ -305,6 +310,20 @@ Trainer::Trainer(const TrainInputs& inputs) : state_(std::make_unique<State>(inp
 Trainer::~Trainer() = default;
 void Trainer::load() { state_->load(); }
 StepResult Trainer::step(std::int64_t step) { return state_->run_step(step); }
+void Trainer::snapshot(Snapshot& into) const {
+  const SnapshotContext context{.graph = state_->in.graph,
+                                .shard_group = state_->in.groups.shard(),
+                                .replicate_group = state_->in.groups.replicate()};
+  take_snapshot(context, state_->units, into);
+}
+void Trainer::save_full(FileCalls& files, const std::string& directory, const std::string& config_json) const {
+  const FullCheckpoint full{.graph = state_->in.graph,
+                            .shard_group = state_->in.groups.shard(),
+                            .writes = state_->in.groups.world().rank() == 0,
+                            .directory = directory,
+                            .config_json = config_json};
+  vramfit::save_full(files, full, state_->units);
+}
 void Trainer::finish() {
   if (state_->in.dumps.parameters) state_->dump(&UnitState::shard, false, "parameters.safetensors");
 }

@@ -9,6 +9,7 @@
 
 #include "estimator/device.h"
 #include "estimator/job.h"
+#include "executor/checkpoint/snapshot.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/data/data.h"
 #include "executor/optimizers/optimizers.h"
@@ -16,6 +17,9 @@
 #include "model_specs/graph.h"
 
 namespace vramfit {
+
+struct FileCalls;
+struct StateSource;
 
 struct TrainOptions {
   std::int64_t steps = 10, warmup = 0;
@@ -45,6 +49,7 @@ struct TrainInputs {
   const Device& device;
   ProcessGroups& groups;
   WeightSource& weights;
+  StateSource* states = nullptr;  // of a checkpoint that is resumed; null: zeros
   const Dataset& data;
   TrainOptions options;
   DumpOptions dumps;
@@ -65,6 +70,10 @@ class Trainer {
   void load();
   /// Step `step` (from 1). Throws FaultError when the loss is not a finite number.
   StepResult step(std::int64_t step);
+  /// Copies this rank's part of the training state, as it is between two steps.
+  void snapshot(Snapshot& into) const;
+  /// The whole model as transformers reads it; a collective call, between two steps.
+  void save_full(FileCalls& files, const std::string& directory, const std::string& config_json) const;
   /// Writes what `dumps` asks for at the end.
   void finish();
 

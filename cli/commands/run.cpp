@@ -45,6 +45,11 @@ constexpr std::array kPassedFlags{
     PassedFlag{"--threads", "N", "Compute threads of a rank. Default: cores / ranks"},
     PassedFlag{"--budget", "BYTES", "CPU ranks: refuse memory beyond this. Default: the plan's cpu-SIZE"},
     PassedFlag{"--timeout", "SECONDS", "How long ranks wait for each other. Default: 600"},
+    PassedFlag{"--save", "DIR", "Write checkpoints to DIR/step-N, after the last step and as --save-every says"},
+    PassedFlag{"--save-every", "N", "With --save: a checkpoint every N steps"},
+    PassedFlag{"--keep", "K", "With --save: checkpoints that stay, the newest ones. Default: 3"},
+    PassedFlag{"--save-full", "DIR", "After the last step: the whole model, as transformers reads it"},
+    PassedFlag{"--resume", "DIR", "Go on from the newest sound checkpoint in DIR, on any number of ranks"},
     PassedFlag{"--dump-state", "DIR", "Write the final parameters"},
     PassedFlag{"--dump-gradients", "STEP", "With --dump-state: gradients of this step"},
 };

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "executor/sharding/backends_torch.h"
@@ -89,7 +90,43 @@ class StoreGroups final : public ProcessGroups {
     }
   }
 
+  std::vector<std::string> share_texts(const std::string& topic, const std::string& text) override {
+    const RankPlace& place = options_.place;
+    if (place.world == 1) return {text};
+    const auto key = [&](int rank) { return fmt::format("shared/{}/{}", topic, rank); };
+    return guarded(topic, [&] {
+      store_->set(key(place.rank), bytes_of(text));
+      std::vector<std::string> texts;
+      for (int rank = 0; rank < place.world; ++rank) texts.push_back(read(key(rank)));
+      return texts;
+    });
+  }
+
+  void post(const std::string& topic, const std::string& text) override {
+    guarded(topic, [&] { store_->set("posted/" + topic, bytes_of(text)); });
+  }
+
+  std::optional<std::string> posted(const std::string& topic) override {
+    return guarded(topic, [&]() -> std::optional<std::string> {
+      const std::string key = "posted/" + topic;
+      if (!store_->check({key})) return std::nullopt;
+      return read(key);
+    });
+  }
+
  private:
+  /// What fails while `exchange` talks to the store names rank and topic.
+  template <typename Exchange>
+  std::invoke_result_t<Exchange> guarded(const std::string& topic, const Exchange& exchange) {
+    try {
+      return exchange();
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      throw FaultError(
+          fmt::format("rank {}: exchanging {}: {}", options_.place.rank, topic, text.substr(0, text.find('\n'))));
+    }
+  }
+
   std::string read(const std::string& key) {
     const std::vector<std::uint8_t> bytes = store_->get(key);
     return {bytes.begin(), bytes.end()};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,11 @@ struct ProcessGroups {
   /// Gives `text` to rank 0, which receives every rank's, in rank order; others receive nothing. A rank played alone
   /// receives its own.
   virtual std::vector<std::string> gather_texts(const std::string& topic, const std::string& text) = 0;
+  /// Every rank's text, in rank order, to all; a topic is used once.
+  virtual std::vector<std::string> share_texts(const std::string& topic, const std::string& text) = 0;
+  /// Leaves a text under a topic, and looks whether one is there; neither waits. From any thread.
+  virtual void post(const std::string& topic, const std::string& text) = 0;
+  virtual std::optional<std::string> posted(const std::string& topic) = 0;
 };
 
 /// Connects to the other ranks. Throws FaultError: the port is taken, a rank did not come, a rank runs something else.

@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include <fmt/format.h>
+
 #include "executor/sharding/unit_state_torch.h"
 #include "executor/tensor_torch.h"
+#include "model_specs/error.h"
 
 namespace vramfit {
 
@@ -53,6 +56,30 @@ void UnitState::load(WeightSource& weights) {
   exp_avg_ = make_state(unit_.trainable_elements, context_.precision.state, ": exp_avg");
   exp_avg_sq_ = make_state(unit_.trainable_elements, context_.precision.state, ": exp_avg_sq");
   step_ = make_state(1, Dtype::f32, ": step");
+}
+
+void UnitState::load_states(StateSource& states) {
+  bool is_first = true;
+  double count = 0;
+  for (const UnitParameter& p : unit_.parameters) {
+    if (!p.trainable) continue;
+    states.read_state("step", parameter_of(p), 0, 1, step_);
+    const auto own = step_.item<double>();
+    if (!std::exchange(is_first, false) && own != count) {
+      throw InputError(
+          fmt::format("--resume: unit {} holds parameters updated {} and {} times; resume with the wrapping "
+                      "and freezing that the checkpoint was made with",
+                      unit_.name, count, own));
+    }
+    count = own;
+    const std::int64_t first = p.rows_per_rank * context_.shard_group.rank();
+    const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
+    if (rows == 0) continue;
+    at::Tensor average = slice(exp_avg_, p).narrow(0, 0, rows * p.row_elements);
+    at::Tensor squares = slice(exp_avg_sq_, p).narrow(0, 0, rows * p.row_elements);
+    states.read_state("exp_avg", parameter_of(p), first, rows, average);
+    states.read_state("exp_avg_sq", parameter_of(p), first, rows, squares);
+  }
 }
 
 void UnitState::issue() {

@@ -10,6 +10,7 @@
 
 #include "estimator/ledger.h"
 #include "estimator/units_layout.h"
+#include "executor/checkpoint/saved_states.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/optimizers/optimizers.h"
 #include "executor/sharding/collectives.h"
@@ -41,6 +42,9 @@ class UnitState {
 
   /// Allocates shard and states; the shard is read row range by row range, never whole.
   void load(WeightSource& weights);
+  /// Fills the states of a unit that is loaded. Throws InputError when its parameters were not updated equally often
+  /// (they were in different units, one of which had no gradients): a unit has one count.
+  void load_states(StateSource& states);
 
   /// Starts gathering, unless it is gathered or being gathered already.
   void issue();
@@ -63,7 +67,13 @@ class UnitState {
   void step(const OptimizerFunctions& optimizer, const OptimizerOptions& options, const at::Tensor* divisor);
 
   const Unit& unit() const { return unit_; }
+  const Precision& precision() const { return context_.precision; }
   const at::Tensor& shard() const { return shard_; }
+  /// Optimizer states over the trainable prefix of the shard, and the count of updates; undefined when nothing is
+  /// trained.
+  const at::Tensor& exp_avg() const { return exp_avg_; }
+  const at::Tensor& exp_avg_sq() const { return exp_avg_sq_; }
+  const at::Tensor& step_count() const { return step_; }
   const at::Tensor& gradient_shard() const { return gradient_shard_; }
   /// A parameter's part of a flat shard tensor, rows_per_rank rows of it.
   static at::Tensor slice(const at::Tensor& flat, const UnitParameter& p);

@@ -1,0 +1,35 @@
+// A directory of sharded checkpoints: step-00000010/ is committed, .saving-step-00000010/ is not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executor/checkpoint/files.h"
+
+namespace vramfit {
+
+std::string committed_folder(const std::string& directory, std::int64_t step);
+/// Where the files of a checkpoint are written until it is committed.
+std::string aside_folder(const std::string& directory, std::int64_t step);
+
+/// Steps of the committed checkpoints, ascending; none when the directory isn't there.
+std::vector<std::int64_t> committed_steps(const std::string& directory);
+
+/// Writes the manifest beside the ranks' files, which are on the disk already, and makes the checkpoint a committed
+/// one: a rename, after everything in the folder is synchronized. When this returns, the checkpoint outlives a power
+/// failure.
+void commit(FileCalls& files, const std::string& directory, std::int64_t step, std::string_view manifest);
+
+/// Removes committed checkpoints up to `step` but the newest `keep`. Each vanishes by a rename first.
+void remove_older(FileCalls& files, const std::string& directory, std::int64_t step, std::int64_t keep);
+
+/// Makes the directory and removes what interrupted saves and removals left.
+void prepare_directory(FileCalls& files, const std::string& directory);
+
+/// Renames the checkpoints of steps after `step`, which were found to be damaged, to damaged-step-...: nothing is lost,
+/// and the steps can be saved again.
+void set_damaged_aside(FileCalls& files, const std::string& directory, std::int64_t step);
+
+}  // namespace vramfit

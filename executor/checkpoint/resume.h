@@ -1,0 +1,32 @@
+// Finds the newest checkpoint that is sound, all ranks together.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/checkpoint/manifest.h"
+#include "executor/checkpoint/saved_states.h"
+#include "executor/sharding/process_groups.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+struct ResumeRequest {
+  std::string directory;
+  std::vector<std::pair<std::string, std::string>> facts;  // of this run
+  int rank = 0, world = 1;
+};
+
+struct Resumed {
+  Manifest manifest;
+  std::unique_ptr<SavedStates> states;
+};
+
+/// The newest committed checkpoint all of whose files are what the manifest says; each rank reads its share of them.
+/// Rank 0 warns of each that is not. Throws InputError when the run differs from the checkpoint's (check_facts),
+/// ModelError when no sound checkpoint is there.
+Resumed resume(const ResumeRequest& request, const Graph& graph, ProcessGroups& groups);
+
+}  // namespace vramfit

@@ -1,0 +1,120 @@
+#include "executor/checkpoint/saved_states.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "executor/checkpoint/write_torch.h"
+#include "model_specs/hub/safetensors.h"
+#include "model_specs/suggest.h"
+#include "model_specs/units.h"
+
+namespace vramfit {
+namespace {
+
+constexpr char kRowMark = '@';
+
+[[noreturn]] void damaged(const std::string& where, const std::string& why) {
+  throw DamagedCheckpoint(fmt::format("checkpoint {}: {}", printable(where), why));
+}
+
+/// "KIND/NAME" and the first row; nothing when `name` is not of that form.
+std::optional<std::pair<std::string, std::int64_t>> split(const std::string& name) {
+  const std::size_t mark = name.rfind(kRowMark);
+  if (mark == std::string::npos) return std::nullopt;
+  std::int64_t row = 0;
+  const char* const last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data() + mark + 1, last, row);
+  if (error != std::errc() || end != last || row < 0) return std::nullopt;
+  return std::pair(name.substr(0, mark), row);
+}
+
+std::string key_of(std::string_view kind, const std::string& parameter) {
+  return fmt::format("{}/{}", kind, parameter);
+}
+
+}  // namespace
+
+std::string slice_name(std::string_view kind, const std::string& parameter, std::int64_t first_row) {
+  return fmt::format("{}{}{}", key_of(kind, parameter), kRowMark, first_row);
+}
+
+SavedStates::SavedStates(const std::string& folder, const Manifest& manifest, const Graph& graph) : folder_(folder) {
+  for (std::size_t rank = 0; rank < manifest.files.size(); ++rank) {
+    try {
+      add_file(rank);
+    } catch (const DamagedCheckpoint&) {
+      throw;
+    } catch (const ModelError& error) {
+      throw DamagedCheckpoint(error.what());
+    }
+  }
+  for (auto& [key, slices] : slices_) std::ranges::sort(slices, {}, &Slice::first_row);
+  for (const Parameter& parameter : graph.parameters) check_parameter(parameter);
+}
+
+void SavedStates::add_file(std::size_t rank) {
+  const std::string path = folder_ + "/" + rank_file(rank);
+  files_.push_back(std::make_unique<MappedFile>(path));
+  const MappedFile& file = *files_.back();
+  const std::string_view all(file.data(), static_cast<std::size_t>(file.bytes()));
+  const std::int64_t length = header_length(all.substr(0, kLengthBytes), file.bytes(), path);
+  const std::string_view header = all.substr(kLengthBytes, static_cast<std::size_t>(length));
+  for (StoredTensor& tensor : parse_header(header, file.bytes(), path)) {
+    const auto name = split(tensor.name);
+    const auto type = stored_float(tensor.dtype);
+    if (!name || !type || tensor.shape.empty()) {
+      damaged(path, fmt::format("tensor {} is not a slice of a state", printable(tensor.name, 80)));
+    }
+    const std::int64_t rows = tensor.shape.front();
+    slices_[name->first].push_back({name->second, rows, std::move(tensor.shape), rank, tensor.offset, *type});
+  }
+}
+
+void SavedStates::check_parameter(const Parameter& parameter) const {
+  std::int64_t next = 0;
+  const auto found = slices_.find(key_of("parameter", parameter.name));
+  if (found != slices_.end()) {
+    for (const Slice& slice : found->second) {
+      std::vector<std::int64_t> shape = slice.shape;
+      shape.front() = parameter.shape.front();
+      if (shape != parameter.shape || slice.first_row != next) {
+        damaged(folder_, fmt::format("{}: slices don't fit together", parameter.name));
+      }
+      next = checked_add(next, slice.rows);
+    }
+  }
+  if (next != parameter.shape.front()) {
+    damaged(folder_, fmt::format("{}: rows {} to {} are missing", parameter.name, next, parameter.shape.front()));
+  }
+}
+
+void SavedStates::read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) {
+  read_state("parameter", parameter, first_row, rows, into);
+}
+
+void SavedStates::read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row,
+                             std::int64_t rows, at::Tensor& into) {
+  const std::int64_t row_elements = kind == "step" ? 1 : row_element_count(parameter), end = first_row + rows;
+  std::int64_t next = first_row;
+  const auto found = slices_.find(key_of(kind, parameter.name));
+  const std::vector<Slice> none;
+  for (const Slice& slice : found == slices_.end() ? none : found->second) {
+    std::int64_t elements = 1;
+    for (std::size_t dim = 1; dim < slice.shape.size(); ++dim) elements = checked_mul(elements, slice.shape[dim]);
+    const std::int64_t to = std::min(end, checked_add(slice.first_row, slice.rows));
+    if (slice.first_row > next || to <= next || elements != row_elements) continue;
+    const std::int64_t row_bytes = row_elements * stored_bytes(slice.type);
+    const std::int64_t offset = slice.offset + (next - slice.first_row) * row_bytes;
+    const MappedFile& file = *files_[slice.file];
+    write_numbers(into, (next - first_row) * row_elements,
+                  StoredNumbers{slice.type, file.data() + offset, (to - next) * row_elements});
+    file.drop(offset, (to - next) * row_bytes);
+    next = to;
+  }
+  if (next < end) damaged(folder_, fmt::format("{} of {}: rows {} to {} are missing", kind, parameter.name, next, end));
+}
+
+}  // namespace vramfit

@@ -1,0 +1,59 @@
+// The parameters and optimizer states of a sharded checkpoint, read by rows, whatever world wrote it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executor/checkpoint/manifest.h"
+#include "executor/checkpoint/mapped_file.h"
+#include "executor/checkpoint/stored_numbers.h"
+#include "executor/checkpoint/weights.h"
+
+namespace vramfit {
+
+/// What a checkpoint holds of a parameter. `step` is the optimizer's count, one number.
+inline constexpr std::array<std::string_view, 4> kStateKinds{"parameter", "exp_avg", "exp_avg_sq", "step"};
+
+/// The name of a slice in a rank's file: "exp_avg/model.norm.weight@32" begins at row 32.
+std::string slice_name(std::string_view kind, const std::string& parameter, std::int64_t first_row);
+
+/// Optimizer states, as WeightSource gives parameters.
+struct StateSource {
+  virtual ~StateSource() = default;
+  virtual void read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
+                          at::Tensor& into) = 0;
+};
+
+class SavedStates final : public WeightSource, public StateSource {
+ public:
+  /// Maps the files, which have been verified. Throws DamagedCheckpoint when a parameter of the graph is not there
+  /// whole; states are looked for when they are read.
+  SavedStates(const std::string& folder, const Manifest& manifest, const Graph& graph);
+
+  void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) override;
+  void read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
+                  at::Tensor& into) override;
+  std::string description() const override { return folder_; }
+
+ private:
+  struct Slice {
+    std::int64_t first_row = 0, rows = 0;
+    std::vector<std::int64_t> shape;
+    std::size_t file = 0;
+    std::int64_t offset = 0;  // bytes
+    StoredFloat type = StoredFloat::f32;
+  };
+  void add_file(std::size_t rank);
+  void check_parameter(const Parameter& parameter) const;
+
+  std::string folder_;
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::map<std::string, std::vector<Slice>, std::less<>> slices_;  // by "KIND/NAME", ascending rows
+};
+
+}  // namespace vramfit

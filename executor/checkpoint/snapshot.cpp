@@ -1,0 +1,89 @@
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "executor/checkpoint/safetensors_header.h"
+#include "executor/checkpoint/saved_states.h"
+#include "executor/checkpoint/snapshot_torch.h"
+
+namespace vramfit {
+namespace {
+
+struct Source {
+  HeaderEntry entry;
+  at::Tensor tensor;
+};
+
+class Collector {
+ public:
+  explicit Collector(const SnapshotContext& context) : context_(context) {}
+
+  void add(const UnitState& unit, const Precision& precision) {
+    for (const UnitParameter& p : unit.unit().parameters) {
+      const std::int64_t first = p.rows_per_rank * context_.shard_group.rank();
+      const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
+      if (rows == 0) continue;
+      add_rows(kStateKinds[0], unit.shard(), unit.unit().storage, p, {first, rows});
+      if (!p.trainable) continue;
+      add_rows(kStateKinds[1], unit.exp_avg(), precision.state, p, {first, rows});
+      add_rows(kStateKinds[2], unit.exp_avg_sq(), precision.state, p, {first, rows});
+      if (first > 0) continue;
+      sources_.push_back({{slice_name(kStateKinds[3], parameter_of(p).name, 0), Dtype::f32, {1}}, unit.step_count()});
+    }
+  }
+
+  std::vector<Source> take() { return std::move(sources_); }
+
+ private:
+  struct Rows {
+    std::int64_t first, count;
+  };
+
+  const Parameter& parameter_of(const UnitParameter& p) const {
+    return context_.graph.parameters[static_cast<std::size_t>(p.parameter)];
+  }
+
+  void add_rows(std::string_view kind, const at::Tensor& flat, Dtype dtype, const UnitParameter& p, Rows rows) {
+    HeaderEntry entry{slice_name(kind, parameter_of(p).name, rows.first), dtype, parameter_of(p).shape};
+    entry.shape.front() = rows.count;
+    sources_.push_back({std::move(entry), UnitState::slice(flat, p).narrow(0, 0, rows.count * p.row_elements)});
+  }
+
+  const SnapshotContext& context_;
+  std::vector<Source> sources_;
+};
+
+}  // namespace
+
+void copy_to_host(const at::Tensor& tensor, std::span<char> into) {
+  if (tensor.is_cpu()) {
+    std::memcpy(into.data(), tensor.const_data_ptr(), into.size());
+    return;
+  }
+  at::from_blob(into.data(), tensor.sizes(), tensor.options().device(at::kCPU)).copy_(tensor);
+}
+
+void take_snapshot(const SnapshotContext& context, const std::vector<UnitState>& units, Snapshot& into) {
+  Collector collector(context);
+  const auto replicas = static_cast<std::size_t>(context.replicate_group.size());
+  const auto own = static_cast<std::size_t>(context.replicate_group.rank());
+  for (std::size_t i = own; i < units.size(); i += replicas) collector.add(units[i], units[i].precision());
+  const std::vector<Source> sources = collector.take();
+  std::vector<HeaderEntry> entries;
+  std::size_t bytes = 0;
+  for (const Source& source : sources) {
+    entries.push_back(source.entry);
+    bytes += static_cast<std::size_t>(entry_bytes(source.entry));
+  }
+  into.header = safetensors_header(entries, false);
+  into.data.resize(bytes);
+  std::size_t at = 0;
+  for (const Source& source : sources) {
+    const auto size = static_cast<std::size_t>(entry_bytes(source.entry));
+    copy_to_host(source.tensor, std::span(into.data).subspan(at, size));
+    at += size;
+  }
+}
+
+}  // namespace vramfit

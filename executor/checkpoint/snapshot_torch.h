@@ -1,0 +1,27 @@
+// Copies units' shards and states into a Snapshot.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "executor/checkpoint/snapshot.h"
+#include "executor/sharding/unit_state_torch.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+struct SnapshotContext {
+  const Graph& graph;
+  Collectives& shard_group;      // its rank decides which rows are this rank's
+  Collectives& replicate_group;  // replicas hold the same: they share out the units
+};
+
+/// Own rows of parameters, exp_avg and exp_avg_sq, without padding, and the optimizer's count of steps. Waits for the
+/// device; allocates no tensor memory.
+void take_snapshot(const SnapshotContext& context, const std::vector<UnitState>& units, Snapshot& into);
+
+/// The bytes of `tensor` (contiguous) into host memory of that size.
+void copy_to_host(const at::Tensor& tensor, std::span<char> into);
+
+}  // namespace vramfit

@@ -1,0 +1,141 @@
+#include "executor/run_checkpoints.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <span>
+#include <system_error>
+
+#include "estimator/job_fields.h"
+#include "executor/checkpoint/crc32c.h"
+#include "executor/checkpoint/folder.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+namespace fs = std::filesystem;
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+/// Fields of the job that decide what is computed; the others only decide where and in which order.
+constexpr std::array kDecidingFields{"method",       "storage_dtype", "compute_dtype", "reduce_dtype",
+                                     "buffer_dtype", "output_dtype",  "state_dtype",   "freeze",
+                                     "lora_rank",    "seq_len",       "global_batch"};
+
+std::string model_fact(const Graph& graph) {
+  std::string all;
+  for (const Parameter& parameter : graph.parameters) {
+    all += fmt::format("{} {};", parameter.name, fmt::join(parameter.shape, ","));
+  }
+  return fmt::format("{} parameters {:08x}", graph.parameters.size(), crc32c(all));
+}
+
+/// Rows and their number: data that moved to another path is the same data.
+std::string data_fact(const Dataset& data, std::int64_t sequence) {
+  constexpr std::int64_t kRows = 16;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(sequence)), labels(ids);
+  std::uint32_t checksum = 0;
+  for (std::int64_t row = 0; row < std::min(kRows, data.rows()); ++row) {
+    data.row(row, ids, labels);
+    checksum = crc32c({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int64_t)}, checksum);
+  }
+  return fmt::format("{} rows {:08x}", data.rows(), checksum);
+}
+
+bool is_same(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return a == b || fs::equivalent(a, b, error);
+}
+
+}  // namespace
+
+Facts run_facts(const RunOptions& options, const PlanFile& plan, const Graph& graph, const Dataset& data) {
+  const TrainOptions& t = options.train;
+  Facts facts{{"model", model_fact(graph)}};
+  for (const char* name : kDecidingFields) {
+    const JobField& field = job_field_named(name);
+    facts.emplace_back(flag_of(field), field.get(plan.job));
+  }
+  facts.emplace_back("--optimizer", plan.job.optimizer);
+  facts.emplace_back("--seed", fmt::format("{}", t.seed));
+  facts.emplace_back("--data", data_fact(data, plan.job.sequence));
+  facts.emplace_back("--steps", fmt::format("{}", t.steps));
+  facts.emplace_back("--warmup", fmt::format("{}", t.warmup));
+  facts.emplace_back("--lr", fmt::format("{}", t.optimizer.learning_rate));
+  facts.emplace_back("--clip", fmt::format("{}", t.clip));
+  facts.emplace_back("--beta1", fmt::format("{}", t.optimizer.beta1));
+  facts.emplace_back("--beta2", fmt::format("{}", t.optimizer.beta2));
+  facts.emplace_back("--eps", fmt::format("{}", t.optimizer.eps));
+  facts.emplace_back("--weight-decay", fmt::format("{}", t.optimizer.weight_decay));
+  return facts;
+}
+
+RunCheckpoints::RunCheckpoints(const RunCheckpointInputs& inputs, const Graph& graph, const Dataset& data)
+    : options_(inputs.options),
+      plan_(inputs.plan),
+      place_(inputs.place),
+      files_(file_calls_from_environment(inputs.place.rank)) {
+  const SaveFlags& flags = options_.save;
+  if (flags.directory.empty() && flags.full.empty() && flags.resume.empty()) return;
+  facts_ = run_facts(options_, plan_, graph, data);
+  if (!flags.resume.empty()) {
+    resumed_ = resume({.directory = flags.resume, .facts = facts_, .rank = place_.rank, .world = place_.world}, graph,
+                      inputs.groups);
+  }
+  // The others start to save only after steps that need rank 0, so what it does here is done by then.
+  if (place_.rank == 0) prepare(flags.directory);
+  if (flags.directory.empty()) return;
+  saver_ = std::make_unique<Saver>(SaverOptions{.directory = flags.directory,
+                                                .keep = flags.keep,
+                                                .rank = place_.rank,
+                                                .world = place_.world,
+                                                .timeout = std::chrono::seconds(options_.timeout_seconds)},
+                                   *files_, inputs.groups, plan_.job);
+}
+
+void RunCheckpoints::prepare(const std::string& directory) {
+  const std::string& full = options_.save.full;
+  if (!full.empty() && fs::exists(full + "/model.safetensors.index.json")) {
+    throw InputError(
+        fmt::format("--save-full {}: holds a model.safetensors.index.json, which would hide the new file; "
+                    "name another directory",
+                    printable(full)));
+  }
+  if (directory.empty()) return;
+  const std::vector<std::int64_t> steps = committed_steps(directory);
+  const bool goes_on = !options_.save.resume.empty() && is_same(directory, options_.save.resume);
+  if (!steps.empty() && !goes_on) {
+    throw InputError(
+        fmt::format("--save {}: holds checkpoints of an earlier run (step {}); go on from them with "
+                    "--resume, or name another directory",
+                    printable(directory), steps.back()));
+  }
+  prepare_directory(*files_, directory);
+  if (!steps.empty() && steps.back() > resumed_.manifest.step) {
+    set_damaged_aside(*files_, directory, resumed_.manifest.step);
+  }
+}
+
+void RunCheckpoints::after_step(std::int64_t step, const Trainer& trainer) {
+  if (!saver_) return;
+  saver_->check();
+  const SaveFlags& flags = options_.save;
+  const bool is_due = step == options_.train.steps || (flags.every > 0 && step % flags.every == 0);
+  if (!is_due) return;
+  Manifest manifest;
+  manifest.step = step;
+  manifest.next_row = step * plan_.job.global_batch;
+  manifest.facts = facts_;
+  saver_->save(std::move(manifest), [&](Snapshot& snapshot) { trainer.snapshot(snapshot); });
+}
+
+void RunCheckpoints::finish(const Trainer& trainer) {
+  if (saver_) saver_->wait();
+  if (!options_.save.full.empty()) trainer.save_full(*files_, options_.save.full, plan_.spec.config_json);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,100 @@
+"""A resumed run is the run that was never interrupted: to the byte in the same world, within rounding in another one."""
+
+import os
+import shutil
+import unittest
+
+from checkpoints import Workplace, copied, steps_in
+
+
+def relative(a, b):
+    return max(abs(x - y) / abs(y) for x, y in zip(a, b, strict=True))
+
+
+class Resume(unittest.TestCase):
+    def interrupted(self, place, ranks=1, job=(), family=None):
+        """Saves every second step of six, forgets what follows step 2, and goes on. Returns both runs."""
+        saved = place.fresh("saved")
+        whole = place.run("--save", saved, "--save-every", "2", ranks=ranks, job=job)
+        self.assertEqual(whole.code, 0, whole.errors)
+        self.assertEqual(steps_in(saved), [2, 4, 6])
+        for step in (4, 6):
+            shutil.rmtree(os.path.join(saved, f"step-{step:08}"))
+        return whole, saved
+
+    def test_resuming_in_the_same_world_is_exact_to_the_byte(self):
+        worlds = [("llama", 1, ()), ("gpt2", 1, ("--micro-batch", "1")), ("qwen2", 2, ("--micro-batch", "1")), ("bert", 2, ("--sharding", "no-shard")),
+                  ("llama", 4, ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")), ("gemma2", 2, ("--sharding", "shard-grad-op")),
+                  ("llama", 2, ("--precision", "bf16-mixed")), ("llama", 2, ("--precision", "bf16-pure")), ("llama", 1, ("--freeze", "*.mlp.*"))]
+        for family, ranks, job in worlds:
+            with self.subTest(family=family, ranks=ranks, job=job):
+                place = Workplace(family)
+                whole, saved = self.interrupted(place, ranks, job)
+                rest = place.run("--resume", saved, ranks=ranks, job=job)
+                self.assertEqual(rest.code, 0, rest.errors)
+                self.assertEqual(rest.losses, whole.losses[2:])
+                self.assertEqual(rest.parameters, whole.parameters)
+
+    def test_losses_go_on_in_another_world_sharding_and_wrapping(self):
+        place = Workplace("llama")
+        whole, saved = self.interrupted(place, 2)
+        for ranks, job in [(1, ()), (4, ()), (4, ("--sharding", "no-shard")), (2, ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=1")),
+                           (1, ("--micro-batch", "1")), (2, ("--wrap-embeddings", "off"))]:
+            with self.subTest(ranks=ranks, job=job):
+                rest = place.run("--resume", saved, ranks=ranks, job=job)
+                self.assertEqual(rest.code, 0, rest.errors)
+                self.assertLess(relative(rest.losses, whole.losses[2:]), 1e-6)
+
+    def test_a_run_that_resumes_saves_where_it_began(self):
+        place = Workplace()
+        whole, saved = self.interrupted(place)
+        rest = place.run("--resume", saved, "--save", saved, "--save-every", "1", "--keep", "2")
+        self.assertEqual(rest.code, 0, rest.errors)
+        self.assertEqual(steps_in(saved), [5, 6])
+        done = place.run("--resume", saved)
+        self.assertEqual((done.code, done.losses, done.parameters), (0, [], whole.parameters))
+
+    def test_a_run_that_differs_is_a_usage_error_that_names_the_flag(self):
+        place = Workplace()
+        _, saved = self.interrupted(place)
+        for flags, word in [(("--seed", "8"), "--seed"), (("--steps", "7"), "--steps"), (("--lr", "0.02"), "--lr"), (("--clip", "0"), "--clip")]:
+            run = place.run("--resume", saved, *flags)
+            self.assertEqual(run.code, 2, run.errors)
+            self.assertIn(word, run.errors)
+        for job, word in [(("--global-batch", "8"), "--global-batch"), (("--seq-len", "24"), "--seq-len"), (("--precision", "bf16-mixed"), "--compute-dtype"),
+                          (("--freeze", "*.mlp.*"), "--freeze")]:
+            run = place.run("--resume", saved, job=job)
+            self.assertEqual(run.code, 2, run.errors)
+            self.assertIn(word, run.errors)
+        other = Workplace("gpt2").run("--resume", saved)
+        self.assertEqual(other.code, 2, other.errors)
+        self.assertIn("model", other.errors)
+        with open(place.data, "r+b") as f:
+            f.write(b"\1\0\0\0" * 20000)
+        run = place.run("--resume", saved)
+        self.assertEqual(run.code, 2, run.errors)
+        self.assertIn("--data", run.errors)
+
+    def test_checkpoints_of_another_run_are_never_written_over(self):
+        place = Workplace()
+        _, saved = self.interrupted(place)
+        run = place.run("--save", saved)
+        self.assertEqual(run.code, 2, run.errors)
+        self.assertIn("--resume", run.errors)
+        self.assertEqual(steps_in(saved), [2])
+        other = place.run("--save", saved, "--resume", copied(saved, place.path("copy")))
+        self.assertEqual(other.code, 2, other.errors)
+
+    def test_a_directory_without_checkpoints_is_said(self):
+        place = Workplace()
+        for directory in (place.path("nowhere"), place.directory.name):
+            run = place.run("--resume", directory)
+            self.assertEqual(run.code, 5, run.errors)
+            self.assertEqual(len(run.errors.splitlines()), 1)
+            self.assertIn("no committed checkpoint", run.errors)
+        run = place.run("--save-every", "2")
+        self.assertEqual(run.code, 2, run.errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
