@@ -9,6 +9,7 @@
 
 #include "executor/phantom/core/pending.h"
 #include "executor/phantom/core/session.h"
+#include "executor/phantom/core/watchdog.h"
 
 namespace vramfit::phantom {
 
@@ -97,6 +98,7 @@ Status record_event(Event* event, Stream* stream) {
   const std::lock_guard lock(s.mutex);
   if (!s.events.contains(event)) return Status::invalid_handle;
   event->recorded = true;
+  event->period = current_period();
   pending_recorded(event, stream);
   event->ready_at = 0;
   const Settings& settings = session().settings;
@@ -115,6 +117,7 @@ Status query_event(const Event* event) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (!s.events.contains(event)) return Status::invalid_handle;
+  if (is_held_back(*event)) return Status::not_ready;
   return ++s.calls >= event->ready_at ? arrived : Status::not_ready;
 }
 

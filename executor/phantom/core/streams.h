@@ -24,6 +24,7 @@ struct Event {
   unsigned flags = 0;
   bool recorded = false;
   std::uint64_t ready_at = 0;  // the call count at which it is complete
+  int period = 0;              // see watchdog.h
 };
 
 PHANTOM_CORE Stream* create_stream(int card, unsigned flags, int priority);

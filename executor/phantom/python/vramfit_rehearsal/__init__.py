@@ -9,6 +9,7 @@ from vramfit_rehearsal.out_of_memory import OutOfMemory
 from vramfit_rehearsal.peaks import Peaks
 from vramfit_rehearsal.phases import Phases
 from vramfit_rehearsal.record import Record
+from vramfit_rehearsal.watchdog import Watchdog
 
 
 def install(torch):
@@ -19,6 +20,8 @@ def install(torch):
     peaks.keep_what_the_script_sees()
     phases = Phases(torch, peaks)
     phases.watch()
+    importlib.import_module("torch.distributed")
+    phases.on_step = Watchdog(torch).settle
     failures = OutOfMemory(torch, phases)
     failures.watch()
     record = Record(torch, os.environ["VRAMFIT_PHANTOM"], peaks, phases, failures)

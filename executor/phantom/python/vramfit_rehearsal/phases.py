@@ -20,7 +20,9 @@ class Phases:
         self.step = 1
         self.notes = []
         self.on_mark = lambda: None
+        self.on_step = lambda: None  # before a training step begins
         self._lock = threading.RLock()
+        self._begun = False  # the first step
         self._stepped = False
         self._backwards = 0  # nested: reentrant checkpointing
         self._stepping = None  # the optimizer whose step is running, outside of backward
@@ -105,6 +107,10 @@ class Phases:
         if self._stepped:
             self._stepped = False
             self.step += 1
+        elif self._begun:
+            return
+        self._begun = True
+        self.on_step()
 
     def _begin_backward(self):
         with self._lock:
