@@ -4,7 +4,7 @@ import os
 import shutil
 import unittest
 
-from checkpoints import Workplace, copied, steps_in
+from checkpoints import Workplace, contents, copied, steps_in
 
 
 def relative(a, b):
@@ -84,6 +84,15 @@ class Resume(unittest.TestCase):
         self.assertEqual(steps_in(saved), [2])
         other = place.run("--save", saved, "--resume", copied(saved, place.path("copy")))
         self.assertEqual(other.code, 2, other.errors)
+
+    def test_saving_allocates_no_tensor_memory_of_its_own(self):
+        place = Workplace()
+        events = [place.path(name) for name in ("plain", "saving")]
+        for directory, flags in zip(events, ((), ("--save", place.path("saved"), "--save-every", "1"))):
+            run = place.run("--events", directory, *flags, ranks=2)
+            self.assertEqual(run.code, 0, run.errors)
+        for rank in range(2):
+            self.assertEqual(*(contents(os.path.join(directory, f"rank{rank}.jsonl")) for directory in events))
 
     def test_a_directory_without_checkpoints_is_said(self):
         place = Workplace()
