@@ -1,0 +1,89 @@
+#include "executor/checkpoint/saved_states.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <span>
+
+#include "executor/checkpoint/safetensors_header.h"
+#include "tests/support/temporary_directory.h"
+
+namespace vramfit {
+namespace {
+
+using testing::TemporaryDirectory;
+
+const Parameter kMatrix{"matrix", {7, 3}};
+
+struct Rows {
+  std::string kind = "parameter";
+  std::int64_t first = 0, count = 0, columns = 3;
+};
+
+/// A rank's file: element i of a matrix is the number i.
+std::string file_of(const std::vector<Rows>& slices) {
+  std::vector<HeaderEntry> entries;
+  std::string data;
+  for (const Rows& rows : slices) {
+    entries.push_back({slice_name(rows.kind, "matrix", rows.first), Dtype::f32, {rows.count, rows.columns}});
+    for (std::int64_t i = 0; i < rows.count * rows.columns; ++i) {
+      const auto number = static_cast<float>(rows.first * rows.columns + i);
+      data.append(reinterpret_cast<const char*>(&number), sizeof number);
+    }
+  }
+  return safetensors_header(entries, false) + data;
+}
+
+SavedStates opened(const TemporaryDirectory& directory, const std::vector<std::string>& files) {
+  Manifest manifest;
+  for (std::size_t rank = 0; rank < files.size(); ++rank) {
+    directory.write(rank_file(rank), files[rank]);
+    manifest.files.emplace_back();
+  }
+  Graph graph;
+  graph.parameters = {kMatrix};
+  return {directory.path().string(), manifest, graph};
+}
+
+TEST_CASE("rows written by three ranks are read by any other number of ranks") {
+  const TemporaryDirectory directory;
+  SavedStates states = opened(directory, {file_of({{"parameter", 0, 3}}), file_of({{"parameter", 3, 3}}),
+                                          file_of({{"parameter", 6, 1}, {"exp_avg", 0, 7}})});
+  for (std::int64_t first = 0; first < 7; ++first) {
+    for (std::int64_t rows = 1; first + rows <= 7; ++rows) {
+      const at::Tensor expected = at::arange(first * 3, (first + rows) * 3, at::kFloat);
+      at::Tensor into = at::full({rows * 3}, -1.0, at::kFloat);
+      states.read_rows(kMatrix, first, rows, into);
+      CHECK(into.equal(expected));
+      into.fill_(-1.0);
+      states.read_state("exp_avg", kMatrix, first, rows, into);
+      CHECK(into.equal(expected));
+    }
+  }
+  at::Tensor into = at::zeros({21});
+  CHECK_THROWS_AS(states.read_state("exp_avg_sq", kMatrix, 0, 7, into), DamagedCheckpoint);
+}
+
+TEST_CASE("files that don't hold a parameter whole and once are refused") {
+  const TemporaryDirectory directory;
+  const std::string all = file_of({{"parameter", 0, 7}});
+  CHECK_NOTHROW(opened(directory, {all}));
+  const std::vector<std::vector<std::string>> wrong{{file_of({{"parameter", 0, 3}})},
+                                                    {file_of({{"parameter", 0, 3}}), file_of({{"parameter", 4, 3}})},
+                                                    {file_of({{"parameter", 0, 4}}), file_of({{"parameter", 3, 4}})},
+                                                    {file_of({{"parameter", 0, 8}})},
+                                                    {file_of({{"parameter", 0, 7, 4}})},
+                                                    {all, all},
+                                                    {file_of({{"exp_avg", 0, 7}})},
+                                                    {"", all},
+                                                    {"not a safetensors file"},
+                                                    {all + "x"},
+                                                    {all.substr(0, all.size() - 1)}};
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    CAPTURE(i);
+    CHECK_THROWS_AS(opened(directory, wrong[i]), DamagedCheckpoint);
+  }
+}
+
+}  // namespace
+}  // namespace vramfit
