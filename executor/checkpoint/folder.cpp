@@ -89,7 +89,8 @@ void prepare_directory(FileCalls& files, const std::string& directory) {
   make_directories(files, directory);
   check_call(::access(directory.c_str(), W_OK | X_OK) == 0 ? 0 : errno, directory, "can't be written to");
   for (const std::string& name : names_in(directory)) {
-    if (name.starts_with(kAside) || name.starts_with(kRemoved)) remove_folder(files, directory + "/" + name);
+    if (name.starts_with(kAside) || name.starts_with(kRemoved))
+      remove_folder(files, fmt::format("{}/{}", directory, name));
   }
 }
 
