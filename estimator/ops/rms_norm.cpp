@@ -1,13 +1,21 @@
+#include <algorithm>
+
+#include "estimator/eager/kernels.h"
 #include "estimator/ops/rules.h"
 
 namespace vramfit {
 
 namespace {
 
-// Beyond this many rows, and for narrow rows, LibTorch 2.11's _fused_rms_norm_backward sums the weight's gradient in
-// two passes over partial rows (seen in allocation traces on 132 SMs).
-constexpr std::int64_t kTwoPassRows = 65536, kTwoPassWidth = 2112, kPartialRows = 2048;
-constexpr std::int64_t kReduceBufferBytes = std::int64_t{8} << 20, kSemaphoreBytes = 32;
+// Over more rows than this, where narrow rows would leave multiprocessors idle, LibTorch 2.11 sums the weight's
+// gradient in two passes: blocks of 32 columns write partial rows, at most 32768 blocks, and a sum over them follows
+// (ATen/native/cuda/layer_norm_kernel.cu, LaunchGammaBetaBackwardCUDAKernel).
+constexpr std::int64_t kTwoPassRows = 64 * 1024, kBlockColumns = 32, kBlockRows = 32, kMostBlocks = 32 * 1024;
+
+std::int64_t partial_rows(std::int64_t rows, std::int64_t width, const Device& device) {
+  if (rows <= kTwoPassRows || width / kBlockColumns >= device.sm_count / 2) return 0;
+  return std::min(ceil_div(rows, kBlockRows), kMostBlocks / ceil_div(width, kBlockColumns));
+}
 
 // The call makes those of its own results that are wanted; they are copied or added into the tape's buffers.
 std::vector<Step> cuda_backward(const OpContext& context, const Needs& needs, std::int64_t width) {
@@ -17,13 +25,14 @@ std::vector<Step> cuda_backward(const OpContext& context, const Needs& needs, st
   }
   if (!wants_parameter(needs, 0)) return steps;
   steps.push_back(temporary("weight_gradient", width, context.compute()));
-  const std::int64_t rows = context.output_elements(1);
-  if (rows > kTwoPassRows && width < kTwoPassWidth) {
-    steps.push_back(temporary("partial_rows", checked_mul(kPartialRows, width), context.compute()));
-    steps.push_back(temporary("weight_gradient_sum", width, context.compute()));
-    steps.push_back(temporary("reduce_buffer", kReduceBufferBytes, Dtype::u8));
-    steps.push_back(temporary("semaphores", kSemaphoreBytes, Dtype::u8));
-  }
+  const std::int64_t partials = partial_rows(context.output_elements(1), width, context.device);
+  if (partials == 0) return steps;
+  steps.push_back(temporary("partial_rows", checked_mul(partials, width), context.compute()));
+  steps.push_back(temporary("weight_gradient_sum", width, context.compute()));
+  const eager::ReduceScratch scratch = eager::sum_over_rows(partials, width, context.device);
+  if (scratch.partials == Bytes{}) return steps;
+  steps.push_back(temporary("reduce_buffer", scratch.partials.n, Dtype::u8));
+  steps.push_back(temporary("semaphores", scratch.counters.n, Dtype::u8));
   return steps;
 }
 

@@ -20,6 +20,7 @@ struct OneOp {
   Precision precision = precision_named("fp32");
   Attention attention = Attention::automatic;
   Needs needs;
+  std::int64_t batch = kBatch, sequence = kSequence;
 
   OneOp(OpKind kind, const std::vector<std::int64_t>& inputs, const std::vector<std::int64_t>& outputs) {
     device.kind = DeviceKind::cpu;
@@ -63,7 +64,7 @@ struct OneOp {
                      .precision = precision,
                      .device = device,
                      .attention = attention,
-                     .shape = {kBatch, kSequence}},
+                     .shape = {batch, sequence}},
                     needs);
   }
 };
@@ -125,6 +126,44 @@ TEST_CASE("norms on CUDA are single calls that make their outputs and results th
   CHECK(text_of(rule.backward) == "input_gradient 49152, weight_gradient 128");
   rms.op().attributes.weight_plus_one = true;
   CHECK(text_of(rms.rule().forward) == "weight_plus_one 128, output 0, output 1");
+}
+
+TEST_CASE("an RMS norm over many narrow rows sums the weight's gradient in two passes, as traces of LibTorch show") {
+  struct Seen {
+    std::int64_t rows, width;
+    int capability, sm_count;
+    const char* after_gradients;  // as text_of writes them, 16 bits
+  };
+  // at::_fused_rms_norm_backward under _record_memory_history on phantom cards, torch 2.11.0; in fp32 the same, rows
+  // twice as large.
+  const std::vector<Seen> seen{
+      {65536, 512, 90, 132, ""},
+      {81920, 2048, 90, 132, "partial_rows 2097152, weight_gradient_sum 4096"},
+      {81920, 512, 90, 132, "partial_rows 2097152, weight_gradient_sum 1024, reduce_buffer 8388608, semaphores 16"},
+      {81920, 96, 90, 132, "partial_rows 491520, weight_gradient_sum 192, reduce_buffer 491520, semaphores 8"},
+      {131072, 1024, 90, 132, "partial_rows 2097152, weight_gradient_sum 2048, reduce_buffer 8388608, semaphores 32"},
+      {65600, 2112, 90, 132, ""},
+      {65600, 2080, 90, 132, "partial_rows 2096640, weight_gradient_sum 4160"},
+      {80000, 100, 90, 132, "partial_rows 500000, weight_gradient_sum 200, reduce_buffer 512000, semaphores 8"},
+      {262144, 64, 90, 132, "partial_rows 1048576, weight_gradient_sum 128, reduce_buffer 1048576, semaphores 4"},
+      {81920, 2048, 89, 128, ""},
+      {81920, 512, 89, 128, "partial_rows 2097152, weight_gradient_sum 1024, reduce_buffer 8388608, semaphores 16"},
+  };
+  for (const Seen& row : seen) {
+    CAPTURE(row.rows);
+    CAPTURE(row.width);
+    CAPTURE(row.sm_count);
+    OneOp rms(OpKind::rms_norm, {row.width}, {row.width, 1});
+    rms.parameter({row.width}).on_cuda();
+    rms.device.compute_capability = row.capability;
+    rms.device.sm_count = row.sm_count;
+    rms.batch = 1;
+    rms.sequence = row.rows;
+    rms.needs.inputs = {false};
+    const std::string gradient = "weight_gradient " + std::to_string(2 * row.width);
+    const std::string rest = row.after_gradients;
+    CHECK(text_of(rms.rule().backward) == gradient + (rest.empty() ? "" : ", " + rest));
+  }
 }
 
 TEST_CASE("a linear keeps its input only for the gradient of its weight") {
