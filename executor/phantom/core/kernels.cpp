@@ -132,7 +132,8 @@ bool pointers_of(Kernel& kernel, void** arguments, std::vector<const void*>& poi
 Status launched(Kernel* kernel, void** arguments) {
   const Status status = begin_launch(kernel);
   if (status != Status::success) return status;
-  thread_local std::vector<const void*> pointers;
+  // Never destroyed: kernels are launched by static objects, too.
+  thread_local auto& pointers = *new std::vector<const void*>;  // NOLINT(cppcoreguidelines-owning-memory)
   pointers.clear();
   if (pointers_of(*kernel, arguments, pointers)) {
     touched(pointers);

@@ -102,9 +102,10 @@ Session read_session() {
 
 }  // namespace
 
+// Never destroyed: threads of PyTorch's ask for cards until the process is gone.
 const Session& session() {
-  static const Session kSession = read_session();
-  return kSession;
+  static const Session* const kSession = new Session(read_session());  // NOLINT(cppcoreguidelines-owning-memory)
+  return *kSession;
 }
 
 }  // namespace vramfit::phantom

@@ -30,14 +30,18 @@ std::vector<int> read_list(std::string_view text, int cards) {
 }
 
 const std::vector<int>& places() {
-  static const std::vector<int> kPlaces = [] {
+  // Never destroyed, as the session.
+  static const std::vector<int>* const kPlaces = [] {
     const int cards = session().cards_per_node;
-    if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) return read_list(list, cards);
-    std::vector<int> all;
-    for (int card = 0; card < cards; ++card) all.push_back(card);
-    return all;
+    auto* seen = new std::vector<int>;  // NOLINT(cppcoreguidelines-owning-memory)
+    if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) {
+      *seen = read_list(list, cards);
+    } else {
+      for (int card = 0; card < cards; ++card) seen->push_back(card);
+    }
+    return seen;
   }();
-  return kPlaces;
+  return *kPlaces;
 }
 
 }  // namespace

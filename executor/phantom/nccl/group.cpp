@@ -31,9 +31,10 @@ struct Group {
   std::vector<std::function<ncclResult_t()>> work;
 };
 
+// Never destroyed: communicators are ended by static objects, when the main thread's own objects are gone.
 Group& group() {
-  thread_local Group current;
-  return current;
+  thread_local auto* current = new Group;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *current;
 }
 
 std::array<char, 1024>& error_text() {

@@ -1,6 +1,7 @@
 """PyTorch's NCCL watchdog lets go of the tensors of complete collectives at moments of the clock (every 100 ms), so peaks would differ from run
 to run. On phantom GPUs it sees collectives as complete at the ends of steps only (executor/phantom/core/watchdog.h)."""
 
+import atexit
 import ctypes
 import functools
 
@@ -19,14 +20,20 @@ class Watchdog:
         @functools.wraps(destroy)
         def call(*args, **kwargs):
             if self._core is not None:
-                self._core.phantomReleaseWatchdog()
+                self._end()
             return destroy(*args, **kwargs)
 
         return call
+
+    def _end(self):
+        self._core.phantomSettleWatchdog()
+        self._core.phantomReleaseWatchdog()
 
     def settle(self):
         """Before each training step. Costs a fifth of a second where there is a watchdog, nothing elsewhere."""
         if self._core is None:
             self._core = ctypes.CDLL("libvramfit-phantom.so")
-            self._core.phantomHoldWatchdog()
+            # A program that ends without destroying its groups would leave the watchdog at work while the process is taken down.
+            atexit.register(self._end)
+        self._core.phantomHoldWatchdog()
         self._core.phantomSettleWatchdog()
