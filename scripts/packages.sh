@@ -3,6 +3,8 @@
 has_command() { command -v "$1" >/dev/null; }
 has_header() { [[ -e /usr/include/$1 || -e /usr/local/include/$1 || -n $(compgen -G "/usr/include/*-linux-gnu/$1") ]]; }
 has_venv() { "${VRAMFIT_PYTHON:-python3}" -c 'import venv, ensurepip' 2>/dev/null; }
+# Triton compiles a module of its own when a rehearsed program uses it.
+has_python_headers() { "${VRAMFIT_PYTHON:-python3}" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null; }
 has_cmake() { has_command cmake && [[ $(printf '%s\n' 3.25 "$(cmake --version | grep -oE '[0-9.]+' | head -1)" | sort -V | head -1) == 3.25 ]]; }
 
 PACKAGES=(
@@ -18,6 +20,7 @@ PACKAGES=(
   "libgloo-dev|has_header gloo/rendezvous/store.h"
   "libzstd-dev|has_header zstd.h"
   "python3-venv|has_venv"
+  "python3-dev|has_python_headers"
   "ca-certificates|test -s /etc/ssl/certs/ca-certificates.crt"
 )
 PACKAGES_FOR_FULL_TESTS=("clang-format|has_command clang-format" "clang-tidy|has_command clang-tidy")
