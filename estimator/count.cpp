@@ -1,10 +1,11 @@
 #include "estimator/count.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 
+#include "estimator/count_unit.h"
+#include "estimator/counted_blocks.h"
 #include "estimator/eager/count_eager.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/tape.h"
@@ -18,19 +19,9 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr int kNoLabel = -1;
 
-/// A counted tensor's storage: freed in the ledger when its last owner lets go.
-using Block = std::shared_ptr<void>;
-
 /// What is held of one segment while a micro-batch passes through it.
 struct SegmentState {
   std::vector<Block> values, gradients;
-};
-
-/// What is held of one unit.
-struct UnitState {
-  Block shard, exp_avg, exp_avg_sq, step, gathered, gradient_shard;
-  std::map<int, Block> buffers;  // by parameter: gradients not yet reduced
-  std::vector<Block> pieces;     // being reduced
 };
 
 class Counter {
@@ -39,6 +30,7 @@ class Counter {
       : graph_(graph),
         job_(job),
         layout_(lay_out_units(graph, job)),
+        shared_{graph_, job_.precision, layout_, blocks_},
         shape_{job.micro_batch, job.sequence},
         options_(options),
         device_(device),
@@ -53,7 +45,7 @@ class Counter {
     tapes_ = make_shared_tapes(inputs);
     for (const auto& tape : tapes_) segment_has_backward_.push_back(tape->has_backward);
     segments_.resize(graph.segments.size());
-    units_.resize(layout_.units.size());
+    for (const Unit& unit : layout_.units) units_.emplace_back(shared_, unit);
     for (std::size_t s = 0; s < graph.segments.size(); ++s) {
       segments_[s].values.resize(graph.segments[s].values.size());
       segments_[s].gradients.resize(graph.segments[s].values.size());
@@ -68,52 +60,27 @@ class Counter {
                                                              .layout = layout_,
                                                              .segment_has_backward = segment_has_backward_,
                                                              .clip = options_.clip});
-    writer_.set_phase(Phase::load, 0);
+    blocks_.writer().set_phase(Phase::load, 0);
     load();
     for (int step = 1; step <= options_.steps; ++step) {
       Phase phase = Phase::forward;
       for (const Instruction& instruction : schedule) {
         phase = phase_of(instruction, graph_, phase);
-        writer_.set_phase(phase, step);
+        blocks_.writer().set_phase(phase, step);
         execute(instruction);
       }
     }
-    Ledger ledger = writer_.take();  // what is still held at the end stays live in it
-    return ledger;
+    return blocks_.take();
   }
 
  private:
-  /// Nothing of zero bytes is allocated.
-  Block allocate(std::int64_t elements, Dtype dtype, Category category, int label) {
-    const Bytes bytes = elements * dtype_bytes(dtype);
-    if (bytes.n == 0) return nullptr;
-    const std::int64_t id = writer_.allocate(bytes, category, label);
-    // Blocks that outlive the ledger (states at the end of the run) must not write to it any more.
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an id in a pointer's clothes, never followed
-    return {reinterpret_cast<void*>(id + 1), [this, id](void*) {
-              if (!done_) writer_.free(id);
-            }};
-  }
-
   void load() {
-    for (std::size_t u = 0; u < units_.size(); ++u) {
-      const Unit& unit = layout_.units[u];
-      units_[u].shard =
-          allocate(unit.shard_elements, unit.storage, Category::parameters, writer_.label(unit.name + ": shard"));
-      if (unit.trainable_elements == 0) continue;
-      const Dtype state = job_.precision.state;
-      const auto make_state = [&](const char* what, std::int64_t elements, Dtype dtype) {
-        return allocate(elements, dtype, Category::optimizer_state, writer_.label(unit.name + what));
-      };
-      units_[u].exp_avg = make_state(": exp_avg", unit.trainable_elements, state);
-      units_[u].exp_avg_sq = make_state(": exp_avg_sq", unit.trainable_elements, state);
-      units_[u].step = make_state(": step", 1, Dtype::f32);
-    }
+    for (UnitCounter& unit : units_) unit.load();
     for (std::size_t r = 0; r < graph_.ropes.size(); ++r) {
       const std::int64_t elements = checked_mul(shape_.sequence, graph_.rope_dims[r] / 2);
       for (const char* what : {": cos", ": sin"}) {
-        workspace_.push_back(
-            allocate(elements, Dtype::f32, Category::workspace, writer_.label("rope " + std::to_string(r) + what)));
+        workspace_.push_back(blocks_.allocate(elements, Dtype::f32, Category::workspace,
+                                              blocks_.writer().label("rope " + std::to_string(r) + what)));
       }
     }
     make_workspaces();
@@ -121,7 +88,7 @@ class Counter {
 
   void make_workspaces() {
     const auto make = [&](const char* what, Bytes bytes) {
-      workspace_.push_back(allocate(bytes.n, Dtype::u8, Category::workspace, writer_.label(what)));
+      workspace_.push_back(blocks_.allocate(bytes.n, Dtype::u8, Category::workspace, blocks_.writer().label(what)));
     };
     make("cublas workspace", cublas_workspace(device_));
     if (is_cuda_ && adds_bias(graph_)) make("cublasLt workspace", kCublasLtWorkspace);
@@ -133,15 +100,15 @@ class Counter {
     switch (i.what) {
       case Do::begin:
         for (const char* what : {"inputs: ids", "inputs: labels"}) {
-          inputs_.push_back(allocate(checked_mul(shape_.batch, shape_.sequence), Dtype::i64, Category::activations,
-                                     writer_.label(what)));
+          inputs_.push_back(blocks_.allocate(checked_mul(shape_.batch, shape_.sequence), Dtype::i64,
+                                             Category::activations, blocks_.writer().label(what)));
         }
         return;
       case Do::issue:
       case Do::wait:
-        return gather(i.unit);
+        return units_[at(i.unit)].gather();
       case Do::release:
-        units_[at(i.unit)].gathered.reset();
+        units_[at(i.unit)].release();
         return;
       case Do::forward:
         return forward(i);
@@ -150,16 +117,16 @@ class Counter {
       case Do::backward:
         return backward(i.segment);
       case Do::reduce:
-        return reduce(i.unit);
+        return units_[at(i.unit)].reduce();
       case Do::finish:
-        return finish(i.unit);
+        return units_[at(i.unit)].finish();
       case Do::end:
         inputs_.clear();
         return;
       case Do::clip:
         return clip();
       case Do::step:
-        for (UnitState& unit : units_) unit.gradient_shard.reset();
+        for (UnitCounter& unit : units_) unit.step();
         return;
     }
   }
@@ -167,25 +134,17 @@ class Counter {
   /// The norm of the gradients, part by part of each unit's shard.
   void clip() {
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (!is_cuda_ || !units_[u].gradient_shard) continue;
+      if (!is_cuda_ || !units_[u].has_gradient_shard()) continue;
       const std::int64_t elements = layout_.units[u].trainable_elements;
       for (std::int64_t first = 0; first < elements; first += kNormPart) {
         const SumScratch scratch = sum_scratch(std::min(kNormPart, elements - first), device_);
         const auto temporary = [&](Bytes bytes, const char* what) {
-          return allocate(bytes.n, Dtype::u8, Category::temporaries, writer_.label(what));
+          return blocks_.allocate(bytes.n, Dtype::u8, Category::temporaries, blocks_.writer().label(what));
         };
         const Block partials = temporary(scratch.partials, "clip: partials");
         const Block counter = temporary(scratch.counter, "clip: counter");
       }
     }
-  }
-
-  void gather(int u) {
-    const Unit& unit = layout_.units[at(u)];
-    UnitState& state = units_[at(u)];
-    if (unit.gathered_is_shard || state.gathered) return;
-    state.gathered = allocate(unit.gathered_elements, unit.compute, Category::unsharded_parameters,
-                              writer_.label(unit.name + ": gathered"));
   }
 
   void forward(const Instruction& i) {
@@ -235,8 +194,10 @@ class Counter {
     const Segment& segment = graph_.segments[at(s)];
     const Value& v = segment.values[at(value)];
     int& label = (gradient ? gradient_labels_ : value_labels_)[at(s)][at(value)];
-    if (label == kNoLabel) label = writer_.add_label(segment.name + "." + v.name + (gradient ? ": gradient" : ""));
-    return allocate(element_count(v, shape_), value_dtype(v, job_.precision), category_of(segment, value), label);
+    if (label == kNoLabel)
+      label = blocks_.writer().add_label(segment.name + "." + v.name + (gradient ? ": gradient" : ""));
+    return blocks_.allocate(element_count(v, shape_), value_dtype(v, job_.precision), category_of(segment, value),
+                            label);
   }
 
   /// Temporaries of a kernel, and the outputs or gradients that it allocates itself.
@@ -247,8 +208,9 @@ class Counter {
       switch (step.what) {
         case Step::What::temporary:
           temporaries.emplace_back(
-              step.name, allocate(step.bytes.n, Dtype::u8, Category::temporaries,
-                                  writer_.label(graph_.segments[at(s)].name + "." + op.name + ": " + step.name)));
+              step.name,
+              blocks_.allocate(step.bytes.n, Dtype::u8, Category::temporaries,
+                               blocks_.writer().label(graph_.segments[at(s)].name + "." + op.name + ": " + step.name)));
           break;
         case Step::What::release:
           std::erase_if(temporaries, [&](const auto& t) { return t.first == step.name; });
@@ -298,79 +260,31 @@ class Counter {
       if (target.mode == Mode::take_saved) gradient = state.values[at(target.value)];
     }
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
-      if (action.needs.parameters[p]) make_parameter_gradient(op, op.parameters[p].parameter);
+      if (!action.needs.parameters[p]) continue;
+      const int parameter = op.parameters[p].parameter;
+      units_[at(layout_.unit_of_parameter[at(parameter)])].make_gradient(op.kind, parameter);
     }
     run_steps(s, op, rule.backward, &action);
-  }
-
-  void make_gradient_shard(int u) {
-    const Unit& unit = layout_.units[at(u)];
-    if (units_[at(u)].gradient_shard) return;
-    units_[at(u)].gradient_shard = allocate(unit.trainable_elements, unit.reduce, Category::gradients,
-                                            writer_.label(unit.name + ": gradient shard"));
-  }
-
-  void make_parameter_gradient(const Op& op, int parameter) {
-    const int u = layout_.unit_of_parameter[at(parameter)];
-    if (is_direct_gradient(op.kind, job_.precision, layout_)) return make_gradient_shard(u);
-    Block& buffer = units_[at(u)].buffers[parameter];
-    if (buffer) return;
-    const UnitParameter& slot = layout_.units[at(u)].parameters[at(layout_.slot_of_parameter[at(parameter)])];
-    const Dtype dtype = gradient_dtype(op.kind, job_.precision);
-    buffer_dtypes_[parameter] = dtype;
-    buffer = allocate(slot.padded_elements, dtype, Category::gradients,
-                      writer_.label(graph_.parameters[at(parameter)].name + ": gradient"));
-  }
-
-  void reduce(int u) {
-    const Unit& unit = layout_.units[at(u)];
-    UnitState& state = units_[at(u)];
-    if (layout_.shards == 1) {
-      if (!state.buffers.empty()) make_gradient_shard(u);
-      state.buffers.clear();
-      return;
-    }
-    for (int parameter : unit.reduce_order) {
-      if (!state.buffers.contains(parameter)) continue;
-      Block& buffer = state.buffers[parameter];
-      if (buffer_dtypes_[parameter] == unit.reduce) {
-        state.pieces.push_back(std::move(buffer));
-        continue;
-      }
-      const UnitParameter& slot = unit.parameters[at(layout_.slot_of_parameter[at(parameter)])];
-      state.pieces.push_back(allocate(slot.padded_elements, unit.reduce, Category::communication,
-                                      writer_.label(graph_.parameters[at(parameter)].name + ": reduce piece")));
-      buffer.reset();
-    }
-    state.buffers.clear();
-  }
-
-  void finish(int u) {
-    UnitState& state = units_[at(u)];
-    if (state.pieces.empty()) return;
-    make_gradient_shard(u);
-    state.pieces.clear();
   }
 
   const Graph& graph_;
   Job job_;
   UnitLayout layout_;
+  CountedBlocks blocks_;  // outlives what it handed out
+  CountedUnits shared_;
   BatchShape shape_;
   CountOptions options_;
   const Device& device_;
   bool is_cuda_;
-  LedgerWriter writer_;
-  bool done_ = false;
   std::vector<std::shared_ptr<const SegmentTape>> tapes_;
   std::vector<bool> segment_has_backward_;
   std::vector<std::vector<int>> value_labels_, gradient_labels_;
-  std::map<int, Dtype> buffer_dtypes_;
   std::vector<SegmentState> segments_;
-  std::vector<UnitState> units_;
+  std::vector<UnitCounter> units_;
   std::vector<Block> workspace_, inputs_;
 
  public:
-  ~Counter() { done_ = true; }
+  ~Counter() = default;
   Counter(const Counter&) = delete;
   Counter& operator=(const Counter&) = delete;
   Counter(Counter&&) = delete;

@@ -1,0 +1,54 @@
+// One unit while a step is counted: the counting side of executor/sharding/unit_state, call for call.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "estimator/counted_blocks.h"
+#include "estimator/units_layout.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+/// What all units of a rank share.
+struct CountedUnits {
+  const Graph& graph;
+  const Precision& precision;
+  const UnitLayout& layout;
+  CountedBlocks& blocks;
+};
+
+class UnitCounter {
+ public:
+  UnitCounter(const CountedUnits& shared, const Unit& unit) : shared_(shared), unit_(unit) {}
+
+  /// The shard and the optimizer's states.
+  void load();
+  /// The gathered storage, unless it is there or the shard serves.
+  void gather();
+  void release() { gathered_.reset(); }
+  /// Where an op of `kind` writes its gradient of `parameter`: the gradient shard itself, or a buffer to be reduced.
+  void make_gradient(OpKind kind, int parameter);
+  /// Buffers become pieces of the reduction, the largest first.
+  void reduce();
+  void finish();
+  void step() { gradient_shard_.reset(); }
+  bool has_gradient_shard() const { return gradient_shard_ != nullptr; }
+
+ private:
+  struct Buffer {
+    Block block;
+    Dtype dtype = Dtype::f32;
+  };
+
+  const UnitParameter& slot_of(int parameter) const;
+  void make_gradient_shard();
+
+  const CountedUnits& shared_;
+  const Unit& unit_;
+  Block shard_, exp_avg_, exp_avg_sq_, step_, gathered_, gradient_shard_;
+  std::map<int, Buffer> buffers_;  // by parameter: gradients not yet reduced
+  std::vector<Block> pieces_;      // being reduced
+};
+
+}  // namespace vramfit

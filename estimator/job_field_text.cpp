@@ -1,0 +1,166 @@
+#include "estimator/job_field_text.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "estimator/allocator/settings.h"
+#include "estimator/job_field_names.h"
+#include "estimator/sharding.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+
+std::string get_precision(const Job& job) { return job.precision.name; }
+void set_precision(Job& job, std::string_view value) { job.precision = precision_named(value); }
+
+std::string get_mesh(const Job& job) {
+  if (job.mesh.replicate == 0 || job.mesh.shard == 0) return "";
+  return fmt::format("replicate={},shard={}", job.mesh.replicate, job.mesh.shard);
+}
+void set_mesh(Job& job, std::string_view value) {
+  Mesh mesh{.replicate = 0, .shard = 0};  // an axis that isn't named is resolved from the cards
+  for (const std::string& part : split_list(value)) {
+    const auto [axis, count] = key_and_value(part);
+    if (axis != "replicate" && axis != "shard") {
+      throw InputError(
+          fmt::format("unknown axis \"{}\"{}", printable(axis), did_you_mean(axis, {"replicate", "shard"})));
+    }
+    (axis == "replicate" ? mesh.replicate : mesh.shard) = whole_number(count, 1, std::int64_t{1} << 20);
+  }
+  job.mesh = mesh;
+}
+
+std::string get_sharding(const Job& job) { return job.sharding; }
+void set_sharding(Job& job, std::string_view value) { job.sharding = sharding_named(value).name; }
+
+std::string get_reshard(const Job& job) {
+  return job.reshard == Reshard::groups ? fmt::to_string(job.reshard_groups) : name_in(kReshards, job.reshard);
+}
+void set_reshard(Job& job, std::string_view value) {
+  const bool digits = !value.empty() && std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; });
+  job.reshard = digits ? Reshard::groups : named(kReshards, value);
+  job.reshard_groups = digits ? whole_number(value, 2, std::int64_t{1} << 20) : 0;
+}
+
+std::string get_wrap(const Job& job) {
+  switch (job.wrap) {
+    case Wrap::layer:
+      return "layer";
+    case Wrap::none:
+      return "none";
+    case Wrap::size:
+      return fmt::format("size:{}", job.wrap_min_parameters);
+    case Wrap::pattern:
+      return fmt::format("pattern:{}", fmt::join(job.wrap_patterns, ","));
+  }
+  return "";
+}
+void set_wrap(Job& job, std::string_view value) {
+  job.wrap_min_parameters = 0;
+  job.wrap_patterns.clear();
+  if (value == "layer" || value == "none") {
+    job.wrap = value == "layer" ? Wrap::layer : Wrap::none;
+  } else if (value.starts_with("size:")) {
+    job.wrap = Wrap::size;
+    job.wrap_min_parameters = whole_number(value.substr(5), 1, std::int64_t{1} << 48);
+  } else if (value.starts_with("pattern:") && value.size() > 8) {
+    job.wrap = Wrap::pattern;
+    job.wrap_patterns = split_list(value.substr(8));
+  } else {
+    unknown_value(value, {"layer", "none", "size:N", "pattern:GLOB,..."});
+  }
+}
+
+std::string get_prefetch(const Job& job) {
+  return fmt::format("backward={},forward={},limit={}", name_in(kPrefetches, job.backward_prefetch),
+                     job.forward_prefetch, job.prefetch_limit);
+}
+void set_prefetch(Job& job, std::string_view value) {
+  for (const std::string& part : split_list(value)) {
+    const auto [key, setting] = key_and_value(part);
+    if (key == "backward") {
+      job.backward_prefetch = named(kPrefetches, setting);
+    } else if (key == "forward") {
+      job.forward_prefetch = whole_number(setting, 0, 1024);
+    } else if (key == "limit") {
+      job.prefetch_limit = whole_number(setting, 0, 1024);
+    } else {
+      throw InputError(
+          fmt::format("unknown key \"{}\"{}", printable(key), did_you_mean(key, {"backward", "forward", "limit"})));
+    }
+  }
+}
+
+std::string get_checkpointing(const Job& job) {
+  return job.checkpointing == Checkpointing::every ? fmt::format("every:{}", job.checkpoint_every)
+                                                   : name_in(kCheckpointings, job.checkpointing);
+}
+void set_checkpointing(Job& job, std::string_view value) {
+  const bool every = value.starts_with("every:");
+  if (!every && std::ranges::none_of(kCheckpointings, [&](const auto& row) { return row.name == value; })) {
+    unknown_value(value, {"none", "full", "every:N", "selective"});
+  }
+  job.checkpointing = every ? Checkpointing::every : named(kCheckpointings, value);
+  job.checkpoint_every = every ? whole_number(value.substr(6), 1, 4096) : 1;
+}
+
+std::string get_offload(const Job& job) {
+  return job.offload.empty() ? "none" : fmt::format("{}", fmt::join(job.offload, ","));
+}
+void set_offload(Job& job, std::string_view value) {
+  job.offload.clear();
+  if (value == "none" || value.empty()) return;
+  for (const std::string& part : split_list(value)) {
+    if (std::ranges::find(kOffloads, part) == kOffloads.end()) {
+      unknown_value(part, {"none", "params", "optimizer", "optimizer+gradients", "activations"});
+    }
+    if (std::ranges::find(job.offload, part) == job.offload.end()) job.offload.push_back(part);
+  }
+}
+
+std::string get_optimizer(const Job& job) {
+  return fmt::format("{}:{}", job.optimizer, name_in(kImplementations, job.optimizer_implementation));
+}
+void set_optimizer(Job& job, std::string_view value) {
+  const std::size_t colon = value.find(':');
+  const std::string_view kind = value.substr(0, colon);
+  if (kind != "adamw") unknown_value(kind, {"adamw"});
+  job.optimizer = kind;
+  job.optimizer_implementation = colon == std::string_view::npos ? OptimizerImplementation::fused
+                                                                 : named(kImplementations, value.substr(colon + 1));
+}
+
+std::string get_loss(const Job& job) {
+  return job.loss == LossKind::chunked ? fmt::format("chunked:{}", job.loss_chunks) : "full";
+}
+void set_loss(Job& job, std::string_view value) {
+  if (value == "full") {
+    job.loss = LossKind::full;
+  } else if (value.starts_with("chunked:")) {
+    job.loss_chunks = whole_number(value.substr(8), 1, 65536);
+    job.loss = LossKind::chunked;
+  } else {
+    unknown_value(value, {"full", "chunked:N"});
+  }
+}
+
+std::string get_allocator(const Job& job) { return job.allocator; }
+void set_allocator(Job& job, std::string_view value) {
+  if (value.find_first_of("=:") != std::string_view::npos) {
+    parse_allocator_settings(value);
+  } else if (value != "native" && value != "expandable") {
+    unknown_value(value, {"native", "expandable", "KEY=VALUE,..."});
+  }
+  job.allocator = printable(value, kLongestText);
+}
+
+std::string get_freeze(const Job& job) { return fmt::format("{}", fmt::join(job.freeze, ",")); }
+void set_freeze(Job& job, std::string_view value) {
+  job.freeze.clear();
+  if (!value.empty()) job.freeze = split_list(value);
+}
+
+}  // namespace vramfit
