@@ -1,0 +1,125 @@
+"""The axes of jobs on which the executor is held against FSDP2 and DDP, their valid combinations, and a pairwise cover of them."""
+
+import itertools
+import random
+from dataclasses import dataclass, fields
+
+HYBRID = ("hybrid-shard", "hybrid-shard-zero2")
+RESHARDED = ("full-shard", "hybrid-shard")   # the shardings that leave --reshard a choice
+
+# A value joins by being written here. "-" : the job doesn't have that choice.
+AXES = {
+    "family": ["llama", "qwen3", "gemma", "gpt2"],
+    "ranks": [1, 2, 4],
+    "sharding": ["no-shard", "shard-grad-op", "full-shard", "hybrid-shard", "hybrid-shard-zero2"],
+    "reshard": ["-", "default", "last-kept", "always", "never"],
+    "wrap": ["layer"],
+    "embeddings": ["on", "off"],
+    "prefetch": ["backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"],
+    "precision": ["fp32", "bf16-mixed", "bf16-pure"],
+    "accumulation": ["1", "2"],
+    "freezing": ["none", "layer", "pattern", "bottom"],
+}
+
+BLOCKS = {"gpt2": "transformer.h"}
+EMBEDDINGS = {"gpt2": "transformer.w*"}
+
+
+@dataclass(frozen=True)
+class ParityJob:
+    """One job, by the values of AXES."""
+
+    family: str
+    ranks: int
+    sharding: str
+    reshard: str
+    wrap: str
+    embeddings: str
+    prefetch: str
+    precision: str
+    accumulation: str
+    freezing: str
+
+    @property
+    def name(self):
+        return " ".join(str(getattr(self, f.name)) for f in fields(self))
+
+    @property
+    def mesh(self):
+        """(replicate, shard). Four ranks of a hybrid are two by two, two are replicas of whole shards."""
+        if self.sharding == "no-shard":
+            return self.ranks, 1
+        return (2, self.ranks // 2) if self.sharding in HYBRID else (1, self.ranks)
+
+    @property
+    def micro_batches(self):
+        return int(self.accumulation.split()[0])
+
+    @property
+    def frozen(self):
+        """Globs of --freeze."""
+        blocks, embeddings = BLOCKS.get(self.family, "model.layers"), EMBEDDINGS.get(self.family, "model.embed_tokens.*")
+        return {"none": (), "layer": (f"{blocks}.1.*",), "pattern": ("*.mlp.*",), "bottom": (embeddings, f"{blocks}.0.*")}[self.freezing]
+
+
+def is_valid(row):
+    if row["sharding"] in HYBRID and row["ranks"] == 1:
+        return False
+    return (row["reshard"] == "-") == (row["sharding"] not in RESHARDED)
+
+
+CONSTRAINED = ("ranks", "sharding", "reshard")   # the axes that is_valid reads
+
+
+def product(axes=None):
+    """All valid combinations of AXES with the given axes narrowed, in order."""
+    table = {**AXES, **(axes or {})}
+    for values in itertools.product(*table.values()):
+        row = dict(zip(table, values))
+        if is_valid(row):
+            yield ParityJob(**row)
+
+
+def valid_pairs():
+    """Pairs of values of two axes that some valid job has."""
+    cores = [dict(zip(CONSTRAINED, v)) for v in itertools.product(*(AXES[a] for a in CONSTRAINED))]
+    cores = [core for core in cores if is_valid(core)]
+    pairs = set()
+    for (a, va), (b, vb) in itertools.combinations(AXES.items(), 2):
+        for x, y in itertools.product(va, vb):
+            chosen = {a: x, b: y}
+            if any(all(core.get(axis, value) == value for axis, value in chosen.items()) for core in cores):
+                pairs.add((a, x, b, y))
+    return pairs
+
+
+def pairs_of(job):
+    row = [(f.name, getattr(job, f.name)) for f in fields(job)]
+    return {(a, x, b, y) for (a, x), (b, y) in itertools.combinations(row, 2)}
+
+
+def random_job(generator, chosen):
+    """A valid job with the chosen values; there is one for every valid pair."""
+    while True:
+        row = {axis: chosen.get(axis, generator.choice(values)) for axis, values in AXES.items()}
+        if is_valid(row):
+            return ParityJob(**row)
+
+
+def pairwise_cover(seed=11, tries=60):
+    """Jobs that have every valid pair between them; the same ones for the same seed."""
+    generator = random.Random(seed)
+    missing, jobs = valid_pairs(), []
+    while missing:
+        a, x, b, y = min(missing, key=repr)
+        best = max((random_job(generator, {a: x, b: y}) for _ in range(tries)), key=lambda job: len(pairs_of(job) & missing))
+        missing -= pairs_of(best)
+        jobs.append(best)
+    return jobs
+
+
+def covered(jobs):
+    """(pairs that the jobs have, pairs there are): what a cover must make equal."""
+    seen = set().union(*map(pairs_of, jobs))
+    pairs = valid_pairs()
+    return len(seen & pairs), len(pairs)
