@@ -1,4 +1,5 @@
-"""What --save-full writes is what transformers loads: every tensor, equal logits; and it loads back here."""
+"""What --save-full writes is what transformers loads: every tensor, equal logits; it loads back here, and so does what transformers
+saves, in one file and in several with an index."""
 
 import json
 import os
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 import executor
 import reference
 
-FAMILIES = ["llama", "qwen3", "gemma2", "gpt2", "bert", "phi3"]
+FAMILIES = ["llama", "qwen3", "gemma", "gemma2", "gpt2", "bert", "phi3"]
 LIMIT = 1e-5  # of logits, relative (docs/testing.md)
 
 
@@ -26,6 +27,32 @@ def loaded(directory, family):
     return model.eval()
 
 
+def logits_here(family, place, directory, weights):
+    """Logits and parameters of a step with a learning rate of 0 from the weights of a folder."""
+    run = executor.run(executor.Case(family), reference.Hyper(steps=1, lr=0.0, warmup=0), place.data, weights, directory)
+    return run.logits, run.parameters
+
+
+def check_from_transformers(family, place, directory, ids):
+    """What save_pretrained writes loads here: the same parameters, the same logits."""
+    model = reference.build(executor.model_path(family), place.state)
+    ok = True
+    for size in ("1GB", "60KB"):
+        folder = os.path.join(directory, f"transformers-{size}")
+        model.save_pretrained(folder, max_shard_size=size)
+        files = [name for name in os.listdir(folder) if name.endswith(".safetensors")]
+        assert (len(files) > 1) == (size == "60KB"), f"{family}: {files}"
+        logits, parameters = logits_here(family, place, directory, folder)
+        for name, tensor in place.state.items():
+            assert torch.equal(parameters[name], tensor), f"{family}: {name} is not what transformers saved"
+        with torch.no_grad():
+            theirs = model.eval()(ids).logits
+        error = ((logits.reshape(theirs.shape) - theirs).norm() / theirs.norm()).item()
+        print(f"{family}: {len(files)} files of transformers, logits differ by {error:.1e}")
+        ok &= error <= LIMIT
+    return ok
+
+
 def check(family):
     place = executor.Workplace(family)
     train = reference.Hyper(steps=3)
@@ -37,21 +64,21 @@ def check(family):
             assert torch.equal(tensors[name], tensor), f"{family}: {name} is not what was trained"
         assert set(tensors) == set(trained.parameters), f"{family}: {set(tensors) ^ set(trained.parameters)}"
         # Back here, with a learning rate of 0: the parameters stay, and the logits are those of the file.
-        case = executor.Case(family, ranks=1)
-        back = executor.run(case, reference.Hyper(steps=1, lr=0.0, warmup=0), place.data, full, directory)
+        back, parameters = logits_here(family, place, directory, full)
         for name, tensor in trained.parameters.items():
-            assert torch.equal(back.parameters[name], tensor), f"{family}: {name} changed on the way back"
+            assert torch.equal(parameters[name], tensor), f"{family}: {name} changed on the way back"
+        case = executor.Case(family)
         ids, _ = executor.rows_of(case, place.data, case.global_rows)
         with torch.no_grad():
             logits = loaded(full, family)(ids).logits
-        error = ((back.logits.reshape(logits.shape) - logits).norm() / logits.norm()).item()
+        error = ((back.reshape(logits.shape) - logits).norm() / logits.norm()).item()
         with open(os.path.join(full, "config.json"), encoding="utf-8") as f:
             assert json.load(f)["model_type"] == executor.config_of(family)["model_type"]
         # The comparison must be able to fail: the weights before training are not these.
         before = (reference.build(executor.model_path(family), place.state).eval()(ids).logits.detach() - logits).norm() / logits.norm()
         assert before > 10 * LIMIT, f"{family}: training changed nothing"
         print(f"{family}: {len(tensors)} tensors, logits differ by {error:.1e}")
-        return error <= LIMIT
+        return (error <= LIMIT) & check_from_transformers(family, place, directory, ids)
 
 
 if __name__ == "__main__":

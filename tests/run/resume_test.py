@@ -45,6 +45,17 @@ class Resume(unittest.TestCase):
                 self.assertEqual(rest.code, 0, rest.errors)
                 self.assertLess(relative(rest.losses, whole.losses[2:]), 1e-6)
 
+    def test_losses_go_on_in_another_world_whatever_is_tied_or_packed(self):
+        for family, ranks, elsewhere in [("gpt2", 2, 4), ("qwen3", 4, 1), ("gemma", 1, 2)]:
+            with self.subTest(family=family):
+                place = Workplace(family)
+                whole, saved = self.interrupted(place, ranks)
+                rest = place.run("--resume", saved, ranks=elsewhere)
+                self.assertEqual(rest.code, 0, rest.errors)
+                self.assertLess(relative(rest.losses, whole.losses[2:]), 1e-6)
+                fresh = place.run(ranks=elsewhere)   # the comparison can fail: a run that resumed nothing has other losses
+                self.assertGreater(relative(fresh.losses[:4], whole.losses[2:]), 1e-4)
+
     def test_a_run_that_resumes_saves_where_it_began(self):
         place = Workplace()
         whole, saved = self.interrupted(place)
