@@ -2,10 +2,12 @@
 
 fp32: losses, logits, gradients and updates of every tensor within rule 4's limits. 16 bits: the error against fp32 at most 1.5 times
 PyTorch's own error in that precision. docs/parity.md says what is compared and shows the figures.
-Arguments: `cover` (pairwise) or `mistakes` (deliberate ones must be noticed).
+Arguments: `cover` (pairwise), `mistakes` (deliberate ones must be noticed), or `full PART/PARTS [SECONDS]` (the product that
+docs/parity.md defines, in a fixed random order; a part of it, and no longer than that many seconds).
 """
 
 import collections
+import random
 import sys
 import tempfile
 import time
@@ -138,8 +140,8 @@ class Worst:
             print(f"worst {precision} {what}: {value:.2g} ({name}; {job})")
 
 
-def run_jobs(jobs, deadline=None):
-    """Compares every job; False when one of them is out of tolerance."""
+def run_jobs(jobs, deadline=None, brief=False):
+    """Compares every job until the deadline; False when one of them is out of tolerance. `brief` prints only those."""
     ok, done, worst, pooled = True, 0, Worst(), Pooled()
     bench = Bench(jobs)
     with trained_jobs.Program() as program:
@@ -151,8 +153,11 @@ def run_jobs(jobs, deadline=None):
             if exact is not None:
                 pooled.add(job.precision, job.family, (ours, theirs), exact)
             worst.add(job, c)
-            ok &= parity.report(job, c)
+            if c.failures or not brief:
+                ok &= parity.report(job, c)
             done += 1
+            if brief and done % 100 == 0:
+                print(f"{done} of {len(jobs)} jobs", flush=True)
     bench.close()
     worst.report()
     for (precision, what), factor in sorted(pooled.factors().items()):
@@ -165,10 +170,27 @@ def run_jobs(jobs, deadline=None):
 
 
 def cover():
-    jobs = job_cover.pairwise_cover()
-    have, pairs = job_cover.covered(jobs)
-    print(f"{have} of {pairs} valid pairs of values in {len(jobs)} jobs", flush=True)
-    return run_jobs(jobs) and have == pairs
+    """All pairs of values, and once more all of them in fp32, whose limits are far narrower."""
+    all_jobs, complete = [], True
+    for axes in ({}, {"precision": ["fp32"]}):
+        jobs = job_cover.pairwise_cover(axes)
+        have, pairs = job_cover.covered(jobs, axes)
+        print(f"{have} of {pairs} valid pairs of values in {len(jobs)} jobs {axes or ''}", flush=True)
+        all_jobs += jobs
+        complete &= have == pairs
+    return run_jobs(list(dict.fromkeys(all_jobs))) and complete
+
+
+def full(part, seconds=None):
+    """Jobs that share PyTorch's run stay together."""
+    index, parts = map(int, part.split("/"))
+    groups = collections.defaultdict(list)
+    for job in job_cover.full_product():
+        groups[pytorch_ranks.pytorch_run(job)].append(job)
+    order = list(groups.values())
+    random.Random(13).shuffle(order)
+    jobs = [job for group in order[index - 1 :: parts] for job in group]
+    return run_jobs(jobs, None if seconds is None else time.monotonic() + float(seconds), brief=True)
 
 
 def job_with(**values):
@@ -202,4 +224,4 @@ def mistakes():
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.exit(0 if {"cover": cover, "mistakes": mistakes}[sys.argv[1]]() else 1)
+    sys.exit(0 if {"cover": cover, "mistakes": mistakes, "full": full}[sys.argv[1]](*sys.argv[2:]) else 1)

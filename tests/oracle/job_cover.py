@@ -80,12 +80,12 @@ def product(axes=None):
             yield ParityJob(**row)
 
 
-def valid_pairs():
+def valid_pairs(axes):
     """Pairs of values of two axes that some valid job has."""
-    cores = [dict(zip(CONSTRAINED, v)) for v in itertools.product(*(AXES[a] for a in CONSTRAINED))]
+    cores = [dict(zip(CONSTRAINED, v)) for v in itertools.product(*(axes[a] for a in CONSTRAINED))]
     cores = [core for core in cores if is_valid(core)]
     pairs = set()
-    for (a, va), (b, vb) in itertools.combinations(AXES.items(), 2):
+    for (a, va), (b, vb) in itertools.combinations(axes.items(), 2):
         for x, y in itertools.product(va, vb):
             chosen = {a: x, b: y}
             if any(all(core.get(axis, value) == value for axis, value in chosen.items()) for core in cores):
@@ -98,28 +98,50 @@ def pairs_of(job):
     return {(a, x, b, y) for (a, x), (b, y) in itertools.combinations(row, 2)}
 
 
-def random_job(generator, chosen):
+def random_job(generator, axes, chosen):
     """A valid job with the chosen values; there is one for every valid pair."""
     while True:
-        row = {axis: chosen.get(axis, generator.choice(values)) for axis, values in AXES.items()}
+        row = {axis: chosen.get(axis, generator.choice(values)) for axis, values in axes.items()}
         if is_valid(row):
             return ParityJob(**row)
 
 
-def pairwise_cover(seed=11, tries=60):
-    """Jobs that have every valid pair between them; the same ones for the same seed."""
+def pairwise_cover(axes=None, seed=11, tries=60):
+    """Jobs that have every valid pair between them, with the given axes narrowed; the same ones for the same seed."""
+    axes = {**AXES, **(axes or {})}
     generator = random.Random(seed)
-    missing, jobs = valid_pairs(), []
+    missing, jobs = valid_pairs(axes), []
     while missing:
         a, x, b, y = min(missing, key=repr)
-        best = max((random_job(generator, {a: x, b: y}) for _ in range(tries)), key=lambda job: len(pairs_of(job) & missing))
+        best = max((random_job(generator, axes, {a: x, b: y}) for _ in range(tries)), key=lambda job: len(pairs_of(job) & missing))
         missing -= pairs_of(best)
         jobs.append(best)
     return jobs
 
 
-def covered(jobs):
+def covered(jobs, axes=None):
     """(pairs that the jobs have, pairs there are): what a cover must make equal."""
     seen = set().union(*map(pairs_of, jobs))
-    pairs = valid_pairs()
+    pairs = valid_pairs({**AXES, **(axes or {})})
     return len(seen & pairs), len(pairs)
+
+
+def spread(jobs, axes, seed=12):
+    """The same jobs with the given axes drawn at random wherever that is valid."""
+    generator = random.Random(seed)
+    for job in jobs:
+        row = {f.name: getattr(job, f.name) for f in fields(job)}
+        while True:
+            drawn = {**row, **{axis: generator.choice(AXES[axis]) for axis in axes}}
+            if is_valid(drawn):
+                break
+        yield ParityJob(**drawn)
+
+
+def full_product():
+    """What `./test --full` compares; docs/parity.md says why it is these two."""
+    one = {axis: values[:1] for axis, values in AXES.items()}
+    schedule = ("reshard", "wrap", "embeddings", "prefetch")
+    numbers = spread(product({**{axis: one[axis] for axis in schedule}, "reshard": ["-", "default"]}), schedule)
+    order = product({"family": one["family"], "precision": ["fp32"], "freezing": ["none", "pattern"]})
+    return list(dict.fromkeys([*numbers, *order]))

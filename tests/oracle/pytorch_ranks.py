@@ -272,4 +272,5 @@ class Ranks:
     def close(self):
         for process in self.processes:
             process.kill()
+        for process in self.processes:
             process.join()
