@@ -1,0 +1,36 @@
+#include "tests/oracle/counted_job.h"
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "estimator/count.h"
+#include "estimator/estimate.h"
+#include "estimator/job_fields.h"
+#include "estimator/rank_estimate.h"
+#include "model_specs/config.h"
+#include "model_specs/error.h"
+
+namespace vramfit::testing {
+
+CountedJob count_from_arguments(int argc, char** argv) {
+  if (argc < 4) throw InputError("usage: CONFIG.JSON CLUSTER STEPS [FIELD=VALUE ...]");
+  std::ifstream file(argv[1], std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const ModelSpec spec = parse_config(text, argv[1]);
+  CountedJob counted{unresolved_job(), parse_cluster(argv[2]), {}};
+  for (int i = 4; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    set_job_field(counted.job, job_field_named(name), word.substr(equals + 1), name);
+  }
+  std::vector<std::string> notes;
+  counted.job = resolve_job(counted.job, spec, counted.cluster, notes);
+  const Graph graph = build_graph(spec, loss_options(counted.job));
+  counted.ledger = count(graph, counted.job, counted.cluster.card.device, {}, {.steps = std::stoi(argv[3])});
+  return counted;
+}
+
+}  // namespace vramfit::testing

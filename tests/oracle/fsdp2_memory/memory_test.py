@@ -1,0 +1,56 @@
+"""The own engine needs no more memory than PyTorch's FSDP2 for the same job, as much as was estimated, and the same each time.
+
+    memory_test.py ci         four jobs of the cover, each under one allocator, three times
+    memory_test.py repeats    every job under both allocators, twenty times (the whole table: table.py check)
+"""
+
+import concurrent.futures
+import os
+import sys
+
+from jobs import WHOLE, cover
+from readings import ALLOCATORS, FIGURES, of_fsdp2, of_replay, of_vramfit
+
+# By their places in the cover: the three models, 2 to 512 ranks, both ways to wrap, checkpointed or not, both losses.
+CI = [(4, "expandable"), (5, "native"), (15, "native"), (24, "expandable")]
+
+
+def against_fsdp2(job, allocator):
+    """Lines that say what is wrong."""
+    ours, theirs, counted = of_vramfit(job, allocator), of_fsdp2(job, allocator), of_replay(job, allocator)
+    for figure in FIGURES:
+        if ours[figure] > theirs[figure]:
+            yield f"{figure} {ours[figure]} is above FSDP2's {theirs[figure]}"
+    if ours != counted:
+        yield f"rehearsed {ours}, counted {counted}"
+    yield from against_itself(job, allocator, ours, 2)
+
+
+def against_itself(job, allocator, first, times):
+    for _ in range(times):
+        again = of_vramfit(job, allocator)
+        if again != first:
+            yield f"{first} the first time, {again} another"
+
+
+def twenty_times(task):
+    job, allocator = task
+    return list(against_itself(job, allocator, of_vramfit(job, allocator), 19))
+
+
+def main(which):
+    jobs = cover()
+    if which == "ci":
+        tasks = [(jobs[place], allocator) for place, allocator in CI]
+        found = [list(against_fsdp2(*task)) for task in tasks]
+    else:
+        tasks = [(job, allocator) for job in jobs + WHOLE for allocator in ALLOCATORS]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = list(pool.map(twenty_times, tasks))
+    for (job, allocator), lines in zip(tasks, found):
+        print(f"{job.shown()}, {allocator}: {'; '.join(lines) or 'as it should be'}")
+    return 1 if any(found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

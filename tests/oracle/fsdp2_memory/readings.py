@@ -1,0 +1,75 @@
+"""One job three times on phantom cards, rank 0 among ghosts: by FSDP2 (train.py), by the own engine, and counted. Bytes."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
+ALLOCATORS = {"expandable": "expandable_segments:True", "native": "expandable_segments:False"}
+FIGURES = ("allocated", "reserved")
+STEPS = 3  # the first, and two steady ones
+
+
+def run(words, environment=None):
+    """Its standard output; SystemExit with what it said when it fails."""
+    done = subprocess.run([str(word) for word in words], env={**os.environ, **(environment or {})}, text=True, capture_output=True,
+                          timeout=500, check=False)
+    if done.returncode not in (0, 3):  # 3: an estimate that does not fit
+        raise SystemExit(f"{' '.join(map(str, words))}: exit {done.returncode}: {(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def written(folder, name, value):
+    path = pathlib.Path(folder, name)
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def of_fsdp2(job, allocator):
+    """{"allocated", "reserved"}: the highest over all steps, "versions", "steps". What loading took is left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(folder, "job.json", dataclasses.asdict(job))
+        out = run([PROGRAMS / "vramfit", "rehearse", "--gpus", job.cluster(), "--ranks", "0", "--", sys.executable, FOLDER / "train.py",
+                   path], {"PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator]})
+    report = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
+    if any(step["retries"] for step in report["steps"]):
+        raise SystemExit(f"{job.shown()}: FSDP2's allocator had to give memory back: the card is too small to compare")
+    return {**report, **{figure: max(step[figure] for step in report["steps"]) for figure in FIGURES}}
+
+
+def of_vramfit(job, allocator):
+    """{"requested", "allocated", "reserved"}: the highest over loading and all steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, record = written(folder, "config.json", job.config()), pathlib.Path(folder, "run.json")
+        flags = [word for name, value in job.vramfit_fields(allocator).items() for word in ("--" + name.replace("_", "-"), value)]
+        run([PROGRAMS / "vramfit", "run", config, "--gpus", job.cluster(), "--device", "phantom", "--ranks", "0", "--steps", STEPS, "-o",
+             record, *flags])
+        rank = json.loads(record.read_text(encoding="utf-8"))["ranks"][0]
+    if rank["alloc_retries"]:
+        raise SystemExit(f"{job.shown()}: the engine's allocator had to give memory back")
+    return {figure: rank[f"peak_{figure}_bytes"] for figure in ("requested", *FIGURES)}
+
+
+def of_estimate(job, allocator):
+    """What `vramfit estimate` says: with the native allocator the upper end of a band."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = written(folder, "config.json", job.config())
+        flags = [word for name, value in job.vramfit_fields(allocator).items() for word in ("--" + name.replace("_", "-"), value)]
+        answer = json.loads(run([PROGRAMS / "vramfit", "estimate", config, "--gpus", job.cluster(), "--json", *flags]))
+    if answer["verdict"] == "not_modelled":
+        raise SystemExit(f"{job.shown()}: not modelled: {answer['why']}")
+    rank = answer["ranks"][answer["worst"]]
+    return {figure: rank[f"peak_{figure}_bytes"] for figure in ("requested", *FIGURES)}
+
+
+def of_replay(job, allocator):
+    """The counted ledger on a card that hands out addresses as the phantom one does: what must equal the run to the byte."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = written(folder, "config.json", job.config())
+        fields = [f"{name}={value}" for name, value in job.vramfit_fields(allocator).items()]
+        return json.loads(run([PROGRAMS / "dump_peaks", config, job.cluster(), STEPS, *fields]))

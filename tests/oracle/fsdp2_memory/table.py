@@ -1,0 +1,133 @@
+"""Peaks of PyTorch's FSDP2 and of the own engine for the same jobs, rehearsed on phantom cards: docs/fsdp2-memory.md.
+
+    table.py write     runs every job of jobs.py under both allocators and writes the page's tables and the figures as JSON
+    table.py render    writes the tables again from the figures that are kept
+    table.py check     runs every job and fails where a figure differs from what is kept, or an estimate from its run
+"""
+
+import dataclasses
+import datetime
+import json
+import pathlib
+import subprocess
+import sys
+
+from jobs import WHOLE, Job, cover
+from readings import ALLOCATORS, FIGURES, STEPS, of_estimate, of_fsdp2, of_replay, of_vramfit
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+DATA = ROOT / "configs" / "published" / "fsdp2-memory.json"
+PAGE = ROOT / "docs" / "fsdp2-memory.md"
+BEGIN, END = "<!-- written by scripts/fsdp2-memory -->", "<!-- end -->"
+GIB = 2**30
+ABOUT = ("Peak memory of PyTorch's FSDP2 and of vramfit's engine for the same jobs: rehearsed on phantom GPUs, not measured on a card. "
+         "Bytes, rank 0, the highest over the first and two steady steps. Jobs and how both sides are set: docs/fsdp2-memory.md.")
+
+
+def read_job(job, is_in_cover):
+    """A row: the job, and for each allocator what was rehearsed and estimated."""
+    row = {"job": dataclasses.asdict(job), "cover": is_in_cover}
+    for allocator in ALLOCATORS:
+        fsdp2, ours = of_fsdp2(job, allocator), of_vramfit(job, allocator)
+        replayed, estimated = of_replay(job, allocator), of_estimate(job, allocator)
+        row[allocator] = {"fsdp2": {figure: fsdp2[figure] for figure in FIGURES}, "vramfit": ours,
+                          "replayed_equal": replayed == ours, "estimated": estimated}
+        row["torch"], row["card"] = fsdp2["versions"]["torch"], fsdp2["versions"]["card"]
+    print(job.shown(), *(f"{allocator}: {'; '.join(cells(row, allocator))}" for allocator in ALLOCATORS), sep=" | ", flush=True)
+    return row
+
+
+def measure():
+    return [read_job(job, True) for job in cover()] + [read_job(job, False) for job in WHOLE]
+
+
+def ratio(row, allocator, figure):
+    return row[allocator]["vramfit"][figure] / row[allocator]["fsdp2"][figure]
+
+
+def is_lost(row, allocator):
+    return any(ratio(row, allocator, figure) > 1 for figure in FIGURES)
+
+
+def gib(count):
+    return f"{count / GIB:.3f}"
+
+
+def both(figures):
+    return " / ".join(gib(figures[figure]) for figure in FIGURES)
+
+
+def cells(row, allocator):
+    ratios = " / ".join(f"{ratio(row, allocator, figure):.3f}" for figure in FIGURES)
+    return both(row[allocator]["fsdp2"]), both(row[allocator]["vramfit"]), ratios, both(row[allocator]["estimated"])
+
+
+def table(rows, allocator):
+    lines = ["| job | FSDP2 | vramfit | vramfit / FSDP2 | estimated |", "|-|-|-|-|-|"]
+    lines += ["| " + " | ".join((Job(**row["job"]).shown(), *cells(row, allocator))) + " |" for row in rows]
+    return lines
+
+
+def summary(rows):
+    """How many rows of the cover are no higher than FSDP2's, for each allocator and figure."""
+    lines = ["| allocator | jobs | allocated: at or below FSDP2's | reserved: at or below FSDP2's | highest ratio, allocated / reserved | "
+             "median | lowest |", "|-|-|-|-|-|-|-|"]
+    for allocator in ALLOCATORS:
+        ratios = {figure: sorted(ratio(row, allocator, figure) for row in rows) for figure in FIGURES}
+        won = [str(sum(r <= 1 for r in ratios[figure])) for figure in FIGURES]
+        shown = [" / ".join(f"{ratios[figure][i]:.3f}" for figure in FIGURES) for i in (-1, len(rows) // 2, 0)]
+        lines.append("| " + " | ".join((allocator, str(len(rows)), *won, *shown)) + " |")
+    return lines
+
+
+def render(kept):
+    rows = kept["rows"]
+    covered = [row for row in rows if row["cover"]]
+    text = [BEGIN, "", f"torch {rows[0]['torch']}, {rows[0]['card']} (phantom), {kept['date']}. GiB, allocated / reserved.", "",
+            *summary(covered), ""]
+    equal = sum(row[allocator]["replayed_equal"] for row in rows for allocator in ALLOCATORS)
+    text += [f"Predicted and rehearsed peaks (requested, allocated, reserved) are equal to the byte in {equal} of "
+             f"{len(rows) * len(ALLOCATORS)} runs.", ""]
+    for allocator in ALLOCATORS:
+        lost = [row for row in covered if is_lost(row, allocator)]
+        text += [f"### {allocator}", ""]
+        text += ["Higher than FSDP2's:", "", *table(lost, allocator), ""] if lost else ["Higher than FSDP2's: none.", ""]
+        text += ["All others:", "", *table([row for row in covered if row not in lost], allocator), ""]
+        text += ["Beside the cover, the whole 8B model:", "", *table([row for row in rows if not row["cover"]], allocator), ""]
+    page = PAGE.read_text(encoding="utf-8")
+    start, end = page.index(BEGIN), page.index(END)
+    PAGE.write_text(page[:start] + "\n".join(text) + page[end:], encoding="utf-8")
+
+
+def commit():
+    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def failures(rows, kept):
+    for row in rows:
+        name = Job(**row["job"]).shown()
+        was = next((k for k in kept if k["job"] == row["job"]), None)
+        for allocator in ALLOCATORS:
+            if not row[allocator]["replayed_equal"]:
+                yield f"{name}, {allocator}: the run differs from its prediction"
+            if was is None or was[allocator] != row[allocator]:
+                yield f"{name}, {allocator}: not what is kept: {row[allocator]}"
+
+
+def main(mode):
+    kept = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {"rows": []}
+    if mode == "write":
+        rows = measure()
+        kept = {"about": ABOUT, "kind": "rehearsed", "date": datetime.date.today().isoformat(), "vramfit": commit(), "steps": STEPS,
+                "rows": rows}
+        DATA.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    if mode in ("write", "render"):
+        render(kept)
+    wrong = list(failures(measure(), kept["rows"])) if mode == "check" else []
+    print("\n".join(wrong) or "done")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
