@@ -5,9 +5,11 @@
     table.py check     runs every job and fails where a figure differs from what is kept, or an estimate from its run
 """
 
+import concurrent.futures
 import dataclasses
 import datetime
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -38,7 +40,9 @@ def read_job(job, is_in_cover):
 
 
 def measure():
-    return [read_job(job, True) for job in cover()] + [read_job(job, False) for job in WHOLE]
+    tasks = [(job, True) for job in cover()] + [(job, False) for job in WHOLE]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda task: read_job(*task), tasks))
 
 
 def ratio(row, allocator, figure):

@@ -69,7 +69,8 @@ def materialize(model, job):
     model.make_rotations(job.sequence, "cuda")
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.normal_(std=0.02) if parameter.ndim > 1 else parameter.fill_(1.0)
+            shard_of = parameter.to_local()
+            shard_of.normal_(std=0.02) if parameter.ndim > 1 else shard_of.fill_(1.0)
     torch.cuda.empty_cache()  # what making the model left behind is not training's
 
 
