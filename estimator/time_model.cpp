@@ -261,6 +261,8 @@ void add_micro_batch(const MicroBatch& micro_batch, double times, bool prefetche
 
 }  // namespace
 
+double forward_flops(const Graph& graph, const Op& op, const BatchShape& shape) { return op_flops(graph, op, shape); }
+
 double forward_flops(const Graph& graph, const BatchShape& shape) {
   double flops = 0;
   for (const Segment& segment : graph.segments) {

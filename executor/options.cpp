@@ -106,6 +106,10 @@ constexpr std::array kFlags{
          [](RunOptions& o, Text t) { o.timeout_seconds = whole_number(t, 1, 1'000'000); }},
     Flag{"--events", "DIR", "write every allocation and free as JSON lines to DIR/rankN.jsonl",
          [](RunOptions& o, Text t) { o.events = not_empty(t); }},
+    Flag{"--progress", "auto|bar|lines|none", "on stderr; auto: a bar on a terminal, one line a step elsewhere",
+         [](RunOptions& o, Text t) { o.observe.progress = progress_style(t); }},
+    Flag{"--metrics", "FILE", "append one JSON object a step: losses, speed, memory by phase",
+         [](RunOptions& o, Text t) { o.observe.metrics = not_empty(t); }},
     Flag{"--dump-state", "DIR", "write the final parameters as DIR/parameters.safetensors",
          [](RunOptions& o, Text t) {
            o.dumps.directory = not_empty(t);
@@ -177,7 +181,7 @@ std::string options_help() {
       "set\n"
       "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).\n\n";
   for (const Flag& flag : kFlags) {
-    text += fmt::format("  {:<28}{}\n", fmt::format("{} {}", flag.name, flag.value), flag.help);
+    text += fmt::format("  {:<27} {}\n", fmt::format("{} {}", flag.name, flag.value), flag.help);
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "executor/observe/progress.h"
 #include "executor/trainer.h"
 
 namespace vramfit {
@@ -18,6 +19,12 @@ struct SaveFlags {
   std::int64_t keep = 3;   // committed ones that stay
   std::string full;        // the whole model after the last step; "": none
   std::string resume;      // directory to go on from; "": a new run
+};
+
+/// What a run shows and leaves about itself (docs/observability.md); "": not written.
+struct ObserveFlags {
+  ProgressStyle progress = ProgressStyle::automatic;
+  std::string metrics;  // JSON lines of rank 0
 };
 
 struct RunOptions {
@@ -33,6 +40,7 @@ struct RunOptions {
   TrainOptions train;
   DumpOptions dumps;
   SaveFlags save;
+  ObserveFlags observe;
   bool help = false;
 };
 

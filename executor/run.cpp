@@ -18,6 +18,7 @@
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
 #include "executor/meter/phantom.h"
+#include "executor/observe/run_observers.h"
 #include "executor/run_checkpoints.h"
 #include "executor/run_record.h"
 #include "model_specs/error.h"
@@ -115,22 +116,6 @@ std::unique_ptr<Dataset> open_data(const RunOptions& options, const PlanFile& pl
   return open_dataset(data);
 }
 
-/// Losses and speeds of a phantom would be made up, so none is shown.
-void print_phantom_step(const StepResult& step, std::int64_t steps) {
-  std::fputs(
-      fmt::format("step {}/{} on phantom GPUs  peak {}\n", step.step, steps, format_size(Meter::instance().peak()))
-          .c_str(),
-      stderr);
-}
-
-void print_step(const StepResult& step, std::int64_t steps) {
-  std::fputs(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  peak {}\n", step.step,
-                         steps, step.loss, step.gradient_norm, step.learning_rate,
-                         static_cast<double>(step.tokens) / step.seconds, format_gib(Meter::instance().peak(), 3))
-                 .c_str(),
-             stderr);
-}
-
 /// Throws InputError for flags that write or read values.
 void check_phantom(const RunOptions& options) {
   const SaveFlags& save = options.save;
@@ -161,6 +146,13 @@ class RankRun {
     device_ = device.kind;
     if (device.kind == DeviceKind::cuda) progress_.device = gpus_are_phantoms() ? "phantom" : "cuda";
     if (is_phantom()) check_phantom(options_);
+    RunObservers observers({.options = options_,
+                            .plan = plan_,
+                            .graph = graph,
+                            .place = place_,
+                            .device = device,
+                            .phantom = is_phantom(),
+                            .reports = reports()});
     std::unique_ptr<WeightSource> weights;
     if (options_.save.resume.empty()) weights = open_weights(options_, graph, !is_phantom());
     const auto groups = connect({.place = place_,
@@ -183,8 +175,9 @@ class RankRun {
                      .options = options_.train,
                      .dumps = options_.dumps,
                      .card = place_.local_rank,
-                     .has_values = !is_phantom()});
-    train(trainer, checkpoints);
+                     .has_values = !is_phantom(),
+                     .observer = &observers});
+    train(trainer, checkpoints, observers);
     std::vector<MeasuredRank> ranks = gather_measured_ranks(*groups, own_measurement());
     if (!options_.events.empty()) write_events(Meter::instance().take_ledger(), options_.events, place_.rank);
     Meter::instance().record_events(false);
@@ -202,13 +195,14 @@ class RankRun {
   }
 
  private:
-  void train(Trainer& trainer, RunCheckpoints& checkpoints) {
+  void train(Trainer& trainer, RunCheckpoints& checkpoints, RunObservers& observers) {
     trainer.load();
+    observers.begin(checkpoints.first_step());
     for (std::int64_t step = checkpoints.first_step(); step <= options_.train.steps; ++step) {
       progress_.steps.push_back(trainer.step(step));
-      if (reports()) (is_phantom() ? print_phantom_step : print_step)(progress_.steps.back(), options_.train.steps);
       checkpoints.after_step(step, trainer);
     }
+    observers.finish();
   }
 
   bool is_phantom() const { return progress_.device == "phantom"; }

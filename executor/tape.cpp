@@ -3,6 +3,7 @@
 
 #include "estimator/count.h"
 #include "executor/meter/meter.h"
+#include "executor/observe/observer.h"
 #include "executor/tape_torch.h"
 #include "executor/tensor_torch.h"
 
@@ -105,6 +106,8 @@ void TapeRunner::backward(int segment, const StepFacts& facts) {
 
 void TapeRunner::run(int segment, const std::vector<TapeAction>& actions, const StepFacts& facts) {
   for (const TapeAction& action : actions) {
+    const bool told = observer != nullptr && action.op >= 0;
+    if (told) observer->op_begins(segment, action.op);
     switch (action.what) {
       case TapeAction::Do::run:
         run_forward(segment, action, facts);
@@ -119,6 +122,7 @@ void TapeRunner::run(int segment, const std::vector<TapeAction>& actions, const 
         segments_[at_index(segment)].gradients[at_index(action.value)].reset();
         break;
     }
+    if (told) observer->op_ends();
   }
 }
 

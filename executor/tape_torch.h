@@ -13,6 +13,8 @@
 
 namespace vramfit {
 
+class TrainObserver;
+
 /// What the tapes of a run share.
 struct TapeContext {
   const Graph& graph;
@@ -39,6 +41,8 @@ class TapeRunner {
   std::function<void(const at::Tensor&)> on_loss;
   /// Called with every value once it is computed in a forward pass (--dump-logits); may be empty.
   std::function<void(const Segment&, const Value&, const at::Tensor&)> on_value;
+  /// Told when each op begins and ends; may be null.
+  TrainObserver* observer = nullptr;
 
  private:
   struct SegmentState {

@@ -16,6 +16,7 @@
 #include "executor/learning_rate.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
+#include "executor/observe/observer.h"
 #include "executor/rope_tables.h"
 #include "executor/tape_torch.h"
 #include "executor/tensor_torch.h"
@@ -103,6 +104,7 @@ Trainer::State::State(const TrainInputs& inputs)
   for (std::size_t i = 0; i < schedule.size(); ++i) {
     if (schedule[i].what == Do::finish) last_finish[at_index(schedule[i].unit)] = i;
   }
+  tape.observer = in.observer;
   tape.on_loss = [this](const at::Tensor& loss) { loss_sum.add_(loss.view({1})); };
   optimizer_options = in.options.optimizer;
   facts.seed = in.options.seed;
@@ -159,6 +161,7 @@ std::int64_t Trainer::State::label_tokens_of_step() const {
 
 StepResult Trainer::State::run_step(std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
+  if (in.observer != nullptr) in.observer->step_begins(step);
   facts.step = step;
   const std::int64_t label_tokens = label_tokens_of_step();
   if (label_tokens == 0) throw FaultError(fmt::format("step {}: no token of the batch has a label", step));
@@ -171,7 +174,9 @@ StepResult Trainer::State::run_step(std::int64_t step) {
   for (std::size_t i = 0; i < schedule.size(); ++i) {
     phase = phase_of(schedule[i], in.graph, phase);
     Meter::instance().enter(phase, static_cast<int>(step));
+    if (in.observer != nullptr) in.observer->instruction_begins(schedule[i], phase);
     execute(schedule[i], i);
+    if (in.observer != nullptr) in.observer->instruction_ends();
   }
   if (const Pending sum = in.groups.world().all_reduce({loss_sum})) sum->wait();
   StepResult result;
@@ -184,6 +189,7 @@ StepResult Trainer::State::run_step(std::int64_t step) {
   if (in.has_values && !std::isfinite(result.loss)) {
     throw FaultError(fmt::format("step {}: the loss is {}; lower --lr or set --clip", step, result.loss));
   }
+  if (in.observer != nullptr) in.observer->step_ends(result);
   return result;
 }
 

@@ -20,6 +20,7 @@ namespace vramfit {
 
 struct FileCalls;
 struct StateSource;
+class TrainObserver;
 
 struct TrainOptions {
   std::int64_t steps = 10, warmup = 0;
@@ -53,8 +54,9 @@ struct TrainInputs {
   const Dataset& data;
   TrainOptions options;
   DumpOptions dumps;
-  int card = 0;            // index of the CUDA device
-  bool has_values = true;  // false on phantom GPUs: nothing read from them means anything
+  int card = 0;                       // index of the CUDA device
+  bool has_values = true;             // false on phantom GPUs: nothing read from them means anything
+  TrainObserver* observer = nullptr;  // told what happens; null: nobody is
 };
 
 class Trainer {

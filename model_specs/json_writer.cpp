@@ -15,8 +15,14 @@ void JsonWriter::before_value() {
     return;
   }
   if (has_members_.empty()) return;
-  out_ += has_members_.back() ? ",\n" : "\n";
+  if (has_members_.back()) out_ += form_ == JsonForm::one_line ? ", " : ",";
   has_members_.back() = true;
+  new_line();
+}
+
+void JsonWriter::new_line() {
+  if (form_ == JsonForm::one_line) return;
+  out_ += '\n';
   out_.append(2 * has_members_.size(), ' ');
 }
 
@@ -29,10 +35,7 @@ void JsonWriter::open(char bracket) {
 void JsonWriter::close(char bracket) {
   const bool had_members = has_members_.back();
   has_members_.pop_back();
-  if (had_members) {
-    out_ += '\n';
-    out_.append(2 * has_members_.size(), ' ');
-  }
+  if (had_members) new_line();
   out_ += bracket;
 }
 

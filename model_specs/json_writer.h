@@ -1,4 +1,4 @@
-// Writes JSON in order, indented, without a DOM. Keys come out as they are written, so files diff well.
+// Writes JSON in order, indented or on one line, without a DOM. Keys come out as they are written, so files diff well.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,11 @@
 
 namespace vramfit {
 
+enum class JsonForm : std::uint8_t { indented, one_line };
+
 class JsonWriter {
  public:
+  explicit JsonWriter(JsonForm form = JsonForm::indented) : form_(form) {}
   JsonWriter& begin_object();
   JsonWriter& end_object();
   JsonWriter& begin_array();
@@ -41,10 +44,12 @@ class JsonWriter {
 
  private:
   void before_value();
+  void new_line();
   void open(char bracket);
   void close(char bracket);
   void quoted(std::string_view value);
 
+  JsonForm form_;
   std::string out_;
   std::vector<bool> has_members_;
   bool after_key_ = false;

@@ -50,6 +50,9 @@ constexpr std::array kPassedFlags{
     PassedFlag{"--keep", "K", "With --save: checkpoints that stay, the newest ones. Default: 3"},
     PassedFlag{"--save-full", "DIR", "After the last step: the whole model, as transformers reads it"},
     PassedFlag{"--resume", "DIR", "Go on from the newest sound checkpoint in DIR, on any number of ranks"},
+    PassedFlag{"--progress", "auto|bar|lines|none",
+               "On stderr; auto: a bar on a terminal, one line a step elsewhere. Default: auto"},
+    PassedFlag{"--metrics", "FILE", "Append one JSON object a step: losses, speed, memory by phase"},
     PassedFlag{"--dump-state", "DIR", "Write the final parameters"},
     PassedFlag{"--dump-gradients", "STEP", "With --dump-state: gradients of this step"},
 };

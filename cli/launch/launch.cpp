@@ -15,6 +15,7 @@
 
 #include "cli/launch/loopback_port.h"
 #include "cli/launch/rank_process.h"
+#include "cli/launch/shown_lines.h"
 #include "cli/launch/signal_descriptor.h"
 #include "model_specs/error.h"
 
@@ -43,6 +44,7 @@ RankStart start_of(const LaunchOptions& options, int rank, const LoopbackPort& p
   set("MASTER_ADDR", "127.0.0.1");
   set("MASTER_PORT", std::to_string(port.number()));
   set("GLOO_SOCKET_IFNAME", "lo");
+  if (const int columns = terminal_columns(); columns > 0) set("VRAMFIT_TERMINAL_COLUMNS", std::to_string(columns));
   if (!is_set("TORCH_CPP_LOG_LEVEL")) set("TORCH_CPP_LOG_LEVEL", "ERROR");
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const int processes = options.played ? 1 : options.ranks;
@@ -115,7 +117,7 @@ class Launch {
         if (line.starts_with(kProgram)) {
           ranks_[i].last_error = line.substr(kProgram.size());
         } else if (i == 0) {
-          std::fprintf(stderr, "%s\n", line.c_str());
+          shown_.show(line);
         }
       }
       open_[i] = open;
@@ -152,7 +154,8 @@ class Launch {
     }
   }
 
-  int result() const {
+  int result() {
+    shown_.end_line();
     if (signal_ != 0) {
       std::fprintf(stderr, "vramfit: ended by signal %d; all ranks were stopped\n", signal_);
       return 128 + signal_;
@@ -169,6 +172,7 @@ class Launch {
   LoopbackPort port_;
   std::vector<RankProcess> ranks_;
   std::vector<bool> open_;
+  ShownLines shown_;
   std::vector<const RankProcess*> failed_;  // in the order they were seen, before any was made to end
   int signal_ = 0;
   bool ending_ = false, killing_ = false;

@@ -17,6 +17,36 @@ std::vector<Instruction> make_schedule(const ScheduleInputs& inputs) {
   throw NotModelled("runtime");
 }
 
+std::string_view instruction_name(Do what) {
+  switch (what) {
+    case Do::begin:
+      return "begin";
+    case Do::issue:
+      return "issue";
+    case Do::wait:
+      return "wait";
+    case Do::forward:
+      return "forward";
+    case Do::release:
+      return "release";
+    case Do::recompute:
+      return "recompute";
+    case Do::backward:
+      return "backward";
+    case Do::reduce:
+      return "reduce";
+    case Do::finish:
+      return "finish";
+    case Do::end:
+      return "end";
+    case Do::clip:
+      return "clip";
+    case Do::step:
+      return "step";
+  }
+  return "";
+}
+
 bool is_loss_segment(const Segment& segment) {
   return std::ranges::any_of(segment.ops, [](const Op& op) {
     return op.kind == OpKind::cross_entropy || op.kind == OpKind::linear_cross_entropy;

@@ -2,6 +2,7 @@
 // from the job; the estimator reads it for bytes and the executor for work.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "estimator/ledger.h"
@@ -31,6 +32,9 @@ struct Instruction {
   bool checkpointed = false;  // Do::forward
   bool last = false;          // last micro-batch of the step: replicas are summed at finish
 };
+
+/// "forward", "issue": as the enumerator is spelt.
+std::string_view instruction_name(Do what);
 
 /// What a schedule is made from.
 struct ScheduleInputs {

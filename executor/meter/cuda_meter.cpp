@@ -91,6 +91,13 @@ void make_cublas_handle(bool adds_bias) {
   at::cuda::getCUDABlasLtWorkspace();
 }
 
+DeviceMemory device_memory() {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+  return {.allocated = Bytes{total_of(stats.allocated_bytes).current},
+          .reserved = Bytes{total_of(stats.reserved_bytes).current},
+          .retries = stats.num_alloc_retries};
+}
+
 void add_cuda_peaks(RankEstimate& rank) {
   rank.peak_allocated = rank.peak_reserved = {};
   for (const PhasePeak& phase : rank.phases) {

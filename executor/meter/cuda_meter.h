@@ -18,6 +18,13 @@ Device open_cuda_device(int local_rank, const std::string& allocator);
 /// the first step allocates as the others do.
 void make_cublas_handle(bool adds_bias);
 
+/// What the allocator of the current CUDA device holds now, and how often it has had to free its cache to go on.
+struct DeviceMemory {
+  Bytes allocated, reserved;
+  std::int64_t retries = 0;
+};
+DeviceMemory device_memory();
+
 /// Peaks of allocated and reserved memory over the rank's phases, the allocator's retries, what rounding and
 /// fragmentation make of the requests, and what the card shows beyond the allocator (other processes on it included).
 void add_cuda_peaks(RankEstimate& rank);

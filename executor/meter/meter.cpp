@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -73,6 +74,14 @@ struct Meter::State {
   std::size_t phase = 0;
   std::function<DevicePeaks()> take_device_peaks;
   LedgerWriter writer;
+
+  /// Searched from the end: a long run has thousands of phases, and the current step's are the last ones.
+  std::size_t index_of(Phase phase_wanted, int step) const {
+    for (std::size_t i = phases.size(); i > 0; --i) {
+      if (phases[i - 1].phase == phase_wanted && phases[i - 1].step == step) return i - 1;
+    }
+    return phases.size();
+  }
 };
 
 Meter::Meter() : state_(new State) {}
@@ -150,10 +159,8 @@ void Meter::enter(Phase phase, int step) {
   if (!stays) fold_device_peaks();
   const std::scoped_lock lock(s.mutex);
   s.writer.set_phase(phase, step);
-  const auto found =
-      std::ranges::find_if(s.phases, [&](const MeasuredPhase& p) { return p.phase == phase && p.step == step; });
-  s.phase = static_cast<std::size_t>(found - s.phases.begin());
-  if (found == s.phases.end())
+  s.phase = s.index_of(phase, step);
+  if (s.phase == s.phases.size())
     s.phases.push_back({.phase = phase, .step = step, .peak = s.live, .allocated = {}, .reserved = {}});
   s.phases[s.phase].peak = std::max(s.phases[s.phase].peak, s.live);
 }
@@ -177,6 +184,15 @@ std::vector<MeasuredPhase> Meter::phases() {
   fold_device_peaks();
   const std::scoped_lock lock(state_->mutex);
   return state_->phases;
+}
+
+std::vector<MeasuredPhase> Meter::phases_of(int step) {
+  fold_device_peaks();
+  const std::scoped_lock lock(state_->mutex);
+  std::vector<MeasuredPhase> of_step;
+  std::ranges::copy_if(state_->phases, std::back_inserter(of_step),
+                       [&](const MeasuredPhase& phase) { return phase.step == step; });
+  return of_step;
 }
 
 Ledger Meter::take_ledger() {

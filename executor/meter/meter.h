@@ -92,6 +92,8 @@ class Meter {
   std::array<Bytes, kCategories> categories_at_peak() const;
   /// In the order in which they were first entered, the current one up to now.
   std::vector<MeasuredPhase> phases();
+  /// Those of one step alone.
+  std::vector<MeasuredPhase> phases_of(int step);
   Ledger take_ledger();
   /// Forgets peaks, phases and events, so that another run can be measured in this process.
   void reset();

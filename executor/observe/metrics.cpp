@@ -1,0 +1,113 @@
+#include "executor/observe/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "model_specs/error.h"
+#include "model_specs/json_writer.h"
+
+namespace vramfit {
+
+namespace {
+
+void member_or_null(JsonWriter& writer, std::string_view name, const std::optional<double>& value) {
+  writer.key(name);
+  if (value) {
+    writer.real(*value);
+  } else {
+    writer.null();
+  }
+}
+
+/// Whether the file's last line was cut short, by a crash or a full disk.
+bool ends_within_a_line(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file || file.tellg() <= 0) return false;
+  file.seekg(-1, std::ios::end);
+  return file.get() != '\n';
+}
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+JsonWriter line_of(const RunFacts& facts, const char* event) {
+  JsonWriter writer(JsonForm::one_line);
+  writer.begin_object().member("schema", "vramfit/metrics@1").member("event", event).member("rank", facts.rank);
+  writer.member("device", facts.device);
+  return writer;
+}
+
+}  // namespace
+
+std::string run_line(const RunFacts& facts, double unix_seconds) {
+  JsonWriter writer = line_of(facts, "run");
+  writer.member("time", unix_seconds).member("model", facts.model).member("ranks", facts.ranks);
+  writer.member("first_step", facts.first_step).member("steps", facts.steps).member("flops_per_step", facts.flops);
+  member_or_null(writer, "peak_flops", facts.peak_flops > 0 ? std::optional(facts.peak_flops) : std::nullopt);
+  return writer.end_object().take();
+}
+
+std::string step_line(const RunFacts& facts, const StepReport& report) {
+  const StepResult& r = report.result;
+  const auto known = [&](bool is_known, double value) {
+    return is_known && !report.phantom ? std::optional(value) : std::nullopt;
+  };
+  JsonWriter writer = line_of(facts, "step");
+  writer.member("step", r.step);
+  member_or_null(writer, "loss", known(true, r.loss));
+  member_or_null(writer, "gradient_norm", known(report.clipped, r.gradient_norm));
+  writer.member("learning_rate", r.learning_rate).member("tokens", r.tokens).member("seconds", r.seconds);
+  member_or_null(writer, "tokens_per_second", report.tokens_per_second);
+  member_or_null(writer, "mfu", report.mfu);
+  writer.member("alloc_retries", report.retries).member("peak_requested_bytes", report.requested);
+  writer.member("peak_allocated_bytes", report.allocated).member("peak_reserved_bytes", report.reserved);
+  writer.key("phases").begin_array();
+  for (const MeasuredPhase& phase : report.phases) {
+    writer.begin_object().member("phase", phase_name(phase.phase)).member("peak_requested_bytes", phase.peak);
+    writer.member("peak_allocated_bytes", phase.allocated).member("peak_reserved_bytes", phase.reserved).end_object();
+  }
+  return writer.end_array().end_object().take();
+}
+
+MetricsFile::MetricsFile(std::string path) : path_(std::move(path)), torn_(ends_within_a_line(path_)) {
+  file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (file_ < 0) throw FaultError(fmt::format("--metrics: {}: can't be written: {}", path_, reason(errno)));
+}
+
+MetricsFile::~MetricsFile() { ::close(file_); }
+
+bool MetricsFile::append(const std::string& text) {
+  const std::string line = fmt::format("{}{}", torn_ ? "\n" : "", text);
+  std::size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t count = ::write(file_, line.data() + done, line.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  if (done == line.size()) return torn_ = false, true;
+  torn_ = torn_ || done > 0;
+  return false;
+}
+
+void MetricsFile::begin(const RunFacts& facts) {
+  using Seconds = std::chrono::duration<double>;
+  const double now = Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
+  if (append(run_line(facts, now))) return;
+  throw FaultError(fmt::format("--metrics: {}: can't be written: {}", path_, reason(errno)));
+}
+
+void MetricsFile::step(const RunFacts& facts, const StepReport& report) {
+  if (append(step_line(facts, report)) || std::exchange(warned_, true)) return;
+  std::fprintf(stderr, "warning: --metrics: %s: step %lld is not in it: %s; training goes on\n", path_.c_str(),
+               static_cast<long long>(report.result.step), reason(errno).c_str());
+}
+
+}  // namespace vramfit

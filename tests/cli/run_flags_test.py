@@ -1,0 +1,45 @@
+"""The flags of `vramfit run` beside those that describe a job: their names and values are those of the frozen list."""
+
+import os
+import re
+import subprocess
+import unittest
+
+SOURCE = os.environ.get("VRAMFIT_SOURCE_DIR", ".")
+BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
+FLAG = re.compile(r"^ {2,}(?:-\w,\s*)?(-[-\w]+) ?(\S*)")
+# Of the launcher: no rank is told.
+LAUNCHERS = {"--help", "--ranks", "--gpus", "--job", "--set", "--model", "--output"}
+
+
+def flags_of(text):
+    """Each line that begins with a flag, as (name, values); values end where two spaces begin the help."""
+    found = [FLAG.match(line) for line in text.splitlines()]
+    return [(match[1], match[2]) for match in found if match]
+
+
+def help_of(program, *arguments):
+    return subprocess.run([os.path.join(BIN, program), *arguments, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+class RunFlags(unittest.TestCase):
+    def run_flags(self):
+        return [(name, values) for name, values in flags_of(help_of("vramfit", "run").split("\nJob:")[0]) if name != "--help"]
+
+    def test_names_and_values_are_those_of_the_frozen_list(self):
+        with open(os.path.join(SOURCE, "tests", "cli", "run_flags.txt"), encoding="utf-8") as file:
+            frozen = file.read()
+        self.assertEqual("".join(f"{name} {values}".rstrip() + "\n" for name, values in self.run_flags()), frozen)
+
+    @unittest.skipUnless(os.path.exists(os.path.join(BIN, "vramfit-train")), "built without the executor")
+    def test_a_flag_that_goes_on_to_the_ranks_is_known_there_with_the_same_values(self):
+        known = dict(flags_of(help_of("vramfit-train")))
+        for name, values in self.run_flags():
+            if name in LAUNCHERS:
+                continue
+            self.assertIn(name, known)
+            self.assertIn(known[name], (values, "on|off"), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
