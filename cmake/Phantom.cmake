@@ -102,11 +102,11 @@ function(phantom_library target)
 endfunction()
 
 # phantom_cuda_library(NAME SONAME_12 libx.so.M SONAME_13 libx.so.N ...): phantom_NAME13 in cuda13/, and, with the wheels of CUDA 12 at
-# hand, phantom_NAME12 in cuda12/, the same SOURCES against that major's headers. What differs is in ONLY_12 and ONLY_13, a source each.
+# hand, phantom_NAME12 in cuda12/, the same SOURCES against that major's headers. What CUDA 12 has besides is in ONLY_12, one source.
 # The rest is phantom_library's; SOURCES come last.
 function(phantom_cuda_library name)
-  cmake_parse_arguments(ARG "" "SONAME_12;SONAME_13;ONLY_12;ONLY_13" "" ${ARGN})
-  phantom_library(phantom_${name}13 SONAME ${ARG_SONAME_13} FOLDER cuda13 ${ARG_UNPARSED_ARGUMENTS} ${ARG_ONLY_13})
+  cmake_parse_arguments(ARG "" "SONAME_12;SONAME_13;ONLY_12" "" ${ARGN})
+  phantom_library(phantom_${name}13 SONAME ${ARG_SONAME_13} FOLDER cuda13 ${ARG_UNPARSED_ARGUMENTS})
   if(PHANTOM_CUDA12_SITE)
     phantom_library(phantom_${name}12 SONAME ${ARG_SONAME_12} FOLDER cuda12 SITE "${PHANTOM_CUDA12_SITE}" ${ARG_UNPARSED_ARGUMENTS}
       ${ARG_ONLY_12})

@@ -12,21 +12,6 @@ from torch.nn import functional as F
 
 
 @dataclass
-class Dims:
-    hidden: int = 4096
-    layers: int = 32
-    heads: int = 32
-    kv_heads: int = 8
-    ffn: int = 14336
-    vocabulary: int = 128256
-    sequence: int = 8192
-
-    @property
-    def head_dim(self):
-        return self.hidden // self.heads
-
-
-@dataclass
 class Date:
     """What differed at other dates. Defaults: December 2024."""
 

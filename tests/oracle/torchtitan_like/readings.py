@@ -8,22 +8,17 @@ import subprocess
 import sys
 import tempfile
 
+from dims import Dims
+
 FOLDER = pathlib.Path(__file__).resolve().parent
 PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
 ALLOCATORS = {"expandable": "expandable_segments:True", "native": "expandable_segments:False"}
 
 
 @dataclasses.dataclass
-class Case:
+class Case(Dims):
     """Names of train.py; `other` are its options that the estimator has no rules for."""
 
-    hidden: int = 4096
-    layers: int = 32
-    heads: int = 32
-    kv_heads: int = 8
-    ffn: int = 14336
-    vocabulary: int = 128256
-    sequence: int = 8192
     batch: int = 1
     ranks: int = 8
     replicas: int = 1

@@ -22,7 +22,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from model import Date, Dims, Transformer
+from dims import Dims
+from model import Date, Transformer
+from offload import offload_activations
 
 MATMUL = torch.ops.aten.mm.default
 KEPT = {MATMUL, torch.ops.aten._scaled_dot_product_efficient_attention.default,
@@ -52,6 +54,7 @@ def parse(arguments):
     parser.add_argument("--float-output", action="store_true", help="the model makes its logits float32 (until July 2024)")
     parser.add_argument("--keep-logits", action="store_true", help="they live until the next step's are there (until June 2024)")
     parser.add_argument("--fused-norm", action="store_true", help="torch.nn.RMSNorm (2025)")
+    parser.add_argument("--offload-activations", action="store_true", help="the large ones live in host memory (a draft of July 2024)")
     parser.add_argument("--events", help="file for every allocation and free")
     return parser.parse_args(arguments)
 
@@ -102,6 +105,8 @@ def build(options):
     if options.checkpointing != "none":
         checkpoint_blocks(model, options.checkpointing)
     shard(model, mesh, options.reshard, options.wrap)
+    if options.offload_activations:
+        offload_activations(list(model.layers.values()), fewest_elements=dims.ffn * dims.sequence)
     model.to_empty(device="cuda")
     model.initialize()
     model.train()

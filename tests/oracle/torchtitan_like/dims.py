@@ -1,0 +1,20 @@
+"""Sizes of the model; without torch, so that reading a case needs none."""
+
+import dataclasses
+
+
+@dataclasses.dataclass
+class Dims:
+    """Llama 3 8B."""
+
+    hidden: int = 4096
+    layers: int = 32
+    heads: int = 32
+    kv_heads: int = 8
+    ffn: int = 14336
+    vocabulary: int = 128256
+    sequence: int = 8192
+
+    @property
+    def head_dim(self):
+        return self.hidden // self.heads
