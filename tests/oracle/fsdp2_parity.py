@@ -202,7 +202,8 @@ def mistakes():
     """Each mistake on PyTorch's side must be noticed, by a figure at least ten times its limit."""
     fp32 = job_with(ranks=4, sharding="hybrid-shard", reshard="default", accumulation="2", freezing="pattern")
     bf16 = replace(fp32, precision="bf16-mixed")
-    made = [(job, mistake) for job in (fp32, bf16) for mistake in pytorch_ranks.MISTAKES] + [(fp32, mistake) for mistake in pytorch_ranks.SMALL_MISTAKES]
+    made = [(job, mistake) for job in (fp32, bf16) for mistake in pytorch_ranks.MISTAKES]
+    made += [(fp32, mistake) for mistake in pytorch_ranks.SMALL_MISTAKES]
     wrong = {(job, mistake): replace(pytorch_ranks.pytorch_run(job), mistake=mistake) for job, mistake in made}
     bench = Bench([fp32, bf16], mistaken=wrong.values())
     limits = {"loss": parity.LOSS_TOLERANCE, "gradient": parity.FIRST_STEP_TOLERANCE, "update": parity.UPDATE_TOLERANCE}

@@ -23,6 +23,8 @@ AXES = {
 
 BLOCKS = {"gpt2": "transformer.h"}
 EMBEDDINGS = {"gpt2": "transformer.w*"}
+PATTERNS = {"gpt2": "*.mlp,*.attn"}
+SIZE = 15000   # parameters: more than an attention of the models here, less than a block
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,23 @@ class ParityJob:
 
     @property
     def mesh(self):
-        """(replicate, shard). Four ranks of a hybrid are two by two, two are replicas of whole shards."""
-        if self.sharding == "no-shard":
-            return self.ranks, 1
-        return (2, self.ranks // 2) if self.sharding in HYBRID else (1, self.ranks)
+        """(replicate, shard)."""
+        shard = shard_ranks(self.sharding, self.ranks)
+        return self.ranks // shard, shard
+
+    @property
+    def wrap_flag(self):
+        """The value of --wrap."""
+        return {"size": f"size:{SIZE}", "pattern": f"pattern:{PATTERNS.get(self.family, '*.mlp,*.self_attn')}"}.get(self.wrap, self.wrap)
 
     @property
     def micro_batches(self):
         return int(self.accumulation.split()[0])
+
+    @property
+    def accumulate(self):
+        """The value of --accumulate."""
+        return "unsharded" if self.accumulation.endswith("unsharded") else "sharded"
 
     @property
     def frozen(self):
@@ -62,13 +73,24 @@ class ParityJob:
         return {"none": (), "layer": (f"{blocks}.1.*",), "pattern": ("*.mlp.*",), "bottom": (embeddings, f"{blocks}.0.*")}[self.freezing]
 
 
+def shard_ranks(sharding, ranks):
+    """Ranks that share a unit. Four ranks of a hybrid are two by two, two are replicas of whole shards."""
+    if sharding == "no-shard":
+        return 1
+    return ranks // 2 if sharding in HYBRID else ranks
+
+
+CONSTRAINED = ("ranks", "sharding", "reshard", "wrap", "embeddings")   # the axes that is_valid reads
+
+
 def is_valid(row):
     if row["sharding"] in HYBRID and row["ranks"] == 1:
         return False
+    if row["wrap"] != "layer" and row["embeddings"] != "on":
+        return False   # other policies say themselves what becomes of embedding and head
+    if row["reshard"].isdigit() and shard_ranks(row["sharding"], row["ranks"]) % int(row["reshard"]) != 0:
+        return False
     return (row["reshard"] == "-") == (row["sharding"] not in RESHARDED)
-
-
-CONSTRAINED = ("ranks", "sharding", "reshard")   # the axes that is_valid reads
 
 
 def product(axes=None):

@@ -9,18 +9,20 @@ import copy
 import ctypes
 import datetime
 import fnmatch
+import functools
 import io
 import multiprocessing
 import os
 import signal
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp.wrap import _recursive_wrap, size_based_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,6 +30,8 @@ import executor
 import reference
 
 RANKS = 4
+LOSS_SCALE = 1024.0   # fp16: nothing overflows (fp16_parity.py has what does)
+COMPUTE = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
 PR_SET_PDEATHSIG = 1   # prctl(2): the ranks end with the process that started them, however it ends
 MESHES = {(1, 1): [[0]], (1, 2): [[0, 1]], (1, 4): [[0, 1, 2, 3]], (2, 1): [[0], [1]], (2, 2): [[0, 1], [2, 3]], (4, 1): [[0], [1], [2], [3]]}
 
@@ -40,10 +44,12 @@ class PyTorchRun:
     mesh: tuple               # (replicate, shard)
     ddp: bool
     reshard: str              # of --reshard; "" for DDP
+    wrap: str                 # of --wrap; "" for DDP
     embeddings: bool          # units of their own
     forward_prefetch: int
     precision: str
     micro_batches: int
+    reduce_once: bool         # gradients meet in the last micro-batch only
     frozen: tuple
     mistake: str = ""         # a deliberate one, of MISTAKES or SMALL_MISTAKES
 
@@ -58,17 +64,20 @@ SMALL_MISTAKES = ("weight decay 10 % off", "clip 10 % off", "beta2 5 % off", "le
 
 
 def pytorch_run(job):
-    ddp = job.sharding == "no-shard"
-    reshard = {"-": "never"}.get(job.reshard, job.reshard)
-    forward = int(job.prefetch.split("forward=")[1].split(",")[0])
-    return PyTorchRun(family=job.family, mesh=job.mesh, ddp=ddp, reshard="" if ddp else reshard, embeddings=not ddp and job.embeddings == "on",
-                      forward_prefetch=0 if ddp else forward, precision=job.precision, micro_batches=job.micro_batches, frozen=job.frozen)
+    run = PyTorchRun(family=job.family, mesh=job.mesh, ddp=job.sharding == "no-shard", reshard="", wrap="", embeddings=False, forward_prefetch=0,
+                     precision=job.precision, micro_batches=job.micro_batches, reduce_once=job.accumulate == "unsharded", frozen=job.frozen)
+    if run.ddp:
+        return run
+    run = replace(run, reshard="never" if job.reshard == "-" else job.reshard, wrap=job.wrap_flag)
+    if job.wrap != "layer":
+        return run
+    return replace(run, embeddings=job.embeddings == "on", forward_prefetch=int(job.prefetch.split("forward=")[1].split(",")[0]))
 
 
 def exact_run(job):
     """The same training in fp32 on one rank: what errors of 16 bits are measured against."""
-    return PyTorchRun(family=job.family, mesh=(1, 1), ddp=True, reshard="", embeddings=False, forward_prefetch=0, precision="fp32",
-                      micro_batches=job.micro_batches, frozen=job.frozen)
+    return PyTorchRun(family=job.family, mesh=(1, 1), ddp=True, reshard="", wrap="", embeddings=False, forward_prefetch=0, precision="fp32",
+                      micro_batches=job.micro_batches, reduce_once=False, frozen=job.frozen)
 
 
 def freeze(model, run):
@@ -97,32 +106,60 @@ def parts(model):
     return body.layers, [body.embed_tokens], [body.norm, model.lm_head]
 
 
-def is_tied(model):
-    return model.get_input_embeddings().weight is model.get_output_embeddings().weight
+def units_by_size(model, least):
+    """FSDP's own policy, which says by calling back."""
+    found = []
+    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=least)
+    _recursive_wrap(model, policy, lambda module: found.append(module) or module, set(), set(), only_wrap_children=True)
+    return found
+
+
+def units_by_pattern(model, globs):
+    """The outermost modules that match, the innermost of several patterns' first."""
+    found = {}
+    for glob in globs:
+        matched = [name for name, _ in model.named_modules() if name and fnmatch.fnmatchcase(name, glob)]
+        found.update((name, model.get_submodule(name)) for name in matched if not any(name.startswith(other + ".") for other in matched))
+    return [found[name] for name in sorted(found, key=lambda name: -name.count("."))]
+
+
+def units(model, run):
+    """Modules, or lists of them, to shard: inner ones first. A tied weight stays with the root, as FSDP2 shares no parameter between groups."""
+    blocks, embedding, head = parts(model)
+    kind, _, value = run.wrap.partition(":")
+    if kind == "layer":
+        found = [*blocks, *((embedding, head) if run.embeddings else ())]
+    elif kind == "size":
+        found = units_by_size(model, int(value))
+    else:
+        found = units_by_pattern(model, value.split(",")) if kind == "pattern" else []
+    tied = model.get_input_embeddings().weight
+    if tied is not model.get_output_embeddings().weight:
+        return found
+    return [unit for unit in found if all(p is not tied for module in (unit if isinstance(unit, list) else [unit]) for p in module.parameters())]
 
 
 def shard(model, run, mesh):
-    """fully_shard from the inside out. A tied weight stays with the root: FSDP2 shares no parameter between groups."""
-    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if run.precision == "bf16-mixed" else MixedPrecisionPolicy()
+    compute = COMPUTE.get(run.precision)
+    mixed = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32) if compute else MixedPrecisionPolicy()
     replicas = run.mesh[0] > 1 and run.mistake != "replicas not summed"
     options = {"mesh": mesh if replicas else mesh["shard"], "mp_policy": mixed}
-    blocks, embedding, head = parts(model)
-    reshard = run.reshard in ("default", "last-kept", "always")
-    for i, block in enumerate(blocks):
-        kept = run.reshard == "last-kept" and i + 1 == len(blocks)
-        fully_shard(block, reshard_after_forward=reshard and not kept, **options)
-    if run.embeddings and not is_tied(model):
-        fully_shard(embedding, reshard_after_forward=reshard, **options)
-        fully_shard(head, reshard_after_forward=reshard, **options)
+    reshard = int(run.reshard) if run.reshard.isdigit() else run.reshard != "never"
+    blocks, found = parts(model)[0], units(model, run)
+    for unit in found:
+        kept = run.reshard == "last-kept" and unit is blocks[-1]
+        fully_shard(unit, reshard_after_forward=reshard and not kept, **options)
     fully_shard(model, reshard_after_forward=run.reshard == "always", **options)
     if run.forward_prefetch > 0:
-        for i, block in enumerate(blocks):
-            block.set_modules_to_forward_prefetch(list(blocks[i + 1 : i + 1 + run.forward_prefetch]))
+        inner = [unit for unit in found if unit in blocks]
+        for i, block in enumerate(inner):
+            block.set_modules_to_forward_prefetch(inner[i + 1 : i + 1 + run.forward_prefetch])
     return model
 
 
 def replicate(model, run, mesh):
-    wrapped = Cast(model, torch.bfloat16) if run.precision == "bf16-mixed" else model
+    compute = COMPUTE.get(run.precision)
+    wrapped = Cast(model, compute) if compute else model
     return DistributedDataParallel(wrapped, process_group=mesh.get_group("replicate"))
 
 
@@ -160,6 +197,8 @@ class Training:
         # The fused kernel computes in fp32 what 16-bit parameters need; in fp32 the plain loop is the simplest there is.
         self.optimizer = torch.optim.AdamW(self.trained.values(), lr=hyper.lr, betas=(hyper.beta1, beta2), eps=hyper.eps,
                                            weight_decay=decay, foreach=False, fused=run.precision == "bf16-pure")
+        # The mean over ranks divides what the loss was multiplied by, so that activations' gradients are scaled by LOSS_SCALE here too.
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=LOSS_SCALE / run.ranks, enabled=run.precision == "fp16-mixed")
 
     def own(self, rows):
         each = rows.shape[0] // self.run.ranks
@@ -175,14 +214,21 @@ class Training:
             scale = 0.0
         return scale
 
+    def set_reducing(self, on):
+        if self.run.ddp:
+            self.model.require_backward_grad_sync = on   # what no_sync() sets
+        else:
+            self.model.set_requires_gradient_sync(on)
+
     def accumulate(self, batches):
         """Summed gradients of the step; returns its loss and the logits of its first micro-batch."""
         loss_sum, first = 0.0, None
         scale = self.scale(batches)
-        for ids, labels in batches:
+        for i, (ids, labels) in enumerate(batches):
+            self.set_reducing(not self.run.reduce_once or i + 1 == len(batches))
             logits = self.model(input_ids=self.own(ids), use_cache=False).logits
             loss = reference.loss_of(logits, self.own(labels), scale)
-            loss.backward()
+            self.scaler.scale(loss).backward()
             loss_sum += float(loss.detach().double()) / self.run.ranks
             first = logits.detach().float() if first is None else first
             if self.run.mistake == "gradients summed over half of the rows":
@@ -194,6 +240,7 @@ class Training:
         trace = reference.Trace([], None, None, None)
         for step in range(1, hyper.steps + 1):
             loss, logits = self.accumulate(batches_of_step(step))
+            self.scaler.unscale_(self.optimizer)
             trace.losses.append(loss)
             if step == 1:
                 trace.logits, trace.gradients = logits, {name: whole(p.grad) for name, p in self.trained.items()}
@@ -202,7 +249,8 @@ class Training:
             rate = reference.learning_rate(hyper, step) * (1.01 if self.run.mistake == "learning rate 1 % off" else 1)
             self.optimizer.param_groups[0]["lr"] = rate
             if self.run.mistake != "one update less" or step < hyper.steps:
-                self.optimizer.step()
+                self.scaler.step(self.optimizer)
+            self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
         trace.parameters = {name: whole(p) for name, p in self.plain.named_parameters()}
         return trace

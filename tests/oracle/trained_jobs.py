@@ -15,7 +15,7 @@ def plan_of(job, case, path):
     """Writes the plan of a ParityJob with everything else as the program's defaults have it."""
     replicate, shard = job.mesh
     flags = {
-        "gpus": f"{job.ranks}xcpu-4GiB", "sharding": job.sharding, "mesh": f"replicate={replicate},shard={shard}", "wrap": job.wrap,
+        "gpus": f"{job.ranks}xcpu-4GiB", "sharding": job.sharding, "mesh": f"replicate={replicate},shard={shard}", "wrap": job.wrap_flag,
         "wrap-embeddings": job.embeddings, "prefetch": job.prefetch, "precision": job.precision, "micro-batch": case.micro_batch,
         "grad-accum": case.accumulation, "seq-len": case.sequence, "checkpointing": "none", "loss": "full", "attention": "auto",
         "reduce-finish": "early", "reshard-head": "off",
