@@ -137,7 +137,7 @@ class Worst:
 
     def report(self):
         for (precision, what), (value, name, job) in sorted(self.rows.items()):
-            print(f"worst {precision} {what}: {value:.2g} ({name}; {job})")
+            print(f"worst {precision} {what}: {value:.3g} ({name}; {job})")
 
 
 def run_jobs(jobs, deadline=None, brief=False):
@@ -217,7 +217,8 @@ def mistakes():
         c = bench.compare(job, ours, trace, None) if job is fp32 else bench.compare(job, trace, bf16_right, exact)
         factor = max((c.worst[what][0] / limit for what, limit in limits.items() if what in c.worst), default=0)
         noticed = bool(c.failures) and (job is bf16 or factor >= 10)
-        print(f"{'ok  ' if noticed else 'FAIL'} {job.precision}, {mistake}: {c.failures[0] if c.failures else 'not noticed'}", flush=True)
+        print(f"{'ok  ' if noticed else 'FAIL'} {job.precision}, {mistake}: {c.failures[0] if c.failures else 'not noticed'}"
+              + (f"; at most {factor:.0f} times a limit" if job is fp32 else ""), flush=True)
         ok &= noticed
     bench.close()
     return ok
