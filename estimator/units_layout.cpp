@@ -4,7 +4,7 @@
 
 #include "estimator/count.h"
 #include "estimator/sharding.h"
-#include "model_specs/error.h"
+#include "estimator/wrapping.h"
 
 namespace vramfit {
 
@@ -14,13 +14,6 @@ constexpr Bytes kParameterAlignment{512};
 
 std::int64_t align_elements(std::int64_t elements, Dtype dtype) {
   return round_up(elements, kParameterAlignment.n / dtype_bytes(dtype).n);
-}
-
-std::string unit_name(const Segment& segment, const Job& job) {
-  if (job.wrap != Wrap::layer) throw NotModelled("--wrap other than layer");
-  if (segment.role == SegmentRole::block) return segment.name;
-  if (!job.wrap_embeddings) return "root";
-  return segment.role == SegmentRole::embedding ? "embed" : "head";
 }
 
 int unit_called(UnitLayout& layout, const std::string& name, const Precision& precision) {
@@ -89,6 +82,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   layout.unit_of_parameter.assign(graph.parameters.size(), -1);
   layout.slot_of_parameter.assign(graph.parameters.size(), -1);
   const std::vector<bool> trainable = trainable_parameters(graph, job);
+  const std::vector<std::string> names = unit_names(graph, job);
   for (const Segment& segment : graph.segments) {
     std::vector<int> touched;
     for (const Op& op : segment.ops) {
@@ -96,7 +90,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
         const auto index = static_cast<std::size_t>(use.parameter);
         int& unit = layout.unit_of_parameter[index];
         if (unit < 0) {
-          unit = unit_called(layout, unit_name(segment, job), job.precision);
+          unit = unit_called(layout, names[index], job.precision);
           UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout.shards);
           p.trainable = trainable[index];
           layout.units[static_cast<std::size_t>(unit)].parameters.push_back(p);

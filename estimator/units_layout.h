@@ -28,7 +28,7 @@ struct UnitParameter {
 /// A unit's shard is one flat tensor, trainable parameters first; its gradients and optimizer states
 /// are flat tensors over the trainable prefix.
 struct Unit {
-  std::string name;  // "layers.3", "embed", "head"
+  std::string name;  // "layers.3", "embed", "head", "root", or a module's: "model.layers.3.mlp"
   std::vector<UnitParameter> parameters;
   /// Parameters in the order in which their gradient buffers are reduced: largest first, so that the peak of piece and
   /// buffer is met while little else is held.
@@ -55,7 +55,7 @@ Dtype gradient_dtype(OpKind kind, const Precision& precision);
 /// Whether that gradient is written straight into the unit's gradient shard.
 bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout);
 
-/// Throws NotModelled for a wrapping without rules.
+/// Units in the order of their first use. Throws InputError for a wrapping that the model has no modules for.
 UnitLayout lay_out_units(const Graph& graph, const Job& job);
 
 }  // namespace vramfit

@@ -4,6 +4,7 @@
 
 #include "estimator/schedules/schedule.h"
 #include "estimator/sharding.h"
+#include "estimator/wrapping.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -84,17 +85,15 @@ class Maker {
     if (in_.layout.shards == 1) return false;  // a compute copy is remade without communication
     if (!sharding_named(job.sharding).reshard || job.reshard == Reshard::never) return true;
     if (job.reshard == Reshard::always) return false;
-    const auto is_unit_of = [&](int i) {
-      return in_.layout.units_of_segment[static_cast<std::size_t>(i)].front() == unit;
-    };
-    const std::string& name = in_.layout.units[static_cast<std::size_t>(unit)].name;
-    if (name == "root") return true;
+    if (in_.layout.units[static_cast<std::size_t>(unit)].name == kRootUnit) return true;
     if (job.reshard != Reshard::last_kept) return false;
     int last_block = -1;
     for (int i = 0; i < segments(); ++i) {
       if (segment(i).role == SegmentRole::block) last_block = i;
     }
-    return last_block >= 0 && is_unit_of(last_block);
+    if (last_block < 0) return false;
+    const std::vector<int>& units = in_.layout.units_of_segment[static_cast<std::size_t>(last_block)];
+    return std::ranges::find(units, unit) != units.end();
   }
 
   /// Whether `unit` stays gathered after pass `p`.
@@ -118,14 +117,16 @@ class Maker {
 
   bool is_live(int unit) const { return std::ranges::find(live_, unit) != live_.end(); }
 
-  /// Issues the gathers of the next `depth` passes in the same direction that have units.
+  /// Issues the gathers of the next `depth` passes in the same direction that need units which this one and those
+  /// between don't.
   void prefetch(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) {
     if (in_.layout.shards == 1) return;  // nothing to hide: a cast
-    for (std::size_t next = p + 1; next < list.size() && depth > 0; ++next) {
+    for (std::size_t next = p + 1, last = p; next < list.size() && depth > 0; ++next) {
       if (list[next].backward != list[p].backward) return;
-      if (list[next].units.empty()) continue;
+      if (std::ranges::all_of(list[next].units, [&](int unit) { return uses(list[last], unit); })) continue;
       issue(list[next]);
       --depth;
+      last = next;
     }
   }
 

@@ -27,6 +27,7 @@ std::vector<Axis> axes() {
           {"--loss", {"full", "chunked:3"}},
           {"--grad-accum", {"1", "2", "3"}},
           {"--threads", {"1", "2"}},
+          {"--wrap", {"layer", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
           {"--wrap-embeddings", {"on", "off"}},
           {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
           {"--reduce-finish", {"early", "end"}},
