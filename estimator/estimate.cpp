@@ -7,6 +7,7 @@
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/not_modelled.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/sharding.h"
 #include "model_specs/error.h"
 #include "model_specs/parameters.h"
 
@@ -22,10 +23,10 @@ constexpr std::int64_t kCpuMarginDivisor = 200;
 // what is outside it, which is recollected or read from other people's reports.
 constexpr std::int64_t kReservedMarginDivisor = 50, kOutsideMarginDivisor = 4;
 
-/// Context, and one communicator for each axis that has ranks to talk to.
+/// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
 Bytes outside_allocator(const Job& job, const Cluster& cluster) {
   if (cluster.is_cpu()) return {};
-  const std::int64_t communicators = (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0);
+  const std::int64_t communicators = (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0) + (reshard_ranks(job) > 0 ? 1 : 0);
   return cluster.card.context + communicators * cluster.card.nccl;
 }
 

@@ -28,14 +28,16 @@ int unit_called(UnitLayout& layout, const std::string& name, const Precision& pr
   return static_cast<int>(layout.units.size()) - 1;
 }
 
-UnitParameter split_rows(const Parameter& parameter, int index, std::int64_t shards) {
+UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout& layout) {
   UnitParameter p;
   p.parameter = index;
   p.rows = parameter.shape.empty() ? 1 : parameter.shape[0];
   p.row_elements = element_count(parameter) / p.rows;
-  p.rows_per_rank = ceil_div(p.rows, shards);
+  p.rows_per_rank = ceil_div(p.rows, layout.shards);
   p.shard_elements = checked_mul(p.rows_per_rank, p.row_elements);
-  p.padded_elements = checked_mul(p.shard_elements, shards);
+  p.padded_elements = checked_mul(p.shard_elements, layout.shards);
+  // Whole shards side by side, so what a rank keeps is contiguous in the gathered parameter.
+  if (layout.reshard_ranks > 0) p.kept_elements = p.padded_elements / layout.reshard_ranks;
   return p;
 }
 
@@ -46,8 +48,10 @@ void assign_offsets(Unit& unit) {
   for (UnitParameter& p : unit.parameters) {
     p.gathered_offset = unit.gathered_elements;
     p.shard_offset = unit.shard_elements;
+    p.kept_offset = unit.kept_elements;
     unit.gathered_elements = checked_add(unit.gathered_elements, align_elements(p.padded_elements, unit.compute));
     unit.shard_elements = checked_add(unit.shard_elements, align_elements(p.shard_elements, unit.storage));
+    unit.kept_elements = checked_add(unit.kept_elements, align_elements(p.kept_elements, unit.compute));
     if (p.trainable) unit.trainable_elements = unit.shard_elements;
   }
 }
@@ -79,6 +83,7 @@ bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayou
 UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   UnitLayout layout;
   layout.shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
+  layout.reshard_ranks = reshard_ranks(job);
   layout.unit_of_parameter.assign(graph.parameters.size(), -1);
   layout.slot_of_parameter.assign(graph.parameters.size(), -1);
   const std::vector<bool> trainable = trainable_parameters(graph, job);
@@ -91,7 +96,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
         int& unit = layout.unit_of_parameter[index];
         if (unit < 0) {
           unit = unit_called(layout, names[index], job.precision);
-          UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout.shards);
+          UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout);
           p.trainable = trainable[index];
           layout.units[static_cast<std::size_t>(unit)].parameters.push_back(p);
         }

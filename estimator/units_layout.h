@@ -23,6 +23,8 @@ struct UnitParameter {
   std::int64_t gathered_offset = 0;  // elements of compute dtype from the unit's start; 512-byte aligned
   std::int64_t shard_offset = 0;     // elements from the shard's start, 512-byte aligned in storage dtype;
                                      // also from the gradient shard's and the states' starts
+  std::int64_t kept_elements = 0;    // padded_elements / UnitLayout::reshard_ranks
+  std::int64_t kept_offset = 0;      // elements of compute dtype from the kept slice's start, 512-byte aligned
 };
 
 /// A unit's shard is one flat tensor, trainable parameters first; its gradients and optimizer states
@@ -37,6 +39,7 @@ struct Unit {
   std::int64_t gathered_elements = 0;   // of compute dtype
   std::int64_t shard_elements = 0;      // of storage dtype, all parameters
   std::int64_t trainable_elements = 0;  // of storage dtype: the prefix that has gradients and states
+  std::int64_t kept_elements = 0;       // of compute dtype, what a rank keeps of it under --reshard N; 0 without
   bool gathered_is_shard = false;       // one shard, storage = compute: no gather, no copy
 };
 
@@ -46,6 +49,7 @@ struct UnitLayout {
   std::vector<int> slot_of_parameter;              // index in Unit::parameters
   std::vector<std::vector<int>> units_of_segment;  // units that each segment touches
   std::int64_t shards = 1;                         // ranks a parameter is split over
+  std::int64_t reshard_ranks = 0;                  // of them, those that keep slices of one copy after forward
 };
 
 /// Element type of the gradient that an op's backward writes for its parameters: the compute dtype, or the

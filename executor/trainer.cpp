@@ -90,6 +90,7 @@ Trainer::State::State(const TrainInputs& inputs)
                               .layout = layout,
                               .shard_group = in.groups.shard(),
                               .replicate_group = in.groups.replicate(),
+                              .reshard_group = in.groups.reshard(),
                               .device = place};
     units.emplace_back(context, unit);
   }
@@ -205,6 +206,8 @@ void Trainer::State::execute(const Instruction& i, std::size_t position) {
       return tape.forward(i.segment, i.checkpointed, facts);
     case Do::release:
       return units[at_index(i.unit)].release();
+    case Do::reshard:
+      return units[at_index(i.unit)].reshard();
     case Do::recompute:
       return tape.recompute(i.segment, facts);
     case Do::backward:

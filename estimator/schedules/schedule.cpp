@@ -70,6 +70,7 @@ Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current
     case Do::issue:
     case Do::wait:
     case Do::release:
+    case Do::reshard:
     case Do::reduce:
     case Do::finish:
     case Do::end:
@@ -83,7 +84,7 @@ int peak_live_units(const std::vector<Instruction>& schedule) {
   std::size_t peak = 0;
   for (const Instruction& i : schedule) {
     if (i.what == Do::issue || i.what == Do::wait) live.insert(i.unit);
-    if (i.what == Do::release) live.erase(i.unit);
+    if (i.what == Do::release || i.what == Do::reshard) live.erase(i.unit);
     peak = std::max(peak, live.size());
   }
   return static_cast<int>(peak);

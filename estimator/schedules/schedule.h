@@ -16,6 +16,7 @@ enum class Do {
   wait,       // `unit` is gathered (issued here if it wasn't)
   forward,    // `segment`; keeps what backward reads unless `checkpointed`
   release,    // drop the gathered storage of `unit`
+  reshard,    // the same, but for the slice that the next issue gathers from the group of --reshard N
   recompute,  // `segment`, from its kept input
   backward,   // `segment`
   reduce,     // hand the gradients of `unit` from the segment just run to the reduction
@@ -31,6 +32,7 @@ struct Instruction {
   int micro_batch = 0;
   bool checkpointed = false;  // Do::forward
   bool last = false;          // last micro-batch of the step: replicas are summed at finish
+  bool in_group = false;      // Do::issue: from the slices that Do::reshard left
 };
 
 /// "forward", "issue": as the enumerator is spelt.

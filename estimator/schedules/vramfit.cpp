@@ -40,7 +40,6 @@ class Maker {
  private:
   void check() const {
     const Job& job = in_.job;
-    if (job.reshard == Reshard::groups) throw NotModelled("--reshard N");
     if (job.checkpointing == Checkpointing::selective) throw NotModelled("--checkpointing selective");
     if (!job.offload.empty()) throw NotModelled("--offload " + job.offload.front());
     if (job.prefetch_limit != 0) throw NotModelled("--prefetch limit=N");
@@ -84,7 +83,7 @@ class Maker {
     const Job& job = in_.job;
     if (in_.layout.shards == 1) return false;  // a compute copy is remade without communication
     if (!sharding_named(job.sharding).reshard || job.reshard == Reshard::never) return true;
-    if (job.reshard == Reshard::always) return false;
+    if (job.reshard == Reshard::always || job.reshard == Reshard::groups) return false;
     if (in_.layout.units[static_cast<std::size_t>(unit)].name == kRootUnit) return true;
     if (job.reshard != Reshard::last_kept) return false;
     int last_block = -1;
@@ -96,11 +95,17 @@ class Maker {
     return std::ranges::find(units, unit) != units.end();
   }
 
-  /// Whether `unit` stays gathered after pass `p`.
-  bool stays(const std::vector<Pass>& list, std::size_t p, int unit) const {
+  /// The first pass after `p` that uses `unit`, or none.
+  static const Pass* next_use(const std::vector<Pass>& list, std::size_t p, int unit) {
     const auto later = std::find_if(list.begin() + static_cast<std::ptrdiff_t>(p) + 1, list.end(),
                                     [&](const Pass& pass) { return uses(pass, unit); });
-    if (later == list.end()) return false;
+    return later == list.end() ? nullptr : &*later;
+  }
+
+  /// Whether `unit` stays gathered after pass `p`.
+  bool stays(const std::vector<Pass>& list, std::size_t p, int unit) const {
+    const Pass* later = next_use(list, p, unit);
+    if (later == nullptr) return false;
     if (p + 1 < list.size() && uses(list[p + 1], unit)) return true;
     if (list[p].backward) return false;
     const bool head_over_loss = segment(list[p].segment).role == SegmentRole::head && !in_.job.reshard_head;
@@ -141,7 +146,10 @@ class Maker {
     for (int unit : list[p].units) {
       if (stays(list, p, unit)) continue;
       std::erase(live_, unit);
-      add({.what = Do::release, .unit = unit});
+      const Pass* later = next_use(list, p, unit);
+      const bool in_slices = in_.layout.reshard_ranks > 0 && !list[p].backward && later != nullptr && later->backward;
+      if (in_slices) sliced_.push_back(unit);
+      add({.what = in_slices ? Do::reshard : Do::release, .unit = unit});
     }
   }
 
@@ -201,6 +209,7 @@ class Maker {
   const ScheduleInputs& in_;
   std::vector<Instruction> schedule_;
   std::vector<int> live_, reducing_;
+  std::vector<int> sliced_;  // kept in slices by the groups of --reshard N
   int micro_batch_ = 0;
 };
 

@@ -58,6 +58,7 @@ struct World {
              .layout = layout,
              .shard_group = groups.shard(),
              .replicate_group = groups.replicate(),
+             .reshard_group = groups.reshard(),
              .device = at::kCPU},
             layout.units[0]};
   }
