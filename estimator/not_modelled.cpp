@@ -89,7 +89,6 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
 
 void require_rules(const Job& job, const Cluster& cluster) {
   if (job.method != Method::full) refuse(job, "method");
-  if (job.prefetch_limit != 0) refuse(job, "prefetch");
   if (!job.offload.empty()) refuse(job, "offload");
   if (!cluster.is_cpu() && allocator_settings(job.allocator).malloc_async) refuse(job, "allocator");
   switch (job.runtime) {
