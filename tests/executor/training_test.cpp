@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "estimator/count.h"
+#include "estimator/job_fields.h"
 #include "estimator/ledger_diff.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/sharding.h"
@@ -75,7 +76,7 @@ std::vector<double> losses(const Job& job, int steps) {
   const CountedRows data(spec.vocab_size, job.sequence);
   std::vector<double> result;
   const std::int64_t shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
-  spawn_ranks(static_cast<int>(data_ranks(job)), shards, [&](ProcessGroups& groups) {
+  const auto body = [&](ProcessGroups& groups) {
     const auto weights = random_weights(1);
     Trainer trainer({.graph = graph,
                      .job = job,
@@ -90,7 +91,8 @@ std::vector<double> losses(const Job& job, int steps) {
       const StepResult done = trainer.step(step);
       if (groups.world().rank() == 0) result.push_back(done.loss);
     }
-  });
+  };
+  spawn_ranks(static_cast<int>(data_ranks(job)), shards, body, reshard_ranks(job));
   return result;
 }
 
@@ -129,6 +131,29 @@ TEST_CASE("training a small llama makes its loss fall") {
   const std::vector<double> loss = losses(small_job("no-shard", 1), 16);
   CHECK(loss.front() == doctest::Approx(std::log(307.0)).epsilon(0.05));
   CHECK(loss.back() < 0.9 * loss.front());
+}
+
+TEST_CASE("wrapping, groups to reshard to and prefetch change no loss") {
+  const std::vector<double> usual = losses(small_job("full-shard", 4), 3);
+  const std::vector<std::vector<std::pair<std::string, std::string>>> choices{
+      {{"wrap", "none"}},
+      {{"wrap", "none"}, {"reshard", "always"}, {"reshard_head", "on"}},
+      {{"wrap", "size:6000"}, {"prefetch", "backward=pre,forward=3,limit=0"}},
+      {{"wrap", "size:18000"}, {"reshard", "2"}},
+      {{"wrap", "pattern:*.self_attn,*.1"}, {"prefetch", "backward=post,forward=1,limit=1"}},
+      {{"reshard", "2"}, {"checkpointing", "full"}},
+      {{"reshard", "4"}},
+      {{"prefetch", "backward=none,forward=5,limit=2"}}};
+  for (const auto& choice : choices) {
+    Job job = small_job("full-shard", 4);
+    for (const auto& [field, value] : choice) job_field_named(field).set(job, value);
+    const std::string flags = job_as_flags(job, small_job("full-shard", 4));
+    CAPTURE(flags);
+    const std::vector<double> loss = losses(job, 3);
+    REQUIRE(loss.size() == usual.size());
+    // Units differ in how the norm of all gradients is added up.
+    for (std::size_t i = 0; i < loss.size(); ++i) CHECK(std::abs(loss[i] - usual[i]) / usual[i] < 1e-6);
+  }
 }
 
 TEST_CASE("every sharding and number of ranks gives the losses of one rank") {
