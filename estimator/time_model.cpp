@@ -283,16 +283,8 @@ class Clock {
 };
 
 std::vector<Instruction> schedule_of(const Graph& graph, const Job& job, const UnitLayout& layout) {
-  const std::vector<bool> trainable = trainable_parameters(graph, job);
-  std::vector<bool> has_backward;
-  bool any = false;
-  for (const Segment& segment : graph.segments) {
-    for (const Op& op : segment.ops) {
-      for (const ParameterUse& use : op.parameters) any = any || trainable[static_cast<std::size_t>(use.parameter)];
-    }
-    has_backward.push_back(any);
-  }
-  return make_schedule({.job = job, .graph = graph, .layout = layout, .segment_has_backward = has_backward});
+  return make_schedule(
+      {.job = job, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, job)});
 }
 
 void add_micro_batch(const MicroBatch& micro_batch, double times, bool prefetched, StepTime& time) {

@@ -79,14 +79,7 @@ Case case_of(const Picks& picks) {
   Case c{.job = job_of(picks), .graph = {}, .layout = {}, .has_backward = {}, .schedule = {}};
   c.graph = build_graph(testing::small_model(picked(picks, 0)), loss_options(c.job));
   c.layout = lay_out_units(c.graph, c.job);
-  const std::vector<bool> trainable = trainable_parameters(c.graph, c.job);
-  bool any = false;
-  for (const Segment& segment : c.graph.segments) {
-    for (const Op& op : segment.ops) {
-      for (const ParameterUse& use : op.parameters) any = any || trainable[static_cast<std::size_t>(use.parameter)];
-    }
-    c.has_backward.push_back(any);
-  }
+  c.has_backward = segments_with_backward(c.graph, c.job);
   c.schedule =
       make_schedule({.job = c.job, .graph = c.graph, .layout = c.layout, .segment_has_backward = c.has_backward});
   return c;
