@@ -83,7 +83,11 @@ Trainer::State::State(const TrainInputs& inputs)
       tape({inputs.graph, inputs.job, inputs.device, layout, units, place}),
       optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)) {
   const bool sharded = layout.shards > 1;
-  if (sharded && in.groups.shard().size() != layout.shards) throw InputError("the mesh differs from the ranks started");
+  const bool grouped = layout.reshard_ranks > 0;
+  if ((sharded && in.groups.shard().size() != layout.shards) ||
+      (grouped && in.groups.reshard().size() != layout.reshard_ranks)) {
+    throw InputError("the mesh differs from the ranks started");
+  }
   for (const Unit& unit : layout.units) {
     const UnitContext context{.graph = in.graph,
                               .precision = in.job.precision,
