@@ -29,6 +29,8 @@ std::string_view instruction_name(Do what) {
       return "forward";
     case Do::release:
       return "release";
+    case Do::reshard:
+      return "reshard";
     case Do::recompute:
       return "recompute";
     case Do::backward:
