@@ -110,6 +110,8 @@ class Counter {
       case Do::release:
         units_[at(i.unit)].release();
         return;
+      case Do::reshard:
+        return units_[at(i.unit)].reshard();
       case Do::forward:
         return forward(i);
       case Do::recompute:

@@ -30,6 +30,13 @@ void UnitCounter::gather() {
   if (unit_.gathered_is_shard || gathered_) return;
   gathered_ = shared_.blocks.allocate(unit_.gathered_elements, unit_.compute, Category::unsharded_parameters,
                                       unit_.name + ": gathered");
+  kept_slice_.reset();
+}
+
+void UnitCounter::reshard() {
+  kept_slice_ = shared_.blocks.allocate(unit_.kept_elements, unit_.compute, Category::unsharded_parameters,
+                                        unit_.name + ": kept slice");
+  gathered_.reset();
 }
 
 void UnitCounter::make_gradient_shard() {

@@ -27,6 +27,8 @@ class UnitCounter {
   /// The gathered storage, unless it is there or the shard serves.
   void gather();
   void release() { gathered_.reset(); }
+  /// What the next gather starts from, instead of the shard.
+  void reshard();
   /// Where an op of `kind` writes its gradient of `parameter`: the gradient shard itself, or a buffer to be reduced.
   void make_gradient(OpKind kind, int parameter);
   /// Buffers become pieces of the reduction, the largest first.
@@ -46,7 +48,7 @@ class UnitCounter {
 
   const CountedUnits& shared_;
   const Unit& unit_;
-  Block shard_, exp_avg_, exp_avg_sq_, step_, gathered_, gradient_shard_;
+  Block shard_, exp_avg_, exp_avg_sq_, step_, gathered_, kept_slice_, gradient_shard_;
   std::map<int, Buffer> buffers_;  // by parameter: gradients not yet reduced
   std::vector<Block> pieces_;      // being reduced
 };

@@ -7,6 +7,9 @@
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/not_modelled.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/schedules/schedule.h"
+#include "estimator/sharding.h"
+#include "estimator/units_layout.h"
 #include "model_specs/error.h"
 #include "model_specs/parameters.h"
 
@@ -22,10 +25,11 @@ constexpr std::int64_t kCpuMarginDivisor = 200;
 // what is outside it, which is recollected or read from other people's reports.
 constexpr std::int64_t kReservedMarginDivisor = 50, kOutsideMarginDivisor = 4;
 
-/// Context, and one communicator for each axis that has ranks to talk to.
+/// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
 Bytes outside_allocator(const Job& job, const Cluster& cluster) {
   if (cluster.is_cpu()) return {};
-  const std::int64_t communicators = (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0);
+  const std::int64_t communicators =
+      (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0) + (reshard_ranks(job) > 0 ? 1 : 0);
   return cluster.card.context + communicators * cluster.card.nccl;
 }
 
@@ -77,7 +81,18 @@ std::string band_text(const RankEstimate& rank) {
                      format_gib(rank.least_reserved), format_gib(rank.peak_reserved), 100 * band_width(rank));
 }
 
-void add_assumptions(Estimate& e, const ModelSpec& spec) {
+/// How many gathered units the schedule holds at once; nothing where none is sharded.
+std::string gathered_text(const Estimate& e, const Graph& graph) {
+  const UnitLayout layout = lay_out_units(graph, e.job);
+  if (e.job.runtime != Runtime::vramfit || layout.shards == 1) return "";
+  Job once = e.job;
+  once.accumulation = 1;  // micro-batches gather alike
+  const int live = peak_live_units(make_schedule(
+      {.job = once, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, once)}));
+  return fmt::format("at most {} of {} units gathered at once", live, layout.units.size());
+}
+
+void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (spec.dropout > 0) {
     e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", spec.dropout));
   }
@@ -85,6 +100,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec) {
     e.assumptions.push_back(fmt::format("weights are {} as trained, not {} as stored",
                                         dtype_name(e.job.precision.storage), spec.quantization));
   }
+  if (const std::string gathered = gathered_text(e, graph); !gathered.empty()) e.assumptions.push_back(gathered);
   if (e.cluster.is_cpu()) return;
   e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
                                       format_gib(e.ranks.front().breakdown.outside_allocator)));
@@ -115,7 +131,7 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   e.verdict = verdict_of(rank, e.capacity);
   e.why = explain(rank, e.capacity);
   e.host_bytes = host_bytes(e.job, e.cluster, rank);
-  add_assumptions(e, spec);
+  add_assumptions(e, spec, graph);
   if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.clip);
 }
 

@@ -73,14 +73,15 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
   for (const char* field :
-       {"precision", "storage_dtype", "compute_dtype", "reduce_dtype", "output_dtype", "state_dtype", "wrap_embeddings",
-        "prefetch", "reduce_finish", "reshard_head", "deterministic", "loss", "freeze"}) {
+       {"wrap", "precision", "storage_dtype", "compute_dtype", "reduce_dtype", "output_dtype", "state_dtype",
+        "wrap_embeddings", "prefetch", "reduce_finish", "reshard_head", "deterministic", "loss", "freeze"}) {
     if (job_field_named(field).get(job) != job_field_named(field).get(modelled)) refuse(job, field);
   }
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::loop) {
     refuse(job, "optimizer");
   }
   if (job.accumulation > 1) refuse(job, "grad_accum");
+  if (job.reshard == Reshard::groups) refuse(job, "reshard");
   require_flash(job, cluster);
 }
 
@@ -88,9 +89,6 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
 
 void require_rules(const Job& job, const Cluster& cluster) {
   if (job.method != Method::full) refuse(job, "method");
-  if (job.reshard == Reshard::groups) refuse(job, "reshard");
-  if (job.wrap != Wrap::layer) refuse(job, "wrap");
-  if (job.prefetch_limit != 0) refuse(job, "prefetch");
   if (!job.offload.empty()) refuse(job, "offload");
   if (!cluster.is_cpu() && allocator_settings(job.allocator).malloc_async) refuse(job, "allocator");
   switch (job.runtime) {

@@ -134,8 +134,12 @@ void check_rest(const Job& job) {
     throw InputError("--lora-rank with --method full: there are no adapters; leave it out, or use --method lora");
   }
   if (job.reshard == Reshard::groups && job.mesh.shard % job.reshard_groups != 0) {
-    throw InputError(
-        fmt::format("--reshard {}: {} ranks do not divide into such groups", job.reshard_groups, job.mesh.shard));
+    std::string groups;
+    for (std::int64_t ranks = 2; ranks <= job.mesh.shard; ++ranks) {
+      if (job.mesh.shard % ranks == 0) groups += fmt::format("{}{}", groups.empty() ? "" : ", ", ranks);
+    }
+    throw InputError(fmt::format("--reshard {}: {} ranks do not divide into such groups{}", job.reshard_groups,
+                                 job.mesh.shard, groups.empty() ? "" : ", only into groups of " + groups));
   }
 }
 

@@ -19,4 +19,8 @@ const Sharding& sharding_named(std::string_view name) {
   throw InputError("unknown sharding \"" + printable(name) + "\"" + did_you_mean(name, known));
 }
 
+std::int64_t reshard_ranks(const Job& job) {
+  return job.reshard == Reshard::groups && job.reshard_groups < job.mesh.shard ? job.reshard_groups : 0;
+}
+
 }  // namespace vramfit

@@ -2,6 +2,8 @@
 #include "estimator/time_model.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "estimator/count.h"
 #include "estimator/ops/attention.h"
@@ -31,7 +33,8 @@ constexpr double kCpuMemoryBandwidth = 8e9;
 constexpr double kCpuLinkBandwidth = 1e9;
 
 struct Rates {
-  double flops = 0, memory = 0, link = 0;
+  double flops = 0, memory = 0;
+  double link = 0, network = 0;  // between cards of a node, and of any two
 };
 
 double or_else(double value, double fallback) { return value > 0 ? value : fallback; }
@@ -44,10 +47,11 @@ Rates rates_of(const Job& job, const Cluster& cluster) {
   const double peak = half && card.bf16 ? or_else(card.bf16_flops, cpu) : or_else(card.fp32_flops, cpu);
   const double slowdown = cluster.is_cpu() && half && !card.device.onednn_bf16 ? 0.5 : 1.0;
   const double within = or_else(card.link_bandwidth, or_else(card.pcie_bandwidth, kCpuLinkBandwidth));
-  const double link = cluster.nodes > 1 ? std::min(within, or_else(cluster.network_bandwidth, within)) : within;
+  const double network = cluster.nodes > 1 ? std::min(within, or_else(cluster.network_bandwidth, within)) : within;
   return {.flops = peak * kMatmulEfficiency * slowdown,
           .memory = or_else(card.memory_bandwidth, kCpuMemoryBandwidth) * kMemoryEfficiency,
-          .link = link * kLinkEfficiency};
+          .link = within * kLinkEfficiency,
+          .network = network * kLinkEfficiency};
 }
 
 double elements(const Segment& segment, int value, const BatchShape& shape) {
@@ -146,8 +150,12 @@ struct MicroBatch {
 class Clock {
  public:
   Clock(const Graph& graph, const Job& job, const Cluster& cluster)
-      : job_(job), rates_(rates_of(job, cluster)), layout_(lay_out_units(graph, job)) {
+      : job_(job),
+        cards_per_node_(cluster.cards_per_node),
+        rates_(rates_of(job, cluster)),
+        layout_(lay_out_units(graph, job)) {
     for (const Segment& segment : graph.segments) segments_.push_back(forward_time(graph, segment, job, cluster));
+    for (const Segment& segment : graph.segments) reduced_.push_back(reduced_elements(segment));
   }
 
   void run(const Instruction& i, MicroBatch& time) const {
@@ -160,20 +168,23 @@ class Clock {
         add_segment(i.segment, 2, time);
         return;  // input and weight gradients: two products for one
       case Do::issue:
-        add_gather(i.unit, time);
+        add_gather(i, time);
+        return;
+      case Do::reshard:
+        add_slice(i.unit, time);
         return;
       case Do::reduce:
-        add_reduction(i.unit, time);
+        add_reduction(i, time);
+        return;
+      case Do::step:
+        add_replica_sums(time);
         return;
       case Do::finish:
-        if (i.last) add_replica_sum(i.unit, time);
-        return;
       case Do::begin:
       case Do::wait:
       case Do::release:
       case Do::end:
       case Do::clip:
-      case Do::step:
         return;
     }
   }
@@ -202,51 +213,78 @@ class Clock {
   }
 
   // Rings move (n - 1) / n of the data through every link for a gather or a scattered reduction, twice that for both.
-  double ring_seconds(double bytes, std::int64_t ranks) const {
+  double ring_seconds(double bytes, std::int64_t ranks, double link) const {
     if (ranks <= 1) return 0;
     const auto n = static_cast<double>(ranks);
-    return bytes * (n - 1) / n / rates_.link + kCollectiveLatency;
+    return bytes * (n - 1) / n / link + kCollectiveLatency;
   }
 
-  void add_gather(int index, MicroBatch& time) const {
-    const Unit& u = unit(index);
+  // Neighbours in rank order, as shards and the groups of --reshard N are.
+  double link_of(std::int64_t neighbours) const {
+    const bool in_a_node = neighbours <= cards_per_node_ && cards_per_node_ % neighbours == 0;
+    return in_a_node ? rates_.link : rates_.network;
+  }
+
+  // The own shard is cast into the gathered storage, a kept slice copied.
+  void add_gather(const Instruction& i, MicroBatch& time) const {
+    const Unit& u = unit(i.unit);
     if (u.gathered_is_shard) return;
-    // The cast of the own shard into the gathered storage.
-    time.memory += static_cast<double>(u.shard_elements) * (size(u.storage) + size(u.compute)) / rates_.memory;
-    const double seconds = ring_seconds(static_cast<double>(u.gathered_elements) * size(u.compute), layout_.shards);
+    const double own = i.in_group ? static_cast<double>(u.kept_elements) * 2 * size(u.compute)
+                                  : static_cast<double>(u.shard_elements) * (size(u.storage) + size(u.compute));
+    time.memory += own / rates_.memory;
+    const std::int64_t ranks = i.in_group ? layout_.reshard_ranks : layout_.shards;
+    const double bytes = static_cast<double>(u.gathered_elements) * size(u.compute);
+    const double seconds = ring_seconds(bytes, ranks, link_of(ranks));
     if (time.first_gather == 0) time.first_gather = seconds;
     time.communication += seconds;
   }
 
-  void add_reduction(int index, MicroBatch& time) const {
-    const Unit& u = unit(index);
-    time.communication += ring_seconds(static_cast<double>(u.gathered_elements) * size(u.reduce), layout_.shards);
-    time.memory += static_cast<double>(u.gathered_elements) * (size(u.compute) + size(u.reduce)) / rates_.memory;
+  void add_slice(int index, MicroBatch& time) const {
+    time.memory += static_cast<double>(unit(index).kept_elements) * 2 * size(unit(index).compute) / rates_.memory;
   }
 
-  void add_replica_sum(int index, MicroBatch& time) const {
-    const Unit& u = unit(index);
-    time.communication +=
-        2 * ring_seconds(static_cast<double>(u.trainable_elements) * size(u.reduce), job_.mesh.replicate);
+  // By unit: elements of its parameters whose gradients a segment's backward makes.
+  std::map<int, double> reduced_elements(const Segment& segment) const {
+    std::map<int, double> elements;
+    std::set<int> seen;
+    for (const Op& op : segment.ops) {
+      for (const ParameterUse& use : op.parameters) {
+        const auto parameter = static_cast<std::size_t>(use.parameter);
+        const int index = layout_.unit_of_parameter[parameter];
+        const auto slot = static_cast<std::size_t>(layout_.slot_of_parameter[parameter]);
+        const UnitParameter& p = unit(index).parameters[slot];
+        if (p.trainable && seen.insert(use.parameter).second) elements[index] += static_cast<double>(p.padded_elements);
+      }
+    }
+    return elements;
+  }
+
+  void add_reduction(const Instruction& i, MicroBatch& time) const {
+    const Unit& u = unit(i.unit);
+    const double elements = reduced_[static_cast<std::size_t>(i.segment)].at(i.unit);
+    time.communication += ring_seconds(elements * size(u.reduce), layout_.shards, link_of(layout_.shards));
+    time.memory += elements * (size(u.compute) + size(u.reduce)) / rates_.memory;
+  }
+
+  void add_replica_sums(MicroBatch& time) const {
+    for (const Unit& u : layout_.units) {
+      if (u.trainable_elements == 0) continue;
+      time.communication += 2 * ring_seconds(static_cast<double>(u.trainable_elements) * size(u.reduce),
+                                             job_.mesh.replicate, link_of(data_ranks(job_)));
+    }
   }
 
   const Job& job_;
+  std::int64_t cards_per_node_;
   Rates rates_;
   UnitLayout layout_;
   std::vector<SegmentTime> segments_;
+  std::vector<std::map<int, double>> reduced_;  // by segment
 };
 
 std::vector<Instruction> schedule_of(const Graph& graph, const Job& job, const UnitLayout& layout) {
-  const std::vector<bool> trainable = trainable_parameters(graph, job);
-  std::vector<bool> has_backward;
-  bool any = false;
-  for (const Segment& segment : graph.segments) {
-    for (const Op& op : segment.ops) {
-      for (const ParameterUse& use : op.parameters) any = any || trainable[static_cast<std::size_t>(use.parameter)];
-    }
-    has_backward.push_back(any);
-  }
-  return make_schedule({.job = job, .graph = graph, .layout = layout, .segment_has_backward = has_backward});
+  return make_schedule(
+      {.job = job, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, job)});
 }
 
 void add_micro_batch(const MicroBatch& micro_batch, double times, bool prefetched, StepTime& time) {

@@ -18,4 +18,17 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
   return trainable;
 }
 
+std::vector<bool> segments_with_backward(const Graph& graph, const Job& job) {
+  const std::vector<bool> trainable = trainable_parameters(graph, job);
+  std::vector<bool> has_backward;
+  bool any = false;
+  for (const Segment& segment : graph.segments) {
+    for (const Op& op : segment.ops) {
+      for (const ParameterUse& use : op.parameters) any = any || trainable[static_cast<std::size_t>(use.parameter)];
+    }
+    has_backward.push_back(any);
+  }
+  return has_backward;
+}
+
 }  // namespace vramfit

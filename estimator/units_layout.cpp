@@ -4,7 +4,7 @@
 
 #include "estimator/count.h"
 #include "estimator/sharding.h"
-#include "model_specs/error.h"
+#include "estimator/wrapping.h"
 
 namespace vramfit {
 
@@ -14,13 +14,6 @@ constexpr Bytes kParameterAlignment{512};
 
 std::int64_t align_elements(std::int64_t elements, Dtype dtype) {
   return round_up(elements, kParameterAlignment.n / dtype_bytes(dtype).n);
-}
-
-std::string unit_name(const Segment& segment, const Job& job) {
-  if (job.wrap != Wrap::layer) throw NotModelled("--wrap other than layer");
-  if (segment.role == SegmentRole::block) return segment.name;
-  if (!job.wrap_embeddings) return "root";
-  return segment.role == SegmentRole::embedding ? "embed" : "head";
 }
 
 int unit_called(UnitLayout& layout, const std::string& name, const Precision& precision) {
@@ -35,14 +28,16 @@ int unit_called(UnitLayout& layout, const std::string& name, const Precision& pr
   return static_cast<int>(layout.units.size()) - 1;
 }
 
-UnitParameter split_rows(const Parameter& parameter, int index, std::int64_t shards) {
+UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout& layout) {
   UnitParameter p;
   p.parameter = index;
   p.rows = parameter.shape.empty() ? 1 : parameter.shape[0];
   p.row_elements = element_count(parameter) / p.rows;
-  p.rows_per_rank = ceil_div(p.rows, shards);
+  p.rows_per_rank = ceil_div(p.rows, layout.shards);
   p.shard_elements = checked_mul(p.rows_per_rank, p.row_elements);
-  p.padded_elements = checked_mul(p.shard_elements, shards);
+  p.padded_elements = checked_mul(p.shard_elements, layout.shards);
+  // Whole shards side by side, so what a rank keeps is contiguous in the gathered parameter.
+  if (layout.reshard_ranks > 0) p.kept_elements = p.padded_elements / layout.reshard_ranks;
   return p;
 }
 
@@ -53,8 +48,10 @@ void assign_offsets(Unit& unit) {
   for (UnitParameter& p : unit.parameters) {
     p.gathered_offset = unit.gathered_elements;
     p.shard_offset = unit.shard_elements;
+    p.kept_offset = unit.kept_elements;
     unit.gathered_elements = checked_add(unit.gathered_elements, align_elements(p.padded_elements, unit.compute));
     unit.shard_elements = checked_add(unit.shard_elements, align_elements(p.shard_elements, unit.storage));
+    unit.kept_elements = checked_add(unit.kept_elements, align_elements(p.kept_elements, unit.compute));
     if (p.trainable) unit.trainable_elements = unit.shard_elements;
   }
 }
@@ -86,9 +83,11 @@ bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayou
 UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   UnitLayout layout;
   layout.shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
+  layout.reshard_ranks = reshard_ranks(job);
   layout.unit_of_parameter.assign(graph.parameters.size(), -1);
   layout.slot_of_parameter.assign(graph.parameters.size(), -1);
   const std::vector<bool> trainable = trainable_parameters(graph, job);
+  const std::vector<std::string> names = unit_names(graph, job);
   for (const Segment& segment : graph.segments) {
     std::vector<int> touched;
     for (const Op& op : segment.ops) {
@@ -96,8 +95,8 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
         const auto index = static_cast<std::size_t>(use.parameter);
         int& unit = layout.unit_of_parameter[index];
         if (unit < 0) {
-          unit = unit_called(layout, unit_name(segment, job), job.precision);
-          UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout.shards);
+          unit = unit_called(layout, names[index], job.precision);
+          UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout);
           p.trainable = trainable[index];
           layout.units[static_cast<std::size_t>(unit)].parameters.push_back(p);
         }

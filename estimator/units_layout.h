@@ -23,12 +23,14 @@ struct UnitParameter {
   std::int64_t gathered_offset = 0;  // elements of compute dtype from the unit's start; 512-byte aligned
   std::int64_t shard_offset = 0;     // elements from the shard's start, 512-byte aligned in storage dtype;
                                      // also from the gradient shard's and the states' starts
+  std::int64_t kept_elements = 0;    // padded_elements / UnitLayout::reshard_ranks
+  std::int64_t kept_offset = 0;      // elements of compute dtype from the kept slice's start, 512-byte aligned
 };
 
 /// A unit's shard is one flat tensor, trainable parameters first; its gradients and optimizer states
 /// are flat tensors over the trainable prefix.
 struct Unit {
-  std::string name;  // "layers.3", "embed", "head"
+  std::string name;  // "layers.3", "embed", "head", "root", or a module's: "model.layers.3.mlp"
   std::vector<UnitParameter> parameters;
   /// Parameters in the order in which their gradient buffers are reduced: largest first, so that the peak of piece and
   /// buffer is met while little else is held.
@@ -37,6 +39,7 @@ struct Unit {
   std::int64_t gathered_elements = 0;   // of compute dtype
   std::int64_t shard_elements = 0;      // of storage dtype, all parameters
   std::int64_t trainable_elements = 0;  // of storage dtype: the prefix that has gradients and states
+  std::int64_t kept_elements = 0;       // of compute dtype, what a rank keeps of it under --reshard N; 0 without
   bool gathered_is_shard = false;       // one shard, storage = compute: no gather, no copy
 };
 
@@ -46,6 +49,7 @@ struct UnitLayout {
   std::vector<int> slot_of_parameter;              // index in Unit::parameters
   std::vector<std::vector<int>> units_of_segment;  // units that each segment touches
   std::int64_t shards = 1;                         // ranks a parameter is split over
+  std::int64_t reshard_ranks = 0;                  // of them, those that keep slices of one copy after forward
 };
 
 /// Element type of the gradient that an op's backward writes for its parameters: the compute dtype, or the
@@ -55,7 +59,7 @@ Dtype gradient_dtype(OpKind kind, const Precision& precision);
 /// Whether that gradient is written straight into the unit's gradient shard.
 bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout);
 
-/// Throws NotModelled for a wrapping without rules.
+/// Units in the order of their first use. Throws InputError for a wrapping that the model has no modules for.
 UnitLayout lay_out_units(const Graph& graph, const Job& job);
 
 }  // namespace vramfit

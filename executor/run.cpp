@@ -158,6 +158,7 @@ class RankRun {
     const auto groups = connect({.place = place_,
                                  .device = device.kind,
                                  .shard_ranks = shard_ranks(plan_.job),
+                                 .reshard_ranks = reshard_ranks(plan_.job),
                                  .agreement = agreement(plan_text_, options_),
                                  .timeout = std::chrono::seconds(options_.timeout_seconds),
                                  .ghosts = options_.ghosts});

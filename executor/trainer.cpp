@@ -83,13 +83,18 @@ Trainer::State::State(const TrainInputs& inputs)
       tape({inputs.graph, inputs.job, inputs.device, layout, units, place}),
       optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)) {
   const bool sharded = layout.shards > 1;
-  if (sharded && in.groups.shard().size() != layout.shards) throw InputError("the mesh differs from the ranks started");
+  const bool grouped = layout.reshard_ranks > 0;
+  if ((sharded && in.groups.shard().size() != layout.shards) ||
+      (grouped && in.groups.reshard().size() != layout.reshard_ranks)) {
+    throw InputError("the mesh differs from the ranks started");
+  }
   for (const Unit& unit : layout.units) {
     const UnitContext context{.graph = in.graph,
                               .precision = in.job.precision,
                               .layout = layout,
                               .shard_group = in.groups.shard(),
                               .replicate_group = in.groups.replicate(),
+                              .reshard_group = in.groups.reshard(),
                               .device = place};
     units.emplace_back(context, unit);
   }
@@ -205,6 +210,8 @@ void Trainer::State::execute(const Instruction& i, std::size_t position) {
       return tape.forward(i.segment, i.checkpointed, facts);
     case Do::release:
       return units[at_index(i.unit)].release();
+    case Do::reshard:
+      return units[at_index(i.unit)].reshard();
     case Do::recompute:
       return tape.recompute(i.segment, facts);
     case Do::backward:

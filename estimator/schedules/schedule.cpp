@@ -29,6 +29,8 @@ std::string_view instruction_name(Do what) {
       return "forward";
     case Do::release:
       return "release";
+    case Do::reshard:
+      return "reshard";
     case Do::recompute:
       return "recompute";
     case Do::backward:
@@ -70,6 +72,7 @@ Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current
     case Do::issue:
     case Do::wait:
     case Do::release:
+    case Do::reshard:
     case Do::reduce:
     case Do::finish:
     case Do::end:
@@ -82,9 +85,20 @@ int peak_live_units(const std::vector<Instruction>& schedule) {
   std::set<int> live;
   std::size_t peak = 0;
   for (const Instruction& i : schedule) {
-    if (i.what == Do::issue || i.what == Do::wait) live.insert(i.unit);
-    if (i.what == Do::release) live.erase(i.unit);
+    if (i.what == Do::issue) live.insert(i.unit);
+    if (i.what == Do::release || i.what == Do::reshard) live.erase(i.unit);
     peak = std::max(peak, live.size());
+  }
+  return static_cast<int>(peak);
+}
+
+int peak_gathers_in_flight(const std::vector<Instruction>& schedule) {
+  std::set<int> in_flight;
+  std::size_t peak = 0;
+  for (const Instruction& i : schedule) {
+    if (i.what == Do::issue) in_flight.insert(i.unit);
+    if (i.what == Do::wait) in_flight.erase(i.unit);
+    peak = std::max(peak, in_flight.size());
   }
   return static_cast<int>(peak);
 }

@@ -13,9 +13,10 @@ namespace vramfit {
 enum class Do {
   begin,      // micro-batch: its ids and labels exist from here
   issue,      // start gathering `unit`
-  wait,       // `unit` is gathered (issued here if it wasn't)
+  wait,       // `unit`, issued before, is gathered
   forward,    // `segment`; keeps what backward reads unless `checkpointed`
   release,    // drop the gathered storage of `unit`
+  reshard,    // the same, but for the slice that the next issue gathers from the group of --reshard N
   recompute,  // `segment`, from its kept input
   backward,   // `segment`
   reduce,     // hand the gradients of `unit` from the segment just run to the reduction
@@ -31,6 +32,7 @@ struct Instruction {
   int micro_batch = 0;
   bool checkpointed = false;  // Do::forward
   bool last = false;          // last micro-batch of the step: replicas are summed at finish
+  bool in_group = false;      // Do::issue: from the slices that Do::reshard left
 };
 
 /// "forward", "issue": as the enumerator is spelt.
@@ -59,5 +61,13 @@ bool is_loss_segment(const Segment& segment);
 
 /// Most gathered units that live at once, read off the schedule.
 int peak_live_units(const std::vector<Instruction>& schedule);
+
+/// What peak_live_units may be: the units of a pass, those of the passes that the prefetch reaches from it, and those
+/// that the job keeps at that time. With one unit a segment: prefetch depth + 1 + kept ones. The makers hold every
+/// schedule against it and throw std::logic_error if it is broken.
+int most_live_units(const ScheduleInputs& inputs);
+
+/// Most gathers that are issued and not yet waited for at once, read off the schedule; at most --prefetch limit=N.
+int peak_gathers_in_flight(const std::vector<Instruction>& schedule);
 
 }  // namespace vramfit

@@ -1,9 +1,12 @@
 // The schedule of runtime vramfit. Gathers run ahead of compute by the prefetch depth, at most one reduction
 // is in flight, and every unit is released as soon as neither the next pass nor the reshard policy needs it.
 #include <algorithm>
+#include <set>
+#include <stdexcept>
 
 #include "estimator/schedules/schedule.h"
 #include "estimator/sharding.h"
+#include "estimator/wrapping.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -36,13 +39,47 @@ class Maker {
     return std::move(schedule_);
   }
 
+  int most_live() const {
+    const std::vector<Pass> list = passes();
+    const std::vector<Kept> kept = kept_units(list);
+    std::size_t most = 0;
+    for (std::size_t p = 0; p < list.size(); ++p) {
+      std::set<int> live(list[p].units.begin(), list[p].units.end());
+      const std::int64_t depth = list[p].backward ? backward_depth() : in_.job.forward_prefetch;
+      for (const std::size_t next : reached_from(list, p, depth)) {
+        live.insert(list[next].units.begin(), list[next].units.end());
+      }
+      for (const Kept& k : kept) {
+        if (k.from <= p && p <= k.until) live.insert(k.unit);
+      }
+      most = std::max(most, live.size());
+    }
+    return static_cast<int>(most);
+  }
+
  private:
+  /// A unit that stays gathered from its last forward pass until a backward pass.
+  struct Kept {
+    int unit = -1;
+    std::size_t from = 0, until = 0;
+  };
+
+  std::vector<Kept> kept_units(const std::vector<Pass>& list) const {
+    std::vector<Kept> kept;
+    for (std::size_t p = 0; p < list.size() && !list[p].backward; ++p) {
+      for (const int unit : list[p].units) {
+        const Pass* later = next_use(list, p, unit);
+        if (later == nullptr || !later->backward || !stays(list, p, unit)) continue;
+        kept.push_back({unit, p, static_cast<std::size_t>(later - list.data())});
+      }
+    }
+    return kept;
+  }
+
   void check() const {
     const Job& job = in_.job;
-    if (job.reshard == Reshard::groups) throw NotModelled("--reshard N");
     if (job.checkpointing == Checkpointing::selective) throw NotModelled("--checkpointing selective");
     if (!job.offload.empty()) throw NotModelled("--offload " + job.offload.front());
-    if (job.prefetch_limit != 0) throw NotModelled("--prefetch limit=N");
   }
 
   void add(Instruction instruction) {
@@ -83,55 +120,80 @@ class Maker {
     const Job& job = in_.job;
     if (in_.layout.shards == 1) return false;  // a compute copy is remade without communication
     if (!sharding_named(job.sharding).reshard || job.reshard == Reshard::never) return true;
-    if (job.reshard == Reshard::always) return false;
-    const auto is_unit_of = [&](int i) {
-      return in_.layout.units_of_segment[static_cast<std::size_t>(i)].front() == unit;
-    };
-    const std::string& name = in_.layout.units[static_cast<std::size_t>(unit)].name;
-    if (name == "root") return true;
+    if (job.reshard == Reshard::always || job.reshard == Reshard::groups) return false;
+    if (in_.layout.units[static_cast<std::size_t>(unit)].name == kRootUnit) return true;
     if (job.reshard != Reshard::last_kept) return false;
     int last_block = -1;
     for (int i = 0; i < segments(); ++i) {
       if (segment(i).role == SegmentRole::block) last_block = i;
     }
-    return last_block >= 0 && is_unit_of(last_block);
+    if (last_block < 0) return false;
+    const std::vector<int>& units = in_.layout.units_of_segment[static_cast<std::size_t>(last_block)];
+    return std::ranges::find(units, unit) != units.end();
+  }
+
+  /// The first pass after `p` that uses `unit`, or none.
+  static const Pass* next_use(const std::vector<Pass>& list, std::size_t p, int unit) {
+    const auto later = std::find_if(list.begin() + static_cast<std::ptrdiff_t>(p) + 1, list.end(),
+                                    [&](const Pass& pass) { return uses(pass, unit); });
+    return later == list.end() ? nullptr : &*later;
   }
 
   /// Whether `unit` stays gathered after pass `p`.
   bool stays(const std::vector<Pass>& list, std::size_t p, int unit) const {
-    const auto later = std::find_if(list.begin() + static_cast<std::ptrdiff_t>(p) + 1, list.end(),
-                                    [&](const Pass& pass) { return uses(pass, unit); });
-    if (later == list.end()) return false;
+    const Pass* later = next_use(list, p, unit);
+    if (later == nullptr) return false;
     if (p + 1 < list.size() && uses(list[p + 1], unit)) return true;
     if (list[p].backward) return false;
     const bool head_over_loss = segment(list[p].segment).role == SegmentRole::head && !in_.job.reshard_head;
     return later->backward && (is_kept(unit) || head_over_loss);
   }
 
+  /// Starts gathering what a pass needs, as far as the limit on gathers in flight allows.
   void issue(const Pass& pass) {
     for (int unit : pass.units) {
       if (is_live(unit)) continue;
+      if (is_limit_reached()) return;
       live_.push_back(unit);
-      add({.what = Do::issue, .unit = unit});
+      in_flight_.push_back(unit);
+      add({.what = Do::issue, .unit = unit, .in_group = std::erase(sliced_, unit) > 0});
     }
+  }
+
+  bool is_limit_reached() const {
+    const std::int64_t limit = in_.job.prefetch_limit;
+    return limit > 0 && static_cast<std::int64_t>(in_flight_.size()) >= limit;
   }
 
   bool is_live(int unit) const { return std::ranges::find(live_, unit) != live_.end(); }
 
-  /// Issues the gathers of the next `depth` passes in the same direction that have units.
-  void prefetch(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) {
-    if (in_.layout.shards == 1) return;  // nothing to hide: a cast
-    for (std::size_t next = p + 1; next < list.size() && depth > 0; ++next) {
-      if (list[next].backward != list[p].backward) return;
-      if (list[next].units.empty()) continue;
-      issue(list[next]);
+  std::int64_t backward_depth() const { return in_.job.backward_prefetch == BackwardPrefetch::none ? 0 : 1; }
+
+  /// The next `depth` passes in the same direction that need units which pass `p` and those between don't.
+  std::vector<std::size_t> reached_from(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) const {
+    std::vector<std::size_t> reached;
+    if (in_.layout.shards == 1) return reached;  // nothing to hide: a cast
+    for (std::size_t next = p + 1, last = p; next < list.size() && depth > 0; ++next) {
+      if (list[next].backward != list[p].backward) break;
+      if (std::ranges::all_of(list[next].units, [&](int unit) { return uses(list[last], unit); })) continue;
+      reached.push_back(next);
       --depth;
+      last = next;
+    }
+    return reached;
+  }
+
+  void prefetch(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) {
+    for (const std::size_t next : reached_from(list, p, depth)) {
+      issue(list[next]);
+      if (is_limit_reached()) return;  // in the order of need, so that no pass waits for what stands behind another's
     }
   }
 
   void wait_for(const Pass& pass) {
     for (int unit : pass.units) {
-      if (!is_live(unit)) live_.push_back(unit);
+      issue(pass);
+      std::erase(in_flight_, unit);
       add({.what = Do::wait, .unit = unit});
     }
   }
@@ -140,7 +202,10 @@ class Maker {
     for (int unit : list[p].units) {
       if (stays(list, p, unit)) continue;
       std::erase(live_, unit);
-      add({.what = Do::release, .unit = unit});
+      const Pass* later = next_use(list, p, unit);
+      const bool in_slices = in_.layout.reshard_ranks > 0 && !list[p].backward && later != nullptr && later->backward;
+      if (in_slices) sliced_.push_back(unit);
+      add({.what = in_slices ? Do::reshard : Do::release, .unit = unit});
     }
   }
 
@@ -159,13 +224,13 @@ class Maker {
   void run_backward(const std::vector<Pass>& list, std::size_t p) {
     const int i = list[p].segment;
     wait_for(list[p]);
-    if (in_.job.backward_prefetch == BackwardPrefetch::pre) prefetch(list, p, 1);
+    if (in_.job.backward_prefetch == BackwardPrefetch::pre) prefetch(list, p, backward_depth());
     if (is_checkpointed(i)) {
       add({.what = Do::recompute, .segment = i});
       // Without a recompute to hide it, waiting here would only stall.
       if (in_.job.reduce_finish == ReduceFinish::early) finish_in_flight();
     }
-    if (in_.job.backward_prefetch == BackwardPrefetch::post) prefetch(list, p, 1);
+    if (in_.job.backward_prefetch == BackwardPrefetch::post) prefetch(list, p, backward_depth());
     add({.what = Do::backward, .segment = i});
     release_after(list, p);
     finish_in_flight();
@@ -199,12 +264,21 @@ class Maker {
 
   const ScheduleInputs& in_;
   std::vector<Instruction> schedule_;
-  std::vector<int> live_, reducing_;
+  std::vector<int> live_, in_flight_, reducing_;
+  std::vector<int> sliced_;  // kept in slices by the groups of --reshard N
   int micro_batch_ = 0;
 };
 
 }  // namespace
 
-std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs) { return Maker(inputs).make(); }
+std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs) {
+  std::vector<Instruction> schedule = Maker(inputs).make();
+  if (peak_live_units(schedule) > most_live_units(inputs)) {
+    throw std::logic_error("the schedule gathers more units at once than prefetch and reshard allow");
+  }
+  return schedule;
+}
+
+int most_live_units(const ScheduleInputs& inputs) { return Maker(inputs).most_live(); }
 
 }  // namespace vramfit

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -63,11 +64,17 @@ class StoreGroups final : public ProcessGroups {
     replicate_ =
         replicas == world ? nullptr : group(fmt::format("replicate group {}", rank % shards), rank / shards, replicas);
     if (!one_axis) world_ = mesh_collectives(*shard_, *replicate_, rank);
+    const int members = static_cast<int>(options.reshard_ranks);
+    if (members == 0) return;
+    if (shards % members != 0) throw std::logic_error("groups of --reshard do not divide the shards");
+    reshard_ = group(fmt::format("reshard group {}", rank / members), rank % members, members);
   }
 
   Collectives& world() override { return *world_; }
   Collectives& shard() override { return shard_ ? *shard_ : *world_; }
   Collectives& replicate() override { return replicate_ ? *replicate_ : *world_; }
+
+  Collectives& reshard() override { return reshard_ ? *reshard_ : shard(); }
 
   std::vector<std::string> gather_texts(const std::string& topic, const std::string& text) override {
     const RankPlace& place = options_.place;
@@ -169,7 +176,7 @@ class StoreGroups final : public ProcessGroups {
 
   GroupOptions options_;
   StorePtr store_;
-  std::unique_ptr<Collectives> world_, shard_, replicate_;
+  std::unique_ptr<Collectives> world_, shard_, replicate_, reshard_;
 };
 
 /// c10d's flight recorder keeps the last 2000 collectives of the process in a structure that its groups change from
@@ -183,7 +190,8 @@ std::unique_ptr<ProcessGroups> connect(const GroupOptions& options) {
   return std::make_unique<StoreGroups>(options, options.place.world == 1 ? nullptr : open_store(options));
 }
 
-void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body) {
+void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body,
+                 std::int64_t reshard_ranks) {
   turn_off_flight_recorder();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::mutex mutex;
@@ -197,6 +205,7 @@ void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(P
         options.place.rank = rank;
         options.place.world = world;
         options.shard_ranks = shard_ranks;
+        options.reshard_ranks = reshard_ranks;
         options.timeout = std::chrono::seconds(60);
         StoreGroups groups(options, store);
         body(groups);

@@ -31,7 +31,8 @@ RankPlace rank_place_from_environment();
 struct GroupOptions {
   RankPlace place;
   DeviceKind device = DeviceKind::cpu;
-  std::int64_t shard_ranks = 1;  // neighbours in rank order hold the shards of one copy
+  std::int64_t shard_ranks = 1;    // neighbours in rank order hold the shards of one copy
+  std::int64_t reshard_ranks = 0;  // of them, neighbours that keep slices of one copy after forward; 0: none do
   std::string agreement;         // plan, flags, program: a hash; ranks that differ are refused by name
   std::chrono::milliseconds timeout{600000};
   bool ghosts = false;  // this rank is played alone on phantom GPUs: nobody is there to meet
@@ -43,6 +44,8 @@ struct ProcessGroups {
   virtual Collectives& world() = 0;
   virtual Collectives& shard() = 0;
   virtual Collectives& replicate() = 0;
+  /// The rank's group of --reshard N; the shard group without one.
+  virtual Collectives& reshard() = 0;
   /// Gives `text` to rank 0, which receives every rank's, in rank order; others receive nothing. A rank played alone
   /// receives its own.
   virtual std::vector<std::string> gather_texts(const std::string& topic, const std::string& text) = 0;
@@ -61,6 +64,7 @@ std::unique_ptr<Collectives> local_collectives();
 
 /// Runs `body` once a rank, ranks as threads over Gloo in this process, and rethrows the first error. Tests only:
 /// values are those of processes, byte counts are not.
-void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body);
+void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body,
+                 std::int64_t reshard_ranks = 0);
 
 }  // namespace vramfit

@@ -89,9 +89,15 @@ void UnitState::issue() {
   std::vector<at::Tensor> outputs;
   for (const UnitParameter& p : unit_.parameters) {
     outputs.push_back(gathered_.narrow(0, p.gathered_offset, p.padded_elements));
-    own_slice(outputs.back(), p).copy_(slice(shard_, p));
+    if (kept_slice_.defined()) {
+      slice_to_keep(p).copy_(kept_slice_.narrow(0, p.kept_offset, p.kept_elements));
+    } else {
+      own_slice(outputs.back(), p).copy_(slice(shard_, p));
+    }
   }
-  gathering_ = context_.shard_group.all_gather(std::move(outputs));
+  Collectives& group = kept_slice_.defined() ? context_.reshard_group : context_.shard_group;
+  kept_slice_.reset();
+  gathering_ = group.all_gather(std::move(outputs));
 }
 
 void UnitState::wait() {
@@ -102,6 +108,20 @@ void UnitState::wait() {
 
 void UnitState::release() {
   if (gathering_) wait();
+  gathered_.reset();
+}
+
+at::Tensor UnitState::slice_to_keep(const UnitParameter& p) const {
+  return gathered_.narrow(0, p.gathered_offset + context_.reshard_group.rank() * p.kept_elements, p.kept_elements);
+}
+
+void UnitState::reshard() {
+  wait();
+  kept_slice_ =
+      allocate(unit_.kept_elements, unit_.compute, Category::unsharded_parameters, unit_.name + ": kept slice");
+  for (const UnitParameter& p : unit_.parameters) {
+    kept_slice_.narrow(0, p.kept_offset, p.kept_elements).copy_(slice_to_keep(p));
+  }
   gathered_.reset();
 }
 

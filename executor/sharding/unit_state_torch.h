@@ -25,6 +25,7 @@ struct UnitContext {
   const UnitLayout& layout;
   Collectives& shard_group;      // ranks that hold the shards of one copy; size = layout.shards
   Collectives& replicate_group;  // ranks that hold this same shard
+  Collectives& reshard_group;    // of the shard group, those that keep slices of a unit; size = layout.reshard_ranks
   at::Device device;
 };
 
@@ -50,6 +51,8 @@ class UnitState {
   void issue();
   void wait();
   void release();
+  /// Releases all but the own slice, which the next issue gathers from the others of the group.
+  void reshard();
 
   /// The used rows (`by_column`: columns) of a parameter, in its own shape; undefined while it isn't gathered (an
   /// embedding in backward: its kernel reads no weight).
@@ -86,6 +89,7 @@ class UnitState {
   const Parameter& parameter_of(const UnitParameter& p) const;
   at::Tensor whole(const at::Tensor& flat, std::int64_t offset, const UnitParameter& p) const;
   static at::Tensor used_part(const at::Tensor& full, const ParameterUse& use, bool by_column);
+  at::Tensor slice_to_keep(const UnitParameter& p) const;  // of gathered_
   at::Tensor own_slice(const at::Tensor& piece, const UnitParameter& p) const;
   at::Tensor allocate(std::int64_t elements, Dtype dtype, Category category, const std::string& label) const;
   void make_gradient_shard();
@@ -93,7 +97,7 @@ class UnitState {
 
   UnitContext context_;
   const Unit& unit_;
-  at::Tensor shard_, exp_avg_, exp_avg_sq_, step_, gathered_, gradient_shard_;
+  at::Tensor shard_, exp_avg_, exp_avg_sq_, step_, gathered_, kept_slice_, gradient_shard_;
   Pending gathering_, reducing_;
   std::map<int, at::Tensor> buffers_;               // by parameter
   std::vector<std::pair<int, at::Tensor>> pieces_;  // by parameter, being reduced

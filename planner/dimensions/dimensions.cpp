@@ -6,6 +6,7 @@ std::span<const Dimension> dimensions() {
   static const std::vector<Dimension> kDimensions{
       {"sharding", "gathers and reductions over the links", {"sharding", "mesh"}, sharding_choices},
       {"reshard", "a second gather of each unit", {"reshard"}, reshard_choices},
+      {"wrap", "one gather that nothing hides", {"wrap", "wrap_embeddings"}, wrap_choices},
       {"micro_batch", "more, smaller micro-batches", {"micro_batch", "grad_accum"}, batch_choices},
       {"checkpointing", "a second forward pass of each block", {"checkpointing"}, checkpointing_choices},
       {"loss", "head and loss in pieces", {"loss"}, loss_choices},

@@ -174,10 +174,7 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"precision", "bf16-mixed"}, {"state_dtype", "bf16"}}, "fused adamw with fp32 parameters"},
       {{{"optimizer", "adamw:foreach"}}, "--optimizer adamw:foreach"},
       {{{"offload", "params"}}, "--offload params"},
-      {{{"wrap", "size:1000"}}, "--wrap size:1000"},
-      {{{"prefetch", "limit=2"}}, "limit=2"},
       {{{"checkpointing", "selective"}}, "--checkpointing selective"},
-      {{{"reshard", "2"}}, "--reshard 2"},
       {{{"allocator", "backend:cudaMallocAsync"}}, "--allocator backend:cudaMallocAsync"},
       {{{"attention", "cudnn"}}, "--attention cudnn"},
   };

@@ -36,7 +36,7 @@ void check_balanced(const std::vector<Instruction>& instructions) {
   std::map<int, int> live, reducing;
   for (const Instruction& i : instructions) {
     if (i.what == Do::wait) live[i.unit] = 1;
-    if (i.what == Do::release) CHECK(live[i.unit]-- == 1);
+    if (i.what == Do::release || i.what == Do::reshard) CHECK(live[i.unit]-- == 1);
     if (i.what == Do::reduce) CHECK(reducing[i.unit]++ == 0);
     if (i.what == Do::finish) CHECK(reducing[i.unit]-- == 1);
   }
@@ -74,6 +74,52 @@ TEST_CASE("shard-grad-op holds every unit from its forward to its backward") {
   job.sharding = "shard-grad-op";
   const Graph graph = tiny_graph({.blocks = 5});
   CHECK(peak_live_units(schedule_of(job, graph)) == 6);  // all but the embedding, which backward does not read
+}
+
+TEST_CASE("resharded to groups, units are gathered from shards in forward and from the groups' slices in backward") {
+  Job job = sharded_job();
+  job.reshard = Reshard::groups;
+  job.reshard_groups = 2;
+  job.reshard_head = true;
+  job.accumulation = 2;
+  const auto schedule = schedule_of(job, tiny_graph({.blocks = 3}));
+  // Three blocks and the head, twice; backward reads no embedding.
+  CHECK(count_of(schedule, Do::reshard) == 8);
+  CHECK(std::ranges::count_if(schedule, [](const Instruction& i) { return i.in_group; }) == 8);
+  job.reshard_groups = 4;  // all shards: each rank has its slice anyway
+  CHECK(count_of(schedule_of(job, tiny_graph({.blocks = 3})), Do::reshard) == 0);
+}
+
+TEST_CASE("a limit on gathers in flight holds back what the prefetch would issue") {
+  Job job = sharded_job();
+  job.forward_prefetch = 4;
+  CHECK(peak_gathers_in_flight(schedule_of(job, tiny_graph({.blocks = 6}))) == 4);
+  for (const std::int64_t limit : {1, 2, 3}) {
+    job.prefetch_limit = limit;
+    CHECK(peak_gathers_in_flight(schedule_of(job, tiny_graph({.blocks = 6}))) == limit);
+  }
+}
+
+TEST_CASE("forward prefetch of K gathers K units ahead, and so many live besides the one in use") {
+  Job job = sharded_job();
+  job.reshard_head = true;
+  for (const int depth : {0, 1, 2, 5}) {
+    job.forward_prefetch = depth;
+    job.backward_prefetch = depth == 0 ? BackwardPrefetch::none : BackwardPrefetch::post;
+    CHECK(peak_live_units(schedule_of(job, tiny_graph({.blocks = 8}))) == depth + 1);
+  }
+}
+
+TEST_CASE("one unit of all parameters is gathered once forward, and once backward unless it was kept") {
+  Job job = sharded_job();
+  job.wrap = Wrap::none;
+  const Graph graph = tiny_graph({.blocks = 3});
+  CHECK(count_of(schedule_of(job, graph), Do::issue) == 1);  // the root is kept by default
+  job.reshard = Reshard::always;
+  CHECK(count_of(schedule_of(job, graph), Do::issue) == 1);  // the head's unit over the loss
+  job.reshard_head = true;
+  CHECK(count_of(schedule_of(job, graph), Do::issue) == 2);
+  CHECK(count_of(schedule_of(job, graph), Do::reduce) == 5);  // embedding, three blocks, head: each use on its own
 }
 
 TEST_CASE("every gathered unit is released and every reduction finished by the end of the step") {

@@ -3,12 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <mutex>
 #include <vector>
 
 #include "estimator/count.h"
+#include "estimator/job_fields.h"
 #include "estimator/ledger_diff.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/sharding.h"
@@ -75,7 +77,7 @@ std::vector<double> losses(const Job& job, int steps) {
   const CountedRows data(spec.vocab_size, job.sequence);
   std::vector<double> result;
   const std::int64_t shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
-  spawn_ranks(static_cast<int>(data_ranks(job)), shards, [&](ProcessGroups& groups) {
+  const auto body = [&](ProcessGroups& groups) {
     const auto weights = random_weights(1);
     Trainer trainer({.graph = graph,
                      .job = job,
@@ -90,8 +92,95 @@ std::vector<double> losses(const Job& job, int steps) {
       const StepResult done = trainer.step(step);
       if (groups.world().rank() == 0) result.push_back(done.loss);
     }
-  });
+  };
+  spawn_ranks(static_cast<int>(data_ranks(job)), shards, body, reshard_ranks(job));
   return result;
+}
+
+/// Groups that write down what is asked of them.
+class RecordedGroup final : public Collectives {
+ public:
+  RecordedGroup(Collectives& group, std::string name, std::vector<std::string>& calls)
+      : group_(group), name_(std::move(name)), calls_(calls) {}
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  Pending all_gather(std::vector<at::Tensor> gathered) override {
+    record("all_gather", gathered);
+    return group_.all_gather(std::move(gathered));
+  }
+  Pending reduce_scatter(std::vector<at::Tensor> pieces) override {
+    record("reduce_scatter", pieces);
+    return group_.reduce_scatter(std::move(pieces));
+  }
+  Pending all_reduce(std::vector<at::Tensor> tensors) override {
+    record("all_reduce", tensors);
+    return group_.all_reduce(std::move(tensors));
+  }
+  void barrier() override { group_.barrier(); }
+
+ private:
+  void record(const char* what, const std::vector<at::Tensor>& tensors) {
+    std::string call = fmt::format("{} {}", name_, what);
+    for (const at::Tensor& tensor : tensors) call += fmt::format(" {}", tensor.numel());
+    calls_.push_back(call);
+  }
+  Collectives& group_;
+  std::string name_;
+  std::vector<std::string>& calls_;
+};
+
+class RecordedGroups final : public ProcessGroups {
+ public:
+  explicit RecordedGroups(ProcessGroups& groups)
+      : groups_(groups),
+        world_(groups.world(), "world", calls),
+        shard_(groups.shard(), "shard", calls),
+        replicate_(groups.replicate(), "replicate", calls),
+        reshard_(groups.reshard(), "reshard", calls) {}
+  Collectives& world() override { return world_; }
+  Collectives& shard() override { return shard_; }
+  Collectives& replicate() override { return replicate_; }
+  Collectives& reshard() override { return reshard_; }
+  std::vector<std::string> gather_texts(const std::string& topic, const std::string& text) override {
+    return groups_.gather_texts(topic, text);
+  }
+  std::vector<std::string> share_texts(const std::string& topic, const std::string& text) override {
+    return groups_.share_texts(topic, text);
+  }
+  void post(const std::string& topic, const std::string& text) override { groups_.post(topic, text); }
+  std::optional<std::string> posted(const std::string& topic) override { return groups_.posted(topic); }
+
+  std::vector<std::string> calls;
+
+ private:
+  ProcessGroups& groups_;
+  RecordedGroup world_, shard_, replicate_, reshard_;
+};
+
+/// What each rank asks of its groups in two steps, in order.
+std::vector<std::vector<std::string>> collectives_of(const Job& job) {
+  const ModelSpec spec = testing::small_model("gemma");
+  const Graph graph = build_graph(spec, loss_options(job));
+  const CountedRows data(spec.vocab_size, job.sequence);
+  const Device device = cpu_device();
+  std::vector<std::vector<std::string>> calls(static_cast<std::size_t>(data_ranks(job)));
+  const auto body = [&](ProcessGroups& groups) {
+    RecordedGroups recorded(groups);
+    const auto weights = random_weights(1);
+    Trainer trainer({.graph = graph,
+                     .job = job,
+                     .device = device,
+                     .groups = recorded,
+                     .weights = *weights,
+                     .data = data,
+                     .options = options_of(2),
+                     .dumps = {}});
+    trainer.load();
+    for (int step = 1; step <= 2; ++step) trainer.step(step);
+    calls[static_cast<std::size_t>(groups.world().rank())] = std::move(recorded.calls);
+  };
+  spawn_ranks(static_cast<int>(data_ranks(job)), job.mesh.shard, body, reshard_ranks(job));
+  return calls;
 }
 
 /// The counted ledger of a one-rank job against what the meter saw.
@@ -129,6 +218,51 @@ TEST_CASE("training a small llama makes its loss fall") {
   const std::vector<double> loss = losses(small_job("no-shard", 1), 16);
   CHECK(loss.front() == doctest::Approx(std::log(307.0)).epsilon(0.05));
   CHECK(loss.back() < 0.9 * loss.front());
+}
+
+TEST_CASE("wrapping, groups to reshard to and prefetch change no loss") {
+  const std::vector<double> usual = losses(small_job("full-shard", 4), 3);
+  const std::vector<std::vector<std::pair<std::string, std::string>>> choices{
+      {{"wrap", "none"}},
+      {{"wrap", "none"}, {"reshard", "always"}, {"reshard_head", "on"}},
+      {{"wrap", "size:6000"}, {"prefetch", "backward=pre,forward=3,limit=0"}},
+      {{"wrap", "size:18000"}, {"reshard", "2"}},
+      {{"wrap", "pattern:*.self_attn,*.1"}, {"prefetch", "backward=post,forward=1,limit=1"}},
+      {{"reshard", "2"}, {"checkpointing", "full"}},
+      {{"reshard", "4"}},
+      {{"prefetch", "backward=none,forward=5,limit=2"}}};
+  for (const auto& choice : choices) {
+    Job job = small_job("full-shard", 4);
+    for (const auto& [field, value] : choice) job_field_named(field).set(job, value);
+    const std::string flags = job_as_flags(job, small_job("full-shard", 4));
+    CAPTURE(flags);
+    const std::vector<double> loss = losses(job, 3);
+    REQUIRE(loss.size() == usual.size());
+    // Units differ in how the norm of all gradients is added up.
+    for (std::size_t i = 0; i < loss.size(); ++i) CHECK(std::abs(loss[i] - usual[i]) / usual[i] < 1e-6);
+  }
+}
+
+TEST_CASE("all ranks ask for the same collectives in the same order, whatever the job gathers and when") {
+  const std::vector<std::vector<std::pair<std::string, std::string>>> choices{
+      {},
+      {{"reshard", "2"}, {"prefetch", "backward=pre,forward=3,limit=2"}},
+      {{"wrap", "pattern:*.mlp,*.0"}, {"checkpointing", "full"}},
+      {{"sharding", "hybrid-shard"}, {"mesh", "replicate=2,shard=2"}, {"wrap", "none"}},
+      {{"sharding", "no-shard"}, {"mesh", "replicate=4,shard=1"}}};
+  for (const auto& choice : choices) {
+    Job job = small_job("full-shard", 4);
+    for (const auto& [field, value] : choice) job_field_named(field).set(job, value);
+    const std::string flags = job_as_flags(job, small_job("full-shard", 4));
+    CAPTURE(flags);
+    const std::vector<std::vector<std::string>> calls = collectives_of(job);
+    REQUIRE(calls.size() == 4);
+    CHECK(calls.front().size() > 10);
+    for (const auto& of_rank : calls) CHECK(of_rank == calls.front());
+    const bool grouped = std::ranges::any_of(
+        calls.front(), [](const std::string& call) { return call.starts_with("reshard all_gather"); });
+    CHECK(grouped == (job.reshard == Reshard::groups));
+  }
 }
 
 TEST_CASE("every sharding and number of ranks gives the losses of one rank") {

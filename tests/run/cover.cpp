@@ -16,19 +16,25 @@ struct Axis {
 };
 
 // Where they stand in axes().
-constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2;
+constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3;
+
+const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
+                                           "backward=none,forward=0", "backward=post,forward=3,limit=2",
+                                           "backward=pre,forward=1,limit=1"};
 
 std::vector<Axis> axes() {
   return {{"", runnable_families()},
           {"", {"1", "2", "4"}},
           {"--sharding", sharding_names()},
+          {"--reshard", {"default", "last-kept", "always", "never", "2"}},
           {"--checkpointing", {"none", "full", "every:2"}},
           {"--precision", {"fp32", "bf16-mixed", "bf16-pure"}},
           {"--loss", {"full", "chunked:3"}},
           {"--grad-accum", {"1", "2", "3"}},
           {"--threads", {"1", "2"}},
+          {"--wrap", {"layer", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
           {"--wrap-embeddings", {"on", "off"}},
-          {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
+          {"--prefetch", kPrefetches},
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
           {"--attention", {"auto", "math"}}};
@@ -75,9 +81,12 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
   const auto value = [&](const std::vector<int>& row, std::size_t axis) {
     return table[axis].values[static_cast<std::size_t>(row[axis])];
   };
-  // A hybrid needs both axes of the mesh.
+  // A hybrid needs both axes of the mesh; what doesn't reshard has no choice in it; one rank has no group of 2.
   const auto allowed = [&](const std::vector<int>& row) {
-    return !is_hybrid(value(row, kSharding)) || value(row, kRanks) == "4";
+    const std::string sharding = value(row, kSharding), reshard = value(row, kReshard);
+    if (is_hybrid(sharding) && value(row, kRanks) != "4") return false;
+    if (reshard == "2" && value(row, kRanks) == "1") return false;
+    return reshard == "default" || sharding == "full-shard" || sharding == "hybrid-shard";
   };
   std::mt19937_64 random(seed);
   std::vector<CoverJob> jobs;

@@ -27,15 +27,18 @@ std::vector<Axis> axes() {
           {"", {"ascending", "descending", "shuffled:1", "shuffled:2", "shuffled:3"}},
           {"--seq-len", {"odd", "32", "96", "1024"}},
           {"--sharding", sharding_names()},
-          {"--reshard", {"default", "last-kept", "always", "never"}},
+          {"--reshard", {"default", "last-kept", "always", "never", "2", "4"}},
           {"--precision", {"fp32", "bf16-mixed", "bf16-pure"}},
           {"--attention", {"auto", "math", "flash", "efficient"}},
           {"--allocator", {"expandable", "native"}},
           {"--checkpointing", {"none", "full", "every:2"}},
           {"--loss", {"full", "chunked:3"}},
           {"--grad-accum", {"1", "2", "3"}},
+          {"--wrap", {"layer", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
           {"--wrap-embeddings", {"on", "off"}},
-          {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
+          {"--prefetch",
+           {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0",
+            "backward=post,forward=3,limit=2", "backward=pre,forward=1,limit=1"}},
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
           {"--clip", {"1", "0"}},
@@ -47,6 +50,8 @@ bool is_allowed(const std::vector<std::string>& row) {
   const bool hybrid = row[kSharding].starts_with("hybrid");
   if (hybrid && row[kRanks] == "1") return false;
   if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
+  const int shards = std::stoi(row[kRanks]) / (hybrid ? 2 : 1);
+  if ((row[kReshard] == "2" || row[kReshard] == "4") && shards % std::stoi(row[kReshard]) != 0) return false;
   const bool is_16_bit = row[kPrecision] != "fp32";
   const bool softcap = row[kFamily] == "gemma2";
   const bool has_positions = row[kFamily] == "gpt2" || row[kFamily] == "bert";  // a table of 128

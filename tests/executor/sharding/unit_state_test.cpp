@@ -47,9 +47,11 @@ struct World {
   Graph graph = odd_graph();
   Job job;
   UnitLayout layout;
-  explicit World(int ranks, const char* precision = "fp32") {
+  explicit World(int ranks, const char* precision = "fp32", int reshard_groups = 0) {
     job.precision = precision_named(precision);
     job.mesh.shard = ranks;
+    if (reshard_groups > 0) job.reshard = Reshard::groups;
+    job.reshard_groups = reshard_groups;
     layout = lay_out_units(graph, job);
   }
   UnitState unit(ProcessGroups& groups) const {
@@ -58,6 +60,7 @@ struct World {
              .layout = layout,
              .shard_group = groups.shard(),
              .replicate_group = groups.replicate(),
+             .reshard_group = groups.reshard(),
              .device = at::kCPU},
             layout.units[0]};
   }
@@ -98,6 +101,39 @@ TEST_CASE("a gathered unit holds every parameter whole, whatever the number of r
       CHECK(unit.view({.parameter = 0, .first = 2, .count = 2}, false).size(0) == 2);
       CHECK(unit.view({.parameter = 0, .first = 1, .count = 2}, true).size(1) == 2);
     });
+  }
+}
+
+TEST_CASE("a unit resharded to groups keeps a slice of what was gathered, and is gathered from the group's slices") {
+  for (const char* precision : {"fp32", "bf16-mixed"}) {
+    const World world(4, precision, 2);
+    REQUIRE(world.layout.reshard_ranks == 2);
+    std::mutex mutex;
+    const auto body = [&](ProcessGroups& groups) {
+      UnitState unit = world.unit(groups);
+      Numbers numbers;
+      unit.load(numbers);
+      unit.issue();
+      unit.wait();
+      const at::Tensor before = unit.view({.parameter = 0}, false).clone();
+      unit.reshard();
+      const bool gone = !unit.view({.parameter = 0}, false).defined();
+      // Each group's slices are its own: one that gathered from the shards would see what was written to them since.
+      at::Tensor rows = UnitState::slice(unit.shard(), world.layout.units[0].parameters[0]);
+      rows.fill_(-1);
+      unit.issue();
+      unit.wait();
+      const bool from_slices = unit.view({.parameter = 0}, false).equal(before);
+      unit.release();
+      unit.issue();
+      unit.wait();
+      const bool from_shards = unit.view({.parameter = 0}, false).eq(-1).all().item<bool>();
+      const std::scoped_lock lock(mutex);
+      CHECK(gone);
+      CHECK(from_slices);
+      CHECK(from_shards);
+    };
+    spawn_ranks(4, 4, body, 2);
   }
 }
 
