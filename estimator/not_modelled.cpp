@@ -45,8 +45,6 @@ void require_own_runtime(const Job& job, const Cluster& cluster) {
   require_precision(job);
   require_optimizer(job);
   if (job.checkpointing == Checkpointing::selective) refuse(job, "checkpointing");
-  // The embedding's gradient is added up in no fixed order on CUDA.
-  if (!cluster.is_cpu() && job.deterministic) throw NotModelled("--deterministic on GPUs");
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse(job, "attention");
 }

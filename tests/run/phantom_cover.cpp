@@ -38,6 +38,7 @@ std::vector<Axis> axes() {
           {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
+          {"--set", {"deterministic=off", "deterministic=on"}},
           {"--clip", {"1", "0"}},
           {"--freeze", {"none", "*embed*", "*layers.0.*"}}};
 }
