@@ -31,7 +31,8 @@ std::vector<Axis> axes() {
           {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
-          {"--attention", {"auto", "math"}}};
+          {"--attention", {"auto", "math"}},
+          {"--load", {"each", "rank0"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }

@@ -39,6 +39,7 @@ std::vector<Axis> axes() {
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
           {"--set", {"deterministic=off", "deterministic=on"}},
+          {"--load", {"each", "rank0"}},
           {"--clip", {"1", "0"}},
           {"--freeze", {"none", "*embed*", "*layers.0.*"}}};
 }
