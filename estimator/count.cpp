@@ -7,6 +7,7 @@
 #include "estimator/count_unit.h"
 #include "estimator/counted_blocks.h"
 #include "estimator/eager/count_eager.h"
+#include "estimator/load_rows.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/tape.h"
 #include "estimator/units_layout.h"
@@ -74,8 +75,15 @@ class Counter {
   }
 
  private:
-  void load() {
+  void load_units() {
+    const Bytes bytes = job_.load == Load::rank0 ? load_staging(layout_) : Bytes{0};
+    const Block staging = blocks_.allocate(bytes.n, Dtype::u8, Category::communication,
+                                           blocks_.writer().label("load: rows of all ranks"));
     for (UnitCounter& unit : units_) unit.load();
+  }
+
+  void load() {
+    load_units();
     for (std::size_t r = 0; r < graph_.ropes.size(); ++r) {
       const std::int64_t elements = checked_mul(shape_.sequence, graph_.rope_dims[r] / 2);
       for (const char* what : {": cos", ": sin"}) {
@@ -297,9 +305,10 @@ class Counter {
 
 Ledger count(const Graph& graph, const Job& job, const Device& device, const Coords& coords,
              const CountOptions& options) {
-  (void)coords;  // shards are padded to equal sizes, so ranks of this runtime allocate alike
   if (job.runtime == Runtime::pytorch_fsdp2) return eager::count_eager(graph, job, device, options);
   Job counted = job;
+  // Shards are padded to equal sizes, so ranks of this runtime allocate alike, but for what rank 0 reads for the others.
+  if (coords != Coords{}) counted.load = Load::each;
   // Micro-batches between the second and the last allocate as the second does.
   if (options.abbreviate) counted.accumulation = std::min<std::int64_t>(job.accumulation, 3);
   return Counter(graph, counted, device, options).run();

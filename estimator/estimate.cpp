@@ -123,6 +123,18 @@ std::string explain(const RankEstimate& rank, Bytes capacity) {
   return why;
 }
 
+/// Rank 0 stages rows of the others while it loads; all else they hold alike.
+void set_rank0_apart(Estimate& e, const Graph& graph, bool clip) {
+  if (e.job.load != Load::rank0 || lay_out_units(graph, e.job).shards == 1) return;
+  Job others = e.job;
+  others.load = Load::each;
+  RankEstimate rest = estimate_rank(graph, others, e.cluster, {.clip = clip});
+  rest.first_rank = 1;
+  rest.coords = {.replicate = 0, .shard = 1};
+  e.ranks.front().last_rank = 0;
+  e.ranks.push_back(std::move(rest));
+}
+
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
   require_rules(e.job, e.cluster);
   const Graph graph = build_graph(spec, loss_options(e.job));
@@ -132,6 +144,7 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   e.why = explain(rank, e.capacity);
   e.host_bytes = host_bytes(e.job, e.cluster, rank);
   add_assumptions(e, spec, graph);
+  set_rank0_apart(e, graph, options.clip);
   if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.clip);
 }
 

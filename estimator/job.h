@@ -42,6 +42,7 @@ enum class ReduceFinish { early, end };
 enum class Checkpointing { none, full, every, selective };
 enum class OptimizerImplementation { fused, foreach, loop };
 enum class LossKind { full, chunked };
+enum class Load { each, rank0 };
 enum class Attention { automatic, flash, efficient, cudnn, math };
 
 struct Job {
@@ -63,6 +64,7 @@ struct Job {
   ReduceFinish reduce_finish = ReduceFinish::early;
   bool reshard_head = false;  // release the head's unit while the loss runs
   bool deterministic = false;
+  Load load = Load::each;  // who reads the first weights
   Checkpointing checkpointing = Checkpointing::none;
   std::int64_t checkpoint_every = 1;  // Checkpointing::every
   std::vector<std::string> offload;   // params, optimizer, optimizer+gradients, activations

@@ -45,8 +45,6 @@ void require_own_runtime(const Job& job, const Cluster& cluster) {
   require_precision(job);
   require_optimizer(job);
   if (job.checkpointing == Checkpointing::selective) refuse(job, "checkpointing");
-  // The embedding's gradient is added up in no fixed order on CUDA.
-  if (!cluster.is_cpu() && job.deterministic) throw NotModelled("--deterministic on GPUs");
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse(job, "attention");
 }
@@ -74,7 +72,7 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, "bf16-mixed");
   for (const char* field :
        {"wrap", "precision", "storage_dtype", "compute_dtype", "reduce_dtype", "output_dtype", "state_dtype",
-        "wrap_embeddings", "prefetch", "reduce_finish", "reshard_head", "deterministic", "loss", "freeze"}) {
+        "wrap_embeddings", "prefetch", "reduce_finish", "reshard_head", "deterministic", "load", "loss", "freeze"}) {
     if (job_field_named(field).get(job) != job_field_named(field).get(modelled)) refuse(job, field);
   }
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::loop) {

@@ -154,7 +154,10 @@ class RankRun {
                             .phantom = is_phantom(),
                             .reports = reports()});
     std::unique_ptr<WeightSource> weights;
-    if (options_.save.resume.empty()) weights = open_weights(options_, graph, !is_phantom());
+    if (options_.save.resume.empty()) {
+      const bool is_sent = plan_.job.load == Load::rank0 && place_.rank != 0;
+      weights = is_sent ? sent_weights() : open_weights(options_, graph, !is_phantom());
+    }
     const auto groups = connect({.place = place_,
                                  .device = device.kind,
                                  .shard_ranks = shard_ranks(plan_.job),

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "estimator/load_rows.h"
 #include "estimator/schedules/schedule.h"
 #include "executor/checkpoint/full_torch.h"
 #include "executor/checkpoint/snapshot_torch.h"
@@ -41,6 +42,7 @@ struct Trainer::State {
   explicit State(const TrainInputs& inputs);
 
   void load();
+  void load_units();
   StepResult run_step(std::int64_t step);
   void execute(const Instruction& instruction, std::size_t position);
   void begin(int micro_batch);
@@ -129,12 +131,23 @@ at::Tensor Trainer::State::table(const std::string& label, std::vector<float>& h
   return tensor;
 }
 
-void Trainer::State::load() {
-  Meter::instance().enter(Phase::load, 0);
+void Trainer::State::load_units() {
+  // Of a checkpoint each rank reads what it holds.
+  const bool is_sent = in.job.load == Load::rank0 && in.states == nullptr;
+  const std::unique_ptr<RowSupply> rows = is_sent ? rank0_reads(in.weights, {.shard = in.groups.shard(),
+                                                                             .replicate = in.groups.replicate(),
+                                                                             .device = place,
+                                                                             .staging = load_staging(layout)})
+                                                  : each_reads(in.weights, in.groups.shard());
   for (UnitState& unit : units) {
-    unit.load(in.weights);
+    unit.load(*rows);
     if (in.states != nullptr && unit.step_count().defined()) unit.load_states(*in.states);
   }
+}
+
+void Trainer::State::load() {
+  Meter::instance().enter(Phase::load, 0);
+  load_units();
   for (std::size_t r = 0; r < in.graph.ropes.size(); ++r) {
     const std::vector<float> frequencies = rope_frequencies(in.graph.ropes[r], in.graph.rope_dims[r]);
     const auto columns = static_cast<std::int64_t>(frequencies.size());

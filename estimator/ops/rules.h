@@ -23,6 +23,9 @@ Rule rule_of_rope(const OpContext& context, const Needs& needs);
 Rule rule_of_softcap(const OpContext& context, const Needs& needs);
 Rule rule_of_type_embedding(const OpContext& context, const Needs& needs);
 
+/// Rows of an embedding's output gradient that CUDA handles at a time.
+inline constexpr std::int64_t kEmbeddingBlockRows = 1024;
+
 /// Rows that the CUDA cross entropy handles at a time in fp32: 64 MiB a block at a vocabulary of 128 Ki.
 inline constexpr std::int64_t kCrossEntropyBlockRows = 128;
 

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "executor/checkpoint/mapped_file.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/checkpoint/write_torch.h"
 #include "model_specs/error.h"
+#include "model_specs/file.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/suggest.h"
 
@@ -17,6 +17,8 @@ namespace vramfit {
 namespace {
 
 constexpr std::size_t kNamedInErrors = 3;
+// Numbers that have to be converted or carried to a device are read this many bytes at a time.
+constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;
 
 class SafetensorsWeights : public WeightSource {
  public:
@@ -36,22 +38,31 @@ class SafetensorsWeights : public WeightSource {
       tensor_of_.emplace(parameter.name, &tensor);
     }
     if (!missing.empty()) fail_missing(missing, graph.parameters.size());
-    for (const std::string& file : checkpoint_.files) files_.push_back(std::make_unique<MappedFile>(file));
+    for (const std::string& file : checkpoint_.files) files_.emplace_back(file, kWeightsFile);
   }
 
   void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) override {
     const StoredTensor& tensor = *tensor_of_.at(parameter.name);
-    const MappedFile& file = *files_[static_cast<std::size_t>(tensor.file)];
+    const File& file = files_[static_cast<std::size_t>(tensor.file)];
     const StoredFloat type = *stored_float(tensor.dtype);
-    const std::int64_t row_bytes = row_element_count(parameter) * stored_bytes(type);
-    const std::int64_t begin = tensor.offset + checked_mul(first_row, row_bytes), bytes = checked_mul(rows, row_bytes);
-    const bool is_inside = bytes <= tensor.bytes.n && begin - tensor.offset <= tensor.bytes.n - bytes &&
-                           bytes <= file.bytes() && begin <= file.bytes() - bytes;
-    if (!is_inside) {
-      throw ModelError(fmt::format("weights {}: the file changed while it was read", printable(path_)));
+    const std::int64_t width = stored_bytes(type), row_elements = row_element_count(parameter);
+    const std::int64_t first = checked_mul(first_row, row_elements), count = checked_mul(rows, row_elements);
+    const std::int64_t stored = tensor.bytes.n / width;
+    if (first < 0 || first > stored || count > stored - first) {
+      throw FaultError(fmt::format("weights {}: {} has no rows {} to {}", printable(path_), parameter.name, first_row,
+                                   checked_add(first_row, rows)));
     }
-    write_numbers(into, 0, StoredNumbers{type, file.data() + begin, rows * row_element_count(parameter)});
-    file.drop(begin, bytes);
+    const std::int64_t begin = tensor.offset + first * width;
+    if (const std::span<char> place = stored_place(into, 0, type, count); !place.empty())
+      return file.read(begin, place);
+    const std::int64_t most = kBlockBytes / width;
+    std::vector<char> block(static_cast<std::size_t>(std::min(most, count) * width));
+    for (std::int64_t done = 0; done < count; done += most) {
+      const std::int64_t numbers = std::min(most, count - done);
+      const std::span<char> read = std::span(block).first(static_cast<std::size_t>(numbers * width));
+      file.read(begin + done * width, read);
+      write_numbers(into, done, StoredNumbers{type, read.data(), numbers});
+    }
   }
 
   std::string description() const override { return path_; }
@@ -78,7 +89,7 @@ class SafetensorsWeights : public WeightSource {
   std::string path_;
   Checkpoint checkpoint_;
   std::unordered_map<std::string, const StoredTensor*> tensor_of_;  // by parameter
-  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<File> files_;
 };
 
 }  // namespace

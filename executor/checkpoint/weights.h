@@ -28,9 +28,14 @@ std::int64_t row_element_count(const Parameter& parameter);
 /// so any mesh sees the same weights.
 std::unique_ptr<WeightSource> random_weights(std::uint64_t seed);
 
-/// A .safetensors file, an index.json, or a directory holding either. mmap; only the rows asked for are touched.
+/// A .safetensors file, an index.json, or a directory holding either. Only the rows asked for are read: into the
+/// tensor's own memory where the types agree, else through a buffer of 1 MiB. Nothing is mapped, so a file that becomes
+/// shorter meanwhile is an error and no signal.
 /// Throws ModelError for a missing tensor, a wrong shape or a malformed file.
 std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph);
+
+/// What a rank has that is sent its rows by rank 0; asking it to read is a mistake of the program.
+std::unique_ptr<WeightSource> sent_weights();
 
 /// The same source with nothing read and nothing written: what a phantom GPU is given, on which weights would have no
 /// values anyway.

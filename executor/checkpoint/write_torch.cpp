@@ -66,19 +66,24 @@ void write_numbers(at::Tensor& into, std::int64_t offset, std::span<const float>
   into.narrow(0, offset, count).copy_(at::from_blob(staged.data(), {count}, into.options().device(at::kCPU)));
 }
 
+std::span<char> stored_place(at::Tensor& into, std::int64_t offset, StoredFloat type, std::int64_t count) {
+  check_place(into, offset, count);
+  if (count == 0 || !into.is_cpu() || !is_same_type(type, into.scalar_type())) return {};
+  const std::int64_t width = stored_bytes(type);
+  return {static_cast<char*>(into.data_ptr()) + offset * width, static_cast<std::size_t>(count * width)};
+}
+
 void write_numbers(at::Tensor& into, std::int64_t offset, const StoredNumbers& numbers) {
-  check_place(into, offset, numbers.count);
-  if (numbers.count > 0 && into.is_cpu() && is_same_type(numbers.type, into.scalar_type())) {
-    const std::int64_t width = stored_bytes(numbers.type);
-    std::memcpy(static_cast<char*>(into.data_ptr()) + offset * width, numbers.data,
-                static_cast<std::size_t>(numbers.count * width));
+  if (const std::span<char> place = stored_place(into, offset, numbers.type, numbers.count); !place.empty()) {
+    std::memcpy(place.data(), numbers.data, place.size());
     return;
   }
-  constexpr std::int64_t kBlock = 16384;
-  std::vector<float> values(static_cast<std::size_t>(std::min(kBlock, numbers.count)));
-  for (std::int64_t done = 0; done < numbers.count; done += kBlock) {
+  // A copy to a device waits for the device, so it should be worth it.
+  const std::int64_t most = into.is_cpu() ? 16384 : 262144;
+  std::vector<float> values(static_cast<std::size_t>(std::min(most, numbers.count)));
+  for (std::int64_t done = 0; done < numbers.count; done += most) {
     const std::span<float> block =
-        std::span(values).first(static_cast<std::size_t>(std::min(kBlock, numbers.count - done)));
+        std::span(values).first(static_cast<std::size_t>(std::min(most, numbers.count - done)));
     widen_numbers(numbers, done, block);
     write_numbers(into, offset + done, block);
   }

@@ -19,6 +19,10 @@ void write_numbers(at::Tensor& into, std::int64_t offset, std::span<const float>
 /// The same from numbers as a file stores them; equal element types are copied as they are.
 void write_numbers(at::Tensor& into, std::int64_t offset, const StoredNumbers& numbers);
 
+/// Where `count` numbers at element `offset` may be read into as a file stores them: the tensor's own memory; empty
+/// when they have to be converted or carried to another device.
+std::span<char> stored_place(at::Tensor& into, std::int64_t offset, StoredFloat type, std::int64_t count);
+
 /// Threads that LibTorch would use; 1 where writing from several isn't allowed.
 int writing_threads(const at::Tensor& into);
 

@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <ATen/ops/_efficient_attention_backward.h>
 #include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/_flash_attention_backward.h>
@@ -39,8 +40,33 @@ void forward_flash(OpCall& call, const AttentionSizes& s) {
   call.outputs[1] = std::get<1>(results).view({s.batch * s.heads, s.sequence});
 }
 
+/// Asks LibTorch for its deterministic kernels while it lives, where the job does. Not for the whole run: other ops,
+/// deterministic as they are called here, would take detours with temporaries of unknown size.
+class DeterministicScope {
+ public:
+  explicit DeterministicScope(bool on)
+      : algorithms_(at::globalContext().deterministicAlgorithms()),
+        fills_(at::globalContext().deterministicFillUninitializedMemory()) {
+    if (!on) return;
+    at::globalContext().setDeterministicAlgorithms(true, false);
+    at::globalContext().setDeterministicFillUninitializedMemory(false);  // the kernels write all they are given
+  }
+  ~DeterministicScope() {
+    at::globalContext().setDeterministicAlgorithms(algorithms_, false);
+    at::globalContext().setDeterministicFillUninitializedMemory(fills_);
+  }
+  DeterministicScope(const DeterministicScope&) = delete;
+  DeterministicScope& operator=(const DeterministicScope&) = delete;
+  DeterministicScope(DeterministicScope&&) = delete;
+  DeterministicScope& operator=(DeterministicScope&&) = delete;
+
+ private:
+  bool algorithms_, fills_;
+};
+
 // Without dropout the random state is not read.
 void backward_flash(OpCall& call, const AttentionSizes& s) {
+  const DeterministicScope scope(call.context.deterministic);
   const auto gradients = at::_flash_attention_backward(
       heads_of(*call.output_gradient, s, s.heads), heads_of(call.inputs[0], s, s.heads),
       heads_of(call.inputs[1], s, s.kv_heads), heads_of(call.inputs[2], s, s.kv_heads),
@@ -89,6 +115,7 @@ void deliver_grouped(OpCall& call, const AttentionSizes& s, std::size_t input, c
 }
 
 void backward_efficient(OpCall& call, const AttentionSizes& s) {
+  const DeterministicScope scope(call.context.deterministic);
   const at::Tensor k = expanded(call, s, 1, "k_expanded"), v = expanded(call, s, 2, "v_expanded");
   const auto gradients = at::_efficient_attention_backward(
       heads_of(*call.output_gradient, s, s.heads), heads_of(call.inputs[0], s, s.heads), k, v, std::nullopt,

@@ -1,7 +1,11 @@
+#include <ATen/ops/eq.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/mm.h>
 
 #include <algorithm>
 
+#include "estimator/ops/rules.h"
+#include "executor/ops/embedding_torch.h"
 #include "executor/ops/kernels_torch.h"
 
 namespace vramfit::kernels {
@@ -61,29 +65,49 @@ void forward_cuda(OpCall& call) {
   if (attributes(call).scale != 1) call.outputs[0].mul_(attributes(call).scale);
 }
 
+EmbeddingBlocks allocate_blocks(OpCall& call, std::int64_t tokens, std::int64_t width) {
+  const Dtype dtype = call.context.precision.reduce;
+  const std::int64_t count = std::min(tokens, kEmbeddingBlockRows);
+  EmbeddingBlocks blocks;
+  if (dtype != call.context.compute()) blocks.rows = call.temporaries.allocate("rows", {count, width}, dtype);
+  if (!call.context.deterministic) return blocks;
+  blocks.same_token = call.temporaries.allocate("same_token", {count * count}, dtype);
+  blocks.ones = call.temporaries.allocate("ones", {1, count}, dtype).fill_(1);
+  blocks.earlier = call.temporaries.allocate("earlier", {1, count}, dtype);
+  blocks.sums = call.temporaries.allocate("sums", {count, width}, dtype);
+  return blocks;
+}
+
 void backward_cuda(OpCall& call) {
   if (!wants_parameter(call, 0)) return;
   at::Tensor& table = call.parameter_gradients[0];
   const at::Tensor &ids = call.inputs[0], &dy = *call.output_gradient;
-  const double scale = attributes(call).scale;
-  if (!adds_parameter(call, 0)) table.zero_();
-  if (table.scalar_type() == dy.scalar_type()) {
-    table.index_add_(0, ids, dy, scale);
-    return;
-  }
-  constexpr std::int64_t kCastRows = 1024;  // as estimator/ops/embedding.cpp counts them
   const std::int64_t tokens = dy.size(0);
-  at::Tensor rows =
-      call.temporaries.allocate("rows", {std::min(tokens, kCastRows), dy.size(1)}, call.context.precision.reduce);
-  for (std::int64_t first = 0; first < tokens; first += kCastRows) {
-    const std::int64_t count = std::min(kCastRows, tokens - first);
-    const at::Tensor block = rows.narrow(0, 0, count);
-    block.copy_(dy.narrow(0, first, count));
-    table.index_add_(0, ids.narrow(0, first, count), block, scale);
+  EmbeddingBlocks blocks = allocate_blocks(call, tokens, dy.size(1));
+  if (!adds_parameter(call, 0)) table.zero_();
+  const std::int64_t most = blocks.rows.defined() || blocks.sums.defined() ? kEmbeddingBlockRows : tokens;
+  for (std::int64_t first = 0; first < tokens; first += most) {
+    const std::int64_t count = std::min(most, tokens - first);
+    const at::Tensor block_ids = ids.narrow(0, first, count);
+    at::Tensor rows = dy.narrow(0, first, count);
+    if (blocks.rows.defined()) rows = blocks.rows.narrow(0, 0, count).copy_(rows);
+    if (blocks.sums.defined()) rows = sums_by_token(block_ids, rows, blocks);
+    table.index_add_(0, block_ids, rows, attributes(call).scale);
   }
 }
 
 }  // namespace
+
+at::Tensor sums_by_token(const at::Tensor& ids, const at::Tensor& rows, EmbeddingBlocks& blocks) {
+  const std::int64_t count = ids.size(0);
+  at::Tensor same = blocks.same_token.narrow(0, 0, count * count).view({count, count});
+  at::Tensor earlier = blocks.earlier.narrow(1, 0, count), sums = blocks.sums.narrow(0, 0, count);
+  at::eq_out(same, ids.unsqueeze(1), ids.unsqueeze(0)).triu_(1);
+  at::mm_out(earlier, blocks.ones.narrow(1, 0, count), same);  // rows of the same token above each row
+  at::eq_out(same, ids.unsqueeze(1), ids.unsqueeze(0));
+  at::mm_out(sums, same, rows);
+  return sums.mul_(earlier.eq_(0).t());
+}
 
 const DeviceFunctions kEmbedding{.cpu = {OpKind::embedding, forward_cpu, backward_cpu},
                                  .cuda = {OpKind::embedding, forward_cuda, backward_cuda}};

@@ -30,6 +30,11 @@ struct Collectives {
   virtual Pending reduce_scatter(std::vector<at::Tensor> pieces) = 0;
   /// Sum over ranks, in place.
   virtual Pending all_reduce(std::vector<at::Tensor> tensors) = 0;
+  /// Rank 0 gives slices of equal size, one a rank; `into` of each rank receives its own. Others give none. Any
+  /// element type, as bytes.
+  virtual Pending scatter(std::vector<at::Tensor> slices, at::Tensor into) = 0;
+  /// All ranks receive what rank 0 holds, in place. As bytes, too.
+  virtual Pending broadcast(at::Tensor tensor) = 0;
   virtual void barrier() = 0;
 };
 

@@ -28,6 +28,10 @@ at::Tensor borrowed(const at::Tensor& tensor, std::int64_t first, std::int64_t e
   return at::from_blob(tensor.narrow(0, first, elements).mutable_data_ptr(), {elements}, tensor.options());
 }
 
+at::Tensor borrowed_bytes(const at::Tensor& tensor) {
+  return at::from_blob(tensor.mutable_data_ptr(), {static_cast<std::int64_t>(tensor.nbytes())}, at::kByte);
+}
+
 class GlooWork final : public PendingWork {
  public:
   GlooWork(const GroupPlace& place, const char* what, Works works, std::vector<at::Tensor> tensors)
@@ -107,6 +111,22 @@ class GlooCollectives final : public Collectives {
     return std::make_unique<GlooWork>(place_, "summing over ranks", std::move(works), std::move(tensors));
   }
 
+  Pending scatter(std::vector<at::Tensor> slices, at::Tensor into) override {
+    return send_rows(slices, into, [&] {
+      std::vector<at::Tensor> output{borrowed_bytes(into)};
+      std::vector<std::vector<at::Tensor>> inputs(place_.rank == 0 ? 1 : 0);
+      for (const at::Tensor& slice : slices) inputs.front().push_back(borrowed_bytes(slice));
+      return group_->scatter(output, inputs);
+    });
+  }
+
+  Pending broadcast(at::Tensor tensor) override {
+    return send_rows({}, tensor, [&] {
+      std::vector<at::Tensor> one{borrowed_bytes(tensor)};
+      return group_->broadcast(one);
+    });
+  }
+
   void barrier() override {
     try {
       group_->barrier()->wait();
@@ -131,6 +151,19 @@ class GlooCollectives final : public Collectives {
       fail(place_, what, error);
     }
     return std::make_unique<GlooWork>(place_, what, std::move(works), std::move(tensors));
+  }
+
+  template <typename Start>
+  Pending send_rows(std::vector<at::Tensor> tensors, const at::Tensor& into, const Start& start) {
+    constexpr const char* kWhat = "sending rows";
+    Works works;
+    try {
+      works.push_back(start());
+    } catch (const std::exception& error) {
+      fail(place_, kWhat, error);
+    }
+    tensors.push_back(into);
+    return std::make_unique<GlooWork>(place_, kWhat, std::move(works), std::move(tensors));
   }
 
   GroupPlace place_;

@@ -13,6 +13,11 @@ class LocalCollectives final : public Collectives {
   Pending all_gather(std::vector<at::Tensor> /*gathered*/) override { return nullptr; }
   Pending reduce_scatter(std::vector<at::Tensor> /*pieces*/) override { return nullptr; }
   Pending all_reduce(std::vector<at::Tensor> /*tensors*/) override { return nullptr; }
+  Pending scatter(std::vector<at::Tensor> slices, at::Tensor into) override {
+    into.copy_(slices.front());
+    return nullptr;
+  }
+  Pending broadcast(at::Tensor /*tensor*/) override { return nullptr; }
   void barrier() override {}
 };
 

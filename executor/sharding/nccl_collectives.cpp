@@ -85,6 +85,23 @@ class NcclCollectives final : public Collectives {
                  [&](std::vector<at::Tensor>& whole) { return group_->allreduce_coalesced(whole); });
   }
 
+  Pending scatter(std::vector<at::Tensor> slices, at::Tensor into) override {
+    slices.push_back(std::move(into));
+    return start("sending rows", std::move(slices), [&](std::vector<at::Tensor>& tensors) {
+      std::vector<at::Tensor> output{tensors.back().view(at::kByte)};
+      std::vector<std::vector<at::Tensor>> inputs(place_.rank == 0 ? 1 : 0);
+      for (std::size_t i = 0; i + 1 < tensors.size(); ++i) inputs.front().push_back(tensors[i].view(at::kByte));
+      return group_->scatter(output, inputs);
+    });
+  }
+
+  Pending broadcast(at::Tensor tensor) override {
+    return start("sending rows", {std::move(tensor)}, [&](std::vector<at::Tensor>& tensors) {
+      std::vector<at::Tensor> one{tensors.front().view(at::kByte)};
+      return group_->broadcast(one);
+    });
+  }
+
   void barrier() override {
     c10d::BarrierOptions options;
     options.device_ids = {place_.local_device};

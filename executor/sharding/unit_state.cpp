@@ -37,16 +37,10 @@ at::Tensor UnitState::own_slice(const at::Tensor& piece, const UnitParameter& p)
   return piece.narrow(0, context_.shard_group.rank() * p.shard_elements, p.shard_elements);
 }
 
-void UnitState::load(WeightSource& weights) {
+void UnitState::load(RowSupply& rows) {
   shard_ = allocate(unit_.shard_elements, unit_.storage, Category::parameters, unit_.name + ": shard");
   shard_.zero_();
-  for (const UnitParameter& p : unit_.parameters) {
-    const std::int64_t first = p.rows_per_rank * context_.shard_group.rank();
-    const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
-    if (rows == 0) continue;
-    at::Tensor into = slice(shard_, p).narrow(0, 0, rows * p.row_elements);
-    weights.read_rows(parameter_of(p), first, rows, into);
-  }
+  for (const UnitParameter& p : unit_.parameters) rows.fill(parameter_of(p), unit_, p, slice(shard_, p));
   if (unit_.trainable_elements == 0) return;
   const auto make_state = [&](std::int64_t elements, Dtype dtype, const char* what) {
     at::Tensor state = allocate(elements, dtype, Category::optimizer_state, unit_.name + what);

@@ -11,9 +11,9 @@
 #include "estimator/ledger.h"
 #include "estimator/units_layout.h"
 #include "executor/checkpoint/saved_states.h"
-#include "executor/checkpoint/weights.h"
 #include "executor/optimizers/optimizers.h"
 #include "executor/sharding/collectives.h"
+#include "executor/sharding/load_rows_torch.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {
@@ -41,8 +41,8 @@ class UnitState {
  public:
   UnitState(const UnitContext& context, const Unit& unit) : context_(context), unit_(unit) {}
 
-  /// Allocates shard and states; the shard is read row range by row range, never whole.
-  void load(WeightSource& weights);
+  /// Allocates shard and states; the shard is filled row range by row range, never from a whole parameter.
+  void load(RowSupply& rows);
   /// Fills the states of a unit that is loaded. Throws InputError when its parameters were not updated equally often
   /// (they were in different units, one of which had no gradients): a unit has one count.
   void load_states(StateSource& states);

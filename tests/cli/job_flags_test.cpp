@@ -54,6 +54,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"reduce_finish", "end"},
     {"reshard_head", "on"},
     {"deterministic", "on"},
+    {"load", "rank0"},
     {"checkpointing", "every:2"},
     {"offload", "params,activations"},
     {"optimizer", "adamw:foreach"},

@@ -164,6 +164,31 @@ TEST_CASE("a schedule that counts clipping itself has one clip phase a step") {
   CHECK(std::ranges::count(e.ranks[0].phases, Phase::clip, &PhasePeak::phase) == 2);
 }
 
+TEST_CASE("rank 0 that reads for all has an entry of its own, which differs while it loads") {
+  const Estimate e = estimate_of(testing::llama_8b(), "8xH100-80GB", {{"load", "rank0"}});
+  REQUIRE_MESSAGE(e.ranks.size() == 2, e.why);
+  CHECK(e.worst == 0);
+  CHECK(e.ranks[0].last_rank == 0);
+  CHECK(e.ranks[1].first_rank == 1);
+  CHECK(e.ranks[1].last_rank == 7);
+  REQUIRE(e.ranks[0].phases.size() == e.ranks[1].phases.size());
+  for (std::size_t i = 0; i < e.ranks[0].phases.size(); ++i) {
+    const PhasePeak &first = e.ranks[0].phases[i], &rest = e.ranks[1].phases[i];
+    CAPTURE(phase_name(first.phase));
+    const Bytes staged = first.requested - rest.requested;
+    if (first.phase == Phase::load) {
+      CHECK(staged > 15 * kMiB);
+      CHECK(staged <= 16 * kMiB);
+    } else {
+      CHECK(staged == Bytes{0});
+    }
+  }
+  for (const char* sharding : {"no-shard", "full-shard"}) {
+    const char* cluster = std::string_view(sharding) == "no-shard" ? "4xcpu-4GiB" : "1xcpu-4GiB";
+    CHECK(estimate_of(testing::small_llama(), cluster, {{"load", "rank0"}, {"sharding", sharding}}).ranks.size() == 1);
+  }
+}
+
 TEST_CASE("choices without rules are named, not guessed") {
   const std::vector<std::pair<Settings, std::string>> cases{
       {{{"runtime", "pytorch-fsdp2"}}, "--runtime pytorch-fsdp2"},

@@ -37,7 +37,10 @@ const std::string kTensors = safetensors_bytes(R"({"a":{"dtype":"U8","shape":[2,
 
 bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// An environment of a test's own, and short waits.
+/// Seconds that no answer on loopback takes, however busy the machine: what is tested is never a race with the clock.
+constexpr int kPatience = 1000;
+
+/// An environment of a test's own, short waits between requests, and patience with each of them.
 struct World {
   TemporaryDirectory home;
   std::map<std::string, std::string> variables{{"HOME", home.path().string()}};
@@ -53,9 +56,9 @@ struct World {
     made.adjust_hub = [](HubOptions& hub) {
       hub.backoff_milliseconds = 1;
       hub.longest_wait_seconds = 1;
-      hub.limits.connect_milliseconds = 2000;
-      hub.limits.total_milliseconds = 2000;
-      hub.limits.stall_seconds = 1;
+      hub.limits.connect_milliseconds = 1000 * kPatience;
+      hub.limits.total_milliseconds = 1000 * kPatience;
+      hub.limits.stall_seconds = kPatience;
     };
     return made;
   }
@@ -297,25 +300,31 @@ TEST_CASE("passing failures are asked again at most three times, and no longer t
   CHECK(asked == 4);
 }
 
-TEST_CASE("a server that says nothing, or too much, ends in an error within the limits") {
+TEST_CASE("a server that falls silent is left when either limit of time is reached") {
   World world;
-  WebReply reply;
-  const HttpServer server([&](const WebRequest&) { return reply; });
+  WebReply silent = config_reply();
+  silent.stall = true;  // until the client hangs up: without limits this case would run into ctest's
+  const HttpServer server([&](const WebRequest&) { return silent; });
   world.variables["HF_ENDPOINT"] = server.address();
   ResolveOptions options = world.options();
-  const auto adjust = options.adjust_hub;
+  HttpLimits limits;
   options.adjust_hub = [&](HubOptions& hub) {
-    adjust(hub);
     hub.retries = 0;
-    hub.limits.total_milliseconds = 300;
+    hub.limits = limits;
   };
-  reply = config_reply();
-  reply.stall = true;
-  const auto begin = std::chrono::steady_clock::now();
-  CHECK_THROWS_WITH_AS(resolve_model("org/a", options), doctest::Contains("can't be read from"), ModelError);
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(3));
-  reply = {200, {}, std::string((16 << 20) + 1, ' ')};
-  CHECK_THROWS_WITH_AS(resolve_model("org/a", options), doctest::Contains("more than the 16777216 bytes"), ModelError);
+  limits = {.connect_milliseconds = 1000 * kPatience, .total_milliseconds = 200, .stall_seconds = kPatience};
+  CHECK_THROWS_WITH_AS(resolve_model("org/a", options), doctest::Contains("(Timeout was reached)"), ModelError);
+  limits.total_milliseconds = 1000 * kPatience;
+  limits.stall_seconds = 1;
+  CHECK_THROWS_WITH_AS(resolve_model("org/a", options), doctest::Contains("(Timeout was reached)"), ModelError);
+}
+
+TEST_CASE("a server that says too much, or what was not asked for, is not believed") {
+  World world;
+  WebReply reply{200, {}, std::string((16 << 20) + 1, ' ')};
+  const HttpServer server([&](const WebRequest&) { return reply; });
+  world.variables["HF_ENDPOINT"] = server.address();
+  CHECK(mentions(world.error("org/a"), "more than the 16777216 bytes"));
   // Never asked for, never unpacked: a compressed body is no JSON, however large it would become.
   reply = {
       200, {"Content-Encoding: gzip"}, std::string("\x1f\x8b\x08\x00\x00\x00\x00\x00", 8) + std::string(1000, 'x')};

@@ -37,7 +37,8 @@ std::vector<Axis> axes() {
           {"--prefetch", kPrefetches},
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
-          {"--attention", {"auto", "math"}}};
+          {"--attention", {"auto", "math"}},
+          {"--load", {"each", "rank0"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }

@@ -41,6 +41,8 @@ std::vector<Axis> axes() {
             "backward=post,forward=3,limit=2", "backward=pre,forward=1,limit=1"}},
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
+          {"--set", {"deterministic=off", "deterministic=on"}},
+          {"--load", {"each", "rank0"}},
           {"--clip", {"1", "0"}},
           {"--freeze", {"none", "*embed*", "*layers.0.*"}}};
 }

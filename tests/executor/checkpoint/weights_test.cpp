@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "executor/checkpoint/stored_numbers.h"
 #include "model_specs/error.h"
@@ -179,6 +180,52 @@ TEST_CASE("weights in several shards are found through their index") {
   const auto source = safetensors_weights(directory.path(), graph);
   CHECK(read(*source, graph.parameters[0], 1, 1).item<float>() == 2.0F);
   CHECK(read(*source, graph.parameters[1], 0, 1).item<float>() == 3.0F);
+}
+
+TEST_CASE("rows that are converted a block at a time are those of one conversion") {
+  const TemporaryDirectory directory;
+  const at::Tensor stored = at::randn({300, 4001}).to(at::kBFloat16);
+  const std::string data(static_cast<const char*>(stored.data_ptr()), static_cast<std::size_t>(stored.nbytes()));
+  const Parameter parameter{"w", {300, 4001}};
+  const std::string path =
+      directory.write("model.safetensors", safetensors_bytes({{"w", "BF16", "[300, 4001]", data}}));
+  const auto source = safetensors_weights(path, graph_of({parameter}));
+  CHECK(read(*source, parameter, 0, 300).equal(stored.flatten().to(at::kFloat)));
+  CHECK(read(*source, parameter, 7, 290).equal(stored.slice(0, 7, 297).flatten().to(at::kFloat)));
+  CHECK(read(*source, parameter, 7, 290, at::kBFloat16).equal(stored.slice(0, 7, 297).flatten()));
+  CHECK_THROWS_WITH_AS(read(*source, parameter, 299, 2), doctest::Contains("has no rows 299 to 301"), FaultError);
+}
+
+TEST_CASE("a weights file that becomes shorter while it is in use is an error, not a signal") {
+  const TemporaryDirectory directory;
+  const std::string data(std::size_t{4} << 20, 'x');
+  const std::string path = directory.write("m.safetensors", safetensors_bytes({{"a", "F32", "[1048576]", data}}));
+  const Parameter parameter{"a", {1048576}};
+  const auto source = safetensors_weights(path, graph_of({parameter}));
+  std::filesystem::resize_file(path, std::size_t{2} << 20);
+  CHECK_THROWS_WITH_AS(read(*source, parameter, 0, 1048576), doctest::Contains("became shorter while in use"),
+                       ModelError);
+  CHECK_THROWS_WITH_AS(read(*source, parameter, 0, 1048576, at::kBFloat16),
+                       doctest::Contains("became shorter while in use"), ModelError);
+}
+
+TEST_CASE("an index counts on no tensor but where it says, and on none of another shape") {
+  const TemporaryDirectory directory;
+  const auto file = [](const char* name, const char* shape) {
+    return safetensors_bytes({{name, "F32", shape, raw_bytes<float>({1, 2})}});
+  };
+  directory.write("one.safetensors", file("a", "[2]"));
+  directory.write("two.safetensors", file("b", "[1, 2]"));
+  const Graph graph = graph_of({{"a", {2}}, {"b", {2}}});
+  const auto message = [&](const std::string& map) {
+    directory.write("model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+    return message_of(directory.path(), graph);
+  };
+  CHECK(mentions(message(R"("a":"one.safetensors","b":"two.safetensors")"), "tensor b is [1, 2], the model needs [2]"));
+  CHECK(mentions(message(R"("a":"one.safetensors","b":"one.safetensors")"), "\"b\" isn't in one.safetensors"));
+  CHECK(mentions(message(R"("a":"one.safetensors")"), "1 of 2 tensors are missing: b"));
+  CHECK(mentions(message(R"("a":"one.safetensors","b":"three.safetensors")"), "No such file"));
+  CHECK(mentions(message(R"("a":"one.safetensors","b":"../two.safetensors")"), "isn't the plain name"));
 }
 
 TEST_CASE("a weights file cut short after it was listed is an error") {

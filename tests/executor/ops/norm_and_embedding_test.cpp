@@ -1,12 +1,22 @@
 #include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 
+#include "estimator/ops/rules.h"
+#include "executor/ops/embedding_torch.h"
 #include "tests/executor/ops/op_check_torch.h"
 
 namespace vramfit::testing {
 
 namespace {
 using Tensors = std::vector<at::Tensor>;
+
+kernels::EmbeddingBlocks blocks_of(std::int64_t count, std::int64_t width) {
+  return {.rows = {},
+          .same_token = at::empty({count * count}),
+          .ones = at::ones({1, count}),
+          .earlier = at::empty({1, count}),
+          .sums = at::empty({count, width})};
+}
 }  // namespace
 
 TEST_CASE("RMS norm scales each row, or each head of a row, by its own root mean square") {
@@ -70,6 +80,46 @@ TEST_CASE("an embedding's gradient sums the rows of repeated tokens") {
     op.truth = [=](const Tensors&, const Tensors& p) { return at::embedding(p[0], ids) * scale; };
     check_op_in_all_ways(op);
   }
+}
+
+TEST_CASE("an embedding's gradient by sums of a fixed order is the ordinary one, and the same to the bit in repeats") {
+  const std::int64_t tokens = 2 * kEmbeddingBlockRows + 100, width = 40, vocabulary = 60;
+  OpCase op{.kind = OpKind::embedding, .shape = {1, tokens}, .outputs = {{{tokens, width}}}};
+  op.attributes.scale = 4;
+  const at::Tensor ids = random_ids(tokens, vocabulary - 5, 1);
+  op.inputs = {ids};
+  op.parameters = {random_tensor({vocabulary, width}, 2)};
+  op.truth = [=](const Tensors&, const Tensors& p) { return at::embedding(p[0], ids) * 4.0; };
+  for (const char* precision : {"fp32", "bf16-mixed", "bf16-pure"}) {
+    for (const GradientMode mode : {GradientMode::fresh, GradientMode::add}) {
+      const bool is_fp32 = std::string_view(precision) == "fp32";
+      const OpRun run{.precision = precision,
+                      .device = DeviceKind::cuda,  // its ATen calls, on CPU tensors
+                      .mode = mode,
+                      .tolerance = is_fp32 ? 2e-6 : 1.5e-2,
+                      .deterministic = true};
+      const at::Tensor first = check_op(op, run).back();
+      for (int repeat = 0; repeat < 3; ++repeat) CHECK(at::equal(check_op(op, run).back(), first));
+    }
+  }
+}
+
+TEST_CASE("rows that were summed by token may be added to the table in any order") {
+  const std::int64_t count = 300, width = 17, vocabulary = 9;
+  const at::Tensor ids = random_ids(count, vocabulary, 3), rows = random_tensor({count, width}, 4);
+  kernels::EmbeddingBlocks blocks = blocks_of(count, width);
+  const at::Tensor sums = kernels::sums_by_token(ids, rows, blocks), table = random_tensor({vocabulary, width}, 5);
+  int orders_that_matter = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const at::Tensor order = random_tensor({count}, 10 + seed).argsort();
+    const auto added = [&](const at::Tensor& what) {
+      return table.index_add(0, ids.index_select(0, order), what.index_select(0, order));
+    };
+    CHECK(at::equal(added(sums), table.index_add(0, ids, sums)));
+    orders_that_matter += at::equal(added(rows), table.index_add(0, ids, rows)) ? 0 : 1;
+  }
+  CHECK(orders_that_matter > 0);
+  CHECK(at::allclose(table.index_add(0, ids, sums), table.index_add(0, ids, rows), 1e-5, 1e-5));
 }
 
 TEST_CASE("position and type embeddings are added in place, and their tables sum over sequences and tokens") {

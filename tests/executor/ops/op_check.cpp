@@ -132,6 +132,7 @@ class Run {
             .precision = precision_,
             .device = device_,
             .attention = run_.attention,
+            .deterministic = run_.deterministic,
             .shape = case_.shape};
   }
 

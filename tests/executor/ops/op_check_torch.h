@@ -39,6 +39,7 @@ struct OpRun {
   int unwanted = -1;    // this input (or, beyond them, parameter) wants no gradient
   double tolerance = 0;
   Attention attention = Attention::automatic;
+  bool deterministic = false;
 };
 
 /// Forward and backward of the case. CPU runs also check that what was allocated is the rule's list, by name and bytes.

@@ -67,12 +67,12 @@ struct World {
 };
 
 /// Two micro-batches of gradients rank + 1, reduced; the rank's slice of the first parameter's gradient.
-at::Tensor reduced_twice(UnitState& unit, int rank) {
+at::Tensor reduced_twice(UnitState& unit, const Collectives& group) {
   Numbers numbers;
-  unit.load(numbers);
+  unit.load(*each_reads(numbers, group));
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
     const GradientHome home = unit.gradient_home({.parameter = 0}, OpKind::linear, false);
-    const auto value = static_cast<float>(rank + 1);
+    const auto value = static_cast<float>(group.rank() + 1);
     home.accumulate ? home.tensor.add_(value) : home.tensor.fill_(value);
     unit.reduce();
     unit.finish();
@@ -90,7 +90,7 @@ TEST_CASE("a gathered unit holds every parameter whole, whatever the number of r
     spawn_ranks(ranks, ranks, [&](ProcessGroups& groups) {
       UnitState unit = world.unit(groups);
       Numbers numbers;
-      unit.load(numbers);
+      unit.load(*each_reads(numbers, groups.shard()));
       unit.issue();
       unit.wait();
       const at::Tensor a = unit.view({.parameter = 0}, false), b = unit.view({.parameter = 1}, false);
@@ -143,7 +143,7 @@ TEST_CASE("padding rows of a shard are zero") {
   spawn_ranks(4, 4, [&](ProcessGroups& groups) {
     UnitState unit = world.unit(groups);
     Numbers numbers;
-    unit.load(numbers);
+    unit.load(*each_reads(numbers, groups.shard()));
     const at::Tensor rows = UnitState::slice(unit.shard(), world.layout.units[0].parameters[0]);
     const std::scoped_lock lock(mutex);
     REQUIRE(rows.numel() == 6);  // 5 rows over 4 ranks: 2 each
@@ -162,7 +162,7 @@ TEST_CASE("gradients of all ranks are summed into the shards, and a second reduc
       std::mutex mutex;
       spawn_ranks(ranks, ranks, [&](ProcessGroups& groups) {
         UnitState unit = world.unit(groups);
-        const at::Tensor gradient = reduced_twice(unit, groups.shard().rank());
+        const at::Tensor gradient = reduced_twice(unit, groups.shard());
         const std::int64_t mine = std::max<std::int64_t>(
             0, std::min<std::int64_t>(gradient.numel(), 15 - groups.shard().rank() * gradient.numel()));
         const std::scoped_lock lock(mutex);
@@ -180,7 +180,7 @@ TEST_CASE("slices of one packed parameter are written side by side, then added t
   spawn_ranks(2, 2, [&](ProcessGroups& groups) {
     UnitState unit = world.unit(groups);
     Numbers numbers;
-    unit.load(numbers);
+    unit.load(*each_reads(numbers, groups.shard()));
     const ParameterUse top{.parameter = 0, .first = 0, .count = 2}, rest{.parameter = 0, .first = 2, .count = 3};
     const GradientHome first = unit.gradient_home(top, OpKind::linear, false);
     first.tensor.fill_(1);

@@ -1,0 +1,37 @@
+// How first weights reach the ranks that hold them (docs/loading.md).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "estimator/units_layout.h"
+#include "executor/checkpoint/weights.h"
+#include "executor/sharding/collectives.h"
+
+namespace vramfit {
+
+/// Fills the shards of a rank. All ranks of the job ask for the same parameters in the same order.
+struct RowSupply {
+  virtual ~RowSupply() = default;
+  /// The rank's rows of a parameter, from the first on; `slice` is its 1-D part of the shard, rows_per_rank rows, zero
+  /// where the parameter has no more.
+  virtual void fill(const Parameter& parameter, const Unit& unit, const UnitParameter& p, at::Tensor slice) = 0;
+};
+
+/// Each rank reads its own rows.
+std::unique_ptr<RowSupply> each_reads(WeightSource& weights, const Collectives& shard_group);
+
+/// The ranks that rank 0 of the job reaches, and what it stages their rows in.
+struct LoadGroups {
+  Collectives& shard;      // rank 0's copy is spread over the first of these groups
+  Collectives& replicate;  // and from each of its ranks to those that hold the same shard
+  at::Device device;
+  Bytes staging;  // of load_staging()
+};
+
+/// Rank 0 reads for all; `weights` of the others is never asked. Its staging is allocated here, labelled, and freed
+/// with the supply.
+std::unique_ptr<RowSupply> rank0_reads(WeightSource& weights, const LoadGroups& groups);
+
+}  // namespace vramfit
