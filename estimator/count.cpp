@@ -116,12 +116,18 @@ class Counter {
         return run_tape(i.segment, tapes_[at(i.segment)]->recompute);
       case Do::backward:
         return backward(i.segment);
+      case Do::accumulate:
+        return units_[at(i.unit)].accumulate();
       case Do::reduce:
         return units_[at(i.unit)].reduce();
       case Do::finish:
         return units_[at(i.unit)].finish();
+      case Do::sum_replicas:
+        return;  // in place
       case Do::end:
         inputs_.clear();
+        return;
+      case Do::mask:
         return;
       case Do::clip:
         return clip();

@@ -31,6 +31,8 @@ inline constexpr std::array kReshards{Named{"default", Reshard::by_default}, Nam
 inline constexpr std::array kPrefetches{Named{"pre", BackwardPrefetch::pre}, Named{"post", BackwardPrefetch::post},
                                         Named{"none", BackwardPrefetch::none}};
 inline constexpr std::array kFinishes{Named{"early", ReduceFinish::early}, Named{"end", ReduceFinish::end}};
+inline constexpr std::array kAccumulates{Named{"sharded", Accumulate::sharded},
+                                         Named{"unsharded", Accumulate::unsharded}};
 inline constexpr std::array kCheckpointings{Named{"none", Checkpointing::none}, Named{"full", Checkpointing::full},
                                             Named{"selective", Checkpointing::selective}};
 inline constexpr std::array kImplementations{Named{"fused", OptimizerImplementation::fused},

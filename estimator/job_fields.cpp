@@ -106,6 +106,13 @@ constexpr std::array kJobFields{
     JobField{"reduce_finish", FieldForm::text, "early|end",
              "When reduced gradients are added to their shard. Default: early",
              get_choice<&Job::reduce_finish, kFinishes>, set_choice<&Job::reduce_finish, kFinishes>},
+    JobField{
+        "accumulate", FieldForm::text, "sharded|unsharded",
+        "Gradients between micro-batches: reduced shards, or whole ones that are reduced once a step. Default: sharded",
+        get_choice<&Job::accumulate, kAccumulates>, set_choice<&Job::accumulate, kAccumulates>},
+    JobField{"bucket_bytes", FieldForm::integer, "N",
+             "Gradients that are summed over replicas at once, in bytes. Default: 26214400 (25 MiB)",
+             get_count<&Job::bucket_bytes>, set_count<&Job::bucket_bytes>},
     JobField{"reshard_head", FieldForm::toggle, "on|off", "Release the head's unit while the loss runs. Default: off",
              get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>},
     JobField{"deterministic", FieldForm::toggle, "on|off", "Only kernels with a fixed order of sums. Default: off",

@@ -74,7 +74,7 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, "bf16-mixed");
   for (const char* field :
        {"precision", "storage_dtype", "compute_dtype", "reduce_dtype", "output_dtype", "state_dtype", "wrap_embeddings",
-        "prefetch", "reduce_finish", "reshard_head", "deterministic", "loss", "freeze"}) {
+        "prefetch", "reduce_finish", "accumulate", "bucket_bytes", "reshard_head", "deterministic", "loss", "freeze"}) {
     if (job_field_named(field).get(job) != job_field_named(field).get(modelled)) refuse(job, field);
   }
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::loop) {

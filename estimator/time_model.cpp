@@ -141,6 +141,7 @@ SegmentTime forward_time(const Graph& graph, const Segment& segment, const Job& 
 // Time of one micro-batch, read off its instructions.
 struct MicroBatch {
   double compute = 0, memory = 0, communication = 0, first_gather = 0;
+  double sums = 0, last_sum = 0, busy_before_sums = 0;  // over replicas
 };
 
 class Clock {
@@ -162,16 +163,21 @@ class Clock {
       case Do::issue:
         add_gather(i.unit, time);
         return;
+      case Do::accumulate:
+        add_accumulation(i.unit, time);
+        return;
       case Do::reduce:
         add_reduction(i.unit, time);
         return;
-      case Do::finish:
-        if (i.last) add_replica_sum(i.unit, time);
+      case Do::sum_replicas:
+        add_replica_sum(i.bucket, time);
         return;
       case Do::begin:
       case Do::wait:
       case Do::release:
+      case Do::finish:
       case Do::end:
+      case Do::mask:
       case Do::clip:
       case Do::step:
         return;
@@ -220,14 +226,29 @@ class Clock {
 
   void add_reduction(int index, MicroBatch& time) const {
     const Unit& u = unit(index);
-    time.communication += ring_seconds(static_cast<double>(u.gathered_elements) * size(u.reduce), layout_.shards);
-    time.memory += static_cast<double>(u.gathered_elements) * (size(u.compute) + size(u.reduce)) / rates_.memory;
+    const double elements = gradient_elements(u);
+    time.communication += ring_seconds(elements * size(u.reduce), layout_.shards);
+    time.memory += elements * (size(u.compute) + size(u.reduce)) / rates_.memory;
   }
 
-  void add_replica_sum(int index, MicroBatch& time) const {
+  // Gradients are read, and the sums of earlier micro-batches read and written.
+  void add_accumulation(int index, MicroBatch& time) const {
     const Unit& u = unit(index);
-    time.communication +=
-        2 * ring_seconds(static_cast<double>(u.trainable_elements) * size(u.reduce), job_.mesh.replicate);
+    time.memory += gradient_elements(u) * (size(u.compute) + 2 * size(u.reduce)) / rates_.memory;
+  }
+
+  double gradient_elements(const Unit& u) const {
+    return static_cast<double>(u.trainable_elements) * static_cast<double>(layout_.shards);
+  }
+
+  void add_replica_sum(const std::vector<int>& bucket, MicroBatch& time) const {
+    double bytes = 0;
+    for (const int index : bucket) {
+      bytes += static_cast<double>(unit(index).trainable_elements) * size(unit(index).reduce);
+    }
+    if (time.sums == 0) time.busy_before_sums = time.compute + time.memory;
+    time.last_sum = 2 * ring_seconds(bytes, job_.mesh.replicate);
+    time.sums += time.last_sum;
   }
 
   const Job& job_;
@@ -252,10 +273,14 @@ std::vector<Instruction> schedule_of(const Graph& graph, const Job& job, const U
 void add_micro_batch(const MicroBatch& micro_batch, double times, bool prefetched, StepTime& time) {
   const double busy = micro_batch.compute + micro_batch.memory;
   const double hidden = prefetched ? std::min(micro_batch.communication, kOverlap * busy) : 0;
-  const double exposed = std::max(micro_batch.communication - hidden, micro_batch.first_gather);
+  // Sums hide behind what is left of the backward pass, the last of them behind nothing.
+  const double hidden_sums =
+      std::min(micro_batch.sums - micro_batch.last_sum, kOverlap * (busy - micro_batch.busy_before_sums));
+  const double exposed =
+      std::max(micro_batch.communication - hidden, micro_batch.first_gather) + micro_batch.sums - hidden_sums;
   time.compute_seconds += times * micro_batch.compute;
   time.memory_seconds += times * micro_batch.memory;
-  time.communication_seconds += times * micro_batch.communication;
+  time.communication_seconds += times * (micro_batch.communication + micro_batch.sums);
   time.exposed_communication_seconds += times * exposed;
 }
 

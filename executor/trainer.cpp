@@ -42,9 +42,9 @@ struct Trainer::State {
 
   void load();
   StepResult run_step(std::int64_t step);
-  void execute(const Instruction& instruction, std::size_t position);
+  void execute(const Instruction& instruction);
   void begin(int micro_batch);
-  void finish_unit(int unit, std::size_t position);
+  void sum_replicas(const std::vector<int>& bucket);
   void end();
   void gradients_ready();
   void clip();
@@ -64,7 +64,6 @@ struct Trainer::State {
   std::vector<UnitState> units;
   TapeRunner tape;
   std::vector<Instruction> schedule;
-  std::vector<std::size_t> last_finish;  // by unit: position of its last finish in a step
   const OptimizerFunctions& optimizer;
 
   at::Tensor loss_sum, gradient_norm, clip_scale, norm_part, ids, labels;
@@ -89,7 +88,6 @@ Trainer::State::State(const TrainInputs& inputs)
                               .precision = in.job.precision,
                               .layout = layout,
                               .shard_group = in.groups.shard(),
-                              .replicate_group = in.groups.replicate(),
                               .device = place};
     units.emplace_back(context, unit);
   }
@@ -100,10 +98,6 @@ Trainer::State::State(const TrainInputs& inputs)
                             .layout = layout,
                             .segment_has_backward = has_backward,
                             .clip = in.options.clip > 0});
-  last_finish.assign(units.size(), schedule.size());
-  for (std::size_t i = 0; i < schedule.size(); ++i) {
-    if (schedule[i].what == Do::finish) last_finish[at_index(schedule[i].unit)] = i;
-  }
   tape.observer = in.observer;
   tape.on_loss = [this](const at::Tensor& loss) { loss_sum.add_(loss.view({1})); };
   optimizer_options = in.options.optimizer;
@@ -171,11 +165,11 @@ StepResult Trainer::State::run_step(std::int64_t step) {
   gradients_are_ready = false;
   loss_sum.zero_();
   Phase phase = Phase::forward;
-  for (std::size_t i = 0; i < schedule.size(); ++i) {
-    phase = phase_of(schedule[i], in.graph, phase);
+  for (const Instruction& instruction : schedule) {
+    phase = phase_of(instruction, in.graph, phase);
     Meter::instance().enter(phase, static_cast<int>(step));
-    if (in.observer != nullptr) in.observer->instruction_begins(schedule[i], phase);
-    execute(schedule[i], i);
+    if (in.observer != nullptr) in.observer->instruction_begins(instruction, phase);
+    execute(instruction);
     if (in.observer != nullptr) in.observer->instruction_ends();
   }
   if (const Pending sum = in.groups.world().all_reduce({loss_sum})) sum->wait();
@@ -193,7 +187,7 @@ StepResult Trainer::State::run_step(std::int64_t step) {
   return result;
 }
 
-void Trainer::State::execute(const Instruction& i, std::size_t position) {
+void Trainer::State::execute(const Instruction& i) {
   switch (i.what) {
     case Do::begin:
       return begin(i.micro_batch);
@@ -209,12 +203,18 @@ void Trainer::State::execute(const Instruction& i, std::size_t position) {
       return tape.recompute(i.segment, facts);
     case Do::backward:
       return tape.backward(i.segment, facts);
+    case Do::accumulate:
+      return units[at_index(i.unit)].accumulate();
     case Do::reduce:
       return units[at_index(i.unit)].reduce();
     case Do::finish:
-      return finish_unit(i.unit, position);
+      return units[at_index(i.unit)].finish();
+    case Do::sum_replicas:
+      return sum_replicas(i.bucket);
     case Do::end:
       return end();
+    case Do::mask:
+      return;
     case Do::clip:
       return clip();
     case Do::step:
@@ -248,10 +248,10 @@ void Trainer::State::begin(int micro_batch) {
   tape.on_value = [this](const Segment& s, const Value& v, const at::Tensor& t) { dump_logits(s, v, t); };
 }
 
-void Trainer::State::finish_unit(int unit, std::size_t position) {
-  units[at_index(unit)].finish();
-  if (last_finish[at_index(unit)] != position) return;
-  if (Pending sum = units[at_index(unit)].sum_replicas()) replica_sums.push_back(std::move(sum));
+void Trainer::State::sum_replicas(const std::vector<int>& bucket) {
+  std::vector<at::Tensor> shards;
+  for (const int unit : bucket) shards.push_back(units[at_index(unit)].gradient_shard());
+  if (Pending sum = in.groups.replicate().all_reduce(std::move(shards))) replica_sums.push_back(std::move(sum));
 }
 
 void Trainer::State::end() {

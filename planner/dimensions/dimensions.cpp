@@ -7,6 +7,7 @@ std::span<const Dimension> dimensions() {
       {"sharding", "gathers and reductions over the links", {"sharding", "mesh"}, sharding_choices},
       {"reshard", "a second gather of each unit", {"reshard"}, reshard_choices},
       {"micro_batch", "more, smaller micro-batches", {"micro_batch", "grad_accum"}, batch_choices},
+      {"accumulate", "a reduction of each unit in every micro-batch", {"accumulate"}, accumulate_choices},
       {"checkpointing", "a second forward pass of each block", {"checkpointing"}, checkpointing_choices},
       {"loss", "head and loss in pieces", {"loss"}, loss_choices},
       {"reshard_head", "a second gather of the head", {"reshard_head"}, head_choices},

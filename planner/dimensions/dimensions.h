@@ -31,6 +31,7 @@ std::span<const Dimension> dimensions();
 std::vector<Job> sharding_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> reshard_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> batch_choices(const Job& job, const SearchSpace& space);
+std::vector<Job> accumulate_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> checkpointing_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> loss_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> head_choices(const Job& job, const SearchSpace& space);

@@ -52,6 +52,8 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"wrap_embeddings", "off"},
     {"prefetch", "backward=pre,forward=2,limit=3"},
     {"reduce_finish", "end"},
+    {"accumulate", "unsharded"},
+    {"bucket_bytes", "1000000"},
     {"reshard_head", "on"},
     {"deterministic", "on"},
     {"checkpointing", "every:2"},

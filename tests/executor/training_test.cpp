@@ -67,13 +67,17 @@ TrainOptions options_of(std::int64_t steps) {
   return options;
 }
 
-/// Losses of `steps` steps on ranks that are threads.
-std::vector<double> losses(const Job& job, int steps) {
+/// What `steps` steps came to, on ranks that are threads.
+struct Trained {
+  std::vector<double> losses, norms;
+};
+
+Trained train(const Job& job, int steps) {
   const ModelSpec spec = testing::small_model("llama");
   const Graph graph = build_graph(spec, loss_options(job));
   const Device device = cpu_device();
   const CountedRows data(spec.vocab_size, job.sequence);
-  std::vector<double> result;
+  Trained result;
   const std::int64_t shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
   spawn_ranks(static_cast<int>(data_ranks(job)), shards, [&](ProcessGroups& groups) {
     const auto weights = random_weights(1);
@@ -88,10 +92,31 @@ std::vector<double> losses(const Job& job, int steps) {
     trainer.load();
     for (int step = 1; step <= steps; ++step) {
       const StepResult done = trainer.step(step);
-      if (groups.world().rank() == 0) result.push_back(done.loss);
+      if (groups.world().rank() != 0) continue;
+      result.losses.push_back(done.loss);
+      result.norms.push_back(done.gradient_norm);
     }
   });
   return result;
+}
+
+std::vector<double> losses(const Job& job, int steps) { return train(job, steps).losses; }
+
+void check_close(const std::vector<double>& values, const std::vector<double>& expected, double tolerance) {
+  REQUIRE(values.size() == expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    CAPTURE(i);
+    CAPTURE(values[i]);
+    const double relative_difference = std::abs(values[i] - expected[i]) / expected[i];
+    CHECK(relative_difference < tolerance);
+  }
+}
+
+/// small_job on 4 ranks, two shards of two replicas.
+Job hybrid_job(const std::string& sharding) {
+  Job job = small_job(sharding, 4);
+  job.mesh = {.replicate = 2, .shard = 2};
+  return job;
 }
 
 /// The counted ledger of a one-rank job against what the meter saw.
@@ -144,6 +169,39 @@ TEST_CASE("every sharding and number of ranks gives the losses of one rank") {
         const double relative_difference = std::abs(loss[i] - alone[i]) / alone[i];
         CHECK(relative_difference < 1e-6);
       }
+    }
+  }
+}
+
+TEST_CASE("replicas are summed alike in one bucket and in many, and counted once in the norm") {
+  const Trained alone = train(small_job("no-shard", 1), 3);
+  CHECK(alone.norms.front() > 0.5);  // the clip bites
+  std::vector<Job> jobs{small_job("no-shard", 4), hybrid_job("hybrid-shard"), hybrid_job("hybrid-shard-zero2")};
+  for (Job& job : jobs) {
+    for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{5000}, std::int64_t{25} << 20}) {
+      CAPTURE(job.sharding);
+      CAPTURE(bytes);
+      job.bucket_bytes = bytes;
+      const Trained trained = train(job, 3);
+      check_close(trained.losses, alone.losses, 1e-6);
+      check_close(trained.norms, alone.norms, 1e-5);
+    }
+  }
+}
+
+TEST_CASE("gradients accumulated whole and reduced once give the losses of those reduced in each micro-batch") {
+  for (const std::string precision : {"fp32", "bf16-mixed"}) {
+    for (Job job : {small_job("full-shard", 2), small_job("shard-grad-op", 4), hybrid_job("hybrid-shard")}) {
+      CAPTURE(job.sharding);
+      CAPTURE(precision);
+      job.precision = precision_named(precision);
+      job.micro_batch = 1;
+      job.accumulation = 8 / data_ranks(job);
+      const Trained sharded = train(job, 3);
+      job.accumulate = Accumulate::unsharded;
+      const Trained whole = train(job, 3);
+      check_close(whole.losses, sharded.losses, 1e-6);
+      check_close(whole.norms, sharded.norms, 1e-5);
     }
   }
 }

@@ -26,6 +26,8 @@ std::vector<Axis> axes() {
           {"--precision", {"fp32", "bf16-mixed", "bf16-pure"}},
           {"--loss", {"full", "chunked:3"}},
           {"--grad-accum", {"1", "2", "3"}},
+          {"--accumulate", {"sharded", "unsharded"}},
+          {"--bucket-bytes", {"26214400", "2000"}},
           {"--threads", {"1", "2"}},
           {"--wrap-embeddings", {"on", "off"}},
           {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},

@@ -34,6 +34,8 @@ std::vector<Axis> axes() {
           {"--checkpointing", {"none", "full", "every:2"}},
           {"--loss", {"full", "chunked:3"}},
           {"--grad-accum", {"1", "2", "3"}},
+          {"--accumulate", {"sharded", "unsharded"}},
+          {"--bucket-bytes", {"26214400", "2000"}},
           {"--wrap-embeddings", {"on", "off"}},
           {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
           {"--reduce-finish", {"early", "end"}},

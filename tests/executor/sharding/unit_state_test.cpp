@@ -57,7 +57,6 @@ struct World {
              .precision = job.precision,
              .layout = layout,
              .shard_group = groups.shard(),
-             .replicate_group = groups.replicate(),
              .device = at::kCPU},
             layout.units[0]};
   }
