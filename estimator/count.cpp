@@ -7,6 +7,7 @@
 #include "estimator/count_unit.h"
 #include "estimator/counted_blocks.h"
 #include "estimator/eager/count_eager.h"
+#include "estimator/gradient_mask.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/tape.h"
 #include "estimator/units_layout.h"
@@ -31,6 +32,7 @@ class Counter {
         job_(job),
         layout_(lay_out_units(graph, job)),
         shared_{graph_, job_.precision, layout_, blocks_},
+        mask_(job_, layout_, device, blocks_),
         shape_{job.micro_batch, job.sequence},
         options_(options),
         device_(device),
@@ -76,6 +78,7 @@ class Counter {
  private:
   void load() {
     for (UnitCounter& unit : units_) unit.load();
+    mask_.load();
     for (std::size_t r = 0; r < graph_.ropes.size(); ++r) {
       const std::int64_t elements = checked_mul(shape_.sequence, graph_.rope_dims[r] / 2);
       for (const char* what : {": cos", ": sin"}) {
@@ -128,7 +131,7 @@ class Counter {
         inputs_.clear();
         return;
       case Do::mask:
-        return;
+        return mask_.apply();
       case Do::clip:
         return clip();
       case Do::step:
@@ -278,6 +281,7 @@ class Counter {
   UnitLayout layout_;
   CountedBlocks blocks_;  // outlives what it handed out
   CountedUnits shared_;
+  MaskCounter mask_;
   BatchShape shape_;
   CountOptions options_;
   const Device& device_;

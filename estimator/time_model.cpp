@@ -188,8 +188,8 @@ class Clock {
   double optimizer_seconds(bool clip) const {
     double bytes = 0;
     for (const Unit& unit : layout_.units) {
-      const double each =
-          (clip ? 2.0 : 1.0) * size(unit.reduce) + 2 * size(unit.storage) + 4 * size(job_.precision.state);
+      const double each = (clip ? 2.0 : 1.0) * size(unit.reduce) + 2 * size(unit.storage) +
+                          4 * size(job_.precision.state) + mask_bytes(unit);
       bytes += static_cast<double>(unit.trainable_elements) * each;
     }
     return bytes / rates_.memory + kLaunchSeconds * static_cast<double>(layout_.units.size());
@@ -200,6 +200,13 @@ class Clock {
  private:
   static double size(Dtype dtype) { return static_cast<double>(dtype_bytes(dtype).n); }
   const Unit& unit(int index) const { return layout_.units[static_cast<std::size_t>(index)]; }
+
+  // Bytes an element: a mask from a file is read beside the gradient; one that is drawn takes about 15 passes over 8
+  // bytes, read and written (executor/gradient_mask.cpp, mask_by_calls).
+  double mask_bytes(const Unit& unit) const {
+    if (job_.gradient_mask == GradientMask::none) return 0;
+    return 2 * size(unit.reduce) + (job_.gradient_mask == GradientMask::file ? 1.0 : 15.0 * 16);
+  }
 
   void add_segment(int index, double passes, MicroBatch& time) const {
     const SegmentTime& segment = segments_[static_cast<std::size_t>(index)];

@@ -13,6 +13,7 @@
 #include "executor/checkpoint/full_torch.h"
 #include "executor/checkpoint/snapshot_torch.h"
 #include "executor/dump_torch.h"
+#include "executor/gradient_mask_torch.h"
 #include "executor/learning_rate.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
@@ -46,6 +47,7 @@ struct Trainer::State {
   void begin(int micro_batch);
   void sum_replicas(const std::vector<int>& bucket);
   void end();
+  void wait_for_replicas();
   void gradients_ready();
   void clip();
   void update();
@@ -62,6 +64,7 @@ struct Trainer::State {
   at::Device place;
   UnitLayout layout;
   std::vector<UnitState> units;
+  GradientMasks masks;
   TapeRunner tape;
   std::vector<Instruction> schedule;
   const OptimizerFunctions& optimizer;
@@ -79,6 +82,14 @@ Trainer::State::State(const TrainInputs& inputs)
     : in(inputs),
       place(place_of(inputs)),
       layout(lay_out_units(inputs.graph, inputs.job)),
+      masks({.graph = inputs.graph,
+             .job = inputs.job,
+             .layout = layout,
+             .units = units,
+             .shard_rank = inputs.groups.shard().rank(),
+             .place = place,
+             .seed = inputs.options.seed,
+             .has_values = inputs.has_values}),
       tape({inputs.graph, inputs.job, inputs.device, layout, units, place}),
       optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)) {
   const bool sharded = layout.shards > 1;
@@ -124,6 +135,7 @@ void Trainer::State::load() {
     unit.load(in.weights);
     if (in.states != nullptr && unit.step_count().defined()) unit.load_states(*in.states);
   }
+  masks.load();
   for (std::size_t r = 0; r < in.graph.ropes.size(); ++r) {
     const std::vector<float> frequencies = rope_frequencies(in.graph.ropes[r], in.graph.rope_dims[r]);
     const auto columns = static_cast<std::int64_t>(frequencies.size());
@@ -214,7 +226,8 @@ void Trainer::State::execute(const Instruction& i) {
     case Do::end:
       return end();
     case Do::mask:
-      return;
+      wait_for_replicas();
+      return masks.apply(facts.step);
     case Do::clip:
       return clip();
     case Do::step:
@@ -260,11 +273,15 @@ void Trainer::State::end() {
   labels.reset();
 }
 
+void Trainer::State::wait_for_replicas() {
+  for (const Pending& sum : replica_sums) sum->wait();
+  replica_sums.clear();
+}
+
 /// All contributions of the step are in the gradient shards from here on.
 void Trainer::State::gradients_ready() {
   if (std::exchange(gradients_are_ready, true)) return;
-  for (const Pending& sum : replica_sums) sum->wait();
-  replica_sums.clear();
+  wait_for_replicas();
   if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
   dump(&UnitState::gradient_shard, true, fmt::format("gradients-step{}.safetensors", facts.step));
 }
@@ -288,6 +305,10 @@ void Trainer::State::clip() {
     if (const Pending sum = in.groups.shard().all_reduce({gradient_norm})) sum->wait();
   }
   norm = std::sqrt(read_scalar(gradient_norm));
+  if (in.has_values && !std::isfinite(norm)) {
+    throw FaultError(
+        fmt::format("step {}: the norm of the gradients is {}; lower --lr, or look at the batch", facts.step, norm));
+  }
   clip_scale.fill_(std::max(1.0, (norm + 1e-6) / in.options.clip));
 }
 

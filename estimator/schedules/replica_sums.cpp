@@ -30,7 +30,8 @@ std::vector<Instruction> with_replica_sums(std::vector<Instruction> schedule, co
   auto to_come = std::ranges::count_if(last, [](std::ptrdiff_t position) { return position >= 0; });
   std::vector<Instruction> result;
   result.reserve(schedule.size());
-  Instruction sum{.what = Do::sum_replicas};
+  Instruction sum;
+  sum.what = Do::sum_replicas;
   std::int64_t bytes = 0, full = std::min(kFirstBucketBytes, inputs.job.bucket_bytes);
   for (std::size_t i = 0; i < schedule.size(); ++i) {
     result.push_back(schedule[i]);

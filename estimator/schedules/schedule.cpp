@@ -33,12 +33,18 @@ std::string_view instruction_name(Do what) {
       return "recompute";
     case Do::backward:
       return "backward";
+    case Do::accumulate:
+      return "accumulate";
     case Do::reduce:
       return "reduce";
     case Do::finish:
       return "finish";
+    case Do::sum_replicas:
+      return "sum_replicas";
     case Do::end:
       return "end";
+    case Do::mask:
+      return "mask";
     case Do::clip:
       return "clip";
     case Do::step:

@@ -32,9 +32,9 @@ struct Instruction {
   Do what = Do::begin;
   int segment = -1, unit = -1;
   int micro_batch = 0;
-  bool checkpointed = false;  // Do::forward
-  bool last = false;          // last micro-batch of the step
-  std::vector<int> bucket;    // Do::sum_replicas: units whose gradient shards go together, in the order they were ready
+  bool checkpointed = false;     // Do::forward
+  bool last = false;             // last micro-batch of the step
+  std::vector<int> bucket = {};  // Do::sum_replicas: units whose gradient shards go together
 };
 
 /// "forward", "issue": as the enumerator is spelt.

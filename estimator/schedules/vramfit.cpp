@@ -31,6 +31,7 @@ class Maker {
 
   std::vector<Instruction> make() {
     for (micro_batch_ = 0; micro_batch_ < in_.job.accumulation; ++micro_batch_) run_micro_batch();
+    if (in_.job.gradient_mask != GradientMask::none) add({.what = Do::mask});
     if (in_.clip) add({.what = Do::clip});
     add({.what = Do::step});
     return std::move(schedule_);

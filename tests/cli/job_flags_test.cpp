@@ -63,6 +63,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"attention", "math"},
     {"allocator", "expandable_segments=True,max_split_size_mb=64"},
     {"freeze", "*.norm.*,lm_head"},
+    {"gradient_mask", "keep:0.3"},
     {"lora_rank", "8"},
     {"seq_len", "512"},
     {"micro_batch", "3"},

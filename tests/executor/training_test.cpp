@@ -15,6 +15,7 @@
 #include "executor/checkpoint/weights.h"
 #include "executor/meter/meter.h"
 #include "executor/trainer.h"
+#include "model_specs/error.h"
 #include "tests/support/config_file.h"
 
 using namespace vramfit;  // NOLINT(google-build-using-namespace): the test's only subject
@@ -72,7 +73,7 @@ struct Trained {
   std::vector<double> losses, norms;
 };
 
-Trained train(const Job& job, int steps) {
+Trained train(const Job& job, int steps, const TrainOptions& options) {
   const ModelSpec spec = testing::small_model("llama");
   const Graph graph = build_graph(spec, loss_options(job));
   const Device device = cpu_device();
@@ -87,7 +88,7 @@ Trained train(const Job& job, int steps) {
                      .groups = groups,
                      .weights = *weights,
                      .data = data,
-                     .options = options_of(steps),
+                     .options = options,
                      .dumps = {}});
     trainer.load();
     for (int step = 1; step <= steps; ++step) {
@@ -99,6 +100,8 @@ Trained train(const Job& job, int steps) {
   });
   return result;
 }
+
+Trained train(const Job& job, int steps) { return train(job, steps, options_of(steps)); }
 
 std::vector<double> losses(const Job& job, int steps) { return train(job, steps).losses; }
 
@@ -203,6 +206,56 @@ TEST_CASE("gradients accumulated whole and reduced once give the losses of those
       check_close(whole.losses, sharded.losses, 1e-6);
       check_close(whole.norms, sharded.norms, 1e-5);
     }
+  }
+}
+
+TEST_CASE("frozen parameters are left out of the norm, and a mesh changes nothing about it") {
+  Job job = small_job("no-shard", 1);
+  const double whole = train(job, 1).norms.front();
+  for (const std::vector<std::string>& freeze : {std::vector<std::string>{"layers:0"},
+                                                 {"embeddings"},
+                                                 {"head"},
+                                                 {"*.self_attn.*"},
+                                                 {"layers:0", "embeddings"}}) {
+    CAPTURE(freeze.front());
+    job.freeze = freeze;
+    const Trained alone = train(job, 3);
+    CHECK(alone.norms.front() < whole);
+    for (Job sharded : {small_job("full-shard", 2), small_job("no-shard", 4), hybrid_job("hybrid-shard")}) {
+      CAPTURE(sharded.sharding);
+      sharded.freeze = freeze;
+      const Trained trained = train(sharded, 3);
+      check_close(trained.losses, alone.losses, 1e-6);
+      check_close(trained.norms, alone.norms, 1e-5);
+    }
+  }
+}
+
+TEST_CASE("masked gradients make the same run on every mesh, and another one than whole gradients") {
+  Job job = small_job("no-shard", 1);
+  const Trained whole = train(job, 3);
+  job.gradient_mask = GradientMask::keep;
+  job.gradient_keep = 0.3;
+  const Trained alone = train(job, 3);
+  CHECK(alone.losses.front() == whole.losses.front());
+  CHECK(std::abs(alone.losses.back() - whole.losses.back()) > 1e-4);
+  // A sum of squares of which each is kept with probability p and divided by p squared is 1 / p as large.
+  CHECK(alone.norms.front() == doctest::Approx(whole.norms.front() / std::sqrt(0.3)).epsilon(0.1));
+  for (Job sharded : {small_job("full-shard", 4), small_job("no-shard", 2), hybrid_job("hybrid-shard-zero2")}) {
+    CAPTURE(sharded.sharding);
+    sharded.gradient_mask = GradientMask::keep;
+    sharded.gradient_keep = 0.3;
+    const Trained trained = train(sharded, 3);
+    check_close(trained.losses, alone.losses, 1e-6);
+    check_close(trained.norms, alone.norms, 1e-5);
+  }
+}
+
+TEST_CASE("a gradient that is no number ends the run before it reaches the weights, on every rank") {
+  for (Job job : {small_job("full-shard", 1), small_job("full-shard", 2), hybrid_job("hybrid-shard")}) {
+    TrainOptions options = options_of(3);
+    options.optimizer.learning_rate = 1e30;
+    CHECK_THROWS_WITH_AS(train(job, 3, options), doctest::Contains("the norm of the gradients is"), FaultError);
   }
 }
 

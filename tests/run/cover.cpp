@@ -28,6 +28,8 @@ std::vector<Axis> axes() {
           {"--grad-accum", {"1", "2", "3"}},
           {"--accumulate", {"sharded", "unsharded"}},
           {"--bucket-bytes", {"26214400", "2000"}},
+          {"--freeze", {"none", "layers:0", "*att*", "layers:0,embeddings", "head"}},
+          {"--gradient-mask", {"none", "keep:0.4"}},
           {"--threads", {"1", "2"}},
           {"--wrap-embeddings", {"on", "off"}},
           {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},

@@ -41,7 +41,8 @@ std::vector<Axis> axes() {
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
           {"--clip", {"1", "0"}},
-          {"--freeze", {"none", "*embed*", "*layers.0.*"}}};
+          {"--freeze", {"none", "embeddings", "layers:0", "*att*", "layers:0,embeddings", "head"}},
+          {"--gradient-mask", {"none", "keep:0.4"}}};
 }
 
 /// What the job's own checks refuse by name is not drawn.
