@@ -7,6 +7,7 @@
 #include "estimator/count_unit.h"
 #include "estimator/counted_blocks.h"
 #include "estimator/eager/count_eager.h"
+#include "estimator/gradient_mask.h"
 #include "estimator/load_rows.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/tape.h"
@@ -32,6 +33,7 @@ class Counter {
         job_(job),
         layout_(lay_out_units(graph, job)),
         shared_{graph_, job_.precision, layout_, blocks_},
+        mask_(job_, layout_, device, blocks_),
         shape_{job.micro_batch, job.sequence},
         options_(options),
         device_(device),
@@ -84,6 +86,7 @@ class Counter {
 
   void load() {
     load_units();
+    mask_.load();
     for (std::size_t r = 0; r < graph_.ropes.size(); ++r) {
       const std::int64_t elements = checked_mul(shape_.sequence, graph_.rope_dims[r] / 2);
       for (const char* what : {": cos", ": sin"}) {
@@ -126,13 +129,19 @@ class Counter {
         return run_tape(i.segment, tapes_[at(i.segment)]->recompute);
       case Do::backward:
         return backward(i.segment);
+      case Do::accumulate:
+        return units_[at(i.unit)].accumulate();
       case Do::reduce:
         return units_[at(i.unit)].reduce();
       case Do::finish:
         return units_[at(i.unit)].finish();
+      case Do::sum_replicas:
+        return;  // in place
       case Do::end:
         inputs_.clear();
         return;
+      case Do::mask:
+        return mask_.apply();
       case Do::clip:
         return clip();
       case Do::step:
@@ -282,6 +291,7 @@ class Counter {
   UnitLayout layout_;
   CountedBlocks blocks_;  // outlives what it handed out
   CountedUnits shared_;
+  MaskCounter mask_;
   BatchShape shape_;
   CountOptions options_;
   const Device& device_;

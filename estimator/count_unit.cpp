@@ -50,8 +50,28 @@ void UnitCounter::make_gradient(OpKind kind, int parameter) {
   Buffer& buffer = buffers_[parameter];
   if (buffer.block) return;
   buffer.dtype = gradient_dtype(kind, shared_.precision);
+  if (buffer.dtype == unit_.reduce && sums_.contains(parameter)) {
+    buffer.block = std::move(sums_.extract(parameter).mapped());
+    return;
+  }
   buffer.block = shared_.blocks.allocate(slot_of(parameter).padded_elements, buffer.dtype, Category::gradients,
                                          shared_.graph.parameters[at(parameter)].name + ": gradient");
+}
+
+void UnitCounter::accumulate() {
+  for (int parameter : unit_.reduce_order) {
+    const auto found = buffers_.find(parameter);
+    if (found == buffers_.end()) continue;
+    const Buffer buffer = std::move(found->second);
+    buffers_.erase(found);
+    Block& sum = sums_[parameter];
+    if (buffer.dtype == unit_.reduce) {
+      sum = buffer.block;
+    } else if (!sum) {
+      sum = shared_.blocks.allocate(slot_of(parameter).padded_elements, unit_.reduce, Category::gradients,
+                                    shared_.graph.parameters[at(parameter)].name + ": accumulated gradient");
+    }
+  }
 }
 
 void UnitCounter::reduce() {
@@ -67,6 +87,10 @@ void UnitCounter::reduce() {
     buffers_.erase(found);
     if (buffer.dtype == unit_.reduce) {
       pieces_.push_back(std::move(buffer.block));
+      continue;
+    }
+    if (sums_.contains(parameter)) {
+      pieces_.push_back(std::move(sums_.extract(parameter).mapped()));
       continue;
     }
     pieces_.push_back(shared_.blocks.allocate(slot_of(parameter).padded_elements, unit_.reduce, Category::communication,

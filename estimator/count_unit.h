@@ -31,7 +31,9 @@ class UnitCounter {
   void reshard();
   /// Where an op of `kind` writes its gradient of `parameter`: the gradient shard itself, or a buffer to be reduced.
   void make_gradient(OpKind kind, int parameter);
-  /// Buffers become pieces of the reduction, the largest first.
+  /// Buffers become sums that a later micro-batch reduces, the largest first.
+  void accumulate();
+  /// Buffers, with the sums of earlier micro-batches, become pieces of the reduction, the largest first.
   void reduce();
   void finish();
   void step() { gradient_shard_.reset(); }
@@ -50,6 +52,7 @@ class UnitCounter {
   const Unit& unit_;
   Block shard_, exp_avg_, exp_avg_sq_, step_, gathered_, kept_slice_, gradient_shard_;
   std::map<int, Buffer> buffers_;  // by parameter: gradients not yet reduced
+  std::map<int, Block> sums_;      // by parameter: whole gradients of earlier micro-batches, in the reduce dtype
   std::vector<Block> pieces_;      // being reduced
 };
 

@@ -39,6 +39,8 @@ enum class Reshard { by_default, last_kept, always, never, groups };
 enum class Wrap { layer, size, none, pattern };
 enum class BackwardPrefetch { pre, post, none };
 enum class ReduceFinish { early, end };
+enum class Accumulate { sharded, unsharded };
+enum class GradientMask { none, keep, file };
 enum class Checkpointing { none, full, every, selective };
 enum class OptimizerImplementation { fused, foreach, loop };
 enum class LossKind { full, chunked };
@@ -62,7 +64,8 @@ struct Job {
   std::int64_t forward_prefetch = 1;  // units gathered ahead in forward
   std::int64_t prefetch_limit = 0;    // gathers in flight; 0: as the prefetch needs
   ReduceFinish reduce_finish = ReduceFinish::early;
-  bool reshard_head = false;  // release the head's unit while the loss runs
+  std::int64_t bucket_bytes = 25 << 20;  // of gradients summed over replicas at once
+  bool reshard_head = false;             // release the head's unit while the loss runs
   bool deterministic = false;
   Load load = Load::each;  // who reads the first weights
   Checkpointing checkpointing = Checkpointing::none;
@@ -74,10 +77,15 @@ struct Job {
   std::int64_t loss_chunks = 8;  // LossKind::chunked
   Attention attention = Attention::automatic;
   std::string allocator = "expandable";  // native, expandable, or KEY=VALUE,...
-  std::vector<std::string> freeze;       // globs over parameter names
+  std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
+  GradientMask gradient_mask = GradientMask::none;
+  double gradient_keep = 1;        // GradientMask::keep: probability of an element's gradient
+  std::string gradient_mask_file;  // GradientMask::file
   std::int64_t lora_rank = 0;
   std::int64_t sequence = 0;  // tokens; 0 until resolved
   std::int64_t micro_batch = 1, accumulation = 1, global_batch = 0;
+  Accumulate accumulate =
+      Accumulate::sharded;  // what is kept between micro-batches: reduced shards, or whole gradients
 };
 
 /// Data-parallel ranks: each reads other rows of the global batch.

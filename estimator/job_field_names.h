@@ -32,6 +32,8 @@ inline constexpr std::array kPrefetches{Named{"pre", BackwardPrefetch::pre}, Nam
                                         Named{"none", BackwardPrefetch::none}};
 inline constexpr std::array kFinishes{Named{"early", ReduceFinish::early}, Named{"end", ReduceFinish::end}};
 inline constexpr std::array kLoads{Named{"each", Load::each}, Named{"rank0", Load::rank0}};
+inline constexpr std::array kAccumulates{Named{"sharded", Accumulate::sharded},
+                                         Named{"unsharded", Accumulate::unsharded}};
 inline constexpr std::array kCheckpointings{Named{"none", Checkpointing::none}, Named{"full", Checkpointing::full},
                                             Named{"selective", Checkpointing::selective}};
 inline constexpr std::array kImplementations{Named{"fused", OptimizerImplementation::fused},

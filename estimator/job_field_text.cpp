@@ -1,6 +1,7 @@
 #include "estimator/job_field_text.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,12 @@
 #include "model_specs/suggest.h"
 
 namespace vramfit {
+
+namespace {
+
+constexpr double kLeastKeep = 1e-6;  // of a gradient mask; below it, what is kept is scaled beyond any use
+
+}  // namespace
 
 std::string get_precision(const Job& job) { return job.precision.name; }
 void set_precision(Job& job, std::string_view value) { job.precision = precision_named(value); }
@@ -160,7 +167,36 @@ void set_allocator(Job& job, std::string_view value) {
 std::string get_freeze(const Job& job) { return fmt::format("{}", fmt::join(job.freeze, ",")); }
 void set_freeze(Job& job, std::string_view value) {
   job.freeze.clear();
-  if (!value.empty()) job.freeze = split_list(value);
+  if (!value.empty() && value != "none") job.freeze = split_list(value);
+}
+
+std::string get_gradient_mask(const Job& job) {
+  if (job.gradient_mask == GradientMask::keep) return fmt::format("keep:{}", job.gradient_keep);
+  return job.gradient_mask == GradientMask::file ? "file:" + job.gradient_mask_file : "none";
+}
+void set_gradient_mask(Job& job, std::string_view value) {
+  job.gradient_keep = 1;
+  job.gradient_mask_file.clear();
+  if (value == "none") {
+    job.gradient_mask = GradientMask::none;
+  } else if (value.starts_with("keep:")) {
+    const std::string_view text = value.substr(5);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), job.gradient_keep);
+    const bool is_number = error == std::errc{} && end == text.data() + text.size();
+    // Not written as a comparison that is false: a value that is no number fails it.
+    if (!is_number || !(job.gradient_keep >= kLeastKeep && job.gradient_keep <= 1)) {
+      throw InputError(fmt::format("\"{}\" is no probability from {} to 1", printable(text), kLeastKeep));
+    }
+    job.gradient_mask = GradientMask::keep;
+  } else if (value.starts_with("file:") && value.size() > 5) {
+    job.gradient_mask_file = value.substr(5);
+    if (printable(job.gradient_mask_file, kLongestText) != job.gradient_mask_file) {
+      throw InputError("the path holds control characters or broken UTF-8");
+    }
+    job.gradient_mask = GradientMask::file;
+  } else {
+    unknown_value(value, {"none", "keep:P", "file:PATH"});
+  }
 }
 
 }  // namespace vramfit

@@ -31,6 +31,8 @@ std::string get_loss(const Job& job);
 void set_loss(Job& job, std::string_view value);
 std::string get_allocator(const Job& job);
 void set_allocator(Job& job, std::string_view value);
+std::string get_gradient_mask(const Job& job);
+void set_gradient_mask(Job& job, std::string_view value);
 std::string get_freeze(const Job& job);
 void set_freeze(Job& job, std::string_view value);
 

@@ -145,6 +145,7 @@ SegmentTime forward_time(const Graph& graph, const Segment& segment, const Job& 
 // Time of one micro-batch, read off its instructions.
 struct MicroBatch {
   double compute = 0, memory = 0, communication = 0, first_gather = 0;
+  double sums = 0, last_sum = 0, busy_before_sums = 0;  // over replicas
 };
 
 class Clock {
@@ -173,18 +174,23 @@ class Clock {
       case Do::reshard:
         add_slice(i.unit, time);
         return;
+      case Do::accumulate:
+        add_accumulation(i, time);
+        return;
       case Do::reduce:
         add_reduction(i, time);
         return;
-      case Do::step:
-        add_replica_sums(time);
+      case Do::sum_replicas:
+        add_replica_sum(i.bucket, time);
         return;
-      case Do::finish:
       case Do::begin:
       case Do::wait:
       case Do::release:
+      case Do::finish:
       case Do::end:
+      case Do::mask:
       case Do::clip:
+      case Do::step:
         return;
     }
   }
@@ -193,8 +199,8 @@ class Clock {
   double optimizer_seconds(bool clip) const {
     double bytes = 0;
     for (const Unit& unit : layout_.units) {
-      const double each =
-          (clip ? 2.0 : 1.0) * size(unit.reduce) + 2 * size(unit.storage) + 4 * size(job_.precision.state);
+      const double each = (clip ? 2.0 : 1.0) * size(unit.reduce) + 2 * size(unit.storage) +
+                          4 * size(job_.precision.state) + mask_bytes(unit);
       bytes += static_cast<double>(unit.trainable_elements) * each;
     }
     return bytes / rates_.memory + kLaunchSeconds * static_cast<double>(layout_.units.size());
@@ -205,6 +211,13 @@ class Clock {
  private:
   static double size(Dtype dtype) { return static_cast<double>(dtype_bytes(dtype).n); }
   const Unit& unit(int index) const { return layout_.units[static_cast<std::size_t>(index)]; }
+
+  // Bytes an element: a mask from a file is read beside the gradient; one that is drawn takes about 15 passes over 8
+  // bytes, read and written (executor/gradient_mask.cpp, mask_by_calls).
+  double mask_bytes(const Unit& unit) const {
+    if (job_.gradient_mask == GradientMask::none) return 0;
+    return 2 * size(unit.reduce) + (job_.gradient_mask == GradientMask::file ? 1.0 : 15.0 * 16);
+  }
 
   void add_segment(int index, double passes, MicroBatch& time) const {
     const SegmentTime& segment = segments_[static_cast<std::size_t>(index)];
@@ -266,12 +279,20 @@ class Clock {
     time.memory += elements * (size(u.compute) + size(u.reduce)) / rates_.memory;
   }
 
-  void add_replica_sums(MicroBatch& time) const {
-    for (const Unit& u : layout_.units) {
-      if (u.trainable_elements == 0) continue;
-      time.communication += 2 * ring_seconds(static_cast<double>(u.trainable_elements) * size(u.reduce),
-                                             job_.mesh.replicate, link_of(data_ranks(job_)));
+  // Gradients are read, and the sums of earlier micro-batches read and written.
+  void add_accumulation(const Instruction& i, MicroBatch& time) const {
+    const double elements = reduced_[static_cast<std::size_t>(i.segment)].at(i.unit);
+    time.memory += elements * (size(unit(i.unit).compute) + 2 * size(unit(i.unit).reduce)) / rates_.memory;
+  }
+
+  void add_replica_sum(const std::vector<int>& bucket, MicroBatch& time) const {
+    double bytes = 0;
+    for (const int index : bucket) {
+      bytes += static_cast<double>(unit(index).trainable_elements) * size(unit(index).reduce);
     }
+    if (time.sums == 0) time.busy_before_sums = time.compute + time.memory;
+    time.last_sum = 2 * ring_seconds(bytes, job_.mesh.replicate, link_of(data_ranks(job_)));
+    time.sums += time.last_sum;
   }
 
   const Job& job_;
@@ -290,10 +311,14 @@ std::vector<Instruction> schedule_of(const Graph& graph, const Job& job, const U
 void add_micro_batch(const MicroBatch& micro_batch, double times, bool prefetched, StepTime& time) {
   const double busy = micro_batch.compute + micro_batch.memory;
   const double hidden = prefetched ? std::min(micro_batch.communication, kOverlap * busy) : 0;
-  const double exposed = std::max(micro_batch.communication - hidden, micro_batch.first_gather);
+  // Sums hide behind what is left of the backward pass, the last of them behind nothing.
+  const double hidden_sums =
+      std::min(micro_batch.sums - micro_batch.last_sum, kOverlap * (busy - micro_batch.busy_before_sums));
+  const double exposed =
+      std::max(micro_batch.communication - hidden, micro_batch.first_gather) + micro_batch.sums - hidden_sums;
   time.compute_seconds += times * micro_batch.compute;
   time.memory_seconds += times * micro_batch.memory;
-  time.communication_seconds += times * micro_batch.communication;
+  time.communication_seconds += times * (micro_batch.communication + micro_batch.sums);
   time.exposed_communication_seconds += times * exposed;
 }
 

@@ -14,6 +14,7 @@
 #include "executor/checkpoint/full_torch.h"
 #include "executor/checkpoint/snapshot_torch.h"
 #include "executor/dump_torch.h"
+#include "executor/gradient_mask_torch.h"
 #include "executor/learning_rate.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
@@ -44,10 +45,11 @@ struct Trainer::State {
   void load();
   void load_units();
   StepResult run_step(std::int64_t step);
-  void execute(const Instruction& instruction, std::size_t position);
+  void execute(const Instruction& instruction);
   void begin(int micro_batch);
-  void finish_unit(int unit, std::size_t position);
+  void sum_replicas(const std::vector<int>& bucket);
   void end();
+  void wait_for_replicas();
   void gradients_ready();
   void clip();
   void update();
@@ -64,9 +66,9 @@ struct Trainer::State {
   at::Device place;
   UnitLayout layout;
   std::vector<UnitState> units;
+  GradientMasks masks;
   TapeRunner tape;
   std::vector<Instruction> schedule;
-  std::vector<std::size_t> last_finish;  // by unit: position of its last finish in a step
   const OptimizerFunctions& optimizer;
 
   at::Tensor loss_sum, gradient_norm, clip_scale, norm_part, ids, labels;
@@ -82,6 +84,14 @@ Trainer::State::State(const TrainInputs& inputs)
     : in(inputs),
       place(place_of(inputs)),
       layout(lay_out_units(inputs.graph, inputs.job)),
+      masks({.graph = inputs.graph,
+             .job = inputs.job,
+             .layout = layout,
+             .units = units,
+             .shard_rank = inputs.groups.shard().rank(),
+             .place = place,
+             .seed = inputs.options.seed,
+             .has_values = inputs.has_values}),
       tape({inputs.graph, inputs.job, inputs.device, layout, units, place}),
       optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)) {
   const bool sharded = layout.shards > 1;
@@ -95,7 +105,6 @@ Trainer::State::State(const TrainInputs& inputs)
                               .precision = in.job.precision,
                               .layout = layout,
                               .shard_group = in.groups.shard(),
-                              .replicate_group = in.groups.replicate(),
                               .reshard_group = in.groups.reshard(),
                               .device = place};
     units.emplace_back(context, unit);
@@ -107,10 +116,6 @@ Trainer::State::State(const TrainInputs& inputs)
                             .layout = layout,
                             .segment_has_backward = has_backward,
                             .clip = in.options.clip > 0});
-  last_finish.assign(units.size(), schedule.size());
-  for (std::size_t i = 0; i < schedule.size(); ++i) {
-    if (schedule[i].what == Do::finish) last_finish[at_index(schedule[i].unit)] = i;
-  }
   tape.observer = in.observer;
   tape.on_loss = [this](const at::Tensor& loss) { loss_sum.add_(loss.view({1})); };
   optimizer_options = in.options.optimizer;
@@ -148,6 +153,7 @@ void Trainer::State::load_units() {
 void Trainer::State::load() {
   Meter::instance().enter(Phase::load, 0);
   load_units();
+  masks.load();
   for (std::size_t r = 0; r < in.graph.ropes.size(); ++r) {
     const std::vector<float> frequencies = rope_frequencies(in.graph.ropes[r], in.graph.rope_dims[r]);
     const auto columns = static_cast<std::int64_t>(frequencies.size());
@@ -189,11 +195,11 @@ StepResult Trainer::State::run_step(std::int64_t step) {
   gradients_are_ready = false;
   loss_sum.zero_();
   Phase phase = Phase::forward;
-  for (std::size_t i = 0; i < schedule.size(); ++i) {
-    phase = phase_of(schedule[i], in.graph, phase);
+  for (const Instruction& instruction : schedule) {
+    phase = phase_of(instruction, in.graph, phase);
     Meter::instance().enter(phase, static_cast<int>(step));
-    if (in.observer != nullptr) in.observer->instruction_begins(schedule[i], phase);
-    execute(schedule[i], i);
+    if (in.observer != nullptr) in.observer->instruction_begins(instruction, phase);
+    execute(instruction);
     if (in.observer != nullptr) in.observer->instruction_ends();
   }
   if (const Pending sum = in.groups.world().all_reduce({loss_sum})) sum->wait();
@@ -211,7 +217,7 @@ StepResult Trainer::State::run_step(std::int64_t step) {
   return result;
 }
 
-void Trainer::State::execute(const Instruction& i, std::size_t position) {
+void Trainer::State::execute(const Instruction& i) {
   switch (i.what) {
     case Do::begin:
       return begin(i.micro_batch);
@@ -229,12 +235,19 @@ void Trainer::State::execute(const Instruction& i, std::size_t position) {
       return tape.recompute(i.segment, facts);
     case Do::backward:
       return tape.backward(i.segment, facts);
+    case Do::accumulate:
+      return units[at_index(i.unit)].accumulate();
     case Do::reduce:
       return units[at_index(i.unit)].reduce();
     case Do::finish:
-      return finish_unit(i.unit, position);
+      return units[at_index(i.unit)].finish();
+    case Do::sum_replicas:
+      return sum_replicas(i.bucket);
     case Do::end:
       return end();
+    case Do::mask:
+      wait_for_replicas();
+      return masks.apply(facts.step);
     case Do::clip:
       return clip();
     case Do::step:
@@ -268,10 +281,10 @@ void Trainer::State::begin(int micro_batch) {
   tape.on_value = [this](const Segment& s, const Value& v, const at::Tensor& t) { dump_logits(s, v, t); };
 }
 
-void Trainer::State::finish_unit(int unit, std::size_t position) {
-  units[at_index(unit)].finish();
-  if (last_finish[at_index(unit)] != position) return;
-  if (Pending sum = units[at_index(unit)].sum_replicas()) replica_sums.push_back(std::move(sum));
+void Trainer::State::sum_replicas(const std::vector<int>& bucket) {
+  std::vector<at::Tensor> shards;
+  for (const int unit : bucket) shards.push_back(units[at_index(unit)].gradient_shard());
+  if (Pending sum = in.groups.replicate().all_reduce(std::move(shards))) replica_sums.push_back(std::move(sum));
 }
 
 void Trainer::State::end() {
@@ -280,11 +293,15 @@ void Trainer::State::end() {
   labels.reset();
 }
 
+void Trainer::State::wait_for_replicas() {
+  for (const Pending& sum : replica_sums) sum->wait();
+  replica_sums.clear();
+}
+
 /// All contributions of the step are in the gradient shards from here on.
 void Trainer::State::gradients_ready() {
   if (std::exchange(gradients_are_ready, true)) return;
-  for (const Pending& sum : replica_sums) sum->wait();
-  replica_sums.clear();
+  wait_for_replicas();
   if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
   dump(&UnitState::gradient_shard, true, fmt::format("gradients-step{}.safetensors", facts.step));
 }
@@ -308,6 +325,10 @@ void Trainer::State::clip() {
     if (const Pending sum = in.groups.shard().all_reduce({gradient_norm})) sum->wait();
   }
   norm = std::sqrt(read_scalar(gradient_norm));
+  if (in.has_values && !std::isfinite(norm)) {
+    throw FaultError(
+        fmt::format("step {}: the norm of the gradients is {}; lower --lr, or look at the batch", facts.step, norm));
+  }
   clip_scale.fill_(std::max(1.0, (norm + 1e-6) / in.options.clip));
 }
 

@@ -10,7 +10,7 @@ namespace vramfit {
 std::vector<Instruction> make_schedule(const ScheduleInputs& inputs) {
   switch (inputs.job.runtime) {
     case Runtime::vramfit:
-      return make_vramfit_schedule(inputs);
+      return with_replica_sums(make_vramfit_schedule(inputs), inputs);
     case Runtime::pytorch_fsdp2:
       throw NotModelled("runtime pytorch-fsdp2");
   }
@@ -35,12 +35,18 @@ std::string_view instruction_name(Do what) {
       return "recompute";
     case Do::backward:
       return "backward";
+    case Do::accumulate:
+      return "accumulate";
     case Do::reduce:
       return "reduce";
     case Do::finish:
       return "finish";
+    case Do::sum_replicas:
+      return "sum_replicas";
     case Do::end:
       return "end";
+    case Do::mask:
+      return "mask";
     case Do::clip:
       return "clip";
     case Do::step:
@@ -65,6 +71,7 @@ Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current
     case Do::recompute:
     case Do::backward:
       return in_loss() ? Phase::loss : Phase::backward;
+    case Do::mask:
     case Do::clip:
       return Phase::clip;
     case Do::step:
@@ -73,8 +80,10 @@ Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current
     case Do::wait:
     case Do::release:
     case Do::reshard:
+    case Do::accumulate:
     case Do::reduce:
     case Do::finish:
+    case Do::sum_replicas:
     case Do::end:
       return current;
   }

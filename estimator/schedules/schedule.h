@@ -11,28 +11,32 @@
 namespace vramfit {
 
 enum class Do {
-  begin,      // micro-batch: its ids and labels exist from here
-  issue,      // start gathering `unit`
-  wait,       // `unit`, issued before, is gathered
-  forward,    // `segment`; keeps what backward reads unless `checkpointed`
-  release,    // drop the gathered storage of `unit`
-  reshard,    // the same, but for the slice that the next issue gathers from the group of --reshard N
-  recompute,  // `segment`, from its kept input
-  backward,   // `segment`
-  reduce,     // hand the gradients of `unit` from the segment just run to the reduction
-  finish,     // wait for it and add it to the gradient shard
-  end,        // micro-batch: ids and labels are dropped
-  clip,       // global norm over all gradient shards
-  step        // optimizer, unit by unit; gradient shards are dropped
+  begin,         // micro-batch: its ids and labels exist from here
+  issue,         // start gathering `unit`
+  wait,          // `unit`, issued before, is gathered
+  forward,       // `segment`; keeps what backward reads unless `checkpointed`
+  release,       // drop the gathered storage of `unit`
+  reshard,       // the same, but for the slice that the next issue gathers from the group of --reshard N
+  recompute,     // `segment`, from its kept input
+  backward,      // `segment`
+  accumulate,    // keep the gradients of `unit` from the segment just run, whole, for a later micro-batch's reduce
+  reduce,        // hand the gradients of `unit` from the segment just run to the reduction
+  finish,        // wait for it and add it to the gradient shard
+  sum_replicas,  // start summing the gradient shards of `bucket` over replicas; waited for before the next clip or step
+  end,           // micro-batch: ids and labels are dropped
+  mask,          // --gradient-mask over all gradient shards
+  clip,          // global norm over all gradient shards
+  step           // optimizer, unit by unit; gradient shards are dropped
 };
 
 struct Instruction {
   Do what = Do::begin;
   int segment = -1, unit = -1;
   int micro_batch = 0;
-  bool checkpointed = false;  // Do::forward
-  bool last = false;          // last micro-batch of the step: replicas are summed at finish
-  bool in_group = false;      // Do::issue: from the slices that Do::reshard left
+  bool checkpointed = false;     // Do::forward
+  bool last = false;             // last micro-batch of the step
+  bool in_group = false;         // Do::issue: from the slices that Do::reshard left
+  std::vector<int> bucket = {};  // Do::sum_replicas: units whose gradient shards go together
 };
 
 /// "forward", "issue": as the enumerator is spelt.
@@ -52,6 +56,12 @@ std::vector<Instruction> make_schedule(const ScheduleInputs& inputs);
 
 /// The schedule of runtime vramfit (estimator/schedules/vramfit.cpp).
 std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs);
+
+/// Has replicas summed (estimator/schedules/replica_sums.cpp): each unit once a step, after its last finish, together
+/// with what became ready just before it, until job.bucket_bytes are collected. The first bucket is full with 1 MiB,
+/// so that the links have work early. The sizes are those of PyTorch's DDP (its kDefaultFirstBucketBytes and
+/// bucket_cap_mb). Nothing without replicas.
+std::vector<Instruction> with_replica_sums(std::vector<Instruction> schedule, const ScheduleInputs& inputs);
 
 /// The phase in which an instruction's events fall; `current` is that of the instruction before it.
 Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current);

@@ -34,6 +34,7 @@ class Maker {
 
   std::vector<Instruction> make() {
     for (micro_batch_ = 0; micro_batch_ < in_.job.accumulation; ++micro_batch_) run_micro_batch();
+    if (in_.job.gradient_mask != GradientMask::none) add({.what = Do::mask});
     if (in_.clip) add({.what = Do::clip});
     add({.what = Do::step});
     return std::move(schedule_);
@@ -236,9 +237,19 @@ class Maker {
     finish_in_flight();
     for (int unit : in_.layout.units_of_segment[static_cast<std::size_t>(i)]) {
       if (!has_trainable(i, unit)) continue;
+      if (keeps_whole_gradients()) {
+        add({.what = Do::accumulate, .segment = i, .unit = unit});
+        continue;
+      }
       add({.what = Do::reduce, .segment = i, .unit = unit});
       reducing_.push_back(unit);
     }
+    if (in_.layout.shards == 1) finish_in_flight();  // nothing is in flight; replicas may start
+  }
+
+  bool keeps_whole_gradients() const {
+    return in_.job.accumulate == Accumulate::unsharded && in_.layout.shards > 1 &&
+           micro_batch_ + 1 < in_.job.accumulation;
   }
 
   bool has_trainable(int segment_index, int unit) const {

@@ -148,6 +148,11 @@ at::Tensor& UnitState::make_buffer(const UnitParameter& p, const ParameterUse& u
   at::Tensor& buffer = buffers_[p.parameter];
   if (buffer.defined()) return buffer;
   written_to_buffer_.erase(p.parameter);
+  if (gradient_dtype(kind, context_.precision) == unit_.reduce && sums_.contains(p.parameter)) {
+    buffer = std::move(sums_.extract(p.parameter).mapped());
+    written_to_buffer_[p.parameter] = {kWholeParameter};
+    return buffer;
+  }
   buffer = allocate(p.padded_elements, gradient_dtype(kind, context_.precision), Category::gradients,
                     parameter_of(p).name + ": gradient");
   const std::int64_t written_whole = use.count < 0 ? p.rows * p.row_elements : 0;
@@ -165,6 +170,26 @@ GradientHome UnitState::gradient_home(const ParameterUse& use, OpKind kind, bool
       std::ranges::any_of(written, [&](std::int64_t first) { return first == kWholeParameter || first == use.first; });
   if (!accumulate) written.push_back(use.first);
   return {used_part(full, use, by_column), accumulate};
+}
+
+void UnitState::accumulate() {
+  for (int parameter : unit_.reduce_order) {
+    const auto found = buffers_.find(parameter);
+    if (found == buffers_.end()) continue;
+    const at::Tensor buffer = std::move(found->second);
+    buffers_.erase(found);
+    at::Tensor& sum = sums_[parameter];
+    if (buffer.scalar_type() == scalar_type(unit_.reduce)) {
+      sum = buffer;  // it went on from the sum, if there was one
+    } else if (sum.defined()) {
+      add_into(sum, buffer);
+    } else {
+      const UnitParameter& p = slot_of(parameter);
+      sum = allocate(p.padded_elements, unit_.reduce, Category::gradients,
+                     parameter_of(p).name + ": accumulated gradient");
+      sum.copy_(buffer);
+    }
+  }
 }
 
 void UnitState::reduce() {
@@ -189,6 +214,12 @@ void UnitState::reduce() {
       pieces_.emplace_back(parameter, std::move(buffer));
       continue;
     }
+    if (sums_.contains(parameter)) {
+      at::Tensor sum = std::move(sums_.extract(parameter).mapped());
+      add_into(sum, buffer);
+      pieces_.emplace_back(parameter, std::move(sum));
+      continue;
+    }
     const UnitParameter& p = slot_of(parameter);
     at::Tensor piece =
         allocate(p.padded_elements, unit_.reduce, Category::communication, parameter_of(p).name + ": reduce piece");
@@ -211,11 +242,6 @@ void UnitState::finish() {
     add_into(home, own_slice(piece, p));
   }
   pieces_.clear();
-}
-
-Pending UnitState::sum_replicas() {
-  if (!gradient_shard_.defined() || context_.replicate_group.size() == 1) return nullptr;
-  return context_.replicate_group.all_reduce({gradient_shard_});
 }
 
 void UnitState::step(const OptimizerFunctions& optimizer, const OptimizerOptions& options, const at::Tensor* divisor) {

@@ -23,9 +23,8 @@ struct UnitContext {
   const Graph& graph;
   const Precision& precision;
   const UnitLayout& layout;
-  Collectives& shard_group;      // ranks that hold the shards of one copy; size = layout.shards
-  Collectives& replicate_group;  // ranks that hold this same shard
-  Collectives& reshard_group;    // of the shard group, those that keep slices of a unit; size = layout.reshard_ranks
+  Collectives& shard_group;    // ranks that hold the shards of one copy; size = layout.shards
+  Collectives& reshard_group;  // of the shard group, those that keep slices of a unit; size = layout.reshard_ranks
   at::Device device;
 };
 
@@ -60,12 +59,13 @@ class UnitState {
   /// Where a use's gradient goes; made on the first write since the last reduce (or step, when direct).
   GradientHome gradient_home(const ParameterUse& use, OpKind kind, bool by_column);
 
-  /// Hands buffered gradients to the reduction, largest first, so that piece + buffer meet while little else is held.
+  /// Adds buffered gradients to the sums of the step's earlier micro-batches, largest first; nothing is sent.
+  void accumulate();
+  /// Hands buffered gradients, with those sums, to the reduction, largest first, so that piece + buffer meet while
+  /// little else is held.
   void reduce();
   /// Waits for it and adds the own slices to the gradient shard.
   void finish();
-  /// Sums the gradient shard over replicas; after the last finish of a step.
-  Pending sum_replicas();
 
   void step(const OptimizerFunctions& optimizer, const OptimizerOptions& options, const at::Tensor* divisor);
 
@@ -99,7 +99,7 @@ class UnitState {
   const Unit& unit_;
   at::Tensor shard_, exp_avg_, exp_avg_sq_, step_, gathered_, kept_slice_, gradient_shard_;
   Pending gathering_, reducing_;
-  std::map<int, at::Tensor> buffers_;               // by parameter
+  std::map<int, at::Tensor> buffers_, sums_;        // by parameter; sums: whole, in the reduce dtype
   std::vector<std::pair<int, at::Tensor>> pieces_;  // by parameter, being reduced
   std::map<int, WrittenUses> written_to_buffer_, written_to_shard_;
 };

@@ -32,6 +32,7 @@ std::vector<Job> sharding_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> reshard_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> wrap_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> batch_choices(const Job& job, const SearchSpace& space);
+std::vector<Job> accumulate_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> checkpointing_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> loss_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> head_choices(const Job& job, const SearchSpace& space);

@@ -44,6 +44,22 @@ void check_balanced(const std::vector<Instruction>& instructions) {
   for (const auto& [unit, count] : reducing) CHECK(count == 0);
 }
 
+/// The buckets of a step, by unit.
+std::vector<std::vector<int>> buckets_of(const std::vector<Instruction>& schedule) {
+  std::vector<std::vector<int>> buckets;
+  for (const Instruction& i : schedule) {
+    if (i.what == Do::sum_replicas) buckets.push_back(i.bucket);
+  }
+  return buckets;
+}
+
+Job replicated_job(const char* sharding, std::int64_t shards) {
+  Job job = testing::tiny_job();
+  job.sharding = sharding;
+  job.mesh = {.replicate = 2, .shard = shards};
+  return job;
+}
+
 }  // namespace
 
 TEST_CASE("with prefetch depth 1 and every unit resharded at most two gathered units live at once") {
@@ -167,6 +183,82 @@ TEST_CASE("nothing runs backward below the lowest trainable segment") {
   for (const Instruction& i : schedule) {
     if (i.what == Do::backward) CHECK(i.segment >= 3);
   }
+}
+
+TEST_CASE("whole gradients are reduced in the last micro-batch alone") {
+  Job job = sharded_job();
+  job.accumulation = 3;
+  const Graph graph = tiny_graph({.blocks = 2});
+  CHECK(count_of(schedule_of(job, graph), Do::reduce) == 12);
+  job.accumulate = Accumulate::unsharded;
+  const auto schedule = schedule_of(job, graph);
+  CHECK(count_of(schedule, Do::accumulate) == 8);
+  CHECK(count_of(schedule, Do::reduce) == 4);
+  for (const Instruction& i : schedule) {
+    if (i.what == Do::reduce || i.what == Do::finish) CHECK(i.last);
+    if (i.what == Do::accumulate) CHECK_FALSE(i.last);
+  }
+  job.sharding = "no-shard";  // its gradients are whole as they are
+  CHECK(count_of(schedule_of(job, graph), Do::accumulate) == 0);
+}
+
+TEST_CASE("each unit is summed over replicas once a step, after its last finish and before the norm") {
+  for (const bool tied : {false, true}) {
+    for (const std::int64_t accumulation : {1, 3}) {
+      for (Job job : {replicated_job("no-shard", 1), replicated_job("hybrid-shard", 2)}) {
+        for (const std::int64_t bytes : {1, 100, 26214400}) {
+          CAPTURE(job.sharding);
+          CAPTURE(bytes);
+          job.accumulation = accumulation;
+          job.bucket_bytes = bytes;
+          const Graph graph = tiny_graph({.blocks = 3, .tied = tied});
+          const auto schedule = schedule_of(job, graph);
+          std::map<int, int> finished_at, summed;
+          int position = 0, clip_at = 0;
+          for (const Instruction& i : schedule) {
+            if (i.what == Do::finish) finished_at[i.unit] = position;
+            if (i.what == Do::clip) clip_at = position;
+            ++position;
+          }
+          position = 0;
+          for (const Instruction& i : schedule) {
+            for (const int unit : i.bucket) {
+              CHECK(summed[unit]++ == 0);
+              CHECK(finished_at[unit] < position);
+              CHECK(position < clip_at);
+            }
+            ++position;
+          }
+          CHECK(summed.size() == lay_out_units(graph, job).units.size());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a bucket goes as soon as it is full, so that sums run while backward does") {
+  Job job = replicated_job("no-shard", 1);
+  const Graph graph = tiny_graph({.blocks = 3});  // embed, layers.0 to 2, head: units 0 to 4
+  job.bucket_bytes = 1;
+  const auto schedule = schedule_of(job, graph);
+  CHECK(buckets_of(schedule) == std::vector<std::vector<int>>{{4}, {3}, {2}, {1}, {0}});
+  for (std::size_t i = 0; i < schedule.size(); ++i) {
+    if (schedule[i].what == Do::sum_replicas) CHECK(schedule[i - 1].what == Do::finish);
+  }
+  job.bucket_bytes = 26214400;
+  CHECK(buckets_of(schedule_of(job, graph)) == std::vector<std::vector<int>>{{4, 3, 2, 1, 0}});
+}
+
+TEST_CASE("the first bucket is full with 1 MiB, the others with what the job says") {
+  Job job = replicated_job("no-shard", 1);
+  const Graph graph =
+      tiny_graph({.vocab = 600, .hidden = 512, .blocks = 4});  // layers are 1 MiB each, embed and head more
+  job.bucket_bytes = 2 << 20;
+  CHECK(buckets_of(schedule_of(job, graph)) == std::vector<std::vector<int>>{{5}, {4, 3}, {2, 1}, {0}});
+}
+
+TEST_CASE("nothing is summed where there are no replicas") {
+  CHECK(buckets_of(schedule_of(sharded_job(), tiny_graph())).empty());
 }
 
 TEST_CASE("a choice without rules is named, not ignored") {

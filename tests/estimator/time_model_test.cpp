@@ -83,6 +83,29 @@ TEST_CASE("without prefetch every gather is waited for") {
   CHECK(time.exposed_communication_seconds == doctest::Approx(time.communication_seconds));
 }
 
+TEST_CASE("sums over replicas hide behind backward, but for the last bucket") {
+  const World world = world_of("8xH100-80GB");
+  const auto exposed = [&](const std::string& bytes) {
+    return time_of(world, {{"sharding", "no-shard"}, {"micro_batch", "64"}, {"bucket_bytes", bytes}});
+  };
+  const StepTime one = exposed("26214400"), many = exposed("1");
+  CHECK(one.exposed_communication_seconds == doctest::Approx(one.communication_seconds));
+  CHECK(many.exposed_communication_seconds < one.exposed_communication_seconds);
+  CHECK(many.communication_seconds > one.communication_seconds);  // each message has its latency
+}
+
+TEST_CASE("gradients accumulated whole are sent once a step") {
+  const World world = world_of("8xH100-80GB");
+  const auto communication = [&](const std::string& accumulate, const std::string& times) {
+    return time_of(world, {{"accumulate", accumulate}, {"micro_batch", "1"}, {"grad_accum", times}})
+        .communication_seconds;
+  };
+  CHECK(communication("unsharded", "1") == communication("sharded", "1"));
+  const double reduction_saved = communication("sharded", "2") - communication("unsharded", "2");
+  CHECK(reduction_saved > 0);
+  CHECK(communication("sharded", "5") - communication("unsharded", "5") == doctest::Approx(4 * reduction_saved));
+}
+
 TEST_CASE("a step is the sum of what is not hidden") {
   const StepTime time = time_of(world_of("2xcpu-1GiB"), {{"grad_accum", "3"}});
   CHECK(time.step_seconds ==

@@ -17,6 +17,7 @@
 #include "executor/checkpoint/weights.h"
 #include "executor/meter/meter.h"
 #include "executor/trainer.h"
+#include "model_specs/error.h"
 #include "tests/support/config_file.h"
 
 using namespace vramfit;  // NOLINT(google-build-using-namespace): the test's only subject
@@ -69,13 +70,17 @@ TrainOptions options_of(std::int64_t steps) {
   return options;
 }
 
-/// Losses of `steps` steps on ranks that are threads.
-std::vector<double> losses(const Job& job, int steps) {
+/// What `steps` steps came to, on ranks that are threads.
+struct Trained {
+  std::vector<double> losses, norms;
+};
+
+Trained train(const Job& job, int steps, const TrainOptions& options) {
   const ModelSpec spec = testing::small_model("llama");
   const Graph graph = build_graph(spec, loss_options(job));
   const Device device = cpu_device();
   const CountedRows data(spec.vocab_size, job.sequence);
-  std::vector<double> result;
+  Trained result;
   const std::int64_t shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
   const auto body = [&](ProcessGroups& groups) {
     const auto weights = random_weights(1);
@@ -85,16 +90,39 @@ std::vector<double> losses(const Job& job, int steps) {
                      .groups = groups,
                      .weights = *weights,
                      .data = data,
-                     .options = options_of(steps),
+                     .options = options,
                      .dumps = {}});
     trainer.load();
     for (int step = 1; step <= steps; ++step) {
       const StepResult done = trainer.step(step);
-      if (groups.world().rank() == 0) result.push_back(done.loss);
+      if (groups.world().rank() != 0) continue;
+      result.losses.push_back(done.loss);
+      result.norms.push_back(done.gradient_norm);
     }
   };
   spawn_ranks(static_cast<int>(data_ranks(job)), shards, body, reshard_ranks(job));
   return result;
+}
+
+Trained train(const Job& job, int steps) { return train(job, steps, options_of(steps)); }
+
+std::vector<double> losses(const Job& job, int steps) { return train(job, steps).losses; }
+
+void check_close(const std::vector<double>& values, const std::vector<double>& expected, double tolerance) {
+  REQUIRE(values.size() == expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    CAPTURE(i);
+    CAPTURE(values[i]);
+    const double relative_difference = std::abs(values[i] - expected[i]) / expected[i];
+    CHECK(relative_difference < tolerance);
+  }
+}
+
+/// small_job on 4 ranks, two shards of two replicas.
+Job hybrid_job(const std::string& sharding) {
+  Job job = small_job(sharding, 4);
+  job.mesh = {.replicate = 2, .shard = 2};
+  return job;
 }
 
 /// Groups that write down what is asked of them.
@@ -279,6 +307,89 @@ TEST_CASE("every sharding and number of ranks gives the losses of one rank") {
         CHECK(relative_difference < 1e-6);
       }
     }
+  }
+}
+
+TEST_CASE("replicas are summed alike in one bucket and in many, and counted once in the norm") {
+  const Trained alone = train(small_job("no-shard", 1), 3);
+  CHECK(alone.norms.front() > 0.5);  // the clip bites
+  std::vector<Job> jobs{small_job("no-shard", 4), hybrid_job("hybrid-shard"), hybrid_job("hybrid-shard-zero2")};
+  for (Job& job : jobs) {
+    for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{5000}, std::int64_t{25} << 20}) {
+      CAPTURE(job.sharding);
+      CAPTURE(bytes);
+      job.bucket_bytes = bytes;
+      const Trained trained = train(job, 3);
+      check_close(trained.losses, alone.losses, 1e-6);
+      check_close(trained.norms, alone.norms, 1e-5);
+    }
+  }
+}
+
+TEST_CASE("gradients accumulated whole and reduced once give the losses of those reduced in each micro-batch") {
+  for (const std::string precision : {"fp32", "bf16-mixed"}) {
+    for (Job job : {small_job("full-shard", 2), small_job("shard-grad-op", 4), hybrid_job("hybrid-shard")}) {
+      CAPTURE(job.sharding);
+      CAPTURE(precision);
+      job.precision = precision_named(precision);
+      job.micro_batch = 1;
+      job.accumulation = 8 / data_ranks(job);
+      const Trained sharded = train(job, 3);
+      job.accumulate = Accumulate::unsharded;
+      const Trained whole = train(job, 3);
+      check_close(whole.losses, sharded.losses, 1e-6);
+      check_close(whole.norms, sharded.norms, 1e-5);
+    }
+  }
+}
+
+TEST_CASE("frozen parameters are left out of the norm, and a mesh changes nothing about it") {
+  Job job = small_job("no-shard", 1);
+  const double whole = train(job, 1).norms.front();
+  for (const std::vector<std::string>& freeze : {std::vector<std::string>{"layers:0"},
+                                                 {"embeddings"},
+                                                 {"head"},
+                                                 {"*.self_attn.*"},
+                                                 {"layers:0", "embeddings"}}) {
+    CAPTURE(freeze.front());
+    job.freeze = freeze;
+    const Trained alone = train(job, 3);
+    CHECK(alone.norms.front() < whole);
+    for (Job sharded : {small_job("full-shard", 2), small_job("no-shard", 4), hybrid_job("hybrid-shard")}) {
+      CAPTURE(sharded.sharding);
+      sharded.freeze = freeze;
+      const Trained trained = train(sharded, 3);
+      check_close(trained.losses, alone.losses, 1e-6);
+      check_close(trained.norms, alone.norms, 1e-5);
+    }
+  }
+}
+
+TEST_CASE("masked gradients make the same run on every mesh, and another one than whole gradients") {
+  Job job = small_job("no-shard", 1);
+  const Trained whole = train(job, 3);
+  job.gradient_mask = GradientMask::keep;
+  job.gradient_keep = 0.3;
+  const Trained alone = train(job, 3);
+  CHECK(alone.losses.front() == whole.losses.front());
+  CHECK(std::abs(alone.losses.back() - whole.losses.back()) > 1e-4);
+  // A sum of squares of which each is kept with probability p and divided by p squared is 1 / p as large.
+  CHECK(alone.norms.front() == doctest::Approx(whole.norms.front() / std::sqrt(0.3)).epsilon(0.1));
+  for (Job sharded : {small_job("full-shard", 4), small_job("no-shard", 2), hybrid_job("hybrid-shard-zero2")}) {
+    CAPTURE(sharded.sharding);
+    sharded.gradient_mask = GradientMask::keep;
+    sharded.gradient_keep = 0.3;
+    const Trained trained = train(sharded, 3);
+    check_close(trained.losses, alone.losses, 1e-6);
+    check_close(trained.norms, alone.norms, 1e-5);
+  }
+}
+
+TEST_CASE("a gradient that is no number ends the run before it reaches the weights, on every rank") {
+  for (Job job : {small_job("full-shard", 1), small_job("full-shard", 2), hybrid_job("hybrid-shard")}) {
+    TrainOptions options = options_of(3);
+    options.optimizer.learning_rate = 1e30;
+    CHECK_THROWS_WITH_AS(train(job, 3, options), doctest::Contains("the norm of the gradients is"), FaultError);
   }
 }
 

@@ -173,8 +173,9 @@ def gradients_of(model, batches, compute=None):
     return total, first_logits, summed
 
 
-def train(model, batches_of_step, hyper, mutation=NO_MUTATION, compute_dtype=None):
-    """`batches_of_step(step)` gives the micro-batches of the whole global batch; steps count from 1."""
+def train(model, batches_of_step, hyper, mutation=NO_MUTATION, compute_dtype=None, transform=None, transform_after_clip=False):
+    """`batches_of_step(step)` gives the micro-batches of the whole global batch; steps count from 1. `transform(step, gradients)`
+    returns what is clipped and given to the optimizer."""
     hyper = mutation.apply(hyper)
     optimizer = AdamW(model, hyper, mutation)
     trace = Trace([], None, None, None)
@@ -188,6 +189,8 @@ def train(model, batches_of_step, hyper, mutation=NO_MUTATION, compute_dtype=Non
             load(compute, full_state(model))
         loss, logits, gradients = gradients_of(model, batches_of_step(step), compute)
         gradients = {n: g * mutation.accumulation_scale for n, g in gradients.items()}
+        if transform is not None and not transform_after_clip:
+            gradients = transform(step, gradients)
         if step == 1:
             trace.logits = logits
             trace.gradients = {n: g.clone() for n, g in gradients.items()}
@@ -197,6 +200,8 @@ def train(model, batches_of_step, hyper, mutation=NO_MUTATION, compute_dtype=Non
         if hyper.clip > 0:
             factor = min(1.0, hyper.clip / (float(global_norm(gradients)) + 1e-6))
             gradients = {n: g * factor for n, g in gradients.items()}
+        if transform is not None and transform_after_clip:
+            gradients = transform(step, gradients)
         optimizer.step(gradients, learning_rate(hyper, step))
     trace.parameters = full_state(model)
     return trace

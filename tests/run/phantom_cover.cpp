@@ -35,6 +35,8 @@ std::vector<Axis> axes() {
           {"--loss", {"full", "chunked:3"}},
           {"--grad-accum", {"1", "2", "3"}},
           {"--wrap", {"layer", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
+          {"--accumulate", {"sharded", "unsharded"}},
+          {"--bucket-bytes", {"26214400", "2000"}},
           {"--wrap-embeddings", {"on", "off"}},
           {"--prefetch",
            {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0",
@@ -44,7 +46,8 @@ std::vector<Axis> axes() {
           {"--set", {"deterministic=off", "deterministic=on"}},
           {"--load", {"each", "rank0"}},
           {"--clip", {"1", "0"}},
-          {"--freeze", {"none", "*embed*", "*layers.0.*"}}};
+          {"--freeze", {"none", "embeddings", "layers:0", "*att*", "layers:0,embeddings", "head"}},
+          {"--gradient-mask", {"none", "keep:0.4"}}};
 }
 
 /// What the job's own checks refuse by name is not drawn.

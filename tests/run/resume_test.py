@@ -25,7 +25,8 @@ class Resume(unittest.TestCase):
     def test_resuming_in_the_same_world_is_exact_to_the_byte(self):
         worlds = [("llama", 1, ()), ("gpt2", 1, ("--micro-batch", "1")), ("qwen2", 2, ("--micro-batch", "1")), ("bert", 2, ("--sharding", "no-shard")),
                   ("llama", 4, ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")), ("gemma2", 2, ("--sharding", "shard-grad-op")),
-                  ("llama", 2, ("--precision", "bf16-mixed")), ("llama", 2, ("--precision", "bf16-pure")), ("llama", 1, ("--freeze", "*.mlp.*"))]
+                  ("llama", 2, ("--precision", "bf16-mixed")), ("llama", 2, ("--precision", "bf16-pure")), ("llama", 1, ("--freeze", "*.mlp.*")),
+                  ("llama", 2, ("--gradient-mask", "keep:0.3", "--accumulate", "unsharded"))]
         for family, ranks, job in worlds:
             with self.subTest(family=family, ranks=ranks, job=job):
                 place = Workplace(family)
@@ -73,7 +74,7 @@ class Resume(unittest.TestCase):
             self.assertEqual(run.code, 2, run.errors)
             self.assertIn(word, run.errors)
         for job, word in [(("--global-batch", "8"), "--global-batch"), (("--seq-len", "24"), "--seq-len"), (("--precision", "bf16-mixed"), "--compute-dtype"),
-                          (("--freeze", "*.mlp.*"), "--freeze")]:
+                          (("--freeze", "*.mlp.*"), "--freeze"), (("--gradient-mask", "keep:0.5"), "--gradient-mask")]:
             run = place.run("--resume", saved, job=job)
             self.assertEqual(run.code, 2, run.errors)
             self.assertIn(word, run.errors)

@@ -59,7 +59,6 @@ struct World {
              .precision = job.precision,
              .layout = layout,
              .shard_group = groups.shard(),
-             .replicate_group = groups.replicate(),
              .reshard_group = groups.reshard(),
              .device = at::kCPU},
             layout.units[0]};

@@ -1,0 +1,40 @@
+// --gradient-mask: child tuning (Xu et al. 2021, "Raise a Child in Large Language Model: Towards Effective and
+// Generalizable Fine-tuning"). What its counted and its working side share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "estimator/counted_blocks.h"
+#include "estimator/device.h"
+#include "estimator/job.h"
+#include "estimator/units_layout.h"
+
+namespace vramfit {
+
+/// Elements for which a random mask is drawn at once on CUDA, where that takes two integers of 8 bytes an element.
+inline constexpr std::int64_t kMaskPart = std::int64_t{1} << 22;
+
+/// Elements of each of those two tensors: the longest trainable part that a rank holds of one parameter, at most
+/// kMaskPart.
+std::int64_t mask_part(const UnitLayout& layout);
+
+/// The mask while a step is counted: the counting side of executor/gradient_mask_torch.h, call for call.
+class MaskCounter {
+ public:
+  MaskCounter(const Job& job, const UnitLayout& layout, const Device& device, CountedBlocks& blocks)
+      : job_(job), layout_(layout), device_(device), blocks_(blocks) {}
+
+  /// A mask read from a file: a byte for each trainable element of the shard.
+  void load();
+  void apply();
+
+ private:
+  const Job& job_;
+  const UnitLayout& layout_;
+  const Device& device_;
+  CountedBlocks& blocks_;
+  std::vector<Block> masks_;
+};
+
+}  // namespace vramfit

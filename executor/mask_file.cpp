@@ -1,0 +1,113 @@
+// Masks that a file holds, read shard by shard.
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "executor/checkpoint/mapped_file.h"
+#include "executor/checkpoint/tensor_names.h"
+#include "executor/gradient_mask_torch.h"
+#include "executor/tensor_torch.h"
+#include "model_specs/error.h"
+#include "model_specs/hub/safetensors.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+
+namespace {
+
+class MaskFile {
+ public:
+  MaskFile(const std::string& path, const Graph& graph, const UnitLayout& layout)
+      : path_(path), graph_(graph), stored_(list_tensors(path)) {
+    std::map<std::string_view, const StoredTensor*> by_name;
+    for (const StoredTensor& tensor : stored_.tensors) by_name.emplace(tensor.name, &tensor);
+    for (const Unit& unit : layout.units) {
+      for (const UnitParameter& p : unit.parameters) {
+        const Parameter& parameter = graph.parameters[static_cast<std::size_t>(p.parameter)];
+        const std::vector<std::string> names = checkpoint_names(parameter.name, graph);
+        const auto name = std::find_if(names.begin(), names.end(), [&](const auto& n) { return by_name.contains(n); });
+        if (name == names.end()) continue;
+        check(*by_name.at(*name), parameter, p.trainable);
+        of_parameter_.emplace(p.parameter, by_name.at(*name));
+        by_name.erase(*name);
+      }
+    }
+    if (!by_name.empty()) fail_unknown(by_name.begin()->first);
+    for (const std::string& file : stored_.files) files_.push_back(std::make_unique<MappedFile>(file));
+  }
+
+  bool holds(int parameter) const { return of_parameter_.contains(parameter); }
+
+  /// Elements [first, first + count) of a parameter's mask; each is 0 or 1.
+  const char* read(int parameter, std::int64_t first, std::int64_t count) const {
+    const StoredTensor& tensor = *of_parameter_.at(parameter);
+    const MappedFile& file = *files_[static_cast<std::size_t>(tensor.file)];
+    if (tensor.bytes.n > file.bytes() || tensor.offset > file.bytes() - tensor.bytes.n) {
+      fail("the file changed while it was read");
+    }
+    const char* bytes = file.data() + tensor.offset + first;
+    const char* const wrong = std::find_if(bytes, bytes + count, [](char c) { return c != 0 && c != 1; });
+    if (wrong != bytes + count) {
+      fail(fmt::format("tensor {} holds {} at element {}; a mask is 0 or 1", printable(tensor.name),
+                       static_cast<int>(static_cast<unsigned char>(*wrong)), first + (wrong - bytes)));
+    }
+    return bytes;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw ModelError(fmt::format("--gradient-mask file:{}: {}", printable(path_), what));
+  }
+
+  void check(const StoredTensor& tensor, const Parameter& parameter, bool trainable) const {
+    if (!trainable) fail(fmt::format("{} is frozen; leave out its mask or --freeze", printable(tensor.name)));
+    if (tensor.dtype != "BOOL" && tensor.dtype != "U8") {
+      fail(fmt::format("tensor {} is stored as {}; a mask is BOOL or U8", printable(tensor.name), tensor.dtype));
+    }
+    if (tensor.shape != parameter.shape) {
+      fail(fmt::format("tensor {} is {}, the parameter {}", printable(tensor.name), tensor.shape, parameter.shape));
+    }
+  }
+
+  [[noreturn]] void fail_unknown(std::string_view name) const {
+    std::vector<std::string> names;
+    for (const Parameter& parameter : graph_.parameters) names.push_back(parameter.name);
+    fail(fmt::format("tensor {} is no parameter of the model{}", printable(name), did_you_mean(name, names)));
+  }
+
+  std::string path_;
+  const Graph& graph_;
+  Checkpoint stored_;
+  std::unordered_map<int, const StoredTensor*> of_parameter_;
+  std::vector<std::unique_ptr<MappedFile>> files_;
+};
+
+}  // namespace
+
+void GradientMasks::load() {
+  if (in_.job.gradient_mask != GradientMask::file) return;
+  const MaskFile file(in_.job.gradient_mask_file, in_.graph, in_.layout);
+  for (const Unit& unit : in_.layout.units) {
+    at::Tensor mask = allocate_tensor({unit.trainable_elements}, Dtype::u8,
+                                      {in_.place, Category::optimizer_state, unit.name + ": gradient mask"});
+    if (mask.defined()) mask.fill_(1);
+    for (const UnitParameter& p : unit.parameters) {
+      if (!in_.has_values || !file.holds(p.parameter)) continue;
+      const std::int64_t first = in_.shard_rank * p.shard_elements;
+      const std::int64_t count = std::clamp<std::int64_t>(p.rows * p.row_elements - first, 0, p.shard_elements);
+      if (count == 0) continue;
+      // from_blob wants a mutable pointer and only reads here.
+      auto* const bytes = const_cast<char*>(file.read(p.parameter, first, count));  // NOLINT
+      UnitState::slice(mask, p).narrow(0, 0, count).copy_(at::from_blob(bytes, {count}, at::kByte));
+    }
+    masks_.push_back(std::move(mask));
+  }
+}
+
+}  // namespace vramfit
