@@ -40,8 +40,10 @@ Rates rates_of(const Job& job, const Cluster& cluster) {
   const Card& card = cluster.card;
   const bool half = job.precision.compute != Dtype::f32;
   const double cpu = kCpuThreadFlops * std::max(1, card.device.threads);
-  // A card without bf16 units runs bf16 at its fp32 rate; a CPU without them converts first.
-  const double peak = half && card.bf16 ? or_else(card.bf16_flops, cpu) : or_else(card.fp32_flops, cpu);
+  // A card without bf16 units runs bf16 at its fp32 rate (the catalog's 16-bit rate is then fp16's); a CPU without them
+  // converts first.
+  const bool has_units = card.bf16 || job.precision.compute == Dtype::f16;
+  const double peak = half && has_units ? or_else(card.bf16_flops, cpu) : or_else(card.fp32_flops, cpu);
   const double slowdown = cluster.is_cpu() && half && !card.device.onednn_bf16 ? 0.5 : 1.0;
   const double within = or_else(card.link_bandwidth, or_else(card.pcie_bandwidth, kCpuLinkBandwidth));
   const double link = cluster.nodes > 1 ? std::min(within, or_else(cluster.network_bandwidth, within)) : within;
@@ -183,7 +185,7 @@ class Clock {
     double bytes = 0;
     for (const Unit& unit : layout_.units) {
       const double each =
-          (clip ? 2.0 : 1.0) * size(unit.reduce) + 2 * size(unit.storage) + 4 * size(job_.precision.state);
+          (clip ? 2.0 : 1.0) * size(unit.gradient) + 2 * size(unit.storage) + 4 * size(job_.precision.state);
       bytes += static_cast<double>(unit.trainable_elements) * each;
     }
     return bytes / rates_.memory + kLaunchSeconds * static_cast<double>(layout_.units.size());
@@ -227,7 +229,7 @@ class Clock {
   void add_replica_sum(int index, MicroBatch& time) const {
     const Unit& u = unit(index);
     time.communication +=
-        2 * ring_seconds(static_cast<double>(u.trainable_elements) * size(u.reduce), job_.mesh.replicate);
+        2 * ring_seconds(static_cast<double>(u.trainable_elements) * size(u.gradient), job_.mesh.replicate);
   }
 
   const Job& job_;

@@ -28,7 +28,7 @@ std::vector<Axis> axes() {
           {"--seq-len", {"odd", "32", "96", "1024"}},
           {"--sharding", sharding_names()},
           {"--reshard", {"default", "last-kept", "always", "never"}},
-          {"--precision", {"fp32", "bf16-mixed", "bf16-pure"}},
+          {"--precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed"}},
           {"--attention", {"auto", "math", "flash", "efficient"}},
           {"--allocator", {"expandable", "native"}},
           {"--checkpointing", {"none", "full", "every:2"}},
@@ -38,6 +38,9 @@ std::vector<Axis> axes() {
           {"--prefetch", {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"}},
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
+          {"--reduce-dtype", {"fp32", "bf16", "fp16"}},
+          {"--buffer-dtype", {"fp32", "bf16", "fp16"}},
+          {"--loss-scale", {"auto", "none", "1024"}},
           {"--clip", {"1", "0"}},
           {"--freeze", {"none", "*embed*", "*layers.0.*"}}};
 }
