@@ -62,7 +62,7 @@ class Counter {
                                                              .graph = graph_,
                                                              .layout = layout_,
                                                              .segment_has_backward = segment_has_backward_,
-                                                             .clip = options_.clip});
+                                                             .clip = options_.clip || scales_loss(job_)});
     blocks_.writer().set_phase(Phase::load, 0);
     load();
     for (int step = 1; step <= options_.steps; ++step) {
@@ -90,7 +90,7 @@ class Counter {
     for (std::size_t r = 0; r < graph_.ropes.size(); ++r) {
       const std::int64_t elements = checked_mul(shape_.sequence, graph_.rope_dims[r] / 2);
       for (const char* what : {": cos", ": sin"}) {
-        workspace_.push_back(blocks_.allocate(elements, Dtype::f32, Category::workspace,
+        workspace_.push_back(blocks_.allocate(elements, job_.precision.buffer, Category::workspace,
                                               blocks_.writer().label("rope " + std::to_string(r) + what)));
       }
     }
@@ -105,6 +105,8 @@ class Counter {
     if (is_cuda_ && adds_bias(graph_)) make("cublasLt workspace", kCublasLtWorkspace);
     for (const char* what : {"loss sum", "gradient norm", "clip scale"}) make(what, Bytes{4});
     if (is_cuda_) make("norm part", Bytes{4});
+    if (!scales_loss(job_)) return;
+    for (const char* what : {"loss scale", "growth tracker", "found inf"}) make(what, Bytes{4});
   }
 
   void execute(const Instruction& i) {

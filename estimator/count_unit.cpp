@@ -41,7 +41,7 @@ void UnitCounter::reshard() {
 
 void UnitCounter::make_gradient_shard() {
   if (gradient_shard_) return;
-  gradient_shard_ = shared_.blocks.allocate(unit_.trainable_elements, unit_.reduce, Category::gradients,
+  gradient_shard_ = shared_.blocks.allocate(unit_.trainable_elements, unit_.gradient, Category::gradients,
                                             unit_.name + ": gradient shard");
 }
 

@@ -175,7 +175,7 @@ RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cl
   rank.total = rank.peak_reserved + rank.breakdown.outside_allocator;
   rank.upper_bound = upper_bound(rank, cluster.is_cpu());
   if (!cluster.is_cpu()) add_retries(rank, ledger, job, cluster.card);
-  if (options.clip) add_clip_phase(rank);
+  if (options.clip || scales_loss(job)) add_clip_phase(rank);
   return rank;
 }
 

@@ -1,6 +1,7 @@
 #include "estimator/field_text.h"
 
 #include <charconv>
+#include <cmath>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -22,6 +23,16 @@ std::int64_t whole_number(std::string_view text, std::int64_t least, std::int64_
   }
   if (error != std::errc{} || end != text.data() + text.size()) {
     throw InputError(fmt::format("\"{}\" is not a whole number", printable(text, 40)));
+  }
+  return value;
+}
+
+double real_number(std::string_view text, double least, double most) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool read = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+  if (!read || value < least || value > most) {
+    throw InputError(fmt::format("\"{}\" is not a number from {} to {}", printable(text, 40), least, most));
   }
   return value;
 }

@@ -15,6 +15,9 @@ namespace vramfit {
 /// A decimal integer within [least, most]; throws InputError.
 std::int64_t whole_number(std::string_view text, std::int64_t least, std::int64_t most);
 
+/// A number within [least, most]; throws InputError.
+double real_number(std::string_view text, double least, double most);
+
 /// The elements of a comma list; "" is one empty element.
 std::vector<std::string> split_list(std::string_view text);
 

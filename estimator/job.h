@@ -25,6 +25,17 @@ struct Precision {
 /// The row of `name`; throws InputError listing the known ones.
 Precision precision_named(std::string_view name);
 
+/// What the loss is multiplied by in backward, so that gradients that fp16 would round to zero survive; they are
+/// divided by it again before they are clipped and used. A step whose gradients overflow is skipped. As
+/// torch.amp.GradScaler.
+struct LossScale {
+  enum class Kind { by_precision, none, fixed, dynamic };
+  Kind kind = Kind::by_precision;       // dynamic where an op or a reduction computes in fp16, none elsewhere
+  double value = 65536;                 // fixed; dynamic: of the first step
+  std::int64_t growth_interval = 2000;  // dynamic: steps without an overflow after which it doubles
+  bool operator==(const LossScale&) const = default;
+};
+
 /// Ranks along each axis. Later: tensor, context, pipeline, expert.
 struct Mesh {
   std::int64_t replicate = 1, shard = 1;
@@ -52,6 +63,7 @@ struct Job {
   Modeling modeling = Modeling::vramfit;
   Method method = Method::full;
   Precision precision;
+  LossScale loss_scale;
   Mesh mesh;
   std::string sharding = "full-shard";  // row of kShardings (estimator/sharding.h)
   Reshard reshard = Reshard::by_default;
@@ -90,5 +102,9 @@ struct Job {
 
 /// Data-parallel ranks: each reads other rows of the global batch.
 std::int64_t data_ranks(const Job& job);
+
+/// How the loss is scaled, `by_precision` resolved.
+LossScale::Kind loss_scaling(const Job& job);
+bool scales_loss(const Job& job);
 
 }  // namespace vramfit

@@ -23,6 +23,45 @@ constexpr double kLeastKeep = 1e-6;  // of a gradient mask; below it, what is ke
 std::string get_precision(const Job& job) { return job.precision.name; }
 void set_precision(Job& job, std::string_view value) { job.precision = precision_named(value); }
 
+std::string get_loss_scale(const Job& job) {
+  const LossScale& scale = job.loss_scale;
+  switch (scale.kind) {
+    case LossScale::Kind::by_precision:
+      return "auto";
+    case LossScale::Kind::none:
+      return "none";
+    case LossScale::Kind::fixed:
+      return fmt::format("{}", scale.value);
+    case LossScale::Kind::dynamic:
+      return fmt::format("dynamic:{}:{}", scale.value, scale.growth_interval);
+  }
+  return "";
+}
+void set_loss_scale(Job& job, std::string_view value) {
+  constexpr double kLeast = 1e-30, kMost = 1e30;  // their inverses are fp32 numbers too
+  using Kind = LossScale::Kind;
+  LossScale scale;
+  if (value == "none") {
+    scale.kind = Kind::none;
+  } else if (value.starts_with("dynamic")) {
+    scale.kind = Kind::dynamic;
+    std::string_view rest = value.substr(7);
+    if (!rest.empty() && rest.front() != ':') unknown_value(value, {"auto", "none", "dynamic[:INIT[:INTERVAL]]"});
+    if (!rest.empty()) {
+      rest.remove_prefix(1);
+      const std::size_t colon = rest.find(':');
+      scale.value = real_number(rest.substr(0, colon), kLeast, kMost);
+      if (colon != std::string_view::npos) {
+        scale.growth_interval = whole_number(rest.substr(colon + 1), 1, 1'000'000'000);
+      }
+    }
+  } else if (value != "auto") {
+    scale.kind = Kind::fixed;
+    scale.value = real_number(value, kLeast, kMost);
+  }
+  job.loss_scale = scale;
+}
+
 std::string get_mesh(const Job& job) {
   if (job.mesh.replicate == 0 || job.mesh.shard == 0) return "";
   return fmt::format("replicate={},shard={}", job.mesh.replicate, job.mesh.shard);

@@ -11,6 +11,8 @@ namespace vramfit {
 /// What a `get` returns and a `set` throws is said at JobField (estimator/job_fields.h).
 std::string get_precision(const Job& job);
 void set_precision(Job& job, std::string_view value);
+std::string get_loss_scale(const Job& job);
+void set_loss_scale(Job& job, std::string_view value);
 std::string get_mesh(const Job& job);
 void set_mesh(Job& job, std::string_view value);
 std::string get_sharding(const Job& job);

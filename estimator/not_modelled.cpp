@@ -18,26 +18,34 @@ namespace {
   throw NotModelled(fmt::format("{} {}", flag_of(row), row.get(job)));
 }
 
-/// at::_fused_adamw_ wants one dtype for parameter, gradient and states; the CPU optimizer keeps to the same.
+/// at::_fused_adamw_ wants one dtype for parameter, gradient and states. The gradient shard has that of the parameters
+/// (Unit::gradient), whatever ranks reduce in.
 void require_optimizer(const Job& job) {
   if (job.optimizer != "adamw" || job.optimizer_implementation != OptimizerImplementation::fused) {
     refuse(job, "optimizer");
   }
   const Precision& p = job.precision;
-  if (p.storage == p.reduce && p.storage == p.state) return;
-  throw NotModelled(fmt::format("fused adamw with {} parameters, {} gradients and {} states (it wants one dtype)",
-                                dtype_name(p.storage), dtype_name(p.reduce), dtype_name(p.state)));
+  if (p.storage == p.state) return;
+  throw NotModelled(fmt::format("fused adamw with {} parameters and gradients and {} states (it wants one dtype)",
+                                dtype_name(p.storage), dtype_name(p.state)));
+}
+
+/// The loss reads logits of the compute dtype as fp32, block by block: what FSDP2's output_dtype=float32 computes,
+/// without its copy. Anything else would round them once more.
+void require_output(const Precision& p) {
+  if (p.output == p.compute || p.output == Dtype::f32) return;
+  throw NotModelled(fmt::format("--output-dtype {} with --compute-dtype {} (use --output-dtype {} or fp32)",
+                                dtype_name(p.output), dtype_name(p.compute), dtype_name(p.compute)));
 }
 
 void require_precision(const Job& job) {
   const Precision& p = job.precision;
-  if (p.name == "fp8" || p.name == "fp16-mixed") refuse(job, "precision");
-  for (const Dtype dtype : {p.storage, p.compute, p.reduce, p.state}) {
-    if (dtype != Dtype::f32 && dtype != Dtype::bf16) {
-      throw NotModelled(fmt::format("training in {}", dtype_name(dtype)));
-    }
+  if (p.name == "fp8") refuse(job, "precision");
+  if (p.storage == Dtype::f16) {
+    throw NotModelled(
+        "--storage-dtype fp16 (updates and squares of gradients below 6e-8 would vanish; use --precision fp16-mixed)");
   }
-  if (p.buffer != Dtype::f32) refuse(job, "buffer_dtype");
+  require_output(p);
 }
 
 void require_own_runtime(const Job& job, const Cluster& cluster) {
@@ -71,9 +79,10 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
   for (const char* field :
-       {"wrap",         "precision",       "storage_dtype", "compute_dtype", "reduce_dtype", "output_dtype",
-        "state_dtype",  "wrap_embeddings", "prefetch",      "reduce_finish", "accumulate",   "bucket_bytes",
-        "reshard_head", "deterministic",   "load",          "loss",          "freeze",       "gradient_mask"}) {
+       {"wrap",          "precision",    "storage_dtype", "compute_dtype",   "reduce_dtype", "buffer_dtype",
+        "output_dtype",  "state_dtype",  "loss_scale",    "wrap_embeddings", "prefetch",     "reduce_finish",
+        "accumulate",    "bucket_bytes", "reshard_head",  "deterministic",   "load",         "loss",
+        "freeze",        "gradient_mask"}) {
     if (job_field_named(field).get(job) != job_field_named(field).get(modelled)) refuse(job, field);
   }
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::loop) {

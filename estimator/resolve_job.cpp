@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "estimator/estimate.h"
+#include "estimator/precision_support.h"
 #include "estimator/sharding.h"
 #include "model_specs/error.h"
 
@@ -20,9 +21,8 @@ void resolve_precision(Job& job, const Cluster& cluster, Notes& notes) {
     notes.push_back(
         fmt::format("precision {} (the default on {})", job.precision.name, cluster.is_cpu() ? "CPU ranks" : "GPUs"));
   }
-  if (!cluster.is_cpu() && !cluster.card.bf16 && job.precision.compute == Dtype::bf16) {
-    notes.push_back(fmt::format("{} has no bf16 units: it computes bf16 by emulation", cluster.card.name));
-  }
+  require_card_support(job, cluster);
+  for (std::string& note : precision_notes(job, cluster)) notes.push_back(std::move(note));
 }
 
 /// Positions that are looked up in a table end where the table ends; rotary ones don't.

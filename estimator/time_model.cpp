@@ -43,8 +43,10 @@ Rates rates_of(const Job& job, const Cluster& cluster) {
   const Card& card = cluster.card;
   const bool half = job.precision.compute != Dtype::f32;
   const double cpu = kCpuThreadFlops * std::max(1, card.device.threads);
-  // A card without bf16 units runs bf16 at its fp32 rate; a CPU without them converts first.
-  const double peak = half && card.bf16 ? or_else(card.bf16_flops, cpu) : or_else(card.fp32_flops, cpu);
+  // A card without bf16 units runs bf16 at its fp32 rate (the catalog's 16-bit rate is then fp16's); a CPU without them
+  // converts first.
+  const bool has_units = card.bf16 || job.precision.compute == Dtype::f16;
+  const double peak = half && has_units ? or_else(card.bf16_flops, cpu) : or_else(card.fp32_flops, cpu);
   const double slowdown = cluster.is_cpu() && half && !card.device.onednn_bf16 ? 0.5 : 1.0;
   const double within = or_else(card.link_bandwidth, or_else(card.pcie_bandwidth, kCpuLinkBandwidth));
   const double network = cluster.nodes > 1 ? std::min(within, or_else(cluster.network_bandwidth, within)) : within;
@@ -199,7 +201,7 @@ class Clock {
   double optimizer_seconds(bool clip) const {
     double bytes = 0;
     for (const Unit& unit : layout_.units) {
-      const double each = (clip ? 2.0 : 1.0) * size(unit.reduce) + 2 * size(unit.storage) +
+      const double each = (clip ? 2.0 : 1.0) * size(unit.gradient) + 2 * size(unit.storage) +
                           4 * size(job_.precision.state) + mask_bytes(unit);
       bytes += static_cast<double>(unit.trainable_elements) * each;
     }
@@ -216,7 +218,7 @@ class Clock {
   // bytes, read and written (executor/gradient_mask.cpp, mask_by_calls).
   double mask_bytes(const Unit& unit) const {
     if (job_.gradient_mask == GradientMask::none) return 0;
-    return 2 * size(unit.reduce) + (job_.gradient_mask == GradientMask::file ? 1.0 : 15.0 * 16);
+    return 2 * size(unit.gradient) + (job_.gradient_mask == GradientMask::file ? 1.0 : 15.0 * 16);
   }
 
   void add_segment(int index, double passes, MicroBatch& time) const {
@@ -288,7 +290,7 @@ class Clock {
   void add_replica_sum(const std::vector<int>& bucket, MicroBatch& time) const {
     double bytes = 0;
     for (const int index : bucket) {
-      bytes += static_cast<double>(unit(index).trainable_elements) * size(unit(index).reduce);
+      bytes += static_cast<double>(unit(index).trainable_elements) * size(unit(index).gradient);
     }
     if (time.sums == 0) time.busy_before_sums = time.compute + time.memory;
     time.last_sum = 2 * ring_seconds(bytes, job_.mesh.replicate, link_of(data_ranks(job_)));

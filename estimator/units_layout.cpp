@@ -24,6 +24,7 @@ int unit_called(UnitLayout& layout, const std::string& name, const Precision& pr
   unit.compute = precision.compute;
   unit.storage = precision.storage;
   unit.reduce = precision.reduce;
+  unit.gradient = precision.storage;
   layout.units.push_back(unit);
   return static_cast<int>(layout.units.size()) - 1;
 }
@@ -77,7 +78,7 @@ Dtype gradient_dtype(OpKind kind, const Precision& precision) {
 }
 
 bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout) {
-  return layout.shards == 1 && gradient_dtype(kind, precision) == precision.reduce;
+  return layout.shards == 1 && gradient_dtype(kind, precision) == precision.storage;
 }
 
 UnitLayout lay_out_units(const Graph& graph, const Job& job) {

@@ -87,7 +87,9 @@ void dump_units(const DumpContext& context, const std::vector<UnitState>& units,
   for (const UnitState& unit : units) {
     for (const UnitParameter& p : dumped(unit, trainable_only)) {
       const at::Tensor whole = gathered(context, unit, p, (unit.*flat)());
-      if (writer) writer->append(whole.narrow(0, 0, p.rows * p.row_elements));
+      if (!writer) continue;
+      const at::Tensor used = whole.narrow(0, 0, p.rows * p.row_elements);
+      writer->append(context.divisor == 1 ? used : used.div(context.divisor));
     }
   }
   if (writer) writer->close();

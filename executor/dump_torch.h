@@ -40,6 +40,7 @@ struct DumpContext {
   const Graph& graph;
   Collectives& shard_group;
   bool writes = false;  // whether this rank writes the file
+  double divisor = 1;   // of every element: the loss scale of gradients
 };
 void dump_units(const DumpContext& context, const std::vector<UnitState>& units, FlatOf flat, bool trainable_only,
                 const std::string& path);

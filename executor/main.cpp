@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/machine_support.h"
 #include "executor/options.h"
 #include "executor/run.h"
 #include "model_specs/error.h"
@@ -14,6 +15,10 @@ int main(int argc, char** argv) try {
   const vramfit::RunOptions options = vramfit::parse_options(arguments);
   if (options.help) {
     std::fputs(vramfit::options_help().c_str(), stdout);
+    return 0;
+  }
+  if (options.support) {
+    std::fputs(vramfit::machine_support().c_str(), stdout);
     return 0;
   }
   vramfit::run_rank(options);

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <limits>
 
 #include "estimator/field_text.h"
@@ -17,16 +15,6 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
-double real_number(std::string_view text, double least, double most) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool read = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
-  if (!read || value < least || value > most) {
-    throw InputError(fmt::format("\"{}\" is not a number from {} to {}", printable(text, 40), least, most));
-  }
-  return value;
-}
 
 std::string not_empty(std::string_view text) {
   if (text.empty()) throw InputError("must not be empty");
@@ -154,6 +142,10 @@ RunOptions parse_options(std::span<const std::string> arguments) {
       options.help = true;
       return options;
     }
+    if (name == "--support") {
+      options.support = true;
+      return options;
+    }
     const std::size_t equals = name.starts_with("--") ? name.find('=') : std::string::npos;
     std::string value;
     if (equals != std::string::npos) {
@@ -180,6 +172,7 @@ std::string options_help() {
       "vramfit-train: runs one rank of a plan. `vramfit run` starts it; so can torchrun --no-python or srun, which "
       "set\n"
       "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).\n\n";
+  text += fmt::format("  {:<28}{}\n", "--support", "which precisions this machine computes and sums; nothing is run");
   for (const Flag& flag : kFlags) {
     text += fmt::format("  {:<27} {}\n", fmt::format("{} {}", flag.name, flag.value), flag.help);
   }

@@ -41,7 +41,7 @@ struct RunOptions {
   DumpOptions dumps;
   SaveFlags save;
   ObserveFlags observe;
-  bool help = false;
+  bool help = false, support = false;  // say so and end
 };
 
 /// Reads argv[1..]; throws InputError naming the flag.

@@ -15,6 +15,7 @@
 
 #include "estimator/rank_estimate.h"
 #include "estimator/sharding.h"
+#include "executor/machine_support.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
 #include "executor/meter/phantom.h"
@@ -144,6 +145,8 @@ class RankRun {
     const std::unique_ptr<Dataset> data = open_data(options_, plan_, graph);
     const Device device = open_device(options_, plan_, place_);
     device_ = device.kind;
+    const std::string notes = check_machine(plan_.job, plan_.cluster, device);
+    if (reports()) std::fputs(notes.c_str(), stderr);
     if (device.kind == DeviceKind::cuda) progress_.device = gpus_are_phantoms() ? "phantom" : "cuda";
     if (is_phantom()) check_phantom(options_);
     RunObservers observers({.options = options_,
@@ -175,6 +178,7 @@ class RankRun {
                      .groups = *groups,
                      .weights = source,
                      .states = checkpoints.states(),
+                     .numbers = checkpoints.numbers(),
                      .data = *data,
                      .options = options_.train,
                      .dumps = options_.dumps,

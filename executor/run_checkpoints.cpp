@@ -22,9 +22,9 @@ namespace fs = std::filesystem;
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// Fields of the job that decide what is computed; the others only decide where and in which order.
-constexpr std::array kDecidingFields{"method",        "storage_dtype", "compute_dtype", "reduce_dtype",
-                                     "buffer_dtype",  "output_dtype",  "state_dtype",   "freeze",
-                                     "gradient_mask", "lora_rank",     "seq_len",       "global_batch"};
+constexpr std::array kDecidingFields{"method",       "storage_dtype", "compute_dtype", "reduce_dtype", "buffer_dtype",
+                                     "output_dtype", "state_dtype",   "loss_scale",    "freeze",       "gradient_mask",
+                                     "lora_rank",    "seq_len",       "global_batch"};
 
 std::string model_fact(const Graph& graph) {
   std::string all;
@@ -130,6 +130,7 @@ void RunCheckpoints::after_step(std::int64_t step, const Trainer& trainer) {
   manifest.step = step;
   manifest.next_row = step * plan_.job.global_batch;
   manifest.facts = facts_;
+  manifest.numbers = trainer.numbers();
   saver_->save(std::move(manifest), [&](Snapshot& snapshot) { trainer.snapshot(snapshot); });
 }
 

@@ -32,6 +32,10 @@ class RunCheckpoints {
 
   /// Of the checkpoint that is resumed; null in a new run.
   SavedStates* states() { return resumed_.states.get(); }
+  /// Likewise what its manifest keeps.
+  const std::vector<std::pair<std::string, double>>* numbers() const {
+    return resumed_.states ? &resumed_.manifest.numbers : nullptr;
+  }
   std::int64_t first_step() const { return resumed_.manifest.step + 1; }
 
   /// Saves if it is time. Throws when an earlier save failed.

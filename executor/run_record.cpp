@@ -95,6 +95,8 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
     record.step_seconds.push_back(step.seconds);
     if (progress.device == "phantom") continue;  // neither losses nor speeds are those of any card
     record.loss.push_back(step.loss);
+    if (step.loss_scale > 0) record.loss_scale.push_back(step.loss_scale);
+    if (step.skipped) record.skipped_steps.push_back(step.step);
     if (step.step == 1 && progress.steps.size() > 1) continue;
     tokens += static_cast<double>(step.tokens);
     seconds += step.seconds;

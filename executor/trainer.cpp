@@ -13,6 +13,7 @@
 #include "estimator/schedules/schedule.h"
 #include "executor/checkpoint/full_torch.h"
 #include "executor/checkpoint/snapshot_torch.h"
+#include "executor/clipping_torch.h"
 #include "executor/dump_torch.h"
 #include "executor/gradient_mask_torch.h"
 #include "executor/learning_rate.h"
@@ -45,6 +46,7 @@ struct Trainer::State {
   void load();
   void load_units();
   StepResult run_step(std::int64_t step);
+  void check_values(const StepResult& result) const;
   void execute(const Instruction& instruction);
   void begin(int micro_batch);
   void sum_replicas(const std::vector<int>& bucket);
@@ -54,7 +56,7 @@ struct Trainer::State {
   void clip();
   void update();
   void dump_logits(const Segment& segment, const Value& value, const at::Tensor& tensor) const;
-  void dump(FlatOf flat, bool trainable_only, const std::string& file);
+  void dump(FlatOf flat, bool trainable_only, const std::string& file, double divisor = 1);
 
   std::int64_t first_row(int rank, int micro_batch) const;
   std::int64_t label_tokens_of_step() const;
@@ -71,12 +73,13 @@ struct Trainer::State {
   std::vector<Instruction> schedule;
   const OptimizerFunctions& optimizer;
 
-  at::Tensor loss_sum, gradient_norm, clip_scale, norm_part, ids, labels;
+  LossScaler scaler;
+  Clipping clipping;
+  at::Tensor loss_sum, ids, labels;
   std::vector<at::Tensor> rope_cos, rope_sin;
   std::vector<Pending> replica_sums;
   StepFacts facts;
   OptimizerOptions optimizer_options;
-  double norm = 0;
   bool gradients_are_ready = false;
 };
 
@@ -93,7 +96,9 @@ Trainer::State::State(const TrainInputs& inputs)
              .seed = inputs.options.seed,
              .has_values = inputs.has_values}),
       tape({inputs.graph, inputs.job, inputs.device, layout, units, place}),
-      optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)) {
+      optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)),
+      scaler(inputs.job, place),
+      clipping(inputs.options.clip, inputs.device, place) {
   const bool sharded = layout.shards > 1;
   const bool grouped = layout.reshard_ranks > 0;
   if ((sharded && in.groups.shard().size() != layout.shards) ||
@@ -115,7 +120,7 @@ Trainer::State::State(const TrainInputs& inputs)
                             .graph = in.graph,
                             .layout = layout,
                             .segment_has_backward = has_backward,
-                            .clip = in.options.clip > 0});
+                            .clip = in.options.clip > 0 || scaler.is_on()});
   tape.observer = in.observer;
   tape.on_loss = [this](const at::Tensor& loss) { loss_sum.add_(loss.view({1})); };
   optimizer_options = in.options.optimizer;
@@ -131,7 +136,8 @@ at::Tensor Trainer::State::scalar(const char* label) const {
 }
 
 at::Tensor Trainer::State::table(const std::string& label, std::vector<float>& host, std::int64_t columns) const {
-  at::Tensor tensor = allocate_tensor({in.job.sequence, columns}, Dtype::f32, {place, Category::workspace, label});
+  at::Tensor tensor =
+      allocate_tensor({in.job.sequence, columns}, in.job.precision.buffer, {place, Category::workspace, label});
   if (tensor.defined()) tensor.copy_(at::from_blob(host.data(), {in.job.sequence, columns}, at::kFloat));
   return tensor;
 }
@@ -164,9 +170,9 @@ void Trainer::State::load() {
   }
   if (place.is_cuda()) make_cublas_handle(adds_bias(in.graph));
   loss_sum = scalar("loss sum");
-  gradient_norm = scalar("gradient norm");
-  clip_scale = scalar("clip scale");
-  if (place.is_cuda()) norm_part = scalar("norm part");
+  clipping.load();
+  scaler.load(in.numbers);
+  facts.gradient_scale = scaler.scale();
 }
 
 /// Micro-batch m of data rank r in step s (from 0) starts at row ((s * accumulation + m) * ranks + r) * micro-batch.
@@ -206,15 +212,35 @@ StepResult Trainer::State::run_step(std::int64_t step) {
   StepResult result;
   result.step = step;
   result.loss = read_scalar(loss_sum);
-  result.gradient_norm = norm;
+  result.gradient_norm = read_scalar(clipping.norm());
+  const LossScaler::Report scaling = scaler.report();
+  result.loss_scale = scaling.scale;
+  result.skipped = scaling.skipped;
   result.learning_rate = optimizer_options.learning_rate;
   result.tokens = in.job.accumulation * data_ranks(in.job) * in.job.micro_batch * in.job.sequence;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (in.has_values && !std::isfinite(result.loss)) {
-    throw FaultError(fmt::format("step {}: the loss is {}; lower --lr or set --clip", step, result.loss));
-  }
+  if (in.has_values) check_values(result);
   if (in.observer != nullptr) in.observer->step_ends(result);
   return result;
+}
+
+/// A skipped step has left the parameters as they were, so a loss without a value does no harm yet. Gradients that
+/// overflow at a scale of 2^-14 are not the scale's fault: fp16 no longer holds what they are made of.
+void Trainer::State::check_values(const StepResult& result) const {
+  constexpr double kLeastScale = 0x1p-14;
+  if (result.skipped && scaler.adapts()) {
+    if (result.loss_scale >= kLeastScale) return;
+    throw FaultError(
+        fmt::format("step {}: gradients overflow at a loss scale of {}: fp16 can't hold them; lower --lr or use "
+                    "--precision bf16-mixed",
+                    result.step, result.loss_scale));
+  }
+  if (!result.skipped && !std::isfinite(result.gradient_norm)) {
+    throw FaultError(fmt::format("step {}: the norm of the gradients is {}; lower --lr, or look at the batch",
+                                 result.step, result.gradient_norm));
+  }
+  if (std::isfinite(result.loss)) return;
+  throw FaultError(fmt::format("step {}: the loss is {}; lower --lr or set --clip", result.step, result.loss));
 }
 
 void Trainer::State::execute(const Instruction& i) {
@@ -303,43 +329,26 @@ void Trainer::State::gradients_ready() {
   if (std::exchange(gradients_are_ready, true)) return;
   wait_for_replicas();
   if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
-  dump(&UnitState::gradient_shard, true, fmt::format("gradients-step{}.safetensors", facts.step));
+  dump(&UnitState::gradient_shard, true, fmt::format("gradients-step{}.safetensors", facts.step),
+       scaler.is_on() ? read_scalar(*scaler.scale()) : 1);
 }
 
-/// gradients * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; the optimizer divides by clip_scale.
 void Trainer::State::clip() {
   gradients_ready();
-  if (place.is_cuda()) {
-    gradient_norm.zero_();
-    for (const UnitState& unit : units) {
-      if (unit.gradient_shard().defined()) add_squares(unit.gradient_shard(), in.device, norm_part, gradient_norm);
-    }
-  } else {
-    double squares = 0;
-    for (const UnitState& unit : units) {
-      if (unit.gradient_shard().defined()) squares += sum_of_squares(unit.gradient_shard());
-    }
-    gradient_norm.fill_(squares);
-  }
-  if (layout.shards > 1) {
-    if (const Pending sum = in.groups.shard().all_reduce({gradient_norm})) sum->wait();
-  }
-  norm = std::sqrt(read_scalar(gradient_norm));
-  if (in.has_values && !std::isfinite(norm)) {
-    throw FaultError(
-        fmt::format("step {}: the norm of the gradients is {}; lower --lr, or look at the batch", facts.step, norm));
-  }
-  clip_scale.fill_(std::max(1.0, (norm + 1e-6) / in.options.clip));
+  clipping.measure(units, layout.shards > 1 ? &in.groups.shard() : nullptr, scaler);
 }
 
 void Trainer::State::update() {
   gradients_ready();
-  for (UnitState& unit : units) unit.step(optimizer, optimizer_options, in.options.clip > 0 ? &clip_scale : nullptr);
+  const bool divides = in.options.clip > 0 || scaler.is_on();
+  const GradientFactors factors{.divisor = divides ? &clipping.divisor() : nullptr, .found_inf = scaler.found_inf()};
+  for (UnitState& unit : units) unit.step(optimizer, optimizer_options, factors);
+  scaler.update();
 }
 
-void Trainer::State::dump(FlatOf flat, bool trainable_only, const std::string& file) {
+void Trainer::State::dump(FlatOf flat, bool trainable_only, const std::string& file, double divisor) {
   const DumpContext context{
-      .graph = in.graph, .shard_group = in.groups.shard(), .writes = in.groups.world().rank() == 0};
+      .graph = in.graph, .shard_group = in.groups.shard(), .writes = in.groups.world().rank() == 0, .divisor = divisor};
   dump_units(context, units, flat, trainable_only, in.dumps.directory + "/" + file);
 }
 
@@ -371,6 +380,7 @@ void Trainer::save_full(FileCalls& files, const std::string& directory, const st
                             .config_json = config_json};
   vramfit::save_full(files, full, state_->units);
 }
+std::vector<std::pair<std::string, double>> Trainer::numbers() const { return state_->scaler.numbers(); }
 void Trainer::finish() {
   if (state_->in.dumps.parameters) state_->dump(&UnitState::shard, false, "parameters.safetensors");
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "estimator/device.h"
@@ -34,6 +35,8 @@ struct StepResult {
   double loss = 0;        // of the global batch: sum over label tokens / their number
   double gradient_norm = 0, learning_rate = 0, seconds = 0;
   std::int64_t tokens = 0;  // of the global batch
+  double loss_scale = 0;    // of the next step; 0: the loss isn't scaled
+  bool skipped = false;     // gradients overflowed, so nothing was changed
 };
 
 /// Debugging and the parity tests: full tensors by their checkpoint names, gathered on rank 0, fp32.
@@ -50,7 +53,8 @@ struct TrainInputs {
   const Device& device;
   ProcessGroups& groups;
   WeightSource& weights;
-  StateSource* states = nullptr;  // of a checkpoint that is resumed; null: zeros
+  StateSource* states = nullptr;                                         // of a checkpoint that is resumed; null: zeros
+  const std::vector<std::pair<std::string, double>>* numbers = nullptr;  // likewise (Manifest::numbers)
   const Dataset& data;
   TrainOptions options;
   DumpOptions dumps;
@@ -74,6 +78,8 @@ class Trainer {
   StepResult step(std::int64_t step);
   /// Copies this rank's part of the training state, as it is between two steps.
   void snapshot(Snapshot& into) const;
+  /// What a checkpoint's manifest keeps of it: the loss scale. Waits for the device.
+  std::vector<std::pair<std::string, double>> numbers() const;
   /// The whole model as transformers reads it; a collective call, between two steps.
   void save_full(FileCalls& files, const std::string& directory, const std::string& config_json) const;
   /// Writes what `dumps` asks for at the end.

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -45,12 +46,26 @@ std::string executor() {
              : path;
 }
 
+/// What the executor says of the machine's precisions; nothing without one.
+std::string precisions() {
+  const std::string path = find_executor();
+  if (path.empty() || path.find('\'') != std::string::npos) return "";
+  FILE* const pipe = ::popen(fmt::format("'{}' --support 2>/dev/null", path).c_str(), "r");
+  if (pipe == nullptr) return "";
+  std::string text;
+  std::array<char, 4096> part{};
+  while (std::fgets(part.data(), part.size(), pipe) != nullptr) text += part.data();
+  ::pclose(pipe);
+  return text;
+}
+
 std::string report() {
   std::string text = line("version", version_text());
   text += line("cores", fmt::to_string(std::thread::hardware_concurrency()));
   text += line("host memory", host_memory());
   text += line("GPUs", gpus());
   text += line("executor", executor());
+  text += precisions();
   text += line("HF_HOME", variable("HF_HOME").empty() ? "not set: ~/.cache/huggingface" : variable("HF_HOME"));
   text += line("HF_TOKEN", variable("HF_TOKEN").empty() ? "not set: gated models need it, or a catalog name" : "set");
   text += line("HF_HUB_OFFLINE", variable("HF_HUB_OFFLINE").empty() ? "not set" : variable("HF_HUB_OFFLINE"));

@@ -34,6 +34,10 @@ std::string run_to_json(const RunRecord& run) {
   write_cluster(writer.key("cluster"), run.cluster);
   writer.member("device", run.device).member("weights", run.weights).member("data", run.data);
   write_reals(writer, "loss", run.loss);
+  write_reals(writer, "loss_scale", run.loss_scale);
+  writer.key("skipped_steps").begin_array();
+  for (const std::int64_t step : run.skipped_steps) writer.integer(step);
+  writer.end_array();
   write_reals(writer, "step_seconds", run.step_seconds);
   writer.member("tokens_per_second", run.tokens_per_second);
   writer.member("out_of_memory", run.out_of_memory).member("message", run.message);
@@ -65,6 +69,8 @@ RunRecord run_from_json(std::string_view text, const std::string& file) {
   run.weights = object.text("weights");
   run.data = object.text("data");
   run.loss = object.reals("loss");
+  run.loss_scale = object.reals("loss_scale");
+  run.skipped_steps = object.integers("skipped_steps", 1, std::numeric_limits<std::int64_t>::max());
   run.step_seconds = object.reals("step_seconds");
   run.tokens_per_second = object.real("tokens_per_second", 0, std::numeric_limits<double>::max());
   run.out_of_memory = object.boolean("out_of_memory");

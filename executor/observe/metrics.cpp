@@ -63,6 +63,8 @@ std::string step_line(const RunFacts& facts, const StepReport& report) {
   writer.member("step", r.step);
   member_or_null(writer, "loss", known(true, r.loss));
   member_or_null(writer, "gradient_norm", known(report.clipped, r.gradient_norm));
+  member_or_null(writer, "loss_scale", known(r.loss_scale > 0, r.loss_scale));
+  writer.member("skipped", r.skipped && !report.phantom);
   writer.member("learning_rate", r.learning_rate).member("tokens", r.tokens).member("seconds", r.seconds);
   member_or_null(writer, "tokens_per_second", report.tokens_per_second);
   member_or_null(writer, "mfu", report.mfu);

@@ -71,6 +71,12 @@ std::string bar_of(double share, int cells, bool color) {
   return color ? fmt::format("[\x1b[32m{}\x1b[0m{}]", done, rest) : fmt::format("[{}{}]", done, rest);
 }
 
+/// "  scale 32768, skipped": of the next step, and whether this one changed nothing.
+std::string scaling_text(const StepResult& step) {
+  if (step.loss_scale == 0) return "";
+  return fmt::format("  scale {:.6g}{}", step.loss_scale, step.skipped ? ", skipped" : "");
+}
+
 }  // namespace
 
 ProgressStyle progress_style(std::string_view text) {
@@ -126,8 +132,8 @@ std::string line_text(const StepReport& report, std::int64_t steps) {
   if (report.phantom) {
     return fmt::format("step {}/{} on phantom GPUs  peak {}", r.step, steps, format_size(report.run_peak));
   }
-  return fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  peak {}", r.step, steps, r.loss,
-                     r.gradient_norm, r.learning_rate, report.tokens_per_second.value_or(0),
+  return fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}{}  {:.0f} tokens/s  peak {}", r.step, steps,
+                     r.loss, r.gradient_norm, r.learning_rate, scaling_text(r), report.tokens_per_second.value_or(0),
                      format_gib(report.run_peak, 3));
 }
 

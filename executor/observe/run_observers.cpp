@@ -59,7 +59,8 @@ void RunObservers::begin(std::int64_t first_step) {
 }
 
 StepReport RunObservers::report_of(const StepResult& result) const {
-  StepReport report{.result = result, .phantom = run_.phantom, .clipped = run_.options.train.clip > 0};
+  StepReport report{
+      .result = result, .phantom = run_.phantom, .clipped = run_.options.train.clip > 0 || scales_loss(run_.plan.job)};
   if (!run_.phantom && result.seconds > 0) {
     report.tokens_per_second = static_cast<double>(result.tokens) / result.seconds;
     if (facts_.peak_flops > 0) report.mfu = facts_.flops / result.seconds / facts_.peak_flops;

@@ -47,10 +47,15 @@ void backward_cpu(OpCall& call) {
   if (!wants_input(call, 0)) return;
   cross_entropy_gradient(
       {call.inputs[0], call.inputs[1], call.outputs[1]},
-      {.target = call.input_gradients[0], .scale = call.facts.loss_scale, .add = adds_input(call, 0)});
+      {.target = call.input_gradients[0], .scale = gradient_factor(call), .add = adds_input(call, 0)});
 }
 
 }  // namespace
+
+double gradient_factor(const OpCall& call) {
+  const at::Tensor* scale = call.facts.gradient_scale;
+  return call.facts.loss_scale * (scale == nullptr ? 1.0 : static_cast<double>(*data<float>(*scale)));
+}
 
 double cross_entropy_loss(const LogitRows& rows) {
   const std::int64_t count = rows.logits.size(0), n = rows.logits.size(1);
@@ -99,9 +104,12 @@ void backward_cuda(OpCall& call) {
     blocks.rows = call.temporaries.allocate("rows", call.inputs[0].sizes().vec(), Dtype::f32);
   }
   allocate_label_blocks(call, call.inputs[0].size(0), blocks);
-  cross_entropy_gradient_cuda(
-      {call.inputs[0], call.inputs[1], call.outputs[1]},
-      {.target = call.input_gradients[0], .scale = call.facts.loss_scale, .add = adds_input(call, 0)}, blocks);
+  cross_entropy_gradient_cuda({call.inputs[0], call.inputs[1], call.outputs[1]},
+                              {.target = call.input_gradients[0],
+                               .scale = call.facts.loss_scale,
+                               .add = adds_input(call, 0),
+                               .device_scale = call.facts.gradient_scale},
+                              blocks);
 }
 
 }  // namespace

@@ -21,14 +21,16 @@ at::Tensor fp32_rows(const at::Tensor& logits, LossBlocks& blocks) {
 }
 
 /// rows = scale (softmax - onehot), zero where there is no label.
-void gradient_of_rows(at::Tensor& rows, const LogitRows& block, double scale, LossBlocks& blocks) {
+void gradient_of_rows(at::Tensor& rows, const LogitRows& block, const LogitsGradient& gradient, LossBlocks& blocks) {
   const std::int64_t count = rows.size(0);
   at::Tensor index = blocks.label_index.narrow(0, 0, count), mask = blocks.label_mask.narrow(0, 0, count);
   rows.sub_(block.lse.unsqueeze(1)).exp_();
   at::clamp_min_out(index, block.labels, 0);
   at::ne_out(mask, block.labels, kIgnoredLabel);
   rows.scatter_add_(1, index.unsqueeze(1), mask.neg_().unsqueeze(1));
-  rows.mul_(mask.mul_(-scale).unsqueeze(1));
+  mask.mul_(-gradient.scale);
+  if (gradient.device_scale != nullptr) mask.mul_(*gradient.device_scale);
+  rows.mul_(mask.unsqueeze(1));
 }
 
 }  // namespace
@@ -72,7 +74,7 @@ void cross_entropy_gradient_cuda(const LogitRows& rows, const LogitsGradient& gr
     const LogitRows block{logits, rows.labels.narrow(0, first, count), rows.lse.narrow(0, first, count)};
     at::Tensor work = fp32_rows(logits, blocks);
     if (!blocks.rows.defined() && target.data_ptr() != logits.data_ptr()) work = target.copy_(logits);
-    gradient_of_rows(work, block, gradient.scale, blocks);
+    gradient_of_rows(work, block, gradient, blocks);
     if (gradient.softcap != 0) work.addcmul_(work, logits.div_(gradient.softcap).square_(), -1);
     if (gradient.add) {
       target.add_(work);

@@ -22,7 +22,10 @@ struct LogitsGradient {
   at::Tensor target;
   double scale = 1, softcap = 0;
   bool add = false;
+  const at::Tensor* device_scale = nullptr;  // CUDA: [1] fp32, a further factor
 };
+/// 1 / label tokens, times the loss scale. CPU.
+double gradient_factor(const OpCall& call);
 void cross_entropy_gradient(const LogitRows& rows, const LogitsGradient& gradient);
 
 /// The temporaries of ATen's path over blocks of at most kCrossEntropyBlockRows rows, named as the rules list them.

@@ -6,7 +6,7 @@
 #include "executor/ops/gemm_torch.h"
 #include "executor/ops/kernels_torch.h"
 
-// BLAS as Fortran calls it, and MKL's bf16 product into fp32; both with 32-bit sizes.
+// BLAS as Fortran calls it, and MKL's 16-bit products into fp32; all with 32-bit sizes.
 // NOLINTBEGIN(readability-identifier-naming,google-runtime-int): names that the library gives
 extern "C" {
 void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k, const float* alpha,
@@ -14,6 +14,8 @@ void sgemm_(const char* transa, const char* transb, const int* m, const int* n, 
             const int* ldc);
 void cblas_gemm_bf16bf16f32(int layout, int transa, int transb, int m, int n, int k, float alpha, const void* a,
                             int lda, const void* b, int ldb, float beta, float* c, int ldc);
+void cblas_gemm_f16f16f32(int layout, int transa, int transb, int m, int n, int k, float alpha, const void* a, int lda,
+                          const void* b, int ldb, float beta, float* c, int ldc);
 }
 // NOLINTEND(readability-identifier-naming,google-runtime-int)
 
@@ -45,9 +47,10 @@ Matrix part(Matrix m, std::int64_t row, std::int64_t rows, std::int64_t column, 
 void product(const Matrix& a, const Matrix& b, float beta, const Matrix& out) {
   if (a.type == at::kFloat) return multiply_f32(1.0F, a, b, beta, out);
   constexpr int kRowMajor = 101, kAsIs = 111, kTransposed = 112;
-  cblas_gemm_bf16bf16f32(kRowMajor, a.transposed ? kTransposed : kAsIs, b.transposed ? kTransposed : kAsIs,
-                         blas_int(out.rows), blas_int(out.columns), blas_int(a.columns), 1.0F, a.data, blas_stride(a),
-                         b.data, blas_stride(b), beta, static_cast<float*>(out.data), blas_stride(out));
+  auto* const multiply_16_bits = a.type == at::kHalf ? cblas_gemm_f16f16f32 : cblas_gemm_bf16bf16f32;
+  multiply_16_bits(kRowMajor, a.transposed ? kTransposed : kAsIs, b.transposed ? kTransposed : kAsIs,
+                   blas_int(out.rows), blas_int(out.columns), blas_int(a.columns), 1.0F, a.data, blas_stride(a), b.data,
+                   blas_stride(b), beta, static_cast<float*>(out.data), blas_stride(out));
 }
 
 /// Rounds a block of fp32 products into its place.

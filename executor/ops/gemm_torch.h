@@ -29,7 +29,7 @@ struct Store {
   float* product = nullptr;  // scratch of product_elements(out) floats; needed where out isn't fp32
 };
 
-/// out = a b, in fp32; a and b have one type, fp32 or bf16; out isn't transposed.
+/// out = a b, in fp32; a and b have one type, fp32, bf16 or fp16; out isn't transposed.
 void multiply(const Matrix& a, const Matrix& b, const Matrix& out, const Store& store);
 
 /// out = alpha a b + beta out, all fp32.

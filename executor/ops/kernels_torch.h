@@ -35,6 +35,7 @@ template <typename F>
 void with_type(at::ScalarType type, const F& f) {
   if (type == at::kFloat) return f(float{});
   if (type == at::kBFloat16) return f(at::BFloat16{});
+  if (type == at::kHalf) return f(at::Half{});
   throw NotModelled(std::string("CPU kernels for ") + c10::toString(type));
 }
 

@@ -92,7 +92,7 @@ void backward_cpu(OpCall& call) {
     make_logits(call, chunks, first, rows.logits);
     sum += cross_entropy_loss(rows);
     cross_entropy_gradient(
-        rows, {.target = rows.logits, .scale = call.facts.loss_scale, .softcap = attributes(call).softcap});
+        rows, {.target = rows.logits, .scale = gradient_factor(call), .softcap = attributes(call).softcap});
     const Matrix d_logits = matrix(rows.logits);
     if (wants_x) {
       multiply(d_logits, matrix(call.parameters[0]), row_range(matrix(call.input_gradients[0]), first, count),
@@ -179,8 +179,12 @@ void backward_cuda(OpCall& call) {
     const LogitRows rows = chunk_rows(call, chunks, first, count);
     make_logits_cuda(call, first, rows.logits);
     cross_entropy_loss_cuda(rows, call.facts.loss_scale, blocks, call.outputs[0]);
-    cross_entropy_gradient_cuda(
-        rows, {.target = rows.logits, .scale = call.facts.loss_scale, .softcap = attributes(call).softcap}, blocks);
+    cross_entropy_gradient_cuda(rows,
+                                {.target = rows.logits,
+                                 .scale = call.facts.loss_scale,
+                                 .softcap = attributes(call).softcap,
+                                 .device_scale = call.facts.gradient_scale},
+                                blocks);
     const at::Tensor &d_logits = rows.logits, x = call.inputs[0].narrow(0, first, count);
     if (wants_input(call, 0)) {
       add_product_cuda(d_logits, call.parameters[0], call.input_gradients[0].narrow(0, first, count), {});

@@ -22,10 +22,11 @@ class Temporaries {
 
 /// Facts of the step an op may read.
 struct StepFacts {
-  double loss_scale = 1;  // 1 / label tokens of the global batch
+  double loss_scale = 1;                       // 1 / label tokens of the global batch
+  const at::Tensor* gradient_scale = nullptr;  // [1] fp32 on the device: a factor of every gradient (fp16); null: none
   std::uint64_t seed = 0;
   std::int64_t step = 0, micro_batch = 0, first_global_row = 0;
-  const std::vector<at::Tensor>* rope_cos = nullptr;  // per rope table: [S, dims/2] fp32
+  const std::vector<at::Tensor>* rope_cos = nullptr;  // per rope table: [S, dims/2] of the buffer dtype
   const std::vector<at::Tensor>* rope_sin = nullptr;
 };
 

@@ -24,25 +24,31 @@ struct Sizes {
 };
 
 /// to = or += `from` rotated by sign * angle; in place where they are the same.
-template <typename T>
-void rotate(const OpCall& call, const at::Tensor& from, const at::Tensor& to, float sign, bool add) {
+template <typename T, typename Buffer>
+void rotate_by(const OpCall& call, const at::Tensor& from, const at::Tensor& to, float sign, bool add) {
   const Sizes s(call);
   const Rows<T> source(from), target(to);
-  const Rows<float> cos(Sizes::cos(call)), sin(Sizes::sin(call));
+  const Rows<Buffer> cos(Sizes::cos(call)), sin(Sizes::sin(call));
   parallel_rows(source.count, source.columns, [=](std::int64_t row) {
-    const float *c = cos[row % s.sequence], *n = sin[row % s.sequence];
+    const Buffer *c = cos[row % s.sequence], *n = sin[row % s.sequence];
     for (std::int64_t head = 0; head < s.heads; ++head) {
       const T* x = source[row] + head * s.dim;
       T* y = target[row] + head * s.dim;
       for (std::int64_t i = 0; i < s.half; ++i) {
         const auto a = static_cast<float>(x[i]), b = static_cast<float>(x[i + s.half]);
-        const float turn = sign * n[i];
-        put(y[i], a * c[i] - b * turn, add);
-        put(y[i + s.half], b * c[i] + a * turn, add);
+        const auto stay = static_cast<float>(c[i]), turn = sign * static_cast<float>(n[i]);
+        put(y[i], a * stay - b * turn, add);
+        put(y[i + s.half], b * stay + a * turn, add);
       }
       for (std::int64_t i = 2 * s.half; i < s.dim; ++i) put(y[i], static_cast<float>(x[i]), add);
     }
   });
+}
+
+template <typename T>
+void rotate(const OpCall& call, const at::Tensor& from, const at::Tensor& to, float sign, bool add) {
+  with_type(Sizes::cos(call).scalar_type(),
+            [&](auto zero) { rotate_by<T, decltype(zero)>(call, from, to, sign, add); });
 }
 
 // outputs[0] is inputs[0].

@@ -25,6 +25,7 @@ struct OptimizerCall {
   at::Tensor& exp_avg_sq;
   at::Tensor& step;                    // [1] fp32: steps done before this one; incremented
   const at::Tensor* gradient_divisor;  // [1] fp32 on the device: gradients are divided by it first; null: none
+  const at::Tensor* found_inf;         // [1] fp32 on the device: 1: nothing is changed, no step counted; null: none
   const OptimizerOptions& options;
 };
 

@@ -139,7 +139,7 @@ at::Tensor UnitState::view(const ParameterUse& use, bool by_column) const {
 void UnitState::make_gradient_shard() {
   if (gradient_shard_.defined()) return;
   gradient_shard_ =
-      allocate(unit_.trainable_elements, unit_.reduce, Category::gradients, unit_.name + ": gradient shard");
+      allocate(unit_.trainable_elements, unit_.gradient, Category::gradients, unit_.name + ": gradient shard");
   gradient_shard_.zero_();
   written_to_shard_.clear();
 }
@@ -244,7 +244,8 @@ void UnitState::finish() {
   pieces_.clear();
 }
 
-void UnitState::step(const OptimizerFunctions& optimizer, const OptimizerOptions& options, const at::Tensor* divisor) {
+void UnitState::step(const OptimizerFunctions& optimizer, const OptimizerOptions& options,
+                     const GradientFactors& factors) {
   if (!gradient_shard_.defined()) return;
   at::Tensor trained = shard_.narrow(0, 0, unit_.trainable_elements);
   OptimizerCall call{.parameters = trained,
@@ -252,7 +253,8 @@ void UnitState::step(const OptimizerFunctions& optimizer, const OptimizerOptions
                      .exp_avg = exp_avg_,
                      .exp_avg_sq = exp_avg_sq_,
                      .step = step_,
-                     .gradient_divisor = divisor,
+                     .gradient_divisor = factors.divisor,
+                     .found_inf = factors.found_inf,
                      .options = options};
   optimizer.step(call);
   gradient_shard_.reset();

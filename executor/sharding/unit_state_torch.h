@@ -34,6 +34,12 @@ struct GradientHome {
   bool accumulate = false;
 };
 
+/// What the optimizer is told of all gradients (OptimizerCall); null: nothing.
+struct GradientFactors {
+  const at::Tensor* divisor = nullptr;
+  const at::Tensor* found_inf = nullptr;
+};
+
 /// Allocations and their labels are those of docs/architecture.md. Padding rows and the gaps between parameters are
 /// zero in shards and gradients, so flat operations may run over them.
 class UnitState {
@@ -67,7 +73,7 @@ class UnitState {
   /// Waits for it and adds the own slices to the gradient shard.
   void finish();
 
-  void step(const OptimizerFunctions& optimizer, const OptimizerOptions& options, const at::Tensor* divisor);
+  void step(const OptimizerFunctions& optimizer, const OptimizerOptions& options, const GradientFactors& factors);
 
   const Unit& unit() const { return unit_; }
   const Precision& precision() const { return context_.precision; }

@@ -45,6 +45,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"buffer_dtype", "bf16"},
     {"output_dtype", "fp32"},
     {"state_dtype", "fp32"},
+    {"loss_scale", "dynamic:1024:50"},
     {"mesh", "replicate=2,shard=4"},
     {"sharding", "hybrid-shard"},
     {"reshard", "4"},

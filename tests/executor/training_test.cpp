@@ -70,17 +70,13 @@ TrainOptions options_of(std::int64_t steps) {
   return options;
 }
 
-/// What `steps` steps came to, on ranks that are threads.
-struct Trained {
-  std::vector<double> losses, norms;
-};
-
-Trained train(const Job& job, int steps, const TrainOptions& options) {
+/// What rank 0 says of each of `steps` steps on ranks that are threads; all say the same.
+std::vector<StepResult> results(const Job& job, int steps, const TrainOptions& options) {
   const ModelSpec spec = testing::small_model("llama");
   const Graph graph = build_graph(spec, loss_options(job));
   const Device device = cpu_device();
   const CountedRows data(spec.vocab_size, job.sequence);
-  Trained result;
+  std::vector<std::vector<StepResult>> of_rank(static_cast<std::size_t>(data_ranks(job)));
   const std::int64_t shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
   const auto body = [&](ProcessGroups& groups) {
     const auto weights = random_weights(1);
@@ -93,14 +89,32 @@ Trained train(const Job& job, int steps, const TrainOptions& options) {
                      .options = options,
                      .dumps = {}});
     trainer.load();
-    for (int step = 1; step <= steps; ++step) {
-      const StepResult done = trainer.step(step);
-      if (groups.world().rank() != 0) continue;
-      result.losses.push_back(done.loss);
-      result.norms.push_back(done.gradient_norm);
-    }
+    auto& own = of_rank[static_cast<std::size_t>(groups.world().rank())];
+    for (int step = 1; step <= steps; ++step) own.push_back(trainer.step(step));
   };
   spawn_ranks(static_cast<int>(data_ranks(job)), shards, body, reshard_ranks(job));
+  for (const std::vector<StepResult>& own : of_rank) {
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      CHECK(own[i].skipped == of_rank[0][i].skipped);
+      CHECK(own[i].loss_scale == of_rank[0][i].loss_scale);
+    }
+  }
+  return of_rank.front();
+}
+
+std::vector<StepResult> results(const Job& job, int steps) { return results(job, steps, options_of(steps)); }
+
+/// What `steps` steps came to.
+struct Trained {
+  std::vector<double> losses, norms;
+};
+
+Trained train(const Job& job, int steps, const TrainOptions& options) {
+  Trained result;
+  for (const StepResult& step : results(job, steps, options)) {
+    result.losses.push_back(step.loss);
+    result.norms.push_back(step.gradient_norm);
+  }
   return result;
 }
 
@@ -310,6 +324,49 @@ TEST_CASE("every sharding and number of ranks gives the losses of one rank") {
   }
 }
 
+TEST_CASE("a loss scale under which gradients overflow is halved, and that step alone changes nothing, on every mesh") {
+  struct MeshCase {
+    const char* sharding;
+    int ranks, replicas;
+  };
+  for (const MeshCase& mesh : {MeshCase{"no-shard", 1, 1}, MeshCase{"no-shard", 2, 2}, MeshCase{"full-shard", 4, 1},
+                               MeshCase{"hybrid-shard", 4, 2}}) {
+    CAPTURE(mesh.sharding);
+    CAPTURE(mesh.ranks);
+    Job job = small_job(mesh.sharding, mesh.ranks);
+    job.mesh = {.replicate = mesh.replicas, .shard = mesh.ranks / mesh.replicas};
+    job.precision = precision_named("fp16-mixed");
+    job.loss_scale = {LossScale::Kind::dynamic, 0x1p60, 2000};
+    const std::vector<StepResult> skipping = results(job, 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      CHECK(skipping[i].skipped);
+      CHECK(skipping[i].loss_scale == std::ldexp(1.0, 59 - static_cast<int>(i)));
+    }
+    job.loss_scale = {LossScale::Kind::dynamic, 1024, 2};
+    const std::vector<StepResult> growing = results(job, 3);
+    CHECK_FALSE((growing[0].skipped || growing[1].skipped || growing[2].skipped));
+    CHECK(growing[2].loss_scale == 2048);
+    CHECK(skipping[0].loss == growing[0].loss);
+    CHECK(skipping[2].loss != growing[2].loss);
+    job.loss_scale = {LossScale::Kind::fixed, 0x1p60, 1};
+    CHECK(results(job, 3)[2].loss == skipping[2].loss);
+  }
+}
+
+TEST_CASE("gradients and their norm don't depend on the loss scale") {
+  Job job = small_job("full-shard", 2);
+  job.loss_scale.kind = LossScale::Kind::none;
+  const std::vector<StepResult> plain = results(job, 3);
+  for (const double scale : {1024.0, 1.0 / 64}) {
+    job.loss_scale = {LossScale::Kind::fixed, scale, 1};
+    const std::vector<StepResult> scaled = results(job, 3);
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      CHECK(scaled[i].gradient_norm == doctest::Approx(plain[i].gradient_norm).epsilon(1e-5));
+      CHECK(std::abs(scaled[i].loss - plain[i].loss) < 1e-6 * plain[i].loss);
+    }
+  }
+}
+
 TEST_CASE("replicas are summed alike in one bucket and in many, and counted once in the norm") {
   const Trained alone = train(small_job("no-shard", 1), 3);
   CHECK(alone.norms.front() > 0.5);  // the clip bites
@@ -385,7 +442,7 @@ TEST_CASE("masked gradients make the same run on every mesh, and another one tha
   }
 }
 
-TEST_CASE("a gradient that is no number ends the run before it reaches the weights, on every rank") {
+TEST_CASE("a gradient that is no number ends the run in its step, on every rank") {
   for (Job job : {small_job("full-shard", 1), small_job("full-shard", 2), hybrid_job("hybrid-shard")}) {
     TrainOptions options = options_of(3);
     options.optimizer.learning_rate = 1e30;
@@ -397,7 +454,7 @@ TEST_CASE("what a run allocates is what was counted, event by event") {
   for (const std::string model : {"llama", "gpt2"}) {
     for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
       for (const LossKind loss : {LossKind::full, LossKind::chunked}) {
-        for (const std::string precision : {"fp32", "bf16-mixed", "bf16-pure"}) {
+        for (const std::string precision : {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed"}) {
           Job job = small_job("full-shard", 1);
           job.checkpointing = checkpointing;
           job.loss = loss;

@@ -23,7 +23,8 @@ class Run:
 
     def __init__(self, code, errors, record, dump):
         self.code, self.errors = code, errors
-        self.losses = json.loads(contents(record))["loss"] if code == 0 else None
+        self.record = json.loads(contents(record)) if code == 0 else None
+        self.losses = self.record["loss"] if code == 0 else None
         self.parameters = contents(dump) if code == 0 else None
 
 

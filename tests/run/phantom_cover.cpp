@@ -28,7 +28,7 @@ std::vector<Axis> axes() {
           {"--seq-len", {"odd", "32", "96", "1024"}},
           {"--sharding", sharding_names()},
           {"--reshard", {"default", "last-kept", "always", "never", "2", "4"}},
-          {"--precision", {"fp32", "bf16-mixed", "bf16-pure"}},
+          {"--precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed"}},
           {"--attention", {"auto", "math", "flash", "efficient"}},
           {"--allocator", {"expandable", "native"}},
           {"--checkpointing", {"none", "full", "every:2"}},
@@ -45,6 +45,9 @@ std::vector<Axis> axes() {
           {"--reshard-head", {"off", "on"}},
           {"--set", {"deterministic=off", "deterministic=on"}},
           {"--load", {"each", "rank0"}},
+          {"--reduce-dtype", {"fp32", "bf16", "fp16"}},
+          {"--buffer-dtype", {"fp32", "bf16", "fp16"}},
+          {"--loss-scale", {"auto", "none", "1024"}},
           {"--clip", {"1", "0"}},
           {"--freeze", {"none", "embeddings", "layers:0", "*att*", "layers:0,embeddings", "head"}},
           {"--gradient-mask", {"none", "keep:0.4"}}};

@@ -26,7 +26,8 @@ class Resume(unittest.TestCase):
         worlds = [("llama", 1, ()), ("gpt2", 1, ("--micro-batch", "1")), ("qwen2", 2, ("--micro-batch", "1")), ("bert", 2, ("--sharding", "no-shard")),
                   ("llama", 4, ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")), ("gemma2", 2, ("--sharding", "shard-grad-op")),
                   ("llama", 2, ("--precision", "bf16-mixed")), ("llama", 2, ("--precision", "bf16-pure")), ("llama", 1, ("--freeze", "*.mlp.*")),
-                  ("llama", 2, ("--gradient-mask", "keep:0.3", "--accumulate", "unsharded"))]
+                  ("llama", 2, ("--gradient-mask", "keep:0.3", "--accumulate", "unsharded")),
+                  ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e10:2"))]
         for family, ranks, job in worlds:
             with self.subTest(family=family, ranks=ranks, job=job):
                 place = Workplace(family)
@@ -35,6 +36,8 @@ class Resume(unittest.TestCase):
                 self.assertEqual(rest.code, 0, rest.errors)
                 self.assertEqual(rest.losses, whole.losses[2:])
                 self.assertEqual(rest.parameters, whole.parameters)
+                self.assertEqual(rest.record["loss_scale"], whole.record["loss_scale"][2:])
+                self.assertEqual(rest.record["skipped_steps"], [step for step in whole.record["skipped_steps"] if step > 2])
 
     def test_losses_go_on_in_another_world_sharding_and_wrapping(self):
         place = Workplace("llama")

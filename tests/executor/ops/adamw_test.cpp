@@ -58,6 +58,7 @@ TEST_CASE("fused AdamW decays, corrects its biases, counts its steps and divides
                          .exp_avg_sq = s.exp_avg_sq,
                          .step = s.step,
                          .gradient_divisor = &divisor,
+                         .found_inf = nullptr,
                          .options = options};
       CHECK(allocations_of([&] { adamw.step(call); }).empty());
     }
@@ -65,6 +66,43 @@ TEST_CASE("fused AdamW decays, corrects its biases, counts its steps and divides
     const auto error = (s.parameters.to(at::kDouble) - truth.parameters).norm().item<double>();
     CHECK(error <= (type == at::kFloat ? 1e-6 : 1e-2) * truth.parameters.norm().item<double>());
   }
+}
+
+TEST_CASE("a step with a gradient that overflowed changes nothing and isn't counted") {
+  State s = make_state(at::kFloat);
+  s.exp_avg.fill_(0.25);
+  s.exp_avg_sq.fill_(0.5);
+  s.step.fill_(3);
+  s.gradients.data_ptr<float>()[7] = INFINITY;
+  const State before{.parameters = s.parameters.clone(),
+                     .gradients = {},
+                     .exp_avg = s.exp_avg.clone(),
+                     .exp_avg_sq = s.exp_avg_sq.clone(),
+                     .step = s.step.clone()};
+  const at::Tensor divisor = at::full({1}, 2.5);
+  at::Tensor found_inf = at::ones({1});
+  const OptimizerOptions options;
+  const auto run = [&] {
+    OptimizerCall call{.parameters = s.parameters,
+                       .gradients = s.gradients,
+                       .exp_avg = s.exp_avg,
+                       .exp_avg_sq = s.exp_avg_sq,
+                       .step = s.step,
+                       .gradient_divisor = &divisor,
+                       .found_inf = &found_inf,
+                       .options = options};
+    CHECK(allocations_of([&] { optimizer_functions("adamw", DeviceKind::cpu).step(call); }).empty());
+  };
+  run();
+  CHECK(at::equal(s.parameters, before.parameters));
+  CHECK(at::equal(s.exp_avg, before.exp_avg));
+  CHECK(at::equal(s.exp_avg_sq, before.exp_avg_sq));
+  CHECK(at::equal(s.step, before.step));
+  found_inf.zero_();
+  s.gradients.fill_(1);
+  run();
+  CHECK_FALSE(at::equal(s.parameters, before.parameters));
+  CHECK(s.step.item<float>() == 4);
 }
 
 TEST_CASE("a misspelt optimizer is refused with a suggestion") {

@@ -66,19 +66,24 @@ TEST_CASE("a softcap's derivative is taken from its output") {
 }
 
 TEST_CASE("rotary embedding turns halves of each head by the position's angle, all or a part of its dims") {
-  for (const std::int64_t half : {4, 3}) {
+  struct Table {
+    std::int64_t half;
+    at::ScalarType type;
+  };
+  for (const Table table : {Table{4, at::kFloat}, Table{3, at::kFloat}, Table{4, at::kBFloat16}, Table{3, at::kHalf}}) {
+    const std::int64_t half = table.half;
     const std::int64_t batch = 2, sequence = 9, heads = 3, dim = 8;
     OpCase op = elementwise(OpKind::rope, batch * sequence, heads * dim, 1);
     op.shape = {batch, sequence};
     op.attributes.heads = heads;
     op.attributes.head_dim = dim;
     const at::Tensor angle = random_tensor({sequence, half}, 3);
-    op.rope_cos = {at::cos(angle)};
-    op.rope_sin = {at::sin(angle)};
-    op.truth = [=](const Tensors& in, const Tensors&) {
+    op.rope_cos = {at::cos(angle).to(table.type)};
+    op.rope_sin = {at::sin(angle).to(table.type)};
+    op.truth = [=, tables = std::pair(op.rope_cos[0], op.rope_sin[0])](const Tensors& in, const Tensors&) {
       const at::Tensor x = in[0].view({batch, sequence, heads, dim});
-      const at::Tensor cos = at::cos(angle.to(at::kDouble)).unsqueeze(1),
-                       sin = at::sin(angle.to(at::kDouble)).unsqueeze(1);
+      const at::Tensor cos = tables.first.to(at::kDouble).unsqueeze(1),
+                       sin = tables.second.to(at::kDouble).unsqueeze(1);
       const at::Tensor a = x.narrow(3, 0, half), b = x.narrow(3, half, half);
       return at::cat({a * cos - b * sin, b * cos + a * sin, x.narrow(3, 2 * half, dim - 2 * half)}, 3)
           .reshape({batch * sequence, heads * dim});

@@ -46,8 +46,8 @@ struct OpRun {
 /// Returns the gradients of inputs, then of parameters.
 std::vector<at::Tensor> check_op(const OpCase& op, const OpRun& run);
 
-/// check_op over fp32, bf16-mixed and bf16-pure, all gradient modes, both devices' kernels (`cuda`: those that run on
-/// CPU tensors), each gradient left out once.
+/// check_op over fp32, bf16-mixed, bf16-pure and fp16-mixed, all gradient modes, both devices' kernels (`cuda`: those
+/// that run on CPU tensors), each gradient left out once.
 void check_op_in_all_ways(const OpCase& op, bool cuda = true, Attention attention = Attention::automatic);
 
 /// Bytes of every CPU tensor that LibTorch makes while f runs, in order.

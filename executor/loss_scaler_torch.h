@@ -1,0 +1,57 @@
+// The scale of the loss under fp16, as torch.amp.GradScaler keeps it: on the device, where nothing waits for the host.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "estimator/job.h"
+
+namespace vramfit {
+
+/// Numbers of a checkpoint's manifest, by name.
+using NamedNumbers = std::vector<std::pair<std::string, double>>;
+
+class LossScaler {
+ public:
+  LossScaler(const Job& job, at::Device place) : options_(job.loss_scale), kind_(loss_scaling(job)), place_(place) {}
+
+  bool is_on() const { return kind_ != LossScale::Kind::none; }
+  bool adapts() const { return kind_ == LossScale::Kind::dynamic; }
+  /// Makes "loss scale", "growth tracker" and "found inf"; nothing without a scale. Throws ModelError when `saved`
+  /// lacks a number that this run needs.
+  void load(const NamedNumbers* saved);
+
+  /// [1] fp32 on the device; null without a scale.
+  const at::Tensor* scale() const { return is_on() ? &scale_ : nullptr; }
+  const at::Tensor* found_inf() const { return is_on() ? &found_inf_ : nullptr; }
+
+  /// Both take the norm of all gradients of all ranks, scaled: it is no finite number exactly where a gradient isn't
+  /// (fp32 holds squares up to 2^128, and fp16 gives gradients below 2^16 a micro-batch and rank), and being a sum over
+  /// ranks it carries that to each of them. Without a scale they do nothing.
+  /// CPU: returns the scale, 1 without one.
+  double check_on_host(double scaled_norm);
+  /// CUDA: turns `norm` into that of the gradients themselves.
+  void check_on_device(at::Tensor& norm);
+  /// After the optimizer's step: halves the scale if that was skipped, doubles it when it is time.
+  void update();
+
+  /// What the host is told at the end of a step; waits for the device.
+  struct Report {
+    double scale = 0;      // of the next step; 0: the loss isn't scaled
+    bool skipped = false;  // this step changed nothing: a gradient overflowed
+  };
+  Report report() const;
+  /// For a checkpoint; waits for the device.
+  NamedNumbers numbers() const;
+
+ private:
+  LossScale options_;
+  LossScale::Kind kind_;
+  at::Device place_;
+  at::Tensor scale_, growth_tracker_, found_inf_;
+};
+
+}  // namespace vramfit
