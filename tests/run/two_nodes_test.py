@@ -1,6 +1,7 @@
 """Jobs over two machines (nodes.py), started by torchrun, and as Slurm and MPI would: the losses of one machine, and what goes wrong between two."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -71,10 +72,16 @@ class TwoNodes(Place):
                 self.assertEqual(self.losses(), expected)
                 os.remove(self.path("run.json"))
 
-    def test_torchrun_gives_the_losses_of_one_node(self):
+    def test_the_torchrun_line_that_run_prints_gives_the_losses_of_one_node(self):
         expected = self.on_one_node()
-        self.start_torchrun(self.train(self.plan("2x2xcpu-1GiB"), "-o", self.path("run.json")), "--master-addr", nodes.ADDRESSES[0],
-                            "--master-port", str(PORT))
+        done = subprocess.run([os.path.join(BIN, "vramfit"), "run", self.plan("2x2xcpu-1GiB"), *self.flags(), "-o", self.path("run.json")],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        line = next(shlex.split(line) for line in done.stderr.splitlines() if line.strip().startswith("torchrun --no-python"))
+        for node in (0, 1):
+            names = {"torchrun": sys.executable, "N": str(node), "FIRST": nodes.ADDRESSES[0]}
+            command = [names.get(word, word) for word in line]
+            self.start(nodes.on_node(node, command[0], "-m", "torch.distributed.run", *command[1:]))
         self.all_well()
         self.assertEqual(self.losses(), expected)
 
