@@ -160,6 +160,7 @@ class Launch {
   void advance() {
     if (!ending_ || Clock::now() < terminate_at_) return;
     send_all(killing_ ? SIGKILL : SIGTERM);
+    if (!killing_) send_all(SIGCONT);  // a stopped rank takes no other signal but SIGKILL
     killing_ = true;
     terminate_at_ = Clock::now() + kTermination;
   }

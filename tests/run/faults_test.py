@@ -115,19 +115,20 @@ class Faults(unittest.TestCase):
 
     def ended(self, harm, *flags, seconds=5):
         """A run of four ranks, whose processes, in rank order, and own process `harm` is given. Returns its exit code and what it wrote; nothing is left."""
-        run = subprocess.Popen(self.command("--steps", "1000000", *flags, ranks=4), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        try:
-            first = run.stderr.readline()
-            self.assertIn("step 1", first)
-            ranks = sorted(pid for pid in processes("vramfit-train") if pid in processes(self.directory.name))
-            self.assertEqual(len(ranks), 4)
-            harm(ranks, run)
-            started = time.monotonic()
-            errors = run.stderr.read()
-            run.wait(timeout=30)
-            self.assertLess(time.monotonic() - started, seconds)
-        finally:
-            run.kill()
+        command = self.command("--steps", "1000000", *flags, ranks=4)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+            try:
+                first = run.stderr.readline()
+                self.assertIn("step 1", first)
+                ranks = sorted(pid for pid in processes("vramfit-train") if pid in processes(self.directory.name))
+                self.assertEqual(len(ranks), 4)
+                harm(ranks, run)
+                started = time.monotonic()
+                errors = run.stderr.read()
+                run.wait(timeout=30)
+                self.assertLess(time.monotonic() - started, seconds)
+            finally:
+                run.kill()
         self.assertEqual(processes(self.directory.name), [])
         return run.returncode, [line for line in errors.splitlines() if not line.startswith("step ")]
 
