@@ -7,6 +7,7 @@
 
 #include "executor/machine_support.h"
 #include "executor/options.h"
+#include "executor/place/error_file.h"
 #include "executor/run.h"
 #include "model_specs/error.h"
 
@@ -24,12 +25,12 @@ int main(int argc, char** argv) try {
   vramfit::run_rank(options);
   return 0;
 } catch (const vramfit::Error& error) {
-  std::fprintf(stderr, "vramfit-train: %s\n", error.what());
+  vramfit::report_end(error.what());
   return static_cast<int>(error.code);
 } catch (const std::bad_alloc&) {
-  std::fprintf(stderr, "vramfit-train: out of host memory\n");
+  vramfit::report_end("out of host memory");
   return static_cast<int>(vramfit::ExitCode::out_of_memory);
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "vramfit-train: %s\n", error.what());
+  vramfit::report_end(error.what());
   return static_cast<int>(vramfit::ExitCode::failed);
 }

@@ -169,9 +169,8 @@ RunOptions parse_options(std::span<const std::string> arguments) {
 
 std::string options_help() {
   std::string text =
-      "vramfit-train: runs one rank of a plan. `vramfit run` starts it; so can torchrun --no-python or srun, which "
-      "set\n"
-      "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).\n\n";
+      "vramfit-train: runs one rank of a plan. `vramfit run` starts it; so can torchrun --no-python, srun and mpirun,\n"
+      "whose variables say which rank it is (docs/launching.md).\n\n";
   text += fmt::format("  {:<28}{}\n", "--support", "which precisions this machine computes and sums; nothing is run");
   for (const Flag& flag : kFlags) {
     text += fmt::format("  {:<27} {}\n", fmt::format("{} {}", flag.name, flag.value), flag.help);

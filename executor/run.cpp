@@ -20,8 +20,10 @@
 #include "executor/meter/meter.h"
 #include "executor/meter/phantom.h"
 #include "executor/observe/run_observers.h"
+#include "executor/place/failure_watch.h"
 #include "executor/run_checkpoints.h"
 #include "executor/run_record.h"
+#include "executor/sharding/meeting.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -34,6 +36,22 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// The plan's nodes are blocks of ranks in order; what its prediction says of links and hosts holds for no other
+/// layout.
+void check_nodes(const Cluster& cluster, const RankPlace& place) {
+  const std::int64_t cards = cluster.cards_per_node;
+  const std::string planned = fmt::format("the plan is for {} nodes with {} ranks each", cluster.nodes, cards);
+  if (place.local_world > 0 && place.local_world != cards) {
+    throw InputError(fmt::format("{}, {} were started on this one ({})", planned, place.local_world, place.launcher));
+  }
+  if (place.local_rank != place.rank % cards) {
+    throw InputError(
+        fmt::format("{}, in blocks; rank {} is number {} on its machine: start them with srun "
+                    "--distribution=block or mpirun --map-by ppr:{}:node",
+                    planned, place.rank, place.local_rank, cards));
+  }
+}
+
 void check_plan(const PlanFile& plan, const RankPlace& place) {
   if (plan.job.runtime != Runtime::vramfit) {
     throw InputError("the plan is for a PyTorch runtime; vramfit-train runs --runtime vramfit only");
@@ -41,6 +59,7 @@ void check_plan(const PlanFile& plan, const RankPlace& place) {
   if (data_ranks(plan.job) != place.world) {
     throw InputError(fmt::format("the plan is for {} ranks, {} were started", data_ranks(plan.job), place.world));
   }
+  if (place.world > 1) check_nodes(plan.cluster, place);
 }
 
 DeviceKind device_kind(const RunOptions& options, const PlanFile& plan) {
@@ -129,11 +148,12 @@ void check_phantom(const RunOptions& options) {
 /// One rank's run; what it has done so far survives an exception.
 class RankRun {
  public:
-  explicit RankRun(const RunOptions& options)
+  RankRun(const RunOptions& options, const RankPlace& place, Meeting* meeting)
       : options_(options),
         plan_text_(read_file(options.plan)),
         plan_(plan_from_json(plan_text_, options.plan)),
-        place_(rank_place_from_environment()) {
+        place_(place),
+        meeting_(meeting) {
     check_plan(plan_, place_);
   }
 
@@ -167,6 +187,7 @@ class RankRun {
                                  .reshard_ranks = reshard_ranks(plan_.job),
                                  .agreement = agreement(plan_text_, options_),
                                  .timeout = std::chrono::seconds(options_.timeout_seconds),
+                                 .meeting = meeting_,
                                  .ghosts = options_.ghosts});
     RunCheckpoints checkpoints({.options = options_, .plan = plan_, .place = place_, .groups = *groups}, graph, *data);
     WeightSource& source = weights ? *weights : *checkpoints.states();
@@ -228,14 +249,12 @@ class RankRun {
   std::string plan_text_;
   PlanFile plan_;
   RankPlace place_;
+  Meeting* meeting_;
   DeviceKind device_ = DeviceKind::cpu;
   RunProgress progress_;
 };
 
-}  // namespace
-
-void run_rank(const RunOptions& options) {
-  RankRun run(options);
+void run_recording_out_of_memory(RankRun& run) {
   try {
     run.run();
   } catch (const OutOfMemory& error) {
@@ -246,6 +265,36 @@ void run_rank(const RunOptions& options) {
     run.record_out_of_memory(text.c_str());
     throw OutOfMemory(text.substr(0, text.find('\n')));
   }
+}
+
+/// What ends this rank is told to the others; where another one's end came first, that is what is thrown on.
+void run_among_others(FailureWatch& watch, const std::function<void()>& run) {
+  try {
+    run();
+    watch.done();
+  } catch (const PeerLost& error) {
+    throw FaultError(watch.lost_peer(error.what()));
+  } catch (const Error& error) {
+    throw Error(error.code, watch.failed(error.what()));
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemory(watch.failed("out of host memory"));
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw FaultError(watch.failed(text.substr(0, text.find('\n'))));
+  }
+}
+
+}  // namespace
+
+void run_rank(const RunOptions& options) {
+  const RankPlace place = rank_place(environment_variables());
+  const bool alone = place.world == 1 || options.ghosts;
+  const auto meeting = alone ? nullptr : meet(place, std::chrono::seconds(options.timeout_seconds));
+  const auto run = [&] {
+    RankRun rank(options, place, meeting.get());
+    run_recording_out_of_memory(rank);
+  };
+  alone ? run() : run_among_others(meeting->watch(), run);
 }
 
 }  // namespace vramfit

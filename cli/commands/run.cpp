@@ -12,6 +12,7 @@
 #include "cli/format/estimate_text.h"
 #include "cli/job_flags.h"
 #include "cli/launch/launch.h"
+#include "cli/launch/node_commands.h"
 #include "cli/model.h"
 #include "cli/run_phantom.h"
 #include "cli/run_plan.h"
@@ -98,18 +99,23 @@ void check_flags(const RunFlags& flags) {
   if (flags.data.empty()) throw InputError("--data: missing; give a token file, a text file or a directory of text");
 }
 
-void check_job(const PlanFile& plan, bool on_phantoms) {
+void check_job(const PlanFile& plan) {
   if (plan.job.runtime != Runtime::vramfit) {
     throw InputError(fmt::format("--runtime {}: run executes vramfit's own runtime only; plan with --runtime vramfit",
                                  job_field_named("runtime").get(plan.job)));
   }
-  if (plan.cluster.nodes > 1 && !on_phantoms) {
-    throw InputError(
-        fmt::format("{}: run starts the ranks of one machine; on several, start \"vramfit-train --plan ...\" "
-                    "with torchrun --no-python or srun",
-                    printable(plan.cluster.text)));
-  }
   if (!plan.cluster.is_cpu()) check_allocator_variables(plan.job);
+}
+
+/// Throws InputError with what to type on the machines instead.
+[[noreturn]] void refuse_nodes(const RunFlags& flags, const PlanFile& plan, const std::string& path, bool temporary) {
+  std::vector<std::string> arguments = executor_arguments(flags, temporary ? "plan.json" : path);
+  if (!flags.output.empty()) arguments.insert(arguments.end(), {"-o", flags.output});
+  const std::string program = find_executor();
+  const std::string first = temporary ? "write the plan by `vramfit plan ... -o plan.json` first; " : "";
+  throw InputError(
+      fmt::format("{}: {}{}", printable(plan.cluster.text), first,
+                  commands_for_nodes(plan.cluster, program.empty() ? "vramfit-train" : program, arguments)));
 }
 
 std::int64_t whole_number_of(const std::string& flag, const std::string& text, std::int64_t most) {
@@ -135,7 +141,8 @@ int run_run(const RunFlags& flags) {
     path = made->path();
   }
   const PlanFile plan = plan_from_json(read_file(path), path);
-  check_job(plan, on_phantoms(flags));
+  check_job(plan);
+  if (plan.cluster.nodes > 1 && !on_phantoms(flags)) refuse_nodes(flags, plan, path, made != nullptr);
   const PhantomRun phantom{.plan = plan, .ranks = flags.ranks, .output = flags.output};
   if (on_phantoms(flags)) check_phantom_run(phantom);
   if (program.empty()) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include "cli/launch/shown_lines.h"
 #include "cli/launch/signal_descriptor.h"
 #include "model_specs/error.h"
+#include "model_specs/suggest.h"
 
 namespace vramfit {
 
@@ -29,7 +31,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kGrace{300}, kTermination{2000};
 constexpr int kLastExitCode = static_cast<int>(ExitCode::outside_tolerance);
 constexpr std::string_view kProgram = "vramfit-train: ";
-constexpr std::string_view kConsequence = "another rank ended";  // in the messages of executor/sharding
+// In the messages of executor/sharding and executor/place.
+constexpr std::array<std::string_view, 2> kConsequences{"another rank ended", "ended with the others"};
 
 bool is_set(const char* name) {
   return std::getenv(name) != nullptr;  // NOLINT(concurrency-mt-unsafe): no other thread
@@ -39,13 +42,16 @@ RankStart start_of(const LaunchOptions& options, int rank, const LoopbackPort& p
   RankStart start{.program = options.program, .arguments = options.arguments, .environment = options.environment};
   const auto set = [&](const char* name, const std::string& value) { start.environment.emplace_back(name, value); };
   set("RANK", std::to_string(rank));
-  set("LOCAL_RANK", std::to_string(options.ranks_per_node > 0 ? rank % options.ranks_per_node : rank));
+  const int local_world = options.ranks_per_node > 0 ? options.ranks_per_node : options.ranks;
+  set("LOCAL_RANK", std::to_string(rank % local_world));
+  set("LOCAL_WORLD_SIZE", std::to_string(local_world));
   set("WORLD_SIZE", std::to_string(options.ranks));
   set("MASTER_ADDR", "127.0.0.1");
   set("MASTER_PORT", std::to_string(port.number()));
+  set("TORCHELASTIC_USE_AGENT_STORE", "False");  // whoever started this launcher: rank 0 serves
   set("GLOO_SOCKET_IFNAME", "lo");
   if (const int columns = terminal_columns(); columns > 0) set("VRAMFIT_TERMINAL_COLUMNS", std::to_string(columns));
-  if (!is_set("TORCH_CPP_LOG_LEVEL")) set("TORCH_CPP_LOG_LEVEL", "ERROR");
+  if (!is_set("NCCL_SOCKET_IFNAME")) set("NCCL_SOCKET_IFNAME", "lo");
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const int processes = options.played ? 1 : options.ranks;
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / processes);
@@ -63,12 +69,22 @@ RankStart start_of(const LaunchOptions& options, int rank, const LoopbackPort& p
 int cause_weight(const RankProcess& rank) {
   if (rank.exit_signal() != 0) return 3;
   if (rank.exit_code() == static_cast<int>(ExitCode::out_of_memory)) return 2;
-  return rank.last_error.find(kConsequence) == std::string::npos ? 1 : 0;
+  const auto says = [&](std::string_view part) { return rank.last_error.find(part) != std::string::npos; };
+  return std::ranges::any_of(kConsequences, says) ? 0 : 1;
+}
+
+/// This machine's name, cut at the first dot.
+std::string node_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "this machine";
+  const std::string text = printable(name.data(), 64);
+  return text.substr(0, text.find('.'));
 }
 
 std::string cause_text(const RankProcess& rank) {
   if (const int signal = rank.exit_signal(); signal != 0) {
-    return fmt::format("rank {} was ended by signal {} ({}){}", rank.rank(), signal, sigabbrev_np(signal),
+    return fmt::format("rank {} on {} was ended by signal {} ({}){}", rank.rank(), node_name(), signal,
+                       sigabbrev_np(signal),
                        signal == SIGKILL ? "; if nobody did, the machine may be out of memory: see dmesg" : "");
   }
   const std::string why = rank.last_error.empty() ? fmt::format("exit code {}", rank.exit_code()) : rank.last_error;
@@ -144,6 +160,7 @@ class Launch {
   void advance() {
     if (!ending_ || Clock::now() < terminate_at_) return;
     send_all(killing_ ? SIGKILL : SIGTERM);
+    if (!killing_) send_all(SIGCONT);  // a stopped rank takes no other signal but SIGKILL
     killing_ = true;
     terminate_at_ = Clock::now() + kTermination;
   }
@@ -164,6 +181,7 @@ class Launch {
     const RankProcess* cause =
         *std::ranges::max_element(failed_, {}, [](const RankProcess* rank) { return cause_weight(*rank); });
     std::fprintf(stderr, "vramfit: %s\n", cause_text(*cause).c_str());
+    if (cause->exit_signal() != 0) return 128 + cause->exit_signal();
     const int code = cause->exit_code();
     return code > 0 && code <= kLastExitCode ? code : static_cast<int>(ExitCode::failed);
   }

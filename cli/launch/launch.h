@@ -24,8 +24,9 @@ struct LaunchOptions {
 /// comes, all are ended within 3 seconds (SIGTERM, then SIGKILL) and none is left, not even when this process is
 /// killed. A rank that is played alone is told its place among all, and nobody else is there.
 ///
-/// Returns 0; 128 + n after signal n; else the exit code of the rank that failed first, having printed one line that
-/// names the rank and why. Throws FaultError when the ranks can't be started.
+/// Returns 0; 128 + n after signal n to this process or to the rank that ended first; else the exit code of the rank
+/// that failed first, having printed one line that names the rank and why. Throws FaultError when the ranks can't be
+/// started.
 int launch_ranks(const LaunchOptions& options);
 
 }  // namespace vramfit

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "executor/sharding/collectives.h"
+#include "executor/sharding/meeting.h"
 
 namespace vramfit {
 
@@ -16,9 +18,13 @@ struct GroupPlace {
   std::string name;  // "shard group 0", for messages
   int rank = 0, size = 1;
   std::chrono::milliseconds timeout{};
-  std::string address;   // of the interface to talk over; Gloo only
-  int local_device = 0;  // CUDA device; NCCL only
+  std::string address;                  // of this machine, to talk over; Gloo only
+  std::vector<std::string> interfaces;  // instead of the address; Gloo only
+  int local_device = 0;                 // CUDA device; NCCL only
 };
+
+/// Where the ranks of a meeting leave what others read.
+c10::intrusive_ptr<c10d::Store> store_of(Meeting& meeting);
 
 /// Keys that other ranks would have set are there as soon as they are asked for: a rank played alone never waits.
 c10::intrusive_ptr<c10d::Store> ghost_store();

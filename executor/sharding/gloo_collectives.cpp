@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
+#include "executor/place/failure_watch.h"
 #include "executor/sharding/backends_torch.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 
@@ -18,8 +18,8 @@ using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
 [[noreturn]] void fail(const GroupPlace& place, const char* what, const std::exception& error) {
   const std::string text = error.what();
-  throw FaultError(fmt::format("rank {} of {}: {} failed, most likely because another rank ended: {}", place.rank,
-                               place.name, what, text.substr(0, text.find('\n'))));
+  throw PeerLost(fmt::format("{}: {} failed, most likely because another rank ended: {}", place.name, what,
+                             text.substr(0, text.find('\n'))));
 }
 
 /// The same memory without a share in it. Gloo's threads let go of their tensors some time after wait() has returned;
@@ -48,6 +48,7 @@ class GlooWork final : public PendingWork {
   GlooWork(GlooWork&&) = delete;
   GlooWork& operator=(GlooWork&&) = delete;
   void wait() override {
+    const WaitingScope waiting;
     try {
       for (auto& work : works_) work->wait();
     } catch (const std::exception& error) {
@@ -68,10 +69,14 @@ class GlooCollectives final : public Collectives {
  public:
   GlooCollectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place) : place_(place) {
     auto options = c10d::ProcessGroupGloo::Options::create(place.timeout);
-    options->devices.push_back(place.address.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
-                                                     : c10d::ProcessGroupGloo::createDeviceForHostname(place.address));
     options->threads = 2;
     try {
+      for (const std::string& name : place.interfaces) {
+        options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+      }
+      if (place.interfaces.empty()) {
+        options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(place.address));
+      }
       group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank, place.size, options);
     } catch (const std::exception& error) {
       fail(place_, "connecting", error);
@@ -128,6 +133,7 @@ class GlooCollectives final : public Collectives {
   }
 
   void barrier() override {
+    const WaitingScope waiting;
     try {
       group_->barrier()->wait();
     } catch (const std::exception& error) {

@@ -8,7 +8,7 @@ namespace vramfit {
 /// Returns the descriptor; throws FaultError "port N on ADDRESS is taken ..." or for an address that isn't ours.
 int listen_on(const std::string& address, int port);
 
-/// Whether `address` ("localhost", "127.0.0.1", "::1") stays on this machine.
-bool is_loopback(const std::string& address);
+/// Whether `descriptor` is a socket that accepts connections.
+bool is_listening(int descriptor);
 
 }  // namespace vramfit

@@ -6,8 +6,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
+#include "executor/place/failure_watch.h"
 #include "executor/sharding/backends_torch.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 
@@ -15,8 +15,7 @@ namespace {
 
 [[noreturn]] void fail(const GroupPlace& place, const char* what, const std::exception& error) {
   const std::string text = error.what();
-  throw FaultError(
-      fmt::format("rank {} of {}: {} failed: {}", place.rank, place.name, what, text.substr(0, text.find('\n'))));
+  throw PeerLost(fmt::format("{}: {} failed: {}", place.name, what, text.substr(0, text.find('\n'))));
 }
 
 class NcclWork final : public PendingWork {
@@ -26,6 +25,7 @@ class NcclWork final : public PendingWork {
       : place_(place), what_(what), work_(std::move(work)), tensors_(std::move(tensors)) {}
   /// Makes the current stream wait; the host goes on.
   void wait() override {
+    const WaitingScope waiting;
     try {
       if (work_) work_->wait();
     } catch (const std::exception& error) {
@@ -103,6 +103,7 @@ class NcclCollectives final : public Collectives {
   }
 
   void barrier() override {
+    const WaitingScope waiting;
     c10d::BarrierOptions options;
     options.device_ids = {place_.local_device};
     try {

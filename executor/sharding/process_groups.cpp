@@ -10,12 +10,12 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <type_traits>
 #include <utility>
 
+#include "executor/place/failure_watch.h"
+#include "executor/place/own_address.h"
 #include "executor/sharding/backends_torch.h"
-#include "executor/sharding/listen_socket.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -24,30 +24,12 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
-StorePtr open_store(const GroupOptions& options) {
-  if (options.ghosts) return ghost_store();
-  const RankPlace& place = options.place;
-  c10d::TCPStoreOptions store;
-  store.port = static_cast<std::uint16_t>(place.master_port);
-  store.isServer = place.rank == 0;
-  store.numWorkers = static_cast<std::size_t>(place.world);
-  store.timeout = options.timeout;
-  store.waitWorkers = false;
-  const std::string address = is_loopback(place.master_address) ? "127.0.0.1" : place.master_address;
-  if (store.isServer) {
-    store.masterListenFd =
-        place.listen_descriptor >= 0 ? place.listen_descriptor : listen_on(address, place.master_port);
-  }
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(address, store);
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    throw FaultError(fmt::format("rank {}: no answer from rank 0 at {} port {}: {}", place.rank, address,
-                                 place.master_port, text.substr(0, text.find('\n'))));
-  }
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
 }
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
 class StoreGroups final : public ProcessGroups {
  public:
@@ -57,6 +39,7 @@ class StoreGroups final : public ProcessGroups {
       throw InputError(fmt::format("{} ranks can't be divided into groups of {} (mesh shard)", world, shards));
     }
     if (world > 1 && !options.ghosts) agree();
+    if (world > 1 && !options.ghosts && options.device == DeviceKind::cpu) find_own_address();
     const bool one_axis = shards == 1 || shards == world;
     if (one_axis) world_ = group("world", rank, world);
     shard_ = shards == world ? nullptr : group(fmt::format("shard group {}", rank / shards), rank % shards, shards);
@@ -83,7 +66,7 @@ class StoreGroups final : public ProcessGroups {
     try {
       if (place.rank != 0) {
         store_->set(key(place.rank), bytes_of(text));
-        store_->get(key(0));  // until it has been read, as rank 0 serves the store
+        read(key(0));  // until it has been read, as rank 0 serves the store
         return {};
       }
       std::vector<std::string> texts{text};
@@ -93,7 +76,7 @@ class StoreGroups final : public ProcessGroups {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw FaultError(fmt::format("rank {}: exchanging {}: {}", place.rank, topic, error.what()));
+      throw PeerLost(fmt::format("exchanging {}: {}", topic, first_line(error)));
     }
   }
 
@@ -128,13 +111,12 @@ class StoreGroups final : public ProcessGroups {
     try {
       return exchange();
     } catch (const std::exception& error) {
-      const std::string text = error.what();
-      throw FaultError(
-          fmt::format("rank {}: exchanging {}: {}", options_.place.rank, topic, text.substr(0, text.find('\n'))));
+      throw PeerLost(fmt::format("exchanging {}: {}", topic, first_line(error)));
     }
   }
 
   std::string read(const std::string& key) {
+    const WaitingScope waiting;
     const std::vector<std::uint8_t> bytes = store_->get(key);
     return {bytes.begin(), bytes.end()};
   }
@@ -147,28 +129,42 @@ class StoreGroups final : public ProcessGroups {
       store_->set(fmt::format("agreement/{}", rank), bytes_of(mine));
       const std::string theirs = read("agreement/0");
       if (theirs != mine) {
-        throw InputError(fmt::format(
-            "rank {} does not run the same as rank 0 ({}, rank 0: {}); start all with one plan and the same flags",
-            rank, mine, theirs));
+        throw InputError(
+            fmt::format("does not run the same as rank 0 ({}, rank 0: {}); start all with one plan and the same flags",
+                        mine, theirs));
       }
       // All ranks leave together, so that a rank that differs is seen before anyone waits in a collective.
       for (int other = 0; other < world; ++other) read(fmt::format("agreement/{}", other));
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      const std::string text = error.what();
-      throw FaultError(fmt::format("rank {}: not all {} ranks came: {}", rank, world, text.substr(0, text.find('\n'))));
+      throw PeerLost(fmt::format("not all {} ranks came: {}", world, first_line(error)));
+    }
+  }
+
+  /// Where this machine's name stands for loopback, the route to another machine's rank says what its address is.
+  void find_own_address() {
+    const RankPlace& place = options_.place;
+    if (place.on_one_node) return;
+    const auto names = environment_variables()("GLOO_SOCKET_IFNAME");
+    if (names) interfaces_ = interfaces_named("GLOO_SOCKET_IFNAME", *names);
+    address_ = names ? "" : source_address(place.master_address);
+    const auto key = [](int rank) { return fmt::format("address/{}", rank); };
+    guarded("addresses", [&] { store_->set(key(place.rank), bytes_of(address_)); });
+    for (int other = place.world - 1; other >= 0 && is_loopback(address_); --other) {
+      const std::string theirs = guarded("addresses", [&] { return read(key(other)); });
+      if (!theirs.empty() && !is_loopback(theirs)) address_ = source_address(theirs);
     }
   }
 
   std::unique_ptr<Collectives> group(const std::string& name, int rank, int size) {
     if (size == 1) return local_collectives();
-    const bool local = is_loopback(options_.place.master_address);
     const GroupPlace place{.name = name,
                            .rank = rank,
                            .size = size,
                            .timeout = options_.timeout,
-                           .address = local ? "127.0.0.1" : "",
+                           .address = address_,
+                           .interfaces = interfaces_,
                            .local_device = options_.place.local_rank};
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
     return options_.device == DeviceKind::cpu ? gloo_collectives(store, place) : nccl_collectives(store, place);
@@ -176,6 +172,8 @@ class StoreGroups final : public ProcessGroups {
 
   GroupOptions options_;
   StorePtr store_;
+  std::string address_ = "127.0.0.1";    // Gloo talks over it,
+  std::vector<std::string> interfaces_;  // or over these
   std::unique_ptr<Collectives> world_, shard_, replicate_, reshard_;
 };
 
@@ -187,7 +185,8 @@ void turn_off_flight_recorder() { setenv("TORCH_FR_BUFFER_SIZE", "0", 0); }
 
 std::unique_ptr<ProcessGroups> connect(const GroupOptions& options) {
   turn_off_flight_recorder();
-  return std::make_unique<StoreGroups>(options, options.place.world == 1 ? nullptr : open_store(options));
+  if (options.place.world == 1) return std::make_unique<StoreGroups>(options, nullptr);
+  return std::make_unique<StoreGroups>(options, options.ghosts ? ghost_store() : store_of(*options.meeting));
 }
 
 void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body,

@@ -10,22 +10,12 @@
 #include <vector>
 
 #include "estimator/device.h"
+#include "executor/place/rank_place.h"
 #include "executor/sharding/collectives.h"
 
 namespace vramfit {
 
-/// A process's place in the job, as torchrun and Slurm give it.
-struct RankPlace {
-  int rank = 0, world = 1, local_rank = 0;
-  std::string master_address = "127.0.0.1";
-  int master_port = 0;
-  int listen_descriptor = -1;  // rank 0: a socket that listens there already, handed down by the launcher
-};
-
-/// Reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (or SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID);
-/// one rank without them. VRAMFIT_LISTEN_FD is what `vramfit run` hands down. Throws InputError naming the variable
-/// that is missing or wrong.
-RankPlace rank_place_from_environment();
+struct Meeting;
 
 /// What the ranks of one job must agree on before the first collective.
 struct GroupOptions {
@@ -35,7 +25,8 @@ struct GroupOptions {
   std::int64_t reshard_ranks = 0;  // of them, neighbours that keep slices of one copy after forward; 0: none do
   std::string agreement;         // plan, flags, program: a hash; ranks that differ are refused by name
   std::chrono::milliseconds timeout{600000};
-  bool ghosts = false;  // this rank is played alone on phantom GPUs: nobody is there to meet
+  Meeting* meeting = nullptr;  // with the other ranks, where there are any
+  bool ghosts = false;         // this rank is played alone on phantom GPUs: nobody is there to meet
 };
 
 /// The groups a rank belongs to, and small messages between ranks outside of collectives.
@@ -56,7 +47,8 @@ struct ProcessGroups {
   virtual std::optional<std::string> posted(const std::string& topic) = 0;
 };
 
-/// Connects to the other ranks. Throws FaultError: the port is taken, a rank did not come, a rank runs something else.
+/// Agrees with the other ranks and makes the groups. Throws PeerLost (a rank did not come), InputError (a rank runs
+/// something else).
 std::unique_ptr<ProcessGroups> connect(const GroupOptions& options);
 
 /// Collectives of a group of one: nothing to do.

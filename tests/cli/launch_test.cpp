@@ -67,7 +67,14 @@ TEST_CASE("the rank that was killed is the cause, not the ranks that lost it") {
   const std::string script =
       "if [ $RANK = 2 ]; then sleep 0.2; kill -9 $$; fi; sleep 0.1; "
       "echo 'vramfit-train: gathering failed, most likely because another rank ended' >&2; exit 1";
-  CHECK(launch_shell(script, 3) == 1);
+  CHECK(launch_shell(script, 3) == 128 + SIGKILL);
+}
+
+TEST_CASE("a rank that failed by itself is the cause, not the ranks that were told to end with it") {
+  const std::string script =
+      "if [ $RANK = 1 ]; then echo 'vramfit-train: rank 1 on n: no weights' >&2; exit 5; fi; "
+      "echo 'vramfit-train: rank 0 on n: ended with the others: rank 1 on n: no weights' >&2; exit 1";
+  CHECK(launch_shell(script, 3) == 5);
 }
 
 TEST_CASE("ranks that ignore SIGTERM are killed within five seconds") {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import tempfile
 import unittest
@@ -155,7 +156,6 @@ class Program(unittest.TestCase):
         self.refused(["run", *TINY], 2, "--data: missing")
         self.refused(["run", *TINY, *data, "--device", "phantom"], 2, "--device phantom")
         self.refused(["run", *TINY, *data, "--device", "gpu"], 2, "--device", "known: auto, cpu, cuda")
-        self.refused(["run", MODEL, "--gpus", "2x2xcpu-1GiB", *data], 2, "2x2xcpu-1GiB", "torchrun")
         done = program("run", *TINY, *data, "--runtime", "pytorch-fsdp2")
         self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
         with tempfile.TemporaryDirectory() as directory:
@@ -168,6 +168,25 @@ class Program(unittest.TestCase):
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(plan, file)
             self.refused(["run", path, *data], 2, "--runtime pytorch-fsdp2")
+
+    def test_run_of_a_plan_for_several_machines_says_what_to_type_on_each(self):
+        flags = ["--data", os.path.join(SOURCE, "docs"), "--steps", "5"]
+        done = program("run", MODEL, "--gpus", "2x3xcpu-1GiB", *flags)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertTrue(done.stderr.startswith("vramfit: 2x3xcpu-1GiB: write the plan by `vramfit plan ... -o plan.json` first"), done.stderr)
+        with tempfile.TemporaryDirectory(prefix="a plan's ") as directory:
+            path = os.path.join(directory, "plan.json")
+            self.assertEqual(program("plan", MODEL, "--gpus", "2x3xcpu-1GiB", "-o", path).returncode, 0)
+            done = program("run", path, *flags, "-o", "run.json")
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            lines = {words[0]: words for words in map(shlex.split, done.stderr.splitlines()[1:]) if words and "--plan" in words}
+            self.assertEqual(sorted(lines), ["mpirun", "srun", "torchrun"])
+            for words in lines.values():
+                program_at = next(i for i, word in enumerate(words) if word.endswith("vramfit-train"))
+                self.assertEqual(words[program_at + 1:], ["--plan", path, *flags, "-o", "run.json"])
+            self.assertIn("--nnodes 2 --nproc-per-node 3 --node-rank N --master-addr FIRST", " ".join(lines["torchrun"]))
+            self.assertIn("--nodes 2 --ntasks-per-node 3 --distribution block", " ".join(lines["srun"]))
+            self.assertIn("-np 6 --map-by ppr:3:node -x MASTER_ADDR=FIRST", " ".join(lines["mpirun"]))
 
     def test_an_allocator_that_the_environment_contradicts_is_a_usage_error(self):
         done = program("run", MODEL, "--gpus", "2xH100-80GB", "--data", SOURCE, PYTORCH_ALLOC_CONF="expandable_segments:False")

@@ -113,23 +113,49 @@ class Faults(unittest.TestCase):
         self.assertEqual(rank0.returncode, 1, rank0.stderr)
         self.assertIn(str(port), rank0.stderr)
 
-    def test_a_rank_that_is_killed_ends_all_within_five_seconds(self):
-        run = subprocess.Popen(self.command("--steps", "1000000", ranks=4), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        try:
-            first = run.stderr.readline()
-            self.assertIn("step 1", first)
-            ranks = [pid for pid in processes("vramfit-train") if pid in processes(self.directory.name)]
-            self.assertEqual(len(ranks), 4)
-            os.kill(ranks[2], signal.SIGKILL)
-            started = time.monotonic()
-            errors = run.stderr.read()
-            run.wait(timeout=30)
-            self.assertLess(time.monotonic() - started, 5)
-        finally:
-            run.kill()
-        self.assertEqual(run.returncode, 1, errors)
-        self.assertRegex(errors, r"rank \d")
+    def ended(self, harm, *flags, seconds=5):
+        """A run of four ranks, whose processes, in rank order, and own process `harm` is given. Returns its exit code and what it wrote; nothing is left."""
+        command = self.command("--steps", "1000000", *flags, ranks=4)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+            try:
+                first = run.stderr.readline()
+                self.assertIn("step 1", first)
+                ranks = sorted(pid for pid in processes("vramfit-train") if pid in processes(self.directory.name))
+                self.assertEqual(len(ranks), 4)
+                harm(ranks, run)
+                started = time.monotonic()
+                errors = run.stderr.read()
+                run.wait(timeout=30)
+                self.assertLess(time.monotonic() - started, seconds)
+            finally:
+                run.kill()
         self.assertEqual(processes(self.directory.name), [])
+        return run.returncode, [line for line in errors.splitlines() if not line.startswith("step ")]
+
+    def test_a_rank_that_is_killed_ends_all_within_five_seconds(self):
+        code, lines = self.ended(lambda ranks, _: os.kill(ranks[2], signal.SIGKILL))
+        self.assertEqual(code, 128 + signal.SIGKILL, lines)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], r"rank 2 on \S+ was ended by signal 9 \(KILL\)")
+
+    def test_a_signal_to_one_rank_ends_all_and_gives_128_and_its_number(self):
+        code, lines = self.ended(lambda ranks, _: os.kill(ranks[0], signal.SIGTERM))
+        self.assertEqual(code, 128 + signal.SIGTERM, lines)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], r"rank 0 on \S+ was ended by signal 15 \(TERM\)")
+
+    def test_a_signal_to_the_program_ends_all_and_gives_128_and_its_number(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number):
+                code, lines = self.ended(lambda _, run, number=number: run.send_signal(number))
+                self.assertEqual(code, 128 + number, lines)
+                self.assertEqual(lines, [f"vramfit: ended by signal {int(number)}; all ranks were stopped"])
+
+    def test_a_rank_that_stops_is_named_when_the_others_have_waited_long_enough(self):
+        code, lines = self.ended(lambda ranks, _: os.kill(ranks[1], signal.SIGSTOP), "--timeout", "4", seconds=4 + 5)
+        self.assertEqual(code, 1, lines)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], r"rank 1 on \S+ does not answer")
 
 
 if __name__ == "__main__":

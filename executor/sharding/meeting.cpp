@@ -1,0 +1,152 @@
+#include "executor/sharding/meeting.h"
+
+#include <c10/util/Logging.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "executor/place/error_file.h"
+#include "executor/place/line_socket.h"
+#include "executor/place/own_address.h"
+#include "executor/sharding/backends_torch.h"
+#include "executor/sharding/listen_socket.h"
+#include "model_specs/error.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+int listen_for(const RankPlace& place) {
+  if (place.listen_descriptor >= 0) {
+    if (is_listening(place.listen_descriptor)) return place.listen_descriptor;
+    throw InputError(
+        fmt::format("environment: VRAMFIT_LISTEN_FD={}: not a socket that listens; unset it, `vramfit run` "
+                    "sets it itself",
+                    place.listen_descriptor));
+  }
+  if (!place.on_one_node && resolves_to_loopback(place.master_address)) {
+    throw InputError(
+        fmt::format("MASTER_ADDR {} is this machine's loopback here, which other machines can't reach; set "
+                    "it to this machine's address in their network",
+                    printable(place.master_address, 80)));
+  }
+  return listen_on(place.master_address, place.master_port);
+}
+
+/// In a few words; c10d's own account of it takes lines and names wrong addresses (LibTorch 2.11).
+std::string why_not_reached(const RankPlace& place) {
+  try {
+    connect_to(place.master_address, place.master_port, 2);
+    return "what listens there doesn't answer as a store";
+  } catch (const FaultError& error) {
+    return error.what();
+  }
+}
+
+/// c10d retries what fails while ranks meet and warns each time, with stack traces; what is final is said by us.
+void quieten_c10d() {
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);
+  c10::initLogging();  // C++ programs don't read the variable otherwise
+}
+
+StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions store;
+  store.port = static_cast<std::uint16_t>(place.master_port);
+  store.isServer = place.rank == 0 && !place.store_is_hosted;
+  store.numWorkers = static_cast<std::size_t>(place.world);
+  store.timeout = timeout;
+  store.waitWorkers = false;
+  if (store.isServer) store.masterListenFd = listen_for(place);
+  try {
+    const auto opened = c10::make_intrusive<c10d::TCPStore>(place.master_address, store);
+    // Jobs that meet at one address by mistake don't read each other's keys.
+    return c10::make_intrusive<c10d::PrefixStore>("vramfit " + place.job, opened);
+  } catch (const std::exception&) {
+    throw FaultError(
+        fmt::format("rank {} on {}: no answer from rank 0 at {} port {} within {} s ({}); is it started, and can this "
+                    "machine reach it there (MASTER_ADDR, MASTER_PORT, firewall)?",
+                    place.rank, node_name(), place.master_address, place.master_port, timeout.count() / 1000,
+                    why_not_reached(place)));
+  }
+}
+
+/// Where rank 0's watch listens: at the store's address if that is this machine's to the others as well.
+int watch_descriptor(const RankPlace& place) {
+  if (place.on_one_node) return listen_on("127.0.0.1", 0);
+  return listen_on(resolves_to_loopback(place.master_address) ? "0.0.0.0" : place.master_address, 0);
+}
+
+[[noreturn]] void end_process(const std::string& line, int signal) {
+  report_end(line);
+  if (signal != 0) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    std::signal(signal, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    raise(signal);
+  }
+  _exit(static_cast<int>(ExitCode::failed));
+}
+
+class StoreMeeting final : public Meeting {
+ public:
+  StoreMeeting(const RankPlace& place, std::chrono::milliseconds timeout)
+      : watch_({.rank = place.rank,
+                .world = place.world,
+                .node = node_name(),
+                .listen_descriptor = place.rank == 0 ? watch_descriptor(place) : -1,
+                .takes_signals = true,
+                .is_waiting = {},
+                .end = end_process}),
+        store(open_store(place, timeout)) {
+    constexpr const char* kKey = "watch";
+    try {
+      if (place.rank == 0) {
+        const std::string invitation = watch_.invitation();
+        store->set(kKey, invitation);
+        return;
+      }
+      const std::vector<std::uint8_t> bytes = store->get(kKey);
+      watch_.join(place.on_one_node ? "127.0.0.1" : place.master_address, {bytes.begin(), bytes.end()});
+    } catch (const std::exception& error) {
+      throw FaultError(fmt::format("rank {} on {}: rank 0 has not come to {} port {} within {} s: {}", place.rank,
+                                   node_name(), place.master_address, place.master_port, timeout.count() / 1000,
+                                   first_line(error)));
+    }
+  }
+
+  FailureWatch& watch() override { return watch_; }
+
+ private:
+  FailureWatch watch_;  // before the store: its threads must not take signals
+
+ public:
+  StorePtr store;
+};
+
+}  // namespace
+
+std::unique_ptr<Meeting> meet(const RankPlace& place, std::chrono::milliseconds timeout) {
+  quieten_c10d();
+  return std::make_unique<StoreMeeting>(place, timeout);
+}
+
+c10::intrusive_ptr<c10d::Store> store_of(Meeting& meeting) { return dynamic_cast<StoreMeeting&>(meeting).store; }
+
+}  // namespace vramfit
