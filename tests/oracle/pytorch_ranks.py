@@ -284,6 +284,8 @@ class Ranks:
         run = None
         try:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            # A fork makes PyTorch's thread pool anew when it is first used; two threads doing that at once abort ("Invalid thread pool!").
+            torch.set_num_threads(1)
             os.environ["GLOO_SOCKET_IFNAME"] = "lo"
             os.environ["TORCH_FR_BUFFER_SIZE"] = "0"   # the recorder of collectives is no part of the comparison
             if rank != 0:
