@@ -31,10 +31,10 @@ struct Collectives {
   /// Sum over ranks, in place.
   virtual Pending all_reduce(std::vector<at::Tensor> tensors) = 0;
   /// Rank 0 gives slices of equal size, one a rank; `into` of each rank receives its own. Others give none. Any
-  /// element type, as bytes.
-  virtual Pending scatter(std::vector<at::Tensor> slices, at::Tensor into) = 0;
+  /// element type, as bytes. Here and below: std::logic_error from groups that no weights are sent over.
+  virtual Pending scatter(std::vector<at::Tensor> slices, at::Tensor into);
   /// All ranks receive what rank 0 holds, in place. As bytes, too.
-  virtual Pending broadcast(at::Tensor tensor) = 0;
+  virtual Pending broadcast(at::Tensor tensor);
   virtual void barrier() = 0;
 };
 

@@ -16,8 +16,6 @@ class MeshCollectives final : public Collectives {
   int size() const override { return shard_.size() * replicate_.size(); }
   Pending all_gather(std::vector<at::Tensor> /*gathered*/) override { refuse(); }
   Pending reduce_scatter(std::vector<at::Tensor> /*pieces*/) override { refuse(); }
-  Pending scatter(std::vector<at::Tensor> /*slices*/, at::Tensor /*into*/) override { refuse(); }
-  Pending broadcast(at::Tensor /*tensor*/) override { refuse(); }
   Pending all_reduce(std::vector<at::Tensor> tensors) override {
     if (const Pending sum = shard_.all_reduce(tensors)) sum->wait();
     return replicate_.all_reduce(std::move(tensors));
@@ -29,9 +27,7 @@ class MeshCollectives final : public Collectives {
   }
 
  private:
-  [[noreturn]] static void refuse() {
-    throw std::logic_error("parameters are sent, gathered and reduced over one axis");
-  }
+  [[noreturn]] static void refuse() { throw std::logic_error("parameters are gathered and reduced over one axis"); }
 
   Collectives& shard_;
   Collectives& replicate_;
@@ -39,6 +35,12 @@ class MeshCollectives final : public Collectives {
 };
 
 }  // namespace
+
+Pending Collectives::scatter(std::vector<at::Tensor> /*slices*/, at::Tensor /*into*/) {
+  throw std::logic_error("no weights are sent over this group");
+}
+
+Pending Collectives::broadcast(at::Tensor /*tensor*/) { throw std::logic_error("no weights are sent over this group"); }
 
 std::unique_ptr<Collectives> mesh_collectives(Collectives& shard, Collectives& replicate, int rank) {
   return std::make_unique<MeshCollectives>(shard, replicate, rank);

@@ -51,6 +51,7 @@ std::map<std::string, std::vector<float>> masked_ones(Job job, int ranks, int re
                                      .precision = job.precision,
                                      .layout = layout,
                                      .shard_group = groups.shard(),
+                                     .reshard_group = groups.reshard(),
                                      .device = at::kCPU},
                          unit);
     }
@@ -62,7 +63,7 @@ std::map<std::string, std::vector<float>> masked_ones(Job job, int ranks, int re
                          .place = at::kCPU,
                          .seed = 5});
     for (UnitState& unit : units) {
-      unit.load(ones);
+      unit.load(*each_reads(ones, groups.shard()));
       for (const UnitParameter& p : unit.unit().parameters) {
         if (!p.trainable) continue;
         GradientHome home = unit.gradient_home({.parameter = p.parameter}, OpKind::linear, false);

@@ -54,7 +54,7 @@ std::vector<UnitState> load(const Graph& graph, const Job& job, const UnitLayout
                                    .precision = job.precision,
                                    .layout = layout,
                                    .shard_group = groups.shard(),
-                                   .replicate_group = groups.replicate(),
+                                   .reshard_group = groups.reshard(),
                                    .device = at::kCPU},
                        unit);
     units.back().load(*rows);

@@ -111,7 +111,7 @@ TEST_CASE("a unit resharded to groups keeps a slice of what was gathered, and is
     const auto body = [&](ProcessGroups& groups) {
       UnitState unit = world.unit(groups);
       Numbers numbers;
-      unit.load(numbers);
+      unit.load(*each_reads(numbers, groups.shard()));
       unit.issue();
       unit.wait();
       const at::Tensor before = unit.view({.parameter = 0}, false).clone();
