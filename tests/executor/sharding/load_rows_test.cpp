@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -185,7 +184,6 @@ TEST_CASE("beyond the shards no more than the staging is held while 256 MiB are 
   const Graph graph = matrices(shapes);
   const testing::TemporaryDirectory directory;
   const std::string path = sparse_file(directory, graph);
-  constexpr Bytes kMiB{std::int64_t{1} << 20};
   for (const Load how : {Load::each, Load::rank0}) {
     CAPTURE(static_cast<int>(how));
     const World mesh{2, 2, "full-shard"};
