@@ -299,7 +299,7 @@ TEST_CASE("all ranks ask for the same collectives in the same order, whatever th
     CAPTURE(flags);
     const std::vector<std::vector<std::string>> calls = collectives_of(job);
     REQUIRE(calls.size() == 4);
-    CHECK(calls.front().size() > 10);
+    CHECK_FALSE(calls.front().empty());
     for (const auto& of_rank : calls) CHECK(of_rank == calls.front());
     const bool grouped = std::ranges::any_of(
         calls.front(), [](const std::string& call) { return call.starts_with("reshard all_gather"); });
