@@ -19,7 +19,7 @@ std::vector<std::ptrdiff_t> last_finishes(const std::vector<Instruction>& schedu
 }
 
 std::int64_t gradient_bytes(const Unit& unit) {
-  return checked_mul(unit.trainable_elements, dtype_bytes(unit.reduce).n);
+  return checked_mul(unit.trainable_elements, dtype_bytes(unit.gradient).n);
 }
 
 }  // namespace
