@@ -31,7 +31,7 @@ def enter():
         probe = subprocess.run([*command, "sh", "-c", "ip link add name probe0 type veth peer name probe1"], capture_output=True, text=True)
         if probe.returncode == 0:
             os.environ["VRAMFIT_TEST_NODES"] = "made"
-            os.execvp(command[0], [*command, sys.executable, *sys.argv])
+            os.execvp(command[0], [*command, *sys.orig_argv])
     return skip(f"two nodes can't be made here: {probe.stderr.strip().splitlines()[-1] if probe.stderr.strip() else probe.returncode}")
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -11,12 +12,20 @@ import unittest
 BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
 MODEL = os.path.join(os.environ.get("VRAMFIT_SOURCE_DIR", "."), "tests", "models", "llama.json")
 VOCABULARY = 307
+FULL = "full" in sys.argv[1:]  # an argument of the test
+if FULL:
+    sys.argv.remove("full")
 LAUNCHERS = ("SLURM", "OMPI", "PMI", "MPI", "MASTER", "RANK", "WORLD", "LOCAL", "TORCHELASTIC", "GLOO")
 
 
 def contents(path):
     with open(path, encoding="utf-8") as f:
         return f.read()
+
+
+def in_full(case):
+    """What waits for time-outs, or repeats with other variables: too long for CI."""
+    return unittest.skipUnless(FULL, "runs with ./test --full")(case)
 
 
 def without_steps(text):

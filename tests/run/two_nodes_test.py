@@ -9,7 +9,7 @@ import time
 import unittest
 
 import nodes
-from place import BIN, Place, open_mpi, process_of_rank
+from place import BIN, FULL, Place, in_full, open_mpi, process_of_rank
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--no-python"]
 PORT = 29500
@@ -64,7 +64,7 @@ class TwoNodes(Place):
     def test_hybrid_shards_started_by_slurm_and_mpi_give_the_losses_of_one_node(self):
         expected = self.on_one_node("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")
         plan = self.plan("2x2xcpu-1GiB", "--sharding", "hybrid-shard")
-        for variables, hosts in ((slurm, "plain"), (mpi, "debian"), (hydra, "plain")):
+        for variables, hosts in ((slurm, "plain"), (mpi, "debian"), (hydra, "plain"))[: 3 if FULL else 2]:
             with self.subTest(launcher=variables.__name__):
                 self.end_all()
                 self.start_ranks(self.train(plan, "-o", self.path("run.json")), variables, hosts)
@@ -72,6 +72,7 @@ class TwoNodes(Place):
                 self.assertEqual(self.losses(), expected)
                 os.remove(self.path("run.json"))
 
+    @in_full
     def test_the_torchrun_line_that_run_prints_gives_the_losses_of_one_node(self):
         expected = self.on_one_node()
         done = subprocess.run([os.path.join(BIN, "vramfit"), "run", self.plan("2x2xcpu-1GiB"), *self.flags(), "-o", self.path("run.json")],
@@ -103,6 +104,7 @@ class TwoNodes(Place):
         self.assertIn(cause, outputs[0][outputs[0].rindex("Root Cause"):], "torchrun's summary on the other node")
         self.assertIn("SIGKILL", outputs[1])
 
+    @in_full
     def test_out_of_memory_on_the_second_node_ends_all(self):
         command = self.train(self.plan("2x2xcpu-1GiB"), steps=1000000)
         for rank in range(4):
@@ -111,6 +113,7 @@ class TwoNodes(Place):
         self.assertEqual(codes, [1, 1, 6, 1], outputs)
         self.assert_cause(outputs, 2, "out of memory")
 
+    @in_full
     def test_a_node_that_is_cut_off_ends_the_others_with_its_name(self):
         self.start_ranks(self.train(self.plan("2x2xcpu-1GiB"), steps=1000000, timeout=6), slurm)
         self.wait_for(0, "step 2/")
