@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 
+#include "executor/sharding/process_groups.h"
 #include "executor/tensor_torch.h"
 #include "model_specs/error.h"
 #include "tests/support/safetensors_file.h"
