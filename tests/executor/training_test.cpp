@@ -18,119 +18,13 @@
 #include "executor/meter/meter.h"
 #include "executor/trainer.h"
 #include "model_specs/error.h"
+#include "tests/executor/small_training_torch.h"
 #include "tests/support/config_file.h"
 
-using namespace vramfit;  // NOLINT(google-build-using-namespace): the test's only subject
+using namespace vramfit;           // NOLINT(google-build-using-namespace): the test's only subject
+using namespace vramfit::testing;  // NOLINT(google-build-using-namespace): likewise
 
 namespace {
-
-/// Tokens that follow from their position, so that every mesh sees the same rows.
-class CountedRows final : public Dataset {
- public:
-  CountedRows(std::int64_t vocab, std::int64_t sequence) : vocab_(vocab), sequence_(sequence) {}
-  std::int64_t rows() const override { return std::numeric_limits<std::int64_t>::max(); }
-  void row(std::int64_t index, std::span<std::int64_t> ids, std::span<std::int64_t> labels) const override {
-    for (std::size_t t = 0; t < ids.size(); ++t) {
-      ids[t] = token(index, static_cast<std::int64_t>(t));
-      labels[t] = token(index, static_cast<std::int64_t>(t) + 1);
-    }
-  }
-  std::int64_t label_tokens(std::int64_t /*index*/) const override { return sequence_; }
-
- private:
-  std::int64_t token(std::int64_t row, std::int64_t position) const { return (row % 5 * 7 + position * 3) % vocab_; }
-  std::int64_t vocab_, sequence_;
-};
-
-Job small_job(const std::string& sharding, int ranks) {
-  Job job;
-  job.precision = precision_named("fp32");
-  job.sharding = sharding;
-  const bool sharded = sharding_named(sharding).parameters;
-  job.mesh = {.replicate = sharded ? 1 : ranks, .shard = sharded ? ranks : 1};
-  job.sequence = 32;
-  job.micro_batch = 4 / ranks;
-  job.accumulation = 2;
-  job.global_batch = 8;
-  return job;
-}
-
-Device cpu_device() {
-  Device device;
-  device.kind = DeviceKind::cpu;
-  device.name = "cpu";
-  return device;
-}
-
-TrainOptions options_of(std::int64_t steps) {
-  TrainOptions options;
-  options.steps = steps;
-  options.optimizer.learning_rate = 1e-2;
-  options.clip = 0.5;
-  return options;
-}
-
-/// What rank 0 says of each of `steps` steps on ranks that are threads; all say the same.
-std::vector<StepResult> results(const Job& job, int steps, const TrainOptions& options) {
-  const ModelSpec spec = testing::small_model("llama");
-  const Graph graph = build_graph(spec, loss_options(job));
-  const Device device = cpu_device();
-  const CountedRows data(spec.vocab_size, job.sequence);
-  std::vector<std::vector<StepResult>> of_rank(static_cast<std::size_t>(data_ranks(job)));
-  const std::int64_t shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
-  const auto body = [&](ProcessGroups& groups) {
-    const auto weights = random_weights(1);
-    Trainer trainer({.graph = graph,
-                     .job = job,
-                     .device = device,
-                     .groups = groups,
-                     .weights = *weights,
-                     .data = data,
-                     .options = options,
-                     .dumps = {}});
-    trainer.load();
-    auto& own = of_rank[static_cast<std::size_t>(groups.world().rank())];
-    for (int step = 1; step <= steps; ++step) own.push_back(trainer.step(step));
-  };
-  spawn_ranks(static_cast<int>(data_ranks(job)), shards, body, reshard_ranks(job));
-  for (const std::vector<StepResult>& own : of_rank) {
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      CHECK(own[i].skipped == of_rank[0][i].skipped);
-      CHECK(own[i].loss_scale == of_rank[0][i].loss_scale);
-    }
-  }
-  return of_rank.front();
-}
-
-std::vector<StepResult> results(const Job& job, int steps) { return results(job, steps, options_of(steps)); }
-
-/// What `steps` steps came to.
-struct Trained {
-  std::vector<double> losses, norms;
-};
-
-Trained train(const Job& job, int steps, const TrainOptions& options) {
-  Trained result;
-  for (const StepResult& step : results(job, steps, options)) {
-    result.losses.push_back(step.loss);
-    result.norms.push_back(step.gradient_norm);
-  }
-  return result;
-}
-
-Trained train(const Job& job, int steps) { return train(job, steps, options_of(steps)); }
-
-std::vector<double> losses(const Job& job, int steps) { return train(job, steps).losses; }
-
-void check_close(const std::vector<double>& values, const std::vector<double>& expected, double tolerance) {
-  REQUIRE(values.size() == expected.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    CAPTURE(i);
-    CAPTURE(values[i]);
-    const double relative_difference = std::abs(values[i] - expected[i]) / expected[i];
-    CHECK(relative_difference < tolerance);
-  }
-}
 
 /// small_job on 4 ranks, two shards of two replicas.
 Job hybrid_job(const std::string& sharding) {
@@ -320,49 +214,6 @@ TEST_CASE("every sharding and number of ranks gives the losses of one rank") {
         const double relative_difference = std::abs(loss[i] - alone[i]) / alone[i];
         CHECK(relative_difference < 1e-6);
       }
-    }
-  }
-}
-
-TEST_CASE("a loss scale under which gradients overflow is halved, and that step alone changes nothing, on every mesh") {
-  struct MeshCase {
-    const char* sharding;
-    int ranks, replicas;
-  };
-  for (const MeshCase& mesh : {MeshCase{"no-shard", 1, 1}, MeshCase{"no-shard", 2, 2}, MeshCase{"full-shard", 4, 1},
-                               MeshCase{"hybrid-shard", 4, 2}}) {
-    CAPTURE(mesh.sharding);
-    CAPTURE(mesh.ranks);
-    Job job = small_job(mesh.sharding, mesh.ranks);
-    job.mesh = {.replicate = mesh.replicas, .shard = mesh.ranks / mesh.replicas};
-    job.precision = precision_named("fp16-mixed");
-    job.loss_scale = {LossScale::Kind::dynamic, 0x1p60, 2000};
-    const std::vector<StepResult> skipping = results(job, 3);
-    for (std::size_t i = 0; i < 3; ++i) {
-      CHECK(skipping[i].skipped);
-      CHECK(skipping[i].loss_scale == std::ldexp(1.0, 59 - static_cast<int>(i)));
-    }
-    job.loss_scale = {LossScale::Kind::dynamic, 1024, 2};
-    const std::vector<StepResult> growing = results(job, 3);
-    CHECK_FALSE((growing[0].skipped || growing[1].skipped || growing[2].skipped));
-    CHECK(growing[2].loss_scale == 2048);
-    CHECK(skipping[0].loss == growing[0].loss);
-    CHECK(skipping[2].loss != growing[2].loss);
-    job.loss_scale = {LossScale::Kind::fixed, 0x1p60, 1};
-    CHECK(results(job, 3)[2].loss == skipping[2].loss);
-  }
-}
-
-TEST_CASE("gradients and their norm don't depend on the loss scale") {
-  Job job = small_job("full-shard", 2);
-  job.loss_scale.kind = LossScale::Kind::none;
-  const std::vector<StepResult> plain = results(job, 3);
-  for (const double scale : {1024.0, 1.0 / 64}) {
-    job.loss_scale = {LossScale::Kind::fixed, scale, 1};
-    const std::vector<StepResult> scaled = results(job, 3);
-    for (std::size_t i = 0; i < plain.size(); ++i) {
-      CHECK(scaled[i].gradient_norm == doctest::Approx(plain[i].gradient_norm).epsilon(1e-5));
-      CHECK(std::abs(scaled[i].loss - plain[i].loss) < 1e-6 * plain[i].loss);
     }
   }
 }

@@ -1,0 +1,129 @@
+// Small jobs of a small llama on ranks that are threads, for the tests of training.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "estimator/rank_estimate.h"
+#include "estimator/sharding.h"
+#include "executor/checkpoint/weights.h"
+#include "executor/trainer.h"
+#include "tests/support/config_file.h"
+
+namespace vramfit::testing {
+
+/// Tokens that follow from their position, so that every mesh sees the same rows.
+class CountedRows final : public Dataset {
+ public:
+  CountedRows(std::int64_t vocab, std::int64_t sequence) : vocab_(vocab), sequence_(sequence) {}
+  std::int64_t rows() const override { return std::numeric_limits<std::int64_t>::max(); }
+  void row(std::int64_t index, std::span<std::int64_t> ids, std::span<std::int64_t> labels) const override {
+    for (std::size_t t = 0; t < ids.size(); ++t) {
+      ids[t] = token(index, static_cast<std::int64_t>(t));
+      labels[t] = token(index, static_cast<std::int64_t>(t) + 1);
+    }
+  }
+  std::int64_t label_tokens(std::int64_t /*index*/) const override { return sequence_; }
+
+ private:
+  std::int64_t token(std::int64_t row, std::int64_t position) const { return (row % 5 * 7 + position * 3) % vocab_; }
+  std::int64_t vocab_, sequence_;
+};
+
+inline Job small_job(const std::string& sharding, int ranks) {
+  Job job;
+  job.precision = precision_named("fp32");
+  job.sharding = sharding;
+  const bool sharded = sharding_named(sharding).parameters;
+  job.mesh = {.replicate = sharded ? 1 : ranks, .shard = sharded ? ranks : 1};
+  job.sequence = 32;
+  job.micro_batch = 4 / ranks;
+  job.accumulation = 2;
+  job.global_batch = 8;
+  return job;
+}
+
+inline Device cpu_device() {
+  Device device;
+  device.kind = DeviceKind::cpu;
+  device.name = "cpu";
+  return device;
+}
+
+inline TrainOptions options_of(std::int64_t steps) {
+  TrainOptions options;
+  options.steps = steps;
+  options.optimizer.learning_rate = 1e-2;
+  options.clip = 0.5;
+  return options;
+}
+
+/// What rank 0 says of each of `steps` steps on ranks that are threads; all say the same.
+inline std::vector<StepResult> results(const Job& job, int steps, const TrainOptions& options) {
+  const ModelSpec spec = small_model("llama");
+  const Graph graph = build_graph(spec, loss_options(job));
+  const Device device = cpu_device();
+  const CountedRows data(spec.vocab_size, job.sequence);
+  std::vector<std::vector<StepResult>> of_rank(static_cast<std::size_t>(data_ranks(job)));
+  const std::int64_t shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
+  const auto body = [&](ProcessGroups& groups) {
+    const auto weights = random_weights(1);
+    Trainer trainer({.graph = graph,
+                     .job = job,
+                     .device = device,
+                     .groups = groups,
+                     .weights = *weights,
+                     .data = data,
+                     .options = options,
+                     .dumps = {}});
+    trainer.load();
+    auto& own = of_rank[static_cast<std::size_t>(groups.world().rank())];
+    for (int step = 1; step <= steps; ++step) own.push_back(trainer.step(step));
+  };
+  spawn_ranks(static_cast<int>(data_ranks(job)), shards, body, reshard_ranks(job));
+  for (const std::vector<StepResult>& own : of_rank) {
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      CHECK(own[i].skipped == of_rank[0][i].skipped);
+      CHECK(own[i].loss_scale == of_rank[0][i].loss_scale);
+    }
+  }
+  return of_rank.front();
+}
+
+inline std::vector<StepResult> results(const Job& job, int steps) { return results(job, steps, options_of(steps)); }
+
+/// What `steps` steps came to.
+struct Trained {
+  std::vector<double> losses, norms;
+};
+
+inline Trained train(const Job& job, int steps, const TrainOptions& options) {
+  Trained result;
+  for (const StepResult& step : results(job, steps, options)) {
+    result.losses.push_back(step.loss);
+    result.norms.push_back(step.gradient_norm);
+  }
+  return result;
+}
+
+inline Trained train(const Job& job, int steps) { return train(job, steps, options_of(steps)); }
+
+inline std::vector<double> losses(const Job& job, int steps) { return train(job, steps).losses; }
+
+inline void check_close(const std::vector<double>& values, const std::vector<double>& expected, double tolerance) {
+  REQUIRE(values.size() == expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    CAPTURE(i);
+    CAPTURE(values[i]);
+    const double relative_difference = std::abs(values[i] - expected[i]) / expected[i];
+    CHECK(relative_difference < tolerance);
+  }
+}
+
+}  // namespace vramfit::testing
