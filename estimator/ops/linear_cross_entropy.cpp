@@ -35,9 +35,9 @@ std::int64_t chunked_product_elements(const OpContext& context, std::int64_t row
 
 /// The head and its cross entropy over chunks of rows, so that [N, V] never exists. With a gradient wanted the loss is
 /// computed together with it in backward: forward makes the scalar only, and logits are computed once. The gradient
-/// of x is summed nowhere (each chunk owns its rows); the weight's is a sum over chunks, kept in the reduce dtype:
-/// where that isn't the compute dtype, a chunk's product goes through one [V, H] temporary on CUDA. On CPU products are
-/// fp32 and added where they belong; results of other types go through blocks.
+/// of x is summed nowhere (each chunk owns its rows); the weight's is a sum over chunks, kept in the reduce dtype. On
+/// CUDA a product of any compute dtype is added to fp32 in place; only to another type does it go through one [V, H]
+/// temporary. On CPU products are fp32 and added where they belong; results of other types go through blocks.
 Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) {
   Rule rule;
   rule.saved = {input(0), input(1)};
@@ -57,7 +57,8 @@ Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) 
   if (!needs.any()) return rule;
   append(steps, {temporary("label_index", std::min(rows, kCrossEntropyBlockRows), Dtype::i64),
                  temporary("label_mask", std::min(rows, kCrossEntropyBlockRows), Dtype::f32)});
-  const bool casts = context.precision.reduce != context.compute();
+  const Dtype sums = context.precision.reduce;
+  const bool casts = sums != context.compute() && sums != Dtype::f32;
   if (wants_parameter(needs, 0) && casts) {
     steps.push_back(temporary("weight_gradient", element_count(weight), context.compute()));
   }

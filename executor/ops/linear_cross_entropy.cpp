@@ -134,13 +134,15 @@ void forward_cuda(OpCall& call) {
   }
 }
 
-/// gradient (+)= a b, through `buffer` where that is defined (the gradient has another dtype).
+/// gradient += a b, through `buffer` where that is defined. Otherwise the gradient has the factors' dtype, or is fp32.
 void add_product_cuda(const at::Tensor& a, const at::Tensor& b, at::Tensor gradient, at::Tensor buffer) {
   if (buffer.defined()) {
     at::mm_out(buffer, a, b);
     gradient.add_(buffer);
-  } else {
+  } else if (gradient.scalar_type() == a.scalar_type()) {
     at::addmm_out(gradient, gradient, a, b);
+  } else {
+    at::addmm_out(gradient, gradient, a, b, at::kFloat);
   }
 }
 
@@ -152,7 +154,8 @@ struct SumBuffers {
 SumBuffers allocate_sums_cuda(OpCall& call, const Chunks& chunks) {
   SumBuffers sums;
   const Dtype compute = call.context.compute();
-  if (wants_parameter(call, 0) && call.context.precision.reduce != compute) {
+  const Dtype reduce = call.context.precision.reduce;
+  if (wants_parameter(call, 0) && reduce != compute && reduce != Dtype::f32) {
     sums.weight = call.temporaries.allocate("weight_gradient", {chunks.vocabulary, chunks.width}, compute);
   }
   if (wants_parameter(call, 1)) {

@@ -368,6 +368,15 @@ TEST_CASE("head and cross entropy in chunks hold one chunk of logits, in backwar
   CHECK(op.rule().backward.empty());
 }
 
+TEST_CASE("on CUDA the head's gradient of all chunks is added up in fp32 without a copy in the compute dtype") {
+  OneOp op(OpKind::linear_cross_entropy, {kHidden, 1}, {1});
+  op.parameter({kVocabulary, kHidden}).on_cuda("bf16-mixed").op().attributes.chunks = 4;
+  CHECK(text_of(op.rule().backward).find("weight_gradient") == std::string::npos);
+  op.precision.compute = Dtype::f32;
+  op.precision.reduce = Dtype::bf16;
+  CHECK(text_of(op.rule().backward).find("weight_gradient") != std::string::npos);
+}
+
 TEST_CASE("values have the compute dtype, statistics fp32, token ids 8 bytes") {
   const Precision precision = precision_named("bf16-mixed");
   CHECK(value_dtype({"x", {}, ValueType::compute}, precision) == Dtype::bf16);
