@@ -98,6 +98,13 @@ constexpr std::array kFlags{
          [](RunOptions& o, Text t) { o.observe.progress = progress_style(t); }},
     Flag{"--metrics", "FILE", "append one JSON object a step: losses, speed, memory by phase",
          [](RunOptions& o, Text t) { o.observe.metrics = not_empty(t); }},
+    Flag{"--trace", "FILE.json", "timeline of --trace-steps for chrome://tracing and Perfetto; a file a rank",
+         [](RunOptions& o, Text t) { o.observe.trace = not_empty(t); }},
+    Flag{"--trace-steps", "FIRST-LAST", "with --trace: the steps that are traced (2-3)",
+         [](RunOptions& o, Text t) { o.observe.trace_steps = step_range(t); }},
+    Flag{"--snapshot", "FILE.pickle",
+         "memory at the end, and how it came to be, for PyTorch's memory_viz; a file a rank",
+         [](RunOptions& o, Text t) { o.observe.snapshot = not_empty(t); }},
     Flag{"--dump-state", "DIR", "write the final parameters as DIR/parameters.safetensors",
          [](RunOptions& o, Text t) {
            o.dumps.directory = not_empty(t);

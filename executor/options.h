@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "executor/observe/chrome_trace.h"
 #include "executor/observe/progress.h"
 #include "executor/trainer.h"
 
@@ -25,6 +26,9 @@ struct SaveFlags {
 struct ObserveFlags {
   ProgressStyle progress = ProgressStyle::automatic;
   std::string metrics;  // JSON lines of rank 0
+  std::string trace;    // Chrome trace, a file a rank
+  StepRange trace_steps;
+  std::string snapshot;  // memory snapshot, a file a rank
 };
 
 struct RunOptions {

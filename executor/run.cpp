@@ -188,7 +188,8 @@ class RankRun {
                                  .agreement = agreement(plan_text_, options_),
                                  .timeout = std::chrono::seconds(options_.timeout_seconds),
                                  .meeting = meeting_,
-                                 .ghosts = options_.ghosts});
+                                 .ghosts = options_.ghosts,
+                                 .observer = options_.observe.trace.empty() ? nullptr : &observers});
     RunCheckpoints checkpoints({.options = options_, .plan = plan_, .place = place_, .groups = *groups}, graph, *data);
     WeightSource& source = weights ? *weights : *checkpoints.states();
     progress_.weights = source.description();
@@ -207,6 +208,7 @@ class RankRun {
                      .has_values = !is_phantom(),
                      .observer = &observers});
     train(trainer, checkpoints, observers);
+    observers.show_phases(own_measurement().memory);
     std::vector<MeasuredRank> ranks = gather_measured_ranks(*groups, own_measurement());
     if (!options_.events.empty()) write_events(Meter::instance().take_ledger(), options_.events, place_.rank);
     Meter::instance().record_events(false);
@@ -227,11 +229,20 @@ class RankRun {
   void train(Trainer& trainer, RunCheckpoints& checkpoints, RunObservers& observers) {
     trainer.load();
     observers.begin(checkpoints.first_step());
+    try {
+      train_steps(trainer, checkpoints);
+    } catch (...) {
+      observers.finish();  // while what there is can still be seen
+      throw;
+    }
+    observers.finish();
+  }
+
+  void train_steps(Trainer& trainer, RunCheckpoints& checkpoints) {
     for (std::int64_t step = checkpoints.first_step(); step <= options_.train.steps; ++step) {
       progress_.steps.push_back(trainer.step(step));
       checkpoints.after_step(step, trainer);
     }
-    observers.finish();
   }
 
   bool is_phantom() const { return progress_.device == "phantom"; }

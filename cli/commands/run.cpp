@@ -54,6 +54,10 @@ constexpr std::array kPassedFlags{
     PassedFlag{"--progress", "auto|bar|lines|none",
                "On stderr; auto: a bar on a terminal, one line a step elsewhere. Default: auto"},
     PassedFlag{"--metrics", "FILE", "Append one JSON object a step: losses, speed, memory by phase"},
+    PassedFlag{"--trace", "FILE.json", "Timeline of --trace-steps for chrome://tracing and Perfetto; a file a rank"},
+    PassedFlag{"--trace-steps", "FIRST-LAST", "With --trace: the steps that are traced. Default: 2-3"},
+    PassedFlag{"--snapshot", "FILE.pickle",
+               "Memory at the end, and how it came to be, for PyTorch's memory_viz; a file a rank"},
     PassedFlag{"--dump-state", "DIR", "Write the final parameters"},
     PassedFlag{"--dump-gradients", "STEP", "With --dump-state: gradients of this step"},
 };

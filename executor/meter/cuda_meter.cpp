@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 
 #include "executor/meter/meter.h"
 #include "model_specs/error.h"
@@ -29,6 +30,30 @@ DevicePeaks take_peaks() {
   c10::cuda::CUDACachingAllocator::resetPeakStats(device);
   return {.allocated = Bytes{total_of(stats.allocated_bytes).peak},
           .reserved = Bytes{total_of(stats.reserved_bytes).peak}};
+}
+
+/// What a history keeps of the allocator's trace besides blocks handed out and taken back.
+std::optional<MemoryAction> other_action(c10::CachingDeviceAllocator::TraceEntry::Action action) {
+  using Entry = c10::CachingDeviceAllocator::TraceEntry;
+  switch (action) {
+    case Entry::FREE_REQUESTED:
+      return MemoryAction::free_requested;
+    case Entry::SEGMENT_ALLOC:
+      return MemoryAction::segment_alloc;
+    case Entry::SEGMENT_FREE:
+      return MemoryAction::segment_free;
+    case Entry::SEGMENT_MAP:
+      return MemoryAction::segment_map;
+    case Entry::SEGMENT_UNMAP:
+      return MemoryAction::segment_unmap;
+    case Entry::OOM:
+      return MemoryAction::oom;
+    case Entry::ALLOC:
+    case Entry::FREE_COMPLETED:
+    case Entry::SNAPSHOT:
+      return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 /// What the card shows as used beyond what the allocator holds. Other processes on the card count too.
@@ -117,10 +142,14 @@ void Meter::install_cuda() {
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([this](const Entry& entry) {
     // An address only serves as the block's name here.
     const auto* block = reinterpret_cast<const void*>(entry.addr_);  // NOLINT(performance-no-int-to-ptr)
+    const Bytes bytes{static_cast<std::int64_t>(entry.size_)};
+    const auto stream = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(entry.stream_));
     if (entry.action_ == Entry::ALLOC) {
-      allocated(block, Bytes{static_cast<std::int64_t>(entry.size_)});
+      allocated(block, bytes, stream);
     } else if (entry.action_ == Entry::FREE_COMPLETED) {
-      freed(block);
+      freed(block, stream);
+    } else if (const auto action = other_action(entry.action_)) {
+      noted(*action, entry.addr_, bytes, stream);
     }
   });
 }

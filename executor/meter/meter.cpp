@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -28,6 +29,8 @@ struct Block {
   Category category{};
   std::int64_t event = -1;  // id in the ledger, -1 when events weren't recorded
 };
+
+std::uint64_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
 ExpectedAllocation name_of(Bytes bytes) {
   if (!scope_label.empty()) {
@@ -74,6 +77,7 @@ struct Meter::State {
   std::size_t phase = 0;
   std::function<DevicePeaks()> take_device_peaks;
   LedgerWriter writer;
+  std::optional<MemoryHistory> history;
 
   /// Searched from the end: a long run has thousands of phases, and the current step's are the last ones.
   std::size_t index_of(Phase phase_wanted, int step) const {
@@ -137,6 +141,17 @@ void Meter::record_events(bool on) {
   state_->recording = on;
 }
 
+void Meter::keep_history(std::size_t events) {
+  const std::scoped_lock lock(state_->mutex);
+  state_->history.reset();
+  if (events > 0) state_->history.emplace(events);
+}
+
+MemoryHistory Meter::history() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->history ? *state_->history : MemoryHistory(0);
+}
+
 void Meter::take_device_peaks(std::function<DevicePeaks()> take) {
   const std::scoped_lock lock(state_->mutex);
   state_->take_device_peaks = std::move(take);
@@ -159,6 +174,7 @@ void Meter::enter(Phase phase, int step) {
   if (!stays) fold_device_peaks();
   const std::scoped_lock lock(s.mutex);
   s.writer.set_phase(phase, step);
+  if (s.history) s.history->set_phase(phase, step);
   s.phase = s.index_of(phase, step);
   if (s.phase == s.phases.size())
     s.phases.push_back({.phase = phase, .step = step, .peak = s.live, .allocated = {}, .reserved = {}});
@@ -216,16 +232,23 @@ void Meter::check_budget(Bytes asked) {
   State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   if (s.budget.n == 0 || s.live + asked <= s.budget) return;
+  if (s.history) s.history->note(MemoryAction::oom, static_cast<std::uint64_t>((s.budget - s.live).n), asked, 0);
   throw OutOfMemory(out_of_memory_message(asked, s.live, s.budget, s.by_category));
 }
 
-void Meter::allocated(const void* address, Bytes bytes) {
+void Meter::noted(MemoryAction action, std::uint64_t address, Bytes bytes, std::int64_t stream) {
+  const std::scoped_lock lock(state_->mutex);
+  if (state_->history) state_->history->note(action, address, bytes, stream);
+}
+
+void Meter::allocated(const void* address, Bytes bytes, std::int64_t stream) {
   const ExpectedAllocation name = name_of(bytes);
   State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   Block block{bytes, name.category, -1};
   if (s.recording) block.event = s.writer.allocate(bytes, name.category, s.writer.label(name.label));
   s.blocks[address] = block;
+  if (s.history) s.history->alloc(number_of(address), bytes, name.category, name.label, stream);
   s.live += bytes;
   s.by_category[static_cast<std::size_t>(name.category)] += bytes;
   if (!s.phases.empty()) s.phases[s.phase].peak = std::max(s.phases[s.phase].peak, s.live);
@@ -234,13 +257,14 @@ void Meter::allocated(const void* address, Bytes bytes) {
   s.at_peak = s.by_category;
 }
 
-void Meter::freed(const void* address) {
+void Meter::freed(const void* address, std::int64_t stream) {
   State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   const auto found = s.blocks.find(address);
   if (found == s.blocks.end()) return;
   const Block block = found->second;
   s.blocks.erase(found);
+  if (s.history) s.history->note(MemoryAction::free_completed, number_of(address), block.bytes, stream);
   s.live -= block.bytes;
   s.by_category[static_cast<std::size_t>(block.category)] -= block.bytes;
   if (block.event >= 0) s.writer.free(block.event);

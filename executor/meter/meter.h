@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "estimator/ledger.h"
+#include "executor/meter/memory_history.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -85,6 +86,10 @@ class Meter {
   void install_cuda();
   /// `take` is called whenever a phase ends; without it nothing is known of allocated and reserved bytes.
   void take_device_peaks(std::function<DevicePeaks()> take);
+  /// Keeps the last `events` of them with their labels for a memory snapshot; 0: none.
+  void keep_history(std::size_t events);
+  /// What is kept of it.
+  MemoryHistory history() const;
   void record_events(bool on);        // keep every event (tests, --events)
   void enter(Phase phase, int step);  // from here on events belong to this phase; its peak starts at the current bytes
   Bytes current() const;
@@ -99,8 +104,10 @@ class Meter {
   void reset();
 
   /// Called by the allocators.
-  void allocated(const void* address, Bytes bytes);
-  void freed(const void* address);
+  void allocated(const void* address, Bytes bytes, std::int64_t stream = 0);
+  void freed(const void* address, std::int64_t stream = 0);
+  /// What else an allocator does; only a history wants to know.
+  void noted(MemoryAction action, std::uint64_t address, Bytes bytes, std::int64_t stream);
   void check_budget(Bytes asked);
 
  private:

@@ -1,14 +1,26 @@
 #include "executor/observe/run_observers.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include <fmt/format.h>
 
 #include "estimator/count.h"
 #include "estimator/model_flops.h"
 #include "executor/meter/cuda_meter.h"
+#include "executor/observe/memory_snapshot.h"
+#include "executor/observe/phase_table.h"
+#include "model_specs/error.h"
 
 namespace vramfit {
 
 namespace {
+
+constexpr std::size_t kSnapshotEvents = 200'000;  // some 15 MB; more is past what the viewer shows with ease
 
 /// Of one rank and step.
 double flops_of_step(const ObservedRun& run) {
@@ -36,7 +48,51 @@ std::string device_text(const ObservedRun& run) {
   return run.device.kind == DeviceKind::cpu ? "cpu" : "cuda";
 }
 
+std::vector<std::string> unit_names(const UnitLayout& layout) {
+  std::vector<std::string> names;
+  for (const Unit& unit : layout.units) names.push_back(unit.name);
+  return names;
+}
+
+std::string reason() { return std::generic_category().message(errno); }
+
+/// A file appears under its name once it is whole.
+std::string aside(const std::string& path) { return path + ".part"; }
+
+/// Throws FaultError when `path` can't be written, before anything is worth keeping.
+void check_writable(const char* flag, const std::string& path) {
+  std::ofstream file(aside(path), std::ios::binary | std::ios::trunc);
+  if (!file || std::filesystem::is_directory(path)) {
+    throw FaultError(fmt::format("{}: {}: can't be written: {}", flag, path, file ? "is a directory" : reason()));
+  }
+  file.close();
+  std::error_code ignored;
+  std::filesystem::remove(aside(path), ignored);
+}
+
+/// Never throws for want of room: what was trained is worth more.
+template <typename Write>
+void write_or_warn(const char* flag, const std::string& path, const Write& write) {
+  errno = 0;
+  std::ofstream file(aside(path), std::ios::binary | std::ios::trunc);
+  if (file) write(file);
+  file.close();
+  std::error_code error;
+  if (file) std::filesystem::rename(aside(path), path, error);
+  if (file && !error) return;
+  std::fprintf(stderr, "warning: %s: %s: can't be written: %s\n", flag, path.c_str(),
+               error ? error.message().c_str() : reason().c_str());
+  std::filesystem::remove(aside(path), error);
+}
+
 }  // namespace
+
+std::string path_of_rank(const std::string& path, int rank, int ranks) {
+  if (ranks == 1) return path;
+  const std::filesystem::path whole(path);
+  const std::string name = fmt::format("{}.rank{}{}", whole.stem().string(), rank, whole.extension().string());
+  return (whole.parent_path() / name).string();
+}
 
 RunObservers::RunObservers(const ObservedRun& run) : run_(run) {
   facts_ = {.model = run.plan.spec.name,
@@ -50,6 +106,29 @@ RunObservers::RunObservers(const ObservedRun& run) : run_(run) {
   if (run.reports && !run.options.observe.metrics.empty()) {
     metrics_ = std::make_unique<MetricsFile>(run.options.observe.metrics);
   }
+  if (!run.options.observe.trace.empty()) {
+    check_writable("--trace", file_of_rank(run.options.observe.trace));
+    const bool is_cuda = run.device.kind == DeviceKind::cuda;
+    trace_ =
+        std::make_unique<ChromeTrace>(TraceInputs{.graph = run.graph,
+                                                  .units = unit_names(lay_out_units(run.graph, run.plan.job)),
+                                                  .device = facts_.device,
+                                                  .rank = run.place.rank,
+                                                  .memory = [is_cuda]() -> std::pair<Bytes, Bytes> {
+                                                    if (!is_cuda)
+                                                      return {Meter::instance().current(), Meter::instance().current()};
+                                                    const DeviceMemory memory = device_memory();
+                                                    return {memory.allocated, memory.reserved};
+                                                  }});
+  }
+  if (!run.options.observe.snapshot.empty()) {
+    check_writable("--snapshot", file_of_rank(run.options.observe.snapshot));
+    Meter::instance().keep_history(kSnapshotEvents);
+  }
+}
+
+std::string RunObservers::file_of_rank(const std::string& path) const {
+  return path_of_rank(path, run_.place.rank, run_.options.ghosts ? 1 : run_.place.world);
 }
 
 void RunObservers::begin(std::int64_t first_step) {
@@ -79,15 +158,74 @@ StepReport RunObservers::report_of(const StepResult& result) const {
   return report;
 }
 
+void RunObservers::step_begins(std::int64_t step) {
+  tracing_ = trace_ && run_.options.observe.trace_steps.holds(step);
+  if (tracing_) trace_->step_begins(step);
+}
+
 void RunObservers::step_ends(const StepResult& result) {
+  if (tracing_) trace_->step_ends(result);
+  tracing_ = false;
   if (!progress_ && !metrics_) return;
   const StepReport report = report_of(result);
   if (progress_) progress_->show(report);
   if (metrics_) metrics_->step(facts_, report);
 }
 
+void RunObservers::instruction_begins(const Instruction& instruction, Phase phase) {
+  if (tracing_) trace_->instruction_begins(instruction, phase);
+}
+
+void RunObservers::instruction_ends() {
+  if (tracing_) trace_->instruction_ends();
+}
+
+void RunObservers::op_begins(int segment, int op) {
+  if (tracing_) trace_->op_begins(segment, op);
+}
+
+void RunObservers::op_ends() {
+  if (tracing_) trace_->op_ends();
+}
+
+std::int64_t RunObservers::collective_begins(std::string_view what, std::string_view group, Bytes bytes) {
+  return tracing_ ? trace_->collective_begins(what, group, bytes) : 0;
+}
+
+void RunObservers::collective_ends(std::int64_t id) {
+  if (trace_) trace_->collective_ends(id);
+}
+
 void RunObservers::finish() {
+  tracing_ = false;
   if (progress_) progress_->finish();
+  if (trace_) write_trace();
+  if (!run_.options.observe.snapshot.empty()) write_snapshot();
+}
+
+void RunObservers::write_trace() {
+  const std::string path = file_of_rank(run_.options.observe.trace);
+  write_or_warn("--trace", path, [&](std::ostream& file) { file << trace_->json(); });
+}
+
+void RunObservers::write_snapshot() {
+  const bool is_cuda = run_.device.kind == DeviceKind::cuda;
+  const MemoryHistory history = Meter::instance().history();
+  Meter::instance().keep_history(0);
+  const MemorySnapshot snapshot{.history = history,
+                                .segments = is_cuda ? cuda_segments() : cpu_segments(history),
+                                .device = is_cuda ? run_.place.local_rank : 0,
+                                .is_cuda = is_cuda,
+                                .settings = run_.plan.job.allocator};
+  const std::string path = file_of_rank(run_.options.observe.snapshot);
+  write_or_warn("--snapshot", path, [&](std::ostream& file) { write_memory_snapshot(snapshot, file); });
+}
+
+/// On phantom GPUs `vramfit run` prints the whole comparison.
+void RunObservers::show_phases(const RankEstimate& measured) const {
+  if (!run_.reports || run_.phantom || run_.options.observe.progress == ProgressStyle::none) return;
+  const RankEstimate* predicted = prediction_of(run_.plan.predicted_ranks, run_.place.rank);
+  std::fputs(phase_table(measured, predicted, run_.device.kind == DeviceKind::cpu).c_str(), stderr);
 }
 
 }  // namespace vramfit

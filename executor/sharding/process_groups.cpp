@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "executor/observe/observed_collectives.h"
 #include "executor/place/failure_watch.h"
 #include "executor/place/own_address.h"
 #include "executor/sharding/backends_torch.h"
@@ -167,7 +168,8 @@ class StoreGroups final : public ProcessGroups {
                            .interfaces = interfaces_,
                            .local_device = options_.place.local_rank};
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
-    return options_.device == DeviceKind::cpu ? gloo_collectives(store, place) : nccl_collectives(store, place);
+    auto made = options_.device == DeviceKind::cpu ? gloo_collectives(store, place) : nccl_collectives(store, place);
+    return observed_collectives(std::move(made), name, options_.observer);
   }
 
   GroupOptions options_;

@@ -16,6 +16,7 @@
 namespace vramfit {
 
 struct Meeting;
+class TrainObserver;
 
 /// What the ranks of one job must agree on before the first collective.
 struct GroupOptions {
@@ -23,10 +24,11 @@ struct GroupOptions {
   DeviceKind device = DeviceKind::cpu;
   std::int64_t shard_ranks = 1;    // neighbours in rank order hold the shards of one copy
   std::int64_t reshard_ranks = 0;  // of them, neighbours that keep slices of one copy after forward; 0: none do
-  std::string agreement;         // plan, flags, program: a hash; ranks that differ are refused by name
+  std::string agreement;           // plan, flags, program: a hash; ranks that differ are refused by name
   std::chrono::milliseconds timeout{600000};
-  Meeting* meeting = nullptr;  // with the other ranks, where there are any
-  bool ghosts = false;         // this rank is played alone on phantom GPUs: nobody is there to meet
+  Meeting* meeting = nullptr;         // with the other ranks, where there are any
+  bool ghosts = false;                // this rank is played alone on phantom GPUs: nobody is there to meet
+  TrainObserver* observer = nullptr;  // told of collectives; null: nobody is
 };
 
 /// The groups a rank belongs to, and small messages between ranks outside of collectives.

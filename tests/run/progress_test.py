@@ -18,6 +18,10 @@ class Progress(unittest.TestCase):
     def setUpClass(cls):
         cls.place = Workplace()
 
+    @classmethod
+    def tearDownClass(cls):
+        cls.place.directory.cleanup()
+
     def bars(self, *flags, **options):
         code, shown = self.place.run_on_terminal(*flags, **options)
         self.assertEqual(code, 0, shown)
@@ -80,6 +84,7 @@ class Progress(unittest.TestCase):
 class Metrics(unittest.TestCase):
     def setUp(self):
         self.place = Workplace()
+        self.addCleanup(self.place.directory.cleanup)
         self.file = self.place.path("metrics.jsonl")
 
     def lines(self):
