@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import executor
+import pytorch_ranks
 
 
 def plan_of(job, case, path):
@@ -17,9 +18,11 @@ def plan_of(job, case, path):
     flags = {
         "gpus": f"{job.ranks}xcpu-4GiB", "sharding": job.sharding, "mesh": f"replicate={replicate},shard={shard}", "wrap": job.wrap_flag,
         "wrap-embeddings": job.embeddings, "prefetch": job.prefetch, "precision": job.precision, "micro-batch": case.micro_batch,
-        "grad-accum": case.accumulation, "seq-len": case.sequence, "checkpointing": "none", "loss": "full", "attention": "auto",
-        "reduce-finish": "early", "reshard-head": "off",
+        "grad-accum": case.accumulation, "accumulate": job.accumulate, "seq-len": case.sequence,
+        "checkpointing": "none", "loss": "full", "attention": "auto", "reduce-finish": "early", "reshard-head": "off",
     }
+    if job.precision == "fp16-mixed":
+        flags["loss-scale"] = f"dynamic:{pytorch_ranks.LOSS_SCALE}:2000"
     if job.reshard != "-":
         flags["reshard"] = job.reshard
     command = [os.path.join(executor.BIN, "vramfit"), "plan", executor.model_path(job.family), "-o", path]
