@@ -116,13 +116,23 @@ class GlooCollectives final : public Collectives {
     return std::make_unique<GlooWork>(place_, "summing over ranks", std::move(works), std::move(tensors));
   }
 
+  /// Gloo's own scatter flattens the slices into a copy, unseen by the estimate.
   Pending scatter(std::vector<at::Tensor> slices, at::Tensor into) override {
-    return send_rows(slices, into, [&] {
-      std::vector<at::Tensor> output{borrowed_bytes(into)};
-      std::vector<std::vector<at::Tensor>> inputs(place_.rank == 0 ? 1 : 0);
-      for (const at::Tensor& slice : slices) inputs.front().push_back(borrowed_bytes(slice));
-      return group_->scatter(output, inputs);
-    });
+    constexpr int kTag = 1;
+    Works works;
+    try {
+      if (place_.rank == 0) into.copy_(slices.front());
+      for (int peer = 1; peer < static_cast<int>(slices.size()); ++peer) {
+        std::vector<at::Tensor> one{borrowed_bytes(slices[static_cast<std::size_t>(peer)])};
+        works.push_back(group_->send(one, peer, kTag));
+      }
+      std::vector<at::Tensor> own{borrowed_bytes(into)};
+      if (place_.rank != 0) works.push_back(group_->recv(own, 0, kTag));
+    } catch (const std::exception& error) {
+      fail(place_, "sending rows", error);
+    }
+    slices.push_back(std::move(into));
+    return std::make_unique<GlooWork>(place_, "sending rows", std::move(works), std::move(slices));
   }
 
   Pending broadcast(at::Tensor tensor) override {

@@ -181,6 +181,7 @@ TEST_CASE("beyond the shards no more than the staging is held while 256 MiB are 
   Meter::instance().install_cpu(Bytes{0});
   std::vector<std::vector<std::int64_t>> shapes(24, {1024, 4096});  // 8 MiB each as bf16
   shapes.push_back({16384, 2048});                                  // an embedding of 64 MiB
+  shapes.push_back({2, 64});                                        // the only one that is trained, as one has to be
   const Graph graph = matrices(shapes);
   const testing::TemporaryDirectory directory;
   const std::string path = sparse_file(directory, graph);
@@ -188,12 +189,17 @@ TEST_CASE("beyond the shards no more than the staging is held while 256 MiB are 
     CAPTURE(static_cast<int>(how));
     const World mesh{2, 2, "full-shard"};
     Job job = job_on(mesh, "fp32", how);
-    job.freeze = {"*"};
+    for (std::size_t i = 0; i + 1 < graph.parameters.size(); ++i) job.freeze.push_back(graph.parameters[i].name);
     const UnitLayout layout = lay_out_units(graph, job);
-    Bytes all_shards{0};
-    for (const Unit& unit : layout.units) all_shards += 2 * unit.shard_elements * dtype_bytes(unit.storage);
+    Bytes all_shards{0};  // fp32, of both ranks of this process, and the states of what is trained
+    for (const Unit& unit : layout.units) {
+      const Bytes states = 2 * unit.trainable_elements * dtype_bytes(job.precision.state) + Bytes{4};
+      all_shards += 2 * unit.shard_elements * dtype_bytes(unit.storage);
+      if (unit.trainable_elements > 0) all_shards += 2 * states;
+    }
     const Bytes staging = how == Load::rank0 ? load_staging(layout) : Bytes{0};
-    CHECK(all_shards == 512 * kMiB);  // fp32, of both ranks of this process
+    CHECK(all_shards > 512 * kMiB);
+    CHECK(all_shards < 513 * kMiB);
     CHECK(staging <= 16 * kMiB);
     std::vector<std::vector<UnitState>> held(2);
     Bytes metered{0}, resident{0};
@@ -211,7 +217,9 @@ TEST_CASE("beyond the shards no more than the staging is held while 256 MiB are 
       held[rank] = load(graph, job, layout, groups, *weights);
       groups.world().barrier();
     });
-    CHECK(Meter::instance().peak() - metered == all_shards + staging);
+    // Rank 0 may let go of its staging before the other rank has made its last states.
+    CHECK(Meter::instance().peak() - metered <= all_shards + staging);
+    CHECK(Meter::instance().peak() - metered > all_shards + staging - kMiB);
     if (!kResidentIsOurs) continue;
     // What is resident besides: the buffers that numbers are converted in, and those of the sockets.
     const Bytes beyond = resident_bytes().peak - resident - all_shards;
