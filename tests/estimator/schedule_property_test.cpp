@@ -126,6 +126,11 @@ class Walk {
         return reducing_.insert(i.unit).second ? "" : "reduced twice at once";
       case Do::finish:
         return reducing_.erase(i.unit) == 1 ? "" : "finished without a reduction";
+      case Do::sum_replicas:
+        if (!std::ranges::any_of(i.bucket, [&](int unit) { return reducing_.contains(unit); })) return "";
+        return "summed over replicas while it is reduced";
+      case Do::accumulate:
+      case Do::mask:
       case Do::begin:
       case Do::end:
       case Do::clip:

@@ -5,79 +5,32 @@
 
 #include <chrono>
 #include <filesystem>
-#include <map>
 
-#include "model_specs/error.h"
 #include "model_specs/graph.h"
 #include "model_specs/parameters.h"
-#include "tests/support/http_server.h"
-#include "tests/support/safetensors_file.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/model_specs/resolving.h"
 
 namespace vramfit {
 namespace {
 
 using testing::any_holds;
+using testing::config_reply;
 using testing::HttpServer;
+using testing::kCommit;
+using testing::kConfig;
+using testing::kNoEntry;
+using testing::kTensors;
+using testing::kToken;
+using testing::kUnknown;
+using testing::mentions;
 using testing::ranged;
 using testing::safetensors_bytes;
 using testing::TemporaryDirectory;
 using testing::WebReply;
 using testing::WebRequest;
+using testing::World;
 
 namespace fs = std::filesystem;
-
-const std::string kToken = "hf_secretsecretsecret";
-const std::string kCommit = "0123456789abcdef0123456789abcdef01234567";
-const std::string kConfig =
-    R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":64,"hidden_size":16,)"
-    R"("intermediate_size":32,"num_hidden_layers":1,"num_attention_heads":2,"max_position_embeddings":32})";
-const std::string kUnknown = R"({"model_type":"novel","architectures":["NovelForCausalLM"]})";
-const std::string kTensors = safetensors_bytes(R"({"a":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]}})", "data");
-
-bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-/// Seconds that no answer on loopback takes, however busy the machine: what is tested is never a race with the clock.
-constexpr int kPatience = 1000;
-
-/// An environment of a test's own, short waits between requests, and patience with each of them.
-struct World {
-  TemporaryDirectory home;
-  std::map<std::string, std::string> variables{{"HOME", home.path().string()}};
-  std::vector<std::string> notes;
-
-  ResolveOptions options() {
-    ResolveOptions made;
-    made.environment = [this](const char* name) {
-      const auto found = variables.find(name);
-      return found == variables.end() ? std::string() : found->second;
-    };
-    made.notes = &notes;
-    made.adjust_hub = [](HubOptions& hub) {
-      hub.backoff_milliseconds = 1;
-      hub.longest_wait_seconds = 1;
-      hub.limits.connect_milliseconds = 1000 * kPatience;
-      hub.limits.total_milliseconds = 1000 * kPatience;
-      hub.limits.stall_seconds = kPatience;
-    };
-    return made;
-  }
-  ModelSpec resolve(const std::string& text) { return resolve_model(text, options()); }
-
-  std::string error(const std::string& text) {
-    try {
-      resolve(text);
-    } catch (const ModelError& failure) {
-      CHECK_FALSE(mentions(failure.what(), kToken));
-      return failure.what();
-    }
-    return "";
-  }
-};
-
-WebReply config_reply() { return {200, {"X-Repo-Commit: " + kCommit}, kConfig}; }
-
-const WebReply kNoEntry{404, {"X-Error-Code: EntryNotFound"}, ""};
 
 TEST_CASE("a path is read before anything else is asked") {
   World world;
@@ -230,107 +183,6 @@ TEST_CASE("a redirect on the same server keeps the token, one to another server 
   CHECK_FALSE(any_holds(other.requests(), kToken));
 }
 
-TEST_CASE("redirects in a circle, to files, or to plain http elsewhere are refused") {
-  World world;
-  world.variables["HF_TOKEN"] = kToken;
-  std::string location;
-  const HttpServer server([&](const WebRequest&) { return WebReply{302, {"Location: " + location}, ""}; });
-  world.variables["HF_ENDPOINT"] = server.address();
-  location = "/again";
-  CHECK(mentions(world.error("org/a"), "more than 5 times"));
-  CHECK(server.requests().size() == 6);
-  for (const char* to :
-       {"file:///etc/passwd", "http://example.com/x", "ftp://127.0.0.1/x", "http://user:pw@127.0.0.1/x",
-        "http://127.0.0.1.example.com/x", "http://127.0.0.1\\@example.com/", "gopher://x"}) {
-    CAPTURE(to);
-    location = to;
-    const std::size_t before = server.requests().size();
-    CHECK_FALSE(world.error("org/a").empty());
-    CHECK(server.requests().size() == before + 1);
-  }
-}
-
-TEST_CASE("the hub's refusals say what to do") {
-  World world;
-  WebReply reply;
-  const HttpServer server([&](const WebRequest&) { return reply; });
-  world.variables["HF_ENDPOINT"] = server.address();
-  struct Case {
-    int status;
-    std::string code, expected;
-  };
-  for (const Case& c :
-       {Case{401, "GatedRepo", "accept its license at " + server.address() + "/org/name and set HF_TOKEN"},
-        Case{403, "GatedRepo", "gated (HTTP 403)"}, Case{401, "RepoNotFound", "check the name"},
-        Case{401, "", "set HF_TOKEN"}, Case{403, "", "denies access"},
-        Case{404, "RepoNotFound", "not found on 127.0.0.1"}, Case{404, "RevisionNotFound", "has no revision \"main\""},
-        Case{418, "", "answers HTTP 418"}}) {
-    CAPTURE(c.status);
-    CAPTURE(c.code);
-    reply = {c.status, c.code.empty() ? std::vector<std::string>{} : std::vector{"X-Error-Code: " + c.code}, "x"};
-    CHECK(mentions(world.error("org/name"), c.expected));
-  }
-  world.variables["HF_TOKEN"] = kToken;
-  reply = {403, {"X-Error-Code: GatedRepo"}, ""};
-  CHECK(mentions(world.error("org/name"), "check that HF_TOKEN may read it"));
-}
-
-TEST_CASE("passing failures are asked again at most three times, and no longer than a server may ask for") {
-  World world;
-  std::vector<WebReply> replies;
-  std::size_t asked = 0;
-  const HttpServer server([&](const WebRequest&) { return replies[std::min(asked++, replies.size() - 1)]; });
-  world.variables["HF_ENDPOINT"] = server.address();
-  WebReply cut = config_reply();
-  cut.missing_bytes = 10;
-  replies = {{503, {}, ""}, cut, {429, {"Retry-After: 0"}, ""}, config_reply()};
-  CHECK(world.resolve("org/a").model_type == "llama");
-  CHECK(asked == 4);
-  asked = 0;
-  replies = {{429, {"Retry-After: 86400"}, ""}};
-  CHECK(mentions(world.error("org/b"), "too many requests"));
-  CHECK(asked == 1);
-  asked = 0;
-  replies = {{500, {}, ""}};
-  CHECK(mentions(world.error("org/c"), "HTTP 500: try again later"));
-  CHECK(asked == 4);
-  asked = 0;
-  replies = {cut};
-  CHECK(mentions(world.error("org/d"), "can't be read from"));
-  CHECK(asked == 4);
-}
-
-TEST_CASE("a server that falls silent is left when either limit of time is reached") {
-  World world;
-  WebReply silent = config_reply();
-  silent.stall = true;  // until the client hangs up: without limits this case would run into ctest's
-  const HttpServer server([&](const WebRequest&) { return silent; });
-  world.variables["HF_ENDPOINT"] = server.address();
-  ResolveOptions options = world.options();
-  HttpLimits limits;
-  options.adjust_hub = [&](HubOptions& hub) {
-    hub.retries = 0;
-    hub.limits = limits;
-  };
-  limits = {.connect_milliseconds = 1000 * kPatience, .total_milliseconds = 200, .stall_seconds = kPatience};
-  CHECK_THROWS_WITH_AS(resolve_model("org/a", options), doctest::Contains("(Timeout was reached)"), ModelError);
-  limits.total_milliseconds = 1000 * kPatience;
-  limits.stall_seconds = 1;
-  CHECK_THROWS_WITH_AS(resolve_model("org/a", options), doctest::Contains("(Timeout was reached)"), ModelError);
-}
-
-TEST_CASE("a server that says too much, or what was not asked for, is not believed") {
-  World world;
-  WebReply reply{200, {}, std::string((16 << 20) + 1, ' ')};
-  const HttpServer server([&](const WebRequest&) { return reply; });
-  world.variables["HF_ENDPOINT"] = server.address();
-  CHECK(mentions(world.error("org/a"), "more than the 16777216 bytes"));
-  // Never asked for, never unpacked: a compressed body is no JSON, however large it would become.
-  reply = {
-      200, {"Content-Encoding: gzip"}, std::string("\x1f\x8b\x08\x00\x00\x00\x00\x00", 8) + std::string(1000, 'x')};
-  CHECK_FALSE(world.error("org/b").empty());
-}
-
 TEST_CASE("an unknown family on the hub is read by ranges, header by header, at one commit") {
   World world;
   const std::string shard = safetensors_bytes(
@@ -350,25 +202,6 @@ TEST_CASE("an unknown family on the hub is read by ranges, header by header, at 
   CHECK(mentions(spec.source, "headers only"));
   CHECK(any_holds(server.requests(), "/org/novel/resolve/" + kCommit + "/m-2.safetensors"));
   CHECK(any_holds(server.requests(), "Range: bytes=100000-200"));
-}
-
-TEST_CASE("a server that lies about ranges, or has nothing to read, is found out") {
-  World world;
-  WebReply weights = kNoEntry;
-  const HttpServer server([&](const WebRequest& request) {
-    if (mentions(request.path, "/config.json")) return WebReply{200, {"X-Repo-Commit: " + kCommit}, kUnknown};
-    return mentions(request.path, "/model.safetensors") && !mentions(request.path, "index") ? weights : kNoEntry;
-  });
-  world.variables["HF_ENDPOINT"] = server.address();
-  CHECK(mentions(world.error("org/novel"), "no safetensors files"));
-  weights = {206, {"Content-Range: bytes 5-9/100"}, "xxxxx"};
-  CHECK(mentions(world.error("org/novel"), "another range"));
-  weights = {206, {}, "xxxxx"};
-  CHECK(mentions(world.error("org/novel"), "another range"));
-  weights = {200, {}, kTensors};  // ranges aren't known there, but the file is short
-  CHECK(parameter_count(world.resolve("org/novel")) == 4);
-  weights = {200, {}, kTensors + std::string(200'000, 'x')};
-  CHECK(mentions(world.error("org/novel"), "more than the 100000 bytes"));
 }
 
 TEST_CASE("a cache folder that others may write to isn't used, and that is said") {
