@@ -12,12 +12,13 @@ AXES = {
     "family": ["llama", "qwen3", "gemma", "gpt2"],
     "ranks": [1, 2, 4],
     "sharding": ["no-shard", "shard-grad-op", "full-shard", "hybrid-shard", "hybrid-shard-zero2"],
-    "reshard": ["-", "default", "last-kept", "always", "never"],
-    "wrap": ["layer"],
+    "reshard": ["-", "default", "last-kept", "always", "never", "2"],
+    "wrap": ["layer", "size", "none", "pattern"],
     "embeddings": ["on", "off"],
-    "prefetch": ["backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0"],
-    "precision": ["fp32", "bf16-mixed", "bf16-pure"],
-    "accumulation": ["1", "2"],
+    "prefetch": ["backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0", "backward=post,forward=3,limit=2",
+                 "backward=pre,forward=1,limit=1"],
+    "precision": ["fp32", "bf16-mixed", "bf16-pure", "fp16-mixed"],
+    "accumulation": ["1", "2", "2 unsharded"],
     "freezing": ["none", "layer", "pattern", "bottom"],
 }
 
