@@ -126,7 +126,7 @@ class Snapshot(unittest.TestCase):
         for allocator in ("expandable", "native"):
             with self.subTest(allocator=allocator):
                 path = self.place.path(f"{allocator}.pickle")
-                done = self.place.run("--snapshot", path, "--device", "phantom", gpus="2xH100-80GB", job=("--allocator", allocator))
+                done = self.place.run("--snapshot", path, "--device", "phantom", gpus="2xH100-80GB", job=("--allocator", allocator, "--wrap", "layer"))
                 self.assertEqual(done.returncode, 0, done.stderr)
                 snapshot = self.opened(path)
                 self.check_viewer(path, snapshot)
