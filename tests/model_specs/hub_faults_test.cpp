@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include "model_specs/graph.h"
+#include "model_specs/parameters.h"
 #include "tests/model_specs/resolving.h"
 
 namespace vramfit {

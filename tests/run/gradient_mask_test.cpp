@@ -1,5 +1,7 @@
 // Masks from a file, whose bytes the covers over flags alone can't reach.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -19,11 +21,11 @@ namespace {
 std::string write_mask(const TemporaryDirectory& directory, const std::string& family) {
   const Graph graph = build_graph(parse_config(read_text(model_path(family)), family), {});
   const Parameter& parameter = graph.parameters.back();
-  std::string shape, bytes(static_cast<std::size_t>(element_count(parameter)), '\0');
-  for (const std::int64_t size : parameter.shape) shape += (shape.empty() ? "[" : ",") + std::to_string(size);
+  std::string bytes(static_cast<std::size_t>(element_count(parameter)), '\0');
   for (std::size_t i = 0; i < bytes.size(); i += 2) bytes[i] = 1;
   const std::string path = directory.path().string() + "/mask.safetensors";
-  std::ofstream(path, std::ios::binary) << safetensors_bytes({{parameter.name, "U8", shape + "]", bytes}});
+  std::ofstream(path, std::ios::binary) << safetensors_bytes(
+      {{parameter.name, "U8", fmt::format("[{}]", fmt::join(parameter.shape, ",")), bytes}});
   return path;
 }
 

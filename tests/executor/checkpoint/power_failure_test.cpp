@@ -24,6 +24,7 @@ struct NoGroups final : ProcessGroups {
   Collectives& world() override { throw std::logic_error("no collectives here"); }
   Collectives& shard() override { return world(); }
   Collectives& replicate() override { return world(); }
+  Collectives& reshard() override { return world(); }
   std::vector<std::string> gather_texts(const std::string& /*topic*/, const std::string& text) override {
     return {text};
   }
