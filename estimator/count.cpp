@@ -319,7 +319,8 @@ Ledger count(const Graph& graph, const Job& job, const Device& device, const Coo
              const CountOptions& options) {
   if (job.runtime == Runtime::pytorch_fsdp2) return eager::count_eager(graph, job, device, options);
   Job counted = job;
-  // Shards are padded to equal sizes, so ranks of this runtime allocate alike, but for what rank 0 reads for the others.
+  // Shards are padded to equal sizes, so ranks of this runtime allocate alike, but for what rank 0 reads for the
+  // others.
   if (coords != Coords{}) counted.load = Load::each;
   // Micro-batches between the second and the last allocate as the second does.
   if (options.abbreviate) counted.accumulation = std::min<std::int64_t>(job.accumulation, 3);

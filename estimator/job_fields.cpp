@@ -24,7 +24,8 @@ void set_choice(Job& job, std::string_view value) {
 
 template <Dtype Precision::*Member>
 std::string get_dtype(const Job& job) {
-  return job.precision.name.empty() ? "" : std::string(dtype_name(job.precision.*Member));
+  const Dtype dtype = job.precision.*Member;
+  return dtype == kUnsetDtype ? "" : std::string(dtype_name(dtype));
 }
 template <Dtype Precision::*Member>
 void set_dtype(Job& job, std::string_view value) {
@@ -182,7 +183,14 @@ void set_job_field(Job& job, const JobField& field, std::string_view value, cons
 
 Job unresolved_job() {
   Job job;
-  job.precision.name.clear();
+  constexpr Dtype unset = kUnsetDtype;
+  job.precision = {.name = "",
+                   .storage = unset,
+                   .compute = unset,
+                   .reduce = unset,
+                   .buffer = unset,
+                   .output = unset,
+                   .state = unset};
   job.mesh = {.replicate = 0, .shard = 0};
   job.micro_batch = job.accumulation = 0;
   return job;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "estimator/estimate.h"
+#include "estimator/job_fields.h"
 #include "estimator/precision_support.h"
 #include "estimator/sharding.h"
 #include "model_specs/error.h"
@@ -15,9 +16,19 @@ constexpr std::int64_t kDefaultMostSequence = 4096;
 
 using Notes = std::vector<std::string>;
 
+/// The row of `name`, but for the dtypes that were set alone.
+Precision precision_with(const Precision& chosen, std::string_view name) {
+  Precision precision = precision_named(name);
+  for (Dtype Precision::*const dtype : {&Precision::storage, &Precision::compute, &Precision::reduce,
+                                        &Precision::buffer, &Precision::output, &Precision::state}) {
+    if (chosen.*dtype != kUnsetDtype) precision.*dtype = chosen.*dtype;
+  }
+  return precision;
+}
+
 void resolve_precision(Job& job, const Cluster& cluster, Notes& notes) {
   if (job.precision.name.empty()) {
-    job.precision = precision_named(cluster.is_cpu() ? "fp32" : "bf16-mixed");
+    job.precision = precision_with(job.precision, cluster.is_cpu() ? "fp32" : "bf16-mixed");
     notes.push_back(
         fmt::format("precision {} (the default on {})", job.precision.name, cluster.is_cpu() ? "CPU ranks" : "GPUs"));
   }

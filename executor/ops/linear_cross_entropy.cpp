@@ -141,8 +141,10 @@ void add_product_cuda(const at::Tensor& a, const at::Tensor& b, at::Tensor gradi
     gradient.add_(buffer);
   } else if (gradient.scalar_type() == a.scalar_type()) {
     at::addmm_out(gradient, gradient, a, b);
-  } else {
+  } else if (a.is_cuda()) {
     at::addmm_out(gradient, gradient, a, b, at::kFloat);
+  } else {  // the same sum where LibTorch has no such product: tests of this path's values
+    gradient.addmm_(a.to(at::kFloat), b.to(at::kFloat));
   }
 }
 

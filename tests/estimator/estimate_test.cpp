@@ -165,7 +165,8 @@ TEST_CASE("a schedule that counts clipping itself has one clip phase a step") {
 }
 
 TEST_CASE("rank 0 that reads for all has an entry of its own, which differs while it loads") {
-  const Estimate e = estimate_of(testing::llama_8b(), "8xH100-80GB", {{"load", "rank0"}});
+  // On CPU ranks, as no library's workspace, made later, is larger than what was staged.
+  const Estimate e = estimate_of(testing::llama_8b(), "8xcpu-64GiB", {{"load", "rank0"}});
   REQUIRE_MESSAGE(e.ranks.size() == 2, e.why);
   CHECK(e.worst == 0);
   CHECK(e.ranks[0].last_rank == 0);
@@ -177,7 +178,7 @@ TEST_CASE("rank 0 that reads for all has an entry of its own, which differs whil
     CAPTURE(phase_name(first.phase));
     const Bytes staged = first.requested - rest.requested;
     if (first.phase == Phase::load) {
-      CHECK(staged > 15 * kMiB);
+      CHECK(staged > 13 * kMiB);
       CHECK(staged <= 16 * kMiB);
     } else {
       CHECK(staged == Bytes{0});
@@ -206,6 +207,7 @@ TEST_CASE("choices without rules are named, not guessed") {
   };
   for (const auto& [settings, feature] : cases) {
     const Estimate e = estimate_of(testing::llama_8b(), "4xH100-80GB", settings);
+    CAPTURE(feature);
     CHECK(e.verdict == Verdict::not_modelled);
     CHECK_MESSAGE(e.why.find(feature) != std::string::npos, e.why);
     CHECK(e.ranks.empty());

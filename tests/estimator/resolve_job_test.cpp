@@ -52,6 +52,17 @@ TEST_CASE("an empty job gets the defaults of its device, and each is noted") {
   CHECK(resolved({}, "2xcpu-4GiB", testing::small_llama()).sequence == 256);
 }
 
+TEST_CASE("a dtype set alone stays when the precision is the device's default") {
+  const Precision on_cards = resolved({{"reduce_dtype", "bf16"}}, "8xH100-80GB").precision;
+  CHECK(on_cards.name == "bf16-mixed");
+  CHECK(on_cards.reduce == Dtype::bf16);
+  CHECK(on_cards.compute == Dtype::bf16);
+  const Precision on_ranks = resolved({{"compute_dtype", "bf16"}}, "2xcpu-4GiB").precision;
+  CHECK(on_ranks.name == "fp32");
+  CHECK(on_ranks.compute == Dtype::bf16);
+  CHECK(on_ranks.reduce == Dtype::f32);
+}
+
 TEST_CASE("a resolved job resolves to itself without a note") {
   std::vector<std::string> notes;
   const Cluster cluster = parse_cluster("2x4xA100-40GB");

@@ -39,7 +39,7 @@ const std::vector<Choice>& choices() {
       {"checkpointing", {"none", "full", "every:2"}},
       {"reduce_finish", {"early", "end"}},
       {"loss", {"full", "chunked:3"}},
-      {"freeze", {"", "*embed*,*wte*", "*.0.*"}},
+      {"freeze", {"", "embeddings", "*.0.*"}},
       {"grad_accum", {"1", "2"}}};
   return kChoices;
 }
