@@ -38,8 +38,9 @@ void set_job_field(Job& job, const JobField& field, std::string_view value, cons
 /// Stands for a dtype that nobody chose yet; resolve_job() puts the precision's in its place.
 inline constexpr Dtype kUnsetDtype = Dtype::u8;
 
-/// A job of which nothing is decided: precision.name is "" and its dtypes are kUnsetDtype, mesh, sequence, micro_batch, accumulation and global_batch
-/// are 0. resolve_job() (estimator/estimate.h) fills these in from the model and the cluster.
+/// A job of which nothing is decided: precision.name is "" and its dtypes are kUnsetDtype; mesh, sequence, micro_batch,
+/// accumulation and global_batch are 0. resolve_job() (estimator/estimate.h) fills these in from the model and the
+/// cluster.
 Job unresolved_job();
 
 /// "--seq-len": the flag of a field.
