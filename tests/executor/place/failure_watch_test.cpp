@@ -52,10 +52,10 @@ class World {
   /// As a kill would.
   void kill(int rank) { watches_.at(static_cast<std::size_t>(rank)).reset(); }
 
-  /// What the watch of a rank ended it with; "" when it did not within two seconds.
+  /// What the watch of a rank ended it with; "" when it did not within twenty seconds.
   std::string line_of(int rank) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, 2s, [&] { return lines_.contains(rank); });
+    changed_.wait_for(lock, 20s, [&] { return lines_.contains(rank); });
     return lines_[rank];
   }
   bool nobody_ended() {
@@ -155,7 +155,7 @@ TEST_CASE("a failure before rank 0 was met is this rank's own, at once") {
   World world(2);
   const auto start = std::chrono::steady_clock::now();
   CHECK(world.rank(1).failed("plan.json: can't be read") == "rank 1 on n1: plan.json: can't be read");
-  CHECK(std::chrono::steady_clock::now() - start < 1s);
+  CHECK(std::chrono::steady_clock::now() - start < 3s);  // what it would wait for a verdict
 }
 
 TEST_CASE("strangers, wrong tokens and floods change nothing") {
