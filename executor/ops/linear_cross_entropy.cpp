@@ -1,4 +1,5 @@
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
 #include <ATen/ops/mm.h>
 
 #include <cmath>
@@ -134,17 +135,27 @@ void forward_cuda(OpCall& call) {
   }
 }
 
+/// LibTorch has this sum on CUDA alone; the other form is for tests of this path's values.
+void add_product_to_float(const at::Tensor& a, const at::Tensor& b, at::Tensor& gradient) {
+  if (a.is_cuda()) {
+    at::addmm_out(gradient, gradient, a, b, at::kFloat);
+  } else {
+    gradient.addmm_(a.to(at::kFloat), b.to(at::kFloat));
+  }
+}
+
 /// gradient += a b, through `buffer` where that is defined. Otherwise the gradient has the factors' dtype, or is fp32.
 void add_product_cuda(const at::Tensor& a, const at::Tensor& b, at::Tensor gradient, at::Tensor buffer) {
   if (buffer.defined()) {
     at::mm_out(buffer, a, b);
     gradient.add_(buffer);
-  } else if (gradient.scalar_type() == a.scalar_type()) {
+  } else if (gradient.scalar_type() != a.scalar_type()) {
+    add_product_to_float(a, b, gradient);
+  } else if (gradient.size(0) == 1) {  // as a matrix it would be taken for a bias, and cublasLt's workspace be made
+    at::Tensor batch = gradient.unsqueeze(0);
+    at::baddbmm_out(batch, batch, a.unsqueeze(0), b.unsqueeze(0));
+  } else {
     at::addmm_out(gradient, gradient, a, b);
-  } else if (a.is_cuda()) {
-    at::addmm_out(gradient, gradient, a, b, at::kFloat);
-  } else {  // the same sum where LibTorch has no such product: tests of this path's values
-    gradient.addmm_(a.to(at::kFloat), b.to(at::kFloat));
   }
 }
 
