@@ -15,5 +15,5 @@ state = {"model": model.state_dict(), "step": 3}
 dcp.save(state, checkpoint_id=os.path.join(sys.argv[1], "first"))
 dcp.load(state, checkpoint_id=os.path.join(sys.argv[1], "first"))
 dcp.async_save(state, checkpoint_id=os.path.join(sys.argv[1], "second")).result()
-print("rank", dist.get_rank(), "saved", flush=True)
+print(f"rank {dist.get_rank()} saved", flush=True)
 dist.destroy_process_group()

@@ -18,5 +18,5 @@ try:
     dist.all_reduce(x)
     x.item()
 except Exception as error:
-    print("rank 0 was told:", type(error).__name__, flush=True)
+    os.write(1, f"rank 0 was told: {type(error).__name__}\n".encode())
     os._exit(7)
