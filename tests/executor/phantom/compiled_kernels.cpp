@@ -4,15 +4,27 @@
 #include <nvrtc.h>
 
 #include <array>
+#include <filesystem>
 #include <stdexcept>
+#include <string>
 
 namespace vramfit::phantom_test {
 
 namespace {
 
+// NVRTC asks for libnvrtc-builtins by its bare name, which the loader finds where CUDA is installed, or where it is
+// loaded already.
+void* nvrtc() {
+  const std::filesystem::path library = VRAMFIT_TEST_NVRTC;
+  for (const auto& file : std::filesystem::directory_iterator(library.parent_path())) {
+    if (file.path().filename().string().starts_with("libnvrtc-builtins.so.")) dlopen(file.path().c_str(), RTLD_NOW);
+  }
+  return dlopen(library.c_str(), RTLD_NOW);
+}
+
 template <class Function>
 Function* find(const char* name) {
-  static void* const kLibrary = dlopen(VRAMFIT_TEST_NVRTC, RTLD_NOW);
+  static void* const kLibrary = nvrtc();
   void* const found = kLibrary == nullptr ? nullptr : dlsym(kLibrary, name);
   if (found == nullptr) throw std::runtime_error(std::string(VRAMFIT_TEST_NVRTC) + ": no " + name);
   return reinterpret_cast<Function*>(found);
