@@ -3,23 +3,27 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "executor/checkpoint/mapped_file.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/gradient_mask_torch.h"
 #include "executor/tensor_torch.h"
 #include "model_specs/error.h"
+#include "model_specs/file.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
 
 namespace {
+
+constexpr FileRole kMaskFile{"mask", ExitCode::model};
+constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;  // read at a time
 
 class MaskFile {
  public:
@@ -39,30 +43,35 @@ class MaskFile {
       }
     }
     if (!by_name.empty()) fail_unknown(by_name.begin()->first);
-    for (const std::string& file : stored_.files) files_.push_back(std::make_unique<MappedFile>(file));
+    for (const std::string& file : stored_.files) files_.emplace_back(file, kMaskFile);
   }
 
   bool holds(int parameter) const { return of_parameter_.contains(parameter); }
 
-  /// Elements [first, first + count) of a parameter's mask; each is 0 or 1.
-  const char* read(int parameter, std::int64_t first, std::int64_t count) const {
+  /// Elements `first` and up of a parameter's mask into all of `into`, bytes on any device; each is 0 or 1.
+  void read(int parameter, std::int64_t first, const at::Tensor& into) const {
     const StoredTensor& tensor = *of_parameter_.at(parameter);
-    const MappedFile& file = *files_[static_cast<std::size_t>(tensor.file)];
-    if (tensor.bytes.n > file.bytes() || tensor.offset > file.bytes() - tensor.bytes.n) {
-      fail("the file changed while it was read");
+    std::vector<char> block(static_cast<std::size_t>(std::min(kBlockBytes, into.numel())));
+    for (std::int64_t done = 0; done < into.numel(); done += kBlockBytes) {
+      const std::int64_t count = std::min(kBlockBytes, into.numel() - done);
+      const std::span<char> bytes = std::span(block).first(static_cast<std::size_t>(count));
+      files_[static_cast<std::size_t>(tensor.file)].read(tensor.offset + first + done, bytes);
+      check_bytes(tensor, first + done, bytes);
+      into.narrow(0, done, count).copy_(at::from_blob(bytes.data(), {count}, at::kByte));
     }
-    const char* bytes = file.data() + tensor.offset + first;
-    const char* const wrong = std::find_if(bytes, bytes + count, [](char c) { return c != 0 && c != 1; });
-    if (wrong != bytes + count) {
-      fail(fmt::format("tensor {} holds {} at element {}; a mask is 0 or 1", printable(tensor.name),
-                       static_cast<int>(static_cast<unsigned char>(*wrong)), first + (wrong - bytes)));
-    }
-    return bytes;
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
     throw ModelError(fmt::format("--gradient-mask file:{}: {}", printable(path_), what));
+  }
+
+  /// Bytes of the elements `first` and up.
+  void check_bytes(const StoredTensor& tensor, std::int64_t first, std::span<const char> bytes) const {
+    const auto wrong = std::find_if(bytes.begin(), bytes.end(), [](char c) { return c != 0 && c != 1; });
+    if (wrong == bytes.end()) return;
+    fail(fmt::format("tensor {} holds {} at element {}; a mask is 0 or 1", printable(tensor.name),
+                     static_cast<int>(static_cast<unsigned char>(*wrong)), first + (wrong - bytes.begin())));
   }
 
   void check(const StoredTensor& tensor, const Parameter& parameter, bool trainable) const {
@@ -85,7 +94,7 @@ class MaskFile {
   const Graph& graph_;
   Checkpoint stored_;
   std::unordered_map<int, const StoredTensor*> of_parameter_;
-  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<File> files_;
 };
 
 }  // namespace
@@ -101,10 +110,7 @@ void GradientMasks::load() {
       if (!in_.has_values || !file.holds(p.parameter)) continue;
       const std::int64_t first = in_.shard_rank * p.shard_elements;
       const std::int64_t count = std::clamp<std::int64_t>(p.rows * p.row_elements - first, 0, p.shard_elements);
-      if (count == 0) continue;
-      // from_blob wants a mutable pointer and only reads here.
-      auto* const bytes = const_cast<char*>(file.read(p.parameter, first, count));  // NOLINT
-      UnitState::slice(mask, p).narrow(0, 0, count).copy_(at::from_blob(bytes, {count}, at::kByte));
+      if (count > 0) file.read(p.parameter, first, UnitState::slice(mask, p).narrow(0, 0, count));
     }
     masks_.push_back(std::move(mask));
   }

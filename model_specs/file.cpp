@@ -55,7 +55,12 @@ void File::read(std::int64_t offset, std::span<char> into) const {
     const ssize_t got = pread(descriptor_, into.data() + done, into.size() - done, at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_file(role_, path_, reason(errno));
-    if (got == 0) fail_file(role_, path_, fmt::format("ends at byte {}: it became shorter while in use", at));
+    if (got == 0) {
+      fail_file(role_, path_,
+                fmt::format("ends at byte {} of {}: it became shorter while in use; start again when "
+                            "nothing writes to it",
+                            at, bytes_));
+    }
     done += static_cast<std::size_t>(got);
   }
 }

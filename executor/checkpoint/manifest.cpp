@@ -8,7 +8,6 @@
 
 #include "estimator/json/job_json.h"
 #include "executor/checkpoint/crc32c.h"
-#include "model_specs/file.h"
 #include "model_specs/json_value.h"
 #include "model_specs/json_writer.h"
 #include "model_specs/suggest.h"
@@ -112,7 +111,7 @@ Manifest read_manifest(const std::string& folder) {
   const std::string path = folder + "/" + std::string(kManifestFile);
   std::string text;
   try {
-    text = read_file(path, kWeightsFile, kLongestManifest);
+    text = read_file(path, kCheckpointFile, kLongestManifest);
   } catch (const ModelError& error) {
     throw DamagedCheckpoint(error.what());
   }
@@ -124,7 +123,7 @@ void verify_file(const std::string& folder, const Manifest& manifest, std::size_
   const std::string path = folder + "/" + rank_file(rank);
   constexpr std::int64_t kBlock = std::int64_t{1} << 20;
   try {
-    const File file(path, kWeightsFile);
+    const File file(path, kCheckpointFile);
     if (file.bytes() != expected.bytes) {
       damaged(path, fmt::format("{} bytes, the manifest says {}", file.bytes(), expected.bytes));
     }

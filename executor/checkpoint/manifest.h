@@ -9,6 +9,7 @@
 
 #include "estimator/job.h"
 #include "model_specs/error.h"
+#include "model_specs/file.h"
 
 namespace vramfit {
 
@@ -17,6 +18,8 @@ namespace vramfit {
 struct DamagedCheckpoint : ModelError {
   using ModelError::ModelError;
 };
+
+inline constexpr FileRole kCheckpointFile{"checkpoint", ExitCode::model};
 
 struct SavedFile {
   std::int64_t bytes = 0;

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "executor/checkpoint/read_numbers.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/checkpoint/weights.h"
-#include "executor/checkpoint/write_torch.h"
 #include "model_specs/error.h"
 #include "model_specs/file.h"
 #include "model_specs/hub/safetensors.h"
@@ -17,8 +17,6 @@ namespace vramfit {
 namespace {
 
 constexpr std::size_t kNamedInErrors = 3;
-// Numbers that have to be converted or carried to a device are read this many bytes at a time.
-constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;
 
 class SafetensorsWeights : public WeightSource {
  public:
@@ -52,17 +50,7 @@ class SafetensorsWeights : public WeightSource {
       throw FaultError(fmt::format("weights {}: {} has no rows {} to {}", printable(path_), parameter.name, first_row,
                                    checked_add(first_row, rows)));
     }
-    const std::int64_t begin = tensor.offset + first * width;
-    if (const std::span<char> place = stored_place(into, 0, type, count); !place.empty())
-      return file.read(begin, place);
-    const std::int64_t most = kBlockBytes / width;
-    std::vector<char> block(static_cast<std::size_t>(std::min(most, count) * width));
-    for (std::int64_t done = 0; done < count; done += most) {
-      const std::int64_t numbers = std::min(most, count - done);
-      const std::span<char> read = std::span(block).first(static_cast<std::size_t>(numbers * width));
-      file.read(begin + done * width, read);
-      write_numbers(into, done, StoredNumbers{type, read.data(), numbers});
-    }
+    read_numbers(file, {.type = type, .begin = tensor.offset + first * width, .count = count}, into, 0);
   }
 
   std::string description() const override { return path_; }

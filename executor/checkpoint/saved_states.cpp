@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 
-#include "executor/checkpoint/write_torch.h"
+#include "executor/checkpoint/read_numbers.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/suggest.h"
 #include "model_specs/units.h"
@@ -57,12 +58,9 @@ SavedStates::SavedStates(const std::string& folder, const Manifest& manifest, co
 
 void SavedStates::add_file(std::size_t rank) {
   const std::string path = folder_ + "/" + rank_file(rank);
-  files_.push_back(std::make_unique<MappedFile>(path));
-  const MappedFile& file = *files_.back();
-  const std::string_view all(file.data(), static_cast<std::size_t>(file.bytes()));
-  const std::int64_t length = header_length(all.substr(0, kLengthBytes), file.bytes(), path);
-  const std::string_view header = all.substr(kLengthBytes, static_cast<std::size_t>(length));
-  for (StoredTensor& tensor : parse_header(header, file.bytes(), path)) {
+  const File file(path, kCheckpointFile);
+  file_bytes_.push_back(file.bytes());
+  for (StoredTensor& tensor : read_header(file)) {
     const auto name = split(tensor.name);
     const auto type = stored_float(tensor.dtype);
     if (!name || !type || tensor.shape.empty()) {
@@ -71,6 +69,18 @@ void SavedStates::add_file(std::size_t rank) {
     const std::int64_t rows = tensor.shape.front();
     slices_[name->first].push_back({name->second, rows, std::move(tensor.shape), rank, tensor.offset, *type});
   }
+}
+
+const File& SavedStates::open_file(std::size_t rank) {
+  const std::string path = folder_ + "/" + rank_file(rank);
+  if (open_ && open_->path() == path) return *open_;
+  File file(path, kCheckpointFile);
+  if (file.bytes() != file_bytes_[rank]) {
+    damaged(path, fmt::format("{} bytes, it had {} when the run began: it changed while in use; start again when "
+                              "nothing writes to it",
+                              file.bytes(), file_bytes_[rank]));
+  }
+  return open_.emplace(std::move(file));
 }
 
 void SavedStates::check_parameter(const Parameter& parameter) const {
@@ -108,10 +118,8 @@ void SavedStates::read_state(std::string_view kind, const Parameter& parameter, 
     if (slice.first_row > next || to <= next || elements != row_elements) continue;
     const std::int64_t row_bytes = row_elements * stored_bytes(slice.type);
     const std::int64_t offset = slice.offset + (next - slice.first_row) * row_bytes;
-    const MappedFile& file = *files_[slice.file];
-    write_numbers(into, (next - first_row) * row_elements,
-                  StoredNumbers{slice.type, file.data() + offset, (to - next) * row_elements});
-    file.drop(offset, (to - next) * row_bytes);
+    read_numbers(open_file(slice.file), {.type = slice.type, .begin = offset, .count = (to - next) * row_elements},
+                 into, (next - first_row) * row_elements);
     next = to;
   }
   if (next < end) damaged(folder_, fmt::format("{} of {}: rows {} to {} are missing", kind, parameter.name, next, end));

@@ -4,15 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "executor/checkpoint/manifest.h"
-#include "executor/checkpoint/mapped_file.h"
 #include "executor/checkpoint/stored_numbers.h"
 #include "executor/checkpoint/weights.h"
+#include "model_specs/file.h"
 
 namespace vramfit {
 
@@ -31,8 +31,9 @@ struct StateSource {
 
 class SavedStates final : public WeightSource, public StateSource {
  public:
-  /// Maps the files, which have been verified. Throws DamagedCheckpoint when a parameter of the graph is not there
-  /// whole; states are looked for when they are read.
+  /// Reads the headers of the files, which have been verified. Throws DamagedCheckpoint when a parameter of the graph
+  /// is not there whole; states are looked for when they are read. Reading throws ModelError when a file has another
+  /// size by then.
   SavedStates(const std::string& folder, const Manifest& manifest, const Graph& graph);
 
   void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) override;
@@ -49,10 +50,13 @@ class SavedStates final : public WeightSource, public StateSource {
     StoredFloat type = StoredFloat::f32;
   };
   void add_file(std::size_t rank);
+  const File& open_file(std::size_t rank);
   void check_parameter(const Parameter& parameter) const;
 
   std::string folder_;
-  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<std::int64_t> file_bytes_;  // by rank
+  // One at a time, so that a checkpoint of thousands of ranks takes no more descriptors than one of a single rank.
+  std::optional<File> open_;
   std::map<std::string, std::vector<Slice>, std::less<>> slices_;  // by "KIND/NAME", ascending rows
 };
 

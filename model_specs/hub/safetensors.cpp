@@ -50,14 +50,7 @@ std::string path_beneath(const fs::path& directory, const std::string& name) {
   return real.string();
 }
 
-std::vector<StoredTensor> read_header(const std::string& path) {
-  const File file(path, kWeightsFile);
-  std::string start(static_cast<std::size_t>(std::min(file.bytes(), kLengthBytes)), '\0');
-  file.read(0, start);
-  std::string header(static_cast<std::size_t>(header_length(start, file.bytes(), path)), '\0');
-  file.read(kLengthBytes, header);
-  return parse_header(header, file.bytes(), path);
-}
+std::vector<StoredTensor> header_of(const std::string& path) { return read_header(File(path, kWeightsFile)); }
 
 Checkpoint list_indexed(const fs::path& index_path) {
   const std::string where = index_path.string();
@@ -67,13 +60,13 @@ Checkpoint list_indexed(const fs::path& index_path) {
   std::vector<std::vector<StoredTensor>> shards;
   for (const std::string& shard : index.shards) {
     checkpoint.files.push_back(path_beneath(directory, shard));
-    shards.push_back(read_header(checkpoint.files.back()));
+    shards.push_back(header_of(checkpoint.files.back()));
   }
   checkpoint.tensors = pick_indexed(index, std::move(shards), where);
   return checkpoint;
 }
 
-Checkpoint list_single(const std::string& path) { return Checkpoint{{path}, read_header(path)}; }
+Checkpoint list_single(const std::string& path) { return Checkpoint{{path}, header_of(path)}; }
 
 Checkpoint list_directory(const fs::path& directory) {
   std::error_code error;
@@ -120,6 +113,14 @@ Checkpoint list_tensors(const std::string& path) {
   if (path.ends_with(kExtension)) return list_single(path);
   if (path.ends_with(".json")) return list_indexed(path);
   fail(path, "expected a .safetensors file, a model.safetensors.index.json, or a directory that holds one");
+}
+
+std::vector<StoredTensor> read_header(const File& file) {
+  std::string start(static_cast<std::size_t>(std::min(file.bytes(), kLengthBytes)), '\0');
+  file.read(0, start);
+  std::string header(static_cast<std::size_t>(header_length(start, file.bytes(), file.path())), '\0');
+  file.read(kLengthBytes, header);
+  return parse_header(header, file.bytes(), file.path());
 }
 
 ShardIndex parse_shard_index(std::string_view json, const std::string& where) {

@@ -12,6 +12,8 @@
 
 namespace vramfit {
 
+class File;
+
 /// A tensor as a checkpoint stores it.
 struct StoredTensor {
   std::string name;
@@ -51,6 +53,9 @@ std::int64_t header_length(std::string_view first_bytes, std::int64_t file_bytes
 /// start of the file, `file` is 0. Throws ModelError unless the data of all tensors fills the rest of the file exactly,
 /// without holes or overlaps, and no name repeats.
 std::vector<StoredTensor> parse_header(std::string_view header, std::int64_t file_bytes, const std::string& where);
+
+/// The same of an open file.
+std::vector<StoredTensor> read_header(const File& file);
 
 /// What model.safetensors.index.json says.
 struct ShardIndex {

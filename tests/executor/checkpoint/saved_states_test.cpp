@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <span>
 
 #include "executor/checkpoint/safetensors_header.h"
@@ -82,6 +83,47 @@ TEST_CASE("files that don't hold a parameter whole and once are refused") {
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     CAPTURE(i);
     CHECK_THROWS_AS(opened(directory, wrong[i]), DamagedCheckpoint);
+  }
+}
+
+TEST_CASE("a checkpoint file that becomes shorter after its header was read is an error that says where, no signal") {
+  const TemporaryDirectory directory;
+  const Parameter large{"matrix", {1 << 20, 3}};  // 12 MiB, so that the cut lies pages before the end
+  Manifest manifest;
+  manifest.files.resize(2);
+  const auto half = large.shape[0] / 2;
+  const std::string paths[]{directory.write(rank_file(0), file_of({{"parameter", 0, half}})),
+                            directory.write(rank_file(1), file_of({{"parameter", half, half}}))};
+  Graph graph;
+  graph.parameters = {large};
+  SavedStates states(directory.path().string(), manifest, graph);
+  const auto message = [&](std::int64_t first, std::int64_t rows, at::ScalarType type) -> std::string {
+    at::Tensor into = at::zeros({rows * 3}, type);
+    try {
+      states.read_rows(large, first, rows, into);
+    } catch (const ModelError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto size = [&](int rank) { return static_cast<std::int64_t>(std::filesystem::file_size(paths[rank])); };
+  const auto mentions = [](const std::string& text, const std::string& part) {
+    CAPTURE(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  CHECK(message(0, half, at::kFloat).empty());
+  const std::int64_t before[]{size(0), size(1)};
+  // One file is open and has been read; the other was closed after its header.
+  for (const std::string& path : paths) std::filesystem::resize_file(path, 1 << 20);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(type);
+    mentions(message(0, half, type), "checkpoint " + paths[0] + ": ends at byte 1048576 of " +
+                                         std::to_string(before[0]) + ": it became shorter while in use");
+    mentions(message(0, half, type), "start again when nothing writes to it");
+    CHECK(message(0, 1000, type).empty());  // what is still there
+    CHECK(message(half, 1000, type) ==
+          "checkpoint " + paths[1] + ": 1048576 bytes, it had " + std::to_string(before[1]) +
+              " when the run began: it changed while in use; start again when nothing writes to it");
   }
 }
 
