@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "executor/checkpoint/mask_digest.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/gradient_mask_torch.h"
 #include "executor/tensor_torch.h"
 #include "model_specs/error.h"
-#include "model_specs/file.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/suggest.h"
 
@@ -22,7 +22,6 @@ namespace vramfit {
 
 namespace {
 
-constexpr FileRole kMaskFile{"mask", ExitCode::model};
 constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;  // read at a time
 
 class MaskFile {

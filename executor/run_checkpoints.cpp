@@ -12,6 +12,7 @@
 #include "estimator/job_fields.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/folder.h"
+#include "executor/checkpoint/mask_digest.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
 
@@ -22,9 +23,9 @@ namespace fs = std::filesystem;
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// Fields of the job that decide what is computed; the others only decide where and in which order.
-constexpr std::array kDecidingFields{"method",       "storage_dtype", "compute_dtype", "reduce_dtype", "buffer_dtype",
-                                     "output_dtype", "state_dtype",   "loss_scale",    "freeze",       "gradient_mask",
-                                     "lora_rank",    "seq_len",       "global_batch"};
+constexpr std::array kDecidingFields{"method",       "storage_dtype", "compute_dtype", "reduce_dtype",
+                                     "buffer_dtype", "output_dtype",  "state_dtype",   "loss_scale",
+                                     "freeze",       "lora_rank",     "seq_len",       "global_batch"};
 
 std::string model_fact(const Graph& graph) {
   std::string all;
@@ -46,6 +47,15 @@ std::string data_fact(const Dataset& data, std::int64_t sequence) {
   return fmt::format("{} rows {:08x}", data.rows(), checksum);
 }
 
+std::string mask_fact(const RunCheckpointInputs& inputs) {
+  const Job& job = inputs.plan.job;
+  if (job.gradient_mask != GradientMask::file) return job_field_named("gradient_mask").get(job);
+  const bool reads = inputs.place.rank == 0;
+  return inputs.groups
+      .share_texts("masks", reads ? fmt::format("file, crc32c {:08x}", mask_digest(job.gradient_mask_file)) : "")
+      .front();
+}
+
 bool is_same(const std::string& a, const std::string& b) {
   std::error_code error;
   return a == b || fs::equivalent(a, b, error);
@@ -53,13 +63,15 @@ bool is_same(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-Facts run_facts(const RunOptions& options, const PlanFile& plan, const Graph& graph, const Dataset& data) {
-  const TrainOptions& t = options.train;
+Facts run_facts(const RunCheckpointInputs& inputs, const Graph& graph, const Dataset& data) {
+  const TrainOptions& t = inputs.options.train;
+  const PlanFile& plan = inputs.plan;
   Facts facts{{"model", model_fact(graph)}};
   for (const char* name : kDecidingFields) {
     const JobField& field = job_field_named(name);
     facts.emplace_back(flag_of(field), field.get(plan.job));
   }
+  facts.emplace_back("--gradient-mask", mask_fact(inputs));
   facts.emplace_back("--optimizer", plan.job.optimizer);
   facts.emplace_back("--seed", fmt::format("{}", t.seed));
   facts.emplace_back("--data", data_fact(data, plan.job.sequence));
@@ -81,7 +93,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointInputs& inputs, const Graph& g
       files_(file_calls_from_environment(inputs.place.rank)) {
   const SaveFlags& flags = options_.save;
   if (flags.directory.empty() && flags.full.empty() && flags.resume.empty()) return;
-  facts_ = run_facts(options_, plan_, graph, data);
+  facts_ = run_facts(inputs, graph, data);
   if (!flags.resume.empty()) {
     resumed_ = resume({.directory = flags.resume, .facts = facts_, .rank = place_.rank, .world = place_.world}, graph,
                       inputs.groups);

@@ -56,8 +56,9 @@ class RunCheckpoints {
 };
 
 /// What a run that resumes must have in common with the one that saved: the model, what is trained and how, the data.
-/// World size, mesh, sharding, wrapping and how a batch is cut into micro-batches may differ.
-std::vector<std::pair<std::string, std::string>> run_facts(const RunOptions& options, const PlanFile& plan,
-                                                           const Graph& graph, const Dataset& data);
+/// World size, mesh, sharding, wrapping and how a batch is cut into micro-batches may differ. Of files what they hold
+/// counts, not their paths; the gradient masks' is read by rank 0 for all, a collective call.
+std::vector<std::pair<std::string, std::string>> run_facts(const RunCheckpointInputs& inputs, const Graph& graph,
+                                                           const Dataset& data);
 
 }  // namespace vramfit

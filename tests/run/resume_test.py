@@ -1,7 +1,10 @@
 """A resumed run is the run that was never interrupted: to the byte in the same world, within rounding in another one."""
 
+import json
 import os
+import re
 import shutil
+import struct
 import unittest
 
 from checkpoints import Workplace, contents, copied, steps_in
@@ -89,6 +92,30 @@ class Resume(unittest.TestCase):
         run = place.run("--resume", saved)
         self.assertEqual(run.code, 2, run.errors)
         self.assertIn("--data", run.errors)
+
+    def test_gradient_masks_are_known_by_what_their_file_holds_not_by_its_path(self):
+        place = Workplace()
+        with open(place.model, encoding="utf-8") as f:
+            elements = json.load(f)["hidden_size"]
+        header = json.dumps({"model.norm.weight": {"dtype": "U8", "shape": [elements], "data_offsets": [0, elements]}}).encode()
+
+        def masks(path, first):
+            with open(path, "wb") as f:
+                f.write(struct.pack("<Q", len(header)) + header + bytes([first] + [1] * (elements - 1)))
+            return ("--gradient-mask", f"file:{path}")
+
+        job = masks(place.path("masks.safetensors"), 0)
+        whole, saved = self.interrupted(place, 2, job)
+        moved = masks(place.path("moved.safetensors"), 0)
+        for where in (job, moved):
+            rest = place.run("--resume", saved, ranks=2, job=where)
+            self.assertEqual((rest.code, rest.losses, rest.parameters), (0, whole.losses[2:], whole.parameters), rest.errors)
+        for changed in (masks(place.path("masks.safetensors"), 1), ("--gradient-mask", "none")):
+            run = place.run("--resume", saved, ranks=2, job=changed)
+            self.assertEqual(run.code, 2, run.errors)
+            self.assertIn("--gradient-mask is file, crc32c", run.errors)
+            self.assertIn("give that again, or begin a new run", run.errors)
+            self.assertEqual(len(set(re.findall("crc32c ([0-9a-f]{8})", run.errors))), 1 if changed[1] == "none" else 2, run.errors)
 
     def test_checkpoints_of_another_run_are_never_written_over(self):
         place = Workplace()
