@@ -64,7 +64,7 @@ class StoreGroups final : public ProcessGroups {
     const RankPlace& place = options_.place;
     if (place.world == 1 || options_.ghosts) return {text};
     const auto key = [&](int rank) { return fmt::format("texts/{}/{}", topic, rank); };
-    try {
+    return guarded(topic, [&]() -> std::vector<std::string> {
       if (place.rank != 0) {
         store_->set(key(place.rank), bytes_of(text));
         read(key(0));  // until it has been read, as rank 0 serves the store
@@ -74,11 +74,7 @@ class StoreGroups final : public ProcessGroups {
       for (int rank = 1; rank < place.world; ++rank) texts.push_back(read(key(rank)));
       store_->set(key(0), bytes_of("read"));
       return texts;
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      throw PeerLost(fmt::format("exchanging {}: {}", topic, first_line(error)));
-    }
+    });
   }
 
   std::vector<std::string> share_texts(const std::string& topic, const std::string& text) override {
