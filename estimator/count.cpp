@@ -79,8 +79,7 @@ class Counter {
  private:
   void load_units() {
     const Bytes bytes = job_.load == Load::rank0 ? load_staging(layout_) : Bytes{0};
-    const Block staging = blocks_.allocate(bytes.n, Dtype::u8, Category::communication,
-                                           blocks_.writer().label("load: rows of all ranks"));
+    const Block staging = blocks_.allocate(bytes.n, Dtype::u8, Category::communication, "load: rows of all ranks");
     for (UnitCounter& unit : units_) unit.load();
   }
 
@@ -90,8 +89,8 @@ class Counter {
     for (std::size_t r = 0; r < graph_.ropes.size(); ++r) {
       const std::int64_t elements = checked_mul(shape_.sequence, graph_.rope_dims[r] / 2);
       for (const char* what : {": cos", ": sin"}) {
-        workspace_.push_back(blocks_.allocate(elements, job_.precision.buffer, Category::workspace,
-                                              blocks_.writer().label("rope " + std::to_string(r) + what)));
+        workspace_.push_back(
+            blocks_.allocate(elements, job_.precision.buffer, Category::workspace, "rope " + std::to_string(r) + what));
       }
     }
     make_workspaces();
@@ -99,7 +98,7 @@ class Counter {
 
   void make_workspaces() {
     const auto make = [&](const char* what, Bytes bytes) {
-      workspace_.push_back(blocks_.allocate(bytes.n, Dtype::u8, Category::workspace, blocks_.writer().label(what)));
+      workspace_.push_back(blocks_.allocate(bytes.n, Dtype::u8, Category::workspace, what));
     };
     make("cublas workspace", cublas_workspace(device_));
     if (is_cuda_ && adds_bias(graph_)) make("cublasLt workspace", kCublasLtWorkspace);
@@ -113,8 +112,8 @@ class Counter {
     switch (i.what) {
       case Do::begin:
         for (const char* what : {"inputs: ids", "inputs: labels"}) {
-          inputs_.push_back(blocks_.allocate(checked_mul(shape_.batch, shape_.sequence), Dtype::i64,
-                                             Category::activations, blocks_.writer().label(what)));
+          inputs_.push_back(
+              blocks_.allocate(checked_mul(shape_.batch, shape_.sequence), Dtype::i64, Category::activations, what));
         }
         return;
       case Do::issue:
@@ -160,7 +159,7 @@ class Counter {
       for (std::int64_t first = 0; first < elements; first += kNormPart) {
         const SumScratch scratch = sum_scratch(std::min(kNormPart, elements - first), device_);
         const auto temporary = [&](Bytes bytes, const char* what) {
-          return blocks_.allocate(bytes.n, Dtype::u8, Category::temporaries, blocks_.writer().label(what));
+          return blocks_.allocate(bytes.n, Dtype::u8, Category::temporaries, what);
         };
         const Block partials = temporary(scratch.partials, "clip: partials");
         const Block counter = temporary(scratch.counter, "clip: counter");
@@ -228,10 +227,9 @@ class Counter {
     for (const Step& step : steps) {
       switch (step.what) {
         case Step::What::temporary:
-          temporaries.emplace_back(
-              step.name,
-              blocks_.allocate(step.bytes.n, Dtype::u8, Category::temporaries,
-                               blocks_.writer().label(graph_.segments[at(s)].name + "." + op.name + ": " + step.name)));
+          temporaries.emplace_back(step.name,
+                                   blocks_.allocate(step.bytes.n, Dtype::u8, Category::temporaries,
+                                                    graph_.segments[at(s)].name + "." + op.name + ": " + step.name));
           break;
         case Step::What::release:
           std::erase_if(temporaries, [&](const auto& t) { return t.first == step.name; });
