@@ -23,7 +23,7 @@ PACKAGES=(
   "python3-dev|has_python_headers"
   "ca-certificates|test -s /etc/ssl/certs/ca-certificates.crt"
 )
-PACKAGES_FOR_FULL_TESTS=("clang-format|has_command clang-format" "clang-tidy|has_command clang-tidy")
+PACKAGES_FOR_FULL_TESTS=("clang-format|has_command clang-format" "clang-tidy|has_command clang-tidy" "iproute2|has_command ip")
 
 missing_packages() {
   local row
