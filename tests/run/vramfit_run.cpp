@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <random>
 #include <sstream>
@@ -35,6 +37,12 @@ Phase phase_named(const std::string& name) {
   throw std::runtime_error("phase " + name);
 }
 
+/// --clip is no part of the job, so the run's record has it not.
+bool clips(const FinishedRun& run) {
+  const auto flag = std::ranges::find(run.arguments, "--clip");
+  return flag == run.arguments.end() || std::stod(*std::next(flag)) > 0;
+}
+
 }  // namespace
 
 std::string read_text(const std::string& path) {
@@ -46,6 +54,7 @@ std::string read_text(const std::string& path) {
 
 FinishedRun run_program(const std::vector<std::string>& arguments) {
   FinishedRun run;
+  run.arguments = arguments;
   run.directory = std::make_shared<TemporaryDirectory>();
   const std::string out = run.directory->path().string() + "/stdout", err = run.directory->path().string() + "/stderr";
   std::vector<char*> argv;
@@ -134,7 +143,7 @@ Ledger count_as_run(const FinishedRun& run, int rank) {
   const ModelSpec spec = parse_config(read_text(model_path(run.family)), run.family);
   const Coords coords{rank / record.job.mesh.shard, rank % record.job.mesh.shard};
   return count(build_graph(spec, loss_options(record.job)), record.job, record.cluster.card.device, coords,
-               {.clip = true, .steps = 2, .abbreviate = false});
+               {.clip = clips(run), .steps = 2, .abbreviate = false});
 }
 
 }  // namespace vramfit::testing

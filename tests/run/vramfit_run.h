@@ -14,6 +14,7 @@ namespace vramfit::testing {
 
 struct FinishedRun {
   int exit_code = -1;
+  std::vector<std::string> arguments;
   std::string output, errors;
   std::string family;
   std::shared_ptr<TemporaryDirectory> directory;
