@@ -11,9 +11,9 @@
 #include <map>
 #include <mutex>
 
-#include "executor/sharding/process_groups.h"
 #include "executor/tensor_torch.h"
 #include "model_specs/error.h"
+#include "tests/executor/cpu_units_torch.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_graph.h"
@@ -46,16 +46,7 @@ std::map<std::string, std::vector<float>> masked_ones(Job job, int ranks, int re
   std::mutex mutex;
   spawn_ranks(ranks, layout.shards, [&](ProcessGroups& groups) {
     Ones ones;
-    std::vector<UnitState> units;
-    for (const Unit& unit : layout.units) {
-      units.emplace_back(UnitContext{.graph = graph,
-                                     .precision = job.precision,
-                                     .layout = layout,
-                                     .shard_group = groups.shard(),
-                                     .reshard_group = groups.reshard(),
-                                     .device = at::kCPU},
-                         unit);
-    }
+    std::vector<UnitState> units = testing::units_on_cpu(graph, job, layout, groups);
     GradientMasks masks({.graph = graph,
                          .job = job,
                          .layout = layout,

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -64,29 +65,56 @@ inline TrainOptions options_of(std::int64_t steps) {
   return options;
 }
 
-/// What rank 0 says of each of `steps` steps on ranks that are threads; all say the same.
-inline std::vector<StepResult> results(const Job& job, int steps, const TrainOptions& options) {
-  const ModelSpec spec = small_model("llama");
-  const Graph graph = build_graph(spec, loss_options(job));
-  const Device device = cpu_device();
-  const CountedRows data(spec.vocab_size, job.sequence);
-  std::vector<std::vector<StepResult>> of_rank(static_cast<std::size_t>(data_ranks(job)));
-  const std::int64_t shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
-  const auto body = [&](ProcessGroups& groups) {
+/// Trains a model of tests/models by `job` from random weights, on ranks that are threads.
+class SmallTraining {
+ public:
+  SmallTraining(const std::string& model, const Job& job, const TrainOptions& options)
+      : spec_(small_model(model)),
+        graph_(build_graph(spec_, loss_options(job))),
+        data_(spec_.vocab_size, job.sequence),
+        job_(job),
+        options_(options) {}
+
+  /// All ranks of the job at once.
+  void on_ranks(const std::function<void(ProcessGroups&)>& body) const {
+    const std::int64_t shards = sharding_named(job_.sharding).parameters ? job_.mesh.shard : 1;
+    spawn_ranks(static_cast<int>(data_ranks(job_)), shards, body, reshard_ranks(job_));
+  }
+
+  /// One rank: `body` has its trainer, loaded.
+  void with_trainer(ProcessGroups& groups, const std::function<void(Trainer&)>& body) const {
     const auto weights = random_weights(1);
-    Trainer trainer({.graph = graph,
-                     .job = job,
+    const Device device = cpu_device();
+    Trainer trainer({.graph = graph_,
+                     .job = job_,
                      .device = device,
                      .groups = groups,
                      .weights = *weights,
-                     .data = data,
-                     .options = options,
+                     .data = data_,
+                     .options = options_,
                      .dumps = {}});
     trainer.load();
+    body(trainer);
+  }
+
+ private:
+  ModelSpec spec_;
+  Graph graph_;
+  CountedRows data_;
+  Job job_;
+  TrainOptions options_;
+};
+
+/// What rank 0 says of each of `steps` steps on ranks that are threads; all say the same.
+inline std::vector<StepResult> results(const Job& job, int steps, const TrainOptions& options) {
+  const SmallTraining training("llama", job, options);
+  std::vector<std::vector<StepResult>> of_rank(static_cast<std::size_t>(data_ranks(job)));
+  training.on_ranks([&](ProcessGroups& groups) {
     auto& own = of_rank[static_cast<std::size_t>(groups.world().rank())];
-    for (int step = 1; step <= steps; ++step) own.push_back(trainer.step(step));
-  };
-  spawn_ranks(static_cast<int>(data_ranks(job)), shards, body, reshard_ranks(job));
+    training.with_trainer(groups, [&](Trainer& trainer) {
+      for (int step = 1; step <= steps; ++step) own.push_back(trainer.step(step));
+    });
+  });
   for (const std::vector<StepResult>& own : of_rank) {
     for (std::size_t i = 0; i < own.size(); ++i) {
       CHECK(own[i].skipped == of_rank[0][i].skipped);

@@ -6,15 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <vector>
 
 #include "estimator/count.h"
 #include "estimator/job_fields.h"
 #include "estimator/ledger_diff.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/sharding.h"
-#include "executor/checkpoint/weights.h"
 #include "executor/meter/meter.h"
 #include "executor/trainer.h"
 #include "model_specs/error.h"
@@ -93,29 +90,19 @@ class RecordedGroups final : public ProcessGroups {
   RecordedGroup world_, shard_, replicate_, reshard_;
 };
 
+void take_two_steps(Trainer& trainer) {
+  for (int step = 1; step <= 2; ++step) trainer.step(step);
+}
+
 /// What each rank asks of its groups in two steps, in order.
 std::vector<std::vector<std::string>> collectives_of(const Job& job) {
-  const ModelSpec spec = testing::small_model("gemma");
-  const Graph graph = build_graph(spec, loss_options(job));
-  const CountedRows data(spec.vocab_size, job.sequence);
-  const Device device = cpu_device();
+  const SmallTraining training("gemma", job, options_of(2));
   std::vector<std::vector<std::string>> calls(static_cast<std::size_t>(data_ranks(job)));
-  const auto body = [&](ProcessGroups& groups) {
+  training.on_ranks([&](ProcessGroups& groups) {
     RecordedGroups recorded(groups);
-    const auto weights = random_weights(1);
-    Trainer trainer({.graph = graph,
-                     .job = job,
-                     .device = device,
-                     .groups = recorded,
-                     .weights = *weights,
-                     .data = data,
-                     .options = options_of(2),
-                     .dumps = {}});
-    trainer.load();
-    for (int step = 1; step <= 2; ++step) trainer.step(step);
+    training.with_trainer(recorded, take_two_steps);
     calls[static_cast<std::size_t>(groups.world().rank())] = std::move(recorded.calls);
-  };
-  spawn_ranks(static_cast<int>(data_ranks(job)), job.mesh.shard, body, reshard_ranks(job));
+  });
   return calls;
 }
 
@@ -126,23 +113,13 @@ LedgerDifference counted_against_measured(const Job& job, const std::string& mod
   const Ledger counted = count(graph, job, cpu_device(), {}, {.clip = true, .steps = 2, .abbreviate = false});
   Meter::instance().reset();
   Meter::instance().record_events(true);
-  const ModelSpec spec = testing::small_model(model);
-  const CountedRows data(spec.vocab_size, job.sequence);
-  const auto weights = random_weights(1);
-  const Device device = cpu_device();
+  const SmallTraining training(model, job, options_of(2));
   Ledger measured;
-  spawn_ranks(1, 1, [&](ProcessGroups& groups) {
-    Trainer trainer({.graph = graph,
-                     .job = job,
-                     .device = device,
-                     .groups = groups,
-                     .weights = *weights,
-                     .data = data,
-                     .options = options_of(2),
-                     .dumps = {}});
-    trainer.load();
-    for (int step = 1; step <= 2; ++step) trainer.step(step);
-    measured = Meter::instance().take_ledger();
+  training.on_ranks([&](ProcessGroups& groups) {
+    training.with_trainer(groups, [&](Trainer& trainer) {
+      take_two_steps(trainer);
+      measured = Meter::instance().take_ledger();
+    });
   });
   Meter::instance().record_events(false);
   return compare_ledgers(counted, measured);

@@ -14,8 +14,7 @@
 #include "estimator/estimate.h"
 #include "estimator/sharding.h"
 #include "executor/meter/meter.h"
-#include "executor/sharding/process_groups.h"
-#include "executor/sharding/unit_state_torch.h"
+#include "tests/executor/cpu_units_torch.h"
 #include "tests/support/config_file.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_directory.h"
@@ -47,17 +46,8 @@ std::vector<UnitState> load(const Graph& graph, const Job& job, const UnitLayout
                                                                       .replicate = groups.replicate(),
                                                                       .device = at::kCPU,
                                                                       .staging = load_staging(layout)});
-  std::vector<UnitState> units;
-  for (const Unit& unit : layout.units) {
-    units.emplace_back(UnitContext{.graph = graph,
-                                   .precision = job.precision,
-                                   .layout = layout,
-                                   .shard_group = groups.shard(),
-                                   .reshard_group = groups.reshard(),
-                                   .device = at::kCPU},
-                       unit);
-    units.back().load(*rows);
-  }
+  std::vector<UnitState> units = testing::units_on_cpu(graph, job, layout, groups);
+  for (UnitState& unit : units) unit.load(*rows);
   return units;
 }
 

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <vector>
 
-#include "executor/sharding/process_groups.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "tests/executor/cpu_units_torch.h"
 
 namespace vramfit {
 
@@ -55,13 +55,7 @@ struct World {
     layout = lay_out_units(graph, job);
   }
   UnitState unit(ProcessGroups& groups) const {
-    return {{.graph = graph,
-             .precision = job.precision,
-             .layout = layout,
-             .shard_group = groups.shard(),
-             .reshard_group = groups.reshard(),
-             .device = at::kCPU},
-            layout.units[0]};
+    return {testing::context_on_cpu(graph, job, layout, groups), layout.units[0]};
   }
 };
 
