@@ -11,7 +11,7 @@
 #include "cli/files.h"
 #include "cli/format/estimate_text.h"
 #include "cli/model.h"
-#include "estimator/allocator/settings.h"
+#include "estimator/allocator/environment.h"
 #include "model_specs/error.h"
 #include "model_specs/json_value.h"
 #include "model_specs/suggest.h"
@@ -38,15 +38,6 @@ Plan plan_as_given(const PlanRequest& request) {
   plan.configurations = 1;
   plan.chosen = std::move(candidate);
   return plan;
-}
-
-/// Whether a variable asks for the allocator that the job has; not when it can't be read.
-bool asks_for(std::string_view variable, const std::string& allocator) {
-  try {
-    return parse_allocator_settings(variable) == allocator_settings(allocator);
-  } catch (const InputError&) {
-    return false;
-  }
 }
 
 }  // namespace
@@ -82,7 +73,7 @@ TemporaryPlan::~TemporaryPlan() {
 void check_allocator_variables(const Job& job) {
   for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
     const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no other thread runs
-    if (value == nullptr || *value == '\0' || asks_for(value, job.allocator)) continue;
+    if (value == nullptr || asks_for_allocator(value, job.allocator)) continue;
     throw InputError(
         fmt::format("{}={} and --allocator {} contradict each other: unset the variable, or plan with its value", name,
                     printable(value), job.allocator));

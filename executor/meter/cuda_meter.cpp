@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "estimator/allocator/environment.h"
 #include "executor/meter/meter.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
@@ -71,10 +72,10 @@ std::string settings_of(const std::string& allocator) {
   return settings;
 }
 
-void refuse_other_settings(const std::string& allocator, const std::string& settings) {
+void refuse_other_settings(const std::string& allocator) {
   for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
     const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets the environment here
-    if (value == nullptr || settings == value) continue;
+    if (value == nullptr || asks_for_allocator(value, allocator)) continue;
     throw InputError(fmt::format("{}={} contradicts --allocator {}; unset it", name, printable(value, 80), allocator));
   }
 }
@@ -92,7 +93,7 @@ Device open_cuda_device(int local_rank, const std::string& allocator) {
                                  c10::cuda::device_count()));
   }
   const std::string settings = settings_of(allocator);
-  refuse_other_settings(allocator, settings);
+  refuse_other_settings(allocator);
   c10::cuda::CUDACachingAllocator::setAllocatorSettings(settings);
   // The allocator of each device exists from here on; before, there is nothing that a tracker could be attached to.
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
