@@ -28,7 +28,7 @@ class Hosted:
         return TCPStore("127.0.0.1", self.port, self.ranks, False, timedelta(seconds=timeout), **options)
 
     def stop(self):
-        self.said, _ = self.process.communicate(timeout=20)
+        self.said, _ = self.process.communicate(timeout=60)
         return self.process.returncode
 
 

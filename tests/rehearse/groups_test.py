@@ -48,8 +48,9 @@ def played_alone():
 
 
 def lost():
-    for script, expected in ((["dying_rank.py"], "has ended"), (["dying_rank.py", "silent"], "did not make the same call within 3 s")):
-        code, printed, _ = rehearse(["--gpus", "2xH100-80GB"], script, ranks=2, environment={"VRAMFIT_PHANTOM_SET": "nccl_timeout=3"})
+    """The time-out of the first is an hour, so that it is the end that is noticed; the second's is longer than ranks may come one after the other."""
+    for how, seconds, expected in (([], 3600, "has ended"), (["silent"], 10, "did not make the same call within 10 s")):
+        code, printed, _ = rehearse(["--gpus", "2xH100-80GB"], ["dying_rank.py", *how], ranks=2, environment={"VRAMFIT_PHANTOM_SET": f"nccl_timeout={seconds}"})
         assert code != 0 and "rank 0 was told" in printed and expected in printed, printed[-6000:]
 
 

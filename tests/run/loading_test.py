@@ -3,12 +3,12 @@
 import json
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import unittest
 
 from checkpoints import BIN, Workplace, contents
+from place import free_port
 
 WORLDS = [(1, ()), (2, ()), (2, ("--sharding", "no-shard")), (4, ("--sharding", "shard-grad-op")),
           (4, ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")), (4, ("--precision", "bf16-pure"))]
@@ -73,9 +73,7 @@ class Loading(unittest.TestCase):
         here, there = self.place.fresh("here"), self.place.fresh("there")
         os.makedirs(there)
         shutil.copytree(self.place.path("indexed"), os.path.join(here, "weights"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
+        port = str(free_port())
         command = [os.path.abspath(os.path.join(BIN, "vramfit-train")), "--plan", plan, "--data", self.place.data, *self.place.flags, "--weights", "weights",
                    "-o", self.place.path("run.json")]
         ranks = []

@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import socket
 import struct
 import subprocess
 import sys
@@ -38,6 +40,18 @@ def open_mpi(rank, world=4, local_world=4, address="127.0.0.1", port=29500):
             "OMPI_COMM_WORLD_LOCAL_SIZE": local_world, "MASTER_ADDR": address, "MASTER_PORT": port}
 
 
+def free_port():
+    """A port of loopback on which nobody listens, and which Linux gives to no connection meanwhile: those it gives begin at 32768."""
+    while True:
+        port = random.randrange(10000, 30000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
 def process_of_rank(directory, rank):
     """Id of the vramfit-train that was placed as `rank` by torchrun or `vramfit run`, and works in `directory`."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -71,7 +85,7 @@ class Place(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return path
 
-    def flags(self, steps=3, timeout=30):
+    def flags(self, steps=3, timeout=600):
         return ["--data", self.path("tokens.bin"), "--token-bytes", "4", "--threads", "1", "--timeout", str(timeout), "--steps", str(steps)]
 
     def train(self, plan, *more, **flags):
@@ -93,7 +107,7 @@ class Place(unittest.TestCase):
             process.wait()
         self.started = []
 
-    def wait_for(self, index, words, seconds=60):
+    def wait_for(self, index, words, seconds=120):
         """Until what was started as number `index` has written `words`."""
         process, output = self.started[index]
         last = time.monotonic() + seconds
@@ -102,7 +116,7 @@ class Place(unittest.TestCase):
             self.assertLess(time.monotonic(), last, contents(output))
             time.sleep(0.02)
 
-    def ends(self, seconds=90):
+    def ends(self, seconds=120):
         """Exit codes and outputs of all that was started; fails when something is left after `seconds`."""
         last = time.monotonic() + seconds
         codes = []

@@ -1,34 +1,25 @@
 """Ranks that no launcher watches, as under srun without --kill-on-bad-exit: whatever happens to one ends all, and each says why in one line."""
 
 import signal
-import socket
 import time
 import unittest
 
-from place import FULL, Place, contents, in_full, open_mpi
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from place import FULL, Place, contents, free_port, in_full, open_mpi
 
 
 class RankFailures(Place):
-    def launch(self, *, steps=1000000, timeout=30, of_rank=(), ranks=range(3)):
+    def launch(self, *, steps=1000000, timeout=600, of_rank=(), ranks=range(3)):
         """Three ranks; `of_rank[r]` are flags that only rank r gets."""
         plan, port = self.plan("3xcpu-1GiB", batch=6), free_port()
         for rank in ranks:
             command = self.train(plan, *dict(of_rank).get(rank, ()), steps=steps, timeout=timeout)
             self.start(command, open_mpi(rank, 3, 3, port=port))
 
-    def all_end(self, culprit, code, reason, seconds=5, says_so=True):
-        """Returns how long it took."""
-        begin = time.monotonic()
-        codes, outputs = self.ends(seconds)
+    def all_end(self, culprit, code, reason, says_so=True):
+        """Long before ranks would have waited for each other in vain."""
+        codes, outputs = self.ends(60)
         self.assertEqual(codes, [code if rank == culprit else 1 for rank in range(3)], "\n".join(outputs))
         self.assert_cause(outputs, culprit, reason, says_so)
-        return time.monotonic() - begin
 
     def test_a_killed_rank(self):
         for culprit in (2, 0) if FULL else (2,):
@@ -50,20 +41,18 @@ class RankFailures(Place):
 
     def test_a_rank_that_runs_out_of_memory(self):
         self.launch(of_rank={1: ("--budget", "600000")})
-        self.all_end(1, 6, "out of memory", seconds=30)
+        self.all_end(1, 6, "out of memory")
 
     def test_a_rank_that_fails_before_the_others_are_met(self):
-        begin = time.monotonic()
-        self.launch(of_rank={2: ("--data", self.path("nowhere.bin"))}, timeout=300)
-        self.all_end(2, 2, ".*nowhere.bin", seconds=30)
-        self.assertLess(time.monotonic() - begin, 30)
+        self.launch(of_rank={2: ("--data", self.path("nowhere.bin"))})
+        self.all_end(2, 2, ".*nowhere.bin")
 
     def test_a_rank_that_stops(self):
-        self.launch(timeout=4)
+        self.launch(timeout=8)
         self.wait_for(0, "step 2/")
         self.started[1][0].send_signal(signal.SIGSTOP)
         begin = time.monotonic()
-        codes = [self.started[rank][0].wait(4 + 5) for rank in (0, 2)]
+        codes = [self.started[rank][0].wait(60) for rank in (0, 2)]
         self.assertEqual(codes, [1, 1])
         self.assertGreater(time.monotonic() - begin, 3)
         for rank in (0, 2):
@@ -87,14 +76,14 @@ class RankFailures(Place):
 
     def test_ranks_of_another_job(self):
         self.launch(of_rank={1: ("--seed", "5")})
-        self.all_end(1, 2, "does not run the same as rank 0", seconds=30)
+        self.all_end(1, 2, "does not run the same as rank 0")
 
     @in_full
     def test_a_layout_that_is_not_the_plans(self):
         plan, port = self.plan("2x2xcpu-1GiB"), free_port()
         for rank, local in ((0, 0), (1, 0), (2, 1), (3, 1)):  # srun --distribution=cyclic
             self.start(self.train(plan, timeout=5), {**open_mpi(rank, 4, 2, port=port), "OMPI_COMM_WORLD_LOCAL_RANK": local})
-        codes, outputs = self.ends(20)
+        codes, outputs = self.ends(60)
         self.assertTrue(all(code in (1, 2) for code in codes) and 2 in codes, outputs)
         self.assertIn("--distribution=block", outputs[1])
 
@@ -106,12 +95,12 @@ class RankFailures(Place):
             with self.subTest(name=name, value=value):
                 self.end_all()
                 self.start(self.train(plan), {**open_mpi(1, 3, 3), name: value})
-                codes, outputs = self.ends(20)
+                codes, outputs = self.ends(60)
                 self.assertEqual(codes, [2], outputs)
                 self.assertIn(words, self.last_line(outputs[0]))
         self.end_all()
         self.start(self.train(plan), {"RANK": 0, "WORLD_SIZE": 3, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost", "MASTER_PORT": 29500, "VRAMFIT_LISTEN_FD": 99})
-        codes, outputs = self.ends(20)
+        codes, outputs = self.ends(60)
         self.assertEqual(codes, [2], outputs)
         self.assertIn("VRAMFIT_LISTEN_FD=99", outputs[0])
 

@@ -96,7 +96,7 @@ class TwoNodes(Place):
         begin = time.monotonic()
         while any(process_of_rank(self.directory.name, rank) for rank in range(4)):
             time.sleep(0.05)
-            self.assertLess(time.monotonic() - begin, 5)
+            self.assertLess(time.monotonic() - begin, 60)
         codes, outputs = self.ends(60)
         self.assertEqual(codes, [1, 1])
         cause = "rank 3 on node02 ended without a word"
@@ -109,7 +109,7 @@ class TwoNodes(Place):
         command = self.train(self.plan("2x2xcpu-1GiB"), steps=1000000)
         for rank in range(4):
             self.start(nodes.on_node(rank // 2, *command, *(["--budget", "600000"] if rank == 2 else [])), slurm(rank))
-        codes, outputs = self.ends(30)
+        codes, outputs = self.ends(60)
         self.assertEqual(codes, [1, 1, 6, 1], outputs)
         self.assert_cause(outputs, 2, "out of memory")
 
@@ -119,7 +119,7 @@ class TwoNodes(Place):
         self.wait_for(0, "step 2/")
         subprocess.run(["ip", "-n", nodes.NAMES[1], "link", "set", "cable1", "down"], check=True)
         try:
-            codes, outputs = self.ends(6 + 10)
+            codes, outputs = self.ends(60)
         finally:
             subprocess.run(["ip", "-n", nodes.NAMES[1], "link", "set", "cable1", "up"], check=True)
         self.assertEqual(codes, [1] * 4, outputs)
@@ -164,7 +164,7 @@ class TwoNodes(Place):
 
     def test_rank_0_refuses_a_master_that_is_loopback_to_itself_alone(self):
         self.start(nodes.on_node(0, *self.train(self.plan("2x2xcpu-1GiB"), timeout=3), hosts="debian"), slurm(0))
-        codes, outputs = self.ends(20)
+        codes, outputs = self.ends(60)
         self.assertEqual(codes, [2], outputs)
         self.assertIn("MASTER_ADDR node01 is this machine's loopback here", self.last_line(outputs[0]))
 
