@@ -9,6 +9,7 @@
 #include "estimator/eager/count_eager.h"
 #include "estimator/gradient_mask.h"
 #include "estimator/load_rows.h"
+#include "estimator/ops/fp8.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/tape.h"
 #include "estimator/units_layout.h"
@@ -101,7 +102,7 @@ class Counter {
       workspace_.push_back(blocks_.allocate(bytes.n, Dtype::u8, Category::workspace, what));
     };
     make("cublas workspace", cublas_workspace(device_));
-    if (is_cuda_ && adds_bias(graph_)) make("cublasLt workspace", kCublasLtWorkspace);
+    if (is_cuda_ && uses_cublaslt(graph_, job_.precision, shape_)) make("cublasLt workspace", kCublasLtWorkspace);
     for (const char* what : {"loss sum", "gradient norm", "clip scale"}) make(what, Bytes{4});
     if (is_cuda_) make("norm part", Bytes{4});
     if (!scales_loss(job_)) return;

@@ -6,6 +6,7 @@
 
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/not_modelled.h"
+#include "estimator/ops/fp8.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/sharding.h"
@@ -101,6 +102,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
                                         dtype_name(e.job.precision.storage), spec.quantization));
   }
   if (const std::string gathered = gathered_text(e, graph); !gathered.empty()) e.assumptions.push_back(gathered);
+  if (const std::string note = fp8_note(graph, e.job); !note.empty()) e.assumptions.push_back(note);
   if (e.cluster.is_cpu()) return;
   e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
                                       format_gib(e.ranks.front().breakdown.outside_allocator)));

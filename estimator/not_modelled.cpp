@@ -6,6 +6,7 @@
 
 #include "estimator/allocator/settings.h"
 #include "estimator/job_fields.h"
+#include "estimator/ops/fp8.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -40,7 +41,9 @@ void require_output(const Precision& p) {
 
 void require_precision(const Job& job) {
   const Precision& p = job.precision;
-  if (p.name == "fp8") refuse(job, "precision");
+  if (wants_fp8(p) && p.compute != Dtype::bf16) {
+    throw NotModelled(fmt::format("--precision fp8 with --compute-dtype {} (use bf16)", dtype_name(p.compute)));
+  }
   if (p.storage == Dtype::f16) {
     throw NotModelled(
         "--storage-dtype fp16 (updates and squares of gradients below 6e-8 would vanish; use --precision fp16-mixed)");

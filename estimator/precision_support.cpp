@@ -50,7 +50,7 @@ Support cpu_support(Dtype dtype, const std::vector<std::string>& flags) {
       return has("avx512_bf16") || has("amx_bf16") ? Support::native : Support::emulated;
     case Dtype::f8_e4m3:
     case Dtype::f8_e5m2:
-      return Support::none;
+      return Support::emulated;
     case Dtype::f32:
     case Dtype::i64:
     case Dtype::i32:
@@ -74,13 +74,18 @@ std::string_view support_name(Support support) {
 
 void require_card_support(const Job& job, const Cluster& cluster) {
   if (job.precision.name != "fp8") return;
-  if (cluster.is_cpu()) throw InputError("--precision fp8: CPU ranks have no FP8 products; use --precision bf16-mixed");
+  if (cluster.is_cpu()) return;  // emulated
   if (card_support(Dtype::f8_e4m3, cluster.card.device.compute_capability) != Support::none) return;
   throw InputError(fmt::format("--precision fp8: {} has no FP8 units, which come with 8.9; use --precision {}",
                                with_capability(cluster.card), best_16_bits(cluster.card)));
 }
 
 std::vector<std::string> precision_notes(const Job& job, const Cluster& cluster) {
+  if (cluster.is_cpu() && job.precision.name == "fp8") {
+    return {
+        "CPU ranks emulate FP8: they round factors to it and multiply them in fp32, which shows its results, not its "
+        "speed"};
+  }
   const Dtype compute = job.precision.compute;
   if (cluster.is_cpu() || card_support(compute, cluster.card.device.compute_capability) != Support::emulated) return {};
   if (compute == Dtype::bf16) {

@@ -54,7 +54,8 @@ std::string machine_support() {
   text += fmt::format("{:<18}{}, sums fp32, fp16{}\n", "NCCL", version_text(nccl), nccl >= kNcclOfBf16 ? ", bf16" : "");
   text += fmt::format("{:<18}sums fp32, fp16, bf16\n", "Gloo");
   const std::vector<std::string> flags = cpu_flags();
-  text += row("CPU", cpu_support(Dtype::bf16, flags), cpu_support(Dtype::f16, flags), Support::none);
+  text +=
+      row("CPU", cpu_support(Dtype::bf16, flags), cpu_support(Dtype::f16, flags), cpu_support(Dtype::f8_e4m3, flags));
   for (int card = 0; card < c10::cuda::device_count(); ++card) {
     const cudaDeviceProp* facts = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(card));
     const int capability = 10 * facts->major + facts->minor;

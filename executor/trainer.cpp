@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "estimator/load_rows.h"
+#include "estimator/ops/fp8.h"
 #include "estimator/schedules/schedule.h"
 #include "executor/checkpoint/full_torch.h"
 #include "executor/checkpoint/snapshot_torch.h"
@@ -168,7 +169,9 @@ void Trainer::State::load() {
     rope_cos.push_back(table(fmt::format("rope {}: cos", r), cos, columns));
     rope_sin.push_back(table(fmt::format("rope {}: sin", r), sin, columns));
   }
-  if (place.is_cuda()) make_cublas_handle(adds_bias(in.graph));
+  if (place.is_cuda()) {
+    make_cublas_handle(uses_cublaslt(in.graph, in.job.precision, {in.job.micro_batch, in.job.sequence}));
+  }
   loss_sum = scalar("loss sum");
   clipping.load();
   scaler.load(in.numbers);

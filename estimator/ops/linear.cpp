@@ -1,3 +1,4 @@
+#include "estimator/ops/fp8.h"
 #include "estimator/ops/rules.h"
 
 namespace vramfit {
@@ -25,6 +26,7 @@ void add_cpu_product(const OpContext& context, const Needs& needs, Rule& rule) {
 /// CUDA: the bias gradient is a product with a row of ones, because a sum over rows would take a reduce buffer that
 /// grows with the SM count. CPU: an own column sum.
 Rule rule_of_linear(const OpContext& context, const Needs& needs) {
+  if (multiplies_in_fp8(context)) return rule_of_fp8_linear(context, needs);
   Rule rule;
   if (wants_parameter(needs, 0)) rule.saved = {input(0)};
   rule.gradients = {{GradientSource::From::fresh, 0}};

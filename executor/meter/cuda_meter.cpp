@@ -107,12 +107,12 @@ Device open_cuda_device(int local_rank, const std::string& allocator) {
   return device;
 }
 
-void make_cublas_handle(bool adds_bias) {
+void make_cublas_handle(bool uses_cublaslt) {
   {
     const LabelScope scope(Category::workspace, "cublas workspace");
     at::cuda::getCurrentCUDABlasHandle();
   }
-  if (!adds_bias) return;
+  if (!uses_cublaslt) return;
   const LabelScope scope(Category::workspace, "cublasLt workspace");
   at::cuda::getCUDABlasLtWorkspace();
 }

@@ -14,9 +14,9 @@ bool has_cuda();
 /// PYTORCH_CUDA_ALLOC_CONF says otherwise.
 Device open_cuda_device(int local_rank, const std::string& allocator);
 
-/// Creates the cuBLAS handle of this thread and its workspace, and cublasLt's if products add a bias: at load, so that
+/// Creates the cuBLAS handle of this thread and its workspace, and cublasLt's if products go there: at load, so that
 /// the first step allocates as the others do.
-void make_cublas_handle(bool adds_bias);
+void make_cublas_handle(bool uses_cublaslt);
 
 /// What the allocator of the current CUDA device holds now, and how often it has had to free its cache to go on.
 struct DeviceMemory {

@@ -61,9 +61,11 @@ void store_block(const Matrix& block, const Matrix& out, const Store& store, std
     const float* from = static_cast<const float*>(block.data) + row * block.stride;
     T* to = static_cast<T*>(out.data) + row * out.stride;
     if (bias == nullptr) {
-      for (std::int64_t c = 0; c < block.columns; ++c) put(to[c], from[c], store.add);
+      for (std::int64_t c = 0; c < block.columns; ++c) put(to[c], from[c] * store.factor, store.add);
     } else {
-      for (std::int64_t c = 0; c < block.columns; ++c) put(to[c], from[c] + static_cast<float>(bias[c]), store.add);
+      for (std::int64_t c = 0; c < block.columns; ++c) {
+        put(to[c], from[c] * store.factor + static_cast<float>(bias[c]), store.add);
+      }
     }
   });
 }

@@ -22,11 +22,13 @@ Matrix transpose(Matrix m);
 /// `count` rows from `first` on; not of a transposed one.
 Matrix row_range(Matrix m, std::int64_t first, std::int64_t count);
 
-/// How a product is stored: added to what is there; a bias [columns] of the output's type added to each row.
+/// How a product is stored: added to what is there; a bias [columns] of the output's type added to each row; multiplied
+/// by a factor first, where out isn't fp32.
 struct Store {
   bool add = false;
   const void* bias = nullptr;
   float* product = nullptr;  // scratch of product_elements(out) floats; needed where out isn't fp32
+  float factor = 1;
 };
 
 /// out = a b, in fp32; a and b have one type, fp32, bf16 or fp16; out isn't transposed.

@@ -1,7 +1,9 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
+#include "estimator/ops/fp8.h"
 #include "estimator/ops/rules.h"
+#include "executor/ops/fp8_torch.h"
 #include "executor/ops/gemm_torch.h"
 #include "executor/ops/kernels_torch.h"
 
@@ -20,6 +22,7 @@ float* product_buffer(OpCall& call, std::int64_t elements) {
 }
 
 void forward_cpu(OpCall& call) {
+  if (multiplies_in_fp8(call.context)) return fp8_forward_cpu(call);
   const Matrix x = matrix(call.inputs[0]), y = matrix(call.outputs[0]);
   const bool has_bias = call.parameters.size() > 1;
   multiply(x, transpose(weight_of(call, call.parameters[0])), y,
@@ -39,7 +42,7 @@ void bias_gradient(OpCall& call) {
   });
 }
 
-void backward_cpu(OpCall& call) {
+void products_cpu(OpCall& call) {
   const Matrix dy = matrix(*call.output_gradient);
   const Matrix weight = weight_of(call, call.parameters[0]);
   const std::int64_t outputs = weight.rows, inputs = weight.columns;
@@ -59,6 +62,10 @@ void backward_cpu(OpCall& call) {
     attributes(call).transposed_weight ? multiply(transpose(x), dy, target, store)
                                        : multiply(transpose(dy), x, target, store);
   }
+}
+
+void backward_cpu(OpCall& call) {
+  multiplies_in_fp8(call.context) ? fp8_backward_cpu(call) : products_cpu(call);
   if (wants_parameter(call, 1)) bias_gradient(call);
 }
 
@@ -68,6 +75,7 @@ at::Tensor as_columns(const OpCall& call, const at::Tensor& weight) {
 }
 
 void forward_cuda(OpCall& call) {
+  if (multiplies_in_fp8(call.context)) return fp8_forward_cuda(call);
   const at::Tensor weight = as_columns(call, call.parameters[0]);
   if (call.parameters.size() > 1) {
     at::addmm_out(call.outputs[0], call.parameters[1], call.inputs[0], weight);
@@ -84,10 +92,8 @@ void multiply_cuda(const at::Tensor& a, const at::Tensor& b, at::Tensor out, boo
   }
 }
 
-void backward_cuda(OpCall& call) {
+void products_cuda(OpCall& call) {
   const at::Tensor& dy = *call.output_gradient;
-  at::Tensor ones;
-  if (wants_parameter(call, 1)) ones = call.temporaries.allocate("ones", {1, dy.size(0)}, call.context.compute());
   if (wants_input(call, 0)) {
     multiply_cuda(dy, as_columns(call, call.parameters[0]).t(), call.input_gradients[0], adds_input(call, 0));
   }
@@ -97,6 +103,13 @@ void backward_cuda(OpCall& call) {
     multiply_cuda(transposed ? x.t() : dy.t(), transposed ? dy : x, call.parameter_gradients[0],
                   adds_parameter(call, 0));
   }
+}
+
+void backward_cuda(OpCall& call) {
+  const at::Tensor& dy = *call.output_gradient;
+  at::Tensor ones;
+  if (wants_parameter(call, 1)) ones = call.temporaries.allocate("ones", {1, dy.size(0)}, call.context.compute());
+  multiplies_in_fp8(call.context) ? fp8_backward_cuda(call) : products_cuda(call);
   if (wants_parameter(call, 1)) {
     multiply_cuda(ones.fill_(1), dy, call.parameter_gradients[1].unsqueeze(0), adds_parameter(call, 1));
   }

@@ -24,9 +24,10 @@ TEST_CASE("compute capabilities decide between units, emulation and nothing") {
   CHECK(card_support(Dtype::f8_e4m3, 86) == Support::none);
   CHECK(cpu_support(Dtype::bf16, {"fpu", "avx512_bf16"}) == Support::native);
   CHECK(cpu_support(Dtype::f16, {"fpu", "avx512_bf16"}) == Support::emulated);
+  CHECK(cpu_support(Dtype::f8_e5m2, {"fpu", "avx512_bf16", "amx_fp16"}) == Support::emulated);
 }
 
-TEST_CASE("fp8 where there are no such units is refused with what to use instead") {
+TEST_CASE("fp8 on a card without such units is refused with what to use instead") {
   const Job job = in_precision("fp8");
   CHECK_THROWS_WITH_AS(
       require_card_support(job, parse_cluster("8xA100-80GB")),
@@ -35,7 +36,7 @@ TEST_CASE("fp8 where there are no such units is refused with what to use instead
       InputError);
   CHECK_THROWS_WITH_AS(require_card_support(job, parse_cluster("1xT4")),
                        doctest::Contains("use --precision fp16-mixed"), InputError);
-  CHECK_THROWS_AS(require_card_support(job, parse_cluster("2xcpu-4GiB")), InputError);
+  CHECK_NOTHROW(require_card_support(job, parse_cluster("2xcpu-4GiB")));
   CHECK_NOTHROW(require_card_support(job, parse_cluster("8xH100-80GB")));
 }
 
@@ -46,6 +47,10 @@ TEST_CASE("emulation is said, with what the card has units for") {
   CHECK(precision_notes(in_precision("fp16-mixed"), parse_cluster("1xT4")).empty());
   CHECK(precision_notes(in_precision("fp16-mixed"), parse_cluster("1xP100-16GB")).size() == 1);
   CHECK(precision_notes(in_precision("bf16-mixed"), parse_cluster("1xA100-40GB")).empty());
+  CHECK(precision_notes(in_precision("fp8"), parse_cluster("1xH100-80GB")).empty());
+  const std::vector<std::string> on_cpu = precision_notes(in_precision("fp8"), parse_cluster("1xcpu-4GiB"));
+  REQUIRE(on_cpu.size() == 1);
+  CHECK(on_cpu[0].find("emulate FP8") != std::string::npos);
 }
 
 TEST_CASE("the loss is scaled by itself where fp16 computes or reduces") {

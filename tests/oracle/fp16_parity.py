@@ -75,12 +75,14 @@ class Compute:
             self.table.weight.data = self.table.weight.data.to(self.dtype).float()
 
 
-def train(case, place, hyper, dtype=torch.float32, scaler=None, skipped=(), mistake="", wide_table=False):
-    """A trace as reference.train's, with `scales` and `skipped` beside it."""
+def train(case, place, hyper, dtype=torch.float32, scaler=None, skipped=(), mistake="", wide_table=False, convert=None):
+    """A trace as reference.train's, with `scales` and `skipped` beside it. `convert` changes the model that computes."""
     of_step = executor.batches(case, place.data, hyper.steps)
     model = reference.build(executor.model_path(case.family), place.state)
     copy = Compute(case, place, dtype, wide_table)
     compute = copy.model
+    if convert:
+        convert(compute)
     optimizer = reference.AdamW(model, hyper, reference.NO_MUTATION)
     scaling = Scaler(model, scaler, skipped)
     trace = reference.Trace([], None, None, None)

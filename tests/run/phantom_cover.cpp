@@ -28,7 +28,7 @@ std::vector<Axis> axes() {
           {"--seq-len", {"odd", "32", "96", "1024"}},
           {"--sharding", sharding_names()},
           {"--reshard", {"default", "last-kept", "always", "never", "2", "4"}},
-          {"--precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed"}},
+          {"--precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed", "fp8"}},
           {"--attention", {"auto", "math", "flash", "efficient"}},
           {"--allocator", {"expandable", "native"}},
           {"--checkpointing", {"none", "full", "every:2"}},
@@ -60,6 +60,7 @@ bool is_allowed(const std::vector<std::string>& row) {
   if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
   const int shards = std::stoi(row[kRanks]) / (hybrid ? 2 : 1);
   if ((row[kReshard] == "2" || row[kReshard] == "4") && shards % std::stoi(row[kReshard]) != 0) return false;
+  if (row[kPrecision] == "fp8" && row[kCard] == "A100-40GB") return false;  // no such units
   const bool is_16_bit = row[kPrecision] != "fp32";
   const bool softcap = row[kFamily] == "gemma2";
   const bool has_positions = row[kFamily] == "gpt2" || row[kFamily] == "bert";  // a table of 128
