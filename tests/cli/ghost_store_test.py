@@ -24,7 +24,7 @@ class Hosted:
         self.port = int(self.process.stdout.readline())
         self.ranks, self.said = ranks, ""
 
-    def client(self, timeout=30, **options):
+    def client(self, timeout=60, **options):
         return TCPStore("127.0.0.1", self.port, self.ranks, False, timedelta(seconds=timeout), **options)
 
     def stop(self):
@@ -76,7 +76,7 @@ class Requests(unittest.TestCase):
                 f"print(TCPStore('127.0.0.1', {host.port}, 1, False).get('late').decode())")], stdout=subprocess.PIPE, text=True)
             store = host.client()
             store.set("late", "here")
-            self.assertEqual(waiting.communicate(timeout=60)[0].strip(), "here")
+            self.assertEqual(waiting.communicate(timeout=200)[0].strip(), "here")
 
 
 class Ghosts(unittest.TestCase):
@@ -94,9 +94,10 @@ class Ghosts(unittest.TestCase):
 
     def test_a_name_that_differs_in_two_numbers_is_not_answered(self):
         with hosted(4, 2) as host:
-            store = host.client(timeout=1)
+            store = host.client()
             store.set("step_1/rank_2", "mine")
             self.assertEqual(store.get("step_1/rank_3"), b"mine")
+            store.set_timeout(timedelta(seconds=1))
             with self.assertRaises(DistStoreError):
                 store.get("step_2/rank_3")
 
@@ -109,9 +110,11 @@ class Ghosts(unittest.TestCase):
 
     def test_waiting_for_what_nobody_can_know_ends_in_time_and_is_reported(self):
         with hosted(4, 2) as host:
-            store = host.client(timeout=1)
+            store = host.client()
+            store.set_timeout(timedelta(seconds=1))
             with self.assertRaises(DistStoreError) as caught:
                 store.get("the coordinator's address")
+            store.set_timeout(timedelta(seconds=60))
             store.set("still", "served")  # nothing is answered to this, so only what follows shows that it arrived
             self.assertEqual(store.get("still"), b"served")
         self.assertIn("never-set /the coordinator's address", host.said)

@@ -1,7 +1,7 @@
 // Readers of JSON answer hostile input with one of our errors, and quickly: no crash, no hang, no foreign exception.
 #include <doctest/doctest.h>
 
-#include <chrono>
+#include <ctime>
 #include <functional>
 #include <random>
 #include <string>
@@ -22,8 +22,6 @@
 namespace vramfit {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct Outcome {
   int accepted = 0;
   int refused = 0;
@@ -36,7 +34,7 @@ Outcome try_mutations(const std::string& text, int count, const std::function<vo
   for (int i = 0; i < count; ++i) {
     const std::string hostile = testing::mutate(text, random);
     CAPTURE(hostile);
-    const Clock::time_point begun = Clock::now();
+    const std::clock_t begun = std::clock();
     try {
       read(hostile);
       ++outcome.accepted;
@@ -47,7 +45,7 @@ Outcome try_mutations(const std::string& text, int count, const std::function<vo
     } catch (const std::exception& error) {
       FAIL_CHECK("not one of our errors: " << error.what());
     }
-    CHECK(Clock::now() - begun < std::chrono::seconds(10));
+    CHECK(std::clock() - begun < 10 * CLOCKS_PER_SEC);  // of the processor
   }
   return outcome;
 }

@@ -52,10 +52,10 @@ class World {
   /// As a kill would.
   void kill(int rank) { watches_.at(static_cast<std::size_t>(rank)).reset(); }
 
-  /// What the watch of a rank ended it with; "" when it did not within twenty seconds.
+  /// What the watch of a rank ended it with; "" when it did not within a minute.
   std::string line_of(int rank) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, 20s, [&] { return lines_.contains(rank); });
+    changed_.wait_for(lock, 60s, [&] { return lines_.contains(rank); });
     return lines_[rank];
   }
   bool nobody_ended() {
@@ -124,14 +124,12 @@ TEST_CASE("a rank that does not answer is named before one that is busy") {
   token = token.substr(0, token.find(' '));
   const LineSocket stopped = connect_to("127.0.0.1", std::stoi(invitation), 5);
   REQUIRE(stopped.send("hello " + token + " 2 n2"));
-  std::this_thread::sleep_for(100ms);
   CHECK(world.rank(0).lost_peer("timed out").find("rank 2 on n2 does not answer") != std::string::npos);
 }
 
 TEST_CASE("a rank that has not come is named") {
   World world(3);
   world.join(1);
-  std::this_thread::sleep_for(100ms);
   CHECK(world.rank(1).lost_peer("not all 3 ranks came").find("rank 2 has not come") != std::string::npos);
 }
 
@@ -151,11 +149,9 @@ TEST_CASE("ranks that are done may go in any order") {
   CHECK(world.nobody_ended());
 }
 
-TEST_CASE("a failure before rank 0 was met is this rank's own, at once") {
+TEST_CASE("a failure before rank 0 was met is this rank's own, and no answer of rank 0 is missed") {
   World world(2);
-  const auto start = std::chrono::steady_clock::now();
   CHECK(world.rank(1).failed("plan.json: can't be read") == "rank 1 on n1: plan.json: can't be read");
-  CHECK(std::chrono::steady_clock::now() - start < 3s);  // what it would wait for a verdict
 }
 
 TEST_CASE("strangers, wrong tokens and floods change nothing") {

@@ -133,8 +133,8 @@ TEST_CASE("a rank that ended without sending is named at once, not at the time-o
   REQUIRE(exit_code(process) == 0);
   const auto before = std::chrono::steady_clock::now();
   const std::string expected = "rank 1 of 2 (process " + std::to_string(process) + ") has ended";
-  CHECK_THROWS_WITH_AS(waiting.take(Lane::collective, 0, 1, seconds(60), kNever), expected.c_str(), FaultError);
-  CHECK(std::chrono::steady_clock::now() - before < seconds(20));
+  CHECK_THROWS_WITH_AS(waiting.take(Lane::collective, 0, 1, seconds(3600), kNever), expected.c_str(), FaultError);
+  CHECK(std::chrono::steady_clock::now() - before < seconds(60));
 }
 
 TEST_CASE("what a rank sent before it ended is still taken") {
