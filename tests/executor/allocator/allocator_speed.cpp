@@ -1,10 +1,9 @@
 // Events a second of LibTorch's caching allocator on a phantom card and of the replay, in one run: a training job's
 // ledger and a random program with many blocks, each native and expandable. Figures beside the goal of 3 times, in
 // processor time, as others may use the machine; it fails only when the two do not end with the same memory reserved.
-#include <time.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <random>
 #include <vector>
