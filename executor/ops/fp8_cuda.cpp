@@ -24,8 +24,8 @@ struct Scale {
 // The quotient of two fp32 numbers is the same whether it is rounded from fp64, as torchao does it, or not. Beyond 2^31
 // elements a reduction would be split, so it is made in parts; `scale` holds the part's amax until it is needed.
 Scale scale_of(OpCall& call, const std::string& name, const at::Tensor& factor, double largest) {
-  const Scale s{call.temporaries.allocate(name + "_scale", {1}, Dtype::f32),
-                call.temporaries.allocate(name + "_inverse", {1}, Dtype::f32)};
+  Scale s{call.temporaries.allocate(name + "_scale", {1}, Dtype::f32),
+          call.temporaries.allocate(name + "_inverse", {1}, Dtype::f32)};
   const at::Tensor values = factor.view(-1);
   for (std::int64_t first = 0; first < values.numel(); first += kNormPart) {
     const at::Tensor part = values.narrow(0, first, std::min(kNormPart, values.numel() - first));

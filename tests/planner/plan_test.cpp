@@ -2,11 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "estimator/job_fields.h"
 #include "estimator/json/plan_reader.h"
 #include "model_specs/error.h"
+#include "planner/changes.h"
 #include "planner/plan_json.h"
 #include "planner/search.h"
 #include "tests/support/config_file.h"
@@ -151,6 +153,17 @@ TEST_CASE("a change of the result is used only when it is allowed, and offered w
   REQUIRE(allowed.chosen);
   CHECK(allowed.chosen->job.precision.name == "bf16-pure");
   CHECK(allowed.chosen->job.precision.state == Dtype::bf16);
+}
+
+TEST_CASE("fp8 is weighed only where its name is given") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  const auto weighs_fp8 = [&](const char* allowed) {
+    request.allowed = parse_allowed(allowed);
+    const std::vector<Change> list = changes(request, true, false);
+    return std::ranges::any_of(list, [](const Change& change) { return change.job.precision.name == "fp8"; });
+  };
+  CHECK(weighs_fp8("precision:fp8"));
+  for (const char* others : {"", "any", "precision", "precision:bf16-pure"}) CHECK_FALSE(weighs_fp8(others));
 }
 
 TEST_CASE("a shorter sequence is used only when nothing else fits") {
