@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -82,8 +83,16 @@ TEST_CASE("a rank that failed by itself is the cause, not the ranks that were to
   CHECK(launch_shell(script, 3) == 5);
 }
 
-TEST_CASE("ranks that ignore SIGTERM are killed") {
-  CHECK(launch_shell("trap '' TERM; if [ $RANK = 0 ]; then exit 5; fi; while :; do sleep 0.1; done", 2) == 5);
+TEST_CASE("ranks that ignore SIGTERM are killed within five seconds") {
+  // A busy machine may hold up any one of the tries.
+  using Seconds = std::chrono::duration<double>;
+  Seconds least{60};
+  for (int i = 0; i < 3 && least >= Seconds{5}; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(launch_shell("trap '' TERM; if [ $RANK = 0 ]; then exit 5; fi; while :; do sleep 0.1; done", 2) == 5);
+    least = std::min(least, Seconds(std::chrono::steady_clock::now() - start));
+  }
+  CHECK(least < Seconds{5});
 }
 
 TEST_CASE("a signal to the launcher ends every rank and gives 128 + its number") {
