@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "estimator/ops/fp8.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -73,7 +74,7 @@ std::string_view support_name(Support support) {
 }
 
 void require_card_support(const Job& job, const Cluster& cluster) {
-  if (job.precision.name != "fp8") return;
+  if (!wants_fp8(job.precision)) return;
   if (cluster.is_cpu()) return;  // emulated
   if (card_support(Dtype::f8_e4m3, cluster.card.device.compute_capability) != Support::none) return;
   throw InputError(fmt::format("--precision fp8: {} has no FP8 units, which come with 8.9; use --precision {}",
@@ -81,7 +82,7 @@ void require_card_support(const Job& job, const Cluster& cluster) {
 }
 
 std::vector<std::string> precision_notes(const Job& job, const Cluster& cluster) {
-  if (cluster.is_cpu() && job.precision.name == "fp8") {
+  if (cluster.is_cpu() && wants_fp8(job.precision)) {
     return {
         "CPU ranks emulate FP8: they round factors to it and multiply them in fp32, which shows its results, not its "
         "speed"};
