@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "executor/checkpoint/mask_digest.h"
+#include "executor/checkpoint/read_blocks.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/gradient_mask_torch.h"
 #include "executor/tensor_torch.h"
@@ -21,8 +22,6 @@
 namespace vramfit {
 
 namespace {
-
-constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;  // read at a time
 
 class MaskFile {
  public:
@@ -50,14 +49,12 @@ class MaskFile {
   /// Elements `first` and up of a parameter's mask into all of `into`, bytes on any device; each is 0 or 1.
   void read(int parameter, std::int64_t first, const at::Tensor& into) const {
     const StoredTensor& tensor = *of_parameter_.at(parameter);
-    std::vector<char> block(static_cast<std::size_t>(std::min(kBlockBytes, into.numel())));
-    for (std::int64_t done = 0; done < into.numel(); done += kBlockBytes) {
-      const std::int64_t count = std::min(kBlockBytes, into.numel() - done);
-      const std::span<char> bytes = std::span(block).first(static_cast<std::size_t>(count));
-      files_[static_cast<std::size_t>(tensor.file)].read(tensor.offset + first + done, bytes);
-      check_bytes(tensor, first + done, bytes);
-      into.narrow(0, done, count).copy_(at::from_blob(bytes.data(), {count}, at::kByte));
-    }
+    const auto take = [&](std::int64_t done, std::span<char> block) {
+      const auto count = static_cast<std::int64_t>(block.size());
+      check_bytes(tensor, first + done, block);
+      into.narrow(0, done, count).copy_(at::from_blob(block.data(), {count}, at::kByte));
+    };
+    read_blocks(files_[static_cast<std::size_t>(tensor.file)], tensor.offset + first, into.numel(), take);
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "estimator/json/job_json.h"
 #include "executor/checkpoint/crc32c.h"
+#include "executor/checkpoint/read_blocks.h"
 #include "model_specs/json_value.h"
 #include "model_specs/json_writer.h"
 #include "model_specs/suggest.h"
@@ -121,19 +122,14 @@ Manifest read_manifest(const std::string& folder) {
 void verify_file(const std::string& folder, const Manifest& manifest, std::size_t rank) {
   const SavedFile& expected = manifest.files.at(rank);
   const std::string path = folder + "/" + rank_file(rank);
-  constexpr std::int64_t kBlock = std::int64_t{1} << 20;
   try {
     const File file(path, kCheckpointFile);
     if (file.bytes() != expected.bytes) {
       damaged(path, fmt::format("{} bytes, the manifest says {}", file.bytes(), expected.bytes));
     }
-    std::vector<char> block(static_cast<std::size_t>(std::min(kBlock, file.bytes())));
     std::uint32_t checksum = 0;
-    for (std::int64_t done = 0; done < file.bytes(); done += kBlock) {
-      const auto part = std::span(block).first(static_cast<std::size_t>(std::min(kBlock, file.bytes() - done)));
-      file.read(done, part);
-      checksum = crc32c(part, checksum);
-    }
+    read_blocks(file, 0, file.bytes(),
+                [&](std::int64_t /*done*/, std::span<char> block) { checksum = crc32c(block, checksum); });
     if (checksum != expected.crc32c) damaged(path, "its checksum differs from the manifest's: the file is damaged");
   } catch (const DamagedCheckpoint&) {
     throw;
