@@ -124,7 +124,7 @@ def percent(x):
 
 def table(readings, with_reason):
     head = ["case", "allocator", "published", "rehearsed", "error", "estimated", "estimated - rehearsed: allocated, reserved"]
-    lines = ["| " + " | ".join(head + (["what is not known"] if with_reason else [])) + " |", "|-" * (len(head) + with_reason) + "|"]
+    lines = ["| " + " | ".join(head + (["what is unknown"] if with_reason else [])) + " |", "|-" * (len(head) + with_reason) + "|"]
     for reading in readings:
         cells = [reading.row["shown"], reading.allocator, *reading.cells()]
         lines.append("| " + " | ".join(cells + ([reading.row.get("differs", "allocator")] if with_reason else [])) + " |")
@@ -140,9 +140,10 @@ def write(rows):
     confirmed = [r for r in readings if r.is_confirmed()]
     unstated = [r for r in readings if "differs" not in r.row and not r.is_confirmed()]
     others = [r for r in readings if "differs" in r.row]
-    text = [BEGIN, "", "Everything stated by the source (limit 0.2 %):", "", *table(confirmed, False), "",
-            "The allocator is not stated, so these rows are consistent, not confirmed:", "", *table(unstated, False), "",
-            "All others that were collected, none left out:", "", *table(others, True)]
+    text = [BEGIN, "", "The source states every setting (limit 0.2 %):", "", *table(confirmed, False), "",
+            "The source does not state the allocator, so these rows are consistent with the published figures but do not confirm them:",
+            "", *table(unstated, False), "",
+            "All other published figures that we collected, with none left out:", "", *table(others, True)]
     text += ["", "Sources:", "", *sources(rows), "", END]
     page = PAGE.read_text(encoding="utf-8")
     start, end = page.index(BEGIN), page.index(END) + len(END)
