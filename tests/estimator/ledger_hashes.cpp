@@ -1,0 +1,124 @@
+// Reads jobs from standard input, one a line, and prints the hash of each job's ledger: "HASH EVENTS", or "refused:
+// WHY". A line is MODEL NODESxCARDS DEVICE [FIELD=VALUE ...]; MODEL is a file under tests/models without ".json", or a
+// name of the catalog; DEVICE is cuda:CAPABILITY:SMS or cpu:THREADS:BF16, written out so that the answer depends on no
+// machine and no catalog of cards. Besides a job's fields: clip=off, and micro_batches=all (none of them left out as
+// alike).
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "estimator/count.h"
+#include "estimator/estimate.h"
+#include "estimator/job_fields.h"
+#include "estimator/not_modelled.h"
+#include "estimator/rank_estimate.h"
+#include "model_specs/catalog.h"
+#include "model_specs/config.h"
+#include "model_specs/error.h"
+#include "model_specs/file.h"
+
+namespace vramfit {
+namespace {
+
+/// FNV-1a, 64 bits (Fowler, Noll, Vo): any change of any byte changes it, which is all that is asked of it.
+class Hash {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) state_ = (state_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    state_ = (state_ ^ 0xff) * 0x100000001b3;  // "ab", "c" is not "a", "bc"
+  }
+  void add(std::int64_t number) { add(fmt::to_string(number)); }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  std::uint64_t state_ = 0xcbf29ce484222325;
+};
+
+std::uint64_t hash_of(const Ledger& ledger) {
+  Hash hash;
+  for (const Event& event : ledger.events) {
+    hash.add(ledger.labels[static_cast<std::size_t>(event.label)]);
+    hash.add(event.bytes);
+    hash.add(event.id);
+    hash.add(category_name(event.category));
+    hash.add(phase_name(event.phase));
+    hash.add(event.step);
+    hash.add(static_cast<std::int64_t>(event.stream));
+  }
+  return hash.value();
+}
+
+ModelSpec model(const std::string& name) {
+  const std::string path = std::string(VRAMFIT_SOURCE_DIR) + "/tests/models/" + name + ".json";
+  if (std::filesystem::exists(path)) return parse_config(read_file(path, kModelFile, 1 << 20), path);
+  const CatalogEntry* entry = find_in_catalog(name);
+  if (entry == nullptr) throw InputError("no model " + name);
+  return catalog_spec(*entry);
+}
+
+Device device(const std::string& text) {
+  int first = 0, second = 0;
+  char colon = 0;
+  std::istringstream numbers(text.substr(text.find(':') + 1));
+  numbers >> first >> colon >> second;
+  if (text.starts_with("cpu:")) {
+    return {.kind = DeviceKind::cpu, .name = "cpu", .threads = first, .onednn_bf16 = second != 0};
+  }
+  return {.kind = DeviceKind::cuda, .name = "card", .compute_capability = first, .sm_count = second};
+}
+
+Cluster cluster(const std::string& shape, const std::string& device_text) {
+  Cluster cluster;
+  char times = 0;
+  std::istringstream(shape) >> cluster.nodes >> times >> cluster.cards_per_node;
+  cluster.card.device = device(device_text);
+  cluster.card.memory = 100000 * kGiB;
+  cluster.card.bf16 = cluster.is_cpu() || cluster.card.device.compute_capability >= 80;
+  return cluster;
+}
+
+std::string answer(const std::string& line) {
+  std::istringstream words(line);
+  std::string name, shape, device_text, word;
+  words >> name >> shape >> device_text;
+  const ModelSpec spec = model(name);
+  const Cluster on = cluster(shape, device_text);
+  Job job = unresolved_job();
+  CountOptions options;
+  while (words >> word) {
+    const std::size_t equals = word.find('=');
+    const std::string field = word.substr(0, equals), value = word.substr(equals + 1);
+    if (field == "clip") {
+      options.clip = value != "off";
+    } else if (field == "micro_batches") {
+      options.abbreviate = value != "all";
+    } else {
+      set_job_field(job, job_field_named(field), value, field);
+    }
+  }
+  std::vector<std::string> notes;
+  job = resolve_job(job, spec, on, notes);
+  require_rules(job, on);
+  const Ledger ledger = count(build_graph(spec, loss_options(job)), job, on.card.device, {}, options);
+  return fmt::format("{:016x} {}", hash_of(ledger), ledger.events.size());
+}
+
+}  // namespace
+}  // namespace vramfit
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      fmt::print("{}\n", vramfit::answer(line));
+    } catch (const std::exception& error) {
+      fmt::print("refused: {}\n", error.what());
+    }
+  }
+}
