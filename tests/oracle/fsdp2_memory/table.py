@@ -67,7 +67,7 @@ def cells(row, allocator):
 
 
 def shown(row):
-    return Job(**row["job"]).shown() + ("" if row["cover"] else " (beside the cover)")
+    return Job(**row["job"]).shown() + ("" if row["cover"] else " (outside the cover)")
 
 
 def table(rows, allocator):
@@ -78,7 +78,7 @@ def table(rows, allocator):
 
 def summary(rows):
     """How many rows of the cover are no higher than FSDP2's, for each allocator and figure."""
-    lines = ["| allocator | jobs | allocated: at or below FSDP2's | reserved: at or below FSDP2's | highest ratio, allocated / reserved | "
+    lines = ["| allocator | jobs | allocated at or below FSDP2 | reserved at or below FSDP2 | highest ratio, allocated / reserved | "
              "median | lowest |", "|-|-|-|-|-|-|-|"]
     for allocator in ALLOCATORS:
         ratios = {figure: sorted(ratio(row, allocator, figure) for row in rows) for figure in FIGURES}
@@ -99,9 +99,9 @@ def render(kept):
     for allocator in ALLOCATORS:
         lost = [row for row in rows if is_lost(row, allocator)]
         text += [f"### {allocator}", ""]
-        text += ["Higher than FSDP2's:", "", *table(lost, allocator), ""] if lost else ["Higher than FSDP2's: none.", ""]
-        text += ["All others:", "", *table([row for row in covered if row not in lost], allocator), ""]
-        text += ["The whole 8B model, and with a vocabulary of 1024:", "", *table([row for row in rows if not row["cover"] and row not in lost], allocator), ""]
+        text += ["Higher than FSDP2:", "", *table(lost, allocator), ""] if lost else ["Higher than FSDP2: none.", ""]
+        text += ["All other rows:", "", *table([row for row in covered if row not in lost], allocator), ""]
+        text += ["The whole 8B model, with its own vocabulary and with one of 1024:", "", *table([row for row in rows if not row["cover"] and row not in lost], allocator), ""]
     page = PAGE.read_text(encoding="utf-8")
     start, end = page.index(BEGIN), page.index(END)
     PAGE.write_text(page[:start] + "\n".join(text) + page[end:], encoding="utf-8")
