@@ -1,5 +1,20 @@
-# Warnings and sanitizers for every target of ours, and helpers the folders' lists use.
+# Hardening, warnings and sanitizers for every target of ours, and helpers the folders' lists use.
+
+# What turns a write out of bounds into an end with a message, for files, configurations and variables may be anybody's. Stand-ins
+# that are made from other people's headers have this alone. tests/style/binaries.py reads the results.
+add_library(vramfit_hardening INTERFACE)
+target_compile_options(vramfit_hardening INTERFACE -fstack-protector-strong)
+# Without optimization glibc warns that it can't check; sanitizers check more, and see less of what goes through its checks.
+if(NOT VRAMFIT_SANITIZE)
+  target_compile_options(vramfit_hardening INTERFACE "$<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+endif()
+# Programs can be loaded anywhere, as Debian's compiler makes them unasked; shared libraries ask for PIC themselves.
+target_compile_options(vramfit_hardening INTERFACE "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:POSITION_INDEPENDENT_CODE>>>:-fPIE>")
+target_link_options(vramfit_hardening INTERFACE "$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>"
+  -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+
 add_library(vramfit_options INTERFACE)
+target_link_libraries(vramfit_options INTERFACE vramfit_hardening)
 target_compile_features(vramfit_options INTERFACE cxx_std_20)
 target_compile_options(vramfit_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wswitch-enum)
 if(PROJECT_IS_TOP_LEVEL)

@@ -85,6 +85,7 @@ function(phantom_library target)
   foreach(each IN ITEMS ${target} ${target}_by_hand)
     target_include_directories(${each} PRIVATE "${CMAKE_SOURCE_DIR}")
     target_include_directories(${each} SYSTEM PRIVATE ${includes})
+    target_link_libraries(${each} PRIVATE vramfit_hardening)
     set_target_properties(${each} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
       VISIBILITY_INLINES_HIDDEN ON)
   endforeach()
