@@ -9,7 +9,7 @@
 
 namespace vramfit {
 
-/// One entry of configs/gpus.json. Every number's origin is beside it there.
+/// One entry of configs/gpus.json, which gives the source of every number.
 struct Card {
   std::string name;  // "H100-80GB"
   std::vector<std::string> aliases;
@@ -36,7 +36,7 @@ struct Cluster {
   bool is_cpu() const { return card.device.kind == DeviceKind::cpu; }
 };
 
-/// Reads `[NODESx]COUNTxCARD` (DESIGN: "Cluster"); throws InputError with a suggestion.
+/// Parses `[NODESx]COUNTxCARD`; throws InputError with a suggestion.
 Cluster parse_cluster(std::string_view text);
 
 /// The catalog, compiled in from configs/gpus.json.

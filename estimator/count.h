@@ -1,4 +1,4 @@
-// The counted reading: the schedule, tapes and units of one rank turned into a ledger, event by event.
+// Counts what one rank allocates: its schedule, tapes and units become a ledger, event by event.
 #pragma once
 
 #include "estimator/device.h"
@@ -11,11 +11,11 @@ namespace vramfit {
 struct CountOptions {
   bool clip = true;
   int steps = 2;           // training steps after load
-  bool abbreviate = true;  // run micro-batches 1 .. accumulation-2 once: they allocate alike
+  bool abbreviate = true;  // run micro-batches 1 .. accumulation-2 once: they allocate the same
 };
 
 /// Everything rank `coords` of the job allocates, from load to the end of the last step.
-/// Throws NotModelled for what has no rules.
+/// Throws NotModelled for features without rules.
 Ledger count(const Graph& graph, const Job& job, const Device& device, const Coords& coords,
              const CountOptions& options);
 

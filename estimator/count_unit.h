@@ -24,10 +24,10 @@ class UnitCounter {
 
   /// The shard and the optimizer's states.
   void load();
-  /// The gathered storage, unless it is there or the shard serves.
+  /// Allocates the gathered storage, unless it exists or the shard itself is used.
   void gather();
   void release() { gathered_.reset(); }
-  /// What the next gather starts from, instead of the shard.
+  /// Allocates the slice that the next gather starts from instead of the shard.
   void reshard();
   /// Where an op of `kind` writes its gradient of `parameter`: the gradient shard itself, or a buffer to be reduced.
   void make_gradient(OpKind kind, int parameter);

@@ -22,13 +22,13 @@ class CountedBlocks {
   CountedBlocks& operator=(CountedBlocks&&) = delete;
   ~CountedBlocks() = default;
 
-  /// Nothing of zero elements is allocated. `label` is the writer's.
+  /// Nothing of zero elements is allocated. `label` comes from the writer.
   Block allocate(std::int64_t elements, Dtype dtype, Category category, int label);
   Block allocate(std::int64_t elements, Dtype dtype, Category category, const std::string& label) {
     return allocate(elements, dtype, category, writer_.label(label));
   }
   LedgerWriter& writer() { return writer_; }
-  /// What is owned from here on is freed in no ledger.
+  /// Blocks that are still owned after this call are not recorded as freed.
   Ledger take() {
     taken_ = true;
     return writer_.take();

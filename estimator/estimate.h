@@ -21,7 +21,7 @@ std::string_view verdict_name(Verdict verdict);
 /// Live bytes by category at the moment of the peak; all but the last two sum to peak_allocated.
 struct Breakdown {
   std::array<Bytes, kCategories> categories{};
-  Bytes rounding;           // what blocks exceed their requests by
+  Bytes rounding;           // block sizes minus requested sizes
   Bytes fragmentation;      // reserved - allocated
   Bytes outside_allocator;  // context, NCCL, other libraries
 };
@@ -36,7 +36,7 @@ struct RankEstimate {
   std::int64_t first_rank = 0, last_rank = 0;
   Coords coords;
   Bytes peak_requested, peak_allocated, peak_reserved, total, upper_bound;
-  Bytes least_reserved;            // the lower end of the band over the orders in which cudaMalloc may answer
+  Bytes least_reserved;            // lower end of the band over address orders
   std::int64_t alloc_retries = 0;  // on the card as it is
   bool out_of_memory = false;      // on the card as it is, after all retries
   Breakdown breakdown;
@@ -68,7 +68,7 @@ struct Estimate {
 
 /// How far least_reserved lies below peak_reserved, as a share of it; 0 when it isn't known.
 double band_width(const RankEstimate& rank);
-inline constexpr double kBandSaid = 0.05;  // a wider band is said in the verdict
+inline constexpr double kBandSaid = 0.05;  // a wider band is mentioned in the verdict
 
 struct EstimateOptions {
   bool suggestions = true;
@@ -79,7 +79,7 @@ struct EstimateOptions {
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options);
 
 /// Fills in sequence, mesh, batch sizes and device-dependent defaults; throws InputError on a contradiction.
-/// What is open is 0, or precision.name "" (unresolved_job() in estimator/job_fields.h): mesh by sharding over all
+/// Unset fields are 0, or precision.name "" (unresolved_job() in estimator/job_fields.h): mesh by sharding over all
 /// cards, precision by device, and of micro-batch, accumulation and global batch those that are missing. Resolving
 /// twice changes nothing. `notes` receives one line per default used.
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes);

@@ -1,4 +1,4 @@
-// Pieces of values as people type them. Messages say what is wrong with the value; the caller says which flag it was.
+// Parses parts of values that users type. Messages say what is wrong with the value; the caller adds which flag it was.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ std::int64_t whole_number(std::string_view text, std::int64_t least, std::int64_
 /// A number within [least, most]; throws InputError.
 double real_number(std::string_view text, double least, double most);
 
-/// The elements of a comma list; "" is one empty element.
+/// The elements of a comma-separated list; "" is one empty element.
 std::vector<std::string> split_list(std::string_view text);
 
-/// "KEY=VALUE" taken apart at the first '='; throws InputError.
+/// Splits "KEY=VALUE" at the first '='; throws InputError.
 std::pair<std::string, std::string> key_and_value(const std::string& part);
 
 }  // namespace vramfit

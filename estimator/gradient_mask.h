@@ -1,5 +1,5 @@
 // --gradient-mask: child tuning (Xu et al. 2021, "Raise a Child in Large Language Model: Towards Effective and
-// Generalizable Fine-tuning"). What its counted and its working side share.
+// Generalizable Fine-tuning"). Shared by the estimator and the executor.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace vramfit {
 
-/// Elements for which a random mask is drawn at once on CUDA, where that takes two integers of 8 bytes an element.
+/// Elements for which a random mask is drawn at once on CUDA, where each element takes two 8-byte integers.
 inline constexpr std::int64_t kMaskPart = std::int64_t{1} << 22;
 
 /// Elements of each of those two tensors: the longest trainable part that a rank holds of one parameter, at most
@@ -25,7 +25,7 @@ class MaskCounter {
   MaskCounter(const Job& job, const UnitLayout& layout, const Device& device, CountedBlocks& blocks)
       : job_(job), layout_(layout), device_(device), blocks_(blocks) {}
 
-  /// A mask read from a file: a byte for each trainable element of the shard.
+  /// A mask that is read from a file: one byte per trainable element of the shard.
   void load();
   void apply();
 

@@ -16,7 +16,7 @@ enum class Runtime { vramfit, pytorch_fsdp2 };
 enum class Modeling { vramfit, torchtitan, transformers };
 enum class Method { full, lora, qlora };
 
-/// A precision by name is a row of dtypes; each may be set alone afterwards (DESIGN's table).
+/// A named precision is a row of dtypes, each of which may be overridden (docs/precision.md).
 struct Precision {
   std::string name = "bf16-mixed";
   Dtype storage = Dtype::f32, compute = Dtype::bf16, reduce = Dtype::f32, buffer = Dtype::f32, output = Dtype::bf16,
@@ -25,12 +25,12 @@ struct Precision {
 /// The row of `name`; throws InputError listing the known ones.
 Precision precision_named(std::string_view name);
 
-/// What the loss is multiplied by in backward, so that gradients that fp16 would round to zero survive; they are
-/// divided by it again before they are clipped and used. A step whose gradients overflow is skipped. As
+/// The factor by which the loss is multiplied in backward, so that gradients survive that fp16 would round to zero.
+/// They are divided by it before they are clipped and used. A step whose gradients overflow is skipped, as in
 /// torch.amp.GradScaler.
 struct LossScale {
   enum class Kind { by_precision, none, fixed, dynamic };
-  Kind kind = Kind::by_precision;       // dynamic where an op or a reduction computes in fp16, none elsewhere
+  Kind kind = Kind::by_precision;       // dynamic if an op or a reduction computes in fp16, otherwise none
   double value = 65536;                 // fixed; dynamic: of the first step
   std::int64_t growth_interval = 2000;  // dynamic: steps without an overflow after which it doubles
   bool operator==(const LossScale&) const = default;
@@ -74,12 +74,12 @@ struct Job {
   bool wrap_embeddings = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::post;
   std::int64_t forward_prefetch = 1;  // units gathered ahead in forward
-  std::int64_t prefetch_limit = 0;    // gathers in flight; 0: as the prefetch needs
+  std::int64_t prefetch_limit = 0;    // gathers in flight; 0: no limit
   ReduceFinish reduce_finish = ReduceFinish::early;
   std::int64_t bucket_bytes = 25 << 20;  // of gradients summed over replicas at once
   bool reshard_head = false;             // release the head's unit while the loss runs
   bool deterministic = false;
-  Load load = Load::each;  // who reads the first weights
+  Load load = Load::each;  // who reads the initial weights
   Checkpointing checkpointing = Checkpointing::none;
   std::int64_t checkpoint_every = 1;  // Checkpointing::every
   std::vector<std::string> offload;   // params, optimizer, optimizer+gradients, activations
@@ -100,7 +100,7 @@ struct Job {
       Accumulate::sharded;  // what is kept between micro-batches: reduced shards, or whole gradients
 };
 
-/// Data-parallel ranks: each reads other rows of the global batch.
+/// Data-parallel ranks: each reads different rows of the global batch.
 std::int64_t data_ranks(const Job& job);
 
 /// How the loss is scaled, `by_precision` resolved.

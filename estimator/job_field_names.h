@@ -1,4 +1,4 @@
-// Names of the choices of a job's fields, and how a name is read.
+// The names of the values that a job's fields can take, and how a name is parsed.
 #pragma once
 
 #include <algorithm>

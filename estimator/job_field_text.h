@@ -1,4 +1,5 @@
-// Fields of a job whose text has more than one part: a mesh, a wrapping, a prefetch depth. Each reads what it writes.
+// Fields of a job whose text has more than one part: a mesh, a wrapping, a prefetch depth. Each can read what it
+// writes.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace vramfit {
 
-/// What a `get` returns and a `set` throws is said at JobField (estimator/job_fields.h).
+/// JobField (estimator/job_fields.h) says what a `get` returns and what a `set` throws.
 std::string get_precision(const Job& job);
 void set_precision(Job& job, std::string_view value);
 std::string get_loss_scale(const Job& job);

@@ -12,7 +12,7 @@
 namespace vramfit {
 
 /// How a field's value is written in JSON: as a string, an integer, true/false, or a list of strings. On the command
-/// line all are text: "on" and "off" for a toggle, commas between the elements of a list.
+/// line all are text: "on" or "off" for a toggle, commas between the elements of a list.
 enum class FieldForm { text, integer, toggle, list };
 
 struct JobField {
@@ -35,10 +35,10 @@ const JobField& job_field_named(std::string_view name);
 /// Sets one field from text; throws InputError prefixed with `where` ("--seq-len", "job.json: seq_len").
 void set_job_field(Job& job, const JobField& field, std::string_view value, const std::string& where);
 
-/// Stands for a dtype that nobody chose yet; resolve_job() puts the precision's in its place.
+/// Marks a dtype that nobody has chosen yet; resolve_job() replaces it by the precision's.
 inline constexpr Dtype kUnsetDtype = Dtype::u8;
 
-/// A job of which nothing is decided: precision.name is "" and its dtypes are kUnsetDtype; mesh, sequence, micro_batch,
+/// A job in which nothing is set: precision.name is "" and its dtypes are kUnsetDtype; mesh, sequence, micro_batch,
 /// accumulation and global_batch are 0. resolve_job() (estimator/estimate.h) fills these in from the model and the
 /// cluster.
 Job unresolved_job();
@@ -46,7 +46,7 @@ Job unresolved_job();
 /// "--seq-len": the flag of a field.
 std::string flag_of(const JobField& field);
 
-/// Flags that make this job out of `base`: those whose values differ.
+/// The flags that turn `base` into this job: those whose values differ.
 std::string job_as_flags(const Job& job, const Job& base);
 
 }  // namespace vramfit

@@ -31,8 +31,8 @@ enum class Phase { load, forward, loss, backward, clip, optimizer, evaluation, c
 inline constexpr int kPhases = 8;
 std::string_view phase_name(Phase phase);
 
-/// The stream that a block is allocated on; each has its own pools. FSDP2's copy-in and all-gather buffers lie on the
-/// first, the outputs of its reduce-scatter on the second of its streams.
+/// The stream that a block is allocated on; each has its own pools. FSDP2's copy-in and all-gather buffers are on
+/// `all_gather`, the outputs of its reduce-scatter on `reduce_scatter`.
 enum class Stream : std::uint8_t { compute, all_gather, reduce_scatter };
 inline constexpr int kStreams = 3;
 
@@ -56,7 +56,7 @@ struct Ledger {
 class LedgerWriter {
  public:
   int label(const std::string& text);
-  /// A label that the caller keeps and asks for once: no search.
+  /// Adds a label without searching for an equal one: the caller keeps the index.
   int add_label(std::string text);
   /// Returns the block's id.
   std::int64_t allocate(Bytes bytes, Category category, int label, Stream stream = Stream::compute);

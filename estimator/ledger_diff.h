@@ -1,4 +1,4 @@
-// Two ledgers of the same job held against each other, event by event.
+// Compares two ledgers of the same job, event by event.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@ namespace vramfit {
 
 struct LedgerDifference {
   bool equal = true;
-  std::string first;          // what differs first, by label; empty when equal
-  std::int64_t compared = 0;  // allocations held against each other
+  std::string first;          // the first difference, by label; empty when equal
+  std::int64_t compared = 0;  // allocations compared
   std::int64_t ignored = 0;   // events of labels that `is_scratch` names
 };
 

@@ -1,4 +1,4 @@
-// The choices of a job that have no rules yet, by the name that is printed.
+// The choices of a job that have no rules yet, under the names that are printed.
 #pragma once
 
 #include "estimator/cluster.h"
@@ -6,8 +6,8 @@
 
 namespace vramfit {
 
-/// Throws NotModelled("--offload params") for the first choice of `job` that nothing counts. What only a graph or a
-/// layout can tell (a family, a wrapping) is told by those.
+/// Throws NotModelled("--offload params") for the first choice of `job` that can't be counted. Checks that need a graph
+/// or a layout (family, wrapping) are made there.
 void require_rules(const Job& job, const Cluster& cluster);
 
 }  // namespace vramfit

@@ -8,13 +8,13 @@
 
 namespace vramfit {
 
-/// The whole-logits and the chunked graph differ; nothing else of the job changes the graph.
+/// Full and chunked loss have different graphs; nothing else in the job changes the graph.
 LossOptions loss_options(const Job& job);
 
 /// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options);
 
-/// Folds a ledger as the caching allocator handles it on this card, whose addresses are known: no band.
+/// Folds a ledger as the caching allocator handles it on this card. Its address order is given, so there is no band.
 RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Driver& card);
 
 /// fits: the bound is within capacity; at_risk: only the total is, or the allocator gets by with retries.

@@ -12,7 +12,7 @@
 
 namespace vramfit {
 
-/// Which inputs and parameters of an op want a gradient, and whether it adds to an existing one.
+/// Which inputs and parameters of an op need a gradient, and whether it adds to an existing one.
 struct Needs {
   std::vector<bool> inputs, parameters;
   std::vector<bool> accumulate_inputs, accumulate_parameters;
@@ -26,9 +26,9 @@ struct Ref {
   bool operator==(const Ref&) const = default;
 };
 
-/// Where the gradient of an input comes from when it is the first contribution. Where the storage is still
-/// needed by somebody else the tape falls back to a fresh buffer, so kernels must work in place and out of place;
-/// a later contribution is always added to the existing gradient (pass_through too).
+/// Where the gradient of an input comes from when it is the first contribution. If something else still needs the
+/// storage, the tape falls back to a fresh buffer, so kernels must work both in place and out of place.
+/// A later contribution is always added to the existing gradient (pass_through too).
 struct GradientSource {
   enum class From {
     fresh,            // a new buffer of the input's shape
@@ -53,7 +53,7 @@ struct Rule {
   std::vector<GradientSource> gradients;  // per input; inputs without an entry: fresh
   std::vector<Step> forward, backward;    // temporaries still held at the end are freed there, in order
   bool outputs_inside = false;            // the kernel allocates the outputs itself, at its `output` steps
-  bool gradients_inside = false;          // likewise the fresh input gradients
+  bool gradients_inside = false;          // the same for fresh input gradients
 };
 
 /// Everything a rule may read.
@@ -76,7 +76,7 @@ struct OpContext {
 /// The rule of `context.op.kind` for modeling `vramfit`; throws NotModelled for a kind without one.
 Rule rule_for(const OpContext& context, const Needs& needs);
 
-/// Whether a product of the graph adds a bias, which cublasLt does on CUDA.
+/// Whether any matrix product of the graph adds a bias, for which CUDA uses cublasLt.
 bool adds_bias(const Graph& graph);
 
 /// Element type of a value under a precision.

@@ -1,4 +1,4 @@
-// What a run measured (vramfit/run@1), in the estimator's own vocabulary, so that `compare` joins the two.
+// What a run measured (vramfit/run@1), in the estimator's terms, so that `compare` can match the two.
 #pragma once
 
 #include <string>
@@ -25,12 +25,12 @@ struct RunRecord {
   std::string weights, data;  // where they came from: "random (seed 0)"
   std::vector<MeasuredRank> ranks;
   int worst = 0;                            // index of the rank with the largest total
-  std::vector<double> loss;                 // of the global batch, one a step; none on phantoms
+  std::vector<double> loss;                 // of the global batch, one per step; none on phantoms
   std::vector<double> loss_scale;           // after each step; empty where the loss isn't scaled, and on phantoms
   std::vector<std::int64_t> skipped_steps;  // whose gradients overflowed: nothing was changed
   std::vector<double> step_seconds;         // phantom: of the host
   double tokens_per_second = 0;             // of the whole job, over the steps after the first
-  bool out_of_memory = false;               // it ended with exit 6; the figures are those up to there
+  bool out_of_memory = false;               // it ended with exit code 6; figures up to that point
   std::string message;                      // why it ended early, or ""
 };
 

@@ -48,8 +48,8 @@ inline constexpr std::array kShardings{
 /// The row called `name` (either spelling); throws InputError with a suggestion.
 const Sharding& sharding_named(std::string_view name);
 
-/// Ranks of the group that keeps slices of a unit between forward and backward (`--reshard N`); 0 without one, also
-/// where the group would be all shards, each of which holds such a slice anyway.
+/// Ranks of the group that keeps slices of a unit between forward and backward (`--reshard N`); 0 without such a group,
+/// and also if the group would be all shards, since each shard is such a slice anyway.
 std::int64_t reshard_ranks(const Job& job);
 
 }  // namespace vramfit

@@ -1,4 +1,4 @@
-// The tape of a segment: in which order its ops run forward, recomputed and backward, and when each
+// The tape of a segment: the order in which its ops run forward, recomputed and backward, and when each
 // value and gradient is dropped. One list, read by the estimator for bytes and by the executor for work.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace vramfit {
 
-/// How the gradient of one input of an op comes to be. Taking shares the storage; the drop that ends the other
-/// owner follows in the list.
+/// How the gradient of one input of an op is obtained. Taking shares the storage; a later entry of the list drops the
+/// other owner.
 struct GradientTarget {
   enum class Mode { none, fresh, accumulate, take_output_gradient, take_saved } mode = Mode::none;
   int value = -1;  // take_saved: the value whose storage is written over
@@ -32,7 +32,7 @@ struct TapeAction {
 /// `recompute` rebuilds from it what `forward` would have kept, skipping ops nobody reads.
 /// Values of type ids (token ids, labels) belong to the micro-batch and are never dropped here. The segment's
 /// output passes to the next segment as its value 0; the last segment's output (the loss) is dropped at the
-/// end of its backward. After `backward` the gradient of value 0, if wanted, is that of the previous output.
+/// end of its backward. After `backward`, the gradient of value 0, if needed, is that of the previous output.
 struct SegmentTape {
   std::vector<TapeAction> forward, forward_checkpointed, recompute, backward;
   bool has_backward = false;  // something in it, or below it, is trainable
@@ -57,7 +57,7 @@ struct TapeInputs {
 /// for an in-place op that would destroy a value still read.
 std::vector<SegmentTape> make_tapes(const TapeInputs& inputs);
 
-/// The same, where segments that are built alike (the layers of a model) share one tape.
+/// The same, but segments with the same structure (the layers of a model) share one tape.
 std::vector<std::shared_ptr<const SegmentTape>> make_shared_tapes(const TapeInputs& inputs);
 
 /// Whether a value and its gradient count as logits_and_loss: everything in a loss segment, the head's "logits...".

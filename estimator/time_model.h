@@ -1,4 +1,4 @@
-// A first time model: FLOPs, bytes and links of a step on a card. A prediction, never a measurement.
+// A simple time model: FLOPs, bytes and links of a step on a card. A prediction, never a measurement.
 #pragma once
 
 #include "estimator/cluster.h"

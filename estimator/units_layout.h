@@ -36,8 +36,8 @@ struct Unit {
   /// buffer is met while little else is held.
   std::vector<int> reduce_order;
   Dtype compute = Dtype::f32, storage = Dtype::f32;
-  Dtype reduce = Dtype::f32;            // what ranks add up
-  Dtype gradient = Dtype::f32;          // the gradient shard's: the storage dtype, which the optimizer wants
+  Dtype reduce = Dtype::f32;            // dtype of the sum over ranks
+  Dtype gradient = Dtype::f32;          // of the gradient shard: the storage dtype, which the optimizer requires
   std::int64_t gathered_elements = 0;   // of compute dtype
   std::int64_t shard_elements = 0;      // of storage dtype, all parameters
   std::int64_t trainable_elements = 0;  // of storage dtype: the prefix that has gradients and states

@@ -9,7 +9,7 @@
 
 namespace vramfit {
 
-/// What no policy takes is the root's, as in FSDP.
+/// Parameters that no policy selects belong to the root unit, as in FSDP.
 inline constexpr const char* kRootUnit = "root";
 
 /// The name of each parameter's unit, by parameter; names follow from the model alone, not from the mesh or the order

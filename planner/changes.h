@@ -1,4 +1,4 @@
-// Changes of the training's result that --allow may permit, as a table of kinds. A new kind is a row.
+// Changes to the training result that --allow can permit, as a table of kinds. A new kind is a row.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace vramfit {
 
-/// A job that trains something else, and what it would need to be allowed: "precision:bf16-pure".
+/// A job with a different training result, and the value of --allow that permits it: "precision:bf16-pure".
 struct Change {
   std::string needs;
   Job job;
@@ -24,7 +24,7 @@ struct ChangeKind {
   std::vector<Job> (*choices)(const Job& job, const std::vector<std::string>& values);
 };
 
-/// Every kind that --allow knows; those whose choices nothing can execute yet list none.
+/// Every kind that --allow accepts. Kinds whose choices can't be executed yet have none.
 std::span<const ChangeKind> change_kinds();
 
 /// Changes that the request allows, or (`allowed` false) those that it doesn't.

@@ -122,7 +122,7 @@ class Search {
     std::vector<std::set<std::string_view>> shown;
     for (const Option* option : faster) {
       const auto fields = differing_fields(option->job, chosen.job);
-      // What changes more than one that is shown already says nothing new.
+      // An option that changes more than one already shown says nothing new.
       const bool known =
           std::ranges::any_of(shown, [&](const auto& less) { return std::ranges::includes(fields, less); });
       if (known || shown.size() == kMostAlternatives) continue;

@@ -1,4 +1,4 @@
-// The plan: the fastest job that fits, why, and what else would do. Written to plan.json (vramfit/plan@1).
+// The plan: the fastest job that fits, why, and the alternatives. Written to plan.json (vramfit/plan@1).
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace vramfit {
 
-/// `--allow KIND[:VALUE],...`: changes of the result that the search may use.
+/// `--allow KIND[:VALUE],...`: changes to the training result that the search may use.
 struct Allowed {
   bool any = false;
   std::map<std::string, std::vector<std::string>> kinds;  // "precision" -> {"bf16-pure"}; empty list: every value

@@ -10,7 +10,7 @@
 
 namespace vramfit {
 
-/// A job of the space with its predicted time; `order` is its place in the enumeration, which breaks ties.
+/// A job of the search space with its predicted time; `order` is its position in the enumeration, which breaks ties.
 struct Option {
   Job job;
   StepTime time;

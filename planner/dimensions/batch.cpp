@@ -4,7 +4,7 @@
 
 namespace vramfit {
 
-// The global batch stays; each data rank's share of it is cut into equal micro-batches, the largest first.
+// The global batch stays the same; each data rank's share of it is split into equal micro-batches, the largest first.
 std::vector<Job> batch_choices(const Job& job, const SearchSpace& /*space*/) {
   constexpr std::int64_t kMostRows = std::int64_t{1} << 20;  // beyond it only powers of two are tried
   const std::int64_t ranks = data_ranks(job);

@@ -1,5 +1,5 @@
-// The choices that the search makes, as a table. The search knows no knob: each row names the job fields that it
-// decides and lists what they may become. A new choice is one file and one row.
+// The choices that the search makes, as a table. The search itself knows no field: each row names the job fields that
+// it decides and lists their possible values. A new choice is one file and one row.
 #pragma once
 
 #include <span>
@@ -19,9 +19,9 @@ struct SearchSpace {
 
 struct Dimension {
   std::string_view name;
-  std::string_view cost;                 // what the person pays for a smaller choice
-  std::vector<std::string_view> fields;  // job fields it decides; if the person set one, the choice is theirs
-  /// What `job` may become, `job` itself or its like included, fastest kind first. The result of training is the same.
+  std::string_view cost;                 // what a smaller choice costs the user
+  std::vector<std::string_view> fields;  // job fields it decides; skipped if the user set one of them
+  /// What `job` may become, including `job` itself, fastest kind first. The training result is the same.
   std::vector<Job> (*choices)(const Job& job, const SearchSpace& space);
 };
 

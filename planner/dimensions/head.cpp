@@ -2,8 +2,8 @@
 
 namespace vramfit {
 
-// Chunked loss runs head and loss as one segment, with one shard there is nothing to gather, and a head that is in the
-// root's unit is kept with it: no choice there.
+// No choice with chunked loss (head and loss are one segment), with one shard (nothing to gather), or with a head in
+// the root's unit (kept with it).
 std::vector<Job> head_choices(const Job& job, const SearchSpace& /*space*/) {
   Job kept = job;
   kept.reshard_head = false;

@@ -2,7 +2,7 @@
 
 namespace vramfit {
 
-// More chunks than 32 leave logits too small to matter beside the rest.
+// With more than 32 chunks, logits are too small to matter.
 std::vector<Job> loss_choices(const Job& job, const SearchSpace& /*space*/) {
   std::vector<Job> choices{job};
   choices.front().loss = LossKind::full;

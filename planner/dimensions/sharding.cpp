@@ -3,7 +3,7 @@
 
 namespace vramfit {
 
-// One card has nothing to split. Hybrid sharding keeps gathers within a node, so it needs two of them.
+// One card has nothing to split. Hybrid sharding keeps gathers within a node, so it needs two nodes.
 std::vector<Job> sharding_choices(const Job& job, const SearchSpace& space) {
   const Cluster& cluster = space.cluster;
   std::vector<Job> choices;

@@ -2,8 +2,8 @@
 
 namespace vramfit {
 
-// One unit of everything spares a small model the latency of many collectives. Nothing is left for the reshard policy
-// to release early, so it is tried with one of them. Units finer than layers transfer less at a time but peak alike.
+// One unit for everything spares a small model the latency of many collectives. It leaves the reshard policy nothing to
+// release early, so only one policy is tried. Units finer than layers transfer less at a time but have the same peak.
 std::vector<Job> wrap_choices(const Job& job, const SearchSpace& /*space*/) {
   Job layer = job;
   layer.wrap = Wrap::layer;
