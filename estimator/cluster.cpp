@@ -20,8 +20,8 @@ constexpr std::int64_t kMostNodes = 65536, kMostCardsPerNode = 1024;
 constexpr double kMostGib = 1 << 20;
 constexpr std::size_t kLongestText = 200;
 
-// A CPU rank's figures serve the planner's ranking only: an order of magnitude for a server core, and memory and
-// loopback shared by the ranks of a machine.
+// A CPU rank's figures are used only to rank plans: an order of magnitude for a server core, with memory and loopback
+// shared by the ranks of a machine.
 constexpr double kCpuFlopsPerThread = 3e10, kCpuMemoryBandwidth = 1e10, kCpuLinkBandwidth = 2e9;
 
 [[noreturn]] void refuse(std::string_view text, const std::string& what) {

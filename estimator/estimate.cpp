@@ -22,8 +22,8 @@ namespace {
 // may add to a kernel's. It stays below the 2 % that a bound may exceed a peak by.
 constexpr std::int64_t kCpuMarginDivisor = 200;
 
-// CUDA: until the figures are held against a rehearsal, 2 % of what the allocator reserves, and a quarter of
-// what is outside it, which is recollected or read from other people's reports.
+// CUDA: 2 % of what the allocator reserves, and a quarter of what is outside it, which is from memory (unverified) or
+// from other people's reports.
 constexpr std::int64_t kReservedMarginDivisor = 50, kOutsideMarginDivisor = 4;
 
 /// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
@@ -52,7 +52,7 @@ void add_clip_phase(RankEstimate& rank) {
   }
 }
 
-/// What happens on the card as it is, if what the job reserves without a limit doesn't fit there.
+/// What happens at the card's real capacity, if what the job reserves without a limit doesn't fit.
 void add_retries(RankEstimate& rank, const Ledger& ledger, const Job& job, const Card& card) {
   const AllocatorSettings settings = allocator_settings(job.allocator);
   if (rank.total <= card.memory && settings.memory_fraction == 1) return;
@@ -75,19 +75,19 @@ Bytes host_bytes(const Job& job, const Cluster& cluster, const RankEstimate& ran
   return cluster.cards_per_node * Bytes{2 * power_of_two_from(ids)};
 }
 
-/// How far the order of cudaMalloc's addresses moves what is reserved; nothing where it doesn't.
+/// How much the order of cudaMalloc's addresses changes reserved memory; "" if it doesn't.
 std::string band_text(const RankEstimate& rank) {
   if (rank.least_reserved == rank.peak_reserved) return "";
   return fmt::format("{} to {} reserved ({:.1f} %), by the order of cudaMalloc's addresses",
                      format_gib(rank.least_reserved), format_gib(rank.peak_reserved), 100 * band_width(rank));
 }
 
-/// How many gathered units the schedule holds at once; nothing where none is sharded.
+/// How many gathered units the schedule holds at once; "" if none is sharded.
 std::string gathered_text(const Estimate& e, const Graph& graph) {
   const UnitLayout layout = lay_out_units(graph, e.job);
   if (e.job.runtime != Runtime::vramfit || layout.shards == 1) return "";
   Job once = e.job;
-  once.accumulation = 1;  // micro-batches gather alike
+  once.accumulation = 1;  // all micro-batches gather the same
   const int live = peak_live_units(make_schedule(
       {.job = once, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, once)}));
   return fmt::format("at most {} of {} units gathered at once", live, layout.units.size());
@@ -125,7 +125,7 @@ std::string explain(const RankEstimate& rank, Bytes capacity) {
   return why;
 }
 
-/// Rank 0 stages rows of the others while it loads; all else they hold alike.
+/// Rank 0 stages rows of the others while it loads; otherwise all ranks hold the same.
 void set_rank0_apart(Estimate& e, const Graph& graph, bool clip) {
   if (e.job.load != Load::rank0 || lay_out_units(graph, e.job).shards == 1) return;
   Job others = e.job;

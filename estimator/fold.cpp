@@ -82,7 +82,7 @@ RankEstimate fold_over(const Ledger& ledger, LedgerReplay* replay) {
   return folder.finish();
 }
 
-/// Of two placements' figures the higher ones; the breakdown is that of the higher peak.
+/// The higher figures of two placements; the breakdown is that of the higher peak.
 void take_higher(RankEstimate& band, const RankEstimate& rank) {
   band.least_reserved = std::min(band.least_reserved, rank.least_reserved);
   band.peak_reserved = std::max(band.peak_reserved, rank.peak_reserved);

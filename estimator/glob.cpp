@@ -14,7 +14,7 @@ bool matches_glob(std::string_view pattern, std::string_view text) {
       ++p;
       ++t;
     } else if (star != std::string_view::npos) {
-      p = star + 1;  // let the last star take one character more
+      p = star + 1;  // let the last star match one more character
       t = ++resume;
     } else {
       return false;

@@ -16,7 +16,7 @@ namespace vramfit {
 
 namespace {
 
-constexpr double kLeastKeep = 1e-6;  // of a gradient mask; below it, what is kept is scaled beyond any use
+constexpr double kLeastKeep = 1e-6;  // of a gradient mask; below it, the scaled gradients would be useless
 
 }  // namespace
 
@@ -222,7 +222,7 @@ void set_gradient_mask(Job& job, std::string_view value) {
     const std::string_view text = value.substr(5);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), job.gradient_keep);
     const bool is_number = error == std::errc{} && end == text.data() + text.size();
-    // Not written as a comparison that is false: a value that is no number fails it.
+    // Written as a negated comparison so that NaN fails it.
     if (!is_number || !(job.gradient_keep >= kLeastKeep && job.gradient_keep <= 1)) {
       throw InputError(fmt::format("\"{}\" is no probability from {} to 1", printable(text), kLeastKeep));
     }

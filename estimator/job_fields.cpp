@@ -209,7 +209,7 @@ std::string job_as_flags(const Job& job, const Job& base) {
     const std::string value = field.get(job);
     if (value.empty() || value == field.get(reference)) continue;
     flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(field), value);
-    field.set(reference, value);  // what it brings along needs no flags of its own
+    field.set(reference, value);  // the values that it sets need no flags of their own
   }
   return flags;
 }

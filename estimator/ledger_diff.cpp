@@ -37,7 +37,7 @@ std::vector<Entry> entries_of(const Ledger& ledger, const std::function<bool(con
   return entries;
 }
 
-/// The first free that only one side has, said for a person.
+/// The first free that only one side has, as text for the user.
 std::string differing_free(const Entry& predicted, const Entry& measured) {
   std::vector<std::string> only;
   std::ranges::set_difference(predicted.frees, measured.frees, std::back_inserter(only));

@@ -13,14 +13,14 @@ namespace vramfit {
 
 namespace {
 
-/// "--runtime pytorch-fsdp2", as the person would type it.
+/// "--runtime pytorch-fsdp2", as the user would type it.
 [[noreturn]] void refuse(const Job& job, std::string_view field) {
   const JobField& row = job_field_named(field);
   throw NotModelled(fmt::format("{} {}", flag_of(row), row.get(job)));
 }
 
-/// at::_fused_adamw_ wants one dtype for parameter, gradient and states. The gradient shard has that of the parameters
-/// (Unit::gradient), whatever ranks reduce in.
+/// at::_fused_adamw_ requires one dtype for parameter, gradient and states. The gradient shard has the parameters'
+/// dtype (Unit::gradient), whatever dtype ranks reduce in.
 void require_optimizer(const Job& job) {
   if (job.optimizer != "adamw" || job.optimizer_implementation != OptimizerImplementation::fused) {
     refuse(job, "optimizer");
@@ -61,7 +61,7 @@ void require_own_runtime(const Job& job, const Cluster& cluster) {
 }
 
 /// PyTorch 2.11 prefers cuDNN's attention on compute capability 9.0, and up to a head_dim of 128 on 10; what its
-/// kernels ask for is not counted.
+/// kernels allocate is not counted.
 void require_flash(const Job& job, const Cluster& cluster) {
   if (job.attention == Attention::flash) return;
   if (job.attention != Attention::automatic) refuse(job, "attention");

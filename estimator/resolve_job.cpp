@@ -16,7 +16,7 @@ constexpr std::int64_t kDefaultMostSequence = 4096;
 
 using Notes = std::vector<std::string>;
 
-/// The row of `name`, but for the dtypes that were set alone.
+/// The row of `name`, except for the dtypes that were set individually.
 Precision precision_with(const Precision& chosen, std::string_view name) {
   Precision precision = precision_named(name);
   for (Dtype Precision::*const dtype : {&Precision::storage, &Precision::compute, &Precision::reduce,
@@ -36,7 +36,7 @@ void resolve_precision(Job& job, const Cluster& cluster, Notes& notes) {
   for (std::string& note : precision_notes(job, cluster)) notes.push_back(std::move(note));
 }
 
-/// Positions that are looked up in a table end where the table ends; rotary ones don't.
+/// A position table limits the sequence length; rotary positions don't.
 bool has_position_table(const ModelSpec& spec) {
   return spec.model_type == "gpt2" || spec.model_type == "opt" || spec.model_type == "bert";
 }

@@ -43,7 +43,7 @@ std::optional<Change> chunk_loss(const Estimate& e) {
   return change;
 }
 
-/// The same global batch in smaller pieces.
+/// The same global batch in smaller micro-batches.
 std::optional<Change> halve_micro_batch(const Estimate& e) {
   if (e.job.micro_batch % 2 != 0) return std::nullopt;
   Change change{"", e.job, e.cluster};
@@ -80,12 +80,12 @@ std::string_view card_text(std::string_view cluster) {
   }
 }
 
-/// Twice the cards, each with the same rows: more shards of everything that is sharded.
+/// Twice the cards with the same rows each: smaller shards of everything that is sharded.
 std::optional<Change> double_cards(const Estimate& e) {
   if (!sharding_named(e.job.sharding).parameters || e.cluster.cards_per_node > 512) return std::nullopt;
   Change change{"", e.job, e.cluster};
   Cluster& cluster = change.cluster;
-  // A node is taken to hold eight cards.
+  // Assumes eight cards per node.
   std::int64_t& more = cluster.nodes == 1 && cluster.cards_per_node < 8 ? cluster.cards_per_node : cluster.nodes;
   more *= 2;
   const std::string nodes = cluster.nodes == 1 ? "" : fmt::format("{}x", cluster.nodes);
@@ -110,7 +110,7 @@ std::optional<Change> halve_sequence(const Estimate& e) {
   return change;
 }
 
-/// Segments that grow leave fewer gaps; other settings of the allocator stay as they are.
+/// Expandable segments leave fewer gaps; other allocator settings stay as they are.
 std::optional<Change> expand_segments(const Estimate& e) {
   if (e.cluster.is_cpu() || e.job.allocator != "native") return std::nullopt;
   Change change{"--allocator expandable", e.job, e.cluster};

@@ -79,7 +79,7 @@ Analysis analyse(const TapeInputs& in, const Segment& segment, bool input_wants_
   return a;
 }
 
-/// The last op in `runs` that reads each value, or kNever.
+/// For each value, the last op in `runs` that reads it, or kNever.
 std::vector<int> last_uses(const Segment& segment, const std::vector<bool>& runs) {
   std::vector<int> last_use(segment.values.size(), kNever);
   for (std::size_t i = 0; i < segment.ops.size(); ++i) {
@@ -89,7 +89,7 @@ std::vector<int> last_uses(const Segment& segment, const std::vector<bool>& runs
   return last_use;
 }
 
-/// What an op in `runs` uses for the last time, each value once: its inputs in order, then outputs that nothing reads.
+/// The values that an op in `runs` uses for the last time, each once: inputs in order, then outputs that nothing reads.
 std::vector<int> done_after(const Op& op, int index, const std::vector<int>& last_use) {
   std::vector<int> done;
   for (int value : op.inputs) {
@@ -239,7 +239,7 @@ std::vector<TapeAction> make_backward(const Analysis& a) {
   return actions;
 }
 
-/// What a segment's tape takes from the segment before it.
+/// What a segment's tape needs to know about the segment before it.
 struct Incoming {
   bool wants_gradient = false;  // of the segment's input
   bool is_shared = false;       // the segment before keeps its output for its own backward
@@ -273,8 +273,8 @@ Made make_tape(const TapeInputs& inputs, const Segment& segment, const Incoming&
   return {&segment, incoming, outgoing, std::make_shared<const SegmentTape>(std::move(tape))};
 }
 
-/// Whether two segments have the same ops over the same values, with parameters of the same shapes that are trained
-/// alike: all that a tape and its rules depend on.
+/// Whether two segments have the same ops on the same values, with parameters of the same shapes of which the same are
+/// trained: everything that a tape and its rules depend on.
 bool are_alike(const TapeInputs& in, const Segment& a, const Segment& b) {
   const auto same_parameter = [&](const ParameterUse& p, const ParameterUse& q) {
     return p.first == q.first && p.count == q.count && in.trainable[at(p.parameter)] == in.trainable[at(q.parameter)] &&

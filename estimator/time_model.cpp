@@ -16,14 +16,14 @@
 namespace vramfit {
 namespace {
 
-// Shares of the card's peak that large kernels reach. Assumptions, to be replaced by measurements: see
+// Fractions of the card's peak that large kernels reach. Assumptions, to be replaced by measurements: see
 // docs/time-model.md.
 constexpr double kMatmulEfficiency = 0.65;
 constexpr double kMemoryEfficiency = 0.80;
 constexpr double kLinkEfficiency = 0.75;
 constexpr double kOverlap = 0.80;  // share of compute during which a prefetched gather or a reduction makes progress
 
-// Products of FP8 factors are twice as fast as of bf16 ones on every card that makes them: NVIDIA's H100 data sheet
+// FP8 products are twice as fast as bf16 ones on every card that supports them: NVIDIA's H100 data sheet
 // (1979 against 989 TFLOPS, dense), and its Ada and Blackwell architecture papers.
 constexpr double kFp8Speedup = 2;
 
@@ -65,7 +65,7 @@ double elements(const Segment& segment, int value, const BatchShape& shape) {
   return static_cast<double>(element_count(segment.values[static_cast<std::size_t>(value)], shape));
 }
 
-// Rows that attention scores a query against: all before it, at most a window of them.
+// Rows that a query attends to: all before it, at most a window of them.
 double attended_rows(const Attributes& attributes, double sequence) {
   const double window = attributes.window > 0 ? std::min(static_cast<double>(attributes.window), sequence) : sequence;
   if (!attributes.causal) return window;
@@ -104,9 +104,8 @@ double op_bytes(const Graph& graph, const Segment& segment, const Op& op, const 
   return count * width;
 }
 
-// What attention composed of calls does besides: each score is written and read in fp32 by one call after the other,
-// and every block of queries is as many launches (executor/ops/attention_math.cpp, forward; a softcap is two calls
-// more).
+// The additional cost of attention composed of calls: each call reads and writes every score in fp32, and is a launch
+// for every block of queries (executor/ops/attention_math.cpp, forward; a softcap adds two calls).
 struct Composed {
   double bytes = 0, launches = 0;
 };
@@ -153,7 +152,7 @@ SegmentTime forward_time(const Graph& graph, const Segment& segment, const Job& 
   return time;
 }
 
-// Time of one micro-batch, read off its instructions.
+// Time of one micro-batch, computed from its instructions.
 struct MicroBatch {
   double compute = 0, memory = 0, communication = 0, first_gather = 0;
   double sums = 0, last_sum = 0, busy_before_sums = 0;  // over replicas
@@ -223,7 +222,7 @@ class Clock {
   static double size(Dtype dtype) { return static_cast<double>(dtype_bytes(dtype).n); }
   const Unit& unit(int index) const { return layout_.units[static_cast<std::size_t>(index)]; }
 
-  // Bytes an element: a mask from a file is read beside the gradient; one that is drawn takes about 15 passes over 8
+  // Bytes per element: a mask from a file is read along with the gradient; a drawn mask takes about 15 passes over 8
   // bytes, read and written (executor/gradient_mask.cpp, mask_by_calls).
   double mask_bytes(const Unit& unit) const {
     if (job_.gradient_mask == GradientMask::none) return 0;
@@ -236,7 +235,7 @@ class Clock {
     time.memory += passes * segment.memory;
   }
 
-  // Rings move (n - 1) / n of the data through every link for a gather or a scattered reduction, twice that for both.
+  // Rings move (n - 1) / n of the data through every link for a gather or a reduce-scatter, twice that for both.
   double ring_seconds(double bytes, std::int64_t ranks, double link) const {
     if (ranks <= 1) return 0;
     const auto n = static_cast<double>(ranks);
@@ -249,7 +248,7 @@ class Clock {
     return in_a_node ? rates_.link : rates_.network;
   }
 
-  // The own shard is cast into the gathered storage, a kept slice copied.
+  // This rank's shard is cast into the gathered storage; a kept slice is copied.
   void add_gather(const Instruction& i, MicroBatch& time) const {
     const Unit& u = unit(i.unit);
     if (u.gathered_is_shard) return;

@@ -37,7 +37,7 @@ UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout
   p.rows_per_rank = ceil_div(p.rows, layout.shards);
   p.shard_elements = checked_mul(p.rows_per_rank, p.row_elements);
   p.padded_elements = checked_mul(p.shard_elements, layout.shards);
-  // Whole shards side by side, so what a rank keeps is contiguous in the gathered parameter.
+  // A slice consists of whole neighbouring shards, so what a rank keeps is contiguous in the gathered parameter.
   if (layout.reshard_ranks > 0) p.kept_elements = p.padded_elements / layout.reshard_ranks;
   return p;
 }

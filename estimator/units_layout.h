@@ -32,8 +32,8 @@ struct UnitParameter {
 struct Unit {
   std::string name;  // "layers.3", "embed", "head", "root", or a module's: "model.layers.3.mlp"
   std::vector<UnitParameter> parameters;
-  /// Parameters in the order in which their gradient buffers are reduced: largest first, so that the peak of piece and
-  /// buffer is met while little else is held.
+  /// Parameters in the order in which their gradient buffers are reduced: largest first, so that the largest pair of
+  /// piece and buffer exists while little else does.
   std::vector<int> reduce_order;
   Dtype compute = Dtype::f32, storage = Dtype::f32;
   Dtype reduce = Dtype::f32;            // dtype of the sum over ranks

@@ -38,13 +38,13 @@ Names wrap_by_layer(const Graph& graph, bool wrap_embeddings) {
   return names;
 }
 
-/// A module of the checkpoint's tree, which the dots of its parameters' names draw.
+/// A module of the checkpoint's tree, which follows from the dots in parameter names.
 struct Module {
   std::string path, name;       // "model.layers.0", "0"; both empty for the root
   std::int64_t elements = 0;    // of its parameters and those below
   std::vector<int> parameters;  // its own and those below
   std::vector<std::unique_ptr<Module>> children;
-  /// A list is no module that could be called: nn.ModuleList, whose children are numbered.
+  /// Whether this is an nn.ModuleList, whose children are numbered: it can't be called, so it is never a unit.
   bool is_list() const {
     return !children.empty() &&
            std::ranges::all_of(children.front()->name, [](char c) { return c >= '0' && c <= '9'; });
@@ -80,8 +80,8 @@ Module module_tree(const Graph& graph) {
   return root;
 }
 
-/// FSDP's size_based_auto_wrap_policy: children before their parent; what they leave over is a unit when it is large
-/// enough. Returns the elements that found a unit.
+/// FSDP's size_based_auto_wrap_policy: children before their parent; if the remaining parameters are large enough, they
+/// are a unit. Returns the number of elements that were assigned to units.
 std::int64_t wrap_by_size(const Module& module, std::int64_t least, Names& names) {
   if (module.elements < least) return 0;
   std::int64_t wrapped = 0;
@@ -110,7 +110,7 @@ Names wrap_by_pattern(const Graph& graph, const std::vector<std::string>& patter
     for (std::size_t i = 0; i < names.size(); ++i) {
       const std::string_view module = matched_module(graph.parameters[i].name, pattern);
       matched = matched || !module.empty();
-      if (module.size() <= depth[i]) continue;  // of several patterns' modules the innermost
+      if (module.size() <= depth[i]) continue;  // if several patterns match: the innermost module
       names[i] = module;
       depth[i] = module.size();
     }

@@ -11,10 +11,10 @@ namespace vramfit {
 
 enum class AddressOrder { ascending, descending, shuffled };
 
-/// What a card's range of addresses and its memory are divided into: cudaMalloc's granularity.
+/// The pages into which a card's address range and memory are divided: cudaMalloc's granularity.
 inline constexpr std::int64_t kDriverPageBytes = 2 << 20;
 
-/// Pages in the range of a card with this much memory: room enough that a shuffled order finds gaps.
+/// Pages in the address range of a card with this much memory: enough room for a shuffled order to find gaps.
 constexpr std::int64_t address_pages(std::int64_t memory_bytes) { return 8 * (memory_bytes / kDriverPageBytes + 1); }
 
 /// The seed of a card's order, so that the cards of a node differ.
@@ -23,13 +23,13 @@ constexpr std::uint64_t address_seed(std::uint64_t seed, int card) {
 }
 
 /// Page numbers within one card's range. ascending: the lowest free place that fits; descending: the highest; shuffled:
-/// a free place drawn from the seed. Pages are a matter of the caller; nothing here knows bytes.
+/// a free place drawn from the seed. Works in pages; the caller converts to bytes.
 class AddressSpace {
  public:
   AddressSpace(AddressOrder order, std::uint64_t seed, std::int64_t pages);
-  /// The first page of `count` free ones that are now taken; none when no gap is large enough.
+  /// Takes `count` consecutive free pages and returns the first; none if no gap is large enough.
   std::optional<std::int64_t> take(std::int64_t count);
-  /// What `take` gave, with the same count.
+  /// Returns pages that `take` gave, with the same count.
   void give_back(std::int64_t first, std::int64_t count);
 
  private:

@@ -10,7 +10,8 @@ namespace {
 constexpr std::int64_t kMinBlock = 512;
 constexpr std::int64_t kMostSmall = std::int64_t{1} << 20;
 constexpr std::int64_t kSmallSegment = std::int64_t{2} << 20;
-constexpr std::int64_t kOwnSegment = std::int64_t{10} << 20;  // from here on a request is a segment of its own
+constexpr std::int64_t kOwnSegment = std::int64_t{10}
+                                     << 20;  // requests of at least this size get a segment of their own
 
 }  // namespace
 
@@ -124,8 +125,9 @@ int CachingAllocator::take_free_block(const Request& request) {
   return block;
 }
 
-/// Blocks of one size are chosen by address. Among whole segments the choice is no choice: what is left is the same but
-/// for names. Which segments go when splitting is limited or garbage is collected is not looked into.
+/// Blocks of equal size are chosen by address. Among whole segments the choice makes no difference, because what
+/// remains is the same apart from addresses. With a split-size limit or garbage collection, every choice counts as a
+/// difference.
 void CachingAllocator::note_tie(const FreeBlocks& free, FreeBlocks::Place chosen) {
   if (settings_.expandable_segments) return;
   placement_mattered_ = settings_.max_split != kUnlimited || collects_garbage();
@@ -205,7 +207,7 @@ void CachingAllocator::release_to_pool(int block) {
   insert_free(block);
 }
 
-/// Takes a neighbour in, if it is free or unmapped as the block is. The block itself is in no set.
+/// Merges a neighbour into the block if it is free, or unmapped, like the block. The block itself is in no set.
 bool CachingAllocator::merge(int block, int neighbour) {
   if (neighbour < 0) return false;
   Block& b = at(block);

@@ -1,5 +1,5 @@
 // A replay of PyTorch 2.11's CUDACachingAllocator (backend native): the same blocks, segments, retries and statistics
-// for the same requests. How it works and what it was held against: docs/allocator.md.
+// for the same requests. docs/allocator.md says how it works and how it was checked.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace vramfit {
 
-/// A figure and the highest it has been.
+/// A current value and its peak.
 struct PeakedSum {
   std::int64_t current = 0, peak = 0;
   void add(std::int64_t n) {
@@ -36,7 +36,7 @@ struct AllocatorStats {
 
 /// A block as a snapshot shows it.
 struct BlockView {
-  std::int64_t size = 0, requested = 0;  // nothing is requested of a block that isn't active
+  std::int64_t size = 0, requested = 0;  // requested: 0 if the block isn't active
   bool allocated = false;                // not yet freed
   bool active = false;                   // or freed, and still waiting for another stream
   bool operator==(const BlockView&) const = default;
@@ -52,7 +52,7 @@ struct SegmentView {
 
 class CachingAllocator {
  public:
-  /// What `malloc` answers when there is no memory left.
+  /// What `malloc` returns when there is no memory left.
   static constexpr int kOutOfMemory = -1;
   /// Streams are numbered from 0 to kStreams - 1; number them in the order of their handles.
   static constexpr int kStreams = 64;
@@ -60,7 +60,8 @@ class CachingAllocator {
   /// `driver` outlives the allocator.
   CachingAllocator(const AllocatorSettings& settings, Driver& driver);
 
-  /// A block for `bytes` > 0, by its number; numbers of freed blocks are used again. kOutOfMemory after all retries.
+  /// Allocates `bytes` > 0 and returns the block's number; numbers of freed blocks are reused. kOutOfMemory if all
+  /// retries fail.
   int malloc(std::int64_t bytes, int stream);
   void free(int block);
   /// The block is also used on `stream`: once freed, it waits for an event there.
@@ -75,8 +76,8 @@ class CachingAllocator {
   void reset_peaks();
 
   const AllocatorStats& stats() const { return stats_; }
-  /// Whether addresses have decided anything so far. While they have not, any other placement of segments would have
-  /// given the same figures.
+  /// Whether addresses have made any difference so far. If not, any other placement of segments would have given the
+  /// same figures.
   bool placement_mattered() const { return placement_mattered_; }
   std::int64_t address(int block) const { return at(block).address; }
   /// All segments by address; an expandable one is shown as its mapped ranges.

@@ -33,11 +33,11 @@ class Driver {
   virtual void release_pages(std::int64_t count, std::int64_t page) = 0;
 
   /// cudaEventQuery of the `number`-th event (from 0) recorded on a stream. Asked in each stream's order. Complete
-  /// unless a driver says otherwise.
+  /// unless a driver overrides this.
   virtual bool event_complete(int /*stream*/, std::int64_t /*number*/) { return true; }
 };
 
-/// How a card places what it is asked for.
+/// How a card chooses addresses.
 struct Placement {
   AddressOrder order = AddressOrder::ascending;
   std::uint64_t seed = 0;  // of a shuffle; of card n of a node: address_seed(seed, n)
@@ -54,14 +54,14 @@ class CardMemory : public Driver {
   std::int64_t total() const override { return total_; }
   std::optional<std::int64_t> allocate(std::int64_t bytes) override;
   void free(std::int64_t address, std::int64_t bytes) override;
-  /// Ranges lie above all memory, one after the other: unlike blocks they are not used again.
+  /// Ranges lie above all memory, one after the other. Unlike blocks, their addresses are not reused.
   std::int64_t reserve(std::int64_t bytes) override;
   void unreserve(std::int64_t address, std::int64_t bytes) override;
   bool create_pages(std::int64_t count, std::int64_t page) override;
   void release_pages(std::int64_t count, std::int64_t page) override;
 
  protected:
-  /// Where memory goes that is there; none when no gap is large enough.
+  /// The address for memory that is available; none if no gap is large enough.
   virtual std::optional<std::int64_t> place(std::int64_t bytes);
   virtual void give_back(std::int64_t address, std::int64_t bytes);
 

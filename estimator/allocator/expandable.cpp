@@ -48,7 +48,7 @@ int CachingAllocator::find_growable(const Request& request) {
   return block;
 }
 
-/// When the card is full half way, what was mapped until then stays as a free block.
+/// If the card becomes full halfway, the part that was mapped stays as a free block.
 int CachingAllocator::grow_range(const Request& request) {
   int block = find_growable(request);
   if (!at(block).is_mapped && !map(block, std::min(at(block).size, request.size))) return -1;
@@ -85,7 +85,7 @@ bool CachingAllocator::map(int block, std::int64_t size) {
   return true;
 }
 
-/// Gives back the whole pages inside a free block; what lies before and behind them stays free.
+/// Unmaps the whole pages inside a free block; the parts before and after them stay free.
 void CachingAllocator::unmap(int block) {
   const Block b = at(block);
   const Range& range = ranges_[static_cast<std::size_t>(b.range)];

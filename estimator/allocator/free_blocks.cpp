@@ -8,7 +8,7 @@ namespace vramfit {
 namespace {
 
 constexpr int kUnit = 9;                 // log2 of 512: every block is a multiple
-constexpr std::size_t kFewEntries = 16;  // are searched one after the other
+constexpr std::size_t kFewEntries = 16;  // up to this many, linear search
 
 std::size_t count_before(const std::vector<FreeBlocks::Entry>& entries, std::int64_t size, std::int64_t address) {
   const auto is_before = [&](const FreeBlocks::Entry& entry) {

@@ -7,8 +7,8 @@
 
 namespace vramfit {
 
-/// A sorted set. Sizes fall into classes, 16 from each power of two to the next; a map of bits tells which classes hold
-/// anything, so a search is a look at the map and at the few blocks of one class.
+/// A sorted set. Sizes fall into classes, 16 between one power of two and the next. A bitmap says which classes are not
+/// empty, so a search looks at the bitmap and at the few blocks of one class.
 class FreeBlocks {
   static constexpr int kParts = 4;       // log2 of the classes of an octave
   static constexpr int kMostUnits = 42;  // log2 of blocks' sizes in units; what is larger shares a class
@@ -30,7 +30,7 @@ class FreeBlocks {
   const Entry& at(Place place) const { return classes_[place.size_class][place.index]; }
   Place begin() const { return {filled_from(0), 0}; }
   Place next(Place place) const;
-  /// The place before; `place` must not be the first. The end has one when the set isn't empty.
+  /// The place before `place`, which must not be the first. If the set isn't empty, the end has a place before it.
   Place previous(Place place) const;
   /// The first entry of at least this size and, among those of this size, this address.
   Place lower_bound(std::int64_t size, std::int64_t address) const;
@@ -40,7 +40,7 @@ class FreeBlocks {
 
  private:
   static std::size_t class_of(std::int64_t size);
-  /// The first class from `first` on that holds anything, or kClasses.
+  /// The first class from `first` on that is not empty, or kClasses.
   std::size_t filled_from(std::size_t first) const;
 
   std::array<std::vector<Entry>, kClasses> classes_;  // each sorted

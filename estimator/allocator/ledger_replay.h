@@ -9,13 +9,13 @@
 
 namespace vramfit {
 
-/// The ledger's blocks, by their ids, as the allocator's.
+/// Maps the ledger's block ids to the allocator's blocks.
 class LedgerReplay {
  public:
   /// `driver` outlives the replay.
   LedgerReplay(const AllocatorSettings& settings, Driver& driver) : allocator_(settings, driver) {}
 
-  /// False: out of memory; the block has no place then, and must not be freed.
+  /// False: out of memory. The block was then not allocated and must not be freed.
   bool add(const Event& event);
   const AllocatorStats& stats() const { return allocator_.stats(); }
   bool placement_mattered() const { return allocator_.placement_mattered(); }
@@ -30,7 +30,7 @@ class LedgerReplay {
 std::vector<Placement> placements_of(const AllocatorSettings& settings);
 
 struct CapacityReplay {
-  std::int64_t retries = 0;  // how often the allocator gave back what was free and asked again
+  std::int64_t retries = 0;  // how often the allocator released free memory and tried again
   bool out_of_memory = false;
 };
 

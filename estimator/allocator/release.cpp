@@ -20,8 +20,8 @@ std::vector<int> CachingAllocator::whole_large_segments() const {
   return blocks;
 }
 
-/// Above the threshold, those segments go that have been free for longer than the average, and again, until enough
-/// went.
+/// Above the threshold, releases the segments that have been free for longer than the average, and repeats until enough
+/// is released.
 void CachingAllocator::collect_garbage() {
   const auto threshold =
       static_cast<std::int64_t>(settings_.garbage_collection_threshold * static_cast<double>(*allowed_));
@@ -45,7 +45,7 @@ void CachingAllocator::collect_garbage() {
   }
 }
 
-/// With a limit on splitting: one unsplittable block that is large enough, else several from the largest down.
+/// With a split-size limit: releases one unsplittable block that is large enough, or several from the largest down.
 bool CachingAllocator::release_available(const Request& request) {
   if (settings_.max_split == kUnlimited) return false;
   FreeBlocks& free = pool(request.stream, request.is_small).free;

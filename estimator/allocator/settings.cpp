@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMinBlock = 512;
 constexpr std::int64_t kMostMiB = std::numeric_limits<std::int64_t>::max() >> 20;
-constexpr std::int64_t kSmallestLargeSegmentMiB = 11;  // more than the 10 MiB from which a request is its own segment
+constexpr std::int64_t kSmallestLargeSegmentMiB = 11;  // above the 10 MiB at which a request gets its own segment
 constexpr std::int64_t kMostRegisterThreads = 128;
 constexpr int kFirstInterval = 20;  // log2 of 1 MiB
 

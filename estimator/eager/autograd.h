@@ -1,5 +1,6 @@
-// PyTorch's autograd as far as memory goes: what nodes keep for backward, in which order they run, when their gradients
-// and saved tensors are let go. Read from traces of the caching allocator under torch 2.11 (docs/pytorch-runtimes.md).
+// PyTorch's autograd as far as memory goes: what nodes keep for backward, the order in which they run, and when their
+// gradients and saved tensors are released. Derived from traces of the caching allocator under torch 2.11
+// (docs/pytorch-runtimes.md).
 #pragma once
 
 #include <functional>
@@ -11,7 +12,7 @@ namespace vramfit::eager {
 
 class Frame;
 
-/// What a checkpoint will put in the place of a tensor that it did not keep.
+/// Stands for a tensor that a checkpoint did not keep and will recompute.
 struct Recomputed {
   std::shared_ptr<Frame> frame;
   Tensor tensor;
@@ -49,12 +50,12 @@ struct Node {
   Category values = Category::activations;
   std::vector<Edge> next;
   std::vector<Saved> saved;
-  /// Gradients of the inputs, one an edge, from the gradient of the output and the unpacked saved tensors.
+  /// Gradients of the inputs, one per edge, from the gradient of the output and the unpacked saved tensors.
   std::function<std::vector<Tensor>(Tensor& gradient, const std::vector<Tensor>& saved)> backward;
   std::vector<std::function<void()>> before;  // hooks on the output's gradient
 };
 
-/// What the engine asks of the library that it runs on.
+/// What the autograd engine needs from the library that it runs on.
 class Backend {
  public:
   Backend() = default;
@@ -70,9 +71,10 @@ class Backend {
   virtual void accumulate(int parameter, Tensor gradient) = 0;
 };
 
-/// Runs all nodes that lead to `root`, the latest made first. A node's incoming gradient lives until it returned, its
-/// saved tensors until then too (those that were recomputed: until its own work is done), before its results are added
-/// to what is there: in place when nobody else holds the storage and it is no view, else into a new tensor.
+/// Runs all nodes that lead to `root`, the most recently created first. A node's incoming gradient lives until the node
+/// has returned, and so do its saved tensors (recomputed ones only until its own work is done). Then its results are
+/// added to existing gradients: in place if the storage has no other owner and is not a view, otherwise into a new
+/// tensor.
 void run_backward(Backend& backend, const std::shared_ptr<Node>& root, Tensor gradient);
 
 }  // namespace vramfit::eager

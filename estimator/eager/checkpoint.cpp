@@ -6,10 +6,10 @@ namespace vramfit::eager {
 
 namespace {
 
-/// Ends a recomputation when its last tensor is there. Unwinding lets go of the function's locals, as in Python.
+/// Ends a recomputation once its last needed tensor exists. Unwinding releases the function's locals, as in Python.
 struct StopRecomputation {};
 
-/// Installs hook and cache until the end of the block, whichever way it ends.
+/// Installs hook and cache until the end of the scope, however it ends.
 class Installed {
  public:
   Installed(CheckpointState& state, SavedTensorHook* hook, SelectiveCache* cache)
@@ -91,7 +91,7 @@ void Frame::recompute() {
   const Installed installed(state_, &hook, is_selective_ ? &cache_ : nullptr);
   try {
     body_(input_);
-  } catch (const StopRecomputation&) {  // everything that is waited for is there
+  } catch (const StopRecomputation&) {  // everything needed exists
   }
 }
 

@@ -13,7 +13,7 @@ namespace vramfit::eager {
 enum class Kept { matmul, attention };
 
 /// Results of ops that selective checkpointing keeps: attention, and every second matrix product (torchtitan's policy).
-/// The policy counts products in forward and in recompute apart, so both keep the same ones.
+/// The policy counts products separately in forward and recompute, so both keep the same ones.
 class SelectiveCache {
  public:
   /// Whether the op that runs now is one that is kept.
@@ -37,7 +37,7 @@ struct CheckpointState {
 
 using CheckpointBody = std::function<Tensor(const Tensor&)>;
 
-/// One checkpointed call: its input, its function, and who waits for what it will recompute.
+/// One checkpointed call: its input, its function, and which tensors it will have to recompute.
 class Frame : public std::enable_shared_from_this<Frame> {
  public:
   Frame(CheckpointState& state, CheckpointBody body, Tensor input, bool is_selective);
@@ -58,7 +58,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<std::weak_ptr<Recomputed>> waiting_;
 };
 
-/// `body(input)`, of which only the input (and what `is_selective` keeps) is held until backward.
+/// Runs `body(input)` so that only the input (and what `is_selective` keeps) is held until backward.
 Tensor checkpoint(CheckpointState& state, CheckpointBody body, const Tensor& input, bool is_selective);
 
 }  // namespace vramfit::eager

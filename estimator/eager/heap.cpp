@@ -21,7 +21,7 @@ Tensor Heap::make(std::int64_t elements, Dtype dtype, Category category, std::st
   std::string label = scope;
   label.append(": ").append(what);
   const std::int64_t id = writer_.allocate(bytes, category, writer_.label(label), stream);
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an id in a pointer's clothes, never followed
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an id stored as a pointer, never dereferenced
   tensor.storage = {reinterpret_cast<void*>(id + 1), [this, id, is_open = is_open_](void*) {
                       if (*is_open) writer_.free(id);
                     }};

@@ -1,4 +1,4 @@
-// Calls of several outputs or with scratch of their own: attention, embedding, cross entropy.
+// Calls with several outputs or with scratch of their own: attention, embedding, cross entropy.
 #include <algorithm>
 #include <utility>
 
@@ -71,7 +71,7 @@ Tensor Torch::embedding_gradient(const Tensor& gradient, std::int64_t rows, std:
     return heap_.make(checked_mul(rows, width), gradient.dtype, Category::gradients, "weight gradient");
   };
   if (ids <= kUnsortedEmbeddingRows) return table();
-  // Below some number of rows the partial sums are laid out otherwise: seen at 100, not at 2000.
+  // Below some number of rows the partial sums have a different layout: seen at 100, not at 2000.
   if (rows < 2000) throw NotModelled("the embedding's gradient of few rows over many tokens");
   const std::int64_t distinct = std::min(ids, rows);
   const auto indices = [&](const char* what) { return temporary(ids, Dtype::i64, what); };

@@ -13,10 +13,10 @@ namespace vramfit {
 /// vramfit/estimate@1.
 std::string estimate_to_json(const Estimate& estimate);
 
-/// The members of an estimate from `model` to `worst`, into the object that is open: estimates and plans share them.
+/// Writes an estimate's members from `model` to `worst` into the open object: estimates and plans share them.
 void write_estimate_members(JsonWriter& writer, const Estimate& estimate);
 
-/// The members of one entry of ranks[], into the object that is open.
+/// Writes the members of one entry of ranks[] into the open object.
 void write_rank_members(JsonWriter& writer, const RankEstimate& rank);
 /// `ranks` and `worst`.
 void write_ranks(JsonWriter& writer, const std::vector<RankEstimate>& ranks, int worst);

@@ -1,5 +1,5 @@
-// JSON forms of jobs and clusters. A job's keys are its flags with '_' for '-', its values what the flags take;
-// numbers, toggles and lists are JSON's own.
+// JSON forms of jobs and clusters. A job's keys are its flags with '_' for '-', and its values are those of the flags;
+// numbers, toggles and lists use JSON's own types.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ Job job_from_json(std::string_view text, const std::string& file);
 void write_cluster(JsonWriter& writer, const Cluster& cluster);
 Cluster read_cluster(JsonObject& object);
 
-/// Throws InputError unless `object`'s schema is "vramfit/KIND@1"; says so when it is a newer one or another kind.
+/// Throws InputError unless `object`'s schema is "vramfit/KIND@1"; the message says if it is newer or of another kind.
 void check_schema(JsonObject& object, std::string_view kind);
 
 }  // namespace vramfit

@@ -1,4 +1,4 @@
-// Reads plan.json (vramfit/plan@1): all that a run needs, without a hub, a catalog or the planner.
+// Reads plan.json (vramfit/plan@1), which is all that a run needs: no hub, catalog or planner.
 #pragma once
 
 #include <string>

@@ -98,7 +98,7 @@ Tensor Torchtitan::embed(const Tensor& ids) {
   return torch_.embedding(ids, embedding_, sizes_.vocabulary, sizes_.hidden);
 }
 
-/// x.float() is a local of the function that normalizes, and goes when that returns.
+/// x.float() is a local of the function that normalizes, and is freed when that returns.
 Tensor Torchtitan::norm(const Tensor& x, int weight) {
   Tensor normalized;
   {

@@ -1,4 +1,4 @@
-// Llama as torchtitan wrote it in December 2024, over counted tensors: which locals its Python code holds, and how
+// Llama as written in torchtitan in December 2024, on counted tensors: which locals its Python code holds, and for how
 // long.
 #pragma once
 
@@ -35,7 +35,7 @@ class Torchtitan {
   void load();
   Tensor embed(const Tensor& ids);
   Tensor block(const TitanBlock& block, const Tensor& x);
-  /// Takes `h` over: its variable is used again for the normed one.
+  /// Takes ownership of `h`: the Python code reuses its variable for the normed tensor.
   Tensor head(Tensor h);
   /// cross_entropy(logits.flatten(0, 1).float(), labels)
   Tensor loss(const Tensor& logits);

@@ -3,7 +3,7 @@
 namespace vramfit {
 
 /// x -> act(x). The derivative is a function of x alone, element by element, so the gradient is written over x once
-/// nobody reads it any more. Elementwise kernels on either device need nothing besides.
+/// nobody reads it any more. Elementwise kernels need no further memory on either device.
 Rule rule_of_activation(const OpContext& /*context*/, const Needs& /*needs*/) {
   Rule rule;
   rule.saved = {input(0)};

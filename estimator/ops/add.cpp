@@ -2,8 +2,8 @@
 
 namespace vramfit {
 
-/// x + f in place of f: the branch's result has no other reader, the residual x has. Both gradients are the output's,
-/// unchanged, so neither costs memory.
+/// x + f in place of f: the branch's result f has no other reader, whereas the residual x does. Both gradients equal
+/// the output's, so neither costs memory.
 Rule rule_of_add(const OpContext& /*context*/, const Needs& /*needs*/) {
   Rule rule;
   rule.in_place_input = 1;

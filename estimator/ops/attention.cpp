@@ -66,7 +66,7 @@ void add_cpu_steps(const OpContext& context, Rule& rule) {
   if (copies) add(rule.backward, head, {"q32", "k32", "v32", "dout32", "dq32", "dk32", "dv32"});
 }
 
-/// The gradients of q, k and v, which the call always makes; one that nobody wants is a temporary.
+/// The gradients of q, k and v, all of which the call always computes; one that isn't needed is a temporary.
 std::vector<Step> gradient_steps(const Sizes& s, const Needs& needs, Dtype dtype) {
   const std::int64_t keys = checked_mul(checked_mul(s.batch, s.sequence), checked_mul(s.kv_heads, s.head_dim));
   std::vector<Step> steps;
@@ -113,7 +113,7 @@ bool has_large_blocks(const Device& device) {
   return capability >= 80 && capability != 86 && capability != 89 && capability < 120;
 }
 
-/// Where blocks of keys add up the gradient of a block of queries: a lock and the block itself. Source:
+/// The buffer in which blocks of keys accumulate the gradient of a block of queries: a lock and the block. Source:
 /// mem_eff_attention/kernel_backward.h (workspace_elements_gq); block sizes are those of the kernel that LibTorch picks
 /// for the type and head_dim (cutlassB.h), the largest that fits into the shared memory of a block.
 std::int64_t efficient_dq_bytes(const Sizes& s, const OpContext& context) {
@@ -122,8 +122,9 @@ std::int64_t efficient_dq_bytes(const Sizes& s, const OpContext& context) {
   return checked_mul(checked_mul(s.batch, s.heads), checked_mul(blocks, 16 + 4 * queries * columns));
 }
 
-/// at::_efficient_attention_forward / _backward: takes no grouped heads, so keys and values are expanded first and
-/// their gradients summed after; backward takes delta = row sums of out * d out, in fp32 by ATen calls.
+/// at::_efficient_attention_forward / _backward: doesn't support grouped heads, so keys and values are expanded first
+/// and their gradients summed afterwards. Backward needs delta = row sums of out * d out, computed in fp32 by ATen
+/// calls.
 void add_efficient_steps(const OpContext& context, const Needs& needs, Rule& rule) {
   const Sizes s = sizes_of(context);
   const bool expands = s.heads != s.kv_heads;
@@ -145,7 +146,7 @@ void add_efficient_steps(const OpContext& context, const Needs& needs, Rule& rul
     const std::vector<Step> gradients = gradient_steps(s, needs, context.compute());
     rule.backward.insert(rule.backward.end(), gradients.begin(), gradients.end());
   }
-  // In 16 bits the kernel makes delta itself.
+  // In 16-bit types the kernel computes delta itself.
   if (!is_16_bit(context)) {
     rule.backward.push_back(temporary("out_product", s.query_elements(), Dtype::f32));
     rule.backward.push_back(temporary("delta_sums", s.rows(), Dtype::f32));
@@ -158,7 +159,7 @@ void add_efficient_steps(const OpContext& context, const Needs& needs, Rule& rul
   rule.backward.push_back(temporary("dq_accum", efficient_dq_bytes(s, context), Dtype::u8));
 }
 
-/// Empty where at::_flash_attention_forward takes the op, else why not.
+/// Why at::_flash_attention_forward doesn't support the op; "" if it does.
 std::string flash_refuses(const OpContext& context) {
   const Attributes& a = context.op.attributes;
   if (a.softcap != 0) return "with a softcap";
@@ -168,7 +169,8 @@ std::string flash_refuses(const OpContext& context) {
   return "";
 }
 
-/// Likewise of at::_efficient_attention_forward. It pads lse to 32 queries and reads rows of heads 16 bytes at a time.
+/// The same for at::_efficient_attention_forward, which pads lse to 32 queries and reads rows of heads 16 bytes at a
+/// time.
 std::string efficient_refuses(const OpContext& context) {
   const Attributes& a = context.op.attributes;
   if (a.softcap != 0) return "with a softcap";
@@ -210,7 +212,7 @@ AttentionPath attention_path(const OpContext& context) {
   return AttentionPath::blocks;
 }
 
-/// softmax(scale q k^T) v. Saves its inputs, out and one fp32 lse a row and head; the [S, S] probabilities are
+/// softmax(scale q k^T) v. Saves its inputs, out and one fp32 lse per row and head; the [S, S] probabilities are
 /// recomputed from them block by block and never kept.
 Rule rule_of_attention(const OpContext& context, const Needs& needs) {
   Rule rule;

@@ -1,4 +1,4 @@
-// Which way an attention goes, and the sizes that its rule and its kernels share.
+// Which implementation an attention op uses, and the sizes that its rule and its kernels share.
 #pragma once
 
 #include "estimator/rule.h"
@@ -17,8 +17,8 @@ enum class AttentionPath {
 AttentionPath attention_path(const OpContext& context);
 
 /// How many parts flash attention splits the keys into: the fewest whose last wave of thread blocks is filled to 85 %
-/// of the best, and one when the SMs are nearly filled anyway (FlashAttention-2, num_splits_heuristic; two thread
-/// blocks an SM, 64 queries each). `heads` are those of the whole batch.
+/// of the best, or one if the SMs are nearly filled anyway (FlashAttention-2, num_splits_heuristic; two thread
+/// blocks per SM, 64 queries each). `heads` counts the whole batch.
 std::int64_t flash_splits(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim, const Device& device);
 
 /// Queries that the math path scores at a time.

@@ -5,7 +5,7 @@
 
 namespace vramfit {
 
-// One head of every group against the keys that its block of queries sees: with a window, few.
+// One head of every group and the keys that its block of queries attends to: few if there is a window.
 MathBlock math_block(const OpContext& context) {
   const Attributes& a = context.op.attributes;
   const std::int64_t sequence = context.shape.sequence, rows = std::min(sequence, kMathAttentionRows);
@@ -13,8 +13,8 @@ MathBlock math_block(const OpContext& context) {
   return {a.kv_heads, rows, windowed ? std::min(sequence, a.window + rows - 1) : sequence};
 }
 
-// Scores, softmax and their gradients are fp32; products take their factors in the compute dtype and sum in fp32, so
-// that in 16 bits probabilities are rounded into a buffer of their own and results leave through fp32 rows. Sums over
+// Scores, softmax and their gradients are fp32. Products have operands in the compute dtype and accumulate in fp32, so
+// in 16-bit types probabilities are rounded into a separate buffer and results pass through fp32 rows. Sums over
 // queries (dk, dv) are kept in fp32 for one sequence at a time.
 void add_math_steps(const OpContext& context, Rule& rule) {
   const MathBlock block = math_block(context);

@@ -4,12 +4,13 @@
 
 namespace vramfit {
 
-// CUDA, block by block of rows: the block in fp32 (unless it is), its log-softmax, and nll_loss_forward's two scalars.
+// CUDA, block by block of rows: the block in fp32 (unless it already is), its log-softmax, and nll_loss_forward's two
+// scalars.
 std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
   const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
   const std::int64_t block = checked_mul(block_rows, vocabulary);
   std::vector<Step> steps;
-  // A softcap's derivative needs the logits beside their gradient.
+  // A softcap's derivative needs the logits as well as their gradient.
   const bool serves = context.compute() == Dtype::f32 && context.op.attributes.softcap == 0;
   if (!serves) steps.push_back(temporary("rows", block, Dtype::f32));
   steps.push_back(temporary("log_probs", block, Dtype::f32));
@@ -30,7 +31,7 @@ std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int
   return steps;
 }
 
-/// Sum over labelled rows of lse - logit[label], scaled. Backward needs logits and one fp32 lse a row; softmax is
+/// Sum over labelled rows of lse - logit[label], scaled. Backward needs logits and one fp32 lse per row; softmax is
 /// recomputed from them in place, so the gradient of the logits is the logits' own storage: no log-probabilities are
 /// kept and no second [N, V] tensor exists.
 ///

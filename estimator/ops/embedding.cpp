@@ -6,7 +6,7 @@ namespace vramfit {
 
 namespace {
 
-/// CUDA, --deterministic: which rows of a block are of one token, how many of them came before, and their sums.
+/// CUDA, --deterministic: which rows of a block belong to the same token, how many of them came before, and their sums.
 void add_ordered_steps(const OpContext& context, std::int64_t rows, std::int64_t width, Rule& rule) {
   const Dtype dtype = context.precision.reduce;
   rule.backward.push_back(temporary("same_token", checked_mul(rows, rows), dtype));

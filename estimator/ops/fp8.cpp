@@ -27,7 +27,7 @@ Sizes sizes_of(const OpContext& context) {
   return {tokens, context.input_elements(0) / tokens, context.output_elements(0) / tokens};
 }
 
-/// The scale of a factor and its inverse, from its largest number: a reduction part by part
+/// The scale of an operand and its inverse, from its largest number: a reduction part by part
 /// (executor/ops/fp8_cuda.cpp).
 void add_scale(std::vector<Step>& steps, const std::string& name, std::int64_t elements, const Device& device) {
   steps.push_back(temporary(name + "_scale", 1, Dtype::f32));
@@ -41,7 +41,7 @@ void add_scale(std::vector<Step>& steps, const std::string& name, std::int64_t e
   }
 }
 
-/// One product of a backward: both factors in FP8, and the block of rows through which it is added to a gradient.
+/// One product of a backward: both operands in FP8, and the block of rows through which it is added to a gradient.
 void add_product(std::vector<Step>& steps, const std::array<Step, 2>& factors, const Step& block) {
   steps.insert(steps.end(), {factors[0], factors[1], block});
   for (const std::string& name : {block.name, factors[1].name, factors[0].name}) steps.push_back(release(name));
@@ -80,7 +80,7 @@ void add_cuda_steps(const OpContext& context, const Needs& needs, Rule& rule) {
   }
 }
 
-/// CPU: numbers rounded to FP8 are kept in the compute dtype, which holds them all, and multiplied as others are.
+/// CPU: numbers rounded to FP8 are kept in the compute dtype, which represents all of them, and multiplied as usual.
 void add_cpu_steps(const OpContext& context, const Needs& needs, Rule& rule) {
   const auto [tokens, inputs, outputs] = sizes_of(context);
   const std::int64_t x = checked_mul(tokens, inputs), weight = checked_mul(inputs, outputs);
@@ -116,9 +116,9 @@ bool multiplies_in_fp8(const Op& op, const Segment& segment, const Precision& pr
 }
 
 /// y = (X W^T) / (sx sw), dx = (dY W) / (sdy sw), dW = (dY^T X) / (sdy sx), capitals in FP8: X and W e4m3, dY e5m2. x
-/// is saved as it is, because it is mostly there anyway (q, k and v share it, as gate and up do); it and the weight are
-/// cast again in backward, into the layouts that the two products there want: both factors row by row of what is summed
-/// over.
+/// is saved as it is, because it mostly exists anyway (q, k and v share it, as gate and up do). It and the weight are
+/// cast again in backward, into the layouts that the two products there require: both operands contiguous along the
+/// dimension that is summed over.
 Rule rule_of_fp8_linear(const OpContext& context, const Needs& needs) {
   Rule rule;
   if (wants_parameter(needs, 0)) rule.saved = {input(0)};
@@ -127,7 +127,7 @@ Rule rule_of_fp8_linear(const OpContext& context, const Needs& needs) {
   return rule;
 }
 
-// The largest number is looked for in one pass; the second reads again and writes one byte each.
+// One pass finds the largest number; the second reads again and writes one byte per element.
 Fp8Casts fp8_casts(const OpContext& context) {
   if (!multiplies_in_fp8(context)) return {};
   constexpr double kLaunches = 2 * 6;  // of each factor: amax, three for the scale, its inverse, cast

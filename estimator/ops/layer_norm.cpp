@@ -2,10 +2,11 @@
 
 namespace vramfit {
 
-/// y = (x - mean) * rstd * weight + bias. Backward reads x and two fp32 statistics a row.
+/// y = (x - mean) * rstd * weight + bias. Backward reads x and two fp32 statistics per row.
 ///
-/// CPU: own loops, the parameters' gradients summed in place; nothing besides. CUDA: at::native_layer_norm allocates y,
-/// mean and rstd, in this order; its backward makes its own results, which are copied or added into the tape's buffers.
+/// CPU: own loops that sum the parameters' gradients in place, without further memory. CUDA: at::native_layer_norm
+/// allocates y, mean and rstd, in this order; its backward allocates its own results, which are copied or added into
+/// the tape's buffers.
 Rule rule_of_layer_norm(const OpContext& context, const Needs& needs) {
   Rule rule;
   rule.saved = {input(0), output(1), output(2)};

@@ -19,9 +19,9 @@ void add_cpu_product(const OpContext& context, const Needs& needs, Rule& rule) {
 
 }  // namespace
 
-/// y = x W^T + b. x is read in backward by the weight's gradient alone, so a frozen linear saves nothing; the weight is
-/// gathered again and never saved. Both products are written or added into the tape's buffers (mm_out, addmm_): no
-/// temporary gradient.
+/// y = x W^T + b. In backward only the weight's gradient reads x, so a frozen linear saves nothing; the weight is
+/// gathered again and never saved. Both products are written or added directly into the tape's buffers (mm_out,
+/// addmm_), without a temporary gradient.
 ///
 /// CUDA: the bias gradient is a product with a row of ones, because a sum over rows would take a reduce buffer that
 /// grows with the SM count. CPU: an own column sum.

@@ -33,11 +33,11 @@ std::int64_t chunked_product_elements(const OpContext& context, std::int64_t row
   return elements;
 }
 
-/// The head and its cross entropy over chunks of rows, so that [N, V] never exists. With a gradient wanted the loss is
-/// computed together with it in backward: forward makes the scalar only, and logits are computed once. The gradient
-/// of x is summed nowhere (each chunk owns its rows); the weight's is a sum over chunks, kept in the reduce dtype. On
-/// CUDA a product of any compute dtype is added to fp32 in place; only to another type does it go through one [V, H]
-/// temporary. On CPU products are fp32 and added where they belong; results of other types go through blocks.
+/// The head and its cross entropy over chunks of rows, so that [N, V] never exists. If a gradient is needed, the loss
+/// is computed together with it in backward: forward allocates only the scalar, and logits are computed once. The
+/// gradient of x needs no sum (each chunk owns its rows); the weight's is a sum over chunks, kept in the reduce dtype.
+/// On CUDA a product of any compute dtype is added to fp32 in place; for other types it goes through one [V, H]
+/// temporary. On CPU products are fp32 and added in place; results of other types go through blocks.
 Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) {
   Rule rule;
   rule.saved = {input(0), input(1)};

@@ -17,7 +17,7 @@ std::int64_t partial_rows(std::int64_t rows, std::int64_t width, const Device& d
   return std::min(ceil_div(rows, kBlockRows), kMostBlocks / ceil_div(width, kBlockColumns));
 }
 
-// The call makes those of its own results that are wanted; they are copied or added into the tape's buffers.
+// The call allocates those results that are needed; they are copied or added into the tape's buffers.
 std::vector<Step> cuda_backward(const OpContext& context, const Needs& needs, std::int64_t width) {
   std::vector<Step> steps;
   if (wants_input(needs, 0)) {
@@ -38,10 +38,10 @@ std::vector<Step> cuda_backward(const OpContext& context, const Needs& needs, st
 
 }  // namespace
 
-/// y = x * rstd * weight (or weight + 1). Backward reads x and one fp32 rstd a row: the normalized row is
+/// y = x * rstd * weight (or weight + 1). Backward reads x and one fp32 rstd per row: the normalized row is
 /// recomputed from them.
 ///
-/// CPU: own loops, the weight's gradient summed in the gradient itself; nothing besides. CUDA: at::_fused_rms_norm,
+/// CPU: own loops that sum the weight's gradient in place, without further memory. CUDA: at::_fused_rms_norm,
 /// which allocates y and rstd, in this order.
 Rule rule_of_rms_norm(const OpContext& context, const Needs& needs) {
   Rule rule;

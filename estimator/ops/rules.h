@@ -1,4 +1,4 @@
-// One function an op: what modeling `vramfit` saves and allocates for it. estimator/rule.cpp holds the table.
+// One function per op: what modeling `vramfit` saves and allocates for it. estimator/rule.cpp has the table.
 #pragma once
 
 #include <algorithm>
@@ -26,10 +26,10 @@ Rule rule_of_type_embedding(const OpContext& context, const Needs& needs);
 /// Rows of an embedding's output gradient that CUDA handles at a time.
 inline constexpr std::int64_t kEmbeddingBlockRows = 1024;
 
-/// Rows that the CUDA cross entropy handles at a time in fp32: 64 MiB a block at a vocabulary of 128 Ki.
+/// Rows that the CUDA cross entropy handles at a time in fp32: 64 MiB per block with a vocabulary of 128 Ki.
 inline constexpr std::int64_t kCrossEntropyBlockRows = 128;
 
-/// Products whose result isn't fp32 are made on CPU in fp32 blocks of at most this many rows and columns, then rounded.
+/// On CPU, products whose result isn't fp32 are computed in fp32 blocks of at most this size, then rounded.
 inline constexpr std::int64_t kProductRows = 512, kProductColumns = 2048;
 inline std::int64_t product_elements(std::int64_t rows, std::int64_t columns) {
   return std::min(rows, kProductRows) * std::min(columns, kProductColumns);
@@ -60,7 +60,7 @@ inline Step release(std::string name) {
 
 inline bool is_cuda(const OpContext& context) { return context.device.kind == DeviceKind::cuda; }
 
-/// Whether parameter `index` is there and wants a gradient.
+/// Whether parameter `index` exists and needs a gradient.
 inline bool wants_parameter(const Needs& needs, std::size_t index) {
   return index < needs.parameters.size() && needs.parameters[index];
 }

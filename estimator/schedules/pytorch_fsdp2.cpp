@@ -112,7 +112,7 @@ void Fsdp2::post_forward(int g, const Tensor& output) {
   output.made_by->before.emplace_back([this, g] { pre_backward(groups_[at(g)]); });
 }
 
-/// Gathers what isn't, then starts the gather of the group that ran before it in forward.
+/// Gathers this group if necessary, then starts the gather of the group that ran before it in forward.
 void Fsdp2::pre_backward(ParameterGroup& group) {
   unshard(group);
   wait_for_unshard(group, false);
@@ -120,8 +120,8 @@ void Fsdp2::pre_backward(ParameterGroup& group) {
   if (before >= 0) unshard(groups_[at(forward_order_[at(before)])]);
 }
 
-/// The gradients in the compute dtype are copied into one buffer of the reduce dtype and let go, all but the last,
-/// which a local variable of the copying function keeps; the reduced shards of all parameters are one buffer on another
+/// The gradients in the compute dtype are copied into one buffer of the reduce dtype and released, except for the last,
+/// which a local variable of the copying function keeps. The reduced shards of all parameters are one buffer on another
 /// stream.
 void Fsdp2::post_backward(ParameterGroup& group) {
   const Scope scope(torch_.heap(), group.name);

@@ -1,6 +1,6 @@
 // FSDP2 of torch 2.11 as far as memory goes: groups of parameters that are gathered before their module runs and
-// reduced after its backward. Its order of work is not a list made beforehand but what its hooks do while the module
-// runs.
+// reduced after its backward. It has no precomputed list of instructions: its hooks determine the order while the
+// module runs.
 #pragma once
 
 #include <memory>
@@ -44,7 +44,7 @@ class Fsdp2 {
   /// puts the pre-backward hook on its output.
   Tensor pre_forward(int group, Tensor input);
   void post_forward(int group, const Tensor& output);
-  /// At the end of backward: the root, whose input wants no gradient, and what is still held.
+  /// At the end of backward: reduces the root, whose input needs no gradient, and releases what is still held.
   void finish_backward();
   void zero_gradients();
 

@@ -16,7 +16,7 @@ enum class Do {
   wait,          // `unit`, issued before, is gathered
   forward,       // `segment`; keeps what backward reads unless `checkpointed`
   release,       // drop the gathered storage of `unit`
-  reshard,       // the same, but for the slice that the next issue gathers from the group of --reshard N
+  reshard,       // the same, except for the slice that the next issue gathers from the group of --reshard N
   recompute,     // `segment`, from its kept input
   backward,      // `segment`
   accumulate,    // keep the gradients of `unit` from the segment just run, whole, for a later micro-batch's reduce
@@ -39,7 +39,7 @@ struct Instruction {
   std::vector<int> bucket = {};  // Do::sum_replicas: units whose gradient shards go together
 };
 
-/// "forward", "issue": as the enumerator is spelt.
+/// "forward", "issue": the enumerator's name.
 std::string_view instruction_name(Do what);
 
 /// What a schedule is made from.
@@ -57,10 +57,10 @@ std::vector<Instruction> make_schedule(const ScheduleInputs& inputs);
 /// The schedule of runtime vramfit (estimator/schedules/vramfit.cpp).
 std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs);
 
-/// Has replicas summed (estimator/schedules/replica_sums.cpp): each unit once a step, after its last finish, together
-/// with what became ready just before it, until job.bucket_bytes are collected. The first bucket is full with 1 MiB,
-/// so that the links have work early. The sizes are those of PyTorch's DDP (its kDefaultFirstBucketBytes and
-/// bucket_cap_mb). Nothing without replicas.
+/// Adds the sums over replicas (estimator/schedules/replica_sums.cpp): each unit once per step, after its last finish,
+/// together with units that became ready just before it, until job.bucket_bytes are collected. The first bucket holds
+/// only 1 MiB, so that the links have work early. The sizes are those of PyTorch's DDP (its kDefaultFirstBucketBytes
+/// and bucket_cap_mb). Without replicas, nothing is added.
 std::vector<Instruction> with_replica_sums(std::vector<Instruction> schedule, const ScheduleInputs& inputs);
 
 /// The phase in which an instruction's events fall; `current` is that of the instruction before it.
@@ -73,8 +73,8 @@ bool is_loss_segment(const Segment& segment);
 int peak_live_units(const std::vector<Instruction>& schedule);
 
 /// What peak_live_units may be: the units of a pass, those of the passes that the prefetch reaches from it, and those
-/// that the job keeps at that time. With one unit a segment: prefetch depth + 1 + kept ones. The makers hold every
-/// schedule against it and throw std::logic_error if it is broken.
+/// that the job keeps at that time. With one unit per segment: prefetch depth + 1 + kept ones. make_schedule checks
+/// every schedule and throws std::logic_error if one exceeds this.
 int most_live_units(const ScheduleInputs& inputs);
 
 /// Most gathers that are issued and not yet waited for at once, read off the schedule; at most --prefetch limit=N.

@@ -119,7 +119,7 @@ class Maker {
   /// Whether the reshard policy keeps a unit from forward to backward.
   bool is_kept(int unit) const {
     const Job& job = in_.job;
-    if (in_.layout.shards == 1) return false;  // a compute copy is remade without communication
+    if (in_.layout.shards == 1) return false;  // a compute copy is made again without communication
     if (!sharding_named(job.sharding).reshard || job.reshard == Reshard::never) return true;
     if (job.reshard == Reshard::always || job.reshard == Reshard::groups) return false;
     if (in_.layout.units[static_cast<std::size_t>(unit)].name == kRootUnit) return true;
@@ -187,7 +187,7 @@ class Maker {
   void prefetch(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) {
     for (const std::size_t next : reached_from(list, p, depth)) {
       issue(list[next]);
-      if (is_limit_reached()) return;  // in the order of need, so that no pass waits for what stands behind another's
+      if (is_limit_reached()) return;  // in the order in which they are needed, so no pass waits behind a later one
     }
   }
 
