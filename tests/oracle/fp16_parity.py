@@ -1,5 +1,5 @@
 """fp16-mixed against PyTorch in fp16 under torch.amp.GradScaler: the same scale after every step, the same steps skipped, and an
-error against fp32 of at most 1.5 times PyTorch's own (DESIGN rule 4).
+error against fp32 of at most 1.5 times PyTorch's own.
 
 The fp32 run that both are measured by leaves out the steps that were skipped.
 Arguments: `families`, `overflows` or `mistakes` (deliberate ones in the reference must be noticed).

@@ -1,7 +1,7 @@
-"""The executor against PyTorch's own FSDP2 and DDP over Gloo (DESIGN rule 4): same weights, same rows, same job, several steps.
+"""Compares the executor with PyTorch's own FSDP2 and DDP over Gloo: same weights, same rows, same job, several steps.
 
-fp32: losses, logits, gradients and updates of every tensor within rule 4's limits. 16 bits: the error against fp32 at most 1.5 times
-PyTorch's own error in that precision. docs/parity.md says what is compared and shows the figures.
+fp32: losses, logits, gradients and updates of every tensor within the limits of docs/testing.md. 16 bits: the error against fp32 is
+at most 1.5 times PyTorch's own error in that precision. docs/parity.md says what is compared and shows the figures.
 Arguments: `cover` (pairwise), `mistakes` (deliberate ones must be noticed), or `full PART/PARTS [SECONDS]` (the product that
 docs/parity.md defines, in a fixed random order; a part of it, and no longer than that many seconds).
 """

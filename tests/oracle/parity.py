@@ -1,4 +1,4 @@
-"""The executor against PyTorch, fp32 (DESIGN rule 4): same weights, same rows, one step and twenty.
+"""The executor against PyTorch, fp32: same weights, same rows, one step and twenty.
 
 Relative differences are ||a - b|| / ||b|| per tensor. A tensor whose reference gradient norm is under 1e-6 of the model's is
 compared absolutely and left out of the update test, by name. Mutations of the reference must each make the comparison fail.
