@@ -1,4 +1,4 @@
-# Sourced by scripts/setup: Debian packages, each with a probe that also finds what was installed another way.
+# Sourced by scripts/setup: Debian packages, each with a probe that also finds other installations of it.
 
 has_command() { command -v "$1" >/dev/null; }
 has_header() { [[ -e /usr/include/$1 || -e /usr/local/include/$1 || -n $(compgen -G "/usr/include/*-linux-gnu/$1") ]]; }
@@ -41,7 +41,7 @@ install_packages() {
   fi
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3)
   say "packages missing: ${missing[*]}"
-  has_command apt-get || die "there is no apt-get here; install what Debian calls ${missing[*]}, then run this again"
+  has_command apt-get || die "apt-get was not found; install the equivalents of the Debian packages ${missing[*]}, then run this again"
   if [[ $(id -u) -ne 0 ]]; then
     sudo -n true 2>/dev/null || die "installing them needs root. Run this, then start again:
   sudo apt-get install --no-install-recommends ${missing[*]}"

@@ -1,4 +1,4 @@
-"""clang-tidy in parallel, remembering what was clean. Arguments: compile_commands.json, memory folder, paths to check."""
+"""Runs clang-tidy in parallel and remembers which files were clean. Arguments: compile_commands.json, memory folder, paths to check."""
 import concurrent.futures
 import hashlib
 import json
@@ -15,7 +15,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 
 def without_pch(entry):
-    """The command without the precompiled header, which is g++'s and which clang cannot read."""
+    """The command without g++'s precompiled header, which clang can't read."""
     words = shlex.split(entry["command"])
     kept, skip = [], False
     for word, following in zip(words, words[1:] + [""]):
