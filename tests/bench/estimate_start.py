@@ -1,4 +1,4 @@
-"""How long `vramfit estimate` of a catalog model takes as a whole process, beside the goal of 20 ms. A figure, not a test: it
+"""How long `vramfit estimate` of a catalog model takes as a whole process, next to the goal of 20 ms. A figure, not a test: it
 fails only if the command does."""
 import os
 import pathlib

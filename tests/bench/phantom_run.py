@@ -1,5 +1,5 @@
 """How long `vramfit run --device phantom` takes as a whole command, and how much host memory all its processes hold together
-(proportional set size: shared pages counted once), beside the goals. Figures, not a test: it fails only if a command does, or if
+(proportional set size: shared pages counted once), next to the goals. Figures, not a test: it fails only if a command does, or if
 prediction and rehearsal differ in a peak."""
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The program as a person meets it: exit codes, and one clear line for everything that goes wrong."""
+"""The program as users see it: exit codes, and one clear line for everything that goes wrong."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The flags of `vramfit run` beside those that describe a job: their names and values are those of the frozen list."""
+"""The flags of `vramfit run` other than those that describe a job: names and values match the frozen list."""
 
 import os
 import re

@@ -1,7 +1,7 @@
 """Runs the `$ vramfit ...` lines of README.md's console blocks and compares what follows with what is printed.
 
 In a block, `...` alone on a line stands for lines left out, and `(exit N)` for an exit code other than 0. With --update the
-output in README.md is replaced by the real one, keeping what stands before a `...` as long as it was.
+output in README.md is replaced by the real one; the part before a `...` keeps its length.
 """
 import os
 import pathlib

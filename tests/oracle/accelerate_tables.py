@@ -1,4 +1,4 @@
-"""accelerate's own tables of every catalog model, held against model_specs/accelerate: bytes, rows and the drawn table.
+"""accelerate's own tables of every catalog model, compared with model_specs/accelerate: bytes, rows and the drawn table.
 
 Each entry's configuration makes AutoModel's class on the meta device, and accelerate measures that. Its command would
 look the model up on the hub; only that step is replaced.

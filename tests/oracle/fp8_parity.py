@@ -1,5 +1,5 @@
-"""--precision fp8 against PyTorch: transformers' models in bf16 whose layers' linears follow torchao's recipe (dynamic scales, one a
-tensor), written out here because its kernels need a GPU. Factors are rounded to FP8 and multiplied in fp32. The error against fp32 is at
+"""--precision fp8 against PyTorch: transformers' models in bf16 whose layers' linears follow torchao's recipe (dynamic scales, one per
+tensor), written out here because its kernels need a GPU. Operands are rounded to FP8 and multiplied in fp32. The error against fp32 is at
 most 1.5 times that of the recipe's run, and ours is nearer to the recipe than to it with a mistake.
 Arguments: `families` or `mistakes`.
 """

@@ -1,4 +1,4 @@
-"""The axes of jobs on which the executor is held against FSDP2 and DDP, their valid combinations, and a pairwise cover of them."""
+"""The axes of the jobs that compare the executor with FSDP2 and DDP, their valid combinations, and a pairwise cover of them."""
 
 import itertools
 import random

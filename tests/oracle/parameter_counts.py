@@ -1,4 +1,4 @@
-"""Names, shapes and totals of every family's parameters and buffers, held against transformers' meta-device models.
+"""Names, shapes and totals of every family's parameters and buffers, compared with transformers' meta-device models.
 
 The same config.json is read by transformers and by model_specs (bin/dump_parameters). A configuration that transformers
 refuses must be refused by model_specs too, or is counted as skipped.

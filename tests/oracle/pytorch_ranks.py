@@ -1,6 +1,6 @@
 """FSDP2 and DDP over Gloo: four Python processes that train one job after the other, the reference of fsdp2_parity.py.
 
-Nothing here is this project's but the order of the rows and the scale of the loss: sharding, wrapping, casts, reduction, clipping and
+Only the order of the rows and the scale of the loss are this project's: sharding, wrapping, casts, reduction, clipping and
 AdamW are PyTorch's own. Both average gradients over ranks, so each rank's loss is multiplied by their number; the average is then
 the sum over all label tokens of the global batch divided by their number.
 """

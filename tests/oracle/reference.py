@@ -1,7 +1,7 @@
-"""A plain PyTorch training loop over transformers' models: what the executor is held against.
+"""A plain PyTorch training loop over transformers' models: the reference for the executor.
 
 Loss is the sum over label tokens of the global batch divided by their number; gradients are summed over micro-batches.
-Every hyper-parameter can be bent by a Mutation, so that the comparison itself can be tested.
+Every hyper-parameter can be changed by a Mutation, so that the comparison itself can be tested.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Units of --wrap size:N held against PyTorch's own size_based_auto_wrap_policy on transformers' meta-device models."""
+"""Compares the units of --wrap size:N with PyTorch's own size_based_auto_wrap_policy on transformers' meta-device models."""
 
 import functools
 import json

@@ -2,7 +2,7 @@
 
 Libraries with the driver's names lie first on the search path, and an interposed open() watches the device files; both write what
 happens to a log. The program tries all it can to reach them: through torch, by name, by path, and from a child process.
-Without a rehearsal the same program must fill the log, else the test sees nothing.
+Without a rehearsal, the same program must fill the log; otherwise the test would see nothing.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Programs of other people's kinds are rehearsed three times: each finishes, and its peaks are equal to the byte.
+"""Typical programs of other people are rehearsed three times: each finishes, and its peaks are equal to the byte.
 
 Usage: scripts_test.py CASE [--print]    (cases: see CASES)
 """

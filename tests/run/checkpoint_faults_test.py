@@ -1,4 +1,4 @@
-"""Whatever happens to a save, the newest committed checkpoint loads and goes on as if nothing had happened."""
+"""Whatever happens to a save, the newest committed checkpoint loads, and training continues as if nothing had happened."""
 
 import os
 import random

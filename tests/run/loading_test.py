@@ -1,4 +1,4 @@
-"""First weights: whoever reads them, from one file or many, each rank begins with the same bytes."""
+"""Initial weights: whichever rank reads them, from one file or several, each rank starts with the same bytes."""
 
 import json
 import os

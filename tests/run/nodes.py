@@ -1,7 +1,7 @@
 """Two machines for the tests of launching: two network namespaces with a cable between them, each with its own host name and hosts file.
 
-All of it lives in namespaces of this process's own, so nothing of it is left, not even after a kill. Where they can't be made, the test says why and
-ends with 77, which ctest shows as skipped. Root is not needed where user namespaces are allowed."""
+All of it lives in namespaces of this process, so nothing is left behind, not even after a kill. If they can't be created, the test says why and
+exits with 77, which ctest shows as skipped. Root is not needed if user namespaces are allowed."""
 
 import os
 import shutil

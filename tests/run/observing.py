@@ -1,4 +1,4 @@
-"""Runs of the programs, plain or on a terminal of their own, for the tests of what a run shows and leaves."""
+"""Runs the programs, plainly or on their own terminal, for the tests of what a run shows and leaves."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on, and the figures it leaves as JSON lines."""
+"""What a run shows while it is running, and the figures that it writes as JSON lines."""
 
 import json
 import os

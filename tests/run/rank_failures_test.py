@@ -1,4 +1,4 @@
-"""Ranks that no launcher watches, as under srun without --kill-on-bad-exit: whatever happens to one ends all, and each says why in one line."""
+"""Ranks without a launcher that watches them, as under srun without --kill-on-bad-exit: a failure of one ends all, and each says why in one line."""
 
 import signal
 import time

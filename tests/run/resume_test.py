@@ -1,4 +1,4 @@
-"""A resumed run is the run that was never interrupted: to the byte in the same world, within rounding in another one."""
+"""A resumed run equals an uninterrupted one: to the byte with the same number of ranks, within rounding with another."""
 
 import json
 import os

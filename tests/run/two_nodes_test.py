@@ -1,4 +1,4 @@
-"""Jobs over two machines (nodes.py), started by torchrun, and as Slurm and MPI would: the losses of one machine, and what goes wrong between two."""
+"""Jobs on two machines (nodes.py), started by torchrun and as Slurm and MPI would: same losses as on one machine, and failures between two."""
 
 import os
 import shlex

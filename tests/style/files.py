@@ -1,4 +1,4 @@
-"""Length of code files, and words that say something is not done."""
+"""Length of code files, and words that mark unfinished work."""
 import re
 import sys
 

@@ -1,4 +1,4 @@
-"""Writes what completes a stand-in: every public function of a library that is not written by hand.
+"""Completes a stand-in: writes every public function of a library that is not written by hand.
 
 Reads the names that the hand-written objects define, the declarations of the library's own headers, the names that the real
 library exports (headers do not declare all of them), and the library's table (table.py). Writes into --output:

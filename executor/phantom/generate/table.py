@@ -1,11 +1,11 @@
-"""The table of a library: what its functions do that nobody wrote by hand.
+"""The table of a library: what its generated functions do.
 
     status    TYPE SUCCESS NOT_SUPPORTED    the library's status type, and two of its values
     pointer   TYPE                          an integer type that holds a device address
-    verdict   NAME...                       parameters where calls that compute say whether it worked: 0 is written, as many as the
-                                            call has problems (parameter batchSize)
+    verdict   NAME...                       parameters in which compute calls report success: 0 is written, once per problem of the
+                                            call (parameter batchSize)
     alias     PATTERN REPLACEMENT           the same function under another name (a regular expression and what it becomes)
-    ACTION    PATTERN [TEXT]                what functions do whose names match; the first that matches counts
+    ACTION    PATTERN [TEXT]                what functions with matching names do; the first match counts
 
     computes     the device memory that its pointers to non-const point to, or handles among them remember, is marked as
                  written; a number that it would return to the host is 0 and counted as an uncertain read; success
@@ -15,7 +15,7 @@
     describes    the first argument's handle remembers the others by their names; success
     recalls      what the first argument's handle remembers by the names of the others; 0 if nothing; success
     stores       what a ...Set... function is given for its first argument, the ...Get... function of that name answers; 0 before
-    workspace    every number asked for is 0, and the record says that it is not known; success
+    workspace    every number asked for is 0, and the record says that the real one is unknown; success
     text         returns TEXT
     unsupported  the library's NOT_SUPPORTED, and the record counts it; so does what matches nothing
 """

@@ -1,6 +1,6 @@
-"""Python imports this at its start because `vramfit rehearse` puts its folder first on PYTHONPATH. It imports nothing of
-torch: it waits until the program has imported torch, and then has its memory statistics recorded. A sitecustomize that would
-have been imported without it is imported too."""
+"""Python imports this at startup because `vramfit rehearse` puts its folder first on PYTHONPATH. It doesn't import torch: it
+waits until the program has imported torch, and then records its memory statistics. The sitecustomize that would have been
+imported otherwise is imported too."""
 
 import importlib.machinery
 import importlib.util
@@ -9,7 +9,7 @@ import sys
 
 
 class _AfterTorch:
-    """A finder that lets the real ones find torch and acts once its import is through."""
+    """A finder that lets the real finders find torch, and acts once its import is complete."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -35,7 +35,7 @@ def _record(torch):
         import vramfit_rehearsal
         vramfit_rehearsal.install(torch)
     except Exception as error:  # a rehearsal without statistics is better than none
-        print(f"vramfit rehearse: no statistics of this process: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"vramfit rehearse: no statistics for this process: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def _import_the_next_one():

@@ -1,8 +1,8 @@
 """The jobs of docs/fsdp2-memory.md: a pairwise cover of what a memory comparison can depend on, drawn from one seed.
 
-    jobs.py    prints them, one a line
+    jobs.py    prints them, one per line
 
-Axes, seed and limits were fixed before anything was measured, and every row that they give is in the table.
+Axes, seed and limits were fixed before the first measurement, and every resulting row is in the table.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""The own engine needs no more memory than PyTorch's FSDP2 for the same job, as much as was estimated, and the same each time.
+"""For the same job, this project's engine needs no more memory than PyTorch's FSDP2, exactly as much as estimated, and always the same.
 
     memory_test.py ci         four jobs of the cover, each under one allocator, three times
     memory_test.py repeats    every job under both allocators, twenty times (the whole table: table.py check)

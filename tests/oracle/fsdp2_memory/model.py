@@ -1,7 +1,7 @@
-"""Llama and Qwen 3 as plain PyTorch modules that hold as little as eager mode lets them.
+"""Llama and Qwen 3 as plain PyTorch modules that hold as little memory as eager mode allows.
 
-Written for the comparison of docs/fsdp2-memory.md. Where PyTorch offers a leaner call than the one that is often seen, it is
-taken: torch's fused RMS norm, grouped heads left to SDPA, rotations from a table in the compute dtype, and the loss inside of
+Written for the comparison of docs/fsdp2-memory.md. Where PyTorch has a leaner call than the common one, it is used:
+torch's fused RMS norm, grouped heads left to SDPA, rotations from a table in the compute dtype, and the loss inside of
 the model, so that no caller holds logits.
 """
 

@@ -1,4 +1,4 @@
-"""One job three times on phantom cards, rank 0 among ghosts: by FSDP2 (train.py), by the own engine, and counted. Bytes."""
+"""One job in three ways, in bytes: on phantom GPUs with FSDP2 (train.py) and with this project's engine, rank 0 among ghosts; and counted."""
 
 import dataclasses
 import json

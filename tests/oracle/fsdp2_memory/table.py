@@ -1,8 +1,8 @@
-"""Peaks of PyTorch's FSDP2 and of the own engine for the same jobs, rehearsed on phantom cards: docs/fsdp2-memory.md.
+"""Peaks of PyTorch's FSDP2 and of this project's engine for the same jobs, rehearsed on phantom GPUs: docs/fsdp2-memory.md.
 
     table.py write     runs every job of jobs.py under both allocators and writes the page's tables and the figures as JSON
-    table.py render    writes the tables again from the figures that are kept
-    table.py check     runs every job and fails where a figure differs from what is kept, or an estimate from its run
+    table.py render    writes the tables again from the stored figures
+    table.py check     runs every job and fails if a figure differs from the stored one, or an estimate from its run
 """
 
 import concurrent.futures

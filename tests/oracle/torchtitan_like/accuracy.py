@@ -1,10 +1,10 @@
-"""Published peaks of torchtitan beside rehearsed and estimated ones: the tables of docs/accuracy.md.
+"""Published peaks of torchtitan compared with rehearsed and estimated ones: the tables of docs/accuracy.md.
 
     accuracy.py write      runs every row of configs/published/torchtitan.json and writes the tables
-    accuracy.py check      runs the rows of pull request 822 and fails where a limit is passed
+    accuracy.py check      runs the rows of pull request 822 and fails if a limit is exceeded
     accuracy.py check all  the same for every row that has a limit
 
-Limits: rehearsed within 0.2 % of what was published, where the source states everything; estimated within 0.1 % (allocated) and
+Limits: rehearsed within 0.2 % of what was published, if the source states everything; estimated within 0.1 % (allocated) and
 0.5 % (reserved) of rehearsed.
 """
 

@@ -1,4 +1,4 @@
-"""Sizes of the model; without torch, so that reading a case needs none."""
+"""Sizes of the model; doesn't import torch, so reading a case doesn't need it."""
 
 import dataclasses
 

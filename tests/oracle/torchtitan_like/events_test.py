@@ -1,7 +1,7 @@
 """Every allocation of the rehearsed run against the counted ledger: size, stream, and what was freed since the one before.
 
-The order of frees between two allocations changes nothing that the allocator does, so they are compared as a multiset. Load
-is left out: random numbers of distributed tensors allocate 16 bytes a parameter there, for a moment.
+The order of frees between two allocations doesn't affect the allocator, so they are compared as a multiset. Load is left
+out: random numbers of distributed tensors briefly allocate 16 bytes per parameter there.
 Arguments: `ci` or `full`.
 """
 

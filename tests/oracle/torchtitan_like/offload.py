@@ -1,7 +1,8 @@
 """Saved activations in host memory, as a draft of torchtitan kept them in July 2024 (pytorch/torchtitan, commit 9dc418a8b).
 
-Only tensors of at least ffn x sequence elements go; each is copied to pinned memory on a stream of its own when it is saved, let go on
-the device when the next block's forward has been issued, and fetched before the backward of the block above. The last block's stay.
+Only tensors of at least ffn x sequence elements are offloaded. Each is copied to pinned memory on a separate stream when it is saved,
+released on the device when the next block's forward has been issued, and fetched before the backward of the block above. The last
+block's tensors stay.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Rank 1 ends without a word, or with `silent` stays and makes no further call, while rank 0 waits for it."""
+"""Rank 1 exits without a message, or with `silent` stays alive and makes no further call, while rank 0 waits for it."""
 import os
 import sys
 import time

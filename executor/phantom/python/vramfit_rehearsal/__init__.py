@@ -1,4 +1,4 @@
-"""What a rehearsed program's torch is asked for: peaks by phase, and what lived when memory ran out (docs/rehearse.md)."""
+"""Statistics of a rehearsed program's torch: peaks by phase, and what was live when memory ran out (docs/rehearse.md)."""
 
 import importlib
 import json
@@ -13,7 +13,7 @@ from vramfit_rehearsal.watchdog import Watchdog
 
 
 def install(torch):
-    """Once, after torch was imported; the process may or may not come to use a GPU."""
+    """Called once, after torch was imported; the process may or may not use a GPU later."""
     if torch.version.cuda is None:
         return
     peaks = Peaks(torch)
@@ -35,7 +35,7 @@ def has_ghosts(folder):
 
 
 def install_groups(torch, ghosts, note):
-    """What process groups need on phantom GPUs."""
+    """Installs what process groups need on phantom GPUs."""
     importlib.import_module("torch.distributed")
     if not torch.distributed.is_available():
         return

@@ -1,8 +1,8 @@
 """torch.distributed.checkpoint in a session with ghosts. Its coordinator, rank 0, gathers every rank's plan and sends each its
-part; so the rank that runs is made the coordinator. The ghosts' plans are copies of its own: they are emptied, since ghosts write
-nothing, and the check that all shards are covered is left out.
+part, so the rank that runs is made the coordinator. The ghosts' plans are copies of its own. They are emptied, since ghosts write
+nothing, and the check that all shards are covered is skipped.
 
-No public interface decides these, so they are looked for by name, and left alone where another version has them elsewhere.
+No public interface controls these, so they are found by name, and left alone if another version has them elsewhere.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ UTILITIES, PLANNER = "torch.distributed.checkpoint.utils", "torch.distributed.ch
 
 
 def install(distributed):
-    """Acts when the program imports them: they take a second to import."""
+    """Waits until the program imports these modules, because importing them takes a second."""
     for name in (UTILITIES, PLANNER):
         if name in sys.modules:
             change(distributed, name, sys.modules[name])

@@ -1,7 +1,7 @@
-"""Gloo groups of a rank played alone. Gloo connects every pair of ranks, and the others are ghosts; so torch's own "fake"
-backend takes its place, and what CPU collectives give is what it would be if every rank had sent the same as this one.
+"""Gloo groups of a rank that runs alone. Gloo connects every pair of ranks, but the others are ghosts. torch's own "fake" backend
+therefore takes its place, and CPU collectives return what they would if every rank had sent the same as this one.
 
-The fake backend is torch.testing._internal.distributed.fake_pg: not public, but the one backend that needs no peers.
+The fake backend is torch.testing._internal.distributed.fake_pg: not public, but the only backend that needs no peers.
 """
 
 import functools
@@ -13,7 +13,7 @@ NOTE = "gloo groups: CPU collectives are answered as if every rank had sent the 
 
 
 def install(torch, note):
-    """For sessions with ghosts only. `note` is called with a sentence when such a group is made."""
+    """For sessions with ghosts only. `note` is called with a sentence when such a group is created."""
     distributed = torch.distributed
     if not distributed.is_available():
         return
@@ -26,7 +26,7 @@ def install(torch, note):
 
 
 def replace_everywhere(original, replacement):
-    """Modules of torch that imported the function by name have it too."""
+    """Also replaces the function in torch's modules that imported it by name."""
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.distributed"):
             for key, value in list(vars(module).items()):

@@ -1,8 +1,8 @@
 """torch.distributed's collectives of Python objects, for NCCL groups on phantom GPUs, and for all groups with ghosts.
 
-The originals calculate on the card how many bytes come: sums, maxima and concatenations of sizes, which kernels would do that are
-not run here. These do the same on the host. What moves over the group is the same: sizes first, then the objects' bytes, on
-the card, in pieces that are small enough to really move.
+The originals use kernels to compute how many bytes to expect (sums, maxima and concatenations of sizes), and kernels don't run
+here. These versions compute the same on the host. What moves over the group is the same: first sizes, then the objects' bytes, on
+the GPU, in pieces that are small enough to really move.
 """
 
 import functools
@@ -13,7 +13,7 @@ PIECE_BYTES = 256 << 10  # of all ranks together; the session's real_bytes are n
 
 
 def install(torch, ghosts):
-    """Replaces the functions. `ghosts`: the other ranks are not there, so what they would send is not known."""
+    """Replaces the functions. `ghosts`: the other ranks don't run, so what they would send is unknown."""
     distributed = torch.distributed
     if not distributed.is_available():
         return
@@ -155,6 +155,6 @@ class ObjectCollectives:
 
 
 def pieces(count, ranks):
-    """(first, end) of what moves at once when each of the ranks has `count` bytes."""
+    """(first, end) of each piece that moves at once if each of the ranks has `count` bytes."""
     step = max(1, PIECE_BYTES // ranks)
     return [(first, min(count, first + step)) for first in range(0, count, step)]

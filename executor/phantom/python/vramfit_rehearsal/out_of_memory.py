@@ -1,7 +1,7 @@
-"""What lived on the card when memory ran out.
+"""What was in GPU memory when it ran out.
 
-The allocator's observer (torch._C._cuda_attach_out_of_memory_observer) and the queue for what waits until CUDA is initialised
-(torch.cuda._lazy_call) are not public; where a version of torch lacks them, only these lists are missing.
+The allocator's observer (torch._C._cuda_attach_out_of_memory_observer) and the queue for calls that wait until CUDA is initialized
+(torch.cuda._lazy_call) are not public; if a version of torch lacks them, only these lists are missing.
 """
 
 import gc
@@ -34,7 +34,7 @@ class OutOfMemory:
                 event.update(self._living(device))
             except Exception as error:  # the program's own error is what matters here
                 event["live"] = []
-                event["note"] = f"what lived can't be listed: {type(error).__name__}: {error}"
+                event["note"] = f"live tensors can't be listed: {type(error).__name__}: {error}"
             self.events.append(event)
         self.on_event()
 
@@ -60,7 +60,7 @@ class OutOfMemory:
         return [{"bytes": size, "count": count} for size, count in most]
 
     def _kinds(self, device):
-        """Bytes by what Python knows of a storage; each counts once, for the first kind that holds it."""
+        """Bytes by what Python knows about each storage, which counts once, for the first kind that holds it."""
         tensors, optimizers = [], []
         for thing in gc.get_objects():
             kind = type(thing)

@@ -1,8 +1,8 @@
 """Where a training script is: load, forward, backward, optimizer or other; the first step and the steady ones.
 
-From public hooks alone: the first module called while training begins forward, torch.autograd.backward is backward, and the
-optimizers' global hooks are the optimizer. What lies between (clipping, zero_grad, evaluation, saving) is other. A step ends with
-its last optimizer step, which shows when the next forward begins.
+Uses only public hooks: the first module called while training begins forward, torch.autograd.backward is backward, and the
+optimizers' global hooks mark the optimizer. Everything in between (clipping, zero_grad, evaluation, saving) is other. A step ends
+with its last optimizer step, which is known only when the next forward begins.
 """
 
 import functools
@@ -60,8 +60,8 @@ class Phases:
         self.peaks.mark(self.now())
         self.on_mark()
 
-    # The hook is there only until forward begins: inside, modules run as they would without it, compiled ones too. It comes back under
-    # the same id, since torch.compile's guards see ids: a new one each step would have everything compiled again.
+    # The hook exists only until forward begins: inside, modules run as they would without it, compiled ones too. It is installed again
+    # under the same id, because torch.compile's guards see ids: a new id in each step would recompile everything.
     def _await_forward(self):
         if self._handle is None:
             self._handle = self.torch.nn.modules.module.register_module_forward_pre_hook(self._hook)
@@ -122,7 +122,7 @@ class Phases:
                 self._begin_step()
                 self.phase = "forward"
                 self.peaks.current = self.now()
-                self.note("a forward began without a module being called: what came before counts as forward")
+                self.note("a forward began without a module call: everything since the previous phase counts as forward")
             self._stepping = None
             self.enter("backward")
 

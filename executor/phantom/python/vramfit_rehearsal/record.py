@@ -47,7 +47,7 @@ class Record:
         self.torch.cuda._lazy_call(start)
 
     def _begin_anew(self):
-        """A forked child has used no card; what the parent saw is the parent's."""
+        """A forked child starts anew: it has used no GPU, and what the parent saw belongs to the parent."""
         self.pid = os.getpid()
         self.peaks.devices.clear()
         self.failures.events.clear()

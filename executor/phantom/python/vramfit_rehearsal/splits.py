@@ -1,5 +1,5 @@
-"""Groups that torch splits off another with ncclCommSplit, in a session with ghosts. A split is told only this rank's color
-and key, and ghosts have none; so NCCL's stand-in is told which ranks the group has before torch asks for it."""
+"""Groups that torch splits off another with ncclCommSplit, in a session with ghosts. The call passes only this rank's color and
+key, and ghosts have none, so NCCL's stand-in is told the ranks of the group before torch asks for it."""
 
 import ctypes
 import functools

@@ -1,5 +1,5 @@
-"""PyTorch's NCCL watchdog lets go of the tensors of complete collectives at moments of the clock (every 100 ms), so peaks would differ from run
-to run. On phantom GPUs it sees collectives as complete at the ends of steps only (executor/phantom/core/watchdog.h)."""
+"""PyTorch's NCCL watchdog releases the tensors of complete collectives every 100 ms of real time, so peaks would differ from run
+to run. On phantom GPUs it sees collectives as complete only at the end of a step (executor/phantom/core/watchdog.h)."""
 
 import atexit
 import ctypes
@@ -33,7 +33,7 @@ class Watchdog:
         """Before each training step. Costs a fifth of a second where there is a watchdog, nothing elsewhere."""
         if self._core is None:
             self._core = ctypes.CDLL("libvramfit-phantom.so")
-            # A program that ends without destroying its groups would leave the watchdog at work while the process is taken down.
+            # If a program ends without destroying its groups, the watchdog would still run while the process shuts down.
             atexit.register(self._end)
         self._core.phantomHoldWatchdog()
         self._core.phantomSettleWatchdog()
