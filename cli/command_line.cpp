@@ -9,23 +9,85 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands/commands.h"
+#include "cli/flag_synonyms.h"
+#include "cli/help.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {
 
+constexpr Command kProgram{
+    "vramfit",
+    "COMMAND [FLAGS]",
+    "GPU memory of training jobs: estimate it before a run, find the fastest setup that fits, run it, compare.",
+    {"vramfit estimate meta-llama/Llama-3.1-8B --gpus 8xH100-80GB", "vramfit plan Qwen/Qwen3-8B --gpus 4xRTX4090",
+     "vramfit rehearse --gpus 8xH100-80GB -- torchrun --nproc-per-node 8 train.py"},
+    nullptr};
+
 constexpr std::array kCommands{
-    Command{"estimate", "What a training job needs in memory, before it runs", add_estimate},
-    Command{"plan", "The fastest way to make a job fit, and why", add_plan},
-    Command{"run", "Execute a plan, or a model with the flags of its job", add_run},
-    Command{"rehearse", "Any PyTorch or CUDA program on GPUs that aren't there", add_rehearse, true},
-    Command{"compare", "Predicted beside measured, phase by phase", add_compare},
-    Command{"models", "List the models that are built in, or show one", add_models},
-    Command{"gpus", "List the cards that are known, or show one", add_gpus},
-    Command{"doctor", "What this machine has and lacks", add_doctor},
-    Command{"completion", "Completion script for bash, zsh or fish", add_completion},
-    Command{"version", "Print the version", add_version},
+    Command{"estimate",
+            "estimate MODEL [--gpus CLUSTER] [FLAGS]",
+            "Memory that a training job needs per GPU, before it runs; without --gpus, which cards would hold it",
+            {"vramfit estimate meta-llama/Llama-3.1-8B --gpus 8xH100-80GB",
+             "vramfit estimate Qwen/Qwen3-8B --gpus 4xA100-40GB --seq-len 8192 --checkpointing full",
+             "vramfit estimate meta-llama/Llama-3.2-1B"},
+            add_estimate},
+    Command{"plan",
+            "plan MODEL --gpus CLUSTER [FLAGS]",
+            "The fastest configuration of a job that fits, and why faster ones don't",
+            {"vramfit plan meta-llama/Llama-3.2-1B --gpus 2xRTX4090 --global-batch 16 -o plan.json",
+             "vramfit plan meta-llama/Llama-3.1-8B --gpus 4xRTX4090 --allow precision:bf16-pure",
+             "vramfit plan Qwen/Qwen3-0.6B --gpus 1xRTX3090 --seq-len 2048 --checkpointing full"},
+            add_plan},
+    Command{"run",
+            "run plan.json [FLAGS], or run MODEL --gpus CLUSTER [FLAGS]",
+            "Train a plan, or a model with the flags of its job; without --data, on synthetic tokens",
+            {"vramfit run plan.json --data corpus/ --steps 1000 --save checkpoints -o run.json",
+             "vramfit run HuggingFaceTB/SmolLM2-135M --gpus 2xcpu-4GiB --seq-len 128 --steps 5",
+             "vramfit run plan.json --device phantom --steps 2"},
+            add_run},
+    Command{"rehearse",
+            "rehearse --gpus CLUSTER [FLAGS] -- CMD...",
+            "Memory of any PyTorch or CUDA program on simulated GPUs; no GPU is needed",
+            {"vramfit rehearse --gpus 8xH100-80GB -- torchrun --nproc-per-node 8 train.py",
+             "vramfit rehearse --gpus 1xRTX4090 --snapshot memory.pickle -- python finetune.py",
+             "vramfit rehearse --gpus 64x8xH100-80GB --ranks 0 -- python fully_shard.py"},
+            add_rehearse,
+            true},
+    Command{"compare",
+            "compare plan.json run.json [FLAGS]",
+            "Predicted beside measured memory, phase by phase",
+            {"vramfit compare plan.json run.json", "vramfit compare plan.json rehearsal.json --tolerance 5%",
+             "vramfit compare plan.json run.json --json"},
+            add_compare},
+    Command{"models",
+            "models [MODEL] [--json]",
+            "List the built-in models, or show one",
+            {"vramfit models", "vramfit models meta-llama/Llama-3.1-8B", "vramfit models --json"},
+            add_models},
+    Command{"gpus",
+            "gpus [CARD] [--json]",
+            "List the known GPUs, or show one",
+            {"vramfit gpus", "vramfit gpus H100-80GB", "vramfit gpus --json"},
+            add_gpus},
+    Command{"doctor",
+            "doctor [--python PATH]",
+            "What this machine has and lacks; whether a Python's torch can be rehearsed",
+            {"vramfit doctor", "vramfit doctor --python .venv/bin/python"},
+            add_doctor},
+    Command{"completion",
+            "completion bash|zsh|fish",
+            "Completion script for a shell",
+            {"source <(vramfit completion bash)", "vramfit completion zsh > ~/.zfunc/_vramfit",
+             "vramfit completion fish | source"},
+            add_completion},
+    Command{"help",
+            "help [COMMAND]",
+            "Help of a command",
+            {"vramfit help", "vramfit help estimate", "vramfit help run"},
+            add_help},
+    Command{"version", "version", "Print the version", {"vramfit version"}, add_version},
 };
 
 // Every long flag of the commands that were being parsed, and the commands themselves.
@@ -72,10 +134,20 @@ std::string unexpected_word(const CLI::App& app) {
   throw InputError(printable(error.what()) + help);
 }
 
-/// The arguments in CLI11's order, last first, with words that are not ours marked.
-std::vector<std::string> arguments_of(int argc, char** argv) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  const auto* command = std::ranges::find(kCommands, argc > 1 ? argv[1] : "", &Command::name);
+/// What is read differently from what was typed.
+void say_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) fmt::print(stderr, "vramfit: {}\n", note);
+}
+
+/// The arguments in CLI11's order, last first: flags by our names, and words that are not ours marked.
+std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  const auto* command = std::ranges::find(kCommands, arguments.empty() ? "" : arguments.front(), &Command::name);
+  if (command != kCommands.end()) {
+    std::vector<std::string> notes;
+    arguments = with_known_flags(*app.get_subcommand(std::string(command->name)), arguments, notes);
+    say_notes(notes);
+  }
   if (command != kCommands.end() && command->takes_words) {
     const auto dashes = std::ranges::find(arguments, "--");
     if (dashes != arguments.end()) {
@@ -90,12 +162,15 @@ std::vector<std::string> arguments_of(int argc, char** argv) {
 
 std::span<const Command> commands() { return kCommands; }
 
+const Command& whole_program() { return kProgram; }
+
 std::string version_text() { return "vramfit " VRAMFIT_VERSION; }
 
 std::unique_ptr<CLI::App> make_command_line(int& exit_code) {
-  auto app =
-      std::make_unique<CLI::App>("Estimates, plans, runs and compares the GPU memory of training jobs", "vramfit");
-  app->set_version_flag("--version", version_text);
+  auto app = std::make_unique<CLI::App>(std::string(kProgram.summary), std::string(kProgram.name));
+  app->formatter(help_formatter());
+  app->set_help_flag("-h,--help", "Show this help");
+  app->set_version_flag("--version", version_text, "Print the version");
   app->require_subcommand(0, 1);
   for (const Command& command : kCommands) {
     CLI::App* added = app->add_subcommand(std::string(command.name), std::string(command.summary));
@@ -108,7 +183,7 @@ int run_command_line(int argc, char** argv) {
   int exit_code = 0;
   const std::unique_ptr<CLI::App> app = make_command_line(exit_code);
   try {
-    app->parse(arguments_of(argc, argv));
+    app->parse(arguments_of(*app, argc, argv));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app->exit(error);
     report(*app, error);

@@ -1,6 +1,7 @@
 // The command line as a whole: the table of commands, and what CLI11 reports turned into our errors.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,7 +16,9 @@ namespace vramfit {
 /// One command. `add` declares its flags and sets a callback that does the work and leaves the exit code in
 /// `exit_code`.
 struct Command {
-  std::string_view name, summary;
+  std::string_view name, usage;  // usage: what follows "vramfit"
+  std::string_view summary;
+  std::array<std::string_view, 3> examples;  // whole lines to type; "" where there are fewer
   void (*add)(CLI::App& command, int& exit_code);
   bool takes_words = false;  // what follows "--" is a command of the person's own, which nothing here interprets
 };
@@ -26,6 +29,9 @@ inline constexpr char kWordMark = '\x01';
 
 /// All commands, in the order of --help.
 std::span<const Command> commands();
+
+/// The program without a command: its own help.
+const Command& whole_program();
 
 /// The whole tree of commands and flags; callbacks write to `exit_code`, which must outlive the app.
 std::unique_ptr<CLI::App> make_command_line(int& exit_code);

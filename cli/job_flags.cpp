@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/files.h"
+#include "cli/help.h"
 #include "estimator/field_text.h"
 #include "estimator/job_fields.h"
 #include "estimator/json/job_json.h"
@@ -14,17 +15,31 @@
 
 namespace vramfit {
 
+namespace {
+
+const char* heading_of(FieldGroup group) {
+  switch (group) {
+    case FieldGroup::common:
+      return kCommonFlags;
+    case FieldGroup::sharding:
+      return kShardingFlags;
+    case FieldGroup::precision:
+      return kPrecisionFlags;
+    case FieldGroup::memory:
+      return kMemoryFlags;
+    case FieldGroup::software:
+      return kSoftwareFlags;
+  }
+  return kCommonFlags;
+}
+
+}  // namespace
+
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("MODEL", flags.model, "Catalog name, hub id, directory, config.json or safetensors file");
   command.add_option("--gpus", flags.gpus, "[NODESx]COUNTxCARD: 8xH100-80GB, 2x8xA100-40GB, 4x24GB, 2xcpu-4GiB")
-      ->type_name("CLUSTER");
-  command.add_option("--job", flags.job_file, "Fields of the job from a JSON file; flags override it")
-      ->type_name("FILE");
-  command.add_option("--set", flags.set, "Set a field of the job by name; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->take_all();
+      ->type_name("CLUSTER")
+      ->group(kCommonFlags);
   const auto fields = job_fields();
   flags.values.resize(fields.size());
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -33,9 +48,18 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
                               ? command.add_flag(flag_of(field) + "{on}", flags.values[i])
                               : command.add_option(flag_of(field), flags.values[i])->expected(1);
     option->allow_extra_args(false);  // the next word is MODEL, not another value
-    option->description(std::string(field.help))->type_name(std::string(field.values))->group("Job");
+    option->description(std::string(field.help))->type_name(std::string(field.values))->group(heading_of(field.group));
     if (field.form == FieldForm::list) option->take_all();
   }
+  command.add_option("--job", flags.job_file, "Read the job from a JSON file; flags override it")
+      ->type_name("FILE")
+      ->group(kCommonFlags);
+  command.add_option("--set", flags.set, "Set a field of the job by name; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->group(kCommonFlags)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
 }
 
 bool any_job_flag(const JobFlags& flags) {
@@ -73,7 +97,9 @@ JobChoice read_job_choice(const JobFlags& flags) {
 
 Cluster read_cluster_flag(const JobFlags& flags) {
   if (flags.gpus.empty()) {
-    throw InputError("--gpus: missing; say what the job runs on, for example --gpus 8xH100-80GB or --gpus 2xcpu-4GiB");
+    throw InputError(
+        "--gpus: missing; say what the job runs on, for example --gpus 8xH100-80GB or --gpus 2xcpu-4GiB "
+        "(\"vramfit estimate MODEL\" without it lists the cards that would hold the job)");
   }
   return parse_cluster(flags.gpus);
 }

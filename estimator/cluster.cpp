@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "estimator/card_names.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
 
@@ -30,16 +31,6 @@ constexpr double kCpuFlopsPerThread = 3e10, kCpuMemoryBandwidth = 1e10, kCpuLink
 
 constexpr std::string_view kGrammar =
     "expected [NODESx]COUNTxCARD, such as 8xH100-80GB, 2x8xA100-40GB, 4x24GB or 2xcpu-4GiB";
-
-/// Lower case without '-', '_' and spaces: "RTX 4090", "rtx-4090" and "RTX4090" are one name.
-std::string folded(std::string_view name) {
-  std::string result;
-  for (const char c : name) {
-    if (c == '-' || c == '_' || c == ' ') continue;
-    result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return result;
-}
 
 /// Takes "8x" off the front of `rest`.
 std::optional<std::int64_t> take_count(std::string_view text, std::string_view& rest) {
@@ -67,7 +58,7 @@ std::optional<Size> read_size(std::string_view text) {
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), size.number, std::chars_format::fixed);
   if (error != std::errc{} || end == text.data()) return std::nullopt;
-  size.unit = folded(text.substr(static_cast<std::size_t>(end - text.data())));
+  size.unit = folded_card_name(text.substr(static_cast<std::size_t>(end - text.data())));
   const double unit_bytes = size.unit == "gib"   ? static_cast<double>(kGiB.n)
                             : size.unit == "mib" ? static_cast<double>(kMiB.n)
                             : size.unit == "gb"  ? 1e9
@@ -77,26 +68,6 @@ std::optional<Size> read_size(std::string_view text) {
   if (unit_bytes == 0 || !(bytes >= 1) || bytes > kMostGib * static_cast<double>(kGiB.n)) return std::nullopt;
   size.bytes = {std::llround(bytes)};
   return size;
-}
-
-const Card* find_card(std::string_view name) {
-  const std::string wanted = folded(name);
-  for (const Card& card : card_catalog()) {
-    if (folded(card.name) == wanted) return &card;
-    if (std::ranges::any_of(card.aliases, [&](const std::string& alias) { return folded(alias) == wanted; })) {
-      return &card;
-    }
-  }
-  return nullptr;
-}
-
-std::vector<std::string> known_names() {
-  std::vector<std::string> names;
-  for (const Card& card : card_catalog()) {
-    names.push_back(card.name);
-    names.insert(names.end(), card.aliases.begin(), card.aliases.end());
-  }
-  return names;
 }
 
 /// A card known by its size only: the figures of `like`, as a card of compute capability 8.0.
@@ -164,10 +135,11 @@ Card named_card(std::string_view text, std::string_view name, std::vector<std::s
   const std::string_view base = name.substr(0, sign);
   const Card* found = find_card(base);
   if (found == nullptr) {
-    refuse(text, fmt::format("unknown card \"{}\"{}", printable(base), did_you_mean(base, known_names())));
+    throw InputError(fmt::format("--gpus \"{}\": \"{}\"{}", printable(text), printable(base), unknown_card_hint(base)));
   }
   Card card = *found;
-  if (folded(base) != folded(card.name)) notes.push_back(fmt::format("{} is read as {}", printable(base), card.name));
+  if (folded_card_name(base) != folded_card_name(card.name))
+    notes.push_back(fmt::format("{} is read as {}", printable(base), card.name));
   if (sign == std::string_view::npos) return card;
   const std::optional<Size> size = read_size(name.substr(sign + 1));
   if (!size) refuse(text, fmt::format("\"{}\" is not a size such as 79.1GiB", printable(name.substr(sign + 1))));
@@ -175,10 +147,35 @@ Card named_card(std::string_view text, std::string_view name, std::vector<std::s
   return card;
 }
 
+/// "8 x H100", "8*H100", "8 H100", "H100x8" and "H100:8" as "8xH100"; other texts without their spaces.
+std::string usual_form(std::string_view text) {
+  std::string compact;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool after_count = !compact.empty() && std::isdigit(static_cast<unsigned char>(compact.back())) != 0 &&
+                             compact.find_first_not_of("0123456789xX") == std::string::npos;
+    const bool before_name = i + 1 < text.size() && std::isalpha(static_cast<unsigned char>(text[i + 1])) != 0 &&
+                             text[i + 1] != 'x' && text[i + 1] != 'X';
+    if (text[i] == ' ') {
+      if (after_count && before_name) compact += 'x';
+    } else if (text.substr(i).starts_with("\u00d7")) {  // the multiplication sign
+      compact += 'x';
+      ++i;
+    } else {
+      compact += text[i] == '*' ? 'x' : text[i];
+    }
+  }
+  const std::size_t sign = compact.find_last_of("xX:");
+  const bool count_last = sign != std::string::npos && sign + 1 < compact.size() && sign > 0 &&
+                          compact.find_first_not_of("0123456789", sign + 1) == std::string::npos;
+  if (!count_last || find_card(compact.substr(0, sign)) == nullptr) return compact;
+  return compact.substr(sign + 1) + "x" + compact.substr(0, sign);
+}
+
 }  // namespace
 
-Cluster parse_cluster(std::string_view text) {
-  if (text.empty() || text.size() > kLongestText) refuse(text, std::string(kGrammar));
+Cluster parse_cluster(std::string_view given) {
+  if (given.empty() || given.size() > kLongestText) refuse(given, std::string(kGrammar));
+  const std::string text = usual_form(given);
   Cluster cluster;
   cluster.text = printable(text);
   std::string_view name = text;
@@ -193,7 +190,7 @@ Cluster parse_cluster(std::string_view text) {
   if (cluster.cards_per_node > kMostCardsPerNode) {
     refuse(text, fmt::format("more than {} cards a node", kMostCardsPerNode));
   }
-  if (folded(name.substr(0, 4)) == "cpu" && name.size() > 4) {
+  if (folded_card_name(name.substr(0, 4)) == "cpu" && name.size() > 4) {
     cluster.card = cpu_card(text, name, cluster.cards_per_node);
     cluster.network_bandwidth = kCpuLinkBandwidth;
   } else if (const std::optional<Size> size = read_size(name)) {

@@ -137,6 +137,20 @@ void set_rank0_apart(Estimate& e, const Graph& graph, bool clip) {
   e.ranks.push_back(std::move(rest));
 }
 
+/// What would answer instead: the person's own script on simulated cards. CPU ranks have none.
+std::string rehearsal_hint(const Cluster& cluster) {
+  if (cluster.is_cpu()) return "";
+  std::string command = "python train.py";
+  if (cluster.nodes > 1) {
+    command = "--ranks 0 -- " + command;
+  } else if (cluster.cards_per_node > 1) {
+    command = fmt::format("-- torchrun --nproc-per-node {} train.py", cluster.cards_per_node);
+  } else {
+    command = "-- " + command;
+  }
+  return fmt::format("; your own script answers it: vramfit rehearse --gpus {} {}", cluster.text, command);
+}
+
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
   require_rules(e.job, e.cluster);
   const Graph graph = build_graph(spec, loss_options(e.job));
@@ -205,7 +219,7 @@ Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster,
     estimate_ranks(e, spec, options);
   } catch (const NotModelled& feature) {
     e.verdict = Verdict::not_modelled;
-    e.why = feature.feature_name;
+    e.why = feature.feature_name + rehearsal_hint(e.cluster);
     e.ranks.clear();
   }
   return e;

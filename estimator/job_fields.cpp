@@ -7,6 +7,7 @@
 
 #include "estimator/job_field_names.h"
 #include "estimator/job_field_text.h"
+#include "estimator/job_field_words.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
 
@@ -69,91 +70,130 @@ void set_runtime(Job& job, std::string_view value) {
 
 constexpr std::array kJobFields{
     JobField{"runtime", FieldForm::text, "vramfit|pytorch-fsdp2",
-             "Who executes the job; brings its defaults of allocator, prefetch and wrap-embeddings. Default: vramfit",
-             get_choice<&Job::runtime, kRuntimes>, set_runtime},
+             "Engine that runs the training step; sets the defaults of --allocator, --prefetch and --wrap-embeddings. "
+             "Default: vramfit",
+             get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
     JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers",
-             "Whose module code is run. Default: vramfit", get_choice<&Job::modeling, kModelings>,
-             set_choice<&Job::modeling, kModelings>},
-    JobField{"method", FieldForm::text, "full|lora|qlora", "What is trained. Default: full",
+             "Whose model code runs: vramfit with --runtime vramfit, torchtitan with pytorch-fsdp2; transformers: not "
+             "modelled yet. Default: vramfit",
+             get_choice<&Job::modeling, kModelings>, set_choice<&Job::modeling, kModelings>, FieldGroup::software},
+    JobField{"method", FieldForm::text, "full|lora|qlora",
+             "What is trained: all weights, or adapters on frozen weights (lora, qlora: not modelled yet, rehearse a "
+             "script instead). Default: full",
              get_choice<&Job::method, kMethods>, set_choice<&Job::method, kMethods>},
     JobField{"precision", FieldForm::text, "fp32|bf16-mixed|bf16-pure|fp16-mixed|fp8",
-             "Sets the six dtypes below. Default: bf16-mixed on GPUs, fp32 on CPU ranks", get_precision, set_precision},
-    JobField{"storage_dtype", FieldForm::text, "fp32|bf16|fp16", "Sharded parameters", get_dtype<&Precision::storage>,
-             set_dtype<&Precision::storage>},
-    JobField{"compute_dtype", FieldForm::text, "fp32|bf16|fp16", "Gathered parameters and activations",
-             get_dtype<&Precision::compute>, set_dtype<&Precision::compute>},
-    JobField{"reduce_dtype", FieldForm::text, "fp32|bf16|fp16", "Gradient reduction and sharded gradients",
-             get_dtype<&Precision::reduce>, set_dtype<&Precision::reduce>},
-    JobField{"buffer_dtype", FieldForm::text, "fp32|bf16|fp16", "Buffers such as rotary tables",
-             get_dtype<&Precision::buffer>, set_dtype<&Precision::buffer>},
-    JobField{"output_dtype", FieldForm::text, "fp32|bf16|fp16", "The model's outputs", get_dtype<&Precision::output>,
-             set_dtype<&Precision::output>},
-    JobField{"state_dtype", FieldForm::text, "fp32|bf16|fp16", "Optimizer states", get_dtype<&Precision::state>,
-             set_dtype<&Precision::state>},
+             "Mixed-precision recipe; sets the six dtypes of the precision flags. Default: bf16-mixed on GPUs, fp32 on "
+             "CPU ranks",
+             get_precision, set_precision},
+    JobField{"storage_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Parameter shards (the master weights). Default: by --precision", get_dtype<&Precision::storage>,
+             set_dtype<&Precision::storage>, FieldGroup::precision},
+    JobField{"compute_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Gathered parameters and activations. Default: by --precision", get_dtype<&Precision::compute>,
+             set_dtype<&Precision::compute>, FieldGroup::precision},
+    JobField{"reduce_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Gradient reduction, and gradients while they accumulate. Default: by --precision",
+             get_dtype<&Precision::reduce>, set_dtype<&Precision::reduce>, FieldGroup::precision},
+    JobField{"buffer_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Model buffers such as rotary tables. Default: by --precision", get_dtype<&Precision::buffer>,
+             set_dtype<&Precision::buffer>, FieldGroup::precision},
+    JobField{"output_dtype", FieldForm::text, "fp32|bf16|fp16", "Model output (logits). Default: by --precision",
+             get_dtype<&Precision::output>, set_dtype<&Precision::output>, FieldGroup::precision},
+    JobField{"state_dtype", FieldForm::text, "fp32|bf16|fp16", "Optimizer states. Default: by --precision",
+             get_dtype<&Precision::state>, set_dtype<&Precision::state>, FieldGroup::precision},
     JobField{"loss_scale", FieldForm::text, "auto|none|N|dynamic[:INIT[:INTERVAL]]",
-             "Factor of the loss in backward. Default: auto (dynamic:65536:2000 where fp16 computes, else none)",
-             get_loss_scale, set_loss_scale},
+             "Loss scaling: a fixed factor, or dynamic from INIT, doubled after INTERVAL good steps. Default: auto "
+             "(dynamic:65536:2000 when computing in fp16, else none)",
+             get_loss_scale, set_loss_scale, FieldGroup::precision},
     JobField{"mesh", FieldForm::text, "replicate=R,shard=S",
-             "Ranks along each axis. Default: by --sharding, over all cards", get_mesh, set_mesh},
+             "Device mesh: replicas x shards. Default: all GPUs, divided as --sharding does", get_mesh, set_mesh,
+             FieldGroup::sharding},
     JobField{"sharding", FieldForm::text, "no-shard|shard-grad-op|full-shard|hybrid-shard|hybrid-shard-zero2",
-             "What is split over ranks (FSDP's names are read too). Default: full-shard", get_sharding, set_sharding},
+             "What is sharded across ranks: nothing (DDP), or parameters, gradients and optimizer states, regathered "
+             "for backward (full-shard, ZeRO-3) or not (shard-grad-op, ZeRO-2); hybrid: sharded within a node, "
+             "replicated across nodes. Default: full-shard",
+             get_sharding, set_sharding, FieldGroup::sharding},
     JobField{"reshard", FieldForm::text, "default|last-kept|always|never|N",
-             "Which units are released after forward. Default: default", get_reshard, set_reshard},
-    JobField{"wrap", FieldForm::text, "layer|size:N|none|pattern:GLOB,...", "What is gathered together. Default: layer",
-             get_wrap, set_wrap},
+             "Which units free their gathered parameters after forward (FSDP2's reshard_after_forward); N: reshard to "
+             "groups of N ranks. Default: default (all but the root unit)",
+             get_reshard, set_reshard, FieldGroup::sharding},
+    JobField{"wrap", FieldForm::text, "layer|size:N|none|pattern:GLOB,...",
+             "FSDP units: one per layer, modules of at least N parameters, the whole model, or modules by name. "
+             "Default: layer",
+             get_wrap, set_wrap, FieldGroup::sharding},
     JobField{"wrap_embeddings", FieldForm::toggle, "on|off",
-             "Embeddings and head are units of their own. Default: on; PyTorch runtimes: off",
-             get_toggle<&Job::wrap_embeddings>, set_toggle<&Job::wrap_embeddings>},
+             "Embeddings and output head as FSDP units of their own. Default: on; PyTorch runtimes: off",
+             get_toggle<&Job::wrap_embeddings>, set_toggle<&Job::wrap_embeddings>, FieldGroup::sharding},
     JobField{"prefetch", FieldForm::text, "backward=pre|post|none,forward=K,limit=N",
-             "How far ahead units are gathered (limit 0: as needed). Default: backward=post,forward=1,limit=0",
-             get_prefetch, set_prefetch},
+             "All-gathers issued ahead: in backward before (pre) or after (post) the current unit's gradients are "
+             "computed, in forward K units ahead, at most N in flight (0: no limit). Default: "
+             "backward=post,forward=1,limit=0",
+             get_prefetch, set_prefetch, FieldGroup::sharding},
     JobField{"reduce_finish", FieldForm::text, "early|end",
-             "When reduced gradients are added to their shard. Default: early",
-             get_choice<&Job::reduce_finish, kFinishes>, set_choice<&Job::reduce_finish, kFinishes>},
-    JobField{
-        "accumulate", FieldForm::text, "sharded|unsharded",
-        "Gradients between micro-batches: reduced shards, or whole ones that are reduced once a step. Default: sharded",
-        get_choice<&Job::accumulate, kAccumulates>, set_choice<&Job::accumulate, kAccumulates>},
+             "When a reduced gradient is added to its shard: as soon as it is there, or at the end of backward. "
+             "Default: early",
+             get_choice<&Job::reduce_finish, kFinishes>, set_choice<&Job::reduce_finish, kFinishes>,
+             FieldGroup::sharding},
+    JobField{"accumulate", FieldForm::text, "sharded|unsharded",
+             "Gradient accumulation: reduce after every micro-batch, or keep full gradients and reduce once per step "
+             "(FSDP's no_sync). Default: sharded",
+             get_choice<&Job::accumulate, kAccumulates>, set_choice<&Job::accumulate, kAccumulates>,
+             FieldGroup::sharding},
     JobField{"bucket_bytes", FieldForm::integer, "N",
-             "Gradients that are summed over replicas at once, in bytes. Default: 26214400 (25 MiB)",
-             get_count<&Job::bucket_bytes>, set_count<&Job::bucket_bytes>},
-    JobField{"reshard_head", FieldForm::toggle, "on|off", "Release the head's unit while the loss runs. Default: off",
-             get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>},
-    JobField{"deterministic", FieldForm::toggle, "on|off", "Only kernels with a fixed order of sums. Default: off",
-             get_toggle<&Job::deterministic>, set_toggle<&Job::deterministic>},
+             "Bucket size of the gradient all-reduce across replicas, in bytes. Default: 26214400 (25 MiB)",
+             get_count<&Job::bucket_bytes>, set_count<&Job::bucket_bytes>, FieldGroup::sharding},
+    JobField{"reshard_head", FieldForm::toggle, "on|off",
+             "Free the output head's gathered weights while the loss is computed. Default: off",
+             get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>, FieldGroup::sharding},
+    JobField{"deterministic", FieldForm::toggle, "on|off", "Deterministic kernels only. Default: off",
+             get_toggle<&Job::deterministic>, set_toggle<&Job::deterministic>, FieldGroup::software},
     JobField{"load", FieldForm::text, "each|rank0",
-             "Who reads the first weights: each rank its rows, or rank 0 for all. Default: each",
-             get_choice<&Job::load, kLoads>, set_choice<&Job::load, kLoads>},
+             "Who reads the initial weights: each rank its own shard, or rank 0 for all ranks. Default: each",
+             get_choice<&Job::load, kLoads>, set_choice<&Job::load, kLoads>, FieldGroup::sharding},
     JobField{"checkpointing", FieldForm::text, "none|full|every:N|selective",
-             "Which activations are recomputed in backward. Default: none", get_checkpointing, set_checkpointing},
+             "Activation checkpointing: no layer, all layers, every Nth layer, or selected ops (selective: PyTorch "
+             "runtimes only). Default: none",
+             get_checkpointing, set_checkpointing, FieldGroup::memory},
     JobField{"offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations",
-             "What lives in host memory; a list. Default: none", get_offload, set_offload},
-    JobField{"optimizer", FieldForm::text, "adamw:fused|foreach|loop", "Default: adamw:fused", get_optimizer,
-             set_optimizer},
+             "What is kept in host memory; a list. Not modelled yet except none, rehearse a script instead. Default: "
+             "none",
+             get_offload, set_offload, FieldGroup::memory},
+    JobField{"optimizer", FieldForm::text, "adamw:fused|adamw:foreach|adamw:loop",
+             "Optimizer and its implementation (foreach: PyTorch runtimes only; loop: not modelled yet). Default: "
+             "adamw:fused",
+             get_optimizer, set_optimizer},
     JobField{"loss", FieldForm::text, "full|chunked:N",
-             "Whole logits, or head and loss in N chunks of rows. Default: full", get_loss, set_loss},
+             "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens. Default: "
+             "full",
+             get_loss, set_loss, FieldGroup::memory},
     JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math", "Attention kernel. Default: auto",
-             get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>},
+             get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
     JobField{"allocator", FieldForm::text, "native|expandable|KEY=VALUE,...",
-             "Settings of the caching allocator. Default: expandable; PyTorch runtimes: native", get_allocator,
-             set_allocator},
+             "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF. Default: expandable; PyTorch "
+             "runtimes: native",
+             get_allocator, set_allocator, FieldGroup::memory},
     JobField{"freeze", FieldForm::list, "PATTERN,...",
-             "What is not trained: globs over parameter names, layers:FIRST-LAST, embeddings, head. Default: none",
-             get_freeze, set_freeze},
+             "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head. Default: "
+             "none",
+             get_freeze, set_freeze, FieldGroup::memory},
     JobField{"gradient_mask", FieldForm::text, "none|keep:P|file:PATH",
-             "Child tuning: gradients kept with probability P, drawn each step, or by a safetensors file of masks. "
-             "Default: none",
-             get_gradient_mask, set_gradient_mask},
-    JobField{"lora_rank", FieldForm::integer, "N", "Rank of adapters", get_count<&Job::lora_rank>,
-             set_count<&Job::lora_rank>},
-    JobField{"seq_len", FieldForm::integer, "N", "Tokens of a row. Default: min(max_position_embeddings, 4096)",
-             get_count<&Job::sequence>, set_count<&Job::sequence>},
-    JobField{"micro_batch", FieldForm::integer, "N", "Rows a rank runs at once. Default: from the other two, or 1",
+             "Child-tuning: keep each gradient element with probability P, drawn every step, or apply masks from a "
+             "safetensors file. Default: none",
+             get_gradient_mask, set_gradient_mask, FieldGroup::memory},
+    JobField{"lora_rank", FieldForm::integer, "N", "Rank of the adapters, with --method lora or qlora",
+             get_count<&Job::lora_rank>, set_count<&Job::lora_rank>, FieldGroup::memory},
+    JobField{"seq_len", FieldForm::integer, "N",
+             "Sequence length in tokens. Default: min(max_position_embeddings, 4096)", get_count<&Job::sequence>,
+             set_count<&Job::sequence>},
+    JobField{"micro_batch", FieldForm::integer, "N",
+             "Sequences per GPU per forward pass. Default: derived from the other batch flags, else 1",
              get_count<&Job::micro_batch>, set_count<&Job::micro_batch>},
-    JobField{"grad_accum", FieldForm::integer, "N", "Micro-batches of a step. Default: from the other two, or 1",
+    JobField{"grad_accum", FieldForm::integer, "N",
+             "Gradient accumulation steps. Default: derived from the other batch flags, else 1",
              get_count<&Job::accumulation>, set_count<&Job::accumulation>},
     JobField{"global_batch", FieldForm::integer, "N",
-             "Rows of a step = micro-batch x accumulation x data ranks. Default: from the other two, or data ranks",
+             "Sequences per optimizer step: micro-batch x accumulation steps x data-parallel ranks. Default: derived "
+             "from the other batch flags",
              get_count<&Job::global_batch>, set_count<&Job::global_batch>},
 };
 
@@ -175,7 +215,7 @@ const JobField& job_field_named(std::string_view name) {
 void set_job_field(Job& job, const JobField& field, std::string_view value, const std::string& where) {
   if (value.size() > kLongestText) throw InputError(fmt::format("{}: longer than {} bytes", where, kLongestText));
   try {
-    field.set(job, value);
+    field.set(job, as_known_value(field, value));
   } catch (const Error& error) {
     throw InputError(fmt::format("{}: {}", where, error.what()));
   }

@@ -15,15 +15,19 @@ namespace vramfit {
 /// line all are text: "on" or "off" for a toggle, commas between the elements of a list.
 enum class FieldForm { text, integer, toggle, list };
 
+/// Under which heading --help shows a field.
+enum class FieldGroup { common, sharding, precision, memory, software };
+
 struct JobField {
   std::string_view name;  // "seq_len"
   FieldForm form;
   std::string_view values;  // "full|lora|qlora", "N"
-  std::string_view help;    // effect, unit and default, for --help
+  std::string_view help;    // effect, unit and default, and which runtime has a value that not all have; for --help
   /// The value as the command line takes it; "" while it is not resolved.
   std::string (*get)(const Job& job);
   /// Throws InputError that says what is wrong with `value`, without the field's name.
   void (*set)(Job& job, std::string_view value);
+  FieldGroup group = FieldGroup::common;
 };
 
 /// All fields, in the order in which they are applied (a precision before its dtypes).

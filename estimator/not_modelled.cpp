@@ -27,8 +27,9 @@ void require_optimizer(const Job& job) {
   }
   const Precision& p = job.precision;
   if (p.storage == p.state) return;
-  throw NotModelled(fmt::format("fused adamw with {} parameters and gradients and {} states (it wants one dtype)",
-                                dtype_name(p.storage), dtype_name(p.state)));
+  throw NotModelled(
+      fmt::format("--storage-dtype {} with --state-dtype {} (fused AdamW wants one dtype for parameters and states)",
+                  dtype_name(p.storage), dtype_name(p.state)));
 }
 
 /// The loss reads logits of the compute dtype as fp32, block by block: what FSDP2's output_dtype=float32 computes,
@@ -100,7 +101,7 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
 void require_rules(const Job& job, const Cluster& cluster) {
   if (job.method != Method::full) refuse(job, "method");
   if (!job.offload.empty()) refuse(job, "offload");
-  if (!cluster.is_cpu() && allocator_settings(job.allocator).malloc_async) refuse(job, "allocator");
+  if (allocator_settings(job.allocator).malloc_async) refuse(job, "allocator");
   switch (job.runtime) {
     case Runtime::vramfit:
       return require_own_runtime(job, cluster);

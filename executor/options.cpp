@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <set>
 
 #include "estimator/field_text.h"
 #include "model_specs/error.h"
@@ -51,68 +52,70 @@ constexpr std::array kFlags{
     Flag{"-o", "FILE", "where rank 0 writes run.json", [](RunOptions& o, Text t) { o.output = not_empty(t); }},
     Flag{"--device", "auto|cpu|cuda|phantom", "auto: what the plan was made for; phantom: under `vramfit run` only",
          [](RunOptions& o, Text t) { o.device = device_name(t); }},
-    Flag{"--ghosts", "on|off", "phantom: this rank is played alone, the others' answers are made up (off)",
+    Flag{"--ghosts", "on|off", "phantom: run this rank alone, with the others simulated (off)",
          [](RunOptions& o, Text t) { o.ghosts = is_on(t); }},
     Flag{"--steps", "N", "optimizer steps (10)",
          [](RunOptions& o, Text t) { o.train.steps = whole_number(t, 1, 1'000'000'000); }},
-    Flag{"--data", "PATH", "token file (.bin, .npy), text file or directory of text; may be repeated",
+    Flag{"--data", "PATH",
+         "token file (.bin, .npy), text file or directory of text; may be repeated (synthetic tokens)",
          [](RunOptions& o, Text t) { o.data.push_back(not_empty(t)); }},
-    Flag{"--token-bytes", "2|4", "bytes of a token in .bin files (by vocabulary size)",
+    Flag{"--token-bytes", "2|4", "bytes per token in .bin files (by vocabulary size)",
          [](RunOptions& o, Text t) { o.token_bytes = token_bytes(t); }},
-    Flag{"--weights", "random|PATH", "first weights: random by seed, or safetensors",
+    Flag{"--weights", "random|PATH", "initial weights: random, or safetensors (random)",
          [](RunOptions& o, Text t) { o.weights = not_empty(t); }},
-    Flag{"--save", "DIR", "write checkpoints to DIR/step-N, after the last step and as --save-every says",
+    Flag{"--save", "DIR", "write checkpoints to DIR/step-N: after the last step, and every --save-every steps",
          [](RunOptions& o, Text t) { o.save.directory = not_empty(t); }},
     Flag{"--save-every", "N", "with --save: a checkpoint every N steps",
          [](RunOptions& o, Text t) { o.save.every = whole_number(t, 1, 1'000'000'000); }},
-    Flag{"--keep", "K", "with --save: checkpoints that stay, the newest ones (3)",
+    Flag{"--keep", "K", "with --save: keep the K latest checkpoints (3)",
          [](RunOptions& o, Text t) { o.save.keep = whole_number(t, 1, 1'000'000'000); }},
-    Flag{"--save-full", "DIR", "after the last step: DIR/model.safetensors and config.json, as transformers reads them",
+    Flag{"--save-full", "DIR",
+         "after the last step: write DIR/model.safetensors and config.json in transformers' format",
          [](RunOptions& o, Text t) { o.save.full = not_empty(t); }},
-    Flag{"--resume", "DIR", "go on from the newest sound checkpoint in DIR, on any number of ranks",
+    Flag{"--resume", "DIR", "resume from the latest valid checkpoint in DIR, on any number of ranks",
          [](RunOptions& o, Text t) { o.save.resume = not_empty(t); }},
     Flag{"--lr", "X", "peak learning rate (0.001)",
          [](RunOptions& o, Text t) { o.train.optimizer.learning_rate = real_number(t, 0, 1e6); }},
-    Flag{"--warmup", "N", "steps of linear warmup (0); a half cosine to zero follows",
+    Flag{"--warmup", "N", "steps of linear warmup (0); cosine decay to zero follows",
          [](RunOptions& o, Text t) { o.train.warmup = whole_number(t, 0, 1'000'000'000); }},
-    Flag{"--clip", "X", "largest norm of the gradient (1); 0: no clipping",
+    Flag{"--clip", "X", "gradient-clipping norm (1); 0: no clipping",
          [](RunOptions& o, Text t) { o.train.clip = real_number(t, 0, 1e30); }},
-    Flag{"--beta1", "X", "AdamW (0.9)",
+    Flag{"--beta1", "X", "AdamW beta1 (0.9)",
          [](RunOptions& o, Text t) { o.train.optimizer.beta1 = real_number(t, 0, 0.9999999); }},
-    Flag{"--beta2", "X", "AdamW (0.999)",
+    Flag{"--beta2", "X", "AdamW beta2 (0.999)",
          [](RunOptions& o, Text t) { o.train.optimizer.beta2 = real_number(t, 0, 0.9999999); }},
-    Flag{"--eps", "X", "AdamW (1e-8)", [](RunOptions& o, Text t) { o.train.optimizer.eps = real_number(t, 0, 1); }},
-    Flag{"--weight-decay", "X", "AdamW, decoupled, on every parameter (0.01)",
+    Flag{"--eps", "X", "AdamW epsilon (1e-8)",
+         [](RunOptions& o, Text t) { o.train.optimizer.eps = real_number(t, 0, 1); }},
+    Flag{"--weight-decay", "X", "AdamW weight decay, on every parameter (0.01)",
          [](RunOptions& o, Text t) { o.train.optimizer.weight_decay = real_number(t, 0, 1e6); }},
-    Flag{"--seed", "N", "of random weights, data order and masks (0)",
+    Flag{"--seed", "N", "seed of random weights, data order and masks (0)",
          [](RunOptions& o, Text t) { o.train.seed = static_cast<std::uint64_t>(whole_number(t, 0, kMost)); }},
-    Flag{"--threads", "N", "compute threads of a rank (cores / local ranks)",
+    Flag{"--threads", "N", "CPU threads per rank (cores / local ranks)",
          [](RunOptions& o, Text t) { o.threads = static_cast<int>(whole_number(t, 1, 4096)); }},
-    Flag{"--budget", "BYTES", "CPU: refuse memory beyond this (what the plan's cpu-SIZE says); 0: no limit",
+    Flag{"--budget", "BYTES", "CPU ranks: fail allocations beyond this (the plan's cpu-SIZE); 0: no limit",
          [](RunOptions& o, Text t) { o.budget = Bytes{whole_number(t, 0, kMost)}; }},
     Flag{"--timeout", "SECONDS", "how long ranks wait for each other (600)",
          [](RunOptions& o, Text t) { o.timeout_seconds = whole_number(t, 1, 1'000'000); }},
     Flag{"--events", "DIR", "write every allocation and free as JSON lines to DIR/rankN.jsonl",
          [](RunOptions& o, Text t) { o.events = not_empty(t); }},
-    Flag{"--progress", "auto|bar|lines|none", "on stderr; auto: a bar on a terminal, one line a step elsewhere",
+    Flag{"--progress", "auto|bar|lines|none", "progress on stderr; auto: a bar on a terminal, else one line per step",
          [](RunOptions& o, Text t) { o.observe.progress = progress_style(t); }},
-    Flag{"--metrics", "FILE", "append one JSON object a step: losses, speed, memory by phase",
+    Flag{"--metrics", "FILE", "append one JSON object per step: losses, speed, memory by phase",
          [](RunOptions& o, Text t) { o.observe.metrics = not_empty(t); }},
-    Flag{"--trace", "FILE.json", "timeline of --trace-steps for chrome://tracing and Perfetto; a file a rank",
+    Flag{"--trace", "FILE.json", "timeline of --trace-steps for chrome://tracing or Perfetto, one file per rank",
          [](RunOptions& o, Text t) { o.observe.trace = not_empty(t); }},
-    Flag{"--trace-steps", "FIRST-LAST", "with --trace: the steps that are traced (2-3)",
+    Flag{"--trace-steps", "FIRST-LAST", "with --trace: the steps to trace (2-3)",
          [](RunOptions& o, Text t) { o.observe.trace_steps = step_range(t); }},
-    Flag{"--snapshot", "FILE.pickle",
-         "memory at the end, and how it came to be, for PyTorch's memory_viz; a file a rank",
+    Flag{"--snapshot", "FILE.pickle", "memory snapshot at the end, for PyTorch's memory_viz, one file per rank",
          [](RunOptions& o, Text t) { o.observe.snapshot = not_empty(t); }},
     Flag{"--dump-state", "DIR", "write the final parameters as DIR/parameters.safetensors",
          [](RunOptions& o, Text t) {
            o.dumps.directory = not_empty(t);
            o.dumps.parameters = true;
          }},
-    Flag{"--dump-gradients", "STEP", "with --dump-state: gradients of this step, before clipping",
+    Flag{"--dump-gradients", "STEP", "with --dump-state: the gradients of this step, before clipping",
          [](RunOptions& o, Text t) { o.dumps.gradients_step = whole_number(t, 1, kMost); }},
-    Flag{"--dump-logits", "on|off", "with --dump-state: logits of step 1, each rank and micro-batch",
+    Flag{"--dump-logits", "on|off", "with --dump-state: the logits of step 1, each rank and micro-batch",
          [](RunOptions& o, Text t) { o.dumps.logits = is_on(t); }},
 };
 
@@ -126,23 +129,37 @@ const Flag& flag_named(std::string_view name) {
   throw InputError(fmt::format("{}: unknown flag{}", printable(name, 60), did_you_mean(name, names)));
 }
 
+/// Flags that mean nothing without another one: refused, not ignored.
+struct Companion {
+  std::string_view flag, needs, value;
+};
+constexpr std::array kCompanions{
+    Companion{"--save-every", "--save", "DIR"},           Companion{"--keep", "--save", "DIR"},
+    Companion{"--trace-steps", "--trace", "FILE.json"},   Companion{"--token-bytes", "--data", "PATH"},
+    Companion{"--dump-gradients", "--dump-state", "DIR"}, Companion{"--dump-logits", "--dump-state", "DIR"},
+};
+
+void check_companions(const std::set<std::string_view>& given) {
+  for (const Companion& row : kCompanions) {
+    if (!given.contains(row.flag) || given.contains(row.needs)) continue;
+    throw InputError(fmt::format("{}: needs {} {}", row.flag, row.needs, row.value));
+  }
+  if (given.contains("--resume") && given.contains("--weights")) {
+    throw InputError("--weights: --resume reads the weights of its checkpoint; give one of the two");
+  }
+}
+
 void check(const RunOptions& options) {
   if (options.plan.empty()) throw InputError("--plan: missing; give the plan.json that `vramfit plan -o` wrote");
-  if (options.data.empty() && options.device != "phantom") {
-    throw InputError("--data: missing; give a token file, a text file or a directory of text");
-  }
   if (options.ghosts && options.device != "phantom") throw InputError("--ghosts on: goes with --device phantom only");
   if (options.train.warmup > options.train.steps) throw InputError("--warmup: longer than --steps");
-  if (options.save.directory.empty() && options.save.every > 0) throw InputError("--save-every: needs --save DIR");
-  if (options.dumps.directory.empty() && (options.dumps.logits || options.dumps.gradients_step > 0)) {
-    throw InputError("--dump-gradients and --dump-logits need --dump-state DIR");
-  }
 }
 
 }  // namespace
 
 RunOptions parse_options(std::span<const std::string> arguments) {
   RunOptions options;
+  std::set<std::string_view> given;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     std::string name = arguments[i];
     if (name == "--help" || name == "-h") {
@@ -160,6 +177,7 @@ RunOptions parse_options(std::span<const std::string> arguments) {
       name.resize(equals);
     }
     const Flag& flag = flag_named(name);
+    given.insert(flag.name);
     if (equals == std::string::npos) {
       if (i + 1 == arguments.size()) throw InputError(fmt::format("{}: needs a value ({})", name, flag.value));
       value = arguments[++i];
@@ -171,6 +189,7 @@ RunOptions parse_options(std::span<const std::string> arguments) {
     }
   }
   check(options);
+  check_companions(given);
   return options;
 }
 
@@ -178,7 +197,7 @@ std::string options_help() {
   std::string text =
       "vramfit-train: runs one rank of a plan. `vramfit run` starts it; so can torchrun --no-python, srun and mpirun,\n"
       "whose variables say which rank it is (docs/launching.md).\n\n";
-  text += fmt::format("  {:<28}{}\n", "--support", "which precisions this machine computes and sums; nothing is run");
+  text += fmt::format("  {:<28}{}\n", "--support", "print which precisions this machine computes and reduces in");
   for (const Flag& flag : kFlags) {
     text += fmt::format("  {:<27} {}\n", fmt::format("{} {}", flag.name, flag.value), flag.help);
   }

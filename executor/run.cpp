@@ -87,6 +87,7 @@ Device open_device(const RunOptions& options, const PlanFile& plan, const RankPl
   const DeviceKind kind = device_kind(options, plan);
   const int threads = set_threads(options, plan);
   if (kind == DeviceKind::cuda) {
+    if (options.budget.n >= 0) throw InputError("--budget: goes with CPU ranks; on a GPU its memory is the limit");
     Device device = open_cuda_device(place.local_rank, plan.job.allocator);
     Meter::instance().install_cuda();
     return device;
@@ -125,7 +126,7 @@ std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Grap
 }
 
 std::unique_ptr<Dataset> open_data(const RunOptions& options, const PlanFile& plan, const Graph& graph) {
-  if (options.data.empty()) return made_up_dataset(plan.job.sequence);  // parse_options allows it on phantoms only
+  if (options.data.empty() && options.device == "phantom") return made_up_dataset(plan.job.sequence);
   DataOptions data;
   data.paths = options.data;
   data.token_bytes = options.token_bytes;
@@ -133,7 +134,12 @@ std::unique_ptr<Dataset> open_data(const RunOptions& options, const PlanFile& pl
   data.sequence = plan.job.sequence;
   data.seed = options.train.seed;
   data.masked_lm = graph.masked_lm;
-  return open_dataset(data);
+  return options.data.empty() ? synthetic_dataset(data) : open_dataset(data);
+}
+
+std::string data_note(const RunOptions& options) {
+  if (!options.data.empty() || options.device == "phantom") return "";
+  return "vramfit: no --data: training on synthetic tokens; memory and speed are real, the loss means nothing\n";
 }
 
 /// Throws InputError for flags that write or read values.
@@ -166,7 +172,7 @@ class RankRun {
     const Device device = open_device(options_, plan_, place_);
     device_ = device.kind;
     const std::string notes = check_machine(plan_.job, plan_.cluster, device);
-    if (reports()) std::fputs(notes.c_str(), stderr);
+    if (reports()) std::fputs((notes + data_note(options_)).c_str(), stderr);
     if (device.kind == DeviceKind::cuda) progress_.device = gpus_are_phantoms() ? "phantom" : "cuda";
     if (is_phantom()) check_phantom(options_);
     RunObservers observers({.options = options_,

@@ -84,7 +84,9 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
   record.cluster = plan.cluster;
   record.device = progress.device;
   record.weights = progress.weights;
-  if (options.data.empty()) record.data = "none";
+  if (options.data.empty()) {
+    record.data = options.device == "phantom" ? "none" : fmt::format("synthetic tokens (seed {})", options.train.seed);
+  }
   for (const std::string& path : options.data) record.data += (record.data.empty() ? "" : ", ") + path;
   record.ranks = std::move(ranks);
   const auto largest =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,6 +15,17 @@ constexpr std::size_t kLongestName = 128;
 constexpr std::size_t kListedNames = 12;
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+
+// Llama-3.2-7B is no misspelt Llama-3.2-3B: another number is another thing.
+bool same_digits(std::string_view a, std::string_view b) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto digits = [&](std::string_view text) {
+    std::string found;
+    std::ranges::copy_if(text, std::back_inserter(found), digit);
+    return found;
+  };
+  return digits(a) == digits(b);
+}
 
 // Length of a UTF-8 sequence by its first byte, or 0 if none starts so.
 std::size_t utf8_length_by_first(unsigned char first) {
@@ -63,6 +75,7 @@ std::string nearest_name(std::string_view wrong, const std::vector<std::string>&
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, wrong.size() / 3) + 1;
   for (const std::string& name : known) {
+    if (!same_digits(wrong, name)) continue;
     const std::size_t distance = edit_distance(wrong, name);
     if (distance < best_distance && distance < name.size()) {
       best_distance = distance;

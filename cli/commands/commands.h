@@ -17,5 +17,6 @@ void add_gpus(CLI::App& command, int& exit_code);
 void add_doctor(CLI::App& command, int& exit_code);
 void add_completion(CLI::App& command, int& exit_code);
 void add_version(CLI::App& command, int& exit_code);
+void add_help(CLI::App& command, int& exit_code);
 
 }  // namespace vramfit

@@ -32,7 +32,8 @@ void add_compare(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<CompareFlags>();
   command.add_option("PLAN", flags->plan, "plan.json: the prediction")->required();
   command.add_option("RUN", flags->run, "run.json: the measurement, or a rehearsal (vramfit rehearse -o)")->required();
-  command.add_option("--tolerance", flags->tolerance, "Largest error of the peaks, 2% or 0.02. Default: 2%")
+  command
+      .add_option("--tolerance", flags->tolerance, "Largest error of the peaks that passes, 2% or 0.02. Default: 2%")
       ->type_name("SHARE");
   command.add_flag("--json", flags->json, "Print one JSON object (configs/schemas/comparison.schema.json)");
   command.callback([flags, &exit_code] { exit_code = run_compare(*flags); });

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <thread>
 
 #include <fmt/format.h>
@@ -13,6 +14,9 @@
 #include "cli/commands/commands.h"
 #include "cli/executor_program.h"
 #include "cli/files.h"
+#include "cli/help.h"
+#include "cli/rehearse/python_check.h"
+#include "model_specs/error.h"
 #include "model_specs/suggest.h"
 #include "model_specs/units.h"
 
@@ -75,13 +79,40 @@ std::string report() {
   return text;
 }
 
+/// Of one interpreter's torch.
+std::string python_report(const PythonCheck& check) {
+  std::string text =
+      line("python", fmt::format("{}{}{}", printable(check.python), check.version.empty() ? "" : ", ", check.version));
+  if (!check.torch.empty()) {
+    text += line("torch", fmt::format("{}, {}", check.torch, check.cuda.empty() ? "no CUDA" : "CUDA " + check.cuda));
+  }
+  text +=
+      line("rehearse", check.why_not.empty() ? fmt::format("works: a matrix product ran on a simulated {}", check.card)
+                                             : "does not work: " + check.why_not);
+  for (const std::string& library : check.stand_ins) text += line("stand-in", library);
+  return text;
+}
+
+int run_doctor(const std::string& python) {
+  if (python.empty()) {
+    write_file("-", report());
+    return static_cast<int>(ExitCode::done);
+  }
+  const PythonCheck check = check_python(python);
+  write_file("-", python_report(check));
+  return static_cast<int>(check.why_not.empty() ? ExitCode::done : ExitCode::failed);
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& command, int& exit_code) {
-  command.callback([&exit_code] {
-    write_file("-", report());
-    exit_code = 0;
-  });
+  const auto python = std::make_shared<std::string>();
+  command
+      .add_option("--python", *python,
+                  "Try whether the torch of this interpreter can be rehearsed, and name the stand-ins that it loads")
+      ->type_name("PATH")
+      ->group(kCommonFlags);
+  command.callback([python, &exit_code] { exit_code = run_doctor(*python); });
 }
 
 }  // namespace vramfit

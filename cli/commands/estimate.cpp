@@ -7,8 +7,12 @@
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/format/estimate_text.h"
+#include "cli/format/requirements_text.h"
+#include "cli/format/ticker.h"
+#include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/model.h"
+#include "estimator/card_requirements.h"
 #include "estimator/estimate.h"
 #include "estimator/field_text.h"
 #include "estimator/json/estimate_json.h"
@@ -24,6 +28,17 @@ struct EstimateFlags {
   bool json = false, strict = false, no_clip = false;
 };
 
+/// Without --gpus: what one card needs, and which cards would do.
+int run_requirements(const EstimateFlags& flags, const ModelSpec& spec, const Job& job, bool json) {
+  const CardRequirements requirements = [&] {
+    const Ticker ticker("vramfit: trying the cards of the catalog");
+    return card_requirements(spec, job, {.suggestions = false, .clip = !flags.no_clip});
+  }();
+  write_file("-", json ? requirements_to_json(requirements)
+                       : requirements_text(requirements, flags.job.model, detect_terminal()));
+  return static_cast<int>(ExitCode::done);
+}
+
 int run_estimate(const EstimateFlags& flags) {
   if (flags.format != "table" && flags.format != "json" && flags.format != "accelerate") {
     try {
@@ -38,8 +53,9 @@ int run_estimate(const EstimateFlags& flags) {
     write_file("-", accelerate_text(spec, spec.name));
     return static_cast<int>(ExitCode::done);
   }
-  const Cluster cluster = read_cluster_flag(flags.job);
   const bool json = flags.json || flags.format == "json";
+  if (flags.job.gpus.empty()) return run_requirements(flags, spec, choice.job, json);
+  const Cluster cluster = read_cluster_flag(flags.job);
   const Estimate result = estimate(spec, choice.job, cluster, {.suggestions = true, .clip = !flags.no_clip});
   const std::string text = json ? estimate_to_json(result) : estimate_text(result, detect_terminal());
   write_file("-", text);
@@ -57,10 +73,13 @@ int run_estimate(const EstimateFlags& flags) {
 void add_estimate(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<EstimateFlags>();
   add_job_flags(command, flags->job);
-  command.add_flag("--json", flags->json, "Print one JSON object (configs/schemas/estimate.schema.json)");
-  command.add_option("--format", flags->format, "How to print. Default: table")->type_name("table|json|accelerate");
-  command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk");
-  command.add_flag("--no-clip", flags->no_clip, "Count a step without gradient clipping");
+  command.add_flag("--json", flags->json, "Print one JSON object (configs/schemas/estimate.schema.json)")
+      ->group(kOutputFlags);
+  command.add_option("--format", flags->format, "How to print; accelerate: its estimate-memory table. Default: table")
+      ->type_name("table|json|accelerate")
+      ->group(kOutputFlags);
+  command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
+  command.add_flag("--no-clip", flags->no_clip, "A step without gradient clipping")->group(kMemoryFlags);
   command.callback([flags, &exit_code] { exit_code = run_estimate(*flags); });
 }
 

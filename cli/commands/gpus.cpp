@@ -7,6 +7,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/files.h"
+#include "estimator/card_names.h"
 #include "estimator/cluster.h"
 #include "model_specs/error.h"
 #include "model_specs/json_writer.h"
@@ -20,19 +21,11 @@ struct GpusFlags {
   bool json = false;
 };
 
-bool is_called(const Card& card, const std::string& name) {
-  return card.name == name || std::ranges::find(card.aliases, name) != card.aliases.end();
-}
-
 std::vector<Card> wanted_cards(const std::string& name) {
   if (name.empty()) return card_catalog();
-  std::vector<std::string> known;
-  for (const Card& card : card_catalog()) {
-    if (is_called(card, name)) return {card};
-    known.push_back(card.name);
-  }
-  throw InputError(
-      fmt::format(R"(card "{}": unknown{}; "vramfit gpus" lists all)", printable(name), did_you_mean(name, known)));
+  const Card* const card = find_card(name);
+  if (card == nullptr) throw InputError(fmt::format("\"{}\"{}", printable(name), unknown_card_hint(name)));
+  return {*card};
 }
 
 std::string cards_json(const std::vector<Card>& cards) {

@@ -7,9 +7,12 @@
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/format/plan_text.h"
+#include "cli/format/ticker.h"
+#include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/model.h"
 #include "model_specs/error.h"
+#include "model_specs/suggest.h"
 #include "planner/plan_json.h"
 
 namespace vramfit {
@@ -21,6 +24,12 @@ struct PlanFlags {
   bool json = false, no_clip = false;
 };
 
+Plan searched(const PlanRequest& request) {
+  const Ticker ticker(
+      fmt::format("vramfit: searching for the fastest configuration on {}", printable(request.cluster.text)));
+  return make_plan(request);
+}
+
 int run_plan(const PlanFlags& flags) {
   const JobChoice choice = read_job_choice(flags.job);
   const Allowed allowed = parse_allowed(flags.allow);
@@ -30,7 +39,7 @@ int run_plan(const PlanFlags& flags) {
                             .cluster = read_cluster_flag(flags.job),
                             .allowed = allowed,
                             .clip = !flags.no_clip};
-  const Plan plan = make_plan(request);
+  const Plan plan = searched(request);
   if (plan.chosen && !flags.output.empty()) write_file(flags.output, plan_to_json(request, plan));
   if (flags.json) {
     if (flags.output != "-") write_file("-", plan_to_json(request, plan));
@@ -49,11 +58,16 @@ void add_plan(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<PlanFlags>();
   add_job_flags(command, flags->job);
   command
-      .add_option("--allow", flags->allow, "Changes of the result that may be used: precision:bf16-pure, seq-len, any")
-      ->type_name("KIND[:VALUE],...");
-  command.add_option("-o,--output", flags->output, "Write the plan; - is stdout")->type_name("FILE");
-  command.add_flag("--json", flags->json, "Print the plan as JSON (configs/schemas/plan.schema.json)");
-  command.add_flag("--no-clip", flags->no_clip, "Plan a step without gradient clipping");
+      .add_option("--allow", flags->allow,
+                  "Changes of the training result that the search may use: precision:bf16-pure, seq-len, any")
+      ->type_name("KIND[:VALUE],...")
+      ->group(kCommonFlags);
+  command.add_option("-o,--output", flags->output, "Write the plan; - is stdout")
+      ->type_name("FILE")
+      ->group(kOutputFlags);
+  command.add_flag("--json", flags->json, "Print the plan as JSON (configs/schemas/plan.schema.json)")
+      ->group(kOutputFlags);
+  command.add_flag("--no-clip", flags->no_clip, "A step without gradient clipping")->group(kMemoryFlags);
   command.callback([flags, &exit_code] { exit_code = run_plan(*flags); });
 }
 

@@ -8,6 +8,7 @@
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
+#include "cli/help.h"
 #include "cli/rehearse/artifacts.h"
 #include "cli/rehearse/command.h"
 #include "cli/rehearse/environment.h"
@@ -144,25 +145,37 @@ int run_rehearse(const RehearseFlags& flags) {
 
 void add_rehearse(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<RehearseFlags>();
-  command.add_option("--gpus", flags->gpus, "Cards to play, [NODESx]COUNTxCARD: 8xH100-80GB")->type_name("SPEC");
+  command.add_option("--gpus", flags->gpus, "GPUs to simulate, [NODESx]COUNTxCARD: 8xH100-80GB")
+      ->type_name("CLUSTER")
+      ->group(kCommonFlags);
   command
       .add_option("--ranks", flags->ranks,
-                  "all: CMD starts its own ranks; R: CMD is rank R, the others are ghosts. Default: all")
-      ->type_name("all|R");
-  command.add_option("--timeout", flags->timeout, "End CMD and all it started after this long")->type_name("SECONDS");
+                  "all: CMD starts its own ranks; R: CMD is rank R alone, the other ranks are simulated. Default: all")
+      ->type_name("all|R")
+      ->group(kCommonFlags);
+  command.add_option("--timeout", flags->timeout, "Kill CMD and its children after this many seconds")
+      ->type_name("SECONDS")
+      ->group(kRunFlags);
   command
       .add_option("--set", flags->settings,
-                  "addresses=ascending|descending|shuffled:SEED, completion=immediate|late:SEED, real-bytes=N")
-      ->type_name("KEY=VALUE,...");
+                  "Settings of the simulation: addresses=ascending|descending|shuffled:SEED, "
+                  "completion=immediate|late:SEED, real-bytes=N")
+      ->type_name("KEY=VALUE,...")
+      ->group(kRunFlags);
   command
       .add_option("--snapshot", flags->snapshot,
-                  "PyTorch's memory snapshot: at the first out-of-memory, else at the end")
-      ->type_name("FILE");
-  command.add_option("--trace", flags->trace, "Every driver-level event as JSON lines")->type_name("FILE");
-  command.add_option("--keep", flags->keep, "Keep the session folder there")->type_name("DIR");
-  command.add_option("-o,--output", flags->output, "Write the JSON object there too")->type_name("FILE");
-  command.add_flag("--json", flags->json, "Print one JSON object; what CMD prints goes to stderr");
-  command.add_option("CMD", flags->command, "The command, after two dashes")->type_name("...");
+                  "Write PyTorch's memory snapshot: at the first out-of-memory error, else at the end")
+      ->type_name("FILE")
+      ->group(kOutputFlags);
+  command.add_option("--trace", flags->trace, "Write every CUDA driver event as JSON lines")
+      ->type_name("FILE")
+      ->group(kOutputFlags);
+  command.add_option("--keep", flags->keep, "Keep the session folder, as DIR")->type_name("DIR")->group(kOutputFlags);
+  command.add_option("-o,--output", flags->output, "Write the JSON object to FILE too")
+      ->type_name("FILE")
+      ->group(kOutputFlags);
+  command.add_flag("--json", flags->json, "Print one JSON object; what CMD prints goes to stderr")->group(kOutputFlags);
+  command.add_option("CMD", flags->command, "The command to run, after two dashes")->type_name("...");
   command.callback([flags, &exit_code] {
     for (std::string& word : flags->command) {
       if (!word.starts_with(kWordMark))

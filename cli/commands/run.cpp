@@ -10,6 +10,7 @@
 #include "cli/executor_program.h"
 #include "cli/files.h"
 #include "cli/format/estimate_text.h"
+#include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/launch/launch.h"
 #include "cli/launch/node_commands.h"
@@ -28,38 +29,44 @@ namespace {
 // Flags that vramfit-train reads itself; it also checks their values.
 struct PassedFlag {
   std::string_view name, values, help;
+  const char* heading = kRunFlags;
 };
 constexpr std::array kPassedFlags{
     PassedFlag{"--device", "auto|cpu|cuda|phantom",
-               "Where to run; phantom: GPUs that don't exist. Default: what the plan was made for"},
+               "Where to run; phantom: simulated GPUs. Default: what the plan was made for"},
     PassedFlag{"--steps", "N", "Optimizer steps. Default: 10"},
-    PassedFlag{"--token-bytes", "2|4", "Bytes of a token in .bin files. Default: by vocabulary size"},
-    PassedFlag{"--weights", "random|PATH", "First weights: random by seed, or safetensors. Default: random"},
-    PassedFlag{"--lr", "X", "Peak learning rate. Default: 0.001"},
-    PassedFlag{"--warmup", "N", "Steps of linear warmup; a half cosine to zero follows. Default: 0"},
-    PassedFlag{"--clip", "X", "Largest norm of the gradient; 0: no clipping. Default: 1"},
-    PassedFlag{"--seed", "N", "Of random weights, data order and masks. Default: 0"},
-    PassedFlag{"--beta1", "X", "AdamW. Default: 0.9"},
-    PassedFlag{"--beta2", "X", "AdamW. Default: 0.999"},
-    PassedFlag{"--eps", "X", "AdamW. Default: 1e-8"},
-    PassedFlag{"--weight-decay", "X", "AdamW, decoupled. Default: 0.01"},
-    PassedFlag{"--threads", "N", "Compute threads of a rank. Default: cores / ranks"},
-    PassedFlag{"--budget", "BYTES", "CPU ranks: refuse memory beyond this. Default: the plan's cpu-SIZE"},
+    PassedFlag{"--token-bytes", "2|4", "Bytes per token in .bin files. Default: by vocabulary size"},
+    PassedFlag{"--weights", "random|PATH", "Initial weights: random, or safetensors. Default: random"},
+    PassedFlag{"--lr", "X", "Peak learning rate. Default: 0.001", kOptimizerFlags},
+    PassedFlag{"--warmup", "N", "Steps of linear warmup; cosine decay to zero follows. Default: 0", kOptimizerFlags},
+    PassedFlag{"--clip", "X", "Gradient-clipping norm; 0: no clipping. Default: 1", kOptimizerFlags},
+    PassedFlag{"--seed", "N", "Seed of random weights, data order and masks. Default: 0"},
+    PassedFlag{"--beta1", "X", "AdamW beta1. Default: 0.9", kOptimizerFlags},
+    PassedFlag{"--beta2", "X", "AdamW beta2. Default: 0.999", kOptimizerFlags},
+    PassedFlag{"--eps", "X", "AdamW epsilon. Default: 1e-8", kOptimizerFlags},
+    PassedFlag{"--weight-decay", "X", "AdamW weight decay, on every parameter. Default: 0.01", kOptimizerFlags},
+    PassedFlag{"--threads", "N", "CPU threads per rank. Default: cores / ranks"},
+    PassedFlag{"--budget", "BYTES",
+               "CPU ranks: fail allocations beyond this; 0: no limit. Default: the plan's cpu-SIZE"},
     PassedFlag{"--timeout", "SECONDS", "How long ranks wait for each other. Default: 600"},
-    PassedFlag{"--save", "DIR", "Write checkpoints to DIR/step-N, after the last step and as --save-every says"},
-    PassedFlag{"--save-every", "N", "With --save: a checkpoint every N steps"},
-    PassedFlag{"--keep", "K", "With --save: checkpoints that stay, the newest ones. Default: 3"},
-    PassedFlag{"--save-full", "DIR", "After the last step: the whole model, as transformers reads it"},
-    PassedFlag{"--resume", "DIR", "Go on from the newest sound checkpoint in DIR, on any number of ranks"},
+    PassedFlag{"--save", "DIR", "Write checkpoints to DIR/step-N: after the last step, and every --save-every steps",
+               kCheckpointFlags},
+    PassedFlag{"--save-every", "N", "With --save: a checkpoint every N steps", kCheckpointFlags},
+    PassedFlag{"--keep", "K", "With --save: keep the K latest checkpoints. Default: 3", kCheckpointFlags},
+    PassedFlag{"--save-full", "DIR", "After the last step: write the whole model in transformers' format",
+               kCheckpointFlags},
+    PassedFlag{"--resume", "DIR", "Resume from the latest valid checkpoint in DIR, on any number of ranks",
+               kCheckpointFlags},
     PassedFlag{"--progress", "auto|bar|lines|none",
-               "On stderr; auto: a bar on a terminal, one line a step elsewhere. Default: auto"},
-    PassedFlag{"--metrics", "FILE", "Append one JSON object a step: losses, speed, memory by phase"},
-    PassedFlag{"--trace", "FILE.json", "Timeline of --trace-steps for chrome://tracing and Perfetto; a file a rank"},
-    PassedFlag{"--trace-steps", "FIRST-LAST", "With --trace: the steps that are traced. Default: 2-3"},
-    PassedFlag{"--snapshot", "FILE.pickle",
-               "Memory at the end, and how it came to be, for PyTorch's memory_viz; a file a rank"},
-    PassedFlag{"--dump-state", "DIR", "Write the final parameters"},
-    PassedFlag{"--dump-gradients", "STEP", "With --dump-state: gradients of this step"},
+               "Progress on stderr; auto: a bar on a terminal, else one line per step. Default: auto", kOutputFlags},
+    PassedFlag{"--metrics", "FILE", "Append one JSON object per step: losses, speed, memory by phase", kOutputFlags},
+    PassedFlag{"--trace", "FILE.json", "Timeline of --trace-steps for chrome://tracing or Perfetto, one file per rank",
+               kOutputFlags},
+    PassedFlag{"--trace-steps", "FIRST-LAST", "With --trace: the steps to trace. Default: 2-3", kOutputFlags},
+    PassedFlag{"--snapshot", "FILE.pickle", "Memory snapshot at the end, for PyTorch's memory_viz, one file per rank",
+               kOutputFlags},
+    PassedFlag{"--dump-state", "DIR", "Write the final parameters", kOutputFlags},
+    PassedFlag{"--dump-gradients", "STEP", "With --dump-state: the gradients of this step", kOutputFlags},
 };
 
 struct RunFlags {
@@ -100,7 +107,6 @@ void check_flags(const RunFlags& flags) {
   }
   if (on_phantoms(flags)) return;
   if (!flags.ranks.empty()) throw InputError("--ranks: goes with --device phantom; elsewhere every rank runs");
-  if (flags.data.empty()) throw InputError("--data: missing; give a token file, a text file or a directory of text");
 }
 
 void check_job(const PlanFile& plan) {
@@ -169,21 +175,33 @@ int run_run(const RunFlags& flags) {
 void add_run(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<RunFlags>();
   add_job_flags(command, flags->job);
-  command.get_option("MODEL")->description("plan.json, or a MODEL with the flags of its job");
-  command.add_option("--data", flags->data, "Token file (.bin, .npy), text file or directory of text; may be repeated")
+  command.get_option("MODEL")->description("plan.json, or a model with the flags of its job");
+  command
+      .add_option("--data", flags->data,
+                  "Token file (.bin, .npy), text file or directory of text; may be repeated. Default: synthetic tokens")
       ->type_name("PATH")
+      ->group(kRunFlags)
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all();
   for (std::size_t i = 0; i < kPassedFlags.size(); ++i) {
-    command.add_option(std::string(kPassedFlags.at(i).name), flags->passed.at(i), std::string(kPassedFlags.at(i).help))
-        ->type_name(std::string(kPassedFlags.at(i).values));
+    const PassedFlag& flag = kPassedFlags.at(i);
+    command.add_option(std::string(flag.name), flags->passed.at(i), std::string(flag.help))
+        ->type_name(std::string(flag.values))
+        ->group(flag.heading);
   }
-  command.add_option("--ranks", flags->ranks, "With --device phantom: all, or the one that is played. Default: 0")
-      ->type_name("all|R");
-  command.add_option("-o,--output", flags->output, "Write the run record")->type_name("FILE");
-  command.add_option("--events", flags->events, "Write every allocation of each rank as JSON lines")->type_name("DIR");
-  command.add_flag("--dump-logits", flags->dump_logits, "With --dump-state: logits of step 1");
+  command
+      .add_option("--ranks", flags->ranks,
+                  "With --device phantom: run all ranks, or this one alone with the others simulated. Default: 0")
+      ->type_name("all|R")
+      ->group(kRunFlags);
+  command.add_option("-o,--output", flags->output, "Write the run record (run.json)")
+      ->type_name("FILE")
+      ->group(kOutputFlags);
+  command.add_option("--events", flags->events, "Write every allocation and free of each rank as JSON lines")
+      ->type_name("DIR")
+      ->group(kOutputFlags);
+  command.add_flag("--dump-logits", flags->dump_logits, "With --dump-state: the logits of step 1")->group(kOutputFlags);
   command.callback([flags, &exit_code] { exit_code = run_run(*flags); });
 }
 

@@ -1,9 +1,11 @@
 #include "cli/format/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -50,6 +52,18 @@ std::string_view escape(Style style) {
 Terminal detect_terminal() {
   return {.color = ::isatty(STDOUT_FILENO) == 1 && variable("NO_COLOR").empty() && variable("TERM") != "dumb",
           .utf8 = utf8_locale()};
+}
+
+int terminal_width() {
+  constexpr int kUsual = 80, kLeast = 40;
+  int width = 0;
+  const std::string_view wanted = variable("COLUMNS");
+  std::from_chars(wanted.data(), wanted.data() + wanted.size(), width);
+  for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO}) {
+    winsize size{};
+    if (width <= 0 && ::ioctl(descriptor, TIOCGWINSZ, &size) == 0) width = size.ws_col;
+  }
+  return width <= 0 ? kUsual : std::max(width, kLeast);
 }
 
 std::string styled(const Terminal& terminal, Style style, std::string_view text) {

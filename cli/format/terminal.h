@@ -16,6 +16,9 @@ struct Terminal {
 /// From the environment and whether stdout is a terminal.
 Terminal detect_terminal();
 
+/// Columns of the terminal: COLUMNS, else those of stdout or stderr, else 80; at least 40.
+int terminal_width();
+
 enum class Style { plain, bold, dim, good, warning, bad };
 
 /// `text` in a style, or as it is without colour.

@@ -33,6 +33,10 @@ class Dataset {
 /// vocabulary, with file and position).
 std::unique_ptr<Dataset> open_dataset(const DataOptions& options);
 
+/// Random tokens by the seed, for runs without --data: memory and speed are those of real data, the loss says nothing.
+/// Of `options`, vocab_size, sequence, seed and masked_lm count.
+std::unique_ptr<Dataset> synthetic_dataset(const DataOptions& options);
+
 /// Rows of zeros, each position labelled: for phantom GPUs, which look at no token.
 std::unique_ptr<Dataset> made_up_dataset(std::int64_t sequence);
 

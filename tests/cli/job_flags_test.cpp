@@ -132,7 +132,8 @@ TEST_CASE("a wrong value names the flag, the value and what would be right") {
   CHECK(message_of({"--seq-len", "0"}) == "--seq-len: 0 is outside 1 to 268435456");
   CHECK(message_of({"--seq-len=-5"}) == "--seq-len: -5 is outside 1 to 268435456");
   CHECK(message_of({"--seq-len", "99999999999999999999"}).find("is outside") != std::string::npos);
-  CHECK(message_of({"--seq-len", "4k"}) == "--seq-len: \"4k\" is not a whole number");
+  CHECK(message_of({"--seq-len", "4kb"}) == "--seq-len: \"4kb\" is not a whole number");
+  CHECK(choice_of({"--seq-len", "4k"}).job.sequence == 4096);
   CHECK(message_of({"--mesh", "tensor=2"}).find("unknown axis \"tensor\"") != std::string::npos);
   CHECK(message_of({"--set", "seqlen=5"}).find("did you mean \"seq_len\"?") != std::string::npos);
   CHECK(message_of({"--set", "seq_len"}) == "--set seq_len: is not KEY=VALUE");

@@ -33,8 +33,8 @@ class Program(unittest.TestCase):
             self.assertEqual(program(*arguments).returncode, 0, arguments)
 
     def test_every_command_of_the_help_has_a_help_of_its_own(self):
-        lines = program("--help").stdout.split("Subcommands:")[1].splitlines()
-        commands = [line.split()[0] for line in lines if line.startswith("  ")]
+        lines = program("--help").stdout.split("\nCommands:\n")[1].split("\n\n")[0].splitlines()
+        commands = [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
         self.assertIn("estimate", commands)
         for command in commands:
             self.assertEqual(program(command, "--help").returncode, 0, command)
@@ -45,7 +45,7 @@ class Program(unittest.TestCase):
         self.refused(["estimate", *TINY, "--sharding", "ful-shard"], 2, "--sharding", 'did you mean "full-shard"?')
         self.refused(["estimate", *TINY, "--format", "tabel"], 2, "--format", 'did you mean "table"?')
         self.refused(["estimate", MODEL, "--gpus", "8xH100-80G"], 2, "H100-80GB")
-        self.refused(["gpus", "H100-80G"], 2, "did you mean")
+        self.refused(["gpus", "H100-80G"], 2, "did you mean H100-80GB")
 
     def test_wrong_numbers_are_usage_errors(self):
         for flag in ("--seq-len", "--micro-batch", "--grad-accum", "--global-batch"):
@@ -66,7 +66,7 @@ class Program(unittest.TestCase):
 
     def test_what_is_missing_is_named(self):
         self.refused(["estimate"], 2, "MODEL: missing")
-        self.refused(["estimate", MODEL], 2, "--gpus: missing")
+        self.refused(["plan", MODEL], 2, "--gpus: missing")
         self.refused(["compare"], 2, "PLAN is required")
         self.refused(["estimate", *TINY, "--seq-len"], 2, "--seq-len")
         self.refused(["estimate", *TINY, "extra"], 2, "extra")
@@ -153,7 +153,6 @@ class Program(unittest.TestCase):
 
     def test_run_refuses_what_it_cannot_execute(self):
         data = ["--data", os.path.join(SOURCE, "docs")]
-        self.refused(["run", *TINY], 2, "--data: missing")
         self.refused(["run", *TINY, *data, "--device", "phantom"], 2, "--device phantom")
         self.refused(["run", *TINY, *data, "--device", "gpu"], 2, "--device", "known: auto, cpu, cuda")
         done = program("run", *TINY, *data, "--runtime", "pytorch-fsdp2")

@@ -221,6 +221,22 @@ for compiled in (module, function):
         mine = os.path.join(self.holder.name, "site", "sitecustomize.py")
         self.assertEqual(done.stdout.splitlines()[0], f"{mine} False False {mine}", done.stderr)
 
+    def test_doctor_says_whether_a_python_can_be_rehearsed(self):
+        def doctor(python):
+            return subprocess.run([PROGRAM, "doctor", "--python", python], capture_output=True, text=True, timeout=180, check=False)
+
+        done = doctor(sys.executable)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"\ntorch +\d\S+, CUDA \d")
+        self.assertIn("works: a matrix product ran on a simulated NVIDIA H100", done.stdout)
+        self.assertRegex(done.stdout, r"\nstand-in +cuda1\d/libcudart\.so")
+        no_python = self.path("python", "#!/bin/sh\nexit 3\n")
+        os.chmod(no_python, 0o755)
+        done = doctor(no_python)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("does not work: it does not run a few lines of Python", done.stdout)
+        self.assertEqual(doctor("/no/such/python").returncode, 2)
+
 
 if __name__ == "__main__":
     unittest.main()

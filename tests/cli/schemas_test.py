@@ -89,6 +89,9 @@ class Schemas(unittest.TestCase):
                 self.assertEqual(allocated, rank["peak_allocated_bytes"])
                 self.assertEqual(total, rank["total_bytes"])
 
+    def test_an_estimate_without_gpus_is_as_its_schema_says(self):
+        self.validate(json.loads(program("estimate", MODEL, "--seq-len", "64", "--json")), "requirements")
+
     def test_a_plan_is_as_its_schema_says(self):
         plan = json.loads(program("plan", MODEL, "--gpus", "2xcpu-1GiB", "--seq-len", "64", "--json"))
         self.validate(plan, "plan")

@@ -198,7 +198,7 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"precision", "fp8"}, {"compute_dtype", "fp16"}}, "--precision fp8 with --compute-dtype fp16"},
       {{{"storage_dtype", "fp16"}, {"state_dtype", "fp16"}}, "use --precision fp16-mixed"},
       {{{"output_dtype", "fp16"}}, "--output-dtype fp16 with --compute-dtype bf16"},
-      {{{"precision", "bf16-mixed"}, {"state_dtype", "bf16"}}, "fused adamw with fp32 parameters"},
+      {{{"precision", "bf16-mixed"}, {"state_dtype", "bf16"}}, "--storage-dtype fp32 with --state-dtype bf16"},
       {{{"optimizer", "adamw:foreach"}}, "--optimizer adamw:foreach"},
       {{{"offload", "params"}}, "--offload params"},
       {{{"checkpointing", "selective"}}, "--checkpointing selective"},

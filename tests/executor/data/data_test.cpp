@@ -283,4 +283,37 @@ TEST_CASE("masks differ between epochs and seeds, and are the same when a row is
 }
 
 }  // namespace
+TEST_CASE("synthetic tokens are a function of the seed and the row, and fill the vocabulary") {
+  DataOptions asked = options("", 50, 16);
+  asked.seed = 3;
+  const auto data = synthetic_dataset(asked);
+  std::set<std::int64_t> seen;
+  for (const std::int64_t index : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1} << 40}) {
+    const Row row = read(*data, index, 16);
+    CHECK(row == read(*synthetic_dataset(asked), index, 16));
+    CHECK(std::equal(row.ids.begin() + 1, row.ids.end(), row.labels.begin()));
+    for (const std::int64_t id : row.ids) {
+      CHECK(id >= 0);
+      CHECK(id < 50);
+      seen.insert(id);
+    }
+    CHECK(data->label_tokens(index) == 16);
+  }
+  CHECK(seen.size() > 20);
+  CHECK_FALSE(read(*data, 0, 16) == read(*data, 1, 16));
+  asked.seed = 4;
+  CHECK_FALSE(read(*data, 0, 16) == read(*synthetic_dataset(asked), 0, 16));
+}
+
+TEST_CASE("synthetic tokens for masked models have labels where the mask draws them") {
+  DataOptions asked = options("", 1000, 64);
+  asked.masked_lm = true;
+  const auto data = synthetic_dataset(asked);
+  const Row row = read(*data, 5, 64);
+  const auto labels = std::ranges::count_if(row.labels, [](std::int64_t label) { return label >= 0; });
+  CHECK(labels == data->label_tokens(5));
+  CHECK(labels > 0);
+  CHECK(labels < 64);
+}
+
 }  // namespace vramfit

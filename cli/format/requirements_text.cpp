@@ -1,0 +1,92 @@
+#include "cli/format/requirements_text.h"
+
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/format/estimate_text.h"
+#include "cli/format/wrap.h"
+#include "estimator/job_fields.h"
+#include "estimator/json/job_json.h"
+#include "model_specs/json_writer.h"
+#include "model_specs/suggest.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::size_t kIndent = 13;
+
+/// "  2 cards    H200-141GB, H100-NVL-94GB", in as many lines as it takes.
+std::string names_line(const std::string& first, const std::vector<std::string>& names) {
+  std::string text;
+  const auto width = static_cast<std::size_t>(terminal_width()) - kIndent;
+  for (const std::string& line : wrapped(fmt::format("{}", fmt::join(names, ", ")), width)) {
+    text += fmt::format("{:<{}}{}\n", text.empty() ? first : "", kIndent, line);
+  }
+  return text;
+}
+
+std::string cards_text(const CardRequirements& requirements) {
+  std::map<std::int64_t, std::vector<std::string>> by_count;
+  for (const CardRequirement& row : requirements.cards) by_count[row.cards].push_back(row.card->name);
+  std::string text = "\nCards that hold it (1, 2, 4, ... of them)\n";
+  for (const auto& [cards, names] : by_count) {
+    if (cards > 0) text += names_line(fmt::format("  {:>3} {}", cards, cards == 1 ? "card" : "cards"), names);
+  }
+  if (const auto none = by_count.find(0); none != by_count.end()) {
+    text +=
+        fmt::format("Not on {} or fewer as it is; --checkpointing full and --loss chunked:8 take less\n", kMostCards);
+    text += names_line("", none->second);
+  }
+  return text;
+}
+
+/// The smallest number of the most common sort of training card is a good place to go on.
+std::string next_command(const CardRequirements& requirements, const std::string& model) {
+  for (const CardRequirement& row : requirements.cards) {
+    if (row.card->name != kOneCard || row.cluster.empty()) continue;
+    return fmt::format("\nNext: vramfit estimate {} --gpus {}\n", printable(model), row.cluster);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string requirements_text(const CardRequirements& requirements, const std::string& model,
+                              const Terminal& terminal) {
+  const Estimate& one = requirements.one_card;
+  const std::string cluster =
+      one.cluster.cards() == 1 ? std::string("one card") : fmt::format("{} cards, each", one.cluster.cards());
+  std::string text = fmt::format("{}: {} on {} ({} without a limit)\n", styled(terminal, Style::bold, "NEEDS"),
+                                 format_gib(worst_rank(one).total), cluster, kOneCard);
+  text += fmt::format("{}, {} parameters, runtime {}; no --gpus given\n", printable(one.model_name),
+                      short_count(one.parameters), job_field_named("runtime").get(one.job));
+  text += "\n" + breakdown_table(worst_rank(one), terminal) + cards_text(requirements);
+  text += fmt::format("\nJob: {}\nAssumptions:\n", printable(job_as_flags(one.job, unresolved_job()), 4000));
+  for (const std::string& assumption : one.assumptions) text += fmt::format("  - {}\n", printable(assumption, 500));
+  return text + next_command(requirements, model);
+}
+
+std::string requirements_to_json(const CardRequirements& requirements) {
+  const Estimate& one = requirements.one_card;
+  JsonWriter writer;
+  writer.begin_object().member("schema", "vramfit/requirements@1");
+  writer.key("model").begin_object().member("name", one.model_name).member("parameters", one.parameters).end_object();
+  writer.key("one_card").begin_object().member("card", kOneCard).member("cards", one.cluster.cards());
+  writer.member("total_bytes", worst_rank(one).total).member("upper_bound_bytes", worst_rank(one).upper_bound);
+  writer.end_object();
+  write_job(writer.key("job"), one.job);
+  writer.member("assumptions", one.assumptions);
+  writer.key("cards").begin_array();
+  for (const CardRequirement& row : requirements.cards) {
+    writer.begin_object().member("card", row.card->name).member("capacity_bytes", row.card->memory);
+    writer.member("fits", row.cards > 0).member("cards", row.cards).member("gpus", row.cluster);
+    writer.member("total_bytes", row.total).member("upper_bound_bytes", row.upper_bound).end_object();
+  }
+  writer.end_array().end_object();
+  return writer.take();
+}
+
+}  // namespace vramfit
