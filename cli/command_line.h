@@ -20,11 +20,11 @@ struct Command {
   std::string_view summary;
   std::array<std::string_view, 3> examples;  // whole lines to type; "" where there are fewer
   void (*add)(CLI::App& command, int& exit_code);
-  bool takes_words = false;  // what follows "--" is a command of the person's own, which nothing here interprets
+  bool takes_words = false;  // what follows "--" is the user's own command, which is not interpreted here
 };
 
-/// Words after "--" get this in front before CLI11 sees them, which would take "[a,b]" apart and drop "". A command
-/// that takes words removes it.
+/// Put in front of words after "--" before CLI11 sees them, because it would split "[a,b]" and drop "". A command that
+/// takes words removes it.
 inline constexpr char kWordMark = '\x01';
 
 /// All commands, in the order of --help.
@@ -36,7 +36,7 @@ const Command& whole_program();
 /// The whole tree of commands and flags; callbacks write to `exit_code`, which must outlive the app.
 std::unique_ptr<CLI::App> make_command_line(int& exit_code);
 
-/// Parses and runs; returns the exit code. Throws Error for anything the person should read.
+/// Parses and runs; returns the exit code. Throws Error for anything the user should read.
 int run_command_line(int argc, char** argv);
 
 /// The version as --version prints it: "vramfit 0.1.0".

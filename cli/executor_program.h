@@ -1,11 +1,11 @@
-// Where the executor, a program of its own, is found.
+// Finds the executor, which is a separate program.
 #pragma once
 
 #include <string>
 
 namespace vramfit {
 
-/// The path of vramfit-train beside this program, or "" when it isn't there or can't be executed.
+/// The path of vramfit-train next to this program, or "" if it is missing or can't be executed.
 std::string find_executor();
 
 }  // namespace vramfit

@@ -1,4 +1,4 @@
-// MODEL as typed, turned into its description.
+// Turns MODEL as typed into its description.
 #pragma once
 
 #include <string>

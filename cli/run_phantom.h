@@ -14,10 +14,10 @@ struct PhantomRun {
   std::string output;  // where run.json goes, or ""
 };
 
-/// Throws InputError when the plan or --ranks asks for what phantoms can't play.
+/// Throws InputError if the plan or --ranks asks for something that phantoms can't simulate.
 void check_phantom_run(const PhantomRun& run);
 
-/// Runs the ranks as `launch` says, in a session of their own, and prints the prediction beside what was rehearsed.
+/// Runs the ranks as `launch` says, in a session of their own, and prints the prediction next to the rehearsed figures.
 /// Returns the ranks' exit code. Throws FaultError when they can't be started.
 int run_on_phantoms(const PhantomRun& run, LaunchOptions launch);
 

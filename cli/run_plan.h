@@ -1,4 +1,4 @@
-// What `vramfit run` needs before ranks are started.
+// What `vramfit run` does before it starts ranks.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace vramfit {
 /// Whether `path` is a file of one of our own JSON forms (it has a "schema"), as opposed to a MODEL.
 bool is_plan_file(const std::string& path);
 
-/// A plan made from MODEL and flags as they are, nothing searched; the file lives as long as this does. Warns on stderr
-/// when the job is predicted not to fit.
+/// A plan made from MODEL and flags as given, without a search. The file lives as long as this object. Warns on stderr
+/// if the job is predicted not to fit.
 class TemporaryPlan {
  public:
   /// `clip` is the value of --clip, or "". Throws InputError, ModelError, NotModelled.

@@ -38,7 +38,7 @@ std::int64_t tensor_bytes(const std::vector<std::int64_t>& shape, Dtype dtype) {
   return bytes;
 }
 
-// What accelerate divides an fp32 size by, and how many times the fp32 size training peaks at (0: not estimated).
+// By what accelerate divides an fp32 size, and how many times the fp32 size training takes (0: not estimated).
 struct DtypeRow {
   std::string_view name;
   int divisor, training;

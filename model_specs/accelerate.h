@@ -1,5 +1,5 @@
-// What Hugging Face accelerate 1.15.0 says of a model: its command line's `estimate-memory` table and the table of its
-// Hub Space. Both count AutoModel's class, which has no head, in fp32, buffers included, and nothing of a job.
+// What Hugging Face accelerate 1.15.0 reports for a model: its command line's `estimate-memory` table and the table of
+// its Hub Space. Both count AutoModel's class, which has no head, in fp32 with buffers, and nothing of a training job.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ struct AccelerateTrainingRow {
 };
 std::vector<AccelerateTrainingRow> accelerate_training_rows(const AccelerateSizes& sizes);
 
-/// accelerate's convert_bytes: at most two digits after the point, units of 1024 that are written KB, MB, GB.
+/// accelerate's convert_bytes: at most two decimals, powers of 1024 written as KB, MB, GB.
 std::string accelerate_bytes(double bytes);
 
 /// Both tables, drawn as accelerate draws its own; `model` is the name in the first one's title.

@@ -12,7 +12,7 @@ namespace vramfit {
 
 struct CatalogEntry {
   std::string_view id;       // hub id: "meta-llama/Llama-3.1-8B"
-  std::string_view aliases;  // one a line, each ended by a line feed; may be empty
+  std::string_view aliases;  // one per line, each followed by a line feed; may be empty
   std::string_view json;     // the whole entry, parsed only when it is asked for
 };
 

@@ -28,7 +28,7 @@ constexpr std::array kActivations{
     ActivationRow{"relu", Activation::relu},
 };
 
-// A parsed value takes up to fifty times its text ("[],"): this keeps a hostile file to about 200 MB and a second.
+// A parsed value takes up to fifty times its text's size ("[],"): a hostile file costs at most about 200 MB and 1 s.
 constexpr std::size_t kConfigBytes = std::size_t{4} << 20;
 constexpr int kConfigDepth = 64;
 
@@ -70,7 +70,7 @@ ModelSpec read_spec(std::string_view json, const std::string& where) {
   if (spec.model_type.empty() && text) spec.model_type = outer.text("model_type", "") + "_text";
   if (spec.model_type.empty()) config.fail("model_type", "missing: add the model's family, such as \"llama\"");
   const Family& family = find_family(spec.model_type);
-  // A multimodal model's class isn't one of its language model's: that is counted alone.
+  // A multimodal model's class isn't one of its language model's classes; only the language model is counted.
   spec.architecture = text ? std::string(family.classes.front()) : architecture(outer, family);
   spec.stored_dtype = stored_dtype(outer.has("dtype") || outer.has("torch_dtype") ? outer : config);
   spec.quantization = quantization(outer);

@@ -16,14 +16,14 @@ namespace vramfit {
 /// repeated key, a number outside its range, or a string in a number's place throws ModelError "WHERE: KEY: ...".
 ModelSpec parse_config(std::string_view json, const std::string& where);
 
-/// Of any dim. The product of two and a few such sums fit 64 bits, so families multiply without checks; tensors and
-/// totals are checked in parameter_count.
+/// Maximum of any dimension. The product of two, and sums of a few such products, fit in 64 bits, so families multiply
+/// without checks; tensors and totals are checked in parameter_count.
 inline constexpr std::int64_t kMostSize = std::int64_t{1} << 30;
-/// Layers, experts: bounds every loop over a model.
+/// Maximum number of layers or experts: bounds every loop over a model.
 inline constexpr std::int64_t kMostLayers = 4096;
 
 /// Typed access to the keys of a configuration. A key that is omitted takes the fallback; null is allowed only where
-/// transformers allows it (`optional_*`). Unknown keys are no error: configurations carry much else.
+/// transformers allows it (`optional_*`). Unknown keys are not an error: configurations contain many other keys.
 class ConfigReader {
  public:
   explicit ConfigReader(JsonObject object) : object_(std::move(object)) {}
@@ -37,12 +37,12 @@ class ConfigReader {
   std::int64_t size(std::string_view key, std::int64_t fallback, std::int64_t most = kMostSize);
   /// Layers, experts: up to kMostLayers.
   std::int64_t count(std::string_view key, std::int64_t fallback) { return size(key, fallback, kMostLayers); }
-  /// Like size, and zero is allowed.
+  /// Like size, but zero is allowed.
   std::int64_t size_or_zero(std::string_view key, std::int64_t fallback, std::int64_t most = kMostSize);
-  /// Omitted and null both give nothing.
+  /// Empty if the key is omitted or null.
   std::optional<std::int64_t> optional_size(std::string_view key);
   bool boolean(std::string_view key, bool fallback);
-  /// A finite number within [least, most]; an integer is taken as one.
+  /// A finite number within [least, most]; integers are accepted.
   double number(std::string_view key, double fallback, double least = 0, double most = 1e30);
   std::optional<double> optional_number(std::string_view key, double least = 0, double most = 1e30);
   /// A string; omitted and null give the fallback.
@@ -54,10 +54,10 @@ class ConfigReader {
   std::optional<ConfigReader> object(std::string_view key);
   /// An activation's name as transformers spells it ("silu", "gelu_pytorch_tanh").
   Activation activation(std::string_view key, Activation fallback);
-  /// One span a layer from `layer_types`, or nothing when the key is omitted.
+  /// One span per layer from `layer_types`, or nothing if the key is omitted.
   std::vector<AttentionSpan> layer_types(std::int64_t layers);
 
-  /// "FILE: KEY: " for messages of a caller's own.
+  /// "FILE: KEY: ", for the caller's own messages.
   std::string where(std::string_view key) const { return object_.where(key); }
   /// Throws ModelError naming file and key.
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;

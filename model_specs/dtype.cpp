@@ -24,7 +24,7 @@ constexpr std::array kDtypes{
     Row{Dtype::i32, "int32", 4},        Row{Dtype::u8, "uint8", 1},
 };
 
-// What PyTorch ("float8_e4m3fn"), safetensors ("F8_E4M3") and people write.
+// The spellings of PyTorch ("float8_e4m3fn"), safetensors ("F8_E4M3") and users.
 struct Alias {
   std::string_view name;
   Dtype dtype;

@@ -1,4 +1,4 @@
-// Element types by the names that the field uses.
+// Element types and their common names.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ Bytes dtype_bytes(Dtype dtype);
 /// "fp32", "bf16", "fp16", "fp8-e4m3", "fp8-e5m2", "int64", "int32", "uint8".
 std::string_view dtype_name(Dtype dtype);
 
-/// Reads the names above and the aliases float32, bfloat16, float16, half, F32, BF16, F16, ...;
+/// Parses the names above and the aliases float32, bfloat16, float16, half, F32, BF16, F16, ...;
 /// throws InputError that lists the known names.
 Dtype parse_dtype(std::string_view name);
 

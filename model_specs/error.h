@@ -1,4 +1,4 @@
-// The kinds of failure a person can cause, and the exit code of each (DESIGN: "Exit codes").
+// The kinds of failure that users can run into, and the exit code of each (listed in README.md).
 #pragma once
 
 #include <stdexcept>
@@ -18,7 +18,7 @@ enum class ExitCode : int {
   outside_tolerance = 7  // prediction against measurement
 };
 
-/// Anything reported to the person as one line: what was wrong, where (file, key, line), what to do.
+/// Anything reported to the user as one line: what was wrong, where (file, key, line), what to do.
 /// Thrown anywhere, caught only in main(), which prints it and exits with `code`.
 struct Error : std::runtime_error {
   Error(ExitCode exit_code, const std::string& message) : std::runtime_error(message), code(exit_code) {}
@@ -42,7 +42,7 @@ struct UnknownFamily : ModelError {
   std::string name;
 };
 
-/// The machine failed us (a file that can't be written, a rank that died): exit 1.
+/// A failure of the machine (a file that can't be written, a rank that died): exit 1.
 struct FaultError : Error {
   explicit FaultError(const std::string& message) : Error(ExitCode::failed, message) {}
 };

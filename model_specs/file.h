@@ -10,7 +10,7 @@
 
 namespace vramfit {
 
-/// What a file is to the person, and the exit code of its errors: usage (InputError) or model (ModelError).
+/// What a file is called in messages, and the exit code of its errors: usage (InputError) or model (ModelError).
 struct FileRole {
   std::string_view name;  // "data"
   ExitCode code;
@@ -24,7 +24,7 @@ inline constexpr FileRole kWeightsFile{"weights", ExitCode::model};
 
 class File {
  public:
-  /// Throws as fail_file when `path` can't be opened or isn't a regular file.
+  /// Throws like fail_file if `path` can't be opened or isn't a regular file.
   File(std::string path, FileRole role);
   ~File();
   File(File&& other) noexcept;
@@ -35,7 +35,7 @@ class File {
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   std::int64_t bytes() const { return bytes_; }
-  /// Fills `into` from byte `offset` on; throws when the file ends before.
+  /// Fills `into` from byte `offset` on; throws if the file is too short.
   void read(std::int64_t offset, std::span<char> into) const;
 
  private:

@@ -1,4 +1,4 @@
-// The one description of a model: a chain of segments, each a list of ops over values with symbolic
+// The description of a model: a chain of segments, each a list of ops over values with symbolic
 // shapes. The estimator counts it, the executor runs it; neither knows a family's name.
 #pragma once
 
@@ -26,7 +26,7 @@ struct BatchShape {
 };
 std::int64_t resolve(const Dim& dim, const BatchShape& shape);
 
-/// What a value's elements are; the job's precision turns it into a Dtype.
+/// The kind of a value's elements; the job's precision turns it into a Dtype.
 enum class ValueType { compute, fp32, ids };
 
 /// A tensor inside a segment. Rows are tokens, batch-major; heads lie inside a row ([B*S, heads*dim]).
@@ -54,11 +54,11 @@ struct ParameterUse {
 };
 
 enum class OpKind {
-  // Every row of the table is trained, also the padding token's, whose lookups transformers leaves without a gradient.
+  // Every row of the table is trained, including the padding token's, whose lookups get no gradient in transformers.
   embedding,            // ids [N] (+ table) -> y [N, H]; attributes.scale multiplies
   position_embedding,   // x [N, H], position table -> y = x + table[position]; in place
   type_embedding,       // x [N, H], type table -> y = x + table[0]; in place
-  rms_norm,             // x [N, G*H], weight [H] -> y, rstd [N, G]; G groups a row (heads of q_norm)
+  rms_norm,             // x [N, G*H], weight [H] -> y, rstd [N, G]; G groups per row (heads of q_norm)
   layer_norm,           // x, weight, bias -> y, mean [N], rstd [N]
   linear,               // x [N, I], weight (O, I) or transposed (I, O), bias? -> y [N, O]
   rope,                 // x [N, heads*D] -> y, rotated in place

@@ -1,5 +1,5 @@
 // JSON read defensively: sizes, depth and duplicate keys are checked, and every error names the file and the key.
-// Holds no JSON library, so that headers may use it.
+// Includes no JSON library, so headers may include it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct JsonValue {
   std::vector<JsonValue> items;
 };
 
-/// What a document may be at most; a job or plan file is far below.
+/// The maximum size of a document; job and plan files are far smaller.
 struct JsonLimits {
   std::size_t bytes = std::size_t{64} << 20;
   int depth = 64;
@@ -32,8 +32,8 @@ struct JsonLimits {
 JsonValue parse_json(std::string_view text, const std::string& file, const JsonLimits& limits = {});
 
 /// Reads the members of one object strictly. Each getter throws InputError naming file and key ("plan.json:
-/// job.mesh.shard: ...") when the key is missing, of another type or out of range; `finish` when a key was never asked
-/// for, with a suggestion.
+/// job.mesh.shard: ...") if the key is missing, has another type or is out of range. `finish` throws, with a
+/// suggestion, if the object has a key that was never asked for.
 class JsonObject {
  public:
   /// `path` is the key of the object itself: "" for the document, "job.mesh" for a nested one. `value` must outlive
@@ -56,12 +56,12 @@ class JsonObject {
   std::vector<double> reals(std::string_view key);
   /// The elements of an array of objects, with paths like "ranks[2]".
   std::vector<JsonObject> objects(std::string_view key);
-  /// Marks a key as known without reading it: fields that only people read.
+  /// Marks a key as known without reading it, for fields meant only for human readers.
   void skip(std::string_view key);
-  /// Throws for keys that nothing asked for.
+  /// Throws if the object has keys that were never asked for.
   void finish() const;
 
-  /// "FILE: PATH.KEY: " for messages of a caller's own.
+  /// "FILE: PATH.KEY: ", for the caller's own messages.
   std::string where(std::string_view key) const;
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;
 

@@ -1,4 +1,4 @@
-// Writes JSON in order, indented or on one line, without a DOM. Keys come out as they are written, so files diff well.
+// Writes JSON in order, indented or on one line, without a DOM. Keys keep the order of the calls, so files diff well.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ std::int64_t parameter_count(const ModelSpec& spec) {
       for (const std::int64_t dim : tensor.shape) elements = checked_mul(elements, dim);
       total = checked_add(total, elements);
     }
-    // Sixteen bytes each is what the largest training state takes; more can't be counted in 64 bits.
+    // The largest training state takes sixteen bytes per element; the product must fit in 64 bits.
     checked_mul(total, 16);
     return total;
   } catch (const InputError&) {

@@ -1,4 +1,4 @@
-// What a model's class holds: every trainable tensor and every buffer by its checkpoint name.
+// The tensors of a model's class: every trainable tensor and every buffer by its checkpoint name.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace vramfit {
 struct NamedBuffer {
   std::string name;
   std::vector<std::int64_t> shape;
-  Dtype dtype = Dtype::f32;  // as the module makes it when its parameters are fp32
+  Dtype dtype = Dtype::f32;  // as the module creates it when its parameters are fp32
   bool persistent = false;
 };
 
 /// The trainable tensors of the class that `spec.architecture` names, in transformers 5.23's named_parameters() order
-/// and with its names; a tied weight appears once, where it is first.
+/// and with its names; a tied weight appears once, at its first position.
 std::vector<NamedShape> parameters(const ModelSpec& spec);
 
 /// Elements of `parameters(spec)`. Throws ModelError when they overflow 64 bits.
@@ -28,7 +28,7 @@ std::int64_t parameter_count(const ModelSpec& spec);
 /// The buffers of the same class (rotary frequencies, position ids, routing biases).
 std::vector<NamedBuffer> buffers(const ModelSpec& spec);
 
-/// The same model as the class without a head that transformers' AutoModel makes (LlamaModel, BertModel).
+/// The same model as the class without a head that transformers' AutoModel returns (LlamaModel, BertModel).
 ModelSpec without_head(const ModelSpec& spec);
 
 }  // namespace vramfit

@@ -22,7 +22,7 @@ constexpr std::int64_t kLongestConfig = std::int64_t{16} << 20;
 constexpr std::chrono::hours kFresh{24};
 const std::string kConfigName = "config.json";
 
-/// How to list a model's tensors, should its family be unknown.
+/// How to list a model's tensors in case its family is unknown.
 using ListTensors = std::function<std::vector<StoredTensor>()>;
 
 // A description of which only the tensors are known.
@@ -64,7 +64,7 @@ ModelSpec read_local(const std::string& path) {
                        [&] { return list_tensors(path).tensors; });
   }
   if (path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json")) {
-    // A config.json beside it says more than headers do.
+    // A config.json next to it says more than the headers do.
     const fs::path config = given.parent_path() / kConfigName;
     const auto list = [&] { return list_tensors(path).tensors; };
     if (!fs::exists(config, error)) return tensors_only(list(), path);
@@ -74,7 +74,7 @@ ModelSpec read_local(const std::string& path) {
   return read_config(read_file(path, kModelFile, kLongestConfig), path, [&] { return list_tensors(folder).tensors; });
 }
 
-// What can't be a model id: somebody means a file, also when it isn't there.
+// Text that can't be a model id is meant as a path, even if no such file exists.
 bool looks_like_path(const std::string& text) {
   const auto starts = [&](std::string_view with) { return text.starts_with(with); };
   const auto ends = [&](std::string_view with) { return text.ends_with(with); };
@@ -106,7 +106,7 @@ ModelSpec download(const ModelId& id, const HubOptions& hub, const ResolveOption
   return spec;
 }
 
-// The copy that an earlier download kept. Of a family that has become unknown it can't be used: there are no tensors.
+// The copy kept by an earlier download; of no use if its family has become unknown, because it has no tensors.
 std::optional<ModelSpec> read_kept(const std::optional<CachedFile>& kept, const ModelId& id, const HubOptions& hub) {
   if (!kept) return std::nullopt;
   const std::string json = read_file(kept->path.string(), kModelFile, kLongestConfig);

@@ -1,4 +1,4 @@
-// MODEL as typed, turned into its description: a path, a catalog name, a cached model, or one on the hub.
+// Turns MODEL as typed into its description: a path, a catalog name, a cached model, or one on the hub.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace vramfit {
 
-/// Names that need no files. `find` gives nothing for a name it doesn't know, `suggest` "; did you mean ..." or "".
+/// Names that need no files. `find` returns nothing for an unknown name; `suggest` returns "; did you mean ..." or "".
 struct CatalogLookup {
   std::function<std::optional<ModelSpec>(const std::string&)> find;
   std::function<std::string(const std::string&)> suggest;
@@ -20,7 +20,7 @@ struct CatalogLookup {
 struct ResolveOptions {
   Environment environment = process_environment;
   CatalogLookup catalog;
-  std::vector<std::string>* notes = nullptr;  // receives a line for each thing that was worked around
+  std::vector<std::string>* notes = nullptr;  // receives one line per problem that was worked around
   /// Changes what the environment says; for tests, whose servers answer slowly or not at all.
   std::function<void(HubOptions&)> adjust_hub;
 };

@@ -1,4 +1,4 @@
-// What a model's config.json says, checked and with the defaults of its family filled in.
+// A model's config.json, validated and with the defaults of its family filled in.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ struct ModelSpec {
   Dtype stored_dtype = Dtype::f32;  // dtype | torch_dtype
   std::string quantization;         // quantization_config.quant_method, "" if none
   std::string graph_lacks;          // a feature asked for that build_graph refuses by this name; "" if none
-  std::vector<NamedShape> tensors;  // of a family that isn't described here, from safetensors headers; then sizes are 0
+  std::vector<NamedShape> tensors;  // of a family not described here, from safetensors headers; sizes are then 0
   std::string config_json;          // the text it was read from, carried into plan.json
 };
 

@@ -10,7 +10,7 @@
 namespace vramfit {
 namespace {
 
-// A name longer than this is no misspelling; the bound keeps hostile input cheap.
+// A longer name is not treated as a misspelling; the limit keeps hostile input cheap.
 constexpr std::size_t kLongestName = 128;
 constexpr std::size_t kListedNames = 12;
 

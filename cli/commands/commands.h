@@ -1,4 +1,4 @@
-// What each command adds to the command line. One file a command.
+// What each command adds to the command line. One file per command.
 #pragma once
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name

@@ -1,4 +1,4 @@
-// A prediction held against a measurement: by peak, by phase and by category, with signed errors
+// Compares a prediction with a measurement: by peak, by phase and by category, with signed errors
 // (vramfit/comparison@1).
 #pragma once
 
@@ -38,8 +38,8 @@ Comparison compare(const PlanFile& plan, const RunRecord& run, double tolerance)
 /// Whether `text` is a vramfit/rehearsal@1.
 bool is_rehearsal(std::string_view text, const std::string& file);
 
-/// The same of a rehearsal's fullest rank. That the script trains the plan's job is the person's claim: only the
-/// clusters are compared. Its forward holds the loss; categories are those that a rehearsal knows.
+/// The same for a rehearsal's largest rank. Only the clusters are checked: that the script trains the plan's job is up
+/// to the user. A rehearsed forward includes the loss, and only a rehearsal's categories are compared.
 Comparison compare_rehearsal(const PlanFile& plan, std::string_view text, const std::string& file, double tolerance);
 
 /// "2%", "0.02": at least 0, at most 1; throws InputError.

@@ -16,7 +16,7 @@ constexpr std::int64_t kMost = std::int64_t{1} << 60;
 
 Bytes bytes(JsonObject& object, std::string_view key) { return {object.integer(key, 0, kMost)}; }
 
-/// A script's phases as hooks tell them apart: its forward has the loss in it; what "other" was can't be said.
+/// A script's phases as far as hooks can tell: forward includes the loss, and "other" is unknown.
 std::vector<Phase> phases_named(const std::string& name) {
   if (name == "load") return {Phase::load};
   if (name == "forward") return {Phase::forward, Phase::loss};

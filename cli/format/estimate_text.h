@@ -1,4 +1,4 @@
-// An estimate for a person: verdict first, then breakdown, phases, single changes, the job's flags and assumptions.
+// An estimate as text for the user: verdict first, then breakdown, phases, single changes, job flags and assumptions.
 #pragma once
 
 #include <string>

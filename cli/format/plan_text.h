@@ -1,4 +1,4 @@
-// A plan for a person: what was chosen and why, its breakdown, and what else would do.
+// A plan as text for the user: what was chosen and why, its breakdown, and alternatives.
 #pragma once
 
 #include <string>

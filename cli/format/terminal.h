@@ -1,4 +1,4 @@
-// What the reader's terminal can show. Colours only on a terminal and never with NO_COLOR; block characters only in a
+// What the user's terminal can show. Colours only on a terminal and never with NO_COLOR; block characters only in a
 // UTF-8 locale.
 #pragma once
 
@@ -21,7 +21,7 @@ int terminal_width();
 
 enum class Style { plain, bold, dim, good, warning, bad };
 
-/// `text` in a style, or as it is without colour.
+/// `text` in a style, or unchanged without colour.
 std::string styled(const Terminal& terminal, Style style, std::string_view text);
 
 /// A bar of at most `cells` cells for a share in [0, 1].

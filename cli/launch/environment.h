@@ -1,4 +1,4 @@
-// The environment that a child is started with.
+// The environment of a child process.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace vramfit {
 
-/// Names and values that are set over what this process has.
+/// Names and values that override this process's environment.
 using EnvironmentChanges = std::vector<std::pair<std::string, std::string>>;
 
-/// This process's environment with `changes` over it, as "NAME=VALUE".
+/// This process's environment with `changes` applied, as "NAME=VALUE".
 std::vector<std::string> environment_with(const EnvironmentChanges& changes);
 
 /// A variable of this process, or "" when it is not set.
 std::string environment_value(const char* name);
 
-/// As execve takes them: pointers into `texts`, null at the end.
+/// In the form that execve expects: pointers into `texts`, null at the end.
 std::vector<char*> pointers_to(std::vector<std::string>& texts);
 
 }  // namespace vramfit

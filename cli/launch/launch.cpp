@@ -27,7 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Ranks that lose a peer fail some 20 ms later; waiting a little tells the cause from its consequences.
+// Ranks that lose a peer fail about 20 ms later; waiting a little tells the cause from its consequences.
 constexpr std::chrono::milliseconds kGrace{300}, kTermination{2000};
 constexpr int kLastExitCode = static_cast<int>(ExitCode::outside_tolerance);
 constexpr std::string_view kProgram = "vramfit-train: ";

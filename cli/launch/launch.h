@@ -1,4 +1,4 @@
-// Starts the ranks of one machine and sees them to their end, whatever that is.
+// Starts the ranks of one machine and waits until all have ended, however they end.
 #pragma once
 
 #include <optional>
@@ -21,8 +21,8 @@ struct LaunchOptions {
 
 /// Runs the ranks with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set, talking over a loopback port of
 /// its own (MASTER_PORT, if the environment has one). Rank 0's progress goes to stderr. When a rank fails or a signal
-/// comes, all are ended within 3 seconds (SIGTERM, then SIGKILL) and none is left, not even when this process is
-/// killed. A rank that is played alone is told its place among all, and nobody else is there.
+/// comes, all are ended within 3 seconds (SIGTERM, then SIGKILL) and none is left, not even if this process is
+/// killed. A rank that runs alone is told its place in the world, but no other rank exists.
 ///
 /// Returns 0; 128 + n after signal n to this process or to the rank that ended first; else the exit code of the rank
 /// that failed first, having printed one line that names the rank and why. Throws FaultError when the ranks can't be

@@ -33,7 +33,7 @@ class RankProcess {
   int error_pipe() const { return pipe_; }
   bool running() const { return running_; }
 
-  /// Complete lines of stderr that have come since; false from `open` once the pipe is at its end.
+  /// Complete lines of stderr since the last call; sets `open` to false once the pipe has ended.
   std::vector<std::string> read_lines(bool& open);
   /// Marks it ended with a status of waitpid(2).
   void ended(int status);

@@ -1,4 +1,4 @@
-// What a rank writes to stderr, as a person sees it: lines, and a progress bar that stays in its place.
+// Shows what a rank writes to stderr: lines, and a progress bar that is rewritten in place.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ int terminal_columns();
 
 class ShownLines {
  public:
-  /// A line that begins with a carriage return is a bar (executor/observe/progress.cpp): it is written over the one
-  /// before it, and left standing when another line comes.
+  /// A line that begins with a carriage return is a bar (executor/observe/progress.cpp): it overwrites the previous
+  /// bar, and stays when another line comes.
   void show(const std::string& line);
   /// Ends a bar's line.
   void end_line();

@@ -1,4 +1,4 @@
-// A command started and seen to its end, with everything that it started.
+// Runs a command until it and everything that it started have ended.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ struct CommandStart {
   std::vector<std::string> words;  // with the program's name as it was given
   EnvironmentChanges environment;
   std::optional<std::chrono::milliseconds> timeout;
-  bool output_to_stderr = false;  // its stdout too, since ours carries a document
+  bool output_to_stderr = false;  // its stdout too, because our stdout carries a document
 };
 
 struct CommandEnd {
@@ -29,9 +29,9 @@ struct CommandEnd {
 };
 
 /// Runs it in the foreground. Signals that ask this process to end are passed on; 10 seconds later, at a second
-/// signal, or when the time is out, all descendants are ended (SIGTERM, 3 seconds later SIGKILL). None is left when
+/// signal, or at the time-out, all descendants are ended (SIGTERM, 3 seconds later SIGKILL). None is left when
 /// this returns, and the command does not outlive this process. Throws FaultError when it can't be started.
-/// `signals` must have been made before any thread that is to run meanwhile.
+/// `signals` must be created before any thread that runs meanwhile.
 CommandEnd run_command(const CommandStart& start, const SignalDescriptor& signals);
 
 }  // namespace vramfit

@@ -36,7 +36,7 @@ EnvironmentChanges rank_environment(const Cluster& cluster, std::int64_t rank, i
           {"GROUP_WORLD_SIZE", fmt::to_string(cluster.nodes)},
           {"MASTER_ADDR", "127.0.0.1"},
           {"MASTER_PORT", fmt::to_string(port)},
-          // Rank 0 too joins a store that is there instead of opening one.
+          // Rank 0 also joins the existing store instead of opening one.
           {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
 }
 

@@ -1,4 +1,4 @@
-// What a rehearsed command is started with.
+// The environment of a rehearsed command.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace vramfit {
 /// The loader's audit library, the session, Python's statistics, Triton's driver. All children inherit them.
 EnvironmentChanges phantom_environment(const std::string& library, const std::string& session);
 
-/// What torchrun would set for this rank of the cluster; `port` is that of the store that already runs.
+/// What torchrun would set for this rank of the cluster; `port` is the port of the running store.
 EnvironmentChanges rank_environment(const Cluster& cluster, std::int64_t rank, int port);
 
 }  // namespace vramfit

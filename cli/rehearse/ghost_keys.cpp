@@ -155,7 +155,7 @@ bool GhostKeys::is_barrier_passed(const std::string& key) const {
   });
 }
 
-// What the played rank set under the same name, but for one number: its own rank, or its place in a group.
+// What the played rank set under the same name except for one number: its own rank, or its position in a group.
 const std::string* GhostKeys::like_own(const std::string& key) const {
   const Pattern wanted = pattern_of(key);
   const auto keys = set_by_shape_.find(wanted.shape);

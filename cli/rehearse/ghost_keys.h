@@ -1,5 +1,5 @@
-// What a torch.distributed store holds in a world of which one rank runs: keys as they are set, and what the others
-// would have put there.
+// The contents of a torch.distributed store in a world of which only one rank runs: the keys that it set, and what the
+// other ranks would have set.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ class GhostKeys {
 
   void set(const std::string& key, std::string value);
   void append(const std::string& key, const std::string& value);
-  /// As torch's store: the value that is there afterwards, or `expected` where there is none and none was to be.
+  /// Like torch's store: returns the value afterwards, or `expected` if there is none and none was to be set.
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired);
   std::string get(const std::string& key) const;  // empty if there is none
-  /// Every rank adds what the played one adds. Throws InputError when the value is no number.
+  /// Every rank adds what the played rank adds. Throws InputError if the value is not a number.
   std::int64_t add(const std::string& key, std::int64_t amount);
   bool erase(const std::string& key);
   std::int64_t size() const { return static_cast<std::int64_t>(values_.size()); }
@@ -36,10 +36,10 @@ class GhostKeys {
   bool pop(const std::string& queue, std::string& value);
   std::int64_t length(const std::string& queue) const;
 
-  /// Whether the key is there, or something in its queue.
+  /// Whether the key exists, or something is in its queue.
   bool has(const std::string& key) const;
-  /// The same, after ghosts have put there what they can know: that all have arrived at a barrier, what the played rank
-  /// set under the same name with its own number, an id that rank 0 makes.
+  /// The same, after ghosts have set what they can know: that all ranks have arrived at a barrier, a value that the
+  /// played rank set under the same name with its own number, an id that rank 0 creates.
   bool has_or_ghosts_set(const std::string& key);
 
   std::int64_t bytes() const { return bytes_; }
@@ -55,7 +55,7 @@ class GhostKeys {
   GhostWorld world_;
   std::map<std::string, std::string> values_;
   std::map<std::string, std::deque<std::string>> queues_;
-  std::map<std::string, std::vector<std::string>> set_by_shape_;  // keys that the played rank set, by what is no number
+  std::map<std::string, std::vector<std::string>> set_by_shape_;  // the played rank's keys, by their non-numeric parts
   std::set<std::string> counters_, ghost_keys_;
   std::int64_t ghost_answers_ = 0, bytes_ = 0;
 };

@@ -256,7 +256,7 @@ void GhostStore::Server::answer_value(Client& client, const StoreMessage& messag
   }
 }
 
-// Asking alone makes nothing up: a program also asks for what it hopes never to see, as another rank's failure.
+// A check never invents a key: programs also check for keys they hope never to see, such as another rank's failure.
 bool GhostStore::Server::are_there(const std::vector<std::string>& keys) {
   return std::ranges::all_of(keys, [&](const std::string& key) { return keys_.has(key); });
 }

@@ -1,4 +1,4 @@
-// The store at which a rank played alone meets its ghosts: a torch TCPStore server on loopback.
+// The store that a rank running alone connects to: a torch TCPStore server on loopback that answers for its ghosts.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,14 @@ namespace vramfit {
 
 /// What the ghosts did, for the report.
 struct GhostReport {
-  std::int64_t answers = 0;                 // that ghosts gave in the played rank's stead
+  std::int64_t answers = 0;                 // given on behalf of ghosts
   std::vector<std::string> keys;            // some of the keys
   std::vector<std::string> never_set_keys;  // that the played rank gave up waiting for
-  std::vector<std::string> refused;         // connections that spoke something else, and what
+  std::vector<std::string> refused;         // connections with another protocol, and what they sent
 };
 
-/// Serves from construction to destruction. Any process of the machine can connect, as with torch's own store, but
-/// nobody else: it listens on 127.0.0.1.
+/// Serves from construction to destruction. It listens on 127.0.0.1, so any process on this machine can connect (as
+/// with torch's own store) but no other machine.
 class GhostStore {
  public:
   /// Throws FaultError when no port can be had.

@@ -38,7 +38,7 @@ bool is_python(const std::string& word) {
   return std::filesystem::path(word).filename().string().starts_with("python");
 }
 
-/// The first script or module behind the launcher's own flags, with its arguments: what one rank would run.
+/// The first script or module after the launcher's own flags, with its arguments: what one rank would run.
 Words program_behind(const Words& words, std::size_t from, const std::string& python) {
   const auto first = words.begin() + static_cast<std::ptrdiff_t>(from);
   for (auto word = first; word != words.end(); ++word) {
@@ -53,7 +53,7 @@ Words program_behind(const Words& words, std::size_t from, const std::string& py
   return {};
 }
 
-/// python -m MODULE; flags of Python's own may stand before.
+/// python -m MODULE, possibly preceded by flags of Python's own.
 Launcher launcher_module(const Words& command) {
   const auto flag = std::find_if(command.begin() + 1, command.end(),
                                  [](const std::string& word) { return word == "-m" || !word.starts_with("-"); });

@@ -7,7 +7,7 @@
 
 namespace vramfit {
 
-/// While one lives, orphaned descendants become children of this process, so that none gets out of sight.
+/// While it lives, orphaned descendants become children of this process, so that none is lost.
 class Subreaper {
  public:
   Subreaper();

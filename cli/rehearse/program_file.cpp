@@ -19,7 +19,7 @@
 namespace vramfit {
 namespace {
 
-constexpr int kMostInterpreters = 4;  // the kernel follows as many
+constexpr int kMostInterpreters = 4;  // as in the kernel
 constexpr std::size_t kLongestPath = 4096;
 
 bool is_file_to_run(const std::string& path) {
@@ -52,7 +52,7 @@ std::string interpreter_of(std::ifstream& file) {
   return "";
 }
 
-/// The loader that an ELF file asks for; "" when it asks for none.
+/// The loader that an ELF file requests; "" if none.
 std::string loader_of(std::ifstream& file, const Elf64_Ehdr& header) {
   for (int i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment{};

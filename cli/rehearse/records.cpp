@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr int kMostCards = 1 << 20;
 
-// A child that lives in the folder of another can write what it wants there: each number is checked.
+// Any process can write what it likes into the folder, so each number is checked.
 std::int64_t count(JsonObject& object, std::string_view key) { return object.integer(key, 0, kMost); }
 Bytes bytes(JsonObject& object, std::string_view key) { return {count(object, key)}; }
 int card_number(JsonObject& object, std::string_view key) {

@@ -24,7 +24,7 @@ struct TorchDevice {
   std::vector<TorchPhase> phases;  // in the order in which they began
 };
 
-/// One moment at which torch found no memory.
+/// One moment at which torch ran out of memory.
 struct TorchOutOfMemory {
   int device = 0;
   std::string phase;
@@ -36,7 +36,7 @@ struct TorchOutOfMemory {
 
 /// python.PID.json.
 struct TorchRecord {
-  std::string ended;  // "running" when it never came to its end, "exit", "os._exit"
+  std::string ended;  // "running" if it never reached its end, "exit", "os._exit"
   std::string version, exception;
   std::int64_t steps = 0;
   Bytes pinned;  // peak of pinned host memory
@@ -49,7 +49,7 @@ struct TorchRecord {
 struct DriverCard {
   int card = 0;
   Bytes peak_used;  // with context and communicators
-  Bytes outside;    // of it, what belongs to no block
+  Bytes outside;    // the part of it that belongs to no block
   std::int64_t allocations = 0, out_of_memory = 0;
   std::vector<std::pair<Bytes, Bytes>> failures;  // asked, free
 };

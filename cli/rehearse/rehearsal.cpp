@@ -82,7 +82,7 @@ std::vector<RehearsedRank> ranks_of(const std::vector<ProcessRecord>& processes)
   return ranks;
 }
 
-/// An out-of-memory that the program did not get over; one that it caught and went on after is none.
+/// Whether an out-of-memory error ended the program; one that it caught and survived doesn't count.
 bool ended_by_memory(const ProcessRecord& process) {
   if (!process.torch) {
     return std::ranges::any_of(process.cards, [](const DriverCard& card) { return card.out_of_memory > 0; });

@@ -1,4 +1,4 @@
-// What a rehearsal showed (vramfit/rehearsal@1): figures of each rank, and a verdict.
+// The result of a rehearsal (vramfit/rehearsal@1): figures of each rank, and a verdict.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ std::string_view verdict_name(RehearsalVerdict verdict);
 struct RehearsedRank {
   std::int64_t first = 0, last = 0;  // ranks; processes without a rank are numbered in the order of their ids
   int card = 0;                      // as the process numbers them
-  bool by_torch = false;  // else only the driver's view exists: requested and allocated are what it handed out
+  bool by_torch = false;  // otherwise only the driver's view exists: requested and allocated are what it handed out
   Bytes requested, allocated, reserved;
   Bytes total;    // what the card would show for this process at its peak
   Bytes outside;  // of total: context, communicators, allocations past torch
@@ -46,7 +46,7 @@ struct Rehearsal {
   std::int64_t uncertain_reads() const;
   Bytes uncertain_bytes() const;
   std::vector<std::string> uncertain_places() const;  // each once
-  /// 0 or CMD's own code; 6 when it ran out of memory; 128 + n after signal n; 1 when the time was out.
+  /// 0 or CMD's own code; 6 if it ran out of memory; 128 + n after signal n; 1 after the time-out.
   int exit_code() const;
 };
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kMostRealBytes = std::int64_t{1} << 40, kMostSeed = std::int64_t{1} << 62;
 
-/// One of `words`, or one of `seeded` with ":SEED" behind it; SEED is 0 when left out.
+/// One of `words`, or `seeded` followed by ":SEED"; SEED is 0 if omitted.
 std::string choice(const std::string& value, const std::vector<std::string>& words, const std::string& seeded) {
   const std::size_t colon = value.find(':');
   const std::string word = value.substr(0, colon);

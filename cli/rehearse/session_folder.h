@@ -1,4 +1,4 @@
-// The folder in which a rehearsal's processes find what they play, and leave what they saw (docs/phantom.md).
+// The folder where a rehearsal's processes read what to simulate and leave their records (docs/phantom.md).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace vramfit {
 
-/// How the phantom behaves where real cards differ from run to run, or where exactness costs time.
+/// How the phantom behaves where real GPUs differ from run to run, or where exactness costs time.
 struct PhantomSettings {
   std::string addresses = "ascending";   // ascending, descending, shuffled:SEED
   std::string completion = "immediate";  // immediate, late:SEED
@@ -20,7 +20,7 @@ struct PhantomSettings {
 /// Reads "addresses=descending,completion=late:7,real-bytes=4096"; throws InputError.
 PhantomSettings parse_phantom_settings(const std::string& text);
 
-/// vramfit/phantom-session@1. `played_rank` empty: every rank has its process.
+/// vramfit/phantom-session@1. `played_rank` empty: every rank has its own process.
 std::string session_to_json(const Cluster& cluster, std::optional<std::int64_t> played_rank,
                             const PhantomSettings& settings);
 

@@ -58,7 +58,7 @@ void head_shapes(ShapeList& list, const ModelSpec& spec) {
   list.add("cls.predictions.bias", {spec.vocab_size});
   list.linear("cls.predictions.transform.dense", hidden, hidden, true);
   list.layer_norm("cls.predictions.transform.LayerNorm", hidden);
-  // Untied, the decoder keeps a bias of its own beside cls.predictions.bias.
+  // If untied, the decoder has its own bias in addition to cls.predictions.bias.
   if (!spec.tie_word_embeddings) list.linear("cls.predictions.decoder", spec.vocab_size, hidden, true);
   if (spec.architecture == kPreTraining) list.linear("cls.seq_relationship", 2, hidden, true);
 }

@@ -1,5 +1,5 @@
-// What llama and the families that follow its plan share: pre-normed blocks of grouped-query attention with rotary
-// positions and a gated MLP. A family says how it differs in a DecoderStyle.
+// Shared by llama and the families with the same structure: pre-norm blocks of grouped-query attention with rotary
+// positions and a gated MLP. A DecoderStyle says how a family differs.
 #pragma once
 
 #include <string>
@@ -45,7 +45,7 @@ std::vector<NamedBuffer> decoder_buffers(const ModelSpec& spec);
 /// Those and gemma's embed_scale.
 std::vector<NamedBuffer> scaled_decoder_buffers(const ModelSpec& spec);
 
-/// The table row of a family of this plan; `classes` and `parse` as in Family.
+/// The table row of a family with this structure; `classes` and `parse` as in Family.
 template <const DecoderStyle& kStyle>
 Family decoder_family(std::string_view model_type, const std::vector<std::string_view>& classes,
                       void (*parse)(ConfigReader&, ModelSpec&),

@@ -1,6 +1,6 @@
 // deepseek_v2 and deepseek_v3 (DeepseekV2Config, DeepseekV3Config): multi-head latent attention, the first layers
-// dense, then experts with shared ones beside them. The multi-token prediction layer of a checkpoint is no part of
-// transformers' classes. Counted only.
+// dense, then routed and shared experts. The multi-token prediction layer of a checkpoint is not part of transformers'
+// classes. Counted only.
 #include <fmt/format.h>
 
 #include "model_specs/families/families.h"

@@ -1,4 +1,4 @@
-// The table of model families: one file and one row each. Nothing else knows a family's name.
+// The table of model families: one file and one row each. No other code knows a family's name.
 #pragma once
 
 #include <span>
@@ -13,8 +13,8 @@ namespace vramfit {
 
 struct Family {
   std::string_view model_type;
-  /// The transformers classes that `parameters` knows. The first is what config.json means when it names none; the
-  /// second is the class without a head (AutoModel's).
+  /// The transformers classes that `parameters` knows. The first is the default if config.json names none; the second
+  /// is the class without a head (AutoModel's).
   std::vector<std::string_view> classes;
   /// Fills `spec` from the keys of the (text) configuration, with the defaults of the family's configuration class.
   void (*parse)(ConfigReader& config, ModelSpec& spec);

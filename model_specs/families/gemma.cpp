@@ -19,7 +19,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.tie_word_embeddings = config.boolean("tie_word_embeddings", true);
   spec.attention_bias = spec.attention_out_bias = config.boolean("attention_bias", false);
   spec.norm_eps = config.number("rms_norm_eps", 1e-6);
-  // The first releases say "gelu" and mean the tanh form; transformers reads them so.
+  // The first releases say "gelu" but mean the tanh form, and transformers treats them so.
   spec.activation = config.activation("hidden_act", Activation::gelu_tanh);
   if (spec.activation == Activation::gelu_erf) spec.activation = Activation::gelu_tanh;
   spec.rope = read_rope(config, 10000.0);

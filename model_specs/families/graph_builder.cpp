@@ -137,7 +137,7 @@ void GraphBuilder::finish_with_loss(int x, const LinearUse& head, double cap, co
     return;
   }
   int logits = linear("lm_head", x, head);
-  // Not in place: the gradient of tanh needs its own output, and that of the linear op nothing.
+  // Not in place: the gradient of tanh needs its own output, and that of the linear op needs neither.
   if (cap != 0) logits = softcap("softcap", logits, cap);
   segment_.values[static_cast<std::size_t>(logits)].name = "logits";
   const std::int64_t vocabulary = features(logits);

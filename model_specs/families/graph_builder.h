@@ -17,7 +17,7 @@ struct LinearUse {
   bool transposed = false;  // weight is (inputs, outputs)
 };
 
-/// A norm's weight (and bias), its groups a row, and its form.
+/// A norm's weight (and bias), its groups per row, and its form.
 struct NormUse {
   std::string weight;
   std::string bias{};
@@ -47,8 +47,8 @@ class GraphBuilder {
   int activation(const std::string& name, int x, Activation activation);
   int add(const std::string& name, int x, int f);
   int softcap(const std::string& name, int x, double cap);
-  /// Ends the model: with full loss a linear op (and softcap) to "logits" closes the head and a loss segment follows,
-  /// with chunks linear_cross_entropy closes it. `x` is the head's normalized hidden state.
+  /// Ends the model. With full loss, a linear op (and softcap) to "logits" ends the head and a loss segment follows;
+  /// with chunks, linear_cross_entropy ends it. `x` is the head's normalized hidden state.
   void finish_with_loss(int x, const LinearUse& head, double cap, const LossOptions& loss);
 
   bool has_parameter(const std::string& name) const { return index_.contains(name); }

@@ -1,5 +1,5 @@
-// What the families without a graph share: llama's plan of embedding, numbered layers and norm, with attention and MLP
-// of a family's own. Experts are fused as transformers 5 keeps them: one tensor for all of a layer's.
+// Shared by the families without a graph: llama's structure of embedding, numbered layers and norm, with each family's
+// own attention and MLP. Experts are fused as in transformers 5: one tensor for all experts of a layer.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ fs::path model_folder(const fs::path& root, const ModelId& id) {
   return root / name;
 }
 
-// Others who can write there could plant what we read later.
+// If other users can write there, they could plant files that we read later.
 std::string why_unsafe(const fs::path& root) {
   struct stat facts {};
   if (lstat(root.c_str(), &facts) != 0) return std::generic_category().message(errno);

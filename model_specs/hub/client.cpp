@@ -23,7 +23,7 @@ bool is_redirect(const HttpReply& reply) {
   return reply.outcome == Outcome::answered && is_one;
 }
 
-// Whether asking again may help. A server that doesn't exist is not waited for.
+// Whether a retry may help. A server that doesn't exist is not waited for.
 bool is_passing(const HttpReply& reply) {
   if (reply.outcome == Outcome::timed_out || reply.outcome == Outcome::cut_short) return true;
   return reply.outcome == Outcome::answered && (reply.status == 429 || (reply.status >= 500 && reply.status != 501));
@@ -40,8 +40,8 @@ std::optional<std::int64_t> whole_number(std::string_view text) {
   throw ModelError(fmt::format("model \"{}\": {}", id.text(), why));
 }
 
-// What the hub's answer means and what to do about it. Hugging Face answers 401 for a model that doesn't exist when
-// no token is sent; X-Error-Code tells which it is.
+// What the hub's reply means and what to do about it. Without a token, Hugging Face replies 401 for a model that
+// doesn't exist; X-Error-Code tells the cases apart.
 [[noreturn]] void fail_status(const ModelId& id, const HttpReply& reply, const HubOptions& options) {
   const std::string code = reply.header("x-error-code"), host = options.endpoint.host;
   const std::string page = fmt::format("{}/{}", options.endpoint.text(), id.repo);
@@ -100,7 +100,7 @@ Url HubClient::address(const ModelId& id, const std::string& name) const {
   return url;
 }
 
-// The token goes to the endpoint only: once a redirect leads elsewhere, it is gone for the rest of the way.
+// The token is sent only to the endpoint: once a redirect leads elsewhere, it is dropped for all further requests.
 HttpReply HubClient::follow(HttpRequest request) const {
   HttpReply reply = http_get(request);
   std::string commit = reply.header("x-repo-commit");
@@ -115,7 +115,7 @@ HttpReply HubClient::follow(HttpRequest request) const {
     reply = http_get(request);
     if (commit.empty()) commit = reply.header("x-repo-commit");
   }
-  // The file itself may lie on another server, which knows nothing of revisions.
+  // The file itself may be on another server, which knows nothing of revisions.
   if (!commit.empty()) reply.headers["x-repo-commit"] = commit;
   return reply;
 }

@@ -14,7 +14,7 @@
 
 namespace vramfit {
 
-/// A failure to reach the hub at all, as opposed to its answer: an older copy may do.
+/// The hub could not be reached at all (as opposed to an error reply): an older copy may do.
 struct Unreachable : ModelError {
   using ModelError::ModelError;
 };
@@ -29,8 +29,8 @@ class HubClient {
  public:
   explicit HubClient(HubOptions options) : options_(std::move(options)) {}
 
-  /// The whole of a file of at most `most` bytes; nothing when the model has no such file. Throws ModelError by the
-  /// hub's answer, Unreachable when there is none.
+  /// A whole file of at most `most` bytes; nothing if the model has no such file. Throws ModelError for an error reply,
+  /// Unreachable if there is no reply.
   std::optional<HubFile> file(const ModelId& id, const std::string& name, std::int64_t most) const;
 
   /// Bytes first .. last of a file, or fewer when it ends before.

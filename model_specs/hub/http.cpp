@@ -91,7 +91,7 @@ class Handle {
   curl_slist* headers_ = nullptr;
 };
 
-// Where other programs are told of a company's own certificates.
+// The variables by which other programs are told about a company's own certificates.
 void set_certificates(Handle& handle) {
   for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"}) {
     const char* path = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)

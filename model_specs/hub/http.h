@@ -1,4 +1,4 @@
-// One HTTP request. Redirects, retries and what an answer means are the caller's.
+// One HTTP request. The caller handles redirects and retries and interprets the reply.
 #pragma once
 
 #include <cstdint>

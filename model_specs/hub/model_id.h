@@ -1,4 +1,4 @@
-// "org/name@revision" as people write it.
+// "org/name@revision" as users type it.
 #pragma once
 
 #include <optional>

@@ -60,7 +60,7 @@ std::string find_token(const Environment& variable, const fs::path& hf_home) {
     return checked_token(read_file(path, kModelFile, kLongestToken), path.string());
   } catch (const Error&) {
     if (!named.empty()) throw;
-    return "";  // a token file that nobody named and that can't be read is no token
+    return "";  // an unreadable token file at the default path means no token
   }
 }
 

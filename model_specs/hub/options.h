@@ -1,4 +1,4 @@
-// What the environment says about the hub, with the names and precedence of huggingface_hub.
+// Environment variables for the hub, with the names and precedence of huggingface_hub.
 #pragma once
 
 #include <filesystem>
@@ -23,11 +23,11 @@ struct HubOptions {
 
 using Environment = std::function<std::string(const char* name)>;
 
-/// The process's own: "" for a variable that isn't set.
+/// A variable of this process's environment; "" if it isn't set.
 std::string process_environment(const char* name);
 
-/// Throws ModelError for an HF_ENDPOINT that isn't https (http is for loopback) and for a token with characters that
-/// no token has.
+/// Throws ModelError for an HF_ENDPOINT that isn't https (http is allowed for loopback only) and for a token with
+/// characters that tokens don't contain.
 HubOptions hub_options(const Environment& variable);
 
 }  // namespace vramfit

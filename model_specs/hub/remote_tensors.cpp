@@ -8,7 +8,7 @@
 namespace vramfit {
 namespace {
 
-// Most headers are shorter, so that one request does.
+// Most headers are shorter, so one request is enough.
 constexpr std::int64_t kFirstBytes = 100'000;
 constexpr std::size_t kMostRemoteShards = 1000;
 

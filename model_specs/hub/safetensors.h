@@ -1,4 +1,4 @@
-// safetensors files read strictly: headers only, never the data, and nothing that could run code.
+// Strict parsing of safetensors files: only headers, never the data, and nothing that could run code.
 // Format: https://github.com/huggingface/safetensors#format
 #pragma once
 
@@ -54,10 +54,10 @@ std::int64_t header_length(std::string_view first_bytes, std::int64_t file_bytes
 /// without holes or overlaps, and no name repeats.
 std::vector<StoredTensor> parse_header(std::string_view header, std::int64_t file_bytes, const std::string& where);
 
-/// The same of an open file.
+/// The same for an open file.
 std::vector<StoredTensor> read_header(const File& file);
 
-/// What model.safetensors.index.json says.
+/// The contents of model.safetensors.index.json.
 struct ShardIndex {
   std::vector<std::string> shards;  // plain names, sorted
   struct Entry {

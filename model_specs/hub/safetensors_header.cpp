@@ -31,7 +31,7 @@ const StoredDtype* dtype_named(std::string_view name) {
   return row == kDtypes.end() ? nullptr : row;
 }
 
-// Reads the header from the parser's events, so that memory is that of the tensors, whatever the text holds.
+// Reads the header from the parser's events, so memory use depends on the tensors alone, whatever else the text holds.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(const std::string& where) : where_(where) {}

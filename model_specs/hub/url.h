@@ -1,4 +1,4 @@
-// Web addresses, read strictly: what can't be told apart from an attempt to mislead is refused.
+// Web addresses, parsed strictly: anything that could be an attempt to mislead is refused.
 #pragma once
 
 #include <string>

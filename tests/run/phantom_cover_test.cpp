@@ -1,5 +1,5 @@
-// DESIGN.md's rule 1: what is predicted for GPUs and what the executor's CUDA code asks for on phantom ones, event by
-// event; and what LibTorch's caching allocator makes of it.
+// Predictions for GPUs equal what the executor's CUDA code allocates on phantom ones, event by event, and what
+// LibTorch's caching allocator makes of it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
