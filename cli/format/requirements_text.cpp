@@ -63,7 +63,7 @@ std::string requirements_text(const CardRequirements& requirements, const std::s
                                  format_gib(worst_rank(one).total), cluster, kOneCard);
   text += fmt::format("{}, {} parameters, runtime {}; no --gpus given\n", printable(one.model_name),
                       short_count(one.parameters), job_field_named("runtime").get(one.job));
-  text += "\n" + breakdown_table(worst_rank(one), terminal) + cards_text(requirements);
+  text += fmt::format("\n{}{}", breakdown_table(worst_rank(one), terminal), cards_text(requirements));
   text += fmt::format("\nJob: {}\nAssumptions:\n", printable(job_as_flags(one.job, unresolved_job()), 4000));
   for (const std::string& assumption : one.assumptions) text += fmt::format("  - {}\n", printable(assumption, 500));
   return text + next_command(requirements, model);
