@@ -1,4 +1,4 @@
-// --gradient-mask at work: gradients that are masked are zero before they are clipped and reach the optimizer. The
+// The executor's side of --gradient-mask: masked gradients are zeroed before clipping and the optimizer. The
 // counting side is estimator/gradient_mask.h.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The scale of the loss under fp16, as torch.amp.GradScaler keeps it: on the device, where nothing waits for the host.
+// The loss scale under fp16, kept as in torch.amp.GradScaler: on the device, so nothing waits for the host.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,7 +35,7 @@ class LossScaler {
   double check_on_host(double scaled_norm);
   /// CUDA: turns `norm` into that of the gradients themselves.
   void check_on_device(at::Tensor& norm);
-  /// After the optimizer's step: halves the scale if that was skipped, doubles it when it is time.
+  /// After the optimizer's step: halves the scale if the step was skipped, doubles it after the growth interval.
   void update();
 
   /// What the host is told at the end of a step; waits for the device.

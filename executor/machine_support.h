@@ -1,4 +1,4 @@
-// What this machine computes and sums, as its libraries report it; estimator/precision_support.h says what follows.
+// Which dtypes this machine computes and sums in, as its libraries report; see estimator/precision_support.h.
 #pragma once
 
 #include <string>

@@ -19,10 +19,10 @@ struct SaveFlags {
   std::int64_t every = 0;  // steps between them; 0: only after the last step
   std::int64_t keep = 3;   // committed ones that stay
   std::string full;        // the whole model after the last step; "": none
-  std::string resume;      // directory to go on from; "": a new run
+  std::string resume;      // directory to resume from; "": a new run
 };
 
-/// What a run shows and leaves about itself (docs/observability.md); "": not written.
+/// What a run reports and writes about itself (docs/observability.md); "": not written.
 struct ObserveFlags {
   ProgressStyle progress = ProgressStyle::automatic;
   std::string metrics;  // JSON lines of rank 0
@@ -34,7 +34,7 @@ struct ObserveFlags {
 struct RunOptions {
   std::string plan, output, events;
   std::string device = "auto";
-  bool ghosts = false;  // phantom: this rank is played alone
+  bool ghosts = false;  // phantom: this rank runs alone
   std::vector<std::string> data;
   int token_bytes = 0;             // 0: by vocabulary size
   std::string weights = "random";  // or a path

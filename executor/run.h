@@ -6,7 +6,7 @@
 namespace vramfit {
 
 /// Runs this process's rank (from the environment). Rank 0 prints progress to stderr and writes run.json, also when it
-/// runs out of memory; then OutOfMemory is thrown on.
+/// runs out of memory; OutOfMemory is then rethrown.
 void run_rank(const RunOptions& options);
 
 }  // namespace vramfit

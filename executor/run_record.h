@@ -1,4 +1,4 @@
-// What a run measured, put into the words of estimator/run_record.h.
+// What a run measured, in the terms of estimator/run_record.h.
 #pragma once
 
 #include <string>

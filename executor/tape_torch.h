@@ -1,4 +1,4 @@
-// The tapes of estimator/tape.h read with tensors: what is made, kept and dropped is what the lists say.
+// Executes the tapes of estimator/tape.h with tensors: the lists say what is allocated, kept and dropped.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Tensors by the project's own terms: a dtype of the job, a category and a label of the ledger.
+// Tensors in the project's own terms: a dtype of the job, a category and a label of the ledger.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ namespace vramfit {
 /// LibTorch's name of an element type.
 at::ScalarType scalar_type(Dtype dtype);
 
-/// Where and as what a tensor is made.
+/// Where a tensor is allocated, and under which category and label.
 struct Placement {
   at::Device device;
   Category category;

@@ -1,4 +1,4 @@
-// Runs a job's schedule on one rank: one short function an instruction.
+// Runs a job's schedule on one rank: one short function per instruction.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ struct TrainInputs {
   DumpOptions dumps;
   int card = 0;                       // index of the CUDA device
   bool has_values = true;             // false on phantom GPUs: nothing read from them means anything
-  TrainObserver* observer = nullptr;  // told what happens; null: nobody is
+  TrainObserver* observer = nullptr;  // told what happens; may be null
 };
 
 class Trainer {

@@ -1,4 +1,4 @@
-// What tells one file of gradient masks from another.
+// A checksum that tells one file of gradient masks from another.
 #pragma once
 
 #include <cstdint>

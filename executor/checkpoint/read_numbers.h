@@ -1,4 +1,4 @@
-// Numbers from a file into a tensor's memory, without a mapping: a file that shrinks meanwhile is an error, no signal.
+// Reads numbers from a file into a tensor without mapping it: a file that shrinks meanwhile is an error, not a signal.
 #pragma once
 
 #include <cstdint>

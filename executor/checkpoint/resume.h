@@ -1,4 +1,4 @@
-// Finds the newest checkpoint that is sound, all ranks together.
+// Finds the newest valid checkpoint; all ranks work together.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ struct Resumed {
 
 /// The newest committed checkpoint all of whose files are what the manifest says; each rank reads its share of them.
 /// Rank 0 warns of each that is not. Throws InputError when the run differs from the checkpoint's (check_facts),
-/// ModelError when no sound checkpoint is there.
+/// ModelError if there is no valid checkpoint.
 Resumed resume(const ResumeRequest& request, const Graph& graph, ProcessGroups& groups);
 
 }  // namespace vramfit

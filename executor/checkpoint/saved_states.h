@@ -1,4 +1,4 @@
-// The parameters and optimizer states of a sharded checkpoint, read by rows, whatever world wrote it.
+// The parameters and optimizer states of a sharded checkpoint, read by rows, whatever mesh wrote it.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ inline constexpr std::array<std::string_view, 4> kStateKinds{"parameter", "exp_a
 /// The name of a slice in a rank's file: "exp_avg/model.norm.weight@32" begins at row 32.
 std::string slice_name(std::string_view kind, const std::string& parameter, std::int64_t first_row);
 
-/// Optimizer states, as WeightSource gives parameters.
+/// Supplies optimizer states, as WeightSource supplies parameters.
 struct StateSource {
   virtual ~StateSource() = default;
   virtual void read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,

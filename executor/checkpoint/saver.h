@@ -1,4 +1,4 @@
-// Writes sharded checkpoints behind the training's back: one at a time, from one copy on the host.
+// Writes sharded checkpoints in the background: one at a time, from one copy on the host.
 #pragma once
 
 #include <atomic>
@@ -35,9 +35,9 @@ class Saver {
   Saver(Saver&&) = delete;
   Saver& operator=(Saver&&) = delete;
 
-  /// Waits for the save before, lets `fill` copy the state, and starts to write. `manifest`: all but the files.
+  /// Waits for the previous save, lets `fill` copy the state, and starts to write. `manifest`: all but the files.
   void save(Manifest manifest, const std::function<void(Snapshot&)>& fill);
-  /// Throws what made the last save fail, if it is known yet.
+  /// Throws the error of the last save if it has already failed.
   void check();
   /// Waits until the last save has ended: on rank 0 committed, on others written. Throws what made it fail.
   void wait();

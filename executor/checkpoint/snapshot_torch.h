@@ -14,7 +14,7 @@ namespace vramfit {
 struct SnapshotContext {
   const Graph& graph;
   Collectives& shard_group;      // its rank decides which rows are this rank's
-  Collectives& replicate_group;  // replicas hold the same: they share out the units
+  Collectives& replicate_group;  // replicas hold the same, so they divide the units among themselves
 };
 
 /// Own rows of parameters, exp_avg and exp_avg_sq, without padding, and the optimizer's count of steps. Waits for the

@@ -8,7 +8,7 @@
 
 namespace vramfit {
 
-/// Candidates for one parameter of the graph, the likeliest first: its own name, with or without the prefix of the
+/// Candidates for one parameter of the graph, most likely first: its own name, with or without the prefix of the
 /// class or a wrapper, older spellings, and for a tied embedding the head's name.
 std::vector<std::string> checkpoint_names(const std::string& name, const Graph& graph);
 

@@ -1,4 +1,4 @@
-// Where a run's first weights come from: random, created sharded, or safetensors read shard by shard.
+// Where a run's initial weights come from: random, created sharded, or safetensors read shard by shard.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ std::unique_ptr<WeightSource> random_weights(std::uint64_t seed);
 /// Throws ModelError for a missing tensor, a wrong shape or a malformed file.
 std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph);
 
-/// What a rank has that is sent its rows by rank 0; asking it to read is a mistake of the program.
+/// The source for a rank that rank 0 sends its rows to; reading from it is a bug in the program.
 std::unique_ptr<WeightSource> sent_weights();
 
 /// The same source with nothing read and nothing written: what a phantom GPU is given, on which weights would have no

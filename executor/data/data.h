@@ -37,7 +37,7 @@ std::unique_ptr<Dataset> open_dataset(const DataOptions& options);
 /// Of `options`, vocab_size, sequence, seed and masked_lm count.
 std::unique_ptr<Dataset> synthetic_dataset(const DataOptions& options);
 
-/// Rows of zeros, each position labelled: for phantom GPUs, which look at no token.
+/// Rows of zeros with every position labelled: for phantom GPUs, which never read a token.
 std::unique_ptr<Dataset> made_up_dataset(std::int64_t sequence);
 
 }  // namespace vramfit

@@ -1,4 +1,4 @@
-// Masked language modelling: which positions of a row carry a label, and what the model sees there.
+// Masked language modelling: which positions of a row have a label, and which id the model sees there.
 #pragma once
 
 #include <cstdint>

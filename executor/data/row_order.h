@@ -1,4 +1,4 @@
-// The order in which rows are read: a permutation a seed and epoch, computed row by row without storing it.
+// The order in which rows are read: a permutation per seed and epoch, computed row by row without storing it.
 #pragma once
 
 #include <cstdint>

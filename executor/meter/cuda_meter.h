@@ -1,4 +1,4 @@
-// The CUDA side of the meter, beside what the trace tracker counts.
+// The CUDA side of the meter, besides what the trace tracker counts.
 #pragma once
 
 #include "estimator/device.h"

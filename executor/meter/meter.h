@@ -1,4 +1,4 @@
-// Measures in the estimator's vocabulary: every byte that LibTorch asks for, by label, category, phase and step.
+// Measures in the estimator's terms: every byte that LibTorch requests, by label, category, phase and step.
 #pragma once
 
 #include <array>
@@ -64,7 +64,7 @@ struct MeasuredPhase {
   Bytes allocated, reserved;  // CUDA: what its allocator made of them
 };
 
-/// The most that a device's allocator held since it was last asked.
+/// The most that a device's allocator has held since the last query.
 struct DevicePeaks {
   Bytes allocated, reserved;
 };
@@ -106,7 +106,7 @@ class Meter {
   /// Called by the allocators.
   void allocated(const void* address, Bytes bytes, std::int64_t stream = 0);
   void freed(const void* address, std::int64_t stream = 0);
-  /// What else an allocator does; only a history wants to know.
+  /// Other actions of an allocator, which only a history records.
   void noted(MemoryAction action, std::uint64_t address, Bytes bytes, std::int64_t stream);
   void check_budget(Bytes asked);
 

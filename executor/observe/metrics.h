@@ -1,4 +1,4 @@
-// A run's figures as JSON lines (vramfit/metrics@1, configs/schemas/metrics.schema.json): one object a step.
+// A run's figures as JSON lines (vramfit/metrics@1, configs/schemas/metrics.schema.json): one object per step.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 
 namespace vramfit {
 
-/// `inner` itself when nobody observes. `group` names the axis.
+/// `inner` itself if there is no observer. `group` names the axis.
 std::unique_ptr<Collectives> observed_collectives(std::unique_ptr<Collectives> inner, std::string group,
                                                   TrainObserver* observer);
 

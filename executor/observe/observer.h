@@ -1,5 +1,5 @@
-// What a trainer tells those who watch it: progress, metrics, traces. No LibTorch here, and nothing that an observer
-// does may allocate tensor memory.
+// What a trainer tells its observers: progress, metrics, traces. This header includes no LibTorch, and observers must
+// not allocate tensor memory.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace vramfit {
 
 struct StepResult;
 
-/// Every call comes from the thread that trains. What begins also ends, unless an exception leaves the step.
+/// Every call comes from the training thread. Every begin has an end, unless an exception leaves the step.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;

@@ -1,4 +1,4 @@
-// What a run shows at its end: the peak of each phase, with the plan's prediction beside it.
+// What a run shows at its end: the peak of each phase, next to the plan's prediction.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@
 
 namespace vramfit {
 
-/// Values go to the stream as they come, so a document may be larger than memory. Texts are written once and referred
+/// Values go directly to the stream, so a document may be larger than memory. Texts are written once and referred
 /// to after that. Only opcodes that torch.cuda.memory_viz's own reader in JavaScript knows are used; it takes the
 /// items of a list as arguments of one call, so they are appended in batches, as Python does.
 class PickleWriter {

@@ -1,4 +1,4 @@
-// How far a run is, on stderr: a bar that is rewritten in place on a terminal, one line a step elsewhere.
+// A run's progress on stderr: a bar that is rewritten in place on a terminal, one line per step elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ int columns_from(std::string_view text);
 /// to go, negative when not known.
 std::string bar_text(const StepReport& report, std::int64_t steps, double left, const ProgressTerminal& terminal);
 
-/// The line of a step off a terminal.
+/// The line of a step if stderr is not a terminal.
 std::string line_text(const StepReport& report, std::int64_t steps);
 
 class Progress {

@@ -1,4 +1,4 @@
-// What a finished step looks like to progress and metrics.
+// What progress and metrics are told about a finished step.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace vramfit {
 
 struct StepReport {
   StepResult result{};
-  bool phantom = false;                              // losses and speeds are nobody's: they are left out
+  bool phantom = false;                              // losses and speeds mean nothing and are left out
   bool clipped = true;                               // the gradient's norm is known
   std::optional<double> tokens_per_second{}, mfu{};  // of the whole job; MFU where the card's peak is known
   std::vector<MeasuredPhase> phases{};               // of this step; on CPU ranks allocated = reserved = requested
@@ -21,7 +21,7 @@ struct StepReport {
   Bytes run_peak{};                                  // requested, over the run so far
 };
 
-/// What an operator of a cluster wants to know of a run, beside its steps.
+/// What an operator of a cluster wants to know about a run, besides its steps.
 struct RunFacts {
   std::string model{}, device{};  // device: cpu, cuda or phantom
   int rank = 0, ranks = 1;

@@ -1,4 +1,4 @@
-// Sizes of an attention call, and its ways besides the CPU's own loops.
+// Sizes of an attention call, and its implementations other than the CPU's own loops.
 #pragma once
 
 #include "executor/ops/kernels_torch.h"

@@ -1,4 +1,4 @@
-// The products of a linear with FP8 factors (estimator/ops/fp8.h says which), on each device: forward fills outputs[0],
+// The products of a linear with FP8 operands (estimator/ops/fp8.h says which), per device: forward fills outputs[0],
 // backward the gradients of input 0 and of the weight where they are wanted. The bias's gradient is the linear's.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace vramfit::kernels {
 
-/// Factors rounded to FP8 and kept in the compute dtype, products in fp32: no FP8 units, the same numbers.
+/// Operands rounded to FP8 and kept in the compute dtype, products in fp32: the same numbers without FP8 hardware.
 void fp8_forward_cpu(OpCall& call);
 void fp8_backward_cpu(OpCall& call);
 

@@ -1,4 +1,4 @@
-// What the kernels of the ops share: rows of typed elements, loops over threads, and one function table an op.
+// Shared by the kernels of the ops: rows of typed elements, loops over threads, and one function table per op.
 // Only for .cpp files of executor/ops.
 #pragma once
 
@@ -54,7 +54,7 @@ struct Rows {
   std::int64_t count, columns, stride;
 };
 
-/// f(begin, end) over element ranges of [0, count), on all threads. For work where each element stands alone.
+/// f(begin, end) over element ranges of [0, count), on all threads. For work where elements are independent.
 template <typename F>
 void parallel_elements(std::int64_t count, const F& f) {
   at::parallel_for(0, count, kGrain, f);

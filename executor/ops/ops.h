@@ -1,4 +1,4 @@
-// The working side of every op: two plain functions that write into buffers the tape has made.
+// The executor's side of every op: two plain functions that write into buffers that the tape has allocated.
 #pragma once
 
 #include <cstdint>

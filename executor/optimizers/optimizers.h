@@ -1,4 +1,4 @@
-// The working side of an optimizer: one function over a unit's flat tensors.
+// The executor's side of an optimizer: one function over a unit's flat tensors.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// The last words of a rank.
+// The final error message of a rank.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// Tells all ranks of a failure of any, within a second or two, whatever the collectives notice (NCCL: nothing for ten
-// minutes). Each rank keeps a connection to rank 0; rank 0 sees who reports, who vanishes and who does not answer,
-// decides which came first, and tells everybody. docs/launching.md has the messages.
+// Tells all ranks about a failure of any rank within a second or two, whatever collectives notice (NCCL: nothing for
+// ten minutes). Each rank keeps a connection to rank 0. Rank 0 sees which ranks report, vanish or do not answer,
+// decides which failure came first, and tells all ranks. docs/launching.md has the messages.
 #pragma once
 
 #include <poll.h>
@@ -25,7 +25,7 @@ struct PeerLost : FaultError {
   using FaultError::FaultError;
 };
 
-/// While one lives on any thread, this rank waits for others; where nobody does, it is busy with something of its own.
+/// While one exists on any thread, this rank is waiting for others; otherwise it is busy with work of its own.
 class WaitingScope {
  public:
   WaitingScope();
@@ -39,7 +39,7 @@ class WaitingScope {
 struct WatchOptions {
   int rank = 0, world = 1;
   std::string node;                  // for messages
-  int listen_descriptor = -1;        // rank 0: where the others come
+  int listen_descriptor = -1;        // rank 0: where the others connect
   bool takes_signals = false;        // SIGINT, SIGTERM and SIGHUP are reported before they end this process
   std::function<bool()> is_waiting;  // empty: whether a WaitingScope lives
   /// From the watch's thread, with the line to end with: another rank failed and this one has not ended by itself, or
@@ -58,16 +58,16 @@ class FailureWatch {
   FailureWatch(FailureWatch&&) = delete;
   FailureWatch& operator=(FailureWatch&&) = delete;
 
-  /// Rank 0: what the others need to join.
+  /// Rank 0: the text that the others need to join.
   std::string invitation() const;
-  /// The others, once: connects to rank 0 at `host`. Throws FaultError.
+  /// Other ranks, once: connects to rank 0 at `host`. Throws FaultError.
   void join(const std::string& host, const std::string& invitation);
 
   /// This rank failed by itself, or because others did; the line to end with, which names rank, node and reason of what
   /// came first. Waits up to 3 seconds for rank 0 to know.
   std::string failed(const std::string& what);
   std::string lost_peer(const std::string& what);
-  /// This rank has done its work: from here on its going is no failure, nor is another's.
+  /// This rank has finished its work: from now on, neither its exit nor another rank's is a failure.
   void done();
 
  private:

@@ -1,4 +1,4 @@
-// The addresses and interfaces of this machine that ranks talk over.
+// The addresses and interfaces of this machine that ranks communicate over.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace vramfit {
 /// when the name has no address or there is no route to it.
 std::string source_address(const std::string& host);
 
-/// Whether what `host` stands for on this machine is reached without leaving it (Debian gives a machine's own name
+/// Whether `host`, as resolved on this machine, is reached without leaving it (Debian gives a machine's own name
 /// 127.0.1.1). False for a name that can't be resolved.
 bool resolves_to_loopback(const std::string& host);
 

@@ -1,4 +1,4 @@
-// What rendezvous needs from each library: collectives over a store.
+// What rendezvous needs from each communication library: collectives over a store.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -18,15 +18,15 @@ struct GroupPlace {
   std::string name;  // "shard group 0", for messages
   int rank = 0, size = 1;
   std::chrono::milliseconds timeout{};
-  std::string address;                  // of this machine, to talk over; Gloo only
+  std::string address;                  // of this machine, to communicate over; Gloo only
   std::vector<std::string> interfaces;  // instead of the address; Gloo only
   int local_device = 0;                 // CUDA device; NCCL only
 };
 
-/// Where the ranks of a meeting leave what others read.
+/// The store in which the ranks of a meeting leave values for each other.
 c10::intrusive_ptr<c10d::Store> store_of(Meeting& meeting);
 
-/// Keys that other ranks would have set are there as soon as they are asked for: a rank played alone never waits.
+/// Keys that other ranks would have set exist as soon as they are asked for: a rank that runs alone never waits.
 c10::intrusive_ptr<c10d::Store> ghost_store();
 
 std::unique_ptr<Collectives> gloo_collectives(const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place);

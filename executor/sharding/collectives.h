@@ -1,4 +1,4 @@
-// What sharded training asks of a process group. One implementation a library; tests run ranks as threads.
+// What sharded training needs from a process group. One implementation per library; tests run ranks as threads.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@ struct Collectives {
   /// Rank 0 gives slices of equal size, one a rank; `into` of each rank receives its own. Others give none. Any
   /// element type, as bytes. Here and below: std::logic_error from groups that no weights are sent over.
   virtual Pending scatter(std::vector<at::Tensor> slices, at::Tensor into);
-  /// All ranks receive what rank 0 holds, in place. As bytes, too.
+  /// All ranks receive what rank 0 holds, in place; also as bytes.
   virtual Pending broadcast(at::Tensor tensor);
   virtual void barrier() = 0;
 };

@@ -1,4 +1,4 @@
-// How first weights reach the ranks that hold them (docs/loading.md).
+// How initial weights reach the ranks that hold them (docs/loading.md).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ struct RowSupply {
 /// Each rank reads its own rows.
 std::unique_ptr<RowSupply> each_reads(WeightSource& weights, const Collectives& shard_group);
 
-/// The ranks that rank 0 of the job reaches, and what it stages their rows in.
+/// The ranks that rank 0 of the job sends to, and the size of its staging buffer.
 struct LoadGroups {
   Collectives& shard;      // rank 0's copy is spread over the first of these groups
   Collectives& replicate;  // and from each of its ranks to those that hold the same shard

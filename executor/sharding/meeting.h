@@ -1,4 +1,4 @@
-// How the ranks of a job find each other, before anything is agreed.
+// How the ranks of a job find each other before they agree on anything.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace vramfit {
 
-/// This rank's connections to the store and to rank 0; what befalls one rank is told to all as long as it lives.
+/// This rank's connections to the store and to rank 0. While it exists, a failure of one rank is reported to all.
 struct Meeting {
   virtual ~Meeting() = default;
   virtual FailureWatch& watch() = 0;

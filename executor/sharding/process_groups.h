@@ -1,4 +1,4 @@
-// Where a rank's collectives come from: rendezvous through a store, then one group an axis of the mesh.
+// Creates a rank's collectives: rendezvous through a store, then one group per axis of the mesh.
 #pragma once
 
 #include <chrono>
@@ -27,8 +27,8 @@ struct GroupOptions {
   std::string agreement;           // plan, flags, program: a hash; ranks that differ are refused by name
   std::chrono::milliseconds timeout{600000};
   Meeting* meeting = nullptr;         // with the other ranks, where there are any
-  bool ghosts = false;                // this rank is played alone on phantom GPUs: nobody is there to meet
-  TrainObserver* observer = nullptr;  // told of collectives; null: nobody is
+  bool ghosts = false;                // this rank runs alone on phantom GPUs: there are no ranks to meet
+  TrainObserver* observer = nullptr;  // told about collectives; may be null
 };
 
 /// The groups a rank belongs to, and small messages between ranks outside of collectives.
@@ -53,11 +53,11 @@ struct ProcessGroups {
 /// something else).
 std::unique_ptr<ProcessGroups> connect(const GroupOptions& options);
 
-/// Collectives of a group of one: nothing to do.
+/// Collectives of a group of one, which do nothing.
 std::unique_ptr<Collectives> local_collectives();
 
-/// Runs `body` once a rank, ranks as threads over Gloo in this process, and rethrows the first error. Tests only:
-/// values are those of processes, byte counts are not.
+/// Runs `body` once per rank, with ranks as threads over Gloo in this process, and rethrows the first error. Tests
+/// only: values are those of processes, byte counts are not.
 void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body,
                  std::int64_t reshard_ranks = 0);
 

@@ -1,4 +1,4 @@
-// One unit while it trains: its shard and states, the gathered storage that comes and goes, and where gradients go.
+// One unit during training: its shard and states, its temporary gathered storage, and where gradients go.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,7 @@ struct GradientHome {
   bool accumulate = false;
 };
 
-/// What the optimizer is told of all gradients (OptimizerCall); null: nothing.
+/// What the optimizer is told about all gradients (OptimizerCall); null: nothing.
 struct GradientFactors {
   const at::Tensor* divisor = nullptr;
   const at::Tensor* found_inf = nullptr;
@@ -56,7 +56,7 @@ class UnitState {
   void issue();
   void wait();
   void release();
-  /// Releases all but the own slice, which the next issue gathers from the others of the group.
+  /// Releases all but this rank's slice; the next issue gathers the slices of the group.
   void reshard();
 
   /// The used rows (`by_column`: columns) of a parameter, in its own shape; undefined while it isn't gathered (an
@@ -70,7 +70,7 @@ class UnitState {
   /// Hands buffered gradients, with those sums, to the reduction, largest first, so that piece + buffer meet while
   /// little else is held.
   void reduce();
-  /// Waits for it and adds the own slices to the gradient shard.
+  /// Waits for it and adds this rank's slices to the gradient shard.
   void finish();
 
   void step(const OptimizerFunctions& optimizer, const OptimizerOptions& options, const GradientFactors& factors);
