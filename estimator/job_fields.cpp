@@ -86,8 +86,8 @@ constexpr std::array kJobFields{
              "CPU ranks",
              get_precision, set_precision},
     JobField{"storage_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Parameter shards (the master weights). Default: by --precision", get_dtype<&Precision::storage>,
-             set_dtype<&Precision::storage>, FieldGroup::precision},
+             "Parameter shards (the master weights); fp16: not modelled. Default: by --precision",
+             get_dtype<&Precision::storage>, set_dtype<&Precision::storage>, FieldGroup::precision},
     JobField{"compute_dtype", FieldForm::text, "fp32|bf16|fp16",
              "Gathered parameters and activations. Default: by --precision", get_dtype<&Precision::compute>,
              set_dtype<&Precision::compute>, FieldGroup::precision},
@@ -97,9 +97,12 @@ constexpr std::array kJobFields{
     JobField{"buffer_dtype", FieldForm::text, "fp32|bf16|fp16",
              "Model buffers such as rotary tables. Default: by --precision", get_dtype<&Precision::buffer>,
              set_dtype<&Precision::buffer>, FieldGroup::precision},
-    JobField{"output_dtype", FieldForm::text, "fp32|bf16|fp16", "Model output (logits). Default: by --precision",
+    JobField{"output_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Model output (logits): --compute-dtype, or fp32, which costs nothing more: the loss reads them as fp32 "
+             "block by block. Default: by --precision",
              get_dtype<&Precision::output>, set_dtype<&Precision::output>, FieldGroup::precision},
-    JobField{"state_dtype", FieldForm::text, "fp32|bf16|fp16", "Optimizer states. Default: by --precision",
+    JobField{"state_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Optimizer states: as --storage-dtype (fp16: not modelled). Default: by --precision",
              get_dtype<&Precision::state>, set_dtype<&Precision::state>, FieldGroup::precision},
     JobField{"loss_scale", FieldForm::text, "auto|none|N|dynamic[:INIT[:INTERVAL]]",
              "Loss scaling: a fixed factor, or dynamic from INIT, doubled after INTERVAL good steps. Default: auto "
@@ -166,8 +169,9 @@ constexpr std::array kJobFields{
              "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens. Default: "
              "full",
              get_loss, set_loss, FieldGroup::memory},
-    JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math", "Attention kernel. Default: auto",
-             get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
+    JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
+             "Attention kernel (cudnn: not modelled yet). Default: auto", get_choice<&Job::attention, kAttentions>,
+             set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
     JobField{"allocator", FieldForm::text, "native|expandable|KEY=VALUE,...",
              "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF. Default: expandable; PyTorch "
              "runtimes: native",
@@ -180,7 +184,8 @@ constexpr std::array kJobFields{
              "Child-tuning: keep each gradient element with probability P, drawn every step, or apply masks from a "
              "safetensors file. Default: none",
              get_gradient_mask, set_gradient_mask, FieldGroup::memory},
-    JobField{"lora_rank", FieldForm::integer, "N", "Rank of the adapters, with --method lora or qlora",
+    JobField{"lora_rank", FieldForm::integer, "N",
+             "Rank of the adapters, with --method lora or qlora (not modelled yet, rehearse a script instead)",
              get_count<&Job::lora_rank>, set_count<&Job::lora_rank>, FieldGroup::memory},
     JobField{"seq_len", FieldForm::integer, "N",
              "Sequence length in tokens. Default: min(max_position_embeddings, 4096)", get_count<&Job::sequence>,

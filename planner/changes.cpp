@@ -16,8 +16,6 @@ namespace {
 constexpr std::int64_t kShortestSequence = 128;
 constexpr std::size_t kMostValues = 32;
 
-std::vector<Job> none(const Job& /*job*/, const std::vector<std::string>& /*values*/) { return {}; }
-
 // What the executor trains in. fp8 rounds far more than the others, so it is tried only by name.
 std::vector<Job> precisions(const Job& job, const std::vector<std::string>& values) {
   std::vector<Job> changed;
@@ -52,11 +50,32 @@ std::vector<Job> sequences(const Job& job, const std::vector<std::string>& value
 constexpr std::array kChangeKinds{
     ChangeKind{"precision", "precision", false, precisions},
     ChangeKind{"seq-len", "seq_len", true, sequences},
-    ChangeKind{"method", "method", false, none},
-    ChangeKind{"optimizer", "optimizer", false, none},
-    ChangeKind{"quantization", "method", false, none},
-    ChangeKind{"global-batch", "global_batch", true, none},
 };
+
+/// Changes that people ask for and the search has no choice of, each with the way to its answer.
+struct UnsearchedKind {
+  std::string_view name, answer;
+};
+constexpr std::array kUnsearchedKinds{
+    UnsearchedKind{"method",
+                   "the engine trains all weights; for LoRA, \"vramfit rehearse\" runs a script that does it"},
+    UnsearchedKind{"quantization",
+                   "the engine quantizes no weights; for QLoRA, \"vramfit rehearse\" runs a script that does it"},
+    UnsearchedKind{"optimizer", "the engine has AdamW alone; \"vramfit rehearse\" runs a script with another one"},
+    UnsearchedKind{"global-batch", "the search keeps the global batch; set a smaller one with --global-batch"},
+};
+
+void require_kind(const std::string& kind) {
+  const auto* const unsearched = std::ranges::find(kUnsearchedKinds, kind, &UnsearchedKind::name);
+  if (unsearched != kUnsearchedKinds.end()) {
+    throw InputError(fmt::format("--allow {}: not searched: {}", kind, unsearched->answer));
+  }
+  std::vector<std::string> known{"any"};
+  for (const ChangeKind& row : kChangeKinds) known.emplace_back(row.name);
+  if (std::ranges::find(known, kind) == known.end()) {
+    throw InputError(fmt::format("--allow {}: unknown kind{}", printable(kind), did_you_mean(kind, known)));
+  }
+}
 
 }  // namespace
 
@@ -65,17 +84,14 @@ std::span<const ChangeKind> change_kinds() { return kChangeKinds; }
 Allowed parse_allowed(const std::string& text) {
   Allowed allowed;
   if (text.empty()) return allowed;
-  std::vector<std::string> known{"any"};
-  for (const ChangeKind& kind : kChangeKinds) known.emplace_back(kind.name);
   for (const std::string& part : split_list(text)) {
     const std::size_t colon = part.find(':');
     const std::string kind = part.substr(0, colon);
-    if (std::ranges::find(known, kind) == known.end()) {
-      throw InputError(fmt::format("--allow {}: unknown kind{}", printable(kind), did_you_mean(kind, known)));
-    }
-    if (kind == "any") allowed.any = true;
+    require_kind(kind);
     std::vector<std::string>& values = allowed.kinds[kind];
+    if (kind == "any") allowed.any = true;
     if (colon == std::string::npos) continue;
+    if (kind == "any") throw InputError("--allow any: takes no value");
     values.push_back(part.substr(colon + 1));
     if (kind == "precision") precision_named(values.back());
     if (kind == "seq-len") whole_number(values.back(), 1, std::int64_t{1} << 28);

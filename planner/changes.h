@@ -24,7 +24,7 @@ struct ChangeKind {
   std::vector<Job> (*choices)(const Job& job, const std::vector<std::string>& values);
 };
 
-/// Every kind that --allow accepts. Kinds whose choices can't be executed yet have none.
+/// Every kind that --allow accepts, besides "any".
 std::span<const ChangeKind> change_kinds();
 
 /// Changes that the request allows, or (`allowed` false) those that it doesn't.

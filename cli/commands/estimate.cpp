@@ -39,20 +39,31 @@ int run_requirements(const EstimateFlags& flags, const ModelSpec& spec, const Jo
   return static_cast<int>(ExitCode::done);
 }
 
-int run_estimate(const EstimateFlags& flags) {
-  if (flags.format != "table" && flags.format != "json" && flags.format != "accelerate") {
-    try {
+/// Unknown values, and flags that would change nothing beside the others.
+void check_flags(const EstimateFlags& flags) {
+  try {
+    if (flags.format != "table" && flags.format != "json" && flags.format != "accelerate") {
       unknown_value(flags.format, {"table", "json", "accelerate"});
-    } catch (const InputError& error) {
-      throw InputError(fmt::format("--format: {}", error.what()));
     }
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--format: {}", error.what()));
   }
-  const JobChoice choice = read_job_choice(flags.job);
+  if (flags.format == "accelerate" && (any_job_flag(flags.job) || flags.json || flags.strict || flags.no_clip)) {
+    throw InputError("--format accelerate: its table depends on MODEL alone; give it no other flag");
+  }
+  if (flags.strict && flags.job.gpus.empty()) {
+    throw InputError("--strict: needs --gpus; without it there is no verdict to be strict about");
+  }
+}
+
+int run_estimate(const EstimateFlags& flags) {
+  check_flags(flags);
   const ModelSpec spec = read_model(flags.job.model);
-  if (flags.format == "accelerate") {  // nothing of a job or a cluster enters those tables
+  if (flags.format == "accelerate") {
     write_file("-", accelerate_text(spec, spec.name));
     return static_cast<int>(ExitCode::done);
   }
+  const JobChoice choice = read_job_choice(flags.job);
   const bool json = flags.json || flags.format == "json";
   if (flags.job.gpus.empty()) return run_requirements(flags, spec, choice.job, json);
   const Cluster cluster = read_cluster_flag(flags.job);

@@ -1,0 +1,187 @@
+"""Every option of estimate, plan, run and rehearse: each value that is accepted changes something, or it is refused by name.
+
+Options and values are read from the help, so one that is added without a row here fails."""
+
+import functools
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("VRAMFIT_SOURCE_DIR", ".")
+BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
+PROGRAM = os.path.join(BIN, "vramfit")
+MODEL = os.path.join(SOURCE, "tests", "models", "llama.json")
+SMALL = "HuggingFaceTB/SmolLM2-135M"
+LARGE = "meta-llama/Llama-3.1-8B"
+
+# Jobs in which a value may matter, tried in this order until one shows it. A job that sets a flag itself doesn't test it.
+JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2", "--grad-accum", "2"),
+        (MODEL, "--gpus", "2x2xH100-80GB", "--seq-len", "512", "--grad-accum", "2"),
+        (MODEL, "--gpus", "2x2xH100-80GB", "--micro-batch", "2", "--sharding", "hybrid-shard"),
+        (MODEL, "--gpus", "4xA100-40GB", "--seq-len", "512", "--sharding", "no-shard", "--precision", "fp32"),
+        (MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--precision", "fp16-mixed"),
+        (MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--runtime", "pytorch-fsdp2", "--modeling", "torchtitan", "--attention", "flash"),
+        (MODEL, "--gpus", "2xcpu-2GiB", "--seq-len", "256", "--sharding", "full-shard"),
+        (SMALL, "--gpus", "8xH100-80GB", "--seq-len", "128"),
+        (LARGE, "--gpus", "8xH100-80GB", "--seq-len", "512", "--checkpointing", "full"),
+        # Halves of pairs, each refused without the other.
+        *((MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", *half) for half in (
+            ("--modeling", "torchtitan", "--attention", "flash"), ("--runtime", "pytorch-fsdp2", "--attention", "flash"),
+            ("--storage-dtype", "bf16"), ("--state-dtype", "bf16")))]
+
+# What stands for the capital letters of the help. One of them at least is not the default.
+VALUES = {
+    "--seq-len": ["64", "1024"], "--micro-batch": ["1", "8"], "--grad-accum": ["1", "4"], "--global-batch": ["16", "32"],
+    "--lora-rank": ["8"], "--bucket-bytes": ["1024", "1048576"], "--freeze": ["none", "embeddings", "layers:0-1", "*norm*"],
+    "--mesh": ["replicate=1,shard=4", "replicate=2,shard=2", "replicate=4,shard=1"],
+    "--loss-scale": ["1024", "dynamic", "dynamic:1024:7"], "--reshard": ["2"], "--wrap": ["size:100000", "pattern:model.layers.*"],
+    "--checkpointing": ["every:2"], "--loss": ["chunked:4"], "--allocator": ["max_split_size_mb=64", "backend:cudaMallocAsync"],
+    "--prefetch": ["backward=pre", "backward=post", "backward=none", "forward=0", "forward=2", "limit=1"], "--gradient-mask": ["none", "keep:0.5"],
+}
+
+# Accepted, and no other estimate in any job. Each is held to be so.
+SAME_ESTIMATE = {
+    "--attention flash": "auto takes it wherever it is accepted",
+    "--bucket-bytes 1024": "buckets of the all-reduce cost time and no memory: tests/executor/sharding",
+    "--bucket-bytes 1048576": "as above",
+}
+
+
+def program(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+def help_of(command):
+    """The help of each flag, as one line, by name; and the values that it lists."""
+    text = subprocess.run([PROGRAM, "help", command], capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "COLUMNS": "100"}).stdout
+    found = re.findall(r"^  (?:-\w, ?)?(--[-\w]+) ?(\S*)(.*(?:\n {10,}\S.*)*)", text, re.M)
+    return {name: (values, " ".join(words.split())) for name, values, words in found if name != "--help"}
+
+
+def job_flags():
+    with open(os.path.join(SOURCE, "tests", "cli", "job_flags.txt"), encoding="utf-8") as file:
+        return dict(line.split() for line in file)
+
+
+def values_of(flag, listed):
+    values = [] if "=" in listed else [part for part in listed.split("|") if not re.search(r"[A-Z[]", part)]
+    return list(dict.fromkeys([*values, *VALUES.get(flag, [])]))
+
+
+@functools.cache
+def outcome(job, *set_to):
+    """What an estimate says apart from the job that it repeats (None: there is none), that job's fields, and why."""
+    done = program("estimate", *job, *set_to, "--json")
+    document = json.loads(done.stdout or "{}")
+    answer = [document[key] for key in ("verdict", "ranks", "host_bytes", "why")] if done.returncode in (0, 3) else None
+    return answer, document.get("job", {}), document.get("why", done.stderr)
+
+
+class JobFlags(unittest.TestCase):
+    def test_each_value_changes_an_estimate_or_is_refused_by_name(self):
+        words = help_of("estimate")
+        same, unsaid = set(), []
+        for flag, listed in job_flags().items():
+            values = values_of(flag, listed)
+            self.assertTrue(values, f"{flag} {listed}: give values in VALUES")
+            void, refused = self.walk(flag, values)
+            same |= {f"{flag} {value}" for value in void}
+            if "not modelled" not in words[flag][1].lower():
+                unsaid += [f"{flag} {value}" for value in refused if value in listed or refused == values]
+        self.assertEqual(unsaid, [], "always refused, and the help doesn't say so")
+        self.assertEqual(same, set(SAME_ESTIMATE))
+
+    def walk(self, flag, values):
+        """Values that are accepted and change nothing in any job, and those that no job accepts."""
+        left, accepted, field = list(values), set(), flag.strip("-").replace("-", "_")
+        for job in JOBS:
+            if flag in job or not left:
+                continue
+            base, base_fields, _ = outcome(job)
+            for value in list(left):
+                answer, fields, why = outcome(job, f"{flag}={value}")
+                if answer is None:
+                    self.assertTrue(base is None or flag in why, (job, flag, value, why))
+                    continue
+                accepted.add(value)
+                is_default = fields.get(field) == base_fields.get(field)
+                # The default changes something where another value does, or where the others are refused.
+                if answer != base or (is_default and any(outcome(job, f"{flag}={other}")[0] != base for other in values)):
+                    left.remove(value)
+        return [value for value in left if value in accepted], [value for value in values if value not in accepted]
+
+
+class OtherFlags(unittest.TestCase):
+    def different(self, *flags, base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"), command="estimate"):
+        one, other = program(command, *base), program(command, *base, *flags)
+        self.assertNotIn(other.returncode, (1, 2, 5), other.stderr)
+        self.assertNotEqual((one.returncode, one.stdout, one.stderr), (other.returncode, other.stdout, other.stderr), flags)
+
+    def refused(self, name, *arguments):
+        done = program(*arguments)
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), (arguments, done.stderr))
+        self.assertIn(name, done.stderr)
+
+    def known(self, command, tested):
+        self.assertEqual(set(help_of(command)) - set(job_flags()), set(tested), f"flags of {command} without a test here")
+
+    def test_of_estimate(self):
+        self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip"])
+        self.different("--set", "precision=fp32")
+        self.different("--json")
+        self.different("--format", "json")
+        self.different("--no-clip")
+        self.assertEqual(program("estimate", MODEL, "--format", "accelerate").returncode, 0)
+        for flags in (["--gpus", "2xH100-80GB"], ["--precision", "fp32"], ["--json"], ["--strict"], ["--no-clip"]):
+            self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", *flags)
+        self.refused("--strict", "estimate", MODEL, "--strict")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"precision": "fp32"}, file)
+            self.different("--job", path)
+            self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--job", path)
+
+    def test_strict_changes_what_at_risk_exits_with(self):
+        base = [LARGE, "--gpus", "8xH100-80GB", "--seq-len", "512", "--json"]
+        estimate = json.loads(program("estimate", *base).stdout)
+        worst = estimate["ranks"][estimate["worst"]]
+        between = (worst["total_bytes"] + worst["upper_bound_bytes"]) // 2
+        base[2] = f"8xH100-80GB@{between / 2**30:.3f}GiB"
+        self.different("--strict", base=base)
+        self.assertEqual(program("estimate", *base, "--strict").returncode, 3)
+
+    def test_of_plan(self):
+        self.known("plan", ["--gpus", "--job", "--set", "--allow", "--output", "--json", "--no-clip"])
+        base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--wrap", "layer", "--loss", "full")
+        self.different("--json", base=base, command="plan")
+        self.different("--no-clip", base=base, command="plan")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.json")
+            self.different("-o", path, base=base, command="plan")
+            self.assertTrue(os.path.exists(path))
+
+    def test_what_plan_is_allowed_widens_the_search_or_is_refused_by_name(self):
+        cards = ["plan", SMALL, "--gpus", "2xH100-80GB@2.6GiB", "--seq-len", "1024", "--wrap", "layer", "--prefetch", "backward=post", "--load", "each"]
+        one, other = program(*cards), program(*cards, "--allow", "precision:bf16-pure")
+        self.assertEqual((one.returncode, other.returncode), (4, 0), other.stderr)
+        for allowed in ("any", "precision"):
+            self.assertEqual(program(*cards, "--allow", allowed).stdout.splitlines()[1], other.stdout.splitlines()[1])
+        base = (*cards, "--precision", "bf16-mixed")
+        for kind, answer in (("method", "vramfit rehearse"), ("quantization:4bit", "vramfit rehearse"), ("optimizer", "vramfit rehearse"),
+                             ("global-batch", "--global-batch")):
+            self.refused(f"--allow {kind.split(':')[0]}: not searched", *base, "--allow", kind)
+            self.refused(answer, *base, "--allow", kind)
+        cards = ["plan", SMALL, "--gpus", "2xH100-80GB@3.2GiB", "--precision", "bf16-mixed", "--seq-len", "4096", "--wrap", "layer", "--prefetch",
+                 "backward=post", "--loss", "full", "--checkpointing", "none"]
+        self.assertEqual(program(*cards).returncode, 4)
+        self.assertIn("--seq-len 128 ", program(*cards, "--allow", "seq-len").stdout)
+        self.assertIn("--seq-len 100 ", program(*cards, "--allow", "seq-len:100").stdout)
+        self.refused("--allow any: takes no value", *base, "--allow", "any:thing")
+
+
+if __name__ == "__main__":
+    unittest.main()
