@@ -107,7 +107,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
                                       format_gib(e.ranks.front().breakdown.outside_allocator)));
   if (const std::string band = band_text(e.ranks.front()); !band.empty()) e.assumptions.push_back(band);
-  e.assumptions.emplace_back("held against rehearsals on phantom GPUs, not against a card");
+  e.assumptions.emplace_back("checked against simulation (phantom GPUs), not real hardware");
 }
 
 /// "83.20 GiB of 79.10 GiB a rank; the peak is in backward, most of it activations (41.20 GiB)".

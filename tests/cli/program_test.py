@@ -104,8 +104,8 @@ class Program(unittest.TestCase):
         self.assertTrue(program("estimate", *TINY, "--runtime", "pytorch-fsdp2").stdout.startswith("NOT MODELLED: "))
 
     def test_figures_for_gpus_say_what_they_were_held_against(self):
-        self.assertIn("not against a card", program("estimate", MODEL, "--gpus", "8xH100-80GB").stdout)
-        self.assertNotIn("not against a card", program("estimate", *TINY).stdout)
+        self.assertIn("not real hardware", program("estimate", MODEL, "--gpus", "8xH100-80GB").stdout)
+        self.assertNotIn("not real hardware", program("estimate", *TINY).stdout)
 
     def test_without_a_terminal_there_are_no_escapes_and_without_utf8_no_blocks(self):
         self.assertNotIn("\x1b", program("estimate", *TINY).stdout)

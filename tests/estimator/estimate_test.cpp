@@ -89,7 +89,7 @@ TEST_CASE("states of a full-shard job are a rank's share of all parameters") {
   // Every matrix divides by 8, so shards hold no padding beyond the 512-byte alignment of norms.
   CHECK(categories[static_cast<std::size_t>(Category::parameters)].n == std::int64_t{8030261248} / 8 * 4);
   CHECK(categories[static_cast<std::size_t>(Category::optimizer_state)].n == 8030261248 + std::int64_t{4} * 34);
-  CHECK(mentions(e.assumptions, "phantom GPUs, not against a card"));
+  CHECK(mentions(e.assumptions, "phantom GPUs), not real hardware"));
 }
 
 TEST_CASE("the verdict follows total and bound") {
