@@ -12,6 +12,7 @@
 #include "cli/format/estimate_text.h"
 #include "cli/model.h"
 #include "estimator/allocator/environment.h"
+#include "estimator/field_text.h"
 #include "model_specs/error.h"
 #include "model_specs/json_value.h"
 #include "model_specs/suggest.h"
@@ -21,8 +22,17 @@
 namespace vramfit {
 namespace {
 
-// --clip 0 means that the step has no clipping phase.
-bool clips(const std::string& clip) { return clip.find_first_not_of("0.+-eE") != std::string::npos || clip.empty(); }
+constexpr double kLargestClip = 1e30;  // as vramfit-train reads it
+
+/// Whether the step has a clipping phase, which `--clip 0` leaves out. Throws InputError for what is no number.
+bool clips(const std::string& clip) {
+  if (clip.empty()) return true;
+  try {
+    return real_number(clip, 0, kLargestClip) > 0;
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--clip: {}", error.what()));
+  }
+}
 
 Plan plan_as_given(const PlanRequest& request) {
   std::vector<std::string> notes;
@@ -50,13 +60,14 @@ bool is_plan_file(const std::string& path) {
 }
 
 TemporaryPlan::TemporaryPlan(const JobFlags& flags, const std::string& clip) {
+  const bool has_clipping = clips(clip);
   const JobChoice choice = read_job_choice(flags);
   const PlanRequest request{.spec = read_model(flags.model),
                             .job = choice.job,
                             .fixed = choice.fixed,
                             .cluster = read_cluster_flag(flags),
                             .allowed = {},
-                            .clip = clips(clip)};
+                            .clip = has_clipping};
   const std::string text = plan_to_json(request, plan_as_given(request));
   std::string pattern = (std::filesystem::temp_directory_path() / "vramfit-run-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr)

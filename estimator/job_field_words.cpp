@@ -18,6 +18,10 @@ struct Word {
 
 // Of transformers, accelerate, Lightning, DeepSpeed, torchtune and torchtitan, in lower case with '-' for '_'.
 constexpr std::array kWords{
+    Word{"runtime", "ddp", "pytorch-ddp"},
+    Word{"runtime", "fsdp1", "pytorch-fsdp1"},
+    Word{"runtime", "fsdp", "pytorch-fsdp2"},
+    Word{"runtime", "fsdp2", "pytorch-fsdp2"},
     Word{"precision", "fp16", "fp16-mixed"},
     Word{"precision", "float16", "fp16-mixed"},
     Word{"precision", "half", "fp16-mixed"},

@@ -98,6 +98,13 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
 
 }  // namespace
 
+std::string rehearsal_of(const Cluster& cluster) {
+  if (cluster.nodes > 1) return fmt::format("vramfit rehearse --gpus {} --ranks 0 -- python train.py", cluster.text);
+  const std::string launcher =
+      cluster.cards() == 1 ? "python" : fmt::format("torchrun --nproc-per-node {}", cluster.cards());
+  return fmt::format("vramfit rehearse --gpus {} -- {} train.py", cluster.text, launcher);
+}
+
 void require_rules(const Job& job, const Cluster& cluster) {
   if (job.method != Method::full) refuse(job, "method");
   if (!job.offload.empty()) refuse(job, "offload");

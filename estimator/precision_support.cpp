@@ -1,9 +1,11 @@
 #include "estimator/precision_support.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
+#include "estimator/not_modelled.h"
 #include "estimator/ops/fp8.h"
 #include "model_specs/error.h"
 
@@ -11,35 +13,66 @@ namespace vramfit {
 
 namespace {
 
-constexpr int kFp16From = 70, kBf16From = 80, kFp8From = 89;
+struct DtypeRow {
+  Dtype dtype;
+  int native_from;  // compute capability since which there are units
+  int runs_from;    // and since which PyTorch computes at all
+};
+constexpr std::array kDtypes{DtypeRow{Dtype::f16, 70, 0}, DtypeRow{Dtype::bf16, 80, 80},
+                             DtypeRow{Dtype::f8_e4m3, 89, 89}, DtypeRow{Dtype::f8_e5m2, 89, 89}};
+
+const DtypeRow* row_of(Dtype dtype) {
+  const auto* const row = std::ranges::find(kDtypes, dtype, &DtypeRow::dtype);
+  return row == kDtypes.end() ? nullptr : row;
+}
 
 std::string with_capability(const Card& card) {
-  const int capability = card.device.compute_capability;
-  return fmt::format("{} (compute capability {}.{})", card.name, capability / 10, capability % 10);
+  return fmt::format("{} (compute capability {})", card.name, capability_text(card.device.compute_capability));
 }
 
 std::string_view best_16_bits(const Card& card) {
-  return card.device.compute_capability >= kBf16From ? "bf16-mixed" : "fp16-mixed";
+  return card_support(Dtype::bf16, card.device.compute_capability) == Support::native ? "bf16-mixed" : "fp16-mixed";
+}
+
+/// Throws for a type that the card does not multiply.
+void require_products(const std::string& flag, Dtype dtype, std::string_view units, const Card& card) {
+  if (card_support(dtype, card.device.compute_capability) != Support::none) return;
+  throw InputError(fmt::format("{}: {} has no {} units, which come with {}; use --precision {} or fp32", flag,
+                               with_capability(card), units, capability_text(row_of(dtype)->native_from),
+                               best_16_bits(card)));
+}
+
+void require_kernels(const Cluster& cluster) {
+  if (torch_has_kernels(cluster.card.device.compute_capability)) return;
+  std::string known;
+  for (const int capability : kTorchArchitectures) known += (known.empty() ? "" : ", ") + capability_text(capability);
+  throw InputError(
+      fmt::format("{}: PyTorch {}, which this engine runs on, has no kernels for it (only for {}); a script whose own "
+                  "PyTorch has them can be rehearsed: {}",
+                  with_capability(cluster.card), kTorchVersion, known, rehearsal_of(cluster)));
+}
+
+std::string compute_flag(const Precision& precision) {
+  const bool by_name = !precision.name.empty() && precision_named(precision.name).compute == precision.compute;
+  return by_name ? "--precision " + precision.name : fmt::format("--compute-dtype {}", dtype_name(precision.compute));
 }
 
 }  // namespace
 
+std::string capability_text(int compute_capability) {
+  return fmt::format("{}.{}", compute_capability / 10, compute_capability % 10);
+}
+
+bool torch_has_kernels(int compute_capability) {
+  return std::ranges::any_of(kTorchArchitectures, [&](int compiled) {
+    return compiled / 10 == compute_capability / 10 && compiled <= compute_capability;
+  });
+}
+
 Support card_support(Dtype dtype, int compute_capability) {
-  switch (dtype) {
-    case Dtype::f16:
-      return compute_capability >= kFp16From ? Support::native : Support::emulated;
-    case Dtype::bf16:
-      return compute_capability >= kBf16From ? Support::native : Support::emulated;
-    case Dtype::f8_e4m3:
-    case Dtype::f8_e5m2:
-      return compute_capability >= kFp8From ? Support::native : Support::none;
-    case Dtype::f32:
-    case Dtype::i64:
-    case Dtype::i32:
-    case Dtype::u8:
-      return Support::native;
-  }
-  return Support::none;
+  const DtypeRow* const row = row_of(dtype);
+  if (row == nullptr || compute_capability >= row->native_from) return Support::native;
+  return compute_capability >= row->runs_from ? Support::emulated : Support::none;
 }
 
 Support cpu_support(Dtype dtype, const std::vector<std::string>& flags) {
@@ -73,12 +106,16 @@ std::string_view support_name(Support support) {
   return "none";
 }
 
+std::string_view default_precision(const Cluster& cluster) {
+  return cluster.is_cpu() ? "fp32" : best_16_bits(cluster.card);
+}
+
 void require_card_support(const Job& job, const Cluster& cluster) {
-  if (!wants_fp8(job.precision)) return;
-  if (cluster.is_cpu()) return;  // emulated
-  if (card_support(Dtype::f8_e4m3, cluster.card.device.compute_capability) != Support::none) return;
-  throw InputError(fmt::format("--precision fp8: {} has no FP8 units, which come with 8.9; use --precision {}",
-                               with_capability(cluster.card), best_16_bits(cluster.card)));
+  if (cluster.is_cpu()) return;  // what has no units is emulated
+  if (wants_fp8(job.precision)) require_products("--precision fp8", Dtype::f8_e4m3, "FP8", cluster.card);
+  if (job.runtime != Runtime::vramfit) return;
+  require_kernels(cluster);
+  require_products(compute_flag(job.precision), job.precision.compute, dtype_name(job.precision.compute), cluster.card);
 }
 
 std::vector<std::string> precision_notes(const Job& job, const Cluster& cluster) {
@@ -89,13 +126,8 @@ std::vector<std::string> precision_notes(const Job& job, const Cluster& cluster)
   }
   const Dtype compute = job.precision.compute;
   if (cluster.is_cpu() || card_support(compute, cluster.card.device.compute_capability) != Support::emulated) return {};
-  if (compute == Dtype::bf16) {
-    return {fmt::format("{} has no bf16 units: it computes bf16 by emulation{}", cluster.card.name,
-                        card_support(Dtype::f16, cluster.card.device.compute_capability) == Support::native
-                            ? " (it has fp16 units: --precision fp16-mixed)"
-                            : "")};
-  }
-  return {fmt::format("{} has no fp16 tensor cores: 16 bits save memory, not time", cluster.card.name)};
+  return {
+      fmt::format("{} has no {} tensor cores: 16 bits save memory, not time", cluster.card.name, dtype_name(compute))};
 }
 
 }  // namespace vramfit

@@ -26,11 +26,16 @@ Precision precision_with(const Precision& chosen, std::string_view name) {
   return precision;
 }
 
+std::string place_of_default(const Cluster& cluster) {
+  if (cluster.is_cpu()) return "CPU ranks";
+  const bool computes_bf16 = card_support(Dtype::bf16, cluster.card.device.compute_capability) == Support::native;
+  return computes_bf16 ? "GPUs" : fmt::format("{}, which has no bf16 units", cluster.card.name);
+}
+
 void resolve_precision(Job& job, const Cluster& cluster, Notes& notes) {
   if (job.precision.name.empty()) {
-    job.precision = precision_with(job.precision, cluster.is_cpu() ? "fp32" : "bf16-mixed");
-    notes.push_back(
-        fmt::format("precision {} (the default on {})", job.precision.name, cluster.is_cpu() ? "CPU ranks" : "GPUs"));
+    job.precision = precision_with(job.precision, default_precision(cluster));
+    notes.push_back(fmt::format("precision {} (the default on {})", job.precision.name, place_of_default(cluster)));
   }
   require_card_support(job, cluster);
   for (std::string& note : precision_notes(job, cluster)) notes.push_back(std::move(note));

@@ -31,32 +31,23 @@ constexpr double kFp8Speedup = 2;
 constexpr double kLaunchSeconds = 5e-6;
 constexpr double kCollectiveLatency = 20e-6;
 
-// A CPU thread, where the cluster gives no figures: 16 fp32 FMAs a cycle at 2 GHz reached to a third, and a shared
-// memory bus.
-constexpr double kCpuThreadFlops = 20e9;
-constexpr double kCpuMemoryBandwidth = 8e9;
-constexpr double kCpuLinkBandwidth = 1e9;
-
 struct Rates {
   double flops = 0, memory = 0;
   double link = 0, network = 0;  // between cards of a node, and of any two
 };
 
-double or_else(double value, double fallback) { return value > 0 ? value : fallback; }
-
 Rates rates_of(const Job& job, const Cluster& cluster) {
   const Card& card = cluster.card;
   const bool half = job.precision.compute != Dtype::f32;
-  const double cpu = kCpuThreadFlops * std::max(1, card.device.threads);
   // A card without bf16 units runs bf16 at its fp32 rate (the catalog's 16-bit rate is then fp16's); a CPU without them
   // converts first.
   const bool has_units = card.bf16 || job.precision.compute == Dtype::f16;
-  const double peak = half && has_units ? or_else(card.bf16_flops, cpu) : or_else(card.fp32_flops, cpu);
+  const double peak = half && has_units ? card.bf16_flops : card.fp32_flops;
   const double slowdown = cluster.is_cpu() && half && !card.device.onednn_bf16 ? 0.5 : 1.0;
-  const double within = or_else(card.link_bandwidth, or_else(card.pcie_bandwidth, kCpuLinkBandwidth));
-  const double network = cluster.nodes > 1 ? std::min(within, or_else(cluster.network_bandwidth, within)) : within;
+  const double within = card.link_bandwidth;
+  const double network = cluster.nodes > 1 ? std::min(within, cluster.network_bandwidth) : within;
   return {.flops = peak * kMatmulEfficiency * slowdown,
-          .memory = or_else(card.memory_bandwidth, kCpuMemoryBandwidth) * kMemoryEfficiency,
+          .memory = card.memory_bandwidth * kMemoryEfficiency,
           .link = within * kLinkEfficiency,
           .network = network * kLinkEfficiency};
 }

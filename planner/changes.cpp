@@ -47,6 +47,17 @@ std::vector<Job> sequences(const Job& job, const std::vector<std::string>& value
   return changed;
 }
 
+/// Whether the job can be at all: a card may not compute in its precision.
+bool resolves(const Job& job, const PlanRequest& request) {
+  std::vector<std::string> notes;
+  try {
+    resolve_job(job, request.spec, request.cluster, notes);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 constexpr std::array kChangeKinds{
     ChangeKind{"precision", "precision", false, precisions},
     ChangeKind{"seq-len", "seq_len", true, sequences},
@@ -109,7 +120,10 @@ std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_
     const bool is_allowed = request.allowed.any || named != request.allowed.kinds.end();
     if (is_allowed != allowed) continue;
     const bool has_values = named != request.allowed.kinds.end();
-    for (const Job& job : kind.choices(request.job, has_values ? named->second : std::vector<std::string>{})) {
+    const std::vector<std::string> values = has_values ? named->second : std::vector<std::string>{};
+    for (const Job& job : kind.choices(request.job, values)) {
+      if (values.empty() && !resolves(job, request))
+        continue;  // what a person names is refused with the reason instead
       list.push_back({fmt::format("{}:{}", kind.name, job_field_named(kind.field).get(job)), job});
     }
   }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "estimator/job_fields.h"
+#include "estimator/not_modelled.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
 
@@ -49,9 +50,16 @@ std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal)
   return text;
 }
 
-std::string cards_text(const Estimate& estimate) {
-  return fmt::format("{}, runtime {}, modeling {}", printable(estimate.cluster.text),
-                     job_field_named("runtime").get(estimate.job), job_field_named("modeling").get(estimate.job));
+/// For whom the figures hold, and how to get those of one's own script.
+std::string stack_text(const Estimate& estimate) {
+  const Job& job = estimate.job;
+  if (job.runtime == Runtime::vramfit) {
+    if (estimate.cluster.is_cpu()) return "for vramfit's own engine (vramfit run), not for a PyTorch script";
+    return fmt::format("for vramfit's own engine (vramfit run); for your PyTorch script: {}",
+                       printable(rehearsal_of(estimate.cluster), 500));
+  }
+  return fmt::format("for --runtime {} with --modeling {}", job_field_named("runtime").get(job),
+                     job_field_named("modeling").get(job));
 }
 
 }  // namespace
@@ -130,8 +138,8 @@ std::string phase_table(const RankEstimate& rank) {
 
 std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
   std::string text = verdict_line(estimate, terminal);
-  text += fmt::format("{}, {} parameters, on {}\n", printable(estimate.model_name), short_count(estimate.parameters),
-                      cards_text(estimate));
+  text += fmt::format("{}, {} parameters, on {}\n{}\n", printable(estimate.model_name),
+                      short_count(estimate.parameters), printable(estimate.cluster.text), stack_text(estimate));
   if (!estimate.ranks.empty() && estimate.verdict != Verdict::not_modelled) {
     text += fmt::format("\n{}\n{}", breakdown_table(worst_rank(estimate), terminal), phase_table(worst_rank(estimate)));
     text += suggestion_lines(estimate, terminal);

@@ -74,6 +74,15 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
 
 }  // namespace
 
+TEST_CASE("engines of other stacks are known by name, and answered with what would tell") {
+  for (const char* name : {"pytorch", "pytorch-ddp", "pytorch-fsdp1", "deepspeed", "ddp", "fsdp1"}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(choice_of({"--runtime", name}),
+                         doctest::Contains("rehearse a script that uses it: vramfit rehearse --gpus"), NotModelled);
+  }
+  CHECK(message_of({"--runtime", "horovod"}).find("unknown") != std::string::npos);
+}
+
 TEST_CASE("the names and values of the job flags are those of the frozen list") {
   std::ifstream file(std::string(VRAMFIT_SOURCE_DIR) + "/tests/cli/job_flags.txt");
   std::ostringstream frozen;

@@ -155,6 +155,19 @@ TEST_CASE("a change of the result is used only when it is allowed, and offered w
   CHECK(allowed.chosen->job.precision.state == Dtype::bf16);
 }
 
+TEST_CASE("no plan and no alternative computes in a precision that the card lacks") {
+  PlanRequest request = request_for("llama", parse_cluster("2xT4"));
+  for (const char* allowed : {"", "any", "precision"}) {
+    request.allowed = parse_allowed(allowed);
+    const Plan plan = make_plan(request);
+    REQUIRE(plan.chosen);
+    CHECK(plan.chosen->job.precision.compute == Dtype::f16);
+    for (const Candidate& other : plan.alternatives) CHECK(other.job.precision.compute != Dtype::bf16);
+  }
+  request.allowed = parse_allowed("precision:bf16-pure");
+  CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("has no bf16 units"), InputError);
+}
+
 TEST_CASE("fp8 is weighed only where its name is given") {
   PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
   const auto weighs_fp8 = [&](const char* allowed) {

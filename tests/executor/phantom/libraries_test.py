@@ -1,4 +1,6 @@
 """PyTorch's calls into cuBLAS, cuDNN and the others succeed on a phantom card, and allocate what real ones are known to."""
+import os
+import re
 import sys
 
 from phantom_session import run
@@ -56,7 +58,8 @@ before = torch.cuda.memory_allocated()
 torch.cuda.reset_peak_memory_stats()
 out.backward(gradient)
 peak = torch.cuda.max_memory_allocated() - before
-print(json.dumps({"failed": failed, "cudnn_backward": peak, "torch": [int(n) for n in torch.__version__.split(".")[:2]]}))
+print(json.dumps({"failed": failed, "cudnn_backward": peak, "torch": [int(n) for n in torch.__version__.split(".")[:2]],
+                  "version": torch.__version__.split("+")[0], "compiled_for": torch._C._cuda_getArchFlags().split()}))
 """
 
 WORKSPACES = """
@@ -85,6 +88,14 @@ print(json.dumps([torch.equal(a.cpu(), torch.eye(8)), b.cpu().abs().sum().item()
 """
 
 
+def declared():
+    """The PyTorch release that estimates are made for, and the architectures that they take its kernels to be compiled for."""
+    with open(os.path.join(os.environ["VRAMFIT_SOURCE_DIR"], "estimator/precision_support.h"), encoding="utf-8") as header:
+        text = header.read()
+    version = re.search(r'kTorchVersion = "(.*)"', text)[1]
+    return version, [f"sm_{number}" for number in re.search(r"kTorchArchitectures\{(.*)\}", text)[1].split(", ")]
+
+
 def main():
     problems = []
     answer, record = run(f"CALLS = {CALLS!r}\n{PROGRAM}")
@@ -100,6 +111,11 @@ def main():
     for name in ("cuDNN convolution: workspace taken as 0", "cudnnGetRNNTempSpaceSizes: workspace taken as 0"):
         if name not in unsupported:
             problems.append(f"the record does not tell of {name!r}: {unsupported}")
+
+    # What estimates take as given of cards that this PyTorch has no kernels for. PTX would be "compute_..." among them.
+    version, known = declared()
+    if answer["version"] == version and answer["compiled_for"] != known:
+        problems.append(f"PyTorch {version} is compiled for {answer['compiled_for']}, estimates say {known}")
 
     # PyTorch's default for compute capability 9.0, one for each handle; a finished backward keeps its thread's.
     workspaces, _ = run(WORKSPACES)
