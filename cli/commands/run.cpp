@@ -136,6 +136,13 @@ std::int64_t whole_number_of(const std::string& flag, const std::string& text, s
   }
 }
 
+/// Ranks write into it; `path` may be empty, for a flag that wasn't given.
+void make_folder(const char* flag, const std::string& path) {
+  std::error_code error;
+  if (!path.empty()) std::filesystem::create_directories(path, error);
+  if (error) throw FaultError(fmt::format("{} {}: can't be made: {}", flag, printable(path), error.message()));
+}
+
 int run_run(const RunFlags& flags) {
   check_flags(flags);
   const std::string program = find_executor();
@@ -158,7 +165,8 @@ int run_run(const RunFlags& flags) {
   if (program.empty()) {
     throw FaultError("vramfit-train is not beside vramfit, so nothing can be run; build it with -DVRAMFIT_EXECUTOR=ON");
   }
-  if (!flags.events.empty()) std::filesystem::create_directories(flags.events);
+  make_folder("--events", flags.events);
+  make_folder("--dump-state", passed(flags, "--dump-state"));
   const std::string& threads = passed(flags, "--threads");
   LaunchOptions launch;
   launch.program = program;
