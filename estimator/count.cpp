@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "estimator/count_unit.h"
 #include "estimator/counted_blocks.h"
@@ -31,7 +32,8 @@ class Counter {
  public:
   Counter(const Graph& graph, const Job& job, const Device& device, const CountOptions& options)
       : graph_(graph),
-        job_(job),
+        job_(abbreviated(job, options)),
+        middle_passes_(options.abbreviate ? job.accumulation - 2 : 0),
         layout_(lay_out_units(graph, job)),
         shared_{graph_, job_.precision, layout_, blocks_},
         mask_(job_, layout_, device, blocks_),
@@ -49,6 +51,7 @@ class Counter {
     tapes_ = make_shared_tapes(inputs);
     for (const auto& tape : tapes_) segment_has_backward_.push_back(tape->has_backward);
     segments_.resize(graph.segments.size());
+    temporary_labels_.resize(graph.segments.size());
     for (const Unit& unit : layout_.units) units_.emplace_back(shared_, unit);
     for (std::size_t s = 0; s < graph.segments.size(); ++s) {
       segments_[s].values.resize(graph.segments[s].values.size());
@@ -67,17 +70,34 @@ class Counter {
     blocks_.writer().set_phase(Phase::load, 0);
     load();
     for (int step = 1; step <= options_.steps; ++step) {
-      Phase phase = Phase::forward;
-      for (const Instruction& instruction : schedule) {
-        phase = phase_of(instruction, graph_, phase);
-        blocks_.writer().set_phase(phase, step);
-        execute(instruction);
-      }
+      const bool stands_for_all = options_.abbreviate && step == options_.steps && step >= 2;
+      if (stands_for_all) blocks_.writer().begin_repeat(kForever);
+      run_step(schedule, step);
+      if (stands_for_all) blocks_.writer().end_repeat();
     }
     return blocks_.take();
   }
 
  private:
+  /// Micro-batches between the second and the last allocate as the second does.
+  static Job abbreviated(Job job, const CountOptions& options) {
+    if (options.abbreviate) job.accumulation = std::min<std::int64_t>(job.accumulation, 3);
+    return job;
+  }
+
+  void run_step(const std::vector<Instruction>& schedule, int step) {
+    Phase phase = Phase::forward;
+    for (const Instruction& instruction : schedule) {
+      phase = phase_of(instruction, graph_, phase);
+      blocks_.writer().set_phase(phase, step);
+      if (instruction.what == Do::begin && middle_passes_ > 1) {
+        if (instruction.micro_batch == 1) blocks_.writer().begin_repeat(middle_passes_);
+        if (instruction.micro_batch == 2) blocks_.writer().end_repeat();
+      }
+      execute(instruction);
+    }
+  }
+
   void load_units() {
     const Bytes bytes = job_.load == Load::rank0 ? load_staging(layout_) : Bytes{0};
     const Block staging = blocks_.allocate(bytes.n, Dtype::u8, Category::communication, "load: rows of all ranks");
@@ -157,7 +177,10 @@ class Counter {
     for (std::size_t u = 0; u < units_.size(); ++u) {
       if (!is_cuda_ || !units_[u].has_gradient_shard()) continue;
       const std::int64_t elements = layout_.units[u].trainable_elements;
-      for (std::int64_t first = 0; first < elements; first += kNormPart) {
+      // Whole parts are alike; the last may be shorter.
+      const std::int64_t whole = elements / kNormPart;
+      for (std::int64_t first = options_.abbreviate && whole > 1 ? (whole - 1) * kNormPart : 0; first < elements;
+           first += kNormPart) {
         const SumScratch scratch = sum_scratch(std::min(kNormPart, elements - first), device_);
         const auto temporary = [&](Bytes bytes, const char* what) {
           return blocks_.allocate(bytes.n, Dtype::u8, Category::temporaries, what);
@@ -221,19 +244,27 @@ class Counter {
                             label);
   }
 
+  /// Rules, and so their steps, are shared by segments that are alike.
+  int temporary_label(int s, const Op& op, const Step& step) {
+    const auto [entry, is_new] = temporary_labels_[at(s)].try_emplace(&step, kNoLabel);
+    if (is_new) {
+      entry->second = blocks_.writer().label(graph_.segments[at(s)].name + "." + op.name + ": " + step.name);
+    }
+    return entry->second;
+  }
+
   /// Temporaries of a kernel, and the outputs or gradients that it allocates itself.
   void run_steps(int s, const Op& op, const std::vector<Step>& steps, const TapeAction* backward_action) {
     SegmentState& state = segments_[at(s)];
-    std::vector<std::pair<std::string, Block>> temporaries;
+    std::vector<std::pair<const std::string*, Block>> temporaries;
     for (const Step& step : steps) {
       switch (step.what) {
         case Step::What::temporary:
-          temporaries.emplace_back(step.name,
-                                   blocks_.allocate(step.bytes.n, Dtype::u8, Category::temporaries,
-                                                    graph_.segments[at(s)].name + "." + op.name + ": " + step.name));
+          temporaries.emplace_back(&step.name, blocks_.allocate(step.bytes.n, Dtype::u8, Category::temporaries,
+                                                                temporary_label(s, op, step)));
           break;
         case Step::What::release:
-          std::erase_if(temporaries, [&](const auto& t) { return t.first == step.name; });
+          std::erase_if(temporaries, [&](const auto& t) { return *t.first == step.name; });
           break;
         case Step::What::output:
           state.values[at(op.outputs[at(step.index)])] = allocate_value(s, op.outputs[at(step.index)], false);
@@ -289,6 +320,7 @@ class Counter {
 
   const Graph& graph_;
   Job job_;
+  std::int64_t middle_passes_;  // that micro-batch 1 stands for
   UnitLayout layout_;
   CountedBlocks blocks_;  // outlives what it handed out
   CountedUnits shared_;
@@ -300,6 +332,7 @@ class Counter {
   std::vector<std::shared_ptr<const SegmentTape>> tapes_;
   std::vector<bool> segment_has_backward_;
   std::vector<std::vector<int>> value_labels_, gradient_labels_;
+  std::vector<std::unordered_map<const Step*, int>> temporary_labels_;  // by segment
   std::vector<SegmentState> segments_;
   std::vector<UnitCounter> units_;
   std::vector<Block> workspace_, inputs_;
@@ -321,8 +354,6 @@ Ledger count(const Graph& graph, const Job& job, const Device& device, const Coo
   // Shards are padded to equal sizes, so ranks of this runtime allocate alike, but for what rank 0 reads for the
   // others.
   if (coords != Coords{}) counted.load = Load::each;
-  // Micro-batches between the second and the last allocate as the second does.
-  if (options.abbreviate) counted.accumulation = std::min<std::int64_t>(job.accumulation, 3);
   return Counter(graph, counted, device, options).run();
 }
 

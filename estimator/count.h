@@ -10,8 +10,11 @@ namespace vramfit {
 
 struct CountOptions {
   bool clip = true;
-  int steps = 2;           // training steps after load
-  bool abbreviate = true;  // run micro-batches 1 .. accumulation-2 once: they allocate the same
+  int steps = 2;  // training steps after load
+  // Count what repeats once: micro-batches 1 .. accumulation-2 and all steps from the last on are Repeats of the
+  // ledger, because they request the same. The gradient norm, summed in equal parts, counts one of them: each reuses
+  // what the one before it freed.
+  bool abbreviate = true;
 };
 
 /// Everything rank `coords` of the job allocates, from load to the end of the last step.

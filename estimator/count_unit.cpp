@@ -8,7 +8,24 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+constexpr std::array kLabelTexts{": gathered", ": kept slice",           ": gradient shard",
+                                 ": gradient", ": accumulated gradient", ": reduce piece"};
+
 }  // namespace
+
+int UnitCounter::label(Label what) {
+  int& number = labels_[what];
+  if (number < 0) number = shared_.blocks.writer().label(unit_.name + kLabelTexts[what]);
+  return number;
+}
+
+int UnitCounter::label(Label what, int parameter) {
+  int& number = parameter_labels_.try_emplace(parameter, kNoLabels).first->second[what];
+  if (number < 0) {
+    number = shared_.blocks.writer().label(shared_.graph.parameters[at(parameter)].name + kLabelTexts[what]);
+  }
+  return number;
+}
 
 const UnitParameter& UnitCounter::slot_of(int parameter) const {
   return unit_.parameters[at(shared_.layout.slot_of_parameter[at(parameter)])];
@@ -29,20 +46,20 @@ void UnitCounter::load() {
 void UnitCounter::gather() {
   if (unit_.gathered_is_shard || gathered_) return;
   gathered_ = shared_.blocks.allocate(unit_.gathered_elements, unit_.compute, Category::unsharded_parameters,
-                                      unit_.name + ": gathered");
+                                      label(Label::gathered));
   kept_slice_.reset();
 }
 
 void UnitCounter::reshard() {
   kept_slice_ = shared_.blocks.allocate(unit_.kept_elements, unit_.compute, Category::unsharded_parameters,
-                                        unit_.name + ": kept slice");
+                                        label(Label::kept_slice));
   gathered_.reset();
 }
 
 void UnitCounter::make_gradient_shard() {
   if (gradient_shard_) return;
   gradient_shard_ = shared_.blocks.allocate(unit_.trainable_elements, unit_.gradient, Category::gradients,
-                                            unit_.name + ": gradient shard");
+                                            label(Label::gradient_shard));
 }
 
 void UnitCounter::make_gradient(OpKind kind, int parameter) {
@@ -55,7 +72,7 @@ void UnitCounter::make_gradient(OpKind kind, int parameter) {
     return;
   }
   buffer.block = shared_.blocks.allocate(slot_of(parameter).padded_elements, buffer.dtype, Category::gradients,
-                                         shared_.graph.parameters[at(parameter)].name + ": gradient");
+                                         label(Label::gradient, parameter));
 }
 
 void UnitCounter::accumulate() {
@@ -69,7 +86,7 @@ void UnitCounter::accumulate() {
       sum = buffer.block;
     } else if (!sum) {
       sum = shared_.blocks.allocate(slot_of(parameter).padded_elements, unit_.reduce, Category::gradients,
-                                    shared_.graph.parameters[at(parameter)].name + ": accumulated gradient");
+                                    label(Label::accumulated_gradient, parameter));
     }
   }
 }
@@ -94,7 +111,7 @@ void UnitCounter::reduce() {
       continue;
     }
     pieces_.push_back(shared_.blocks.allocate(slot_of(parameter).padded_elements, unit_.reduce, Category::communication,
-                                              shared_.graph.parameters[at(parameter)].name + ": reduce piece"));
+                                              label(Label::reduce_piece, parameter)));
   }
 }
 

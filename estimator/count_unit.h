@@ -1,6 +1,7 @@
 // One unit while a step is counted: the counting side of executor/sharding/unit_state, call for call.
 #pragma once
 
+#include <array>
 #include <map>
 #include <vector>
 
@@ -45,6 +46,14 @@ class UnitCounter {
     Dtype dtype = Dtype::f32;
   };
 
+  /// Labels that a step uses again and again are made once.
+  enum Label { gathered, kept_slice, gradient_shard, gradient, accumulated_gradient, reduce_piece };
+  static constexpr std::size_t kLabels = 6;
+  using Labels = std::array<int, kLabels>;
+  static constexpr Labels kNoLabels{-1, -1, -1, -1, -1, -1};
+
+  int label(Label what);
+  int label(Label what, int parameter);
   const UnitParameter& slot_of(int parameter) const;
   void make_gradient_shard();
 
@@ -54,6 +63,8 @@ class UnitCounter {
   std::map<int, Buffer> buffers_;  // by parameter: gradients not yet reduced
   std::map<int, Block> sums_;      // by parameter: whole gradients of earlier micro-batches, in the reduce dtype
   std::vector<Block> pieces_;      // being reduced
+  Labels labels_ = kNoLabels;
+  std::map<int, Labels> parameter_labels_;
 };
 
 }  // namespace vramfit

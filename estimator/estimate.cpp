@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/not_modelled.h"
 #include "estimator/ops/fp8.h"
@@ -27,10 +28,10 @@ constexpr std::int64_t kCpuMarginDivisor = 200;
 constexpr std::int64_t kReservedMarginDivisor = 50, kOutsideMarginDivisor = 4;
 
 /// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
-Bytes outside_allocator(const Job& job, const Cluster& cluster) {
+Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster) {
   if (cluster.is_cpu()) return {};
   const std::int64_t communicators =
-      (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0) + (reshard_ranks(job) > 0 ? 1 : 0);
+      (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0) + (slice_group_ranks(graph, job) > 0 ? 1 : 0);
   return cluster.card.context + communicators * cluster.card.nccl;
 }
 
@@ -59,7 +60,22 @@ void add_retries(RankEstimate& rank, const Ledger& ledger, const Job& job, const
   const Bytes free_bytes = card.memory - std::min(card.memory, rank.breakdown.outside_allocator);
   const CapacityReplay replay = replay_at_capacity(ledger, settings, card.memory, free_bytes);
   rank.alloc_retries = replay.retries;
+  rank.later_retries = replay.later_retries;
   rank.out_of_memory = replay.out_of_memory;
+  rank.gives_back = !replay.out_of_memory && (rank.total > card.memory || replay.retries + replay.later_retries > 0);
+}
+
+/// Reserved memory that grows stops at the card's capacity: the allocator then releases cached blocks.
+void end_growth_at(RankEstimate& rank, const Card& card) {
+  if (!rank.reserved_grows) return;
+  const Bytes most =
+      std::max(rank.peak_allocated, card.memory - std::min(card.memory, rank.breakdown.outside_allocator));
+  rank.peak_reserved = std::min(rank.peak_reserved, most);
+  rank.least_reserved = std::min(rank.least_reserved, most);
+  for (PhasePeak& phase : rank.phases) phase.reserved = std::min(phase.reserved, most);
+  rank.breakdown.fragmentation = rank.peak_reserved - rank.peak_allocated;
+  rank.total = rank.peak_reserved + rank.breakdown.outside_allocator;
+  rank.upper_bound = std::max(rank.total, card.memory);
 }
 
 std::int64_t power_of_two_from(std::int64_t n) {
@@ -73,6 +89,14 @@ Bytes host_bytes(const Job& job, const Cluster& cluster, const RankEstimate& ran
   if (cluster.is_cpu()) return cluster.cards_per_node * rank.total;
   const std::int64_t ids = checked_mul(checked_mul(job.micro_batch, job.sequence), dtype_bytes(Dtype::i64).n);
   return cluster.cards_per_node * Bytes{2 * power_of_two_from(ids)};
+}
+
+/// Said if the replay never returns to an earlier state and keeps reserving more.
+std::string growth_text() {
+  return fmt::format(
+      "reserved memory grows with every step and did not settle in {} steps: expect the card to fill up and the "
+      "allocator to release cached blocks",
+      kMostPasses);
 }
 
 /// How much the order of cudaMalloc's addresses changes reserved memory; "" if it doesn't.
@@ -118,9 +142,8 @@ std::string explain(const RankEstimate& rank, Bytes capacity) {
   std::string why =
       fmt::format("{} of {} a rank; the peak is in {}, most of it {} ({})", format_gib(rank.total),
                   format_gib(capacity), phase_name(peak->phase), category_name(category), format_gib(*most));
-  if (rank.alloc_retries > 0) {
-    why += fmt::format("; {} allocation {}", rank.alloc_retries, rank.alloc_retries == 1 ? "retry" : "retries");
-  }
+  if (rank.gives_back) why += "; allocator retries: " + retries_text(rank);
+  if (rank.reserved_grows) why += "; " + growth_text();
   if (band_width(rank) > kBandSaid) why += "; " + band_text(rank);
   return why;
 }
@@ -187,12 +210,21 @@ RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cl
   RankEstimate rank = fold(ledger, job, cluster.card.device);
   rank.first_rank = 0;
   rank.last_rank = data_ranks(job) - 1;
-  rank.breakdown.outside_allocator = outside_allocator(job, cluster);
+  rank.breakdown.outside_allocator = outside_allocator(graph, job, cluster);
   rank.total = rank.peak_reserved + rank.breakdown.outside_allocator;
   rank.upper_bound = upper_bound(rank, cluster.is_cpu());
-  if (!cluster.is_cpu()) add_retries(rank, ledger, job, cluster.card);
+  if (!cluster.is_cpu()) {
+    add_retries(rank, ledger, job, cluster.card);
+    end_growth_at(rank, cluster.card);
+  }
   if (options.clip || scales_loss(job)) add_clip_phase(rank);
   return rank;
+}
+
+std::string retries_text(const RankEstimate& rank) {
+  std::string text = fmt::format("{} in the first two steps", rank.alloc_retries);
+  if (rank.later_retries > 0) text += fmt::format(", then up to {} per step", rank.later_retries);
+  return text;
 }
 
 double band_width(const RankEstimate& rank) {
@@ -202,7 +234,7 @@ double band_width(const RankEstimate& rank) {
 
 Verdict verdict_of(const RankEstimate& rank, Bytes capacity) {
   if (rank.out_of_memory) return Verdict::does_not_fit;
-  if (rank.alloc_retries > 0) return Verdict::at_risk;
+  if (rank.gives_back || rank.reserved_grows) return Verdict::at_risk;
   if (rank.upper_bound <= capacity) return Verdict::fits;
   return rank.total <= capacity ? Verdict::at_risk : Verdict::does_not_fit;
 }

@@ -37,8 +37,11 @@ struct RankEstimate {
   Coords coords;
   Bytes peak_requested, peak_allocated, peak_reserved, total, upper_bound;
   Bytes least_reserved;            // lower end of the band over address orders
-  std::int64_t alloc_retries = 0;  // on the card as it is
+  std::int64_t alloc_retries = 0;  // at the card's real capacity: in load and the first two steps
+  std::int64_t later_retries = 0;  // at the card's real capacity: in the worst later step
   bool out_of_memory = false;      // on the card as it is, after all retries
+  bool gives_back = false;         // fits only because the allocator releases cached memory
+  bool reserved_grows = false;     // with every step replayed; the allocator never settles
   Breakdown breakdown;
   std::vector<PhasePeak> phases;
 };
@@ -66,6 +69,9 @@ struct Estimate {
   Bytes host_bytes;  // per node
 };
 
+/// "3 in the first two steps, then up to 1 per step"
+std::string retries_text(const RankEstimate& rank);
+
 /// How far least_reserved lies below peak_reserved, as a share of it; 0 when it isn't known.
 double band_width(const RankEstimate& rank);
 inline constexpr double kBandSaid = 0.05;  // a wider band is mentioned in the verdict
@@ -85,7 +91,8 @@ Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster,
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes);
 
 /// Folds a ledger into peaks and breakdown (peak tick, categories that sum exactly), on a card without a limit. With
-/// the native allocator the peaks are the highest over the orders of addresses that placements_of names.
+/// the native allocator the peaks are the highest over the orders of addresses that placements_of names. Repeats are
+/// played until the allocator's state repeats. What exceeds 4 PiB is folded without the allocator: no card holds it.
 RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device);
 
 }  // namespace vramfit

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <optional>
+#include <vector>
 
+#include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/estimate.h"
 #include "estimator/rank_estimate.h"
@@ -14,18 +16,20 @@ class Folder {
  public:
   explicit Folder(LedgerReplay* replay) : replay_(replay) {}
 
-  void add(const Event& event) {
+  /// False: the card is full.
+  bool add(const Event& event) {
     enter_phase(event);
     live_.categories[static_cast<std::size_t>(event.category)].n += event.bytes;
-    requested_ += event.bytes;
+    requested_ = checked_add(requested_, event.bytes);
     if (replay_ != nullptr) {
-      replay_->add(event);
+      if (!replay_->add(event)) return false;
       allocated_ = replay_->stats().allocated.current;
       reserved_ = replay_->stats().reserved.current;
     } else {
       allocated_ = reserved_ = requested_;
     }
     if (event.bytes > 0) record();
+    return true;
   }
 
   RankEstimate finish() {
@@ -78,8 +82,22 @@ class Folder {
 
 RankEstimate fold_over(const Ledger& ledger, LedgerReplay* replay) {
   Folder folder(replay);
-  for (const Event& event : ledger.events) folder.add(event);
+  for (const Event& event : ledger.events) {
+    if (!folder.add(event)) break;
+  }
   return folder.finish();
+}
+
+/// None if the job does not even fit a card without a limit.
+std::optional<RankEstimate> fold_repeats(const Ledger& ledger, const std::vector<RepeatedPart>& parts,
+                                         LedgerReplay& replay) {
+  Folder folder(&replay);
+  const Playback played =
+      LedgerPlayer(ledger, parts, replay).play([&](const Event& event) { return folder.add(event); });
+  if (played.out_of_memory) return std::nullopt;
+  RankEstimate rank = folder.finish();
+  rank.reserved_grows = played.grows;
+  return rank;
 }
 
 /// The higher figures of two placements; the breakdown is that of the higher peak.
@@ -90,6 +108,7 @@ void take_higher(RankEstimate& band, const RankEstimate& rank) {
     band.peak_allocated = rank.peak_allocated;
     band.breakdown = rank.breakdown;
   }
+  band.reserved_grows = band.reserved_grows || rank.reserved_grows;
   band.breakdown.fragmentation = band.peak_reserved - band.peak_allocated;
   for (std::size_t i = 0; i < band.phases.size(); ++i) {
     band.phases[i].allocated = std::max(band.phases[i].allocated, rank.phases[i].allocated);
@@ -106,18 +125,21 @@ RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Dr
 
 RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device) {
   if (device.kind != DeviceKind::cuda) return fold_over(ledger, nullptr);
-  const AllocatorSettings settings = allocator_settings(job.allocator);
+  AllocatorSettings settings = allocator_settings(job.allocator);
+  settings.memory_fraction = 1;  // a limit, which the replay on the card as it is looks at
+  const std::vector<RepeatedPart> parts = repeated_parts(ledger);
   std::optional<RankEstimate> band;
-  for (const Placement placement : placements_of(settings)) {
+  for (const Placement placement : placements_of(settings, ledger.events.size())) {
     CardMemory card(placement);
     LedgerReplay replay(settings, card);
-    const RankEstimate rank = fold_over(ledger, &replay);
+    const std::optional<RankEstimate> rank = fold_repeats(ledger, parts, replay);
+    if (!rank) return fold_over(ledger, nullptr);
     if (band) {
-      take_higher(*band, rank);
+      take_higher(*band, *rank);
     } else {
       band = rank;
     }
-    if (!replay.placement_mattered()) break;
+    if (!replay.placement_mattered() || rank->reserved_grows) break;
   }
   return *band;
 }

@@ -51,10 +51,12 @@ template <std::int64_t Job::*Member>
 std::string get_count(const Job& job) {
   return job.*Member == 0 ? "" : fmt::to_string(job.*Member);
 }
-template <std::int64_t Job::*Member>
+template <std::int64_t Job::*Member, std::int64_t Most = kMostCount>
 void set_count(Job& job, std::string_view value) {
-  job.*Member = whole_number(value, 1, kMostCount);
+  job.*Member = whole_number(value, 1, Most);
 }
+// A product of three counts, which has to be readable again.
+constexpr std::int64_t kMostGlobalBatch = std::int64_t{1} << 60;
 
 /// Engines of other stacks: known by name, not modelled yet.
 constexpr std::array<std::string_view, 4> kOtherRuntimes{"pytorch", "pytorch-ddp", "pytorch-fsdp1", "deepspeed"};
@@ -206,7 +208,7 @@ constexpr std::array kJobFields{
     JobField{"global_batch", FieldForm::integer, "N",
              "Sequences per optimizer step: micro-batch x accumulation steps x data-parallel ranks. Default: derived "
              "from the other batch flags",
-             get_count<&Job::global_batch>, set_count<&Job::global_batch>},
+             get_count<&Job::global_batch>, set_count<&Job::global_batch, kMostGlobalBatch>},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "estimator/ledger.h"
 
+#include <algorithm>
 #include <array>
 
 namespace vramfit {
@@ -29,15 +30,30 @@ int LedgerWriter::add_label(std::string text) {
 }
 
 std::int64_t LedgerWriter::allocate(Bytes bytes, Category category, int label, Stream stream) {
+  std::vector<Event>& events = ledger_.events;
+  const std::size_t room = events.size() + live_ + 2;  // this one, and a free of every block that lives
+  if (events.capacity() < room) events.reserve(std::max(room, 2 * events.capacity()));
   const auto id = static_cast<std::int64_t>(blocks_.size());
   blocks_.push_back({bytes.n, label, category, stream});
-  ledger_.events.push_back({bytes.n, label, id, category, phase_, step_, stream});
+  events.push_back({bytes.n, label, id, category, phase_, step_, stream});
+  ++live_;
   return id;
 }
 
-void LedgerWriter::free(std::int64_t id) {
+void LedgerWriter::free(std::int64_t id) noexcept {
   const Block& block = blocks_[static_cast<std::size_t>(id)];
+  --live_;
   ledger_.events.push_back({-block.bytes, block.label, id, block.category, phase_, step_, block.stream});
+}
+
+void LedgerWriter::begin_repeat(std::int64_t times) {
+  open_repeats_.push_back(ledger_.repeats.size());
+  ledger_.repeats.push_back({.begin = ledger_.events.size(), .end = ledger_.events.size(), .times = times});
+}
+
+void LedgerWriter::end_repeat() {
+  ledger_.repeats[open_repeats_.back()].end = ledger_.events.size();
+  open_repeats_.pop_back();
 }
 
 void LedgerWriter::set_phase(Phase phase, int step) {

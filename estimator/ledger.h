@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -47,9 +48,18 @@ struct Event {
   Stream stream = Stream::compute;
 };
 
+/// Events that stand for `times` equal passes, one after the other: a micro-batch between the second and the last, or
+/// the steady step. Repeats follow each other or lie inside one another.
+struct Repeat {
+  std::size_t begin = 0, end = 0;  // positions in Ledger::events
+  std::int64_t times = 1;          // kForever: as long as the job goes on
+};
+inline constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+
 struct Ledger {
   std::vector<std::string> labels;  // "layers.3.mlp.act: out"
   std::vector<Event> events;
+  std::vector<Repeat> repeats;  // by begin, the outer one first
 };
 
 /// Records events; the counting side's allocator. Labels are interned once and reused.
@@ -60,9 +70,13 @@ class LedgerWriter {
   int add_label(std::string text);
   /// Returns the block's id.
   std::int64_t allocate(Bytes bytes, Category category, int label, Stream stream = Stream::compute);
-  void free(std::int64_t id);
+  /// Never throws: destructors call it. `allocate` leaves room for the event.
+  void free(std::int64_t id) noexcept;
   void set_phase(Phase phase, int step);
   Phase phase() const { return phase_; }
+  /// What is recorded until the matching end_repeat stands for `times` passes.
+  void begin_repeat(std::int64_t times);
+  void end_repeat();
   Ledger take() { return std::move(ledger_); }
 
  private:
@@ -74,7 +88,9 @@ class LedgerWriter {
   };
   Ledger ledger_;
   std::vector<Block> blocks_;  // by id
+  std::size_t live_ = 0;       // blocks not yet freed
   std::unordered_map<std::string, int> label_numbers_;
+  std::vector<std::size_t> open_repeats_;  // in Ledger::repeats
   Phase phase_ = Phase::load;
   int step_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "estimator/estimate.h"
+#include "estimator/job_field_names.h"
 #include "estimator/job_fields.h"
 #include "estimator/precision_support.h"
 #include "estimator/sharding.h"
@@ -136,6 +137,10 @@ void resolve_batch(Job& job, Notes& notes) {
   if (rows % given != 0) {
     refuse(fmt::format("{} rows a rank do not divide by {} {}", rows, micro == 0 ? "--grad-accum" : "--micro-batch",
                        given));
+  }
+  if (rows / given > kMostCount) {
+    refuse(fmt::format("leaves {} to {} for each of {} data ranks, more than {}", rows / given,
+                       micro == 0 ? "--micro-batch" : "--grad-accum", ranks, kMostCount));
   }
   if (micro == 0) micro = rows / accumulation;
   if (accumulation == 0) accumulation = rows / micro;

@@ -1,6 +1,7 @@
 #include "estimator/units_layout.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "estimator/count.h"
 #include "estimator/sharding.h"
@@ -16,18 +17,25 @@ std::int64_t align_elements(std::int64_t elements, Dtype dtype) {
   return round_up(elements, kParameterAlignment.n / dtype_bytes(dtype).n);
 }
 
-int unit_called(UnitLayout& layout, const std::string& name, const Precision& precision) {
-  const auto found = std::ranges::find(layout.units, name, &Unit::name);
-  if (found != layout.units.end()) return static_cast<int>(found - layout.units.begin());
-  Unit unit;
-  unit.name = name;
-  unit.compute = precision.compute;
-  unit.storage = precision.storage;
-  unit.reduce = precision.reduce;
-  unit.gradient = precision.storage;
-  layout.units.push_back(unit);
-  return static_cast<int>(layout.units.size()) - 1;
-}
+/// Units by name, in the order of their first parameters.
+class UnitNames {
+ public:
+  int unit_called(UnitLayout& layout, const std::string& name, const Precision& precision) {
+    const auto [entry, is_new] = numbers_.try_emplace(name, static_cast<int>(layout.units.size()));
+    if (!is_new) return entry->second;
+    Unit unit;
+    unit.name = name;
+    unit.compute = precision.compute;
+    unit.storage = precision.storage;
+    unit.reduce = precision.reduce;
+    unit.gradient = precision.storage;
+    layout.units.push_back(unit);
+    return entry->second;
+  }
+
+ private:
+  std::unordered_map<std::string, int> numbers_;
+};
 
 UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout& layout) {
   UnitParameter p;
@@ -89,6 +97,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   layout.slot_of_parameter.assign(graph.parameters.size(), -1);
   const std::vector<bool> trainable = trainable_parameters(graph, job);
   const std::vector<std::string> names = unit_names(graph, job);
+  UnitNames units;
   for (const Segment& segment : graph.segments) {
     std::vector<int> touched;
     for (const Op& op : segment.ops) {
@@ -96,7 +105,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
         const auto index = static_cast<std::size_t>(use.parameter);
         int& unit = layout.unit_of_parameter[index];
         if (unit < 0) {
-          unit = unit_called(layout, names[index], job.precision);
+          unit = units.unit_called(layout, names[index], job.precision);
           UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout);
           p.trainable = trainable[index];
           layout.units[static_cast<std::size_t>(unit)].parameters.push_back(p);

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "estimator/rank_estimate.h"
+#include "estimator/schedules/schedule.h"
 #include "estimator/sharding.h"
 #include "executor/machine_support.h"
 #include "executor/meter/cuda_meter.h"
@@ -190,7 +191,7 @@ class RankRun {
     const auto groups = connect({.place = place_,
                                  .device = device.kind,
                                  .shard_ranks = shard_ranks(plan_.job),
-                                 .reshard_ranks = reshard_ranks(plan_.job),
+                                 .reshard_ranks = slice_group_ranks(graph, plan_.job),
                                  .agreement = agreement(plan_text_, options_),
                                  .timeout = std::chrono::seconds(options_.timeout_seconds),
                                  .meeting = meeting_,

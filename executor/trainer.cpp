@@ -101,7 +101,7 @@ Trainer::State::State(const TrainInputs& inputs)
       scaler(inputs.job, place),
       clipping(inputs.options.clip, inputs.device, place) {
   const bool sharded = layout.shards > 1;
-  const bool grouped = layout.reshard_ranks > 0;
+  const bool grouped = slice_group_ranks(in.graph, in.job) > 0;
   if ((sharded && in.groups.shard().size() != layout.shards) ||
       (grouped && in.groups.reshard().size() != layout.reshard_ranks)) {
     throw InputError("the mesh differs from the ranks started");

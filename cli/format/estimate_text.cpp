@@ -94,9 +94,9 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
     return fmt::format("{}: {}, {} in {}{}\n", styled(terminal, Style::bad, "DOES NOT FIT"), of, over,
                        phase_name(peak_phase(rank)), band(rank));
   }
-  if (estimate.verdict == Verdict::at_risk && rank.alloc_retries > 0) {
-    return fmt::format("{}: {} without a limit, fits only with retries of the allocator ({}){}\n",
-                       styled(terminal, Style::warning, "AT RISK"), of, rank.alloc_retries, band(rank));
+  if (estimate.verdict == Verdict::at_risk && rank.gives_back) {
+    return fmt::format("{}: {} without a limit, fits only with allocator retries ({}){}\n",
+                       styled(terminal, Style::warning, "AT RISK"), of, retries_text(rank), band(rank));
   }
   if (estimate.verdict == Verdict::at_risk) {
     return fmt::format("{}: {}, and up to {} ({})\n", styled(terminal, Style::warning, "AT RISK"), of,

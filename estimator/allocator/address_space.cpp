@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "estimator/allocator/mix.h"
+
 namespace vramfit {
 
 namespace {
@@ -11,13 +13,7 @@ constexpr int kDraws = 64;  // before the lowest gap is taken instead: reached o
 AddressSpace::AddressSpace(AddressOrder order, std::uint64_t seed, std::int64_t pages)
     : order_(order), state_(seed), pages_(pages), gaps_{{0, pages}} {}
 
-// Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014), the mixing of SplitMix64.
-std::uint64_t AddressSpace::draw() {
-  std::uint64_t z = (state_ += 0x9E3779B97F4A7C15ULL);
-  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31U);
-}
+std::uint64_t AddressSpace::draw() { return mix_bits(state_ += 0x9E3779B97F4A7C15ULL); }
 
 void AddressSpace::carve(std::map<std::int64_t, std::int64_t>::iterator gap, std::int64_t first, std::int64_t count) {
   const std::int64_t start = gap->first, end = start + gap->second;

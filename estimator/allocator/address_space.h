@@ -31,6 +31,8 @@ class AddressSpace {
   std::optional<std::int64_t> take(std::int64_t count);
   /// Returns pages that `take` gave, with the same count.
   void give_back(std::int64_t first, std::int64_t count);
+  /// What, besides the pages that are taken, decides where the next go: equal states answer alike.
+  std::uint64_t state() const { return state_; }
 
  private:
   std::optional<std::int64_t> take_shuffled(std::int64_t count);

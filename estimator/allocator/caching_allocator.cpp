@@ -10,8 +10,8 @@ namespace {
 constexpr std::int64_t kMinBlock = 512;
 constexpr std::int64_t kMostSmall = std::int64_t{1} << 20;
 constexpr std::int64_t kSmallSegment = std::int64_t{2} << 20;
-constexpr std::int64_t kOwnSegment = std::int64_t{10}
-                                     << 20;  // requests of at least this size get a segment of their own
+constexpr std::int64_t kExabyte = std::int64_t{1} << 60;      // CUDACachingAllocator.cpp, allocate(): refused unasked
+constexpr std::int64_t kOwnSegment = std::int64_t{10} << 20;  // requests of at least this size get their own segment
 
 }  // namespace
 
@@ -74,6 +74,7 @@ CachingAllocator::Request CachingAllocator::request_for(std::int64_t bytes, int 
 
 int CachingAllocator::malloc(std::int64_t bytes, int stream) {
   if (static_cast<std::size_t>(stream) >= pools_.size()) pools_.resize(static_cast<std::size_t>(stream) + 1);
+  if (bytes >= kExabyte) return kOutOfMemory;
   if (waiting_ > 0) process_events();
   const Request request = request_for(bytes, stream);
   int block = take_free_block(request);

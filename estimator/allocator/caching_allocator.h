@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "estimator/allocator/driver.h"
@@ -61,7 +62,7 @@ class CachingAllocator {
   CachingAllocator(const AllocatorSettings& settings, Driver& driver);
 
   /// Allocates `bytes` > 0 and returns the block's number; numbers of freed blocks are reused. kOutOfMemory if all
-  /// retries fail.
+  /// retries fail, and at once for 2^60 bytes or more, as in PyTorch.
   int malloc(std::int64_t bytes, int stream);
   void free(int block);
   /// The block is also used on `stream`: once freed, it waits for an event there.
@@ -80,17 +81,20 @@ class CachingAllocator {
   /// same figures.
   bool placement_mattered() const { return placement_mattered_; }
   std::int64_t address(int block) const { return at(block).address; }
+  /// A fingerprint: two allocators in equal states answer the same further requests in the same way. `owners`: who owns
+  /// each block, by block number; may be shorter.
+  std::uint64_t state(std::span<const std::int64_t> owners) const;
   /// All segments by address; an expandable one is shown as its mapped ranges.
   std::vector<SegmentView> segments() const;
 
  private:
   struct Block {
-    std::int64_t address = 0, size = 0, requested = 0;
-    std::int64_t free_since = 0;      // searches of its pool when it became free
-    std::uint64_t other_streams = 0;  // a bit for each stream recorded
-    int previous = -1, next = -1;     // neighbours in the segment
-    int range = -1;                   // expandable segment, or -1
-    int events = 0;                   // not yet complete
+    std::int64_t address = 0, size = 0, requested = 0;  // size 0: an unused number
+    std::int64_t free_since = 0;                        // searches of its pool when it became free
+    std::uint64_t other_streams = 0;                    // a bit for each stream recorded
+    int previous = -1, next = -1;                       // neighbours in the segment
+    int range = -1;                                     // expandable segment, or -1
+    int events = 0;                                     // not yet complete
     std::uint8_t stream = 0;
     bool is_small = false, is_allocated = false, is_mapped = true;
   };
@@ -124,7 +128,10 @@ class CachingAllocator {
   int add_block(const Block& block);
   /// Inserts behind `before`, splitting off addresses; both ends are linked.
   int add_behind(int before, std::int64_t address, std::int64_t size);
-  void remove_block(int block) { unused_.push_back(block); }
+  void remove_block(int block) {
+    at(block).size = 0;
+    unused_.push_back(block);
+  }
 
   Request request_for(std::int64_t bytes, int stream) const;
   bool collects_garbage() const { return allowed_ && settings_.garbage_collection_threshold > 0; }
@@ -151,6 +158,10 @@ class CachingAllocator {
   bool release_cached();
   void release_pool(Pool& pool);
   void release_block(int block);
+
+  // Its fingerprint: state.cpp.
+  std::vector<std::uint64_t> range_numbers() const;
+  std::uint64_t place_of(const Block& block, const std::vector<std::uint64_t>& numbers) const;
 
   // Expandable segments: expandable.cpp.
   int grow_range(const Request& request);

@@ -6,8 +6,9 @@ namespace vramfit {
 
 namespace {
 
-// More than any request, and what follows from it fits into 63 bits.
-constexpr Bytes kNoCard{std::int64_t{1} << 45};
+// Four times the largest card that is read (1 PiB); its addresses, and thousands of expandable ranges, fit into 63
+// bits.
+constexpr Bytes kNoCard{std::int64_t{1} << 52};
 
 }  // namespace
 

@@ -35,6 +35,9 @@ class Driver {
   /// cudaEventQuery of the `number`-th event (from 0) recorded on a stream. Asked in each stream's order. Complete
   /// unless a driver overrides this.
   virtual bool event_complete(int /*stream*/, std::int64_t /*number*/) { return true; }
+
+  /// With equal states and equal blocks in place, a driver answers alike from there on.
+  virtual std::uint64_t state() const { return 0; }
 };
 
 /// How a card chooses addresses.
@@ -46,9 +49,9 @@ struct Placement {
 /// A card whose memory is counted. cudaMalloc answers as on a phantom card with the same total and placement.
 class CardMemory : public Driver {
  public:
-  /// `free_bytes`: what is there for this process; none: no limit, and a total beyond any request.
+  /// `free_bytes`: what is there for this process; none: no limit.
   CardMemory(Bytes total, std::optional<Bytes> free_bytes, Placement placement);
-  /// Without a limit: `total()` is that of no card.
+  /// Without a limit: `total()` is 4 PiB, four times what a card may be given.
   explicit CardMemory(Placement placement);
 
   std::int64_t total() const override { return total_; }
@@ -59,6 +62,7 @@ class CardMemory : public Driver {
   void unreserve(std::int64_t address, std::int64_t bytes) override;
   bool create_pages(std::int64_t count, std::int64_t page) override;
   void release_pages(std::int64_t count, std::int64_t page) override;
+  std::uint64_t state() const override { return space_.state(); }
 
  protected:
   /// The address for memory that is available; none if no gap is large enough.

@@ -1,17 +1,22 @@
 #include "estimator/allocator/ledger_replay.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "estimator/allocator/ledger_player.h"
 
 namespace vramfit {
 
 namespace {
-constexpr std::uint64_t kShuffles = 16;
-}
+constexpr std::uint64_t kShuffles = 16, kShufflesOfLong = 4;
+constexpr std::size_t kLongLedger = 1U << 16U;  // events; two steps of a model of 126 layers have half as many
+}  // namespace
 
 bool LedgerReplay::add(const Event& event) {
   const auto id = static_cast<std::size_t>(event.id);
   if (event.bytes < 0) {
-    allocator_.free(blocks_[id]);
+    const int block = std::exchange(blocks_[id], CachingAllocator::kOutOfMemory);
+    if (block != CachingAllocator::kOutOfMemory) allocator_.free(block);
     return true;
   }
   if (blocks_.size() <= id) blocks_.resize(std::max(id + 1, 2 * blocks_.size()), CachingAllocator::kOutOfMemory);
@@ -19,24 +24,43 @@ bool LedgerReplay::add(const Event& event) {
   return blocks_[id] != CachingAllocator::kOutOfMemory;
 }
 
-std::vector<Placement> placements_of(const AllocatorSettings& settings) {
+void LedgerReplay::swap(std::int64_t a, std::int64_t b) {
+  std::swap(blocks_[static_cast<std::size_t>(a)], blocks_[static_cast<std::size_t>(b)]);
+}
+
+std::uint64_t LedgerReplay::state() const {
+  std::vector<std::int64_t> owners;
+  for (std::size_t id = 0; id < blocks_.size(); ++id) {
+    if (blocks_[id] == CachingAllocator::kOutOfMemory) continue;
+    const auto block = static_cast<std::size_t>(blocks_[id]);
+    if (owners.size() <= block) owners.resize(std::max(block + 1, 2 * owners.size()));
+    owners[block] = static_cast<std::int64_t>(id);
+  }
+  return allocator_.state(owners);
+}
+
+std::vector<Placement> placements_of(const AllocatorSettings& settings, std::size_t events) {
   std::vector<Placement> placements{{AddressOrder::ascending, 0}};
   if (settings.expandable_segments) return placements;
   placements.push_back({AddressOrder::descending, 0});
-  for (std::uint64_t seed = 1; seed <= kShuffles; ++seed) placements.push_back({AddressOrder::shuffled, seed});
+  const std::uint64_t shuffles = events > kLongLedger ? kShufflesOfLong : kShuffles;
+  for (std::uint64_t seed = 1; seed <= shuffles; ++seed) placements.push_back({AddressOrder::shuffled, seed});
   return placements;
 }
 
 CapacityReplay replay_at_capacity(const Ledger& ledger, const AllocatorSettings& settings, Bytes total,
                                   Bytes free_bytes) {
   CapacityReplay worst;
-  for (const Placement placement : placements_of(settings)) {
+  const std::vector<RepeatedPart> parts = repeated_parts(ledger);
+  for (const Placement placement : placements_of(settings, ledger.events.size())) {
     CardMemory card(total, free_bytes, placement);
     LedgerReplay replay(settings, card);
-    const bool fits = std::ranges::all_of(ledger.events, [&](const Event& event) { return replay.add(event); });
-    worst.retries = std::max(worst.retries, replay.stats().alloc_retries);
-    worst.out_of_memory = worst.out_of_memory || !fits;
-    if (!replay.placement_mattered()) break;
+    const Playback played =
+        LedgerPlayer(ledger, parts, replay).play([&](const Event& event) { return replay.add(event); });
+    worst.retries = std::max(worst.retries, played.retries);
+    worst.later_retries = std::max(worst.later_retries, played.later_retries);
+    worst.out_of_memory = worst.out_of_memory || played.out_of_memory;
+    if (worst.out_of_memory || !replay.placement_mattered()) break;
   }
   return worst;
 }

@@ -15,26 +15,36 @@ class LedgerReplay {
   /// `driver` outlives the replay.
   LedgerReplay(const AllocatorSettings& settings, Driver& driver) : allocator_(settings, driver) {}
 
-  /// False: out of memory. The block was then not allocated and must not be freed.
+  /// False: out of memory. The block was then not allocated, and freeing it does nothing.
   bool add(const Event& event);
+  /// Swaps the blocks of two ids: before the next pass of a repeat, what the last pass left takes the place of what it
+  /// found.
+  void swap(std::int64_t a, std::int64_t b);
+  /// A fingerprint of the allocator and of the ids its blocks belong to: from equal states, the same events have the
+  /// same effect.
+  std::uint64_t state() const;
   const AllocatorStats& stats() const { return allocator_.stats(); }
   bool placement_mattered() const { return allocator_.placement_mattered(); }
 
  private:
   CachingAllocator allocator_;
-  std::vector<int> blocks_;  // by id
+  std::vector<int> blocks_;  // by id; kOutOfMemory: none
 };
 
 /// The placements that a prediction is made over. Expandable segments don't depend on them: one is enough. Otherwise
-/// best fit breaks ties by address, and the band is over ascending and descending addresses and 16 fixed shuffles.
-std::vector<Placement> placements_of(const AllocatorSettings& settings);
+/// best fit breaks ties by address, and the band is over ascending and descending addresses and 16 fixed shuffles (4
+/// for a ledger of more than 2^16 events, which takes that much longer).
+std::vector<Placement> placements_of(const AllocatorSettings& settings, std::size_t events = 0);
 
 struct CapacityReplay {
-  std::int64_t retries = 0;  // how often the allocator released free memory and tried again
+  /// How often the allocator released free memory and tried again: in load and the first two steps, and in the worst
+  /// later step.
+  std::int64_t retries = 0, later_retries = 0;
   bool out_of_memory = false;
 };
 
 /// The worst over all placements on a card with `total` memory, of which `free_bytes` are there for the allocator.
+/// Repeats are played until the allocator's state repeats (LedgerPlayer).
 CapacityReplay replay_at_capacity(const Ledger& ledger, const AllocatorSettings& settings, Bytes total,
                                   Bytes free_bytes);
 

@@ -104,12 +104,10 @@ void CachingAllocator::release_block(int block) {
 }
 
 std::vector<SegmentView> CachingAllocator::segments() const {
-  std::vector<bool> is_unused(blocks_.size(), false);
-  for (const int block : unused_) is_unused[static_cast<std::size_t>(block)] = true;
   std::vector<SegmentView> segments;
   for (int first = 0; first < static_cast<int>(blocks_.size()); ++first) {
     const Block& head = at(first);
-    if (is_unused[static_cast<std::size_t>(first)] || !head.is_mapped) continue;
+    if (head.size == 0 || !head.is_mapped) continue;
     if (head.previous >= 0 && at(head.previous).is_mapped) continue;
     SegmentView segment{.address = head.address,
                         .size = 0,

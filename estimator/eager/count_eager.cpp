@@ -37,7 +37,12 @@ class Trainer {
     writer_.set_phase(Phase::load, 0);
     fsdp_.load();
     model_.load();
-    for (int step = 1; step <= options_.steps; ++step) train(step);
+    for (int step = 1; step <= options_.steps; ++step) {
+      const bool stands_for_all = options_.abbreviate && step == options_.steps && step >= 2;
+      if (stands_for_all) writer_.begin_repeat(kForever);
+      train(step);
+      if (stands_for_all) writer_.end_repeat();
+    }
     return writer_.take();
   }
 

@@ -113,6 +113,7 @@ RankEstimate read_rank(JsonObject& object) {
   rank.total = {object.integer("total_bytes", 0, kMostBytes)};
   rank.upper_bound = {object.integer("upper_bound_bytes", 0, kMostBytes)};
   rank.alloc_retries = object.integer("alloc_retries", 0, kMostBytes);
+  rank.gives_back = rank.alloc_retries > 0;
   rank.breakdown = read_breakdown(object.object("breakdown"));
   for (JsonObject& phase : object.objects("phases")) rank.phases.push_back(read_phase(phase));
   return rank;

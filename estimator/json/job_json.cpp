@@ -16,6 +16,7 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
+constexpr std::int64_t kMostCardBytes = std::int64_t{1} << 50;  // 1 PiB, as in --gpus
 constexpr std::int64_t kMostCards = std::int64_t{1} << 20;
 constexpr double kMostRate = 1e24;  // FLOP/s or bytes/s: far above any machine
 
@@ -78,15 +79,15 @@ Card read_card(JsonObject object) {
   card.device.sm_count = static_cast<int>(object.integer("sm_count", 0, 1 << 16));
   card.device.threads = static_cast<int>(object.integer("threads", 1, 1 << 16));
   card.device.onednn_bf16 = object.boolean("onednn_bf16");
-  card.memory = {object.integer("memory_bytes", 1, kMostBytes)};
+  card.memory = {object.integer("memory_bytes", 1, kMostCardBytes)};
   card.sold_as_gb = object.integer("sold_as_gb", 0, kMostBytes);
   card.bf16_flops = object.real("bf16_flops", 0, kMostRate);
   card.fp32_flops = object.real("fp32_flops", 0, kMostRate);
   card.memory_bandwidth = object.real("memory_bandwidth", 0, kMostRate);
   card.link_bandwidth = object.real("link_bandwidth", 0, kMostRate);
   card.pcie_bandwidth = object.real("pcie_bandwidth", 0, kMostRate);
-  card.context = {object.integer("context_bytes", 0, kMostBytes)};
-  card.nccl = {object.integer("nccl_bytes", 0, kMostBytes)};
+  card.context = {object.integer("context_bytes", 0, kMostCardBytes)};
+  card.nccl = {object.integer("nccl_bytes", 0, kMostCardBytes)};
   card.bf16 = object.boolean("bf16");
   object.finish();
   return card;

@@ -27,12 +27,17 @@ Sizes sizes_of(const OpContext& context) {
   return {tokens, context.input_elements(0) / tokens, context.output_elements(0) / tokens};
 }
 
+constexpr std::int64_t kMostNormParts = 16;  // 2^32 elements
+
 /// The scale of an operand and its inverse, from its largest number: a reduction part by part
 /// (executor/ops/fp8_cuda.cpp).
 void add_scale(std::vector<Step>& steps, const std::string& name, std::int64_t elements, const Device& device) {
   steps.push_back(temporary(name + "_scale", 1, Dtype::f32));
   steps.push_back(temporary(name + "_inverse", 1, Dtype::f32));
-  for (std::int64_t first = 0; first < elements; first += kNormPart) {
+  // Each part reuses what the one before it freed, so of many, one full part and the rest have the same effect.
+  const std::int64_t whole = elements / kNormPart;
+  for (std::int64_t first = whole > kMostNormParts ? (whole - 1) * kNormPart : 0; first < elements;
+       first += kNormPart) {
     const SumScratch scratch = sum_scratch(std::min(kNormPart, elements - first), device);
     steps.push_back(temporary("partials", scratch.partials.n, Dtype::u8));
     steps.push_back(temporary("counter", scratch.counter.n, Dtype::u8));

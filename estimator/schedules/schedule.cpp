@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "estimator/count.h"
+#include "estimator/sharding.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -99,6 +101,17 @@ int peak_live_units(const std::vector<Instruction>& schedule) {
     peak = std::max(peak, live.size());
   }
   return static_cast<int>(peak);
+}
+
+std::int64_t slice_group_ranks(const Graph& graph, const Job& job) {
+  if (reshard_ranks(job) == 0) return 0;
+  Job once = job;
+  once.accumulation = 1;  // micro-batches gather alike
+  const UnitLayout layout = lay_out_units(graph, once);
+  const std::vector<Instruction> schedule = make_schedule(
+      {.job = once, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, once)});
+  const bool any = std::ranges::any_of(schedule, [](const Instruction& i) { return i.what == Do::reshard; });
+  return any ? reshard_ranks(job) : 0;
 }
 
 int peak_gathers_in_flight(const std::vector<Instruction>& schedule) {

@@ -77,6 +77,10 @@ int peak_live_units(const std::vector<Instruction>& schedule);
 /// every schedule and throws std::logic_error if one exceeds this.
 int most_live_units(const ScheduleInputs& inputs);
 
+/// Ranks of the groups of --reshard N, if the schedule gathers anything from slices; else 0, and no such group is made:
+/// where units stay gathered until backward (--wrap none), or backward reads none, nothing is left in slices.
+std::int64_t slice_group_ranks(const Graph& graph, const Job& job);
+
 /// Most gathers that are issued and not yet waited for at once, read off the schedule; at most --prefetch limit=N.
 int peak_gathers_in_flight(const std::vector<Instruction>& schedule);
 

@@ -30,7 +30,17 @@ bool reads_weights_in_backward(const Segment& segment) {
 
 class Maker {
  public:
-  explicit Maker(const ScheduleInputs& inputs) : in_(inputs) { check(); }
+  explicit Maker(const ScheduleInputs& inputs) : in_(inputs) {
+    check();
+    for (int i = 0; i < segments(); ++i) {
+      if (segment(i).role == SegmentRole::block) last_block_ = i;
+    }
+    list_ = passes();
+    uses_.resize(inputs.layout.units.size());
+    for (std::size_t p = 0; p < list_.size(); ++p) {
+      for (const int unit : list_[p].units) uses_[static_cast<std::size_t>(unit)].push_back(p);
+    }
+  }
 
   std::vector<Instruction> make() {
     for (micro_batch_ = 0; micro_batch_ < in_.job.accumulation; ++micro_batch_) run_micro_batch();
@@ -41,19 +51,23 @@ class Maker {
   }
 
   int most_live() const {
-    const std::vector<Pass> list = passes();
-    const std::vector<Kept> kept = kept_units(list);
-    std::size_t most = 0;
-    for (std::size_t p = 0; p < list.size(); ++p) {
-      std::set<int> live(list[p].units.begin(), list[p].units.end());
-      const std::int64_t depth = list[p].backward ? backward_depth() : in_.job.forward_prefetch;
-      for (const std::size_t next : reached_from(list, p, depth)) {
-        live.insert(list[next].units.begin(), list[next].units.end());
+    std::vector<std::vector<int>> from(list_.size()), until(list_.size());
+    for (const Kept& k : kept_units(list_)) {
+      from[k.from].push_back(k.unit);
+      until[k.until].push_back(k.unit);
+    }
+    std::vector<int> keepers(in_.layout.units.size(), 0);
+    std::size_t kept = 0, most = 0;
+    for (std::size_t p = 0; p < list_.size(); ++p) {
+      for (const int unit : from[p]) kept += keepers[static_cast<std::size_t>(unit)]++ == 0 ? 1 : 0;
+      std::set<int> live(list_[p].units.begin(), list_[p].units.end());
+      const std::int64_t depth = list_[p].backward ? backward_depth() : in_.job.forward_prefetch;
+      for (const std::size_t next : reached_from(list_, p, depth)) {
+        live.insert(list_[next].units.begin(), list_[next].units.end());
       }
-      for (const Kept& k : kept) {
-        if (k.from <= p && p <= k.until) live.insert(k.unit);
-      }
-      most = std::max(most, live.size());
+      std::erase_if(live, [&](int unit) { return keepers[static_cast<std::size_t>(unit)] > 0; });
+      most = std::max(most, kept + live.size());
+      for (const int unit : until[p]) kept -= --keepers[static_cast<std::size_t>(unit)] == 0 ? 1 : 0;
     }
     return static_cast<int>(most);
   }
@@ -124,20 +138,16 @@ class Maker {
     if (job.reshard == Reshard::always || job.reshard == Reshard::groups) return false;
     if (in_.layout.units[static_cast<std::size_t>(unit)].name == kRootUnit) return true;
     if (job.reshard != Reshard::last_kept) return false;
-    int last_block = -1;
-    for (int i = 0; i < segments(); ++i) {
-      if (segment(i).role == SegmentRole::block) last_block = i;
-    }
-    if (last_block < 0) return false;
-    const std::vector<int>& units = in_.layout.units_of_segment[static_cast<std::size_t>(last_block)];
+    if (last_block_ < 0) return false;
+    const std::vector<int>& units = in_.layout.units_of_segment[static_cast<std::size_t>(last_block_)];
     return std::ranges::find(units, unit) != units.end();
   }
 
   /// The first pass after `p` that uses `unit`, or none.
-  static const Pass* next_use(const std::vector<Pass>& list, std::size_t p, int unit) {
-    const auto later = std::find_if(list.begin() + static_cast<std::ptrdiff_t>(p) + 1, list.end(),
-                                    [&](const Pass& pass) { return uses(pass, unit); });
-    return later == list.end() ? nullptr : &*later;
+  const Pass* next_use(const std::vector<Pass>& list, std::size_t p, int unit) const {
+    const std::vector<std::size_t>& uses = uses_[static_cast<std::size_t>(unit)];
+    const auto later = std::ranges::upper_bound(uses, p);
+    return later == uses.end() ? nullptr : &list[*later];
   }
 
   /// Whether `unit` stays gathered after pass `p`.
@@ -265,19 +275,21 @@ class Maker {
 
   void run_micro_batch() {
     add({.what = Do::begin});
-    const std::vector<Pass> list = passes();
-    for (std::size_t p = 0; p < list.size(); ++p) {
-      list[p].backward ? run_backward(list, p) : run_forward(list, p);
+    for (std::size_t p = 0; p < list_.size(); ++p) {
+      list_[p].backward ? run_backward(list_, p) : run_forward(list_, p);
     }
     finish_in_flight();
     add({.what = Do::end});
   }
 
   const ScheduleInputs& in_;
+  std::vector<Pass> list_;
+  std::vector<std::vector<std::size_t>> uses_;  // by unit: the passes of list_ that use it
   std::vector<Instruction> schedule_;
   std::vector<int> live_, in_flight_, reducing_;
   std::vector<int> sliced_;  // kept in slices by the groups of --reshard N
   int micro_batch_ = 0;
+  int last_block_ = -1;
 };
 
 }  // namespace

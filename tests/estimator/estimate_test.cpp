@@ -151,7 +151,7 @@ TEST_CASE("a job that fits only when the allocator gives back what is free and a
     if (tight.ranks[0].total <= tight.capacity) continue;
     CHECK(tight.verdict == Verdict::at_risk);
     CHECK(tight.ranks[0].alloc_retries > 0);
-    CHECK(tight.why.find("allocation retr") != std::string::npos);
+    CHECK(tight.why.find("allocator retries: ") != std::string::npos);
     seen = true;
   }
   CHECK(seen);

@@ -1,0 +1,151 @@
+#include "estimator/allocator/ledger_player.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+namespace vramfit {
+
+namespace {
+
+/// Blocks that a pass frees without having made them, and those that it makes and leaves.
+struct Balance {
+  std::vector<Event> found, made;
+};
+
+/// Ids are given in the order of birth, so those of the part are the ones from its first on.
+Balance balance_of(const Ledger& ledger, const Repeat& part) {
+  Balance balance;
+  std::int64_t first = -1;
+  std::vector<const Event*> alive;
+  for (std::size_t i = part.begin; i < part.end; ++i) {
+    const Event& event = ledger.events[i];
+    if (event.bytes >= 0) {
+      if (first < 0) first = event.id;
+      alive.push_back(&event);
+    } else if (first >= 0 && event.id >= first) {
+      alive[static_cast<std::size_t>(event.id - first)] = nullptr;
+    } else {
+      balance.found.push_back(event);
+    }
+  }
+  for (const Event* event : alive) {
+    if (event != nullptr) balance.made.push_back(*event);
+  }
+  return balance;
+}
+
+/// Pairs what a pass found with what it made in its stead: the same label and bytes.
+void pair_up(const Balance& balance, RepeatedPart& part) {
+  std::map<std::pair<int, std::int64_t>, std::deque<Event>> made;
+  for (const Event& event : balance.made) made[{event.label, event.bytes}].push_back(event);
+  for (const Event& event : balance.found) {
+    std::deque<Event>& alike = made[{event.label, -event.bytes}];
+    if (alike.empty()) {
+      part.is_closed = false;
+      return;
+    }
+    part.carried.emplace_back(event.id, alike.front().id);
+    alike.pop_front();
+  }
+  for (const auto& [label, events] : made) part.left.insert(part.left.end(), events.begin(), events.end());
+  for (Event& event : part.left) event.bytes = -event.bytes;
+  if (!part.left.empty() && part.events.times != kForever) part.is_closed = false;
+}
+
+}  // namespace
+
+std::vector<RepeatedPart> repeated_parts(const Ledger& ledger) {
+  std::vector<RepeatedPart> parts;
+  for (const Repeat& repeat : ledger.repeats) {
+    RepeatedPart part;
+    part.events = repeat;
+    part.next = parts.size() + 1;
+    while (part.next < ledger.repeats.size() && ledger.repeats[part.next].end <= repeat.end) ++part.next;
+    pair_up(balance_of(ledger, repeat), part);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+/// The states before each pass of a part, and what had happened until then.
+struct LedgerPlayer::Passes {
+  std::vector<std::uint64_t> states;
+  std::vector<std::int64_t> retries, reserved;  // reserved: the peak
+};
+
+Playback LedgerPlayer::play(const Sink& add) {
+  result_ = {};
+  result_.out_of_memory = !add_events(0, ledger_.events.size(), 0, add);
+  if (result_.steps == 0) result_.retries = retries();
+  return result_;
+}
+
+bool LedgerPlayer::add_plainly(std::size_t begin, std::size_t end, const Sink& add) const {
+  return std::all_of(ledger_.events.begin() + static_cast<std::ptrdiff_t>(begin),
+                     ledger_.events.begin() + static_cast<std::ptrdiff_t>(end), add);
+}
+
+bool LedgerPlayer::add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add) {
+  for (; part < parts_.size() && parts_[part].events.begin < end; part = parts_[part].next) {
+    if (!add_plainly(begin, parts_[part].events.begin, add) || !repeat(part, add)) return false;
+    begin = parts_[part].events.end;
+  }
+  return add_plainly(begin, end, add);
+}
+
+void LedgerPlayer::carry(const RepeatedPart& part) {
+  for (const auto& [found, made] : part.carried) replay_.swap(found, made);
+}
+
+bool LedgerPlayer::run_again(std::size_t part, std::int64_t times, const Sink& add) {
+  for (std::int64_t pass = 0; pass < times; ++pass) {
+    carry(parts_[part]);
+    if (!add_events(parts_[part].events.begin, parts_[part].events.end, part + 1, add)) return false;
+  }
+  return true;
+}
+
+bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
+  const RepeatedPart& part = parts_[index];
+  const bool is_step = part.events.times == kForever;
+  Passes before;
+  std::uint64_t state = replay_.state();
+  for (std::int64_t pass = 1;; ++pass) {
+    before.states.push_back(state);
+    before.retries.push_back(retries());
+    before.reserved.push_back(replay_.stats().reserved.peak);
+    const bool done = add_events(part.events.begin, part.events.end, index + 1, add);
+    if (is_step) note_step(pass, retries() - before.retries.back());
+    if (!done) return false;
+    if (pass == part.events.times || !part.is_closed) return true;
+    if (pass >= (result_.settled ? kMostPasses : kMostPassesAround)) {
+      result_.settled = false;
+      result_.grows = result_.grows || replay_.stats().reserved.peak > before.reserved[before.reserved.size() / 2];
+      return true;
+    }
+    for (const Event& event : part.left) add(event);
+    carry(part);
+    state = replay_.state();
+    const auto seen = std::ranges::find(before.states, state);
+    if (seen == before.states.end()) continue;
+    carry(part);  // back again: what follows knows the blocks by their own ids
+    if (is_step) return true;
+    const auto first = static_cast<std::size_t>(seen - before.states.begin());
+    const auto period = static_cast<std::int64_t>(before.states.size() - first);
+    const std::int64_t left = part.events.times - pass;
+    skipped_retries_ += left / period * (retries() - before.retries[first]);
+    return run_again(index, left % period, add);
+  }
+}
+
+void LedgerPlayer::note_step(std::int64_t pass, std::int64_t retries_in_pass) {
+  result_.steps = pass;
+  if (pass == 1) {
+    result_.retries = retries();
+  } else {
+    result_.later_retries = std::max(result_.later_retries, retries_in_pass);
+  }
+}
+
+}  // namespace vramfit

@@ -1,0 +1,69 @@
+// Plays a ledger: its events in order, and what stands for many passes for as many as make a difference. What a job
+// asks for is the same in every step; what the allocator makes of it is the same only once the allocator's state is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "estimator/allocator/ledger_replay.h"
+#include "estimator/ledger.h"
+
+namespace vramfit {
+
+/// A repeat, and how one pass follows from another.
+struct RepeatedPart {
+  Repeat events;
+  std::size_t next = 0;  // the first part after this one and those inside it
+  /// Found by a pass and freed in it; made in it in its stead, and there when it ends.
+  std::vector<std::pair<std::int64_t, std::int64_t>> carried;
+  std::vector<Event> left;  // frees of what a step leaves behind for good (a loss kept for a log): once, not each step
+  bool is_closed = true;    // false: a second pass would free what the first did, so there is none
+};
+
+/// The ledger's repeats, in its order.
+std::vector<RepeatedPart> repeated_parts(const Ledger& ledger);
+
+/// After this many passes a part whose states have not repeated is given up.
+inline constexpr std::int64_t kMostPasses = 64;
+/// Once a part has been given up, after this many: what is around it won't settle either.
+inline constexpr std::int64_t kMostPassesAround = 8;
+
+struct Playback {
+  bool out_of_memory = false;
+  bool settled = true;     // every part came to a state that it had been in before
+  bool grows = false;      // one that did not still asked the card for more in the last half of its passes
+  std::int64_t steps = 0;  // passes of the steady step
+  std::int64_t retries = 0, later_retries = 0;  // as in CapacityReplay
+};
+
+class LedgerPlayer {
+ public:
+  /// Receives the events; false: out of memory, which ends the play.
+  using Sink = std::function<bool(const Event&)>;
+
+  /// All outlive the player.
+  LedgerPlayer(const Ledger& ledger, const std::vector<RepeatedPart>& parts, LedgerReplay& replay)
+      : ledger_(ledger), parts_(parts), replay_(replay) {}
+
+  Playback play(const Sink& add);
+
+ private:
+  struct Passes;
+  bool add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add);
+  bool add_plainly(std::size_t begin, std::size_t end, const Sink& add) const;
+  bool repeat(std::size_t part, const Sink& add);
+  bool run_again(std::size_t part, std::int64_t times, const Sink& add);
+  void carry(const RepeatedPart& part);
+  void note_step(std::int64_t pass, std::int64_t retries_in_pass);
+  std::int64_t retries() const { return replay_.stats().alloc_retries + skipped_retries_; }
+
+  const Ledger& ledger_;
+  const std::vector<RepeatedPart>& parts_;
+  LedgerReplay& replay_;
+  Playback result_;
+  std::int64_t skipped_retries_ = 0;  // of passes that were not played, being known
+};
+
+}  // namespace vramfit

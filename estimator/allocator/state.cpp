@@ -1,0 +1,48 @@
+// A fingerprint of all that decides what the allocator does next.
+#include "estimator/allocator/caching_allocator.h"
+#include "estimator/allocator/mix.h"
+
+namespace vramfit {
+
+/// Ranges of expandable segments are numbered anew: a range that was given back and reserved again lies elsewhere, and
+/// of their addresses only the order matters.
+std::vector<std::uint64_t> CachingAllocator::range_numbers() const {
+  std::vector<std::uint64_t> numbers(ranges_.size(), 0);
+  for (const Block& b : blocks_) {
+    if (b.size > 0 && b.range >= 0) numbers[static_cast<std::size_t>(b.range)] = 1;
+  }
+  std::uint64_t next = 1;
+  for (std::uint64_t& number : numbers) {
+    if (number != 0) number = next++;
+  }
+  return numbers;
+}
+
+/// A sum over blocks, so their numbers, which are names, don't count. Garbage collection looks at ages, which grow:
+/// under it states are equal only when no segment was asked for in between, without which it does not run.
+std::uint64_t CachingAllocator::state(std::span<const std::int64_t> owners) const {
+  const std::vector<std::uint64_t> numbers = range_numbers();
+  std::uint64_t sum = driver_.state();
+  if (collects_garbage()) sum += mix_bits(static_cast<std::uint64_t>(stats_.device_allocs));
+  for (std::size_t number = 0; number < blocks_.size(); ++number) {
+    const Block& b = blocks_[number];
+    if (b.size == 0) continue;
+    const std::uint64_t owner =
+        b.is_allocated && number < owners.size() ? static_cast<std::uint64_t>(owners[number]) : 0;
+    const unsigned flags = (b.is_allocated ? 1U : 0U) | (b.is_mapped ? 2U : 0U) | (b.is_small ? 4U : 0U) |
+                           (b.previous >= 0 ? 8U : 0U) | (b.next >= 0 ? 16U : 0U) | (b.events > 0 ? 32U : 0U) |
+                           static_cast<unsigned>(b.stream) << 8U;
+    const std::uint64_t place = mix_bits(place_of(b, numbers), static_cast<std::uint64_t>(b.size));
+    sum += mix_bits(place, mix_bits(mix_bits(b.other_streams, flags), owner));
+  }
+  return sum;
+}
+
+std::uint64_t CachingAllocator::place_of(const Block& block, const std::vector<std::uint64_t>& numbers) const {
+  const auto address = static_cast<std::uint64_t>(block.address);
+  if (block.range < 0) return mix_bits(address);
+  const auto range = static_cast<std::size_t>(block.range);
+  return mix_bits(numbers[range], address - static_cast<std::uint64_t>(ranges_[range].address));
+}
+
+}  // namespace vramfit

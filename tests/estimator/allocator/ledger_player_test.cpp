@@ -1,0 +1,177 @@
+#include "estimator/allocator/ledger_player.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <random>
+
+#include "estimator/count.h"
+#include "estimator/estimate.h"
+#include "estimator/job_fields.h"
+#include "estimator/rank_estimate.h"
+#include "tests/support/config_file.h"
+
+namespace vramfit {
+
+namespace {
+
+/// A pass of random blocks, all freed in it but one, which takes the place of the one that it found.
+struct Pass {
+  struct Step {
+    bool is_malloc = false;
+    std::int64_t slot = 0, bytes = 0;
+  };
+  std::vector<Step> steps;
+};
+
+constexpr std::int64_t kKept = 0;  // the slot that lives from pass to pass
+constexpr std::int64_t kKeptBytes = 24 * kMiB.n;
+
+Pass random_pass(std::mt19937_64& random) {
+  Pass pass;
+  std::vector<std::int64_t> live;
+  std::int64_t next = kKept + 1;
+  for (int i = 0; i < 40; ++i) {
+    if (live.size() > 5 || (!live.empty() && random() % 2 == 0)) {
+      const auto which = static_cast<std::ptrdiff_t>(random() % live.size());
+      pass.steps.push_back({.slot = live[static_cast<std::size_t>(which)]});
+      live.erase(live.begin() + which);
+    } else {
+      const auto mebibytes = static_cast<std::int64_t>(1 + random() % 60);
+      pass.steps.push_back({.is_malloc = true, .slot = next, .bytes = mebibytes * kMiB.n});
+      live.push_back(next++);
+    }
+    if (i == 20) pass.steps.insert(pass.steps.end(), {{.slot = kKept}, {true, kKept, kKeptBytes}});
+  }
+  for (const std::int64_t slot : live) pass.steps.push_back({.slot = slot});
+  return pass;
+}
+
+/// Load, `outer` steps of a first pass and `inner` second ones, and an end.
+struct Story {
+  Pass first, second;
+  std::int64_t inner = 1, outer = 1;
+};
+
+class Writer {
+ public:
+  Ledger write(const Story& story, bool abbreviated) {
+    add({true, kKept, kKeptBytes});
+    if (abbreviated) writer_.begin_repeat(story.outer);
+    for (std::int64_t o = 0; o < (abbreviated ? 1 : story.outer); ++o) {
+      run(story.first);
+      if (abbreviated) writer_.begin_repeat(story.inner);
+      for (std::int64_t i = 0; i < (abbreviated ? 1 : story.inner); ++i) run(story.second);
+      if (abbreviated) writer_.end_repeat();
+    }
+    if (abbreviated) writer_.end_repeat();
+    add({.slot = kKept});
+    run({{{true, 1, 90 * kMiB.n}, {.slot = 1}}});
+    return writer_.take();
+  }
+
+ private:
+  void run(const Pass& pass) {
+    for (const Pass::Step& step : pass.steps) add(step);
+  }
+  void add(const Pass::Step& step) {
+    if (step.is_malloc) {
+      ids_[step.slot] = writer_.allocate({step.bytes}, Category::activations, writer_.label("x"));
+    } else {
+      writer_.free(ids_[step.slot]);
+    }
+  }
+  LedgerWriter writer_;
+  std::map<std::int64_t, std::int64_t> ids_;
+};
+
+struct Outcome {
+  Playback played;
+  AllocatorStats stats;
+};
+
+Outcome play(const Ledger& ledger, const AllocatorSettings& settings, CardMemory& card) {
+  const std::vector<RepeatedPart> parts = repeated_parts(ledger);
+  LedgerReplay replay(settings, card);
+  Outcome outcome;
+  outcome.played = LedgerPlayer(ledger, parts, replay).play([&](const Event& event) { return replay.add(event); });
+  outcome.stats = replay.stats();
+  return outcome;
+}
+
+void check_equal(const Outcome& shortened, const Outcome& whole) {
+  CHECK(shortened.played.out_of_memory == whole.played.out_of_memory);
+  CHECK(shortened.played.retries == whole.played.retries);
+  CHECK(shortened.stats.reserved == whole.stats.reserved);
+  CHECK(shortened.stats.allocated == whole.stats.allocated);
+  CHECK(shortened.stats.requested == whole.stats.requested);
+}
+
+}  // namespace
+
+TEST_CASE("what is played of a repeat gives the figures, retries and end of all its passes") {
+  std::mt19937_64 random(5);
+  int settled = 0, retried = 0, ended = 0;
+  for (int round = 0; round < 120; ++round) {
+    CAPTURE(round);
+    const Story story{random_pass(random), random_pass(random), 2 + round % 7, 1 + 40 * (round % 3)};
+    const Ledger shortened = Writer().write(story, true), whole = Writer().write(story, false);
+    CHECK(shortened.events.size() < whole.events.size());
+    AllocatorSettings settings;
+    settings.expandable_segments = round % 2 == 0;
+    if (round % 4 == 1) settings.max_split = 32 * kMiB;
+    const Bytes room = (round % 5 == 0 ? 4000 : 240 + 10 * (round % 9)) * kMiB;
+    const Placement placement{round % 3 == 0 ? AddressOrder::descending : AddressOrder::ascending, 0};
+    CardMemory one(kGiB, room, placement), other(kGiB, room, placement);
+    const Outcome played = play(shortened, settings, one), expected = play(whole, settings, other);
+    if (!played.played.settled) continue;
+    check_equal(played, expected);
+    ++settled;
+    retried += expected.played.retries > 2 ? 1 : 0;
+    ended += expected.played.out_of_memory ? 1 : 0;
+  }
+  CHECK(settled > 100);
+  CHECK(retried > 10);
+  CHECK(ended > 3);
+}
+
+TEST_CASE("a job's shortened ledger gives the peaks and retries of all its micro-batches and steps") {
+  const char* const allocators[] = {"native", "max_split_size_mb=20", "expandable",
+                                    "garbage_collection_threshold=0.5,per_process_memory_fraction=0.9"};
+  const Cluster cluster = parse_cluster("4xH100-80GB");
+  int settled = 0, retried = 0;
+  for (int round = 0; round < 24; ++round) {
+    CAPTURE(round);
+    const ModelSpec spec = testing::small_model(testing::small_models()[static_cast<std::size_t>(round) % 10]);
+    Job job = unresolved_job();
+    job.allocator = allocators[round % 4];
+    job.accumulation = 3 + round % 5;
+    job.sequence = 128;
+    job.micro_batch = 1 + 512 * (round % 3);
+    job.accumulate = round % 2 == 0 ? Accumulate::sharded : Accumulate::unsharded;
+    std::vector<std::string> notes;
+    job = resolve_job(job, spec, cluster, notes);
+    const Graph graph = build_graph(spec, loss_options(job));
+    const Device& device = cluster.card.device;
+    const Ledger shortened = count(graph, job, device, {}, {});
+    const Ledger whole = count(graph, job, device, {}, {.steps = 2, .abbreviate = false});
+    const AllocatorSettings settings = allocator_settings(job.allocator);
+    const Bytes reserved = fold(shortened, job, device).peak_reserved;
+    for (const std::int64_t percent : {70, 90, 100}) {
+      const Bytes room{reserved.n / 100 * percent};
+      CardMemory one(80 * kGiB, room, {}), other(80 * kGiB, room, {});
+      const Outcome played = play(shortened, settings, one), expected = play(whole, settings, other);
+      if (!played.played.out_of_memory) CHECK(played.played.steps > 0);
+      if (!played.played.out_of_memory) CHECK(played.played.retries == expected.played.retries);
+      if (expected.played.out_of_memory) CHECK(played.played.out_of_memory);
+      CHECK(played.stats.requested.peak == expected.stats.requested.peak);
+      CHECK(played.stats.reserved.peak >= expected.stats.reserved.peak);
+      settled += played.played.settled ? 1 : 0;
+      retried += expected.played.retries > 0 ? 1 : 0;
+    }
+  }
+  CHECK(settled > 60);
+  CHECK(retried > 5);
+}
+
+}  // namespace vramfit
