@@ -210,7 +210,7 @@ void read_decoder_sizes(ConfigReader& config, ModelSpec& spec) {
   spec.vocab_size = config.size("vocab_size", spec.vocab_size);
   spec.hidden_size = config.size("hidden_size", spec.hidden_size);
   spec.intermediate_size = config.size("intermediate_size", spec.intermediate_size);
-  spec.num_hidden_layers = config.count("num_hidden_layers", spec.num_hidden_layers);
+  spec.num_hidden_layers = config.layers("num_hidden_layers", spec.num_hidden_layers);
   spec.num_attention_heads = config.size("num_attention_heads", spec.num_attention_heads);
   spec.max_position_embeddings = config.size("max_position_embeddings", spec.max_position_embeddings);
   const bool omitted = !config.has("num_key_value_heads") && !config.is_null("num_key_value_heads");

@@ -19,8 +19,10 @@ ModelSpec parse_config(std::string_view json, const std::string& where);
 /// Maximum of any dimension. The product of two, and sums of a few such products, fit in 64 bits, so families multiply
 /// without checks; tensors and totals are checked in parameter_count.
 inline constexpr std::int64_t kMostSize = std::int64_t{1} << 30;
-/// Maximum number of layers or experts: bounds every loop over a model.
-inline constexpr std::int64_t kMostLayers = 4096;
+/// Bounds every loop over a model: four times the layers of the deepest published ones (Llama 3.1 405B has 126).
+inline constexpr std::int64_t kMostLayers = 512;
+/// Experts of a layer, and other numbers of parts.
+inline constexpr std::int64_t kMostParts = 4096;
 
 /// Typed access to the keys of a configuration. A key that is omitted takes the fallback; null is allowed only where
 /// transformers allows it (`optional_*`). Unknown keys are not an error: configurations contain many other keys.
@@ -35,8 +37,10 @@ class ConfigReader {
 
   /// A positive integer up to `most`.
   std::int64_t size(std::string_view key, std::int64_t fallback, std::int64_t most = kMostSize);
-  /// Layers, experts: up to kMostLayers.
-  std::int64_t count(std::string_view key, std::int64_t fallback) { return size(key, fallback, kMostLayers); }
+  /// Up to kMostLayers.
+  std::int64_t layers(std::string_view key, std::int64_t fallback) { return size(key, fallback, kMostLayers); }
+  /// Experts and other parts: up to kMostParts.
+  std::int64_t count(std::string_view key, std::int64_t fallback) { return size(key, fallback, kMostParts); }
   /// Like size, but zero is allowed.
   std::int64_t size_or_zero(std::string_view key, std::int64_t fallback, std::int64_t most = kMostSize);
   /// Empty if the key is omitted or null.

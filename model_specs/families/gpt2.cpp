@@ -16,7 +16,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.vocab_size = config.size("vocab_size", 50257);
   // transformers takes the common names too.
   spec.hidden_size = config.size("n_embd", config.size("hidden_size", 768));
-  spec.num_hidden_layers = config.count("n_layer", config.count("num_hidden_layers", 12));
+  spec.num_hidden_layers = config.layers("n_layer", config.layers("num_hidden_layers", 12));
   spec.num_attention_heads = config.size("n_head", config.size("num_attention_heads", 12));
   spec.max_position_embeddings = config.size("n_positions", config.size("max_position_embeddings", 1024));
   spec.intermediate_size = config.optional_size("n_inner").value_or(4 * spec.hidden_size);

@@ -14,7 +14,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.vocab_size = config.size("vocab_size", 50272);
   spec.hidden_size = config.size("hidden_size", 768);
   spec.intermediate_size = config.size("ffn_dim", 3072);
-  spec.num_hidden_layers = config.count("num_hidden_layers", 12);
+  spec.num_hidden_layers = config.layers("num_hidden_layers", 12);
   spec.num_attention_heads = config.size("num_attention_heads", 12);
   spec.max_position_embeddings = config.size("max_position_embeddings", 2048);
   spec.word_embed_proj_dim = config.optional_size("word_embed_proj_dim").value_or(spec.hidden_size);

@@ -28,7 +28,7 @@ void parse_common(ConfigReader& config, ModelSpec& spec, const Defaults& default
   spec.activation = config.activation("hidden_act", Activation::silu);
   spec.rope = read_rope(config, 10000.0);
   MoeSpec moe;
-  moe.num_experts = config.size_or_zero("num_experts", defaults.num_experts, kMostLayers);
+  moe.num_experts = config.size_or_zero("num_experts", defaults.num_experts, kMostParts);
   moe.experts_per_token = config.count("num_experts_per_tok", defaults.experts_per_token);
   moe.expert_intermediate_size = config.size("moe_intermediate_size", defaults.expert_intermediate_size);
   moe.sparse_step = config.count("decoder_sparse_step", 1);

@@ -13,10 +13,10 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.hidden_size = config.size("d_model", 512);
   spec.intermediate_size = config.size("d_ff", 2048);
   spec.head_dim = config.size("d_kv", 64);
-  spec.num_hidden_layers = config.count("num_layers", 6);
+  spec.num_hidden_layers = config.layers("num_layers", 6);
   spec.num_decoder_layers = config.is_null("num_decoder_layers")
                                 ? spec.num_hidden_layers
-                                : config.count("num_decoder_layers", spec.num_hidden_layers);
+                                : config.layers("num_decoder_layers", spec.num_hidden_layers);
   spec.num_attention_heads = spec.num_key_value_heads = config.size("num_heads", 8);
   spec.relative_attention_num_buckets = config.size("relative_attention_num_buckets", 32);
   spec.max_position_embeddings = config.size("n_positions", 512);

@@ -80,7 +80,7 @@ TEST_CASE("a billion layers are refused at once") {
   const double took = processor_seconds([] {
     CHECK_THROWS_WITH_AS(read(llama(R"("num_hidden_layers": 1000000000)")), doctest::Contains("num_hidden_layers"),
                          ModelError);
-    CHECK(parameter_count(read(llama(R"("num_hidden_layers": 4096)"))) > 0);
+    CHECK(parameter_count(read(llama(R"("num_hidden_layers": 512)"))) > 0);
   });
   CHECK(took < kMostSeconds);
 }
