@@ -3,8 +3,10 @@
 
 #include "cli/command_line.h"
 #include "model_specs/error.h"
+#include "model_specs/host_memory.h"
 
 int main(int argc, char** argv) try {
+  vramfit::end_threads_out_of_memory("vramfit", vramfit::ExitCode::failed);
   return vramfit::run_command_line(argc, argv);
 } catch (const vramfit::Error& error) {
   std::fprintf(stderr, "vramfit: %s\n", error.what());

@@ -10,8 +10,10 @@
 #include "executor/place/error_file.h"
 #include "executor/run.h"
 #include "model_specs/error.h"
+#include "model_specs/host_memory.h"
 
 int main(int argc, char** argv) try {
+  vramfit::end_threads_out_of_memory("vramfit-train", vramfit::ExitCode::out_of_memory);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const vramfit::RunOptions options = vramfit::parse_options(arguments);
   if (options.help) {
