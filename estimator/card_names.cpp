@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "estimator/precision_support.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
@@ -134,15 +135,21 @@ const Card& nearest_card(const OtherCard& other) {
   return *std::ranges::min_element(card_catalog(), {}, distance);
 }
 
-std::string capability_text(int capability) { return fmt::format("{}.{}", capability / 10, capability % 10); }
-
 std::string other_card_hint(const OtherCard& other) {
   const Card& near = nearest_card(other);
+  const int capability = near.device.compute_capability;
+  const std::string what_to_try =
+      torch_has_kernels(capability)
+          ? fmt::format("try {}@{}GB", near.name, other.gb)
+          : fmt::format(
+                "PyTorch {} has no kernels for it, but a script with an older one can be rehearsed: vramfit "
+                "rehearse --gpus 1x{}@{}GB -- python train.py",
+                kTorchVersion, near.name, other.gb);
   return fmt::format(
       " ({} GB, compute capability {}) is not in the catalog; the nearest by generation and memory is {} ({} GB, {}): "
-      "try {}@{}GB",
-      other.gb, capability_text(other.compute_capability), near.name, near.sold_as_gb,
-      capability_text(near.device.compute_capability), near.name, other.gb);
+      "{}",
+      other.gb, capability_text(other.compute_capability), near.name, near.sold_as_gb, capability_text(capability),
+      what_to_try);
 }
 
 /// Cards of the catalog that are the same model in another size or form: "H100-64GB" -> H100-80GB, H100-PCIe-80GB.

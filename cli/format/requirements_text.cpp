@@ -10,6 +10,7 @@
 #include "cli/format/wrap.h"
 #include "estimator/job_fields.h"
 #include "estimator/json/job_json.h"
+#include "estimator/precision_support.h"
 #include "model_specs/json_writer.h"
 #include "model_specs/suggest.h"
 
@@ -30,7 +31,12 @@ std::string names_line(const std::string& first, const std::vector<std::string>&
 
 std::string cards_text(const CardRequirements& requirements) {
   std::map<std::int64_t, std::vector<std::string>> by_count;
-  for (const CardRequirement& row : requirements.cards) by_count[row.cards].push_back(row.card->name);
+  std::vector<std::string> without_kernels;
+  const bool is_own = requirements.one_card.job.runtime == Runtime::vramfit;  // a script brings its own PyTorch
+  for (const CardRequirement& row : requirements.cards) {
+    const bool can_run = !is_own || torch_has_kernels(row.card->device.compute_capability);
+    (can_run ? by_count[row.cards] : without_kernels).push_back(row.card->name);
+  }
   std::string text = "\nCards that hold it (1, 2, 4, ... of them)\n";
   for (const auto& [cards, names] : by_count) {
     if (cards > 0) text += names_line(fmt::format("  {:>3} {}", cards, cards == 1 ? "card" : "cards"), names);
@@ -39,6 +45,10 @@ std::string cards_text(const CardRequirements& requirements) {
     text +=
         fmt::format("Not on {} or fewer as it is; --checkpointing full and --loss chunked:8 take less\n", kMostCards);
     text += names_line("", none->second);
+  }
+  if (!without_kernels.empty()) {
+    text += fmt::format("Not at all: PyTorch {} has no kernels for these\n", kTorchVersion);
+    text += names_line("", without_kernels);
   }
   return text;
 }
