@@ -51,6 +51,14 @@ int compute_capability(const std::string& text, const std::string& where) {
   return 10 * std::stoi(text.substr(0, point)) + (text[point + 1] - '0');
 }
 
+/// The NICs usual for one card, with what the document says of their origin; left out where none are usual.
+void read_network(const JsonValue& json, const JsonValue& origins, Card& card) {
+  if (std::ranges::find(json.keys, "network_gbps") == json.keys.end()) return;
+  card.network_bandwidth = figure(json, "network_gbps", origins, card.name) * 1e9 / 8;
+  const std::string& origin = member(json, "network_gbps", JsonValue::Kind::array, card.name).items[1].text;
+  card.network_origin = member(origins, origin, JsonValue::Kind::text, "origins").text;
+}
+
 Card read_card(const JsonValue& json, const JsonValue& origins) {
   using Kind = JsonValue::Kind;
   Card card;
@@ -75,6 +83,7 @@ Card read_card(const JsonValue& json, const JsonValue& origins) {
   card.memory_bandwidth = number("memory_bandwidth_gbs") * 1e9;
   card.link_bandwidth = number("link_gbs") * 1e9;
   card.pcie_bandwidth = number("pcie_gbs") * 1e9;
+  read_network(json, origins, card);
   card.context = bytes("context_mib", kMiB);
   card.nccl = bytes("nccl_mib", kMiB);
   card.bf16 = member(json, "bf16", Kind::boolean, card.name).boolean;

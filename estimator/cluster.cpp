@@ -25,6 +25,9 @@ constexpr std::size_t kLongestText = 200;
 // shared by the ranks of a machine.
 constexpr double kCpuFlopsPerThread = 3e10, kCpuMemoryBandwidth = 1e10, kCpuLinkBandwidth = 2e9;
 
+// Between nodes whose cards have no usual NICs: one 100 Gb/s port per node.
+constexpr double kNodeNetworkBandwidth = 100e9 / 8;
+
 [[noreturn]] void refuse(std::string_view text, const std::string& what) {
   throw InputError(fmt::format("--gpus \"{}\": {}", printable(text), what));
 }
@@ -171,6 +174,20 @@ std::string usual_form(std::string_view text) {
   return compact.substr(sign + 1) + "x" + compact.substr(0, sign);
 }
 
+/// The bandwidth between nodes unless --network gives it, with its origin.
+void assume_network(Cluster& cluster) {
+  if (cluster.is_cpu()) {
+    cluster.network_bandwidth = kCpuLinkBandwidth;
+    cluster.network_origin = "assumed for CPU ranks; --network sets it";
+  } else if (cluster.card.network_bandwidth > 0) {
+    cluster.network_bandwidth = cluster.card.network_bandwidth;
+    cluster.network_origin = fmt::format("usual for this card: {}; --network sets it", cluster.card.network_origin);
+  } else {
+    cluster.network_bandwidth = kNodeNetworkBandwidth / static_cast<double>(cluster.cards_per_node);
+    cluster.network_origin = "assumed: one 100 Gb/s port per node; --network sets it";
+  }
+}
+
 }  // namespace
 
 Cluster parse_cluster(std::string_view given) {
@@ -192,12 +209,12 @@ Cluster parse_cluster(std::string_view given) {
   }
   if (folded_card_name(name.substr(0, 4)) == "cpu" && name.size() > 4) {
     cluster.card = cpu_card(text, name, cluster.cards_per_node);
-    cluster.network_bandwidth = kCpuLinkBandwidth;
   } else if (const std::optional<Size> size = read_size(name)) {
     cluster.card = card_of_size(text, name, *size, cluster.notes);
   } else {
     cluster.card = named_card(text, name, cluster.notes);
   }
+  assume_network(cluster);
   return cluster;
 }
 

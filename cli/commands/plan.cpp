@@ -20,7 +20,7 @@ namespace {
 
 struct PlanFlags {
   JobFlags job;
-  std::string allow, output;
+  std::string allow, output, network;
   bool json = false, no_clip = false;
 };
 
@@ -33,10 +33,12 @@ Plan searched(const PlanRequest& request) {
 int run_plan(const PlanFlags& flags) {
   const JobChoice choice = read_job_choice(flags.job);
   const Allowed allowed = parse_allowed(flags.allow);
+  Cluster cluster = read_cluster_flag(flags.job);
+  if (!flags.network.empty()) set_network(cluster, flags.network);
   const PlanRequest request{.spec = read_model(flags.job.model),
                             .job = choice.job,
                             .fixed = choice.fixed,
-                            .cluster = read_cluster_flag(flags.job),
+                            .cluster = cluster,
                             .allowed = allowed,
                             .clip = !flags.no_clip};
   const Plan plan = searched(request);
@@ -61,6 +63,12 @@ void add_plan(CLI::App& command, int& exit_code) {
       .add_option("--allow", flags->allow,
                   "Changes of the training result that the search may use: precision:bf16-pure, seq-len, any")
       ->type_name("KIND[:VALUE],...")
+      ->group(kCommonFlags);
+  command
+      .add_option(
+          "--network", flags->network,
+          "Bandwidth between nodes, per direction: 400Gbps/card or 50GB/s/node. Default: what is usual for the GPU")
+      ->type_name("SPEED")
       ->group(kCommonFlags);
   command.add_option("-o,--output", flags->output, "Write the plan; - is stdout")
       ->type_name("FILE")

@@ -136,6 +136,14 @@ std::string phase_table(const RankEstimate& rank) {
   return text;
 }
 
+std::string assumption_lines(const Estimate& estimate) {
+  std::string text = estimate.assumptions.empty() ? "" : "Assumptions:\n";
+  for (const std::string& assumption : estimate.assumptions) {
+    text += fmt::format("  - {}\n", printable(assumption, 500));
+  }
+  return text;
+}
+
 std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
   std::string text = verdict_line(estimate, terminal);
   text += fmt::format("{}, {} parameters, on {}\n{}\n", printable(estimate.model_name),
@@ -145,10 +153,7 @@ std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
     text += suggestion_lines(estimate, terminal);
   }
   text += fmt::format("\nJob: {}\n", printable(job_as_flags(estimate.job, unresolved_job()), 4000));
-  if (!estimate.assumptions.empty()) text += "Assumptions:\n";
-  for (const std::string& assumption : estimate.assumptions)
-    text += fmt::format("  - {}\n", printable(assumption, 500));
-  return text;
+  return text + assumption_lines(estimate);
 }
 
 }  // namespace vramfit

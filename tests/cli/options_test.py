@@ -155,8 +155,10 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(program("estimate", *base, "--strict").returncode, 3)
 
     def test_of_plan(self):
-        self.known("plan", ["--gpus", "--job", "--set", "--allow", "--output", "--json", "--no-clip"])
+        self.known("plan", ["--gpus", "--job", "--set", "--allow", "--network", "--output", "--json", "--no-clip"])
         base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--wrap", "layer", "--loss", "full")
+        self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
+        self.refused("--network", "plan", *base, "--network", "10Gbps/card")
         self.different("--json", base=base, command="plan")
         self.different("--no-clip", base=base, command="plan")
         with tempfile.TemporaryDirectory() as folder:

@@ -118,4 +118,34 @@ TEST_CASE("hostile text is refused in one line") {
   CHECK(!error_of(std::string(100000, 'x')).empty());
 }
 
+TEST_CASE(
+    "the network between nodes is the card's usual one with its origin, else one port a node; --network sets it") {
+  const Cluster hopper = parse_cluster("2x8xH100-80GB");
+  CHECK(hopper.network_bandwidth == 50e9);
+  CHECK(network_note(hopper).find("400 Gb/s per card") != std::string::npos);
+  CHECK(network_note(hopper).find("Azure/azurehpc-health-checks") != std::string::npos);
+  CHECK(parse_cluster("2x8xA100-80GB").network_bandwidth == 25e9);
+  const Cluster desktop = parse_cluster("2x4xRTX4090");
+  CHECK(desktop.network_bandwidth == 100e9 / 8 / 4);
+  CHECK(network_note(desktop).find("assumed") != std::string::npos);
+  CHECK(network_note(parse_cluster("8xH100-80GB")).empty());
+
+  Cluster cluster = hopper;
+  set_network(cluster, "200Gbps/card");
+  CHECK(cluster.network_bandwidth == 25e9);
+  set_network(cluster, "50GB/s/node");
+  CHECK(cluster.network_bandwidth == 50e9 / 8);
+  set_network(cluster, "3.2Tb/s/node");
+  CHECK(cluster.network_bandwidth == doctest::Approx(50e9));
+  CHECK(network_note(cluster).find("set by --network") != std::string::npos);
+  for (const char* text :
+       {"", "400", "400Gbps", "/card", "fast/card", "0Gbps/card", "-1GB/s/node", "nanGbps/card", "infGB/s/card",
+        "1e400GB/s/card", "400Gbps/rack", "400 Gbps/card/card", "99999999TB/s/card"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(set_network(cluster, text), InputError);
+  }
+  Cluster node = parse_cluster("8xH100-80GB");
+  CHECK_THROWS_WITH_AS(set_network(node, "400Gbps/card"), doctest::Contains("is one node"), InputError);
+}
+
 }  // namespace vramfit
