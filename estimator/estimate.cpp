@@ -27,20 +27,6 @@ constexpr std::int64_t kCpuMarginDivisor = 200;
 // from other people's reports.
 constexpr std::int64_t kReservedMarginDivisor = 50, kOutsideMarginDivisor = 4;
 
-/// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
-Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster) {
-  if (cluster.is_cpu()) return {};
-  const std::int64_t communicators =
-      (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0) + (slice_group_ranks(graph, job) > 0 ? 1 : 0);
-  return cluster.card.context + communicators * cluster.card.nccl;
-}
-
-Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
-  if (is_cpu) return rank.total + Bytes{rank.peak_requested.n / kCpuMarginDivisor};
-  return rank.total + Bytes{rank.peak_reserved.n / kReservedMarginDivisor} +
-         Bytes{rank.breakdown.outside_allocator.n / kOutsideMarginDivisor};
-}
-
 /// The norm of all gradients is taken before the first of them is freed. A schedule may have counted it already.
 void add_clip_phase(RankEstimate& rank) {
   if (std::ranges::find(rank.phases, Phase::clip, &PhasePeak::phase) != rank.phases.end()) return;
@@ -201,6 +187,19 @@ std::string_view verdict_name(Verdict verdict) {
       return "not_modelled";
   }
   return "not_modelled";
+}
+
+Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster) {
+  if (cluster.is_cpu()) return {};
+  const std::int64_t communicators =
+      (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0) + (slice_group_ranks(graph, job) > 0 ? 1 : 0);
+  return cluster.card.context + communicators * cluster.card.nccl;
+}
+
+Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
+  if (is_cpu) return rank.total + Bytes{rank.peak_requested.n / kCpuMarginDivisor};
+  return rank.total + Bytes{rank.peak_reserved.n / kReservedMarginDivisor} +
+         Bytes{rank.breakdown.outside_allocator.n / kOutsideMarginDivisor};
 }
 
 LossOptions loss_options(const Job& job) { return {.chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0}; }

@@ -14,6 +14,12 @@ LossOptions loss_options(const Job& job);
 /// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options);
 
+/// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
+Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster);
+
+/// What the rank needs at most, from its peaks, its total and what is outside the allocator.
+Bytes upper_bound(const RankEstimate& rank, bool is_cpu);
+
 /// Folds a ledger as the caching allocator handles it on this card. Its address order is given, so there is no band.
 RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Driver& card);
 

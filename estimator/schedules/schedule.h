@@ -63,6 +63,9 @@ std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs);
 /// and bucket_cap_mb). Without replicas, nothing is added.
 std::vector<Instruction> with_replica_sums(std::vector<Instruction> schedule, const ScheduleInputs& inputs);
 
+/// Whether the job recomputes a segment in backward instead of keeping what its forward pass made.
+bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>& segment_has_backward, int segment);
+
 /// The phase in which an instruction's events fall; `current` is that of the instruction before it.
 Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current);
 

@@ -107,10 +107,7 @@ class Maker {
   int segments() const { return static_cast<int>(in_.graph.segments.size()); }
 
   bool is_checkpointed(int i) const {
-    if (segment(i).role != SegmentRole::block || !in_.segment_has_backward[static_cast<std::size_t>(i)]) return false;
-    if (in_.job.checkpointing == Checkpointing::full) return true;
-    // Segment 0 is the embedding, so block b is segment b + 1.
-    return in_.job.checkpointing == Checkpointing::every && (i - 1) % in_.job.checkpoint_every == 0;
+    return vramfit::is_checkpointed(in_.job, in_.graph, in_.segment_has_backward, i);
   }
 
   std::vector<Pass> passes() const {

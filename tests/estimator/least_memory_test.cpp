@@ -1,0 +1,140 @@
+#include "estimator/least_memory.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "estimator/job_fields.h"
+#include "estimator/rank_estimate.h"
+#include "model_specs/error.h"
+#include "tests/support/config_file.h"
+
+namespace vramfit {
+namespace {
+
+struct Choice {
+  const char* field;
+  std::vector<const char*> values;
+};
+
+// What moves memory, with values that make every term of the bound count.
+const std::vector<Choice>& choices() {
+  static const std::vector<Choice> kChoices{
+      {"precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed", "fp8"}},
+      {"reduce_dtype", {"fp32", "bf16"}},
+      {"buffer_dtype", {"fp32", "bf16"}},
+      {"attention", {"auto", "math"}},
+      {"deterministic", {"on", "off"}},
+      {"load", {"each", "rank0"}},
+      {"sharding", {"no-shard", "shard-grad-op", "full-shard", "hybrid-shard", "hybrid-shard-zero2"}},
+      {"reshard", {"default", "last-kept", "always", "never", "2"}},
+      {"wrap", {"layer", "none", "size:4000", "pattern:*.mlp,*.self_attn"}},
+      {"wrap_embeddings", {"on", "off"}},
+      {"prefetch",
+       {"backward=pre,forward=1,limit=0", "backward=post,forward=0,limit=0", "backward=none,forward=0,limit=1"}},
+      {"reduce_finish", {"early", "end"}},
+      {"accumulate", {"sharded", "unsharded"}},
+      {"reshard_head", {"on", "off"}},
+      {"checkpointing", {"none", "full", "every:2", "every:3"}},
+      {"loss", {"full", "chunked:3"}},
+      {"freeze", {"embeddings", "layers:0-0", "*.mlp.*", "head"}},
+      {"seq_len", {"16", "61", "128"}},
+      {"micro_batch", {"1", "3", "4"}},
+      {"grad_accum", {"1", "2", "5"}}};
+  return kChoices;
+}
+
+std::optional<Job> draw(std::mt19937_64& random, const ModelSpec& spec, const Cluster& cluster) {
+  Job job = unresolved_job();
+  for (const Choice& choice : choices()) {
+    if (random() % 3 == 0) continue;  // as it is by default
+    if (std::string_view(choice.field) == "freeze" && random() % 3 != 0) continue;
+    const char* value = choice.values[random() % choice.values.size()];
+    set_job_field(job, job_field_named(choice.field), value, choice.field);
+  }
+  if (job.sharding.starts_with("hybrid")) job.mesh = {.replicate = 2, .shard = cluster.cards() / 2};
+  try {
+    std::vector<std::string> notes;
+    return resolve_job(job, spec, cluster, notes);
+  } catch (const Error&) {
+    return std::nullopt;  // a contradiction
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the bound is never above what the counted step requests, for jobs drawn at random") {
+  std::mt19937_64 random(14);
+  const std::vector<Cluster> clusters{parse_cluster("2x2xH100-80GB"), parse_cluster("4xcpu-4GiB"),
+                                      parse_cluster("1xRTX4090")};
+  std::vector<double> shares;
+  for (int round = 0; round < 1200; ++round) {
+    const std::string model = testing::small_models()[random() % testing::small_models().size()];
+    const ModelSpec spec = testing::small_model(model);
+    const Cluster& cluster = clusters[random() % clusters.size()];
+    const std::optional<Job> job = draw(random, spec, cluster);
+    if (!job) continue;
+    CAPTURE(model);
+    CAPTURE(cluster.text);
+    CAPTURE(job_as_flags(*job, unresolved_job()));
+    try {
+      const Graph graph = build_graph(spec, loss_options(*job));
+      const RankEstimate rank = estimate_rank(graph, *job, cluster, {});
+      LeastMemory least(cluster);
+      const Bytes bound = least.requested(graph, *job);
+      CHECK(bound <= rank.peak_requested);
+      CHECK(least.total(graph, *job) <= rank.total);
+      if (least.is_too_much(graph, *job)) CHECK(verdict_of(rank, cluster.card.memory) != Verdict::fits);
+      shares.push_back(static_cast<double>(bound.n) / static_cast<double>(rank.peak_requested.n));
+    } catch (const NotModelled&) {
+      continue;
+    } catch (const InputError&) {
+      continue;  // a wrapping that the model has no modules for
+    }
+  }
+  REQUIRE(shares.size() > 400);
+  std::ranges::sort(shares);
+  MESSAGE("bound / requested, median: ", shares[shares.size() / 2], ", least: ", shares.front());
+}
+
+TEST_CASE("what is kept between jobs changes no bound") {
+  const ModelSpec spec = testing::small_model("llama");
+  const Cluster cluster = parse_cluster("4xcpu-4GiB");
+  const Graph full = build_graph(spec, {}), chunked = build_graph(spec, {.chunks = 3});
+  LeastMemory shared(cluster);
+  std::mt19937_64 random(15);
+  for (int round = 0; round < 200; ++round) {
+    const std::optional<Job> job = draw(random, spec, cluster);
+    if (!job) continue;
+    CAPTURE(job_as_flags(*job, unresolved_job()));
+    const Graph& graph = job->loss == LossKind::chunked ? chunked : full;
+    try {
+      CHECK(shared.requested(graph, *job) == LeastMemory(cluster).requested(graph, *job));
+    } catch (const Error&) {
+      continue;
+    }
+  }
+}
+
+TEST_CASE("the bound grows with each part that it counts: states, micro-batch, kept units, unsharded accumulation") {
+  const ModelSpec spec = testing::small_model("llama");
+  const Cluster cluster = parse_cluster("4xcpu-4GiB");
+  const Graph graph = build_graph(spec, {});
+  LeastMemory least(cluster);
+  const auto bound = [&](const std::vector<std::pair<std::string, std::string>>& fields) {
+    Job job = unresolved_job();
+    for (const auto& [name, value] : fields) set_job_field(job, job_field_named(name), value, name);
+    std::vector<std::string> notes;
+    return least.requested(graph, resolve_job(job, spec, cluster, notes));
+  };
+  CHECK(bound({{"sharding", "no-shard"}}) > bound({{"sharding", "full-shard"}}));
+  CHECK(bound({{"micro_batch", "8"}, {"seq_len", "128"}}) > bound({{"micro_batch", "4"}, {"seq_len", "128"}}));
+  const std::pair<std::string, std::string> rows{"micro_batch", "8"}, length{"seq_len", "128"};
+  CHECK(bound({rows, length}) > bound({rows, length, {"checkpointing", "every:2"}}));
+  CHECK(bound({rows, length, {"checkpointing", "every:2"}}) > bound({rows, length, {"checkpointing", "full"}}));
+  CHECK(bound({rows, {"reshard", "never"}}) > bound({rows, {"reshard", "always"}}));
+  CHECK(bound({rows, {"grad_accum", "2"}, {"accumulate", "unsharded"}}) > bound({rows, {"grad_accum", "2"}}));
+}
+
+}  // namespace vramfit
