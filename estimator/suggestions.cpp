@@ -96,10 +96,21 @@ std::optional<Change> double_cards(const Estimate& e) {
   return change;
 }
 
+/// Another precision, with the dtypes that were set apart from the present one's: they stay set beside the new flag.
+Precision with_set_dtypes(std::string_view name, const Precision& present) {
+  Precision precision = precision_named(name);
+  const Precision usual = precision_named(present.name);
+  for (Dtype Precision::*const dtype : {&Precision::storage, &Precision::compute, &Precision::reduce,
+                                        &Precision::buffer, &Precision::output, &Precision::state}) {
+    if (present.*dtype != usual.*dtype) precision.*dtype = present.*dtype;
+  }
+  return precision;
+}
+
 std::optional<Change> store_in_bf16(const Estimate& e) {
   if (e.job.precision.name != "bf16-mixed" && e.job.precision.name != "fp32") return std::nullopt;
   Change change{std::string("--precision bf16-pure") + kChangesResult, e.job, e.cluster};
-  change.job.precision = precision_named("bf16-pure");
+  change.job.precision = with_set_dtypes("bf16-pure", e.job.precision);
   return change;
 }
 

@@ -88,6 +88,20 @@ void require_kind(const std::string& kind) {
   }
 }
 
+bool is_set(const PlanRequest& request, std::string_view field) {
+  return std::ranges::find(request.fixed, field) != request.fixed.end();
+}
+
+// A change may bring other fields along, as a precision does its dtypes; those that the user set stay.
+void keep_what_was_set(Job& job, const PlanRequest& request, std::string_view changed_field) {
+  for (const std::string& name : request.fixed) {
+    if (name == changed_field) continue;
+    const JobField& field = job_field_named(name);
+    const std::string value = field.get(request.job);
+    if (field.get(job) != value) field.set(job, value);
+  }
+}
+
 }  // namespace
 
 std::span<const ChangeKind> change_kinds() { return kChangeKinds; }
@@ -117,14 +131,15 @@ std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_
   for (const ChangeKind& kind : kChangeKinds) {
     if (kind.last_resort != last_resort) continue;
     const auto named = request.allowed.kinds.find(std::string(kind.name));
-    const bool is_allowed = request.allowed.any || named != request.allowed.kinds.end();
+    const bool is_named = named != request.allowed.kinds.end();
+    const bool is_allowed = is_named || (request.allowed.any && !is_set(request, kind.field));
     if (is_allowed != allowed) continue;
-    const bool has_values = named != request.allowed.kinds.end();
-    const std::vector<std::string> values = has_values ? named->second : std::vector<std::string>{};
-    for (const Job& job : kind.choices(request.job, values)) {
+    const std::vector<std::string> values = is_named ? named->second : std::vector<std::string>{};
+    for (Job& job : kind.choices(request.job, values)) {
+      keep_what_was_set(job, request, kind.field);
       if (values.empty() && !resolves(job, request))
         continue;  // what a person names is refused with the reason instead
-      list.push_back({fmt::format("{}:{}", kind.name, job_field_named(kind.field).get(job)), job});
+      list.push_back({fmt::format("{}:{}", kind.name, job_field_named(kind.field).get(job)), std::move(job)});
     }
   }
   return list;

@@ -27,7 +27,8 @@ struct ChangeKind {
 /// Every kind that --allow accepts, besides "any".
 std::span<const ChangeKind> change_kinds();
 
-/// Changes that the request allows, or (`allowed` false) those that it doesn't.
+/// Changes that the request allows, or (`allowed` false) those that it doesn't. Every field that the user set keeps its
+/// value, except the one that the kind changes; `--allow any` leaves that one alone too, unless its kind is named.
 std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_resort);
 
 }  // namespace vramfit

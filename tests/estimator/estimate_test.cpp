@@ -237,6 +237,16 @@ TEST_CASE("suggestions are single changes that save what they say") {
   CHECK(mentions({e.suggestions[0].change}, "--checkpointing full"));
 }
 
+TEST_CASE("a suggested precision leaves alone the dtypes that were set") {
+  Settings settings{{"compute_dtype", "fp32"}, {"output_dtype", "fp32"}};
+  const Estimate e = estimate_of(testing::llama_8b(), "8xH100-80GB", settings);
+  const auto pure =
+      std::ranges::find_if(e.suggestions, [](const Suggestion& s) { return s.change.starts_with("--precision"); });
+  REQUIRE(pure != e.suggestions.end());
+  settings.insert(settings.begin(), {"precision", "bf16-pure"});  // before its dtypes, as flags are applied
+  CHECK(estimate_of(testing::llama_8b(), "8xH100-80GB", settings).ranks.at(0).total == pure->total_after);
+}
+
 TEST_CASE("a suggestion of more cards keeps the card as it was given, and is read back") {
   const Estimate e = estimate_of(testing::llama_8b(), "2xH100-80GB@95.04GiB");
   const auto more =
