@@ -45,7 +45,7 @@ Plan plan_as_given(const PlanRequest& request) {
   }
   Plan plan;
   plan.why = "the job as it was given";
-  plan.configurations = 1;
+  plan.search.configurations = plan.search.estimates = 1;
   plan.chosen = std::move(candidate);
   return plan;
 }

@@ -59,77 +59,130 @@ class Search {
     } else {
       explain_failure();
     }
-    plan_.configurations = evaluator_.estimates();
-    plan_.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (plan_.search.cut)
+      plan_.why += fmt::format("; the search was cut at {} configurations", request_.most_configurations);
+    plan_.search.estimates = evaluator_.estimates();
+    plan_.search.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return std::move(plan_);
   }
 
  private:
-  std::vector<Option> options_of(const Change& base) {
+  // The configurations of a change: those that may fit with their times, and those that the lower bound rules out.
+  struct Options {
+    std::vector<Option> possible;   // fastest first
+    std::vector<Option> ruled_out;  // not timed
+    bool cut = false;
+  };
+
+  Options options_of(const Change& base) {
     PlanRequest changed = request_;
     changed.job = base.job;
-    std::vector<Option> options = evaluator_.ranked(enumerate_jobs(changed));
-    for (Option& option : options) {
+    Space space = enumerate_jobs(changed);
+    Options options;
+    options.cut = space.cut;
+    for (Job& job : space.jobs) {
+      const bool is_ruled_out = evaluator_.is_ruled_out(job);
+      Option option = is_ruled_out ? Option{.job = std::move(job), .time = {}, .needs = {}} : evaluator_.timed(job);
       if (!base.needs.empty()) option.needs.push_back(base.needs);
+      (is_ruled_out ? options.ruled_out : options.possible).push_back(std::move(option));
     }
+    sort_fastest_first(options.possible);
     return options;
   }
 
   // Fastest first over all bases; of equally fast ones the earlier base's.
-  std::vector<Option> ranked(const std::vector<Change>& bases) {
-    std::vector<Option> options;
-    for (const Change& base : bases) std::ranges::move(options_of(base), std::back_inserter(options));
-    std::ranges::stable_sort(
-        options, [](const Option& a, const Option& b) { return a.tokens_per_second > b.tokens_per_second; });
-    return options;
+  void collect(const std::vector<Change>& bases) {
+    options_ = {};
+    for (const Change& base : bases) {
+      Options more = options_of(base);
+      std::ranges::move(more.possible, std::back_inserter(options_.possible));
+      std::ranges::move(more.ruled_out, std::back_inserter(options_.ruled_out));
+      plan_.search.cut |= more.cut;
+    }
+    sort_fastest_first(options_.possible);
+    plan_.search.ruled_out += static_cast<std::int64_t>(options_.ruled_out.size());
+    plan_.search.configurations += static_cast<std::int64_t>(options_.possible.size() + options_.ruled_out.size());
   }
 
   void search(const std::vector<Change>& bases) {
-    options_ = ranked(bases);
-    for (const Option& option : options_) {
+    collect(bases);
+    for (const Option& option : options_.possible) {
       const Estimate& estimate = evaluator_.estimate_of(option.job);
-      if (estimate.verdict == Verdict::not_modelled) {
-        if (not_modelled_.empty()) not_modelled_ = estimate.why;
-        continue;
-      }
-      capacity_ = estimate.capacity;
-      smallest_ = std::min(smallest_.value_or(worst_total(estimate)), worst_total(estimate));
+      note_smallest(estimate);
       if (estimate.verdict != Verdict::fits) continue;
       plan_.chosen = evaluator_.candidate(option);
       return;
+    }
+    find_smallest();
+  }
+
+  void note_smallest(const Estimate& estimate) {
+    if (estimate.verdict == Verdict::not_modelled) {
+      if (not_modelled_.empty()) not_modelled_ = estimate.why;
+      return;
+    }
+    capacity_ = estimate.capacity;
+    smallest_ = std::min(smallest_.value_or(worst_total(estimate)), worst_total(estimate));
+  }
+
+  // The smallest need of all: those whose bound is lowest are estimated until no bound is below what was found.
+  void find_smallest() {
+    std::vector<std::pair<Bytes, const Job*>> least;
+    for (const Option& option : options_.ruled_out) {
+      least.emplace_back(evaluator_.least_total(option.job), &option.job);
+    }
+    std::ranges::stable_sort(least, {}, &std::pair<Bytes, const Job*>::first);
+    for (const auto& [bound, job] : least) {
+      if (smallest_ && bound >= *smallest_) return;
+      note_smallest(evaluator_.estimate_of(*job));
     }
   }
 
   void explain_plan() {
     Candidate& chosen = *plan_.chosen;
-    chosen.why = fmt::format("fastest of {} configurations that fits", options_.size());
+    chosen.why = fmt::format("fastest of {} configurations that fits", plan_.search.configurations);
     plan_.why =
         fmt::format("{} at {:.0f} tokens/s, {}", chosen.why, chosen.tokens_per_second, needs_text(chosen.estimate));
+    if (const std::string note = network_note(request_.cluster); !note.empty()) {
+      chosen.estimate.assumptions.push_back(note);
+    }
     add_faster(chosen);
     add_frontier(chosen);
     add_changes(chosen);
   }
 
-  // Faster choices that don't fit: those nearest to the plan say most.
+  // Faster choices that don't fit: those nearest to the plan say most. Of what the bound rules out only the nearest are
+  // timed.
   void add_faster(const Candidate& chosen) {
-    std::vector<const Option*> faster;
-    for (const Option& option : options_) {
+    std::vector<std::pair<std::set<std::string_view>, const Option*>> others;
+    for (const Option& option : options_.possible) {
       if (option.job.sequence == chosen.job.sequence && option.tokens_per_second <= chosen.tokens_per_second) break;
-      if (evaluator_.estimate_of(option.job).verdict != Verdict::not_modelled) faster.push_back(&option);
+      others.emplace_back(differing_fields(option.job, chosen.job), &option);
     }
-    std::ranges::stable_sort(faster, {},
-                             [&](const Option* option) { return differing_fields(option->job, chosen.job).size(); });
+    for (const Option& option : options_.ruled_out) {
+      others.emplace_back(differing_fields(option.job, chosen.job), &option);
+    }
+    std::ranges::stable_sort(others, {}, [](const auto& other) { return other.first.size(); });
     std::vector<std::set<std::string_view>> shown;
-    for (const Option* option : faster) {
-      const auto fields = differing_fields(option->job, chosen.job);
+    for (const auto& [fields, option] : others) {
       // An option that changes more than one already shown says nothing new.
-      const bool known =
-          std::ranges::any_of(shown, [&](const auto& less) { return std::ranges::includes(fields, less); });
-      if (known || shown.size() == kMostAlternatives) continue;
+      const auto says_less = [&other = fields](const auto& less) { return std::ranges::includes(other, less); };
+      if (std::ranges::any_of(shown, says_less)) continue;
+      const Option timed = with_time(*option);
+      if (timed.tokens_per_second <= chosen.tokens_per_second) continue;
+      if (evaluator_.estimate_of(timed.job).verdict == Verdict::not_modelled) continue;
       shown.push_back(fields);
-      add_alternative(*option, fmt::format("{}: faster by {}, but needs", job_as_flags(option->job, chosen.job),
-                                           percent(option->tokens_per_second, chosen.tokens_per_second)));
+      add_alternative(timed, fmt::format("{}: faster by {}, but needs", job_as_flags(timed.job, chosen.job),
+                                         percent(timed.tokens_per_second, chosen.tokens_per_second)));
+      if (shown.size() == kMostAlternatives) return;
     }
+  }
+
+  Option with_time(const Option& option) {
+    if (option.tokens_per_second > 0) return option;
+    Option timed = evaluator_.timed(option.job);
+    timed.needs = option.needs;
+    return timed;
   }
 
   // `why` is completed by what the option needs.
@@ -143,7 +196,7 @@ class Search {
   void add_frontier(const Candidate& chosen) {
     Bytes least = worst_total(chosen.estimate);
     std::size_t spent = 0, added = 0;
-    for (const Option& option : options_) {
+    for (const Option& option : options_.possible) {
       if (option.tokens_per_second >= chosen.tokens_per_second) continue;
       if (++spent > kFrontierEstimates || added == kMostAlternatives) return;
       const Estimate& estimate = evaluator_.estimate_of(option.job);
@@ -161,7 +214,7 @@ class Search {
   void add_changes(const Candidate& chosen) {
     for (const Change& change : changes(request_, false, false)) {
       std::size_t spent = 0;
-      for (const Option& option : options_of(change)) {
+      for (const Option& option : options_of(change).possible) {
         if (option.tokens_per_second <= chosen.tokens_per_second || ++spent > kChangeEstimates) break;
         if (evaluator_.estimate_of(option.job).verdict != Verdict::fits) continue;
         Candidate candidate = evaluator_.candidate(option);
@@ -195,7 +248,7 @@ class Search {
 
   // The fastest job under a change that fits, if there is one.
   bool add_help(const Change& change) {
-    const std::vector<Option> options = options_of(change);
+    const std::vector<Option> options = options_of(change).possible;
     const auto found = std::ranges::find_if(
         options, [&](const Option& option) { return evaluator_.estimate_of(option.job).verdict == Verdict::fits; });
     if (found == options.end()) return false;
@@ -206,7 +259,7 @@ class Search {
 
   const PlanRequest& request_;
   Evaluator evaluator_;
-  std::vector<Option> options_;  // of the last search, fastest first
+  Options options_;  // of the last search
   Plan plan_;
   std::optional<Bytes> smallest_;  // total of the smallest job seen
   Bytes capacity_;

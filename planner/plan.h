@@ -27,6 +27,8 @@ struct Candidate {
   std::string why;                 // "slower by 12 %: full recomputation", "+3.1 GiB in activations"
 };
 
+inline constexpr std::size_t kMostConfigurations = 20000;
+
 struct PlanRequest {
   ModelSpec spec;
   Job job;                         // what the user set
@@ -34,14 +36,22 @@ struct PlanRequest {
   Cluster cluster;
   Allowed allowed;
   bool clip = true;
+  std::size_t most_configurations = kMostConfigurations;  // for each change; the search is cut there
+};
+
+struct SearchCounts {
+  std::int64_t configurations = 0;  // covered: ruled out by the lower bound, or ranked by time
+  std::int64_t ruled_out = 0;       // of them, by the bound
+  std::int64_t estimates = 0;       // made, those for alternatives included
+  bool cut = false;                 // the space holds more than the search looks at
+  double seconds = 0;
 };
 
 struct Plan {
   std::optional<Candidate> chosen;  // none: exit 4
   std::vector<Candidate> alternatives;
   std::string why;  // one sentence, also when there is no plan ("fits with --allow precision:bf16-pure: ...")
-  std::int64_t configurations = 0;  // estimates made
-  double search_seconds = 0;
+  SearchCounts search;
 };
 
 Plan make_plan(const PlanRequest& request);

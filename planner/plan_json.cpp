@@ -73,7 +73,10 @@ std::string plan_to_json(const PlanRequest& request, const Plan& plan) {
   writer.member("why", plan.why).key("alternatives").begin_array();
   for (const Candidate& candidate : plan.alternatives) write_alternative(writer, candidate);
   writer.end_array().key("search").begin_object();
-  writer.member("configurations", plan.configurations).member("seconds", plan.search_seconds).end_object().end_object();
+  const SearchCounts& search = plan.search;
+  writer.member("configurations", search.configurations).member("ruled_out", search.ruled_out);
+  writer.member("estimates", search.estimates).member("cut", search.cut).member("seconds", search.seconds);
+  writer.end_object().end_object();
   return writer.take();
 }
 

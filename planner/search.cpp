@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 
 #include "estimator/job_fields.h"
+#include "estimator/not_modelled.h"
 #include "estimator/rank_estimate.h"
 #include "model_specs/error.h"
 #include "planner/dimensions/dimensions.h"
@@ -28,33 +28,34 @@ bool resolves(Job& job, const PlanRequest& request) {
   }
 }
 
-/// Every choice of a dimension for every job, kMostOptions at most.
-std::vector<Job> choices_along(const Dimension& dimension, const std::vector<Job>& jobs, const SearchSpace& space) {
+/// Every choice of a dimension for every job, `most` at most.
+std::vector<Job> choices_along(const Dimension& dimension, const std::vector<Job>& jobs, const SearchSpace& space,
+                               std::size_t most, bool& cut) {
   std::vector<Job> next;
   for (const Job& job : jobs) {
-    std::ranges::copy(dimension.choices(job, space), std::back_inserter(next));
-    if (next.size() > kMostOptions) next.resize(kMostOptions);
+    std::ranges::move(dimension.choices(job, space), std::back_inserter(next));
+    if (next.size() <= most) continue;
+    cut = true;
+    next.resize(most);
+    break;
   }
   return next;
 }
 
 }  // namespace
 
-std::vector<Job> enumerate_jobs(const PlanRequest& request) {
+Space enumerate_jobs(const PlanRequest& request) {
   std::vector<std::string> notes;
   const SearchSpace space{request.spec, request.cluster};
-  std::vector<Job> jobs{resolve_job(request.job, request.spec, request.cluster, notes)};
+  Space found;
+  found.jobs = {resolve_job(request.job, request.spec, request.cluster, notes)};
   for (const Dimension& dimension : dimensions()) {
     if (decided_by_person(dimension, request.fixed)) continue;
-    std::vector<Job> next = choices_along(dimension, jobs, space);
-    if (!next.empty()) jobs = std::move(next);
+    std::vector<Job> next = choices_along(dimension, found.jobs, space, request.most_configurations, found.cut);
+    if (!next.empty()) found.jobs = std::move(next);
   }
-  std::vector<Job> distinct;
-  std::set<std::string> seen;
-  for (Job& job : jobs) {
-    if (resolves(job, request) && seen.insert(job_as_flags(job, unresolved_job())).second) distinct.push_back(job);
-  }
-  return distinct;
+  std::erase_if(found.jobs, [&](Job& job) { return !resolves(job, request); });
+  return found;
 }
 
 const Graph& Evaluator::graph_of(const Job& job) {
@@ -64,20 +65,31 @@ const Graph& Evaluator::graph_of(const Job& job) {
   return graphs_.emplace(loss.chunks, build_graph(request_.spec, loss)).first->second;
 }
 
+bool Evaluator::is_ruled_out(const Job& job) {
+  try {
+    require_rules(job, request_.cluster);
+    return least_.is_too_much(graph_of(job), job);
+  } catch (const NotModelled&) {
+    return false;
+  }
+}
+
+Option Evaluator::timed(const Job& job) {
+  Option option{.job = job, .time = step_time(graph_of(job), job, request_.cluster), .needs = {}};
+  const double tokens = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence);
+  if (option.time.step_seconds > 0) option.tokens_per_second = tokens / option.time.step_seconds;
+  return option;
+}
+
+void sort_fastest_first(std::vector<Option>& options) {
+  std::ranges::stable_sort(options, std::greater{}, &Option::tokens_per_second);
+}
+
 std::vector<Option> Evaluator::ranked(const std::vector<Job>& jobs) {
   std::vector<Option> options;
-  for (const Job& job : jobs) {
-    Option option{.job = job,
-                  .time = step_time(graph_of(job), job, request_.cluster),
-                  .tokens_per_second = 0,
-                  .order = static_cast<std::int64_t>(options.size()),
-                  .needs = {}};
-    const double tokens = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence);
-    if (option.time.step_seconds > 0) option.tokens_per_second = tokens / option.time.step_seconds;
-    options.push_back(std::move(option));
-  }
-  std::ranges::stable_sort(options,
-                           [](const Option& a, const Option& b) { return a.tokens_per_second > b.tokens_per_second; });
+  options.reserve(jobs.size());
+  for (const Job& job : jobs) options.push_back(timed(job));
+  sort_fastest_first(options);
   return options;
 }
 

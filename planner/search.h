@@ -1,4 +1,5 @@
-// Enumerates the space of same-result choices, orders it by predicted time, and estimates only as far as it must.
+// Enumerates the space of same-result choices, rules out by a lower bound of memory what cannot fit, orders the rest by
+// predicted time, and estimates only as far as it must.
 #pragma once
 
 #include <cstdint>
@@ -6,30 +7,41 @@
 #include <string>
 #include <vector>
 
+#include "estimator/least_memory.h"
 #include "planner/plan.h"
 
 namespace vramfit {
 
-/// A job of the search space with its predicted time; `order` is its position in the enumeration, which breaks ties.
+/// A job of the space with its predicted time.
 struct Option {
   Job job;
   StepTime time;
   double tokens_per_second = 0;
-  std::int64_t order = 0;
   std::vector<std::string> needs;
 };
 
 /// Every combination of the dimensions that `fixed` leaves open, as complete jobs; combinations that contradict each
-/// other are left out. At most kMostOptions; throws InputError when the job itself is contradictory.
-std::vector<Job> enumerate_jobs(const PlanRequest& request);
-inline constexpr std::size_t kMostOptions = 20000;
+/// other are left out.
+struct Space {
+  std::vector<Job> jobs;
+  bool cut = false;  // there are more than the request's most_configurations
+};
 
-/// Estimates, each job once.
+/// Throws InputError when the job itself is contradictory.
+Space enumerate_jobs(const PlanRequest& request);
+
+/// Bounds, times and estimates of jobs of one model on one cluster; each job is estimated once.
 class Evaluator {
  public:
-  explicit Evaluator(const PlanRequest& request) : request_(request) {}
+  explicit Evaluator(const PlanRequest& request) : request_(request), least_(request.cluster) {}
 
-  /// The jobs with their times, fastest first.
+  /// Whether the lower bound alone excludes the verdict `fits`. A job that isn't modelled is left to its estimate.
+  bool is_ruled_out(const Job& job);
+  /// At most the total of the job's estimate.
+  Bytes least_total(const Job& job) { return least_.total(graph_of(job), job); }
+  /// The job with its time.
+  Option timed(const Job& job);
+  /// The jobs with their times, fastest first; of equally fast ones the earlier.
   std::vector<Option> ranked(const std::vector<Job>& jobs);
   const Estimate& estimate_of(const Job& job);
   Candidate candidate(const Option& option);
@@ -39,11 +51,15 @@ class Evaluator {
   const Graph& graph_of(const Job& job);
 
   const PlanRequest& request_;
+  LeastMemory least_;
   std::map<std::string, Estimate> estimates_;  // by the job's flags
   std::map<std::int64_t, Graph> graphs_;       // by loss chunks
 };
 
 /// Total bytes of the worst rank; estimates without ranks have none.
 Bytes worst_total(const Estimate& estimate);
+
+/// Fastest first; of equally fast ones the earlier.
+void sort_fastest_first(std::vector<Option>& options);
 
 }  // namespace vramfit

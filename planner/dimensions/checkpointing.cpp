@@ -1,12 +1,25 @@
+#include <array>
+
 #include "planner/dimensions/dimensions.h"
 
 namespace vramfit {
 
-std::vector<Job> checkpointing_choices(const Job& job, const SearchSpace& /*space*/) {
-  std::vector<Job> choices{job, job};
-  choices[0].checkpointing = Checkpointing::none;
-  choices[1].checkpointing = Checkpointing::full;
-  for (Job& choice : choices) choice.checkpoint_every = 1;
+// Every Nth block recomputed costs 1/N of a forward pass. Larger N than 8 are left out: they recompute, and save,
+// little more than nothing.
+constexpr std::array<std::int64_t, 5> kEvery{8, 6, 4, 3, 2};
+
+std::vector<Job> checkpointing_choices(const Job& job, const SearchSpace& space) {
+  std::vector<Job> choices;
+  const auto add = [&](Checkpointing checkpointing, std::int64_t every) {
+    choices.push_back(job);
+    choices.back().checkpointing = checkpointing;
+    choices.back().checkpoint_every = every;
+  };
+  add(Checkpointing::none, 1);
+  for (const std::int64_t every : kEvery) {
+    if (every < space.spec.num_hidden_layers) add(Checkpointing::every, every);
+  }
+  add(Checkpointing::full, 1);
   return choices;
 }
 

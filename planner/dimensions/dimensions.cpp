@@ -4,7 +4,8 @@ namespace vramfit {
 
 std::span<const Dimension> dimensions() {
   static const std::vector<Dimension> kDimensions{
-      {"sharding", "gathers and reductions over the links", {"sharding", "mesh"}, sharding_choices},
+      {"sharding", "gathers and reductions over the links", {"sharding"}, sharding_choices},
+      {"mesh", "sums over replicas", {"mesh"}, mesh_choices},
       {"reshard", "a second gather of each unit", {"reshard"}, reshard_choices},
       {"wrap", "one gather that nothing hides", {"wrap", "wrap_embeddings"}, wrap_choices},
       {"micro_batch", "more, smaller micro-batches", {"micro_batch", "grad_accum"}, batch_choices},

@@ -29,6 +29,7 @@ struct Dimension {
 std::span<const Dimension> dimensions();
 
 std::vector<Job> sharding_choices(const Job& job, const SearchSpace& space);
+std::vector<Job> mesh_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> reshard_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> wrap_choices(const Job& job, const SearchSpace& space);
 std::vector<Job> batch_choices(const Job& job, const SearchSpace& space);

@@ -11,31 +11,15 @@
 #include "planner/changes.h"
 #include "planner/plan_json.h"
 #include "planner/search.h"
-#include "tests/support/config_file.h"
+#include "tests/planner/requests.h"
 
 namespace vramfit {
+
+using testing::cpu_ranks;
+using testing::fix;
+using testing::request_for;
+
 namespace {
-
-Cluster cpu_ranks(std::int64_t ranks, Bytes each) {
-  Cluster cluster = parse_cluster("1xcpu-1GiB");
-  cluster.cards_per_node = ranks;
-  cluster.card.memory = each;
-  return cluster;
-}
-
-PlanRequest request_for(const std::string& model, const Cluster& cluster) {
-  PlanRequest request{
-      .spec = testing::small_model(model), .job = unresolved_job(), .fixed = {}, .cluster = cluster, .allowed = {}};
-  request.job.sequence = 64;
-  request.job.global_batch = 8;
-  request.fixed = {"seq_len", "global_batch"};
-  return request;
-}
-
-void fix(PlanRequest& request, const std::string& name, const std::string& value) {
-  set_job_field(request.job, job_field_named(name), value, name);
-  request.fixed.push_back(name);
-}
 
 Bytes total_of(const Candidate& candidate) { return worst_total(candidate.estimate); }
 
@@ -53,7 +37,7 @@ TEST_CASE("with memory to spare the fastest configuration of all is chosen") {
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
   Evaluator evaluator(request);
-  CHECK(plan.chosen->tokens_per_second == evaluator.ranked(enumerate_jobs(request)).front().tokens_per_second);
+  CHECK(plan.chosen->tokens_per_second == evaluator.ranked(enumerate_jobs(request).jobs).front().tokens_per_second);
 }
 
 TEST_CASE("what is chosen fits, and nothing of the space that fits is faster, whatever the budget") {
@@ -64,7 +48,7 @@ TEST_CASE("what is chosen fits, and nothing of the space that fits is faster, wh
       const PlanRequest request = request_for(model, cpu_ranks(2, budget));
       const Plan plan = make_plan(request);
       Evaluator evaluator(request);
-      for (const Option& option : evaluator.ranked(enumerate_jobs(request))) {
+      for (const Option& option : evaluator.ranked(enumerate_jobs(request).jobs)) {
         if (plan.chosen && option.tokens_per_second <= plan.chosen->tokens_per_second) break;
         CHECK(evaluator.estimate_of(option.job).verdict != Verdict::fits);
       }
@@ -85,7 +69,7 @@ TEST_CASE("a bigger budget never gives a slower plan") {
   CHECK(fastest > 0);
 }
 
-TEST_CASE("fields that were set are never changed, drawn at random") {
+TEST_CASE("fields that were set are never changed, drawn at random, under every --allow") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> values{
       {"sharding", {"no-shard", "shard-grad-op", "full-shard"}},
       {"checkpointing", {"none", "full", "every:2"}},
@@ -93,44 +77,76 @@ TEST_CASE("fields that were set are never changed, drawn at random") {
       {"micro_batch", {"1", "2", "4"}},
       {"prefetch", {"backward=none,forward=0,limit=0", "backward=pre,forward=1,limit=0"}},
       {"reshard_head", {"on", "off"}},
-      {"precision", {"fp32", "bf16-mixed", "bf16-pure"}}};
+      {"precision", {"fp32", "bf16-mixed", "bf16-pure"}},
+      {"reduce_dtype", {"fp32", "bf16"}},
+      {"state_dtype", {"fp32", "bf16"}},
+      {"compute_dtype", {"fp32", "bf16"}},
+      {"buffer_dtype", {"fp32", "bf16"}}};
+  const std::vector<std::string> allows{"", "any", "precision", "precision:bf16-pure", "precision:fp32,seq-len"};
   std::mt19937_64 random(7);
-  for (int round = 0; round < 20; ++round) {
+  int planned = 0;
+  for (int round = 0; round < 60; ++round) {
     PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
+    const std::string allow = allows[random() % allows.size()];
+    request.allowed = parse_allowed(allow);
+    CAPTURE(allow);
     std::vector<std::pair<std::string, std::string>> set;
     for (const auto& [name, choices] : values) {
       if (random() % 2 == 0) continue;
       set.emplace_back(name, choices[random() % choices.size()]);
       fix(request, name, set.back().second);
     }
-    const Plan plan = make_plan(request);
+    Plan plan;
+    try {
+      plan = make_plan(request);
+    } catch (const NotModelled&) {
+      continue;  // dtypes that no optimizer takes together
+    }
     REQUIRE(plan.chosen);
-    for (const auto& setting : set) {
-      CAPTURE(setting.first);
-      CHECK(job_field_named(setting.first).get(plan.chosen->job) == setting.second);
+    ++planned;
+    for (const auto& [name, value] : set) {
+      if (name == "precision" && allow.starts_with("precision")) continue;  // may be changed by its name
+      CAPTURE(name);
+      CHECK(job_field_named(name).get(plan.chosen->job) == value);
+      for (const Candidate& candidate : plan.alternatives) {
+        if (name != "precision") CHECK(job_field_named(name).get(candidate.job) == value);
+      }
     }
     CHECK(plan.chosen->job.sequence == 64);
     CHECK(plan.chosen->job.global_batch == 8);
   }
+  CHECK(planned > 15);
 }
 
-TEST_CASE("micro-batch x accumulation x data ranks is the global batch in every configuration") {
-  for (const std::int64_t ranks : {1, 2, 4}) {
-    const PlanRequest request = request_for("llama", cpu_ranks(ranks, kGiB));
-    for (const Job& job : enumerate_jobs(request)) {
-      CHECK(job.micro_batch * job.accumulation * data_ranks(job) == 8);
-      CHECK(data_ranks(job) == ranks);
-    }
-  }
+TEST_CASE("a dtype that was set outlives a precision that --allow brings") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  fix(request, "reduce_dtype", "fp32");
+  request.allowed = parse_allowed("precision:bf16-pure");
+  const std::vector<Change> list = changes(request, true, false);
+  REQUIRE(list.size() == 1);
+  CHECK(list[0].job.precision.name == "bf16-pure");
+  CHECK(list[0].job.precision.storage == Dtype::bf16);
+  CHECK(list[0].job.precision.reduce == Dtype::f32);
+  const Plan plan = make_plan(request);
+  REQUIRE(plan.chosen);
+  CHECK(plan.chosen->job.precision.name == "bf16-pure");
+  CHECK(plan.chosen->job.precision.reduce == Dtype::f32);
+
+  // AdamW wants states as parameters are stored, so these two leave the base's precision alone.
+  fix(request, "state_dtype", "fp32");
+  const Plan both = make_plan(request);
+  REQUIRE(both.chosen);
+  CHECK(both.chosen->job.precision.name == "bf16-mixed");
+  CHECK(both.chosen->job.precision.state == Dtype::f32);
 }
 
-TEST_CASE("every configuration that is searched is modelled") {
-  const PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
-  Evaluator evaluator(request);
-  for (const Job& job : enumerate_jobs(request)) {
-    CAPTURE(job_as_flags(job, unresolved_job()));
-    CHECK(evaluator.estimate_of(job).verdict != Verdict::not_modelled);
-  }
+TEST_CASE("--allow any leaves alone what was set, and its kind's name doesn't") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  fix(request, "precision", "bf16-mixed");
+  request.allowed = parse_allowed("any");
+  CHECK(make_plan(request).chosen->job.precision.name == "bf16-mixed");
+  request.allowed = parse_allowed("precision");
+  CHECK(make_plan(request).chosen->job.precision.name == "bf16-pure");
 }
 
 TEST_CASE("a change of the result is used only when it is allowed, and offered when it isn't") {
@@ -138,7 +154,8 @@ TEST_CASE("a change of the result is used only when it is allowed, and offered w
   fix(request, "precision", "fp32");
   Evaluator evaluator(request);
   Bytes smallest = kGiB;
-  for (const Job& job : enumerate_jobs(request)) smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
+  for (const Job& job : enumerate_jobs(request).jobs)
+    smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
   request.cluster.card.memory = smallest - Bytes{4096};
 
   const Plan refused = make_plan(request);
@@ -186,7 +203,8 @@ TEST_CASE("a shorter sequence is used only when nothing else fits") {
   CHECK(make_plan(request).chosen->job.sequence == 1024);
   Evaluator evaluator(request);
   Bytes smallest = kGiB;
-  for (const Job& job : enumerate_jobs(request)) smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
+  for (const Job& job : enumerate_jobs(request).jobs)
+    smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
   request.cluster.card.memory = smallest - Bytes{4096};
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
@@ -244,7 +262,7 @@ TEST_CASE("a search without a plan is no plan file") {
 TEST_CASE("the same request gives the same plan") {
   const PlanRequest request = request_for("phi3", cpu_ranks(4, 3 * kMiB));
   Plan first = make_plan(request), second = make_plan(request);
-  first.search_seconds = second.search_seconds = 0;
+  first.search.seconds = second.search.seconds = 0;
   CHECK(plan_to_json(request, first) == plan_to_json(request, second));
 }
 

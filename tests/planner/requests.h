@@ -1,0 +1,36 @@
+// Plan requests of small models, as the planner's tests make them.
+#pragma once
+
+#include <string>
+
+#include "estimator/job_fields.h"
+#include "planner/plan.h"
+#include "tests/support/config_file.h"
+
+namespace vramfit::testing {
+
+/// CPU ranks of one node with `each` bytes.
+inline Cluster cpu_ranks(std::int64_t ranks, Bytes each) {
+  Cluster cluster = parse_cluster("1xcpu-1GiB");
+  cluster.cards_per_node = ranks;
+  cluster.card.memory = each;
+  return cluster;
+}
+
+/// A small model at sequence 64 and a global batch of 8, both set.
+inline PlanRequest request_for(const std::string& model, const Cluster& cluster) {
+  PlanRequest request{
+      .spec = small_model(model), .job = unresolved_job(), .fixed = {}, .cluster = cluster, .allowed = {}};
+  request.job.sequence = 64;
+  request.job.global_batch = 8;
+  request.fixed = {"seq_len", "global_batch"};
+  return request;
+}
+
+/// Sets a field as a person does.
+inline void fix(PlanRequest& request, const std::string& name, const std::string& value) {
+  set_job_field(request.job, job_field_named(name), value, name);
+  request.fixed.push_back(name);
+}
+
+}  // namespace vramfit::testing

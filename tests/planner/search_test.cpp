@@ -1,0 +1,120 @@
+// What the search covers, and at what price.
+#include "planner/search.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "estimator/job_fields.h"
+#include "model_specs/catalog.h"
+#include "planner/plan_json.h"
+#include "tests/planner/requests.h"
+
+namespace vramfit {
+
+using testing::cpu_ranks;
+using testing::fix;
+using testing::request_for;
+
+TEST_CASE("micro-batch x accumulation x data ranks is the global batch in every configuration") {
+  for (const std::int64_t ranks : {1, 2, 4}) {
+    const PlanRequest request = request_for("llama", cpu_ranks(ranks, kGiB));
+    for (const Job& job : enumerate_jobs(request).jobs) {
+      CHECK(job.micro_batch * job.accumulation * data_ranks(job) == 8);
+      CHECK(data_ranks(job) == ranks);
+    }
+  }
+}
+
+TEST_CASE("hybrid sharding is searched over every factorization of the cluster, whatever its nodes") {
+  PlanRequest request = request_for("llama", parse_cluster("2x6xH100-80GB"));
+  request.job.global_batch = 24;
+  const auto shards_of = [&](const std::string& sharding) {
+    std::set<std::int64_t> shards;
+    for (const Job& job : enumerate_jobs(request).jobs) {
+      if (job.sharding == sharding) shards.insert(job.mesh.shard);
+      CHECK(job.mesh.replicate * job.mesh.shard == 12);
+    }
+    return shards;
+  };
+  CHECK(shards_of("hybrid-shard") == std::set<std::int64_t>{2, 3, 4, 6});
+  CHECK(shards_of("hybrid-shard-zero2") == std::set<std::int64_t>{2, 3, 4, 6});
+  CHECK(shards_of("full-shard") == std::set<std::int64_t>{12});
+  CHECK(shards_of("no-shard") == std::set<std::int64_t>{1});
+  fix(request, "sharding", "hybrid-shard");
+  CHECK(shards_of("hybrid-shard") == std::set<std::int64_t>{2, 3, 4, 6});
+  CHECK(shards_of("full-shard").empty());
+  fix(request, "mesh", "replicate=3,shard=4");
+  CHECK(shards_of("hybrid-shard") == std::set<std::int64_t>{4});
+}
+
+TEST_CASE("every configuration that is searched is modelled") {
+  const PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
+  Evaluator evaluator(request);
+  for (const Job& job : enumerate_jobs(request).jobs) {
+    CAPTURE(job_as_flags(job, unresolved_job()));
+    CHECK(evaluator.estimate_of(job).verdict != Verdict::not_modelled);
+  }
+}
+
+TEST_CASE("recomputing every Nth block is chosen where it is the fastest that fits") {
+  const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.2-3B"));
+  PlanRequest request{
+      .spec = spec, .job = unresolved_job(), .fixed = {}, .cluster = parse_cluster("4xRTX4090"), .allowed = {}};
+  fix(request, "seq_len", "4096");
+  fix(request, "global_batch", "16");
+  const Plan plan = make_plan(request);
+  REQUIRE(plan.chosen);
+  CHECK(plan.chosen->job.checkpointing == Checkpointing::every);
+  double fastest_else = 0;
+  for (const std::string checkpointing : {"none", "full"}) {
+    PlanRequest without = request;
+    fix(without, "checkpointing", checkpointing);
+    const Plan other = make_plan(without);
+    if (other.chosen) fastest_else = std::max(fastest_else, other.chosen->tokens_per_second);
+  }
+  MESSAGE("every:N is faster by ", 100 * (plan.chosen->tokens_per_second / fastest_else - 1), " %");
+  CHECK(plan.chosen->tokens_per_second > fastest_else);
+}
+
+TEST_CASE("what cannot fit is settled by the bound, with few estimates, and the smallest need is still the smallest") {
+  const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-70B"));
+  const PlanRequest request{
+      .spec = spec, .job = unresolved_job(), .fixed = {}, .cluster = parse_cluster("8xH100-80GB"), .allowed = {}};
+  const Plan plan = make_plan(request);
+  CHECK_FALSE(plan.chosen);
+  CHECK(plan.search.configurations > 500);
+  CHECK(plan.search.ruled_out == plan.search.configurations);
+  CHECK(plan.search.estimates < 30);
+
+  // A small model, so that all of the space can be estimated.
+  const PlanRequest small = request_for("llama", cpu_ranks(2, 64 * kKiB));
+  Evaluator evaluator(small);
+  Bytes smallest = kGiB;
+  for (const Job& job : enumerate_jobs(small).jobs)
+    smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
+  CHECK(make_plan(small).why.find(fmt::format("the smallest needs {} of", format_gib(smallest).substr(0, 4))) !=
+        std::string::npos);
+}
+
+TEST_CASE("configurations, estimates and a cut of the space are told apart in the plan's JSON and its reason") {
+  PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
+  const Plan whole = make_plan(request);
+  CHECK(whole.search.configurations == static_cast<std::int64_t>(enumerate_jobs(request).jobs.size()));
+  CHECK(whole.search.estimates < whole.search.configurations);
+  CHECK_FALSE(whole.search.cut);
+  CHECK(whole.why.find("was cut") == std::string::npos);
+  CHECK(plan_to_json(request, whole).find("\"cut\": false") != std::string::npos);
+
+  request.most_configurations = 20;
+  const Plan part = make_plan(request);
+  CHECK(part.search.configurations <= 20);
+  CHECK(part.search.cut);
+  CHECK(part.why.ends_with("; the search was cut at 20 configurations"));
+  CHECK(plan_to_json(request, part).find("\"cut\": true") != std::string::npos);
+}
+
+}  // namespace vramfit
