@@ -1,7 +1,6 @@
 #include "cli/run_plan.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -68,17 +67,7 @@ TemporaryPlan::TemporaryPlan(const JobFlags& flags, const std::string& clip) {
                             .cluster = read_cluster_flag(flags),
                             .allowed = {},
                             .clip = has_clipping};
-  const std::string text = plan_to_json(request, plan_as_given(request));
-  std::string pattern = (std::filesystem::temp_directory_path() / "vramfit-run-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr)
-    throw FaultError(pattern + ": can't be made; set TMPDIR to a directory that can be written");
-  path_ = pattern + "/plan.json";
-  write_file(path_, text);
-}
-
-TemporaryPlan::~TemporaryPlan() {
-  std::error_code ignored;
-  std::filesystem::remove_all(std::filesystem::path(path_).parent_path(), ignored);
+  write_file(path(), plan_to_json(request, plan_as_given(request)));
 }
 
 void check_allocator_variables(const Job& job) {

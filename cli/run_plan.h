@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/job_flags.h"
+#include "cli/private_folder.h"
 
 namespace vramfit {
 
@@ -14,17 +15,13 @@ bool is_plan_file(const std::string& path);
 /// if the job is predicted not to fit.
 class TemporaryPlan {
  public:
-  /// `clip` is the value of --clip, or "". Throws InputError, ModelError, NotModelled.
+  /// `clip` is the value of --clip, or "". Throws InputError, ModelError, NotModelled, and FaultError when the file
+  /// can't be written.
   TemporaryPlan(const JobFlags& flags, const std::string& clip);
-  ~TemporaryPlan();
-  TemporaryPlan(const TemporaryPlan&) = delete;
-  TemporaryPlan& operator=(const TemporaryPlan&) = delete;
-  TemporaryPlan(TemporaryPlan&&) = delete;
-  TemporaryPlan& operator=(TemporaryPlan&&) = delete;
-  const std::string& path() const { return path_; }
+  std::string path() const { return folder_.path() + "/plan.json"; }
 
  private:
-  std::string path_;
+  PrivateFolder folder_{"run"};
 };
 
 /// Throws InputError naming both when PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF asks for another allocator than the

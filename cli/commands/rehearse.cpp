@@ -9,6 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/help.h"
+#include "cli/private_folder.h"
 #include "cli/rehearse/artifacts.h"
 #include "cli/rehearse/command.h"
 #include "cli/rehearse/environment.h"
@@ -115,6 +116,7 @@ int run_rehearse(const RehearseFlags& flags) {
   if (!flags.trace.empty()) check_can_write("--trace", flags.trace);
   if (!flags.output.empty()) check_can_write("--output", flags.output);
   const std::string library = find_phantom_library();
+  sweep_private_folders();
   const SessionFolder session(flags.keep);
   write_file(session.path() + "/session.json", session_to_json(rehearsal.cluster, rehearsal.played_rank, settings));
 

@@ -15,6 +15,7 @@
 #include "cli/launch/launch.h"
 #include "cli/launch/node_commands.h"
 #include "cli/model.h"
+#include "cli/private_folder.h"
 #include "cli/run_phantom.h"
 #include "cli/run_plan.h"
 #include "estimator/field_text.h"
@@ -145,6 +146,7 @@ void make_folder(const char* flag, const std::string& path) {
 
 int run_run(const RunFlags& flags) {
   check_flags(flags);
+  sweep_private_folders();
   const std::string program = find_executor();
   std::unique_ptr<TemporaryPlan> made;
   std::string path = flags.job.model;

@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 // Ranks that lose a peer fail about 20 ms later; waiting a little tells the cause from its consequences.
 constexpr std::chrono::milliseconds kGrace{300}, kTermination{2000};
 constexpr int kLastExitCode = static_cast<int>(ExitCode::outside_tolerance);
-constexpr std::string_view kProgram = "vramfit-train: ";
+constexpr std::string_view kProgram = "vramfit-train: ", kWarning = "vramfit-train: warning: ";
 // In the messages of executor/sharding and executor/place.
 constexpr std::array<std::string_view, 2> kConsequences{"another rank ended", "ended with the others"};
 
@@ -130,7 +130,7 @@ class Launch {
       if (!open_[i]) continue;
       bool open = true;
       for (const std::string& line : ranks_[i].read_lines(open)) {
-        if (line.starts_with(kProgram)) {
+        if (line.starts_with(kProgram) && !line.starts_with(kWarning)) {
           ranks_[i].last_error = line.substr(kProgram.size());
         } else if (i == 0) {
           shown_.show(line);

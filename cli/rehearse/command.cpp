@@ -13,6 +13,7 @@
 #include <csignal>
 #include <system_error>
 
+#include "cli/rehearse/control_group.h"
 #include "cli/rehearse/process_tree.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
@@ -23,34 +24,40 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAfterSignal{10000}, kTermination{3000};
+constexpr milliseconds kAfterSignal{10000}, kTermination{3000}, kKilling{10000};
 // Workers that end with their parent need a moment for it; what is still there then was left behind.
 constexpr milliseconds kLeaving{1000};
 constexpr milliseconds kTick{50}, kLongestWait{1000};
 
+/// As execve takes them.
+struct Images {
+  std::vector<char*> arguments, environment;
+};
+
 /// The child's side between fork and exec: only async-signal-safe calls.
-[[noreturn]] void become(const CommandStart& start, char* const* argv, char* const* environment,
-                         const std::array<int, 2>& error_pipe, pid_t parent) {
+[[noreturn]] void become(const CommandStart& start, const Images& images, int join, int error_pipe, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
+  // Where this fails, as in a group that takes no processes, the command is ended without its help.
+  [[maybe_unused]] const ssize_t joined = join >= 0 ? write(join, "0", 1) : 0;
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   if (start.output_to_stderr) dup2(STDERR_FILENO, STDOUT_FILENO);
-  execve(start.program.c_str(), argv, environment);
+  execve(start.program.c_str(), images.arguments.data(), images.environment.data());
   const int error = errno;
-  [[maybe_unused]] const ssize_t written = write(error_pipe[1], &error, sizeof error);
+  [[maybe_unused]] const ssize_t written = write(error_pipe, &error, sizeof error);
   _exit(127);
 }
 
-pid_t start_process(const CommandStart& start) {
+pid_t start_process(const CommandStart& start, int join) {
   std::vector<std::string> words = start.words, environment = environment_with(start.environment);
-  const std::vector<char*> argv = pointers_to(words), envp = pointers_to(environment);
+  const Images images{pointers_to(words), pointers_to(environment)};
   std::array<int, 2> error_pipe{};
   const pid_t parent = getpid();
   if (pipe2(error_pipe.data(), O_CLOEXEC) != 0) throw FaultError("making a pipe failed");
   const pid_t process = fork();
-  if (process == 0) become(start, argv.data(), envp.data(), error_pipe, parent);
+  if (process == 0) become(start, images, join, error_pipe[1], parent);
   close(error_pipe[1]);
   int error = 0;
   const bool failed = process < 0 || read(error_pipe[0], &error, sizeof error) == static_cast<ssize_t>(sizeof error);
@@ -65,20 +72,22 @@ pid_t start_process(const CommandStart& start) {
 class Watch {
  public:
   Watch(const CommandStart& start, const SignalDescriptor& signals)
-      : signals_(signals), began_(Clock::now()), process_(start_process(start)) {
+      : signals_(signals),
+        began_(Clock::now()),
+        process_(start_process(start, group_ ? group_->join_descriptor() : -1)) {
     if (start.timeout) time_out_at_ = began_ + *start.timeout;
   }
 
   CommandEnd run() {
-    while (running_ || !descendants().empty()) {
+    while (any_left_ && !given_up_) {
       wait_for_something();
       take_signal();
-      collect();
+      any_left_ = collect_ended(note_end_);
       if (running_ && Clock::now() >= time_out_at_ && !end_.timed_out) {
         end_.timed_out = true;
         end_at_ = Clock::now();
       }
-      if (Clock::now() >= end_at_) end_all();
+      if (any_left_ && Clock::now() >= end_at_) end_all();
     }
     end_.seconds = std::chrono::duration<double>(command_ended_ - began_).count();
     return end_;
@@ -101,36 +110,45 @@ class Watch {
     end_at_ = std::min(end_at_, Clock::now() + (again ? milliseconds{0} : kAfterSignal));
   }
 
-  /// Every descendant that ended is collected here, also those that others left to us.
-  void collect() {
-    int status = 0;
-    for (pid_t ended = waitpid(-1, &status, WNOHANG); ended > 0; ended = waitpid(-1, &status, WNOHANG)) {
-      if (ended != process_) continue;
-      running_ = false;
-      command_ended_ = Clock::now();
-      end_.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-      end_.exit_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-      end_at_ = std::min(end_at_, Clock::now() + kLeaving);
-    }
+  void note_end(pid_t process, int status) {
+    if (process != process_) return;
+    running_ = false;
+    command_ended_ = Clock::now();
+    end_.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    end_.exit_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    end_at_ = std::min(end_at_, Clock::now() + kLeaving);
   }
 
   void end_all() {
-    const std::vector<pid_t> all = descendants();
-    if (!running_ && !killing_ && !end_.timed_out && end_.interrupted_by == 0) {
-      end_.left_behind = static_cast<int>(all.size());
+    if (terminated_) return kill_all();
+    const std::vector<Descendant> all = descendants();
+    if (!running_ && !end_.timed_out && end_.interrupted_by == 0) {
+      end_.left_behind = std::max(1, static_cast<int>(all.size()));  // at least one: else this were over
     }
-    send_to_all(all, killing_ ? SIGKILL : SIGTERM);
-    end_at_ = Clock::now() + (killing_ ? kTick : kTermination);
-    killing_ = true;
+    send_to_all(all, SIGTERM);
+    end_at_ = Clock::now() + kTermination;
+    terminated_ = true;
+  }
+
+  void kill_all() {
+    if (group_) group_->kill_all();
+    any_left_ = !kill_descendants(kKilling, note_end_);
+    if (!any_left_) return;
+    given_up_ = true;
+    end_.outlived = descendants();
+    end_.outlived_unseen = end_.outlived.empty();
+    if (running_) command_ended_ = Clock::now();
   }
 
   const SignalDescriptor& signals_;
   Subreaper subreaper_;
+  std::optional<ControlGroup> group_ = ControlGroup::make();
   Clock::time_point began_, command_ended_;
   pid_t process_;
-  bool running_ = true, killing_ = false;
+  bool running_ = true, any_left_ = true, terminated_ = false, given_up_ = false;
   Clock::time_point time_out_at_ = Clock::time_point::max(), end_at_ = Clock::time_point::max();
   CommandEnd end_;
+  const Ended note_end_ = [this](pid_t process, int status) { note_end(process, status); };
 };
 
 }  // namespace

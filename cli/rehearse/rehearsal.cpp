@@ -178,6 +178,16 @@ void note_process(Rehearsal& rehearsal, const ProcessRecord& process) {
   if (process.torch) note_torch(rehearsal, who, *process.torch);
 }
 
+void note_outlived(Rehearsal& rehearsal) {
+  for (const Descendant& left : rehearsal.end.outlived) {
+    note(rehearsal,
+         fmt::format("process {} ({}) could not be ended and may still run", left.process, printable(left.name, 40)));
+  }
+  if (rehearsal.end.outlived_unseen) {
+    note(rehearsal, "processes that start each other could not be ended and may still run");
+  }
+}
+
 void note_processes(Rehearsal& rehearsal) {
   for (const ProcessRecord& process : rehearsal.processes) note_process(rehearsal, process);
   for (const RehearsedRank& rank : rehearsal.ranks) {
@@ -187,6 +197,7 @@ void note_processes(Rehearsal& rehearsal) {
   if (rehearsal.end.left_behind > 0) {
     note(rehearsal, fmt::format("{} processes that CMD left running were ended", rehearsal.end.left_behind));
   }
+  note_outlived(rehearsal);
 }
 
 void note_ghosts(Rehearsal& rehearsal) {

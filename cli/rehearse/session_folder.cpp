@@ -3,15 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "cli/launch/environment.h"
 #include "estimator/field_text.h"
 #include "model_specs/error.h"
 #include "model_specs/json_writer.h"
@@ -46,17 +42,6 @@ void set(PhantomSettings& settings, const std::string& key, const std::string& v
   } else {
     throw InputError(fmt::format("unknown key{}", did_you_mean(key, {"addresses", "completion", "real-bytes"})));
   }
-}
-
-std::string make_private_folder() {
-  std::error_code error;
-  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
-  std::string path = (parent / "vramfit-rehearsal-XXXXXX").string();
-  if (!error && mkdtemp(path.data()) != nullptr) return path;
-  const std::string why = error ? error.message() : std::strerror(errno);
-  const std::string tmpdir = environment_value("TMPDIR");
-  throw FaultError(fmt::format("{}: can't make a folder there: {}; set TMPDIR to a folder that can be written",
-                               printable(tmpdir.empty() ? "/tmp" : tmpdir), why));
 }
 
 std::string make_kept_folder(const std::string& wanted) {
@@ -110,12 +95,12 @@ std::string session_to_json(const Cluster& cluster, std::optional<std::int64_t> 
   return writer.take();
 }
 
-SessionFolder::SessionFolder(const std::string& keep)
-    : path_(keep.empty() ? make_private_folder() : make_kept_folder(keep)), keep_(!keep.empty()) {}
-
-SessionFolder::~SessionFolder() {
-  std::error_code ignored;
-  if (!keep_) std::filesystem::remove_all(path_, ignored);
+SessionFolder::SessionFolder(const std::string& keep) {
+  if (keep.empty()) {
+    path_ = removed_.emplace("rehearsal").path();
+  } else {
+    path_ = make_kept_folder(keep);
+  }
 }
 
 }  // namespace vramfit

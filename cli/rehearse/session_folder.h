@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/private_folder.h"
 #include "estimator/cluster.h"
 
 namespace vramfit {
@@ -29,17 +30,12 @@ class SessionFolder {
   /// `keep` empty: a private folder in $TMPDIR, removed at the end; else that folder, made if needed and kept, which
   /// must be empty. Throws FaultError or InputError naming it.
   explicit SessionFolder(const std::string& keep);
-  ~SessionFolder();
-  SessionFolder(const SessionFolder&) = delete;
-  SessionFolder& operator=(const SessionFolder&) = delete;
-  SessionFolder(SessionFolder&&) = delete;
-  SessionFolder& operator=(SessionFolder&&) = delete;
 
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
-  bool keep_;
+  std::optional<PrivateFolder> removed_;  // unless it is kept
 };
 
 }  // namespace vramfit

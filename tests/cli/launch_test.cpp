@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -61,6 +62,27 @@ TEST_CASE("a rank that runs out of memory ends the others, and its exit code is 
   CHECK(launch_shell(script, 3) == 6);
   CHECK_FALSE(is_alive(path + "/0.pid"));
   CHECK_FALSE(is_alive(path + "/2.pid"));
+}
+
+TEST_CASE("a warning of rank 0 is shown, and is not taken for what ended it") {
+  const testing::TemporaryDirectory directory;
+  const std::string shown = (directory.path() / "shown").string();
+  const pid_t child = fork();
+  if (child == 0) {
+    if (std::freopen(shown.c_str(), "w", stderr) == nullptr) _exit(99);
+    const int code = launch_shell("echo 'vramfit-train: warning: a checkpoint was skipped' >&2; exit 5", 1);
+    std::fclose(stderr);
+    _exit(code);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 5);
+  std::ifstream file(shown);
+  std::string first, second;
+  std::getline(file, first);
+  std::getline(file, second);
+  CHECK(first == "vramfit-train: warning: a checkpoint was skipped");
+  CHECK(second == "vramfit: rank 0: exit code 5");
 }
 
 TEST_CASE("the rank that was killed is the cause, not the ranks that lost it") {

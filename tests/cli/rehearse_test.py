@@ -28,6 +28,19 @@ def is_running(process):
         return False
 
 
+def processes_with(variable):
+    """Those whose environment holds it."""
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{process}/environ", "rb") as file:
+                if variable.encode() in file.read().split(b"\0"):
+                    found.append(int(process))
+        except OSError:
+            pass  # it ended meanwhile, or is somebody else's
+    return found
+
+
 def await_file(path):
     for _ in range(3000):
         if os.path.exists(path):
@@ -99,7 +112,12 @@ class Rehearse(unittest.TestCase):
         self.refused([*CARDS, "--snapshot", "/no/such/folder/s.pickle", "--", "true"], 2, "--snapshot", "can't be written")
 
     def test_places_that_cannot_be_written_are_named(self):
-        self.refused([*CARDS, "--", "true"], 1, "/no/such/folder", "TMPDIR", TMPDIR="/no/such/folder")
+        self.refused([*CARDS, "--", "true"], 1, "TMPDIR /no/such/folder", "No such file", TMPDIR="/no/such/folder")
+        model = os.path.join(os.environ.get("VRAMFIT_SOURCE_DIR", "."), "tests", "models", "llama.json")
+        run = subprocess.run([PROGRAM, "run", model, "--gpus", "1xcpu-1GiB", "--data", "x"], capture_output=True, text=True, timeout=60, check=False,
+                             env={**os.environ, "TMPDIR": "/no/such/folder"})
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("TMPDIR /no/such/folder", run.stderr)
         self.path("used", "")
         self.refused([*CARDS, "--keep", self.folder, "--", "true"], 2, "--keep", "not an empty folder")
         self.refused([*CARDS, "--", "true"], 1, "VRAMFIT_PHANTOM_LIB", VRAMFIT_PHANTOM_LIB=self.folder)
@@ -169,6 +187,46 @@ class Rehearse(unittest.TestCase):
         self.assertIn("1 processes that CMD left running were ended", done.stdout)
         with open(pids, encoding="utf-8") as file:
             self.assertFalse(is_running(file.read().strip()))
+
+    def test_a_program_that_keeps_forking_does_not_outlive_its_rehearsal(self):
+        mark = f"VRAMFIT_TEST_MARK={os.path.basename(self.folder)}"
+        # Each link of the chain forks, leaves the session and ends; it stops by itself after a minute.
+        chain = ("import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nuntil = time.monotonic() + 60\n"
+                 "while time.monotonic() < until:\n    if os.fork():\n        os._exit(0)\n    os.setsid()\n")
+        done = rehearse(*CARDS, "--", "env", mark, sys.executable, "-c", chain)
+        self.assertRegex(done.stdout, "[0-9]+ processes that CMD left running were ended")
+        self.assertNotIn("may still run", done.stdout)
+        self.assertEqual(processes_with(mark), [])
+
+    def test_what_killed_commands_left_in_tmpdir_is_swept_at_the_next_start(self):
+        begun = self.path("begun")
+        hang = [PROGRAM, "rehearse", *CARDS, "--", "sh", "-c", f"echo > {begun}; exec sleep 600"]
+        others = [self.path("tmp/vramfit-run-notes"), self.path("tmp/vramfit-rehearsal-link01")]
+        os.makedirs(others[0])
+        os.makedirs(self.path("precious/file"))
+        os.symlink(self.path("precious"), others[1])
+        os.makedirs(self.path("tmp/vramfit-run-a1b2c3/left-by-an-earlier-run"))
+        variables = {"TMPDIR": self.path("tmp")}
+
+        def left():
+            return sorted(os.path.join(self.path("tmp"), name) for name in os.listdir(self.path("tmp")))
+
+        for signal_number, sweep in ((signal.SIGKILL, ["rehearse", *CARDS, "--", "true"]),
+                                     (signal.SIGUSR1, ["run", "no-such-plan.json", "--data", "no-such-file"])):
+            child = subprocess.Popen(hang, env={**os.environ, **variables}, stdout=subprocess.DEVNULL)
+            await_file(begun)
+            os.remove(begun)
+            in_use = set(left()) - set(others)
+            subprocess.run([PROGRAM, *sweep], env={**os.environ, **variables}, capture_output=True, timeout=60, check=False)
+            kept = set(left()) - set(others)
+            self.assertEqual(len(kept), 1)  # the one that is running
+            self.assertLessEqual(kept, in_use)
+            child.send_signal(signal_number)
+            child.wait()
+            self.assertEqual(set(left()) - set(others), kept)
+            subprocess.run([PROGRAM, *sweep], env={**os.environ, **variables}, capture_output=True, timeout=60, check=False)
+            self.assertEqual(left(), sorted(others))
+        self.assertTrue(os.path.isdir(self.path("precious/file")))
 
     def test_a_signal_is_passed_on_and_gives_128_and_its_number(self):
         ready, got = self.path("ready"), self.path("got")

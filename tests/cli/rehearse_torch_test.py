@@ -171,6 +171,37 @@ for (batch,) in torch.utils.data.DataLoader(data, batch_size=16, num_workers=2, 
         self.assertEqual(len(document["ranks"]), 1)
         self.assertEqual(document["ranks"][0]["peak_allocated_bytes"], 3 * MIB)
 
+    def test_workers_of_a_dataloader_do_not_outlive_the_rehearsal(self):
+        """Whether the main process ends them itself, is gone without a word, or is ended from outside."""
+        code = """
+import os, sys, time, torch
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, row):
+        return torch.zeros(4)
+torch.zeros(1, device="cuda")
+loader = torch.utils.data.DataLoader(Rows(), num_workers=2, persistent_workers=True)
+batches = iter(loader)
+next(batches)
+with open(sys.argv[2], "w") as file:
+    print(*[worker.pid for worker in batches._workers], file=file)
+if sys.argv[1] == "is interrupted":
+    os.kill(os.getppid(), 15)
+    time.sleep(600)
+if sys.argv[1] == "is gone":
+    os._exit(0)
+"""
+        for how, expected in (("ends", 0), ("is gone", 0), ("is interrupted", 128 + 15)):
+            with self.subTest(how=how):
+                pids = os.path.join(self.holder.name, "pids")
+                self.rehearse([], code, how, pids, expected=expected)
+                with open(pids, encoding="ascii") as file:
+                    workers = file.read().split()
+                self.assertEqual(len(workers), 2)
+                for worker in workers:
+                    self.assertFalse(os.path.exists(f"/proc/{worker}"), worker)
+
     def test_without_a_caching_allocator_the_driver_has_the_figures(self):
         document, _ = self.rehearse([], "import torch\nkept = torch.empty(6 << 20, dtype=torch.uint8, device='cuda')\n",
                                     PYTORCH_NO_CUDA_MEMORY_CACHING="1")
