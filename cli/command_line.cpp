@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,6 +12,8 @@
 #include "cli/flag_synonyms.h"
 #include "cli/help.h"
 #include "model_specs/error.h"
+#include "model_specs/result_file.h"
+#include "model_specs/standard_streams.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
@@ -136,7 +138,7 @@ std::string unexpected_word(const CLI::App& app) {
 
 /// What is read differently from what was typed.
 void say_notes(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) fmt::print(stderr, "vramfit: {}\n", note);
+  for (const std::string& note : notes) complain("vramfit", note);
 }
 
 /// The arguments in CLI11's order, last first: flags by our names, and words that are not ours marked.
@@ -185,11 +187,16 @@ int run_command_line(int argc, char** argv) {
   try {
     app->parse(arguments_of(*app, argc, argv));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app->exit(error);
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {  // --help or --version
+      std::ostringstream text;
+      app->exit(error, text, text);
+      write_file("-", text.str());
+      return 0;
+    }
     report(*app, error);
   }
   if (app->get_subcommands().empty()) {
-    std::fputs(app->help().c_str(), stdout);
+    write_file("-", app->help());
     return static_cast<int>(ExitCode::usage);
   }
   return exit_code;

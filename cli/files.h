@@ -3,12 +3,15 @@
 
 #include <string>
 
+#include "model_specs/result_file.h"
+
 namespace vramfit {
 
-/// The text of a regular file of at most 64 MiB; throws InputError naming it.
+/// The text of a regular file of at most 64 MiB, no further than the size it has when opened; throws InputError naming
+/// it.
 std::string read_file(const std::string& path);
 
-/// Writes beside `path` and renames, so that nobody sees half a file; "-" is stdout. Throws FaultError.
-void write_file(const std::string& path, const std::string& text);
+/// Before long work: throws FaultError when nothing can be written to `path`, which `flag` gave; "" is no path.
+void check_output(const std::string& flag, const std::string& path);
 
 }  // namespace vramfit

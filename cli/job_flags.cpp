@@ -12,6 +12,7 @@
 #include "estimator/job_fields.h"
 #include "estimator/json/job_json.h"
 #include "model_specs/error.h"
+#include "model_specs/suggest.h"
 
 namespace vramfit {
 
@@ -84,7 +85,7 @@ JobChoice read_job_choice(const JobFlags& flags) {
   }
   for (const std::string& assignment : flags.set) {
     const std::size_t equals = assignment.find('=');
-    if (equals == std::string::npos) throw InputError(fmt::format("--set {}: is not KEY=VALUE", assignment));
+    if (equals == std::string::npos) throw InputError(fmt::format("--set {}: is not KEY=VALUE", printable(assignment)));
     const JobField& field = job_field_named(assignment.substr(0, equals));
     set_job_field(choice.job, field, assignment.substr(equals + 1), fmt::format("--set {}", field.name));
     set.emplace_back(field.name);

@@ -4,17 +4,25 @@
 #include "cli/command_line.h"
 #include "model_specs/error.h"
 #include "model_specs/host_memory.h"
+#include "model_specs/result_file.h"
+#include "model_specs/standard_streams.h"
 
 int main(int argc, char** argv) try {
+  vramfit::take_over_standard_streams();
   vramfit::end_threads_out_of_memory("vramfit", vramfit::ExitCode::failed);
-  return vramfit::run_command_line(argc, argv);
+  const int code = vramfit::run_command_line(argc, argv);
+  vramfit::finish_stdout();
+  return code;
+} catch (const vramfit::ReaderGone&) {
+  return vramfit::kReaderGoneCode;
 } catch (const vramfit::Error& error) {
-  std::fprintf(stderr, "vramfit: %s\n", error.what());
+  vramfit::complain("vramfit", error.what());
   return static_cast<int>(error.code);
 } catch (const std::bad_alloc&) {
   std::fprintf(stderr, "vramfit: out of host memory\n");
   return static_cast<int>(vramfit::ExitCode::failed);
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "vramfit: internal error: %s; please report it with the command line\n", error.what());
+  vramfit::complain("vramfit",
+                    std::string("internal error: ") + error.what() + "; please report it with the command line");
   return static_cast<int>(vramfit::ExitCode::failed);
 }

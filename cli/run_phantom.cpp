@@ -56,13 +56,15 @@ int run_on_phantoms(const PhantomRun& run, LaunchOptions launch) {
   launch.ranks_per_node = static_cast<int>(cluster.cards_per_node);
   launch.played = rank;
   if (rank) launch.arguments.insert(launch.arguments.end(), {"--ghosts", "on"});
-  const std::string record = run.output.empty() ? session.path() + "/run.json" : run.output;
+  const std::string record = session.path() + "/run.json";
   launch.arguments.insert(launch.arguments.end(), {"-o", record});
-  std::error_code ignored;
-  std::filesystem::remove(record, ignored);  // an older one must not be taken for this run's
   const int code = launch_ranks(launch);
-  if (std::filesystem::is_regular_file(record, ignored)) {
-    write_file("-", comparison_text(compare(run.plan, run_from_json(read_file(record), record), kTolerance)));
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(record, ignored)) return code;
+  const std::string text = read_file(record);
+  if (!run.output.empty()) write_file(run.output, text);
+  if (!is_stdout(run.output)) {
+    write_file("-", comparison_text(compare(run.plan, run_from_json(text, record), kTolerance)));
   }
   return code;
 }

@@ -49,9 +49,7 @@ at::Tensor gathered(const DumpContext& context, const UnitState& unit, const Uni
 }  // namespace
 
 // safetensors: 8 bytes little-endian header length, a JSON header, then the tensors' bytes.
-SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<DumpedTensor>& tensors)
-    : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
-  if (!file_) throw FaultError(path + ": can't be written");
+SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<DumpedTensor>& tensors) : file_(path) {
   JsonWriter header;
   header.begin_object();
   std::int64_t offset = 0;
@@ -65,18 +63,13 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<
   std::string text = header.end_object().take();
   text.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(text.size()), 8)), ' ');
   const std::uint64_t length = text.size();
-  file_.write(reinterpret_cast<const char*>(&length), sizeof length);
-  file_.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file_.write({reinterpret_cast<const char*>(&length), sizeof length});
+  file_.write(text);
 }
 
 void SafetensorsWriter::append(const at::Tensor& tensor) {
   const at::Tensor plain = tensor.to(at::kCPU, at::kFloat).contiguous();
-  file_.write(static_cast<const char*>(plain.const_data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
-}
-
-void SafetensorsWriter::close() {
-  file_.close();
-  if (!file_) throw FaultError(path_ + ": could not be written completely");
+  file_.write({static_cast<const char*>(plain.const_data_ptr()), plain.nbytes()});
 }
 
 void dump_units(const DumpContext& context, const std::vector<UnitState>& units, FlatOf flat, bool trainable_only,

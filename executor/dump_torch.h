@@ -4,11 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "executor/sharding/unit_state_torch.h"
+#include "model_specs/result_file.h"
 
 namespace vramfit {
 
@@ -23,12 +23,11 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::string& path, const std::vector<DumpedTensor>& tensors);
   /// The next tensor's data: any float dtype, any device.
   void append(const at::Tensor& tensor);
-  /// Throws FaultError when anything could not be written.
-  void close();
+  /// After the last tensor. Like the others throws FaultError when something can't be written.
+  void close() { file_.commit(); }
 
  private:
-  std::string path_;
-  std::ofstream file_;
+  ResultFile file_;
 };
 
 /// Which flat tensor of a unit is written: its shard, or its gradient shard.

@@ -1,5 +1,4 @@
 // vramfit-train: one rank of a plan.
-#include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
@@ -11,21 +10,26 @@
 #include "executor/run.h"
 #include "model_specs/error.h"
 #include "model_specs/host_memory.h"
+#include "model_specs/result_file.h"
+#include "model_specs/standard_streams.h"
 
 int main(int argc, char** argv) try {
+  vramfit::take_over_standard_streams();
   vramfit::end_threads_out_of_memory("vramfit-train", vramfit::ExitCode::out_of_memory);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const vramfit::RunOptions options = vramfit::parse_options(arguments);
   if (options.help) {
-    std::fputs(vramfit::options_help().c_str(), stdout);
+    vramfit::write_file("-", vramfit::options_help());
     return 0;
   }
   if (options.support) {
-    std::fputs(vramfit::machine_support().c_str(), stdout);
+    vramfit::write_file("-", vramfit::machine_support());
     return 0;
   }
   vramfit::run_rank(options);
   return 0;
+} catch (const vramfit::ReaderGone&) {
+  return vramfit::kReaderGoneCode;
 } catch (const vramfit::Error& error) {
   vramfit::report_end(error.what());
   return static_cast<int>(error.code);

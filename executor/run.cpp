@@ -7,9 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -26,16 +24,15 @@
 #include "executor/run_record.h"
 #include "executor/sharding/meeting.h"
 #include "model_specs/error.h"
+#include "model_specs/file.h"
+#include "model_specs/result_file.h"
 
 namespace vramfit {
 
 namespace {
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError(path + ": can't be read");
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+constexpr std::int64_t kLongestPlan = std::int64_t{64} << 20;
+constexpr FileRole kPlanFile{"plan", ExitCode::usage};
 
 /// The plan's nodes are blocks of ranks in order; what its prediction says of links and hosts holds for no other
 /// layout.
@@ -157,7 +154,7 @@ class RankRun {
  public:
   RankRun(const RunOptions& options, const RankPlace& place, Meeting* meeting)
       : options_(options),
-        plan_text_(read_file(options.plan)),
+        plan_text_(read_file(options.plan, kPlanFile, kLongestPlan)),
         plan_(plan_from_json(plan_text_, options.plan)),
         place_(place),
         meeting_(meeting) {
@@ -260,7 +257,7 @@ class RankRun {
 
   void write_record(std::vector<MeasuredRank> ranks) const {
     if (options_.output.empty()) return;
-    write_whole_file(options_.output, run_to_json(make_run_record(plan_, options_, progress_, std::move(ranks))));
+    write_file(options_.output, run_to_json(make_run_record(plan_, options_, progress_, std::move(ranks))));
   }
 
   const RunOptions& options_;
@@ -292,6 +289,9 @@ void run_among_others(FailureWatch& watch, const std::function<void()>& run) {
     watch.done();
   } catch (const PeerLost& error) {
     throw FaultError(watch.lost_peer(error.what()));
+  } catch (const ReaderGone& error) {
+    watch.failed(error.what());
+    throw;
   } catch (const Error& error) {
     throw Error(error.code, watch.failed(error.what()));
   } catch (const std::bad_alloc&) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <system_error>
 
@@ -17,6 +16,7 @@
 #include "model_specs/graph.h"
 #include "model_specs/json_value.h"
 #include "model_specs/json_writer.h"
+#include "model_specs/result_file.h"
 
 namespace vramfit {
 
@@ -109,17 +109,6 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
   return record;
 }
 
-void write_whole_file(const std::string& path, const std::string& text) {
-  const std::string aside = path + ".part";
-  std::ofstream file(aside, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw FaultError(aside + ": can't be written: " + std::generic_category().message(errno));
-  std::error_code error;
-  std::filesystem::rename(aside, path, error);
-  if (error) throw FaultError(path + ": can't be written: " + error.message());
-}
-
 void write_events(const Ledger& ledger, const std::string& directory, int rank) {
   std::vector<std::string> labels;
   for (const std::string& label : ledger.labels) labels.push_back(JsonWriter().text(label).take());
@@ -134,7 +123,7 @@ void write_events(const Ledger& ledger, const std::string& directory, int rank) 
   }
   std::error_code ignored;  // what can't be made can't be written to either
   std::filesystem::create_directories(directory, ignored);
-  write_whole_file(fmt::format("{}/rank{}.jsonl", directory, rank), text);
+  write_file(fmt::format("{}/rank{}.jsonl", directory, rank), text);
 }
 
 }  // namespace vramfit

@@ -28,9 +28,6 @@ struct RunProgress {
 RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const RunProgress& progress,
                           std::vector<MeasuredRank> ranks);
 
-/// Writes the text beside `path` and renames it; throws FaultError.
-void write_whole_file(const std::string& path, const std::string& text);
-
 /// Writes DIRECTORY/rankN.jsonl, one line an event: {"label", "category", "bytes", "phase", "step"}; frees are
 /// negative.
 void write_events(const Ledger& ledger, const std::string& directory, int rank);

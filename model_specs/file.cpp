@@ -20,7 +20,7 @@ std::string reason(int error) { return std::generic_category().message(error); }
 }  // namespace
 
 void fail_file(const FileRole& role, const std::string& path, const std::string& why) {
-  const std::string message = fmt::format("{} {}: {}", role.name, printable(path), why);
+  const std::string message = fmt::format("{}{}{}: {}", role.name, role.name.empty() ? "" : " ", printable(path), why);
   if (role.code == ExitCode::model) throw ModelError(message);
   throw InputError(message);
 }

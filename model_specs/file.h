@@ -12,7 +12,7 @@ namespace vramfit {
 
 /// What a file is called in messages, and the exit code of its errors: usage (InputError) or model (ModelError).
 struct FileRole {
-  std::string_view name;  // "data"
+  std::string_view name;  // "data"; "" where the path says enough
   ExitCode code;
 };
 inline constexpr FileRole kDataFile{"data", ExitCode::usage};
@@ -45,7 +45,8 @@ class File {
   std::int64_t bytes_ = 0;
 };
 
-/// The whole of a file of at most `most` bytes.
+/// The whole of a file of at most `most` bytes: what it holds when opened, so that /proc/kmsg, which never ends, is
+/// empty.
 std::string read_file(const std::string& path, FileRole role, std::int64_t most);
 
 }  // namespace vramfit

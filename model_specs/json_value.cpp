@@ -16,6 +16,8 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
+constexpr std::size_t kLongestName = 4096;  // of a file, in a message
+
 std::string_view kind_name(Kind kind) {
   switch (kind) {
     case Kind::null:
@@ -39,7 +41,8 @@ std::string_view kind_name(Kind kind) {
 // Builds a JsonValue from the parser's events; the parser itself does not recurse.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Builder(std::string_view text, std::string file, int depth) : text_(text), file_(std::move(file)), depth_(depth) {}
+  Builder(std::string_view text, const std::string& file, int depth)
+      : text_(text), file_(printable(file, kLongestName)), depth_(depth) {}
 
   bool null() override { return add(Kind::null), true; }
   bool boolean(bool value) override { return add(Kind::boolean).boolean = value, true; }
@@ -126,7 +129,7 @@ JsonValue parse_json(std::string_view text, const std::string& file, const JsonL
 }
 
 JsonObject::JsonObject(const JsonValue& value, std::string file, std::string path)
-    : value_(&value), file_(std::move(file)), path_(std::move(path)) {
+    : value_(&value), file_(printable(file, kLongestName)), path_(std::move(path)) {
   if (value.kind != Kind::object) {
     throw InputError(
         fmt::format("{}{}: is {}, not an object", file_, path_.empty() ? "" : ": " + path_, kind_name(value.kind)));

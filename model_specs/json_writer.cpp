@@ -41,9 +41,14 @@ void JsonWriter::close(char bracket) {
 
 void JsonWriter::quoted(std::string_view value) {
   out_ += '"';
-  for (const char c : value) {
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const char c = value[i];
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+    const auto next = i + 1 < value.size() ? static_cast<unsigned char>(value[i + 1]) : 0U;
+    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // C1 controls, which act on terminals like escapes
+      out_ += fmt::format("\\u{:04x}", next);
+      ++i;
+    } else if (c == '"' || c == '\\') {
       out_ += '\\';
       out_ += c;
     } else if (c == '\n') {

@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <memory>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include "cli/job_flags.h"
 #include "cli/model.h"
 #include "model_specs/error.h"
+#include "model_specs/standard_streams.h"
 #include "model_specs/suggest.h"
 #include "planner/plan_json.h"
 
@@ -41,15 +41,16 @@ int run_plan(const PlanFlags& flags) {
                             .cluster = cluster,
                             .allowed = allowed,
                             .clip = !flags.no_clip};
+  check_output("-o", flags.output);
   const Plan plan = searched(request);
   if (plan.chosen && !flags.output.empty()) write_file(flags.output, plan_to_json(request, plan));
   if (flags.json) {
-    if (flags.output != "-") write_file("-", plan_to_json(request, plan));
-  } else if (flags.output != "-") {
+    if (!is_stdout(flags.output)) write_file("-", plan_to_json(request, plan));
+  } else if (!is_stdout(flags.output)) {
     write_file("-", plan_text(request, plan, detect_terminal()));
   }
-  if (plan.chosen && !flags.output.empty() && flags.output != "-") {
-    std::fprintf(stderr, "vramfit: plan written to %s\n", flags.output.c_str());
+  if (plan.chosen && !flags.output.empty() && !is_stdout(flags.output)) {
+    complain("vramfit", "plan written to " + printable(flags.output, 4096));
   }
   return static_cast<int>(plan.chosen ? ExitCode::done : ExitCode::no_plan);
 }

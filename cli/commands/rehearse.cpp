@@ -184,6 +184,10 @@ void add_rehearse(CLI::App& command, int& exit_code) {
         throw InputError(fmt::format("{}: unknown argument; CMD follows two dashes", printable(word)));
       word.erase(0, 1);
     }
+    if (is_stdout(flags->output)) {
+      flags->json = true;
+      flags->output.clear();
+    }
     exit_code = run_rehearse(*flags);
   });
 }

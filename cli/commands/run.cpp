@@ -167,6 +167,7 @@ int run_run(const RunFlags& flags) {
   if (program.empty()) {
     throw FaultError("vramfit-train is not beside vramfit, so nothing can be run; build it with -DVRAMFIT_EXECUTOR=ON");
   }
+  check_output("-o", flags.output);
   make_folder("--events", flags.events);
   make_folder("--dump-state", passed(flags, "--dump-state"));
   const std::string& threads = passed(flags, "--threads");

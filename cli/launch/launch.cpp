@@ -19,6 +19,7 @@
 #include "cli/launch/shown_lines.h"
 #include "cli/launch/signal_descriptor.h"
 #include "model_specs/error.h"
+#include "model_specs/standard_streams.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
@@ -180,7 +181,8 @@ class Launch {
     if (failed_.empty()) return 0;
     const RankProcess* cause =
         *std::ranges::max_element(failed_, {}, [](const RankProcess* rank) { return cause_weight(*rank); });
-    std::fprintf(stderr, "vramfit: %s\n", cause_text(*cause).c_str());
+    if (cause->exit_code() == kReaderGoneCode) return kReaderGoneCode;
+    complain("vramfit", cause_text(*cause));
     if (cause->exit_signal() != 0) return 128 + cause->exit_signal();
     const int code = cause->exit_code();
     return code > 0 && code <= kLastExitCode ? code : static_cast<int>(ExitCode::failed);

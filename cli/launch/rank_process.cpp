@@ -14,6 +14,7 @@
 
 #include "cli/launch/environment.h"
 #include "model_specs/error.h"
+#include "model_specs/standard_streams.h"
 
 namespace vramfit {
 
@@ -34,6 +35,7 @@ constexpr int kNotExecutable = 127;
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  restore_signals_for_child();
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null >= 0) dup2(null, STDIN_FILENO);
   dup2(error_pipe, STDERR_FILENO);

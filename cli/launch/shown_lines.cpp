@@ -3,7 +3,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+
+#include "model_specs/suggest.h"
 
 namespace vramfit {
 
@@ -22,7 +25,9 @@ void ShownLines::show(const std::string& line) {
     return;
   }
   end_line();
-  std::fprintf(stderr, "%s\n", line.c_str());
+  std::string shown = line;
+  std::ranges::replace(shown, '\t', ' ');
+  std::fprintf(stderr, "%s\n", printable(shown, shown.size()).c_str());
 }
 
 void ShownLines::end_line() {

@@ -11,7 +11,7 @@ int terminal_columns();
 class ShownLines {
  public:
   /// A line that begins with a carriage return is a bar (executor/observe/progress.cpp): it overwrites the previous
-  /// bar, and stays when another line comes.
+  /// bar, and stays when another line comes. In other lines control characters become '?'.
   void show(const std::string& line);
   /// Ends a bar's line.
   void end_line();

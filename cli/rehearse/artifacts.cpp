@@ -1,7 +1,5 @@
 #include "cli/rehearse/artifacts.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -9,12 +7,16 @@
 #include <fmt/format.h>
 
 #include "model_specs/error.h"
+#include "model_specs/file.h"
+#include "model_specs/result_file.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr FileRole kArtifact{"rehearsal", ExitCode::usage};
 
 std::string with_mark(const fs::path& target, const std::string& mark) {
   return (target.parent_path() / (target.stem().string() + mark + target.extension().string())).string();
@@ -26,16 +28,24 @@ std::string mark_of(const ProcessRecord& process, const std::vector<ProcessRecor
   return own ? fmt::format(".rank{}", *process.rank) : fmt::format(".{}", process.process);
 }
 
+void copy_out(const std::string& from, const std::string& to) {
+  constexpr std::int64_t kPart = 1 << 20;
+  const File file(from, kArtifact);
+  ResultFile out(to);
+  std::string part;
+  for (std::int64_t done = 0; done < file.bytes(); done += std::ssize(part)) {
+    part.resize(static_cast<std::size_t>(std::min(kPart, file.bytes() - done)));
+    file.read(done, part);
+    out.write(part);
+  }
+  out.commit();
+}
+
 }  // namespace
 
 void check_can_write(const std::string& flag, const std::string& path) {
-  std::error_code error;
-  const fs::path folder = fs::absolute(path, error).parent_path();
-  if (fs::is_directory(path, error)) throw InputError(fmt::format("{} {}: is a folder", flag, printable(path)));
-  if (!fs::is_directory(folder, error) || ::access(folder.c_str(), W_OK) != 0) {
-    throw InputError(
-        fmt::format("{} {}: the folder {} can't be written", flag, printable(path), printable(folder.string())));
-  }
+  const std::string why = why_not_writable(path);
+  if (!why.empty()) throw InputError(fmt::format("{} {}: can't be written: {}", flag, printable(path), why));
 }
 
 std::vector<std::string> deliver(const std::string& folder, const std::string& kind,
@@ -48,12 +58,12 @@ std::vector<std::string> deliver(const std::string& folder, const std::string& k
       if (name.starts_with(start)) files.emplace_back(entry.path(), mark_of(process, processes));
     }
   }
+  const bool beside = names_a_file(target);
+  if (!beside && !files.empty()) files.resize(1);  // a pipe or a device: the first rank's
   std::vector<std::string> names;
   for (const auto& [file, mark] : files) {
     names.push_back(files.size() == 1 ? target : with_mark(target, mark));
-    std::error_code error;
-    fs::copy_file(file, names.back(), fs::copy_options::overwrite_existing, error);
-    if (error) throw FaultError(fmt::format("{}: can't be written: {}", printable(names.back()), error.message()));
+    copy_out(file.string(), names.back());
   }
   return names;
 }

@@ -16,6 +16,7 @@
 #include "cli/rehearse/control_group.h"
 #include "cli/rehearse/process_tree.h"
 #include "model_specs/error.h"
+#include "model_specs/standard_streams.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
@@ -43,6 +44,7 @@ struct Images {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  restore_signals_for_child();
   if (start.output_to_stderr) dup2(STDERR_FILENO, STDOUT_FILENO);
   execve(start.program.c_str(), images.arguments.data(), images.environment.data());
   const int error = errno;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -39,10 +40,10 @@ std::string found_in_path(const std::string& word) {
 
 /// The program that a first line "#!/usr/bin/env -S python3 -u" starts, or "".
 std::string interpreter_of(std::ifstream& file) {
-  std::string line;
+  std::array<char, kLongestPath> line{};
   file.seekg(2);
-  std::getline(file, line);
-  std::istringstream words(line.substr(0, kLongestPath));
+  file.getline(line.data(), line.size());
+  std::istringstream words(line.data());
   std::string word;
   words >> word;
   if (std::filesystem::path(word).filename() != "env") return word;
@@ -104,6 +105,7 @@ std::string find_program(const std::string& word) {
 std::string why_out_of_reach(const std::string& path) {
   std::string current = path;
   for (int i = 0; i < kMostInterpreters && !current.empty(); ++i) {
+    if (!is_file_to_run(current)) return "";
     std::ifstream file(current, std::ios::binary);
     char magic[4] = {};  // NOLINT(modernize-avoid-c-arrays)
     file.read(magic, sizeof magic);

@@ -128,7 +128,7 @@ std::string rehearsal_text(const Rehearsal& rehearsal) {
   for (const RehearsedRank& rank : rehearsal.ranks) text += failures(rank);
   if (!rehearsal.notes.empty()) text += "\n";
   for (std::size_t i = 0; i < std::min(kMostNotes, rehearsal.notes.size()); ++i) {
-    text += fmt::format("note: {}\n", rehearsal.notes[i]);
+    text += fmt::format("note: {}\n", printable(rehearsal.notes[i], 1000));
   }
   return text;
 }

@@ -1,18 +1,18 @@
 #include "executor/observe/metrics.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "model_specs/error.h"
 #include "model_specs/json_writer.h"
+#include "model_specs/result_file.h"
+#include "model_specs/standard_streams.h"
 
 namespace vramfit {
 
@@ -29,6 +29,7 @@ void member_or_null(JsonWriter& writer, std::string_view name, const std::option
 
 /// Whether the file's last line was cut short, by a crash or a full disk.
 bool ends_within_a_line(const std::string& path) {
+  if (!names_a_file(path)) return false;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file || file.tellg() <= 0) return false;
   file.seekg(-1, std::ios::end);
@@ -79,8 +80,11 @@ std::string step_line(const RunFacts& facts, const StepReport& report) {
 }
 
 MetricsFile::MetricsFile(std::string path) : path_(std::move(path)), torn_(ends_within_a_line(path_)) {
-  file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (file_ < 0) throw FaultError(fmt::format("--metrics: {}: can't be written: {}", path_, reason(errno)));
+  try {
+    file_ = open_to_append(path_);
+  } catch (const FaultError& error) {
+    throw FaultError(std::string("--metrics: ") + error.what());
+  }
 }
 
 MetricsFile::~MetricsFile() { ::close(file_); }
@@ -108,8 +112,8 @@ void MetricsFile::begin(const RunFacts& facts) {
 
 void MetricsFile::step(const RunFacts& facts, const StepReport& report) {
   if (append(step_line(facts, report)) || std::exchange(warned_, true)) return;
-  std::fprintf(stderr, "warning: --metrics: %s: step %lld is not in it: %s; training goes on\n", path_.c_str(),
-               static_cast<long long>(report.result.step), reason(errno).c_str());
+  complain("warning", fmt::format("--metrics: {}: step {} is not in it: {}; training goes on", path_,
+                                  report.result.step, reason(errno)));
 }
 
 }  // namespace vramfit

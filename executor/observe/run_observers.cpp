@@ -1,11 +1,9 @@
 #include "executor/observe/run_observers.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -15,6 +13,9 @@
 #include "executor/observe/memory_snapshot.h"
 #include "executor/observe/phase_table.h"
 #include "model_specs/error.h"
+#include "model_specs/result_file.h"
+#include "model_specs/standard_streams.h"
+#include "model_specs/suggest.h"
 
 namespace vramfit {
 
@@ -54,41 +55,26 @@ std::vector<std::string> unit_names(const UnitLayout& layout) {
   return names;
 }
 
-std::string reason() { return std::generic_category().message(errno); }
-
-/// A file appears under its name once it is whole.
-std::string aside(const std::string& path) { return path + ".part"; }
-
 /// Throws FaultError when `path` can't be written, before anything is worth keeping.
 void check_writable(const char* flag, const std::string& path) {
-  std::ofstream file(aside(path), std::ios::binary | std::ios::trunc);
-  if (!file || std::filesystem::is_directory(path)) {
-    throw FaultError(fmt::format("{}: {}: can't be written: {}", flag, path, file ? "is a directory" : reason()));
-  }
-  file.close();
-  std::error_code ignored;
-  std::filesystem::remove(aside(path), ignored);
+  const std::string why = why_not_writable(path);
+  if (!why.empty()) throw FaultError(fmt::format("{}: {}: can't be written: {}", flag, printable(path), why));
 }
 
 /// Never throws for want of room: what was trained is worth more.
-template <typename Write>
-void write_or_warn(const char* flag, const std::string& path, const Write& write) {
-  errno = 0;
-  std::ofstream file(aside(path), std::ios::binary | std::ios::trunc);
-  if (file) write(file);
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(aside(path), path, error);
-  if (file && !error) return;
-  std::fprintf(stderr, "warning: %s: %s: can't be written: %s\n", flag, path.c_str(),
-               error ? error.message().c_str() : reason().c_str());
-  std::filesystem::remove(aside(path), error);
+void write_or_warn(const char* flag, const std::string& path, const std::string& text) {
+  try {
+    write_file(path, text);
+  } catch (const FaultError& error) {
+    complain("warning", fmt::format("{}: {}", flag, error.what()));
+  }
 }
 
 }  // namespace
 
 std::string path_of_rank(const std::string& path, int rank, int ranks) {
   if (ranks == 1) return path;
+  if (!names_a_file(path)) return rank == 0 ? path : "";
   const std::filesystem::path whole(path);
   const std::string name = fmt::format("{}.rank{}{}", whole.stem().string(), rank, whole.extension().string());
   return (whole.parent_path() / name).string();
@@ -106,8 +92,10 @@ RunObservers::RunObservers(const ObservedRun& run) : run_(run) {
   if (run.reports && !run.options.observe.metrics.empty()) {
     metrics_ = std::make_unique<MetricsFile>(run.options.observe.metrics);
   }
-  if (!run.options.observe.trace.empty()) {
-    check_writable("--trace", file_of_rank(run.options.observe.trace));
+  trace_path_ = file_of_rank(run.options.observe.trace);
+  snapshot_path_ = file_of_rank(run.options.observe.snapshot);
+  if (!trace_path_.empty()) {
+    check_writable("--trace", trace_path_);
     const bool is_cuda = run.device.kind == DeviceKind::cuda;
     trace_ =
         std::make_unique<ChromeTrace>(TraceInputs{.graph = run.graph,
@@ -121,14 +109,14 @@ RunObservers::RunObservers(const ObservedRun& run) : run_(run) {
                                                     return {memory.allocated, memory.reserved};
                                                   }});
   }
-  if (!run.options.observe.snapshot.empty()) {
-    check_writable("--snapshot", file_of_rank(run.options.observe.snapshot));
+  if (!snapshot_path_.empty()) {
+    check_writable("--snapshot", snapshot_path_);
     Meter::instance().keep_history(kSnapshotEvents);
   }
 }
 
 std::string RunObservers::file_of_rank(const std::string& path) const {
-  return path_of_rank(path, run_.place.rank, run_.options.ghosts ? 1 : run_.place.world);
+  return path.empty() ? "" : path_of_rank(path, run_.place.rank, run_.options.ghosts ? 1 : run_.place.world);
 }
 
 void RunObservers::begin(std::int64_t first_step) {
@@ -199,13 +187,8 @@ void RunObservers::collective_ends(std::int64_t id) {
 void RunObservers::finish() {
   tracing_ = false;
   if (progress_) progress_->finish();
-  if (trace_) write_trace();
-  if (!run_.options.observe.snapshot.empty()) write_snapshot();
-}
-
-void RunObservers::write_trace() {
-  const std::string path = file_of_rank(run_.options.observe.trace);
-  write_or_warn("--trace", path, [&](std::ostream& file) { file << trace_->json(); });
+  if (trace_) write_or_warn("--trace", trace_path_, trace_->json());
+  if (!snapshot_path_.empty()) write_snapshot();
 }
 
 void RunObservers::write_snapshot() {
@@ -217,8 +200,9 @@ void RunObservers::write_snapshot() {
                                 .device = is_cuda ? run_.place.local_rank : 0,
                                 .is_cuda = is_cuda,
                                 .settings = run_.plan.job.allocator};
-  const std::string path = file_of_rank(run_.options.observe.snapshot);
-  write_or_warn("--snapshot", path, [&](std::ostream& file) { write_memory_snapshot(snapshot, file); });
+  std::ostringstream text;
+  write_memory_snapshot(snapshot, text);
+  write_or_warn("--snapshot", snapshot_path_, text.str());
 }
 
 /// On phantom GPUs `vramfit run` prints the whole comparison.

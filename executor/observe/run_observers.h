@@ -49,7 +49,6 @@ class RunObservers final : public TrainObserver {
 
  private:
   StepReport report_of(const StepResult& result) const;
-  void write_trace();
   void write_snapshot();
   std::string file_of_rank(const std::string& path) const;
 
@@ -58,10 +57,12 @@ class RunObservers final : public TrainObserver {
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<ChromeTrace> trace_;
-  bool tracing_ = false;  // the current step is one of those
+  std::string trace_path_, snapshot_path_;  // this rank's; "": none
+  bool tracing_ = false;                    // the current step is one of those
 };
 
-/// "trace.json" of rank 3 of several: "trace.rank3.json", so that what opens a file by its ending still does.
+/// "trace.json" of rank 3 of several: "trace.rank3.json", so that what opens a file by its ending still does. A pipe or
+/// a device can't hold several: it gets rank 0's, and the others' path is "".
 std::string path_of_rank(const std::string& path, int rank, int ranks);
 
 }  // namespace vramfit

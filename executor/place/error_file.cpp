@@ -1,14 +1,13 @@
 #include "executor/place/error_file.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "executor/place/rank_place.h"
+#include "model_specs/standard_streams.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
@@ -29,7 +28,7 @@ void write_error_file(const std::string& path, const std::string& line) {
 }  // namespace
 
 void report_end(const std::string& line) {
-  std::fputs(fmt::format("vramfit-train: {}\n", line).c_str(), stderr);
+  complain("vramfit-train", printable(line, line.size()));
   if (const auto path = environment_variables()("TORCHELASTIC_ERROR_FILE")) write_error_file(*path, line);
 }
 

@@ -141,7 +141,7 @@ class Program(unittest.TestCase):
                 self.refused(["compare", path, run], 2, words)
 
     def test_files_that_cannot_be_read_or_written_are_named(self):
-        self.refused(["compare", "/no/such/plan.json", "run.json"], 2, "/no/such/plan.json: no such file")
+        self.refused(["compare", "/no/such/plan.json", "run.json"], 2, "/no/such/plan.json: No such file or directory")
         self.refused(["compare", "/", "run.json"], 2, "not a regular file")
         done = program("plan", *TINY, "-o", "/no/such/directory/plan.json")
         self.assertEqual(done.returncode, 1)

@@ -14,6 +14,15 @@ TEST_CASE("files of several ranks keep their ending, and one rank's keeps its na
   CHECK(path_of_rank("a.b/memory", 1, 2) == "a.b/memory.rank1");
 }
 
+TEST_CASE("what can't hold several files gets rank 0's, and the other ranks write none") {
+  for (const char* path : {"-", "/dev/stdout", "/dev/fd/3", "/dev/null"}) {
+    CAPTURE(path);
+    CHECK(path_of_rank(path, 0, 2) == path);
+    CHECK(path_of_rank(path, 1, 2).empty());
+    CHECK(path_of_rank(path, 0, 1) == path);
+  }
+}
+
 TEST_CASE("steps to trace are a range or a step, in order") {
   CHECK(step_range("2-3").first == 2);
   CHECK(step_range("2-3").last == 3);
