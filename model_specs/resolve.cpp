@@ -119,9 +119,14 @@ std::optional<ModelSpec> read_kept(const std::optional<CachedFile>& kept, const 
   }
 }
 
-ModelSpec read_hub(const ModelId& id, const HubOptions& hub, const ResolveOptions& options) {
+ModelSpec read_hub(const ModelId& id, HubOptions hub, const ResolveOptions& options) {
   if (const auto cached = find_cached(hub.hf_cache, id, kConfigName)) return read_cached(*cached, "cache");
-  const auto kept = find_cached(hub.own_cache, id, kConfigName);
+  std::string why_not;
+  const auto kept = find_kept(hub.own_cache, id, kConfigName, why_not);
+  if (!why_not.empty()) {
+    hub.own_cache.clear();
+    if (options.notes != nullptr) options.notes->push_back(why_not);
+  }
   if (kept && (kept->age < kFresh || hub.offline)) {
     if (auto spec = read_kept(kept, id, hub)) return *spec;
   }

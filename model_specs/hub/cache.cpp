@@ -5,11 +5,13 @@
 
 #include <cerrno>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "model_specs/error.h"
 #include "model_specs/file.h"
+#include "model_specs/result_file.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
@@ -18,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kLongestRef = 256;
+constexpr unsigned kPrivate = 0600;
 
 fs::path model_folder(const fs::path& root, const ModelId& id) {
   std::string name = "models--" + id.repo;
@@ -27,48 +30,70 @@ fs::path model_folder(const fs::path& root, const ModelId& id) {
 }
 
 // If other users can write there, they could plant files that we read later.
-std::string why_unsafe(const fs::path& root) {
+std::string why_unsafe(const fs::path& path, bool is_folder) {
   struct stat facts {};
-  if (lstat(root.c_str(), &facts) != 0) return std::generic_category().message(errno);
-  if (!S_ISDIR(facts.st_mode)) return "it isn't a directory";
+  if (lstat(path.c_str(), &facts) != 0) return std::generic_category().message(errno);
+  if (is_folder && !S_ISDIR(facts.st_mode)) return "it isn't a directory";
+  if (!is_folder && !S_ISREG(facts.st_mode)) return "it isn't a regular file";
   if (facts.st_uid != geteuid()) return "it belongs to another user";
   if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "others may write to it";
   return "";
 }
 
-// Readers see the old file or the new one, never a part.
-std::string write_aside(const fs::path& path, std::string_view text) {
-  std::string aside = path.string() + ".XXXXXX";
-  const int descriptor = mkstemp(aside.data());
-  if (descriptor < 0) return std::generic_category().message(errno);
-  std::size_t done = 0;
-  bool is_written = true;
-  while (is_written && done < text.size()) {
-    const ssize_t wrote = write(descriptor, text.data() + done, text.size() - done);
-    is_written = wrote > 0;
-    done += is_written ? static_cast<std::size_t>(wrote) : 0;
+bool is_closed_to_others(const fs::path& folder) {
+  struct stat facts {};
+  return lstat(folder.c_str(), &facts) == 0 && (facts.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
+// `root`, each folder below it on the way to `path`, and `path` itself, as far as they are there.
+std::string why_unsafe_way(const fs::path& root, const fs::path& path) {
+  std::vector<fs::path> way{root};
+  for (const fs::path& part : path.lexically_relative(root)) way.push_back(way.back() / part);
+  for (const fs::path& step : way) {
+    std::error_code error;
+    if (!fs::exists(fs::symlink_status(step, error))) return "";
+    const std::string why = why_unsafe(step, &step != &way.back());
+    if (!why.empty()) return step == root ? why : fmt::format("{}: {}", printable(step.string()), why);
+    if (step == root && is_closed_to_others(root)) return "";
   }
-  is_written = is_written && fsync(descriptor) == 0;
-  is_written = close(descriptor) == 0 && is_written;
-  if (is_written && rename(aside.c_str(), path.c_str()) == 0) return "";
-  std::string why = std::generic_category().message(errno);
-  unlink(aside.c_str());
-  return why;
+  return "";
+}
+
+// Folders that others can't write to whatever the umask is.
+std::string make_private(const fs::path& folder) {
+  std::error_code error;
+  if (fs::create_directory(folder, error)) fs::permissions(folder, fs::perms::owner_all, error);
+  return error ? error.message() : "";
 }
 
 std::string make_folders(const fs::path& root, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(root.parent_path(), error);
-  if (!error && fs::create_directory(root, error)) fs::permissions(root, fs::perms::owner_all, error);
   if (error) return error.message();
-  if (std::string why = why_unsafe(root); !why.empty()) return why;
-  fs::create_directories(folder, error);
-  return error ? error.message() : "";
+  fs::path made = root;
+  std::string why = make_private(made);
+  for (const fs::path& part : folder.lexically_relative(root)) {
+    if (why.empty()) why = make_private(made /= part);
+  }
+  return why;
 }
 
 std::string keep(const fs::path& root, const fs::path& path, std::string_view text) {
   std::string why = make_folders(root, path.parent_path());
-  return why.empty() ? write_aside(path, text) : why;
+  if (why.empty()) why = why_unsafe_way(root, path);
+  if (!why.empty()) return why;
+  try {
+    ResultFile file(path.string(), kPrivate);
+    file.write(text);
+    file.commit();
+    return "";
+  } catch (const FaultError& error) {
+    return error.what();
+  }
+}
+
+std::string not_used(const fs::path& root, const std::string& why) {
+  return why.empty() ? "" : fmt::format("{} isn't used as a cache: {}", printable(root.string()), why);
 }
 
 }  // namespace
@@ -93,13 +118,25 @@ std::optional<CachedFile> find_cached(const fs::path& root, const ModelId& id, c
   return found;
 }
 
+std::optional<CachedFile> find_kept(const fs::path& root, const ModelId& id, const std::string& file,
+                                    std::string& why_not) {
+  if (root.empty()) return std::nullopt;
+  const fs::path folder = model_folder(root, id);
+  std::string why = is_commit(id.revision) ? "" : why_unsafe_way(root, folder / "refs" / id.revision);
+  std::optional<CachedFile> found;
+  if (why.empty()) found = find_cached(root, id, file);
+  if (found) why = why_unsafe_way(root, found->path);
+  why_not = not_used(root, why);
+  return why.empty() ? found : std::nullopt;
+}
+
 std::string keep_in_cache(const fs::path& root, const ModelId& id, const std::string& commit, const std::string& file,
                           std::string_view text) {
   if (root.empty() || !is_commit(commit)) return "";
   const fs::path folder = model_folder(root, id);
   std::string why = keep(root, folder / "snapshots" / commit / file, text);
   if (why.empty() && !is_commit(id.revision)) why = keep(root, folder / "refs" / id.revision, commit);
-  return why.empty() ? "" : fmt::format("{} isn't used as a cache: {}", printable(root.string()), why);
+  return not_used(root, why);
 }
 
 }  // namespace vramfit

@@ -20,8 +20,13 @@ struct CachedFile {
 /// The file of a model in the cache at `root`, if it is there.
 std::optional<CachedFile> find_cached(const std::filesystem::path& root, const ModelId& id, const std::string& file);
 
-/// Keeps a file in a cache of our own, written aside and renamed. Returns "" or why it wasn't kept: a folder that
-/// others may write to, a link, no space.
+/// The same in a cache of our own, which is trusted only where nobody else can have written: `root`, the folders on the
+/// way and the file belong to us, others may not write to them, and none is a link. Otherwise `why_not` says so.
+std::optional<CachedFile> find_kept(const std::filesystem::path& root, const ModelId& id, const std::string& file,
+                                    std::string& why_not);
+
+/// Keeps a file in a cache of our own, written aside and renamed. Returns "" or why it wasn't kept: what find_kept does
+/// not trust, no space.
 std::string keep_in_cache(const std::filesystem::path& root, const ModelId& id, const std::string& commit,
                           const std::string& file, std::string_view text);
 

@@ -100,9 +100,26 @@ Url HubClient::address(const ModelId& id, const std::string& name) const {
   return url;
 }
 
+std::chrono::milliseconds HubClient::left() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+}
+
+HttpReply HubClient::get(HttpRequest request) const {
+  const std::int64_t milliseconds = std::min<std::int64_t>(request.limits.total_milliseconds, left().count());
+  HttpReply reply;
+  if (milliseconds > 0) {
+    request.limits.total_milliseconds = static_cast<int>(milliseconds);
+    reply = http_get(request);
+    if (reply.outcome != Outcome::timed_out || left().count() > 0) return reply;
+  }
+  reply.outcome = Outcome::timed_out;
+  reply.reason = fmt::format("not done after {} s, which VRAMFIT_HUB_TIMEOUT can change", options_.total_seconds);
+  return reply;
+}
+
 // The token is sent only to the endpoint: once a redirect leads elsewhere, it is dropped for all further requests.
 HttpReply HubClient::follow(HttpRequest request) const {
-  HttpReply reply = http_get(request);
+  HttpReply reply = get(request);
   std::string commit = reply.header("x-repo-commit");
   for (int hops = 0; is_redirect(reply) && !reply.header("location").empty(); ++hops) {
     if (hops == kMostRedirects) throw ModelError(request.url.origin() + ": redirects more than 5 times");
@@ -112,7 +129,7 @@ HttpReply HubClient::follow(HttpRequest request) const {
     }
     if (!next.same_origin(options_.endpoint)) request.token.clear();
     request.url = next;
-    reply = http_get(request);
+    reply = get(request);
     if (commit.empty()) commit = reply.header("x-repo-commit");
   }
   // The file itself may be on another server, which knows nothing of revisions.
@@ -129,6 +146,7 @@ HttpReply HubClient::ask(const HttpRequest& request) const {
       if (*asked > options_.longest_wait_seconds) break;
       wait = std::max(wait, *asked * 1000);
     }
+    if (std::chrono::milliseconds(wait) >= left()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(wait));
     wait_milliseconds *= 2;
     reply = follow(request);

@@ -1,6 +1,7 @@
 // The Hugging Face hub: files of models, with redirects, retries and errors that say what to do.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -27,7 +28,9 @@ struct HubFile {
 
 class HubClient {
  public:
-  explicit HubClient(HubOptions options) : options_(std::move(options)) {}
+  /// The time that its requests have together, options.total_seconds, begins now.
+  explicit HubClient(HubOptions options)
+      : options_(std::move(options)), deadline_(Clock::now() + std::chrono::seconds(options_.total_seconds)) {}
 
   /// A whole file of at most `most` bytes; nothing if the model has no such file. Throws ModelError for an error reply,
   /// Unreachable if there is no reply.
@@ -39,11 +42,16 @@ class HubClient {
   const HubOptions& options() const { return options_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  std::chrono::milliseconds left() const;
+  HttpReply get(HttpRequest request) const;
   HttpReply follow(HttpRequest request) const;
   HttpReply ask(const HttpRequest& request) const;
   Url address(const ModelId& id, const std::string& name) const;
 
   HubOptions options_;
+  Clock::time_point deadline_;
 };
 
 /// All tensors of a model on the hub, from the headers of its safetensors files. Throws ModelError when it has none.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kLongestToken = 4096;
+constexpr std::int64_t kLongestToken = 4096, kLongestTotal = 86'400;
 
 bool is_on(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -78,6 +79,16 @@ Url endpoint_of(const std::string& given) {
   }
 }
 
+std::int64_t total_seconds_of(const std::string& given, std::int64_t usual) {
+  if (given.empty()) return usual;
+  std::int64_t seconds = 0;
+  const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), seconds);
+  const bool whole = error == std::errc{} && end == given.data() + given.size();
+  if (whole && seconds >= 1 && seconds <= kLongestTotal) return seconds;
+  throw ModelError(
+      fmt::format("VRAMFIT_HUB_TIMEOUT: \"{}\": expected seconds from 1 to {}", printable(given, 40), kLongestTotal));
+}
+
 }  // namespace
 
 std::string process_environment(const char* name) {
@@ -96,6 +107,7 @@ HubOptions hub_options(const Environment& variable) {
   if (!own.empty()) options.own_cache = fs::path(own) / "hub";
   if (own.empty() && !cache.empty()) options.own_cache = cache / "vramfit" / "hub";
   options.endpoint = endpoint_of(variable("HF_ENDPOINT"));
+  options.total_seconds = total_seconds_of(variable("VRAMFIT_HUB_TIMEOUT"), options.total_seconds);
   options.offline = is_on(variable("HF_HUB_OFFLINE")) || is_on(variable("TRANSFORMERS_OFFLINE"));
   if (!options.offline) options.token = find_token(variable, hf_home);
   return options;

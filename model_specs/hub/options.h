@@ -15,7 +15,8 @@ struct HubOptions {
   bool offline = false;             // HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE
   std::filesystem::path hf_cache;   // HF_HUB_CACHE, else $HF_HOME/hub; read only
   std::filesystem::path own_cache;  // $VRAMFIT_CACHE/hub; empty: none
-  HttpLimits limits;
+  HttpLimits limits;                // of one request
+  std::int64_t total_seconds = 60;  // VRAMFIT_HUB_TIMEOUT: for all requests of a model together, waits included
   int retries = 3;
   int backoff_milliseconds = 500;  // before the first retry; doubles
   int longest_wait_seconds = 10;   // of what a Retry-After header may ask for
@@ -26,8 +27,9 @@ using Environment = std::function<std::string(const char* name)>;
 /// A variable of this process's environment; "" if it isn't set.
 std::string process_environment(const char* name);
 
-/// Throws ModelError for an HF_ENDPOINT that isn't https (http is allowed for loopback only) and for a token with
-/// characters that tokens don't contain.
+/// Throws ModelError for an HF_ENDPOINT that isn't https (http is allowed for loopback only), for a token with
+/// characters that tokens don't contain, and for a VRAMFIT_HUB_TIMEOUT that isn't a whole number of seconds from 1 to
+/// 86,400.
 HubOptions hub_options(const Environment& variable);
 
 }  // namespace vramfit

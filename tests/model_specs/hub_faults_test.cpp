@@ -109,6 +109,24 @@ TEST_CASE("a server that falls silent is left when either limit of time is reach
   CHECK_THROWS_WITH_AS(resolve_model("org/a", options), doctest::Contains("(Timeout was reached)"), ModelError);
 }
 
+TEST_CASE("a slow server is left when the time for all requests together is over, however patient each of them is") {
+  World world;
+  WebReply silent = config_reply();
+  silent.stall = true;
+  const HttpServer server([&](const WebRequest&) { return silent; });
+  world.variables["HF_ENDPOINT"] = server.address();
+  world.variables["VRAMFIT_HUB_TIMEOUT"] = "1";
+  ResolveOptions options = world.options();
+  options.adjust_hub = [](HubOptions& hub) { hub.retries = 1000; };
+  CHECK_THROWS_WITH_AS(resolve_model("org/a", options),
+                       doctest::Contains("not done after 1 s, which VRAMFIT_HUB_TIMEOUT can change"), ModelError);
+  CHECK(server.requests().size() == 1);
+  for (const char* wrong : {"0", "-1", "1.5", "x", "99999999999999999999"}) {
+    world.variables["VRAMFIT_HUB_TIMEOUT"] = wrong;
+    CHECK(mentions(world.error("org/a"), "VRAMFIT_HUB_TIMEOUT"));
+  }
+}
+
 TEST_CASE("a server that says too much, or what was not asked for, is not believed") {
   World world;
   WebReply reply{200, {}, std::string((16 << 20) + 1, ' ')};

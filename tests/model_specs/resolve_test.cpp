@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -220,6 +221,42 @@ TEST_CASE("a cache folder that others may write to isn't used, and that is said"
   fs::create_directory_symlink(world.home.path(), hub);
   world.resolve("org/name");
   CHECK(mentions(world.notes.at(1), "it isn't a directory"));
+}
+
+TEST_CASE("a copy that others could have planted in the cache is not read, and that is said") {
+  World world;
+  world.variables["HF_HUB_OFFLINE"] = "1";
+  world.variables["VRAMFIT_CACHE"] = (world.home.path() / "c").string();
+  const std::string model = "c/hub/models--org--name/";
+  const fs::path ref = world.home.write(model + "refs/main", kCommit);
+  const fs::path config = world.home.write(model + "snapshots/" + kCommit + "/config.json", kConfig);
+  const auto open_up = [](const fs::path& path) {
+    fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
+  };
+  const auto close = [](const fs::path& path) {
+    fs::permissions(path, fs::perms::others_write, fs::perm_options::remove);
+  };
+  CHECK(world.resolve("org/name").model_type == "llama");
+  CHECK(world.notes.empty());
+  for (const fs::path& weak : {world.home.path() / "c/hub", ref.parent_path(), ref, config.parent_path(), config}) {
+    CAPTURE(weak);
+    open_up(weak);
+    CHECK(mentions(world.error("org/name"), "not in the catalog or a cache"));
+    CHECK(mentions(world.notes.back(), "isn't used as a cache: "));
+    CHECK(mentions(world.notes.back(), "others may write to it"));
+    close(weak);
+  }
+  CHECK(world.notes.size() == 5);
+  fs::rename(config, config.string() + ".real");
+  fs::create_symlink(config.string() + ".real", config);
+  CHECK(mentions(world.error("org/name"), "not in the catalog or a cache"));
+  CHECK(mentions(world.notes.back(), "it isn't a regular file"));
+  if (geteuid() != 0) return;  // only root can give a file away
+  fs::remove(config);
+  fs::rename(config.string() + ".real", config);
+  REQUIRE(chown(config.c_str(), 12345, 12345) == 0);
+  CHECK(mentions(world.error("org/name"), "not in the catalog or a cache"));
+  CHECK(mentions(world.notes.back(), "it belongs to another user"));
 }
 
 TEST_CASE("settings that would leak or mislead are refused without showing the token") {

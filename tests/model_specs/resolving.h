@@ -48,6 +48,7 @@ struct World {
       hub.limits.connect_milliseconds = 1000 * kPatience;
       hub.limits.total_milliseconds = 1000 * kPatience;
       hub.limits.stall_seconds = kPatience;
+      hub.total_seconds = kPatience;
     };
     return made;
   }
