@@ -37,6 +37,7 @@ class Maker {
     }
     list_ = passes();
     uses_.resize(inputs.layout.units.size());
+    live_.resize(inputs.layout.units.size());
     for (std::size_t p = 0; p < list_.size(); ++p) {
       for (const int unit : list_[p].units) uses_[static_cast<std::size_t>(unit)].push_back(p);
     }
@@ -162,7 +163,7 @@ class Maker {
     for (int unit : pass.units) {
       if (is_live(unit)) continue;
       if (is_limit_reached()) return;
-      live_.push_back(unit);
+      live_[static_cast<std::size_t>(unit)] = true;
       in_flight_.push_back(unit);
       add({.what = Do::issue, .unit = unit, .in_group = std::erase(sliced_, unit) > 0});
     }
@@ -173,7 +174,7 @@ class Maker {
     return limit > 0 && static_cast<std::int64_t>(in_flight_.size()) >= limit;
   }
 
-  bool is_live(int unit) const { return std::ranges::find(live_, unit) != live_.end(); }
+  bool is_live(int unit) const { return live_[static_cast<std::size_t>(unit)]; }
 
   std::int64_t backward_depth() const { return in_.job.backward_prefetch == BackwardPrefetch::none ? 0 : 1; }
 
@@ -209,7 +210,7 @@ class Maker {
   void release_after(const std::vector<Pass>& list, std::size_t p) {
     for (int unit : list[p].units) {
       if (stays(list, p, unit)) continue;
-      std::erase(live_, unit);
+      live_[static_cast<std::size_t>(unit)] = false;
       const Pass* later = next_use(list, p, unit);
       const bool in_slices = in_.layout.reshard_ranks > 0 && !list[p].backward && later != nullptr && later->backward;
       if (in_slices) sliced_.push_back(unit);
@@ -283,7 +284,8 @@ class Maker {
   std::vector<Pass> list_;
   std::vector<std::vector<std::size_t>> uses_;  // by unit: the passes of list_ that use it
   std::vector<Instruction> schedule_;
-  std::vector<int> live_, in_flight_, reducing_;
+  std::vector<bool> live_;  // by unit: gathered, or being gathered
+  std::vector<int> in_flight_, reducing_;
   std::vector<int> sliced_;  // kept in slices by the groups of --reshard N
   int micro_batch_ = 0;
   int last_block_ = -1;
