@@ -138,12 +138,12 @@ TEST_CASE("what PyTorch's runtime has no rules for is named") {
     CHECK(e.verdict == Verdict::not_modelled);
     return e.why;
   };
-  CHECK(why("modeling", "transformers") == "--runtime pytorch-fsdp2 with --modeling transformers");
-  CHECK(why("wrap_embeddings", "on") == "--wrap-embeddings on");
-  CHECK(why("grad_accum", "2") == "--grad-accum 2");
-  CHECK(why("precision", "bf16-pure") == "--precision bf16-pure");
+  CHECK(why("modeling", "transformers").starts_with("--runtime pytorch-fsdp2 with --modeling transformers;"));
+  CHECK(why("wrap_embeddings", "on").starts_with("--wrap-embeddings on;"));
+  CHECK(why("grad_accum", "2").starts_with("--grad-accum 2;"));
+  CHECK(why("precision", "bf16-pure").starts_with("--precision bf16-pure;"));
   CHECK(why("attention", "auto").starts_with("--attention cudnn"));
-  CHECK(why("sharding", "no-shard") == "runtime pytorch-fsdp2 on one shard");
+  CHECK(why("sharding", "no-shard").starts_with("runtime pytorch-fsdp2 on one shard;"));
 }
 
 TEST_CASE("a runtime brings its defaults, and flags that contradict them are shown") {
