@@ -14,6 +14,7 @@
 #include "estimator/rank_estimate.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/sharding.h"
+#include "executor/agreement.h"
 #include "executor/machine_support.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
@@ -104,19 +105,6 @@ Coords coords_of(const PlanFile& plan, int rank) {
 
 std::int64_t shard_ranks(const Job& job) { return sharding_named(job.sharding).parameters ? job.mesh.shard : 1; }
 
-/// What all ranks must have in common, small enough to be shown.
-std::string agreement(const std::string& plan_text, const RunOptions& options) {
-  std::string flags;
-  for (const std::string& path : options.data) flags += path + ";";
-  const TrainOptions& t = options.train;
-  flags += fmt::format("{} {} {} {} {} {} {} {}", options.weights, options.token_bytes, t.steps, t.warmup, t.clip,
-                       t.seed, t.optimizer.learning_rate, t.optimizer.weight_decay);
-  flags += fmt::format(" {} {} {} {} {}", options.save.directory, options.save.every, options.save.keep,
-                       options.save.full, options.save.resume);
-  return fmt::format("plan {:016x}, flags {:016x}", std::hash<std::string>{}(plan_text),
-                     std::hash<std::string>{}(flags));
-}
-
 std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Graph& graph, bool has_values) {
   std::unique_ptr<WeightSource> weights =
       options.weights == "random" ? random_weights(options.train.seed) : safetensors_weights(options.weights, graph);
@@ -189,7 +177,7 @@ class RankRun {
                                  .device = device.kind,
                                  .shard_ranks = shard_ranks(plan_.job),
                                  .reshard_ranks = slice_group_ranks(graph, plan_.job),
-                                 .agreement = agreement(plan_text_, options_),
+                                 .agreement = agreement(plan_text_, options_, device.kind),
                                  .timeout = std::chrono::seconds(options_.timeout_seconds),
                                  .meeting = meeting_,
                                  .ghosts = options_.ghosts,

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <span>
 #include <system_error>
 
 #include "estimator/job_fields.h"
+#include "estimator/ops/fp8.h"
+#include "executor/agreement.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/mask_digest.h"
@@ -23,9 +26,9 @@ namespace fs = std::filesystem;
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// Fields of the job that decide what is computed; the others only decide where and in which order.
-constexpr std::array kDecidingFields{"method",       "storage_dtype", "compute_dtype", "reduce_dtype",
-                                     "buffer_dtype", "output_dtype",  "state_dtype",   "loss_scale",
-                                     "freeze",       "lora_rank",     "seq_len",       "global_batch"};
+constexpr std::array kDecidingFields{"method",       "storage_dtype", "reduce_dtype", "buffer_dtype",
+                                     "output_dtype", "state_dtype",   "loss_scale",   "freeze",
+                                     "lora_rank",    "seq_len",       "global_batch"};
 
 std::string model_fact(const Graph& graph) {
   std::string all;
@@ -47,6 +50,11 @@ std::string data_fact(const Dataset& data, std::int64_t sequence) {
   return fmt::format("{} rows {:08x}", data.rows(), checksum);
 }
 
+/// Of two runs with one compute dtype, one may take products of FP8 factors.
+std::string compute_fact(const Precision& precision) {
+  return fmt::format("{}{}", dtype_name(precision.compute), wants_fp8(precision) ? " with FP8 products" : "");
+}
+
 std::string mask_fact(const RunCheckpointInputs& inputs) {
   const Job& job = inputs.plan.job;
   if (job.gradient_mask != GradientMask::file) return job_field_named("gradient_mask").get(job);
@@ -64,25 +72,17 @@ bool is_same(const std::string& a, const std::string& b) {
 }  // namespace
 
 Facts run_facts(const RunCheckpointInputs& inputs, const Graph& graph, const Dataset& data) {
-  const TrainOptions& t = inputs.options.train;
   const PlanFile& plan = inputs.plan;
   Facts facts{{"model", model_fact(graph)}};
   for (const char* name : kDecidingFields) {
     const JobField& field = job_field_named(name);
     facts.emplace_back(flag_of(field), field.get(plan.job));
   }
+  facts.emplace_back("--compute-dtype", compute_fact(plan.job.precision));
   facts.emplace_back("--gradient-mask", mask_fact(inputs));
   facts.emplace_back("--optimizer", plan.job.optimizer);
-  facts.emplace_back("--seed", fmt::format("{}", t.seed));
   facts.emplace_back("--data", data_fact(data, plan.job.sequence));
-  facts.emplace_back("--steps", fmt::format("{}", t.steps));
-  facts.emplace_back("--warmup", fmt::format("{}", t.warmup));
-  facts.emplace_back("--lr", fmt::format("{}", t.optimizer.learning_rate));
-  facts.emplace_back("--clip", fmt::format("{}", t.clip));
-  facts.emplace_back("--beta1", fmt::format("{}", t.optimizer.beta1));
-  facts.emplace_back("--beta2", fmt::format("{}", t.optimizer.beta2));
-  facts.emplace_back("--eps", fmt::format("{}", t.optimizer.eps));
-  facts.emplace_back("--weight-decay", fmt::format("{}", t.optimizer.weight_decay));
+  std::ranges::move(train_facts(inputs.options.train), std::back_inserter(facts));
   return facts;
 }
 
