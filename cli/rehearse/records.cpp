@@ -29,6 +29,10 @@ std::vector<std::string> texts_if_any(JsonObject& object, std::string_view key) 
   return object.has(key) ? object.texts(key) : std::vector<std::string>{};
 }
 
+CountedReads read_reads(JsonObject object) {
+  return {.count = count(object, "count"), .bytes = bytes(object, "bytes"), .places = texts_if_any(object, "places")};
+}
+
 DriverCard read_card(JsonObject& object) {
   DriverCard card;
   card.card = card_number(object, "card");
@@ -61,10 +65,8 @@ ProcessRecord read_process(const std::string& path) {
   record.command = object.texts("command");
   record.ended = object.boolean("ended");
   for (JsonObject& card : object.objects("cards")) record.cards.push_back(read_card(card));
-  JsonObject reads = object.object("uncertain_reads");
-  record.uncertain_reads = count(reads, "count");
-  record.uncertain_bytes = bytes(reads, "bytes");
-  record.uncertain_places = texts_if_any(reads, "places");
+  record.uncertain = read_reads(object.object("uncertain_reads"));
+  record.invented = read_reads(object.object("invented_reads"));
   record.ghost_answers = count(object, "ghost_answers");
   record.ghost_places = texts_if_any(object, "ghost_places");
   record.escapes = texts_if_any(object, "escapes");

@@ -54,6 +54,13 @@ struct DriverCard {
   std::vector<std::pair<Bytes, Bytes>> failures;  // asked, free
 };
 
+/// Reads that gave the program what no card would have held.
+struct CountedReads {
+  std::int64_t count = 0;
+  Bytes bytes;
+  std::vector<std::string> places;  // each once
+};
+
 /// process.PID.json.
 struct ProcessRecord {
   std::int64_t process = 0;
@@ -61,9 +68,10 @@ struct ProcessRecord {
   std::vector<std::string> command;
   bool ended = false;
   std::vector<DriverCard> cards;
-  std::int64_t uncertain_reads = 0, ghost_answers = 0;
-  Bytes uncertain_bytes;
-  std::vector<std::string> uncertain_places, ghost_places, escapes;
+  CountedReads uncertain;  // of what a kernel would have written
+  CountedReads invented;   // of what a collective with ghosts gave
+  std::int64_t ghost_answers = 0;
+  std::vector<std::string> ghost_places, escapes;
   std::vector<std::pair<std::string, std::int64_t>> unsupported;  // function, calls
   std::optional<TorchRecord> torch;
 };

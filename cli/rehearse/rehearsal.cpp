@@ -216,29 +216,26 @@ void note_ghosts(Rehearsal& rehearsal) {
   }
 }
 
+CountedReads sum_of(const std::vector<ProcessRecord>& processes, CountedReads ProcessRecord::*reads) {
+  CountedReads sum;
+  std::set<std::string> places;
+  for (const ProcessRecord& process : processes) {
+    const CountedReads& own = process.*reads;
+    sum.count = checked_add(sum.count, own.count);
+    sum.bytes += own.bytes;
+    places.insert(own.places.begin(), own.places.end());
+  }
+  sum.places.assign(places.begin(), places.end());
+  return sum;
+}
+
 }  // namespace
 
 std::string_view verdict_name(RehearsalVerdict verdict) { return kVerdicts.at(static_cast<std::size_t>(verdict)); }
 
-std::int64_t Rehearsal::uncertain_reads() const {
-  std::int64_t sum = 0;
-  for (const ProcessRecord& process : processes) sum = checked_add(sum, process.uncertain_reads);
-  return sum;
-}
+CountedReads Rehearsal::uncertain_reads() const { return sum_of(processes, &ProcessRecord::uncertain); }
 
-Bytes Rehearsal::uncertain_bytes() const {
-  Bytes sum;
-  for (const ProcessRecord& process : processes) sum += process.uncertain_bytes;
-  return sum;
-}
-
-std::vector<std::string> Rehearsal::uncertain_places() const {
-  std::set<std::string> places;
-  for (const ProcessRecord& process : processes) {
-    places.insert(process.uncertain_places.begin(), process.uncertain_places.end());
-  }
-  return {places.begin(), places.end()};
-}
+CountedReads Rehearsal::invented_reads() const { return sum_of(processes, &ProcessRecord::invented); }
 
 int Rehearsal::exit_code() const {
   if (verdict == RehearsalVerdict::does_not_fit) return static_cast<int>(ExitCode::out_of_memory);

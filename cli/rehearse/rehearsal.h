@@ -43,9 +43,8 @@ struct Rehearsal {
   std::string why;  // one sentence
   std::vector<std::string> notes;
 
-  std::int64_t uncertain_reads() const;
-  Bytes uncertain_bytes() const;
-  std::vector<std::string> uncertain_places() const;  // each once
+  CountedReads uncertain_reads() const;  // of all processes
+  CountedReads invented_reads() const;
   /// 0 or CMD's own code; 6 if it ran out of memory; 128 + n after signal n; 1 after the time-out.
   int exit_code() const;
 };

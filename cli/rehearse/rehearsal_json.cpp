@@ -58,9 +58,12 @@ void write_rank(JsonWriter& writer, const RehearsedRank& rank) {
 }
 
 void write_values(JsonWriter& writer, const Rehearsal& rehearsal) {
-  writer.key("values").begin_object().member("certain", rehearsal.uncertain_reads() == 0);
-  writer.member("uncertain_reads", rehearsal.uncertain_reads()).member("uncertain_bytes", rehearsal.uncertain_bytes());
-  writer.member("places", rehearsal.uncertain_places()).end_object();
+  const CountedReads uncertain = rehearsal.uncertain_reads(), invented = rehearsal.invented_reads();
+  writer.key("values").begin_object().member("certain", uncertain.count == 0 && invented.count == 0);
+  writer.member("uncertain_reads", uncertain.count).member("uncertain_bytes", uncertain.bytes);
+  writer.member("places", uncertain.places);
+  writer.member("invented_reads", invented.count).member("invented_bytes", invented.bytes);
+  writer.member("invented_places", invented.places).end_object();
 }
 
 void write_processes(JsonWriter& writer, const Rehearsal& rehearsal) {

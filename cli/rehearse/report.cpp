@@ -38,14 +38,28 @@ std::string name_of(const RehearsedRank& rank) {
   return rank.card == 0 || rank.first != rank.last ? name : fmt::format("{}, card {}", name, rank.card);
 }
 
-std::string values_line(const Rehearsal& rehearsal) {
-  if (rehearsal.uncertain_reads() == 0) return "values: certain\n";
-  std::string places = fmt::format("{}", fmt::join(rehearsal.uncertain_places(), "; "));
-  if (!places.empty()) places = " at " + printable(places, kLongestPlaces);
-  return fmt::format(
-      "values: {} uncertain reads ({} bytes){}: kernels are not executed, so what was read there is not what a card "
-      "would\n  have written. Sizes that follow from it (nonzero, masked selection, MoE routing) may differ\n",
-      rehearsal.uncertain_reads(), rehearsal.uncertain_bytes().n, places);
+std::string places_of(const CountedReads& reads) {
+  if (reads.places.empty()) return "";
+  return " at " + printable(fmt::format("{}", fmt::join(reads.places, "; ")), kLongestPlaces);
+}
+
+std::string values_lines(const Rehearsal& rehearsal) {
+  const CountedReads uncertain = rehearsal.uncertain_reads(), invented = rehearsal.invented_reads();
+  std::string text;
+  if (uncertain.count > 0) {
+    text += fmt::format(
+        "values: {} uncertain reads ({} bytes){}: kernels are not executed, so what was read there is not what a card "
+        "would\n  have written. Sizes that follow from it (nonzero, masked selection, MoE routing) may differ\n",
+        uncertain.count, uncertain.bytes.n, places_of(uncertain));
+  }
+  if (invented.count > 0) {
+    text += fmt::format(
+        "values: {} invented reads ({} bytes){}: the other ranks don't run, so each is taken to have sent\n  what rank "
+        "{} "
+        "sent. Sizes that follow from it (uneven shards, token counts by rank) may differ\n",
+        invented.count, invented.bytes.n, places_of(invented), rehearsal.played_rank.value_or(0));
+  }
+  return text.empty() ? "values: certain\n" : text;
 }
 
 std::string line(std::string_view name, Bytes requested, Bytes allocated, Bytes reserved) {
@@ -121,7 +135,7 @@ std::string rehearsal_text(const Rehearsal& rehearsal) {
                                                           *rehearsal.played_rank, rehearsal.cluster.cards())
                                             : "");
   if (rehearsal.worst >= 0) {
-    text += values_line(rehearsal);
+    text += values_lines(rehearsal);
     text += rank_table(rehearsal.ranks[static_cast<std::size_t>(rehearsal.worst)], rehearsal.ranks.size() > 1);
     text += rank_list(rehearsal);
   }

@@ -19,7 +19,8 @@ const std::string kProcess = R"({"schema": "vramfit/phantom-process@1", "pid": 7
   "command": ["python", "train.py"], "ended": true,
   "cards": [{"card": 0, "used_bytes": 5, "peak_used_bytes": 900, "outside_bytes": 300, "allocations": 4,
              "out_of_memory": [{"asked_bytes": 7, "free_bytes": -1}]}],
-  "uncertain_reads": {"count": 2, "bytes": 16, "places": ["cudaMemcpyAsync"]}, "ghost_answers": 0,
+  "uncertain_reads": {"count": 2, "bytes": 16, "places": ["cudaMemcpyAsync"]},
+  "invented_reads": {"count": 3, "bytes": 24, "places": ["all_reduce of 1 int64"]}, "ghost_answers": 0,
   "unsupported": {"cudaGraphDebug": 3}, "escapes": []})";
 const std::string kPython = R"({"schema": "vramfit/phantom-python@1", "pid": 71, "ended": "exit",
   "torch": "2.11.0", "steps": 3, "exception": "", "pinned_peak_bytes": 0,
@@ -81,9 +82,13 @@ TEST_CASE("statistics of torch and of the driver about one process become one ra
   CHECK(rank.total == Bytes{900});
   CHECK(rank.outside == Bytes{300});
   CHECK(rank.steps == 3);
-  CHECK(rehearsal.uncertain_reads() == 2);
+  CHECK(rehearsal.uncertain_reads().count == 2);
   CHECK(rehearsal.verdict == RehearsalVerdict::fits);  // the driver's refusal was the allocator's cue to try again
   CHECK(rehearsal_text(rehearsal).find("values: 2 uncertain reads (16 bytes) at cudaMemcpyAsync") != std::string::npos);
+  CHECK(rehearsal.invented_reads().bytes == Bytes{24});
+  CHECK(rehearsal_text(rehearsal).find("values: 3 invented reads (24 bytes) at all_reduce of 1 int64") !=
+        std::string::npos);
+  CHECK(rehearsal_text(rehearsal).find("values: certain") == std::string::npos);
 }
 
 TEST_CASE("records that are broken are named and never crash the report") {

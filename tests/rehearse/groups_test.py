@@ -42,9 +42,14 @@ def played_by_all():
 
 def played_alone():
     for gpus, rank, how in (("4xH100-80GB", 0, []), ("64x8xH100-80GB", 261, ["bound"])):
-        printed, _ = well(*rehearse(["--gpus", gpus, "--ranks", str(rank)], ["groups.py", "alone", *how]))
+        printed, report = well(*rehearse(["--gpus", gpus, "--ranks", str(rank)], ["groups.py", "alone", *how]))
         assert f"rank {rank} ok" in printed, printed
         assert re.search("ghosts .*answered", printed), printed
+        invented = report["values"]
+        assert not invented["certain"] and f"values: {invented['invented_reads']} invented reads" in printed, (invented, printed)
+        places = " ".join(invented["invented_places"])
+        for call in ("all_reduce of 2 float32", "all_reduce of 1 bfloat16", "all_gather of 1 int64", "reduce_scatter of 1 int64", "all_to_all of 1 int64", "receive of 1 int64"):
+            assert call in places, (call, places)
 
 
 def lost():

@@ -23,11 +23,18 @@ namespace {
 using Address = std::uintptr_t;
 
 constexpr Address kAlignment = 512;  // of every block that an allocator hands out
+constexpr std::size_t kMostInventors = 32;
+
+struct Block {
+  Address end = 0;
+  const std::string* invented_by = nullptr;
+};
 
 struct State {
   std::mutex mutex;
-  std::set<Address> pages;           // by number: those that can be read and written here
-  std::map<Address, Address> known;  // first -> end of what copies and fills made, a block each
+  std::set<Address> pages;         // by number: those that can be read and written here
+  std::map<Address, Block> known;  // by first address: what copies and fills made, a block each
+  std::set<std::string> inventors;
 };
 
 // Never destroyed: programs copy in their own destructors.
@@ -59,34 +66,45 @@ bool make_pages(State& s, Address address, std::int64_t bytes) {
 }
 
 // The first known block that ends behind `address`.
-std::map<Address, Address>::iterator first_behind(State& s, Address address) {
+std::map<Address, Block>::iterator first_behind(State& s, Address address) {
   auto next = s.known.upper_bound(address);
-  if (next != s.known.begin() && std::prev(next)->second > address) --next;
+  if (next != s.known.begin() && std::prev(next)->second.end > address) --next;
   return next;
 }
 
 void cut(State& s, Address first, Address end) {
   for (auto block = first_behind(s, first); block != s.known.end() && block->first < end;) {
-    const auto [start, stop] = *block;
+    const auto [start, whole] = *block;
     block = s.known.erase(block);
-    if (start < first) s.known.emplace(start, first);
-    if (stop > end) s.known.emplace(end, stop);
+    if (start < first) s.known.emplace(start, Block{first, whole.invented_by});
+    if (whole.end > end) s.known.emplace(end, whole);
   }
 }
 
-void set_known(State& s, Address first, std::int64_t bytes, bool known) {
+void set_known(State& s, Address first, std::int64_t bytes, const Knowledge& knowledge) {
   const Address end = first + static_cast<Address>(bytes);
   cut(s, first, end);
-  if (known) s.known.emplace(first, end);
+  if (knowledge.is_known) s.known.emplace(first, Block{end, knowledge.invented_by});
 }
 
-bool known(State& s, Address first, std::int64_t bytes) {
+Knowledge known(State& s, Address first, std::int64_t bytes) {
   const Address end = first + static_cast<Address>(bytes);
+  Knowledge knowledge{.is_known = false};
   for (auto block = first_behind(s, first); block != s.known.end() && block->first <= first; ++block) {
-    if (block->second >= end) return true;
-    first = block->second;
+    if (knowledge.invented_by == nullptr) knowledge.invented_by = block->second.invented_by;
+    knowledge.is_known = block->second.end >= end;
+    if (knowledge.is_known) break;
+    first = block->second.end;
   }
-  return false;
+  return knowledge;
+}
+
+void count_read(std::int64_t bytes, const Knowledge& knowledge) {
+  if (!knowledge.is_known) {
+    count_uncertain_read(bytes, "copy to the host");
+  } else if (knowledge.invented_by != nullptr) {
+    count_invented_read(bytes, *knowledge.invented_by);
+  }
 }
 
 // A block is what lies side by side: a kernel that got a pointer into it may write all of it. What begins behind the
@@ -94,13 +112,13 @@ bool known(State& s, Address first, std::int64_t bytes) {
 // It ends with the block that the card gave: `base` and `end`.
 void touch(State& s, Address address, Address base, Address end) {
   auto block = first_behind(s, address);
-  while (block != s.known.begin() && block != s.known.end() && std::prev(block)->second == block->first &&
+  while (block != s.known.begin() && block != s.known.end() && std::prev(block)->second.end == block->first &&
          std::prev(block)->first >= base) {
     --block;
   }
   Address reached = address;
   while (block != s.known.end() && block->first < end && (block->first <= reached || block->first % kAlignment != 0)) {
-    reached = std::max(reached, block->second);
+    reached = std::max(reached, block->second.end);
     block = s.known.erase(block);
   }
 }
@@ -112,7 +130,7 @@ void copy_known(State& s, void* target, const void* source, std::int64_t bytes) 
   auto* out = static_cast<std::byte*>(target);
   std::memset(out, 0, static_cast<std::size_t>(bytes));
   for (auto block = first_behind(s, first); block != s.known.end() && block->first < end; ++block) {
-    const Address start = std::max(block->first, first), stop = std::min(block->second, end);
+    const Address start = std::max(block->first, first), stop = std::min(block->second.end, end);
     std::memcpy(out + (start - first), static_cast<const std::byte*>(source) + (start - first), stop - start);
   }
 }
@@ -122,7 +140,7 @@ Status book(void* target, const void* source, std::int64_t bytes, Side to, Side 
   if (to == Side::device) {
     State& s = state();
     const std::lock_guard lock(s.mutex);
-    set_known(s, number(target), bytes, false);
+    set_known(s, number(target), bytes, {.is_known = false});
   }
   static_cast<void>(source);
   return Status::success;
@@ -130,25 +148,32 @@ Status book(void* target, const void* source, std::int64_t bytes, Side to, Side 
 
 // Both sides can be reached: device pages are made where there are none.
 Status move(void* target, const void* source, std::int64_t bytes, Side to, Side from) {
-  bool is_known = true;
+  Knowledge knowledge;
   {
     State& s = state();
     const std::lock_guard lock(s.mutex);
     if (to == Side::device && !make_pages(s, number(target), bytes)) return Status::invalid_value;
     if (from == Side::device && !make_pages(s, number(source), bytes)) return Status::invalid_value;
-    if (from == Side::device) is_known = known(s, number(source), bytes);
-    if (is_known || to != Side::host) {
+    if (from == Side::device) knowledge = known(s, number(source), bytes);
+    if (knowledge.is_known || to != Side::host) {
       std::memmove(target, source, static_cast<std::size_t>(bytes));
     } else {
       copy_known(s, target, source, bytes);
     }
-    if (to == Side::device) set_known(s, number(target), bytes, is_known);
+    if (to == Side::device) set_known(s, number(target), bytes, knowledge);
   }
-  if (to == Side::host && !is_known) count_uncertain_read(bytes, "copy to the host");
+  if (to == Side::host) count_read(bytes, knowledge);
   return Status::success;
 }
 
 }  // namespace
+
+const std::string* inventor(std::string_view text) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  const bool is_full = s.inventors.size() >= kMostInventors && !s.inventors.contains(std::string(text));
+  return &*s.inventors.emplace(is_full ? "another collective" : text).first;
+}
 
 Status copy(void* target, const void* source, std::int64_t bytes) {
   if (bytes < 0) return Status::invalid_value;
@@ -187,7 +212,7 @@ Status fill(void* target, std::uint32_t value, int value_bytes, std::int64_t cou
   for (std::int64_t n = 0; n < count && value_bytes > 1; ++n)
     std::memcpy(out + n * value_bytes, &value, static_cast<std::size_t>(value_bytes));
   if (value_bytes == 1) std::memset(target, static_cast<int>(value), static_cast<std::size_t>(bytes));
-  if (to == Side::device) set_known(s, number(target), bytes, true);
+  if (to == Side::device) set_known(s, number(target), bytes, {});
   return Status::success;
 }
 
@@ -220,7 +245,7 @@ void touched_everything() {
   s.known.clear();
 }
 
-bool is_certain(const void* address, std::int64_t bytes) {
+Knowledge knowledge_of(const void* address, std::int64_t bytes) {
   settle_memory(address, bytes);
   State& s = state();
   const std::lock_guard lock(s.mutex);
@@ -241,25 +266,25 @@ std::byte* host_view(void* address, std::int64_t bytes) {
   return static_cast<std::byte*>(address);
 }
 
-bool read_known(const void* address, std::int64_t bytes, std::byte* out) {
+Knowledge read_known(const void* address, std::int64_t bytes, std::byte* out) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   copy_known(s, out, address, bytes);
   return known(s, number(address), bytes);
 }
 
-void written(void* address, std::int64_t bytes, bool is_known) {
+void written(void* address, std::int64_t bytes, const Knowledge& knowledge) {
   settle_memory(address, bytes);
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  set_known(s, number(address), bytes, is_known);
+  set_known(s, number(address), bytes, knowledge);
 }
 
 void forget(Address address, std::int64_t bytes) {
   supersede_range(address, address + static_cast<Address>(bytes));
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  set_known(s, address, bytes, false);
+  set_known(s, address, bytes, {.is_known = false});
   const auto page_bytes = static_cast<Address>(kPageBytes);
   const Address end_page = (address + static_cast<Address>(bytes)) / page_bytes;
   auto page = s.pages.lower_bound((address + page_bytes - 1) / page_bytes);

@@ -28,13 +28,25 @@ struct CardRecord {
   std::vector<std::pair<std::int64_t, std::int64_t>> out_of_memory;  // asked, free
 };
 
+struct Reads {
+  std::int64_t count = 0, bytes = 0;
+  std::set<std::string> places;
+  void add(std::int64_t read_bytes, std::string_view place) {
+    ++count;
+    bytes += read_bytes;
+    if (places.size() < kKept) places.emplace(place);
+  }
+  Json json() const { return {{"count", count}, {"bytes", bytes}, {"places", places}}; }
+};
+
 struct State {
   std::mutex mutex;
   pid_t owner = getpid();
   bool written = false;
   std::map<int, CardRecord> cards;
-  std::int64_t uncertain_count = 0, uncertain_bytes = 0, ghost_answers = 0;
-  std::set<std::string> places, ghost_places;
+  Reads uncertain, invented;
+  std::int64_t ghost_answers = 0;
+  std::set<std::string> ghost_places;
   std::map<std::string, std::int64_t> unsupported;
   std::set<std::string> escapes;
 };
@@ -85,18 +97,18 @@ Json card_json(int card, const CardRecord& record) {
 void write(const State& s, bool ended) {
   Json cards = Json::array();
   for (const auto& [card, record] : s.cards) cards.push_back(card_json(card, record));
-  const Json json = {
-      {"schema", "vramfit/phantom-process@1"},
-      {"pid", getpid()},
-      {"rank", rank_of_process()},
-      {"command", command_line()},
-      {"ended", ended},
-      {"cards", std::move(cards)},
-      {"uncertain_reads", {{"count", s.uncertain_count}, {"bytes", s.uncertain_bytes}, {"places", s.places}}},
-      {"ghost_answers", s.ghost_answers},
-      {"ghost_places", s.ghost_places},
-      {"unsupported", s.unsupported},
-      {"escapes", s.escapes}};
+  const Json json = {{"schema", "vramfit/phantom-process@1"},
+                     {"pid", getpid()},
+                     {"rank", rank_of_process()},
+                     {"command", command_line()},
+                     {"ended", ended},
+                     {"cards", std::move(cards)},
+                     {"uncertain_reads", s.uncertain.json()},
+                     {"invented_reads", s.invented.json()},
+                     {"ghost_answers", s.ghost_answers},
+                     {"ghost_places", s.ghost_places},
+                     {"unsupported", s.unsupported},
+                     {"escapes", s.escapes}};
   const std::string path = session().folder + "/process." + std::to_string(getpid()) + ".json";
   std::ofstream(path + ".partial") << json.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
   std::rename((path + ".partial").c_str(), path.c_str());
@@ -125,9 +137,13 @@ void count_out_of_memory(int card, std::int64_t asked_bytes, std::int64_t free_b
 void count_uncertain_read(std::int64_t bytes, std::string_view place) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  ++s.uncertain_count;
-  s.uncertain_bytes += bytes;
-  if (s.places.size() < kKept) s.places.emplace(place);
+  s.uncertain.add(bytes, place);
+}
+
+void count_invented_read(std::int64_t bytes, std::string_view collective) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.invented.add(bytes, collective);
 }
 
 void count_ghost_answer(std::string_view what) {

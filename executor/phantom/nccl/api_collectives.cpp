@@ -63,7 +63,7 @@ bool read_scale(const ScaleOperator& scale, Operation& operation) {
   try {
     const std::byte* const value = view(scale.address, bytes);
     operation.scale.assign(value, value + bytes);
-    operation.scale_is_certain = is_known(scale.address, bytes);
+    operation.scale_knowledge = knowledge_at(scale.address, bytes);
     return true;
   } catch (const InputError&) {
     return false;

@@ -6,6 +6,7 @@
 
 #include "executor/phantom/core/contents.h"
 #include "executor/phantom/core/memory.h"
+#include "executor/phantom/core/record.h"
 #include "model_specs/error.h"
 
 namespace vramfit::phantom {
@@ -29,22 +30,28 @@ std::byte* view(const void* address, std::int64_t bytes) {
   return data;
 }
 
-bool is_known(const void* address, std::int64_t bytes) { return !is_on_card(address) || is_certain(address, bytes); }
+Knowledge knowledge_at(const void* address, std::int64_t bytes) {
+  return is_on_card(address) ? knowledge_of(address, bytes) : Knowledge{};
+}
 
-void wrote(void* address, std::int64_t bytes, bool certain) {
-  if (is_on_card(address)) written(address, bytes, certain);
+void wrote(void* address, std::int64_t bytes, const Knowledge& knowledge) {
+  if (is_on_card(address)) {
+    written(address, bytes, knowledge);
+  } else if (knowledge.invented_by != nullptr) {
+    count_invented_read(bytes, *knowledge.invented_by);
+  }
 }
 
 Contribution contribution(const Operation& operation, int receiver) {
   const std::int64_t bytes = operation.part_bytes();
   const auto* from = static_cast<const std::byte*>(operation.send) + send_offset(operation, receiver);
   const std::byte* const data = view(from, bytes);
-  Contribution own{.data = std::vector<std::byte>(data, data + bytes), .certain = true};
-  if (is_on_card(from)) own.certain = read_known(from, bytes, own.data.data());
+  Contribution own{.data = std::vector<std::byte>(data, data + bytes), .knowledge = {}};
+  if (is_on_card(from)) own.knowledge = read_known(from, bytes, own.data.data());
   if (operation.scale.empty()) return own;
   const Part scaled{own.data.data(), operation.scale.data()};
   reduce({.type = operation.reduction.type, .combine = Combine::sum}, {&scaled, 1}, operation.count, own.data.data());
-  own.certain = own.certain && operation.scale_is_certain;
+  own.knowledge = own.knowledge & operation.scale_knowledge;
   return own;
 }
 
@@ -52,7 +59,7 @@ void place(const Operation& operation, int sender, const Contribution& part) {
   auto* const to = static_cast<std::byte*>(operation.receive) + receive_offset(operation, sender);
   const auto bytes = static_cast<std::int64_t>(part.data.size());
   std::memcpy(view(to, bytes), part.data.data(), part.data.size());
-  wrote(to, bytes, part.certain);
+  wrote(to, bytes, part.knowledge);
 }
 
 }  // namespace vramfit::phantom

@@ -5,20 +5,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "executor/phantom/core/contents.h"
 #include "executor/phantom/nccl/operation.h"
 
 namespace vramfit::phantom {
 
 /// Host access to device memory. Throws InputError when the range is not memory that a card can reach.
 std::byte* view(const void* address, std::int64_t bytes);
-/// Whether what the range holds is known; host memory always is.
-bool is_known(const void* address, std::int64_t bytes);
-/// After writing through view().
-void wrote(void* address, std::int64_t bytes, bool certain);
+/// What is known of the range; host memory always is.
+Knowledge knowledge_at(const void* address, std::int64_t bytes);
+/// After writing through view(). What ghosts invented and is written to host memory counts as read.
+void wrote(void* address, std::int64_t bytes, const Knowledge& knowledge);
 
 struct Contribution {
   std::vector<std::byte> data;
-  bool certain = true;
+  Knowledge knowledge;
 };
 
 /// What this rank has for `receiver`, multiplied by its scale if it has one: a copy, since the buffer may be reused.

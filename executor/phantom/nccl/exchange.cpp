@@ -84,12 +84,14 @@ void Exchange::send_parts() {
   const Lane lane = lane_of(operation_);
   if (!receivers.empty() && send_offset(operation_, 1) == 0) {
     const Contribution part = contribution(operation_, receivers.front());
-    communicator.mailbox()->post(lane, sent_number_, header_of(operation_, part.certain), part.data, receivers);
+    communicator.mailbox()->post(lane, sent_number_, header_of(operation_, part.knowledge.is_certain()), part.data,
+                                 receivers);
     return;
   }
   for (const int receiver : receivers) {
     const Contribution part = contribution(operation_, receiver);
-    communicator.mailbox()->post(lane, sent_number_, header_of(operation_, part.certain), part.data, {&receiver, 1});
+    communicator.mailbox()->post(lane, sent_number_, header_of(operation_, part.knowledge.is_certain()), part.data,
+                                 {&receiver, 1});
   }
 }
 
@@ -99,7 +101,7 @@ void Exchange::accept(int sender, Message message) {
                                  operation_.communicator->ranks(), text_of(message.header),
                                  text_of(header_of(operation_, true))));
   }
-  arrived_.emplace_back(sender, Contribution{std::move(message.data), message.header.certain != 0});
+  arrived_.emplace_back(sender, Contribution{std::move(message.data), {.is_known = message.header.certain != 0}});
 }
 
 void Exchange::take_what_came() {
@@ -136,13 +138,13 @@ void Exchange::deliver() {
   }
   std::ranges::sort(arrived_, {}, [](const auto& entry) { return entry.first; });
   std::vector<Part> parts;
-  bool certain = true;
+  Knowledge knowledge;
   for (const auto& [sender, part] : arrived_) {
     parts.push_back({part.data.data(), nullptr});
-    certain = certain && part.certain;
+    knowledge = knowledge & part.knowledge;
   }
   reduce(operation_.reduction, parts, operation_.count, view(operation_.receive, operation_.part_bytes()));
-  wrote(operation_.receive, operation_.part_bytes(), certain);
+  wrote(operation_.receive, operation_.part_bytes(), knowledge);
 }
 
 }  // namespace vramfit::phantom

@@ -11,13 +11,24 @@ namespace vramfit::phantom {
 
 namespace {
 
+// What a rank that does not run was taken to have sent: a value, but nobody's.
+Knowledge invented(const Operation& operation, const Knowledge& of) {
+  return of & Knowledge{.invented_by = inventor(operation.text())};
+}
+
+// What another root would send is what the buffer holds already.
+void keep(const Operation& operation) {
+  const std::int64_t bytes = operation.receive_bytes();
+  wrote(operation.receive, bytes, invented(operation, knowledge_at(operation.receive, bytes)));
+}
+
 void reduce_like_own(const Operation& operation) {
   const int rank = operation.communicator->rank();
   if (operation.receive_bytes() == 0) return;
   const Contribution own = contribution(operation, rank);
   std::byte* out = view(operation.receive, operation.part_bytes());
   reduce_equal(operation.reduction, {own.data.data(), nullptr}, operation.communicator->ranks(), operation.count, out);
-  wrote(operation.receive, operation.part_bytes(), own.certain);
+  wrote(operation.receive, operation.part_bytes(), invented(operation, own.knowledge));
 }
 
 // What rank `sender` has for this rank is what this rank has for itself.
@@ -25,8 +36,10 @@ void place_own(const Operation& operation) {
   if (operation.receive_bytes() == 0) return;
   const int rank = operation.communicator->rank();
   const Contribution own = contribution(operation, rank);
+  Contribution like_own = own;
+  like_own.knowledge = invented(operation, own.knowledge);
   for (int sender = 0; sender < operation.communicator->ranks(); ++sender) {
-    if (sender == rank || is_sent(operation, sender, rank)) place(operation, sender, own);
+    if (sender == rank || is_sent(operation, sender, rank)) place(operation, sender, sender == rank ? own : like_own);
   }
 }
 
@@ -45,7 +58,11 @@ const Operation* like_received(const Operation& operation, std::span<const Opera
 
 void receive_own(const Operation& operation, std::span<const Operation> group) {
   const Operation* sent = like_received(operation, group);
-  if (sent != nullptr) place(operation, operation.root, contribution(*sent, sent->root));
+  if (sent == nullptr) return keep(operation);
+  Contribution part = contribution(*sent, sent->root);
+  const bool is_own = operation.root == operation.communicator->rank() && sent->root == operation.root;
+  if (!is_own) part.knowledge = invented(operation, part.knowledge);
+  place(operation, operation.root, part);
 }
 
 }  // namespace
@@ -64,10 +81,13 @@ void answer_as_ghosts(const Operation& operation, std::span<const Operation> gro
     case Call::gather:
       place_own(operation);
       break;
-    // A root's own data is known; what another root would send is what the buffer holds already.
     case Call::broadcast:
     case Call::scatter:
-      if (is_root) place(operation, operation.root, contribution(operation, operation.root));
+      if (is_root) {
+        place(operation, operation.root, contribution(operation, operation.root));
+      } else {
+        keep(operation);
+      }
       break;
     case Call::receive:
       receive_own(operation, group);

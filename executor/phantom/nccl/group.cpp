@@ -46,7 +46,7 @@ bool is_small(const Operation& operation) { return operation.total_bytes() <= se
 
 // The receive buffer's new contents are nobody's knowledge.
 void book(const Operation& operation) {
-  if (operation.receive_bytes() > 0) written(operation.receive, operation.receive_bytes(), false);
+  if (operation.receive_bytes() > 0) written(operation.receive, operation.receive_bytes(), {.is_known = false});
 }
 
 // A communicator of one: the result is the rank's own part.

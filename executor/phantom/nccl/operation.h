@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/phantom/core/contents.h"
 #include "executor/phantom/core/streams.h"
 #include "executor/phantom/nccl/reduce.h"
 
@@ -35,7 +36,7 @@ struct Operation {
   std::int64_t count = 0;        // as the call takes it: of one rank's part where ranks have parts
   Reduction reduction;           // its type is the call's; the rest counts for reductions only
   std::vector<std::byte> scale;  // one element that this rank's values are multiplied by first; empty for none
-  bool scale_is_certain = true;
+  Knowledge scale_knowledge;
   int root = 0;  // or the peer
   Communicator* communicator = nullptr;
   Stream* stream = nullptr;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "executor/phantom/core/contents.h"
@@ -11,7 +12,10 @@
 #include "tests/executor/phantom/compiled_kernels.h"
 #include "tests/executor/phantom/driver_fixture.h"
 
+using vramfit::phantom::inventor;
 using vramfit::phantom::is_certain;
+using vramfit::phantom::knowledge_of;
+using vramfit::phantom::written;
 using vramfit::phantom_test::Driver;
 using vramfit::phantom_test::sample;
 
@@ -64,6 +68,26 @@ TEST_CASE_FIXTURE(Blocks, "a block that nobody wrote is uncertain") {
   const CUdeviceptr fresh = allocate(kBytes);
   CHECK_FALSE(certain(fresh));
   cuMemFree(fresh);
+}
+
+TEST_CASE_FIXTURE(Blocks, "what ghosts are taken to have sent is known but never certain, wherever it is copied to") {
+  const std::string* const collective = inventor("all_reduce of 1024 int32");
+  const auto at = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
+  written(at(x), kBytes, {.invented_by = collective});
+  std::array<int, 4> back{};
+  REQUIRE(cuMemcpyDtoH(back.data(), x, sizeof back) == CUDA_SUCCESS);
+  CHECK(back == std::array{1, 2, 3, 4});  // the value is there
+  CHECK(knowledge_of(at(x), kBytes).is_known);
+  CHECK_FALSE(certain(x));
+  REQUIRE(cuMemcpyDtoD(y, x, kBytes) == CUDA_SUCCESS);
+  CHECK(knowledge_of(at(y), kBytes).invented_by == collective);
+  upload(x, 1);
+  CHECK(certain(x));
+  written(at(x + kBytes / 2), kBytes / 2, {.invented_by = collective});
+  CHECK(is_certain(at(x), kBytes / 2));
+  CHECK(knowledge_of(at(x), kBytes).invented_by == collective);
+  launch_add(y, y, out);
+  CHECK_FALSE(knowledge_of(at(y), kBytes).is_known);
 }
 
 TEST_CASE_FIXTURE(Blocks, "a kernel makes uncertain what it got pointers to, and nothing else") {
