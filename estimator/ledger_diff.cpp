@@ -21,13 +21,10 @@ std::string describe(const Ledger& ledger, const Event& event) {
                      phase_name(event.phase), event.step);
 }
 
-std::vector<Entry> entries_of(const Ledger& ledger, const std::function<bool(const std::string&)>& is_scratch,
-                              std::int64_t& ignored) {
+std::vector<Entry> entries_of(const Ledger& ledger) {
   std::vector<Entry> entries(1);
   for (const Event& event : ledger.events) {
-    if (is_scratch && is_scratch(ledger.labels[static_cast<std::size_t>(event.label)])) {
-      ++ignored;
-    } else if (event.bytes < 0) {
+    if (event.bytes < 0) {
       entries.back().frees.push_back(describe(ledger, event));
     } else {
       entries.push_back({describe(ledger, event), {}});
@@ -48,11 +45,10 @@ std::string differing_free(const Entry& predicted, const Entry& measured) {
 
 }  // namespace
 
-LedgerDifference compare_ledgers(const Ledger& predicted, const Ledger& measured,
-                                 const std::function<bool(const std::string&)>& is_scratch) {
+LedgerDifference compare_ledgers(const Ledger& predicted, const Ledger& measured) {
   LedgerDifference difference;
-  const std::vector<Entry> left = entries_of(predicted, is_scratch, difference.ignored);
-  const std::vector<Entry> right = entries_of(measured, is_scratch, difference.ignored);
+  const std::vector<Entry> left = entries_of(predicted);
+  const std::vector<Entry> right = entries_of(measured);
   const auto fail = [&](std::string what) {
     difference.equal = false;
     difference.first = std::move(what);

@@ -1,5 +1,6 @@
 #include "cli/compare/compare.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -32,14 +33,20 @@ void check_same_job(const PlanFile& plan, const RunRecord& run) {
 
 ComparedLine line(std::string name, Bytes predicted, Bytes measured) { return {std::move(name), predicted, measured}; }
 
+std::optional<Bytes> allocated_in(const RankEstimate& rank, const PhasePeak& like) {
+  const auto found = std::ranges::find_if(
+      rank.phases, [&](const PhasePeak& peak) { return peak.phase == like.phase && peak.steady == like.steady; });
+  return found == rank.phases.end() ? std::nullopt : std::optional(found->allocated);
+}
+
+/// Measured ones in their order, then those that were only predicted.
 std::vector<ComparedLine> compare_phases(const RankEstimate& predicted, const RankEstimate& measured) {
   std::vector<ComparedLine> lines;
   for (const PhasePeak& was : measured.phases) {
-    for (const PhasePeak& said : predicted.phases) {
-      if (said.phase != was.phase || said.steady != was.steady) continue;
-      lines.push_back(line(fmt::format("{}, {}", phase_name(was.phase), was.steady ? "steady" : "first"),
-                           said.allocated, was.allocated));
-    }
+    lines.push_back({line_name(was), allocated_in(predicted, was), was.allocated});
+  }
+  for (const PhasePeak& said : predicted.phases) {
+    if (!allocated_in(measured, said)) lines.push_back({line_name(said), said.allocated, std::nullopt});
   }
   return lines;
 }
@@ -62,6 +69,14 @@ double signed_error(Bytes predicted, Bytes measured) {
   if (predicted == measured) return 0;
   if (measured.n == 0) return std::numeric_limits<double>::infinity();
   return static_cast<double>(predicted.n - measured.n) / static_cast<double>(measured.n);
+}
+
+double ComparedLine::error() const {
+  return is_on_both() ? signed_error(*predicted, *measured) : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string line_name(const PhasePeak& peak) {
+  return fmt::format("{}, {}", phase_name(peak.phase), peak.steady ? "steady" : "first");
 }
 
 bool Comparison::within() const {

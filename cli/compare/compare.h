@@ -2,10 +2,12 @@
 // (vramfit/comparison@1).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cli/compare/events.h"
 #include "estimator/json/plan_reader.h"
 #include "estimator/run_record.h"
 
@@ -15,17 +17,23 @@ namespace vramfit {
 double signed_error(Bytes predicted, Bytes measured);
 
 struct ComparedLine {
-  std::string name;  // "optimizer, steady", "activations"
-  Bytes predicted, measured;
-  double error() const { return signed_error(predicted, measured); }
+  std::string name;                          // "optimizer, steady", "activations"
+  std::optional<Bytes> predicted, measured;  // none: that side has no such phase
+  bool is_on_both() const { return predicted && measured; }
+  /// NaN where one side is missing.
+  double error() const;
 };
+
+/// "optimizer, steady"
+std::string line_name(const PhasePeak& peak);
 
 struct Comparison {
   std::string model_name;
   bool rehearsed = false;  // the second figure comes from phantom GPUs
   double tolerance = 0.02;
   ComparedLine requested, allocated, reserved;   // of the worst rank
-  std::vector<ComparedLine> phases, categories;  // of the worst rank
+  std::vector<ComparedLine> phases, categories;  // of the worst rank; phases of either side
+  std::vector<ComparedEvents> events;            // by rank; empty: not compared
   std::vector<RankEstimate> ranks;               // as measured
   int worst = 0;
   /// Whether the peaks (allocated and reserved) lie within the tolerance.

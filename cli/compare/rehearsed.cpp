@@ -17,7 +17,7 @@ constexpr std::int64_t kMost = std::int64_t{1} << 60;
 Bytes bytes(JsonObject& object, std::string_view key) { return {object.integer(key, 0, kMost)}; }
 
 /// A script's phases as far as hooks can tell: forward includes the loss, and "other" is unknown.
-std::vector<Phase> phases_named(const std::string& name) {
+std::vector<Phase> phases_named(std::string_view name) {
   if (name == "load") return {Phase::load};
   if (name == "forward") return {Phase::forward, Phase::loss};
   if (name == "backward") return {Phase::backward};
@@ -25,14 +25,20 @@ std::vector<Phase> phases_named(const std::string& name) {
   return {};
 }
 
-void add_phase(RankEstimate& rank, JsonObject& phase) {
-  const std::vector<Phase> phases = phases_named(phase.text("phase"));
-  if (phases.empty()) return;
-  rank.phases.push_back({.phase = phases.front(),
-                         .steady = phase.text("step") == "steady",
-                         .requested = bytes(phase, "peak_requested_bytes"),
-                         .allocated = bytes(phase, "peak_allocated_bytes"),
-                         .reserved = bytes(phase, "peak_reserved_bytes")});
+struct RehearsedPhase {
+  std::string name;
+  bool steady = false;
+  Bytes allocated;
+};
+
+std::vector<RehearsedPhase> read_phases(JsonObject& rank) {
+  std::vector<RehearsedPhase> phases;
+  for (JsonObject& phase : rank.objects("phases")) {
+    phases.push_back({.name = printable(phase.text("phase"), 12),
+                      .steady = phase.text("step") == "steady",
+                      .allocated = bytes(phase, "peak_allocated_bytes")});
+  }
+  return phases;
 }
 
 RankEstimate read_rehearsed(JsonObject& object) {
@@ -50,18 +56,29 @@ RankEstimate read_rehearsed(JsonObject& object) {
   JsonObject breakdown = object.object("breakdown");
   rank.breakdown.fragmentation = bytes(breakdown, "fragmentation");
   rank.breakdown.outside_allocator = bytes(breakdown, "outside_allocator");
-  for (JsonObject& phase : object.objects("phases")) add_phase(rank, phase);
   return rank;
 }
 
-/// The largest that the plan predicts of a measured phase's parts.
-std::optional<Bytes> predicted_of(const RankEstimate& predicted, const PhasePeak& was) {
-  std::optional<Bytes> largest;
-  for (const PhasePeak& said : predicted.phases) {
-    const bool part = said.phase == was.phase || (was.phase == Phase::forward && said.phase == Phase::loss);
-    if (part && said.steady == was.steady) largest = std::max(largest.value_or(Bytes{}), said.allocated);
+bool is_part(const PhasePeak& said, const RehearsedPhase& was) {
+  const std::vector<Phase> parts = phases_named(was.name);
+  return said.steady == was.steady && std::ranges::find(parts, said.phase) != parts.end();
+}
+
+/// Rehearsed ones beside the largest that the plan predicts of their parts, then those that were only predicted.
+std::vector<ComparedLine> compare_phases(const RankEstimate& predicted, const std::vector<RehearsedPhase>& rehearsed) {
+  std::vector<ComparedLine> lines;
+  for (const RehearsedPhase& was : rehearsed) {
+    ComparedLine line{fmt::format("{}, {}", was.name, was.steady ? "steady" : "first"), std::nullopt, was.allocated};
+    for (const PhasePeak& said : predicted.phases) {
+      if (is_part(said, was)) line.predicted = std::max(line.predicted.value_or(Bytes{}), said.allocated);
+    }
+    lines.push_back(std::move(line));
   }
-  return largest;
+  for (const PhasePeak& said : predicted.phases) {
+    const auto is_counted = [&](const RehearsedPhase& was) { return is_part(said, was); };
+    if (std::ranges::none_of(rehearsed, is_counted)) lines.push_back({line_name(said), said.allocated, std::nullopt});
+  }
+  return lines;
 }
 
 }  // namespace
@@ -91,7 +108,11 @@ Comparison compare_rehearsal(const PlanFile& plan, std::string_view text, const 
   comparison.model_name = plan.spec.name;
   comparison.rehearsed = true;
   comparison.tolerance = tolerance;
-  for (JsonObject& rank : object.objects("ranks")) comparison.ranks.push_back(read_rehearsed(rank));
+  std::vector<std::vector<RehearsedPhase>> phases;  // by entry of ranks
+  for (JsonObject& rank : object.objects("ranks")) {
+    comparison.ranks.push_back(read_rehearsed(rank));
+    phases.push_back(read_phases(rank));
+  }
   comparison.worst =
       static_cast<int>(object.integer("worst", 0, static_cast<std::int64_t>(comparison.ranks.size()) - 1));
   const RankEstimate& predicted = plan.predicted_ranks.at(static_cast<std::size_t>(plan.predicted_worst));
@@ -99,12 +120,7 @@ Comparison compare_rehearsal(const PlanFile& plan, std::string_view text, const 
   comparison.requested = {"requested", predicted.peak_requested, measured.peak_requested};
   comparison.allocated = {"allocated", predicted.peak_allocated, measured.peak_allocated};
   comparison.reserved = {"reserved", predicted.peak_reserved, measured.peak_reserved};
-  for (const PhasePeak& was : measured.phases) {
-    if (const std::optional<Bytes> said = predicted_of(predicted, was)) {
-      comparison.phases.push_back(
-          {fmt::format("{}, {}", phase_name(was.phase), was.steady ? "steady" : "first"), *said, was.allocated});
-    }
-  }
+  comparison.phases = compare_phases(predicted, phases[static_cast<std::size_t>(comparison.worst)]);
   comparison.categories = {
       {"fragmentation", predicted.breakdown.fragmentation, measured.breakdown.fragmentation},
       {"outside_allocator", predicted.breakdown.outside_allocator, measured.breakdown.outside_allocator}};

@@ -11,12 +11,13 @@ namespace vramfit {
 namespace {
 
 std::string error_text(const ComparedLine& line) {
-  if (!std::isfinite(line.error())) return "not predicted";
+  if (!line.predicted) return "not predicted";
+  if (!std::isfinite(line.error())) return "not measured";
   return fmt::format("{:+.2f} %", 100 * line.error());
 }
 
-std::string mib(Bytes bytes) {
-  return fmt::format("{:.2f}", static_cast<double>(bytes.n) / static_cast<double>(kMiB.n));
+std::string mib(const std::optional<Bytes>& bytes) {
+  return bytes ? fmt::format("{:.2f}", static_cast<double>(bytes->n) / static_cast<double>(kMiB.n)) : "-";
 }
 
 std::string row(const ComparedLine& line) {
@@ -27,10 +28,42 @@ std::string row(const ComparedLine& line) {
 void write_lines(JsonWriter& writer, std::string_view name, const std::vector<ComparedLine>& lines) {
   writer.key(name).begin_array();
   for (const ComparedLine& line : lines) {
-    writer.begin_object().member("name", line.name).member("predicted_bytes", line.predicted);
-    writer.member("measured_bytes", line.measured).member("error", line.error()).end_object();
+    writer.begin_object().member("name", line.name);
+    for (const auto& [key, bytes] : {std::pair{"predicted_bytes", line.predicted}, {"measured_bytes", line.measured}}) {
+      if (bytes) {
+        writer.member(key, *bytes);
+      } else {
+        writer.key(key).null();
+      }
+    }
+    writer.member("error", line.error()).end_object();
   }
   writer.end_array();
+}
+
+void write_events(JsonWriter& writer, const std::vector<ComparedEvents>& events) {
+  writer.key("events").begin_array();
+  for (const ComparedEvents& rank : events) {
+    writer.begin_object().member("rank", rank.rank).member("compared", rank.compared);
+    writer.member("first_difference", rank.first_difference).end_object();
+  }
+  writer.end_array();
+}
+
+std::string events_text(const Comparison& comparison) {
+  if (comparison.events.empty() && !comparison.within() && !comparison.rehearsed) {
+    return "\nTo see the first allocation that differs: vramfit run PLAN --steps 2 --events DIR, then vramfit compare "
+           "PLAN "
+           "RUN --events DIR\n";
+  }
+  std::string text = comparison.events.empty() ? "" : "\n  Allocations, one by one\n";
+  for (const ComparedEvents& rank : comparison.events) {
+    text += fmt::format("  rank {}: {}\n", rank.rank,
+                        rank.first_difference.empty()
+                            ? fmt::format("all {} are as predicted", rank.compared)
+                            : fmt::format("after {} as predicted, {}", rank.compared, rank.first_difference));
+  }
+  return text;
 }
 
 }  // namespace
@@ -46,6 +79,7 @@ std::string comparison_to_json(const Comparison& comparison) {
   write_lines(writer, "peaks", {comparison.requested, comparison.allocated, comparison.reserved});
   write_lines(writer, "phases", comparison.phases);
   write_lines(writer, "categories", comparison.categories);
+  write_events(writer, comparison.events);
   write_ranks(writer, comparison.ranks, comparison.worst);
   writer.end_object();
   return writer.take();
@@ -65,9 +99,9 @@ std::string comparison_text(const Comparison& comparison) {
   for (const ComparedLine& line : comparison.phases) text += row(line);
   text += "\n  At the peak\n";
   for (const ComparedLine& line : comparison.categories) {
-    if (line.predicted.n > 0 || line.measured.n > 0) text += row(line);
+    if (line.predicted->n > 0 || line.measured->n > 0) text += row(line);
   }
-  return text;
+  return text + events_text(comparison);
 }
 
 }  // namespace vramfit

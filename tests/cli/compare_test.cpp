@@ -61,6 +61,32 @@ TEST_CASE("phases and categories are joined by name") {
   CHECK(comparison_text(comparison).find("OUTSIDE TOLERANCE: peak allocated -10.00 %") == 0);
 }
 
+TEST_CASE("a phase that only one side has is listed, and says which side lacks it") {
+  PlanFile plan = plan_with(100);
+  RunRecord run = run_with(100);
+  PhasePeak other = plan.predicted_ranks.front().phases.front();
+  other.phase = Phase::clip;
+  plan.predicted_ranks.front().phases.push_back(other);
+  other.phase = Phase::evaluation;
+  run.ranks.back().memory.phases.push_back(other);
+  const Comparison comparison = compare(plan, run, 0.02);
+  REQUIRE(comparison.phases.size() == 3);
+  CHECK(comparison.phases[1].name == "evaluation, steady");
+  CHECK_FALSE(comparison.phases[1].predicted);
+  CHECK(comparison.phases[2].name == "clip, steady");
+  CHECK_FALSE(comparison.phases[2].measured);
+  const std::string text = comparison_text(comparison);
+  CHECK(text.find("not predicted", text.find("evaluation, steady")) < text.find("clip, steady"));
+  CHECK(text.find("not measured", text.find("clip, steady")) != std::string::npos);
+  const std::string json = comparison_to_json(comparison);
+  CHECK(json.find("null", json.find("evaluation, steady")) < json.find("clip, steady"));
+}
+
+TEST_CASE("a peak that was predicted and never came is \"not measured\"") {
+  CHECK(comparison_text(compare(plan_with(100), run_with(0), 0.02)).find("peak allocated not measured") !=
+        std::string::npos);
+}
+
 TEST_CASE("a run of another job than the plan's is refused with the flag that differs") {
   RunRecord run = run_with(100);
   run.job.sequence = 77;

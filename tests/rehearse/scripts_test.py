@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+from hand_counts import RESIDENT_BYTES
+
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
 REPEATS = 3
@@ -35,7 +37,7 @@ def command_of(case):
 
 
 def rehearse(arguments, command, environment=None):
-    """The JSON object of one rehearsal, which must end well."""
+    """The JSON object of one rehearsal, which must end well, and what the program printed."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.json")
         # Compiled kernels are kept apart, so that each repetition compiles its own.
@@ -45,7 +47,7 @@ def rehearse(arguments, command, environment=None):
         if done.returncode != 0:
             sys.exit(f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
         with open(report, encoding="utf-8") as file:
-            return json.load(file)
+            return json.load(file), done.stdout
 
 
 def peaks_of(report):
@@ -56,7 +58,7 @@ def peaks_of(report):
 
 def main():
     cards, command = command_of(sys.argv[1])
-    reports = [rehearse(["--gpus", f"{cards}xH100-80GB"], command) for _ in range(REPEATS)]
+    reports, printed = zip(*(rehearse(["--gpus", f"{cards}xH100-80GB"], command) for _ in range(REPEATS)))
     first = peaks_of(reports[0])
     assert reports[0]["schema"] == "vramfit/rehearsal@1", reports[0]["schema"]
     assert sorted(first) == list(range(cards)), first
@@ -65,9 +67,11 @@ def main():
     for number, report in enumerate(reports[1:], 2):
         if peaks_of(report) != first:
             sys.exit(f"rehearsal {number} differs from the first:\n{json.dumps(first)}\n{json.dumps(peaks_of(report))}")
-    escapes = [text for text in reports[0].get("notes", []) if "escaped" in text]
+    if sys.argv[1] in RESIDENT_BYTES:
+        assert f"resident {RESIDENT_BYTES[sys.argv[1]]}\n" in printed[0], (RESIDENT_BYTES[sys.argv[1]], printed[0])
+    escapes = [escape for process in reports[0]["processes"] for escape in process["escapes"]]
     assert not escapes, escapes
-    print(f"{sys.argv[1]}: {first[0][0]} in {REPEATS} rehearsals; {reports[0].get('values')}")
+    print(f"{sys.argv[1]}: {first[0][0]} in {REPEATS} rehearsals; {reports[0]['values']}")
 
 
 if __name__ == "__main__":

@@ -16,20 +16,37 @@ namespace {
 constexpr std::uint64_t kSeed = 20261121;
 constexpr std::size_t kJobs = 120;
 
-void check_figures(const RankEstimate& predicted, const RankEstimate& rehearsed) {
+const PhasePeak* same_phase(const RankEstimate& rank, const PhasePeak& like) {
+  const auto found = std::ranges::find_if(
+      rank.phases, [&](const PhasePeak& peak) { return peak.phase == like.phase && peak.steady == like.steady; });
+  return found == rank.phases.end() ? nullptr : &*found;
+}
+
+bool allocates_in(const Ledger& ledger, const PhasePeak& peak) {
+  return std::ranges::any_of(ledger.events, [&](const Event& event) {
+    return event.phase == peak.phase && (event.step > 1) == peak.steady && event.bytes > 0;
+  });
+}
+
+/// A prediction lists the phases in which something is allocated or freed, a rehearsal all that it went through.
+void check_figures(const RankEstimate& predicted, const RankEstimate& rehearsed, const Ledger& events) {
   CHECK(predicted.peak_requested == rehearsed.peak_requested);
   CHECK(predicted.peak_allocated == rehearsed.peak_allocated);
   CHECK(predicted.peak_reserved == rehearsed.peak_reserved);
   CHECK(rehearsed.alloc_retries == 0);
   for (const PhasePeak& was : rehearsed.phases) {
-    const auto said = std::ranges::find_if(
-        predicted.phases, [&](const PhasePeak& p) { return p.phase == was.phase && p.steady == was.steady; });
-    if (said == predicted.phases.end()) continue;  // a phase in which nothing is allocated
     CAPTURE(phase_name(was.phase));
     CAPTURE(was.steady);
+    const PhasePeak* const said = same_phase(predicted, was);
+    CHECK((said != nullptr || !allocates_in(events, was)));
+    if (said == nullptr) continue;
     CHECK(said->requested == was.requested);
     CHECK(said->allocated == was.allocated);
     CHECK(said->reserved == was.reserved);
+  }
+  for (const PhasePeak& said : predicted.phases) {
+    CAPTURE(phase_name(said.phase));
+    CHECK(same_phase(rehearsed, said) != nullptr);
   }
 }
 
@@ -57,12 +74,13 @@ TEST_CASE(
     if (run.exit_code != 0) continue;
     const RunRecord record = run.record();
     CHECK(record.device == "phantom");
-    const Ledger predicted = count_as_run(run, job.rank);
-    const LedgerDifference difference = compare_ledgers(predicted, run.events_of(job.rank));
+    const Ledger predicted = count_as_run(run, job.rank), events = run.events_of(job.rank);
+    const LedgerDifference difference = compare_ledgers(predicted, events);
     CHECK_MESSAGE(difference.equal, difference.first);
     CHECK(difference.compared > 100);
     CardMemory card(record.cluster.card.memory, std::nullopt, placement_of(job));
-    check_figures(fold_on(predicted, allocator_settings(record.job.allocator), card), record.ranks.front().memory);
+    check_figures(fold_on(predicted, allocator_settings(record.job.allocator), card), record.ranks.front().memory,
+                  events);
   }
 }
 

@@ -9,33 +9,19 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
+#include <limits>
 #include <random>
 #include <sstream>
 #include <stdexcept>
 
 #include "estimator/count.h"
+#include "estimator/json/event_lines.h"
 #include "estimator/rank_estimate.h"
 #include "model_specs/config.h"
-#include "model_specs/json_value.h"
 
 namespace vramfit::testing {
 
 namespace {
-
-Category category_named(const std::string& name) {
-  for (int i = 0; i < kCategories; ++i) {
-    if (category_name(static_cast<Category>(i)) == name) return static_cast<Category>(i);
-  }
-  throw std::runtime_error("category " + name);
-}
-
-Phase phase_named(const std::string& name) {
-  for (int i = 0; i < kPhases; ++i) {
-    if (phase_name(static_cast<Phase>(i)) == name) return static_cast<Phase>(i);
-  }
-  throw std::runtime_error("phase " + name);
-}
 
 /// --clip is no part of the job, so the run's record has it not.
 bool clips(const FinishedRun& run) {
@@ -119,23 +105,8 @@ RunRecord FinishedRun::record() const {
 
 Ledger FinishedRun::events_of(int rank) const {
   const std::string path = directory->path().string() + "/events/rank" + std::to_string(rank) + ".jsonl";
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error(path + ": missing");
-  Ledger ledger;
-  std::map<std::string, int> labels;
-  for (std::string line; std::getline(file, line);) {
-    const JsonValue value = parse_json(line, path);
-    JsonObject object(value, path);
-    const std::string label = object.text("label");
-    const auto [entry, is_new] = labels.try_emplace(label, static_cast<int>(ledger.labels.size()));
-    if (is_new) ledger.labels.push_back(label);
-    ledger.events.push_back({.bytes = object.integer("bytes", INT64_MIN, INT64_MAX),
-                             .label = entry->second,
-                             .category = category_named(object.text("category")),
-                             .phase = phase_named(object.text("phase")),
-                             .step = static_cast<std::int32_t>(object.integer("step", 0, 1000))});
-  }
-  return ledger;
+  if (!std::filesystem::exists(path)) throw std::runtime_error(path + ": missing");
+  return ledger_from_lines(read_text(path), path, std::numeric_limits<std::int32_t>::max());
 }
 
 Ledger count_as_run(const FinishedRun& run, int rank) {

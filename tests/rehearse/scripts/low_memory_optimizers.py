@@ -15,7 +15,7 @@ def main():
         model(torch.randn(64, 2048, device="cuda")).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
+    print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), f"resident {torch.cuda.memory_stats()['requested_bytes.all.current']}")
 
 
 if __name__ == "__main__":
