@@ -104,6 +104,7 @@ std::string gathered_text(const Estimate& e, const Graph& graph) {
 }
 
 void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
+  if (!spec.note.empty()) e.assumptions.push_back(spec.note);
   if (spec.dropout > 0) {
     e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", spec.dropout));
   }

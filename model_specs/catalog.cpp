@@ -8,6 +8,7 @@
 
 #include "model_specs/catalog_data.h"
 #include "model_specs/config.h"
+#include "model_specs/json_value.h"
 #include "model_specs/suggest.h"
 
 namespace vramfit {
@@ -44,6 +45,9 @@ const CatalogEntry* find_in_catalog(std::string_view name) {
 ModelSpec catalog_spec(const CatalogEntry& entry) {
   ModelSpec spec = parse_config(entry.json, fmt::format("catalog: {}", entry.id));
   spec.name = entry.id;
+  const JsonValue document = parse_json(entry.json, spec.name);
+  JsonObject json(document, spec.name);
+  if (json.has("note")) spec.note = json.text("note");
   return spec;
 }
 

@@ -78,6 +78,7 @@ struct ModelSpec {
   std::optional<MlaSpec> mla;
   Dtype stored_dtype = Dtype::f32;  // dtype | torch_dtype
   std::string quantization;         // quantization_config.quant_method, "" if none
+  std::string note;                 // what a person must know of this description: "text model only", "" if nothing
   std::string graph_lacks;          // a feature asked for that build_graph refuses by this name; "" if none
   std::vector<NamedShape> tensors;  // of a family not described here, from safetensors headers; sizes are then 0
   std::string config_json;          // the text it was read from, carried into plan.json
