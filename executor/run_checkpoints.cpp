@@ -99,7 +99,8 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointInputs& inputs, const Graph& g
                       inputs.groups);
   }
   // The others start to save only after steps that need rank 0, so what it does here is done by then.
-  if (place_.rank == 0) prepare(flags.directory);
+  if (place_.rank == 0 && !flags.directory.empty()) prepare(flags.directory);
+  if (place_.rank == 0 && !flags.full.empty()) prepare_full(flags.full);
   if (flags.directory.empty()) return;
   saver_ = std::make_unique<Saver>(SaverOptions{.directory = flags.directory,
                                                 .keep = flags.keep,
@@ -109,15 +110,24 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointInputs& inputs, const Graph& g
                                    *files_, inputs.groups, plan_.job);
 }
 
-void RunCheckpoints::prepare(const std::string& directory) {
-  const std::string& full = options_.save.full;
-  if (!full.empty() && fs::exists(full + "/model.safetensors.index.json")) {
+/// Before the first step: a run should not learn after the last one that it can't write there.
+void RunCheckpoints::prepare_full(const std::string& directory) {
+  const OpenFolder folder = OpenFolder::make(*files_, directory);
+  if (folder.has("model.safetensors.index.json")) {
     throw InputError(
         fmt::format("--save-full {}: holds a model.safetensors.index.json, which would hide the new file; "
                     "name another directory",
-                    printable(full)));
+                    printable(directory)));
   }
-  if (directory.empty()) return;
+  if (!lock_ || !is_same(directory, options_.save.directory)) {
+    full_lock_ = std::make_unique<FolderLock>(folder, "--save-full");
+  }
+}
+
+void RunCheckpoints::prepare(const std::string& directory) {
+  // Made and locked before it is looked at: a second run sees no half of what the first one does.
+  const OpenFolder folder = OpenFolder::make(*files_, directory);
+  lock_ = std::make_unique<FolderLock>(folder, "--save");
   const std::vector<std::int64_t> steps = committed_steps(directory);
   const bool goes_on = !options_.save.resume.empty() && is_same(directory, options_.save.resume);
   if (!steps.empty() && !goes_on) {
@@ -126,9 +136,9 @@ void RunCheckpoints::prepare(const std::string& directory) {
                     "--resume, or name another directory",
                     printable(directory), steps.back()));
   }
-  prepare_directory(*files_, directory);
+  remove_leftovers(*files_, folder);
   if (!steps.empty() && steps.back() > resumed_.manifest.step) {
-    set_damaged_aside(*files_, directory, resumed_.manifest.step);
+    set_damaged_aside(*files_, folder, resumed_.manifest.step);
   }
 }
 

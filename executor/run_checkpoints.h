@@ -9,6 +9,7 @@
 
 #include "estimator/json/plan_reader.h"
 #include "executor/checkpoint/files.h"
+#include "executor/checkpoint/folder_lock.h"
 #include "executor/checkpoint/resume.h"
 #include "executor/checkpoint/saver.h"
 #include "executor/data/data.h"
@@ -27,7 +28,7 @@ struct RunCheckpointInputs {
 class RunCheckpoints {
  public:
   /// Finds the checkpoint to resume and makes the directory ready; a collective call. Throws InputError for a directory
-  /// that holds another run's checkpoints, and as `resume` does.
+  /// that holds another run's checkpoints or that another run is writing to, and as `resume` does.
   RunCheckpoints(const RunCheckpointInputs& inputs, const Graph& graph, const Dataset& data);
 
   /// Of the checkpoint that is resumed; null in a new run.
@@ -44,12 +45,14 @@ class RunCheckpoints {
   void finish(const Trainer& trainer);
 
  private:
+  void prepare_full(const std::string& directory);
   void prepare(const std::string& directory);
 
   const RunOptions& options_;
   const PlanFile& plan_;
   const RankPlace& place_;
   std::unique_ptr<FileCalls> files_;
+  std::unique_ptr<FolderLock> lock_, full_lock_;  // rank 0's, of --save and --save-full
   std::vector<std::pair<std::string, std::string>> facts_;
   Resumed resumed_;
   std::unique_ptr<Saver> saver_;

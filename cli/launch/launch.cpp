@@ -14,10 +14,10 @@
 #include <cstring>
 #include <thread>
 
-#include "cli/launch/loopback_port.h"
 #include "cli/launch/rank_process.h"
 #include "cli/launch/shown_lines.h"
 #include "cli/launch/signal_descriptor.h"
+#include "cli/private_folder.h"
 #include "model_specs/error.h"
 #include "model_specs/standard_streams.h"
 #include "model_specs/suggest.h"
@@ -39,7 +39,7 @@ bool is_set(const char* name) {
   return std::getenv(name) != nullptr;  // NOLINT(concurrency-mt-unsafe): no other thread
 }
 
-RankStart start_of(const LaunchOptions& options, int rank, const LoopbackPort& port) {
+RankStart start_of(const LaunchOptions& options, int rank, const std::string& store_file) {
   RankStart start{.program = options.program, .arguments = options.arguments, .environment = options.environment};
   const auto set = [&](const char* name, const std::string& value) { start.environment.emplace_back(name, value); };
   set("RANK", std::to_string(rank));
@@ -47,9 +47,7 @@ RankStart start_of(const LaunchOptions& options, int rank, const LoopbackPort& p
   set("LOCAL_RANK", std::to_string(rank % local_world));
   set("LOCAL_WORLD_SIZE", std::to_string(local_world));
   set("WORLD_SIZE", std::to_string(options.ranks));
-  set("MASTER_ADDR", "127.0.0.1");
-  set("MASTER_PORT", std::to_string(port.number()));
-  set("TORCHELASTIC_USE_AGENT_STORE", "False");  // whoever started this launcher: rank 0 serves
+  set("VRAMFIT_STORE_FILE", store_file);
   set("GLOO_SOCKET_IFNAME", "lo");
   if (const int columns = terminal_columns(); columns > 0) set("VRAMFIT_TERMINAL_COLUMNS", std::to_string(columns));
   if (!is_set("NCCL_SOCKET_IFNAME")) set("NCCL_SOCKET_IFNAME", "lo");
@@ -58,10 +56,6 @@ RankStart start_of(const LaunchOptions& options, int rank, const LoopbackPort& p
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / processes);
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) {
     if (options.threads > 0 || !is_set(name)) set(name, std::to_string(threads));
-  }
-  if (rank == 0 && !options.played) {
-    start.inherited_descriptor = port.descriptor();
-    set("VRAMFIT_LISTEN_FD", std::to_string(port.descriptor()));
   }
   return start;
 }
@@ -94,10 +88,11 @@ std::string cause_text(const RankProcess& rank) {
 
 class Launch {
  public:
-  explicit Launch(const LaunchOptions& options) : port_(wanted_port()) {
+  explicit Launch(const LaunchOptions& options) {
     ranks_.reserve(static_cast<std::size_t>(options.ranks));
     for (int rank = 0; rank < options.ranks; ++rank) {
-      if (!options.played || rank == *options.played) ranks_.emplace_back(rank, start_of(options, rank, port_));
+      if (!options.played || rank == *options.played)
+        ranks_.emplace_back(rank, start_of(options, rank, folder_.path() + "/store"));
     }
     open_.assign(ranks_.size(), true);
   }
@@ -188,8 +183,8 @@ class Launch {
     return code > 0 && code <= kLastExitCode ? code : static_cast<int>(ExitCode::failed);
   }
 
-  SignalDescriptor signals_;  // before the ranks: none of their ends may be missed
-  LoopbackPort port_;
+  SignalDescriptor signals_;     // before the ranks: none of their ends may be missed
+  PrivateFolder folder_{"run"};  // where the ranks meet
   std::vector<RankProcess> ranks_;
   std::vector<bool> open_;
   ShownLines shown_;

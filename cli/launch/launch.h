@@ -19,10 +19,10 @@ struct LaunchOptions {
   int threads = 0;                   // compute threads of a rank; 0: OMP_NUM_THREADS if set, else cores / ranks
 };
 
-/// Runs the ranks with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set, talking over a loopback port of
-/// its own (MASTER_PORT, if the environment has one). Rank 0's progress goes to stderr. When a rank fails or a signal
-/// comes, all are ended within 3 seconds (SIGTERM, then SIGKILL) and none is left, not even if this process is
-/// killed. A rank that runs alone is told its place in the world, but no other rank exists.
+/// Runs the ranks with RANK, WORLD_SIZE, LOCAL_RANK and VRAMFIT_STORE_FILE set. They meet in that file, in a folder of
+/// $TMPDIR that only this user can enter, and talk over loopback. Rank 0's progress goes to stderr. When a rank fails
+/// or a signal comes, all are ended within 3 seconds (SIGTERM, then SIGKILL) and none is left, not even if this process
+/// is killed. A rank that runs alone is told its place in the world, but no other rank exists.
 ///
 /// Returns 0; 128 + n after signal n to this process or to the rank that ended first; else the exit code of the rank
 /// that failed first, having printed one line that names the rank and why. Throws FaultError when the ranks can't be

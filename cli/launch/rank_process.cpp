@@ -28,7 +28,7 @@ constexpr int kNotExecutable = 127;
 }
 
 /// The child's side between fork and exec: only async-signal-safe calls.
-[[noreturn]] void become(char* const* argv, char* const* environment, int error_pipe, int inherited, pid_t parent) {
+[[noreturn]] void become(char* const* argv, char* const* environment, int error_pipe, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kNotExecutable);  // the parent ended before prctl
@@ -39,7 +39,6 @@ constexpr int kNotExecutable = 127;
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null >= 0) dup2(null, STDIN_FILENO);
   dup2(error_pipe, STDERR_FILENO);
-  if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
   execve(argv[0], argv, environment);
   constexpr std::string_view kMessage = "vramfit-train: can't be executed\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
@@ -58,7 +57,7 @@ RankProcess::RankProcess(int rank, const RankStart& start) : rank_(rank) {
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   const pid_t parent = getpid();
   process_ = fork();
-  if (process_ == 0) become(argv.data(), envp.data(), ends[1], start.inherited_descriptor, parent);
+  if (process_ == 0) become(argv.data(), envp.data(), ends[1], parent);
   close(ends[1]);
   pipe_ = ends[0];
   if (process_ < 0) fail("starting a rank");

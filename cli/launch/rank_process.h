@@ -15,7 +15,6 @@ struct RankStart {
   std::string program;
   std::vector<std::string> arguments;
   EnvironmentChanges environment;
-  int inherited_descriptor = -1;  // kept open in the child
 };
 
 class RankProcess {

@@ -286,7 +286,7 @@ void GhostStore::Server::publish() {
 }
 
 GhostStore::GhostStore(GhostWorld world)
-    : port_(0), server_(std::make_unique<Server>(world, port_.descriptor())), thread_([this] { server_->run(); }) {}
+    : server_(std::make_unique<Server>(world, port_.descriptor())), thread_([this] { server_->run(); }) {}
 
 GhostStore::~GhostStore() {
   server_->stop();

@@ -32,10 +32,12 @@ class FaultyFileCalls final : public FileCalls {
   FaultyFileCalls(const Fault& fault, std::int64_t first, std::unique_ptr<FileCalls> calls)
       : fault_(fault), first_(first), calls_(std::move(calls)) {}
 
-  int make_directory(const std::string& path) override {
-    return at_fault(true) ? fault_.error : calls_->make_directory(path);
+  int make_directory(int folder, const std::string& name) override {
+    return at_fault(true) ? fault_.error : calls_->make_directory(folder, name);
   }
-  int create(const std::string& path) override { return at_fault(true) ? -fault_.error : calls_->create(path); }
+  int create(int folder, const std::string& name) override {
+    return at_fault(true) ? -fault_.error : calls_->create(folder, name);
+  }
   int write(int descriptor, std::span<const char> bytes) override {
     if (fault_.error == 0 && count_ + 1 >= first_) calls_->write(descriptor, bytes.first(bytes.size() / 2));
     return at_fault(true) ? fault_.error : calls_->write(descriptor, bytes);
@@ -46,17 +48,15 @@ class FaultyFileCalls final : public FileCalls {
     if (fault_.error == 0) at_fault(false);
     return closed;
   }
-  int sync_directory(const std::string& path) override {
-    return at_fault(false) ? fault_.error : calls_->sync_directory(path);
+  int sync_directory(int folder) override { return at_fault(false) ? fault_.error : calls_->sync_directory(folder); }
+  int rename(int folder, const std::string& from, const std::string& to) override {
+    return at_fault(false) ? fault_.error : calls_->rename(folder, from, to);
   }
-  int rename(const std::string& from, const std::string& to) override {
-    return at_fault(false) ? fault_.error : calls_->rename(from, to);
+  int remove_file(int folder, const std::string& name) override {
+    return at_fault(false) ? fault_.error : calls_->remove_file(folder, name);
   }
-  int remove_file(const std::string& path) override {
-    return at_fault(false) ? fault_.error : calls_->remove_file(path);
-  }
-  int remove_directory(const std::string& path) override {
-    return at_fault(false) ? fault_.error : calls_->remove_directory(path);
+  int remove_directory(int folder, const std::string& name) override {
+    return at_fault(false) ? fault_.error : calls_->remove_directory(folder, name);
   }
 
  private:

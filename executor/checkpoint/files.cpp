@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "executor/checkpoint/crc32c.h"
+#include "executor/checkpoint/open_folder.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
 
@@ -25,10 +25,13 @@ int outcome(int result) { return result == 0 ? 0 : errno; }
 
 class RealFileCalls final : public FileCalls {
  public:
-  int make_directory(const std::string& path) override { return outcome(::mkdir(path.c_str(), 0777)); }
-  int create(const std::string& path) override {
-    // No link is followed: the file is the folder's own.
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  int make_directory(int folder, const std::string& name) override {
+    return outcome(::mkdirat(folder, name.c_str(), 0777));
+  }
+  int create(int folder, const std::string& name) override {
+    // Neither a link nor a file that is there already: another name of it may lie anywhere.
+    constexpr int kNewFile = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+    const int descriptor = ::openat(folder, name.c_str(), kNewFile, 0666);
     return descriptor >= 0 ? descriptor : -errno;
   }
   int write(int descriptor, std::span<const char> bytes) override {
@@ -42,18 +45,14 @@ class RealFileCalls final : public FileCalls {
   }
   int sync(int descriptor) override { return outcome(::fsync(descriptor)); }
   int close(int descriptor) override { return outcome(::close(descriptor)); }
-  int sync_directory(const std::string& path) override {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return errno;
-    const int error = outcome(::fsync(descriptor));
-    ::close(descriptor);
-    return error;
+  int sync_directory(int folder) override { return outcome(::fsync(folder)); }
+  int rename(int folder, const std::string& from, const std::string& to) override {
+    return outcome(::renameat(folder, from.c_str(), folder, to.c_str()));
   }
-  int rename(const std::string& from, const std::string& to) override {
-    return outcome(std::rename(from.c_str(), to.c_str()));
+  int remove_file(int folder, const std::string& name) override { return outcome(::unlinkat(folder, name.c_str(), 0)); }
+  int remove_directory(int folder, const std::string& name) override {
+    return outcome(::unlinkat(folder, name.c_str(), AT_REMOVEDIR));
   }
-  int remove_file(const std::string& path) override { return outcome(::unlink(path.c_str())); }
-  int remove_directory(const std::string& path) override { return outcome(::rmdir(path.c_str())); }
 };
 
 }  // namespace
@@ -70,33 +69,8 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
-void make_directories(FileCalls& files, const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) return;
-  const std::string parent = parent_of(path);
-  if (parent != path) make_directories(files, parent);
-  const int made = files.make_directory(path);
-  if (made == EEXIST && fs::is_directory(path, error)) return;  // another rank was faster
-  check_call(made, path, "can't be made");
-  check_call(files.sync_directory(parent), parent, "can't be synchronized");
-}
-
-void remove_folder(FileCalls& files, const std::string& path) {
-  std::error_code error;
-  std::vector<std::string> names;
-  for (fs::directory_iterator entry(path, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    names.push_back(entry->path().string());
-  }
-  for (const std::string& name : names) {
-    const int removed = files.remove_file(name);
-    if (removed != ENOENT) check_call(removed, name, "can't be removed");
-  }
-  const int removed = files.remove_directory(path);
-  if (removed != ENOENT) check_call(removed, path, "can't be removed");
-}
-
-OutputFile::OutputFile(FileCalls& files, std::string path) : files_(files), path_(std::move(path)) {
-  descriptor_ = files_.create(path_);
+OutputFile::OutputFile(FileCalls& files, const OpenFolder& folder, const std::string& name)
+    : files_(files), path_(folder.path_of(name)), descriptor_(files_.create(folder.descriptor(), name)) {
   if (descriptor_ < 0) check_call(-descriptor_, path_, "can't be made");
 }
 

@@ -9,19 +9,22 @@
 
 namespace vramfit {
 
-/// Each returns 0, or the error number; `create` a descriptor, or minus the error number.
+class OpenFolder;
+
+/// Each returns 0, or the error number; `create` a descriptor, or minus the error number. `folder` is the descriptor of
+/// an open directory and the names are of its entries: what a link in their place leads to is never touched.
 struct FileCalls {
   virtual ~FileCalls() = default;
-  virtual int make_directory(const std::string& path) = 0;
-  virtual int create(const std::string& path) = 0;  // for writing, empty
+  virtual int make_directory(int folder, const std::string& name) = 0;
+  virtual int create(int folder, const std::string& name) = 0;  // a new file for writing; EEXIST when it is there
   /// All of `bytes`.
   virtual int write(int descriptor, std::span<const char> bytes) = 0;
   virtual int sync(int descriptor) = 0;
   virtual int close(int descriptor) = 0;
-  virtual int sync_directory(const std::string& path) = 0;
-  virtual int rename(const std::string& from, const std::string& to) = 0;
-  virtual int remove_file(const std::string& path) = 0;
-  virtual int remove_directory(const std::string& path) = 0;
+  virtual int sync_directory(int folder) = 0;
+  virtual int rename(int folder, const std::string& from, const std::string& to) = 0;
+  virtual int remove_file(int folder, const std::string& name) = 0;
+  virtual int remove_directory(int folder, const std::string& name) = 0;
 };
 
 std::unique_ptr<FileCalls> real_file_calls();
@@ -35,19 +38,13 @@ std::unique_ptr<FileCalls> file_calls_from_environment(int rank);
 /// Throws FaultError "checkpoint PATH: WHAT: why" unless `error` is 0.
 void check_call(int error, const std::string& path, const char* what);
 
-/// Makes `path` and the directories above it that are missing; each is on the disk before this returns.
-void make_directories(FileCalls& files, const std::string& path);
-
 /// The directory that holds `path`.
 std::string parent_of(const std::string& path);
-
-/// Removes a directory of plain files; what is not there any more is fine.
-void remove_folder(FileCalls& files, const std::string& path);
 
 /// A file being written. Its size and checksum grow with it.
 class OutputFile {
  public:
-  OutputFile(FileCalls& files, std::string path);
+  OutputFile(FileCalls& files, const OpenFolder& folder, const std::string& name);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

@@ -1,11 +1,13 @@
 #include "executor/checkpoint/folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -22,14 +24,31 @@ constexpr std::string_view kCommitted = "step-", kAside = ".saving-", kRemoved =
 
 std::string name_of(std::int64_t step) { return fmt::format("{}{:08}", kCommitted, step); }
 
-std::optional<std::int64_t> step_of(const std::string& name) {
+/// The step in "step-00000010"; nothing for any other name.
+std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kCommitted)) return std::nullopt;
-  const std::string_view digits = std::string_view(name).substr(kCommitted.size());
+  const std::string_view digits = name.substr(kCommitted.size());
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
   const bool read = error == std::errc() && end == digits.data() + digits.size() && step > 0;
   if (!read || name != name_of(step)) return std::nullopt;
   return step;
+}
+
+/// The step of a folder that an interrupted save or removal left.
+std::optional<std::int64_t> leftover_step(std::string_view name) {
+  for (const std::string_view prefix : {kAside, kRemoved}) {
+    if (name.starts_with(prefix)) return step_of(name.substr(prefix.size()));
+  }
+  return std::nullopt;
+}
+
+bool is_rank_file(std::string_view name) {
+  constexpr std::string_view kPrefix = "rank-";
+  if (!name.starts_with(kPrefix)) return false;
+  std::size_t rank = 0;
+  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), rank);
+  return name == rank_file(rank);
 }
 
 std::vector<std::string> names_in(const std::string& directory) {
@@ -42,68 +61,125 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
-}  // namespace
-
-std::string committed_folder(const std::string& directory, std::int64_t step) {
-  return directory + "/" + name_of(step);
-}
-
-std::string aside_folder(const std::string& directory, std::int64_t step) {
-  return fmt::format("{}/{}{}", directory, kAside, name_of(step));
-}
-
-std::vector<std::int64_t> committed_steps(const std::string& directory) {
+std::vector<std::int64_t> steps_among(const std::vector<std::string>& names) {
   std::vector<std::int64_t> steps;
-  for (const std::string& name : names_in(directory)) {
+  for (const std::string& name : names) {
     if (const std::optional<std::int64_t> step = step_of(name)) steps.push_back(*step);
   }
   std::ranges::sort(steps);
   return steps;
 }
 
-void commit(FileCalls& files, const std::string& directory, std::int64_t step, std::string_view manifest) {
-  const std::string aside = aside_folder(directory, step), folder = committed_folder(directory, step);
-  OutputFile file(files, aside + "/" + std::string(kManifestFile));
+void warn(const std::string& text) { std::fputs(("vramfit-train: warning: " + text + "\n").c_str(), stderr); }
+
+void rename(FileCalls& files, const OpenFolder& directory, const std::string& from, const std::string& to) {
+  check_call(files.rename(directory.descriptor(), from, to), directory.path_of(from), "can't be renamed");
+}
+
+/// Renames `from` to `to`, or to-2, to-3, ... when that is there already; the name it got.
+std::string set_aside(FileCalls& files, const OpenFolder& directory, const std::string& from, const std::string& to) {
+  std::string name = to;
+  for (int i = 2; directory.has(name); ++i) name = fmt::format("{}-{}", to, i);
+  rename(files, directory, from, name);
+  return name;
+}
+
+/// Removes the folder and these files in it. With anything else in it the folder stays, under a name that is seen.
+void remove_folder(FileCalls& files, const OpenFolder& directory, const std::string& folder, std::int64_t step,
+                   const std::vector<std::string>& names) {
+  const OpenFolder open = directory.open(folder);
+  for (const std::string& name : names) {
+    const int removed = files.remove_file(open.descriptor(), name);
+    if (removed != ENOENT && removed != EISDIR) check_call(removed, open.path_of(name), "can't be removed");
+  }
+  const int removed = files.remove_directory(directory.descriptor(), folder);
+  if (removed != ENOTEMPTY && removed != EEXIST) return check_call(removed, open.path(), "can't be removed");
+  const std::string kept = set_aside(files, directory, folder, "kept-" + name_of(step));
+  warn(fmt::format("{}: holds files that are no checkpoint's, which stay in {}", printable(directory.path()), kept));
+}
+
+/// What the checkpoint's manifest names; nothing without a readable one.
+std::optional<std::vector<std::string>> names_in_manifest(const std::string& folder) {
+  try {
+    const std::size_t ranks = read_manifest(folder).files.size();
+    std::vector<std::string> names{std::string(kManifestFile)};
+    for (std::size_t rank = 0; rank < ranks; ++rank) names.push_back(rank_file(rank));
+    return names;
+  } catch (const ModelError&) {
+    return std::nullopt;
+  }
+}
+
+void remove_checkpoint(FileCalls& files, const OpenFolder& directory, std::int64_t step) {
+  const std::string name = name_of(step), hidden = std::string(kRemoved) + name;
+  const auto names = names_in_manifest(directory.path_of(name));
+  if (!names) {
+    const std::string aside = set_aside(files, directory, name, "damaged-" + name);
+    return warn(fmt::format("{}: {} has no readable manifest, so it is renamed to {} and not removed",
+                            printable(directory.path()), name, aside));
+  }
+  rename(files, directory, name, hidden);
+  // Before its files go, so that a committed name never stands for half a checkpoint.
+  directory.sync(files);
+  remove_folder(files, directory, hidden, step, *names);
+}
+
+/// Of files without a manifest: those with the names that a checkpoint's have.
+std::vector<std::string> checkpoint_files(const OpenFolder& folder) {
+  std::vector<std::string> names = folder.names();
+  std::erase_if(names, [](const std::string& name) { return name != kManifestFile && !is_rank_file(name); });
+  return names;
+}
+
+}  // namespace
+
+std::string committed_folder(const std::string& directory, std::int64_t step) {
+  return directory + "/" + name_of(step);
+}
+
+std::string aside_name(std::int64_t step) { return std::string(kAside) + name_of(step); }
+
+std::vector<std::int64_t> committed_steps(const std::string& directory) { return steps_among(names_in(directory)); }
+
+void commit(FileCalls& files, const OpenFolder& directory, std::int64_t step, std::string_view manifest) {
+  const OpenFolder aside = directory.open(aside_name(step));
+  OutputFile file(files, aside, std::string(kManifestFile));
   file.append(manifest);
   file.finish();
-  check_call(files.sync_directory(aside), aside, "can't be synchronized");
-  check_call(files.rename(aside, folder), folder, "can't be committed");
-  check_call(files.sync_directory(directory), directory, "can't be synchronized");
+  aside.sync(files);
+  check_call(files.rename(directory.descriptor(), aside_name(step), name_of(step)), directory.path_of(name_of(step)),
+             "can't be committed");
+  directory.sync(files);
 }
 
-void remove_older(FileCalls& files, const std::string& directory, std::int64_t step, std::int64_t keep) {
-  std::vector<std::int64_t> steps = committed_steps(directory);
-  std::erase_if(steps, [&](std::int64_t other) { return other > step; });
+void remove_older(FileCalls& files, const OpenFolder& directory, std::int64_t step, std::int64_t keep) {
+  std::vector<std::int64_t> steps = steps_among(directory.names());
+  std::erase_if(steps, [&](std::int64_t other) { return other > step || !directory.has_directory(name_of(other)); });
   const auto removed = static_cast<std::size_t>(std::max<std::int64_t>(0, std::ssize(steps) - keep));
-  for (std::size_t i = 0; i < removed; ++i) {
-    const std::string folder = committed_folder(directory, steps[i]);
-    const std::string hidden = fmt::format("{}/{}{}", directory, kRemoved, name_of(steps[i]));
-    check_call(files.rename(folder, hidden), folder, "can't be renamed");
-    // Before its files go, so that a committed name never stands for half a checkpoint.
-    check_call(files.sync_directory(directory), directory, "can't be synchronized");
-    remove_folder(files, hidden);
+  for (std::size_t i = 0; i < removed; ++i) remove_checkpoint(files, directory, steps[i]);
+}
+
+void remove_leftovers(FileCalls& files, const OpenFolder& directory) {
+  check_call(::faccessat(directory.descriptor(), ".", W_OK | X_OK, 0) == 0 ? 0 : errno, directory.path(),
+             "can't be written to");
+  for (const std::string& name : directory.names()) {
+    const std::optional<std::int64_t> step = leftover_step(name);
+    if (!step) continue;
+    if (!directory.has_directory(name)) {
+      throw FaultError(
+          fmt::format("checkpoint {}: is not the folder that an interrupted save leaves under this name; "
+                      "remove it, or name another directory",
+                      printable(directory.path_of(name))));
+    }
+    remove_folder(files, directory, name, *step, checkpoint_files(directory.open(name)));
   }
 }
 
-void prepare_directory(FileCalls& files, const std::string& directory) {
-  make_directories(files, directory);
-  check_call(::access(directory.c_str(), W_OK | X_OK) == 0 ? 0 : errno, directory, "can't be written to");
-  for (const std::string& name : names_in(directory)) {
-    if (name.starts_with(kAside) || name.starts_with(kRemoved))
-      remove_folder(files, fmt::format("{}/{}", directory, name));
+void set_damaged_aside(FileCalls& files, const OpenFolder& directory, std::int64_t step) {
+  for (const std::int64_t later : steps_among(directory.names())) {
+    if (later > step) set_aside(files, directory, name_of(later), "damaged-" + name_of(later));
   }
-}
-
-void set_damaged_aside(FileCalls& files, const std::string& directory, std::int64_t step) {
-  for (const std::int64_t later : committed_steps(directory)) {
-    if (later <= step) continue;
-    const std::string folder = committed_folder(directory, later);
-    std::string to = fmt::format("{}/damaged-{}", directory, name_of(later));
-    std::error_code error;
-    for (int i = 2; fs::exists(to, error); ++i) to = fmt::format("{}/damaged-{}-{}", directory, name_of(later), i);
-    check_call(files.rename(folder, to), folder, "can't be renamed");
-  }
-  check_call(files.sync_directory(directory), directory, "can't be synchronized");
+  directory.sync(files);
 }
 
 }  // namespace vramfit

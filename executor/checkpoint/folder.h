@@ -7,29 +7,35 @@
 #include <vector>
 
 #include "executor/checkpoint/files.h"
+#include "executor/checkpoint/open_folder.h"
 
 namespace vramfit {
 
 std::string committed_folder(const std::string& directory, std::int64_t step);
-/// Where the files of a checkpoint are written until it is committed.
-std::string aside_folder(const std::string& directory, std::int64_t step);
+/// The folder in which the files of a checkpoint are written until it is committed.
+std::string aside_name(std::int64_t step);
 
-/// Steps of the committed checkpoints, ascending; none when the directory isn't there.
+/// Steps of the committed checkpoints, ascending, those that are links to one included: they can be read. None when the
+/// directory isn't there.
 std::vector<std::int64_t> committed_steps(const std::string& directory);
 
 /// Writes the manifest beside the ranks' files, which are on the disk already, and makes the checkpoint a committed
 /// one: a rename, after everything in the folder is synchronized. When this returns, the checkpoint outlives a power
 /// failure.
-void commit(FileCalls& files, const std::string& directory, std::int64_t step, std::string_view manifest);
+void commit(FileCalls& files, const OpenFolder& directory, std::int64_t step, std::string_view manifest);
 
-/// Removes committed checkpoints up to `step` but the newest `keep`. Each vanishes by a rename first.
-void remove_older(FileCalls& files, const std::string& directory, std::int64_t step, std::int64_t keep);
+/// Removes committed checkpoints up to `step` but the newest `keep`. Each vanishes by a rename first. Only files that
+/// the checkpoint's manifest names are removed; a folder that holds others is renamed to kept-step-..., one without a
+/// readable manifest to damaged-step-..., each with a warning. A link in the place of a checkpoint doesn't count and
+/// stays.
+void remove_older(FileCalls& files, const OpenFolder& directory, std::int64_t step, std::int64_t keep);
 
-/// Makes the directory and removes what interrupted saves and removals left.
-void prepare_directory(FileCalls& files, const std::string& directory);
+/// Removes what interrupted saves and removals left. Throws FaultError when the directory can't be written to, and for
+/// a link in the place of such a folder.
+void remove_leftovers(FileCalls& files, const OpenFolder& directory);
 
 /// Renames the checkpoints of steps after `step`, which were found to be damaged, to damaged-step-...: nothing is lost,
 /// and the steps can be saved again.
-void set_damaged_aside(FileCalls& files, const std::string& directory, std::int64_t step);
+void set_damaged_aside(FileCalls& files, const OpenFolder& directory, std::int64_t step);
 
 }  // namespace vramfit

@@ -1,9 +1,12 @@
 #include <ATen/ops/empty.h>
 
+#include <cerrno>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "executor/checkpoint/full_torch.h"
+#include "executor/checkpoint/open_folder.h"
 #include "executor/checkpoint/safetensors_header.h"
 #include "executor/checkpoint/snapshot_torch.h"
 #include "executor/meter/meter.h"
@@ -15,19 +18,41 @@ namespace {
 /// A file that takes its name when it is whole and on the disk.
 class NamedWhenWhole {
  public:
-  NamedWhenWhole(FileCalls& files, std::string path)
-      : files_(files), path_(std::move(path)), aside_(path_ + ".part"), file_(files, aside_) {}
+  NamedWhenWhole(FileCalls& files, const OpenFolder& folder, std::string name)
+      : files_(files),
+        folder_(folder),
+        name_(std::move(name)),
+        aside_(made_room(name_ + ".part")),
+        file_(files, folder, aside_) {}
+  ~NamedWhenWhole() {
+    if (!is_whole_) files_.remove_file(folder_.descriptor(), aside_);
+  }
+  NamedWhenWhole(const NamedWhenWhole&) = delete;
+  NamedWhenWhole& operator=(const NamedWhenWhole&) = delete;
+  NamedWhenWhole(NamedWhenWhole&&) = delete;
+  NamedWhenWhole& operator=(NamedWhenWhole&&) = delete;
+
   void append(std::span<const char> bytes) { file_.append(bytes); }
   void finish() {
     file_.finish();
-    check_call(files_.rename(aside_, path_), path_, "can't be renamed");
-    check_call(files_.sync_directory(parent_of(path_)), parent_of(path_), "can't be synchronized");
+    check_call(files_.rename(folder_.descriptor(), aside_, name_), folder_.path_of(name_), "can't be renamed");
+    is_whole_ = true;
+    folder_.sync(files_);
   }
 
  private:
+  /// An interrupted run's leftover goes; the directory is locked, so no other run is writing it.
+  std::string made_room(std::string aside) {
+    const int removed = files_.remove_file(folder_.descriptor(), aside);
+    if (removed != ENOENT) check_call(removed, folder_.path_of(aside), "can't be removed");
+    return aside;
+  }
+
   FileCalls& files_;
-  std::string path_, aside_;
+  const OpenFolder& folder_;
+  std::string name_, aside_;
   OutputFile file_;
+  bool is_whole_ = false;
 };
 
 std::string header_of(const FullCheckpoint& full, const std::vector<UnitState>& units) {
@@ -51,8 +76,8 @@ at::Tensor gathered(const FullCheckpoint& full, const UnitState& unit, const Uni
   return whole;
 }
 
-void write_text(FileCalls& files, const std::string& path, const std::string& text) {
-  NamedWhenWhole file(files, path);
+void write_text(FileCalls& files, const OpenFolder& folder, const std::string& name, const std::string& text) {
+  NamedWhenWhole file(files, folder, name);
   file.append(text);
   file.finish();
 }
@@ -61,11 +86,12 @@ void write_text(FileCalls& files, const std::string& path, const std::string& te
 
 void save_full(FileCalls& files, const FullCheckpoint& full, const std::vector<UnitState>& units) {
   const LabelScope scope(Category::temporaries, "full checkpoint");
+  std::optional<OpenFolder> folder;
   std::optional<NamedWhenWhole> file;
   if (full.writes) {
-    make_directories(files, full.directory);
-    write_text(files, full.directory + "/config.json", full.config_json);
-    file.emplace(files, full.directory + "/model.safetensors");
+    folder.emplace(OpenFolder::make(files, full.directory));
+    write_text(files, *folder, "config.json", full.config_json);
+    file.emplace(files, *folder, "model.safetensors");
     file->append(header_of(full, units));
   }
   std::vector<char> host;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "executor/checkpoint/folder.h"
+#include "executor/checkpoint/open_folder.h"
 #include "model_specs/error.h"
 
 namespace vramfit {
@@ -64,14 +65,14 @@ void Saver::write() {
     return;
   }
   collect_parts(own);
-  commit(files_, options_.directory, snapshot_.step, manifest_to_json(manifest_, job_));
-  remove_older(files_, options_.directory, snapshot_.step, options_.keep);
+  const OpenFolder directory = OpenFolder::at(options_.directory);
+  commit(files_, directory, snapshot_.step, manifest_to_json(manifest_, job_));
+  remove_older(files_, directory, snapshot_.step, options_.keep);
 }
 
 SavedFile Saver::write_part() {
-  const std::string aside = aside_folder(options_.directory, snapshot_.step);
-  make_directories(files_, aside);
-  OutputFile file(files_, aside + "/" + rank_file(static_cast<std::size_t>(options_.rank)));
+  const OpenFolder aside = OpenFolder::at(options_.directory).make_entry(files_, aside_name(snapshot_.step));
+  OutputFile file(files_, aside, rank_file(static_cast<std::size_t>(options_.rank)));
   file.append(snapshot_.header);
   std::span<const char> rest = snapshot_.data;
   while (!rest.empty()) {
@@ -81,7 +82,7 @@ SavedFile Saver::write_part() {
     rest = rest.subspan(block.size());
   }
   file.finish();
-  check_call(files_.sync_directory(aside), aside, "can't be synchronized");
+  aside.sync(files_);
   return {file.bytes(), file.checksum()};
 }
 

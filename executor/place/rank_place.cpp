@@ -133,9 +133,7 @@ class Reader {
   }
 
   void read_torchrun(RankPlace& place) {
-    if (place.rank == 0 && has("VRAMFIT_LISTEN_FD")) {
-      place.listen_descriptor = static_cast<int>(number("VRAMFIT_LISTEN_FD", 3, 1 << 20));
-    }
+    place.store_file = value("VRAMFIT_STORE_FILE").value_or("");
     place.store_is_hosted = value("TORCHELASTIC_USE_AGENT_STORE") == "True";
     if (!has("TORCHELASTIC_RUN_ID")) return;
     place.job = "torchrun " + *value("TORCHELASTIC_RUN_ID");
@@ -146,7 +144,8 @@ class Reader {
   }
 
   void read_master(RankPlace& place) const {
-    place.on_one_node = place.world == place.local_world;
+    place.on_one_node = place.world == place.local_world || !place.store_file.empty();
+    if (!place.store_file.empty()) return;
     if (has("MASTER_ADDR")) {
       place.master_address = *value("MASTER_ADDR");
       if (!is_host_name(place.master_address) && !is_ipv6(place.master_address)) {

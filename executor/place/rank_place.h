@@ -14,7 +14,8 @@ struct RankPlace {
   std::string job;       // tells jobs apart that meet at the same address; "" where the launcher has no name for one
   std::string master_address;
   int master_port = 0;
-  int listen_descriptor = -1;    // rank 0: a socket that listens there already, handed down by `vramfit run`
+  // Handed down by `vramfit run`: the ranks meet in a file in a folder that no other user can enter, and at no address.
+  std::string store_file;
   bool store_is_hosted = false;  // torchrun's agent serves the store there: rank 0 is a client as well
   bool on_one_node = true;       // all ranks are on this machine
 };

@@ -22,12 +22,6 @@ std::string why(int error) { return std::error_code(error, std::generic_category
 
 }  // namespace
 
-bool is_listening(int descriptor) {
-  int listening = 0;
-  socklen_t length = sizeof listening;
-  return getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
-}
-
 int listen_on(const std::string& address, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

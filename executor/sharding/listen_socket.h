@@ -8,7 +8,4 @@ namespace vramfit {
 /// Returns the descriptor; throws FaultError "port N on ADDRESS is taken ..." or for an address that isn't ours.
 int listen_on(const std::string& address, int port);
 
-/// Whether `descriptor` is a socket that accepts connections.
-bool is_listening(int descriptor);
-
 }  // namespace vramfit

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
@@ -32,13 +33,6 @@ std::string first_line(const std::exception& error) {
 }
 
 int listen_for(const RankPlace& place) {
-  if (place.listen_descriptor >= 0) {
-    if (is_listening(place.listen_descriptor)) return place.listen_descriptor;
-    throw InputError(
-        fmt::format("environment: VRAMFIT_LISTEN_FD={}: not a socket that listens; unset it, `vramfit run` "
-                    "sets it itself",
-                    place.listen_descriptor));
-  }
   if (!place.on_one_node && resolves_to_loopback(place.master_address)) {
     throw InputError(
         fmt::format("MASTER_ADDR {} is this machine's loopback here, which other machines can't reach; set "
@@ -64,7 +58,26 @@ void quieten_c10d() {
   c10::initLogging();  // C++ programs don't read the variable otherwise
 }
 
+/// Jobs that meet at one place by mistake don't read each other's keys.
+StorePtr keys_of_job(const RankPlace& place, StorePtr store) {
+  return c10::make_intrusive<c10d::PrefixStore>("vramfit " + place.job, std::move(store));
+}
+
+/// Reachable by who may enter its folder, where a port on loopback is reachable by every user of the machine.
+StorePtr open_file_store(const RankPlace& place, std::chrono::milliseconds timeout) {
+  try {
+    auto store = c10::make_intrusive<c10d::FileStore>(place.store_file, place.world);
+    store->setTimeout(timeout);
+    return keys_of_job(place, std::move(store));
+  } catch (const std::exception& error) {
+    throw FaultError(
+        fmt::format("environment: VRAMFIT_STORE_FILE={}: ranks can't meet there: {}; unset it, `vramfit run` sets it",
+                    printable(place.store_file), printable(first_line(error))));
+  }
+}
+
 StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
+  if (!place.store_file.empty()) return open_file_store(place, timeout);
   c10d::TCPStoreOptions store;
   store.port = static_cast<std::uint16_t>(place.master_port);
   store.isServer = place.rank == 0 && !place.store_is_hosted;
@@ -73,9 +86,7 @@ StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
   store.waitWorkers = false;
   if (store.isServer) store.masterListenFd = listen_for(place);
   try {
-    const auto opened = c10::make_intrusive<c10d::TCPStore>(place.master_address, store);
-    // Jobs that meet at one address by mistake don't read each other's keys.
-    return c10::make_intrusive<c10d::PrefixStore>("vramfit " + place.job, opened);
+    return keys_of_job(place, c10::make_intrusive<c10d::TCPStore>(place.master_address, store));
   } catch (const std::exception&) {
     throw FaultError(
         fmt::format("rank {} on {}: no answer from rank 0 at {} port {} within {} s ({}); is it started, and can this "
@@ -104,6 +115,11 @@ int watch_descriptor(const RankPlace& place) {
   _exit(static_cast<int>(ExitCode::failed));
 }
 
+std::string meeting_point(const RankPlace& place) {
+  if (!place.store_file.empty()) return printable(place.store_file);
+  return fmt::format("{} port {}", place.master_address, place.master_port);
+}
+
 class StoreMeeting final : public Meeting {
  public:
   StoreMeeting(const RankPlace& place, std::chrono::milliseconds timeout)
@@ -125,9 +141,8 @@ class StoreMeeting final : public Meeting {
       const std::vector<std::uint8_t> bytes = store->get(kKey);
       watch_.join(place.on_one_node ? "127.0.0.1" : place.master_address, {bytes.begin(), bytes.end()});
     } catch (const std::exception& error) {
-      throw FaultError(fmt::format("rank {} on {}: rank 0 has not come to {} port {} within {} s: {}", place.rank,
-                                   node_name(), place.master_address, place.master_port, timeout.count() / 1000,
-                                   first_line(error)));
+      throw FaultError(fmt::format("rank {} on {}: rank 0 has not come to {} within {} s: {}", place.rank, node_name(),
+                                   meeting_point(place), timeout.count() / 1000, first_line(error)));
     }
   }
 

@@ -46,10 +46,21 @@ void wait_for(const std::filesystem::path& file) {
 TEST_CASE("ranks that all succeed give exit code 0, and each knows its place") {
   const testing::TemporaryDirectory directory;
   const std::string path = directory.path().string();
-  CHECK(launch_shell("echo $RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR > " + path + "/$RANK", 3) == 0);
+  CHECK(launch_shell("echo $RANK $LOCAL_RANK $WORLD_SIZE > " + path + "/$RANK", 3) == 0);
   std::string line;
   std::getline(std::ifstream(path + "/2") >> std::ws, line);
-  CHECK(line == "2 2 3 127.0.0.1");
+  CHECK(line == "2 2 3");
+}
+
+TEST_CASE("ranks meet in a file where no other user can come, which is gone when they have ended") {
+  const testing::TemporaryDirectory directory;
+  const std::string said = (directory.path() / "said").string();
+  CHECK(launch_shell("ls -ld \"$(dirname $VRAMFIT_STORE_FILE)\" > " + said, 1) == 0);
+  std::string mode, folder;
+  std::getline(std::ifstream(said) >> std::ws, mode);
+  folder = mode.substr(mode.find('/'));
+  CHECK(mode.starts_with("drwx------"));
+  CHECK_FALSE(std::filesystem::exists(folder));
 }
 
 TEST_CASE("a rank that runs out of memory ends the others, and its exit code is the answer") {

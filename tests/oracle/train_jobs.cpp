@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/launch/loopback_port.h"
 #include "executor/options.h"
 #include "executor/run.h"
 #include "model_specs/error.h"
@@ -43,15 +42,13 @@ Job read_job(const std::string& line) {
 void set(const char* name, int value) { setenv(name, std::to_string(value).c_str(), 1); }
 
 /// The whole life of a rank; its output goes to the job's file.
-int rank_main(const Job& job, int rank, const vramfit::LoopbackPort& port) {
+int rank_main(const Job& job, int rank, const std::string& store) {
   const int file = open(job.said.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (file < 0 || dup2(file, STDOUT_FILENO) < 0 || dup2(file, STDERR_FILENO) < 0) return 1;
   set("RANK", rank);
   set("LOCAL_RANK", rank);
   set("WORLD_SIZE", job.ranks);
-  set("MASTER_PORT", port.number());
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  if (rank == 0) set("VRAMFIT_LISTEN_FD", dup(port.descriptor()));
+  setenv("VRAMFIT_STORE_FILE", store.c_str(), 1);
   try {
     vramfit::run_rank(vramfit::parse_options(job.arguments));
     return 0;
@@ -82,15 +79,18 @@ int wait_for(std::vector<pid_t> ranks) {
 }
 
 int run(const Job& job) {
-  const vramfit::LoopbackPort port(0);
+  const std::string store = job.said + ".store";  // where the ranks meet
+  unlink(store.c_str());
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < job.ranks; ++rank) {
     const pid_t child = fork();
-    if (child == 0) _exit(rank_main(job, rank, port));
+    if (child == 0) _exit(rank_main(job, rank, store));
     if (child < 0) return 1;
     ranks.push_back(child);
   }
-  return wait_for(ranks);
+  const int result = wait_for(ranks);
+  unlink(store.c_str());
+  return result;
 }
 
 }  // namespace

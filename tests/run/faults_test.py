@@ -30,6 +30,24 @@ def processes(word):
     return found
 
 
+def listening_ports(pid):
+    """TCP ports on which a process listens."""
+    sockets = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            sockets.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except OSError:
+            pass  # closed meanwhile
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as f:
+            for row in list(f)[1:]:
+                fields = row.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:  # TCP_LISTEN, inode
+                    ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
 def safetensors(path, tensors):
     header, offset = {}, 0
     for name, shape in tensors.items():
@@ -157,6 +175,17 @@ class Faults(unittest.TestCase):
                 code, lines, _ = self.ended(lambda _, run, number=number: run.send_signal(number))
                 self.assertEqual(code, 128 + number, lines)
                 self.assertEqual(lines, [f"vramfit: ended by signal {int(number)}; all ranks were stopped"])
+
+    def test_no_store_listens_where_other_users_of_the_machine_could_come(self):
+        ports = []
+
+        def look(ranks, run):
+            ports.extend(listening_ports(rank) for rank in ranks)
+            run.send_signal(signal.SIGTERM)
+
+        self.ended(look)
+        # Gloo's, as on every rank, and on rank 0 the failure watch's, which wants a secret.
+        self.assertEqual([len(of_rank) for of_rank in ports], [len(ports[1]) + 1] + 3 * [len(ports[1])])
 
     def test_a_rank_that_stops_is_named_when_the_others_have_waited_long_enough(self):
         code, lines, _ = self.ended(lambda ranks, _: os.kill(ranks[1], signal.SIGSTOP), "--timeout", "8")

@@ -105,10 +105,10 @@ class RankFailures(Place):
                 self.assertEqual(codes, [2], outputs)
                 self.assertIn(words, self.last_line(outputs[0]))
         self.end_all()
-        self.start(self.train(plan), {"RANK": 0, "WORLD_SIZE": 3, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost", "MASTER_PORT": 29500, "VRAMFIT_LISTEN_FD": 99})
+        self.start(self.train(plan), {"RANK": 0, "WORLD_SIZE": 3, "LOCAL_RANK": 0, "VRAMFIT_STORE_FILE": "/proc/no/such"})
         codes, outputs = self.ends(60)
-        self.assertEqual(codes, [2], outputs)
-        self.assertIn("VRAMFIT_LISTEN_FD=99", outputs[0])
+        self.assertEqual(codes, [1], outputs)
+        self.assertIn("VRAMFIT_STORE_FILE=/proc/no/such", outputs[0])
 
 
 if __name__ == "__main__":

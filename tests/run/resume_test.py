@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import struct
+import subprocess
+import time
 import unittest
 
 from checkpoints import Workplace, contents, copied, steps_in
@@ -126,6 +128,24 @@ class Resume(unittest.TestCase):
         self.assertEqual(steps_in(saved), [2])
         other = place.run("--save", saved, "--resume", copied(saved, place.path("copy")))
         self.assertEqual(other.code, 2, other.errors)
+
+    def test_a_second_run_with_the_same_empty_directory_is_refused_with_who_holds_it(self):
+        place = Workplace("llama", steps=100000)  # it is ended long before
+        for flag in ("--save", "--save-full"):
+            saved = place.fresh("saved")
+            lock = os.path.join(saved, ".vramfit-lock")
+            with self.subTest(flag=flag), subprocess.Popen(place.command(flag, saved), stderr=subprocess.DEVNULL) as first:
+                try:
+                    while not (os.path.exists(lock) and os.path.getsize(lock) > 0):
+                        self.assertIsNone(first.poll())
+                        time.sleep(0.02)
+                    second = place.run(flag, saved)
+                    self.assertEqual(second.code, 2, second.errors)
+                    self.assertRegex(second.errors, f"{flag} {saved}: in use by another run .pid {first.pid} on .*, started 20..-")
+                    self.assertIsNone(first.poll())
+                    self.assertEqual(os.listdir(saved), [".vramfit-lock"])
+                finally:
+                    first.kill()
 
     def test_saving_allocates_no_tensor_memory_of_its_own(self):
         place = Workplace()

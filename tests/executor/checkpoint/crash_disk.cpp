@@ -14,25 +14,28 @@ std::string name_of(const std::string& path) { return fs::path(path).filename().
 
 }  // namespace
 
-std::string RecordingFiles::inside(const std::string& path) const {
-  const std::string relative = fs::path(path).lexically_relative(root_).string();
-  return relative == "." ? "" : relative;
+RecordingFiles::RecordingFiles(const std::string& root)
+    : root_(fs::canonical(root).string()), calls_(real_file_calls()) {}
+
+std::string RecordingFiles::inside(int folder, const std::string& name) const {
+  const fs::path open = fs::read_symlink("/proc/self/fd/" + std::to_string(folder)).lexically_relative(root_);
+  return (open == "." ? fs::path(name) : name.empty() ? open : open / name).string();
 }
 
 void RecordingFiles::note(Kind kind, const std::string& path, std::string to, std::string bytes) {
-  operations_.push_back({kind, inside(path), to.empty() ? "" : inside(to), std::move(bytes), 0});
+  operations_.push_back({kind, path, std::move(to), std::move(bytes), 0});
 }
 
-int RecordingFiles::make_directory(const std::string& path) {
-  const int error = calls_->make_directory(path);
-  if (error == 0) note(Kind::make_directory, path);
+int RecordingFiles::make_directory(int folder, const std::string& name) {
+  const int error = calls_->make_directory(folder, name);
+  if (error == 0) note(Kind::make_directory, inside(folder, name));
   return error;
 }
 
-int RecordingFiles::create(const std::string& path) {
-  const int descriptor = calls_->create(path);
-  if (descriptor >= 0) opened_[descriptor] = path;
-  note(Kind::create, path);
+int RecordingFiles::create(int folder, const std::string& name) {
+  const int descriptor = calls_->create(folder, name);
+  if (descriptor >= 0) opened_[descriptor] = inside(folder, name);
+  note(Kind::create, inside(folder, name));
   return descriptor;
 }
 
@@ -46,24 +49,24 @@ int RecordingFiles::sync(int descriptor) {
   return calls_->sync(descriptor);
 }
 
-int RecordingFiles::sync_directory(const std::string& path) {
-  note(Kind::sync_directory, path);
-  return calls_->sync_directory(path);
+int RecordingFiles::sync_directory(int folder) {
+  note(Kind::sync_directory, inside(folder));
+  return calls_->sync_directory(folder);
 }
 
-int RecordingFiles::rename(const std::string& from, const std::string& to) {
-  note(Kind::rename, from, to);
-  return calls_->rename(from, to);
+int RecordingFiles::rename(int folder, const std::string& from, const std::string& to) {
+  note(Kind::rename, inside(folder, from), inside(folder, to));
+  return calls_->rename(folder, from, to);
 }
 
-int RecordingFiles::remove_file(const std::string& path) {
-  note(Kind::remove, path);
-  return calls_->remove_file(path);
+int RecordingFiles::remove_file(int folder, const std::string& name) {
+  note(Kind::remove, inside(folder, name));
+  return calls_->remove_file(folder, name);
 }
 
-int RecordingFiles::remove_directory(const std::string& path) {
-  note(Kind::remove, path);
-  return calls_->remove_directory(path);
+int RecordingFiles::remove_directory(int folder, const std::string& name) {
+  note(Kind::remove, inside(folder, name));
+  return calls_->remove_directory(folder, name);
 }
 
 void RecordingFiles::finished(std::int64_t step) { operations_.push_back({Kind::finished, "", "", "", step}); }

@@ -24,17 +24,17 @@ struct FileOperation {
 /// Real calls below `root`, written down.
 class RecordingFiles final : public FileCalls {
  public:
-  explicit RecordingFiles(std::string root) : root_(std::move(root)), calls_(real_file_calls()) {}
+  explicit RecordingFiles(const std::string& root);
 
-  int make_directory(const std::string& path) override;
-  int create(const std::string& path) override;
+  int make_directory(int folder, const std::string& name) override;
+  int create(int folder, const std::string& name) override;
   int write(int descriptor, std::span<const char> bytes) override;
   int sync(int descriptor) override;
   int close(int descriptor) override { return calls_->close(descriptor); }
-  int sync_directory(const std::string& path) override;
-  int rename(const std::string& from, const std::string& to) override;
-  int remove_file(const std::string& path) override;
-  int remove_directory(const std::string& path) override;
+  int sync_directory(int folder) override;
+  int rename(int folder, const std::string& from, const std::string& to) override;
+  int remove_file(int folder, const std::string& name) override;
+  int remove_directory(int folder, const std::string& name) override;
 
   /// Notes that the save of `step` has returned.
   void finished(std::int64_t step);
@@ -43,11 +43,11 @@ class RecordingFiles final : public FileCalls {
  private:
   using Kind = FileOperation::Kind;
   void note(Kind kind, const std::string& path, std::string to = "", std::string bytes = "");
-  std::string inside(const std::string& path) const;
+  std::string inside(int folder, const std::string& name = "") const;
 
   std::string root_;
   std::unique_ptr<FileCalls> calls_;
-  std::map<int, std::string> opened_;
+  std::map<int, std::string> opened_;  // as in FileOperation
   std::vector<FileOperation> operations_;
 };
 

@@ -42,7 +42,7 @@ std::string data_of(std::int64_t step) { return std::string(300, static_cast<cha
 std::vector<FileOperation> record_saves(const TemporaryDirectory& directory) {
   RecordingFiles files(directory.path().string());
   const std::string saved = (directory.path() / "saved").string();
-  prepare_directory(files, saved);
+  remove_leftovers(files, OpenFolder::make(files, saved));
   NoGroups groups;
   Saver saver({.directory = saved, .keep = 1}, files, groups, unresolved_job());
   for (std::int64_t step = 1; step <= 3; ++step) {

@@ -70,6 +70,15 @@ TEST_CASE("without a launcher's variables a process is the only rank") {
   CHECK(place.on_one_node);
 }
 
+TEST_CASE("ranks that `vramfit run` started meet in its file, whatever addresses the environment names") {
+  Set set = torchrun();
+  set["VRAMFIT_STORE_FILE"] = "/tmp/somewhere/store";
+  const RankPlace place = place_of(set);
+  CHECK(place.store_file == "/tmp/somewhere/store");
+  CHECK(place.on_one_node);
+  CHECK(place.master_port == 0);
+}
+
 TEST_CASE("torchrun, Open MPI, MPICH and Slurm place rank 3 of 2 nodes x 2 alike") {
   for (const Set& set : {torchrun(), open_mpi(), hydra(), slurm()}) {
     const RankPlace place = place_of(set);
