@@ -3,6 +3,7 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/cuda/nccl.h>
 #include <torch/headeronly/version.h>
 
@@ -50,7 +51,10 @@ bool uses(const Job& job, Dtype dtype) { return job.precision.compute == dtype |
 
 std::string machine_support() {
   const int nccl = nccl_version();
-  std::string text = fmt::format("{:<18}{}\n", "LibTorch", TORCH_VERSION);
+  std::vector<std::string> compiled;
+  for (const int capability : kTorchArchitectures) compiled.push_back(capability_text(capability));
+  std::string text = fmt::format("{:<18}{}, kernels for compute capability {}\n", "LibTorch", TORCH_VERSION,
+                                 fmt::join(compiled, ", "));
   text += fmt::format("{:<18}{}, sums fp32, fp16{}\n", "NCCL", version_text(nccl), nccl >= kNcclOfBf16 ? ", bf16" : "");
   text += fmt::format("{:<18}sums fp32, fp16, bf16\n", "Gloo");
   const std::vector<std::string> flags = cpu_flags();
@@ -61,7 +65,8 @@ std::string machine_support() {
     const int capability = 10 * facts->major + facts->minor;
     text += row(fmt::format("GPU {}", card), card_support(Dtype::bf16, capability),
                 card_support(Dtype::f16, capability), card_support(Dtype::f8_e4m3, capability));
-    text += fmt::format("{:<18}{}, compute capability {}.{}\n", "", facts->name, facts->major, facts->minor);
+    text += fmt::format("{:<18}{}, compute capability {}{}\n", "", facts->name, capability_text(capability),
+                        torch_has_kernels(capability) ? "" : ", for which this LibTorch has no kernels");
   }
   return text;
 }

@@ -20,6 +20,7 @@
 #include "executor/meter/meter.h"
 #include "executor/meter/phantom.h"
 #include "executor/observe/run_observers.h"
+#include "executor/out_of_memory.h"
 #include "executor/place/failure_watch.h"
 #include "executor/run_checkpoints.h"
 #include "executor/run_record.h"
@@ -173,6 +174,8 @@ class RankRun {
       const bool is_sent = plan_.job.load == Load::rank0 && place_.rank != 0;
       weights = is_sent ? sent_weights() : open_weights(options_, graph, !is_phantom());
     }
+    if (weights) progress_.weights = weights->description();  // also of a run that ends before it loads them
+    Meter::instance().enter(Phase::load, 0);                  // which making communicators is a part of
     const auto groups = connect({.place = place_,
                                  .device = device.kind,
                                  .shard_ranks = shard_ranks(plan_.job),
@@ -263,8 +266,9 @@ void run_recording_out_of_memory(RankRun& run) {
   } catch (const OutOfMemory& error) {
     run.record_out_of_memory(error.what());
     throw;
-  } catch (const c10::OutOfMemoryError& error) {
+  } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
+    if (!is_out_of_memory(text)) throw;
     run.record_out_of_memory(text.c_str());
     throw OutOfMemory(text.substr(0, text.find('\n')));
   }

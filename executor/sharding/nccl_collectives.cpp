@@ -1,11 +1,15 @@
 // NCCL in place: a rank's input is its own slice of the output, so neither direction needs a staging buffer. All
 // tensors of a unit go in one coalesced group.
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 
 #include <exception>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
+#include "executor/meter/meter.h"
+#include "executor/out_of_memory.h"
 #include "executor/place/failure_watch.h"
 #include "executor/sharding/backends_torch.h"
 
@@ -15,6 +19,12 @@ namespace {
 
 [[noreturn]] void fail(const GroupPlace& place, const char* what, const std::exception& error) {
   const std::string text = error.what();
+  if (is_out_of_memory(text)) {
+    const auto [free, total] = c10::cuda::CUDACachingAllocator::get()->getMemoryInfo(c10::cuda::current_device());
+    throw OutOfMemory(fmt::format("out of memory: {}: {}: NCCL got no memory on the card, which has {} left of {}",
+                                  place.name, what, format_size(Bytes{static_cast<std::int64_t>(free)}),
+                                  format_size(Bytes{static_cast<std::int64_t>(total)})));
+  }
   throw PeerLost(fmt::format("{}: {} failed: {}", place.name, what, text.substr(0, text.find('\n'))));
 }
 
@@ -49,6 +59,9 @@ class NcclCollectives final : public Collectives {
     options->timeout = place.timeout;
     try {
       group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, place.rank, place.size, options);
+      // Now, not in the first collective: it takes its memory before anything is allocated, as the prediction has it.
+      const WaitingScope waiting;
+      group_->eagerConnectSingleDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(place.local_device)));
     } catch (const std::exception& error) {
       fail(place_, "connecting", error);
     }

@@ -23,7 +23,7 @@ constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSeque
 std::vector<Axis> axes() {
   return {{"", runnable_families()},
           {"", {"1", "4", "8"}},
-          {"", {"H100-80GB", "A100-40GB", "RTX4090", "B200-192GB"}},
+          {"", {"H100-80GB", "A100-40GB", "RTX4090", "B200-192GB", "T4"}},
           {"", {"ascending", "descending", "shuffled:1", "shuffled:2", "shuffled:3"}},
           {"--seq-len", {"odd", "32", "96", "1024"}},
           {"--sharding", sharding_names()},
@@ -61,11 +61,12 @@ bool is_allowed(const std::vector<std::string>& row) {
   const int shards = std::stoi(row[kRanks]) / (hybrid ? 2 : 1);
   if ((row[kReshard] == "2" || row[kReshard] == "4") && shards % std::stoi(row[kReshard]) != 0) return false;
   if (row[kPrecision] == "fp8" && row[kCard] == "A100-40GB") return false;  // no such units
+  if (row[kCard] == "T4" && (row[kPrecision].starts_with("bf16") || row[kPrecision] == "fp8")) return false;
   const bool is_16_bit = row[kPrecision] != "fp32";
   const bool softcap = row[kFamily] == "gemma2";
   const bool has_positions = row[kFamily] == "gpt2" || row[kFamily] == "bert";  // a table of 128
   if (has_positions && row[kSequence] == "1024") return false;
-  if (row[kAttention] == "flash" && (!is_16_bit || softcap)) return false;
+  if (row[kAttention] == "flash" && (!is_16_bit || softcap || row[kCard] == "T4")) return false;
   return row[kAttention] != "efficient" || (!softcap && row[kSequence] != "odd");
 }
 
