@@ -81,7 +81,8 @@ Playback LedgerPlayer::play(const Sink& add) {
   return result_;
 }
 
-bool LedgerPlayer::add_plainly(std::size_t begin, std::size_t end, const Sink& add) const {
+bool LedgerPlayer::add_plainly(std::size_t begin, std::size_t end, const Sink& add) {
+  played_ += end - begin;
   return std::all_of(ledger_.events.begin() + static_cast<std::ptrdiff_t>(begin),
                      ledger_.events.begin() + static_cast<std::ptrdiff_t>(end), add);
 }
@@ -119,7 +120,7 @@ bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
     if (is_step) note_step(pass, retries() - before.retries.back());
     if (!done) return false;
     if (pass == part.events.times || !part.is_closed) return true;
-    if (pass >= (result_.settled ? kMostPasses : kMostPassesAround)) {
+    if (pass >= (result_.settled && played_ < kMostPlayed ? kMostPasses : kFewestPasses)) {
       result_.settled = false;
       result_.grows = result_.grows || replay_.stats().reserved.peak > before.reserved[before.reserved.size() / 2];
       return true;

@@ -27,8 +27,10 @@ std::vector<RepeatedPart> repeated_parts(const Ledger& ledger);
 
 /// After this many passes a part whose states have not repeated is given up.
 inline constexpr std::int64_t kMostPasses = 64;
-/// Once a part has been given up, after this many: what is around it won't settle either.
-inline constexpr std::int64_t kMostPassesAround = 8;
+/// After this many, once a part has been given up (what is around it won't settle either) or kMostPlayed events have
+/// been played: 64 steps of the deepest published model (126 layers, bf16) have a million.
+inline constexpr std::int64_t kFewestPasses = 8;
+inline constexpr std::size_t kMostPlayed = 1'200'000;
 
 struct Playback {
   bool out_of_memory = false;
@@ -52,7 +54,7 @@ class LedgerPlayer {
  private:
   struct Passes;
   bool add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add);
-  bool add_plainly(std::size_t begin, std::size_t end, const Sink& add) const;
+  bool add_plainly(std::size_t begin, std::size_t end, const Sink& add);
   bool repeat(std::size_t part, const Sink& add);
   bool run_again(std::size_t part, std::int64_t times, const Sink& add);
   void carry(const RepeatedPart& part);
@@ -63,6 +65,7 @@ class LedgerPlayer {
   const std::vector<RepeatedPart>& parts_;
   LedgerReplay& replay_;
   Playback result_;
+  std::size_t played_ = 0;            // events
   std::int64_t skipped_retries_ = 0;  // of passes that were not played, being known
 };
 

@@ -32,8 +32,8 @@ class LedgerReplay {
 };
 
 /// The placements that a prediction is made over. Expandable segments don't depend on them: one is enough. Otherwise
-/// best fit breaks ties by address, and the band is over ascending and descending addresses and 16 fixed shuffles (4
-/// for a ledger of more than 2^16 events, which takes that much longer).
+/// best fit breaks ties by address, and the band is over ascending and descending addresses and 16 fixed shuffles
+/// (fewer, down to 2, for a ledger of more than 33,000 events, which takes longer).
 std::vector<Placement> placements_of(const AllocatorSettings& settings, std::size_t events = 0);
 
 struct CapacityReplay {
