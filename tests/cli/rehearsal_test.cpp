@@ -53,6 +53,13 @@ Rehearsal judged(std::vector<ProcessRecord> processes, int exit_code) {
   return rehearsal;
 }
 
+std::string program_file(const testing::TemporaryDirectory& directory, const std::string& name,
+                         std::string_view bytes) {
+  std::string path = directory.write(name, bytes);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
 std::string elf_file(const testing::TemporaryDirectory& directory, const std::string& loader) {
   Elf64_Ehdr header{};
   std::memcpy(header.e_ident, ELFMAG, SELFMAG);
@@ -65,7 +72,7 @@ std::string elf_file(const testing::TemporaryDirectory& directory, const std::st
   segment.p_filesz = loader.size() + 1;
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
   bytes.append(reinterpret_cast<const char*>(&segment), sizeof segment);
-  return directory.write("program", bytes + loader + '\0');
+  return program_file(directory, "program", bytes + loader + '\0');
 }
 
 TEST_CASE("statistics of torch and of the driver about one process become one rank") {
@@ -141,13 +148,13 @@ TEST_CASE("programs that the loader starts past the phantom are told apart") {
   CHECK(why_out_of_reach(elf_file(directory, "")) == "is statically linked");
   CHECK(why_out_of_reach(elf_file(directory, "/lib/ld-musl-x86_64.so.1")) == "uses the loader ld-musl-x86_64.so.1");
   CHECK(why_out_of_reach(elf_file(directory, "/lib64/ld-linux-x86-64.so.2")).empty());
-  const std::string script = directory.write("script", "#!" + elf_file(directory, "") + "\n");
+  const std::string script = program_file(directory, "script", "#!" + elf_file(directory, "") + "\n");
   CHECK(why_out_of_reach(script) == "is statically linked");
-  CHECK(why_out_of_reach(directory.write("short",
-                                         "\x7f"
-                                         "ELF"))
+  CHECK(why_out_of_reach(program_file(directory, "short",
+                                      "\x7f"
+                                      "ELF"))
             .empty());
-  CHECK(why_out_of_reach(directory.write("empty", "")).empty());
+  CHECK(why_out_of_reach(program_file(directory, "empty", "")).empty());
 }
 
 }  // namespace

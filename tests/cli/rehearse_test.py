@@ -72,7 +72,7 @@ class Rehearse(unittest.TestCase):
             self.assertIn(word, done.stderr, arguments)
 
     def test_a_card_that_is_not_in_the_catalog_gets_a_suggestion(self):
-        self.refused(["--gpus", "8xH10O-80GB", "--", "true"], 2, 'unknown card "H10O-80GB"', 'did you mean "H100-80GB"?')
+        self.refused(["--gpus", "8xH100-80GD", "--", "true"], 2, '"H100-80GD": unknown card', "did you mean H100-80GB")
         self.refused(["--", "true"], 2, "--gpus: missing")
         self.refused(["--gpus", "2xcpu-4GiB", "--", "true"], 2, "CPU ranks need no phantom")
 

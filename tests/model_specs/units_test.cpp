@@ -52,7 +52,7 @@ TEST_CASE("a dtype is read by every name the field uses and written by one") {
 }
 
 TEST_CASE("an unknown dtype is refused with a suggestion") {
-  CHECK_THROWS_WITH_AS(parse_dtype("bf61"), doctest::Contains("did you mean \"bf16\"?"), InputError);
+  CHECK_THROWS_WITH_AS(parse_dtype("bff16"), doctest::Contains("did you mean \"bf16\"?"), InputError);
 }
 
 }  // namespace vramfit
