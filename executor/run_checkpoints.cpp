@@ -81,8 +81,9 @@ Facts run_facts(const RunCheckpointInputs& inputs, const Graph& graph, const Dat
   facts.emplace_back("--compute-dtype", compute_fact(plan.job.precision));
   facts.emplace_back("--gradient-mask", mask_fact(inputs));
   facts.emplace_back("--optimizer", plan.job.optimizer);
-  facts.emplace_back("--data", data_fact(data, plan.job.sequence));
+  // Before the data, whose order follows from the seed: what differs first is what is named.
   std::ranges::move(train_facts(inputs.options.train), std::back_inserter(facts));
+  facts.emplace_back("--data", data_fact(data, plan.job.sequence));
   return facts;
 }
 

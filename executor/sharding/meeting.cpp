@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -120,6 +121,9 @@ std::string meeting_point(const RankPlace& place) {
   return fmt::format("{} port {}", place.master_address, place.master_port);
 }
 
+/// Longer than `vramfit run` takes to end all ranks after the first that failed.
+constexpr std::chrono::seconds kLauncherEndsUs{20};
+
 class StoreMeeting final : public Meeting {
  public:
   StoreMeeting(const RankPlace& place, std::chrono::milliseconds timeout)
@@ -139,7 +143,7 @@ class StoreMeeting final : public Meeting {
         return;
       }
       const std::vector<std::uint8_t> bytes = store->get(kKey);
-      watch_.join(place.on_one_node ? "127.0.0.1" : place.master_address, {bytes.begin(), bytes.end()});
+      join(place, {bytes.begin(), bytes.end()});
     } catch (const std::exception& error) {
       throw FaultError(fmt::format("rank {} on {}: rank 0 has not come to {} within {} s: {}", place.rank, node_name(),
                                    meeting_point(place), timeout.count() / 1000, first_line(error)));
@@ -149,6 +153,17 @@ class StoreMeeting final : public Meeting {
   FailureWatch& watch() override { return watch_; }
 
  private:
+  /// A file outlives rank 0, so its invitation may be that of a rank that has already failed. `vramfit run` is then
+  /// about to end this rank and to show rank 0's reason, which ours must not overtake.
+  void join(const RankPlace& place, const std::string& invitation) {
+    try {
+      watch_.join(place.on_one_node ? "127.0.0.1" : place.master_address, invitation);
+    } catch (const std::exception&) {
+      if (!place.store_file.empty()) std::this_thread::sleep_for(kLauncherEndsUs);
+      throw;
+    }
+  }
+
   FailureWatch watch_;  // before the store: its threads must not take signals
 
  public:
