@@ -1,13 +1,17 @@
 #include "executor/sharding/meeting.h"
 
 #include <c10/util/Logging.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -64,9 +68,17 @@ StorePtr keys_of_job(const RankPlace& place, StorePtr store) {
   return c10::make_intrusive<c10d::PrefixStore>("vramfit " + place.job, std::move(store));
 }
 
+/// c10d tries to open a file for as long as ranks may take to meet; what can't be opened now never can be.
+void require_store_file(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (descriptor < 0) throw std::system_error(errno, std::generic_category());
+  ::close(descriptor);
+}
+
 /// Reachable by who may enter its folder, where a port on loopback is reachable by every user of the machine.
 StorePtr open_file_store(const RankPlace& place, std::chrono::milliseconds timeout) {
   try {
+    require_store_file(place.store_file);
     auto store = c10::make_intrusive<c10d::FileStore>(place.store_file, place.world);
     store->setTimeout(timeout);
     return keys_of_job(place, std::move(store));
