@@ -73,15 +73,14 @@ bool is_same(const std::string& a, const std::string& b) {
 
 Facts run_facts(const RunCheckpointInputs& inputs, const Graph& graph, const Dataset& data) {
   const PlanFile& plan = inputs.plan;
-  Facts facts{{"model", model_fact(graph)}};
+  // What others follow from comes first: the first difference is what is named.
+  Facts facts{{"model", model_fact(graph)}, {"--compute-dtype", compute_fact(plan.job.precision)}};
   for (const char* name : kDecidingFields) {
     const JobField& field = job_field_named(name);
     facts.emplace_back(flag_of(field), field.get(plan.job));
   }
-  facts.emplace_back("--compute-dtype", compute_fact(plan.job.precision));
   facts.emplace_back("--gradient-mask", mask_fact(inputs));
   facts.emplace_back("--optimizer", plan.job.optimizer);
-  // Before the data, whose order follows from the seed: what differs first is what is named.
   std::ranges::move(train_facts(inputs.options.train), std::back_inserter(facts));
   facts.emplace_back("--data", data_fact(data, plan.job.sequence));
   return facts;
