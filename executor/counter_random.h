@@ -5,15 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace vramfit {
+#include "estimator/allocator/mix.h"
 
-/// A bijection of 64-bit words whose output bits each depend on all input bits: the finalizer of SplitMix64
-/// (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
-constexpr std::uint64_t mix_bits(std::uint64_t x) {
-  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31U);
-}
+namespace vramfit {
 
 /// The `counter`-th word of the stream `key`: SplitMix64's output for that state.
 constexpr std::uint64_t random_word(std::uint64_t key, std::uint64_t counter) {

@@ -1,4 +1,4 @@
-// Mixing of 64-bit words: draws of addresses, and fingerprints of states.
+// Mixing of 64-bit words: draws of addresses, fingerprints of states, and the executor's random numbers.
 #pragma once
 
 #include <cstdint>
