@@ -12,6 +12,7 @@
 #include "cli/model.h"
 #include "estimator/allocator/environment.h"
 #include "estimator/field_text.h"
+#include "estimator/resolve_job.h"
 #include "model_specs/error.h"
 #include "model_specs/json_value.h"
 #include "model_specs/suggest.h"

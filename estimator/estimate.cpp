@@ -6,9 +6,11 @@
 
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
+#include "estimator/loss_options.h"
 #include "estimator/not_modelled.h"
 #include "estimator/ops/fp8.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/resolve_job.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/sharding.h"
 #include "estimator/units_layout.h"
@@ -202,8 +204,6 @@ Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
   return rank.total + Bytes{rank.peak_reserved.n / kReservedMarginDivisor} +
          Bytes{rank.breakdown.outside_allocator.n / kOutsideMarginDivisor};
 }
-
-LossOptions loss_options(const Job& job) { return {.chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0}; }
 
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options) {
   const Ledger ledger = count(graph, job, cluster.card.device, {}, options);

@@ -1,7 +1,6 @@
 // The answer to "what will this job need?": peaks per rank and phase, their breakdown, and a verdict.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "estimator/cluster.h"
 #include "estimator/job.h"
 #include "estimator/ledger.h"
+#include "estimator/rank_memory.h"
 #include "model_specs/graph.h"
 #include "model_specs/spec.h"
 
@@ -17,34 +17,6 @@ namespace vramfit {
 
 enum class Verdict { fits, at_risk, does_not_fit, not_modelled };
 std::string_view verdict_name(Verdict verdict);
-
-/// Live bytes by category at the moment of the peak; all but the last two sum to peak_allocated.
-struct Breakdown {
-  std::array<Bytes, kCategories> categories{};
-  Bytes rounding;           // block sizes minus requested sizes
-  Bytes fragmentation;      // reserved - allocated
-  Bytes outside_allocator;  // context, NCCL, other libraries
-};
-
-struct PhasePeak {
-  Phase phase{};
-  bool steady = true;  // first step, or steady step
-  Bytes requested, allocated, reserved;
-};
-
-struct RankEstimate {
-  std::int64_t first_rank = 0, last_rank = 0;
-  Coords coords;
-  Bytes peak_requested, peak_allocated, peak_reserved, total, upper_bound;
-  Bytes least_reserved;            // lower end of the band over address orders
-  std::int64_t alloc_retries = 0;  // at the card's real capacity: in load and the first two steps
-  std::int64_t later_retries = 0;  // at the card's real capacity: in the worst later step
-  bool out_of_memory = false;      // on the card as it is, after all retries
-  bool gives_back = false;         // fits only because the allocator releases cached memory
-  bool reserved_grows = false;     // with every step replayed; the allocator never settles
-  Breakdown breakdown;
-  std::vector<PhasePeak> phases;
-};
 
 /// A single change and what the job would need with it, re-estimated.
 struct Suggestion {
@@ -83,12 +55,6 @@ struct EstimateOptions {
 
 /// Never throws for a job that doesn't fit or has no rules: those are verdicts.
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options);
-
-/// Fills in sequence, mesh, batch sizes and device-dependent defaults; throws InputError on a contradiction.
-/// Unset fields are 0, or precision.name "" (unresolved_job() in estimator/job_fields.h): mesh by sharding over all
-/// cards, precision by device, and of micro-batch, accumulation and global batch those that are missing. Resolving
-/// twice changes nothing. `notes` receives one line per default used.
-Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes);
 
 /// Folds a ledger into peaks and breakdown (peak tick, categories that sum exactly), on a card without a limit. With
 /// the native allocator the peaks are the highest over the orders of addresses that placements_of names. Repeats are

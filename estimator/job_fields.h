@@ -43,7 +43,7 @@ void set_job_field(Job& job, const JobField& field, std::string_view value, cons
 inline constexpr Dtype kUnsetDtype = Dtype::u8;
 
 /// A job in which nothing is set: precision.name is "" and its dtypes are kUnsetDtype; mesh, sequence, micro_batch,
-/// accumulation and global_batch are 0. resolve_job() (estimator/estimate.h) fills these in from the model and the
+/// accumulation and global_batch are 0. resolve_job() (estimator/resolve_job.h) fills these in from the model and the
 /// cluster.
 Job unresolved_job();
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "estimator/time_model.h"
-
 namespace vramfit {
 
 namespace {
@@ -18,6 +16,43 @@ double backward_factor(const Op& op, const Needs& needs) {
 }
 
 }  // namespace
+
+double attended_rows(const Attributes& attributes, double sequence) {
+  const double window = attributes.window > 0 ? std::min(static_cast<double>(attributes.window), sequence) : sequence;
+  if (!attributes.causal) return window;
+  return window - window * window / (2 * sequence);  // the first `window` queries see fewer
+}
+
+double used_parameter_elements(const Graph& graph, const Op& op) {
+  if (op.parameters.empty()) return 0;
+  const ParameterUse& use = op.parameters.front();
+  const Parameter& parameter = graph.parameters[static_cast<std::size_t>(use.parameter)];
+  const auto whole = static_cast<double>(element_count(parameter));
+  if (use.count < 0) return whole;
+  const std::size_t output_dim = op.attributes.transposed_weight ? 1 : 0;
+  return whole * static_cast<double>(use.count) / static_cast<double>(parameter.shape.at(output_dim));
+}
+
+double forward_flops(const Graph& graph, const Op& op, const BatchShape& shape) {
+  const auto tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
+  if (op.kind == OpKind::linear || op.kind == OpKind::linear_cross_entropy) {
+    return 2 * tokens * used_parameter_elements(graph, op);
+  }
+  if (op.kind == OpKind::attention) {
+    const Attributes& a = op.attributes;
+    const auto width = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
+    return 4 * tokens * attended_rows(a, static_cast<double>(shape.sequence)) * width;  // QK^T and PV
+  }
+  return 0;
+}
+
+double forward_flops(const Graph& graph, const BatchShape& shape) {
+  double flops = 0;
+  for (const Segment& segment : graph.segments) {
+    for (const Op& op : segment.ops) flops += forward_flops(graph, op, shape);
+  }
+  return flops;
+}
 
 double training_flops(const TapeInputs& inputs) {
   const std::vector<SegmentTape> tapes = make_tapes(inputs);

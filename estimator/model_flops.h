@@ -1,4 +1,5 @@
-// Model FLOPs utilization (MFU): the FLOPs that training needs at least, and those that the hardware offers at most.
+// FLOPs of ops, and what model FLOPs utilization (MFU) is made of: the FLOPs that training needs at least, and those
+// that the hardware offers at most.
 #pragma once
 
 #include <string_view>
@@ -7,6 +8,18 @@
 #include "estimator/tape.h"
 
 namespace vramfit {
+
+/// Matmul and attention FLOPs of one forward pass over one micro-batch on one rank.
+double forward_flops(const Graph& graph, const BatchShape& shape);
+
+/// The same of one op; 0 for ops that are bound by memory.
+double forward_flops(const Graph& graph, const Op& op, const BatchShape& shape);
+
+/// Elements of the weight that a product reads: all of it, or the rows that this op uses.
+double used_parameter_elements(const Graph& graph, const Op& op);
+
+/// Rows that attention scores a query against: all before it, at most a window of them.
+double attended_rows(const Attributes& attributes, double sequence);
 
 /// Matmul and attention FLOPs of one micro-batch on one rank: forward once, and backward as far as anything is trained.
 /// An op whose input and weight both need a gradient counts twice its forward. Recomputation is not counted

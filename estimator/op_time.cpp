@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "estimator/model_flops.h"
 #include "estimator/ops/attention.h"
 #include "estimator/ops/fp8.h"
 #include "estimator/rule.h"
-#include "estimator/time_model.h"
 
 namespace vramfit {
 namespace {
@@ -41,27 +41,6 @@ double attention_share(const Device& device) {
 
 double elements(const Segment& segment, int value, const BatchShape& shape) {
   return static_cast<double>(element_count(segment.values[static_cast<std::size_t>(value)], shape));
-}
-
-const Parameter& weight_of(const Graph& graph, const Op& op) {
-  return graph.parameters[static_cast<std::size_t>(op.parameters.front().parameter)];
-}
-
-// Rows that attention scores a query against: all before it, at most a window of them.
-double attended_rows(const Attributes& attributes, double sequence) {
-  const double window = attributes.window > 0 ? std::min(static_cast<double>(attributes.window), sequence) : sequence;
-  if (!attributes.causal) return window;
-  return window - window * window / (2 * sequence);  // the first `window` queries see fewer
-}
-
-double used_parameter_elements(const Graph& graph, const Op& op) {
-  if (op.parameters.empty()) return 0;
-  const ParameterUse& use = op.parameters.front();
-  const Parameter& parameter = weight_of(graph, op);
-  const auto whole = static_cast<double>(element_count(parameter));
-  if (use.count < 0) return whole;
-  const std::size_t output_dim = op.attributes.transposed_weight ? 1 : 0;
-  return whole * static_cast<double>(use.count) / static_cast<double>(parameter.shape.at(output_dim));
 }
 
 // Bytes an op reads and writes once: its inputs, outputs and parameters.
@@ -114,7 +93,8 @@ void add_attention(const OpContext& context, const Rates& rates, SegmentTime& ti
 // Head and loss over chunks of rows, all of it in backward (executor/ops/linear_cross_entropy.cpp). Each chunk reads
 // the weight twice, adds its product to the weight's whole gradient, and passes three times over its logits.
 void add_chunked_loss(const OpContext& context, const Rates& rates, SegmentTime& time) {
-  const Parameter& parameter = weight_of(context.graph, context.op);
+  const Parameter& parameter =
+      context.graph.parameters[static_cast<std::size_t>(context.op.parameters.front().parameter)];
   const auto width = static_cast<double>(dtype_bytes(context.precision.compute).n);
   const auto sum_width = static_cast<double>(dtype_bytes(context.precision.reduce).n);
   const auto weight = static_cast<double>(element_count(parameter));
@@ -144,19 +124,6 @@ void add_op(const OpContext& context, const Rates& rates, SegmentTime& time) {
 }
 
 }  // namespace
-
-double forward_flops(const Graph& graph, const Op& op, const BatchShape& shape) {
-  const auto tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
-  if (op.kind == OpKind::linear || op.kind == OpKind::linear_cross_entropy) {
-    return 2 * tokens * used_parameter_elements(graph, op);
-  }
-  if (op.kind == OpKind::attention) {
-    const Attributes& a = op.attributes;
-    const auto width = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
-    return 4 * tokens * attended_rows(a, static_cast<double>(shape.sequence)) * width;  // QK^T and PV
-  }
-  return 0;
-}
 
 Rates rates_of(const Job& job, const Cluster& cluster) {
   const Card& card = cluster.card;

@@ -8,9 +8,6 @@
 
 namespace vramfit {
 
-/// Full and chunked loss have different graphs; nothing else in the job changes the graph.
-LossOptions loss_options(const Job& job);
-
 /// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options);
 

@@ -1,8 +1,9 @@
+#include "estimator/resolve_job.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "estimator/estimate.h"
 #include "estimator/job_field_names.h"
 #include "estimator/job_fields.h"
 #include "estimator/precision_support.h"

@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "estimator/loss_options.h"
 #include "estimator/not_modelled.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/resolve_job.h"
 #include "estimator/sharding.h"
 #include "model_specs/error.h"
 

@@ -202,14 +202,6 @@ void add_micro_batch(const MicroBatch& micro_batch, double times, bool prefetche
 
 }  // namespace
 
-double forward_flops(const Graph& graph, const BatchShape& shape) {
-  double flops = 0;
-  for (const Segment& segment : graph.segments) {
-    for (const Op& op : segment.ops) flops += forward_flops(graph, op, shape);
-  }
-  return flops;
-}
-
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster) {
   const Clock clock(graph, job, cluster);
   // All micro-batches but the last take the same time.

@@ -17,10 +17,4 @@ struct StepTime {
 
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster);
 
-/// Matmul and attention FLOPs of one forward pass over one micro-batch on one rank.
-double forward_flops(const Graph& graph, const BatchShape& shape);
-
-/// The same of one op; 0 for ops that are bound by memory.
-double forward_flops(const Graph& graph, const Op& op, const BatchShape& shape);
-
 }  // namespace vramfit

@@ -11,7 +11,7 @@
 #include <optional>
 #include <thread>
 
-#include "estimator/rank_estimate.h"
+#include "estimator/loss_options.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/sharding.h"
 #include "executor/agreement.h"

@@ -8,8 +8,8 @@
 #include <limits>
 #include <system_error>
 
-#include "estimator/json/estimate_json.h"
-#include "estimator/rank_estimate.h"
+#include "estimator/json/rank_json.h"
+#include "estimator/loss_options.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
 #include "model_specs/error.h"

@@ -7,6 +7,7 @@
 
 #include "estimator/field_text.h"
 #include "estimator/job_fields.h"
+#include "estimator/resolve_job.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "estimator/job_fields.h"
+#include "estimator/resolve_job.h"
 #include "model_specs/error.h"
 #include "planner/changes.h"
 #include "planner/search.h"

@@ -2,6 +2,7 @@
 
 #include "estimator/json/estimate_json.h"
 #include "estimator/json/job_json.h"
+#include "estimator/json/rank_json.h"
 #include "model_specs/json_writer.h"
 #include "model_specs/parameters.h"
 

@@ -4,8 +4,10 @@
 #include <iterator>
 
 #include "estimator/job_fields.h"
+#include "estimator/loss_options.h"
 #include "estimator/not_modelled.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/resolve_job.h"
 #include "model_specs/error.h"
 #include "planner/dimensions/dimensions.h"
 

@@ -8,6 +8,7 @@
 #include "estimator/count.h"
 #include "estimator/json/event_lines.h"
 #include "estimator/ledger_diff.h"
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
 #include "model_specs/error.h"
 #include "model_specs/suggest.h"

@@ -4,6 +4,7 @@
 
 #include "cli/compare/compare.h"
 #include "estimator/json/estimate_json.h"
+#include "estimator/json/rank_json.h"
 #include "model_specs/json_writer.h"
 #include "model_specs/suggest.h"
 

@@ -5,6 +5,7 @@
 #include "cli/format/estimate_text.h"
 #include "estimator/count.h"
 #include "estimator/job_fields.h"
+#include "estimator/loss_options.h"
 #include "estimator/model_flops.h"
 #include "estimator/rank_estimate.h"
 #include "model_specs/graph.h"

@@ -1,11 +1,9 @@
-// JSON forms of estimates and of the ranks[] that estimates, plans and runs share (configs/schemas/).
+// JSON form of estimates (configs/schemas/).
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "estimator/estimate.h"
-#include "model_specs/json_value.h"
 #include "model_specs/json_writer.h"
 
 namespace vramfit {
@@ -15,15 +13,5 @@ std::string estimate_to_json(const Estimate& estimate);
 
 /// Writes an estimate's members from `model` to `worst` into the open object: estimates and plans share them.
 void write_estimate_members(JsonWriter& writer, const Estimate& estimate);
-
-/// Writes the members of one entry of ranks[] into the open object.
-void write_rank_members(JsonWriter& writer, const RankEstimate& rank);
-/// `ranks` and `worst`.
-void write_ranks(JsonWriter& writer, const std::vector<RankEstimate>& ranks, int worst);
-
-/// Reads what write_rank_members wrote. Does not finish() the object: runs add members of their own.
-RankEstimate read_rank(JsonObject& object);
-/// `ranks`, at least one, and `worst`, one of them.
-std::vector<RankEstimate> read_ranks(JsonObject& object, int& worst);
 
 }  // namespace vramfit

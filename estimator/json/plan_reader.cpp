@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "estimator/job_fields.h"
-#include "estimator/json/estimate_json.h"
 #include "estimator/json/job_json.h"
+#include "estimator/json/rank_json.h"
 #include "model_specs/config.h"
 #include "model_specs/error.h"
 #include "model_specs/json_value.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "estimator/estimate.h"
+#include "estimator/rank_memory.h"
 #include "model_specs/spec.h"
 
 namespace vramfit {

@@ -1,7 +1,7 @@
 #include <limits>
 
-#include "estimator/json/estimate_json.h"
 #include "estimator/json/job_json.h"
+#include "estimator/json/rank_json.h"
 #include "estimator/run_record.h"
 #include "model_specs/json_value.h"
 #include "model_specs/json_writer.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "estimator/device.h"
-#include "estimator/estimate.h"
+#include "estimator/rank_memory.h"
 
 namespace vramfit {
 

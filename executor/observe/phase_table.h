@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "estimator/estimate.h"
+#include "estimator/rank_memory.h"
 
 namespace vramfit {
 

@@ -12,7 +12,9 @@
 #include "estimator/count.h"
 #include "estimator/estimate.h"
 #include "estimator/job_fields.h"
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/resolve_job.h"
 #include "tests/support/models.h"
 
 namespace vramfit::testing {

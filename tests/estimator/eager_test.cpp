@@ -9,6 +9,7 @@
 #include "estimator/eager/torch.h"
 #include "estimator/estimate.h"
 #include "estimator/job_fields.h"
+#include "estimator/resolve_job.h"
 #include "model_specs/error.h"
 #include "model_specs/graph.h"
 #include "tests/support/models.h"

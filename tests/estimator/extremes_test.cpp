@@ -9,6 +9,7 @@
 #include "estimator/count.h"
 #include "estimator/estimate.h"
 #include "estimator/job_fields.h"
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
 #include "model_specs/catalog.h"
 #include "model_specs/error.h"

@@ -6,6 +6,7 @@
 
 #include "estimator/estimate.h"
 #include "estimator/job_fields.h"
+#include "estimator/resolve_job.h"
 #include "estimator/time_model.h"
 #include "tests/support/config_file.h"
 #include "tests/support/models.h"

@@ -6,7 +6,9 @@
 #include <random>
 
 #include "estimator/job_fields.h"
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/resolve_job.h"
 #include "model_specs/error.h"
 #include "tests/support/config_file.h"
 

@@ -5,6 +5,7 @@
 
 #include "estimator/estimate.h"
 #include "estimator/job_fields.h"
+#include "estimator/resolve_job.h"
 #include "model_specs/error.h"
 #include "tests/support/models.h"
 

@@ -9,6 +9,7 @@
 
 #include "estimator/count.h"
 #include "estimator/job_fields.h"
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/schedules/schedule.h"
 #include "estimator/sharding.h"

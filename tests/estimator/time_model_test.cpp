@@ -5,6 +5,8 @@
 
 #include "estimator/estimate.h"
 #include "estimator/job_fields.h"
+#include "estimator/model_flops.h"
+#include "estimator/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "tests/support/config_file.h"
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "estimator/job_fields.h"
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/units_layout.h"
 #include "model_specs/error.h"

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "estimator/job_fields.h"
+#include "estimator/loss_options.h"
 #include "executor/run_checkpoints.h"
 #include "tests/executor/small_training_torch.h"
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/sharding.h"
 #include "executor/checkpoint/weights.h"

@@ -11,6 +11,7 @@
 #include "estimator/count.h"
 #include "estimator/job_fields.h"
 #include "estimator/ledger_diff.h"
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
 #include "executor/meter/meter.h"
 #include "executor/trainer.h"

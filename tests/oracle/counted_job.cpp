@@ -8,7 +8,9 @@
 #include "estimator/count.h"
 #include "estimator/estimate.h"
 #include "estimator/job_fields.h"
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/resolve_job.h"
 #include "model_specs/config.h"
 #include "model_specs/error.h"
 

@@ -16,6 +16,7 @@
 
 #include "estimator/count.h"
 #include "estimator/json/event_lines.h"
+#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
 #include "model_specs/config.h"
 
