@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+#include "base/result_file.h"
+#include "base/standard_streams.h"
+#include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/flag_synonyms.h"
 #include "cli/help.h"
-#include "model_specs/error.h"
-#include "model_specs/result_file.h"
-#include "model_specs/standard_streams.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/file.h"
-#include "model_specs/suggest.h"
+#include "base/file.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 namespace {

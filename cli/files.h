@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "model_specs/result_file.h"
+#include "base/result_file.h"
 
 namespace vramfit {
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "model_specs/suggest.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "cli/command_line.h"
 #include "cli/format/terminal.h"
 #include "cli/format/wrap.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -6,13 +6,13 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/help.h"
-#include "estimator/field_text.h"
-#include "estimator/job_fields.h"
-#include "estimator/json/job_json.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "job/field_text.h"
+#include "job/job_fields.h"
+#include "job/job_json.h"
 
 namespace vramfit {
 

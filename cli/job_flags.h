@@ -1,12 +1,12 @@
 // The flags that describe a job, the same on estimate, plan and run. Names and values come from the table of job fields
-// (estimator/job_fields.h); a test freezes them.
+// (job/job_fields.h); a test freezes them.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "estimator/cluster.h"
-#include "estimator/job.h"
+#include "job/cluster.h"
+#include "job/job.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;

@@ -1,11 +1,11 @@
 #include <cstdio>
 #include <exception>
 
+#include "base/error.h"
+#include "base/host_memory.h"
+#include "base/result_file.h"
+#include "base/standard_streams.h"
 #include "cli/command_line.h"
-#include "model_specs/error.h"
-#include "model_specs/host_memory.h"
-#include "model_specs/result_file.h"
-#include "model_specs/standard_streams.h"
 
 int main(int argc, char** argv) try {
   vramfit::take_over_standard_streams();

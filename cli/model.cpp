@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "model_specs/catalog.h"
-#include "model_specs/error.h"
 #include "model_specs/resolve.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -12,9 +12,9 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "cli/launch/environment.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

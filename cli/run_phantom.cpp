@@ -5,14 +5,14 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "cli/compare/compare.h"
 #include "cli/files.h"
 #include "cli/rehearse/environment.h"
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/session_folder.h"
-#include "estimator/field_text.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "job/field_text.h"
 
 namespace vramfit {
 namespace {

@@ -7,15 +7,15 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/error.h"
+#include "base/json_value.h"
+#include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/format/estimate_text.h"
 #include "cli/model.h"
-#include "estimator/allocator/environment.h"
-#include "estimator/field_text.h"
-#include "estimator/resolve_job.h"
-#include "model_specs/error.h"
-#include "model_specs/json_value.h"
-#include "model_specs/suggest.h"
+#include "job/allocator_environment.h"
+#include "job/field_text.h"
+#include "job/resolve_job.h"
 #include "planner/plan_json.h"
 #include "planner/search.h"
 

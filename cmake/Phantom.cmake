@@ -1,9 +1,9 @@
-# Stand-ins for CUDA libraries (docs/phantom.md): hand-written sources, completed by what executor/phantom/generate makes.
+# Stand-ins for CUDA libraries (docs/phantom.md): hand-written sources, completed by what phantom/generate makes.
 # Needs FindLibTorch.cmake (LIBTORCH_SITE: its nvidia/ folder holds headers and libraries of CUDA 13).
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 set(PHANTOM_LIBRARY_DIRECTORY "${CMAKE_BINARY_DIR}/lib/phantom")
-set(PHANTOM_GENERATE_DIRECTORY "${CMAKE_SOURCE_DIR}/executor/phantom/generate")
+set(PHANTOM_GENERATE_DIRECTORY "${CMAKE_SOURCE_DIR}/phantom/generate")
 
 # A virtual environment with the CUDA 12 wheels (scripts/phantom-wheel makes one); without it there is no CUDA 12 set.
 set(VRAMFIT_CUDA12_VENV "$ENV{VRAMFIT_CUDA12_VENV}" CACHE PATH "Environment with the CUDA 12 wheels; empty: no stand-ins for CUDA 12")

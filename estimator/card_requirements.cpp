@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "estimator/card_names.h"
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "job/card_names.h"
 
 namespace vramfit {
 

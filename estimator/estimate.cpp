@@ -4,18 +4,18 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
-#include "estimator/loss_options.h"
-#include "estimator/not_modelled.h"
-#include "estimator/ops/fp8.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/resolve_job.h"
-#include "estimator/schedules/schedule.h"
-#include "estimator/sharding.h"
-#include "estimator/units_layout.h"
-#include "model_specs/error.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
+#include "job/sharding.h"
 #include "model_specs/parameters.h"
+#include "program/not_modelled.h"
+#include "program/ops/fp8.h"
+#include "program/schedules/schedule.h"
+#include "program/units_layout.h"
 
 namespace vramfit {
 

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/cluster.h"
-#include "estimator/job.h"
-#include "estimator/ledger.h"
-#include "estimator/rank_memory.h"
+#include "job/cluster.h"
+#include "job/job.h"
 #include "model_specs/graph.h"
 #include "model_specs/spec.h"
+#include "program/ledger.h"
+#include "program/rank_memory.h"
 
 namespace vramfit {
 

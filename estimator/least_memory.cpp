@@ -1,5 +1,5 @@
 // Every step passes each moment below, and whatever is added up there is a block of the ledger that is alive at that
-// moment (estimator/count.cpp). What is left out can only lower the bound.
+// moment (program/count.cpp). What is left out can only lower the bound.
 #include "estimator/least_memory.h"
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include <fmt/ranges.h>
 
 #include "estimator/rank_estimate.h"
-#include "estimator/schedules/schedule.h"
-#include "estimator/sharding.h"
-#include "estimator/units_layout.h"
+#include "job/sharding.h"
+#include "program/schedules/schedule.h"
+#include "program/units_layout.h"
 
 namespace vramfit {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "estimator/cluster.h"
-#include "estimator/job.h"
 #include "estimator/saved_activations.h"
+#include "job/cluster.h"
+#include "job/job.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "estimator/model_flops.h"
-#include "estimator/ops/attention.h"
-#include "estimator/ops/fp8.h"
-#include "estimator/rule.h"
+#include "program/model_flops.h"
+#include "program/ops/attention.h"
+#include "program/ops/fp8.h"
+#include "program/rule.h"
 
 namespace vramfit {
 namespace {

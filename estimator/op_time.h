@@ -2,8 +2,8 @@
 // says where each constant comes from.
 #pragma once
 
-#include "estimator/cluster.h"
-#include "estimator/job.h"
+#include "job/cluster.h"
+#include "job/job.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "estimator/allocator/driver.h"
-#include "estimator/allocator/settings.h"
-#include "estimator/count.h"
 #include "estimator/estimate.h"
+#include "job/allocator_settings.h"
+#include "program/count.h"
 
 namespace vramfit {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "estimator/tape.h"
+#include "program/tape.h"
 
 namespace vramfit {
 

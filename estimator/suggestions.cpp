@@ -5,12 +5,12 @@
 
 #include <fmt/format.h>
 
-#include "estimator/loss_options.h"
-#include "estimator/not_modelled.h"
+#include "base/error.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/resolve_job.h"
-#include "estimator/sharding.h"
-#include "model_specs/error.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
+#include "job/sharding.h"
+#include "program/not_modelled.h"
 
 namespace vramfit {
 

@@ -6,11 +6,11 @@
 #include <numeric>
 #include <set>
 
-#include "estimator/count.h"
 #include "estimator/op_time.h"
-#include "estimator/schedules/schedule.h"
-#include "estimator/sharding.h"
-#include "estimator/units_layout.h"
+#include "job/sharding.h"
+#include "program/count.h"
+#include "program/schedules/schedule.h"
+#include "program/units_layout.h"
 
 namespace vramfit {
 namespace {

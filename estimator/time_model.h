@@ -1,8 +1,8 @@
 // A simple time model: FLOPs, bytes and links of a step on a card. A prediction, never a measurement.
 #pragma once
 
-#include "estimator/cluster.h"
-#include "estimator/job.h"
+#include "job/cluster.h"
+#include "job/job.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/device.h"
 #include "executor/options.h"
+#include "job/device.h"
 
 namespace vramfit {
 

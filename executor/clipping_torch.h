@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "estimator/device.h"
 #include "executor/loss_scaler_torch.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "job/device.h"
 
 namespace vramfit {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "estimator/allocator/mix.h"
+#include "base/mix_bits.h"
 
 namespace vramfit {
 

@@ -3,10 +3,10 @@
 
 #include <optional>
 
+#include "base/error.h"
+#include "base/json_writer.h"
 #include "executor/dump_torch.h"
 #include "executor/meter/meter.h"
-#include "model_specs/error.h"
-#include "model_specs/json_writer.h"
 
 namespace vramfit {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result_file.h"
 #include "executor/sharding/unit_state_torch.h"
-#include "model_specs/result_file.h"
 
 namespace vramfit {
 

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "estimator/gradient_mask.h"
 #include "executor/counter_random.h"
 #include "executor/gradient_mask_torch.h"
 #include "executor/tensor_torch.h"
+#include "program/gradient_mask.h"
 
 namespace vramfit {
 

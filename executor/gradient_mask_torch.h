@@ -1,5 +1,5 @@
 // The executor's side of --gradient-mask: masked gradients are zeroed before clipping and the optimizer. The
-// counting side is estimator/gradient_mask.h.
+// counting side is program/gradient_mask.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "estimator/job.h"
-#include "estimator/units_layout.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "job/job.h"
 #include "model_specs/graph.h"
+#include "program/units_layout.h"
 
 namespace vramfit {
 

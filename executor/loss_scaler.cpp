@@ -4,9 +4,9 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "executor/loss_scaler_torch.h"
 #include "executor/tensor_torch.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/job.h"
+#include "job/job.h"
 
 namespace vramfit {
 

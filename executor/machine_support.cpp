@@ -11,8 +11,8 @@
 #include <sstream>
 #include <vector>
 
-#include "estimator/precision_support.h"
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "job/precision_support.h"
 
 namespace vramfit {
 

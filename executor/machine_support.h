@@ -1,11 +1,11 @@
-// Which dtypes this machine computes and sums in, as its libraries report; see estimator/precision_support.h.
+// Which dtypes this machine computes and sums in, as its libraries report; see job/precision_support.h.
 #pragma once
 
 #include <string>
 
-#include "estimator/cluster.h"
-#include "estimator/device.h"
-#include "estimator/job.h"
+#include "job/cluster.h"
+#include "job/device.h"
+#include "job/job.h"
 
 namespace vramfit {
 

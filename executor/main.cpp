@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "base/host_memory.h"
+#include "base/result_file.h"
+#include "base/standard_streams.h"
 #include "executor/machine_support.h"
 #include "executor/options.h"
 #include "executor/place/error_file.h"
 #include "executor/run.h"
-#include "model_specs/error.h"
-#include "model_specs/host_memory.h"
-#include "model_specs/result_file.h"
-#include "model_specs/standard_streams.h"
 
 int main(int argc, char** argv) try {
   vramfit::take_over_standard_streams();

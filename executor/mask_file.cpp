@@ -10,14 +10,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/checkpoint/mask_digest.h"
 #include "executor/checkpoint/read_blocks.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/gradient_mask_torch.h"
 #include "executor/tensor_torch.h"
-#include "model_specs/error.h"
 #include "model_specs/hub/safetensors.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 

@@ -7,9 +7,9 @@
 #include <limits>
 #include <set>
 
-#include "estimator/field_text.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/field_text.h"
 
 namespace vramfit {
 

@@ -11,9 +11,9 @@
 #include <optional>
 #include <thread>
 
-#include "estimator/loss_options.h"
-#include "estimator/schedules/schedule.h"
-#include "estimator/sharding.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/result_file.h"
 #include "executor/agreement.h"
 #include "executor/machine_support.h"
 #include "executor/meter/cuda_meter.h"
@@ -25,9 +25,9 @@
 #include "executor/run_checkpoints.h"
 #include "executor/run_record.h"
 #include "executor/sharding/meeting.h"
-#include "model_specs/error.h"
-#include "model_specs/file.h"
-#include "model_specs/result_file.h"
+#include "job/loss_options.h"
+#include "job/sharding.h"
+#include "program/schedules/schedule.h"
 
 namespace vramfit {
 

@@ -10,14 +10,14 @@
 #include <span>
 #include <system_error>
 
-#include "estimator/job_fields.h"
-#include "estimator/ops/fp8.h"
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/agreement.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/mask_digest.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "job/job_fields.h"
+#include "program/ops/fp8.h"
 
 namespace vramfit {
 namespace {

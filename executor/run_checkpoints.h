@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/json/plan_reader.h"
 #include "executor/checkpoint/files.h"
 #include "executor/checkpoint/folder_lock.h"
 #include "executor/checkpoint/resume.h"
@@ -15,6 +14,7 @@
 #include "executor/data/data.h"
 #include "executor/options.h"
 #include "executor/sharding/process_groups.h"
+#include "program/plan_reader.h"
 
 namespace vramfit {
 

@@ -8,15 +8,15 @@
 #include <limits>
 #include <system_error>
 
-#include "estimator/json/rank_json.h"
-#include "estimator/loss_options.h"
+#include "base/error.h"
+#include "base/json_value.h"
+#include "base/json_writer.h"
+#include "base/result_file.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
-#include "model_specs/error.h"
+#include "job/loss_options.h"
 #include "model_specs/graph.h"
-#include "model_specs/json_value.h"
-#include "model_specs/json_writer.h"
-#include "model_specs/result_file.h"
+#include "program/rank_json.h"
 
 namespace vramfit {
 

@@ -1,13 +1,13 @@
-// What a run measured, in the terms of estimator/run_record.h.
+// What a run measured, in the terms of program/run_record.h.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "estimator/json/plan_reader.h"
-#include "estimator/run_record.h"
 #include "executor/options.h"
 #include "executor/sharding/process_groups.h"
+#include "program/plan_reader.h"
+#include "program/run_record.h"
 
 namespace vramfit {
 

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "estimator/count.h"
 #include "executor/meter/meter.h"
 #include "executor/observe/observer.h"
 #include "executor/tape_torch.h"
 #include "executor/tensor_torch.h"
+#include "program/count.h"
 
 namespace vramfit {
 

@@ -1,4 +1,4 @@
-// Executes the tapes of estimator/tape.h with tensors: the lists say what is allocated, kept and dropped.
+// Executes the tapes of program/tape.h with tensors: the lists say what is allocated, kept and dropped.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "estimator/tape.h"
 #include "executor/ops/ops.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "program/tape.h"
 
 namespace vramfit {
 

@@ -5,9 +5,9 @@
 
 #include <numeric>
 
+#include "base/error.h"
 #include "executor/meter/meter.h"
 #include "executor/tensor_torch.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "estimator/device.h"
-#include "estimator/ledger.h"
+#include "job/device.h"
 #include "model_specs/dtype.h"
+#include "program/ledger.h"
 
 namespace vramfit {
 

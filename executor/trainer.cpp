@@ -9,9 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "estimator/load_rows.h"
-#include "estimator/ops/fp8.h"
-#include "estimator/schedules/schedule.h"
+#include "base/error.h"
 #include "executor/checkpoint/full_torch.h"
 #include "executor/checkpoint/snapshot_torch.h"
 #include "executor/clipping_torch.h"
@@ -24,7 +22,9 @@
 #include "executor/rope_tables.h"
 #include "executor/tape_torch.h"
 #include "executor/tensor_torch.h"
-#include "model_specs/error.h"
+#include "program/load_rows.h"
+#include "program/ops/fp8.h"
+#include "program/schedules/schedule.h"
 
 namespace vramfit {
 

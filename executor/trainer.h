@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/device.h"
-#include "estimator/job.h"
 #include "executor/checkpoint/snapshot.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/data/data.h"
 #include "executor/optimizers/optimizers.h"
 #include "executor/sharding/process_groups.h"
+#include "job/device.h"
+#include "job/job.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 #include "model_specs/families/families.h"
 #include "model_specs/parameters.h"
 

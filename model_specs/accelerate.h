@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/units.h"
 #include "model_specs/spec.h"
-#include "model_specs/units.h"
 
 namespace vramfit {
 

@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "base/json_value.h"
+#include "base/suggest.h"
 #include "model_specs/catalog_data.h"
 #include "model_specs/config.h"
-#include "model_specs/json_value.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "base/suggest.h"
 #include "model_specs/families/families.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "model_specs/units.h"
+#include "base/units.h"
 
 namespace vramfit {
 

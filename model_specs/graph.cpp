@@ -1,6 +1,6 @@
 #include "model_specs/graph.h"
 
-#include "model_specs/error.h"
+#include "base/error.h"
 #include "model_specs/families/families.h"
 
 namespace vramfit {

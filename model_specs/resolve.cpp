@@ -5,13 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/file.h"
+#include "base/suggest.h"
 #include "model_specs/config.h"
-#include "model_specs/error.h"
-#include "model_specs/file.h"
 #include "model_specs/hub/cache.h"
 #include "model_specs/hub/client.h"
 #include "model_specs/hub/safetensors.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "estimator/field_text.h"
-#include "estimator/job_fields.h"
-#include "estimator/resolve_job.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/field_text.h"
+#include "job/job_fields.h"
+#include "job/resolve_job.h"
 
 namespace vramfit {
 namespace {

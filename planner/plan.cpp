@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "estimator/job_fields.h"
-#include "estimator/resolve_job.h"
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "job/job_fields.h"
+#include "job/resolve_job.h"
 #include "planner/changes.h"
 #include "planner/search.h"
 

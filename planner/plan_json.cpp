@@ -1,10 +1,10 @@
 #include "planner/plan_json.h"
 
-#include "estimator/json/estimate_json.h"
-#include "estimator/json/job_json.h"
-#include "estimator/json/rank_json.h"
-#include "model_specs/json_writer.h"
+#include "base/json_writer.h"
+#include "estimator/estimate_json.h"
+#include "job/job_json.h"
 #include "model_specs/parameters.h"
+#include "program/rank_json.h"
 
 namespace vramfit {
 namespace {

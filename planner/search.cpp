@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <iterator>
 
-#include "estimator/job_fields.h"
-#include "estimator/loss_options.h"
-#include "estimator/not_modelled.h"
+#include "base/error.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/resolve_job.h"
-#include "model_specs/error.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
 #include "planner/dimensions/dimensions.h"
+#include "program/not_modelled.h"
 
 namespace vramfit {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/compare/compare.h"
 #include "cli/files.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 namespace {

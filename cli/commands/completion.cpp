@@ -5,13 +5,13 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
-#include "estimator/cluster.h"
+#include "job/cluster.h"
 #include "model_specs/catalog.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

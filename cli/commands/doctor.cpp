@@ -10,15 +10,15 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+#include "base/suggest.h"
+#include "base/units.h"
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/executor_program.h"
 #include "cli/files.h"
 #include "cli/help.h"
 #include "cli/rehearse/python_check.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
-#include "model_specs/units.h"
 
 namespace vramfit {
 namespace {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/format/estimate_text.h"
@@ -14,10 +15,9 @@
 #include "cli/model.h"
 #include "estimator/card_requirements.h"
 #include "estimator/estimate.h"
-#include "estimator/field_text.h"
-#include "estimator/json/estimate_json.h"
+#include "estimator/estimate_json.h"
+#include "job/field_text.h"
 #include "model_specs/accelerate.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 namespace {

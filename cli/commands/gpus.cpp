@@ -5,13 +5,13 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+#include "base/json_writer.h"
+#include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
-#include "estimator/card_names.h"
-#include "estimator/cluster.h"
-#include "model_specs/error.h"
-#include "model_specs/json_writer.h"
-#include "model_specs/suggest.h"
+#include "job/card_names.h"
+#include "job/cluster.h"
 
 namespace vramfit {
 namespace {

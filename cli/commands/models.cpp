@@ -3,14 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/json_writer.h"
+#include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/format/terminal.h"
 #include "cli/model.h"
 #include "model_specs/catalog.h"
-#include "model_specs/json_writer.h"
 #include "model_specs/parameters.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

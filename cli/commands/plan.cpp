@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+#include "base/standard_streams.h"
+#include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/format/plan_text.h"
@@ -10,9 +13,6 @@
 #include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/model.h"
-#include "model_specs/error.h"
-#include "model_specs/standard_streams.h"
-#include "model_specs/suggest.h"
 #include "planner/plan_json.h"
 
 namespace vramfit {

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
@@ -19,10 +21,8 @@
 #include "cli/rehearse/program_file.h"
 #include "cli/rehearse/rehearsal.h"
 #include "cli/rehearse/session_folder.h"
-#include "estimator/cluster.h"
-#include "estimator/field_text.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "job/cluster.h"
+#include "job/field_text.h"
 
 namespace vramfit {
 namespace {

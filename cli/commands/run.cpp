@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/executor_program.h"
 #include "cli/files.h"
@@ -18,11 +20,9 @@
 #include "cli/private_folder.h"
 #include "cli/run_phantom.h"
 #include "cli/run_plan.h"
-#include "estimator/field_text.h"
-#include "estimator/job_fields.h"
-#include "estimator/json/plan_reader.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "job/field_text.h"
+#include "job/job_fields.h"
+#include "program/plan_reader.h"
 
 namespace vramfit {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "estimator/job_fields.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/job_fields.h"
 
 namespace vramfit {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/compare/events.h"
-#include "estimator/json/plan_reader.h"
-#include "estimator/run_record.h"
+#include "program/plan_reader.h"
+#include "program/run_record.h"
 
 namespace vramfit {
 

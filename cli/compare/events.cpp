@@ -4,14 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "cli/files.h"
-#include "estimator/count.h"
-#include "estimator/json/event_lines.h"
-#include "estimator/ledger_diff.h"
-#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "job/loss_options.h"
+#include "program/count.h"
+#include "program/event_lines.h"
+#include "program/ledger_diff.h"
 
 namespace vramfit {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "estimator/json/plan_reader.h"
-#include "estimator/run_record.h"
+#include "program/plan_reader.h"
+#include "program/run_record.h"
 
 namespace vramfit {
 

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/json_value.h"
+#include "base/suggest.h"
 #include "cli/compare/compare.h"
-#include "estimator/json/job_json.h"
-#include "model_specs/error.h"
-#include "model_specs/json_value.h"
-#include "model_specs/suggest.h"
+#include "job/job_json.h"
 
 namespace vramfit {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "base/json_writer.h"
+#include "base/suggest.h"
 #include "cli/compare/compare.h"
-#include "estimator/json/estimate_json.h"
-#include "estimator/json/rank_json.h"
-#include "model_specs/json_writer.h"
-#include "model_specs/suggest.h"
+#include "estimator/estimate_json.h"
+#include "program/rank_json.h"
 
 namespace vramfit {
 namespace {

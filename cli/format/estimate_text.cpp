@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "estimator/job_fields.h"
-#include "estimator/not_modelled.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/job_fields.h"
+#include "job/rehearsal_command.h"
 
 namespace vramfit {
 namespace {

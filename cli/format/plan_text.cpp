@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "base/suggest.h"
 #include "cli/format/estimate_text.h"
-#include "estimator/count.h"
-#include "estimator/job_fields.h"
-#include "estimator/loss_options.h"
-#include "estimator/model_flops.h"
 #include "estimator/rank_estimate.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
 #include "model_specs/graph.h"
-#include "model_specs/suggest.h"
+#include "program/count.h"
+#include "program/model_flops.h"
 
 namespace vramfit {
 namespace {

@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/json_writer.h"
+#include "base/suggest.h"
 #include "cli/format/estimate_text.h"
 #include "cli/format/wrap.h"
-#include "estimator/job_fields.h"
-#include "estimator/json/job_json.h"
-#include "estimator/precision_support.h"
-#include "model_specs/json_writer.h"
-#include "model_specs/suggest.h"
+#include "job/job_fields.h"
+#include "job/job_json.h"
+#include "job/precision_support.h"
 
 namespace vramfit {
 namespace {

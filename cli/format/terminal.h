@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "model_specs/units.h"
+#include "base/units.h"
 
 namespace vramfit {
 

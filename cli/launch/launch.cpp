@@ -14,13 +14,13 @@
 #include <cstring>
 #include <thread>
 
+#include "base/error.h"
+#include "base/standard_streams.h"
+#include "base/suggest.h"
 #include "cli/launch/rank_process.h"
 #include "cli/launch/shown_lines.h"
 #include "cli/launch/signal_descriptor.h"
 #include "cli/private_folder.h"
-#include "model_specs/error.h"
-#include "model_specs/standard_streams.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 

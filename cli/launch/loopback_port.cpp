@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 
 namespace vramfit {
 

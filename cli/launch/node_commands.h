@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "estimator/cluster.h"
+#include "job/cluster.h"
 
 namespace vramfit {
 

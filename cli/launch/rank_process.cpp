@@ -12,9 +12,9 @@
 #include <csignal>
 #include <system_error>
 
+#include "base/error.h"
+#include "base/standard_streams.h"
 #include "cli/launch/environment.h"
-#include "model_specs/error.h"
-#include "model_specs/standard_streams.h"
 
 namespace vramfit {
 

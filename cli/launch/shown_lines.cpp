@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "model_specs/suggest.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 

@@ -3,7 +3,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 
 namespace vramfit {
 

@@ -13,11 +13,11 @@
 #include <csignal>
 #include <system_error>
 
+#include "base/error.h"
+#include "base/standard_streams.h"
+#include "base/suggest.h"
 #include "cli/rehearse/control_group.h"
 #include "cli/rehearse/process_tree.h"
-#include "model_specs/error.h"
-#include "model_specs/standard_streams.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/launch/environment.h"
-#include "estimator/cluster.h"
+#include "job/cluster.h"
 
 namespace vramfit {
 

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <random>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 
 namespace vramfit {
 

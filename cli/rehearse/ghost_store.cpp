@@ -14,8 +14,8 @@
 #include <list>
 #include <set>
 
+#include "base/error.h"
 #include "cli/rehearse/store_protocol.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 

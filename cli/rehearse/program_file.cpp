@@ -13,9 +13,9 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "cli/launch/environment.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

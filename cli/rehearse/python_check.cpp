@@ -5,14 +5,14 @@
 
 #include <fmt/format.h>
 
+#include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/rehearse/command.h"
 #include "cli/rehearse/environment.h"
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/program_file.h"
 #include "cli/rehearse/session_folder.h"
-#include "estimator/cluster.h"
-#include "model_specs/suggest.h"
+#include "job/cluster.h"
 
 namespace vramfit {
 namespace {

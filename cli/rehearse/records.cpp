@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/json_value.h"
+#include "base/suggest.h"
 #include "cli/files.h"
-#include "model_specs/error.h"
-#include "model_specs/json_value.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

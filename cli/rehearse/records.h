@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "model_specs/units.h"
+#include "base/units.h"
 
 namespace vramfit {
 

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 namespace {

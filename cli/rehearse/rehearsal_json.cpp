@@ -1,6 +1,6 @@
+#include "base/json_writer.h"
 #include "cli/rehearse/rehearsal.h"
-#include "estimator/json/job_json.h"
-#include "model_specs/json_writer.h"
+#include "job/job_json.h"
 
 namespace vramfit {
 namespace {

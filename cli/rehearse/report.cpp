@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/suggest.h"
 #include "cli/format/terminal.h"
 #include "cli/rehearse/launchers.h"
 #include "cli/rehearse/rehearsal.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

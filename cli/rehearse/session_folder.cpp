@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "estimator/field_text.h"
-#include "model_specs/error.h"
-#include "model_specs/json_writer.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/json_writer.h"
+#include "base/suggest.h"
+#include "job/field_text.h"
 
 namespace vramfit {
 namespace {

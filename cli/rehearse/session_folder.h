@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/private_folder.h"
-#include "estimator/cluster.h"
+#include "job/cluster.h"
 
 namespace vramfit {
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 
 namespace vramfit {
 

@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "base/units.h"
 #include "estimator/allocator/driver.h"
 #include "estimator/allocator/free_blocks.h"
-#include "estimator/allocator/settings.h"
-#include "model_specs/units.h"
+#include "job/allocator_settings.h"
 
 namespace vramfit {
 

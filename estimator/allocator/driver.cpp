@@ -1,6 +1,6 @@
 #include "estimator/allocator/driver.h"
 
-#include "model_specs/error.h"
+#include "base/error.h"
 
 namespace vramfit {
 

@@ -5,8 +5,8 @@
 #include <deque>
 #include <optional>
 
-#include "estimator/allocator/address_space.h"
-#include "model_specs/units.h"
+#include "base/address_space.h"
+#include "base/units.h"
 
 namespace vramfit {
 

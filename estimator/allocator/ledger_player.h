@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "estimator/allocator/ledger_replay.h"
-#include "estimator/ledger.h"
+#include "program/ledger.h"
 
 namespace vramfit {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "estimator/allocator/caching_allocator.h"
-#include "estimator/ledger.h"
+#include "program/ledger.h"
 
 namespace vramfit {
 

@@ -1,6 +1,6 @@
 // A fingerprint of all that decides what the allocator does next.
+#include "base/mix_bits.h"
 #include "estimator/allocator/caching_allocator.h"
-#include "estimator/allocator/mix.h"
 
 namespace vramfit {
 

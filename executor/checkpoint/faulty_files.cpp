@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#include "estimator/field_text.h"
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/checkpoint/files.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "job/field_text.h"
 
 namespace vramfit {
 namespace {

@@ -11,10 +11,10 @@
 #include <system_error>
 #include <utility>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/open_folder.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -12,8 +12,8 @@
 #include <optional>
 #include <system_error>
 
+#include "base/suggest.h"
 #include "executor/checkpoint/manifest.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

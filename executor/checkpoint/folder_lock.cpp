@@ -15,9 +15,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/place/own_address.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

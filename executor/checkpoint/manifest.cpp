@@ -6,12 +6,12 @@
 #include <limits>
 #include <span>
 
-#include "estimator/json/job_json.h"
+#include "base/json_value.h"
+#include "base/json_writer.h"
+#include "base/suggest.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/read_blocks.h"
-#include "model_specs/json_value.h"
-#include "model_specs/json_writer.h"
-#include "model_specs/suggest.h"
+#include "job/job_json.h"
 
 namespace vramfit {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/job.h"
-#include "model_specs/error.h"
-#include "model_specs/file.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "job/job.h"
 
 namespace vramfit {
 

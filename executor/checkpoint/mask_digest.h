@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "model_specs/file.h"
+#include "base/file.h"
 
 namespace vramfit {
 

@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "executor/checkpoint/normal.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/checkpoint/write_torch.h"
 #include "executor/counter_random.h"
-#include "model_specs/units.h"
 
 namespace vramfit {
 namespace {

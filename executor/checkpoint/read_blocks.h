@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "model_specs/file.h"
+#include "base/file.h"
 
 namespace vramfit {
 

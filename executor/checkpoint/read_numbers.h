@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "base/file.h"
 #include "executor/checkpoint/stored_numbers.h"
-#include "model_specs/file.h"
 
 namespace at {
 class Tensor;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/suggest.h"
 #include "executor/checkpoint/folder.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -1,8 +1,8 @@
 #include "executor/checkpoint/safetensors_header.h"
 
-#include "model_specs/error.h"
-#include "model_specs/json_writer.h"
-#include "model_specs/units.h"
+#include "base/error.h"
+#include "base/json_writer.h"
+#include "base/units.h"
 
 namespace vramfit {
 namespace {

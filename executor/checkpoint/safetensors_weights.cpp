@@ -5,13 +5,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/error.h"
+#include "base/file.h"
+#include "base/suggest.h"
 #include "executor/checkpoint/read_numbers.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/checkpoint/weights.h"
-#include "model_specs/error.h"
-#include "model_specs/file.h"
 #include "model_specs/hub/safetensors.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

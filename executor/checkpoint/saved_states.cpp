@@ -7,10 +7,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/suggest.h"
+#include "base/units.h"
 #include "executor/checkpoint/read_numbers.h"
 #include "model_specs/hub/safetensors.h"
-#include "model_specs/suggest.h"
-#include "model_specs/units.h"
 
 namespace vramfit {
 namespace {

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "executor/checkpoint/manifest.h"
 #include "executor/checkpoint/stored_numbers.h"
 #include "executor/checkpoint/weights.h"
-#include "model_specs/file.h"
 
 namespace vramfit {
 

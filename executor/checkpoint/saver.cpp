@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/open_folder.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 namespace {

@@ -9,11 +9,11 @@
 #include <string>
 #include <thread>
 
-#include "estimator/job.h"
 #include "executor/checkpoint/files.h"
 #include "executor/checkpoint/manifest.h"
 #include "executor/checkpoint/snapshot.h"
 #include "executor/sharding/process_groups.h"
+#include "job/job.h"
 
 namespace vramfit {
 

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 
 namespace vramfit {
 namespace {

@@ -4,12 +4,12 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/data/data.h"
 #include "executor/data/masking.h"
 #include "executor/data/row_order.h"
 #include "executor/data/token_source.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

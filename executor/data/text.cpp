@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/file.h"
+#include "base/suggest.h"
 #include "executor/data/token_source.h"
-#include "model_specs/error.h"
-#include "model_specs/file.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

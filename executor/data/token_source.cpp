@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/file.h"
+#include "base/suggest.h"
 #include "executor/data/data.h"
 #include "executor/data/npy_header.h"
-#include "model_specs/error.h"
-#include "model_specs/file.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

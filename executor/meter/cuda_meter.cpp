@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <optional>
 
-#include "estimator/allocator/environment.h"
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/meter/meter.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "job/allocator_environment.h"
 
 namespace vramfit {
 

@@ -1,8 +1,8 @@
 // The CUDA side of the meter, besides what the trace tracker counts.
 #pragma once
 
-#include "estimator/device.h"
-#include "estimator/rank_memory.h"
+#include "job/device.h"
+#include "program/rank_memory.h"
 
 namespace vramfit {
 

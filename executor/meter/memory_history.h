@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "estimator/ledger.h"
+#include "program/ledger.h"
 
 namespace vramfit {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "estimator/ledger.h"
+#include "base/error.h"
 #include "executor/meter/memory_history.h"
-#include "model_specs/error.h"
+#include "program/ledger.h"
 
 namespace vramfit {
 

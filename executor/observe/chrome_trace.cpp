@@ -6,9 +6,9 @@
 #include <array>
 #include <utility>
 
-#include "estimator/field_text.h"
-#include "model_specs/error.h"
-#include "model_specs/json_writer.h"
+#include "base/error.h"
+#include "base/json_writer.h"
+#include "job/field_text.h"
 
 namespace vramfit {
 

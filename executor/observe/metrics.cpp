@@ -9,10 +9,10 @@
 #include <system_error>
 #include <utility>
 
-#include "model_specs/error.h"
-#include "model_specs/json_writer.h"
-#include "model_specs/result_file.h"
-#include "model_specs/standard_streams.h"
+#include "base/error.h"
+#include "base/json_writer.h"
+#include "base/result_file.h"
+#include "base/standard_streams.h"
 
 namespace vramfit {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "estimator/schedules/schedule.h"
+#include "program/schedules/schedule.h"
 
 namespace vramfit {
 

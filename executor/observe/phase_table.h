@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "estimator/rank_memory.h"
+#include "program/rank_memory.h"
 
 namespace vramfit {
 

@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "estimator/field_text.h"
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "job/field_text.h"
 
 namespace vramfit {
 

@@ -7,15 +7,15 @@
 
 #include <fmt/format.h>
 
-#include "estimator/count.h"
-#include "estimator/model_flops.h"
+#include "base/error.h"
+#include "base/result_file.h"
+#include "base/standard_streams.h"
+#include "base/suggest.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/observe/memory_snapshot.h"
 #include "executor/observe/phase_table.h"
-#include "model_specs/error.h"
-#include "model_specs/result_file.h"
-#include "model_specs/standard_streams.h"
-#include "model_specs/suggest.h"
+#include "program/count.h"
+#include "program/model_flops.h"
 
 namespace vramfit {
 

@@ -4,14 +4,14 @@
 #include <memory>
 #include <string>
 
-#include "estimator/device.h"
-#include "estimator/json/plan_reader.h"
 #include "executor/observe/chrome_trace.h"
 #include "executor/observe/metrics.h"
 #include "executor/observe/observer.h"
 #include "executor/observe/progress.h"
 #include "executor/options.h"
 #include "executor/sharding/process_groups.h"
+#include "job/device.h"
+#include "program/plan_reader.h"
 
 namespace vramfit {
 

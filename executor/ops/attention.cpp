@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "estimator/ops/attention.h"
 #include "executor/ops/gemm_torch.h"
+#include "program/ops/attention.h"
 
 // CPU: exact attention over blocks of queries, all in fp32. Backward recomputes the probabilities from lse and takes
 // delta = row sums of dout * out in place of the softmax's own sum (FlashAttention, Dao et al. 2022, algorithm 4).
@@ -11,7 +11,7 @@ namespace vramfit::kernels {
 
 namespace {
 
-constexpr std::int64_t kQueryBlock = 128;  // as estimator/ops/attention.cpp counts the scores
+constexpr std::int64_t kQueryBlock = 128;  // as program/ops/attention.cpp counts the scores
 
 /// One head of q, k, v or a gradient, as fp32 [S, D]: the tensor's own columns, or a copy of them.
 Matrix head_of(const at::Tensor& tensor, const AttentionSizes& s, std::int64_t batch, std::int64_t head) {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <tuple>
 
-#include "estimator/ops/attention.h"
 #include "executor/ops/attention_torch.h"
+#include "program/ops/attention.h"
 
 namespace vramfit::kernels {
 

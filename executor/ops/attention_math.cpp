@@ -7,9 +7,9 @@
 
 #include <cmath>
 
-#include "estimator/ops/attention.h"
 #include "executor/ops/attention_torch.h"
 #include "executor/ops/gemm_torch.h"
+#include "program/ops/attention.h"
 
 // Attention of ATen calls that make nothing but their result, for what the fused kernels refuse. One sequence, one head
 // of every group and a block of queries at a time, so that a batched product's stride is the same from head to head and

@@ -4,8 +4,8 @@
 #include <ATen/ops/nll_loss_forward.h>
 #include <ATen/ops/sub.h>
 
-#include "estimator/ops/rules.h"
 #include "executor/ops/cross_entropy_torch.h"
+#include "program/ops/rules.h"
 
 namespace vramfit::kernels {
 

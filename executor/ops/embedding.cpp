@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "estimator/ops/rules.h"
 #include "executor/ops/embedding_torch.h"
 #include "executor/ops/kernels_torch.h"
+#include "program/ops/rules.h"
 
 namespace vramfit::kernels {
 

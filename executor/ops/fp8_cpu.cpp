@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "estimator/ops/fp8.h"
-#include "estimator/ops/rules.h"
 #include "executor/ops/fp8_torch.h"
 #include "executor/ops/gemm_torch.h"
 #include "executor/ops/kernels_torch.h"
+#include "program/ops/fp8.h"
+#include "program/ops/rules.h"
 
 namespace vramfit::kernels {
 

@@ -7,9 +7,9 @@
 
 #include <cmath>
 
-#include "estimator/ops/fp8.h"
 #include "executor/ops/fp8_torch.h"
 #include "executor/ops/kernels_torch.h"
+#include "program/ops/fp8.h"
 
 namespace vramfit::kernels {
 

@@ -1,4 +1,4 @@
-// The products of a linear with FP8 operands (estimator/ops/fp8.h says which), per device: forward fills outputs[0],
+// The products of a linear with FP8 operands (program/ops/fp8.h says which), per device: forward fills outputs[0],
 // backward the gradients of input 0 and of the weight where they are wanted. The bias's gradient is the linear's.
 #pragma once
 

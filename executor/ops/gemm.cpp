@@ -2,9 +2,9 @@
 #include <climits>
 #include <stdexcept>
 
-#include "estimator/ops/rules.h"
 #include "executor/ops/gemm_torch.h"
 #include "executor/ops/kernels_torch.h"
+#include "program/ops/rules.h"
 
 // BLAS as Fortran calls it, and MKL's 16-bit products into fp32; all with 32-bit sizes.
 // NOLINTBEGIN(readability-identifier-naming,google-runtime-int): names that the library gives

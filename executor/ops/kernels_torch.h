@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/error.h"
 #include "executor/ops/ops.h"
-#include "model_specs/error.h"
 
 namespace vramfit::kernels {
 

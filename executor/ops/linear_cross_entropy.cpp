@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "estimator/ops/rules.h"
 #include "executor/ops/cross_entropy_torch.h"
 #include "executor/ops/gemm_torch.h"
+#include "program/ops/rules.h"
 
 namespace vramfit::kernels {
 

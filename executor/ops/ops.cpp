@@ -5,8 +5,8 @@
 #include <array>
 #include <string>
 
+#include "base/error.h"
 #include "executor/ops/kernels_torch.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 

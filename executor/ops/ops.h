@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "estimator/rule.h"
+#include "program/rule.h"
 
 namespace at {
 class Tensor;

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/optimizers/adamw.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "estimator/device.h"
+#include "job/device.h"
 
 namespace at {
 class Tensor;

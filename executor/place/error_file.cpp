@@ -6,9 +6,9 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "base/standard_streams.h"
+#include "base/suggest.h"
 #include "executor/place/rank_place.h"
-#include "model_specs/standard_streams.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <utility>
 
-#include "model_specs/suggest.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 

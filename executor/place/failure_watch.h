@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/place/line_socket.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 

@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <utility>
 
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 

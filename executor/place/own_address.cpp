@@ -11,9 +11,9 @@
 #include <memory>
 #include <system_error>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/place/rank_place.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/place/node_list.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <system_error>
 
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 

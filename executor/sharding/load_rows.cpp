@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "estimator/load_rows.h"
 #include "executor/sharding/load_rows_torch.h"
 #include "executor/tensor_torch.h"
+#include "program/load_rows.h"
 
 namespace vramfit {
 

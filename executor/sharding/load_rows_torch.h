@@ -5,9 +5,9 @@
 
 #include <memory>
 
-#include "estimator/units_layout.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/sharding/collectives.h"
+#include "program/units_layout.h"
 
 namespace vramfit {
 

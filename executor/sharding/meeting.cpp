@@ -18,13 +18,13 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "base/error.h"
+#include "base/suggest.h"
 #include "executor/place/error_file.h"
 #include "executor/place/line_socket.h"
 #include "executor/place/own_address.h"
 #include "executor/sharding/backends_torch.h"
 #include "executor/sharding/listen_socket.h"
-#include "model_specs/error.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 

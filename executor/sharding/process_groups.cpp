@@ -13,11 +13,11 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/observe/observed_collectives.h"
 #include "executor/place/failure_watch.h"
 #include "executor/place/own_address.h"
 #include "executor/sharding/backends_torch.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 

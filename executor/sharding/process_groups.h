@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "estimator/device.h"
 #include "executor/place/rank_place.h"
 #include "executor/sharding/collectives.h"
+#include "job/device.h"
 
 namespace vramfit {
 

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "executor/tensor_torch.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 

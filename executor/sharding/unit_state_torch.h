@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/ledger.h"
-#include "estimator/units_layout.h"
 #include "executor/checkpoint/saved_states.h"
 #include "executor/optimizers/optimizers.h"
 #include "executor/sharding/collectives.h"
 #include "executor/sharding/load_rows_torch.h"
 #include "model_specs/graph.h"
+#include "program/ledger.h"
+#include "program/units_layout.h"
 
 namespace vramfit {
 

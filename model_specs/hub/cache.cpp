@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/error.h"
-#include "model_specs/file.h"
-#include "model_specs/result_file.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/result_file.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 #include "model_specs/hub/model_id.h"
 #include "model_specs/hub/options.h"
 #include "model_specs/hub/safetensors.h"

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 
 // The declarations below would otherwise expand to macros that check the types of variadic calls.
 #undef curl_easy_setopt

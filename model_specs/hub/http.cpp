@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "base/suggest.h"
 #include "model_specs/hub/curl_library.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

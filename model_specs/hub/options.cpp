@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/error.h"
-#include "model_specs/file.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/suggest.h"
 #include "model_specs/hub/client.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/error.h"
-#include "model_specs/file.h"
-#include "model_specs/json_value.h"
-#include "model_specs/suggest.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json_value.h"
+#include "base/suggest.h"
 
 namespace vramfit {
 namespace {

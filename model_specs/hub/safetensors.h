@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model_specs/units.h"
+#include "base/units.h"
 
 namespace vramfit {
 

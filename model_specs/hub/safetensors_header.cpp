@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "base/suggest.h"
 #include "model_specs/hub/safetensors.h"
-#include "model_specs/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "estimator/cluster.h"
-#include "estimator/job.h"
+#include "job/cluster.h"
+#include "job/job.h"
 #include "model_specs/spec.h"
 
 namespace vramfit {

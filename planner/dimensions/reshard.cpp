@@ -1,4 +1,4 @@
-#include "estimator/sharding.h"
+#include "job/sharding.h"
 #include "planner/dimensions/dimensions.h"
 
 namespace vramfit {

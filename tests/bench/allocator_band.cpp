@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include "estimator/allocator/ledger_replay.h"
-#include "estimator/count.h"
 #include "estimator/estimate.h"
-#include "estimator/job_fields.h"
-#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/resolve_job.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
+#include "program/count.h"
 #include "tests/support/models.h"
 
 namespace vramfit::testing {

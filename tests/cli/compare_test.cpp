@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "model_specs/error.h"
-#include "model_specs/json_value.h"
+#include "base/error.h"
+#include "base/json_value.h"
 
 namespace vramfit {
 namespace {

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "estimator/job_fields.h"
-#include "estimator/json/job_json.h"
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "job/job_fields.h"
+#include "job/job_json.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {

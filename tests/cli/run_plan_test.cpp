@@ -2,10 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include "base/error.h"
 #include "cli/files.h"
-#include "estimator/job_fields.h"
-#include "estimator/json/plan_reader.h"
-#include "model_specs/error.h"
+#include "job/job_fields.h"
+#include "program/plan_reader.h"
 
 namespace vramfit {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "estimator/job_fields.h"
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "job/job_fields.h"
 #include "tests/support/config_file.h"
 #include "tests/support/models.h"
 

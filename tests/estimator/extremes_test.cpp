@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "estimator/allocator/ledger_replay.h"
-#include "estimator/count.h"
 #include "estimator/estimate.h"
-#include "estimator/job_fields.h"
-#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
 #include "model_specs/catalog.h"
-#include "model_specs/error.h"
+#include "program/count.h"
 #include "tests/support/models.h"
 
 namespace vramfit {

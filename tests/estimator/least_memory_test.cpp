@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <random>
 
-#include "estimator/job_fields.h"
-#include "estimator/loss_options.h"
+#include "base/error.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/resolve_job.h"
-#include "model_specs/error.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {

@@ -14,17 +14,17 @@
 #include <string_view>
 #include <vector>
 
-#include "estimator/count.h"
+#include "base/error.h"
+#include "base/file.h"
 #include "estimator/estimate.h"
-#include "estimator/job_fields.h"
-#include "estimator/loss_options.h"
-#include "estimator/not_modelled.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/resolve_job.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "model_specs/config.h"
-#include "model_specs/error.h"
-#include "model_specs/file.h"
+#include "program/count.h"
+#include "program/not_modelled.h"
 
 namespace vramfit {
 namespace {

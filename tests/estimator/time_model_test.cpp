@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include "estimator/estimate.h"
-#include "estimator/job_fields.h"
-#include "estimator/model_flops.h"
-#include "estimator/resolve_job.h"
+#include "job/job_fields.h"
+#include "job/resolve_job.h"
 #include "model_specs/catalog.h"
+#include "program/model_flops.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {

@@ -7,9 +7,9 @@
 #include <set>
 #include <string_view>
 
-#include "estimator/job_fields.h"
-#include "estimator/loss_options.h"
 #include "executor/run_checkpoints.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
 #include "tests/executor/small_training_torch.h"
 
 using namespace vramfit;           // NOLINT(google-build-using-namespace): the test's only subject

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "estimator/job.h"
 #include "executor/sharding/process_groups.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "job/job.h"
 
 namespace vramfit::testing {
 

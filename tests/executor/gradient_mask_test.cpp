@@ -11,8 +11,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/error.h"
 #include "executor/tensor_torch.h"
-#include "model_specs/error.h"
 #include "tests/executor/cpu_units_torch.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_directory.h"

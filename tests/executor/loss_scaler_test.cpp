@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/loss_scaler_torch.h"
-#include "model_specs/error.h"
 
 using namespace vramfit;  // NOLINT(google-build-using-namespace): the test's only subject
 

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/sharding.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/trainer.h"
+#include "job/loss_options.h"
+#include "job/sharding.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit::testing {

@@ -8,14 +8,14 @@
 #include <limits>
 #include <vector>
 
-#include "estimator/count.h"
-#include "estimator/job_fields.h"
-#include "estimator/ledger_diff.h"
-#include "estimator/loss_options.h"
+#include "base/error.h"
 #include "estimator/rank_estimate.h"
 #include "executor/meter/meter.h"
 #include "executor/trainer.h"
-#include "model_specs/error.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
+#include "program/count.h"
+#include "program/ledger_diff.h"
 #include "tests/executor/small_training_torch.h"
 #include "tests/support/config_file.h"
 

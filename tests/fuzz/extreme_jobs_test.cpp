@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "estimator/cluster.h"
+#include "base/error.h"
 #include "estimator/estimate.h"
-#include "estimator/job_fields.h"
+#include "job/cluster.h"
+#include "job/job_fields.h"
 #include "model_specs/config.h"
-#include "model_specs/error.h"
 #include "planner/plan.h"
 #include "tests/support/config_file.h"
 #include "tests/support/shard.h"

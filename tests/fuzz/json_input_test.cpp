@@ -6,16 +6,16 @@
 #include <random>
 #include <string>
 
-#include "estimator/cluster.h"
+#include "base/error.h"
 #include "estimator/estimate.h"
-#include "estimator/job_fields.h"
-#include "estimator/json/job_json.h"
-#include "estimator/json/plan_reader.h"
+#include "job/cluster.h"
+#include "job/job_fields.h"
+#include "job/job_json.h"
 #include "model_specs/config.h"
-#include "model_specs/error.h"
 #include "model_specs/parameters.h"
 #include "planner/plan.h"
 #include "planner/plan_json.h"
+#include "program/plan_reader.h"
 #include "tests/support/config_file.h"
 #include "tests/support/mutate.h"
 

@@ -2,9 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include "base/error.h"
 #include "model_specs/catalog.h"
 #include "model_specs/config.h"
-#include "model_specs/error.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {

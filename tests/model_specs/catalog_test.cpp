@@ -9,8 +9,8 @@
 #include <set>
 #include <string>
 
+#include "base/file.h"
 #include "model_specs/config.h"
-#include "model_specs/file.h"
 #include "model_specs/parameters.h"
 
 namespace vramfit {

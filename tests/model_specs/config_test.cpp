@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 #include "model_specs/parameters.h"
 #include "tests/support/config_file.h"
 

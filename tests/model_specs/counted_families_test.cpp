@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/error.h"
 #include "model_specs/config.h"
-#include "model_specs/error.h"
 #include "model_specs/parameters.h"
 
 namespace vramfit {

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
+#include "base/error.h"
 #include "model_specs/config.h"
-#include "model_specs/error.h"
 #include "model_specs/parameters.h"
 #include "tests/support/config_file.h"
 #include "tests/support/graph_check.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 #include "model_specs/resolve.h"
 #include "tests/support/http_server.h"
 #include "tests/support/safetensors_file.h"

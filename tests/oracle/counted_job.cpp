@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "estimator/count.h"
+#include "base/error.h"
 #include "estimator/estimate.h"
-#include "estimator/job_fields.h"
-#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/resolve_job.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
 #include "model_specs/config.h"
-#include "model_specs/error.h"
+#include "program/count.h"
 
 namespace vramfit::testing {
 

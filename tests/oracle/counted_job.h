@@ -1,9 +1,9 @@
 // A job that a comparison names by its fields, counted: what dump_events and dump_peaks print of.
 #pragma once
 
-#include "estimator/cluster.h"
-#include "estimator/job.h"
-#include "estimator/ledger.h"
+#include "job/cluster.h"
+#include "job/job.h"
+#include "program/ledger.h"
 
 namespace vramfit::testing {
 

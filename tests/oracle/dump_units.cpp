@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "estimator/job_fields.h"
-#include "estimator/wrapping.h"
+#include "job/job_fields.h"
 #include "model_specs/config.h"
+#include "program/wrapping.h"
 
 int main(int argc, char** argv) try {
   using namespace vramfit;  // NOLINT(google-build-using-namespace): one short program

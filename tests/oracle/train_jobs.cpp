@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/options.h"
 #include "executor/run.h"
-#include "model_specs/error.h"
 
 namespace {
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <random>
 
-#include "estimator/job_fields.h"
-#include "estimator/json/plan_reader.h"
-#include "model_specs/error.h"
+#include "base/error.h"
+#include "job/job_fields.h"
 #include "planner/changes.h"
 #include "planner/plan_json.h"
 #include "planner/search.h"
+#include "program/plan_reader.h"
 #include "tests/planner/requests.h"
 
 namespace vramfit {

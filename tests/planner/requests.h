@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "estimator/job_fields.h"
+#include "job/job_fields.h"
 #include "planner/plan.h"
 #include "tests/support/config_file.h"
 

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "estimator/job_fields.h"
+#include "job/job_fields.h"
 #include "model_specs/catalog.h"
 #include "planner/plan_json.h"
 #include "tests/planner/requests.h"

@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "estimator/sharding.h"
+#include "job/sharding.h"
 #include "model_specs/families/families.h"
 #include "tests/support/pairwise.h"
 

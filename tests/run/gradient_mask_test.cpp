@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <fstream>
 
-#include "estimator/ledger_diff.h"
 #include "model_specs/config.h"
 #include "model_specs/graph.h"
+#include "program/ledger_diff.h"
 #include "tests/run/phantom_cover.h"
 #include "tests/run/vramfit_run.h"
 #include "tests/support/safetensors_file.h"

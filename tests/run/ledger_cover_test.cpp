@@ -5,9 +5,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "estimator/count.h"
-#include "estimator/ledger_diff.h"
 #include "executor/data/data.h"
+#include "program/count.h"
+#include "program/ledger_diff.h"
 #include "tests/run/cover.h"
 #include "tests/run/vramfit_run.h"
 #include "tests/support/shard.h"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "estimator/ledger_diff.h"
 #include "estimator/rank_estimate.h"
+#include "program/ledger_diff.h"
 #include "tests/run/phantom_cover.h"
 #include "tests/support/shard.h"
 

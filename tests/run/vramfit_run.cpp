@@ -14,11 +14,11 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "estimator/count.h"
-#include "estimator/json/event_lines.h"
-#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
+#include "job/loss_options.h"
 #include "model_specs/config.h"
+#include "program/count.h"
+#include "program/event_lines.h"
 
 namespace vramfit::testing {
 

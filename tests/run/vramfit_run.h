@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "estimator/ledger.h"
-#include "estimator/run_record.h"
+#include "program/ledger.h"
+#include "program/run_record.h"
 #include "tests/run/cover.h"
 #include "tests/support/temporary_directory.h"
 

@@ -3,7 +3,8 @@ import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = {"cli", "cmake", "configs", "docs", "estimator", "examples", "executor", "model_specs", "planner", "scripts", "tests"}
+FOLDERS = {"base", "cli", "cmake", "configs", "docs", "estimator", "examples", "executor", "job", "model_specs", "phantom", "planner", "program",
+           "scripts", "tests"}
 CODE = {".cpp", ".h", ".cu", ".cuh", ".c", ".py", ".cmake", ".sh"}
 
 

@@ -2,7 +2,7 @@
 // loss.
 #pragma once
 
-#include "estimator/job.h"
+#include "job/job.h"
 #include "model_specs/graph.h"
 
 namespace vramfit::testing {

@@ -5,12 +5,12 @@
 #include <map>
 #include <random>
 
-#include "estimator/count.h"
 #include "estimator/estimate.h"
-#include "estimator/job_fields.h"
-#include "estimator/loss_options.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/resolve_job.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
+#include "program/count.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {

@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "base/error.h"
 #include "executor/checkpoint/folder_lock.h"
 #include "executor/place/own_address.h"
-#include "model_specs/error.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {

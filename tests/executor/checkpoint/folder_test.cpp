@@ -5,10 +5,10 @@
 #include <iterator>
 #include <string>
 
-#include "estimator/job_fields.h"
+#include "base/error.h"
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/manifest.h"
-#include "model_specs/error.h"
+#include "job/job_fields.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {

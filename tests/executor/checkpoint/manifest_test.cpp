@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "estimator/job_fields.h"
 #include "executor/checkpoint/crc32c.h"
+#include "job/job_fields.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {

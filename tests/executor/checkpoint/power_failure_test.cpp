@@ -4,9 +4,9 @@
 #include <map>
 #include <optional>
 
-#include "estimator/job_fields.h"
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/saver.h"
+#include "job/job_fields.h"
 #include "tests/executor/checkpoint/crash_disk.h"
 #include "tests/support/temporary_directory.h"
 

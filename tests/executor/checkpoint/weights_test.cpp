@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/error.h"
 #include "executor/checkpoint/stored_numbers.h"
-#include "model_specs/error.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_directory.h"
 

@@ -8,8 +8,8 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include "base/error.h"
 #include "executor/data/row_order.h"
-#include "model_specs/error.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 
 namespace vramfit {
 

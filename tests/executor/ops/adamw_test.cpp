@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "executor/optimizers/optimizers.h"
-#include "model_specs/error.h"
 #include "tests/executor/ops/op_check_torch.h"
 
 namespace vramfit::testing {

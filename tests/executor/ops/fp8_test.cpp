@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "estimator/ops/fp8.h"
+#include "program/ops/fp8.h"
 #include "tests/executor/ops/op_check_torch.h"
 
 namespace vramfit::testing {

@@ -1,8 +1,8 @@
 #include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 
-#include "estimator/ops/rules.h"
 #include "executor/ops/embedding_torch.h"
+#include "program/ops/rules.h"
 #include "tests/executor/ops/op_check_torch.h"
 
 namespace vramfit::testing {

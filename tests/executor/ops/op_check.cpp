@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "estimator/units_layout.h"
+#include "program/units_layout.h"
 #include "tests/executor/ops/op_check_torch.h"
 
 namespace vramfit::testing {

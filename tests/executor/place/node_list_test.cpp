@@ -8,7 +8,7 @@
 #include <random>
 #include <utility>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 #include "tests/support/mutate.h"
 
 namespace vramfit {

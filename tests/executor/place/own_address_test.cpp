@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "base/error.h"
 #include "executor/place/rank_place.h"
-#include "model_specs/error.h"
 
 namespace vramfit {
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 #include "tests/support/mutate.h"
 
 namespace vramfit {

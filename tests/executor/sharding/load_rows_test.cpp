@@ -1,4 +1,4 @@
-#include "estimator/load_rows.h"
+#include "program/load_rows.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "estimator/estimate.h"
-#include "estimator/sharding.h"
 #include "executor/meter/meter.h"
+#include "job/sharding.h"
 #include "tests/executor/cpu_units_torch.h"
 #include "tests/support/config_file.h"
 #include "tests/support/safetensors_file.h"

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "model_specs/error.h"
+#include "base/error.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_directory.h"
 

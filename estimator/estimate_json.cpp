@@ -1,0 +1,41 @@
+#include "estimator/estimate_json.h"
+
+#include "job/job_json.h"
+#include "program/rank_json.h"
+
+namespace vramfit {
+namespace {
+
+void write_suggestions(JsonWriter& writer, const std::vector<Suggestion>& suggestions) {
+  writer.key("suggestions").begin_array();
+  for (const Suggestion& suggestion : suggestions) {
+    writer.begin_object().member("change", suggestion.change).member("total_bytes", suggestion.total_after);
+    writer.member("saved_bytes", suggestion.saved).member("fits", suggestion.fits).end_object();
+  }
+  writer.end_array();
+}
+
+}  // namespace
+
+void write_estimate_members(JsonWriter& writer, const Estimate& estimate) {
+  writer.key("model").begin_object();
+  writer.member("name", estimate.model_name).member("parameters", estimate.parameters).end_object();
+  write_job(writer.key("job"), estimate.job);
+  write_cluster(writer.key("cluster"), estimate.cluster);
+  writer.member("verdict", verdict_name(estimate.verdict)).member("fits", estimate.verdict == Verdict::fits);
+  writer.member("why", estimate.why);
+  writer.member("capacity_bytes", estimate.capacity).member("host_bytes", estimate.host_bytes);
+  write_suggestions(writer, estimate.suggestions);
+  writer.member("assumptions", estimate.assumptions);
+  write_ranks(writer, estimate.ranks, estimate.worst);
+}
+
+std::string estimate_to_json(const Estimate& estimate) {
+  JsonWriter writer;
+  writer.begin_object().member("schema", "vramfit/estimate@1");
+  write_estimate_members(writer, estimate);
+  writer.end_object();
+  return writer.take();
+}
+
+}  // namespace vramfit

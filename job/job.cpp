@@ -1,0 +1,51 @@
+#include "job/job.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "base/units.h"
+
+namespace vramfit {
+
+namespace {
+
+struct PrecisionRow {
+  std::string_view name;
+  Dtype storage, compute, reduce, buffer, output, state;
+};
+
+using enum Dtype;
+constexpr std::array kPrecisions{
+    PrecisionRow{"fp32", f32, f32, f32, f32, f32, f32},
+    PrecisionRow{"bf16-mixed", f32, bf16, f32, f32, bf16, f32},
+    PrecisionRow{"bf16-pure", bf16, bf16, bf16, f32, bf16, bf16},
+    PrecisionRow{"fp16-mixed", f32, f16, f32, f32, f16, f32},
+    PrecisionRow{"fp8", f32, bf16, f32, f32, bf16, f32},
+};
+
+}  // namespace
+
+Precision precision_named(std::string_view name) {
+  const auto* const row = std::ranges::find(kPrecisions, name, &PrecisionRow::name);
+  if (row == kPrecisions.end()) {
+    std::vector<std::string> known;
+    known.reserve(kPrecisions.size());
+    for (const PrecisionRow& p : kPrecisions) known.emplace_back(p.name);
+    throw InputError("unknown precision \"" + printable(name) + "\"" + did_you_mean(name, known));
+  }
+  return {std::string(row->name), row->storage, row->compute, row->reduce, row->buffer, row->output, row->state};
+}
+
+LossScale::Kind loss_scaling(const Job& job) {
+  if (job.loss_scale.kind != LossScale::Kind::by_precision) return job.loss_scale.kind;
+  const bool narrow = job.precision.compute == Dtype::f16 || job.precision.reduce == Dtype::f16;
+  return narrow ? LossScale::Kind::dynamic : LossScale::Kind::none;
+}
+
+bool scales_loss(const Job& job) { return loss_scaling(job) != LossScale::Kind::none; }
+
+std::int64_t data_ranks(const Job& job) { return checked_mul(job.mesh.replicate, job.mesh.shard); }
+
+}  // namespace vramfit

@@ -1,0 +1,112 @@
+// How a model is trained: one plain struct, one JSON form (job/job_json.h), one set of flags
+// (cli/job_flags.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model_specs/dtype.h"
+
+namespace vramfit {
+
+enum class Runtime { vramfit, pytorch_fsdp2 };
+enum class Modeling { vramfit, torchtitan, transformers };
+enum class Method { full, lora, qlora };
+
+/// A named precision is a row of dtypes, each of which may be overridden (docs/precision.md).
+struct Precision {
+  std::string name = "bf16-mixed";
+  Dtype storage = Dtype::f32, compute = Dtype::bf16, reduce = Dtype::f32, buffer = Dtype::f32, output = Dtype::bf16,
+        state = Dtype::f32;
+};
+/// The row of `name`; throws InputError listing the known ones.
+Precision precision_named(std::string_view name);
+/// Whether the job computes its linears in FP8 where possible.
+inline bool wants_fp8(const Precision& precision) { return precision.name == "fp8"; }
+
+/// The factor by which the loss is multiplied in backward, so that gradients survive that fp16 would round to zero.
+/// They are divided by it before they are clipped and used. A step whose gradients overflow is skipped, as in
+/// torch.amp.GradScaler.
+struct LossScale {
+  enum class Kind { by_precision, none, fixed, dynamic };
+  Kind kind = Kind::by_precision;       // dynamic if an op or a reduction computes in fp16, otherwise none
+  double value = 65536;                 // fixed; dynamic: of the first step
+  std::int64_t growth_interval = 2000;  // dynamic: steps without an overflow after which it doubles
+  bool operator==(const LossScale&) const = default;
+};
+
+/// Ranks along each axis. Later: tensor, context, pipeline, expert.
+struct Mesh {
+  std::int64_t replicate = 1, shard = 1;
+  bool operator==(const Mesh&) const = default;
+};
+struct Coords {
+  std::int64_t replicate = 0, shard = 0;
+  bool operator==(const Coords&) const = default;
+};
+
+enum class Reshard { by_default, last_kept, always, never, groups };
+enum class Wrap { layer, size, none, pattern };
+enum class BackwardPrefetch { pre, post, none };
+enum class ReduceFinish { early, end };
+enum class Accumulate { sharded, unsharded };
+enum class GradientMask { none, keep, file };
+enum class Checkpointing { none, full, every, selective };
+enum class OptimizerImplementation { fused, foreach, loop };
+enum class LossKind { full, chunked };
+enum class Load { each, rank0 };
+enum class Attention { automatic, flash, efficient, cudnn, math };
+
+struct Job {
+  Runtime runtime = Runtime::vramfit;
+  Modeling modeling = Modeling::vramfit;
+  Method method = Method::full;
+  Precision precision;
+  LossScale loss_scale;
+  Mesh mesh;
+  std::string sharding = "full-shard";  // row of kShardings (job/sharding.h)
+  Reshard reshard = Reshard::by_default;
+  std::int64_t reshard_groups = 0;  // Reshard::groups
+  Wrap wrap = Wrap::layer;
+  std::int64_t wrap_min_parameters = 0;    // Wrap::size
+  std::vector<std::string> wrap_patterns;  // Wrap::pattern
+  bool wrap_embeddings = true;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::post;
+  std::int64_t forward_prefetch = 1;  // units gathered ahead in forward
+  std::int64_t prefetch_limit = 0;    // gathers in flight; 0: no limit
+  ReduceFinish reduce_finish = ReduceFinish::early;
+  std::int64_t bucket_bytes = 25 << 20;  // of gradients summed over replicas at once
+  bool reshard_head = false;             // release the head's unit while the loss runs
+  bool deterministic = false;
+  Load load = Load::each;  // who reads the initial weights
+  Checkpointing checkpointing = Checkpointing::none;
+  std::int64_t checkpoint_every = 1;  // Checkpointing::every
+  std::vector<std::string> offload;   // params, optimizer, optimizer+gradients, activations
+  std::string optimizer = "adamw";    // row of kOptimizers (estimator/optimizers/optimizers.h)
+  OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
+  LossKind loss = LossKind::full;
+  std::int64_t loss_chunks = 8;  // LossKind::chunked
+  Attention attention = Attention::automatic;
+  std::string allocator = "expandable";  // native, expandable, or KEY=VALUE,...
+  std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
+  GradientMask gradient_mask = GradientMask::none;
+  double gradient_keep = 1;        // GradientMask::keep: probability of an element's gradient
+  std::string gradient_mask_file;  // GradientMask::file
+  std::int64_t lora_rank = 0;
+  std::int64_t sequence = 0;  // tokens; 0 until resolved
+  std::int64_t micro_batch = 1, accumulation = 1, global_batch = 0;
+  Accumulate accumulate =
+      Accumulate::sharded;  // what is kept between micro-batches: reduced shards, or whole gradients
+};
+
+/// Data-parallel ranks: each reads different rows of the global batch.
+std::int64_t data_ranks(const Job& job);
+
+/// How the loss is scaled, `by_precision` resolved.
+LossScale::Kind loss_scaling(const Job& job);
+bool scales_loss(const Job& job);
+
+}  // namespace vramfit

@@ -1,0 +1,180 @@
+#include "job/resolve_job.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "job/job_field_names.h"
+#include "job/job_fields.h"
+#include "job/precision_support.h"
+#include "job/sharding.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::int64_t kDefaultMostSequence = 4096;
+
+using Notes = std::vector<std::string>;
+
+/// The row of `name`, except for the dtypes that were set individually.
+Precision precision_with(const Precision& chosen, std::string_view name) {
+  Precision precision = precision_named(name);
+  for (Dtype Precision::*const dtype : {&Precision::storage, &Precision::compute, &Precision::reduce,
+                                        &Precision::buffer, &Precision::output, &Precision::state}) {
+    if (chosen.*dtype != kUnsetDtype) precision.*dtype = chosen.*dtype;
+  }
+  return precision;
+}
+
+std::string place_of_default(const Cluster& cluster) {
+  if (cluster.is_cpu()) return "CPU ranks";
+  const bool computes_bf16 = card_support(Dtype::bf16, cluster.card.device.compute_capability) == Support::native;
+  return computes_bf16 ? "GPUs" : fmt::format("{}, which has no bf16 units", cluster.card.name);
+}
+
+void resolve_precision(Job& job, const Cluster& cluster, Notes& notes) {
+  if (job.precision.name.empty()) {
+    job.precision = precision_with(job.precision, default_precision(cluster));
+    notes.push_back(fmt::format("precision {} (the default on {})", job.precision.name, place_of_default(cluster)));
+  }
+  require_card_support(job, cluster);
+  for (std::string& note : precision_notes(job, cluster)) notes.push_back(std::move(note));
+}
+
+/// A position table limits the sequence length; rotary positions don't.
+bool has_position_table(const ModelSpec& spec) {
+  return spec.model_type == "gpt2" || spec.model_type == "opt" || spec.model_type == "bert";
+}
+
+void resolve_sequence(Job& job, const ModelSpec& spec, Notes& notes) {
+  const std::int64_t most = spec.max_position_embeddings;
+  if (job.sequence == 0) {
+    job.sequence = most > 0 ? std::min(most, kDefaultMostSequence) : kDefaultMostSequence;
+    notes.push_back(fmt::format("--seq-len {} (the smaller of the model's {} positions and {})", job.sequence, most,
+                                kDefaultMostSequence));
+  } else if (most > 0 && job.sequence > most) {
+    if (has_position_table(spec)) {
+      throw InputError(fmt::format("--seq-len {}: {} has a table of {} positions; give at most that", job.sequence,
+                                   spec.model_type, most));
+    }
+    notes.push_back(fmt::format("--seq-len {} is beyond the model's {} positions", job.sequence, most));
+  }
+}
+
+void check_mesh(const Job& job, const Sharding& sharding, const Cluster& cluster) {
+  const auto refuse = [&](const std::string& what) {
+    throw InputError(fmt::format("--mesh replicate={},shard={}: {}", job.mesh.replicate, job.mesh.shard, what));
+  };
+  if (data_ranks(job) != cluster.cards()) {
+    refuse(fmt::format("{} ranks, but {} has {} cards", data_ranks(job), cluster.text, cluster.cards()));
+  }
+  if (!sharding.parameters && job.mesh.shard != 1) refuse("no-shard splits nothing; give shard=1");
+  if (sharding.parameters && !sharding.hybrid && job.mesh.replicate != 1) {
+    refuse(fmt::format("{} has no replicas; give replicate=1 or --sharding hybrid-shard", sharding.name));
+  }
+}
+
+void resolve_mesh(Job& job, const Cluster& cluster, Notes& notes) {
+  const Sharding& sharding = sharding_named(job.sharding);
+  Mesh& mesh = job.mesh;
+  const bool by_default = mesh.replicate == 0 && mesh.shard == 0;
+  if (by_default) {
+    if (!sharding.parameters) {
+      mesh = {.replicate = cluster.cards(), .shard = 1};
+    } else if (sharding.hybrid) {
+      mesh = {.replicate = cluster.nodes, .shard = cluster.cards_per_node};
+    } else {
+      mesh = {.replicate = 1, .shard = cluster.cards()};
+    }
+    if (cluster.cards() > 1) {
+      notes.push_back(
+          fmt::format("--mesh replicate={},shard={} (the default of {})", mesh.replicate, mesh.shard, sharding.name));
+    }
+  } else {
+    std::int64_t& missing = mesh.replicate == 0 ? mesh.replicate : mesh.shard;
+    const std::int64_t given = mesh.replicate == 0 ? mesh.shard : mesh.replicate;
+    if (missing == 0) missing = std::max<std::int64_t>(1, cluster.cards() / given);
+  }
+  check_mesh(job, sharding, cluster);
+}
+
+void check_reshard(const Job& job) {
+  const Sharding& sharding = sharding_named(job.sharding);
+  if (sharding.reshard || job.reshard == Reshard::by_default) return;
+  if (sharding.parameters && job.reshard == Reshard::never) return;  // what these strategies mean
+  throw InputError(
+      sharding.parameters
+          ? fmt::format("--reshard with --sharding {}: it never reshards; leave --reshard out, or use {}",
+                        sharding.name, sharding.hybrid ? "hybrid-shard" : "full-shard")
+          : fmt::format("--reshard with --sharding {}: nothing is sharded; leave --reshard out", sharding.name));
+}
+
+/// Micro-batch x accumulation x data ranks = global batch.
+void resolve_batch(Job& job, Notes& notes) {
+  const std::int64_t ranks = data_ranks(job);
+  std::int64_t& micro = job.micro_batch;
+  std::int64_t& accumulation = job.accumulation;
+  if (job.global_batch == 0) {
+    if (micro == 0) notes.emplace_back("--micro-batch 1");
+    if (accumulation == 0) notes.emplace_back("--grad-accum 1");
+    micro = std::max<std::int64_t>(micro, 1);
+    accumulation = std::max<std::int64_t>(accumulation, 1);
+    job.global_batch = checked_mul(checked_mul(micro, accumulation), ranks);
+    notes.push_back(fmt::format("--global-batch {} (micro-batch x accumulation x data ranks)", job.global_batch));
+    return;
+  }
+  const auto refuse = [&](const std::string& what) {
+    throw InputError(fmt::format("--global-batch {}: {}", job.global_batch, what));
+  };
+  if (job.global_batch % ranks != 0) refuse(fmt::format("does not divide by {} data ranks", ranks));
+  const std::int64_t rows = job.global_batch / ranks;
+  if (micro == 0 && accumulation == 0) {
+    micro = 1;
+    notes.push_back(fmt::format("--micro-batch 1 (accumulating {} times)", rows));
+  }
+  const std::int64_t given = micro == 0 ? accumulation : micro;
+  if (rows % given != 0) {
+    refuse(fmt::format("{} rows a rank do not divide by {} {}", rows, micro == 0 ? "--grad-accum" : "--micro-batch",
+                       given));
+  }
+  if (rows / given > kMostCount) {
+    refuse(fmt::format("leaves {} to {} for each of {} data ranks, more than {}", rows / given,
+                       micro == 0 ? "--micro-batch" : "--grad-accum", ranks, kMostCount));
+  }
+  if (micro == 0) micro = rows / accumulation;
+  if (accumulation == 0) accumulation = rows / micro;
+  if (checked_mul(micro, accumulation) != rows) {
+    refuse(fmt::format("is not --micro-batch {} x --grad-accum {} x {} data ranks = {}", micro, accumulation, ranks,
+                       checked_mul(checked_mul(micro, accumulation), ranks)));
+  }
+}
+
+void check_rest(const Job& job) {
+  if (job.lora_rank != 0 && job.method == Method::full) {
+    throw InputError("--lora-rank with --method full: there are no adapters; leave it out, or use --method lora");
+  }
+  if (job.reshard == Reshard::groups && job.mesh.shard % job.reshard_groups != 0) {
+    std::string groups;
+    for (std::int64_t ranks = 2; ranks <= job.mesh.shard; ++ranks) {
+      if (job.mesh.shard % ranks == 0) groups += fmt::format("{}{}", groups.empty() ? "" : ", ", ranks);
+    }
+    throw InputError(fmt::format("--reshard {}: {} ranks do not divide into such groups{}", job.reshard_groups,
+                                 job.mesh.shard, groups.empty() ? "" : ", only into groups of " + groups));
+  }
+}
+
+}  // namespace
+
+Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes) {
+  resolve_precision(job, cluster, notes);
+  resolve_sequence(job, spec, notes);
+  resolve_mesh(job, cluster, notes);
+  check_reshard(job);
+  resolve_batch(job, notes);
+  check_rest(job);
+  return job;
+}
+
+}  // namespace vramfit

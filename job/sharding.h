@@ -1,0 +1,55 @@
+// Sharding strategies as points on axes. Estimator and executor read the flags; neither tests a name.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "job/job.h"
+
+namespace vramfit {
+
+struct Sharding {
+  std::string_view name, fsdp_name;
+  bool parameters = false;  // sharded between uses
+  bool gradients = false;   // sharded after reduction
+  bool optimizer = false;   // states sharded
+  bool hybrid = false;      // shard within a node, replicate across
+  bool reshard = false;     // gathered parameters are released after forward
+};
+
+inline constexpr std::array kShardings{
+    Sharding{.name = "no-shard", .fsdp_name = "NO_SHARD"},
+    Sharding{.name = "shard-grad-op",
+             .fsdp_name = "SHARD_GRAD_OP",
+             .parameters = true,
+             .gradients = true,
+             .optimizer = true},
+    Sharding{.name = "full-shard",
+             .fsdp_name = "FULL_SHARD",
+             .parameters = true,
+             .gradients = true,
+             .optimizer = true,
+             .reshard = true},
+    Sharding{.name = "hybrid-shard",
+             .fsdp_name = "HYBRID_SHARD",
+             .parameters = true,
+             .gradients = true,
+             .optimizer = true,
+             .hybrid = true,
+             .reshard = true},
+    Sharding{.name = "hybrid-shard-zero2",
+             .fsdp_name = "_HYBRID_SHARD_ZERO2",
+             .parameters = true,
+             .gradients = true,
+             .optimizer = true,
+             .hybrid = true},
+};
+
+/// The row called `name` (either spelling); throws InputError with a suggestion.
+const Sharding& sharding_named(std::string_view name);
+
+/// Ranks of the group that keeps slices of a unit between forward and backward (`--reshard N`); 0 without such a group,
+/// and also if the group would be all shards, since each shard is such a slice anyway.
+std::int64_t reshard_ranks(const Job& job);
+
+}  // namespace vramfit

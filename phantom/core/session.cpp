@@ -1,0 +1,111 @@
+#include "phantom/core/session.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string_view>
+
+namespace vramfit::phantom {
+
+namespace {
+
+using Json = nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& what) {
+  std::fprintf(stderr, "vramfit phantom: %s; start programs through vramfit rehearse\n", what.c_str());
+  std::_Exit(2);
+}
+
+std::uint64_t seed_of(std::string_view text) {
+  const auto colon = text.find(':');
+  return colon == std::string_view::npos ? 0 : std::stoull(std::string(text.substr(colon + 1)));
+}
+
+void set(Settings& settings, const std::string& key, const std::string& value) {
+  const std::string word = value.substr(0, value.find(':'));
+  if (key == "addresses" && (word == "ascending" || word == "descending" || word == "shuffled")) {
+    settings.addresses = word == "ascending"    ? AddressOrder::ascending
+                         : word == "descending" ? AddressOrder::descending
+                                                : AddressOrder::shuffled;
+    settings.address_seed = seed_of(value);
+  } else if (key == "completion" && (word == "immediate" || word == "late")) {
+    settings.late_completion = word == "late";
+    settings.completion_seed = seed_of(value);
+  } else if (key == "real_bytes") {
+    settings.real_bytes = std::stoll(value);
+  } else if (key == "trace" && (word == "true" || word == "false")) {
+    settings.trace = word == "true";
+  } else if (key == "nccl_timeout") {
+    settings.nccl_timeout = std::chrono::seconds(std::stoll(value));
+  } else {
+    throw std::invalid_argument("setting " + key + "=" + value +
+                                ": unknown (known: addresses, completion, real_bytes, trace, nccl_timeout in seconds)");
+  }
+}
+
+void set_from_environment(Settings& settings) {
+  const char* text = std::getenv("VRAMFIT_PHANTOM_SET");
+  std::string_view rest = text == nullptr ? "" : text;
+  while (!rest.empty()) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    const auto equals = item.find('=');
+    if (equals == std::string_view::npos)
+      throw std::invalid_argument("VRAMFIT_PHANTOM_SET: KEY=VALUE,... is what it takes");
+    set(settings, std::string(item.substr(0, equals)), std::string(item.substr(equals + 1)));
+  }
+}
+
+CardFacts read_card(const Json& json) {
+  CardFacts card;
+  card.catalog_name = json.at("catalog_name").get<std::string>();
+  card.name = json.at("name").get<std::string>();
+  const auto capability = json.at("compute_capability").get<std::string>();
+  const auto point = capability.find('.');
+  card.major = std::stoi(capability.substr(0, point));
+  card.minor = point == std::string::npos ? 0 : std::stoi(capability.substr(point + 1));
+  card.sm_count = json.at("sm_count").get<int>();
+  card.memory_bytes = json.at("memory_bytes").get<std::int64_t>();
+  card.context_bytes = json.at("context_bytes").get<std::int64_t>();
+  card.nccl_bytes = json.at("nccl_bytes").get<std::int64_t>();
+  return card;
+}
+
+Session read_session() {
+  const char* folder = std::getenv("VRAMFIT_PHANTOM");
+  if (folder == nullptr || *folder == '\0') refuse("VRAMFIT_PHANTOM names no session folder");
+  const std::string path = std::string(folder) + "/session.json";
+  try {
+    std::ifstream file(path);
+    if (!file) refuse("cannot read " + path);
+    const Json json = Json::parse(file);
+    if (json.at("schema") != "vramfit/phantom-session@1") refuse(path + ": not a phantom-session@1");
+    Session session;
+    session.folder = folder;
+    session.card = read_card(json.at("card"));
+    session.nodes = json.at("nodes").get<int>();
+    session.cards_per_node = json.at("cards_per_node").get<int>();
+    const Json rank = json.value("played_rank", Json());
+    if (!rank.is_null()) session.played_rank = rank.get<int>();
+    const Json settings = json.value("settings", Json::object());
+    for (const auto& [key, value] : settings.items()) {
+      set(session.settings, key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    set_from_environment(session.settings);
+    return session;
+  } catch (const std::exception& error) {
+    refuse(path + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+// Never destroyed: threads of PyTorch's ask for cards until the process is gone.
+const Session& session() {
+  static const Session* const kSession = new Session(read_session());  // NOLINT(cppcoreguidelines-owning-memory)
+  return *kSession;
+}
+
+}  // namespace vramfit::phantom

@@ -1,0 +1,109 @@
+#include "phantom/cudnn/descriptors.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "phantom/generate/generated.h"
+
+namespace vramfit::phantom::cudnn {
+namespace {
+
+template <class Number>
+Attribute number_attribute(cudnnBackendAttributeType_t type, Number value) {
+  Attribute attribute{.type = type, .elements = std::vector<std::byte>(sizeof value), .descriptors = {}};
+  std::memcpy(attribute.elements.data(), &value, sizeof value);
+  return attribute;
+}
+
+Attribute int64_attribute(std::int64_t value) { return number_attribute(CUDNN_TYPE_INT64, value); }
+
+Attribute descriptor_attribute(std::shared_ptr<const Descriptor> descriptor) {
+  return {.type = CUDNN_TYPE_BACKEND_DESCRIPTOR, .elements = {}, .descriptors = {std::move(descriptor)}};
+}
+
+// The one engine configuration that every heuristic finds for an operation graph.
+Attribute only_configuration(const Attribute* graph) {
+  auto engine = std::make_shared<Descriptor>();
+  engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
+  engine->finalized = true;
+  engine->attributes[CUDNN_ATTR_ENGINE_GLOBAL_INDEX] = int64_attribute(0);
+  if (graph != nullptr) engine->attributes[CUDNN_ATTR_ENGINE_OPERATION_GRAPH] = *graph;
+  auto configuration = std::make_shared<Descriptor>();
+  configuration->type = CUDNN_BACKEND_ENGINECFG_DESCRIPTOR;
+  configuration->finalized = true;
+  configuration->attributes[CUDNN_ATTR_ENGINECFG_ENGINE] = descriptor_attribute(std::move(engine));
+  return descriptor_attribute(std::move(configuration));
+}
+
+const Descriptor* inner(const Descriptor* outer, int name) {
+  const Attribute* attribute = outer == nullptr ? nullptr : outer->find(name);
+  return attribute == nullptr || attribute->descriptors.empty() ? nullptr : attribute->descriptors.front().get();
+}
+
+bool is_convolution(cudnnBackendDescriptorType_t operation) {
+  return operation == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
+         operation == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
+         operation == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+}
+
+// Attention's engine works in shared memory; what its backward needs besides (sums of softmax, dQ in fp32)
+// cudnn-frontend, which is real, adds on its own. A convolution's engine takes what its algorithm needs, which is not
+// published.
+std::int64_t workspace_bytes(const Descriptor* configuration) {
+  const Descriptor* engine = inner(configuration, CUDNN_ATTR_ENGINECFG_ENGINE);
+  const Descriptor* graph = inner(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
+  const Attribute* operations = graph == nullptr ? nullptr : graph->find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  if (operations == nullptr) return 0;
+  for (const auto& operation : operations->descriptors) {
+    if (is_convolution(operation->type)) {
+      generated::unknown("cuDNN convolution: workspace taken as 0");
+      break;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+const Attribute* Descriptor::find(int name) const {
+  const auto found = attributes.find(name);
+  return found == attributes.end() ? nullptr : &found->second;
+}
+
+std::size_t element_bytes(cudnnBackendAttributeType_t type) {
+  switch (static_cast<int>(type)) {
+    case CUDNN_TYPE_HANDLE:
+    case CUDNN_TYPE_INT64:
+    case CUDNN_TYPE_DOUBLE:
+    case CUDNN_TYPE_VOID_PTR:
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+      return 8;
+    case CUDNN_TYPE_FRACTION:
+      return sizeof(cudnnFraction_t);
+    case CUDNN_TYPE_BOOLEAN:
+    case CUDNN_TYPE_CHAR:
+      return 1;
+    default:
+      return 4;  // float, int32 and enumerations
+  }
+}
+
+std::shared_ptr<const Attribute> computed(const Descriptor& descriptor, int name) {
+  switch (name) {
+    case CUDNN_ATTR_ENGINEHEUR_RESULTS:
+      return std::make_shared<Attribute>(only_configuration(descriptor.find(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)));
+    case CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT:
+      return std::make_shared<Attribute>(int64_attribute(1));
+    case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
+      return std::make_shared<Attribute>(
+          int64_attribute(workspace_bytes(inner(&descriptor, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG))));
+    case CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE:
+      return std::make_shared<Attribute>(int64_attribute(workspace_bytes(&descriptor)));
+    case CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED:  // callers bar engines that use too much
+      return std::make_shared<Attribute>(number_attribute(CUDNN_TYPE_INT32, std::int32_t{0}));
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace vramfit::phantom::cudnn

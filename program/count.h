@@ -1,0 +1,31 @@
+// Counts what one rank allocates: its schedule, tapes and units become a ledger, event by event.
+#pragma once
+
+#include "job/device.h"
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/ledger.h"
+
+namespace vramfit {
+
+struct CountOptions {
+  bool clip = true;
+  int steps = 2;  // training steps after load
+  // Count what repeats once: micro-batches 1 .. accumulation-2 and all steps from the last on are Repeats of the
+  // ledger, because they request the same. The gradient norm, summed in equal parts, counts one of them: each reuses
+  // what the one before it freed.
+  bool abbreviate = true;
+};
+
+/// Everything rank `coords` of the job allocates, from load to the end of the last step.
+/// Throws NotModelled for features without rules.
+Ledger count(const Graph& graph, const Job& job, const Device& device, const Coords& coords,
+             const CountOptions& options);
+
+/// Parameters that `--freeze` leaves trainable, by index.
+std::vector<bool> trainable_parameters(const Graph& graph, const Job& job);
+
+/// Segments that backward runs through: those from the lowest with a trainable parameter on.
+std::vector<bool> segments_with_backward(const Graph& graph, const Job& job);
+
+}  // namespace vramfit

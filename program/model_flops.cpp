@@ -1,0 +1,85 @@
+#include "program/model_flops.h"
+
+#include <algorithm>
+
+namespace vramfit {
+
+namespace {
+
+bool any_of(const std::vector<bool>& flags) { return std::ranges::find(flags, true) != flags.end(); }
+
+/// Backward's products for each of forward's. A linear's input gradient and its weight gradient are one each; attention
+/// has no weight, and each of its two products has two inputs.
+double backward_factor(const Op& op, const Needs& needs) {
+  if (op.parameters.empty()) return any_of(needs.inputs) ? 2 : 0;
+  return (any_of(needs.inputs) ? 1 : 0) + (any_of(needs.parameters) ? 1 : 0);
+}
+
+}  // namespace
+
+double attended_rows(const Attributes& attributes, double sequence) {
+  const double window = attributes.window > 0 ? std::min(static_cast<double>(attributes.window), sequence) : sequence;
+  if (!attributes.causal) return window;
+  return window - window * window / (2 * sequence);  // the first `window` queries see fewer
+}
+
+double used_parameter_elements(const Graph& graph, const Op& op) {
+  if (op.parameters.empty()) return 0;
+  const ParameterUse& use = op.parameters.front();
+  const Parameter& parameter = graph.parameters[static_cast<std::size_t>(use.parameter)];
+  const auto whole = static_cast<double>(element_count(parameter));
+  if (use.count < 0) return whole;
+  const std::size_t output_dim = op.attributes.transposed_weight ? 1 : 0;
+  return whole * static_cast<double>(use.count) / static_cast<double>(parameter.shape.at(output_dim));
+}
+
+double forward_flops(const Graph& graph, const Op& op, const BatchShape& shape) {
+  const auto tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
+  if (op.kind == OpKind::linear || op.kind == OpKind::linear_cross_entropy) {
+    return 2 * tokens * used_parameter_elements(graph, op);
+  }
+  if (op.kind == OpKind::attention) {
+    const Attributes& a = op.attributes;
+    const auto width = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
+    return 4 * tokens * attended_rows(a, static_cast<double>(shape.sequence)) * width;  // QK^T and PV
+  }
+  return 0;
+}
+
+double forward_flops(const Graph& graph, const BatchShape& shape) {
+  double flops = 0;
+  for (const Segment& segment : graph.segments) {
+    for (const Op& op : segment.ops) flops += forward_flops(graph, op, shape);
+  }
+  return flops;
+}
+
+double training_flops(const TapeInputs& inputs) {
+  const std::vector<SegmentTape> tapes = make_tapes(inputs);
+  double flops = 0;
+  for (std::size_t s = 0; s < tapes.size(); ++s) {
+    const std::vector<Op>& ops = inputs.graph.segments[s].ops;
+    for (const Op& op : ops) flops += forward_flops(inputs.graph, op, inputs.shape);
+    for (const TapeAction& action : tapes[s].backward) {
+      if (action.what != TapeAction::Do::backward) continue;
+      const Op& op = ops[static_cast<std::size_t>(action.op)];
+      flops += backward_factor(op, action.needs) * forward_flops(inputs.graph, op, inputs.shape);
+    }
+  }
+  return flops;
+}
+
+double peak_flops(const Card& card, Dtype compute) {
+  if (card.device.kind == DeviceKind::cpu) return 0;
+  // A card without bf16 units runs bf16 at its fp32 rate; its 16-bit figure is fp16's (configs/gpus.json).
+  const bool matrix_units = compute != Dtype::f32 && (compute != Dtype::bf16 || card.bf16);
+  return matrix_units ? card.bf16_flops : card.fp32_flops;
+}
+
+const Card* card_with_cuda_name(std::string_view name) {
+  const auto found = std::ranges::find_if(
+      card_catalog(), [&](const Card& card) { return !card.cuda_name.empty() && card.cuda_name == name; });
+  return found == card_catalog().end() ? nullptr : &*found;
+}
+
+}  // namespace vramfit

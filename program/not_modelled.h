@@ -1,0 +1,13 @@
+// The choices of a job that have no rules yet, under the names that are printed.
+#pragma once
+
+#include "job/cluster.h"
+#include "job/job.h"
+
+namespace vramfit {
+
+/// Throws NotModelled("--offload params") for the first choice of `job` that can't be counted. Checks that need a graph
+/// or a layout (family, wrapping) are made there.
+void require_rules(const Job& job, const Cluster& cluster);
+
+}  // namespace vramfit

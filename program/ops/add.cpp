@@ -1,0 +1,14 @@
+#include "program/ops/rules.h"
+
+namespace vramfit {
+
+/// x + f in place of f: the branch's result f has no other reader, whereas the residual x does. Both gradients equal
+/// the output's, so neither costs memory.
+Rule rule_of_add(const OpContext& /*context*/, const Needs& /*needs*/) {
+  Rule rule;
+  rule.in_place_input = 1;
+  rule.gradients = {{GradientSource::From::pass_through, 0}, {GradientSource::From::pass_through, 0}};
+  return rule;
+}
+
+}  // namespace vramfit

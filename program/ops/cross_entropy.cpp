@@ -1,0 +1,51 @@
+#include <algorithm>
+
+#include "program/ops/rules.h"
+
+namespace vramfit {
+
+// CUDA, block by block of rows: the block in fp32 (unless it already is), its log-softmax, and nll_loss_forward's two
+// scalars.
+std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
+  const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
+  const std::int64_t block = checked_mul(block_rows, vocabulary);
+  std::vector<Step> steps;
+  // A softcap's derivative needs the logits as well as their gradient.
+  const bool serves = context.compute() == Dtype::f32 && context.op.attributes.softcap == 0;
+  if (!serves) steps.push_back(temporary("rows", block, Dtype::f32));
+  steps.push_back(temporary("log_probs", block, Dtype::f32));
+  steps.push_back(temporary("block_loss", 1, Dtype::f32));
+  steps.push_back(temporary("block_weight", 1, Dtype::f32));
+  return steps;
+}
+
+// CUDA: softmax = exp(x - lse) in fp32 over a block, less one at the label; rows without a label are zeroed.
+std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
+  const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
+  std::vector<Step> steps;
+  if (context.compute() != Dtype::f32) {
+    steps.push_back(temporary("rows", checked_mul(block_rows, vocabulary), Dtype::f32));
+  }
+  steps.push_back(temporary("label_index", block_rows, Dtype::i64));
+  steps.push_back(temporary("label_mask", block_rows, Dtype::f32));
+  return steps;
+}
+
+/// Sum over labelled rows of lse - logit[label], scaled. Backward needs logits and one fp32 lse per row; softmax is
+/// recomputed from them in place, so the gradient of the logits is the logits' own storage: no log-probabilities are
+/// kept and no second [N, V] tensor exists.
+///
+/// CPU: own loops, row by row.
+Rule rule_of_cross_entropy(const OpContext& context, const Needs& /*needs*/) {
+  Rule rule;
+  rule.saved = {input(0), input(1), output(1)};
+  rule.gradients = {{GradientSource::From::saved, 0}};
+  if (is_cuda(context)) {
+    const std::int64_t rows = context.tokens(), vocabulary = context.input_elements(0) / rows;
+    rule.forward = cuda_cross_entropy_forward(context, rows, vocabulary);
+    rule.backward = cuda_cross_entropy_backward(context, rows, vocabulary);
+  }
+  return rule;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,40 @@
+#include "program/ops/fp8.h"
+#include "program/ops/rules.h"
+
+namespace vramfit {
+
+namespace {
+
+void add_cpu_product(const OpContext& context, const Needs& needs, Rule& rule) {
+  const std::int64_t tokens = context.tokens();
+  const std::int64_t inputs = context.input_elements(0) / tokens, outputs = context.output_elements(0) / tokens;
+  rule.forward.push_back(temporary("product", product_elements(tokens, outputs), Dtype::f32));
+  std::int64_t backward = wants_input(needs, 0) ? product_elements(tokens, inputs) : 0;
+  if (wants_parameter(needs, 0)) {
+    const bool transposed = context.op.attributes.transposed_weight;
+    backward = std::max(backward, transposed ? product_elements(inputs, outputs) : product_elements(outputs, inputs));
+  }
+  if (backward > 0) rule.backward.push_back(temporary("product", backward, Dtype::f32));
+}
+
+}  // namespace
+
+/// y = x W^T + b. In backward only the weight's gradient reads x, so a frozen linear saves nothing; the weight is
+/// gathered again and never saved. Both products are written or added directly into the tape's buffers (mm_out,
+/// addmm_), without a temporary gradient.
+///
+/// CUDA: the bias gradient is a product with a row of ones, because a sum over rows would take a reduce buffer that
+/// grows with the SM count. CPU: an own column sum.
+Rule rule_of_linear(const OpContext& context, const Needs& needs) {
+  if (multiplies_in_fp8(context)) return rule_of_fp8_linear(context, needs);
+  Rule rule;
+  if (wants_parameter(needs, 0)) rule.saved = {input(0)};
+  rule.gradients = {{GradientSource::From::fresh, 0}};
+  if (is_cuda(context) && wants_parameter(needs, 1)) {
+    rule.backward = {temporary("ones", context.tokens(), context.compute())};
+  }
+  if (!is_cuda(context) && context.compute() != Dtype::f32) add_cpu_product(context, needs, rule);
+  return rule;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,72 @@
+#include <algorithm>
+
+#include "program/ops/rules.h"
+
+namespace vramfit {
+
+namespace {
+
+/// What every chunk of rows needs: its logits, over which their gradient is written, and its lse.
+std::vector<Step> chunk_steps(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
+  return {temporary("logits", checked_mul(rows, vocabulary), context.compute()), temporary("lse", rows, Dtype::f32)};
+}
+
+void append(std::vector<Step>& steps, const std::vector<Step>& more) {
+  steps.insert(steps.end(), more.begin(), more.end());
+}
+
+const Parameter& weight_of(const OpContext& context) {
+  return context.graph.parameters[static_cast<std::size_t>(context.op.parameters[0].parameter)];
+}
+
+}  // namespace
+
+std::int64_t chunked_product_elements(const OpContext& context, std::int64_t rows, bool wants_x, bool wants_weight) {
+  const std::int64_t vocabulary = weight_of(context).shape[0], width = weight_of(context).shape[1];
+  std::int64_t elements = 0;
+  if (context.compute() != Dtype::f32) {
+    elements = std::max(product_elements(rows, vocabulary), wants_x ? product_elements(rows, width) : 0);
+  }
+  if (wants_weight && context.precision.reduce != Dtype::f32) {
+    elements = std::max(elements, product_elements(vocabulary, width));
+  }
+  return elements;
+}
+
+/// The head and its cross entropy over chunks of rows, so that [N, V] never exists. If a gradient is needed, the loss
+/// is computed together with it in backward: forward allocates only the scalar, and logits are computed once. The
+/// gradient of x needs no sum (each chunk owns its rows); the weight's is a sum over chunks, kept in the reduce dtype.
+/// On CUDA a product of any compute dtype is added to fp32 in place; for other types it goes through one [V, H]
+/// temporary. On CPU products are fp32 and added in place; results of other types go through blocks.
+Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) {
+  Rule rule;
+  rule.saved = {input(0), input(1)};
+  rule.gradients = {{GradientSource::From::fresh, 0}};
+  const Parameter& weight = weight_of(context);
+  const std::int64_t vocabulary = weight.shape[0];
+  const std::int64_t rows = ceil_div(context.tokens(), context.op.attributes.chunks);
+  std::vector<Step>& steps = needs.any() ? rule.backward : rule.forward;
+  steps = chunk_steps(context, rows, vocabulary);
+  if (!is_cuda(context)) {
+    const std::int64_t product =
+        chunked_product_elements(context, rows, wants_input(needs, 0), wants_parameter(needs, 0));
+    if (product > 0) steps.push_back(temporary("product", product, Dtype::f32));
+    return rule;
+  }
+  append(steps, cuda_cross_entropy_forward(context, rows, vocabulary));
+  if (!needs.any()) return rule;
+  append(steps, {temporary("label_index", std::min(rows, kCrossEntropyBlockRows), Dtype::i64),
+                 temporary("label_mask", std::min(rows, kCrossEntropyBlockRows), Dtype::f32)});
+  const Dtype sums = context.precision.reduce;
+  const bool casts = sums != context.compute() && sums != Dtype::f32;
+  if (wants_parameter(needs, 0) && casts) {
+    steps.push_back(temporary("weight_gradient", element_count(weight), context.compute()));
+  }
+  if (wants_parameter(needs, 1)) {
+    append(steps,
+           {temporary("ones", rows, context.compute()), temporary("bias_gradient", vocabulary, context.compute())});
+  }
+  return rule;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,14 @@
+#include "program/ops/rules.h"
+
+namespace vramfit {
+
+/// x + table[position], in place of x. The gradient of x is the output's; the table's is its sum over sequences, added
+/// sequence by sequence (add_ across dtypes takes no temporary).
+Rule rule_of_position_embedding(const OpContext& /*context*/, const Needs& /*needs*/) {
+  Rule rule;
+  rule.in_place_input = 0;
+  rule.gradients = {{GradientSource::From::pass_through, 0}};
+  return rule;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,71 @@
+// One function per op: what modeling `vramfit` saves and allocates for it. program/rule.cpp has the table.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "program/rule.h"
+
+namespace vramfit {
+
+Rule rule_of_activation(const OpContext& context, const Needs& needs);
+Rule rule_of_add(const OpContext& context, const Needs& needs);
+Rule rule_of_attention(const OpContext& context, const Needs& needs);
+Rule rule_of_cross_entropy(const OpContext& context, const Needs& needs);
+Rule rule_of_embedding(const OpContext& context, const Needs& needs);
+Rule rule_of_glu(const OpContext& context, const Needs& needs);
+Rule rule_of_layer_norm(const OpContext& context, const Needs& needs);
+Rule rule_of_linear(const OpContext& context, const Needs& needs);
+Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs);
+Rule rule_of_position_embedding(const OpContext& context, const Needs& needs);
+Rule rule_of_rms_norm(const OpContext& context, const Needs& needs);
+Rule rule_of_rope(const OpContext& context, const Needs& needs);
+Rule rule_of_softcap(const OpContext& context, const Needs& needs);
+Rule rule_of_type_embedding(const OpContext& context, const Needs& needs);
+
+/// Rows of an embedding's output gradient that CUDA handles at a time.
+inline constexpr std::int64_t kEmbeddingBlockRows = 1024;
+
+/// Rows that the CUDA cross entropy handles at a time in fp32: 64 MiB per block with a vocabulary of 128 Ki.
+inline constexpr std::int64_t kCrossEntropyBlockRows = 128;
+
+/// On CPU, products whose result isn't fp32 are computed in fp32 blocks of at most this size, then rounded.
+inline constexpr std::int64_t kProductRows = 512, kProductColumns = 2048;
+inline std::int64_t product_elements(std::int64_t rows, std::int64_t columns) {
+  return std::min(rows, kProductRows) * std::min(columns, kProductColumns);
+}
+
+/// Floats of the scratch that the products of one linear_cross_entropy on CPU share; 0 where all results are fp32.
+std::int64_t chunked_product_elements(const OpContext& context, std::int64_t rows, bool wants_x, bool wants_weight);
+
+/// The temporaries of cross entropy's forward and backward over at most `rows` rows, CUDA.
+std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
+std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
+
+// Shorthands of the rules.
+
+inline Ref input(int index) { return {Ref::Of::input, index}; }
+inline Ref output(int index) { return {Ref::Of::output, index}; }
+
+inline Step output_step(int index) { return {.what = Step::What::output, .index = index, .name = {}, .bytes = {}}; }
+inline Step input_gradient_step(int index) {
+  return {.what = Step::What::input_gradient, .index = index, .name = {}, .bytes = {}};
+}
+inline Step temporary(std::string name, std::int64_t elements, Dtype dtype) {
+  return {.what = Step::What::temporary, .index = -1, .name = std::move(name), .bytes = elements * dtype_bytes(dtype)};
+}
+inline Step release(std::string name) {
+  return {.what = Step::What::release, .index = -1, .name = std::move(name), .bytes = {}};
+}
+
+inline bool is_cuda(const OpContext& context) { return context.device.kind == DeviceKind::cuda; }
+
+/// Whether parameter `index` exists and needs a gradient.
+inline bool wants_parameter(const Needs& needs, std::size_t index) {
+  return index < needs.parameters.size() && needs.parameters[index];
+}
+inline bool wants_input(const Needs& needs, std::size_t index) {
+  return index < needs.inputs.size() && needs.inputs[index];
+}
+
+}  // namespace vramfit

@@ -1,0 +1,97 @@
+#include "program/pytorch/autograd.h"
+
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace vramfit::eager {
+
+namespace {
+
+using NodePointer = std::shared_ptr<Node>;
+
+struct EarlierFirst {
+  bool operator()(const NodePointer& a, const NodePointer& b) const { return a->sequence < b->sequence; }
+};
+
+class Engine {
+ public:
+  explicit Engine(Backend& backend) : backend_(backend) {}
+
+  void run(const NodePointer& root, Tensor gradient) {
+    count_dependencies(root);
+    gradients_[root.get()] = std::move(gradient);
+    ready_.push(root);
+    while (!ready_.empty()) {
+      const NodePointer node = ready_.top();
+      ready_.pop();
+      evaluate(*node);
+    }
+  }
+
+ private:
+  void count_dependencies(const NodePointer& root) {
+    std::unordered_set<Node*> seen{root.get()};
+    std::vector<Node*> open{root.get()};
+    while (!open.empty()) {
+      Node* const node = open.back();
+      open.pop_back();
+      for (const Edge& edge : node->next) {
+        if (edge.node == nullptr) continue;
+        ++dependencies_[edge.node.get()];
+        if (seen.insert(edge.node.get()).second) open.push_back(edge.node.get());
+      }
+    }
+  }
+
+  void evaluate(Node& node) {
+    Heap& heap = backend_.heap();
+    const Scope scope(heap, node.scope);
+    const Category outer = std::exchange(heap.values, node.values);
+    Tensor gradient = std::move(gradients_[&node]);
+    gradients_.erase(&node);
+    for (const auto& hook : node.before) hook();
+    std::vector<Tensor> results = apply(node, gradient);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (node.next[i].sum != Edge::Sum::none) results[i] = backend_.sum_to(results[i], node.next[i]);
+    }
+    gradient = {};
+    node.saved.clear();
+    for (std::size_t i = 0; i < results.size(); ++i) pass_on(node.next[i], std::move(results[i]));
+    node.next.clear();
+    heap.values = outer;
+  }
+
+  std::vector<Tensor> apply(Node& node, Tensor& gradient) {
+    std::vector<Tensor> saved;
+    saved.reserve(node.saved.size());
+    for (const Saved& one : node.saved) saved.push_back(backend_.unpack(one));
+    return node.backward(gradient, saved);
+  }
+
+  void pass_on(const Edge& edge, Tensor gradient) {
+    if (edge.parameter >= 0) return backend_.accumulate(edge.parameter, std::move(gradient));
+    if (edge.node == nullptr) return;
+    Tensor& buffer = gradients_[edge.node.get()];
+    if (buffer.elements == 0) {
+      buffer = std::move(gradient);
+    } else if (buffer.is_view || buffer.storage.use_count() > 1) {
+      buffer = backend_.heap().make(buffer.elements, buffer.dtype, backend_.heap().values, "sum of gradients");
+    }
+    if (--dependencies_[edge.node.get()] == 0) ready_.push(edge.node);
+  }
+
+  Backend& backend_;
+  std::unordered_map<Node*, int> dependencies_;
+  std::unordered_map<Node*, Tensor> gradients_;
+  std::priority_queue<NodePointer, std::vector<NodePointer>, EarlierFirst> ready_;
+};
+
+}  // namespace
+
+void run_backward(Backend& backend, const std::shared_ptr<Node>& root, Tensor gradient) {
+  Engine(backend).run(root, std::move(gradient));
+}
+
+}  // namespace vramfit::eager

@@ -1,0 +1,80 @@
+// PyTorch's autograd as far as memory goes: what nodes keep for backward, the order in which they run, and when their
+// gradients and saved tensors are released. Derived from traces of the caching allocator under torch 2.11
+// (docs/pytorch-runtimes.md).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "program/pytorch/heap.h"
+
+namespace vramfit::eager {
+
+class Frame;
+
+/// Stands for a tensor that a checkpoint did not keep and will recompute.
+struct Recomputed {
+  std::shared_ptr<Frame> frame;
+  Tensor tensor;
+};
+
+/// A tensor kept for backward: held itself, or to be recomputed.
+struct Saved {
+  Tensor tensor;
+  std::shared_ptr<Recomputed> recomputed;
+};
+
+/// Sees every tensor that is saved while it is installed (torch.autograd.graph.saved_tensors_hooks).
+class SavedTensorHook {
+ public:
+  SavedTensorHook() = default;
+  SavedTensorHook(const SavedTensorHook&) = delete;
+  SavedTensorHook& operator=(const SavedTensorHook&) = delete;
+  SavedTensorHook(SavedTensorHook&&) = delete;
+  SavedTensorHook& operator=(SavedTensorHook&&) = delete;
+  virtual ~SavedTensorHook() = default;
+  virtual Saved pack(const Tensor& tensor) = 0;
+};
+
+/// Where the gradient of one input of a node goes, and what it is summed to where the input was broadcast.
+struct Edge {
+  enum class Sum { none, over_rows, over_columns } sum = Sum::none;
+  std::shared_ptr<Node> node;  // the input's maker
+  int parameter = -1;          // the input is this parameter
+  std::int64_t elements = 0;   // of the input
+};
+
+struct Node {
+  std::int64_t sequence = 0;
+  std::string scope;  // labels of backward
+  Category values = Category::activations;
+  std::vector<Edge> next;
+  std::vector<Saved> saved;
+  /// Gradients of the inputs, one per edge, from the gradient of the output and the unpacked saved tensors.
+  std::function<std::vector<Tensor>(Tensor& gradient, const std::vector<Tensor>& saved)> backward;
+  std::vector<std::function<void()>> before;  // hooks on the output's gradient
+};
+
+/// What the autograd engine needs from the library that it runs on.
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  Backend(Backend&&) = delete;
+  Backend& operator=(Backend&&) = delete;
+  virtual ~Backend() = default;
+  virtual Heap& heap() = 0;
+  virtual Tensor unpack(const Saved& saved) = 0;
+  virtual Tensor sum_to(const Tensor& gradient, const Edge& edge) = 0;
+  /// The gradient of `parameter`, taken over as its .grad.
+  virtual void accumulate(int parameter, Tensor gradient) = 0;
+};
+
+/// Runs all nodes that lead to `root`, the most recently created first. A node's incoming gradient lives until the node
+/// has returned, and so do its saved tensors (recomputed ones only until its own work is done). Then its results are
+/// added to existing gradients: in place if the storage has no other owner and is not a view, otherwise into a new
+/// tensor.
+void run_backward(Backend& backend, const std::shared_ptr<Node>& root, Tensor gradient);
+
+}  // namespace vramfit::eager

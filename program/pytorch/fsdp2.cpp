@@ -1,0 +1,173 @@
+#include "program/pytorch/fsdp2.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "program/pytorch/kernels.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+std::vector<std::int64_t> chunk_bytes(const ParameterGroup& group, Dtype dtype) {
+  std::vector<std::int64_t> bytes;
+  for (const ShardedParameter& p : group.parameters) bytes.push_back((p.shard_elements * dtype_bytes(dtype)).n);
+  return bytes;
+}
+
+std::int64_t shard_elements(const ParameterGroup& group) {
+  std::int64_t sum = 0;
+  for (const ShardedParameter& p : group.parameters) sum = checked_add(sum, p.shard_elements);
+  return sum;
+}
+
+}  // namespace
+
+Fsdp2::Fsdp2(Torch& torch, const Job& job, const Precision& precision)
+    : torch_(torch),
+      ranks_(job.mesh.shard),
+      storage_(precision.storage),
+      compute_(precision.compute),
+      reduce_(precision.reduce) {
+  if (ranks_ < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard");
+}
+
+int Fsdp2::add_group(std::string name, const std::vector<std::pair<int, const Parameter*>>& parameters,
+                     bool reshards_after_forward) {
+  ParameterGroup group{.name = std::move(name),
+                       .parameters = {},
+                       .reshards_after_forward = reshards_after_forward,
+                       .all_gathered = {},
+                       .reduced = {}};
+  for (const auto& [index, parameter] : parameters) {
+    const std::int64_t rows = parameter->shape.front();
+    ShardedParameter sharded{.parameter = index,
+                             .name = parameter->name,
+                             .shard = {},
+                             .gathered = {},
+                             .exp_avg = {},
+                             .exp_avg_sq = {},
+                             .step = {}};
+    sharded.shard_elements = checked_mul(ceil_div(rows, ranks_), element_count(*parameter) / rows);
+    group.parameters.push_back(std::move(sharded));
+  }
+  groups_.push_back(std::move(group));
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+/// Copy-in and all-gather have their own stream; the flat copy of the shards in the compute dtype lives until the
+/// collective is issued.
+void Fsdp2::unshard(ParameterGroup& group) {
+  if (group.is_prefetched || group.is_gathered) return;
+  const Scope scope(torch_.heap(), group.name);
+  const std::int64_t elements = shard_elements(group);
+  const Tensor input =
+      torch_.heap().make(elements, compute_, Category::communication, "all-gather input", Stream::all_gather);
+  group.all_gathered = torch_.heap().make(checked_mul(elements, ranks_), compute_, Category::communication,
+                                          "all-gather output", Stream::all_gather);
+  group.is_prefetched = true;
+}
+
+/// In forward the all-gather's output is kept until the next group is copied out.
+void Fsdp2::wait_for_unshard(ParameterGroup& group, bool is_forward) {
+  if (!group.is_prefetched) return;
+  Tensor before;
+  if (is_forward) before = std::exchange(held_all_gathered_, {});
+  const Scope scope(torch_.heap(), group.name);
+  for (ShardedParameter& p : group.parameters) {
+    p.gathered = torch_.heap().make(checked_mul(p.shard_elements, ranks_), compute_, Category::unsharded_parameters,
+                                    "gathered " + p.name);
+  }
+  {
+    const Tensor table = torch_.heap().make(split_copy_table(chunk_bytes(group, compute_), ranks_, torch_.device()).n,
+                                            Dtype::u8, Category::temporaries, "copy-out table");
+  }
+  Tensor all_gathered = std::exchange(group.all_gathered, {});
+  if (is_forward) held_all_gathered_ = std::move(all_gathered);
+  group.is_gathered = true;
+  group.is_prefetched = false;
+}
+
+void Fsdp2::reshard(ParameterGroup& group) {
+  for (ShardedParameter& p : group.parameters) p.gathered = {};
+  group.is_gathered = false;
+}
+
+Tensor Fsdp2::pre_forward(int g, Tensor input) {
+  ParameterGroup& group = groups_[at(g)];
+  unshard(group);
+  wait_for_unshard(group, true);
+  if (!input.wants_gradient) return input;
+  return torch_.pass_through(std::move(input), [this, g] { post_backward(groups_[at(g)]); });
+}
+
+void Fsdp2::post_forward(int g, const Tensor& output) {
+  ParameterGroup& group = groups_[at(g)];
+  if (group.reshards_after_forward) reshard(group);
+  group.forward_index = static_cast<int>(forward_order_.size());
+  forward_order_.push_back(g);
+  if (at(g) + 1 == groups_.size()) held_all_gathered_ = {};  // the root's forward ends the pass
+  output.made_by->before.emplace_back([this, g] { pre_backward(groups_[at(g)]); });
+}
+
+/// Gathers this group if necessary, then starts the gather of the group that ran before it in forward.
+void Fsdp2::pre_backward(ParameterGroup& group) {
+  unshard(group);
+  wait_for_unshard(group, false);
+  const int before = group.forward_index - 1;
+  if (before >= 0) unshard(groups_[at(forward_order_[at(before)])]);
+}
+
+/// The gradients in the compute dtype are copied into one buffer of the reduce dtype and released, except for the last,
+/// which a local variable of the copying function keeps. The reduced shards of all parameters are one buffer on another
+/// stream.
+void Fsdp2::post_backward(ParameterGroup& group) {
+  const Scope scope(torch_.heap(), group.name);
+  std::vector<Tensor> gradients;
+  for (const ShardedParameter& p : group.parameters) gradients.push_back(torch_.take_gradient(p.parameter));
+  reshard(group);
+  held_reduce_input_ = {};
+  const std::int64_t elements = shard_elements(group);
+  held_reduce_input_ =
+      torch_.heap().make(checked_mul(elements, ranks_), reduce_, Category::communication, "reduce-scatter input");
+  {
+    const Tensor table = torch_.heap().make(chunk_cat_table(chunk_bytes(group, reduce_)).n, Dtype::u8,
+                                            Category::temporaries, "copy-in table");
+  }
+  const Tensor last = gradients.back();
+  gradients.clear();
+  group.reduced =
+      torch_.heap().make(elements, reduce_, Category::gradients, "sharded gradients", Stream::reduce_scatter);
+}
+
+void Fsdp2::finish_backward() {
+  post_backward(groups_.back());
+  held_reduce_input_ = {};
+  for (ParameterGroup& group : groups_) group.all_gathered = {};
+  forward_order_.clear();
+}
+
+void Fsdp2::zero_gradients() {
+  for (ParameterGroup& group : groups_) group.reduced = {};
+}
+
+/// In the order in which the root holds its modules: embedding, blocks, then what follows them.
+void Fsdp2::load() {
+  const auto load_some = [&](ParameterGroup& group, std::size_t first, std::size_t last) {
+    const Scope scope(torch_.heap(), group.name);
+    for (std::size_t i = first; i < last; ++i) {
+      ShardedParameter& p = group.parameters[i];
+      p.shard = torch_.heap().make(p.shard_elements, storage_, Category::parameters, "shard of " + p.name);
+    }
+  };
+  ParameterGroup& root = groups_.back();
+  load_some(root, 0, 1);
+  for (ParameterGroup& group : groups_) {
+    if (&group != &root) load_some(group, 0, group.parameters.size());
+  }
+  load_some(root, 1, root.parameters.size());
+}
+
+}  // namespace vramfit::eager

@@ -1,0 +1,70 @@
+// FSDP2 of torch 2.11 as far as memory goes: groups of parameters that are gathered before their module runs and
+// reduced after its backward. It has no precomputed list of instructions: its hooks determine the order while the
+// module runs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/pytorch/torch.h"
+
+namespace vramfit::eager {
+
+/// A parameter of a group: whole rows, sharded along dim 0 and padded to equal shards.
+struct ShardedParameter {
+  int parameter = -1;
+  std::string name;
+  std::int64_t shard_elements = 0;  // of rank 0, the largest; padded
+  Tensor shard, gathered, exp_avg, exp_avg_sq, step;
+};
+
+struct ParameterGroup {
+  std::string name;
+  std::vector<ShardedParameter> parameters;
+  bool reshards_after_forward = true;
+  bool is_gathered = false, is_prefetched = false;
+  Tensor all_gathered;     // output of the all-gather, until it is copied out
+  Tensor reduced;          // the sharded gradients: views of one buffer
+  int forward_index = -1;  // in the order in which modules ended their forward
+};
+
+class Fsdp2 {
+ public:
+  Fsdp2(Torch& torch, const Job& job, const Precision& precision);
+
+  /// A module wrapped by fully_shard; the last one added is the root. Parameters in the order of its modules.
+  int add_group(std::string name, const std::vector<std::pair<int, const Parameter*>>& parameters,
+                bool reshards_after_forward);
+  void load();
+
+  /// The hooks around a module's forward. What pre_forward returns is the input as the module sees it; post_forward
+  /// puts the pre-backward hook on its output.
+  Tensor pre_forward(int group, Tensor input);
+  void post_forward(int group, const Tensor& output);
+  /// At the end of backward: reduces the root, whose input needs no gradient, and releases what is still held.
+  void finish_backward();
+  void zero_gradients();
+
+  std::vector<ParameterGroup>& groups() { return groups_; }
+  std::int64_t ranks() const { return ranks_; }
+
+ private:
+  void unshard(ParameterGroup& group);
+  void wait_for_unshard(ParameterGroup& group, bool is_forward);
+  static void reshard(ParameterGroup& group);
+  void pre_backward(ParameterGroup& group);
+  void post_backward(ParameterGroup& group);
+
+  Torch& torch_;
+  std::int64_t ranks_;
+  Dtype storage_, compute_, reduce_;
+  std::vector<ParameterGroup> groups_;
+  std::vector<int> forward_order_;
+  Tensor held_all_gathered_;  // of the group before: freed after the next copy-out, so that both overlap
+  Tensor held_reduce_input_;  // of the group before: freed when the next is reduced
+};
+
+}  // namespace vramfit::eager

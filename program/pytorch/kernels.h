@@ -1,0 +1,45 @@
+// Temporaries inside single CUDA calls of torch 2.11, as functions of their sizes. From the sources named, each
+// compared with traces of the caching allocator (tests/oracle/torchtitan_like).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/units.h"
+#include "job/device.h"
+
+namespace vramfit::eager {
+
+/// Scratch of a reduction across thread blocks: partial results, and one counter a block column. 0 without one.
+struct ReduceScratch {
+  Bytes partials, counters;
+};
+
+/// Sum of [rows, width] (16-bit) over its rows (ATen/native/cuda/Reduce.cuh, setReduceConfig).
+ReduceScratch sum_over_rows(std::int64_t rows, std::int64_t width, const Device& device);
+
+/// The table of addresses and sizes that split_with_sizes_copy packs: FSDP2's copy-out. `chunk_bytes`: each
+/// parameter's share of one rank (ATen/native/cuda/TensorShape.cu).
+Bytes split_copy_table(const std::vector<std::int64_t>& chunk_bytes, std::int64_t ranks, const Device& device);
+
+/// The table that _chunk_cat packs: the copy into reduce-scatter's input. `chunk_bytes` of the input (same source).
+Bytes chunk_cat_table(const std::vector<std::int64_t>& chunk_bytes);
+
+/// Partial norms of _foreach_norm: one float for each 65536 elements of the largest tensor, for every tensor
+/// (ATen/native/cuda/ForeachReduceOp.cu).
+std::int64_t foreach_norm_partials(std::size_t tensors, std::int64_t largest);
+
+/// Rows up to which embedding_dense_backward needs no sorting.
+inline constexpr std::int64_t kUnsortedEmbeddingRows = 3072;
+
+/// cub's scratch in embedding_dense_backward: the radix sort of the ids, the list of distinct ones, the running sum
+/// over them (ATen/native/cuda/EmbeddingBackwardKernel.cu). Tile sizes are those of cub's tuning for compute
+/// capability 9.0, found from 40 sizes between 3073 and 1048576 ids.
+Bytes embedding_sort_scratch(std::int64_t ids);
+Bytes embedding_unique_scratch(std::int64_t ids);
+Bytes embedding_scan_scratch(std::int64_t distinct);
+
+/// Partial sums that it makes at most: one for every ten ids and one for each distinct id.
+std::int64_t embedding_partials(std::int64_t ids, std::int64_t distinct);
+
+}  // namespace vramfit::eager

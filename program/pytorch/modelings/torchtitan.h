@@ -1,0 +1,56 @@
+// Llama as written in torchtitan in December 2024, on counted tensors: which locals its Python code holds, and for how
+// long.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/pytorch/torch.h"
+
+namespace vramfit::eager {
+
+/// One decoder block: parameters by index in the graph, sizes.
+struct TitanBlock {
+  std::string name;
+  int wq = -1, wk = -1, wv = -1, wo = -1, w1 = -1, w2 = -1, w3 = -1, attention_norm = -1, ffn_norm = -1;
+};
+
+struct TitanSizes {
+  std::int64_t batch = 0, sequence = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0;
+};
+
+class Torchtitan {
+ public:
+  /// Throws NotModelled for a graph that isn't a Llama's: other ops, biases, tied or scaled embeddings, windows.
+  Torchtitan(const Graph& graph, const Job& job, Torch& torch);
+
+  const std::vector<TitanBlock>& blocks() const { return blocks_; }
+  /// Parameters of a block, and of what the blocks don't hold, in the order in which its modules hold them.
+  static std::vector<int> parameters_of(const TitanBlock& block);
+  std::vector<int> root_parameters() const { return {embedding_, norm_, output_}; }
+
+  /// The table of rotations, made in place of an empty one as on any device.
+  void load();
+  Tensor embed(const Tensor& ids);
+  Tensor block(const TitanBlock& block, const Tensor& x);
+  /// Takes ownership of `h`: the Python code reuses its variable for the normed tensor.
+  Tensor head(Tensor h);
+  /// cross_entropy(logits.flatten(0, 1).float(), labels)
+  Tensor loss(const Tensor& logits);
+
+ private:
+  Tensor norm(const Tensor& x, int weight);
+  Tensor attention(const TitanBlock& block, const Tensor& x);
+  Tensor feed_forward(const TitanBlock& block, const Tensor& x);
+  std::pair<Tensor, Tensor> rotated(const Tensor& q, const Tensor& k);
+
+  Torch& torch_;
+  TitanSizes sizes_;
+  std::vector<TitanBlock> blocks_;
+  int embedding_ = -1, norm_ = -1, output_ = -1;
+  Tensor turns_;
+};
+
+}  // namespace vramfit::eager

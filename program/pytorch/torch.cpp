@@ -1,0 +1,219 @@
+#include "program/pytorch/torch.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "program/pytorch/kernels.h"
+
+namespace vramfit::eager {
+
+Torch::Torch(LedgerWriter& writer, Device device, std::size_t parameters)
+    : heap_(writer), device_(std::move(device)), gradients_(parameters) {}
+
+Tensor Torch::value(std::int64_t elements, Dtype dtype, std::string_view what) {
+  return heap_.make(elements, dtype, heap_.values, what);
+}
+
+Tensor Torch::temporary(std::int64_t elements, Dtype dtype, std::string_view what) {
+  return heap_.make(elements, dtype, Category::temporaries, what);
+}
+
+Edge Torch::edge_to(const Tensor& input) {
+  return {.sum = Edge::Sum::none, .node = input.made_by, .parameter = -1, .elements = input.elements};
+}
+
+Edge Torch::edge_to(int parameter, std::int64_t elements) {
+  return {.sum = Edge::Sum::none, .node = nullptr, .parameter = parameter, .elements = elements};
+}
+
+Saved Torch::save(const Tensor& tensor) const {
+  if (checkpoints_.hook != nullptr) return checkpoints_.hook->pack(tensor);
+  return {.tensor = detached(tensor), .recomputed = nullptr};
+}
+
+Tensor Torch::unpack(const Saved& saved) {
+  if (saved.recomputed == nullptr) return saved.tensor;
+  return saved.recomputed->frame->unpack(*saved.recomputed);
+}
+
+Tensor Torch::record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward) {
+  output.wants_gradient = true;
+  output.made_by = std::make_shared<Node>(Node{.sequence = sequence_++,
+                                               .scope = heap_.scope,
+                                               .values = heap_.values,
+                                               .next = std::move(next),
+                                               .saved = std::move(saved),
+                                               .backward = std::move(backward),
+                                               .before = {}});
+  return output;
+}
+
+void Torch::accumulate(int parameter, Tensor gradient) {
+  Tensor& mine = gradients_.at(static_cast<std::size_t>(parameter));
+  if (mine.elements == 0) mine = std::move(gradient);  // else added in place
+}
+
+Tensor Torch::take_gradient(int parameter) {
+  return std::exchange(gradients_.at(static_cast<std::size_t>(parameter)), {});
+}
+
+/// Over rows: with its scratch. Over columns: inside a thread block.
+Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
+  if (gradient.elements == edge.elements) return gradient;
+  const Category category = edge.parameter >= 0 ? Category::gradients : heap_.values;
+  Tensor sum = heap_.make(edge.elements, gradient.dtype, category, "broadcast gradient");
+  if (edge.sum == Edge::Sum::over_rows) {
+    const ReduceScratch scratch = sum_over_rows(gradient.elements / edge.elements, edge.elements, device_);
+    const Tensor partials = temporary(scratch.partials.n, Dtype::u8, "partial sums");
+    const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+  }
+  return sum;
+}
+
+void Torch::backward(const Tensor& loss, const std::function<void()>& at_end) {
+  in_backward_ = true;
+  Tensor one = heap_.make(1, Dtype::f32, Category::logits_and_loss, "gradient of the loss");
+  const Tensor held = one;
+  run_backward(*this, loss.made_by, std::move(one));
+  at_end();
+  in_backward_ = false;
+}
+
+void Torch::ensure_workspace() {
+  Tensor& workspace = workspaces_.at(in_backward_ ? 1 : 0);
+  if (workspace.elements != 0) return;
+  const Scope scope(heap_, in_backward_ ? "backward thread" : "main thread");
+  workspace = heap_.make(cublas_workspace(device_).n, Dtype::u8, Category::workspace, "cublas workspace");
+}
+
+Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs) {
+  const std::int64_t rows = x.elements / inputs;
+  std::vector<Saved> saved{save(x)};
+  SelectiveCache* const cache = checkpoints_.cache;
+  const bool is_kept = cache != nullptr && cache->keeps(Kept::matmul);
+  Tensor y;
+  if (is_kept && cache->is_recomputing()) {
+    y = cache->take(Kept::matmul).front();
+  } else {
+    y = value(checked_mul(rows, outputs), x.dtype, "linear");
+    ensure_workspace();
+    if (is_kept) cache->put(Kept::matmul, {y});
+  }
+  y.is_view = true;  // of the matrix that the product made
+  const Dtype dtype = x.dtype;
+  const std::int64_t weight = checked_mul(inputs, outputs);
+  return record(std::move(y), {edge_to(parameter, weight), edge_to(x)}, std::move(saved),
+                [this, rows, inputs, weight, dtype](Tensor&, const std::vector<Tensor>&) {
+                  Tensor dw = heap_.make(weight, dtype, Category::gradients, "weight gradient");
+                  ensure_workspace();
+                  Tensor dx = value(rows * inputs, dtype, "input gradient");
+                  dx.is_view = true;
+                  return std::vector<Tensor>{std::move(dw), std::move(dx)};
+                });
+}
+
+Tensor Torch::cast(const Tensor& x, Dtype dtype) {
+  if (x.dtype == dtype) return x;
+  return record(value(x.elements, dtype, "cast"), {edge_to(x)}, {},
+                [this, from = x.dtype](Tensor& g, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{value(g.elements, from, "cast gradient")};
+                });
+}
+
+Tensor Torch::square(const Tensor& x) {
+  std::vector<Saved> saved{save(x)};
+  return record(make_like(x, "pow"), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>&) {
+    const Tensor power = make_like(g, "pow gradient: power");
+    const Tensor twice = make_like(g, "pow gradient: factor");
+    return std::vector<Tensor>{make_like(g, "pow gradient")};
+  });
+}
+
+Tensor Torch::mean_of_rows(const Tensor& x, std::int64_t width) {
+  return record(value(x.elements / width, x.dtype, "mean"), {edge_to(x)}, {},
+                [this, n = x.elements](Tensor& g, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{value(n, g.dtype, "mean gradient")};
+                });
+}
+
+Tensor Torch::add_scalar(const Tensor& x) {
+  return record(make_like(x, "add"), {edge_to(x)}, {},
+                [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
+}
+
+Tensor Torch::rsqrt(const Tensor& x) {
+  Tensor y = make_like(x, "rsqrt");
+  std::vector<Saved> saved{save(y)};
+  return record(std::move(y), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>&) {
+    const Tensor cube = make_like(g, "rsqrt gradient: cube");
+    const Tensor half = make_like(g, "rsqrt gradient: half");
+    return std::vector<Tensor>{make_like(g, "rsqrt gradient")};
+  });
+}
+
+Tensor Torch::silu(const Tensor& x) {
+  std::vector<Saved> saved{save(x)};
+  return record(make_like(x, "silu"), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{make_like(g, "silu gradient")};
+  });
+}
+
+Tensor Torch::add(const Tensor& a, const Tensor& b) {
+  return record(make_like(a, "add"), {edge_to(a), edge_to(b)}, {}, [](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{g, g};
+  });
+}
+
+Tensor Torch::multiply(const Tensor& a, const Tensor& b) {
+  std::vector<Saved> saved{save(b), save(a)};
+  return record(make_like(a, "mul"), {edge_to(b), edge_to(a)}, std::move(saved),
+                [this](Tensor& g, const std::vector<Tensor>&) {
+                  Tensor db = make_like(g, "mul gradient of other");
+                  return std::vector<Tensor>{std::move(db), make_like(g, "mul gradient")};
+                });
+}
+
+Tensor Torch::multiply_rows(const Tensor& x, const Tensor& scale) {
+  Tensor y = multiply(x, scale);
+  y.made_by->next[0].sum = Edge::Sum::over_columns;
+  return y;
+}
+
+Tensor Torch::multiply_by_parameter(const Tensor& x, int parameter, std::int64_t width) {
+  std::vector<Saved> saved{save(x)};
+  Edge weight = edge_to(parameter, width);
+  weight.sum = Edge::Sum::over_rows;
+  return record(make_like(x, "mul"), {weight, edge_to(x)}, std::move(saved),
+                [this](Tensor& g, const std::vector<Tensor>&) {
+                  Tensor dw = temporary(g.elements, g.dtype, "weight gradient of each row");
+                  return std::vector<Tensor>{std::move(dw), make_like(g, "mul gradient")};
+                });
+}
+
+Tensor Torch::pass_through(Tensor x, std::function<void()> hook) {
+  Edge edge = edge_to(x);
+  return record(std::move(x), {std::move(edge)}, {}, [hook = std::move(hook)](Tensor& g, const std::vector<Tensor>&) {
+    hook();
+    return std::vector<Tensor>{g};
+  });
+}
+
+Tensor Torch::rotate(const Tensor& x, std::int64_t table_elements) {
+  return record(make_like(x, "complex mul"), {edge_to(x)}, {},
+                [this, table_elements](Tensor& g, const std::vector<Tensor>&) {
+                  const Tensor conjugate = temporary(2 * table_elements, Dtype::f32, "conjugate table");
+                  return std::vector<Tensor>{make_like(g, "complex mul gradient")};
+                });
+}
+
+Tensor Torch::repeat_heads(const Tensor& x, std::int64_t heads, std::int64_t times) {
+  if (times == 1) return x;
+  const std::int64_t elements = checked_mul(x.elements, times);
+  Tensor repeated = heads == 1 ? x : value(elements, x.dtype, "repeated heads");
+  repeated.elements = elements;
+  return record(std::move(repeated), {edge_to(x)}, {}, [this, times](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{value(g.elements / times, g.dtype, "sum of repeated heads")};
+  });
+}
+
+}  // namespace vramfit::eager

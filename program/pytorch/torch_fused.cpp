@@ -1,0 +1,118 @@
+// Calls with several outputs or with scratch of their own: attention, embedding, cross entropy.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "program/pytorch/kernels.h"
+#include "program/pytorch/torch.h"
+
+namespace vramfit::eager {
+
+/// out, lse, [split-keys scratch], rng state, an unused 8 bytes; all but the scratch are saved.
+std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype) {
+  const std::int64_t rows = checked_mul(checked_mul(s.batch, s.heads), s.sequence);
+  std::vector<Tensor> outputs;
+  outputs.push_back(value(checked_mul(rows, s.head_dim), dtype, "attention"));
+  outputs.push_back(value(rows, Dtype::f32, "attention lse"));
+  Tensor split_lse;
+  Tensor split_out;
+  if (const std::int64_t splits = flash_splits(checked_mul(s.batch, s.heads), s.sequence, s.head_dim, device_);
+      splits > 1) {
+    split_lse = temporary(checked_mul(splits, rows), Dtype::f32, "attention lse of parts");
+    split_out =
+        temporary(checked_mul(checked_mul(splits, rows), round_up(s.head_dim, 32)), Dtype::f32, "attention of parts");
+  }
+  outputs.push_back(value(2, Dtype::i64, "attention rng state"));
+  outputs.push_back(value(1, Dtype::i64, "attention rng unused"));
+  return outputs;
+}
+
+std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype) {
+  const std::int64_t heads = checked_mul(s.batch, s.heads);
+  const std::int64_t n = checked_mul(checked_mul(heads, s.sequence), s.head_dim);
+  std::vector<Tensor> gradients;
+  for (const char* name : {"dq", "dk", "dv"}) gradients.push_back(value(n, dtype, name));
+  const std::int64_t padded = checked_mul(heads, round_up(s.sequence, 128));
+  const Tensor row_sums = temporary(padded, Dtype::f32, "softmax_d");
+  const Tensor sum = temporary(checked_mul(padded, round_up(s.head_dim, 32)), Dtype::f32, "dq_accum");
+  return gradients;
+}
+
+Tensor Torch::flash_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape) {
+  if (shape.head_dim % 8 != 0 || shape.head_dim > 256) throw NotModelled("attention of that head_dim in PyTorch");
+  std::vector<Saved> saved{save(q), save(k), save(v)};
+  SelectiveCache* const cache = checkpoints_.cache;
+  std::vector<Tensor> outputs;
+  if (cache != nullptr && cache->is_recomputing()) {
+    outputs = cache->take(Kept::attention);
+  } else {
+    outputs = flash_forward(shape, q.dtype);
+    if (cache != nullptr) cache->put(Kept::attention, outputs);
+  }
+  for (const Tensor& output : outputs) saved.push_back(save(output));
+  Tensor out = outputs.front();
+  return record(
+      std::move(out), {edge_to(q), edge_to(k), edge_to(v)}, std::move(saved),
+      [this, shape, dtype = q.dtype](Tensor&, const std::vector<Tensor>&) { return flash_backward(shape, dtype); });
+}
+
+Tensor Torch::embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width) {
+  const std::int64_t table = checked_mul(rows, width);
+  return record(value(checked_mul(ids.elements, width), Dtype::bf16, "embedding"), {edge_to(parameter, table)},
+                {save(ids)}, [this, rows, width](Tensor& g, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{embedding_gradient(g, rows, width)};
+                });
+}
+
+/// embedding_dense_backward. Few ids: added by atomics. Many: sorted, cut into segments, summed in fp32.
+Tensor Torch::embedding_gradient(const Tensor& gradient, std::int64_t rows, std::int64_t width) {
+  const std::int64_t ids = gradient.elements / width;
+  const auto table = [&] {
+    return heap_.make(checked_mul(rows, width), gradient.dtype, Category::gradients, "weight gradient");
+  };
+  if (ids <= kUnsortedEmbeddingRows) return table();
+  // Below some number of rows the partial sums have a different layout: seen at 100, not at 2000.
+  if (rows < 2000) throw NotModelled("the embedding's gradient of few rows over many tokens");
+  const std::int64_t distinct = std::min(ids, rows);
+  const auto indices = [&](const char* what) { return temporary(ids, Dtype::i64, what); };
+  const auto scratch = [&](Bytes bytes) { const Tensor t = temporary(bytes.n, Dtype::u8, "cub scratch"); };
+  const Tensor sorted = indices("sorted ids");
+  const Tensor order = indices("order of ids");
+  {
+    const Tensor range = indices("range");
+    scratch(embedding_sort_scratch(ids));
+  }
+  Tensor result = table();
+  const Tensor offsets = indices("segment offsets");
+  const Tensor count = temporary(1, Dtype::i64, "number of segments");
+  {
+    const Tensor ones = indices("ones");
+    scratch(embedding_unique_scratch(ids));
+  }
+  const Tensor partials = temporary(distinct, Dtype::i64, "partials of segments");
+  const Tensor partial_offsets = temporary(distinct, Dtype::i64, "offsets of partials");
+  scratch(embedding_scan_scratch(distinct));
+  const Tensor total = temporary(1, Dtype::i64, "number of partials");
+  const std::int64_t sums = embedding_partials(ids, distinct);
+  const Tensor starts = temporary(sums, Dtype::i64, "starts of partials");
+  const Tensor partial_sums = temporary(checked_mul(sums, width), Dtype::f32, "partial sums");
+  return result;
+}
+
+Tensor Torch::cross_entropy(const Tensor& logits) {
+  Tensor log_probabilities = make_like(logits, "log_softmax");
+  std::vector<Saved> result{save(log_probabilities)};
+  log_probabilities = record(std::move(log_probabilities), {edge_to(logits)}, std::move(result),
+                             [this](Tensor& g, const std::vector<Tensor>&) {
+                               return std::vector<Tensor>{make_like(g, "log_softmax gradient")};
+                             });
+  std::vector<Saved> saved{save(log_probabilities)};
+  Tensor loss = value(1, Dtype::f32, "loss");
+  saved.push_back(save(value(1, Dtype::f32, "loss weight")));
+  return record(std::move(loss), {edge_to(log_probabilities)}, std::move(saved),
+                [this, n = logits.elements](Tensor&, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{value(n, Dtype::f32, "nll_loss gradient")};
+                });
+}
+
+}  // namespace vramfit::eager

@@ -1,0 +1,136 @@
+#include "program/schedules/schedule.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "job/sharding.h"
+#include "program/count.h"
+
+namespace vramfit {
+
+std::vector<Instruction> make_schedule(const ScheduleInputs& inputs) {
+  switch (inputs.job.runtime) {
+    case Runtime::vramfit:
+      return with_replica_sums(make_vramfit_schedule(inputs), inputs);
+    case Runtime::pytorch_fsdp2:
+      throw NotModelled("runtime pytorch-fsdp2");
+  }
+  throw NotModelled("runtime");
+}
+
+std::string_view instruction_name(Do what) {
+  switch (what) {
+    case Do::begin:
+      return "begin";
+    case Do::issue:
+      return "issue";
+    case Do::wait:
+      return "wait";
+    case Do::forward:
+      return "forward";
+    case Do::release:
+      return "release";
+    case Do::reshard:
+      return "reshard";
+    case Do::recompute:
+      return "recompute";
+    case Do::backward:
+      return "backward";
+    case Do::accumulate:
+      return "accumulate";
+    case Do::reduce:
+      return "reduce";
+    case Do::finish:
+      return "finish";
+    case Do::sum_replicas:
+      return "sum_replicas";
+    case Do::end:
+      return "end";
+    case Do::mask:
+      return "mask";
+    case Do::clip:
+      return "clip";
+    case Do::step:
+      return "step";
+  }
+  return "";
+}
+
+bool is_loss_segment(const Segment& segment) {
+  return std::ranges::any_of(segment.ops, [](const Op& op) {
+    return op.kind == OpKind::cross_entropy || op.kind == OpKind::linear_cross_entropy;
+  });
+}
+
+bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>& segment_has_backward, int segment) {
+  const auto index = static_cast<std::size_t>(segment);
+  if (graph.segments[index].role != SegmentRole::block || !segment_has_backward[index]) return false;
+  if (job.checkpointing == Checkpointing::full) return true;
+  // Segment 0 is the embedding, so block b is segment b + 1.
+  return job.checkpointing == Checkpointing::every && (segment - 1) % job.checkpoint_every == 0;
+}
+
+Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current) {
+  const auto in_loss = [&] { return is_loss_segment(graph.segments[static_cast<std::size_t>(instruction.segment)]); };
+  switch (instruction.what) {
+    case Do::begin:
+      return Phase::forward;
+    case Do::forward:
+      return in_loss() ? Phase::loss : Phase::forward;
+    case Do::recompute:
+    case Do::backward:
+      return in_loss() ? Phase::loss : Phase::backward;
+    case Do::mask:
+    case Do::clip:
+      return Phase::clip;
+    case Do::step:
+      return Phase::optimizer;
+    case Do::issue:
+    case Do::wait:
+    case Do::release:
+    case Do::reshard:
+    case Do::accumulate:
+    case Do::reduce:
+    case Do::finish:
+    case Do::sum_replicas:
+    case Do::end:
+      return current;
+  }
+  return current;
+}
+
+int peak_live_units(const std::vector<Instruction>& schedule) {
+  std::set<int> live;
+  std::size_t peak = 0;
+  for (const Instruction& i : schedule) {
+    if (i.what == Do::issue) live.insert(i.unit);
+    if (i.what == Do::release || i.what == Do::reshard) live.erase(i.unit);
+    peak = std::max(peak, live.size());
+  }
+  return static_cast<int>(peak);
+}
+
+std::int64_t slice_group_ranks(const Graph& graph, const Job& job) {
+  if (reshard_ranks(job) == 0) return 0;
+  Job once = job;
+  once.accumulation = 1;  // micro-batches gather alike
+  const UnitLayout layout = lay_out_units(graph, once);
+  const std::vector<Instruction> schedule = make_schedule(
+      {.job = once, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, once)});
+  const bool any = std::ranges::any_of(schedule, [](const Instruction& i) { return i.what == Do::reshard; });
+  return any ? reshard_ranks(job) : 0;
+}
+
+int peak_gathers_in_flight(const std::vector<Instruction>& schedule) {
+  std::set<int> in_flight;
+  std::size_t peak = 0;
+  for (const Instruction& i : schedule) {
+    if (i.what == Do::issue) in_flight.insert(i.unit);
+    if (i.what == Do::wait) in_flight.erase(i.unit);
+    peak = std::max(peak, in_flight.size());
+  }
+  return static_cast<int>(peak);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,306 @@
+// The schedule of runtime vramfit. Gathers run ahead of compute by the prefetch depth, at most one reduction
+// is in flight, and every unit is released as soon as neither the next pass nor the reshard policy needs it.
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "job/sharding.h"
+#include "program/schedules/schedule.h"
+#include "program/wrapping.h"
+
+namespace vramfit {
+
+namespace {
+
+/// One pass of a segment: forward, or backward (with its recompute).
+struct Pass {
+  int segment = -1;
+  bool backward = false;
+  std::vector<int> units;  // gathered while it runs
+};
+
+bool reads_weights_in_backward(const Segment& segment) {
+  return std::ranges::any_of(segment.ops, [](const Op& op) {
+    const bool is_table =
+        op.kind == OpKind::embedding || op.kind == OpKind::position_embedding || op.kind == OpKind::type_embedding;
+    return !op.parameters.empty() && !is_table;
+  });
+}
+
+class Maker {
+ public:
+  explicit Maker(const ScheduleInputs& inputs) : in_(inputs) {
+    check();
+    for (int i = 0; i < segments(); ++i) {
+      if (segment(i).role == SegmentRole::block) last_block_ = i;
+    }
+    list_ = passes();
+    uses_.resize(inputs.layout.units.size());
+    live_.resize(inputs.layout.units.size());
+    for (std::size_t p = 0; p < list_.size(); ++p) {
+      for (const int unit : list_[p].units) uses_[static_cast<std::size_t>(unit)].push_back(p);
+    }
+  }
+
+  std::vector<Instruction> make() {
+    for (micro_batch_ = 0; micro_batch_ < in_.job.accumulation; ++micro_batch_) run_micro_batch();
+    if (in_.job.gradient_mask != GradientMask::none) add({.what = Do::mask});
+    if (in_.clip) add({.what = Do::clip});
+    add({.what = Do::step});
+    return std::move(schedule_);
+  }
+
+  int most_live() const {
+    std::vector<std::vector<int>> from(list_.size()), until(list_.size());
+    for (const Kept& k : kept_units(list_)) {
+      from[k.from].push_back(k.unit);
+      until[k.until].push_back(k.unit);
+    }
+    std::vector<int> keepers(in_.layout.units.size(), 0);
+    std::size_t kept = 0, most = 0;
+    for (std::size_t p = 0; p < list_.size(); ++p) {
+      for (const int unit : from[p]) kept += keepers[static_cast<std::size_t>(unit)]++ == 0 ? 1 : 0;
+      std::set<int> live(list_[p].units.begin(), list_[p].units.end());
+      const std::int64_t depth = list_[p].backward ? backward_depth() : in_.job.forward_prefetch;
+      for (const std::size_t next : reached_from(list_, p, depth)) {
+        live.insert(list_[next].units.begin(), list_[next].units.end());
+      }
+      std::erase_if(live, [&](int unit) { return keepers[static_cast<std::size_t>(unit)] > 0; });
+      most = std::max(most, kept + live.size());
+      for (const int unit : until[p]) kept -= --keepers[static_cast<std::size_t>(unit)] == 0 ? 1 : 0;
+    }
+    return static_cast<int>(most);
+  }
+
+ private:
+  /// A unit that stays gathered from its last forward pass until a backward pass.
+  struct Kept {
+    int unit = -1;
+    std::size_t from = 0, until = 0;
+  };
+
+  std::vector<Kept> kept_units(const std::vector<Pass>& list) const {
+    std::vector<Kept> kept;
+    for (std::size_t p = 0; p < list.size() && !list[p].backward; ++p) {
+      for (const int unit : list[p].units) {
+        const Pass* later = next_use(list, p, unit);
+        if (later == nullptr || !later->backward || !stays(list, p, unit)) continue;
+        kept.push_back({unit, p, static_cast<std::size_t>(later - list.data())});
+      }
+    }
+    return kept;
+  }
+
+  void check() const {
+    const Job& job = in_.job;
+    if (job.checkpointing == Checkpointing::selective) throw NotModelled("--checkpointing selective");
+    if (!job.offload.empty()) throw NotModelled("--offload " + job.offload.front());
+  }
+
+  void add(Instruction instruction) {
+    instruction.micro_batch = micro_batch_;
+    instruction.last = micro_batch_ + 1 >= in_.job.accumulation;
+    schedule_.push_back(instruction);
+  }
+
+  const Segment& segment(int i) const { return in_.graph.segments[static_cast<std::size_t>(i)]; }
+  int segments() const { return static_cast<int>(in_.graph.segments.size()); }
+
+  bool is_checkpointed(int i) const {
+    return vramfit::is_checkpointed(in_.job, in_.graph, in_.segment_has_backward, i);
+  }
+
+  std::vector<Pass> passes() const {
+    std::vector<Pass> list;
+    list.reserve(2 * static_cast<std::size_t>(segments()));
+    for (int i = 0; i < segments(); ++i) {
+      list.push_back({i, false, in_.layout.units_of_segment[static_cast<std::size_t>(i)]});
+    }
+    for (int i = segments() - 1; i >= 0; --i) {
+      if (!in_.segment_has_backward[static_cast<std::size_t>(i)]) break;
+      Pass pass{i, true, {}};
+      if (reads_weights_in_backward(segment(i))) pass.units = in_.layout.units_of_segment[static_cast<std::size_t>(i)];
+      list.push_back(pass);
+    }
+    return list;
+  }
+
+  static bool uses(const Pass& pass, int unit) { return std::ranges::find(pass.units, unit) != pass.units.end(); }
+
+  /// Whether the reshard policy keeps a unit from forward to backward.
+  bool is_kept(int unit) const {
+    const Job& job = in_.job;
+    if (in_.layout.shards == 1) return false;  // a compute copy is made again without communication
+    if (!sharding_named(job.sharding).reshard || job.reshard == Reshard::never) return true;
+    if (job.reshard == Reshard::always || job.reshard == Reshard::groups) return false;
+    if (in_.layout.units[static_cast<std::size_t>(unit)].name == kRootUnit) return true;
+    if (job.reshard != Reshard::last_kept) return false;
+    if (last_block_ < 0) return false;
+    const std::vector<int>& units = in_.layout.units_of_segment[static_cast<std::size_t>(last_block_)];
+    return std::ranges::find(units, unit) != units.end();
+  }
+
+  /// The first pass after `p` that uses `unit`, or none.
+  const Pass* next_use(const std::vector<Pass>& list, std::size_t p, int unit) const {
+    const std::vector<std::size_t>& uses = uses_[static_cast<std::size_t>(unit)];
+    const auto later = std::ranges::upper_bound(uses, p);
+    return later == uses.end() ? nullptr : &list[*later];
+  }
+
+  /// Whether `unit` stays gathered after pass `p`.
+  bool stays(const std::vector<Pass>& list, std::size_t p, int unit) const {
+    const Pass* later = next_use(list, p, unit);
+    if (later == nullptr) return false;
+    if (p + 1 < list.size() && uses(list[p + 1], unit)) return true;
+    if (list[p].backward) return false;
+    const bool head_over_loss = segment(list[p].segment).role == SegmentRole::head && !in_.job.reshard_head;
+    return later->backward && (is_kept(unit) || head_over_loss);
+  }
+
+  /// Starts gathering what a pass needs, as far as the limit on gathers in flight allows.
+  void issue(const Pass& pass) {
+    for (int unit : pass.units) {
+      if (is_live(unit)) continue;
+      if (is_limit_reached()) return;
+      live_[static_cast<std::size_t>(unit)] = true;
+      in_flight_.push_back(unit);
+      add({.what = Do::issue, .unit = unit, .in_group = std::erase(sliced_, unit) > 0});
+    }
+  }
+
+  bool is_limit_reached() const {
+    const std::int64_t limit = in_.job.prefetch_limit;
+    return limit > 0 && static_cast<std::int64_t>(in_flight_.size()) >= limit;
+  }
+
+  bool is_live(int unit) const { return live_[static_cast<std::size_t>(unit)]; }
+
+  std::int64_t backward_depth() const { return in_.job.backward_prefetch == BackwardPrefetch::none ? 0 : 1; }
+
+  /// The next `depth` passes in the same direction that need units which pass `p` and those between don't.
+  std::vector<std::size_t> reached_from(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) const {
+    std::vector<std::size_t> reached;
+    if (in_.layout.shards == 1) return reached;  // nothing to hide: a cast
+    for (std::size_t next = p + 1, last = p; next < list.size() && depth > 0; ++next) {
+      if (list[next].backward != list[p].backward) break;
+      if (std::ranges::all_of(list[next].units, [&](int unit) { return uses(list[last], unit); })) continue;
+      reached.push_back(next);
+      --depth;
+      last = next;
+    }
+    return reached;
+  }
+
+  void prefetch(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) {
+    for (const std::size_t next : reached_from(list, p, depth)) {
+      issue(list[next]);
+      if (is_limit_reached()) return;  // in the order in which they are needed, so no pass waits behind a later one
+    }
+  }
+
+  void wait_for(const Pass& pass) {
+    for (int unit : pass.units) {
+      issue(pass);
+      std::erase(in_flight_, unit);
+      add({.what = Do::wait, .unit = unit});
+    }
+  }
+
+  void release_after(const std::vector<Pass>& list, std::size_t p) {
+    for (int unit : list[p].units) {
+      if (stays(list, p, unit)) continue;
+      live_[static_cast<std::size_t>(unit)] = false;
+      const Pass* later = next_use(list, p, unit);
+      const bool in_slices = in_.layout.reshard_ranks > 0 && !list[p].backward && later != nullptr && later->backward;
+      if (in_slices) sliced_.push_back(unit);
+      add({.what = in_slices ? Do::reshard : Do::release, .unit = unit});
+    }
+  }
+
+  void finish_in_flight() {
+    for (int unit : reducing_) add({.what = Do::finish, .unit = unit});
+    reducing_.clear();
+  }
+
+  void run_forward(const std::vector<Pass>& list, std::size_t p) {
+    wait_for(list[p]);
+    prefetch(list, p, in_.job.forward_prefetch);
+    add({.what = Do::forward, .segment = list[p].segment, .checkpointed = is_checkpointed(list[p].segment)});
+    release_after(list, p);
+  }
+
+  void run_backward(const std::vector<Pass>& list, std::size_t p) {
+    const int i = list[p].segment;
+    wait_for(list[p]);
+    if (in_.job.backward_prefetch == BackwardPrefetch::pre) prefetch(list, p, backward_depth());
+    if (is_checkpointed(i)) {
+      add({.what = Do::recompute, .segment = i});
+      // Without a recompute to hide it, waiting here would only stall.
+      if (in_.job.reduce_finish == ReduceFinish::early) finish_in_flight();
+    }
+    if (in_.job.backward_prefetch == BackwardPrefetch::post) prefetch(list, p, backward_depth());
+    add({.what = Do::backward, .segment = i});
+    release_after(list, p);
+    finish_in_flight();
+    for (int unit : in_.layout.units_of_segment[static_cast<std::size_t>(i)]) {
+      if (!has_trainable(i, unit)) continue;
+      if (keeps_whole_gradients()) {
+        add({.what = Do::accumulate, .segment = i, .unit = unit});
+        continue;
+      }
+      add({.what = Do::reduce, .segment = i, .unit = unit});
+      reducing_.push_back(unit);
+    }
+    if (in_.layout.shards == 1) finish_in_flight();  // nothing is in flight; replicas may start
+  }
+
+  bool keeps_whole_gradients() const {
+    return in_.job.accumulate == Accumulate::unsharded && in_.layout.shards > 1 &&
+           micro_batch_ + 1 < in_.job.accumulation;
+  }
+
+  bool has_trainable(int segment_index, int unit) const {
+    const Unit& u = in_.layout.units[static_cast<std::size_t>(unit)];
+    return std::ranges::any_of(segment(segment_index).ops, [&](const Op& op) {
+      return std::ranges::any_of(op.parameters, [&](const ParameterUse& use) {
+        const auto index = static_cast<std::size_t>(use.parameter);
+        const auto slot = static_cast<std::size_t>(in_.layout.slot_of_parameter[index]);
+        return in_.layout.unit_of_parameter[index] == unit && u.parameters[slot].trainable;
+      });
+    });
+  }
+
+  void run_micro_batch() {
+    add({.what = Do::begin});
+    for (std::size_t p = 0; p < list_.size(); ++p) {
+      list_[p].backward ? run_backward(list_, p) : run_forward(list_, p);
+    }
+    finish_in_flight();
+    add({.what = Do::end});
+  }
+
+  const ScheduleInputs& in_;
+  std::vector<Pass> list_;
+  std::vector<std::vector<std::size_t>> uses_;  // by unit: the passes of list_ that use it
+  std::vector<Instruction> schedule_;
+  std::vector<bool> live_;  // by unit: gathered, or being gathered
+  std::vector<int> in_flight_, reducing_;
+  std::vector<int> sliced_;  // kept in slices by the groups of --reshard N
+  int micro_batch_ = 0;
+  int last_block_ = -1;
+};
+
+}  // namespace
+
+std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs) {
+  std::vector<Instruction> schedule = Maker(inputs).make();
+  if (peak_live_units(schedule) > most_live_units(inputs)) {
+    throw std::logic_error("the schedule gathers more units at once than prefetch and reshard allow");
+  }
+  return schedule;
+}
+
+int most_live_units(const ScheduleInputs& inputs) { return Maker(inputs).most_live(); }
+
+}  // namespace vramfit

@@ -1,0 +1,67 @@
+// FSDP units: which parameters are gathered together, and where each lies in the gathered storage and
+// in a rank's shard. Read by the estimator for bytes and by the executor for offsets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "job/job.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+/// One parameter inside its unit. Rows are dim 0, padded so that every rank holds the same number.
+struct UnitParameter {
+  int parameter = -1;  // index in Graph::parameters
+  bool trainable = true;
+  std::int64_t rows = 0;  // dim 0
+  std::int64_t row_elements = 0;
+  std::int64_t rows_per_rank = 0;    // ceil(rows / shards)
+  std::int64_t shard_elements = 0;   // rows_per_rank * row_elements
+  std::int64_t padded_elements = 0;  // shard_elements * shards
+  std::int64_t gathered_offset = 0;  // elements of compute dtype from the unit's start; 512-byte aligned
+  std::int64_t shard_offset = 0;     // elements from the shard's start, 512-byte aligned in storage dtype;
+                                     // also from the gradient shard's and the states' starts
+  std::int64_t kept_elements = 0;    // padded_elements / UnitLayout::reshard_ranks
+  std::int64_t kept_offset = 0;      // elements of compute dtype from the kept slice's start, 512-byte aligned
+};
+
+/// A unit's shard is one flat tensor, trainable parameters first; its gradients and optimizer states
+/// are flat tensors over the trainable prefix.
+struct Unit {
+  std::string name;  // "layers.3", "embed", "head", "root", or a module's: "model.layers.3.mlp"
+  std::vector<UnitParameter> parameters;
+  /// Parameters in the order in which their gradient buffers are reduced: largest first, so that the largest pair of
+  /// piece and buffer exists while little else does.
+  std::vector<int> reduce_order;
+  Dtype compute = Dtype::f32, storage = Dtype::f32;
+  Dtype reduce = Dtype::f32;            // dtype of the sum over ranks
+  Dtype gradient = Dtype::f32;          // of the gradient shard: the storage dtype, which the optimizer requires
+  std::int64_t gathered_elements = 0;   // of compute dtype
+  std::int64_t shard_elements = 0;      // of storage dtype, all parameters
+  std::int64_t trainable_elements = 0;  // of storage dtype: the prefix that has gradients and states
+  std::int64_t kept_elements = 0;       // of compute dtype, what a rank keeps of it under --reshard N; 0 without
+  bool gathered_is_shard = false;       // one shard, storage = compute: no gather, no copy
+};
+
+struct UnitLayout {
+  std::vector<Unit> units;
+  std::vector<int> unit_of_parameter;              // index in `units`
+  std::vector<int> slot_of_parameter;              // index in Unit::parameters
+  std::vector<std::vector<int>> units_of_segment;  // units that each segment touches
+  std::int64_t shards = 1;                         // ranks a parameter is split over
+  std::int64_t reshard_ranks = 0;                  // of them, those that keep slices of one copy after forward
+};
+
+/// Element type of the gradient that an op's backward writes for its parameters: the compute dtype, or the
+/// reduce dtype where many contributions are summed (embedding tables, the head under chunked loss).
+Dtype gradient_dtype(OpKind kind, const Precision& precision);
+
+/// Whether that gradient is written straight into the unit's gradient shard.
+bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout);
+
+/// Units in the order of their first use. Throws InputError for a wrapping that the model has no modules for.
+UnitLayout lay_out_units(const Graph& graph, const Job& job);
+
+}  // namespace vramfit

@@ -1,0 +1,134 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "estimator/estimate.h"
+#include "job/job_fields.h"
+#include "job/resolve_job.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+
+namespace {
+
+using Settings = std::vector<std::pair<const char*, const char*>>;
+
+Job job_with(const Settings& settings) {
+  Job job = unresolved_job();
+  for (const auto& [field, value] : settings) set_job_field(job, job_field_named(field), value, field);
+  return job;
+}
+
+Job resolved(const Settings& settings, const char* cluster, const ModelSpec& spec = testing::llama_8b()) {
+  std::vector<std::string> notes;
+  return resolve_job(job_with(settings), spec, parse_cluster(cluster), notes);
+}
+
+std::string error_of(const Settings& settings, const char* cluster, const ModelSpec& spec = testing::llama_8b()) {
+  try {
+    resolved(settings, cluster, spec);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("an empty job gets the defaults of its device, and each is noted") {
+  std::vector<std::string> notes;
+  const Job job = resolve_job(unresolved_job(), testing::llama_8b(), parse_cluster("8xH100-80GB"), notes);
+  CHECK(job.precision.name == "bf16-mixed");
+  CHECK(job.sequence == 4096);
+  CHECK(job.mesh == Mesh{.replicate = 1, .shard = 8});
+  CHECK(job.micro_batch == 1);
+  CHECK(job.accumulation == 1);
+  CHECK(job.global_batch == 8);
+  CHECK(notes.size() == 6);
+  CHECK(resolved({}, "2xcpu-4GiB").precision.name == "fp32");
+  CHECK(resolved({}, "2xcpu-4GiB", testing::small_llama()).sequence == 256);
+}
+
+TEST_CASE("a dtype set alone stays when the precision is the device's default") {
+  const Precision on_cards = resolved({{"reduce_dtype", "bf16"}}, "8xH100-80GB").precision;
+  CHECK(on_cards.name == "bf16-mixed");
+  CHECK(on_cards.reduce == Dtype::bf16);
+  CHECK(on_cards.compute == Dtype::bf16);
+  const Precision on_ranks = resolved({{"compute_dtype", "bf16"}}, "2xcpu-4GiB").precision;
+  CHECK(on_ranks.name == "fp32");
+  CHECK(on_ranks.compute == Dtype::bf16);
+  CHECK(on_ranks.reduce == Dtype::f32);
+}
+
+TEST_CASE("a resolved job resolves to itself without a note") {
+  std::vector<std::string> notes;
+  const Cluster cluster = parse_cluster("2x4xA100-40GB");
+  const Job once = resolve_job(job_with({{"sharding", "hybrid-shard"}}), testing::llama_8b(), cluster, notes);
+  notes.clear();
+  const Job twice = resolve_job(once, testing::llama_8b(), cluster, notes);
+  CHECK(notes.empty());
+  CHECK(job_as_flags(twice, once).empty());
+}
+
+TEST_CASE("the default mesh follows the sharding") {
+  CHECK(resolved({{"sharding", "no-shard"}}, "2x4xA100").mesh == Mesh{.replicate = 8, .shard = 1});
+  CHECK(resolved({{"sharding", "shard-grad-op"}}, "2x4xA100").mesh == Mesh{.replicate = 1, .shard = 8});
+  CHECK(resolved({{"sharding", "hybrid-shard"}}, "2x4xA100").mesh == Mesh{.replicate = 2, .shard = 4});
+}
+
+TEST_CASE("a mesh that does not match the cards or the sharding is a usage error") {
+  CHECK(contains(error_of({{"mesh", "replicate=1,shard=4"}}, "8xA100"), "4 ranks, but 8xA100 has 8 cards"));
+  CHECK(contains(error_of({{"sharding", "no-shard"}, {"mesh", "replicate=1,shard=8"}}, "8xA100"), "splits nothing"));
+  CHECK(contains(error_of({{"mesh", "replicate=2,shard=4"}}, "8xA100"), "no replicas"));
+}
+
+TEST_CASE("two of micro-batch, accumulation and global batch determine the third") {
+  CHECK(resolved({{"micro_batch", "2"}, {"grad_accum", "3"}}, "4xA100").global_batch == 24);
+  CHECK(resolved({{"micro_batch", "2"}, {"global_batch", "24"}}, "4xA100").accumulation == 3);
+  CHECK(resolved({{"grad_accum", "3"}, {"global_batch", "24"}}, "4xA100").micro_batch == 2);
+  const Job only_global = resolved({{"global_batch", "24"}}, "4xA100");
+  CHECK(only_global.micro_batch == 1);
+  CHECK(only_global.accumulation == 6);
+}
+
+TEST_CASE("batch sizes that contradict each other are a usage error that shows the product") {
+  CHECK(contains(error_of({{"micro_batch", "2"}, {"grad_accum", "3"}, {"global_batch", "32"}}, "4xA100"), "= 24"));
+  CHECK(contains(error_of({{"global_batch", "30"}}, "4xA100"), "does not divide by 4 data ranks"));
+  CHECK(
+      contains(error_of({{"micro_batch", "5"}, {"global_batch", "24"}}, "4xA100"), "do not divide by --micro-batch 5"));
+}
+
+TEST_CASE("--reshard goes with strategies that reshard") {
+  CHECK(error_of({{"sharding", "full-shard"}, {"reshard", "always"}}, "4xA100").empty());
+  CHECK(error_of({{"sharding", "shard-grad-op"}, {"reshard", "never"}}, "4xA100").empty());
+  CHECK(contains(error_of({{"sharding", "shard-grad-op"}, {"reshard", "always"}}, "4xA100"), "it never reshards"));
+  CHECK(contains(error_of({{"sharding", "no-shard"}, {"reshard", "never"}}, "4xA100"), "nothing is sharded"));
+  CHECK(contains(error_of({{"reshard", "3"}}, "4xA100"), "do not divide into such groups"));
+}
+
+TEST_CASE("a sequence beyond the model's positions is noted for rotary positions") {
+  std::vector<std::string> notes;
+  resolve_job(job_with({{"seq_len", "1024"}}), testing::small_llama(), parse_cluster("1xA100"), notes);
+  CHECK(std::ranges::any_of(notes, [](const std::string& note) { return contains(note, "beyond the model's 256"); }));
+}
+
+TEST_CASE("a sequence beyond a table of positions is a usage error") {
+  ModelSpec spec = testing::small_llama();
+  spec.model_type = "gpt2";
+  CHECK(contains(error_of({{"seq_len", "1024"}}, "1xA100", spec), "table of 256 positions"));
+}
+
+TEST_CASE("adapters need a method that has them") {
+  CHECK(contains(error_of({{"lora_rank", "8"}}, "1xA100"), "no adapters"));
+}
+
+TEST_CASE("sizes beyond 64 bits are refused, not wrapped") {
+  CHECK(
+      contains(error_of({{"micro_batch", "268435456"}, {"grad_accum", "268435456"}}, "65536x1024xA100"), "overflows"));
+}
+
+}  // namespace vramfit

@@ -1,0 +1,132 @@
+"""PyTorch's calls into cuBLAS, cuDNN and the others succeed on a phantom card, and allocate what real ones are known to."""
+import os
+import re
+import sys
+
+from phantom_session import run
+
+# Each is one line of Python; `d` is the device. A loss's backward runs too, on autograd's thread.
+CALLS = {
+    "linear": "torch.nn.Linear(64, 32, device=d)(torch.randn(8, 64, device=d, requires_grad=True)).sum().backward()",
+    "bmm": "torch.bmm(torch.randn(4, 8, 16, device=d), torch.randn(4, 16, 8, device=d))",
+    "fp8 matmul": "torch._scaled_mm(torch.zeros(64, 128, device=d).to(torch.float8_e4m3fn), torch.zeros(32, 128, device=d)"
+                  ".to(torch.float8_e4m3fn).t(), scale_a=torch.ones((), device=d), scale_b=torch.ones((), device=d), "
+                  "out_dtype=torch.bfloat16)",
+    "int8 matmul": "torch._int_mm(torch.ones(32, 64, device=d, dtype=torch.int8), torch.ones(64, 32, device=d, dtype=torch.int8))",
+    "flash attention": "attend('FLASH_ATTENTION')",
+    "efficient attention": "attend('EFFICIENT_ATTENTION')",
+    "cuDNN attention": "attend('CUDNN_ATTENTION')",
+    "math attention": "attend('MATH')",
+    "convolution": "torch.nn.Conv2d(3, 16, 3).to(d)(torch.randn(2, 3, 16, 16, device=d, requires_grad=True)).sum().backward()",
+    "transposed": "torch.nn.ConvTranspose2d(8, 4, 2).to(d)(torch.randn(2, 8, 8, 8, device=d, requires_grad=True)).sum().backward()",
+    "batch norm": "torch.nn.BatchNorm2d(16).to(d)(torch.randn(4, 16, 8, 8, device=d, requires_grad=True)).sum().backward()",
+    "lstm": "torch.nn.LSTM(32, 64, 2, bidirectional=True, dropout=0.1).to(d)(torch.randn(7, 4, 32, device=d))[0].sum().backward()",
+    "gru": "torch.nn.GRU(32, 64).to(d)(torch.randn(7, 4, 32, device=d))[0].sum().backward()",
+    "solve": "torch.linalg.solve(torch.randn(8, 8, device=d), torch.randn(8, 3, device=d))",
+    "svd": "torch.linalg.svd(torch.randn(8, 8, device=d))",
+    "fft": "torch.fft.rfft2(torch.randn(4, 32, 32, device=d))",
+    "sparse": "torch.sparse.mm(torch.eye(8).to_sparse_csr().to(d), torch.randn(8, 4, device=d))",
+}
+
+PROGRAM = """
+import json, torch, warnings
+from torch.nn.attention import SDPBackend, sdpa_kernel
+warnings.simplefilter("ignore")
+d = "cuda"
+
+def attend(backend):
+    q, k, v = (torch.randn(2, 8, 512, 64, device=d, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+
+failed = {}
+for name, text in CALLS.items():
+    try:
+        exec(text)
+        torch.cuda.synchronize()
+    except Exception as problem:
+        failed[name] = f"{type(problem).__name__}: {problem}".splitlines()[0]
+
+# What host code alone decides: the autograd thread's handle has a workspace of its own, and cuDNN's frontend asks for dQ in fp32 and
+# a number a row besides the gradients.
+torch.cuda.empty_cache()
+q, k, v = (torch.randn(2, 8, 512, 64, device=d, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+gradient = torch.ones_like(out)
+before = torch.cuda.memory_allocated()
+torch.cuda.reset_peak_memory_stats()
+out.backward(gradient)
+peak = torch.cuda.max_memory_allocated() - before
+print(json.dumps({"failed": failed, "cudnn_backward": peak, "torch": [int(n) for n in torch.__version__.split(".")[:2]],
+                  "version": torch.__version__.split("+")[0], "compiled_for": torch._C._cuda_getArchFlags().split()}))
+"""
+
+WORKSPACES = """
+import json, torch
+a = torch.randn(256, 256, device="cuda", requires_grad=True)
+before = torch.cuda.memory_allocated()
+b = torch.mm(a, a)
+forward = torch.cuda.memory_allocated() - before - b.nbytes
+b.backward(torch.ones_like(b))
+print(json.dumps([forward, torch.cuda.memory_allocated() - before - b.nbytes - a.grad.nbytes - forward]))
+"""
+
+# A product reads a and writes b: what was uploaded is still known, what nobody computed is 0 and counted. A graph that captured a
+# product is not empty, or PyTorch warns.
+CONTENTS = """
+import json, torch, warnings
+warnings.simplefilter("error")
+a = torch.eye(8).cuda()
+b = torch.empty(8, 8, device="cuda")
+torch.mm(a, a, out=b)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    torch.mm(a, a, out=b)
+graph.replay()
+print(json.dumps([torch.equal(a.cpu(), torch.eye(8)), b.cpu().abs().sum().item()]))
+"""
+
+
+def declared():
+    """The PyTorch release that estimates are made for, and the architectures that they take its kernels to be compiled for."""
+    with open(os.path.join(os.environ["VRAMFIT_SOURCE_DIR"], "job/precision_support.h"), encoding="utf-8") as header:
+        text = header.read()
+    version = re.search(r'kTorchVersion = "(.*)"', text)[1]
+    return version, [f"sm_{number}" for number in re.search(r"kTorchArchitectures\{(.*)\}", text)[1].split(", ")]
+
+
+def main():
+    problems = []
+    answer, record = run(f"CALLS = {CALLS!r}\n{PROGRAM}")
+    problems += [f"{name}: {what}" for name, what in answer["failed"].items()]
+
+    element, rows = 2 * 8 * 512 * 64, 2 * 8 * 512
+    expected = 3 * 2 * element + 4 * element + 4 * rows  # dQ, dK, dV; dQ in fp32; a sum a row
+    if not expected <= answer["cudnn_backward"] <= expected + 8192:
+        problems.append(f"cuDNN attention's backward took {answer['cudnn_backward']} bytes, not {expected} and rounding")
+
+    # Nobody knows these workspaces, and the record says so.
+    unsupported = record["unsupported"]
+    for name in ("cuDNN convolution: workspace taken as 0", "cudnnGetRNNTempSpaceSizes: workspace taken as 0"):
+        if name not in unsupported:
+            problems.append(f"the record does not tell of {name!r}: {unsupported}")
+
+    # What estimates take as given of cards that this PyTorch has no kernels for. PTX would be "compute_..." among them.
+    version, known = declared()
+    if answer["version"] == version and answer["compiled_for"] != known:
+        problems.append(f"PyTorch {version} is compiled for {answer['compiled_for']}, estimates say {known}")
+
+    # PyTorch's default for compute capability 9.0, one for each handle; a finished backward keeps its thread's.
+    workspaces, _ = run(WORKSPACES)
+    if workspaces != [33554432, 33554432] and answer["torch"] < [2, 12]:  # 2.15 no longer allocates them so
+        problems.append(f"workspaces of cuBLAS in forward and on autograd's thread: {workspaces}")
+    contents, record = run(CONTENTS)
+    if contents != [True, 0] or record["uncertain_reads"]["count"] != 1:
+        problems.append(f"a product's input and output: {contents}, {record['uncertain_reads']}")
+    print(f"{len(CALLS)} calls, {len(problems)} problems", *problems, sep="\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

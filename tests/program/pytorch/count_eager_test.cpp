@@ -1,0 +1,161 @@
+// PyTorch's side of the estimator: kernels' scratch, autograd's lifetimes, FSDP2's groups. That all of it together is
+// what PyTorch does is tested in tests/oracle/torchtitan_like, event by event.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "estimator/estimate.h"
+#include "job/job_fields.h"
+#include "job/resolve_job.h"
+#include "model_specs/graph.h"
+#include "program/pytorch/count_eager.h"
+#include "program/pytorch/kernels.h"
+#include "program/pytorch/torch.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+namespace {
+
+using eager::Tensor;
+using eager::Torch;
+
+const Device kH100{.name = "H100-80GB", .compute_capability = 90, .sm_count = 132};
+
+Bytes live_bytes(const Ledger& ledger) {
+  Bytes sum;
+  for (const Event& event : ledger.events) sum += Bytes{event.bytes};
+  return sum;
+}
+
+std::int64_t allocations(const Ledger& ledger) {
+  return std::ranges::count_if(ledger.events, [](const Event& e) { return e.bytes > 0; });
+}
+
+Job llama_job(const std::string& name, const std::string& value) {
+  Job job = unresolved_job();
+  const auto set = [&](const char* field, const std::string& to) { job_field_named(field).set(job, to); };
+  set("runtime", "pytorch-fsdp2");
+  set("modeling", "torchtitan");
+  set("attention", "flash");
+  if (!name.empty()) set(name.c_str(), value);
+  return job;
+}
+
+Estimate estimate_llama(const std::string& name = "", const std::string& value = "") {
+  return estimate(testing::small_llama(), llama_job(name, value), parse_cluster("4xH100-80GB"), {.suggestions = false});
+}
+
+TEST_CASE("a sum over rows splits its work over thread blocks and needs a place for their results") {
+  CHECK(eager::sum_over_rows(2048, 1024, kH100).partials == Bytes{16777216});
+  CHECK(eager::sum_over_rows(2048, 1024, kH100).counters == Bytes{32});
+  CHECK(eager::sum_over_rows(8192, 4096, kH100).partials == Bytes{138412032});
+  CHECK(eager::sum_over_rows(8192, 4096, kH100).counters == Bytes{128});
+}
+
+TEST_CASE("a sum over few rows stays within a thread block") {
+  CHECK(eager::sum_over_rows(64, 1024, kH100).partials == Bytes{});
+}
+
+TEST_CASE("FSDP2's copies pack a table with one entry a thread block") {
+  // Llama blocks of hidden 1024 on 8 ranks: wq, wk, wv, wo, w1, w2, w3, two norms; bf16 shards, then fp32.
+  const std::vector<std::int64_t> shards{262144, 65536, 65536, 262144, 917504, 917504, 917504, 256, 256};
+  CHECK(eager::split_copy_table(shards, 8, kH100) == Bytes{6968});
+  std::vector<std::int64_t> wide = shards;
+  for (std::int64_t& bytes : wide) bytes *= 2;
+  CHECK(eager::chunk_cat_table(wide) == Bytes{27088});
+}
+
+TEST_CASE("two gradients of one tensor are added in place when the first is nobody else's and no view") {
+  LedgerWriter writer;
+  {
+    Torch torch(writer, kH100, 1);
+    Tensor x = torch.linear(torch.heap().make(4096, Dtype::bf16, Category::activations, "input"), 0, 64, 64);
+    const Tensor y = torch.add(torch.silu(x), torch.silu(x));
+    x = {};
+    torch.backward(y, [] {});
+  }
+  const Ledger ledger = writer.take();
+  CHECK(std::ranges::none_of(ledger.labels, [](const auto& label) { return label == ": sum of gradients"; }));
+}
+
+TEST_CASE("two gradients that are views of products are added into a third tensor") {
+  LedgerWriter writer;
+  {
+    Torch torch(writer, kH100, 3);
+    const Tensor x = torch.linear(torch.heap().make(4096, Dtype::bf16, Category::activations, "input"), 0, 64, 64);
+    const Tensor y = torch.add(torch.linear(x, 1, 64, 64), torch.linear(x, 2, 64, 64));
+    torch.backward(y, [] {});
+  }
+  const Ledger ledger = writer.take();
+  CHECK(std::ranges::count(ledger.labels, ": sum of gradients") == 1);
+}
+
+TEST_CASE("a checkpointed function is run again up to the last tensor that backward reads") {
+  LedgerWriter writer;
+  Torch torch(writer, kH100, 1);
+  Tensor input = torch.heap().make(4096, Dtype::f32, Category::activations, "input");
+  input.wants_gradient = true;
+  int squares = 0;
+  const auto body = [&](const Tensor& x) {
+    ++squares;
+    Tensor y = torch.silu(torch.square(x));
+    return torch.add_scalar(y);  // saves nothing: not run again
+  };
+  const Tensor y = eager::checkpoint(torch.checkpoints(), body, input, false);
+  CHECK(squares == 1);
+  torch.backward(y, [] {});
+  CHECK(squares == 2);
+}
+
+TEST_CASE("a steady step ends with what the first one left but for the loss that is logged") {
+  const Job job = [] {
+    std::vector<std::string> notes;
+    return resolve_job(llama_job("", ""), testing::small_llama(), parse_cluster("4xH100-80GB"), notes);
+  }();
+  const Graph graph = build_graph(testing::small_llama(), {});
+  const Ledger two = count(graph, job, kH100, {}, {.steps = 2});
+  const Ledger three = count(graph, job, kH100, {}, {.steps = 3});
+  CHECK(live_bytes(three) - live_bytes(two) == Bytes{4});
+  CHECK(allocations(three) > allocations(two));
+}
+
+TEST_CASE("last-kept holds more than default and less than never") {
+  const auto peak = [](const char* reshard) { return estimate_llama("reshard", reshard).ranks.at(0).peak_allocated; };
+  CHECK(peak("default") <= peak("last-kept"));
+  CHECK(peak("always") <= peak("default"));
+  CHECK(peak("last-kept") < estimate_llama("sharding", "shard-grad-op").ranks.at(0).peak_allocated);
+}
+
+TEST_CASE("selective checkpointing lies between full and none") {
+  const auto peak = [](const char* mode) { return estimate_llama("checkpointing", mode).ranks.at(0).peak_allocated; };
+  CHECK(peak("full") < peak("selective"));
+  CHECK(peak("selective") < peak("none"));
+}
+
+TEST_CASE("what PyTorch's runtime has no rules for is named") {
+  const auto why = [](const char* field, const char* value) {
+    const Estimate e = estimate_llama(field, value);
+    CHECK(e.verdict == Verdict::not_modelled);
+    return e.why;
+  };
+  CHECK(why("modeling", "transformers").starts_with("--runtime pytorch-fsdp2 with --modeling transformers;"));
+  CHECK(why("wrap_embeddings", "on").starts_with("--wrap-embeddings on;"));
+  CHECK(why("grad_accum", "2").starts_with("--grad-accum 2;"));
+  CHECK(why("precision", "bf16-pure").starts_with("--precision bf16-pure;"));
+  CHECK(why("attention", "auto").starts_with("--attention cudnn"));
+  CHECK(why("sharding", "no-shard").starts_with("runtime pytorch-fsdp2 on one shard;"));
+}
+
+TEST_CASE("a runtime brings its defaults, and flags that contradict them are shown") {
+  Job job = llama_job("", "");
+  CHECK(job.allocator == "native");
+  CHECK_FALSE(job.wrap_embeddings);
+  CHECK(job_as_flags(job, unresolved_job()) == "--runtime pytorch-fsdp2 --modeling torchtitan --attention flash");
+  job_field_named("allocator").set(job, "expandable");
+  CHECK(job_as_flags(job, unresolved_job()) ==
+        "--runtime pytorch-fsdp2 --modeling torchtitan --attention flash --allocator expandable");
+}
+
+}  // namespace
+}  // namespace vramfit
