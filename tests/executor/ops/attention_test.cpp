@@ -17,23 +17,46 @@ struct Form {
   double softcap = 0;
 };
 
-at::Tensor truth(const Form& f, const Tensors& in) {
-  const auto heads = [&](const at::Tensor& t, std::int64_t count) {
-    return t.view({f.batch, f.sequence, count, f.dim}).transpose(1, 2);
-  };
+struct Heads {
+  at::Tensor q, k, v;  // [batch, heads, sequence, dim]: keys and values repeated for each head that reads them
+};
+
+at::Tensor by_head(const Form& f, const at::Tensor& rows, std::int64_t count) {
+  return rows.view({f.batch, f.sequence, count, f.dim}).transpose(1, 2);
+}
+
+Heads split(const Form& f, const Tensors& in) {
   const std::int64_t group = f.heads / f.kv_heads;
-  const at::Tensor q = heads(in[0], f.heads);
-  const at::Tensor k = heads(in[1], f.kv_heads).repeat_interleave(group, 1);
-  const at::Tensor v = heads(in[2], f.kv_heads).repeat_interleave(group, 1);
-  at::Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(f.dim));
+  return {by_head(f, in[0], f.heads), by_head(f, in[1], f.kv_heads).repeat_interleave(group, 1),
+          by_head(f, in[2], f.kv_heads).repeat_interleave(group, 1)};
+}
+
+at::Tensor probabilities(const Form& f, const Heads& h) {
+  at::Tensor scores = at::matmul(h.q, h.k.transpose(2, 3)) / std::sqrt(static_cast<double>(f.dim));
   if (f.softcap != 0) scores = at::tanh(scores / f.softcap) * f.softcap;
   const at::Tensor position = at::arange(f.sequence);
   const at::Tensor distance = position.unsqueeze(1) - position.unsqueeze(0);
   at::Tensor hidden = at::zeros({f.sequence, f.sequence}, at::kBool);
   if (f.causal) hidden = distance < 0;
   if (f.window > 0) hidden = hidden.logical_or(distance >= f.window);
-  scores = scores.masked_fill(hidden, -INFINITY);
-  return at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({f.batch * f.sequence, f.heads * f.dim});
+  return at::softmax(scores.masked_fill(hidden, -INFINITY), -1);
+}
+
+at::Tensor truth(const Form& f, const Tensors& in) {
+  const Heads h = split(f, in);
+  return at::matmul(probabilities(f, h), h.v).transpose(1, 2).reshape({f.batch * f.sequence, f.heads * f.dim});
+}
+
+/// The gradient of a score is p * (dO.v - dO.out): two sums of `dim` products, equal where a query sees one key alone.
+Tensors cancelled_in_scores(const Form& f, const Tensors& in, const at::Tensor& output_gradient) {
+  const Heads h = split(f, {in[0].detach(), in[1].detach(), in[2].detach()});
+  const at::Tensor p = probabilities(f, h), d_out = by_head(f, output_gradient, f.heads).abs();
+  const at::Tensor of_keys = at::matmul(d_out, h.v.abs().transpose(2, 3));
+  const at::Tensor of_output = (d_out * at::matmul(p, h.v).abs()).sum(-1, true);
+  const at::Tensor scores = p * (of_keys + of_output) / std::sqrt(static_cast<double>(f.dim));
+  const at::Tensor q = at::matmul(scores, h.k.abs()), each_k = at::matmul(scores.transpose(2, 3), h.q.abs());
+  const at::Tensor k = each_k.view({f.batch, f.kv_heads, f.heads / f.kv_heads, f.sequence, f.dim}).sum(2);
+  return {q.transpose(1, 2).reshape(in[0].sizes()), k.transpose(1, 2).reshape(in[1].sizes()), {}};
 }
 
 OpCase attention_case(const Form& f) {
@@ -51,6 +74,9 @@ OpCase attention_case(const Form& f) {
   op.inputs = {random_tensor({rows, f.heads * f.dim}, 1), random_tensor({rows, f.kv_heads * f.dim}, 2),
                random_tensor({rows, f.kv_heads * f.dim}, 3)};
   op.truth = [f](const Tensors& in, const Tensors&) { return truth(f, in); };
+  op.cancelled = [f](const Tensors& in, const at::Tensor& output_gradient) {
+    return cancelled_in_scores(f, in, output_gradient);
+  };
   return op;
 }
 

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <random>
 
 #include "program/units_layout.h"
+#include "tests/executor/ops/difference_torch.h"
 #include "tests/executor/ops/op_check_torch.h"
 
 namespace vramfit::testing {
@@ -71,14 +71,6 @@ at::Tensor sliced(const at::Tensor& t, bool columns) {
 
 bool is_ids(const at::Tensor& t) { return t.scalar_type() == at::kLong; }
 
-void check_close(const at::Tensor& got, const at::Tensor& expected, double tolerance, const std::string& what) {
-  REQUIRE(got.sizes() == expected.sizes());
-  const auto norm = expected.norm().item<double>();
-  const auto error = (got.to(at::kDouble) - expected).norm().item<double>();
-  INFO(what);
-  CHECK(error <= tolerance * std::max(norm, 1.0));
-}
-
 /// One run: the op's surroundings, its tensors and what autograd says.
 class Run {
  public:
@@ -103,7 +95,7 @@ class Run {
     counted([&] { op_functions(case_.kind, run_.device).forward(call); }, rule_.forward, "forward");
     outputs_ = call.outputs;
     if (case_.kind != OpKind::linear_cross_entropy || !needs_.any()) {
-      check_close(outputs_[0], truth_output_, tolerance(), "output");
+      compare("output", outputs_[0], {.truth = truth_output_});
     }
   }
 
@@ -112,18 +104,20 @@ class Run {
     place_saved(call);
     at::Tensor gradient = output_gradient_;
     if (gradient.defined()) call.output_gradient = &gradient;
-    const std::vector<at::Tensor> input_before = place_input_gradients(call);
-    const std::vector<at::Tensor> parameter_before = place_parameter_gradients(call);
+    place_input_gradients(call);
+    place_parameter_gradients(call);
     counted([&] { op_functions(case_.kind, run_.device).backward(call); }, rule_.backward, "backward");
-    check_gradients("input", needs_.inputs, call.input_gradients, truth_inputs_, input_before);
-    check_gradients("parameter", needs_.parameters, call.parameter_gradients, truth_parameters_, parameter_before);
-    if (case_.kind == OpKind::linear_cross_entropy) check_close(outputs_[0], truth_output_, tolerance(), "loss");
+    compare_gradients("input", needs_.inputs, call.input_gradients, expected_inputs_);
+    compare_gradients("parameter", needs_.parameters, call.parameter_gradients, expected_parameters_);
+    if (case_.kind == OpKind::linear_cross_entropy) compare("loss", outputs_[0], {.truth = truth_output_});
     std::vector<at::Tensor> gradients = call.input_gradients;
     gradients.insert(gradients.end(), call.parameter_gradients.begin(), call.parameter_gradients.end());
     return gradients;
   }
 
   bool wants_backward() const { return needs_.any(); }
+
+  const std::vector<std::string>& differences() const { return differences_; }
 
  private:
   OpContext context() const {
@@ -137,12 +131,15 @@ class Run {
             .shape = case_.shape};
   }
 
-  /// Those that are wanted, against the truth plus what was there before.
-  void check_gradients(const char* what, const std::vector<bool>& wanted, const std::vector<at::Tensor>& got,
-                       const std::vector<at::Tensor>& truth, const std::vector<at::Tensor>& before) const {
+  void compare(const std::string& what, const at::Tensor& got, const Expected& expected) {
+    const std::string wrong = difference(got, expected, run_.tolerance);
+    if (!wrong.empty()) differences_.push_back(fmt::format("{} of {}: {}", what, op_name(case_.kind), wrong));
+  }
+
+  void compare_gradients(const char* what, const std::vector<bool>& wanted, const std::vector<at::Tensor>& got,
+                         const std::vector<Expected>& expected) {
     for (std::size_t i = 0; i < got.size(); ++i) {
-      if (!wanted[i]) continue;
-      check_close(got[i], expected(truth[i], before[i]), tolerance(), fmt::format("gradient of {} {}", what, i));
+      if (wanted[i]) compare(fmt::format("gradient of {} {}", what, i), got[i], expected[i]);
     }
   }
 
@@ -207,8 +204,17 @@ class Run {
     const bool is_loss = case_.kind == OpKind::cross_entropy || case_.kind == OpKind::linear_cross_entropy;
     if (!is_loss) output_gradient_ = random_tensor(output.sizes().vec(), 99).to(compute_);
     output.backward(is_loss ? at::ones_like(output) : output_gradient_.to(at::kDouble));
-    for (const at::Tensor& input : inputs) truth_inputs_.push_back(is_ids(input) ? at::Tensor() : input.grad());
-    for (const at::Tensor& parameter : parameters) truth_parameters_.push_back(parameter.grad());
+    for (const at::Tensor& input : inputs) {
+      expected_inputs_.push_back({.truth = is_ids(input) ? at::Tensor() : input.grad()});
+    }
+    for (const at::Tensor& parameter : parameters) {
+      expected_parameters_.push_back({.truth = parameter.grad(), .additions = case_.attributes.chunks});
+    }
+    if (!case_.cancelled) return;
+    const std::vector<at::Tensor> cancelled = case_.cancelled(inputs, output_gradient_.to(at::kDouble));
+    for (std::size_t i = 0; i < cancelled.size(); ++i) {
+      (i < inputs.size() ? expected_inputs_[i] : expected_parameters_[i - inputs.size()]).cancelled = cancelled[i];
+    }
   }
 
   OpCall make_call() {
@@ -245,7 +251,7 @@ class Run {
   at::Tensor input_target(const OpCall& call, std::size_t i) const {
     using enum GradientSource::From;
     const GradientSource source = i < rule_.gradients.size() ? rule_.gradients[i] : GradientSource{};
-    if (run_.mode == GradientMode::add) return random_tensor(case_.inputs[i].sizes().vec(), 5 + i).to(compute_);
+    if (run_.mode == GradientMode::add) return random_like(expected_inputs_[i].truth, 5 + i).to(compute_);
     if (run_.mode == GradientMode::taken && source.from == saved) {
       return inputs_[static_cast<std::size_t>(source.index)];
     }
@@ -254,33 +260,32 @@ class Run {
     return rule_.gradients_inside ? at::Tensor() : at::full(case_.inputs[i].sizes(), NAN, compute_);
   }
 
-  /// What a gradient held before; undefined where it is to be written afresh.
-  std::vector<at::Tensor> place_input_gradients(OpCall& call) {
-    std::vector<at::Tensor> before;
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const at::Tensor target = needs_.inputs[i] ? input_target(call, i) : at::Tensor();
-      call.input_gradients.push_back(target);
-      const bool adds = needs_.inputs[i] && run_.mode == GradientMode::add;
-      before.push_back(adds ? target.clone() : at::Tensor());
-    }
-    return before;
+  /// A gradient is added to what its place holds, or written afresh.
+  void note_before(Expected& expected, const at::Tensor& place) const {
+    expected.before =
+        run_.mode == GradientMode::add && place.defined() ? place.to(at::kDouble, false, true) : at::Tensor();
   }
 
-  std::vector<at::Tensor> place_parameter_gradients(OpCall& call) {
-    std::vector<at::Tensor> before;
+  void place_input_gradients(OpCall& call) {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      call.input_gradients.push_back(needs_.inputs[i] ? input_target(call, i) : at::Tensor());
+      note_before(expected_inputs_[i], call.input_gradients.back());
+    }
+  }
+
+  void place_parameter_gradients(OpCall& call) {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
-      at::Tensor target, held;
+      at::Tensor target;
       if (needs_.parameters[p]) {
         const at::ScalarType type = scalar(gradient_dtype(case_.kind, precision_));
         const std::vector<std::int64_t> sizes = parameters_[p].sizes().vec();
-        target = run_.mode == GradientMode::add ? random_tensor(sizes, 50 + p).to(type) : at::full(sizes, NAN, type);
+        target = run_.mode == GradientMode::add ? random_like(expected_parameters_[p].truth, 50 + p).to(type)
+                                                : at::full(sizes, NAN, type);
         if (run_.slices) target = sliced(target, case_.attributes.transposed_weight);
-        if (run_.mode == GradientMode::add) held = target.clone();
       }
       call.parameter_gradients.push_back(target);
-      before.push_back(held);
+      note_before(expected_parameters_[p], target);
     }
-    return before;
   }
 
   template <typename F>
@@ -301,12 +306,6 @@ class Run {
     CHECK(counter().seen == bytes);
   }
 
-  static at::Tensor expected(const at::Tensor& gradient, const at::Tensor& before) {
-    return before.defined() ? gradient + before.to(at::kDouble) : gradient;
-  }
-
-  double tolerance() const { return run_.tolerance; }
-
   const OpCase& case_;
   const OpRun& run_;
   Precision precision_;
@@ -320,21 +319,31 @@ class Run {
   std::vector<OpContext> contexts_;
   std::vector<at::Tensor> inputs_, outputs_, parameters_;
   at::Tensor truth_output_, output_gradient_;
-  std::vector<at::Tensor> truth_inputs_, truth_parameters_;
+  std::vector<Expected> expected_inputs_, expected_parameters_;
+  std::vector<std::string> differences_;
 };
 
 }  // namespace
 
-std::vector<at::Tensor> check_op(const OpCase& op, const OpRun& run) {
+OpResult run_op(const OpCase& op, const OpRun& run) {
   counter();
+  Run one(op, run);
+  one.forward();
+  OpResult result;
+  if (one.wants_backward()) result.gradients = one.backward();
+  result.differences = one.differences();
+  return result;
+}
+
+std::vector<at::Tensor> check_op(const OpCase& op, const OpRun& run) {
   CAPTURE(run.precision);
   CAPTURE(static_cast<int>(run.device));
   CAPTURE(static_cast<int>(run.mode));
   CAPTURE(run.slices);
   CAPTURE(run.unwanted);
-  Run one(op, run);
-  one.forward();
-  return one.wants_backward() ? one.backward() : std::vector<at::Tensor>();
+  const OpResult result = run_op(op, run);
+  CHECK(result.differences == std::vector<std::string>());
+  return result.gradients;
 }
 
 void check_op_in_all_ways(const OpCase& op, bool cuda, Attention attention) {
@@ -372,23 +381,6 @@ std::vector<std::int64_t> allocations_of(const std::function<void()>& f) {
   f();
   counter().counting = false;
   return counter().seen;
-}
-
-at::Tensor random_tensor(const std::vector<std::int64_t>& sizes, std::uint64_t seed) {
-  std::mt19937_64 engine(seed);
-  std::normal_distribution<float> normal;
-  at::Tensor values = at::empty(sizes, at::kFloat);
-  for (std::int64_t i = 0; i < values.numel(); ++i) values.data_ptr<float>()[i] = normal(engine);
-  return values;
-}
-
-at::Tensor random_ids(std::int64_t count, std::int64_t high, std::uint64_t seed) {
-  std::mt19937_64 engine(seed);
-  at::Tensor values = at::empty({count}, at::kLong);
-  for (std::int64_t i = 0; i < count; ++i) {
-    values.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(high));
-  }
-  return values;
 }
 
 }  // namespace vramfit::testing

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executor/ops/ops.h"
+#include "tests/executor/ops/random_tensors_torch.h"
 
 namespace vramfit::testing {
 
@@ -26,6 +27,10 @@ struct OpCase {
   double loss_scale = 1;
   /// Output 0 from inputs and parameters in double; what its autograd gives is the truth.
   std::function<at::Tensor(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& parameters)> truth{};
+  /// For each input, then each parameter, in whose gradient large terms may cancel: the sums of their absolute values,
+  /// in double; undefined for the others. Not set: for none.
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, const at::Tensor& output_gradient)>
+      cancelled{};
 };
 
 /// How gradients of inputs and parameters come to be.
@@ -42,8 +47,15 @@ struct OpRun {
   bool deterministic = false;
 };
 
+struct OpResult {
+  std::vector<at::Tensor> gradients;     // of inputs, then of parameters
+  std::vector<std::string> differences;  // what is wrong (difference_torch.h) with the output and the gradients
+};
+
 /// Forward and backward of the case. CPU runs also check that what was allocated is the rule's list, by name and bytes.
-/// Returns the gradients of inputs, then of parameters.
+OpResult run_op(const OpCase& op, const OpRun& run);
+
+/// run_op, which must find no difference. Returns the gradients.
 std::vector<at::Tensor> check_op(const OpCase& op, const OpRun& run);
 
 /// check_op over fp32, bf16-mixed, bf16-pure and fp16-mixed, all gradient modes, both devices' kernels (`cuda`: those
@@ -52,10 +64,5 @@ void check_op_in_all_ways(const OpCase& op, bool cuda = true, Attention attentio
 
 /// Bytes of every CPU tensor that LibTorch makes while f runs, in order.
 std::vector<std::int64_t> allocations_of(const std::function<void()>& f);
-
-/// Seeded normal values.
-at::Tensor random_tensor(const std::vector<std::int64_t>& sizes, std::uint64_t seed);
-/// Seeded integers of [0, high).
-at::Tensor random_ids(std::int64_t count, std::int64_t high, std::uint64_t seed);
 
 }  // namespace vramfit::testing
