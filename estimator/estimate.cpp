@@ -15,6 +15,7 @@
 #include "program/not_modelled.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
+#include "program/trainable.h"
 #include "program/units_layout.h"
 
 namespace vramfit {

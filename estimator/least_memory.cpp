@@ -1,5 +1,5 @@
 // Every step passes each moment below, and whatever is added up there is a block of the ledger that is alive at that
-// moment (program/count.cpp). What is left out can only lower the bound.
+// moment (program/lowering/). What is left out can only lower the bound.
 #include "estimator/least_memory.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
 #include "program/schedules/schedule.h"
+#include "program/trainable.h"
 #include "program/units_layout.h"
 
 namespace vramfit {

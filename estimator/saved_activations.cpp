@@ -1,4 +1,4 @@
-// Follows the tapes as program/count.cpp does, but adds up sizes instead of recording events.
+// Follows the tapes as program/lowering/block.cpp does, but adds up sizes instead of recording events.
 #include "estimator/saved_activations.h"
 
 #include <map>

@@ -8,8 +8,8 @@
 
 #include "estimator/op_time.h"
 #include "job/sharding.h"
-#include "program/count.h"
 #include "program/schedules/schedule.h"
+#include "program/trainable.h"
 #include "program/units_layout.h"
 
 namespace vramfit {

@@ -1,5 +1,5 @@
 // The executor's side of --gradient-mask: masked gradients are zeroed before clipping and the optimizer. The
-// counting side is program/gradient_mask.h.
+// memory is that of program/lowering/lower.cpp.
 #pragma once
 
 #include <ATen/core/Tensor.h>

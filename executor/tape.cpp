@@ -5,7 +5,7 @@
 #include "executor/observe/observer.h"
 #include "executor/tape_torch.h"
 #include "executor/tensor_torch.h"
-#include "program/count.h"
+#include "program/trainable.h"
 
 namespace vramfit {
 

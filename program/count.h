@@ -1,4 +1,4 @@
-// Counts what one rank allocates: its schedule, tapes and units become a ledger, event by event.
+// What one rank allocates, event by event, under any runtime.
 #pragma once
 
 #include "job/device.h"
@@ -21,11 +21,5 @@ struct CountOptions {
 /// Throws NotModelled for features without rules.
 Ledger count(const Graph& graph, const Job& job, const Device& device, const Coords& coords,
              const CountOptions& options);
-
-/// Parameters that `--freeze` leaves trainable, by index.
-std::vector<bool> trainable_parameters(const Graph& graph, const Job& job);
-
-/// Segments that backward runs through: those from the lowest with a trainable parameter on.
-std::vector<bool> segments_with_backward(const Graph& graph, const Job& job);
 
 }  // namespace vramfit

@@ -3,11 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "job/device.h"
-#include "job/job.h"
-#include "program/counted_blocks.h"
 #include "program/units_layout.h"
 
 namespace vramfit {
@@ -18,23 +14,5 @@ inline constexpr std::int64_t kMaskPart = std::int64_t{1} << 22;
 /// Elements of each of those two tensors: the longest trainable part that a rank holds of one parameter, at most
 /// kMaskPart.
 std::int64_t mask_part(const UnitLayout& layout);
-
-/// The mask while a step is counted: the counting side of executor/gradient_mask_torch.h, call for call.
-class MaskCounter {
- public:
-  MaskCounter(const Job& job, const UnitLayout& layout, const Device& device, CountedBlocks& blocks)
-      : job_(job), layout_(layout), device_(device), blocks_(blocks) {}
-
-  /// A mask that is read from a file: one byte per trainable element of the shard.
-  void load();
-  void apply();
-
- private:
-  const Job& job_;
-  const UnitLayout& layout_;
-  const Device& device_;
-  CountedBlocks& blocks_;
-  std::vector<Block> masks_;
-};
 
 }  // namespace vramfit

@@ -1,3 +1,5 @@
+#include "program/trainable.h"
+
 #include <algorithm>
 #include <optional>
 
@@ -7,7 +9,6 @@
 #include "base/suggest.h"
 #include "job/field_text.h"
 #include "job/glob.h"
-#include "program/count.h"
 
 namespace vramfit {
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "job/sharding.h"
-#include "program/count.h"
+#include "program/trainable.h"
 #include "program/wrapping.h"
 
 namespace vramfit {

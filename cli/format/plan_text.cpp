@@ -8,8 +8,8 @@
 #include "job/job_fields.h"
 #include "job/loss_options.h"
 #include "model_specs/graph.h"
-#include "program/count.h"
 #include "program/model_flops.h"
+#include "program/trainable.h"
 
 namespace vramfit {
 namespace {

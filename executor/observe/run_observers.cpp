@@ -14,8 +14,8 @@
 #include "executor/meter/cuda_meter.h"
 #include "executor/observe/memory_snapshot.h"
 #include "executor/observe/phase_table.h"
-#include "program/count.h"
 #include "program/model_flops.h"
+#include "program/trainable.h"
 
 namespace vramfit {
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "job/sharding.h"
-#include "program/count.h"
+#include "program/trainable.h"
 
 namespace vramfit {
 

@@ -23,7 +23,9 @@
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "model_specs/config.h"
+#include "program/check.h"
 #include "program/count.h"
+#include "program/lowering/lower.h"
 #include "program/not_modelled.h"
 
 namespace vramfit {
@@ -108,7 +110,13 @@ std::string answer(const std::string& line) {
   std::vector<std::string> notes;
   job = resolve_job(job, spec, on, notes);
   require_rules(job, on);
-  const Ledger ledger = count(build_graph(spec, loss_options(job)), job, on.card.device, {}, options);
+  const Graph graph = build_graph(spec, loss_options(job));
+  const Ledger ledger = count(graph, job, on.card.device, {}, options);
+  if (job.runtime == Runtime::vramfit) {
+    const auto fault = program::fault_of(
+        program::lower({.graph = graph, .job = job, .device = on.card.device, .coords = {}, .clip = options.clip}));
+    if (fault) return "unsound: " + *fault;
+  }
   return fmt::format("{:016x} {}", hash_of(ledger), ledger.events.size());
 }
 

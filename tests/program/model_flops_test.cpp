@@ -4,7 +4,7 @@
 
 #include "estimator/time_model.h"
 #include "job/job_fields.h"
-#include "program/count.h"
+#include "program/trainable.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {

@@ -11,8 +11,8 @@
 #include "job/job_fields.h"
 #include "job/loss_options.h"
 #include "job/sharding.h"
-#include "program/count.h"
 #include "program/schedules/schedule.h"
+#include "program/trainable.h"
 #include "tests/support/config_file.h"
 #include "tests/support/tiny_graph.h"
 

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "base/error.h"
-#include "program/count.h"
+#include "program/trainable.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit {

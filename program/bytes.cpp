@@ -1,0 +1,83 @@
+#include "program/bytes.h"
+
+#include "program/expand.h"
+
+namespace vramfit {
+
+namespace {
+
+using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+constexpr int kNoLabel = -1;
+
+class BytesReader {
+ public:
+  BytesReader(const Program& program, const BytesOptions& options)
+      : program_(program), options_(options), ids_(buffer_numbers(program), -1) {
+    labels_.resize((program.segments.size() + 1) * program.labels.size(), kNoLabel);
+  }
+
+  Ledger ledger() {
+    play(program_.sections.front(), 0);
+    for (int step = 1; step <= options_.steps; ++step) {
+      const bool stands_for_all = options_.abbreviate && step == options_.steps && step >= 2;
+      if (stands_for_all) writer_.begin_repeat(kForever);
+      for (std::size_t s = 1; s < program_.sections.size(); ++s) play(program_.sections[s], step);
+      if (stands_for_all) writer_.end_repeat();
+    }
+    return writer_.take();
+  }
+
+  void read(const Allocate& what, const Place& place) { allocate(what.buffer, place); }
+  void read(const Free& what, const Place& place) { free(what.buffer, place); }
+  void read(const Run& run, const Place& place) {
+    for (std::int64_t time = 0; time < (options_.abbreviate ? 1 : run.times); ++time) {
+      for (std::uint32_t i = 0; i < run.inside.count; ++i) {
+        const Inside& step = place.code.inside[run.inside.first + i];
+        step.what == Inside::What::allocate ? allocate(step.buffer, place) : free(step.buffer, place);
+      }
+    }
+  }
+  void read(const Start& /*start*/, const Place& /*place*/) {}
+  void read(const Wait& /*wait*/, const Place& /*place*/) {}
+  void read(const Mark& mark, const Place& /*place*/) { writer_.set_phase(mark.phase, step_); }
+
+ private:
+  void play(const Section& section, int step) {
+    step_ = step;
+    const bool folds = options_.abbreviate && section.times > 1;
+    if (folds) writer_.begin_repeat(section.times);
+    for (std::int64_t time = 0; time < (folds ? 1 : section.times); ++time) read_section(program_, section, *this);
+    if (folds) writer_.end_repeat();
+  }
+
+  void allocate(int buffer, const Place& place) {
+    const Buffer& made = place.buffer(buffer);
+    ids_[at(place.number(buffer))] =
+        writer_.allocate(made.bytes, made.category, label(place.segment_of(buffer), made.label), made.stream);
+  }
+
+  void free(int buffer, const Place& place) { writer_.free(ids_[at(place.number(buffer))]); }
+
+  /// The ledger's label; each is made once.
+  int label(int segment, int label) {
+    int& number = labels_[at(segment + 1) * program_.labels.size() + at(label)];
+    if (number == kNoLabel) number = writer_.add_label(label_text(program_, segment, label));
+    return number;
+  }
+
+  const Program& program_;
+  const BytesOptions& options_;
+  LedgerWriter writer_;
+  std::vector<std::int64_t> ids_;  // in the ledger, by number of the buffer
+  std::vector<int> labels_;        // by segment (none, then each) and label of the program
+  int step_ = 0;
+};
+
+}  // namespace
+
+Ledger ledger_of(const Program& program, const BytesOptions& options) { return BytesReader(program, options).ledger(); }
+
+}  // namespace vramfit

@@ -1,0 +1,181 @@
+#include "program/check.h"
+
+#include <stdexcept>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "program/expand.h"
+
+namespace vramfit::program {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+struct Fault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Check {
+ public:
+  explicit Check(const Program& program)
+      : program_(program), buffers_(buffer_numbers(program)), pending_(at(program.tokens)) {}
+
+  void run() {
+    read(program_.sections.front());
+    const std::vector<bool> residents = allocated();
+    for (int step = 1; step <= 2; ++step) {
+      for (std::size_t s = 1; s < program_.sections.size(); ++s) read(program_.sections[s]);
+      if (allocated() != residents) throw Fault("step: leaves allocated what it didn't find, or freed what it found");
+      for (const std::vector<int>& held : pending_) {
+        if (!held.empty()) throw Fault("step: a collective is never waited for");
+      }
+    }
+  }
+
+  void read(const Allocate& what, const Place& place) { allocate(what.buffer, place); }
+  void read(const Free& what, const Place& place) { free(what.buffer, place); }
+
+  void read(const Run& run, const Place& place) {
+    what_ = kernel_name(run.kernel);
+    // A kernel frees its temporaries, and leaves the outputs that it allocates.
+    for (std::uint32_t i = 0; i < run.inside.count; ++i) {
+      const Inside& step = place.code.inside[run.inside.first + i];
+      step.what == Inside::What::allocate ? allocate(step.buffer, place) : free(step.buffer, place);
+    }
+    int source = -1;
+    for (std::uint32_t i = 0; i < run.accesses.count; ++i) {
+      const Access& access = place.code.accesses[run.accesses.first + i];
+      touch(access, place);
+      if (run.kernel != Kernel::cast) continue;
+      if (access.how == How::read)
+        source = place.number(access.buffer);
+      else
+        copied_from(source, buffers_[at(place.number(access.buffer))]);
+    }
+    what_ = {};
+  }
+
+  void read(const Start& start, const Place& place) {
+    what_ = "collective";
+    std::vector<int>& held = pending_[at(start.token)];
+    if (!held.empty()) throw Fault("collective: started twice without a wait");
+    for (std::uint32_t i = 0; i < start.accesses.count; ++i) {
+      const Access& access = place.code.accesses[start.accesses.first + i];
+      State& state = find(access.buffer, place);
+      if (start.collective == Collective::all_gather) state.is_whole = true;  // seen when it is waited for
+      touch(access, place);
+      state.is_in_flight = true;
+      held.push_back(place.number(access.buffer));
+    }
+    what_ = {};
+  }
+
+  void read(const Wait& wait, const Place& /*place*/) {
+    std::vector<int>& held = pending_[at(wait.token)];
+    if (held.empty()) throw Fault("wait: nothing was started, or it was waited for before");
+    for (const int buffer : held) buffers_[at(buffer)].is_in_flight = false;
+    held.clear();
+  }
+
+  void read(const Mark& /*mark*/, const Place& /*place*/) {}
+
+ private:
+  struct State {
+    bool is_allocated = false, is_written = false, is_whole = false, is_in_flight = false;
+    std::int64_t tenant = 0;   // counts allocations
+    std::int64_t version = 0;  // counts writes
+    int source = -1;           // what it is a copy of, as that was then
+    std::int64_t source_tenant = 0, source_version = 0;
+  };
+
+  void read(const Section& section) {
+    for (int pass = 0; pass < (section.kind == Section::Kind::middle ? 2 : 1); ++pass) {
+      const std::vector<bool> found = allocated();
+      read_section(program_, section, *this);
+      if (section.kind == Section::Kind::middle && allocated() != found) {
+        throw Fault("middle micro-batch: leaves allocated what it didn't find, or freed what it found");
+      }
+    }
+  }
+
+  std::vector<bool> allocated() const {
+    std::vector<bool> all;
+    for (const State& state : buffers_) all.push_back(state.is_allocated);
+    return all;
+  }
+
+  [[noreturn]] void fail(int buffer, const Place& place, std::string_view how, std::string_view why) const {
+    throw Fault(fmt::format("{}{}{} {}, {}", what_, what_.empty() ? "" : ": ", how,
+                            label_text(program_, place.segment_of(buffer), place.buffer(buffer).label), why));
+  }
+
+  void allocate(int buffer, const Place& place) {
+    State& state = buffers_[at(place.number(buffer))];
+    if (state.is_allocated) fail(buffer, place, "allocates", "which is allocated");
+    state = {.is_allocated = true, .tenant = state.tenant + 1};
+  }
+
+  void free(int buffer, const Place& place) {
+    State& state = buffers_[at(place.number(buffer))];
+    if (!state.is_allocated) fail(buffer, place, "frees", "which is not allocated");
+    if (state.is_in_flight) fail(buffer, place, "frees", "which a collective has");
+    state.is_allocated = false;
+  }
+
+  State& find(int buffer, const Place& place) {
+    State& state = buffers_[at(place.number(buffer))];
+    if (!state.is_allocated) fail(buffer, place, "touches", "which is not allocated");
+    return state;
+  }
+
+  void touch(const Access& access, const Place& place) {
+    State& state = find(access.buffer, place);
+    if (state.is_in_flight) fail(access.buffer, place, "touches", "which a collective has");
+    if (access.how == How::read || access.how == How::add) {
+      if (!state.is_written) fail(access.buffer, place, "reads", "which nothing has written");
+      if (!state.is_whole) fail(access.buffer, place, "reads", "of which a part was written");
+      if (is_stale(state)) fail(access.buffer, place, "reads", "whose source was written since it was copied");
+    }
+    if (access.how == How::read) return;
+    if (access.how != How::add) state.source = -1;
+    state.is_written = true;
+    state.is_whole = access.how != How::write_part;
+    ++state.version;
+  }
+
+  /// A copy of a copy is one of the first source.
+  void copied_from(int source, State& copy) {
+    if (source < 0) return;
+    const State& state = buffers_[at(source)];
+    const bool is_copy = state.source >= 0;
+    copy.source = is_copy ? state.source : source;
+    copy.source_tenant = is_copy ? state.source_tenant : state.tenant;
+    copy.source_version = is_copy ? state.source_version : state.version;
+  }
+
+  bool is_stale(const State& copy) const {
+    if (copy.source < 0) return false;
+    const State& source = buffers_[at(copy.source)];
+    return source.is_allocated && source.tenant == copy.source_tenant && source.version != copy.source_version;
+  }
+
+  const Program& program_;
+  std::vector<State> buffers_;             // by number
+  std::vector<std::vector<int>> pending_;  // by token: what the collective has
+  std::string_view what_;                  // the instruction that is read
+};
+
+}  // namespace
+
+std::optional<std::string> fault_of(const Program& program) {
+  try {
+    Check(program).run();
+  } catch (const Fault& fault) {
+    return fault.what();
+  }
+  return std::nullopt;
+}
+
+}  // namespace vramfit::program

@@ -1,0 +1,71 @@
+// Reads a section of a program with its blocks inlined: every reader that needs events goes through here.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <variant>
+
+#include "program/program.h"
+
+namespace vramfit::program {
+
+/// Where an instruction stands: in the main list, or in a block that a call of it inlines.
+struct Place {
+  const Program& program;
+  const Code& code;
+  const int* bindings = nullptr;  // of the call, by slot
+  int slots = 0;
+  int segment = -1;  // of the call, which completes labels of the block
+
+  /// One number for each buffer that lives at this point: those of the main list, then those of the block.
+  int number(int buffer) const {
+    if (bindings == nullptr) return buffer;
+    return buffer < slots ? bindings[buffer] : static_cast<int>(program.main.buffers.size()) + buffer;
+  }
+  /// The block's own, or one of the main list.
+  const Buffer& buffer(int buffer) const {
+    if (is_own(buffer)) return code.buffers[static_cast<std::size_t>(buffer)];
+    return program.main.buffers[static_cast<std::size_t>(bindings[buffer])];
+  }
+  /// Whose name goes before its label; -1: none.
+  int segment_of(int buffer) const {
+    return bindings != nullptr && is_own(buffer) ? segment : this->buffer(buffer).segment;
+  }
+  bool is_own(int buffer) const { return bindings == nullptr || buffer >= slots; }
+};
+
+/// All numbers of buffers are below this.
+inline std::size_t buffer_numbers(const Program& program) {
+  std::size_t most = 0;
+  for (const Block& block : program.blocks) most = std::max(most, block.code.buffers.size());
+  return program.main.buffers.size() + most;
+}
+
+/// Calls reader.read(what, place) for each instruction of the section but calls.
+template <typename Reader>
+void read_section(const Program& program, const Section& section, Reader& reader) {
+  const Place main{.program = program, .code = program.main};
+  const auto read = [&](const Instruction& instruction, const Place& place) {
+    std::visit(
+        [&](const auto& what) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(what)>, Call>) reader.read(what, place);
+        },
+        instruction);
+  };
+  for (std::size_t i = section.begin; i < section.end; ++i) {
+    const auto* call = std::get_if<Call>(&program.main.instructions[i]);
+    if (call == nullptr) {
+      read(program.main.instructions[i], main);
+      continue;
+    }
+    const Block& block = program.blocks[static_cast<std::size_t>(call->block)];
+    const Place inside{.program = program,
+                       .code = block.code,
+                       .bindings = program.main.bindings.data() + call->bindings.first,
+                       .slots = block.slots,
+                       .segment = call->segment};
+    for (const Instruction& instruction : block.code.instructions) read(instruction, inside);
+  }
+}
+
+}  // namespace vramfit::program

@@ -1,0 +1,220 @@
+#include "program/lowering/block.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace vramfit::program {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class BlockLowering {
+ public:
+  BlockLowering(const BlockInputs& inputs, const CallSlots& call) : in_(inputs), call_(call), is_new_(call.is_new) {
+    for (std::size_t slot = 0; slot < call.slots.size(); ++slot) slots_.push_back(writer_.declare({}));
+    const auto take = [&](const std::vector<int>& from, std::vector<Held>& to) {
+      for (const int slot : from) to.push_back(slot < 0 ? Held{} : slots_[at(slot)]);
+    };
+    take(call.values, values_);
+    take(call.gradients, gradients_);
+    take(call.weights, weights_);
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+      if (!call.is_kept[slot]) slots_[slot].reset();
+    }
+    first_weight_.push_back(0);
+    for (const Op& op : in_.segment.ops) first_weight_.push_back(first_weight_.back() + op.parameters.size());
+  }
+
+  LoweredBlock lower(const std::vector<TapeAction>& actions) {
+    for (const TapeAction& action : actions) perform(action);
+    writer_.be_quiet(true);  // what is left belongs to the caller
+    LoweredBlock lowered;
+    const std::vector<int> numbers = renumber(lowered);
+    const auto slots_of = [&](const std::vector<Held>& list) {
+      std::vector<int> slots;
+      for (const Held& held : list) slots.push_back(held ? numbers[at(held.buffer())] : -1);
+      return slots;
+    };
+    lowered.values = slots_of(values_);
+    lowered.gradients = slots_of(gradients_);
+    return lowered;
+  }
+
+ private:
+  void perform(const TapeAction& action) {
+    switch (action.what) {
+      case TapeAction::Do::run:
+        return forward(action.op);
+      case TapeAction::Do::backward:
+        return backward(action);
+      case TapeAction::Do::drop_value:
+        return values_[at(action.value)].reset();
+      case TapeAction::Do::drop_gradient:
+        return gradients_[at(action.value)].reset();
+    }
+  }
+
+  Held allocate_value(int value, bool gradient) {
+    const Value& v = in_.segment.values[at(value)];
+    return writer_.allocate(
+        {.bytes = element_count(v, in_.shape) * dtype_bytes(value_dtype(v, in_.precision)),
+         .label = in_.labels.number("." + v.name + (gradient ? ": gradient" : "")),
+         .segment = -1,
+         .category = in_loss_region(in_.segment, value) ? Category::logits_and_loss : Category::activations});
+  }
+
+  /// Temporaries of a kernel, and the outputs or gradients that it allocates itself.
+  Range inside(const Op& op, const std::vector<Step>& steps, const TapeAction* backward_action) {
+    writer_.begin_inside();
+    std::vector<std::pair<const std::string*, Held>> temporaries;
+    for (const Step& step : steps) {
+      switch (step.what) {
+        case Step::What::temporary:
+          temporaries.emplace_back(&step.name,
+                                   writer_.allocate({.bytes = step.bytes,
+                                                     .label = in_.labels.number("." + op.name + ": " + step.name),
+                                                     .segment = -1,
+                                                     .category = Category::temporaries}));
+          break;
+        case Step::What::release:
+          std::erase_if(temporaries, [&](const auto& t) { return *t.first == step.name; });
+          break;
+        case Step::What::output:
+          values_[at(op.outputs[at(step.index)])] = allocate_value(op.outputs[at(step.index)], false);
+          break;
+        case Step::What::input_gradient:
+          if (backward_action->input_gradients[at(step.index)].mode == GradientTarget::Mode::fresh) {
+            gradients_[at(op.inputs[at(step.index)])] = allocate_value(op.inputs[at(step.index)], true);
+          }
+          break;
+        case Step::What::parameter_gradient:
+          break;
+      }
+    }
+    for (auto& temporary : temporaries) temporary.second.reset();
+    return writer_.end_inside();
+  }
+
+  using Accesses = std::vector<std::pair<const Held*, How>>;
+
+  void run(Kernel kernel, int op, const Accesses& accesses, Range inside) {
+    writer_.write(
+        Run{.kernel = kernel, .op = op, .accesses = writer_.accesses(accesses), .inside = inside, .times = 1});
+  }
+
+  void read_weights(int op, Accesses& accesses) const {
+    for (std::size_t w = first_weight_[at(op)]; w < first_weight_[at(op) + 1]; ++w) {
+      accesses.emplace_back(&weights_[w], How::read);
+    }
+  }
+
+  void forward(int index) {
+    const Op& op = in_.segment.ops[at(index)];
+    const Rule& rule = in_.tape.rules[at(index)];
+    std::size_t first = 0;
+    if (rule.in_place_input >= 0) {
+      values_[at(op.outputs[0])] = std::move(values_[at(op.inputs[at(rule.in_place_input)])]);
+      first = 1;
+    }
+    if (!rule.outputs_inside) {
+      for (std::size_t o = first; o < op.outputs.size(); ++o) {
+        values_[at(op.outputs[o])] = allocate_value(op.outputs[o], false);
+      }
+    }
+    const Range steps = inside(op, rule.forward, nullptr);
+    Accesses accesses;
+    for (const int input : op.inputs) accesses.emplace_back(&values_[at(input)], How::read);
+    read_weights(index, accesses);
+    for (std::size_t o = 0; o < op.outputs.size(); ++o) {
+      accesses.emplace_back(&values_[at(op.outputs[o])], o < first ? How::add : How::write);
+    }
+    run(Kernel::forward, index, accesses, steps);
+  }
+
+  /// The slot of the next gradient home; allocated and filled if nothing has written to it.
+  const Held& next_home() {
+    const auto slot = at(call_.homes[next_home_++]);
+    if (is_new_[slot]) {
+      writer_.allocate(slots_[slot]);
+      writer_.run(Kernel::fill, {{&slots_[slot], How::write}});
+    }
+    is_new_[slot] = false;
+    return slots_[slot];
+  }
+
+  void backward(const TapeAction& action) {
+    using Mode = GradientTarget::Mode;
+    const Op& op = in_.segment.ops[at(action.op)];
+    const Rule& rule = in_.tape.rules[at(action.op)];
+    Accesses accesses;
+    for (const Ref& ref : rule.saved) {
+      const std::vector<int>& values = ref.of == Ref::Of::input ? op.inputs : op.outputs;
+      accesses.emplace_back(&values_[at(values[at(ref.index)])], How::read);
+    }
+    for (const int output : op.outputs) accesses.emplace_back(&gradients_[at(output)], How::read);
+    read_weights(action.op, accesses);
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const GradientTarget& target = action.input_gradients[i];
+      Held& gradient = gradients_[at(op.inputs[i])];
+      if (target.mode == Mode::fresh && !rule.gradients_inside) gradient = allocate_value(op.inputs[i], true);
+      if (target.mode == Mode::take_output_gradient) gradient = gradients_[at(target.value)];
+      if (target.mode == Mode::take_saved) gradient = values_[at(target.value)];
+      if (target.mode != Mode::none)
+        accesses.emplace_back(&gradient, target.mode == Mode::fresh ? How::write : How::add);
+    }
+    for (std::size_t p = 0; p < op.parameters.size(); ++p) {
+      if (action.needs.parameters[p]) accesses.emplace_back(&next_home(), How::add);
+    }
+    const Range steps = inside(op, rule.backward, &action);
+    run(Kernel::backward, action.op, accesses, steps);
+  }
+
+  /// Slots first, then what the block leaves, then what it frees itself. Returns the new numbers.
+  std::vector<int> renumber(LoweredBlock& lowered) {
+    Code& code = writer_.code();
+    std::vector<int> numbers(code.buffers.size(), -1);
+    int next = 0;
+    const auto place = [&](int buffer) {
+      if (numbers[at(buffer)] < 0) numbers[at(buffer)] = next++;
+    };
+    for (std::size_t slot = 0; slot < call_.slots.size(); ++slot) place(static_cast<int>(slot));
+    for (const std::vector<Held>* list : {&values_, &gradients_}) {
+      for (const Held& held : *list) {
+        if (!held || numbers[at(held.buffer())] >= 0) continue;
+        place(held.buffer());
+        lowered.made.push_back(code.buffers[at(held.buffer())]);
+      }
+    }
+    lowered.code.slots = next;
+    for (std::size_t b = 0; b < numbers.size(); ++b) place(static_cast<int>(b));
+    std::vector<Buffer> buffers(code.buffers.size());
+    for (std::size_t b = 0; b < buffers.size(); ++b) buffers[at(numbers[b])] = code.buffers[b];
+    code.buffers = std::move(buffers);
+    for (Instruction& instruction : code.instructions) {
+      if (auto* allocation = std::get_if<Allocate>(&instruction)) allocation->buffer = numbers[at(allocation->buffer)];
+      if (auto* end = std::get_if<Free>(&instruction)) end->buffer = numbers[at(end->buffer)];
+    }
+    for (Access& access : code.accesses) access.buffer = numbers[at(access.buffer)];
+    for (Inside& step : code.inside) step.buffer = numbers[at(step.buffer)];
+    lowered.code.code = std::move(code);
+    return numbers;
+  }
+
+  const BlockInputs& in_;
+  const CallSlots& call_;
+  Writer writer_;  // outlives what it handed out
+  std::vector<bool> is_new_;
+  std::vector<Held> slots_, values_, gradients_, weights_;
+  std::vector<std::size_t> first_weight_;  // by op, in weights_
+  std::size_t next_home_ = 0;
+};
+
+}  // namespace
+
+LoweredBlock lower_block(const BlockInputs& inputs, const std::vector<TapeAction>& actions, const CallSlots& call) {
+  return BlockLowering(inputs, call).lower(actions);
+}
+
+}  // namespace vramfit::program

@@ -1,0 +1,45 @@
+// Lowers a segment's tape to a block: what is allocated, run and freed, with slots for what the caller brings or keeps.
+#pragma once
+
+#include <vector>
+
+#include "program/lowering/writer.h"
+#include "program/tape.h"
+
+namespace vramfit::program {
+
+/// What a call binds, and everything besides the tape that decides what the tape lowers to.
+struct CallSlots {
+  using Key = std::vector<int>;
+
+  std::vector<Held> slots;             // each buffer once
+  std::vector<bool> is_kept;           // by slot: others than this segment hold it, so the block never frees it
+  std::vector<bool> is_new;            // by slot: a gradient's home that the block allocates before its first write
+  std::vector<int> values, gradients;  // by value of the segment: its slot, or -1
+  std::vector<int> weights;            // by parameter use, op by op: the unit's storage, or -1 while it isn't gathered
+  std::vector<int> homes;              // by parameter that gets a gradient, in backward's order
+
+  int slot_of(const Held& held);
+  /// Equal for calls that lower alike.
+  Key key(int segment_class) const;
+};
+
+struct LoweredBlock {
+  int block = -1;  // in Program::blocks
+  Block code;
+  std::vector<int> values, gradients;  // after the call, by value: the slot it is in, or -1
+  std::vector<Buffer> made;            // of the slots after those of the call: what the block allocates and leaves
+};
+
+struct BlockInputs {
+  const Graph& graph;
+  const Precision& precision;
+  BatchShape shape;
+  const Segment& segment;
+  const SegmentTape& tape;
+  Labels& labels;
+};
+
+LoweredBlock lower_block(const BlockInputs& inputs, const std::vector<TapeAction>& actions, const CallSlots& call);
+
+}  // namespace vramfit::program

@@ -1,0 +1,47 @@
+// Calls of segments: a tape is lowered to a block once, and called wherever it lowers alike.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "program/lowering/block.h"
+#include "program/lowering/unit.h"
+#include "program/tape.h"
+
+namespace vramfit::program {
+
+/// What is held of one segment while a micro-batch passes through it.
+struct SegmentState {
+  std::vector<Held> values, gradients;
+};
+
+struct CallInputs {
+  const Graph& graph;
+  const Precision& precision;
+  const UnitLayout& layout;
+  BatchShape shape;
+  const std::vector<std::shared_ptr<const SegmentTape>>& tapes;  // by segment
+  std::vector<UnitLowering>& units;
+  Writer& writer;
+  Labels& labels;
+};
+
+class Calls {
+ public:
+  explicit Calls(const CallInputs& inputs);
+
+  /// Calls the block of `actions`, one of the lists of the segment's tape, and leaves in `state` what it leaves.
+  void call(int segment, const std::vector<TapeAction>& actions, SegmentState& state);
+  std::vector<Block> take() { return std::move(blocks_); }
+
+ private:
+  CallSlots bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state);
+
+  CallInputs in_;
+  std::vector<int> class_of_segment_;  // segments of one class have one tape and the same names inside
+  std::vector<Block> blocks_;
+  std::map<std::pair<const void*, CallSlots::Key>, LoweredBlock> lowered_;  // by list of actions and key
+};
+
+}  // namespace vramfit::program

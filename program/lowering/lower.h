@@ -1,0 +1,23 @@
+// Lowers a job to its program: unit layout, tapes and schedule composed into what one rank does, from load to the end
+// of a step. The only place that does.
+#pragma once
+
+#include "job/device.h"
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/program.h"
+
+namespace vramfit::program {
+
+struct LowerInputs {
+  const Graph& graph;
+  const Job& job;  // resolved, of runtime vramfit
+  const Device& device;
+  Coords coords;  // shards are padded to equal sizes, so ranks differ only in what rank 0 reads for the others
+  bool clip = true;
+};
+
+/// Every step is the same: load makes what lives longer. Throws NotModelled for features without rules.
+Program lower(const LowerInputs& inputs);
+
+}  // namespace vramfit::program

@@ -1,0 +1,78 @@
+// One unit while a step is lowered: where its parameters, gradients and states are, and what moves them.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "model_specs/graph.h"
+#include "program/lowering/writer.h"
+#include "program/units_layout.h"
+
+namespace vramfit::program {
+
+/// What all units of a rank share.
+struct UnitsInputs {
+  const Graph& graph;
+  const Precision& precision;
+  const UnitLayout& layout;
+  Writer& writer;
+  Labels& labels;
+  int& tokens;  // how many there are
+};
+
+class UnitLowering {
+ public:
+  UnitLowering(const UnitsInputs& inputs, const Unit& unit) : in_(inputs), unit_(unit) {}
+
+  /// The shard and the optimizer's states.
+  void load();
+  /// Allocates the gathered storage and starts to fill it, unless it exists or the shard itself is used.
+  void issue();
+  /// Issues if that was not done, and waits.
+  void wait();
+  void release();
+  /// Releases all but the slice that the next gather starts from instead of the shard.
+  void reshard();
+  /// What ops read their weights from: the gathered storage or the shard; empty while the unit isn't gathered.
+  const Held& weights() const { return unit_.gathered_is_shard ? shard_ : gathered_; }
+
+  /// Where an op of `kind` writes its gradient of `parameter`: the gradient shard, or a buffer to be reduced. `is_new`:
+  /// declared only; who writes first allocates it.
+  struct Home {
+    const Held& held;
+    bool is_new = false;
+  };
+  Home home(OpKind kind, int parameter);
+  /// Buffers become sums that a later micro-batch reduces, the largest first.
+  void accumulate();
+  /// Buffers, with the sums of earlier micro-batches, become pieces of the reduction, the largest first.
+  void reduce();
+  /// Waits for it and adds this rank's slices to the gradient shard.
+  void finish();
+  const Held& gradient_shard() const { return gradient_shard_; }
+  void update();
+
+ private:
+  struct Gradient {
+    Held held;
+    Dtype dtype = Dtype::f32;
+  };
+
+  Buffer buffer(std::int64_t elements, Dtype dtype, Category category, const char* what) const;
+  /// A whole gradient of `parameter`, padded.
+  Buffer buffer_of(int parameter, Dtype dtype, Category category, const char* what) const;
+  Buffer gradient_shard_buffer() const;
+  void make_gradient_shard();
+  void start(Collective collective, Axis axis, Range accesses);
+  void wait_for(int& token);
+
+  const UnitsInputs& in_;
+  const Unit& unit_;
+  Held shard_, exp_avg_, exp_avg_sq_, step_, gathered_, kept_slice_, gradient_shard_;
+  std::map<int, Gradient> buffers_;     // by parameter: gradients not yet reduced
+  std::map<int, Held> sums_;            // by parameter: whole gradients of earlier micro-batches, in the reduce dtype
+  std::vector<Held> pieces_;            // being reduced
+  int gathering_ = -1, reducing_ = -1;  // tokens; -1: nothing is under way
+};
+
+}  // namespace vramfit::program

@@ -1,0 +1,88 @@
+#include "program/lowering/writer.h"
+
+namespace vramfit::program {
+
+int Labels::number(const std::string& text) {
+  const auto [entry, is_new] = numbers_.try_emplace(text, static_cast<int>(texts_.size()));
+  if (is_new) texts_.push_back(text);
+  return entry->second;
+}
+
+Held::Held(Writer& writer, int buffer) : writer_(&writer), buffer_(buffer) { writer.share(buffer); }
+
+Held& Held::operator=(const Held& other) {
+  if (other.writer_ != nullptr) other.writer_->share(other.buffer_);
+  reset();
+  writer_ = other.writer_;
+  buffer_ = other.buffer_;
+  return *this;
+}
+
+Held& Held::operator=(Held&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  writer_ = std::exchange(other.writer_, nullptr);
+  buffer_ = std::exchange(other.buffer_, -1);
+  return *this;
+}
+
+void Held::reset() noexcept {
+  if (writer_ != nullptr) writer_->drop(buffer_);
+  writer_ = nullptr;
+  buffer_ = -1;
+}
+
+Held Writer::declare(const Buffer& buffer) {
+  code_.buffers.push_back(buffer);
+  owners_.push_back(0);
+  return {*this, static_cast<int>(code_.buffers.size()) - 1};
+}
+
+Held Writer::allocate(const Buffer& buffer) {
+  if (buffer.bytes.n == 0) return {};
+  Held held = declare(buffer);
+  allocate(held);
+  return held;
+}
+
+void Writer::allocate(const Held& declared) {
+  if (inside_) {
+    code_.inside.push_back({Inside::What::allocate, declared.buffer()});
+  } else {
+    write(Allocate{declared.buffer()});
+  }
+}
+
+void Writer::drop(int buffer) noexcept {
+  if (--owners_[static_cast<std::size_t>(buffer)] > 0 || quiet_) return;
+  if (inside_) {
+    code_.inside.push_back({Inside::What::free, buffer});
+  } else {
+    write(Free{buffer});
+  }
+}
+
+Range Writer::accesses(const std::vector<std::pair<const Held*, How>>& list) {
+  Range range{static_cast<std::uint32_t>(code_.accesses.size()), 0};
+  for (const auto& [held, how] : list) {
+    if (held != nullptr && *held) code_.accesses.push_back({held->buffer(), how});
+  }
+  range.count = static_cast<std::uint32_t>(code_.accesses.size()) - range.first;
+  return range;
+}
+
+void Writer::run(Kernel kernel, const std::vector<std::pair<const Held*, How>>& list) {
+  write(Run{.kernel = kernel, .op = -1, .accesses = accesses(list), .inside = {}, .times = 1});
+}
+
+void Writer::begin_inside() {
+  inside_ = true;
+  inside_begin_ = static_cast<std::uint32_t>(code_.inside.size());
+}
+
+Range Writer::end_inside() {
+  inside_ = false;
+  return {inside_begin_, static_cast<std::uint32_t>(code_.inside.size()) - inside_begin_};
+}
+
+}  // namespace vramfit::program

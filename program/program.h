@@ -1,0 +1,122 @@
+// A training step as one program: what is allocated, computed, sent and freed, in order. `lower` makes it
+// (program/lowering/), nothing changes it afterwards, and readers need no other description of the step: bytes
+// (program/bytes.h) and its check (program/check.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/units.h"
+#include "program/ledger.h"
+
+namespace vramfit::program {
+
+/// A slot with bytes. In a block, labels are completed by the segment that a call names.
+struct Buffer {
+  Bytes bytes;
+  int label = -1;    // in Program::labels
+  int segment = -1;  // in Program::segments, whose name goes before the label; -1: none, or that of the call
+  Category category = Category::temporaries;
+  Stream stream = Stream::compute;
+};
+
+/// add: reads and writes; write_part: what is left is undefined until a gather completes it.
+enum class How : std::uint8_t { read, write, write_part, add };
+
+struct Access {
+  int buffer = -1;
+  How how = How::read;
+};
+
+/// Elements `first` to `first + count` of one of Code's vectors.
+struct Range {
+  std::uint32_t first = 0, count = 0;
+};
+
+/// What a run computes: an op of the graph, or one of the engine's own functions.
+enum class Kernel : std::uint8_t { fill, cast, add, forward, backward, norm, scale, mask, update };
+std::string_view kernel_name(Kernel kernel);
+
+enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
+/// The ranks that take part: those of the mesh's axes, or the groups of --reshard N.
+enum class Axis : std::uint8_t { shard, reshard, replicate, world };
+
+struct Allocate {
+  int buffer = -1;
+};
+struct Free {
+  int buffer = -1;
+};
+/// What a kernel allocates and frees during its call, in order; it asks for these by itself.
+struct Inside {
+  enum class What : std::uint8_t { allocate, free } what = What::allocate;
+  int buffer = -1;
+};
+/// One call of a function: the values it touches and what it allocates inside. `times` calls with equal parts follow
+/// each other.
+struct Run {
+  Kernel kernel = Kernel::fill;
+  int op = -1;  // forward, backward: in the segment
+  Range accesses, inside;
+  std::int64_t times = 1;
+};
+struct Start {
+  Collective collective = Collective::all_gather;
+  Axis axis = Axis::shard;
+  Range accesses;
+  int token = -1;
+};
+/// From here on, what was started with `token` is done.
+struct Wait {
+  int token = -1;
+};
+/// A block with its slots bound to buffers of the caller.
+struct Call {
+  int block = -1, segment = -1;
+  Range bindings;
+};
+struct Mark {
+  Phase phase = Phase::load;
+};
+
+using Instruction = std::variant<Allocate, Free, Run, Start, Wait, Call, Mark>;
+
+/// A straight list, and what its instructions refer to by index.
+struct Code {
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+  std::vector<Access> accesses;
+  std::vector<Inside> inside;
+  std::vector<int> bindings;  // Call: the buffer of each slot
+};
+
+/// What a segment's tape lowers to, once for all calls that lower alike. The first `slots` buffers are the caller's;
+/// those that the block allocates itself take their bytes from here.
+struct Block {
+  Code code;
+  int slots = 0;
+};
+
+/// A part of the main list. A middle section is run `times` times, and leaves allocated what it found.
+struct Section {
+  enum class Kind : std::uint8_t { load, first, middle, last, update } kind = Kind::load;
+  std::size_t begin = 0, end = 0;  // instructions of Program::main
+  std::int64_t times = 1;
+};
+
+struct Program {
+  std::vector<std::string> labels;    // "layers.3: gathered"; after a segment's name: ".norm.out"
+  std::vector<std::string> segments;  // names
+  Code main;
+  std::vector<Block> blocks;
+  std::vector<Section> sections;  // load; then one step: first, middle, last micro-batch (with one, only last), update
+  int tokens = 0;
+};
+
+/// "layers.3.norm.out": a label, after the name of its segment if it has one (-1: none).
+std::string label_text(const Program& program, int segment, int label);
+
+}  // namespace vramfit::program

@@ -1,0 +1,139 @@
+#include "program/check.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "program/lowering/lower.h"
+#include "tests/support/tiny_graph.h"
+
+namespace vramfit::program {
+
+namespace {
+
+using testing::tiny_graph;
+using testing::tiny_job;
+
+const Device kCpu{.kind = DeviceKind::cpu, .name = "cpu"};
+
+/// Two shards by two replicas, three micro-batches, recomputed blocks: gathers, reductions and replica sums.
+Job job_with_everything() {
+  Job job = tiny_job();
+  job.precision = precision_named("bf16-mixed");
+  job.sharding = "hybrid-shard";
+  job.mesh = {.replicate = 2, .shard = 2};
+  job.checkpointing = Checkpointing::full;
+  job.accumulation = 3;
+  return job;
+}
+
+Program program_of(const Job& job) {
+  const Graph graph = tiny_graph();
+  return lower({.graph = graph, .job = job, .device = kCpu, .coords = {}});
+}
+
+template <typename What>
+std::vector<std::size_t> positions_of(const std::vector<Instruction>& code, std::size_t begin = 0) {
+  std::vector<std::size_t> positions;
+  for (std::size_t i = begin; i < code.size(); ++i) {
+    if (std::holds_alternative<What>(code[i])) positions.push_back(i);
+  }
+  return positions;
+}
+
+/// The program without one instruction. Positions of sections stay: a mark takes its place.
+Program without(Program program, std::size_t position) {
+  program.main.instructions[position] = Mark{};
+  return program;
+}
+
+/// How many of these instructions are missed when they are left out one at a time.
+template <typename What>
+int unnoticed(const Program& program) {
+  int missed = 0;
+  for (const std::size_t position : positions_of<What>(program.main.instructions, program.sections.at(1).begin)) {
+    missed += fault_of(without(program, position)) ? 0 : 1;
+  }
+  return missed;
+}
+
+}  // namespace
+
+TEST_CASE("sound programs have no fault, with and without shards, replicas, accumulation and recomputation") {
+  CHECK(fault_of(program_of(tiny_job())) == std::nullopt);
+  CHECK(fault_of(program_of(job_with_everything())) == std::nullopt);
+}
+
+TEST_CASE("a step without one of its allocations, frees, starts, waits or calls is found") {
+  const Program program = program_of(job_with_everything());
+  REQUIRE(positions_of<Start>(program.main.instructions).size() > 8);
+  CHECK(unnoticed<Allocate>(program) == 0);
+  CHECK(unnoticed<Free>(program) == 0);
+  CHECK(unnoticed<Start>(program) == 0);
+  CHECK(unnoticed<Wait>(program) == 0);
+  CHECK(unnoticed<Call>(program) == 0);
+}
+
+TEST_CASE("a block without one of its frees is found, and so is one that frees first") {
+  const Program program = program_of(job_with_everything());
+  int frees = 0;
+  for (std::size_t b = 0; b < program.blocks.size(); ++b) {
+    for (const std::size_t position : positions_of<Free>(program.blocks[b].code.instructions)) {
+      CAPTURE(b);
+      CAPTURE(position);
+      Program dropped = program;
+      dropped.blocks[b].code.instructions[position] = Mark{};
+      CHECK(fault_of(dropped) != std::nullopt);
+      Program early = program;
+      std::vector<Instruction>& code = early.blocks[b].code.instructions;
+      std::swap(code[position], code[0]);
+      if (position != 0 && std::holds_alternative<Run>(program.blocks[b].code.instructions[0])) {
+        CHECK(fault_of(early) != std::nullopt);
+      }
+      ++frees;
+    }
+  }
+  CHECK(frees > 5);
+}
+
+TEST_CASE("waits that change places are found") {
+  const Program program = program_of(job_with_everything());
+  const std::vector<std::size_t> waits = positions_of<Wait>(program.main.instructions);
+  REQUIRE(waits.size() > 4);
+  for (std::size_t i = 0; i + 1 < waits.size(); ++i) {
+    Program swapped = program;
+    std::swap(swapped.main.instructions[waits[i]], swapped.main.instructions[waits[i + 1]]);
+    CAPTURE(i);
+    CHECK(fault_of(swapped) != std::nullopt);
+  }
+}
+
+TEST_CASE("a unit that was gathered before its shard was updated is not read after it") {
+  const Program program = program_of(job_with_everything());
+  const std::vector<Instruction>& code = program.main.instructions;
+  const auto is_update = [&](std::size_t position) { return std::get<Run>(code[position]).kernel == Kernel::update; };
+  int found = 0;
+  for (const std::size_t update : positions_of<Run>(code, program.sections.back().begin)) {
+    if (!is_update(update)) continue;
+    // The shard is written where a phase was marked in the middle of the first micro-batch, while units are gathered.
+    const Access shard = program.main.accesses[std::get<Run>(code[update]).accesses.first];
+    Program early = program;
+    early.main.accesses.push_back(shard);
+    const Range access{static_cast<std::uint32_t>(early.main.accesses.size() - 1), 1};
+    const std::vector<std::size_t> marks = positions_of<Mark>(code, program.sections[1].begin + 1);
+    early.main.instructions[marks.front()] = Run{.kernel = Kernel::update, .op = -1, .accesses = access, .inside = {}};
+    const std::string fault = fault_of(early).value_or("");
+    found += fault.find("whose source was written since it was copied") != std::string::npos ? 1 : 0;
+  }
+  CHECK(found > 0);
+}
+
+TEST_CASE("a fault says what happens to which buffer") {
+  Program program = program_of(job_with_everything());
+  const std::size_t gather = positions_of<Wait>(program.main.instructions).front();
+  const std::string fault = fault_of(without(program, gather)).value_or("");
+  CHECK(fault == "forward: touches embed: gathered, which a collective has");
+}
+
+}  // namespace vramfit::program

@@ -1,0 +1,62 @@
+#include "program/lowering/lower.h"
+
+#include <doctest/doctest.h>
+
+#include <utility>
+#include <vector>
+
+#include "tests/support/tiny_graph.h"
+
+namespace vramfit::program {
+
+namespace {
+
+using testing::tiny_graph;
+using testing::tiny_job;
+
+const Device kCpu{.kind = DeviceKind::cpu, .name = "cpu"};
+
+Program program_of(const Graph& graph, const Job& job) {
+  return lower({.graph = graph, .job = job, .device = kCpu, .coords = {}});
+}
+
+std::size_t blocks_of(int layers, const Job& job) {
+  return program_of(tiny_graph({.blocks = layers}), job).blocks.size();
+}
+
+}  // namespace
+
+TEST_CASE("layers that are alike share their blocks, however many there are") {
+  Job job = tiny_job();
+  job.mesh.shard = 2;
+  job.accumulation = 3;
+  CHECK(blocks_of(30, job) == blocks_of(5, job));
+  job.checkpointing = Checkpointing::full;
+  CHECK(blocks_of(30, job) == blocks_of(5, job));
+}
+
+TEST_CASE("sections are load, the first, the middle and the last micro-batch, and the update") {
+  using Kind = Section::Kind;
+  const auto kinds = [](std::int64_t accumulation) {
+    Job job = tiny_job();
+    job.accumulation = accumulation;
+    std::vector<std::pair<Kind, std::int64_t>> all;
+    for (const Section& section : program_of(tiny_graph(), job).sections) all.emplace_back(section.kind, section.times);
+    return all;
+  };
+  using Kinds = std::vector<std::pair<Kind, std::int64_t>>;
+  CHECK(kinds(1) == Kinds{{Kind::load, 1}, {Kind::last, 1}, {Kind::update, 1}});
+  CHECK(kinds(2) == Kinds{{Kind::load, 1}, {Kind::first, 1}, {Kind::last, 1}, {Kind::update, 1}});
+  CHECK(kinds(64) == Kinds{{Kind::load, 1}, {Kind::first, 1}, {Kind::middle, 62}, {Kind::last, 1}, {Kind::update, 1}});
+}
+
+TEST_CASE("a program's size does not grow with the number of micro-batches") {
+  const auto instructions = [](std::int64_t accumulation) {
+    Job job = tiny_job();
+    job.accumulation = accumulation;
+    return program_of(tiny_graph(), job).main.instructions.size();
+  };
+  CHECK(instructions(3) == instructions(1000));
+}
+
+}  // namespace vramfit::program
