@@ -42,7 +42,7 @@ std::string_view kernel_name(Kernel kernel);
 
 enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 /// The ranks that take part: those of the mesh's axes, or the groups of --reshard N.
-enum class Axis : std::uint8_t { shard, reshard, replicate, world };
+enum class Axis : std::uint8_t { shard, reshard, replicate };
 
 struct Allocate {
   int buffer = -1;

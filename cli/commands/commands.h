@@ -14,6 +14,7 @@ void add_rehearse(CLI::App& command, int& exit_code);
 void add_compare(CLI::App& command, int& exit_code);
 void add_models(CLI::App& command, int& exit_code);
 void add_gpus(CLI::App& command, int& exit_code);
+void add_program(CLI::App& command, int& exit_code);
 void add_doctor(CLI::App& command, int& exit_code);
 void add_completion(CLI::App& command, int& exit_code);
 void add_version(CLI::App& command, int& exit_code);

@@ -198,6 +198,24 @@ class Program(unittest.TestCase):
         self.assertEqual(shown, listed[0])
         self.refused(["models", "lama-3.1-8b"], 5, "did you mean")
 
+    def test_the_program_of_a_step_is_printed_as_the_estimate_counts_it(self):
+        flags = [*TINY, "--grad-accum", "4", "--checkpointing", "full"]
+        lines = program("program", *flags).stdout.splitlines()
+        heads = [line for line in lines if not line.startswith(" ")]
+        self.assertEqual(heads[:5], ["load", "first micro-batch", "middle micro-batch, 2 times", "last micro-batch", "update"])
+        self.assertTrue(all(head == f"block {i}" for i, head in enumerate(heads[5:])), heads)
+        called = {line.split()[2] for line in lines if line.startswith("  call block ")}
+        self.assertEqual(called, {head.split()[1] for head in heads[5:]})
+        starts = [line.split("#")[1] for line in lines if line.startswith("  start ")]
+        waits = [line.split("#")[1] for line in lines if line.startswith("  wait for ")]
+        self.assertEqual((sorted(starts), len(starts)), (sorted(waits), len(set(starts))))
+        states = sum(int(line.split(", ")[1].split()[0]) for line in lines[:lines.index("first micro-batch")]
+                     if " bytes of optimizer_state" in line)
+        estimate = json.loads(program("estimate", *flags, "--json").stdout)
+        self.assertEqual(states, estimate["ranks"][0]["breakdown"]["optimizer_state"])
+        self.refused(["program", "meta-llama/Llama-3.1-8B", "--gpus", "8xH100-80GB", "--runtime", "pytorch-fsdp2", "--attention", "flash", "--modeling",
+                      "torchtitan"], 1, "pytorch-fsdp2")
+
     def test_unknown_kinds_of_allow_are_refused(self):
         self.refused(["plan", *TINY, "--allow", "precison"], 2, 'did you mean "precision"?')
         self.refused(["plan", *TINY, "--allow", "precision:bf17"], 2, "bf17")

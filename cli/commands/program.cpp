@@ -1,0 +1,50 @@
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/files.h"
+#include "cli/help.h"
+#include "cli/job_flags.h"
+#include "cli/model.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
+#include "program/lowering/lower.h"
+#include "program/not_modelled.h"
+#include "program/program_text.h"
+
+namespace vramfit {
+namespace {
+
+struct ProgramFlags {
+  JobFlags job;
+  bool no_clip = false;
+};
+
+int run_program(const ProgramFlags& flags) {
+  const ModelSpec spec = read_model(flags.job.model);
+  const Cluster cluster = read_cluster_flag(flags.job);
+  std::vector<std::string> notes;
+  const Job job = resolve_job(read_job_choice(flags.job).job, spec, cluster, notes);
+  require_rules(job, cluster);
+  if (job.runtime != Runtime::vramfit) {
+    throw NotModelled("a program of --runtime pytorch-fsdp2: its events are counted, not lowered (vramfit estimate)");
+  }
+  const Graph graph = build_graph(spec, loss_options(job));
+  write_file("-",
+             program::program_text(program::lower(
+                 {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .clip = !flags.no_clip})));
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+void add_program(CLI::App& command, int& exit_code) {
+  const auto flags = std::make_shared<ProgramFlags>();
+  add_job_flags(command, flags->job);
+  command.add_flag("--no-clip", flags->no_clip, "A step without gradient clipping")->group(kMemoryFlags);
+  command.callback([flags, &exit_code] { exit_code = run_program(*flags); });
+}
+
+}  // namespace vramfit

@@ -1,0 +1,149 @@
+#include "program/program_text.h"
+
+#include <fmt/format.h>
+
+namespace vramfit::program {
+
+namespace {
+
+std::string_view name_of(Section::Kind kind) {
+  switch (kind) {
+    case Section::Kind::load:
+      return "load";
+    case Section::Kind::first:
+      return "first micro-batch";
+    case Section::Kind::middle:
+      return "middle micro-batch";
+    case Section::Kind::last:
+      return "last micro-batch";
+    case Section::Kind::update:
+      return "update";
+  }
+  return "";
+}
+
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::all_reduce:
+      return "all_reduce";
+  }
+  return "";
+}
+
+std::string_view name_of(Axis axis) {
+  switch (axis) {
+    case Axis::shard:
+      return "shard";
+    case Axis::reshard:
+      return "reshard";
+    case Axis::replicate:
+      return "replicate";
+  }
+  return "";
+}
+
+std::string_view name_of(How how) {
+  switch (how) {
+    case How::read:
+      return "reads";
+    case How::write:
+      return "writes";
+    case How::write_part:
+      return "writes its part of";
+    case How::add:
+      return "changes";
+  }
+  return "";
+}
+
+class Text {
+ public:
+  explicit Text(const Program& program) : program_(program) {}
+
+  std::string take() {
+    for (const Section& section : program_.sections) {
+      text_ += fmt::format("{}{}\n", name_of(section.kind),
+                           section.times == 1 ? "" : fmt::format(", {} times", section.times));
+      code_ = &program_.main;
+      slots_ = 0;
+      for (std::size_t i = section.begin; i < section.end; ++i) write(program_.main.instructions[i]);
+    }
+    for (std::size_t b = 0; b < program_.blocks.size(); ++b) {
+      text_ += fmt::format("block {}\n", b);
+      code_ = &program_.blocks[b].code;
+      slots_ = program_.blocks[b].slots;
+      for (const Instruction& instruction : code_->instructions) write(instruction);
+    }
+    return std::move(text_);
+  }
+
+ private:
+  void write(const Instruction& instruction) {
+    std::visit([&](const auto& what) { write(what); }, instruction);
+  }
+
+  void write(const Allocate& what) { text_ += fmt::format("  allocate {}\n", with_bytes(what.buffer)); }
+  void write(const Free& what) { text_ += fmt::format("  free {}\n", name(what.buffer)); }
+
+  void write(const Run& run) {
+    text_ += fmt::format("  run {}{}{}\n", kernel_name(run.kernel), run.op < 0 ? "" : fmt::format(" op {}", run.op),
+                         run.times == 1 ? "" : fmt::format(", {} times", run.times));
+    write_accesses(run.accesses);
+    for (std::uint32_t i = 0; i < run.inside.count; ++i) {
+      const Inside& step = code_->inside[run.inside.first + i];
+      text_ += step.what == Inside::What::allocate ? fmt::format("    allocates {}\n", with_bytes(step.buffer))
+                                                   : fmt::format("    frees {}\n", name(step.buffer));
+    }
+  }
+
+  void write(const Start& start) {
+    text_ += fmt::format("  start {} over {}, #{}\n", name_of(start.collective), name_of(start.axis), start.token);
+    write_accesses(start.accesses);
+  }
+  void write(const Wait& wait) { text_ += fmt::format("  wait for #{}\n", wait.token); }
+
+  void write(const Call& call) {
+    text_ += fmt::format("  call block {} for {}\n", call.block,
+                         program_.segments.at(static_cast<std::size_t>(call.segment)));
+    for (std::uint32_t slot = 0; slot < call.bindings.count; ++slot) {
+      text_ += fmt::format("    ${} = {}\n", slot, name(code_->bindings[call.bindings.first + slot]));
+    }
+  }
+  void write(const Mark& mark) { text_ += fmt::format("  phase {}\n", phase_name(mark.phase)); }
+
+  void write_accesses(Range accesses) {
+    for (std::uint32_t i = 0; i < accesses.count; ++i) {
+      const Access& access = code_->accesses[accesses.first + i];
+      text_ += fmt::format("    {} {}\n", name_of(access.how), name(access.buffer));
+    }
+  }
+
+  std::string name(int buffer) const {
+    const Buffer& b = code_->buffers.at(static_cast<std::size_t>(buffer));
+    const std::string label = b.label < 0 ? "" : label_text(program_, b.segment, b.label);
+    if (buffer >= slots_) return label;
+    return fmt::format("${}{}{}", buffer, label.empty() ? "" : " ", label);
+  }
+
+  /// The bytes of a slot are those of what it is bound to.
+  std::string with_bytes(int buffer) const {
+    if (buffer < slots_) return name(buffer);
+    const Buffer& b = code_->buffers.at(static_cast<std::size_t>(buffer));
+    return fmt::format("{}, {} bytes of {}", name(buffer), b.bytes.n, category_name(b.category));
+  }
+
+  const Program& program_;
+  const Code* code_ = nullptr;  // that is written
+  int slots_ = 0;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string program_text(const Program& program) { return Text(program).take(); }
+
+}  // namespace vramfit::program
