@@ -153,7 +153,7 @@ class RankRun {
   void run() {
     const Graph graph = build_graph(plan_.spec, loss_options(plan_.job));
     if (options_.dumps.logits && plan_.job.loss == LossKind::chunked) {
-      throw InputError("--dump-logits: a chunked loss never holds the logits");
+      throw InputError("--dump-logits: a chunked loss never holds the logits; give --loss full");
     }
     const std::unique_ptr<Dataset> data = open_data(options_, plan_, graph);
     const Device device = open_device(options_, plan_, place_);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/allocator_settings.h"
+#include "job/default_loss.h"
 #include "job/job_field_names.h"
 #include "job/sharding.h"
 
@@ -180,11 +181,13 @@ void set_optimizer(Job& job, std::string_view value) {
 }
 
 std::string get_loss(const Job& job) {
+  if (is_unset_loss(job)) return "";
   return job.loss == LossKind::chunked ? fmt::format("chunked:{}", job.loss_chunks) : "full";
 }
 void set_loss(Job& job, std::string_view value) {
   if (value == "full") {
     job.loss = LossKind::full;
+    job.loss_chunks = Job{}.loss_chunks;
   } else if (value.starts_with("chunked:")) {
     job.loss_chunks = whole_number(value.substr(8), 1, 65536);
     job.loss = LossKind::chunked;

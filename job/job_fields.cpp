@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "job/default_loss.h"
 #include "job/job_field_names.h"
 #include "job/job_field_text.h"
 #include "job/job_field_words.h"
@@ -176,7 +177,7 @@ constexpr std::array kJobFields{
              get_optimizer, set_optimizer},
     JobField{"loss", FieldForm::text, "full|chunked:N",
              "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens. Default: "
-             "full",
+             "on GPUs chunks of 1024 tokens where they need less memory, otherwise full",
              get_loss, set_loss, FieldGroup::memory},
     JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
              "Attention kernel (cudnn: not modelled yet). Default: auto", get_choice<&Job::attention, kAttentions>,
@@ -249,6 +250,7 @@ Job unresolved_job() {
                    .state = unset};
   job.mesh = {.replicate = 0, .shard = 0};
   job.micro_batch = job.accumulation = 0;
+  unset_loss(job);
   return job;
 }
 

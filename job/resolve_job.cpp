@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "job/default_loss.h"
 #include "job/job_field_names.h"
 #include "job/job_fields.h"
 #include "job/precision_support.h"
@@ -151,6 +152,15 @@ void resolve_batch(Job& job, Notes& notes) {
   }
 }
 
+void resolve_loss(Job& job, const ModelSpec& spec, const Cluster& cluster, Notes& notes) {
+  if (!is_unset_loss(job)) return;
+  set_default_loss(job, spec, cluster);
+  if (job.loss == LossKind::full) return;
+  notes.push_back(
+      fmt::format("--loss chunked:{} (the default where {} tokens of logits at once would need more memory)",
+                  job.loss_chunks, job.micro_batch * job.sequence));
+}
+
 void check_rest(const Job& job) {
   if (job.lora_rank != 0 && job.method == Method::full) {
     throw InputError("--lora-rank with --method full: there are no adapters; leave it out, or use --method lora");
@@ -173,6 +183,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   resolve_mesh(job, cluster, notes);
   check_reshard(job);
   resolve_batch(job, notes);
+  resolve_loss(job, spec, cluster, notes);
   check_rest(job);
   return job;
 }

@@ -82,6 +82,7 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
+  job_field_named("loss").set(modelled, "full");
   for (const char* field : {"wrap",          "precision",     "storage_dtype", "compute_dtype", "reduce_dtype",
                             "buffer_dtype",  "output_dtype",  "state_dtype",   "loss_scale",    "wrap_embeddings",
                             "prefetch",      "reduce_finish", "accumulate",    "bucket_bytes",  "reshard_head",

@@ -1,12 +1,17 @@
+#include "job/default_loss.h"
 #include "planner/dimensions/dimensions.h"
 
 namespace vramfit {
 
-// With more than 32 chunks, logits are too small to matter.
-std::vector<Job> loss_choices(const Job& job, const SearchSpace& /*space*/) {
+// The default, and more chunks. Where the default is chunked, full loss and fewer chunks are left out: they are hardly
+// faster and need more memory. With more than 32 chunks, logits are too small to matter.
+std::vector<Job> loss_choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> choices{job};
-  choices.front().loss = LossKind::full;
+  Job& usual = choices.front();
+  set_default_loss(usual, space.spec, space.cluster);
+  const std::int64_t fewest = usual.loss == LossKind::chunked ? usual.loss_chunks + 1 : 1;
   for (const std::int64_t chunks : {4, 8, 16, 32}) {
+    if (chunks < fewest) continue;
     if (chunks > job.micro_batch * job.sequence) break;
     Job choice = job;
     choice.loss = LossKind::chunked;

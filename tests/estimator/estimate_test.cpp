@@ -92,6 +92,30 @@ TEST_CASE("states of a full-shard job are a rank's share of all parameters") {
   CHECK(mentions(e.assumptions, "phantom GPUs), not real hardware"));
 }
 
+TEST_CASE("where the loss is chunked by default, the job never needs more than with full loss") {
+  const auto peak_of = [](std::vector<std::pair<const char*, const char*>> settings, const char* loss) {
+    settings.emplace_back("loss", loss);
+    return estimate_of(testing::llama_8b(), "8xH100-80GB", settings).ranks.at(0).peak_requested;
+  };
+  int chunked = 0, less = 0;
+  for (const char* sequence : {"1024", "2048", "4096", "8192"}) {
+    for (const char* reduce : {"fp32", "bf16"}) {
+      for (const char* checkpointing : {"none", "full"}) {
+        const Settings settings{{"seq_len", sequence}, {"reduce_dtype", reduce}, {"checkpointing", checkpointing}};
+        const Estimate usual = estimate_of(testing::llama_8b(), "8xH100-80GB", settings);
+        CAPTURE(job_as_flags(usual.job, unresolved_job()));
+        if (usual.job.loss == LossKind::full) continue;
+        ++chunked;
+        const Bytes peak = usual.ranks.at(0).peak_requested, with_full = peak_of(settings, "full");
+        CHECK(peak <= with_full);
+        less += peak < with_full ? 1 : 0;
+      }
+    }
+  }
+  CHECK(chunked == 8);  // 8192 tokens, and 2048 or more where gradients are reduced in bf16
+  CHECK(less == 6);     // the other two have their peak below the head
+}
+
 TEST_CASE("the verdict follows total and bound") {
   const Estimate fits = estimate_of(testing::small_llama(), "1xcpu-4GiB");
   CHECK(fits.verdict == Verdict::fits);

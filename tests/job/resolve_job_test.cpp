@@ -53,6 +53,22 @@ TEST_CASE("an empty job gets the defaults of its device, and each is noted") {
   CHECK(resolved({}, "2xcpu-4GiB", testing::small_llama()).sequence == 256);
 }
 
+TEST_CASE("by default the loss is chunked where that needs less memory on a GPU") {
+  const auto loss_of = [](const Settings& settings, const char* cluster = "8xH100-80GB",
+                          const ModelSpec& spec = testing::llama_8b()) {
+    return job_field_named("loss").get(resolved(settings, cluster, spec));
+  };
+  CHECK(loss_of({}) == "full");  // 4096 tokens of logits weigh less than the fp32 gradient of a head 4096 wide
+  CHECK(loss_of({{"micro_batch", "2"}}) == "chunked:8");
+  CHECK(loss_of({{"seq_len", "8192"}}) == "chunked:8");
+  CHECK(loss_of({{"reduce_dtype", "bf16"}}) == "chunked:4");
+  CHECK(loss_of({{"micro_batch", "2"}, {"loss", "full"}}) == "full");
+  CHECK(loss_of({{"micro_batch", "2"}, {"loss", "chunked:3"}}) == "chunked:3");
+  CHECK(loss_of({{"micro_batch", "2"}}, "8xcpu-64GiB") == "full");
+  CHECK(loss_of({{"micro_batch", "2"}, {"runtime", "pytorch-fsdp2"}}) == "full");
+  CHECK(loss_of({{"micro_batch", "4"}}, "1xH100-80GB", testing::small_llama()) == "full");  // 1024 tokens
+}
+
 TEST_CASE("a dtype set alone stays when the precision is the device's default") {
   const Precision on_cards = resolved({{"reduce_dtype", "bf16"}}, "8xH100-80GB").precision;
   CHECK(on_cards.name == "bf16-mixed");

@@ -51,6 +51,28 @@ TEST_CASE("hybrid sharding is searched over every factorization of the cluster, 
   CHECK(shards_of("hybrid-shard") == std::set<std::int64_t>{4});
 }
 
+TEST_CASE("where full loss needs more memory than chunks by default, it is searched only if it was set") {
+  const ModelSpec spec = catalog_spec(*find_in_catalog("Qwen/Qwen3-0.6B"));
+  PlanRequest request{
+      .spec = spec, .job = unresolved_job(), .fixed = {}, .cluster = parse_cluster("2xH100-80GB"), .allowed = {}};
+  fix(request, "sharding", "full-shard");
+  fix(request, "global_batch", "8");
+  const auto losses_of = [&](std::int64_t tokens) {
+    std::set<std::string> losses;
+    for (const Job& job : enumerate_jobs(request).jobs) {
+      if (job.micro_batch * job.sequence == tokens) losses.insert(job_field_named("loss").get(job));
+    }
+    return losses;
+  };
+  fix(request, "seq_len", "1024");
+  CHECK(losses_of(1024) == std::set<std::string>{"full", "chunked:4", "chunked:8", "chunked:16", "chunked:32"});
+  CHECK(losses_of(4096) == std::set<std::string>{"chunked:4", "chunked:8", "chunked:16", "chunked:32"});
+  fix(request, "seq_len", "16384");
+  CHECK(losses_of(16384) == std::set<std::string>{"chunked:16", "chunked:32"});
+  fix(request, "loss", "full");
+  CHECK(losses_of(16384) == std::set<std::string>{"full"});
+}
+
 TEST_CASE("every configuration that is searched is modelled") {
   const PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
   Evaluator evaluator(request);

@@ -1,0 +1,20 @@
+// How the loss is computed where the user doesn't say.
+#pragma once
+
+#include <cstdint>
+
+#include "job/cluster.h"
+#include "job/job.h"
+#include "model_specs/spec.h"
+
+namespace vramfit {
+
+/// Whether nobody has chosen the loss yet: it is in an unresolved_job() until resolve_job() has been called.
+bool is_unset_loss(const Job& job);
+void unset_loss(Job& job);
+
+/// The default for a job whose sequence, micro-batch, precision and runtime are resolved. Chunked, with at most 1024
+/// tokens per chunk, on GPUs where that needs less memory than full; otherwise full.
+void set_default_loss(Job& job, const ModelSpec& spec, const Cluster& cluster);
+
+}  // namespace vramfit
