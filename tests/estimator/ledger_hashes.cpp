@@ -5,7 +5,10 @@
 // alike).
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -27,6 +30,7 @@
 #include "program/count.h"
 #include "program/lowering/lower.h"
 #include "program/not_modelled.h"
+#include "program/peaks.h"
 
 namespace vramfit {
 namespace {
@@ -88,6 +92,55 @@ Cluster cluster(const std::string& shape, const std::string& device_text) {
   return cluster;
 }
 
+constexpr Bytes kGranule{512};
+
+/// What the events of a ledger add up to, one by one.
+FoldedPeaks summed_peaks(const Ledger& ledger) {
+  FoldedPeaks peaks;
+  std::int64_t requested = 0, rounded = 0;
+  std::array<std::int64_t, kCategories> categories{};
+  for (const Event& event : ledger.events) {
+    const bool is_load = event.step == 0;
+    auto phase = std::ranges::find_if(
+        peaks.phases, [&](const FoldedPhase& p) { return p.phase == event.phase && p.is_load == is_load; });
+    if (phase == peaks.phases.end()) {
+      peaks.phases.push_back(
+          {.phase = event.phase, .is_load = is_load, .requested = {requested}, .rounded = {rounded}});
+      phase = peaks.phases.end() - 1;
+    }
+    phase->requested = std::max(phase->requested, Bytes{requested});
+    phase->rounded = std::max(phase->rounded, Bytes{rounded});
+    requested += event.bytes;
+    rounded += (event.bytes < 0 ? -1 : 1) * round_up(std::abs(event.bytes), kGranule.n);
+    categories[static_cast<std::size_t>(event.category)] += event.bytes;
+    phase->requested = std::max(phase->requested, Bytes{requested});
+    phase->rounded = std::max(phase->rounded, Bytes{rounded});
+    peaks.requested = std::max(peaks.requested, Bytes{requested});
+    if (rounded <= peaks.rounded.n) continue;
+    peaks.rounded = Bytes{rounded};
+    for (std::size_t c = 0; c < kCategories; ++c) peaks.categories[c] = Bytes{categories[c]};
+  }
+  return peaks;
+}
+
+std::string folded_difference(const FoldedPeaks& folded, const Ledger& ledger) {
+  const FoldedPeaks summed = summed_peaks(ledger);
+  if (folded.requested != summed.requested || folded.rounded != summed.rounded) {
+    return fmt::format("{} and {} bytes, events add up to {} and {}", folded.requested.n, folded.rounded.n,
+                       summed.requested.n, summed.rounded.n);
+  }
+  if (folded.categories != summed.categories) return "categories at the peak";
+  if (folded.phases.size() != summed.phases.size()) return "phases";
+  for (std::size_t p = 0; p < folded.phases.size(); ++p) {
+    const FoldedPhase &a = folded.phases[p], &b = summed.phases[p];
+    if (a.phase != b.phase || a.is_load != b.is_load || a.requested != b.requested || a.rounded != b.rounded) {
+      return fmt::format("{}: {} and {} bytes, events add up to {} and {}", phase_name(a.phase), a.requested.n,
+                         a.rounded.n, b.requested.n, b.rounded.n);
+    }
+  }
+  return "";
+}
+
 std::string answer(const std::string& line) {
   std::istringstream words(line);
   std::string name, shape, device_text, word;
@@ -113,9 +166,13 @@ std::string answer(const std::string& line) {
   const Graph graph = build_graph(spec, loss_options(job));
   const Ledger ledger = count(graph, job, on.card.device, {}, options);
   if (job.runtime == Runtime::vramfit) {
-    const auto fault = program::fault_of(
-        program::lower({.graph = graph, .job = job, .device = on.card.device, .coords = {}, .clip = options.clip}));
-    if (fault) return "unsound: " + *fault;
+    const program::Program program =
+        program::lower({.graph = graph, .job = job, .device = on.card.device, .coords = {}, .clip = options.clip});
+    if (const auto fault = program::fault_of(program)) return "unsound: " + *fault;
+    if (const std::string difference = folded_difference(folded_peaks(program, kGranule), ledger);
+        !difference.empty()) {
+      return "folded peaks differ: " + difference;
+    }
   }
   return fmt::format("{:016x} {}", hash_of(ledger), ledger.events.size());
 }

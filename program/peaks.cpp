@@ -1,0 +1,134 @@
+#include "program/peaks.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace vramfit {
+
+namespace {
+
+using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// What a list of allocations and frees does to memory, from wherever it starts: its net and its highest point.
+struct Change {
+  std::int64_t requested = 0, rounded = 0;            // net
+  std::int64_t requested_peak = 0, rounded_peak = 0;  // at least 0: the start counts
+  std::array<std::int64_t, kCategories> categories{}, at_peak{};
+  bool has_events = false;
+
+  void add(const Buffer& buffer, std::int64_t sign, std::int64_t granule) {
+    has_events = true;
+    const std::int64_t bytes = sign * buffer.bytes.n;
+    requested = checked_add(requested, bytes);
+    rounded = checked_add(rounded, sign * round_up(buffer.bytes.n, granule));
+    categories[static_cast<std::size_t>(buffer.category)] += bytes;
+    requested_peak = std::max(requested_peak, requested);
+    if (rounded <= rounded_peak) return;
+    rounded_peak = rounded;
+    at_peak = categories;
+  }
+
+  void add(const Change& next) {
+    requested_peak = std::max(requested_peak, checked_add(requested, next.requested_peak));
+    if (const std::int64_t highest = checked_add(rounded, next.rounded_peak); highest > rounded_peak) {
+      rounded_peak = highest;
+      for (std::size_t c = 0; c < kCategories; ++c) at_peak[c] = categories[c] + next.at_peak[c];
+    }
+    requested += next.requested;
+    rounded += next.rounded;
+    for (std::size_t c = 0; c < kCategories; ++c) categories[c] += next.categories[c];
+  }
+};
+
+class Folder {
+ public:
+  Folder(const Program& program, std::int64_t granule)
+      : program_(program), granule_(granule), known_(program.blocks.size()) {}
+
+  FoldedPeaks fold() {
+    // A step leaves what it found, and a middle section too, so that one pass of each is all.
+    for (const Section& section : program_.sections) {
+      for (std::size_t i = section.begin; i < section.end; ++i) {
+        const Instruction& instruction = program_.main.instructions[i];
+        if (const auto* mark = std::get_if<Mark>(&instruction)) phase_ = mark->phase;
+        const Change change = change_of(instruction);
+        if (!change.has_events) continue;
+        FoldedPhase& phase = folded_phase(section.kind == Section::Kind::load);
+        phase.requested = std::max(phase.requested, Bytes{all_.requested + change.requested_peak});
+        phase.rounded = std::max(phase.rounded, Bytes{all_.rounded + change.rounded_peak});
+        all_.add(change);
+      }
+    }
+    peaks_.requested = Bytes{all_.requested_peak};
+    peaks_.rounded = Bytes{all_.rounded_peak};
+    for (std::size_t c = 0; c < kCategories; ++c) peaks_.categories[c] = Bytes{all_.at_peak[c]};
+    return std::move(peaks_);
+  }
+
+ private:
+  /// Of the current phase; a phase without events has none.
+  FoldedPhase& folded_phase(bool is_load) {
+    const auto found = std::ranges::find_if(
+        peaks_.phases, [&](const FoldedPhase& known) { return known.phase == phase_ && known.is_load == is_load; });
+    if (found != peaks_.phases.end()) return *found;
+    return peaks_.phases.emplace_back(FoldedPhase{.phase = phase_, .is_load = is_load, .requested = {}, .rounded = {}});
+  }
+
+  Change change_of(const Instruction& instruction) {
+    Change change;
+    if (const auto* call = std::get_if<Call>(&instruction)) return change_of(*call);
+    add(instruction, program_.main, nullptr, change);
+    return change;
+  }
+
+  /// Calls whose slots hold as many bytes change memory alike.
+  const Change& change_of(const Call& call) {
+    const Block& block = program_.blocks[at(call.block)];
+    std::vector<std::int64_t> sizes;
+    for (int slot = 0; slot < block.slots; ++slot) {
+      const Buffer& bound = program_.main.buffers[at(program_.main.bindings[call.bindings.first + at(slot)])];
+      sizes.push_back(bound.bytes.n * kCategories + static_cast<std::int64_t>(bound.category));
+    }
+    const auto [entry, is_new] = known_[at(call.block)].try_emplace(std::move(sizes));
+    if (is_new) {
+      const int* bindings = program_.main.bindings.data() + call.bindings.first;
+      for (const Instruction& instruction : block.code.instructions) {
+        add(instruction, block.code, bindings, entry->second);
+      }
+    }
+    return entry->second;
+  }
+
+  /// `bindings`: of a block, whose slots come first.
+  void add(const Instruction& instruction, const Code& code, const int* bindings, Change& change) const {
+    const auto buffer_of = [&](int buffer) -> const Buffer& {
+      const bool is_slot = bindings != nullptr && code.buffers[at(buffer)].label < 0;
+      return is_slot ? program_.main.buffers[at(bindings[buffer])] : code.buffers[at(buffer)];
+    };
+    if (const auto* allocation = std::get_if<Allocate>(&instruction))
+      change.add(buffer_of(allocation->buffer), 1, granule_);
+    if (const auto* end = std::get_if<Free>(&instruction)) change.add(buffer_of(end->buffer), -1, granule_);
+    const auto* run = std::get_if<Run>(&instruction);
+    if (run == nullptr) return;
+    for (std::uint32_t i = 0; i < run->inside.count; ++i) {
+      const Inside& step = code.inside[run->inside.first + i];
+      change.add(buffer_of(step.buffer), step.what == Inside::What::allocate ? 1 : -1, granule_);
+    }
+  }
+
+  const Program& program_;
+  std::int64_t granule_;
+  std::vector<std::map<std::vector<std::int64_t>, Change>> known_;  // by block, by what its slots hold
+  Change all_;
+  FoldedPeaks peaks_;
+  Phase phase_ = Phase::load;
+};
+
+}  // namespace
+
+FoldedPeaks folded_peaks(const Program& program, Bytes granule) { return Folder(program, granule.n).fold(); }
+
+}  // namespace vramfit
