@@ -131,12 +131,23 @@ bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
     const auto seen = std::ranges::find(before.states, state);
     if (seen == before.states.end()) continue;
     carry(part);  // back again: what follows knows the blocks by their own ids
-    if (is_step) return true;
     const auto first = static_cast<std::size_t>(seen - before.states.begin());
+    if (is_step) {
+      note_cycle(before.retries, first);
+      return true;
+    }
     const auto period = static_cast<std::int64_t>(before.states.size() - first);
     const std::int64_t left = part.events.times - pass;
     skipped_retries_ += left / period * (retries() - before.retries[first]);
     return run_again(index, left % period, add);
+  }
+}
+
+/// The passes from `first` on come again for ever: the first of them, too, is then a later step.
+void LedgerPlayer::note_cycle(const std::vector<std::int64_t>& retries_before, std::size_t first) {
+  for (std::size_t pass = first; pass < retries_before.size(); ++pass) {
+    const std::int64_t after = pass + 1 < retries_before.size() ? retries_before[pass + 1] : retries();
+    result_.later_retries = std::max(result_.later_retries, after - retries_before[pass]);
   }
 }
 

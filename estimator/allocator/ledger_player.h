@@ -58,6 +58,7 @@ class LedgerPlayer {
   bool repeat(std::size_t part, const Sink& add);
   bool run_again(std::size_t part, std::int64_t times, const Sink& add);
   void carry(const RepeatedPart& part);
+  void note_cycle(const std::vector<std::int64_t>& retries_before, std::size_t first);
   void note_step(std::int64_t pass, std::int64_t retries_in_pass);
   std::int64_t retries() const { return replay_.stats().alloc_retries + skipped_retries_; }
 

@@ -137,6 +137,27 @@ TEST_CASE("what is played of a repeat gives the figures, retries and end of all 
   CHECK(ended > 3);
 }
 
+TEST_CASE("a step that leaves the allocator as it found it is also a later step, with its retries") {
+  LedgerWriter writer;
+  // Free memory of one stream serves no other, so each of the two has to be asked for again.
+  const auto add_step = [&](int step) {
+    writer.set_phase(Phase::forward, step);
+    for (const Stream stream : {Stream::compute, Stream::all_gather}) {
+      writer.free(writer.allocate(60 * kMiB, Category::activations, writer.label("x"), stream));
+    }
+  };
+  add_step(1);
+  writer.begin_repeat(kForever);
+  add_step(2);
+  writer.end_repeat();
+  CardMemory card(kGiB, 100 * kMiB, {});
+  const Outcome outcome = play(writer.take(), {}, card);
+  CHECK(outcome.played.settled);
+  CHECK(outcome.played.steps == 1);
+  CHECK(outcome.played.retries == 3);
+  CHECK(outcome.played.later_retries == 2);
+}
+
 TEST_CASE("a job's shortened ledger gives the peaks and retries of all its micro-batches and steps") {
   const char* const allocators[] = {"native", "max_split_size_mb=20", "expandable",
                                     "garbage_collection_threshold=0.5,per_process_memory_fraction=0.9"};
