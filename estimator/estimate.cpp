@@ -1,6 +1,7 @@
 #include "estimator/estimate.h"
 
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -67,17 +68,10 @@ void end_growth_at(RankEstimate& rank, const Card& card) {
   rank.upper_bound = std::max(rank.total, card.memory);
 }
 
-std::int64_t power_of_two_from(std::int64_t n) {
-  std::int64_t power = 1;
-  while (power < n) power *= 2;
-  return power;
-}
-
-/// CPU ranks live in host memory; GPU ranks stage ids and labels in pinned memory, which comes in powers of two.
-Bytes host_bytes(const Job& job, const Cluster& cluster, const RankEstimate& rank) {
-  if (cluster.is_cpu()) return cluster.cards_per_node * rank.total;
-  const std::int64_t ids = checked_mul(checked_mul(job.micro_batch, job.sequence), dtype_bytes(Dtype::i64).n);
-  return cluster.cards_per_node * Bytes{2 * power_of_two_from(ids)};
+/// Of the first node, which holds rank 0.
+Bytes host_bytes(const Estimate& e) {
+  if (!e.cluster.is_cpu()) return e.cluster.cards_per_node * pinned_bytes(e.job);
+  return e.ranks.front().total + (e.cluster.cards_per_node - 1) * e.ranks.back().total;
 }
 
 /// Said if the replay never returns to an earlier state and keeps reserving more.
@@ -171,9 +165,9 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   e.ranks = {rank};
   e.verdict = verdict_of(rank, e.capacity);
   e.why = explain(rank, e.capacity);
-  e.host_bytes = host_bytes(e.job, e.cluster, rank);
   add_assumptions(e, spec, graph);
   set_rank0_apart(e, graph, options.clip);
+  e.host_bytes = host_bytes(e);
   if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.clip);
 }
 
@@ -191,6 +185,12 @@ std::string_view verdict_name(Verdict verdict) {
       return "not_modelled";
   }
   return "not_modelled";
+}
+
+Bytes pinned_bytes(const Job& job) {
+  const std::int64_t ids = checked_mul(checked_mul(job.micro_batch, job.sequence), dtype_bytes(Dtype::i64).n);
+  const auto four_of_them = static_cast<std::uint64_t>(checked_mul(4, ids));
+  return Bytes{static_cast<std::int64_t>(std::bit_ceil(four_of_them) / 2)} + dtype_bytes(Dtype::f32);
 }
 
 Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster) {
@@ -223,6 +223,7 @@ RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cl
 }
 
 std::string retries_text(const RankEstimate& rank) {
+  if (rank.alloc_retries == 0 && rank.later_retries == 0) return "none, as cached memory is released early";
   std::string text = fmt::format("{} in the first two steps", rank.alloc_retries);
   if (rank.later_retries > 0) text += fmt::format(", then up to {} per step", rank.later_retries);
   return text;

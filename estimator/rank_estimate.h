@@ -11,6 +11,10 @@ namespace vramfit {
 /// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options);
 
+/// Host memory that a GPU rank pins: token ids and labels of a micro-batch, each rounded up to a power of two as
+/// PyTorch's pinned allocator does, and one scalar read back from the device.
+Bytes pinned_bytes(const Job& job);
+
 /// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
 Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster);
 

@@ -50,7 +50,10 @@ MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceK
   memory.peak_requested = memory.peak_allocated = memory.peak_reserved = meter.peak();
   memory.breakdown.categories = meter.categories_at_peak();
   memory.phases = phase_peaks(meter.phases(), device == DeviceKind::cuda);
-  if (device == DeviceKind::cuda) add_cuda_peaks(memory);
+  if (device == DeviceKind::cuda) {
+    add_cuda_peaks(memory);
+    rank.pinned = pinned_host_memory();
+  }
   memory.total = memory.upper_bound = memory.peak_reserved + memory.breakdown.outside_allocator;
   rank.peak_rss = resident_bytes().peak;
   return rank;
@@ -60,13 +63,15 @@ std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const Mea
   JsonWriter writer;
   writer.begin_object();
   write_rank_members(writer, own.memory);
-  const std::string text = writer.member("peak_rss_bytes", own.peak_rss).end_object().take();
+  const std::string text =
+      writer.member("pinned_bytes", own.pinned).member("peak_rss_bytes", own.peak_rss).end_object().take();
   std::vector<MeasuredRank> ranks;
   for (const std::string& other : groups.gather_texts("measurements", text)) {
     const JsonValue value = parse_json(other, "a rank's measurements");
     JsonObject object(value, "a rank's measurements");
     MeasuredRank rank;
     rank.memory = read_rank(object);
+    rank.pinned = Bytes{object.integer("pinned_bytes", 0, std::numeric_limits<std::int64_t>::max())};
     rank.peak_rss = Bytes{object.integer("peak_rss_bytes", 0, std::numeric_limits<std::int64_t>::max())};
     ranks.push_back(std::move(rank));
   }

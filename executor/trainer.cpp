@@ -15,6 +15,7 @@
 #include "executor/clipping_torch.h"
 #include "executor/dump_torch.h"
 #include "executor/gradient_mask_torch.h"
+#include "executor/input_staging_torch.h"
 #include "executor/learning_rate.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
@@ -62,7 +63,6 @@ struct Trainer::State {
   std::int64_t first_row(int rank, int micro_batch) const;
   std::int64_t label_tokens_of_step() const;
   at::Tensor scalar(const char* label) const;
-  at::Tensor on_device(const char* label, const std::vector<std::int64_t>& host) const;
   at::Tensor table(const std::string& label, std::vector<float>& host, std::int64_t columns) const;
 
   TrainInputs in;
@@ -76,6 +76,7 @@ struct Trainer::State {
 
   LossScaler scaler;
   Clipping clipping;
+  InputStaging staging;
   at::Tensor loss_sum, ids, labels;
   std::vector<at::Tensor> rope_cos, rope_sin;
   std::vector<Pending> replica_sums;
@@ -99,12 +100,13 @@ Trainer::State::State(const TrainInputs& inputs)
       tape({inputs.graph, inputs.job, inputs.device, layout, units, place}),
       optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)),
       scaler(inputs.job, place),
-      clipping(inputs.options.clip, inputs.device, place) {
+      clipping(inputs.options.clip, inputs.device, place),
+      staging(place, inputs.job.micro_batch * inputs.job.sequence) {
   const bool sharded = layout.shards > 1;
   const bool grouped = slice_group_ranks(in.graph, in.job) > 0;
   if ((sharded && in.groups.shard().size() != layout.shards) ||
       (grouped && in.groups.reshard().size() != layout.reshard_ranks)) {
-    throw InputError("the mesh differs from the ranks started");
+    throw InputError("the mesh does not match the ranks that were started");
   }
   for (const Unit& unit : layout.units) {
     const UnitContext context{.graph = in.graph,
@@ -284,26 +286,19 @@ void Trainer::State::execute(const Instruction& i) {
   }
 }
 
-at::Tensor Trainer::State::on_device(const char* label, const std::vector<std::int64_t>& host) const {
-  const auto elements = static_cast<std::int64_t>(host.size());
-  at::Tensor tensor = allocate_tensor({elements}, Dtype::i64, {place, Category::activations, label});
-  // from_blob wants a mutable pointer and only reads here.
-  tensor.copy_(at::from_blob(const_cast<std::int64_t*>(host.data()), {elements}, at::kLong));  // NOLINT
-  return tensor;
-}
-
 void Trainer::State::begin(int micro_batch) {
   facts.micro_batch = micro_batch;
   facts.first_global_row = first_row(in.groups.world().rank(), micro_batch);
   const auto sequence = static_cast<std::size_t>(in.job.sequence);
-  std::vector<std::int64_t> host_ids(static_cast<std::size_t>(in.job.micro_batch) * sequence), host_labels(host_ids);
-  for (std::int64_t b = 0; b < in.job.micro_batch; ++b) {
-    const auto offset = static_cast<std::size_t>(b) * sequence;
-    in.data.row(facts.first_global_row + b, std::span(host_ids).subspan(offset, sequence),
-                std::span(host_labels).subspan(offset, sequence));
-  }
-  ids = on_device("inputs: ids", host_ids);
-  labels = on_device("inputs: labels", host_labels);
+  const auto fill = [&](std::span<std::int64_t> to_ids, std::span<std::int64_t> to_labels) {
+    for (std::int64_t b = 0; b < in.job.micro_batch; ++b) {
+      const auto offset = static_cast<std::size_t>(b) * sequence;
+      in.data.row(facts.first_global_row + b, to_ids.subspan(offset, sequence), to_labels.subspan(offset, sequence));
+    }
+  };
+  InputStaging::Inputs inputs = staging.next(fill);
+  ids = std::move(inputs.ids);
+  labels = std::move(inputs.labels);
   tape.set_inputs(ids, labels);
   tape.on_value = nullptr;
   if (!in.dumps.logits || facts.step != 1) return;

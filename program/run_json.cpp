@@ -18,6 +18,9 @@ void write_reals(JsonWriter& writer, std::string_view name, const std::vector<do
 MeasuredRank read_measured_rank(JsonObject& object) {
   MeasuredRank rank;
   rank.memory = read_rank(object);
+  if (object.has("pinned_bytes")) {  // older records lack it
+    rank.pinned = {object.integer("pinned_bytes", 0, std::numeric_limits<std::int64_t>::max())};
+  }
   rank.peak_rss = {object.integer("peak_rss_bytes", 0, std::numeric_limits<std::int64_t>::max())};
   object.finish();
   return rank;
@@ -45,7 +48,7 @@ std::string run_to_json(const RunRecord& run) {
   for (const MeasuredRank& rank : run.ranks) {
     writer.begin_object();
     write_rank_members(writer, rank.memory);
-    writer.member("peak_rss_bytes", rank.peak_rss).end_object();
+    writer.member("pinned_bytes", rank.pinned).member("peak_rss_bytes", rank.peak_rss).end_object();
   }
   writer.end_array().member("worst", run.worst).end_object();
   return writer.take();

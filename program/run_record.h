@@ -15,6 +15,7 @@ namespace vramfit {
 /// = total.
 struct MeasuredRank {
   RankEstimate memory;
+  Bytes pinned;    // host memory pinned by PyTorch for copies to and from the GPU; 0 on CPU ranks
   Bytes peak_rss;  // resident set of the process at its highest; 0: not measured
 };
 

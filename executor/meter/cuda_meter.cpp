@@ -1,6 +1,7 @@
 #include "executor/meter/cuda_meter.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -123,6 +124,8 @@ DeviceMemory device_memory() {
           .reserved = Bytes{total_of(stats.reserved_bytes).current},
           .retries = stats.num_alloc_retries};
 }
+
+Bytes pinned_host_memory() { return {at::getHostAllocator(at::kCUDA)->get_stats().allocated_bytes.peak}; }
 
 void add_cuda_peaks(RankEstimate& rank) {
   rank.peak_allocated = rank.peak_reserved = {};

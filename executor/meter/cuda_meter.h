@@ -25,6 +25,9 @@ struct DeviceMemory {
 };
 DeviceMemory device_memory();
 
+/// Host memory that PyTorch has pinned and keeps, handed out or not.
+Bytes pinned_host_memory();
+
 /// Peaks of allocated and reserved memory over the rank's phases, the allocator's retries, what rounding and
 /// fragmentation make of the requests, and what the card shows beyond the allocator (other processes on it included).
 void add_cuda_peaks(RankEstimate& rank);

@@ -196,6 +196,7 @@ TEST_CASE("rank 0 that reads for all has an entry of its own, which differs whil
   CHECK(e.ranks[0].last_rank == 0);
   CHECK(e.ranks[1].first_rank == 1);
   CHECK(e.ranks[1].last_rank == 7);
+  CHECK(e.host_bytes == e.ranks[0].total + 7 * e.ranks[1].total);
   REQUIRE(e.ranks[0].phases.size() == e.ranks[1].phases.size());
   for (std::size_t i = 0; i < e.ranks[0].phases.size(); ++i) {
     const PhasePeak &first = e.ranks[0].phases[i], &rest = e.ranks[1].phases[i];

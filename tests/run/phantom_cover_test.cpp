@@ -78,6 +78,7 @@ TEST_CASE(
     const LedgerDifference difference = compare_ledgers(predicted, events);
     CHECK_MESSAGE(difference.equal, difference.first);
     CHECK(difference.compared > 100);
+    CHECK(record.ranks.front().pinned == pinned_bytes(record.job));
     CardMemory card(record.cluster.card.memory, std::nullopt, placement_of(job));
     check_figures(fold_on(predicted, allocator_settings(record.job.allocator), card), record.ranks.front().memory,
                   events);
