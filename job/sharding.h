@@ -10,39 +10,17 @@ namespace vramfit {
 
 struct Sharding {
   std::string_view name, fsdp_name;
-  bool parameters = false;  // sharded between uses
-  bool gradients = false;   // sharded after reduction
-  bool optimizer = false;   // states sharded
+  bool parameters = false;  // sharded between uses, and so are gradients after reduction and the optimizer's states
   bool hybrid = false;      // shard within a node, replicate across
   bool reshard = false;     // gathered parameters are released after forward
 };
 
 inline constexpr std::array kShardings{
     Sharding{.name = "no-shard", .fsdp_name = "NO_SHARD"},
-    Sharding{.name = "shard-grad-op",
-             .fsdp_name = "SHARD_GRAD_OP",
-             .parameters = true,
-             .gradients = true,
-             .optimizer = true},
-    Sharding{.name = "full-shard",
-             .fsdp_name = "FULL_SHARD",
-             .parameters = true,
-             .gradients = true,
-             .optimizer = true,
-             .reshard = true},
-    Sharding{.name = "hybrid-shard",
-             .fsdp_name = "HYBRID_SHARD",
-             .parameters = true,
-             .gradients = true,
-             .optimizer = true,
-             .hybrid = true,
-             .reshard = true},
-    Sharding{.name = "hybrid-shard-zero2",
-             .fsdp_name = "_HYBRID_SHARD_ZERO2",
-             .parameters = true,
-             .gradients = true,
-             .optimizer = true,
-             .hybrid = true},
+    Sharding{.name = "shard-grad-op", .fsdp_name = "SHARD_GRAD_OP", .parameters = true},
+    Sharding{.name = "full-shard", .fsdp_name = "FULL_SHARD", .parameters = true, .reshard = true},
+    Sharding{.name = "hybrid-shard", .fsdp_name = "HYBRID_SHARD", .parameters = true, .hybrid = true, .reshard = true},
+    Sharding{.name = "hybrid-shard-zero2", .fsdp_name = "_HYBRID_SHARD_ZERO2", .parameters = true, .hybrid = true},
 };
 
 /// The row called `name` (either spelling); throws InputError with a suggestion.
