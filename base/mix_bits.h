@@ -1,7 +1,9 @@
-// Mixing of 64-bit words: draws of addresses, fingerprints of states, and the executor's random numbers.
+// Mixing of 64-bit words and hashes of texts: draws of addresses, fingerprints of states, and the executor's random
+// numbers.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace vramfit {
 
@@ -16,6 +18,12 @@ constexpr std::uint64_t mix_bits(std::uint64_t z) {
 /// One word from two, whose order counts.
 constexpr std::uint64_t mix_bits(std::uint64_t a, std::uint64_t b) {
   return mix_bits(mix_bits(a + 0x9E3779B97F4A7C15ULL) + b);
+}
+
+/// FNV-1a (Fowler, Noll, Vo), 64 bits, of `text` and of what `hash` is already the hash of.
+constexpr std::uint64_t fnv1a(std::string_view text, std::uint64_t hash = 0xCBF29CE484222325ULL) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+  return hash;
 }
 
 }  // namespace vramfit

@@ -16,9 +16,7 @@ constexpr std::uint64_t random_word(std::uint64_t key, std::uint64_t counter) {
 
 /// A stream of its own for (seed, name): FNV-1a over the name, mixed with the seed.
 constexpr std::uint64_t stream_key(std::uint64_t seed, std::string_view name) {
-  std::uint64_t hash = 0xCBF29CE484222325U;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-  return mix_bits(mix_bits(seed) ^ hash);
+  return mix_bits(mix_bits(seed) ^ fnv1a(name));
 }
 
 }  // namespace vramfit

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/mix_bits.h"
 #include "phantom/core/record.h"
 #include "phantom/core/session.h"
 
@@ -54,11 +55,7 @@ std::string child_id(const Communicator& parent, std::string_view how) {
 
 }  // namespace
 
-std::string digest(std::span<const char> bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
-  return fmt::format("{:016x}", hash);
-}
+std::string digest(std::span<const char> bytes) { return fmt::format("{:016x}", fnv1a({bytes.data(), bytes.size()})); }
 
 void tell_split_ranks(std::vector<int> ranks) { told_ranks() = std::move(ranks); }
 

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/mix_bits.h"
 #include "estimator/estimate.h"
 #include "estimator/rank_estimate.h"
 #include "job/job_fields.h"
@@ -35,18 +36,15 @@
 namespace vramfit {
 namespace {
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo): any change of any byte changes it, which is all that is asked of it.
+/// FNV-1a: any change of any byte changes it, which is all that is asked of it.
 class Hash {
  public:
-  void add(std::string_view text) {
-    for (const char c : text) state_ = (state_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    state_ = (state_ ^ 0xff) * 0x100000001b3;  // "ab", "c" is not "a", "bc"
-  }
+  void add(std::string_view text) { state_ = fnv1a("\xff", fnv1a(text, state_)); }  // "ab", "c" is not "a", "bc"
   void add(std::int64_t number) { add(fmt::to_string(number)); }
   std::uint64_t value() const { return state_; }
 
  private:
-  std::uint64_t state_ = 0xcbf29ce484222325;
+  std::uint64_t state_ = fnv1a("");
 };
 
 std::uint64_t hash_of(const Ledger& ledger) {
