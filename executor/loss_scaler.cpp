@@ -19,7 +19,7 @@ double number_of(const NamedNumbers& numbers, const char* name) {
   for (const auto& [key, value] : numbers) {
     if (key == name) return value;
   }
-  throw ModelError(fmt::format("--resume: the checkpoint holds no {}; it was saved without --loss-scale", name));
+  throw ModelError(fmt::format("--resume: the checkpoint has no {}; it was saved without --loss-scale", name));
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ std::string check_machine(const Job& job, const Cluster& planned, const Device& 
   require_card_support(job, actual);
   if (device.kind == DeviceKind::cuda && data_ranks(job) > 1 && uses(job, Dtype::bf16) &&
       nccl_version() < kNcclOfBf16) {
-    throw InputError(fmt::format("NCCL {} sums no bf16, which begins with 2.10; use --precision fp16-mixed or fp32",
+    throw InputError(fmt::format("NCCL {} can't sum bf16 (2.10 and later can); use --precision fp16-mixed or fp32",
                                  version_text(nccl_version())));
   }
   std::string notes;

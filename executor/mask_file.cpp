@@ -66,14 +66,14 @@ class MaskFile {
   void check_bytes(const StoredTensor& tensor, std::int64_t first, std::span<const char> bytes) const {
     const auto wrong = std::find_if(bytes.begin(), bytes.end(), [](char c) { return c != 0 && c != 1; });
     if (wrong == bytes.end()) return;
-    fail(fmt::format("tensor {} holds {} at element {}; a mask is 0 or 1", printable(tensor.name),
+    fail(fmt::format("tensor {} has {} at element {}; a mask has only 0 and 1", printable(tensor.name),
                      static_cast<int>(static_cast<unsigned char>(*wrong)), first + (wrong - bytes.begin())));
   }
 
   void check(const StoredTensor& tensor, const Parameter& parameter, bool trainable) const {
     if (!trainable) fail(fmt::format("{} is frozen; leave out its mask or --freeze", printable(tensor.name)));
     if (tensor.dtype != "BOOL" && tensor.dtype != "U8") {
-      fail(fmt::format("tensor {} is stored as {}; a mask is BOOL or U8", printable(tensor.name), tensor.dtype));
+      fail(fmt::format("tensor {} is stored as {}; masks must be BOOL or U8", printable(tensor.name), tensor.dtype));
     }
     if (tensor.shape != parameter.shape) {
       fail(fmt::format("tensor {} is {}, the parameter {}", printable(tensor.name), tensor.shape, parameter.shape));
@@ -83,7 +83,7 @@ class MaskFile {
   [[noreturn]] void fail_unknown(std::string_view name) const {
     std::vector<std::string> names;
     for (const Parameter& parameter : graph_.parameters) names.push_back(parameter.name);
-    fail(fmt::format("tensor {} is no parameter of the model{}", printable(name), did_you_mean(name, names)));
+    fail(fmt::format("tensor {} is not a parameter of the model{}", printable(name), did_you_mean(name, names)));
   }
 
   std::string path_;

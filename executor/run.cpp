@@ -64,8 +64,10 @@ void check_plan(const PlanFile& plan, const RankPlace& place) {
 
 DeviceKind device_kind(const RunOptions& options, const PlanFile& plan) {
   if (options.device == "phantom") {
-    if (plan.cluster.is_cpu()) throw InputError("--device phantom: the plan is for CPU ranks, a phantom plays GPUs");
-    if (!gpus_are_phantoms()) throw FaultError("--device phantom: no phantom here; start it by `vramfit run`");
+    if (plan.cluster.is_cpu())
+      throw InputError("--device phantom: the plan is for CPU ranks, and phantom simulates GPUs");
+    if (!gpus_are_phantoms())
+      throw FaultError("--device phantom: the phantom libraries are not loaded; use `vramfit run --device phantom`");
     return DeviceKind::cuda;
   }
   if (options.device == "cuda") return DeviceKind::cuda;
@@ -87,7 +89,7 @@ Device open_device(const RunOptions& options, const PlanFile& plan, const RankPl
   const DeviceKind kind = device_kind(options, plan);
   const int threads = set_threads(options, plan);
   if (kind == DeviceKind::cuda) {
-    if (options.budget.n >= 0) throw InputError("--budget: goes with CPU ranks; on a GPU its memory is the limit");
+    if (options.budget.n >= 0) throw InputError("--budget: only for CPU ranks; a GPU is limited by its own memory");
     Device device = open_cuda_device(place.local_rank, plan.job.allocator);
     Meter::instance().install_cuda();
     return device;
@@ -153,7 +155,7 @@ class RankRun {
   void run() {
     const Graph graph = build_graph(plan_.spec, loss_options(plan_.job));
     if (options_.dumps.logits && plan_.job.loss == LossKind::chunked) {
-      throw InputError("--dump-logits: a chunked loss never holds the logits; give --loss full");
+      throw InputError("--dump-logits: a chunked loss never has all logits at once; give --loss full");
     }
     const std::unique_ptr<Dataset> data = open_data(options_, plan_, graph);
     const Device device = open_device(options_, plan_, place_);

@@ -115,7 +115,7 @@ void RunCheckpoints::prepare_full(const std::string& directory) {
   const OpenFolder folder = OpenFolder::make(*files_, directory);
   if (folder.has("model.safetensors.index.json")) {
     throw InputError(
-        fmt::format("--save-full {}: holds a model.safetensors.index.json, which would hide the new file; "
+        fmt::format("--save-full {}: contains a model.safetensors.index.json, which would hide the new file; "
                     "name another directory",
                     printable(directory)));
   }
@@ -132,7 +132,7 @@ void RunCheckpoints::prepare(const std::string& directory) {
   const bool goes_on = !options_.save.resume.empty() && is_same(directory, options_.save.resume);
   if (!steps.empty() && !goes_on) {
     throw InputError(
-        fmt::format("--save {}: holds checkpoints of an earlier run (step {}); go on from them with "
+        fmt::format("--save {}: contains checkpoints of an earlier run (step {}); continue from them with "
                     "--resume, or name another directory",
                     printable(directory), steps.back()));
   }

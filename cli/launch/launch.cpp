@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kGrace{300}, kTermination{2000};
 constexpr int kLastExitCode = static_cast<int>(ExitCode::outside_tolerance);
 constexpr std::string_view kProgram = "vramfit-train: ", kWarning = "vramfit-train: warning: ";
 // In the messages of executor/sharding and executor/place.
-constexpr std::array<std::string_view, 2> kConsequences{"another rank ended", "ended with the others"};
+constexpr std::array<std::string_view, 2> kConsequences{"another rank ended", "stopped because another rank failed"};
 
 bool is_set(const char* name) {
   return std::getenv(name) != nullptr;  // NOLINT(concurrency-mt-unsafe): no other thread

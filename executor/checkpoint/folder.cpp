@@ -95,7 +95,8 @@ void remove_folder(FileCalls& files, const OpenFolder& directory, const std::str
   const int removed = files.remove_directory(directory.descriptor(), folder);
   if (removed != ENOTEMPTY && removed != EEXIST) return check_call(removed, open.path(), "can't be removed");
   const std::string kept = set_aside(files, directory, folder, "kept-" + name_of(step));
-  warn(fmt::format("{}: holds files that are no checkpoint's, which stay in {}", printable(directory.path()), kept));
+  warn(fmt::format("{}: contains files that belong to no checkpoint; they stay in {}", printable(directory.path()),
+                   kept));
 }
 
 /// What the checkpoint's manifest names; nothing without a readable one.

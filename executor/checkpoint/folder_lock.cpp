@@ -80,15 +80,16 @@ bool FolderLock::take(const OpenFolder& folder, const std::string& flag) {
     return false;
   }
   if (!is_plain(file_)) {
-    throw FaultError(fmt::format("checkpoint {}: is not a file of vramfit's own; remove it, or name another directory",
+    throw FaultError(fmt::format("checkpoint {}: was not written by vramfit; remove it, or choose another directory",
                                  printable(folder.path_of(kName))));
   }
   if (error == 0) return true;
-  std::fputs(fmt::format("vramfit-train: warning: {} {}: this file system has no locks; see that no other run saves "
-                         "there\n",
-                         flag, printable(folder.path()))
-                 .c_str(),
-             stderr);
+  std::fputs(
+      fmt::format("vramfit-train: warning: {} {}: this file system has no locks; make sure that no other run saves "
+                  "there\n",
+                  flag, printable(folder.path()))
+          .c_str(),
+      stderr);
   ::close(std::exchange(file_, -1));
   return true;
 }

@@ -144,7 +144,8 @@ void check_facts(const Manifest& saved, const Texts& now, const std::string& whe
     const std::string theirs = found == saved.facts.end() ? "nothing" : printable(found->second, 100);
     if (found != saved.facts.end() && found->second == value) continue;
     throw InputError(
-        fmt::format("--resume {}: {} is {} there and {} in this run; a run resumes with what it began with: give that "
+        fmt::format("--resume {}: {} is {} there and {} in this run; a resumed run keeps the settings that it began "
+                    "with: give the same "
                     "again, or begin a new run",
                     printable(where), name, theirs, printable(value, 100)));
   }

@@ -17,7 +17,7 @@ std::string examine(const ResumeRequest& request, std::int64_t step, const Graph
   try {
     resumed.manifest = read_manifest(folder);
     if (resumed.manifest.step != step) {
-      throw DamagedCheckpoint(fmt::format("checkpoint {}: its manifest is of step {}", folder, resumed.manifest.step));
+      throw DamagedCheckpoint(fmt::format("checkpoint {}: its manifest is for step {}", folder, resumed.manifest.step));
     }
     check_facts(resumed.manifest, request.facts, folder);
     const auto stride = static_cast<std::size_t>(request.world);
@@ -40,8 +40,9 @@ Resumed resume(const ResumeRequest& request, const Graph& graph, ProcessGroups& 
   for (const std::int64_t step : steps) listed += fmt::format("{} ", step);
   for (const std::string& theirs : groups.share_texts("resume/steps", listed)) {
     if (theirs == listed) continue;
-    throw FaultError(fmt::format("--resume {}: ranks see different checkpoints there; it must be one directory for all",
-                                 printable(request.directory)));
+    throw FaultError(
+        fmt::format("--resume {}: ranks see different checkpoints there; all ranks must share one directory",
+                    printable(request.directory)));
   }
   for (const std::int64_t step : steps) {
     Resumed resumed;
@@ -51,9 +52,9 @@ Resumed resume(const ResumeRequest& request, const Graph& graph, ProcessGroups& 
     if (wrong == all.end()) return resumed;
     if (request.rank == 0) std::fputs(("vramfit-train: warning: skipped: " + *wrong + "\n").c_str(), stderr);
   }
-  throw ModelError(fmt::format(
-      "--resume {}: {}", printable(request.directory),
-      steps.empty() ? "holds no committed checkpoint (step-N)" : "every checkpoint there is damaged, as said above"));
+  throw ModelError(fmt::format("--resume {}: {}", printable(request.directory),
+                               steps.empty() ? "contains no complete checkpoint (step-N)"
+                                             : "every checkpoint there is damaged (see the warnings above)"));
 }
 
 }  // namespace vramfit

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kPoll{2};
 
 /// The writer was told to end, because the run has failed elsewhere.
 struct GivenUp : FaultError {
-  GivenUp() : FaultError("checkpoint: given up, as the run ends") {}
+  GivenUp() : FaultError("checkpoint: abandoned because the run is ending") {}
 };
 
 std::string topic(std::int64_t step, int rank) { return fmt::format("checkpoint/{}/{}", step, rank); }
@@ -100,7 +100,7 @@ SavedFile Saver::part_of(int rank) {
       return {std::stoll(text->substr(0, space)), static_cast<std::uint32_t>(std::stoul(text->substr(space + 1)))};
     }
     if (std::chrono::steady_clock::now() > until) {
-      throw FaultError(fmt::format("checkpoint of step {}: rank {} has not written its file in {} s", snapshot_.step,
+      throw FaultError(fmt::format("checkpoint of step {}: rank {} did not write its file within {} s", snapshot_.step,
                                    rank, options_.timeout.count() / 1000));
     }
     std::this_thread::sleep_for(kPoll);

@@ -109,9 +109,8 @@ std::unique_ptr<Dataset> open_dataset(const DataOptions& options) {
   }
   std::unique_ptr<TokenSource> tokens = joined(std::move(opened.sources));
   if (tokens->tokens() <= options.sequence) {
-    throw InputError(
-        fmt::format("data {}: {} tokens are too few for one row of {} + 1; give more, or a smaller --seq-len",
-                    printable(options.paths.front()), tokens->tokens(), options.sequence));
+    throw InputError(fmt::format("data {}: {} tokens, but one row takes {} + 1; add data or lower --seq-len",
+                                 printable(options.paths.front()), tokens->tokens(), options.sequence));
   }
   // Text uses ids 0 to 255, so its mask is the first id that isn't a byte.
   const std::int64_t mask_id = std::min(opened.has_text ? kByteValues : kBertMaskId, options.vocab_size - 1);

@@ -37,7 +37,7 @@ class Dict {
     const char quote = text_.empty() ? '\0' : text_.front();
     if (quote != '\'' && quote != '"') fail(fmt::format("expected a string before \"{}\"", printable(text_, 20)));
     const std::size_t end = text_.find(quote, 1);
-    if (end == std::string_view::npos) fail("a string without an end");
+    if (end == std::string_view::npos) fail("a string that is never closed");
     const std::string_view inside = text_.substr(1, end - 1);
     text_.remove_prefix(end + 1);
     return inside;
@@ -141,7 +141,7 @@ NpyHeader read_dict(Dict& dict) {
   if (*fields.fortran_order && fields.shape->size() > 1) {
     dict.fail("columns come first (fortran_order): save it again with numpy.ascontiguousarray");
   }
-  if (fields.shape->empty()) dict.fail("a single number, no list of token ids");
+  if (fields.shape->empty()) dict.fail("a single number, not a list of token ids");
   NpyHeader header;
   header.format = integer_format(*fields.descr, dict);
   header.shape = *fields.shape;

@@ -69,7 +69,7 @@ std::vector<std::string> text_files(const std::string& directory) {
     if (!hidden && fs::is_regular_file(status) && is_text(entry->path())) files.push_back(entry->path().string());
   }
   if (error) fail(directory, error.message());
-  if (files.empty()) fail(directory, "holds no *.md or *.txt file (links are not followed)");
+  if (files.empty()) fail(directory, "contains no *.md or *.txt file (links are not followed)");
   std::sort(files.begin(), files.end());
   return files;
 }

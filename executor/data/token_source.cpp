@@ -94,7 +94,7 @@ std::unique_ptr<TokenSource> open_npy(File file, std::int64_t vocab_size) {
   }
   if (elements != room || (file.bytes() - header.data_offset) % header.format.bytes != 0) {
     throw InputError(
-        fmt::format("data {}: the .npy header's shape {} {}-byte elements, the file holds {}", printable(file.path()),
+        fmt::format("data {}: the .npy header's shape {} {}-byte elements, the file has {}", printable(file.path()),
                     elements > room ? "needs more" : fmt::format("needs {}", elements), header.format.bytes, room));
   }
   return std::make_unique<TokenFile>(std::move(file), header.format, header.data_offset, vocab_size);
@@ -104,7 +104,7 @@ std::unique_ptr<TokenSource> open_bin(File file, const DataOptions& options) {
   constexpr std::int64_t kTwoByteIds = 65536;
   const int token_bytes = options.token_bytes != 0 ? options.token_bytes : (options.vocab_size <= kTwoByteIds ? 2 : 4);
   if (file.bytes() % token_bytes != 0) {
-    throw InputError(fmt::format("data {}: its {} bytes are no whole number of {}-byte tokens; see --token-bytes",
+    throw InputError(fmt::format("data {}: its {} bytes are not a multiple of {}-byte tokens; see --token-bytes",
                                  printable(file.path()), file.bytes(), token_bytes));
   }
   return std::make_unique<TokenFile>(std::move(file), IntegerFormat{token_bytes, false}, 0, options.vocab_size);

@@ -49,7 +49,7 @@ class CountingAllocator final : public c10::Allocator {
     Meter::instance().check_budget(asked);
     void* block = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
     if (block == nullptr) {
-      throw OutOfMemory(fmt::format("out of memory: the machine refused {}", format_size(asked)));
+      throw OutOfMemory(fmt::format("out of memory: the machine could not allocate {}", format_size(asked)));
     }
     Meter::instance().allocated(block, asked);
     return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
@@ -283,7 +283,7 @@ std::string out_of_memory_message(Bytes asked, Bytes live, Bytes budget,
     largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", category_name(static_cast<Category>(order[i])),
                            format_size(bytes_of(order[i])));
   }
-  return fmt::format("out of memory: {} more than {} live exceed the budget of {}; largest: {}", format_size(asked),
+  return fmt::format("out of memory: {} on top of {} in use exceed the budget of {}; largest: {}", format_size(asked),
                      format_size(live), format_size(budget), largest.empty() ? "nothing" : largest);
 }
 

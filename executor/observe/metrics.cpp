@@ -112,7 +112,7 @@ void MetricsFile::begin(const RunFacts& facts) {
 
 void MetricsFile::step(const RunFacts& facts, const StepReport& report) {
   if (append(step_line(facts, report)) || std::exchange(warned_, true)) return;
-  complain("warning", fmt::format("--metrics: {}: step {} is not in it: {}; training goes on", path_,
+  complain("warning", fmt::format("--metrics: {}: step {} could not be written: {}; training continues", path_,
                                   report.result.step, reason(errno)));
 }
 

@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kRollCallAfter{300};  // those that ended ar
 constexpr std::chrono::milliseconds kAnswerWithin{1000}, kVerdictWithin{3000};
 constexpr std::ptrdiff_t kStrangers = 64;  // connections that have not said the token
 constexpr std::size_t kLongestText = 2000;
-constexpr std::string_view kVanished = " ended without a word: killed, or its machine failed";
+constexpr std::string_view kVanished = " ended without an error message: it was killed, or its machine failed";
 
 std::atomic<int> waiting{0};
 
@@ -119,7 +119,7 @@ std::string FailureWatch::ask(bool late, const std::string& text) {
   wake();
   known_.wait_for(lock, kVerdictWithin, [&] { return cause_.has_value(); });
   if (cause_) return line_of(*cause_);
-  return own(text) + (options_.rank == 0 ? "" : fmt::format("; rank 0 on {} does not answer", zero_node_));
+  return own(text) + (options_.rank == 0 ? "" : fmt::format("; rank 0 on {} does not respond", zero_node_));
 }
 
 void FailureWatch::done() {
@@ -137,7 +137,7 @@ std::string FailureWatch::own(const std::string& text) const {
 }
 
 std::string FailureWatch::line_of(const Cause& cause) const {
-  return cause.rank == options_.rank ? cause.text : own("ended with the others: " + cause.text);
+  return cause.rank == options_.rank ? cause.text : own("stopped because another rank failed: " + cause.text);
 }
 
 void FailureWatch::run() {
@@ -320,16 +320,18 @@ int FailureWatch::wait_milliseconds() const {
 FailureWatch::Cause FailureWatch::verdict() const {
   for (int rank = 1; rank < options_.world; ++rank) {
     if (!came_[static_cast<std::size_t>(rank)]) {
-      return {rank, fmt::format("rank {} has not come: not started, or ended before it could say why", rank)};
+      return {rank,
+              fmt::format("rank {} never connected: it was not started, or it ended before it could report why", rank)};
     }
   }
   for (const Peer& peer : peers_) {
     if (peer.rank > 0 && !peer.late && !peer.answered) {
-      return {peer.rank, fmt::format("rank {} on {} does not answer: stopped, or its machine or network failed",
+      return {peer.rank, fmt::format("rank {} on {} does not respond: it is stopped, or its machine or network failed",
                                      peer.rank, peer.node)};
     }
   }
-  const std::string_view busy = " does not come to what the others wait for: it is busy with something else";
+  const std::string_view busy =
+      " did not join the operation that the other ranks wait for: it is busy with something else";
   for (const Peer& peer : peers_) {
     if (peer.rank > 0 && !peer.late && peer.busy) {
       return {peer.rank, fmt::format("rank {} on {}{}", peer.rank, peer.node, busy)};

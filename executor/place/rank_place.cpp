@@ -20,7 +20,7 @@ namespace {
 constexpr int kMostRanks = 65536;
 constexpr std::int64_t kMostSlurmIds = 0xffffffff;  // uint32_t in slurm.h
 constexpr std::string_view kSetThem =
-    "; start the ranks by torchrun --no-python, srun or mpirun, or set all of it (docs/launching.md)";
+    "; start the ranks with torchrun --no-python, srun or mpirun, or set all of it (docs/launching.md)";
 
 /// What a launcher calls a process's place.
 struct Launcher {
@@ -102,9 +102,10 @@ class Reader {
       place.local_rank = required(launcher, launcher.local_rank, 0, place.world - 1);
     }
     if (place.local_rank > place.rank && place.world > 1) {
-      fail(launcher.local_rank, fmt::format("contradicts {}={}: among the ranks of a machine none comes after its "
-                                            "number among all",
-                                            launcher.rank, place.rank));
+      fail(launcher.local_rank,
+           fmt::format("contradicts {}={}: a rank's number on its machine is never larger than its "
+                       "number among all",
+                       launcher.rank, place.rank));
     }
     if (launcher.local_world != nullptr && has(launcher.local_world)) {
       place.local_world = static_cast<int>(number(launcher.local_world, 1, kMostRanks));

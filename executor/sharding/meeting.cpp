@@ -51,7 +51,7 @@ int listen_for(const RankPlace& place) {
 std::string why_not_reached(const RankPlace& place) {
   try {
     connect_to(place.master_address, place.master_port, 2);
-    return "what listens there doesn't answer as a store";
+    return "what listens there is not a PyTorch store";
   } catch (const FaultError& error) {
     return error.what();
   }
@@ -157,8 +157,8 @@ class StoreMeeting final : public Meeting {
       const std::vector<std::uint8_t> bytes = store->get(kKey);
       join(place, {bytes.begin(), bytes.end()});
     } catch (const std::exception& error) {
-      throw FaultError(fmt::format("rank {} on {}: rank 0 has not come to {} within {} s: {}", place.rank, node_name(),
-                                   meeting_point(place), timeout.count() / 1000, first_line(error)));
+      throw FaultError(fmt::format("rank {} on {}: could not reach rank 0 at {} within {} s: {}", place.rank,
+                                   node_name(), meeting_point(place), timeout.count() / 1000, first_line(error)));
     }
   }
 

@@ -21,9 +21,9 @@ namespace {
   const std::string text = error.what();
   if (is_out_of_memory(text)) {
     const auto [free, total] = c10::cuda::CUDACachingAllocator::get()->getMemoryInfo(c10::cuda::current_device());
-    throw OutOfMemory(fmt::format("out of memory: {}: {}: NCCL got no memory on the card, which has {} left of {}",
-                                  place.name, what, format_size(Bytes{static_cast<std::int64_t>(free)}),
-                                  format_size(Bytes{static_cast<std::int64_t>(total)})));
+    throw OutOfMemory(fmt::format(
+        "out of memory: {}: {}: NCCL could not allocate memory on the card, which has {} free of {}", place.name, what,
+        format_size(Bytes{static_cast<std::int64_t>(free)}), format_size(Bytes{static_cast<std::int64_t>(total)})));
   }
   throw PeerLost(fmt::format("{}: {} failed: {}", place.name, what, text.substr(0, text.find('\n'))));
 }

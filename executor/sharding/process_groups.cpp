@@ -126,16 +126,16 @@ class StoreGroups final : public ProcessGroups {
       store_->set(fmt::format("agreement/{}", rank), bytes_of(mine));
       const std::string theirs = read("agreement/0");
       if (theirs != mine) {
-        throw InputError(
-            fmt::format("does not run the same as rank 0 ({}, rank 0: {}); start all with one plan and the same flags",
-                        mine, theirs));
+        throw InputError(fmt::format(
+            "is set up differently from rank 0 ({}; rank 0: {}); start all ranks with the same plan and flags", mine,
+            theirs));
       }
       // All ranks leave together, so that a rank that differs is seen before anyone waits in a collective.
       for (int other = 0; other < world; ++other) read(fmt::format("agreement/{}", other));
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw PeerLost(fmt::format("not all {} ranks came: {}", world, first_line(error)));
+      throw PeerLost(fmt::format("not all {} ranks connected: {}", world, first_line(error)));
     }
   }
 

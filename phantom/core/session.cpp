@@ -52,8 +52,7 @@ void set_from_environment(Settings& settings) {
     const std::string_view item = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), item.size() + 1));
     const auto equals = item.find('=');
-    if (equals == std::string_view::npos)
-      throw std::invalid_argument("VRAMFIT_PHANTOM_SET: KEY=VALUE,... is what it takes");
+    if (equals == std::string_view::npos) throw std::invalid_argument("VRAMFIT_PHANTOM_SET: expected KEY=VALUE,...");
     set(settings, std::string(item.substr(0, equals)), std::string(item.substr(equals + 1)));
   }
 }
@@ -75,7 +74,7 @@ CardFacts read_card(const Json& json) {
 
 Session read_session() {
   const char* folder = std::getenv("VRAMFIT_PHANTOM");
-  if (folder == nullptr || *folder == '\0') refuse("VRAMFIT_PHANTOM names no session folder");
+  if (folder == nullptr || *folder == '\0') refuse("VRAMFIT_PHANTOM does not name a session folder");
   const std::string path = std::string(folder) + "/session.json";
   try {
     std::ifstream file(path);

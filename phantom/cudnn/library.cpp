@@ -46,5 +46,5 @@ PHANTOM_EXPORT const char* cudnnGetErrorString(cudnnStatus_t status) {
 }
 
 PHANTOM_EXPORT void cudnnGetLastErrorString(char* message, size_t room) {
-  if (message != nullptr && room > 0) std::snprintf(message, room, "a phantom cuDNN keeps no messages");
+  if (message != nullptr && room > 0) std::snprintf(message, room, "phantom cuDNN records no messages");
 }

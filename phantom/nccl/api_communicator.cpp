@@ -24,7 +24,8 @@ bool is_config(const ncclConfig_t* config) { return config == nullptr || config-
 bool shares(const ncclConfig_t* config) { return config != nullptr && config->splitShare == 1; }
 
 ncclResult_t bad_config(const char* function) {
-  return refuse(ncclInvalidArgument, fmt::format("{}: config was not made by NCCL_CONFIG_INITIALIZER", function));
+  return refuse(ncclInvalidArgument,
+                fmt::format("{}: config was not initialized with NCCL_CONFIG_INITIALIZER", function));
 }
 
 ncclResult_t join(ncclComm_t* made, int ranks, std::span<const ncclUniqueId> ids, int rank) {

@@ -64,7 +64,7 @@ void drop_communicator(ncclComm_t handle) {
 }
 
 ncclResult_t no_communicator(const char* function) {
-  return refuse(ncclInvalidArgument, fmt::format("{}: comm is no communicator of this process", function));
+  return refuse(ncclInvalidArgument, fmt::format("{}: comm is not a communicator of this process", function));
 }
 
 }  // namespace vramfit::phantom

@@ -111,7 +111,8 @@ TEST_CASE("a rank that failed by itself is the cause, not the ranks that were to
   const std::string script =
       "cd " + directory.path().string() +
       "; if [ $RANK = 1 ]; then echo 'vramfit-train: rank 1 on n: no weights' >&2; : > gone; exit 5; fi; "
-      "until [ -e gone ]; do sleep 0.02; done; echo 'vramfit-train: rank 0 on n: ended with the others: rank 1 on n: "
+      "until [ -e gone ]; do sleep 0.02; done; echo 'vramfit-train: rank 0 on n: stopped because another rank failed: "
+      "rank 1 on n: "
       "no weights' >&2; exit 1";
   CHECK(launch_shell(script, 3) == 5);
 }

@@ -191,7 +191,7 @@ class Faults(unittest.TestCase):
         code, lines, _ = self.ended(lambda ranks, _: os.kill(ranks[1], signal.SIGSTOP), "--timeout", "8")
         self.assertEqual(code, 1, lines)
         self.assertEqual(len(lines), 1, lines)
-        self.assertRegex(lines[0], r"rank 1 on \S+ does not answer")
+        self.assertRegex(lines[0], r"rank 1 on \S+ does not respond")
 
 
 if __name__ == "__main__":

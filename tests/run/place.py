@@ -154,6 +154,6 @@ class Place(unittest.TestCase):
                 continue
             line = self.last_line(output)
             own = rf"rank {culprit} on \S+:? ?{reason}"
-            others = rf"rank {rank} on \S+: ended with the others: {own}"
+            others = rf"rank {rank} on \S+: stopped because another rank failed: {own}"
             self.assertRegex(line, f"^vramfit-train: {own if rank == culprit else others}")
 

@@ -29,7 +29,7 @@ class RankFailures(Place):
         self.launch()
         self.wait_for(0, "step 2/")
         self.started[culprit][0].kill()
-        return self.all_end(culprit, -signal.SIGKILL, "ended without a word: killed, or its machine failed", says_so=False)
+        return self.all_end(culprit, -signal.SIGKILL, "ended without an error message: it was killed, or its machine failed", says_so=False)
 
     def test_a_killed_rank_ends_all_within_five_seconds(self):
         for culprit in (2, 0) if FULL else (2,):
@@ -62,7 +62,7 @@ class RankFailures(Place):
         self.assertEqual(codes, [1, 1])
         self.assertGreater(time.monotonic() - begin, 3)
         for rank in (0, 2):
-            self.assertRegex(contents(self.started[rank][1]), rf"rank {rank} on \S+: ended with the others: rank 1 on \S+ does not answer")
+            self.assertRegex(contents(self.started[rank][1]), rf"rank {rank} on \S+: stopped because another rank failed: rank 1 on \S+ does not respond")
 
     @in_full
     def test_a_rank_that_never_comes(self):
@@ -70,7 +70,7 @@ class RankFailures(Place):
         codes, outputs = self.ends(60)
         self.assertEqual(codes, [1, 1])
         for output in outputs:
-            self.assertIn("rank 2 has not come", self.last_line(output))
+            self.assertIn("rank 2 never connected", self.last_line(output))
 
     @in_full
     def test_a_rank_0_that_never_comes(self):
@@ -82,7 +82,7 @@ class RankFailures(Place):
 
     def test_ranks_of_another_job(self):
         self.launch(of_rank={1: ("--seed", "5")})
-        self.all_end(1, 2, "does not run the same as rank 0")
+        self.all_end(1, 2, "is set up differently from rank 0")
 
     @in_full
     def test_a_layout_that_is_not_the_plans(self):

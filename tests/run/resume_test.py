@@ -116,7 +116,7 @@ class Resume(unittest.TestCase):
             run = place.run("--resume", saved, ranks=2, job=changed)
             self.assertEqual(run.code, 2, run.errors)
             self.assertIn("--gradient-mask is file, crc32c", run.errors)
-            self.assertIn("give that again, or begin a new run", run.errors)
+            self.assertIn("give the same again, or begin a new run", run.errors)
             self.assertEqual(len(set(re.findall("crc32c ([0-9a-f]{8})", run.errors))), 1 if changed[1] == "none" else 2, run.errors)
 
     def test_checkpoints_of_another_run_are_never_written_over(self):
@@ -162,7 +162,7 @@ class Resume(unittest.TestCase):
             run = place.run("--resume", directory)
             self.assertEqual(run.code, 5, run.errors)
             self.assertEqual(len(run.errors.splitlines()), 1)
-            self.assertIn("no committed checkpoint", run.errors)
+            self.assertIn("no complete checkpoint", run.errors)
         run = place.run("--save-every", "2")
         self.assertEqual(run.code, 2, run.errors)
 

@@ -99,8 +99,8 @@ class TwoNodes(Place):
             self.assertLess(time.monotonic() - begin, 60)
         codes, outputs = self.ends(60)
         self.assertEqual(codes, [1, 1])
-        cause = "rank 3 on node02 ended without a word"
-        self.assertIn("ended with the others: " + cause, outputs[0])
+        cause = "rank 3 on node02 ended without an error message"
+        self.assertIn("stopped because another rank failed: " + cause, outputs[0])
         self.assertIn(cause, outputs[0][outputs[0].rindex("Root Cause"):], "torchrun's summary on the other node")
         self.assertIn("SIGKILL", outputs[1])
 
@@ -124,9 +124,9 @@ class TwoNodes(Place):
             subprocess.run(["ip", "-n", nodes.NAMES[1], "link", "set", "cable1", "up"], check=True)
         self.assertEqual(codes, [1] * 4, outputs)
         for rank in (0, 1):
-            self.assertRegex(self.last_line(outputs[rank]), "rank [23] on node02 does not answer")
+            self.assertRegex(self.last_line(outputs[rank]), "rank [23] on node02 does not respond")
         for rank in (2, 3):
-            self.assertIn("rank 0 on node01 does not answer", self.last_line(outputs[rank]))
+            self.assertIn("rank 0 on node01 does not respond", self.last_line(outputs[rank]))
 
     def test_a_job_on_one_node_can_not_be_reached_from_the_other(self):
         one = {"SLURM_NTASKS": 2, "SLURM_STEP_NUM_TASKS": 2, "SLURM_STEP_NUM_NODES": 1, "SLURM_STEP_NODELIST": "node01"}

@@ -119,7 +119,7 @@ TEST_CASE("the token width can be given, and a file that doesn't divide by it is
   asked.token_bytes = 4;
   CHECK(open_dataset(asked)->rows() == 1);
   asked.paths = {directory.write("odd.bin", std::string(41, '\0'))};
-  CHECK(mentions(message_of(asked), "41 bytes are no whole number of 4-byte tokens"));
+  CHECK(mentions(message_of(asked), "41 bytes are not a multiple of 4-byte tokens"));
   asked.token_bytes = 3;
   CHECK(mentions(message_of(asked), "--token-bytes 3"));
 }
@@ -178,7 +178,7 @@ TEST_CASE("a malformed or unsuitable .npy file is refused with what is wrong") {
       {npy("{'descr': '<u2', 'descr': '<u2', 'shape': (20,)}", data), "repeated key"},
       {npy("{'descr': '<u2', 'shape': (20,)}", data), "needs the keys"},
       {npy("{'descr': '<u2', 'fortran_order': False, 'shape': (20,)}; import os", data), "after the closing brace"},
-      {npy("{'descr", data), "without an end"},
+      {npy("{'descr", data), "never closed"},
       {npy("{}", data, 9), "version 9"},
       {npy("{}", "", 1).substr(0, 11), "not a .npy file"},
       {npy(std::string(300, ' '), "").substr(0, 50), "longer than the file"}};
@@ -211,7 +211,7 @@ TEST_CASE("data that can't be used is refused with a line that says why") {
   const TemporaryDirectory directory;
   const std::string text = directory.write("t.txt", "hello world");
   CHECK(mentions(message_of(options(text, 255, 4)), "need a vocabulary of 256; this model's has 255"));
-  CHECK(mentions(message_of(options(text, 256, 11)), "11 tokens are too few for one row of 11 + 1"));
+  CHECK(mentions(message_of(options(text, 256, 11)), "11 tokens, but one row takes 11 + 1"));
   CHECK(mentions(message_of(options(directory.write("none.txt", ""), 256, 1)), "0 tokens are too few"));
   CHECK(mentions(message_of(options(directory.write("w.pt", "x"), 256, 4)), "unknown kind of file"));
   CHECK(mentions(message_of(options(directory.path() / "missing.bin", 256, 4)), "No such file"));

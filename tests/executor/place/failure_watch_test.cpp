@@ -84,7 +84,8 @@ TEST_CASE("a rank that fails says so itself, and every other rank ends with its 
   CHECK(world.rank(2).failed("out of memory: 12 bytes") == "rank 2 on n2: out of memory: 12 bytes");
   for (const int other : {0, 1, 3}) {
     CHECK(world.line_of(other) ==
-          fmt::format("rank {0} on n{0}: ended with the others: rank 2 on n2: out of memory: 12 bytes", other));
+          fmt::format("rank {0} on n{0}: stopped because another rank failed: rank 2 on n2: out of memory: 12 bytes",
+                      other));
   }
 }
 
@@ -92,28 +93,29 @@ TEST_CASE("a rank that vanishes is named by all others, rank 0 as well") {
   World world(3);
   world.join_all();
   world.kill(2);
-  CHECK(world.line_of(1).find("rank 2 on n2 ended without a word") != std::string::npos);
+  CHECK(world.line_of(1).find("rank 2 on n2 ended without an error message") != std::string::npos);
   World headless(3);
   headless.join_all();
   headless.kill(0);
-  CHECK(headless.line_of(2).find("rank 0 on n0 ended without a word") != std::string::npos);
+  CHECK(headless.line_of(2).find("rank 0 on n0 ended without an error message") != std::string::npos);
 }
 
 TEST_CASE("what failed first is the cause of what fails after it") {
   World world(3);
   world.join_all();
   CHECK(world.rank(0).failed("no space left") == "rank 0 on n0: no space left");
-  CHECK(world.rank(1).failed("its own trouble") == "rank 1 on n1: ended with the others: rank 0 on n0: no space left");
+  CHECK(world.rank(1).failed("its own trouble") ==
+        "rank 1 on n1: stopped because another rank failed: rank 0 on n0: no space left");
   CHECK(world.rank(2).lost_peer("reducing failed") ==
-        "rank 2 on n2: ended with the others: rank 0 on n0: no space left");
+        "rank 2 on n2: stopped because another rank failed: rank 0 on n0: no space left");
 }
 
 TEST_CASE("a rank that does something else is named by those that waited for it in vain") {
   World world(3, {{2, false}});
   world.join_all();
   const std::string line = world.rank(1).lost_peer("gathering parameters failed: timed out");
-  CHECK(line.find("rank 2 on n2 does not come to what the others wait for") != std::string::npos);
-  CHECK(world.line_of(2).starts_with("rank 2 on n2 does not come"));
+  CHECK(line.find("rank 2 on n2 did not join the operation that the other ranks wait for") != std::string::npos);
+  CHECK(world.line_of(2).starts_with("rank 2 on n2 did not join"));
 }
 
 TEST_CASE("a rank that does not answer is named before one that is busy") {
@@ -124,13 +126,13 @@ TEST_CASE("a rank that does not answer is named before one that is busy") {
   token = token.substr(0, token.find(' '));
   const LineSocket stopped = connect_to("127.0.0.1", std::stoi(invitation), 5);
   REQUIRE(stopped.send("hello " + token + " 2 n2"));
-  CHECK(world.rank(0).lost_peer("timed out").find("rank 2 on n2 does not answer") != std::string::npos);
+  CHECK(world.rank(0).lost_peer("timed out").find("rank 2 on n2 does not respond") != std::string::npos);
 }
 
-TEST_CASE("a rank that has not come is named") {
+TEST_CASE("a rank that never connected is named") {
   World world(3);
   world.join(1);
-  CHECK(world.rank(1).lost_peer("not all 3 ranks came").find("rank 2 has not come") != std::string::npos);
+  CHECK(world.rank(1).lost_peer("not all 3 ranks connected").find("rank 2 never connected") != std::string::npos);
 }
 
 TEST_CASE("where all wait, what the first one saw is all that can be said") {
