@@ -152,14 +152,20 @@ std::string other_card_hint(const OtherCard& other) {
       what_to_try);
 }
 
-/// Cards of the catalog that are the same model in another size or form: "H100-64GB" -> H100-80GB, H100-PCIe-80GB.
+/// Cards of the catalog that are the same model in another size or form, at most two, the most similar names first:
+/// "H100-64GB" -> H100-80GB, H100-NVL-94GB.
 std::vector<std::string> same_model(std::string_view name) {
+  constexpr std::size_t kMostSuggestions = 2;
   std::vector<std::string> names;
   const std::string model = model_of(name);
   if (model.empty() || !is_digit(model.back())) return names;
   for (const Card& card : card_catalog()) {
     if (model_of(card.name) == model) names.push_back(card.name);
   }
+  const std::string folded = folded_card_name(name);
+  std::ranges::stable_sort(names, {},
+                           [&](const std::string& other) { return edit_distance(folded, folded_card_name(other)); });
+  if (names.size() > kMostSuggestions) names.resize(kMostSuggestions);
   return names;
 }
 

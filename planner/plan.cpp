@@ -41,6 +41,16 @@ std::string of_capacity(Bytes bytes, Bytes capacity) {
   return fmt::format("{} of {}", needed.substr(0, needed.find(' ')), format_gib(capacity));
 }
 
+// Why a job that needs `total` doesn't count as fitting: "34.30 of 23.52 GiB", or what else stands against it.
+std::string shortage_text(const RankEstimate& rank, Bytes capacity) {
+  const std::string needs = of_capacity(rank.total, capacity);
+  if (rank.total > capacity) return needs;
+  if (rank.upper_bound > capacity)
+    return fmt::format("{}, but up to {} (its upper bound)", needs, format_gib(rank.upper_bound));
+  if (rank.reserved_grows) return needs + ", but reserved memory grows with every step";
+  return needs + ", but only if the allocator releases cached memory and tries again";
+}
+
 std::string needs_text(const Estimate& estimate) { return of_capacity(worst_total(estimate), estimate.capacity); }
 
 class Search {
@@ -123,7 +133,8 @@ class Search {
       return;
     }
     capacity_ = estimate.capacity;
-    smallest_ = std::min(smallest_.value_or(worst_total(estimate)), worst_total(estimate));
+    if (!smallest_ || worst_total(estimate) < smallest_->total)
+      smallest_ = estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
   }
 
   // The smallest need of all: those whose bound is lowest are estimated until no bound is below what was found.
@@ -134,7 +145,7 @@ class Search {
     }
     std::ranges::stable_sort(least, {}, &std::pair<Bytes, const Job*>::first);
     for (const auto& [bound, job] : least) {
-      if (smallest_ && bound >= *smallest_) return;
+      if (smallest_ && bound >= smallest_->total) return;
       note_smallest(evaluator_.estimate_of(*job));
     }
   }
@@ -231,7 +242,7 @@ class Search {
   void explain_failure() {
     if (!smallest_) throw NotModelled(not_modelled_.empty() ? "any choice for this job" : not_modelled_);
     plan_.why = fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
-                            of_capacity(*smallest_, capacity_));
+                            shortage_text(*smallest_, capacity_));
     for (const Change& change : changes(request_, false, false)) offer(change);
     for (const Change& change : changes(request_, false, true)) {
       if (offer(change)) return;  // the smallest cut is enough
@@ -262,7 +273,7 @@ class Search {
   Evaluator evaluator_;
   Options options_;  // of the last search
   Plan plan_;
-  std::optional<Bytes> smallest_;  // total of the smallest job seen
+  std::optional<RankEstimate> smallest_;  // the worst rank of the smallest job seen
   Bytes capacity_;
   std::string not_modelled_;
 };

@@ -73,7 +73,7 @@ int run_estimate(const EstimateFlags& flags) {
   if (result.verdict == Verdict::at_risk) {
     std::fprintf(
         stderr, "vramfit: warning: at risk: %s%s\n",
-        worst_rank(result).gives_back ? "fits only when the allocator retries" : "the upper bound does not fit",
+        worst_rank(result).gives_back ? "fits only by releasing cached memory" : "the upper bound does not fit",
         flags.strict ? "" : " (--strict makes this a failure)");
   }
   return exit_code_of(result.verdict, flags.strict);

@@ -94,8 +94,12 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
     return fmt::format("{}: {}, {} in {}{}\n", styled(terminal, Style::bad, "DOES NOT FIT"), of, over,
                        phase_name(peak_phase(rank)), band(rank));
   }
+  if (estimate.verdict == Verdict::at_risk && rank.reserved_grows) {
+    return fmt::format("{}: {}, and reserved memory grows with every step\n",
+                       styled(terminal, Style::warning, "AT RISK"), of);
+  }
   if (estimate.verdict == Verdict::at_risk && rank.gives_back) {
-    return fmt::format("{}: {} without a limit, fits only with allocator retries ({}){}\n",
+    return fmt::format("{}: {} without a limit, fits only by releasing cached memory (allocator retries: {}){}\n",
                        styled(terminal, Style::warning, "AT RISK"), of, retries_text(rank), band(rank));
   }
   if (estimate.verdict == Verdict::at_risk) {
@@ -106,7 +110,7 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
                      amount(estimate.capacity - rank.total), phase_name(peak_phase(rank)), band(rank));
 }
 
-std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal) {
+std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, bool has_capacity) {
   std::string text = fmt::format("  {:<22}{:>9}\n", "At the peak", "GiB");
   for (std::size_t i = 0; i < kCategories; ++i) {
     const Bytes bytes = rank.breakdown.categories[i];
@@ -118,7 +122,10 @@ std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal) 
   rest("rounding", rank.breakdown.rounding);
   rest("fragmentation", rank.breakdown.fragmentation);
   rest("outside_allocator", rank.breakdown.outside_allocator);
-  text += fmt::format("  {:<22}{:>9}   upper bound {}\n", "total", amount(rank.total), amount(rank.upper_bound));
+  const bool has_bound = has_capacity || !rank.reserved_grows;
+  text += fmt::format("  {:<22}{:>9}   {}\n", "total", amount(rank.total),
+                      has_bound ? fmt::format("upper bound {}", amount(rank.upper_bound))
+                                : "no upper bound: reserved memory grows with every step");
   return text;
 }
 

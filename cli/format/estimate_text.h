@@ -12,7 +12,7 @@ namespace vramfit {
 std::string verdict_line(const Estimate& estimate, const Terminal& terminal);
 
 /// The worst rank's categories with a bar each.
-std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal);
+std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, bool has_capacity = true);
 
 /// The worst rank's peak by phase, first and steady step.
 std::string phase_table(const RankEstimate& rank);

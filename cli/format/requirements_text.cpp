@@ -69,11 +69,12 @@ std::string requirements_text(const CardRequirements& requirements, const std::s
   const Estimate& one = requirements.one_card;
   const std::string cluster =
       one.cluster.cards() == 1 ? std::string("one card") : fmt::format("{} cards, each", one.cluster.cards());
-  std::string text = fmt::format("{}: {} on {} ({} without a limit)\n", styled(terminal, Style::bold, "NEEDS"),
-                                 format_gib(worst_rank(one).total), cluster, kOneCard);
+  const char* const more = worst_rank(one).reserved_grows ? " and more with every step," : "";
+  std::string text = fmt::format("{}: {}{} on {} ({} without a limit)\n", styled(terminal, Style::bold, "NEEDS"),
+                                 format_gib(worst_rank(one).total), more, cluster, kOneCard);
   text += fmt::format("{}, {} parameters, runtime {}; no --gpus given\n", printable(one.model_name),
                       short_count(one.parameters), job_field_named("runtime").get(one.job));
-  text += fmt::format("\n{}{}", breakdown_table(worst_rank(one), terminal), cards_text(requirements));
+  text += fmt::format("\n{}{}", breakdown_table(worst_rank(one), terminal, false), cards_text(requirements));
   text += fmt::format("\nJob: {}\nAssumptions:\n", printable(job_as_flags(one.job, unresolved_job()), 4000));
   for (const std::string& assumption : one.assumptions) text += fmt::format("  - {}\n", printable(assumption, 500));
   return text + next_command(requirements, model);
@@ -85,7 +86,12 @@ std::string requirements_to_json(const CardRequirements& requirements) {
   writer.begin_object().member("schema", "vramfit/requirements@1");
   writer.key("model").begin_object().member("name", one.model_name).member("parameters", one.parameters).end_object();
   writer.key("one_card").begin_object().member("card", kOneCard).member("cards", one.cluster.cards());
-  writer.member("total_bytes", worst_rank(one).total).member("upper_bound_bytes", worst_rank(one).upper_bound);
+  writer.member("total_bytes", worst_rank(one).total).key("upper_bound_bytes");
+  if (worst_rank(one).reserved_grows) {
+    writer.null();
+  } else {
+    writer.integer(worst_rank(one).upper_bound.n);
+  }
   writer.end_object();
   write_job(writer.key("job"), one.job);
   writer.member("assumptions", one.assumptions);

@@ -156,11 +156,14 @@ TEST_CASE("a change of the result is used only when it is allowed, and offered w
   Bytes smallest = kGiB;
   for (const Job& job : enumerate_jobs(request).jobs)
     smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
+  request.cluster.card.memory = smallest;  // but not what it may come to
+  CHECK(make_plan(request).why.find("(its upper bound)") != std::string::npos);
   request.cluster.card.memory = smallest - Bytes{4096};
 
   const Plan refused = make_plan(request);
   CHECK_FALSE(refused.chosen);
   CHECK(refused.why.find("the smallest needs") != std::string::npos);
+  CHECK(refused.why.find("upper bound") == std::string::npos);
   CHECK(refused.why.find("with --allow precision:bf16-pure it would fit at") != std::string::npos);
   REQUIRE_FALSE(refused.alternatives.empty());
   CHECK(refused.alternatives.front().needs == std::vector<std::string>{"precision:bf16-pure"});
