@@ -145,14 +145,28 @@ void check_companions(const std::set<std::string_view>& given) {
     throw InputError(fmt::format("{}: needs {} {}", row.flag, row.needs, row.value));
   }
   if (given.contains("--resume") && given.contains("--weights")) {
-    throw InputError("--weights: --resume reads the weights of its checkpoint; give one of the two");
+    throw InputError("--weights: --resume takes the weights from its checkpoint; give only one of the two");
   }
 }
 
 void check(const RunOptions& options) {
   if (options.plan.empty()) throw InputError("--plan: missing; give the plan.json that `vramfit plan -o` wrote");
-  if (options.ghosts && options.device != "phantom") throw InputError("--ghosts on: goes with --device phantom only");
-  if (options.train.warmup > options.train.steps) throw InputError("--warmup: longer than --steps");
+  if (options.ghosts && options.device != "phantom") throw InputError("--ghosts on: needs --device phantom");
+  const std::int64_t steps = options.train.steps;
+  if (options.train.warmup > steps) throw InputError("--warmup: longer than --steps");
+  if (options.dumps.gradients_step > steps) {
+    throw InputError(fmt::format("--dump-gradients: step {} comes after the last one (--steps {})",
+                                 options.dumps.gradients_step, steps));
+  }
+}
+
+/// Steps that were asked for have to come. Those of the default are traced as far as there are any.
+void check_traced_steps(const RunOptions& options, bool are_given) {
+  const StepRange& range = options.observe.trace_steps;
+  const std::int64_t steps = options.train.steps;
+  if (options.observe.trace.empty() || (are_given ? range.last : range.first) <= steps) return;
+  throw InputError(
+      fmt::format("--trace-steps: {}-{} comes after the last step (--steps {})", range.first, range.last, steps));
 }
 
 }  // namespace
@@ -190,6 +204,7 @@ RunOptions parse_options(std::span<const std::string> arguments) {
   }
   check(options);
   check_companions(given);
+  check_traced_steps(options, given.contains("--trace-steps"));
   return options;
 }
 

@@ -158,7 +158,8 @@ constexpr std::array kJobFields{
     JobField{"reshard_head", FieldForm::toggle, "on|off",
              "Free the output head's gathered weights while the loss is computed. Default: off",
              get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>, FieldGroup::sharding},
-    JobField{"deterministic", FieldForm::toggle, "on|off", "Deterministic kernels only. Default: off",
+    JobField{"deterministic", FieldForm::toggle, "on|off",
+             "Deterministic kernels only; those for CPU ranks always are. Default: off",
              get_toggle<&Job::deterministic>, set_toggle<&Job::deterministic>, FieldGroup::software},
     JobField{"load", FieldForm::text, "each|rank0",
              "Who reads the initial weights: each rank its own shard, or rank 0 for all ranks. Default: each",
@@ -183,7 +184,8 @@ constexpr std::array kJobFields{
              "Attention kernel (cudnn: not modelled yet). Default: auto", get_choice<&Job::attention, kAttentions>,
              set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
     JobField{"allocator", FieldForm::text, "native|expandable|KEY=VALUE,...",
-             "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF. Default: expandable; PyTorch "
+             "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF; CPU ranks have no such "
+             "allocator. Default: expandable; PyTorch "
              "runtimes: native",
              get_allocator, set_allocator, FieldGroup::memory},
     JobField{"freeze", FieldForm::list, "PATTERN,...",

@@ -114,6 +114,9 @@ class RunOptions(Folder):
         base = [self.plan, "--data", self.path("tokens.bin"), "--steps", "1"]
         for flag, value in COMPANIONS.items():
             self.refused(flag, run(*base, flag, *value))
+        for flag, others in (("--dump-gradients", ["2", "--dump-state", self.path("late")]), ("--trace-steps", ["2", "--trace", self.path("late.json")])):
+            self.refused(flag, run(*base, flag, *others))
+        self.refused("--trace-steps", run(*base, "--trace", self.path("late.json")))  # its default is steps 2 and 3
         for flag in ("--gpus", "--job", "--set", "--precision"):
             self.refused("plan decides the job", run(*base, flag, "fp32"))
         for device in ("cuda", "phantom"):  # the plan is for CPU ranks

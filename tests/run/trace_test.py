@@ -109,11 +109,9 @@ class Trace(unittest.TestCase):
         for allocated, reserved in zip(*memory.values(), strict=True):
             self.assertGreater(reserved, allocated)
 
-    def test_steps_that_never_come_leave_an_empty_trace_and_wrong_ones_are_usage_errors(self):
+    def test_steps_that_never_come_and_wrong_ones_are_usage_errors(self):
         path = self.place.path("late.json")
-        self.assertEqual(self.place.run("--trace", path, "--trace-steps", "10-12").returncode, 0)
-        self.assertEqual({e["ph"] for e in self.checked(path)}, {"M"})
-        for steps in ("3-2", "0", "-1", "a", "2-", "1-2-3", ""):
+        for steps in ("10-12", "2-30", "3-2", "0", "-1", "a", "2-", "1-2-3", ""):
             done = self.place.run("--trace", path, f"--trace-steps={steps}")
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("--trace-steps", done.stderr)
