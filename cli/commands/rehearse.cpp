@@ -161,7 +161,8 @@ void add_rehearse(CLI::App& command, int& exit_code) {
   command
       .add_option("--set", flags->settings,
                   "Settings of the simulation: addresses=ascending|descending|shuffled:SEED, "
-                  "completion=immediate|late:SEED, real-bytes=N")
+                  "completion=immediate|late:SEED, real-bytes=N, values=computed|unknown, routing=balanced|worst, "
+                  "selected=SHARE, integer-bytes=N, float-bytes=N")
       ->type_name("KEY=VALUE,...")
       ->group(kRunFlags);
   command

@@ -33,6 +33,19 @@ CountedReads read_reads(JsonObject object) {
   return {.count = count(object, "count"), .bytes = bytes(object, "bytes"), .places = texts_if_any(object, "places")};
 }
 
+std::vector<AssumedRead> read_assumed(JsonObject& object) {
+  std::vector<AssumedRead> reads;
+  if (!object.has("assumed_reads")) return reads;
+  for (JsonObject& read : object.objects("assumed_reads")) {
+    reads.push_back({.what = read.text("what"),
+                     .steers = read.boolean("steers"),
+                     .assumptions = read.integer("assumptions", -1, kMost),
+                     .count = count(read, "count"),
+                     .bytes = bytes(read, "bytes")});
+  }
+  return reads;
+}
+
 DriverCard read_card(JsonObject& object) {
   DriverCard card;
   card.card = card_number(object, "card");
@@ -67,6 +80,7 @@ ProcessRecord read_process(const std::string& path) {
   for (JsonObject& card : object.objects("cards")) record.cards.push_back(read_card(card));
   record.uncertain = read_reads(object.object("uncertain_reads"));
   record.invented = read_reads(object.object("invented_reads"));
+  record.assumed = read_assumed(object);
   record.ghost_answers = count(object, "ghost_answers");
   record.ghost_places = texts_if_any(object, "ghost_places");
   record.escapes = texts_if_any(object, "escapes");

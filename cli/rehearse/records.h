@@ -61,6 +61,15 @@ struct CountedReads {
   std::vector<std::string> places;  // each once
 };
 
+/// Reads, at one place, of values that rest on assumptions.
+struct AssumedRead {
+  std::string what;              // "item at train.py:12"
+  bool steers = false;           // a size, an index or a branch follows from it
+  std::int64_t assumptions = 0;  // bits: assumptions.h; -1: not even an assumption was there
+  std::int64_t count = 0;
+  Bytes bytes;
+};
+
 /// process.PID.json.
 struct ProcessRecord {
   std::int64_t process = 0;
@@ -70,6 +79,7 @@ struct ProcessRecord {
   std::vector<DriverCard> cards;
   CountedReads uncertain;  // of what a kernel would have written
   CountedReads invented;   // of what a collective with ghosts gave
+  std::vector<AssumedRead> assumed;
   std::int64_t ghost_answers = 0;
   std::vector<std::string> ghost_places, escapes;
   std::vector<std::pair<std::string, std::int64_t>> unsupported;  // function, calls

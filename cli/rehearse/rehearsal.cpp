@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "cli/rehearse/assumptions.h"
 
 namespace vramfit {
 namespace {
@@ -146,6 +147,11 @@ void decide(Rehearsal& rehearsal) {
   const bool caught = std::ranges::any_of(
       rehearsal.ranks, [](const RehearsedRank& rank) { return rank.by_torch && rank.out_of_memory > 0; });
   if (caught) return conclude(at_risk, used + ", and CMD went on after it ran out of memory");
+  const std::vector<AssumedRead> reads = merged_reads(rehearsal.processes);
+  if (const auto risky = std::ranges::find_if(reads, is_risky); risky != reads.end()) {
+    return conclude(at_risk, fmt::format("{}, but sizes or branches follow from an assumed value: {}", used,
+                                         printable(risky->what, 160)));
+  }
   const bool retried = std::ranges::any_of(rehearsal.ranks, [](const RehearsedRank& rank) { return rank.retries > 0; });
   if (!retried) return conclude(fits, used);
   conclude(at_risk, used + ", but only after the allocator gave back its cache and tried again");

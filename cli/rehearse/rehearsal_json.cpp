@@ -1,4 +1,5 @@
 #include "base/json_writer.h"
+#include "cli/rehearse/assumptions.h"
 #include "cli/rehearse/rehearsal.h"
 #include "job/job_json.h"
 
@@ -57,13 +58,27 @@ void write_rank(JsonWriter& writer, const RehearsedRank& rank) {
   writer.end_object();
 }
 
+void write_assumed(JsonWriter& writer, const std::vector<AssumedRead>& reads) {
+  writer.key("assumed_reads").begin_array();
+  for (const AssumedRead& read : reads) {
+    writer.begin_object().member("what", read.what).member("steers", read.steers).member("at_risk", is_risky(read));
+    writer.member("assumptions", assumption_names(read.assumptions));
+    writer.member("count", read.count).member("bytes", read.bytes).end_object();
+  }
+  writer.end_array();
+}
+
 void write_values(JsonWriter& writer, const Rehearsal& rehearsal) {
   const CountedReads uncertain = rehearsal.uncertain_reads(), invented = rehearsal.invented_reads();
-  writer.key("values").begin_object().member("certain", uncertain.count == 0 && invented.count == 0);
+  const std::vector<AssumedRead> assumed = merged_reads(rehearsal.processes);
+  const bool is_certain = uncertain.count == 0 && invented.count == 0 && assumed.empty();
+  writer.key("values").begin_object().member("certain", is_certain);
   writer.member("uncertain_reads", uncertain.count).member("uncertain_bytes", uncertain.bytes);
   writer.member("places", uncertain.places);
   writer.member("invented_reads", invented.count).member("invented_bytes", invented.bytes);
-  writer.member("invented_places", invented.places).end_object();
+  writer.member("invented_places", invented.places);
+  write_assumed(writer, assumed);
+  writer.end_object();
 }
 
 void write_processes(JsonWriter& writer, const Rehearsal& rehearsal) {

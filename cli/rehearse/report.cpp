@@ -5,6 +5,7 @@
 
 #include "base/suggest.h"
 #include "cli/format/terminal.h"
+#include "cli/rehearse/assumptions.h"
 #include "cli/rehearse/launchers.h"
 #include "cli/rehearse/rehearsal.h"
 
@@ -45,7 +46,7 @@ std::string places_of(const CountedReads& reads) {
 
 std::string values_lines(const Rehearsal& rehearsal) {
   const CountedReads uncertain = rehearsal.uncertain_reads(), invented = rehearsal.invented_reads();
-  std::string text;
+  std::string text = assumed_lines(merged_reads(rehearsal.processes));
   if (uncertain.count > 0) {
     text += fmt::format(
         "values: {} uncertain reads ({} bytes){}: kernels are not executed, so what was read there is not what a card "

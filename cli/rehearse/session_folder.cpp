@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <vector>
 
 #include <fmt/format.h>
@@ -32,16 +33,36 @@ std::string choice(const std::string& value, const std::vector<std::string>& wor
   unknown_value(value, known);
 }
 
+std::string one_of(const std::string& value, const std::vector<std::string>& words) {
+  if (std::ranges::find(words, value) == words.end()) unknown_value(value, words);
+  return value;
+}
+
 void set(PhantomSettings& settings, const std::string& key, const std::string& value) {
-  if (key == "addresses") {
-    settings.addresses = choice(value, {"ascending", "descending"}, "shuffled");
-  } else if (key == "completion") {
-    settings.completion = choice(value, {"immediate"}, "late");
-  } else if (key == "real-bytes") {
-    settings.real_bytes = whole_number(value, 0, kMostRealBytes);
-  } else {
-    throw InputError(fmt::format("unknown key{}", did_you_mean(key, {"addresses", "completion", "real-bytes"})));
-  }
+  using Setter = void (*)(PhantomSettings&, const std::string&);
+  static const std::map<std::string, Setter> kSetters{
+      {"addresses",
+       [](auto& s, auto& v) {
+         s.addresses = choice(v, {"ascending", "descending"}, "shuffled");
+       }},
+      {"completion", [](auto& s, auto& v) { s.completion = choice(v, {"immediate"}, "late"); }},
+      {"real-bytes", [](auto& s, auto& v) { s.real_bytes = whole_number(v, 0, kMostRealBytes); }},
+      {"values",
+       [](auto& s, auto& v) {
+         s.values = one_of(v, {"computed", "unknown"});
+       }},
+      {"routing",
+       [](auto& s, auto& v) {
+         s.routing = one_of(v, {"balanced", "worst"});
+       }},
+      {"selected", [](auto& s, auto& v) { s.selected = real_number(v, 0, 1); }},
+      {"integer-bytes", [](auto& s, auto& v) { s.integer_bytes = whole_number(v, 0, kMostRealBytes); }},
+      {"float-bytes", [](auto& s, auto& v) { s.float_bytes = whole_number(v, 0, kMostRealBytes); }}};
+  const auto setter = kSetters.find(key);
+  if (setter != kSetters.end()) return setter->second(settings, value);
+  std::vector<std::string> known;
+  for (const auto& [name, unused] : kSetters) known.push_back(name);
+  throw InputError(fmt::format("unknown key{}", did_you_mean(key, known)));
 }
 
 std::string make_kept_folder(const std::string& wanted) {
@@ -90,7 +111,10 @@ std::string session_to_json(const Cluster& cluster, std::optional<std::int64_t> 
   writer.member("context_bytes", card.context).member("nccl_bytes", card.nccl).end_object();
   writer.key("settings").begin_object();
   writer.member("addresses", settings.addresses).member("completion", settings.completion);
-  writer.member("real_bytes", settings.real_bytes).member("trace", settings.trace).end_object();
+  writer.member("real_bytes", settings.real_bytes).member("trace", settings.trace);
+  writer.member("values", settings.values).member("routing", settings.routing);
+  writer.member("selected", settings.selected).member("integer_bytes", settings.integer_bytes);
+  writer.member("float_bytes", settings.float_bytes).end_object();
   writer.end_object();
   return writer.take();
 }

@@ -15,7 +15,11 @@ struct PhantomSettings {
   std::string addresses = "ascending";   // ascending, descending, shuffled:SEED
   std::string completion = "immediate";  // immediate, late:SEED
   std::int64_t real_bytes = 1 << 20;     // copies, fills and collectives up to this size move data
-  bool trace = false;                    // write every driver-level event
+  std::string values = "computed";       // or "unknown": nothing that a kernel writes is known
+  std::string routing = "balanced";      // or "worst": all rows of unknown scores choose the same entries
+  double selected = 1;                   // share of an unknown mask that is true
+  std::int64_t integer_bytes = 64 << 20, float_bytes = 4096;  // largest tensors that are computed
+  bool trace = false;                                         // write every driver-level event
 };
 
 /// Reads "addresses=descending,completion=late:7,real-bytes=4096"; throws InputError.

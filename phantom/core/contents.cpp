@@ -12,6 +12,7 @@
 
 #include "phantom/core/graph.h"
 #include "phantom/core/memory.h"
+#include "phantom/core/operations.h"
 #include "phantom/core/pending.h"
 #include "phantom/core/record.h"
 #include "phantom/core/session.h"
@@ -28,6 +29,7 @@ constexpr std::size_t kMostInventors = 32;
 struct Block {
   Address end = 0;
   const std::string* invented_by = nullptr;
+  std::uint32_t assumptions = 0;
 };
 
 struct State {
@@ -76,7 +78,7 @@ void cut(State& s, Address first, Address end) {
   for (auto block = first_behind(s, first); block != s.known.end() && block->first < end;) {
     const auto [start, whole] = *block;
     block = s.known.erase(block);
-    if (start < first) s.known.emplace(start, Block{first, whole.invented_by});
+    if (start < first) s.known.emplace(start, Block{first, whole.invented_by, whole.assumptions});
     if (whole.end > end) s.known.emplace(end, whole);
   }
 }
@@ -84,7 +86,7 @@ void cut(State& s, Address first, Address end) {
 void set_known(State& s, Address first, std::int64_t bytes, const Knowledge& knowledge) {
   const Address end = first + static_cast<Address>(bytes);
   cut(s, first, end);
-  if (knowledge.is_known) s.known.emplace(first, Block{end, knowledge.invented_by});
+  if (knowledge.is_known) s.known.emplace(first, Block{end, knowledge.invented_by, knowledge.assumptions});
 }
 
 Knowledge known(State& s, Address first, std::int64_t bytes) {
@@ -92,6 +94,7 @@ Knowledge known(State& s, Address first, std::int64_t bytes) {
   Knowledge knowledge{.is_known = false};
   for (auto block = first_behind(s, first); block != s.known.end() && block->first <= first; ++block) {
     if (knowledge.invented_by == nullptr) knowledge.invented_by = block->second.invented_by;
+    knowledge.assumptions |= block->second.assumptions;
     knowledge.is_known = block->second.end >= end;
     if (knowledge.is_known) break;
     first = block->second.end;
@@ -104,6 +107,8 @@ void count_read(std::int64_t bytes, const Knowledge& knowledge) {
     count_uncertain_read(bytes, "copy to the host");
   } else if (knowledge.invented_by != nullptr) {
     count_invented_read(bytes, *knowledge.invented_by);
+  } else if (knowledge.assumptions != 0 && !is_in_operation()) {  // within one, its observer says who reads
+    count_assumed_read(knowledge.assumptions, false, bytes, "copy to the host");
   }
 }
 
@@ -183,8 +188,9 @@ Status copy(void* target, const void* source, std::int64_t bytes) {
     if (const Status status = settle_memory(address, bytes); status != Status::success) return status;
   }
   const Side to = side_of(target), from = side_of(source);
+  if (to == Side::host && from == Side::device && take_answer(target, bytes)) return Status::success;
   const bool reaches_card = to == Side::device || from == Side::device;
-  if (reaches_card && bytes > session().settings.real_bytes) return book(target, source, bytes, to, from);
+  if (reaches_card && bytes > real_bytes_here()) return book(target, source, bytes, to, from);
   return move(target, source, bytes, to, from);
 }
 
@@ -204,7 +210,7 @@ Status fill(void* target, std::uint32_t value, int value_bytes, std::int64_t cou
   if (bytes == 0) return Status::success;
   if (const Status status = settle_memory(target, bytes); status != Status::success) return status;
   const Side to = side_of(target);
-  if (to == Side::device && bytes > session().settings.real_bytes) return book(target, nullptr, bytes, to, Side::host);
+  if (to == Side::device && bytes > real_bytes_here()) return book(target, nullptr, bytes, to, Side::host);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (to == Side::device && !make_pages(s, number(target), bytes)) return Status::invalid_value;
@@ -217,6 +223,7 @@ Status fill(void* target, std::uint32_t value, int value_bytes, std::int64_t cou
 }
 
 void touched(std::span<const void* const> pointers) {
+  if (launch_in_operation()) return;
   for (const void* pointer : pointers) {
     if (pointer != nullptr) supersede(number(pointer));
   }
@@ -238,6 +245,7 @@ void touched(std::span<const void* const> pointers) {
 void touched_by_call(const void* pointer) { touched({&pointer, 1}); }
 
 void touched_everything() {
+  if (launch_in_operation()) return;
   supersede_all();
   note_touched_everything();
   State& s = state();
@@ -252,8 +260,8 @@ Knowledge knowledge_of(const void* address, std::int64_t bytes) {
   return known(s, number(address), bytes);
 }
 
-std::byte* host_view(void* address, std::int64_t bytes) {
-  if (bytes <= 0 || bytes > session().settings.real_bytes) return nullptr;
+std::byte* host_view(void* address, std::int64_t bytes, std::int64_t limit_bytes) {
+  if (bytes <= 0 || bytes > limit_bytes) return nullptr;
   const auto block = find_block(address);
   if (!block || settle_memory(address, bytes) != Status::success) return nullptr;
   const Address end = number(address) + static_cast<Address>(bytes);
@@ -275,6 +283,13 @@ Knowledge read_known(const void* address, std::int64_t bytes, std::byte* out) {
 
 void written(void* address, std::int64_t bytes, const Knowledge& knowledge) {
   settle_memory(address, bytes);
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  set_known(s, number(address), bytes, knowledge);
+}
+
+void written_by_operation(void* address, std::int64_t bytes, const Knowledge& knowledge) {
+  supersede_range(number(address), number(address) + static_cast<Address>(bytes));
   State& s = state();
   const std::lock_guard lock(s.mutex);
   set_known(s, number(address), bytes, knowledge);

@@ -15,15 +15,17 @@
 namespace vramfit::phantom {
 
 struct Knowledge {
-  bool is_known = true;                      // copied or filled since a call last got a pointer into it
+  bool is_known = true;                      // copied, filled or computed since a call last got a pointer into it
   const std::string* invented_by = nullptr;  // the collective with ghosts that it came from; of `inventor`
-  bool is_certain() const { return is_known && invented_by == nullptr; }
+  std::uint32_t assumptions = 0;             // that it rests on: bits of values/core.h
+  bool is_certain() const { return is_known && invented_by == nullptr && assumptions == 0; }
 };
 
 /// Of what is made of both.
 inline Knowledge operator&(const Knowledge& a, const Knowledge& b) {
   return {.is_known = a.is_known && b.is_known,
-          .invented_by = a.invented_by != nullptr ? a.invented_by : b.invented_by};
+          .invented_by = a.invented_by != nullptr ? a.invented_by : b.invented_by,
+          .assumptions = a.assumptions | b.assumptions};
 }
 
 /// The one string of this text, which stays; after the first 32, "another collective".
@@ -47,13 +49,16 @@ PHANTOM_CORE void touched_everything();
 PHANTOM_CORE Knowledge knowledge_of(const void* address, std::int64_t bytes);
 inline bool is_certain(const void* address, std::int64_t bytes) { return knowledge_of(address, bytes).is_certain(); }
 
-/// Host access to up to `real_bytes` of a device range, for small collectives: pages are made. Null if it is too large
-/// or not ours.
-PHANTOM_CORE std::byte* host_view(void* address, std::int64_t bytes);
+/// Host access to a device range, for small collectives and computed values: pages are made. Null if it is larger than
+/// `limit_bytes` or not ours.
+PHANTOM_CORE std::byte* host_view(void* address, std::int64_t bytes, std::int64_t limit_bytes);
 /// Copies what is known of such a range, zeros for the rest.
 PHANTOM_CORE Knowledge read_known(const void* address, std::int64_t bytes, std::byte* out);
 /// After a small collective wrote through host_view: what is known of what it was made of.
 PHANTOM_CORE void written(void* address, std::int64_t bytes, const Knowledge& knowledge);
+
+/// After an operation (operations.h): what it wrote there, in place of what was still to come.
+void written_by_operation(void* address, std::int64_t bytes, const Knowledge& knowledge);
 
 /// Memory goes back: pages and knowledge are dropped. Used by memory.cpp.
 void forget(std::uintptr_t address, std::int64_t bytes);

@@ -88,6 +88,8 @@ Status end_capture(Stream* stream, Graph** graph) {
   return Status::capture_invalidated;
 }
 
+bool is_capturing() { return active_captures != 0; }
+
 CaptureStatus capture_status(const Stream* stream, Graph** graph, std::uint64_t* id) {
   if (active_captures == 0) return CaptureStatus::none;
   State& s = state();

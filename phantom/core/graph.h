@@ -49,6 +49,8 @@ PHANTOM_CORE Status begin_capture(Stream* stream);
 PHANTOM_CORE Status end_capture(Stream* stream, Graph** graph);
 /// The id is the same for all streams of a capture. `graph` and `id` can be null.
 PHANTOM_CORE CaptureStatus capture_status(const Stream* stream, Graph** graph, std::uint64_t* id);
+/// Whether any stream of the process captures.
+bool is_capturing();
 /// The nodes that the stream's next one waits for.
 PHANTOM_CORE std::vector<GraphNode*>* capture_tail(const Stream* stream);
 

@@ -21,6 +21,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::size_t kMostAssumed = 256;
 constexpr std::size_t kKept = 32;  // out-of-memory reports and places of reads that are listed; all are counted
 
 struct CardRecord {
@@ -39,12 +40,17 @@ struct Reads {
   Json json() const { return {{"count", count}, {"bytes", bytes}, {"places", places}}; }
 };
 
+struct AssumedRead {
+  std::int64_t assumptions = 0, count = 0, bytes = 0;
+};
+
 struct State {
   std::mutex mutex;
   pid_t owner = getpid();
   bool written = false;
   std::map<int, CardRecord> cards;
   Reads uncertain, invented;
+  std::map<std::pair<std::string, bool>, AssumedRead> assumed;  // by what was read and whether it steers
   std::int64_t ghost_answers = 0;
   std::set<std::string> ghost_places;
   std::map<std::string, std::int64_t> unsupported;
@@ -94,6 +100,18 @@ Json card_json(int card, const CardRecord& record) {
           {"out_of_memory", std::move(misses)}};
 }
 
+Json assumed_json(const State& s) {
+  Json list = Json::array();
+  for (const auto& [what, read] : s.assumed) {
+    list.push_back({{"what", what.first},
+                    {"steers", what.second},
+                    {"assumptions", read.assumptions},
+                    {"count", read.count},
+                    {"bytes", read.bytes}});
+  }
+  return list;
+}
+
 void write(const State& s, bool ended) {
   Json cards = Json::array();
   for (const auto& [card, record] : s.cards) cards.push_back(card_json(card, record));
@@ -105,6 +123,7 @@ void write(const State& s, bool ended) {
                      {"cards", std::move(cards)},
                      {"uncertain_reads", s.uncertain.json()},
                      {"invented_reads", s.invented.json()},
+                     {"assumed_reads", assumed_json(s)},
                      {"ghost_answers", s.ghost_answers},
                      {"ghost_places", s.ghost_places},
                      {"unsupported", s.unsupported},
@@ -144,6 +163,17 @@ void count_invented_read(std::int64_t bytes, std::string_view collective) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   s.invented.add(bytes, collective);
+}
+
+void count_assumed_read(std::int64_t assumptions, bool steers, std::int64_t bytes, const std::string& what) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  const bool is_full = s.assumed.size() >= kMostAssumed && !s.assumed.contains({what, steers});
+  AssumedRead& read = s.assumed[{is_full ? "elsewhere" : what, steers}];
+  const bool is_unknown = read.assumptions < 0 || assumptions < 0;
+  read.assumptions = is_unknown ? -1 : read.assumptions | assumptions;
+  ++read.count;
+  read.bytes += bytes;
 }
 
 void count_ghost_answer(std::string_view what) {

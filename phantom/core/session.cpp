@@ -37,11 +37,22 @@ void set(Settings& settings, const std::string& key, const std::string& value) {
     settings.real_bytes = std::stoll(value);
   } else if (key == "trace" && (word == "true" || word == "false")) {
     settings.trace = word == "true";
+  } else if (key == "values" && (word == "computed" || word == "unknown")) {
+    settings.computes_values = word == "computed";
+  } else if (key == "routing" && (word == "balanced" || word == "worst")) {
+    settings.worst_routing = word == "worst";
+  } else if (key == "integer_bytes") {
+    settings.integer_bytes = std::stoll(value);
+  } else if (key == "float_bytes") {
+    settings.float_bytes = std::stoll(value);
+  } else if (key == "selected") {
+    settings.selected_share = std::stod(value);
   } else if (key == "nccl_timeout") {
     settings.nccl_timeout = std::chrono::seconds(std::stoll(value));
   } else {
     throw std::invalid_argument("setting " + key + "=" + value +
-                                ": unknown (known: addresses, completion, real_bytes, trace, nccl_timeout in seconds)");
+                                ": unknown (known: addresses, completion, real_bytes, trace, values, routing, "
+                                "integer_bytes, float_bytes, selected, nccl_timeout in seconds)");
   }
 }
 

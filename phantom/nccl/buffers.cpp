@@ -8,6 +8,7 @@
 #include "phantom/core/contents.h"
 #include "phantom/core/memory.h"
 #include "phantom/core/record.h"
+#include "phantom/core/session.h"
 
 namespace vramfit::phantom {
 
@@ -22,8 +23,8 @@ bool is_on_card(const void* address) {
 
 std::byte* view(const void* address, std::int64_t bytes) {
   // Pages of a buffer that is only read are made too: host_view takes what it may write to.
-  std::byte* const data =
-      host_view(const_cast<void*>(address), bytes);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  auto* const writable = const_cast<void*>(address);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  std::byte* const data = host_view(writable, bytes, session().settings.real_bytes);
   if (data == nullptr) {
     throw InputError(fmt::format("{} bytes at {} are not memory of a card, pinned or managed memory", bytes, address));
   }

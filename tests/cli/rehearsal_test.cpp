@@ -21,6 +21,7 @@ const std::string kProcess = R"({"schema": "vramfit/phantom-process@1", "pid": 7
              "out_of_memory": [{"asked_bytes": 7, "free_bytes": -1}]}],
   "uncertain_reads": {"count": 2, "bytes": 16, "places": ["cudaMemcpyAsync"]},
   "invented_reads": {"count": 3, "bytes": 24, "places": ["all_reduce of 1 int64"]}, "ghost_answers": 0,
+  "assumed_reads": [{"what": "item at train.py:12", "steers": false, "assumptions": 16, "count": 1, "bytes": 4}],
   "unsupported": {"cudaGraphDebug": 3}, "escapes": []})";
 const std::string kPython = R"({"schema": "vramfit/phantom-python@1", "pid": 71, "ended": "exit",
   "torch": "2.11.0", "steps": 3, "exception": "", "pinned_peak_bytes": 0,
@@ -96,6 +97,26 @@ TEST_CASE("statistics of torch and of the driver about one process become one ra
   CHECK(rehearsal_text(rehearsal).find("values: 3 invented reads (24 bytes) at all_reduce of 1 int64") !=
         std::string::npos);
   CHECK(rehearsal_text(rehearsal).find("values: certain") == std::string::npos);
+}
+
+TEST_CASE("a read that steers by an assumption is a risk, unless it is only that numbers are finite") {
+  const auto verdict = [](bool steers, std::int64_t assumptions) {
+    ProcessRecord process = process_of(10, 0, 500);
+    process.assumed.push_back(
+        {.what = "item at train.py:12", .steers = steers, .assumptions = assumptions, .count = 3, .bytes = {24}});
+    return judged({process, process}, 0);
+  };
+  CHECK(verdict(false, 16).verdict == RehearsalVerdict::fits);
+  CHECK(verdict(true, 1).verdict == RehearsalVerdict::fits);
+  CHECK(verdict(true, 256).verdict == RehearsalVerdict::fits);
+  CHECK(verdict(true, -1).verdict == RehearsalVerdict::at_risk);
+  const Rehearsal risky = verdict(true, 1 | 2);
+  CHECK(risky.verdict == RehearsalVerdict::at_risk);
+  CHECK(risky.why.find("item at train.py:12") != std::string::npos);
+  CHECK(rehearsal_text(risky).find("  item at train.py:12 (6 times): finite, routing\n") != std::string::npos);
+  CHECK(rehearsal_text(risky).find("assumed, routing: ") != std::string::npos);
+  CHECK(rehearsal_text(risky).find("values: certain") == std::string::npos);
+  CHECK(rehearsal_to_json(risky).find("\"certain\": true") == std::string::npos);
 }
 
 TEST_CASE("records that are broken are named and never crash the report") {

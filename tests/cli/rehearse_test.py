@@ -106,7 +106,7 @@ class Rehearse(unittest.TestCase):
 
     def test_settings_that_do_not_exist_are_refused(self):
         for value, word in (("adresses=ascending", 'did you mean "addresses"?'), ("addresses=up", "up"), ("completion=late:x", "x"),
-                            ("real-bytes=-1", "-1"), ("trace", "trace")):
+                            ("real-bytes=-1", "-1"), ("routing=bad", "bad"), ("selected=2", "2"), ("trace", "trace")):
             self.refused([*CARDS, "--set", value, "--", "true"], 2, word)
         self.refused([*CARDS, "--timeout", "0", "--", "true"], 2, "--timeout")
         self.refused([*CARDS, "--snapshot", "/no/such/folder/s.pickle", "--", "true"], 2, "--snapshot", "can't be written")
@@ -163,10 +163,11 @@ class Rehearse(unittest.TestCase):
         self.assertTrue(lines[1].startswith(self.folder), lines)
         self.assertEqual(os.listdir(self.folder), [])
         kept = self.path("kept")
-        rehearse(*CARDS, "--set", "addresses=shuffled:7,completion=late:3,real_bytes=9", "--keep", kept, "--", "true")
+        rehearse(*CARDS, "--set", "addresses=shuffled:7,completion=late:3,real_bytes=9,routing=worst,selected=0.5,float-bytes=8", "--keep", kept, "--", "true")
         with open(os.path.join(kept, "session.json"), encoding="utf-8") as file:
             session = json.load(file)
-        self.assertEqual(session["settings"], {"addresses": "shuffled:7", "completion": "late:3", "real_bytes": 9, "trace": False})
+        self.assertEqual(session["settings"], {"addresses": "shuffled:7", "completion": "late:3", "real_bytes": 9, "trace": False, "values": "computed",
+                                               "routing": "worst", "selected": 0.5, "integer_bytes": 67108864, "float_bytes": 8})
         self.assertEqual(session["card"]["name"], "NVIDIA H100 80GB HBM3")
 
     def test_a_hanging_command_is_ended_with_all_that_it_started_even_in_sessions_of_their_own(self):

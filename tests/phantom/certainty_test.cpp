@@ -9,6 +9,7 @@
 
 #include "phantom/core/contents.h"
 #include "phantom/core/modules.h"
+#include "phantom/values/core.h"
 #include "tests/phantom/compiled_kernels.h"
 #include "tests/phantom/driver_fixture.h"
 
@@ -139,6 +140,60 @@ TEST_CASE_FIXTURE(Blocks, "pointers inside a structure passed by value are seen"
   CHECK_FALSE(certain(x));
   CHECK_FALSE(certain(y));
   CHECK(certain(out));
+}
+
+TEST_CASE_FIXTURE(
+    Blocks, "leftovers in a structure passed by value cost nothing within an operation, which says what it wrote") {
+  struct {
+    CUdeviceptr used;
+    int count;
+    CUdeviceptr left_from_before;
+  } slots{out, 1, y};
+  char flag = 1;
+  double scale = 2;
+  std::array<void*, 3> arguments{&flag, &slots, &scale};
+  REQUIRE(vramfit_operation_begin(0) != 0);
+  REQUIRE(cuLaunchKernel(by_value, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments.data(), nullptr) == CUDA_SUCCESS);
+  REQUIRE(vramfit_operation_begin(0) != 0);
+  CHECK(vramfit_operation_end() == 0);  // the inner one launched nothing
+  CHECK(vramfit_operation_end() == 1);
+  vramfit_value_set(reinterpret_cast<void*>(out), kBytes, VRAMFIT_UNKNOWN);
+  CHECK_FALSE(certain(out));
+  CHECK(certain(y));
+  REQUIRE(cuLaunchKernel(by_value, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments.data(), nullptr) == CUDA_SUCCESS);
+  CHECK_FALSE(certain(y));  // without one, any pointer may be written through
+}
+
+TEST_CASE_FIXTURE(Blocks, "what rests on assumptions is known, carried by copies, and never certain") {
+  const auto at = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
+  vramfit_value_set(at(x), kBytes / 2, VRAMFIT_ASSUMES_ROUTING);
+  vramfit_value_set(at(x + kBytes / 2), kBytes / 2, VRAMFIT_ASSUMES_FINITE);
+  CHECK(vramfit_value_known(at(x), kBytes) == (VRAMFIT_ASSUMES_ROUTING | VRAMFIT_ASSUMES_FINITE));
+  REQUIRE(cuMemcpyDtoD(y, x, kBytes / 2) == CUDA_SUCCESS);
+  CHECK(vramfit_value_known(at(y), kBytes) == VRAMFIT_ASSUMES_ROUTING);
+  CHECK_FALSE(certain(y));
+  written(at(x), kBytes, {.invented_by = inventor("all_reduce of 1024 int32")});
+  const std::int64_t invented = vramfit_value_known(at(x), kBytes);
+  CHECK(invented > VRAMFIT_ASSUMES_VALUE);
+  vramfit_value_set(at(out), kBytes, invented);
+  CHECK(knowledge_of(at(out), kBytes).invented_by != nullptr);
+}
+
+TEST_CASE_FIXTURE(Blocks, "an answer is what the next count is read as, and nothing else") {
+  std::array<int, 4> four{};
+  std::int64_t eight = 0;
+  vramfit_answer_leave(77);
+  REQUIRE(cuMemcpyDtoH(four.data(), x, sizeof four) == CUDA_SUCCESS);
+  CHECK(four[0] == 1);
+  REQUIRE(cuMemcpyDtoH(four.data(), x, sizeof(int)) == CUDA_SUCCESS);
+  CHECK(four[0] == 77);
+  REQUIRE(cuMemcpyDtoH(four.data(), x, sizeof(int)) == CUDA_SUCCESS);
+  CHECK(four[0] == 1);
+  CHECK(vramfit_answer_withdraw() == 0);
+  vramfit_answer_leave(1);
+  CHECK(vramfit_answer_withdraw() == 1);
+  REQUIRE(cuMemcpyDtoH(&eight, x, sizeof eight) == CUDA_SUCCESS);
+  CHECK(eight == (std::int64_t{2} << 32) + 1);
 }
 
 TEST_CASE_FIXTURE(Blocks, "arguments packed into one buffer are seen") {

@@ -4,7 +4,7 @@ import importlib
 import json
 import os
 
-from vramfit_rehearsal import checkpoints, gloo_groups, object_collectives, splits
+from vramfit_rehearsal import checkpoints, gloo_groups, object_collectives, splits, values
 from vramfit_rehearsal.out_of_memory import OutOfMemory
 from vramfit_rehearsal.peaks import Peaks
 from vramfit_rehearsal.phases import Phases
@@ -26,6 +26,7 @@ def install(torch):
     failures.watch()
     record = Record(torch, os.environ["VRAMFIT_PHANTOM"], peaks, phases, failures)
     record.watch()
+    values.install(torch, phases.note)
     install_groups(torch, has_ghosts(os.environ["VRAMFIT_PHANTOM"]), phases.note)
 
 

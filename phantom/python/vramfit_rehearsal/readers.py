@@ -1,0 +1,82 @@
+"""Who reads a value: the innermost line outside torch, and what it does with it, as far as its source tells."""
+
+import ast
+import functools
+import linecache
+import os
+import sys
+
+OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+PRINTING = {"print", "log", "info", "debug", "warning", "error", "write", "format", "append", "update", "add_scalar", "set_postfix"}
+
+
+def caller():
+    """("train.py:12", "condition", "finite" (isnan(...)), "printed" or "other")"""
+    torch = os.path.dirname(sys.modules["torch"].__file__) + os.sep
+    frame = sys._getframe(2)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith((torch, OWN, "<frozen")):
+            return f"{shown(path)}:{frame.f_lineno}", expression_at(path, *position(frame))
+        frame = frame.f_back
+    return "a thread without Python code, such as autograd's", "other"
+
+
+def position(frame):
+    """Line, and the column if this Python tells (3.11 and later)."""
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is None or frame.f_lasti < 0:
+        return frame.f_lineno, None
+    for index, (line, _, column, _) in enumerate(positions()):
+        if index == frame.f_lasti // 2:
+            return line or frame.f_lineno, column
+    return frame.f_lineno, None
+
+
+def shown(path):
+    """Relative to the working directory, or from the folder of installed packages on."""
+    for folder in (os.getcwd(), *sorted(sys.path, key=len, reverse=True)):
+        if folder and path.startswith(folder.rstrip(os.sep) + os.sep):
+            return path[len(folder.rstrip(os.sep)) + 1:]
+    return path
+
+
+@functools.lru_cache(maxsize=4096)
+def expression_at(path, line, column):
+    spans = spans_of(path)
+    if column is None:
+        around = [(size, what) for first, last, size, what in spans if first[0] <= line <= last[0]]
+    else:
+        around = [(size, what) for first, last, size, what in spans if first <= (line, column) < last]
+    return min(around, default=(0, "other"))[1]
+
+
+@functools.lru_cache(maxsize=64)
+def spans_of(path):
+    """[(first and last (line, column), size, what)] of conditions, and of what is printed."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    spans = []
+    for node in ast.walk(tree):
+        for part, what in parts_of(node):
+            first, last = (part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset)
+            spans.append((first, last, (last[0] - first[0], last[1] - first[1]), what))
+    return spans
+
+
+def parts_of(node):
+    if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+        return [(node.test, "condition")]
+    if isinstance(node, ast.BoolOp):
+        return [(node, "condition")]
+    if isinstance(node, ast.comprehension):
+        return [(test, "condition") for test in node.ifs]
+    if isinstance(node, ast.JoinedStr):
+        return [(node, "printed")]
+    if isinstance(node, ast.Call):
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        what = "printed" if name in PRINTING else "finite" if name in ("isnan", "isinf", "isfinite") else None
+        return [(part, what) for part in [*node.args, *(k.value for k in node.keywords)]] if what else []
+    return []

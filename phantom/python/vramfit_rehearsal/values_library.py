@@ -1,0 +1,88 @@
+"""The library that computes values, for the torch that is installed: the one that came with vramfit, or, for another version, one
+that a compiler of this machine makes from the same sources and torch's own headers. It is kept for the next time."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+COMPILERS = ("c++", "g++", "clang++")
+LONGEST_SECONDS = 600
+
+
+def find(torch):
+    """(path, "") or (None, why not)"""
+    phantom = os.environ["VRAMFIT_PHANTOM_LIB"]
+    version = ".".join(torch.__version__.split(".")[:2])
+    path = os.path.join(phantom, f"libvramfit-values-{version}.so")
+    if os.path.exists(path):
+        return path, ""
+    path = os.path.join(cache_folder(), f"{torch.__version__}-{fingerprint(phantom)}.so")
+    if os.path.exists(path):
+        return path, ""
+    return compiled(torch, phantom, path)
+
+
+def cache_folder():
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(root, "vramfit", "values")
+
+
+def fingerprint(phantom):
+    """Of the sources, so that another vramfit makes its own."""
+    import hashlib
+    digest = hashlib.sha256()
+    folder = sources(phantom)
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), "rb") as file:
+            digest.update(file.read())
+    return digest.hexdigest()[:16]
+
+
+def sources(phantom):
+    return os.path.join(phantom, "include", "phantom", "values")
+
+
+def compiled(torch, phantom, path):
+    compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        return None, f"vramfit has no library for torch {torch.__version__}, and there is no C++ compiler to make one"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with lock(path + ".lock"):
+            if not os.path.exists(path):
+                print(f"vramfit rehearse: compiling the library that computes values for torch {torch.__version__}, once",
+                      file=sys.stderr)
+                compile_to(torch, phantom, compiler, path)
+        return path, ""
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        first = next((line for line in said.splitlines() if "error" in line), said.splitlines()[0] if said else "")
+        return None, f"vramfit has no library for torch {torch.__version__}, and {compiler} could not make one: {first[:200]}"
+
+
+@contextlib.contextmanager
+def lock(path):
+    """Ranks that start together make it once."""
+    with open(path, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def compile_to(torch, phantom, compiler, path):
+    root = os.path.dirname(torch.__file__)
+    abi = int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
+        made = os.path.join(folder, "values.so")
+        command = [compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-w",
+                   f"-D_GLIBCXX_USE_CXX11_ABI={abi}", "-I", os.path.join(phantom, "include"), "-isystem",
+                   os.path.join(root, "include"), os.path.join(sources(phantom), "install.cpp"), "-o", made,
+                   "-L", os.path.join(root, "lib"), "-ltorch_cpu", "-lc10", "-L", phantom, "-lvramfit-phantom",
+                   "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
+        # The compiler is no program to rehearse.
+        environment = {name: value for name, value in os.environ.items() if name not in ("LD_AUDIT", "VRAMFIT_PHANTOM")}
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=LONGEST_SECONDS, env=environment)
+        os.replace(made, path)

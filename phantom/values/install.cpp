@@ -1,0 +1,41 @@
+// Computes small results of torch's operators on phantom GPUs (docs/values.md). Loaded by vramfit_rehearsal/values.py
+// into programs that use torch; made for the version of torch that it is compiled with.
+#include <memory>
+#include <vector>
+
+#include "phantom/values/observer_torch.h"
+
+namespace vramfit::values {
+namespace {
+
+/// Kept to the end: a handle that goes takes its kernel along.
+std::vector<c10::RegistrationHandleRAII>& handles() {
+  static auto* const kHandles =
+      new std::vector<c10::RegistrationHandleRAII>;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *kHandles;
+}
+
+/// BackendSelect is what every operator passes after autograd and before its kernel.
+void observe(c10::Dispatcher& dispatcher, const c10::OperatorName& name, OperatorFacts facts) {
+  auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Observer>(std::move(facts)));
+  handles().push_back(dispatcher.registerImpl(name, c10::DispatchKey::BackendSelect, std::move(kernel), std::nullopt,
+                                              nullptr, "vramfit values"));
+}
+
+}  // namespace
+}  // namespace vramfit::values
+
+/// The number of operators observed from now on; 0 if the settings say that values are unknown.
+VRAMFIT_VALUES std::int32_t vramfit_values_install(vramfit::values::OnRead on_read) {
+  namespace values = vramfit::values;
+  if (values::settings().is_on == 0) return 0;
+  values::on_read() = on_read;
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(name);
+    if (!op || !values::is_observed(*op)) continue;
+    std::optional<values::OperatorFacts> facts = values::facts_of(*op);
+    if (facts) values::observe(dispatcher, name, std::move(*facts));
+  }
+  return static_cast<std::int32_t>(values::handles().size());
+}

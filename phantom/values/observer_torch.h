@@ -1,0 +1,203 @@
+// What happens around each operator: it runs as it would, and what it wrote becomes known, assumed or unknown.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "phantom/values/assume_torch.h"
+
+namespace vramfit::values {
+
+/// Of a value that is unknown or assumed. `type`: 0 floating, 1 integer, 2 boolean.
+using OnRead = void (*)(const char* kind, std::int64_t assumptions, std::int64_t bytes, std::int32_t type);
+
+inline OnRead& on_read() {
+  static OnRead kOnRead = nullptr;
+  return kOnRead;
+}
+
+/// What the operator reads while one lives on this thread is part of its size, and the answer to it is withdrawn after.
+class InSizedOperator {
+ public:
+  InSizedOperator() { ++depth(); }
+  ~InSizedOperator() {
+    --depth();
+    vramfit_answer_withdraw();
+  }
+  InSizedOperator(const InSizedOperator&) = delete;
+  InSizedOperator& operator=(const InSizedOperator&) = delete;
+  static int& depth() {
+    thread_local int kDepth = 0;
+    return kDepth;
+  }
+};
+
+inline void report_read(const char* kind, const at::Tensor& t, std::int64_t assumptions) {
+  if (assumptions == 0 || on_read() == nullptr || InSizedOperator::depth() > 0) return;
+  const std::int32_t type = t.scalar_type() == at::kBool ? 2 : is_integral(t) ? 1 : 0;
+  on_read()(kind, assumptions, bytes_of(t), type);
+}
+
+/// What is known of an operator's arguments before it runs.
+struct Call {
+  std::vector<c10::IValue> arguments;  // copies: running consumes the stack's
+  Tensors written;
+  std::int64_t assumptions = 0;  // of all that it reads; VRAMFIT_UNKNOWN
+};
+
+class Observer final : public c10::OperatorKernel {
+ public:
+  explicit Observer(OperatorFacts facts) : facts_(std::move(facts)), rule_(rule_of(facts_.base)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const {
+    const c10::DispatchKeySet next =
+        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
+    if (next.highestPriorityTypeId() != c10::DispatchKey::CUDA) return op.redispatchBoxed(next, stack);
+    if (facts_.role == Role::sized) return run_sized(op, next, *stack);
+    const bool to_host = facts_.role == Role::copy && !argument(*stack, 0).toTensor().is_cuda();
+    if (to_host) return read(op, next, *stack, argument(*stack, 1).toTensor(), "copy to the host");
+    if (facts_.role == Role::scalar_read) return read(op, next, *stack, argument(*stack, 0).toTensor(), "item");
+    const Call call = look_at(*stack);
+    if (run(op, next, *stack, call.written)) settle(op, call, results_of(*stack, call.written));
+  }
+
+ private:
+  const c10::IValue& argument(const c10::Stack& stack, std::size_t position) const {
+    return stack[stack.size() - facts_.writes.size() + position];
+  }
+
+  Call look_at(const c10::Stack& stack) const {
+    Call call;
+    if (!facts_.computes) call.assumptions = VRAMFIT_UNKNOWN;
+    for (std::size_t n = 0; n < facts_.writes.size(); ++n) {
+      each_tensor(argument(stack, n), [&](const at::Tensor& t) {
+        if (facts_.writes[n]) call.written.push_back(t);
+        if (facts_.only_writes[n] || call.assumptions == VRAMFIT_UNKNOWN) return;
+        const std::int64_t one = bytes_of(t) > limit_bytes(t) ? VRAMFIT_UNKNOWN : known(t);
+        call.assumptions = one == VRAMFIT_UNKNOWN ? one : call.assumptions | one;
+      });
+    }
+    if (call.assumptions != VRAMFIT_UNKNOWN || rule_ != nullptr) {
+      call.arguments.assign(stack.end() - static_cast<std::ptrdiff_t>(facts_.writes.size()), stack.end());
+    }
+    return call;
+  }
+
+  /// True if it launched something, so that what it wrote is not known yet.
+  static bool run(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack, const Tensors& written) {
+    const bool is_computed = !written.empty() && is_index_or_mask(written[0]);
+    if (vramfit_operation_begin(is_computed ? settings().integer_bytes : 0) == 0) {
+      op.redispatchBoxed(next, &stack);
+      return false;
+    }
+    try {
+      op.redispatchBoxed(next, &stack);
+    } catch (...) {
+      vramfit_operation_end();
+      throw;
+    }
+    return vramfit_operation_end() != 0;
+  }
+
+  Tensors results_of(const c10::Stack& stack, const Tensors& written) const {
+    Tensors results = written;
+    const std::size_t first = stack.size() - facts_.aliases.size();
+    for (std::size_t n = 0; n < facts_.aliases.size(); ++n) {
+      if (!facts_.aliases[n]) each_tensor(stack[first + n], [&](const at::Tensor& t) { results.push_back(t); });
+    }
+    return results;
+  }
+
+  static void set_all(const Tensors& results, std::int64_t assumptions) {
+    for (const at::Tensor& t : results) set_known(t, assumptions);
+  }
+
+  void settle(const c10::OperatorHandle& op, const Call& call, const Tensors& results) const {
+    if (facts_.role == Role::keeps) return keep(results);
+    if (call.assumptions != VRAMFIT_UNKNOWN && are_small(results)) {
+      const std::optional<c10::Stack> made = computed(op, facts_, call.arguments);
+      if (made && put_all(*made, results, call.written.size())) return set_all(results, of_result(call));
+    }
+    set_all(results, VRAMFIT_UNKNOWN);
+    if (rule_ != nullptr && !results.empty() && call.arguments[0].isTensor()) rule_({facts_, call.arguments, results});
+  }
+
+  /// What a computed result rests on. Whether an unknown number is finite doesn't depend on which one was assumed.
+  std::int64_t of_result(const Call& call) const {
+    const std::int64_t drawn = facts_.generator >= 0 ? std::int64_t{VRAMFIT_ASSUMES_SAMPLED} : 0;
+    const bool is_assumed = (call.assumptions & VRAMFIT_ASSUMES_VALUE) != 0;
+    if (!is_assumed || !asks_if_finite(facts_.base, call.arguments)) return call.assumptions | drawn;
+    return (call.assumptions & ~std::int64_t{VRAMFIT_ASSUMES_VALUE}) | VRAMFIT_ASSUMES_FINITE;
+  }
+
+  static bool are_small(const Tensors& results) {
+    return std::all_of(results.begin(), results.end(),
+                       [](const at::Tensor& t) { return bytes_of(t) <= limit_bytes(t); });
+  }
+
+  /// Results but for the first `done`, which the CPU wrote in place.
+  bool put_all(const c10::Stack& made, const Tensors& results, std::size_t done) const {
+    for (std::size_t n = 0; n < facts_.aliases.size(); ++n) {
+      if (facts_.aliases[n]) continue;
+      if (!made[n].isTensor() && !made[n].isTensorList()) return false;
+      const auto list = made[n].isTensorList() ? made[n].toTensorVector() : std::vector<at::Tensor>{made[n].toTensor()};
+      for (const at::Tensor& t : list) {
+        if (t.defined() && (done >= results.size() || !put(results[done++], t))) return false;
+      }
+    }
+    return done == results.size();
+  }
+
+  /// Scales of mixed precision: gradients are unknown after it, whether they were finite and the scale are not.
+  static void keep(const Tensors& results) {
+    for (const at::Tensor& t : results) {
+      const std::int64_t before = bytes_of(t) <= limit_bytes(t) ? known(t) : VRAMFIT_UNKNOWN;
+      set_known(t, before == VRAMFIT_UNKNOWN ? before : before | VRAMFIT_ASSUMES_FINITE);
+    }
+  }
+
+  void read(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack, const at::Tensor& source,
+            const char* kind) const {
+    if (is_on_card(source) && InSizedOperator::depth() == 0) {
+      std::int64_t assumptions = known(source);
+      if (assumptions == VRAMFIT_UNKNOWN && assume_value(source)) assumptions = known(source);
+      const bool is_large =
+          assumptions == VRAMFIT_UNKNOWN && !is_integral(source);  // core counts it, as a checkpoint's
+      if (!is_large) report_read(kind, source, assumptions);
+    }
+    run(op, next, stack, {});
+  }
+
+  void run_sized(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack) const {
+    const Call call = look_at(stack);
+    const at::Tensor source = argument(stack, 0).toTensor();
+    std::optional<c10::Stack> made;
+    if (call.assumptions != VRAMFIT_UNKNOWN) made = computed(op, facts_, call.arguments);
+    const std::int64_t assumptions = made ? call.assumptions : std::int64_t{VRAMFIT_ASSUMES_SELECTION};
+    if (source.numel() > 0) report_read(("size of " + facts_.name).c_str(), source, assumptions);
+    vramfit_answer_leave(made ? rows_of((*made)[0].toTensor(), call) : assumed_rows(source));
+    {
+      const InSizedOperator inside;
+      run(op, next, stack, {});
+    }
+    const Tensors results = results_of(stack, {});
+    const bool is_whole = made && put_all(*made, results, 0);
+    set_all(results, is_whole ? assumptions : VRAMFIT_UNKNOWN);
+  }
+
+  /// The size of the first result that follows from values.
+  std::int64_t rows_of(const at::Tensor& first, const Call& call) const {
+    const bool has_dim = facts_.dim >= 0 && call.arguments[static_cast<std::size_t>(facts_.dim)].isInt();
+    return first.size(has_dim ? call.arguments[static_cast<std::size_t>(facts_.dim)].toInt() : 0);
+  }
+
+  static std::int64_t assumed_rows(const at::Tensor& source) {
+    return static_cast<std::int64_t>(static_cast<double>(source.numel()) * settings().selected_share);
+  }
+
+  OperatorFacts facts_;
+  Rule rule_;
+};
+
+}  // namespace vramfit::values
