@@ -27,6 +27,7 @@ SHAPES["8b, vocabulary 1024"] = {**SHAPES["8b-blocks"], "num_hidden_layers": 32,
 SHAPES["8b"] = {**SHAPES["8b-blocks"], "num_hidden_layers": 32, "vocab_size": 128256}
 # The largest cards of the Hopper kind, so that nobody's allocator has to give anything back.
 CLUSTERS = {2: "2xH200-141GB", 8: "8xH200-141GB", 64: "8x8xH200-141GB", 512: "64x8xH200-141GB"}
+BY_DEFAULT = "default"  # of the engine: no row of the cover leaves its loss to it
 FROZEN = {"none": [], "bottom": ["*embed_tokens*", "*layers.0.*", "*layers.1.*"], "mlp": ["*mlp*"]}
 
 AXES = {
@@ -92,6 +93,8 @@ class Job:
                   "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "loss": self.loss,
                   "wrap_embeddings": "on" if self.embeddings == "wrapped" else "off", "attention": "flash",
                   "allocator": allocator}
+        if self.loss == BY_DEFAULT:
+            del fields["loss"]
         if reshard:
             fields["reshard"] = reshard
         if self.replicas() > 1:

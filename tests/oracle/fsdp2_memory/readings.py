@@ -8,11 +8,14 @@ import subprocess
 import sys
 import tempfile
 
+from jobs import BY_DEFAULT
+
 FOLDER = pathlib.Path(__file__).resolve().parent
 PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
 ALLOCATORS = {"expandable": "expandable_segments:True", "native": "expandable_segments:False"}
 FIGURES = ("allocated", "reserved")
 STEPS = 3  # the first, and two steady ones
+LOSSES = ["full", "chunked:4", "chunked:8", "chunked:16", "chunked:32", BY_DEFAULT]  # what `vramfit plan` may choose
 
 
 def run(words, environment=None):
@@ -30,12 +33,12 @@ def written(folder, name, value):
     return path
 
 
-def of_fsdp2(job, allocator):
+def of_fsdp2(job, allocator, kind):
     """{"allocated", "reserved"}: the highest over all steps, "versions", "steps". What loading took is left out."""
     with tempfile.TemporaryDirectory() as folder:
         path = written(folder, "job.json", dataclasses.asdict(job))
-        out = run([PROGRAMS / "vramfit", "rehearse", "--gpus", job.cluster(), "--ranks", "0", "--", sys.executable, FOLDER / "train.py",
-                   path], {"PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator]})
+        out = run([PROGRAMS / "vramfit", "rehearse", "--gpus", job.cluster(), "--ranks", "0", "--", sys.executable, "-O",
+                   FOLDER / "train.py", path, kind], {"PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator]})
     report = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
     if any(step["retries"] for step in report["steps"]):
         raise SystemExit(f"{job.shown()}: FSDP2's allocator had to give memory back: the card is too small to compare")
@@ -55,14 +58,19 @@ def of_vramfit(job, allocator):
     return {figure: rank[f"peak_{figure}_bytes"] for figure in ("requested", *FIGURES)}
 
 
-def of_estimate(job, allocator):
-    """What `vramfit estimate` says: with the native allocator the upper end of a band."""
+def estimate(job, allocator):
     with tempfile.TemporaryDirectory() as folder:
         config = written(folder, "config.json", job.config())
         flags = [word for name, value in job.vramfit_fields(allocator).items() for word in ("--" + name.replace("_", "-"), value)]
         answer = json.loads(run([PROGRAMS / "vramfit", "estimate", config, "--gpus", job.cluster(), "--json", *flags]))
     if answer["verdict"] == "not_modelled":
         raise SystemExit(f"{job.shown()}: not modelled: {answer['why']}")
+    return answer
+
+
+def of_estimate(job, allocator):
+    """What `vramfit estimate` says: with the native allocator the upper end of a band."""
+    answer = estimate(job, allocator)
     rank = answer["ranks"][answer["worst"]]
     return {figure: rank[f"peak_{figure}_bytes"] for figure in ("requested", *FIGURES)}
 
@@ -73,3 +81,13 @@ def of_replay(job, allocator):
         config = written(folder, "config.json", job.config())
         fields = [f"{name}={value}" for name, value in job.vramfit_fields(allocator).items()]
         return json.loads(run([PROGRAMS / "dump_peaks", config, job.cluster(), STEPS, *fields]))
+
+
+def leanest(job, allocator):
+    """The job with the loss that reserves least, as counted. All losses give the same training."""
+    options = [dataclasses.replace(job, loss=loss) for loss in dict.fromkeys([job.loss, *LOSSES])]
+    return min(options, key=lambda option: of_replay(option, allocator)["reserved"])
+
+
+def default_loss(job, allocator):
+    return estimate(dataclasses.replace(job, loss=BY_DEFAULT), allocator)["job"]["loss"]

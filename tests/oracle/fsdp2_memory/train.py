@@ -1,8 +1,9 @@
 """Trains a job of jobs.py with PyTorch's FSDP2 and reports what the caching allocator saw.
 
-    vramfit rehearse --gpus CLUSTER --ranks 0 -- python train.py job.json
+    vramfit rehearse --gpus CLUSTER --ranks 0 -- python -O train.py job.json plain|full|fused
 
-Public PyTorch only. job.json holds jobs.Job's fields. Prints one JSON object:
+Public PyTorch only, or with the kernels and the loss of lean.py. -O: Liger's check that labels are in range reads what kernels
+computed, which a phantom doesn't know. job.json holds jobs.Job's fields. Prints one JSON object:
 
     {"versions": {...}, "load": {...}, "steps": [{"allocated", "reserved", "requested", "retries"}, ...]}    bytes: peaks
 """
@@ -19,7 +20,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jobs import FROZEN, Job
-from model import Model
+from model import Model, Ops, loss_in_chunks
 
 STEPS = 3
 # reshard_after_forward of blocks (but for the last), the last block, embedding and head, and the root. None: PyTorch's default,
@@ -91,14 +92,21 @@ def train_step(model, optimizer, job):
     optimizer.zero_grad()
 
 
-def main(path):
+def ops_of(job, kind):
+    if kind == "plain":
+        return Ops(loss=loss_in_chunks(int(job.loss.removeprefix("chunked:")) if job.loss != "full" else 1))
+    from lean import lean_ops  # importing Liger takes as long as all the rest
+
+    return lean_ops(kind)
+
+
+def main(path, kind):
     with open(path, encoding="utf-8") as file:
         job = Job(**json.load(file))
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
-    chunks = int(job.loss.removeprefix("chunked:")) if job.loss != "full" else 1
     with torch.device("meta"):
-        model = Model(job.config(), job.checkpointing == "full", chunks)
+        model = Model(job.config(), ops_of(job, kind), job.checkpointing == "full")
     freeze(model, FROZEN[job.frozen])
     shard(model, job)
     materialize(model, job)
@@ -114,4 +122,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
