@@ -1,4 +1,4 @@
-// What a job runs on: cards, nodes, host memory, links.
+// What a job runs on: cards, nodes, links.
 #pragma once
 
 #include <string>
@@ -31,7 +31,6 @@ struct Cluster {
   std::string text;  // as given: "8xH100-80GB"
   std::int64_t nodes = 1, cards_per_node = 1;
   Card card;
-  Bytes host_memory;               // per node; 0: unknown
   double network_bandwidth = 0;    // bytes per second per direction and card across nodes; 0: unknown
   std::string network_origin;      // who says so; not kept in files
   std::vector<std::string> notes;  // assumptions made while reading it

@@ -135,8 +135,7 @@ void write_cluster(JsonWriter& writer, const Cluster& cluster) {
   writer.begin_object();
   writer.member("text", cluster.text).member("nodes", cluster.nodes).member("cards_per_node", cluster.cards_per_node);
   write_card(writer, cluster.card);
-  writer.member("host_memory_bytes", cluster.host_memory).member("network_bandwidth", cluster.network_bandwidth);
-  writer.member("notes", cluster.notes);
+  writer.member("network_bandwidth", cluster.network_bandwidth).member("notes", cluster.notes);
   writer.end_object();
 }
 
@@ -146,7 +145,7 @@ Cluster read_cluster(JsonObject& object) {
   cluster.nodes = object.integer("nodes", 1, kMostCards);
   cluster.cards_per_node = object.integer("cards_per_node", 1, kMostCards);
   cluster.card = read_card(object.object("card"));
-  cluster.host_memory = {object.integer("host_memory_bytes", 0, kMostBytes)};
+  object.skip("host_memory_bytes");  // always 0 in the files that have it
   cluster.network_bandwidth = object.real("network_bandwidth", 0, kMostRate);
   cluster.notes = object.texts("notes");
   object.finish();

@@ -30,7 +30,7 @@ struct OptimizerCall {
 };
 
 struct OptimizerFunctions {
-  std::string_view name;  // row of kOptimizers: "adamw"
+  std::string_view name;  // row of kOptimizerFunctions: "adamw"
   void (*step)(OptimizerCall&);
 };
 
