@@ -206,7 +206,8 @@ Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
          Bytes{rank.breakdown.outside_allocator.n / kOutsideMarginDivisor};
 }
 
-RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options) {
+RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options,
+                           bool retries) {
   const Ledger ledger = count(graph, job, cluster.card.device, {}, options);
   RankEstimate rank = fold(ledger, job, cluster.card.device);
   rank.first_rank = 0;
@@ -215,7 +216,7 @@ RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cl
   rank.total = rank.peak_reserved + rank.breakdown.outside_allocator;
   rank.upper_bound = upper_bound(rank, cluster.is_cpu());
   if (!cluster.is_cpu()) {
-    add_retries(rank, ledger, job, cluster.card);
+    if (retries || rank.total <= cluster.card.memory) add_retries(rank, ledger, job, cluster.card);
     end_growth_at(rank, cluster.card);
   }
   if (options.clip || scales_loss(job)) add_clip_phase(rank);

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
+#include "estimator/job_keys.h"
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
 #include "program/schedules/schedule.h"
@@ -18,16 +16,6 @@ namespace vramfit {
 namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-/// What graph, dtypes and trained parameters decide, as text.
-std::string common_key(const Graph& graph, const Job& job) {
-  const Precision& p = job.precision;
-  std::string key = fmt::format("{} {}", fmt::ptr(&graph), p.name);
-  for (const Dtype dtype : {p.storage, p.compute, p.reduce, p.buffer, p.output, p.state}) {
-    key += fmt::format(" {}", static_cast<int>(dtype));
-  }
-  return key + fmt::format(" {}", fmt::join(job.freeze, ","));
-}
 
 /// The block whose backward comes first; the number of segments when none has one.
 std::size_t topmost_block(const Graph& graph, const std::vector<bool>& has_backward) {
@@ -62,8 +50,7 @@ Bytes held_by_top(const std::vector<SavedActivations>& saved, const std::vector<
 }  // namespace
 
 const std::vector<SavedActivations>& LeastMemory::saved_of(const Graph& graph, const Job& job) {
-  const std::string key = common_key(graph, job) + fmt::format(" {} {} {} {}", job.micro_batch, job.sequence,
-                                                               static_cast<int>(job.attention), job.deterministic);
+  const std::string key = ops_key(graph, job);
   const auto found = saved_.find(key);
   if (found != saved_.end()) return found->second;
   const TapeInputs inputs{.graph = graph,
@@ -109,10 +96,7 @@ LeastMemory::Units LeastMemory::make_units(const Graph& graph, const Job& job) c
 }
 
 const LeastMemory::Units& LeastMemory::units_of(const Graph& graph, const Job& job) {
-  const std::string key = common_key(graph, job) +
-                          fmt::format(" {} {} {} {} {} {} {}", sharding_named(job.sharding).parameters, job.mesh.shard,
-                                      reshard_ranks(job), static_cast<int>(job.wrap), job.wrap_min_parameters,
-                                      job.wrap_embeddings, fmt::join(job.wrap_patterns, ","));
+  const std::string key = units_key(graph, job);
   const auto found = units_.find(key);
   if (found != units_.end()) return found->second;
   return units_.emplace(key, make_units(graph, job)).first->second;

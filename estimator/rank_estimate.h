@@ -9,7 +9,11 @@
 namespace vramfit {
 
 /// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
-RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options);
+/// `retries`: whether a job that needs more than the card has is replayed at the card's capacity. Without that, what it
+/// lacks is alloc_retries, later_retries, out_of_memory and gives_back: it does not fit in any case, but perhaps with
+/// retries.
+RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options,
+                           bool retries = true);
 
 /// Host memory that a GPU rank pins: token ids and labels of a micro-batch, each rounded up to a power of two as
 /// PyTorch's pinned allocator does, and one scalar read back from the device.

@@ -148,7 +148,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       require_rules(job, change->cluster);
       const bool same_graph = job.loss == e.job.loss && job.loss_chunks == e.job.loss_chunks;
       const RankEstimate rank = estimate_rank(same_graph ? graph : build_graph(spec, loss_options(job)), job,
-                                              change->cluster, {.clip = clip, .steps = kSuggestedSteps});
+                                              change->cluster, {.clip = clip, .steps = kSuggestedSteps}, false);
       if (rank.total >= now) continue;
       suggestions.push_back({.change = change->flags,
                              .total_after = rank.total,

@@ -118,23 +118,21 @@ class Search {
   void search(const std::vector<Change>& bases) {
     collect(bases);
     for (const Option& option : options_.possible) {
-      const Estimate& estimate = evaluator_.estimate_of(option.job);
-      note_smallest(estimate);
-      if (estimate.verdict != Verdict::fits) continue;
+      note_smallest(option.job);
+      if (!evaluator_.trial_of(option.job).fits) continue;
       plan_.chosen = evaluator_.candidate(option);
       return;
     }
     find_smallest();
   }
 
-  void note_smallest(const Estimate& estimate) {
-    if (estimate.verdict == Verdict::not_modelled) {
-      if (not_modelled_.empty()) not_modelled_ = estimate.why;
+  void note_smallest(const Job& job) {
+    const Trial& trial = evaluator_.trial_of(job);
+    if (!trial.is_modelled) {
+      if (not_modelled_.empty()) not_modelled_ = evaluator_.estimate_of(job).why;
       return;
     }
-    capacity_ = estimate.capacity;
-    if (!smallest_ || worst_total(estimate) < smallest_->total)
-      smallest_ = estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
+    if (!smallest_ || trial.total < evaluator_.trial_of(*smallest_).total) smallest_ = job;
   }
 
   // The smallest need of all: those whose bound is lowest are estimated until no bound is below what was found.
@@ -145,8 +143,8 @@ class Search {
     }
     std::ranges::stable_sort(least, {}, &std::pair<Bytes, const Job*>::first);
     for (const auto& [bound, job] : least) {
-      if (smallest_ && bound >= smallest_->total) return;
-      note_smallest(evaluator_.estimate_of(*job));
+      if (smallest_ && bound >= evaluator_.trial_of(*smallest_).total) return;
+      note_smallest(*job);
     }
   }
 
@@ -182,7 +180,7 @@ class Search {
       if (std::ranges::any_of(shown, says_less)) continue;
       const Option timed = with_time(*option);
       if (timed.tokens_per_second <= chosen.tokens_per_second) continue;
-      if (evaluator_.estimate_of(timed.job).verdict == Verdict::not_modelled) continue;
+      if (!evaluator_.trial_of(timed.job).is_modelled) continue;
       shown.push_back(fields);
       add_alternative(timed, fmt::format("{}: faster by {}, but needs", job_as_flags(timed.job, chosen.job),
                                          percent(timed.tokens_per_second, chosen.tokens_per_second)));
@@ -211,11 +209,10 @@ class Search {
     for (const Option& option : options_.possible) {
       if (option.tokens_per_second >= chosen.tokens_per_second) continue;
       if (++spent > kFrontierEstimates || added == kMostAlternatives) return;
-      const Estimate& estimate = evaluator_.estimate_of(option.job);
-      const Bytes total = worst_total(estimate);
+      const Trial& trial = evaluator_.trial_of(option.job);
       // A step of the frontier is worth showing from a twentieth on.
-      if (estimate.verdict != Verdict::fits || total.n > least.n - least.n / 20) continue;
-      least = total;
+      if (!trial.fits || trial.total.n > least.n - least.n / 20) continue;
+      least = trial.total;
       ++added;
       add_alternative(option, fmt::format("{}: slower by {}, needs", job_as_flags(option.job, chosen.job),
                                           percent(chosen.tokens_per_second, option.tokens_per_second)));
@@ -228,7 +225,7 @@ class Search {
       std::size_t spent = 0;
       for (const Option& option : options_of(change).possible) {
         if (option.tokens_per_second <= chosen.tokens_per_second || ++spent > kChangeEstimates) break;
-        if (evaluator_.estimate_of(option.job).verdict != Verdict::fits) continue;
+        if (!evaluator_.trial_of(option.job).fits) continue;
         Candidate candidate = evaluator_.candidate(option);
         candidate.why =
             fmt::format("with --allow {}: faster by {}, needs {}", change.needs,
@@ -241,8 +238,10 @@ class Search {
 
   void explain_failure() {
     if (!smallest_) throw NotModelled(not_modelled_.empty() ? "any choice for this job" : not_modelled_);
-    plan_.why = fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
-                            shortage_text(*smallest_, capacity_));
+    const Estimate& estimate = evaluator_.estimate_of(*smallest_);
+    plan_.why =
+        fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
+                    shortage_text(estimate.ranks.at(static_cast<std::size_t>(estimate.worst)), estimate.capacity));
     for (const Change& change : changes(request_, false, false)) offer(change);
     for (const Change& change : changes(request_, false, true)) {
       if (offer(change)) return;  // the smallest cut is enough
@@ -261,8 +260,8 @@ class Search {
   // The fastest job under a change that fits, if there is one.
   bool add_help(const Change& change) {
     const std::vector<Option> options = options_of(change).possible;
-    const auto found = std::ranges::find_if(
-        options, [&](const Option& option) { return evaluator_.estimate_of(option.job).verdict == Verdict::fits; });
+    const auto found =
+        std::ranges::find_if(options, [&](const Option& option) { return evaluator_.trial_of(option.job).fits; });
     if (found == options.end()) return false;
     add_alternative(*found,
                     fmt::format("with --allow {}: {:.0f} tokens/s, needs", change.needs, found->tokens_per_second));
@@ -273,8 +272,7 @@ class Search {
   Evaluator evaluator_;
   Options options_;  // of the last search
   Plan plan_;
-  std::optional<RankEstimate> smallest_;  // the worst rank of the smallest job seen
-  Bytes capacity_;
+  std::optional<Job> smallest_;  // of the jobs seen, the one with the smallest total
   std::string not_modelled_;
 };
 

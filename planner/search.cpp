@@ -77,7 +77,7 @@ bool Evaluator::is_ruled_out(const Job& job) {
 }
 
 Option Evaluator::timed(const Job& job) {
-  Option option{.job = job, .time = step_time(graph_of(job), job, request_.cluster), .needs = {}};
+  Option option{.job = job, .time = timer_.time(graph_of(job), job), .needs = {}};
   const double tokens = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence);
   if (option.time.step_seconds > 0) option.tokens_per_second = tokens / option.time.step_seconds;
   return option;
@@ -95,12 +95,33 @@ std::vector<Option> Evaluator::ranked(const std::vector<Job>& jobs) {
   return options;
 }
 
+Trial Evaluator::try_out(const Job& job) {
+  try {
+    require_rules(job, request_.cluster);
+    const RankEstimate rank =
+        estimate_rank(graph_of(job), job, request_.cluster, {.clip = request_.clip}, /*retries=*/false);
+    return {.fits = verdict_of(rank, request_.cluster.card.memory) == Verdict::fits, .total = rank.total};
+  } catch (const NotModelled&) {
+    return {.is_modelled = false, .total = {}};
+  }
+}
+
+const Trial& Evaluator::trial_of(const Job& job) {
+  const std::string key = job_as_flags(job, unresolved_job());
+  const auto found = trials_.find(key);
+  return found != trials_.end() ? found->second : trials_.emplace(key, try_out(job)).first->second;
+}
+
 const Estimate& Evaluator::estimate_of(const Job& job) {
   const std::string key = job_as_flags(job, unresolved_job());
   const auto found = estimates_.find(key);
   if (found != estimates_.end()) return found->second;
   const EstimateOptions options{.suggestions = false, .clip = request_.clip};
-  return estimates_.emplace(key, estimate(request_.spec, job, request_.cluster, options)).first->second;
+  const Estimate& made = estimates_.emplace(key, estimate(request_.spec, job, request_.cluster, options)).first->second;
+  trials_.insert_or_assign(key, Trial{.is_modelled = made.verdict != Verdict::not_modelled,
+                                      .fits = made.verdict == Verdict::fits,
+                                      .total = worst_total(made)});
+  return made;
 }
 
 Candidate Evaluator::candidate(const Option& option) {

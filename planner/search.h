@@ -30,10 +30,18 @@ struct Space {
 /// Throws InputError when the job itself is contradictory.
 Space enumerate_jobs(const PlanRequest& request);
 
-/// Bounds, times and estimates of jobs of one model on one cluster; each job is estimated once.
+/// What a search asks of a job: less than an estimate, which takes longer.
+struct Trial {
+  bool is_modelled = true;
+  bool fits = false;  // whether the estimate's verdict is `fits`
+  Bytes total;        // of the estimate's worst rank
+};
+
+/// Bounds, times, trials and estimates of jobs of one model on one cluster; each job is tried and estimated once.
 class Evaluator {
  public:
-  explicit Evaluator(const PlanRequest& request) : request_(request), least_(request.cluster) {}
+  explicit Evaluator(const PlanRequest& request)
+      : request_(request), least_(request.cluster), timer_(request.cluster) {}
 
   /// Whether the lower bound alone excludes the verdict `fits`. A job that isn't modelled is left to its estimate.
   bool is_ruled_out(const Job& job);
@@ -43,17 +51,24 @@ class Evaluator {
   Option timed(const Job& job);
   /// The jobs with their times, fastest first; of equally fast ones the earlier.
   std::vector<Option> ranked(const std::vector<Job>& jobs);
+  /// Counted and replayed as for the estimate, but not at the card's capacity: how far retries help is for the reader
+  /// of an estimate.
+  const Trial& trial_of(const Job& job);
   const Estimate& estimate_of(const Job& job);
   Candidate candidate(const Option& option);
-  std::int64_t estimates() const { return static_cast<std::int64_t>(estimates_.size()); }
+  /// Jobs that were tried or estimated.
+  std::int64_t estimates() const { return static_cast<std::int64_t>(trials_.size()); }
 
  private:
+  Trial try_out(const Job& job);
   const Graph& graph_of(const Job& job);
 
   const PlanRequest& request_;
+  std::map<std::int64_t, Graph> graphs_;  // by loss chunks
   LeastMemory least_;
-  std::map<std::string, Estimate> estimates_;  // by the job's flags
-  std::map<std::int64_t, Graph> graphs_;       // by loss chunks
+  StepTimer timer_;
+  std::map<std::string, Trial> trials_;  // by the job's flags
+  std::map<std::string, Estimate> estimates_;
 };
 
 /// Total bytes of the worst rank; estimates without ranks have none.

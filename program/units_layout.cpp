@@ -65,12 +65,15 @@ void assign_offsets(Unit& unit) {
   }
 }
 
-std::vector<int> largest_first(std::vector<UnitParameter> parameters) {
-  std::ranges::stable_sort(parameters, std::greater{}, &UnitParameter::padded_elements);
-  std::vector<int> order;
+std::vector<int> largest_first(const std::vector<UnitParameter>& parameters) {
+  std::vector<std::pair<std::int64_t, int>> order;  // size and parameter
   order.reserve(parameters.size());
-  for (const UnitParameter& p : parameters) order.push_back(p.parameter);
-  return order;
+  for (const UnitParameter& p : parameters) order.emplace_back(p.padded_elements, p.parameter);
+  std::ranges::stable_sort(order, std::greater{}, &std::pair<std::int64_t, int>::first);
+  std::vector<int> numbers;
+  numbers.reserve(order.size());
+  for (const auto& [elements, parameter] : order) numbers.push_back(parameter);
+  return numbers;
 }
 
 void add_unique(std::vector<int>& list, int item) {

@@ -4,8 +4,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "job/sharding.h"
-#include "program/trainable.h"
 
 namespace vramfit {
 
@@ -101,25 +99,18 @@ Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current
 }
 
 int peak_live_units(const std::vector<Instruction>& schedule) {
-  std::set<int> live;
-  std::size_t peak = 0;
+  std::vector<bool> is_live;
+  int live = 0, peak = 0;
   for (const Instruction& i : schedule) {
-    if (i.what == Do::issue) live.insert(i.unit);
-    if (i.what == Do::release || i.what == Do::reshard) live.erase(i.unit);
-    peak = std::max(peak, live.size());
+    const bool drops = i.what == Do::release || i.what == Do::reshard;
+    if (i.what != Do::issue && !drops) continue;
+    const auto unit = static_cast<std::size_t>(i.unit);
+    if (unit >= is_live.size()) is_live.resize(unit + 1);
+    if (is_live[unit] == drops) live += drops ? -1 : 1;
+    is_live[unit] = !drops;
+    peak = std::max(peak, live);
   }
-  return static_cast<int>(peak);
-}
-
-std::int64_t slice_group_ranks(const Graph& graph, const Job& job) {
-  if (reshard_ranks(job) == 0) return 0;
-  Job once = job;
-  once.accumulation = 1;  // micro-batches gather alike
-  const UnitLayout layout = lay_out_units(graph, once);
-  const std::vector<Instruction> schedule = make_schedule(
-      {.job = once, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, once)});
-  const bool any = std::ranges::any_of(schedule, [](const Instruction& i) { return i.what == Do::reshard; });
-  return any ? reshard_ranks(job) : 0;
+  return peak;
 }
 
 int peak_gathers_in_flight(const std::vector<Instruction>& schedule) {

@@ -1,12 +1,13 @@
 // The schedule of runtime vramfit. Gathers run ahead of compute by the prefetch depth, at most one reduction
 // is in flight, and every unit is released as soon as neither the next pass nor the reshard policy needs it.
 #include <algorithm>
-#include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "base/error.h"
 #include "job/sharding.h"
 #include "program/schedules/schedule.h"
+#include "program/trainable.h"
 #include "program/wrapping.h"
 
 namespace vramfit {
@@ -51,6 +52,15 @@ class Maker {
     return std::move(schedule_);
   }
 
+  bool leaves_slices() const {
+    for (std::size_t p = 0; p < list_.size(); ++p) {
+      for (const int unit : list_[p].units) {
+        if (!stays(list_, p, unit) && is_sliced(list_, p, unit)) return true;
+      }
+    }
+    return false;
+  }
+
   int most_live() const {
     std::vector<std::vector<int>> from(list_.size()), until(list_.size());
     for (const Kept& k : kept_units(list_)) {
@@ -58,16 +68,21 @@ class Maker {
       until[k.until].push_back(k.unit);
     }
     std::vector<int> keepers(in_.layout.units.size(), 0);
+    std::vector<std::size_t> seen_by(in_.layout.units.size(), 0);  // the last pass that counted a unit, from 1
     std::size_t kept = 0, most = 0;
     for (std::size_t p = 0; p < list_.size(); ++p) {
       for (const int unit : from[p]) kept += keepers[static_cast<std::size_t>(unit)]++ == 0 ? 1 : 0;
-      std::set<int> live(list_[p].units.begin(), list_[p].units.end());
+      std::size_t live = 0;  // besides those that are kept
+      const auto add = [&](const Pass& pass) {
+        for (const int unit : pass.units) {
+          std::size_t& seen = seen_by[static_cast<std::size_t>(unit)];
+          if (keepers[static_cast<std::size_t>(unit)] == 0 && std::exchange(seen, p + 1) != p + 1) ++live;
+        }
+      };
+      add(list_[p]);
       const std::int64_t depth = list_[p].backward ? backward_depth() : in_.job.forward_prefetch;
-      for (const std::size_t next : reached_from(list_, p, depth)) {
-        live.insert(list_[next].units.begin(), list_[next].units.end());
-      }
-      std::erase_if(live, [&](int unit) { return keepers[static_cast<std::size_t>(unit)] > 0; });
-      most = std::max(most, kept + live.size());
+      for (const std::size_t next : reached_from(list_, p, depth)) add(list_[next]);
+      most = std::max(most, kept + live);
       for (const int unit : until[p]) kept -= --keepers[static_cast<std::size_t>(unit)] == 0 ? 1 : 0;
     }
     return static_cast<int>(most);
@@ -207,12 +222,18 @@ class Maker {
     }
   }
 
+  /// Whether a unit that is dropped after pass `p` is kept in slices.
+  bool is_sliced(const std::vector<Pass>& list, std::size_t p, int unit) const {
+    if (in_.layout.reshard_ranks == 0 || list[p].backward) return false;
+    const Pass* later = next_use(list, p, unit);
+    return later != nullptr && later->backward;
+  }
+
   void release_after(const std::vector<Pass>& list, std::size_t p) {
     for (int unit : list[p].units) {
       if (stays(list, p, unit)) continue;
       live_[static_cast<std::size_t>(unit)] = false;
-      const Pass* later = next_use(list, p, unit);
-      const bool in_slices = in_.layout.reshard_ranks > 0 && !list[p].backward && later != nullptr && later->backward;
+      const bool in_slices = is_sliced(list, p, unit);
       if (in_slices) sliced_.push_back(unit);
       add({.what = in_slices ? Do::reshard : Do::release, .unit = unit});
     }
@@ -294,13 +315,24 @@ class Maker {
 }  // namespace
 
 std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs) {
-  std::vector<Instruction> schedule = Maker(inputs).make();
-  if (peak_live_units(schedule) > most_live_units(inputs)) {
+  Maker maker(inputs);
+  const int most = maker.most_live();
+  std::vector<Instruction> schedule = maker.make();
+  if (peak_live_units(schedule) > most) {
     throw std::logic_error("the schedule gathers more units at once than prefetch and reshard allow");
   }
   return schedule;
 }
 
 int most_live_units(const ScheduleInputs& inputs) { return Maker(inputs).most_live(); }
+
+std::int64_t slice_group_ranks(const Graph& graph, const Job& job) {
+  if (reshard_ranks(job) == 0) return 0;
+  if (job.runtime != Runtime::vramfit) throw NotModelled("runtime pytorch-fsdp2");
+  const UnitLayout layout = lay_out_units(graph, job);
+  const ScheduleInputs inputs{
+      .job = job, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, job)};
+  return Maker(inputs).leaves_slices() ? reshard_ranks(job) : 0;
+}
 
 }  // namespace vramfit

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "estimator/rank_estimate.h"
 #include "job/job_fields.h"
 #include "model_specs/catalog.h"
 #include "planner/plan_json.h"
@@ -79,6 +80,36 @@ TEST_CASE("every configuration that is searched is modelled") {
   for (const Job& job : enumerate_jobs(request).jobs) {
     CAPTURE(job_as_flags(job, unresolved_job()));
     CHECK(evaluator.estimate_of(job).verdict != Verdict::not_modelled);
+  }
+}
+
+TEST_CASE("a trial says of a job what its estimate says, on a card that holds half of them") {
+  for (const std::string allocator : {"expandable", "native", "per_process_memory_fraction=0.99"}) {
+    PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+    fix(request, "allocator", allocator);
+    fix(request, "seq_len", "4096");
+    fix(request, "global_batch", "1024");
+    const std::vector<Job> jobs = enumerate_jobs(request).jobs;
+    std::vector<Bytes> bounds;
+    for (std::size_t i = 0; i < jobs.size(); i += 9) {
+      bounds.push_back(upper_bound(Evaluator(request).estimate_of(jobs[i]).ranks.front(), false));
+    }
+    std::ranges::sort(bounds);
+    request.cluster.card.memory = bounds[bounds.size() / 2];
+    Evaluator evaluator(request), trials(request);
+    std::set<Verdict> verdicts;
+    for (std::size_t i = 0; i < jobs.size(); i += 9) {
+      CAPTURE(job_as_flags(jobs[i], unresolved_job()));
+      const Estimate& estimate = evaluator.estimate_of(jobs[i]);
+      const Trial& trial = trials.trial_of(jobs[i]);
+      CHECK(trial.is_modelled == (estimate.verdict != Verdict::not_modelled));
+      CHECK(trial.fits == (estimate.verdict == Verdict::fits));
+      CHECK(trial.total == worst_total(estimate));
+      verdicts.insert(estimate.verdict);
+    }
+    CHECK(verdicts.contains(Verdict::fits));
+    CHECK(verdicts.size() > 1);
+    CHECK(trials.estimates() == evaluator.estimates());
   }
 }
 

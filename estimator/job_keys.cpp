@@ -1,0 +1,46 @@
+#include "estimator/job_keys.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "job/sharding.h"
+
+namespace vramfit {
+
+namespace {
+
+template <typename Enum>
+int number(Enum value) {
+  return static_cast<int>(value);
+}
+
+std::string common_key(const Graph& graph, const Job& job) {
+  const Precision& p = job.precision;
+  return fmt::format("{} {} {} {} {} {} {} {} {}", fmt::ptr(&graph), p.name, number(p.storage), number(p.compute),
+                     number(p.reduce), number(p.buffer), number(p.output), number(p.state), fmt::join(job.freeze, ","));
+}
+
+}  // namespace
+
+std::string units_key(const Graph& graph, const Job& job) {
+  return fmt::format("{} {} {} {} {} {} {} {}", common_key(graph, job), sharding_named(job.sharding).parameters,
+                     job.mesh.shard, reshard_ranks(job), number(job.wrap), job.wrap_min_parameters, job.wrap_embeddings,
+                     fmt::join(job.wrap_patterns, ","));
+}
+
+std::string ops_key(const Graph& graph, const Job& job) {
+  return fmt::format("{} {} {} {} {}", common_key(graph, job), job.micro_batch, job.sequence, number(job.attention),
+                     job.deterministic);
+}
+
+std::string schedule_key(const Job& job) {
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
+                     job.mesh.replicate, number(job.reshard), number(job.backward_prefetch), job.forward_prefetch,
+                     job.prefetch_limit, number(job.reduce_finish), job.bucket_bytes, job.reshard_head,
+                     number(job.checkpointing), job.checkpoint_every, number(job.accumulate),
+                     std::min<std::int64_t>(job.accumulation, 2), fmt::join(job.offload, ","));
+}
+
+}  // namespace vramfit
