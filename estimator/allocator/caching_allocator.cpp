@@ -20,11 +20,15 @@ CachingAllocator::CachingAllocator(const AllocatorSettings& settings, Driver& dr
   set_memory_fraction(settings.memory_fraction);
 }
 
-void CachingAllocator::set_settings(const AllocatorSettings& settings) { settings_ = settings; }
+void CachingAllocator::set_settings(const AllocatorSettings& settings) {
+  settings_ = settings;
+  find_whole_large();
+}
 
 void CachingAllocator::set_memory_fraction(double fraction) {
   allowed_.reset();
   if (fraction < 1) allowed_ = static_cast<std::int64_t>(fraction * static_cast<double>(driver_.total()));
+  find_whole_large();
 }
 
 void CachingAllocator::reset_peaks() {
@@ -123,6 +127,7 @@ int CachingAllocator::take_free_block(const Request& request) {
   if (!placement_mattered_) note_tie(pool.free, place);
   const int block = entry.block;
   pool.free.erase(place);
+  if (collects_garbage()) whole_large_.erase(block);
   return block;
 }
 
@@ -197,6 +202,13 @@ void CachingAllocator::insert_free(int block) {
   Block& b = at(block);
   b.free_since = searches_[b.is_small ? 1 : 0];
   pool_of(b).free.insert({.size = b.size, .address = b.address, .block = block});
+  if (collects_garbage() && is_whole_large(b)) whole_large_.insert(block);
+}
+
+void CachingAllocator::erase_free(int block) {
+  const Block& b = at(block);
+  pool_of(b).free.erase(b.size, b.address);
+  if (collects_garbage()) whole_large_.erase(block);
 }
 
 /// A block that nobody uses any more joins its free neighbours.
@@ -215,7 +227,7 @@ bool CachingAllocator::merge(int block, int neighbour) {
   const Block& n = at(neighbour);
   if (n.is_allocated || n.events > 0 || n.other_streams != 0 || n.is_mapped != b.is_mapped) return false;
   if (n.is_mapped) {
-    pool_of(b).free.erase(n.size, n.address);
+    erase_free(neighbour);
   } else {
     erase_unmapped(neighbour);
   }

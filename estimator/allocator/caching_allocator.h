@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -135,6 +136,8 @@ class CachingAllocator {
 
   Request request_for(std::int64_t bytes, int stream) const;
   bool collects_garbage() const { return allowed_ && settings_.garbage_collection_threshold > 0; }
+  bool is_whole_large(const Block& block) const { return !block.is_small && block.previous < 0 && block.next < 0; }
+  void find_whole_large();
   int take_free_block(const Request& request);
   FreeBlocks::Place best_fit(const Pool& pool, const Request& request) const;
   void note_tie(const FreeBlocks& free, FreeBlocks::Place chosen);
@@ -143,6 +146,7 @@ class CachingAllocator {
   int hand_out(int block, const Request& request, std::int64_t bytes);
 
   void insert_free(int block);
+  void erase_free(int block);
   void release_to_pool(int block);
   bool merge(int block, int neighbour);
 
@@ -183,6 +187,7 @@ class CachingAllocator {
   std::vector<int> unused_;
   std::vector<std::array<Pool, 2>> pools_;  // by stream: large, small
   std::array<std::int64_t, 2> searches_{};  // large, small
+  std::set<int> whole_large_;               // free segments that aren't split: kept only for garbage collection
   std::vector<Range> ranges_;
   std::vector<StreamEvents> events_;  // by stream
   std::int64_t waiting_ = 0;          // events of all streams

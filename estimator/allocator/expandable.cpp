@@ -58,7 +58,7 @@ int CachingAllocator::grow_range(const Request& request) {
     if (!map(next, std::min(request.size - at(block).size, at(next).size))) return -1;
     block = next;  // the mapped block takes in the one before it
   }
-  pool_of(at(block)).free.erase(at(block).size, at(block).address);
+  erase_free(block);
   return block;
 }
 
@@ -93,7 +93,7 @@ void CachingAllocator::unmap(int block) {
   const std::int64_t first = ceil_div(offset, range.page), last = (offset + b.size) / range.page;
   if (first >= last) return;
   driver_.release_pages(last - first, range.page);
-  pool_of(b).free.erase(b.size, b.address);
+  erase_free(block);
   const std::int64_t start = range.address + first * range.page, size = (last - first) * range.page;
   const std::int64_t before = start - b.address, after = b.size - before - size;
   at(block).size = size;

@@ -8,11 +8,12 @@
 namespace vramfit {
 
 /// A sorted set. Sizes fall into classes, 16 between one power of two and the next. A bitmap says which classes are not
-/// empty, so a search looks at the bitmap and at the few blocks of one class.
+/// empty, so a search looks at the bitmap and at the few blocks of one class. A class with many blocks (a model's
+/// layers free thousands of one size) is kept in short chunks, so that an insertion moves few of them.
 class FreeBlocks {
   static constexpr int kParts = 4;       // log2 of the classes of an octave
   static constexpr int kMostUnits = 42;  // log2 of blocks' sizes in units; what is larger shares a class
-  static constexpr std::size_t kClasses = ((kMostUnits - kParts) << kParts) + (1 << kParts);
+  static constexpr std::uint32_t kClasses = ((kMostUnits - kParts) << kParts) + (1 << kParts);
   static constexpr std::size_t kWords = (kClasses + 63) / 64;
 
  public:
@@ -22,13 +23,13 @@ class FreeBlocks {
   };
   /// A place in the order; any change invalidates it.
   struct Place {
-    std::size_t size_class = 0, index = 0;
+    std::uint32_t size_class = 0, chunk = 0, index = 0;
     bool is_end() const { return size_class == kClasses; }
     bool operator==(const Place&) const = default;
   };
 
-  const Entry& at(Place place) const { return classes_[place.size_class][place.index]; }
-  Place begin() const { return {filled_from(0), 0}; }
+  const Entry& at(Place place) const { return classes_[place.size_class][place.chunk][place.index]; }
+  Place begin() const { return {filled_from(0), 0, 0}; }
   Place next(Place place) const;
   /// The place before `place`, which must not be the first. If the set isn't empty, the end has a place before it.
   Place previous(Place place) const;
@@ -39,11 +40,16 @@ class FreeBlocks {
   void erase(std::int64_t size, std::int64_t address) { erase(lower_bound(size, address)); }
 
  private:
-  static std::size_t class_of(std::int64_t size);
-  /// The first class from `first` on that is not empty, or kClasses.
-  std::size_t filled_from(std::size_t first) const;
+  using Chunk = std::vector<Entry>;
 
-  std::array<std::vector<Entry>, kClasses> classes_;  // each sorted
+  static std::uint32_t class_of(std::int64_t size);
+  bool is_filled(std::uint32_t size_class) const { return ((filled_[size_class / 64] >> (size_class % 64)) & 1U) != 0; }
+  /// The first class from `first` on that is not empty, or kClasses.
+  std::uint32_t filled_from(std::uint32_t first) const;
+  /// Where an entry is, or would be inserted, in its class: perhaps behind the last entry of the last chunk.
+  Place place_of(std::int64_t size, std::int64_t address) const;
+
+  std::array<std::vector<Chunk>, kClasses> classes_;  // sorted; no chunk is empty, unless it is the class's only one
   std::array<std::uint64_t, kWords> filled_{};        // a bit for each class
 };
 

@@ -1,5 +1,6 @@
 // How the caching allocator gives memory back to the card, and what a snapshot shows of what it holds.
 #include <algorithm>
+#include <tuple>
 
 #include "estimator/allocator/caching_allocator.h"
 
@@ -7,17 +8,25 @@ namespace vramfit {
 
 void CachingAllocator::empty_cache() { release_cached(); }
 
-/// The free segments of the large pools that aren't split, of all streams.
+/// The free segments of the large pools that aren't split, of all streams, in the order of the pools.
 std::vector<int> CachingAllocator::whole_large_segments() const {
-  std::vector<int> blocks;
+  std::vector<int> blocks(whole_large_.begin(), whole_large_.end());
+  std::ranges::sort(blocks, {},
+                    [&](int block) { return std::tuple(at(block).stream, at(block).size, at(block).address); });
+  return blocks;
+}
+
+/// When garbage collection starts, or ends: its blocks are known without looking at all that are free.
+void CachingAllocator::find_whole_large() {
+  whole_large_.clear();
+  if (!collects_garbage()) return;
   for (const auto& pools : pools_) {
     const FreeBlocks& free = pools[0].free;
     for (auto place = free.begin(); !place.is_end(); place = free.next(place)) {
-      const Block& b = at(free.at(place).block);
-      if (b.previous < 0 && b.next < 0) blocks.push_back(free.at(place).block);
+      const int block = free.at(place).block;
+      if (is_whole_large(at(block))) whole_large_.insert(block);
     }
   }
-  return blocks;
 }
 
 /// Above the threshold, releases the segments that have been free for longer than the average, and repeats until enough
@@ -99,7 +108,7 @@ void CachingAllocator::release_block(int block) {
   driver_.free(b.address, b.size);
   held_ -= b.size;
   stats_.reserved.add(-b.size);
-  pool_of(b).free.erase(b.size, b.address);
+  erase_free(block);
   remove_block(block);
 }
 
