@@ -212,7 +212,7 @@ TEST_CASE("data that can't be used is refused with a line that says why") {
   const std::string text = directory.write("t.txt", "hello world");
   CHECK(mentions(message_of(options(text, 255, 4)), "need a vocabulary of 256; this model's has 255"));
   CHECK(mentions(message_of(options(text, 256, 11)), "11 tokens, but one row takes 11 + 1"));
-  CHECK(mentions(message_of(options(directory.write("none.txt", ""), 256, 1)), "0 tokens are too few"));
+  CHECK(mentions(message_of(options(directory.write("none.txt", ""), 256, 1)), "0 tokens, but one row takes 1 + 1"));
   CHECK(mentions(message_of(options(directory.write("w.pt", "x"), 256, 4)), "unknown kind of file"));
   CHECK(mentions(message_of(options(directory.path() / "missing.bin", 256, 4)), "No such file"));
   std::filesystem::create_directory(directory.path() / "empty");
