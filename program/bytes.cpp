@@ -16,7 +16,14 @@ class BytesReader {
  public:
   BytesReader(const Program& program, const BytesOptions& options)
       : program_(program), options_(options), ids_(buffer_numbers(program), -1) {
-    labels_.resize((program.segments.size() + 1) * program.labels.size(), kNoLabel);
+    completed_.resize(program.labels.size(), kNoLabel);
+    for (const Block& block : program.blocks) {
+      for (const Buffer& buffer : block.code.buffers) note_completed(buffer);
+    }
+    for (const Buffer& buffer : program.main.buffers) {
+      if (buffer.segment >= 0) note_completed(buffer);
+    }
+    labels_.resize(program.labels.size() + program.segments.size() * at(completed_count_), kNoLabel);
   }
 
   Ledger ledger() {
@@ -61,9 +68,17 @@ class BytesReader {
 
   void free(int buffer, const Place& place) { writer_.free(ids_[at(place.number(buffer))]); }
 
+  void note_completed(const Buffer& buffer) {
+    if (buffer.label >= 0 && completed_[at(buffer.label)] == kNoLabel)
+      completed_[at(buffer.label)] = completed_count_++;
+  }
+
   /// The ledger's label; each is made once.
   int label(int segment, int label) {
-    int& number = labels_[at(segment + 1) * program_.labels.size() + at(label)];
+    const std::size_t place =
+        segment < 0 ? at(label)
+                    : program_.labels.size() + at(segment) * at(completed_count_) + at(completed_[at(label)]);
+    int& number = labels_[place];
     if (number == kNoLabel) number = writer_.add_label(label_text(program_, segment, label));
     return number;
   }
@@ -72,7 +87,10 @@ class BytesReader {
   const BytesOptions& options_;
   LedgerWriter writer_;
   std::vector<std::int64_t> ids_;  // in the ledger, by number of the buffer
-  std::vector<int> labels_;        // by segment (none, then each) and label of the program
+  // Labels that a segment's name completes are numbered: they are few, but units can have tens of thousands of others.
+  std::vector<int> completed_;  // by label of the program
+  int completed_count_ = 0;
+  std::vector<int> labels_;  // by label of the program; then by segment and number of a completed label
   int step_ = 0;
 };
 
