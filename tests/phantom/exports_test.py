@@ -10,6 +10,7 @@ import sysconfig
 LIBRARIES = pathlib.Path(os.environ["VRAMFIT_BIN_DIR"]).parent / "lib" / "phantom"
 NVIDIA = pathlib.Path(sysconfig.get_path("purelib")) / "nvidia"
 OWN = {"libvramfit-phantom.so", "libvramfit-phantom-audit.so"}
+VALUES = "libvramfit-values-"  # computes values inside PyTorch, which it needs; stands in for nothing
 
 # Headers that declare a library's functions, and the least number they are known to declare, in CUDA 12.8 as in 13.0.
 HEADERS = {
@@ -65,7 +66,7 @@ def problems_of(path):
 
 
 def main():
-    libraries = [path for path in LIBRARIES.rglob("lib*.so*") if path.name not in OWN]
+    libraries = [path for path in LIBRARIES.rglob("lib*.so*") if path.name not in OWN and not path.name.startswith(VALUES)]
     built = {path.name.rpartition(".")[0] for path in libraries}
     problems = [f"{name} is not built" for name in HEADERS if name not in built]
     ctypes.CDLL(str(LIBRARIES / "libvramfit-phantom.so"), mode=ctypes.RTLD_GLOBAL)
