@@ -254,7 +254,7 @@ void touched_everything() {
 }
 
 Knowledge knowledge_of(const void* address, std::int64_t bytes) {
-  settle_memory(address, bytes);
+  await_memory(address, bytes);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   return known(s, number(address), bytes);
@@ -263,7 +263,7 @@ Knowledge knowledge_of(const void* address, std::int64_t bytes) {
 std::byte* host_view(void* address, std::int64_t bytes, std::int64_t limit_bytes) {
   if (bytes <= 0 || bytes > limit_bytes) return nullptr;
   const auto block = find_block(address);
-  if (!block || settle_memory(address, bytes) != Status::success) return nullptr;
+  if (!block || await_memory(address, bytes) != Status::success) return nullptr;
   const Address end = number(address) + static_cast<Address>(bytes);
   if (end > block->base + static_cast<Address>(block->bytes)) return nullptr;
   if (side_of(address) == Side::device) {
@@ -282,7 +282,7 @@ Knowledge read_known(const void* address, std::int64_t bytes, std::byte* out) {
 }
 
 void written(void* address, std::int64_t bytes, const Knowledge& knowledge) {
-  settle_memory(address, bytes);
+  await_memory(address, bytes);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   set_known(s, number(address), bytes, knowledge);

@@ -62,25 +62,26 @@ void remove(const Entry& done) {
   }
 }
 
-Progress go_on(Entry& entry, bool wait) {
+Progress go_on(Entry& entry, bool wait, bool reports) {
   std::unique_lock lock(entry.running, std::defer_lock);
   if (wait) {
     lock.lock();
   } else if (!lock.try_lock()) {
     return Progress::waiting;
   }
-  if (entry.progress != Progress::waiting) return entry.progress;
-  going_on = true;
-  entry.progress = entry.work.go_on(wait, !entry.superseded);
-  going_on = false;
-  if (entry.progress != Progress::waiting) remove(entry);
+  if (entry.progress == Progress::waiting) {
+    going_on = true;
+    entry.progress = entry.work.go_on(wait, !entry.superseded);
+    going_on = false;
+  }
+  if (entry.progress == Progress::done || (entry.progress == Progress::failed && reports)) remove(entry);
   return entry.progress;
 }
 
-Status settle(const Entries& entries, bool wait) {
+Status settle(const Entries& entries, bool wait, bool reports = true) {
   Status status = Status::success;
   for (const auto& entry : entries) {
-    const Progress progress = go_on(*entry, wait);
+    const Progress progress = go_on(*entry, wait, reports);
     if (progress == Progress::failed) return Status::unknown;
     if (progress == Progress::waiting) status = Status::not_ready;
   }
@@ -113,11 +114,22 @@ void add_pending(PendingWork work) {
   ++s.count;
 }
 
-Status settle_memory(const void* address, std::int64_t bytes) {
-  if (nothing_to_do()) return Status::success;
+namespace {
+
+Entries writing_to(const void* address, std::int64_t bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(address);
   const std::uintptr_t end = first + static_cast<std::uintptr_t>(bytes);
-  return settle(chosen([&](const Entry& entry) { return entry.first < end && first < entry.end; }), true);
+  return chosen([&](const Entry& entry) { return entry.first < end && first < entry.end; });
+}
+
+}  // namespace
+
+Status settle_memory(const void* address, std::int64_t bytes) {
+  return nothing_to_do() ? Status::success : settle(writing_to(address, bytes), true);
+}
+
+Status await_memory(const void* address, std::int64_t bytes) {
+  return nothing_to_do() ? Status::success : settle(writing_to(address, bytes), true, false);
 }
 
 Status settle_owner(const void* owner) {

@@ -30,6 +30,8 @@ PHANTOM_CORE void add_pending(PendingWork work);
 // Each waits for what it names, and fails with `unknown` when some of it did.
 /// What is to be written to these bytes.
 PHANTOM_CORE Status settle_memory(const void* address, std::int64_t bytes);
+/// The same where the program itself hasn't asked: the next of its calls that waits for it still gets the failure.
+Status await_memory(const void* address, std::int64_t bytes);
 PHANTOM_CORE Status settle_owner(const void* owner);
 /// What a stream, or an event recorded behind it, has to wait for.
 Status settle_waits(const void* stream_or_event);

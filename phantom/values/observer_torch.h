@@ -157,16 +157,19 @@ class Observer final : public c10::OperatorKernel {
     }
   }
 
-  void read(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack, const at::Tensor& source,
+  /// A read that fails, because another rank has ended, fails at once: who reads is looked up afterwards.
+  void read(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack, const at::Tensor source,
             const char* kind) const {
+    std::int64_t assumptions = 0;
+    bool is_reported = false;
     if (is_on_card(source) && InSizedOperator::depth() == 0) {
-      std::int64_t assumptions = known(source);
+      assumptions = known(source);
       if (assumptions == VRAMFIT_UNKNOWN && assume_value(source)) assumptions = known(source);
-      const bool is_large =
-          assumptions == VRAMFIT_UNKNOWN && !is_integral(source);  // core counts it, as a checkpoint's
-      if (!is_large) report_read(kind, source, assumptions);
+      // Core counts a large unknown one, as a checkpoint's.
+      is_reported = assumptions != VRAMFIT_UNKNOWN || is_integral(source);
     }
     run(op, next, stack, {});
+    if (is_reported) report_read(kind, source, assumptions);
   }
 
   void run_sized(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack) const {
