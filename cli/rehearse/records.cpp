@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr int kMostCards = 1 << 20;
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 40;
 
 // Any process can write what it likes into the folder, so each number is checked.
 std::int64_t count(JsonObject& object, std::string_view key) { return object.integer(key, 0, kMost); }
@@ -74,7 +75,7 @@ ProcessRecord read_process(const std::string& path) {
   JsonObject object(document, path);
   ProcessRecord record;
   record.process = count(object, "pid");
-  if (object.has("rank")) record.rank = count(object, "rank");
+  if (object.has("rank")) record.rank = object.integer("rank", 0, kMostRanks);
   record.command = object.texts("command");
   record.ended = object.boolean("ended");
   for (JsonObject& card : object.objects("cards")) record.cards.push_back(read_card(card));
