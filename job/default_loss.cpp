@@ -13,7 +13,6 @@ namespace {
 // whose head is a large share of it, 0.7 % longer with 1024 tokens per chunk and 3.4 % with 512 (8xH100, 16384 tokens
 // per GPU).
 constexpr std::int64_t kTokensPerChunk = 1024;
-constexpr std::int64_t kMostChunks = 65536;  // of --loss
 
 /// Full loss holds the logits of all tokens, over which their gradient is written, and the gradient of the head in the
 /// compute dtype. Chunked loss holds the logits of one chunk, and the gradient of the head, to which every chunk adds,
@@ -37,7 +36,7 @@ void set_default_loss(Job& job, const ModelSpec& spec, const Cluster& cluster) {
   job.loss = LossKind::full;
   job.loss_chunks = Job{}.loss_chunks;
   const std::int64_t tokens = checked_mul(job.micro_batch, job.sequence);
-  const std::int64_t chunks = std::min(ceil_div(tokens, kTokensPerChunk), kMostChunks);
+  const std::int64_t chunks = std::min(ceil_div(tokens, kTokensPerChunk), kMostLossChunks);
   if (cluster.is_cpu() || job.runtime != Runtime::vramfit || chunks < 2) return;
   if (!chunks_need_less(job, tokens, chunks, spec.hidden_size)) return;
   job.loss = LossKind::chunked;

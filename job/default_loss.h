@@ -9,6 +9,9 @@
 
 namespace vramfit {
 
+/// That --loss chunked:N takes.
+inline constexpr std::int64_t kMostLossChunks = 65536;
+
 /// Whether nobody has chosen the loss yet: it is in an unresolved_job() until resolve_job() has been called.
 bool is_unset_loss(const Job& job);
 void unset_loss(Job& job);

@@ -189,7 +189,7 @@ void set_loss(Job& job, std::string_view value) {
     job.loss = LossKind::full;
     job.loss_chunks = Job{}.loss_chunks;
   } else if (value.starts_with("chunked:")) {
-    job.loss_chunks = whole_number(value.substr(8), 1, 65536);
+    job.loss_chunks = whole_number(value.substr(8), 1, kMostLossChunks);
     job.loss = LossKind::chunked;
   } else {
     unknown_value(value, {"full", "chunked:N"});

@@ -34,6 +34,16 @@ struct Place {
   bool is_own(int buffer) const { return bindings == nullptr || buffer >= slots; }
 };
 
+/// Inside the block that the main list calls.
+inline Place place_in(const Program& program, const Call& call) {
+  const Block& block = program.blocks[static_cast<std::size_t>(call.block)];
+  return {.program = program,
+          .code = block.code,
+          .bindings = program.main.bindings.data() + call.bindings.first,
+          .slots = block.slots,
+          .segment = call.segment};
+}
+
 /// All numbers of buffers are below this.
 inline std::size_t buffer_numbers(const Program& program) {
   std::size_t most = 0;
@@ -58,13 +68,8 @@ void read_section(const Program& program, const Section& section, Reader& reader
       read(program.main.instructions[i], main);
       continue;
     }
-    const Block& block = program.blocks[static_cast<std::size_t>(call->block)];
-    const Place inside{.program = program,
-                       .code = block.code,
-                       .bindings = program.main.bindings.data() + call->bindings.first,
-                       .slots = block.slots,
-                       .segment = call->segment};
-    for (const Instruction& instruction : block.code.instructions) read(instruction, inside);
+    const Place inside = place_in(program, *call);
+    for (const Instruction& instruction : inside.code.instructions) read(instruction, inside);
   }
 }
 

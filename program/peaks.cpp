@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "program/expand.h"
+
 namespace vramfit {
 
 namespace {
@@ -80,7 +82,7 @@ class Folder {
   Change change_of(const Instruction& instruction) {
     Change change;
     if (const auto* call = std::get_if<Call>(&instruction)) return change_of(*call);
-    add(instruction, program_.main, nullptr, change);
+    add(instruction, {.program = program_, .code = program_.main}, change);
     return change;
   }
 
@@ -94,28 +96,21 @@ class Folder {
     }
     const auto [entry, is_new] = known_[at(call.block)].try_emplace(std::move(sizes));
     if (is_new) {
-      const int* bindings = program_.main.bindings.data() + call.bindings.first;
-      for (const Instruction& instruction : block.code.instructions) {
-        add(instruction, block.code, bindings, entry->second);
-      }
+      const Place place = place_in(program_, call);
+      for (const Instruction& instruction : place.code.instructions) add(instruction, place, entry->second);
     }
     return entry->second;
   }
 
-  /// `bindings`: of a block, whose slots come first.
-  void add(const Instruction& instruction, const Code& code, const int* bindings, Change& change) const {
-    const auto buffer_of = [&](int buffer) -> const Buffer& {
-      const bool is_slot = bindings != nullptr && code.buffers[at(buffer)].label < 0;
-      return is_slot ? program_.main.buffers[at(bindings[buffer])] : code.buffers[at(buffer)];
-    };
+  void add(const Instruction& instruction, const Place& place, Change& change) const {
     if (const auto* allocation = std::get_if<Allocate>(&instruction))
-      change.add(buffer_of(allocation->buffer), 1, granule_);
-    if (const auto* end = std::get_if<Free>(&instruction)) change.add(buffer_of(end->buffer), -1, granule_);
+      change.add(place.buffer(allocation->buffer), 1, granule_);
+    if (const auto* end = std::get_if<Free>(&instruction)) change.add(place.buffer(end->buffer), -1, granule_);
     const auto* run = std::get_if<Run>(&instruction);
     if (run == nullptr) return;
     for (std::uint32_t i = 0; i < run->inside.count; ++i) {
-      const Inside& step = code.inside[run->inside.first + i];
-      change.add(buffer_of(step.buffer), step.what == Inside::What::allocate ? 1 : -1, granule_);
+      const Inside& step = place.code.inside[run->inside.first + i];
+      change.add(place.buffer(step.buffer), step.what == Inside::What::allocate ? 1 : -1, granule_);
     }
   }
 
