@@ -31,7 +31,9 @@ class BytesReader {
     for (int step = 1; step <= options_.steps; ++step) {
       const bool stands_for_all = options_.abbreviate && step == options_.steps && step >= 2;
       if (stands_for_all) writer_.begin_repeat(kForever);
-      for (std::size_t s = 1; s < program_.sections.size(); ++s) play(program_.sections[s], step);
+      for (const Section& section : program_.sections) {
+        if (is_in_step(section, step)) play(section, step);
+      }
       if (stands_for_all) writer_.end_repeat();
     }
     return writer_.take();
@@ -47,8 +49,6 @@ class BytesReader {
       }
     }
   }
-  void read(const Start& /*start*/, const Place& /*place*/) {}
-  void read(const Wait& /*wait*/, const Place& /*place*/) {}
   void read(const Mark& mark, const Place& /*place*/) { writer_.set_phase(mark.phase, step_); }
 
  private:

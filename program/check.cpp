@@ -1,11 +1,14 @@
 #include "program/check.h"
 
+#include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "program/expand.h"
+#include "program/stream_order.h"
 
 namespace vramfit::program {
 
@@ -20,14 +23,23 @@ struct Fault : std::runtime_error {
 class Check {
  public:
   explicit Check(const Program& program)
-      : program_(program), buffers_(buffer_numbers(program)), pending_(at(program.tokens)) {}
+      : program_(program),
+        buffers_(buffer_numbers(program)),
+        pending_(at(program.tokens)),
+        is_recorded_(at(program.tokens)),
+        order_(program.tokens) {}
 
   void run() {
     read(program_.sections.front());
-    const std::vector<bool> residents = allocated();
-    for (int step = 1; step <= 2; ++step) {
-      for (std::size_t s = 1; s < program_.sections.size(); ++s) read(program_.sections[s]);
-      if (allocated() != residents) throw Fault("step: leaves allocated what it didn't find, or freed what it found");
+    const bool first_differs =
+        std::ranges::any_of(program_.sections, [](const Section& s) { return s.steps != Section::Steps::every; });
+    for (int step = 1; step <= 3; ++step) {
+      const std::vector<bool> residents = allocated();
+      for (const Section& section : program_.sections) {
+        if (is_in_step(section, step)) read(section);
+      }
+      if ((step > 1 || !first_differs) && allocated() != residents)
+        throw Fault("step: leaves allocated what it didn't find, or freed what it found");
       for (const std::vector<int>& held : pending_) {
         if (!held.empty()) throw Fault("step: a collective is never waited for");
       }
@@ -36,9 +48,15 @@ class Check {
 
   void read(const Allocate& what, const Place& place) { allocate(what.buffer, place); }
   void read(const Free& what, const Place& place) { free(what.buffer, place); }
+  void read(const Keep& what, const Place& place) {
+    State& state = find(what.buffer, place);
+    if (state.is_in_flight) fail(what.buffer, place, "keeps", "which a collective has");
+    state.is_allocated = false;
+  }
 
   void read(const Run& run, const Place& place) {
-    what_ = kernel_name(run.kernel);
+    what_ = run_name(program_, run);
+    order_.advance(run.stream);
     // A kernel frees its temporaries, and leaves the outputs that it allocates.
     for (std::uint32_t i = 0; i < run.inside.count; ++i) {
       const Inside& step = place.code.inside[run.inside.first + i];
@@ -47,7 +65,7 @@ class Check {
     int source = -1;
     for (std::uint32_t i = 0; i < run.accesses.count; ++i) {
       const Access& access = place.code.accesses[run.accesses.first + i];
-      touch(access, place);
+      touch(access, run.stream, place);
       if (run.kernel != Kernel::cast) continue;
       if (access.how == How::read)
         source = place.number(access.buffer);
@@ -59,27 +77,34 @@ class Check {
 
   void read(const Start& start, const Place& place) {
     what_ = "collective";
+    order_.advance(start.stream);
+    order_.record(start.token, start.stream);
     std::vector<int>& held = pending_[at(start.token)];
     if (!held.empty()) throw Fault("collective: started twice without a wait");
     for (std::uint32_t i = 0; i < start.accesses.count; ++i) {
       const Access& access = place.code.accesses[start.accesses.first + i];
       State& state = find(access.buffer, place);
       if (start.collective == Collective::all_gather) state.is_whole = true;  // seen when it is waited for
-      touch(access, place);
+      touch(access, start.stream, place);
       state.is_in_flight = true;
       held.push_back(place.number(access.buffer));
     }
     what_ = {};
   }
 
+  void read(const Record& record, const Place& /*place*/) {
+    order_.record(record.token, record.stream);
+    is_recorded_[at(record.token)] = true;
+  }
+
   void read(const Wait& wait, const Place& /*place*/) {
+    order_.wait(wait.token, wait.stream);
+    if (is_recorded_[at(wait.token)]) return;
     std::vector<int>& held = pending_[at(wait.token)];
     if (held.empty()) throw Fault("wait: nothing was started, or it was waited for before");
     for (const int buffer : held) buffers_[at(buffer)].is_in_flight = false;
     held.clear();
   }
-
-  void read(const Mark& /*mark*/, const Place& /*place*/) {}
 
  private:
   struct State {
@@ -88,6 +113,7 @@ class Check {
     std::int64_t version = 0;  // counts writes
     int source = -1;           // what it is a copy of, as that was then
     std::int64_t source_tenant = 0, source_version = 0;
+    StreamUse use = {};
   };
 
   void read(const Section& section) {
@@ -114,6 +140,11 @@ class Check {
   void allocate(int buffer, const Place& place) {
     State& state = buffers_[at(place.number(buffer))];
     if (state.is_allocated) fail(buffer, place, "allocates", "which is allocated");
+    const Stream pool = place.buffer(buffer).stream;
+    const auto is_ready = [&](const StreamPoints& points) { return order_.is_before(points, pool); };
+    if (!std::ranges::all_of(freed_[static_cast<std::size_t>(pool)], is_ready))
+      fail(buffer, place, "allocates", "while another stream works with what its pool was given back");
+    freed_[static_cast<std::size_t>(pool)].clear();
     state = {.is_allocated = true, .tenant = state.tenant + 1};
   }
 
@@ -122,6 +153,8 @@ class Check {
     if (!state.is_allocated) fail(buffer, place, "frees", "which is not allocated");
     if (state.is_in_flight) fail(buffer, place, "frees", "which a collective has");
     state.is_allocated = false;
+    const Stream pool = place.buffer(buffer).stream;
+    if (!order_.is_before(state.use.touched, pool)) freed_[static_cast<std::size_t>(pool)].push_back(state.use.touched);
   }
 
   State& find(int buffer, const Place& place) {
@@ -130,15 +163,20 @@ class Check {
     return state;
   }
 
-  void touch(const Access& access, const Place& place) {
+  /// What the latest call on `stream` does.
+  void touch(const Access& access, Stream stream, const Place& place) {
     State& state = find(access.buffer, place);
+    const bool only_reads = access.how == How::read;
+    if (!order_.is_before(only_reads ? state.use.written : state.use.touched, stream))
+      fail(access.buffer, place, "touches", "for which its stream has not waited");
+    only_reads ? order_.read(stream, state.use) : order_.write(stream, state.use);
     if (state.is_in_flight) fail(access.buffer, place, "touches", "which a collective has");
     if (access.how == How::read || access.how == How::add) {
       if (!state.is_written) fail(access.buffer, place, "reads", "which nothing has written");
       if (!state.is_whole) fail(access.buffer, place, "reads", "of which a part was written");
       if (is_stale(state)) fail(access.buffer, place, "reads", "whose source was written since it was copied");
     }
-    if (access.how == How::read) return;
+    if (only_reads) return;
     if (access.how != How::add) state.source = -1;
     state.is_written = true;
     state.is_whole = access.how != How::write_part;
@@ -164,7 +202,10 @@ class Check {
   const Program& program_;
   std::vector<State> buffers_;             // by number
   std::vector<std::vector<int>> pending_;  // by token: what the collective has
-  std::string_view what_;                  // the instruction that is read
+  std::vector<bool> is_recorded_;          // by token: a point of a stream, no collective
+  StreamOrder order_;
+  std::array<std::vector<StreamPoints>, kStreams> freed_;  // by pool: what other streams still had of what it got back
+  std::string_view what_;                                  // the instruction that is read
 };
 
 }  // namespace

@@ -51,14 +51,15 @@ inline std::size_t buffer_numbers(const Program& program) {
   return program.main.buffers.size() + most;
 }
 
-/// Calls reader.read(what, place) for each instruction of the section but calls.
+/// Calls reader.read(what, place) for each instruction of the section but calls, and but those that the reader has no
+/// read() for.
 template <typename Reader>
 void read_section(const Program& program, const Section& section, Reader& reader) {
   const Place main{.program = program, .code = program.main};
   const auto read = [&](const Instruction& instruction, const Place& place) {
     std::visit(
         [&](const auto& what) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(what)>, Call>) reader.read(what, place);
+          if constexpr (requires { reader.read(what, place); }) reader.read(what, place);
         },
         instruction);
   };

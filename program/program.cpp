@@ -5,9 +5,18 @@
 namespace vramfit::program {
 
 std::string_view kernel_name(Kernel kernel) {
-  constexpr std::array<std::string_view, 9> names{"fill", "cast",  "add",  "forward", "backward",
-                                                  "norm", "scale", "mask", "update"};
+  constexpr std::array<std::string_view, 10> names{"fill", "cast",  "add",  "forward", "backward",
+                                                   "norm", "scale", "mask", "update",  "call"};
   return names.at(static_cast<std::size_t>(kernel));
+}
+
+bool is_in_step(const Section& section, int step) {
+  if (section.kind == Section::Kind::load || step < 1) return false;
+  return section.steps == Section::Steps::every || (section.steps == Section::Steps::first) == (step == 1);
+}
+
+std::string_view run_name(const Program& program, const Run& run) {
+  return run.kernel == Kernel::call ? program.labels.at(static_cast<std::size_t>(run.op)) : kernel_name(run.kernel);
 }
 
 std::string label_text(const Program& program, int segment, int label) {

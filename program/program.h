@@ -36,8 +36,9 @@ struct Range {
   std::uint32_t first = 0, count = 0;
 };
 
-/// What a run computes: an op of the graph, or one of the engine's own functions.
-enum class Kernel : std::uint8_t { fill, cast, add, forward, backward, norm, scale, mask, update };
+/// What a run computes: an op of the graph, one of the engine's own functions, or a call of PyTorch's library, which
+/// the program only records.
+enum class Kernel : std::uint8_t { fill, cast, add, forward, backward, norm, scale, mask, update, call };
 std::string_view kernel_name(Kernel kernel);
 
 enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
@@ -50,6 +51,11 @@ struct Allocate {
 struct Free {
   int buffer = -1;
 };
+/// What is allocated stays so until the job ends, but is no part of the program any more (a loss kept for a log): the
+/// next step allocates a further one.
+struct Keep {
+  int buffer = -1;
+};
 /// What a kernel allocates and frees during its call, in order; it asks for these by itself.
 struct Inside {
   enum class What : std::uint8_t { allocate, free } what = What::allocate;
@@ -59,19 +65,28 @@ struct Inside {
 /// each other.
 struct Run {
   Kernel kernel = Kernel::fill;
-  int op = -1;  // forward, backward: in the segment
+  int op = -1;  // forward, backward: in the segment; call: its name, in Program::labels
   Range accesses, inside;
   std::int64_t times = 1;
+  Stream stream = Stream::compute;  // begins when what came before it on that stream is done
 };
+/// A collective runs beside all streams, from the moment that what came before it on `stream` is done.
 struct Start {
   Collective collective = Collective::all_gather;
   Axis axis = Axis::shard;
   Range accesses;
   int token = -1;
+  Stream stream = Stream::compute;
 };
-/// From here on, what was started with `token` is done.
+/// `token` is done when all that came before on `stream` is done (a CUDA event).
+struct Record {
+  int token = -1;
+  Stream stream = Stream::compute;
+};
+/// What follows on `stream` begins when what was started or recorded with `token` is done.
 struct Wait {
   int token = -1;
+  Stream stream = Stream::compute;
 };
 /// A block with its slots bound to buffers of the caller.
 struct Call {
@@ -82,7 +97,7 @@ struct Mark {
   Phase phase = Phase::load;
 };
 
-using Instruction = std::variant<Allocate, Free, Run, Start, Wait, Call, Mark>;
+using Instruction = std::variant<Allocate, Free, Keep, Run, Start, Record, Wait, Call, Mark>;
 
 /// A straight list, and what its instructions refer to by index.
 struct Code {
@@ -103,7 +118,8 @@ struct Block {
 /// A part of the main list. A middle section is run `times` times, and leaves allocated what it found.
 struct Section {
   enum class Kind : std::uint8_t { load, first, middle, last, update } kind = Kind::load;
-  std::size_t begin = 0, end = 0;  // instructions of Program::main
+  enum class Steps : std::uint8_t { every, first, later } steps = Steps::every;  // load: none
+  std::size_t begin = 0, end = 0;                                                // instructions of Program::main
   std::int64_t times = 1;
 };
 
@@ -112,9 +128,17 @@ struct Program {
   std::vector<std::string> segments;  // names
   Code main;
   std::vector<Block> blocks;
-  std::vector<Section> sections;  // load; then one step: first, middle, last micro-batch (with one, only last), update
+  // Load; then one step: first, middle, last micro-batch (with one, only last), update. If the first step differs from
+  // later ones (PyTorch makes an optimizer's states in it), the sections of both, one step after the other.
+  std::vector<Section> sections;
   int tokens = 0;
 };
+
+/// Whether a training step (1: the first) has the section.
+bool is_in_step(const Section& section, int step);
+
+/// "update", "aten::mm".
+std::string_view run_name(const Program& program, const Run& run);
 
 /// "layers.3.norm.out": a label, after the name of its segment if it has one (-1: none).
 std::string label_text(const Program& program, int segment, int label);

@@ -22,6 +22,18 @@ std::string_view name_of(Section::Kind kind) {
   return "";
 }
 
+std::string_view name_of(Section::Steps steps) {
+  switch (steps) {
+    case Section::Steps::every:
+      return "";
+    case Section::Steps::first:
+      return " of the first step";
+    case Section::Steps::later:
+      return " of later steps";
+  }
+  return "";
+}
+
 std::string_view name_of(Collective collective) {
   switch (collective) {
     case Collective::all_gather:
@@ -30,6 +42,18 @@ std::string_view name_of(Collective collective) {
       return "reduce_scatter";
     case Collective::all_reduce:
       return "all_reduce";
+  }
+  return "";
+}
+
+std::string_view name_of(Stream stream) {
+  switch (stream) {
+    case Stream::compute:
+      return "compute";
+    case Stream::all_gather:
+      return "all_gather";
+    case Stream::reduce_scatter:
+      return "reduce_scatter";
   }
   return "";
 }
@@ -66,7 +90,7 @@ class Text {
 
   std::string take() {
     for (const Section& section : program_.sections) {
-      text_ += fmt::format("{}{}\n", name_of(section.kind),
+      text_ += fmt::format("{}{}{}\n", name_of(section.kind), name_of(section.steps),
                            section.times == 1 ? "" : fmt::format(", {} times", section.times));
       code_ = &program_.main;
       slots_ = 0;
@@ -87,11 +111,13 @@ class Text {
   }
 
   void write(const Allocate& what) { text_ += fmt::format("  allocate {}\n", with_bytes(what.buffer)); }
+  void write(const Keep& what) { text_ += fmt::format("  keep {} until the job ends\n", name(what.buffer)); }
   void write(const Free& what) { text_ += fmt::format("  free {}\n", name(what.buffer)); }
 
   void write(const Run& run) {
-    text_ += fmt::format("  run {}{}{}\n", kernel_name(run.kernel), run.op < 0 ? "" : fmt::format(" op {}", run.op),
-                         run.times == 1 ? "" : fmt::format(", {} times", run.times));
+    const bool is_op = run.op >= 0 && run.kernel != Kernel::call;
+    text_ += fmt::format("  run {}{}{}{}\n", run_name(program_, run), is_op ? fmt::format(" op {}", run.op) : "",
+                         run.times == 1 ? "" : fmt::format(", {} times", run.times), beside(run.stream));
     write_accesses(run.accesses);
     for (std::uint32_t i = 0; i < run.inside.count; ++i) {
       const Inside& step = code_->inside[run.inside.first + i];
@@ -101,10 +127,12 @@ class Text {
   }
 
   void write(const Start& start) {
-    text_ += fmt::format("  start {} over {}, #{}\n", name_of(start.collective), name_of(start.axis), start.token);
+    text_ += fmt::format("  start {} over {}, #{}{}\n", name_of(start.collective), name_of(start.axis), start.token,
+                         beside(start.stream));
     write_accesses(start.accesses);
   }
-  void write(const Wait& wait) { text_ += fmt::format("  wait for #{}\n", wait.token); }
+  void write(const Record& record) { text_ += fmt::format("  record #{}{}\n", record.token, beside(record.stream)); }
+  void write(const Wait& wait) { text_ += fmt::format("  wait for #{}{}\n", wait.token, beside(wait.stream)); }
 
   void write(const Call& call) {
     text_ += fmt::format("  call block {} for {}\n", call.block,
@@ -114,6 +142,11 @@ class Text {
     }
   }
   void write(const Mark& mark) { text_ += fmt::format("  phase {}\n", phase_name(mark.phase)); }
+
+  /// "" on the compute stream.
+  static std::string beside(Stream stream) {
+    return stream == Stream::compute ? "" : fmt::format(", on stream {}", name_of(stream));
+  }
 
   void write_accesses(Range accesses) {
     for (std::uint32_t i = 0; i < accesses.count; ++i) {
@@ -133,7 +166,7 @@ class Text {
   std::string with_bytes(int buffer) const {
     if (buffer < slots_) return name(buffer);
     const Buffer& b = code_->buffers.at(static_cast<std::size_t>(buffer));
-    return fmt::format("{}, {} bytes of {}", name(buffer), b.bytes.n, category_name(b.category));
+    return fmt::format("{}, {} bytes of {}{}", name(buffer), b.bytes.n, category_name(b.category), beside(b.stream));
   }
 
   const Program& program_;

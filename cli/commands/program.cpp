@@ -10,7 +10,7 @@
 #include "cli/model.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
-#include "program/lowering/lower.h"
+#include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/program_text.h"
 
@@ -28,12 +28,9 @@ int run_program(const ProgramFlags& flags) {
   std::vector<std::string> notes;
   const Job job = resolve_job(read_job_choice(flags.job).job, spec, cluster, notes);
   require_rules(job, cluster);
-  if (job.runtime != Runtime::vramfit) {
-    throw NotModelled("a program of --runtime pytorch-fsdp2: its events are counted, not lowered (vramfit estimate)");
-  }
   const Graph graph = build_graph(spec, loss_options(job));
   write_file("-",
-             program::program_text(program::lower(
+             program::program_text(program::make_program(
                  {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .clip = !flags.no_clip})));
   return static_cast<int>(ExitCode::done);
 }

@@ -76,10 +76,19 @@ class Engine {
     Tensor& buffer = gradients_[edge.node.get()];
     if (buffer.elements == 0) {
       buffer = std::move(gradient);
-    } else if (buffer.is_view || buffer.storage.use_count() > 1) {
-      buffer = backend_.heap().make(buffer.elements, buffer.dtype, backend_.heap().values, "sum of gradients");
+    } else {
+      add_to(buffer, gradient);
     }
     if (--dependencies_[edge.node.get()] == 0) ready_.push(edge.node);
+  }
+
+  /// In place if nobody else reads it.
+  void add_to(Tensor& buffer, const Tensor& gradient) {
+    Heap& heap = backend_.heap();
+    if (!buffer.is_view && !heap.is_shared(buffer)) return heap.run("aten::add_", {reads(gradient), changes(buffer)});
+    Tensor sum = heap.make(buffer.elements, buffer.dtype, heap.values, "sum of gradients");
+    heap.run("aten::add", {reads(buffer), reads(gradient), writes(sum)});
+    buffer = std::move(sum);
   }
 
   Backend& backend_;

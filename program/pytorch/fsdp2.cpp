@@ -17,6 +17,19 @@ std::vector<std::int64_t> chunk_bytes(const ParameterGroup& group, Dtype dtype) 
   return bytes;
 }
 
+/// What copies read, and what they write.
+Accesses shards_of(const ParameterGroup& group) {
+  Accesses accesses;
+  for (const ShardedParameter& p : group.parameters) accesses.push_back(reads(p.shard));
+  return accesses;
+}
+
+Accesses gathered_of(const ParameterGroup& group) {
+  Accesses accesses;
+  for (const ShardedParameter& p : group.parameters) accesses.push_back(writes(p.gathered));
+  return accesses;
+}
+
 std::int64_t shard_elements(const ParameterGroup& group) {
   std::int64_t sum = 0;
   for (const ShardedParameter& p : group.parameters) sum = checked_add(sum, p.shard_elements);
@@ -28,6 +41,7 @@ std::int64_t shard_elements(const ParameterGroup& group) {
 Fsdp2::Fsdp2(Torch& torch, const Job& job, const Precision& precision)
     : torch_(torch),
       ranks_(job.mesh.shard),
+      replicas_(job.mesh.replicate),
       storage_(precision.storage),
       compute_(precision.compute),
       reduce_(precision.reduce) {
@@ -63,11 +77,33 @@ void Fsdp2::unshard(ParameterGroup& group) {
   if (group.is_prefetched || group.is_gathered) return;
   const Scope scope(torch_.heap(), group.name);
   const std::int64_t elements = shard_elements(group);
-  const Tensor input =
-      torch_.heap().make(elements, compute_, Category::communication, "all-gather input", Stream::all_gather);
-  group.all_gathered = torch_.heap().make(checked_mul(elements, ranks_), compute_, Category::communication,
-                                          "all-gather output", Stream::all_gather);
+  Heap& heap = torch_.heap();
+  const Tensor input = heap.make(elements, compute_, Category::communication, "all-gather input", Stream::all_gather);
+  group.all_gathered = heap.make(checked_mul(elements, ranks_), compute_, Category::communication, "all-gather output",
+                                 Stream::all_gather);
+  Accesses cast = shards_of(group);
+  cast.push_back(writes(input));
+  heap.run("aten::_foreach_copy_", cast, Stream::all_gather);
+  heap.run("fsdp::all_gather_copy_in", {reads(input), {group.all_gathered.storage.buffer(), program::How::write_part}},
+           Stream::all_gather);
+  group.all_gather = heap.start(program::Collective::all_gather, program::Axis::shard, {changes(group.all_gathered)},
+                                Stream::all_gather);
   group.is_prefetched = true;
+}
+
+void Fsdp2::copy_out(ParameterGroup& group) {
+  Heap& heap = torch_.heap();
+  heap.wait(group.all_gather, Stream::compute);
+  for (ShardedParameter& p : group.parameters) {
+    p.gathered = heap.make(checked_mul(p.shard_elements, ranks_), compute_, Category::unsharded_parameters,
+                           "gathered " + p.name);
+    torch_.set_parameter(p.parameter, p.gathered);
+  }
+  const Tensor table = heap.make(split_copy_table(chunk_bytes(group, compute_), ranks_, torch_.device()).n, Dtype::u8,
+                                 Category::temporaries, "copy-out table");
+  Accesses accesses = gathered_of(group);
+  accesses.push_back(reads(group.all_gathered));
+  heap.run("fsdp::split_with_sizes_copy", accesses);
 }
 
 /// In forward the all-gather's output is kept until the next group is copied out.
@@ -76,16 +112,15 @@ void Fsdp2::wait_for_unshard(ParameterGroup& group, bool is_forward) {
   Tensor before;
   if (is_forward) before = std::exchange(held_all_gathered_, {});
   const Scope scope(torch_.heap(), group.name);
-  for (ShardedParameter& p : group.parameters) {
-    p.gathered = torch_.heap().make(checked_mul(p.shard_elements, ranks_), compute_, Category::unsharded_parameters,
-                                    "gathered " + p.name);
-  }
-  {
-    const Tensor table = torch_.heap().make(split_copy_table(chunk_bytes(group, compute_), ranks_, torch_.device()).n,
-                                            Dtype::u8, Category::temporaries, "copy-out table");
-  }
+  if (before.storage) torch_.heap().wait(held_copied_out_, Stream::all_gather);
+  copy_out(group);
   Tensor all_gathered = std::exchange(group.all_gathered, {});
-  if (is_forward) held_all_gathered_ = std::move(all_gathered);
+  if (is_forward) {
+    held_all_gathered_ = std::move(all_gathered);
+    held_copied_out_ = torch_.heap().record(Stream::compute);
+  } else {
+    torch_.heap().wait_for_stream(Stream::all_gather, Stream::compute);
+  }
   group.is_gathered = true;
   group.is_prefetched = false;
 }
@@ -97,6 +132,9 @@ void Fsdp2::reshard(ParameterGroup& group) {
 
 Tensor Fsdp2::pre_forward(int g, Tensor input) {
   ParameterGroup& group = groups_[at(g)];
+  if (at(g) + 1 == groups_.size()) {  // the root's forward begins the pass: gathers wait for the optimizer
+    torch_.heap().wait_for_stream(Stream::all_gather, Stream::compute);
+  }
   unshard(group);
   wait_for_unshard(group, true);
   if (!input.wants_gradient) return input;
@@ -108,7 +146,10 @@ void Fsdp2::post_forward(int g, const Tensor& output) {
   if (group.reshards_after_forward) reshard(group);
   group.forward_index = static_cast<int>(forward_order_.size());
   forward_order_.push_back(g);
-  if (at(g) + 1 == groups_.size()) held_all_gathered_ = {};  // the root's forward ends the pass
+  if (at(g) + 1 == groups_.size() && held_all_gathered_.storage) {  // the root's forward ends the pass
+    torch_.heap().wait(held_copied_out_, Stream::all_gather);
+    held_all_gathered_ = {};
+  }
   output.made_by->before.emplace_back([this, g] { pre_backward(groups_[at(g)]); });
 }
 
@@ -124,28 +165,55 @@ void Fsdp2::pre_backward(ParameterGroup& group) {
 /// which a local variable of the copying function keeps. The reduced shards of all parameters are one buffer on another
 /// stream.
 void Fsdp2::post_backward(ParameterGroup& group) {
-  const Scope scope(torch_.heap(), group.name);
+  Heap& heap = torch_.heap();
+  const Scope scope(heap, group.name);
   std::vector<Tensor> gradients;
   for (const ShardedParameter& p : group.parameters) gradients.push_back(torch_.take_gradient(p.parameter));
   reshard(group);
-  held_reduce_input_ = {};
-  const std::int64_t elements = shard_elements(group);
+  release_reduce_input();
   held_reduce_input_ =
-      torch_.heap().make(checked_mul(elements, ranks_), reduce_, Category::communication, "reduce-scatter input");
+      heap.make(checked_mul(shard_elements(group), ranks_), reduce_, Category::communication, "reduce-scatter input");
   {
-    const Tensor table = torch_.heap().make(chunk_cat_table(chunk_bytes(group, reduce_)).n, Dtype::u8,
-                                            Category::temporaries, "copy-in table");
+    const Tensor table =
+        heap.make(chunk_cat_table(chunk_bytes(group, reduce_)).n, Dtype::u8, Category::temporaries, "copy-in table");
+    Accesses accesses{writes(held_reduce_input_)};
+    for (const Tensor& gradient : gradients) accesses.push_back(reads(gradient));
+    heap.run("fsdp::chunk_cat", accesses);
   }
   const Tensor last = gradients.back();
   gradients.clear();
+  reduce(group);
+}
+
+/// NCCL runs the reduce-scatter on its own stream's order, so that what follows there waits for it.
+void Fsdp2::reduce(ParameterGroup& group) {
+  Heap& heap = torch_.heap();
+  heap.wait_for_stream(Stream::reduce_scatter, Stream::compute);
   group.reduced =
-      torch_.heap().make(elements, reduce_, Category::gradients, "sharded gradients", Stream::reduce_scatter);
+      heap.make(shard_elements(group), reduce_, Category::gradients, "sharded gradients", Stream::reduce_scatter);
+  const int token = heap.start(program::Collective::reduce_scatter, program::Axis::shard,
+                               {reads(held_reduce_input_), writes(group.reduced)}, Stream::reduce_scatter);
+  heap.wait(token, Stream::reduce_scatter);
+  held_reduced_ = heap.record(Stream::reduce_scatter);
+  if (replicas_ == 1) return;
+  group.all_reduce = heap.start(program::Collective::all_reduce, program::Axis::replicate, {changes(group.reduced)},
+                                Stream::reduce_scatter);
+}
+
+void Fsdp2::release_reduce_input() {
+  if (!held_reduce_input_.storage) return;
+  torch_.heap().wait(held_reduced_, Stream::compute);
+  held_reduce_input_ = {};
 }
 
 void Fsdp2::finish_backward() {
   post_backward(groups_.back());
-  held_reduce_input_ = {};
-  for (ParameterGroup& group : groups_) group.all_gathered = {};
+  release_reduce_input();
+  for (ParameterGroup& group : groups_) {
+    if (group.all_gathered.storage) torch_.heap().wait(group.all_gather, Stream::compute);
+    group.all_gathered = {};
+    if (const int token = std::exchange(group.all_reduce, -1); token >= 0) torch_.heap().wait(token, Stream::compute);
+  }
   forward_order_.clear();
 }
 
@@ -160,6 +228,7 @@ void Fsdp2::load() {
     for (std::size_t i = first; i < last; ++i) {
       ShardedParameter& p = group.parameters[i];
       p.shard = torch_.heap().make(p.shard_elements, storage_, Category::parameters, "shard of " + p.name);
+      torch_.heap().run("aten::normal_", {writes(p.shard)});
     }
   };
   ParameterGroup& root = groups_.back();

@@ -1,6 +1,7 @@
 // FSDP2 of torch 2.11 as far as memory goes: groups of parameters that are gathered before their module runs and
 // reduced after its backward. It has no precomputed list of instructions: its hooks determine the order while the
-// module runs.
+// module runs. Copy-in and all-gather have a stream, the reductions another; both wait for each other and for the
+// compute stream by events (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
 #pragma once
 
 #include <memory>
@@ -27,7 +28,9 @@ struct ParameterGroup {
   bool reshards_after_forward = true;
   bool is_gathered = false, is_prefetched = false;
   Tensor all_gathered;     // output of the all-gather, until it is copied out
+  int all_gather = -1;     // the token of the latest
   Tensor reduced;          // the sharded gradients: views of one buffer
+  int all_reduce = -1;     // the token of their sum over replicas; -1: none is under way
   int forward_index = -1;  // in the order in which modules ended their forward
 };
 
@@ -53,18 +56,23 @@ class Fsdp2 {
 
  private:
   void unshard(ParameterGroup& group);
+  void copy_out(ParameterGroup& group);
   void wait_for_unshard(ParameterGroup& group, bool is_forward);
   static void reshard(ParameterGroup& group);
   void pre_backward(ParameterGroup& group);
   void post_backward(ParameterGroup& group);
+  void reduce(ParameterGroup& group);
+  void release_reduce_input();
 
   Torch& torch_;
-  std::int64_t ranks_;
+  std::int64_t ranks_, replicas_;
   Dtype storage_, compute_, reduce_;
   std::vector<ParameterGroup> groups_;
   std::vector<int> forward_order_;
   Tensor held_all_gathered_;  // of the group before: freed after the next copy-out, so that both overlap
+  int held_copied_out_ = -1;  // the event after its copy-out
   Tensor held_reduce_input_;  // of the group before: freed when the next is reduced
+  int held_reduced_ = -1;     // the event after its reduce-scatter
 };
 
 }  // namespace vramfit::eager

@@ -1,5 +1,8 @@
 #include "program/pytorch/heap.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/units.h"
 
 namespace vramfit::eager {
@@ -10,22 +13,66 @@ Tensor detached(const Tensor& tensor) {
   return copy;
 }
 
-Heap::Heap(LedgerWriter& writer) : writer_(writer), is_open_(std::make_shared<bool>(true)) {}
-
-Heap::~Heap() { *is_open_ = false; }
-
 Tensor Heap::make(std::int64_t elements, Dtype dtype, Category category, std::string_view what, Stream stream) {
-  Tensor tensor{.storage = nullptr, .elements = elements, .dtype = dtype, .made_by = nullptr};
-  const Bytes bytes = elements * dtype_bytes(dtype);
-  if (bytes.n == 0) return tensor;
-  std::string label = scope;
-  label.append(": ").append(what);
-  const std::int64_t id = writer_.allocate(bytes, category, writer_.label(label), stream);
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an id stored as a pointer, never dereferenced
-  tensor.storage = {reinterpret_cast<void*>(id + 1), [this, id, is_open = is_open_](void*) {
-                      if (*is_open) writer_.free(id);
-                    }};
+  Tensor tensor{.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr};
+  program::Buffer buffer{.bytes = elements * dtype_bytes(dtype), .category = category, .stream = stream};
+  if (buffer.bytes.n == 0) return tensor;
+  std::string text = scope;
+  text.append(": ").append(what);
+  buffer.label = recording_.labels.number(text);
+  const auto label = static_cast<std::size_t>(buffer.label);
+  if (buffers_.size() <= label) buffers_.resize(label + 1);
+  program::Writer& writer = recording_.writer;
+  const auto is_free = [&](int number) {
+    const program::Buffer& known = writer.code().buffers[static_cast<std::size_t>(number)];
+    return writer.owners(number) == 0 && known.bytes == buffer.bytes && known.category == category &&
+           known.stream == stream;
+  };
+  const auto found = std::ranges::find_if(buffers_[label], is_free);
+  tensor.storage = found != buffers_[label].end() ? program::Held(writer, *found) : writer.declare(buffer);
+  if (found == buffers_[label].end()) buffers_[label].push_back(tensor.storage.buffer());
+  writer.allocate(tensor.storage);
   return tensor;
 }
+
+void Heap::keep(Tensor tensor) {
+  program::Writer& writer = recording_.writer;
+  writer.write(program::Keep{tensor.storage.buffer()});
+  writer.be_quiet(true);
+  tensor.storage.reset();
+  writer.be_quiet(false);
+}
+
+program::Range Heap::range_of(const Accesses& accesses) {
+  std::vector<program::Access>& all = recording_.writer.code().accesses;
+  program::Range range{static_cast<std::uint32_t>(all.size()), 0};
+  std::ranges::copy_if(accesses, std::back_inserter(all), [](const program::Access& a) { return a.buffer >= 0; });
+  range.count = static_cast<std::uint32_t>(all.size()) - range.first;
+  return range;
+}
+
+void Heap::run(const std::string& name, const Accesses& accesses, Stream stream) {
+  recording_.writer.write(program::Run{.kernel = program::Kernel::call,
+                                       .op = recording_.labels.number(name),
+                                       .accesses = range_of(accesses),
+                                       .inside = {},
+                                       .stream = stream});
+}
+
+int Heap::start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream) {
+  recording_.writer.write(program::Start{.collective = collective,
+                                         .axis = axis,
+                                         .accesses = range_of(accesses),
+                                         .token = recording_.tokens,
+                                         .stream = stream});
+  return recording_.tokens++;
+}
+
+int Heap::record(Stream stream) {
+  recording_.writer.write(program::Record{recording_.tokens, stream});
+  return recording_.tokens++;
+}
+
+void Heap::wait(int token, Stream stream) { recording_.writer.write(program::Wait{token, stream}); }
 
 }  // namespace vramfit::eager

@@ -1,21 +1,30 @@
-// The counted side of a PyTorch program: tensors whose storages are blocks of the ledger.
+// What a walk of PyTorch's code writes down: tensors whose storages are buffers of a program, and the calls that work
+// on them.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model_specs/dtype.h"
-#include "program/ledger.h"
+#include "program/lowering/writer.h"
 
 namespace vramfit::eager {
 
 struct Node;
 
+/// The main list of a program while it is written. Outlives all tensors.
+struct Recording {
+  program::Writer writer;
+  program::Labels labels;
+  int tokens = 0;
+};
+
 /// A tensor as the allocator and autograd see it. Copies share the storage, which is freed with the last of them.
 struct Tensor {
-  std::shared_ptr<void> storage;  // null: no tensor
+  program::Held storage;  // empty: no tensor
   std::int64_t elements = 0;
   Dtype dtype = Dtype::bf16;
   bool is_view = false;  // another shape of a storage that an op made: never added to in place
@@ -26,27 +35,46 @@ struct Tensor {
 /// The same storage without its history: what is saved for backward.
 Tensor detached(const Tensor& tensor);
 
-/// Makes tensors in a ledger. Labels are "SCOPE: WHAT"; the scope is the module whose code runs.
+/// What a call does with a tensor. Accesses of no tensor are left out.
+inline program::Access reads(const Tensor& tensor) { return {tensor.storage.buffer(), program::How::read}; }
+inline program::Access writes(const Tensor& tensor) { return {tensor.storage.buffer(), program::How::write}; }
+inline program::Access changes(const Tensor& tensor) { return {tensor.storage.buffer(), program::How::add}; }
+using Accesses = std::vector<program::Access>;
+
+/// Makes tensors in a recording. Labels are "SCOPE: WHAT"; the scope is the module whose code runs.
 class Heap {
  public:
-  explicit Heap(LedgerWriter& writer);
-  ~Heap();
-  Heap(const Heap&) = delete;
-  Heap& operator=(const Heap&) = delete;
-  Heap(Heap&&) = delete;
-  Heap& operator=(Heap&&) = delete;
+  explicit Heap(Recording& recording) : recording_(recording) {}
 
-  /// On `stream`; a tensor of no elements has no block.
+  /// On `stream`; a tensor of no elements has no buffer. A buffer that was freed is taken again for what has the same
+  /// label and size, so that all steps but the first name the same ones.
   Tensor make(std::int64_t elements, Dtype dtype, Category category, std::string_view what,
               Stream stream = Stream::compute);
+  /// Nothing frees it: it belongs to whoever it was given to (a loss that is kept for a log).
+  void keep(Tensor tensor);
+
+  /// One call of a library's function.
+  void run(const std::string& name, const Accesses& accesses, Stream stream = Stream::compute);
+  /// The token to wait for.
+  int start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream);
+  /// A token for all that `stream` has been given so far.
+  int record(Stream stream);
+  void wait(int token, Stream stream);
+  /// `waiting` goes on once `stream` has done all that it has been given so far.
+  void wait_for_stream(Stream waiting, Stream stream) { wait(record(stream), waiting); }
+
+  /// Whether another tensor shares its storage.
+  bool is_shared(const Tensor& tensor) const { return recording_.writer.owners(tensor.storage.buffer()) > 1; }
+
   /// The category of tensors that forward and backward pass on: activations, or logits_and_loss in the loss's region.
   Category values = Category::activations;
   std::string scope;
 
  private:
-  LedgerWriter& writer_;
-  // Storages may outlive the ledger (a run ends with its states live); they must not write to it then.
-  std::shared_ptr<bool> is_open_;
+  program::Range range_of(const Accesses& accesses);
+
+  Recording& recording_;
+  std::vector<std::vector<int>> buffers_;  // by label
 };
 
 /// Names the module whose code runs until the end of the block.

@@ -7,8 +7,8 @@
 
 namespace vramfit::eager {
 
-Torch::Torch(LedgerWriter& writer, Device device, std::size_t parameters)
-    : heap_(writer), device_(std::move(device)), gradients_(parameters) {}
+Torch::Torch(Recording& recording, Device device, std::size_t parameters)
+    : heap_(recording), device_(std::move(device)), gradients_(parameters), parameters_(parameters, -1) {}
 
 Tensor Torch::value(std::int64_t elements, Dtype dtype, std::string_view what) {
   return heap_.make(elements, dtype, heap_.values, what);
@@ -16,6 +16,20 @@ Tensor Torch::value(std::int64_t elements, Dtype dtype, std::string_view what) {
 
 Tensor Torch::temporary(std::int64_t elements, Dtype dtype, std::string_view what) {
   return heap_.make(elements, dtype, Category::temporaries, what);
+}
+
+Tensor Torch::computed(const std::string& name, Accesses inputs, Tensor output) {
+  inputs.push_back(writes(output));
+  heap_.run(name, inputs);
+  return output;
+}
+
+void Torch::set_parameter(int parameter, const Tensor& tensor) {
+  parameters_.at(static_cast<std::size_t>(parameter)) = tensor.storage.buffer();
+}
+
+program::Access Torch::reads_parameter(int parameter) const {
+  return {parameters_.at(static_cast<std::size_t>(parameter)), program::How::read};
 }
 
 Edge Torch::edge_to(const Tensor& input) {
@@ -50,7 +64,11 @@ Tensor Torch::record(Tensor output, std::vector<Edge> next, std::vector<Saved> s
 
 void Torch::accumulate(int parameter, Tensor gradient) {
   Tensor& mine = gradients_.at(static_cast<std::size_t>(parameter));
-  if (mine.elements == 0) mine = std::move(gradient);  // else added in place
+  if (mine.elements == 0) {
+    mine = std::move(gradient);
+  } else {
+    heap_.run("aten::add_", {reads(gradient), changes(mine)});
+  }
 }
 
 Tensor Torch::take_gradient(int parameter) {
@@ -66,13 +84,15 @@ Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
     const ReduceScratch scratch = sum_over_rows(gradient.elements / edge.elements, edge.elements, device_);
     const Tensor partials = temporary(scratch.partials.n, Dtype::u8, "partial sums");
     const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+    return computed("aten::sum", {reads(gradient)}, std::move(sum));
   }
-  return sum;
+  return computed("aten::sum", {reads(gradient)}, std::move(sum));
 }
 
 void Torch::backward(const Tensor& loss, const std::function<void()>& at_end) {
   in_backward_ = true;
   Tensor one = heap_.make(1, Dtype::f32, Category::logits_and_loss, "gradient of the loss");
+  heap_.run("aten::ones_like", {writes(one)});
   const Tensor held = one;
   run_backward(*this, loss.made_by, std::move(one));
   at_end();
@@ -97,16 +117,19 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
   } else {
     y = value(checked_mul(rows, outputs), x.dtype, "linear");
     ensure_workspace();
+    y = computed("aten::mm", {reads(x), reads_parameter(parameter)}, std::move(y));
     if (is_kept) cache->put(Kept::matmul, {y});
   }
   y.is_view = true;  // of the matrix that the product made
   const Dtype dtype = x.dtype;
   const std::int64_t weight = checked_mul(inputs, outputs);
   return record(std::move(y), {edge_to(parameter, weight), edge_to(x)}, std::move(saved),
-                [this, rows, inputs, weight, dtype](Tensor&, const std::vector<Tensor>&) {
+                [this, rows, inputs, weight, dtype, parameter](Tensor& g, const std::vector<Tensor>& kept) {
                   Tensor dw = heap_.make(weight, dtype, Category::gradients, "weight gradient");
                   ensure_workspace();
-                  Tensor dx = value(rows * inputs, dtype, "input gradient");
+                  dw = computed("aten::mm", {reads(g), reads(kept[0])}, std::move(dw));
+                  Tensor dx = computed("aten::mm", {reads(g), reads_parameter(parameter)},
+                                       value(rows * inputs, dtype, "input gradient"));
                   dx.is_view = true;
                   return std::vector<Tensor>{std::move(dw), std::move(dx)};
                 });
@@ -114,62 +137,69 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
 
 Tensor Torch::cast(const Tensor& x, Dtype dtype) {
   if (x.dtype == dtype) return x;
-  return record(value(x.elements, dtype, "cast"), {edge_to(x)}, {},
-                [this, from = x.dtype](Tensor& g, const std::vector<Tensor>&) {
-                  return std::vector<Tensor>{value(g.elements, from, "cast gradient")};
-                });
+  return record(
+      computed("aten::_to_copy", {reads(x)}, value(x.elements, dtype, "cast")), {edge_to(x)}, {},
+      [this, from = x.dtype](Tensor& g, const std::vector<Tensor>&) {
+        return std::vector<Tensor>{computed("aten::_to_copy", {reads(g)}, value(g.elements, from, "cast gradient"))};
+      });
 }
 
 Tensor Torch::square(const Tensor& x) {
   std::vector<Saved> saved{save(x)};
-  return record(make_like(x, "pow"), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>&) {
-    const Tensor power = make_like(g, "pow gradient: power");
-    const Tensor twice = make_like(g, "pow gradient: factor");
-    return std::vector<Tensor>{make_like(g, "pow gradient")};
-  });
+  return record(
+      computed("aten::pow", {reads(x)}, make_like(x, "pow")), {edge_to(x)}, std::move(saved),
+      [this](Tensor& g, const std::vector<Tensor>& kept) {
+        const Tensor power = computed("aten::pow", {reads(kept[0])}, make_like(g, "pow gradient: power"));
+        const Tensor twice = computed("aten::mul", {reads(power)}, make_like(g, "pow gradient: factor"));
+        return std::vector<Tensor>{computed("aten::mul", {reads(g), reads(twice)}, make_like(g, "pow gradient"))};
+      });
 }
 
 Tensor Torch::mean_of_rows(const Tensor& x, std::int64_t width) {
-  return record(value(x.elements / width, x.dtype, "mean"), {edge_to(x)}, {},
+  return record(computed("aten::mean", {reads(x)}, value(x.elements / width, x.dtype, "mean")), {edge_to(x)}, {},
                 [this, n = x.elements](Tensor& g, const std::vector<Tensor>&) {
-                  return std::vector<Tensor>{value(n, g.dtype, "mean gradient")};
+                  return std::vector<Tensor>{computed("aten::div", {reads(g)}, value(n, g.dtype, "mean gradient"))};
                 });
 }
 
 Tensor Torch::add_scalar(const Tensor& x) {
-  return record(make_like(x, "add"), {edge_to(x)}, {},
+  return record(computed("aten::add", {reads(x)}, make_like(x, "add")), {edge_to(x)}, {},
                 [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
 }
 
 Tensor Torch::rsqrt(const Tensor& x) {
-  Tensor y = make_like(x, "rsqrt");
+  Tensor y = computed("aten::rsqrt", {reads(x)}, make_like(x, "rsqrt"));
   std::vector<Saved> saved{save(y)};
-  return record(std::move(y), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>&) {
-    const Tensor cube = make_like(g, "rsqrt gradient: cube");
-    const Tensor half = make_like(g, "rsqrt gradient: half");
-    return std::vector<Tensor>{make_like(g, "rsqrt gradient")};
+  return record(std::move(y), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>& kept) {
+    const Tensor cube = computed("aten::pow", {reads(kept[0])}, make_like(g, "rsqrt gradient: cube"));
+    const Tensor half = computed("aten::mul", {reads(g)}, make_like(g, "rsqrt gradient: half"));
+    return std::vector<Tensor>{computed("aten::mul", {reads(half), reads(cube)}, make_like(g, "rsqrt gradient"))};
   });
 }
 
 Tensor Torch::silu(const Tensor& x) {
   std::vector<Saved> saved{save(x)};
-  return record(make_like(x, "silu"), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>&) {
-    return std::vector<Tensor>{make_like(g, "silu gradient")};
-  });
+  return record(computed("aten::silu", {reads(x)}, make_like(x, "silu")), {edge_to(x)}, std::move(saved),
+                [this](Tensor& g, const std::vector<Tensor>& kept) {
+                  return std::vector<Tensor>{
+                      computed("aten::silu_backward", {reads(g), reads(kept[0])}, make_like(g, "silu gradient"))};
+                });
 }
 
 Tensor Torch::add(const Tensor& a, const Tensor& b) {
-  return record(make_like(a, "add"), {edge_to(a), edge_to(b)}, {}, [](Tensor& g, const std::vector<Tensor>&) {
-    return std::vector<Tensor>{g, g};
-  });
+  return record(computed("aten::add", {reads(a), reads(b)}, make_like(a, "add")), {edge_to(a), edge_to(b)}, {},
+                [](Tensor& g, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{g, g};
+                });
 }
 
 Tensor Torch::multiply(const Tensor& a, const Tensor& b) {
   std::vector<Saved> saved{save(b), save(a)};
-  return record(make_like(a, "mul"), {edge_to(b), edge_to(a)}, std::move(saved),
-                [this](Tensor& g, const std::vector<Tensor>&) {
-                  Tensor db = make_like(g, "mul gradient of other");
-                  return std::vector<Tensor>{std::move(db), make_like(g, "mul gradient")};
+  return record(computed("aten::mul", {reads(a), reads(b)}, make_like(a, "mul")), {edge_to(b), edge_to(a)},
+                std::move(saved), [this](Tensor& g, const std::vector<Tensor>& kept) {
+                  Tensor db = computed("aten::mul", {reads(g), reads(kept[1])}, make_like(g, "mul gradient of other"));
+                  return std::vector<Tensor>{
+                      std::move(db), computed("aten::mul", {reads(g), reads(kept[0])}, make_like(g, "mul gradient"))};
                 });
 }
 
@@ -183,10 +213,13 @@ Tensor Torch::multiply_by_parameter(const Tensor& x, int parameter, std::int64_t
   std::vector<Saved> saved{save(x)};
   Edge weight = edge_to(parameter, width);
   weight.sum = Edge::Sum::over_rows;
-  return record(make_like(x, "mul"), {weight, edge_to(x)}, std::move(saved),
-                [this](Tensor& g, const std::vector<Tensor>&) {
-                  Tensor dw = temporary(g.elements, g.dtype, "weight gradient of each row");
-                  return std::vector<Tensor>{std::move(dw), make_like(g, "mul gradient")};
+  return record(computed("aten::mul", {reads(x), reads_parameter(parameter)}, make_like(x, "mul")),
+                {weight, edge_to(x)}, std::move(saved), [this, parameter](Tensor& g, const std::vector<Tensor>& kept) {
+                  Tensor dw = computed("aten::mul", {reads(g), reads(kept[0])},
+                                       temporary(g.elements, g.dtype, "weight gradient of each row"));
+                  return std::vector<Tensor>{
+                      std::move(dw),
+                      computed("aten::mul", {reads(g), reads_parameter(parameter)}, make_like(g, "mul gradient"))};
                 });
 }
 
@@ -198,21 +231,24 @@ Tensor Torch::pass_through(Tensor x, std::function<void()> hook) {
   });
 }
 
-Tensor Torch::rotate(const Tensor& x, std::int64_t table_elements) {
-  return record(make_like(x, "complex mul"), {edge_to(x)}, {},
-                [this, table_elements](Tensor& g, const std::vector<Tensor>&) {
-                  const Tensor conjugate = temporary(2 * table_elements, Dtype::f32, "conjugate table");
-                  return std::vector<Tensor>{make_like(g, "complex mul gradient")};
+Tensor Torch::rotate(const Tensor& x, const Tensor& table) {
+  return record(computed("aten::mul", {reads(x), reads(table)}, make_like(x, "complex mul")), {edge_to(x)}, {},
+                [this, elements = table.elements, constant = reads(table)](Tensor& g, const std::vector<Tensor>&) {
+                  const Tensor conjugate =
+                      computed("aten::conj_physical", {constant}, temporary(elements, Dtype::f32, "conjugate table"));
+                  return std::vector<Tensor>{
+                      computed("aten::mul", {reads(g), reads(conjugate)}, make_like(g, "complex mul gradient"))};
                 });
 }
 
 Tensor Torch::repeat_heads(const Tensor& x, std::int64_t heads, std::int64_t times) {
   if (times == 1) return x;
   const std::int64_t elements = checked_mul(x.elements, times);
-  Tensor repeated = heads == 1 ? x : value(elements, x.dtype, "repeated heads");
+  Tensor repeated = heads == 1 ? x : computed("aten::clone", {reads(x)}, value(elements, x.dtype, "repeated heads"));
   repeated.elements = elements;
   return record(std::move(repeated), {edge_to(x)}, {}, [this, times](Tensor& g, const std::vector<Tensor>&) {
-    return std::vector<Tensor>{value(g.elements / times, g.dtype, "sum of repeated heads")};
+    return std::vector<Tensor>{
+        computed("aten::sum", {reads(g)}, value(g.elements / times, g.dtype, "sum of repeated heads"))};
   });
 }
 

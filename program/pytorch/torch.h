@@ -18,7 +18,7 @@ struct AttentionShape {
 
 class Torch final : public Backend {
  public:
-  Torch(LedgerWriter& writer, Device device, std::size_t parameters);
+  Torch(Recording& recording, Device device, std::size_t parameters);
 
   Heap& heap() override { return heap_; }
   const Device& device() const { return device_; }
@@ -41,20 +41,22 @@ class Torch final : public Backend {
   Tensor multiply_rows(const Tensor& x, const Tensor& scale);
   /// Each row of x times `parameter`, a vector.
   Tensor multiply_by_parameter(const Tensor& x, int parameter, std::int64_t width);
-  /// The complex product of pairs of x (fp32) with a constant table of `table_elements` complex numbers.
-  Tensor rotate(const Tensor& x, std::int64_t table_elements);
+  /// The complex product of pairs of x (fp32) with a constant table, which outlives backward.
+  Tensor rotate(const Tensor& x, const Tensor& table);
   /// unsqueeze, expand, reshape: a copy with every one of `heads` `times` times. x itself for 1; one head needs no
   /// copy.
   Tensor repeat_heads(const Tensor& x, std::int64_t heads, std::int64_t times);
   Tensor flash_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape);
   /// cross_entropy of fp32 logits: log_softmax and nll_loss.
-  Tensor cross_entropy(const Tensor& logits);
+  Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 
   /// x itself; `hook` runs when its gradient is there.
   Tensor pass_through(Tensor x, std::function<void()> hook);
 
   /// `at_end` runs before the call returns, while the caller's gradient of the loss is still held.
   void backward(const Tensor& loss, const std::function<void()>& at_end);
+  /// From here on, calls with `parameter` read `tensor`, which they don't own.
+  void set_parameter(int parameter, const Tensor& tensor);
   /// The gradient of a parameter, given away.
   Tensor take_gradient(int parameter);
 
@@ -66,6 +68,9 @@ class Torch final : public Backend {
   using Backward = std::function<std::vector<Tensor>(Tensor&, const std::vector<Tensor>&)>;
   Tensor make_like(const Tensor& x, std::string_view what) { return value(x.elements, x.dtype, what); }
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
+  /// What the call `name` computes from what it reads: `output` itself.
+  Tensor computed(const std::string& name, Accesses inputs, Tensor output);
+  program::Access reads_parameter(int parameter) const;
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);
   static Edge edge_to(const Tensor& input);
   static Edge edge_to(int parameter, std::int64_t elements);
@@ -74,14 +79,15 @@ class Torch final : public Backend {
   Tensor record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward);
   Tensor product(std::int64_t rows, std::int64_t outputs, Dtype dtype);
   void ensure_workspace();
-  std::vector<Tensor> flash_forward(const AttentionShape& shape, Dtype dtype);
-  std::vector<Tensor> flash_backward(const AttentionShape& shape, Dtype dtype);
-  Tensor embedding_gradient(const Tensor& gradient, std::int64_t rows, std::int64_t width);
+  std::vector<Tensor> flash_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  std::vector<Tensor> flash_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  Tensor embedding_gradient(const Tensor& gradient, const Tensor& ids, std::int64_t rows, std::int64_t width);
 
   Heap heap_;
   Device device_;
   CheckpointState checkpoints_;
   std::vector<Tensor> gradients_;     // by parameter
+  std::vector<int> parameters_;       // buffers, by parameter; -1: none yet
   std::array<Tensor, 2> workspaces_;  // cuBLAS: of the main thread's handle, of the backward thread's
   bool in_backward_ = false;
   std::int64_t sequence_ = 0;

@@ -9,7 +9,7 @@
 namespace vramfit::eager {
 
 /// out, lse, [split-keys scratch], rng state, an unused 8 bytes; all but the scratch are saved.
-std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype) {
+std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
   const std::int64_t rows = checked_mul(checked_mul(s.batch, s.heads), s.sequence);
   std::vector<Tensor> outputs;
   outputs.push_back(value(checked_mul(rows, s.head_dim), dtype, "attention"));
@@ -24,10 +24,12 @@ std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype) {
   }
   outputs.push_back(value(2, Dtype::i64, "attention rng state"));
   outputs.push_back(value(1, Dtype::i64, "attention rng unused"));
+  for (const Tensor& output : outputs) inputs.push_back(writes(output));
+  heap_.run("aten::_flash_attention_forward", inputs);
   return outputs;
 }
 
-std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype) {
+std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
   const std::int64_t heads = checked_mul(s.batch, s.heads);
   const std::int64_t n = checked_mul(checked_mul(heads, s.sequence), s.head_dim);
   std::vector<Tensor> gradients;
@@ -35,6 +37,8 @@ std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype) 
   const std::int64_t padded = checked_mul(heads, round_up(s.sequence, 128));
   const Tensor row_sums = temporary(padded, Dtype::f32, "softmax_d");
   const Tensor sum = temporary(checked_mul(padded, round_up(s.head_dim, 32)), Dtype::f32, "dq_accum");
+  for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
+  heap_.run("aten::_flash_attention_backward", inputs);
   return gradients;
 }
 
@@ -46,31 +50,39 @@ Tensor Torch::flash_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   if (cache != nullptr && cache->is_recomputing()) {
     outputs = cache->take(Kept::attention);
   } else {
-    outputs = flash_forward(shape, q.dtype);
+    outputs = flash_forward(shape, q.dtype, {reads(q), reads(k), reads(v)});
     if (cache != nullptr) cache->put(Kept::attention, outputs);
   }
   for (const Tensor& output : outputs) saved.push_back(save(output));
   Tensor out = outputs.front();
-  return record(
-      std::move(out), {edge_to(q), edge_to(k), edge_to(v)}, std::move(saved),
-      [this, shape, dtype = q.dtype](Tensor&, const std::vector<Tensor>&) { return flash_backward(shape, dtype); });
+  return record(std::move(out), {edge_to(q), edge_to(k), edge_to(v)}, std::move(saved),
+                [this, shape, dtype = q.dtype](Tensor& g, const std::vector<Tensor>& kept) {
+                  Accesses inputs{reads(g)};
+                  for (const Tensor& one : kept) inputs.push_back(reads(one));
+                  return flash_backward(shape, dtype, std::move(inputs));
+                });
 }
 
 Tensor Torch::embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width) {
   const std::int64_t table = checked_mul(rows, width);
-  return record(value(checked_mul(ids.elements, width), Dtype::bf16, "embedding"), {edge_to(parameter, table)},
-                {save(ids)}, [this, rows, width](Tensor& g, const std::vector<Tensor>&) {
-                  return std::vector<Tensor>{embedding_gradient(g, rows, width)};
+  return record(computed("aten::embedding", {reads(ids), reads_parameter(parameter)},
+                         value(checked_mul(ids.elements, width), Dtype::bf16, "embedding")),
+                {edge_to(parameter, table)}, {save(ids)},
+                [this, rows, width](Tensor& g, const std::vector<Tensor>& kept) {
+                  return std::vector<Tensor>{embedding_gradient(g, kept[0], rows, width)};
                 });
 }
 
 /// embedding_dense_backward. Few ids: added by atomics. Many: sorted, cut into segments, summed in fp32.
-Tensor Torch::embedding_gradient(const Tensor& gradient, std::int64_t rows, std::int64_t width) {
+Tensor Torch::embedding_gradient(const Tensor& gradient, const Tensor& read, std::int64_t rows, std::int64_t width) {
   const std::int64_t ids = gradient.elements / width;
   const auto table = [&] {
     return heap_.make(checked_mul(rows, width), gradient.dtype, Category::gradients, "weight gradient");
   };
-  if (ids <= kUnsortedEmbeddingRows) return table();
+  const auto summed = [&](Tensor result) {
+    return computed("aten::embedding_dense_backward", {reads(gradient), reads(read)}, std::move(result));
+  };
+  if (ids <= kUnsortedEmbeddingRows) return summed(table());
   // Below some number of rows the partial sums have a different layout: seen at 100, not at 2000.
   if (rows < 2000) throw NotModelled("the embedding's gradient of few rows over many tokens");
   const std::int64_t distinct = std::min(ids, rows);
@@ -96,22 +108,27 @@ Tensor Torch::embedding_gradient(const Tensor& gradient, std::int64_t rows, std:
   const std::int64_t sums = embedding_partials(ids, distinct);
   const Tensor starts = temporary(sums, Dtype::i64, "starts of partials");
   const Tensor partial_sums = temporary(checked_mul(sums, width), Dtype::f32, "partial sums");
-  return result;
+  return summed(std::move(result));
 }
 
-Tensor Torch::cross_entropy(const Tensor& logits) {
-  Tensor log_probabilities = make_like(logits, "log_softmax");
+Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels) {
+  Tensor log_probabilities = computed("aten::_log_softmax", {reads(logits)}, make_like(logits, "log_softmax"));
   std::vector<Saved> result{save(log_probabilities)};
-  log_probabilities = record(std::move(log_probabilities), {edge_to(logits)}, std::move(result),
-                             [this](Tensor& g, const std::vector<Tensor>&) {
-                               return std::vector<Tensor>{make_like(g, "log_softmax gradient")};
-                             });
+  log_probabilities =
+      record(std::move(log_probabilities), {edge_to(logits)}, std::move(result),
+             [this](Tensor& g, const std::vector<Tensor>& kept) {
+               return std::vector<Tensor>{computed("aten::_log_softmax_backward_data", {reads(g), reads(kept[0])},
+                                                   make_like(g, "log_softmax gradient"))};
+             });
   std::vector<Saved> saved{save(log_probabilities)};
   Tensor loss = value(1, Dtype::f32, "loss");
-  saved.push_back(save(value(1, Dtype::f32, "loss weight")));
+  const Tensor weight = value(1, Dtype::f32, "loss weight");
+  heap_.run("aten::nll_loss_forward", {reads(log_probabilities), reads(labels), writes(loss), writes(weight)});
+  saved.push_back(save(weight));
   return record(std::move(loss), {edge_to(log_probabilities)}, std::move(saved),
-                [this, n = logits.elements](Tensor&, const std::vector<Tensor>&) {
-                  return std::vector<Tensor>{value(n, Dtype::f32, "nll_loss gradient")};
+                [this, n = logits.elements, targets = reads(labels)](Tensor& g, const std::vector<Tensor>& kept) {
+                  return std::vector<Tensor>{computed("aten::nll_loss_backward", {reads(g), targets, reads(kept[1])},
+                                                      value(n, Dtype::f32, "nll_loss gradient"))};
                 });
 }
 

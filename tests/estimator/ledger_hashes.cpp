@@ -29,7 +29,7 @@
 #include "model_specs/config.h"
 #include "program/check.h"
 #include "program/count.h"
-#include "program/lowering/lower.h"
+#include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/peaks.h"
 
@@ -163,14 +163,11 @@ std::string answer(const std::string& line) {
   require_rules(job, on);
   const Graph graph = build_graph(spec, loss_options(job));
   const Ledger ledger = count(graph, job, on.card.device, {}, options);
-  if (job.runtime == Runtime::vramfit) {
-    const program::Program program =
-        program::lower({.graph = graph, .job = job, .device = on.card.device, .coords = {}, .clip = options.clip});
-    if (const auto fault = program::fault_of(program)) return "unsound: " + *fault;
-    if (const std::string difference = folded_difference(folded_peaks(program, kGranule), ledger);
-        !difference.empty()) {
-      return "folded peaks differ: " + difference;
-    }
+  const program::Program program =
+      program::make_program({.graph = graph, .job = job, .device = on.card.device, .coords = {}, .clip = options.clip});
+  if (const auto fault = program::fault_of(program)) return "unsound: " + *fault;
+  if (const std::string difference = folded_difference(folded_peaks(program, kGranule), ledger); !difference.empty()) {
+    return "folded peaks differ: " + difference;
   }
   return fmt::format("{:016x} {}", hash_of(ledger), ledger.events.size());
 }

@@ -58,7 +58,59 @@ int unnoticed(const Program& program) {
   return missed;
 }
 
+/// Two streams and one buffer of the second one's pool: that stream writes it, the first reads it, and both start over.
+/// `leave_out`: one of these instructions (-1: none).
+Program two_streams(int leave_out = -1) {
+  constexpr Stream kOther = Stream::all_gather;
+  Program program;
+  program.labels = {"copy", "buffer"};
+  program.main.buffers = {{.bytes = Bytes{512}, .label = 1, .stream = kOther}};
+  program.main.accesses = {{0, How::write}, {0, How::read}};
+  program.tokens = 2;
+  const auto run = [](std::uint32_t access, Stream stream) {
+    return Run{.kernel = Kernel::call, .op = 0, .accesses = {access, 1}, .inside = {}, .stream = stream};
+  };
+  std::vector<Instruction>& code = program.main.instructions;
+  code = {Allocate{0},     run(0, kOther), Record{0, kOther}, Wait{0}, run(1, Stream::compute), Record{1},
+          Wait{1, kOther}, Free{0}};
+  if (leave_out >= 0) code[static_cast<std::size_t>(leave_out)] = Mark{};
+  program.sections = {{.kind = Section::Kind::load}, {.kind = Section::Kind::last, .begin = 0, .end = code.size()}};
+  return program;
+}
+
 }  // namespace
+
+TEST_CASE("a stream waits for another before it touches what that one wrote or gives memory back to it") {
+  CHECK(fault_of(two_streams()) == std::nullopt);
+  CHECK(fault_of(two_streams(3)) == "copy: touches buffer, for which its stream has not waited");
+  CHECK(fault_of(two_streams(6)) == "allocates buffer, while another stream works with what its pool was given back");
+  for (const int record : {2, 5}) {
+    CHECK(fault_of(two_streams(record)) == "wait: nothing was started, or it was waited for before");
+  }
+}
+
+TEST_CASE("what is kept for good is no leak, and is allocated anew in the next step") {
+  Program program = two_streams();
+  program.main.instructions.back() = Keep{0};
+  CHECK(fault_of(program) == std::nullopt);
+  program.main.instructions.back() = Mark{};
+  CHECK(fault_of(program) == "step: leaves allocated what it didn't find, or freed what it found");
+}
+
+TEST_CASE("a first step that stands apart may leave what later steps need") {
+  Program program = two_streams();
+  std::vector<Instruction>& code = program.main.instructions;
+  program.main.buffers.push_back({.bytes = Bytes{512}, .label = 1});
+  code.emplace_back(Allocate{1});
+  Section& first = program.sections.back();
+  first.end = code.size();
+  CHECK(fault_of(program) == "step: leaves allocated what it didn't find, or freed what it found");
+  first.steps = Section::Steps::first;
+  program.sections.push_back({.kind = Section::Kind::last, .steps = Section::Steps::later, .begin = 0, .end = 8});
+  CHECK(fault_of(program) == std::nullopt);
+  program.sections.back().end = code.size();
+  CHECK(fault_of(program) == "allocates buffer, which is allocated");
+}
 
 TEST_CASE("sound programs have no fault, with and without shards, replicas, accumulation and recomputation") {
   CHECK(fault_of(program_of(tiny_job())) == std::nullopt);

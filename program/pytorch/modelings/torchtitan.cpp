@@ -85,12 +85,18 @@ void Torchtitan::load() {
   const std::int64_t pairs = sizes_.head_dim / 2;
   const std::int64_t angles = checked_mul(sizes_.sequence, pairs);
   const Tensor empty = make(2 * angles, Dtype::f32, "empty table");
-  const Tensor exponents = make(pairs, Dtype::f32, "exponents");
-  const Tensor frequencies = make(pairs, Dtype::f32, "frequencies");
-  const Tensor positions = make(sizes_.sequence, Dtype::i64, "positions");
-  const Tensor angle = make(angles, Dtype::f32, "angles");
-  const Tensor ones = make(angles, Dtype::f32, "lengths");
-  turns_ = make(2 * angles, Dtype::f32, "table");
+  const auto computed = [&](const char* call, Accesses accesses, Tensor made) {
+    accesses.push_back(writes(made));
+    torch_.heap().run(call, accesses);
+    return made;
+  };
+  const Tensor exponents = computed("aten::arange", {}, make(pairs, Dtype::f32, "exponents"));
+  const Tensor frequencies = computed("aten::pow", {reads(exponents)}, make(pairs, Dtype::f32, "frequencies"));
+  const Tensor positions = computed("aten::arange", {}, make(sizes_.sequence, Dtype::i64, "positions"));
+  const Tensor angle =
+      computed("aten::outer", {reads(positions), reads(frequencies)}, make(angles, Dtype::f32, "angles"));
+  const Tensor ones = computed("aten::ones_like", {}, make(angles, Dtype::f32, "lengths"));
+  turns_ = computed("aten::polar", {reads(ones), reads(angle)}, make(2 * angles, Dtype::f32, "table"));
 }
 
 Tensor Torchtitan::embed(const Tensor& ids) {
@@ -116,11 +122,10 @@ Tensor Torchtitan::norm(const Tensor& x, int weight) {
 
 /// Its four intermediate products are locals, held until both results are there.
 std::pair<Tensor, Tensor> Torchtitan::rotated(const Tensor& q, const Tensor& k) {
-  const std::int64_t table = checked_mul(sizes_.sequence, sizes_.head_dim / 2);
   const Tensor q_pairs = torch_.cast(q, Dtype::f32);
   const Tensor k_pairs = torch_.cast(k, Dtype::f32);
-  const Tensor q_turned = torch_.rotate(q_pairs, table);
-  const Tensor k_turned = torch_.rotate(k_pairs, table);
+  const Tensor q_turned = torch_.rotate(q_pairs, turns_);
+  const Tensor k_turned = torch_.rotate(k_pairs, turns_);
   Tensor q_out = torch_.cast(q_turned, q.dtype);
   return {std::move(q_out), torch_.cast(k_turned, k.dtype)};
 }
@@ -188,9 +193,9 @@ Tensor Torchtitan::head(Tensor h) {
   return torch_.linear(h, output_, sizes_.hidden, sizes_.vocabulary);
 }
 
-Tensor Torchtitan::loss(const Tensor& logits) {
+Tensor Torchtitan::loss(const Tensor& logits, const Tensor& labels) {
   const Scope scope(torch_.heap(), "loss");
-  return torch_.cross_entropy(torch_.cast(logits, Dtype::f32));
+  return torch_.cross_entropy(torch_.cast(logits, Dtype::f32), labels);
 }
 
 }  // namespace vramfit::eager

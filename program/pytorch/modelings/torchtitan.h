@@ -38,7 +38,7 @@ class Torchtitan {
   /// Takes ownership of `h`: the Python code reuses its variable for the normed tensor.
   Tensor head(Tensor h);
   /// cross_entropy(logits.flatten(0, 1).float(), labels)
-  Tensor loss(const Tensor& logits);
+  Tensor loss(const Tensor& logits, const Tensor& labels);
 
  private:
   Tensor norm(const Tensor& x, int weight);

@@ -3,20 +3,26 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "estimator/estimate.h"
 #include "job/job_fields.h"
 #include "job/resolve_job.h"
 #include "model_specs/graph.h"
-#include "program/pytorch/count_eager.h"
+#include "program/check.h"
+#include "program/count.h"
 #include "program/pytorch/kernels.h"
+#include "program/pytorch/record.h"
 #include "program/pytorch/torch.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
 namespace {
 
+using eager::Recording;
 using eager::Tensor;
 using eager::Torch;
 
@@ -46,6 +52,12 @@ Estimate estimate_llama(const std::string& name = "", const std::string& value =
   return estimate(testing::small_llama(), llama_job(name, value), parse_cluster("4xH100-80GB"), {.suggestions = false});
 }
 
+program::Program recorded(Job job) {
+  std::vector<std::string> notes;
+  job = resolve_job(job, testing::small_llama(), parse_cluster("4xH100-80GB"), notes);
+  return eager::record(build_graph(testing::small_llama(), {}), job, kH100, true);
+}
+
 TEST_CASE("a sum over rows splits its work over thread blocks and needs a place for their results") {
   CHECK(eager::sum_over_rows(2048, 1024, kH100).partials == Bytes{16777216});
   CHECK(eager::sum_over_rows(2048, 1024, kH100).counters == Bytes{32});
@@ -67,33 +79,33 @@ TEST_CASE("FSDP2's copies pack a table with one entry a thread block") {
 }
 
 TEST_CASE("two gradients of one tensor are added in place when the first is nobody else's and no view") {
-  LedgerWriter writer;
+  Recording recording;
   {
-    Torch torch(writer, kH100, 1);
+    Torch torch(recording, kH100, 1);
     Tensor x = torch.linear(torch.heap().make(4096, Dtype::bf16, Category::activations, "input"), 0, 64, 64);
     const Tensor y = torch.add(torch.silu(x), torch.silu(x));
     x = {};
     torch.backward(y, [] {});
   }
-  const Ledger ledger = writer.take();
-  CHECK(std::ranges::none_of(ledger.labels, [](const auto& label) { return label == ": sum of gradients"; }));
+  const std::vector<std::string> labels = recording.labels.take();
+  CHECK(std::ranges::count(labels, ": sum of gradients") == 0);
+  CHECK(std::ranges::count(labels, "aten::add_") == 1);
 }
 
 TEST_CASE("two gradients that are views of products are added into a third tensor") {
-  LedgerWriter writer;
+  Recording recording;
   {
-    Torch torch(writer, kH100, 3);
+    Torch torch(recording, kH100, 3);
     const Tensor x = torch.linear(torch.heap().make(4096, Dtype::bf16, Category::activations, "input"), 0, 64, 64);
     const Tensor y = torch.add(torch.linear(x, 1, 64, 64), torch.linear(x, 2, 64, 64));
     torch.backward(y, [] {});
   }
-  const Ledger ledger = writer.take();
-  CHECK(std::ranges::count(ledger.labels, ": sum of gradients") == 1);
+  CHECK(std::ranges::count(recording.labels.take(), ": sum of gradients") == 1);
 }
 
 TEST_CASE("a checkpointed function is run again up to the last tensor that backward reads") {
-  LedgerWriter writer;
-  Torch torch(writer, kH100, 1);
+  Recording recording;
+  Torch torch(recording, kH100, 1);
   Tensor input = torch.heap().make(4096, Dtype::f32, Category::activations, "input");
   input.wants_gradient = true;
   int squares = 0;
@@ -118,6 +130,48 @@ TEST_CASE("a steady step ends with what the first one left but for the loss that
   const Ledger three = count(graph, job, kH100, {}, {.steps = 3});
   CHECK(live_bytes(three) - live_bytes(two) == Bytes{4});
   CHECK(allocations(three) > allocations(two));
+}
+
+TEST_CASE("what is recorded is sound: streams wait for each other, and later steps leave what they found") {
+  for (const auto& [field, value] : {std::pair{"checkpointing", "selective"}, std::pair{"optimizer", "adamw:foreach"},
+                                     std::pair{"reshard", "always"}, std::pair{"mesh", "replicate=2,shard=2"}}) {
+    Job job = llama_job(field, value);
+    if (job.mesh.replicate == 2) job.sharding = "hybrid-shard";
+    CAPTURE(value);
+    CHECK(program::fault_of(recorded(job)) == std::nullopt);
+  }
+}
+
+TEST_CASE("a recorded step without one of its starts is unsound, and so is one without a collective's wait") {
+  using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
+  const Program whole = recorded(llama_job("", ""));
+  std::set<int> tokens;
+  int left_out = 0;
+  for (std::size_t i = 0; i < whole.main.instructions.size(); ++i) {
+    const auto* start = std::get_if<Start>(&whole.main.instructions[i]);
+    const auto* wait = std::get_if<Wait>(&whole.main.instructions[i]);
+    if (start != nullptr) tokens.insert(start->token);
+    if (start == nullptr && (wait == nullptr || !tokens.contains(wait->token))) continue;
+    Program without = whole;
+    without.main.instructions[i] = Mark{};
+    CAPTURE(i);
+    CHECK(fault_of(without) != std::nullopt);
+    ++left_out;
+  }
+  CHECK(left_out > 30);
+}
+
+TEST_CASE("sections are load, the first step, which makes the optimizer's states, and later steps") {
+  using program::Section;
+  std::vector<std::pair<Section::Kind, Section::Steps>> sections;
+  for (const Section& s : recorded(llama_job("", "")).sections) sections.emplace_back(s.kind, s.steps);
+  using Kind = Section::Kind;
+  using Steps = Section::Steps;
+  CHECK(sections == std::vector<std::pair<Kind, Steps>>{{Kind::load, Steps::every},
+                                                        {Kind::last, Steps::first},
+                                                        {Kind::update, Steps::first},
+                                                        {Kind::last, Steps::later},
+                                                        {Kind::update, Steps::later}});
 }
 
 TEST_CASE("last-kept holds more than default and less than never") {

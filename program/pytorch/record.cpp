@@ -1,4 +1,4 @@
-#include "program/pytorch/count_eager.h"
+#include "program/pytorch/record.h"
 
 #include <utility>
 
@@ -11,12 +11,14 @@ namespace vramfit::eager {
 
 namespace {
 
+using program::Section;
+
 class Trainer {
  public:
-  Trainer(const Graph& graph, const Job& job, const Device& device, const CountOptions& options)
+  Trainer(const Graph& graph, const Job& job, const Device& device, bool clip)
       : job_(job),
-        options_(options),
-        torch_(writer_, device, graph.parameters.size()),
+        clip_(clip),
+        torch_(recording_, device, graph.parameters.size()),
         model_(graph, job, torch_),
         fsdp_(torch_, job, job.precision) {
     const auto named = [&](const std::vector<int>& indices) {
@@ -33,20 +35,34 @@ class Trainer {
     root_ = fsdp_.add_group("root", named(model_.root_parameters()), job.reshard == Reshard::always);
   }
 
-  Ledger run() {
-    writer_.set_phase(Phase::load, 0);
+  program::Program run() {
+    begin_section({.kind = Section::Kind::load});
+    enter(Phase::load);
     fsdp_.load();
     model_.load();
-    for (int step = 1; step <= options_.steps; ++step) {
-      const bool stands_for_all = options_.abbreviate && step == options_.steps && step >= 2;
-      if (stands_for_all) writer_.begin_repeat(kForever);
-      train(step);
-      if (stands_for_all) writer_.end_repeat();
-    }
-    return writer_.take();
+    train(Section::Steps::first);
+    train(Section::Steps::later);
+    sections_.back().end = position();
+    recording_.writer.be_quiet(true);  // what is allocated now lives on
+    return {.labels = recording_.labels.take(),
+            .segments = {},
+            .main = std::move(recording_.writer.code()),
+            .blocks = {},
+            .sections = std::move(sections_),
+            .tokens = recording_.tokens};
   }
 
  private:
+  std::size_t position() { return recording_.writer.code().instructions.size(); }
+
+  void begin_section(Section section) {
+    if (!sections_.empty()) sections_.back().end = position();
+    section.begin = position();
+    sections_.push_back(section);
+  }
+
+  void enter(Phase phase) { recording_.writer.write(program::Mark{phase}); }
+
   bool block_reshards(bool is_last) const {
     const Sharding& sharding = sharding_named(job_.sharding);
     if (!sharding.reshard || job_.reshard == Reshard::never) return false;
@@ -60,28 +76,35 @@ class Trainer {
     return job_.checkpointing != Checkpointing::none;
   }
 
-  void train(int step) {
-    writer_.set_phase(Phase::forward, step);
+  /// What the step before left is let go of where Python assigns its variables again.
+  void copy_inputs() {
+    Heap& heap = torch_.heap();
     ids_ = {};
     labels_ = {};
+    const Scope scope(heap, "inputs");
+    heap.values = Category::activations;
     const std::int64_t tokens = checked_mul(job_.micro_batch, job_.sequence);
-    {
-      const Scope scope(torch_.heap(), "inputs");
-      torch_.heap().values = Category::activations;
-      ids_ = torch_.heap().make(tokens, Dtype::i64, Category::activations, "ids");
-      labels_ = torch_.heap().make(tokens, Dtype::i64, Category::activations, "labels");
-    }
+    ids_ = heap.make(tokens, Dtype::i64, Category::activations, "ids");
+    labels_ = heap.make(tokens, Dtype::i64, Category::activations, "labels");
+    for (const Tensor* input : {&ids_, &labels_}) heap.run("aten::_to_copy", {writes(*input)});
+  }
+
+  void train(Section::Steps steps) {
+    begin_section({.kind = Section::Kind::last, .steps = steps});
+    enter(Phase::forward);
+    copy_inputs();
     fsdp_.zero_gradients();
     Tensor logits = forward();
-    writer_.set_phase(Phase::loss, step);
-    Tensor loss = model_.loss(logits);
+    enter(Phase::loss);
+    Tensor loss = model_.loss(logits, labels_);
     logits = {};
-    writer_.set_phase(Phase::backward, step);
+    enter(Phase::backward);
     torch_.backward(loss, [this] { fsdp_.finish_backward(); });
-    losses_.push_back(detached(loss));
-    writer_.set_phase(Phase::clip, step);
-    if (options_.clip) clip_gradients(torch_, fsdp_);
-    writer_.set_phase(Phase::optimizer, step);
+    torch_.heap().keep(std::move(loss));  // for the log
+    begin_section({.kind = Section::Kind::update, .steps = steps});
+    enter(Phase::clip);
+    if (clip_) clip_gradients(torch_, fsdp_);
+    enter(Phase::optimizer);
     adamw_step(torch_, fsdp_, job_.optimizer_implementation, job_.precision.state);
   }
 
@@ -108,20 +131,20 @@ class Trainer {
   }
 
   Job job_;
-  CountOptions options_;
-  LedgerWriter writer_;
+  bool clip_;
+  Recording recording_;
+  std::vector<Section> sections_;
   Torch torch_;
   Torchtitan model_;
   Fsdp2 fsdp_;
   int root_ = -1;
   Tensor ids_, labels_;
-  std::vector<Tensor> losses_;  // kept for the log
 };
 
 }  // namespace
 
-Ledger count_eager(const Graph& graph, const Job& job, const Device& device, const CountOptions& options) {
-  return Trainer(graph, job, device, options).run();
+program::Program record(const Graph& graph, const Job& job, const Device& device, bool clip) {
+  return Trainer(graph, job, device, clip).run();
 }
 
 }  // namespace vramfit::eager
