@@ -118,9 +118,9 @@ struct Block {
 /// A part of the main list. A middle section is run `times` times, and leaves allocated what it found.
 struct Section {
   enum class Kind : std::uint8_t { load, first, middle, last, update } kind = Kind::load;
-  enum class Steps : std::uint8_t { every, first, later } steps = Steps::every;  // load: none
-  std::size_t begin = 0, end = 0;                                                // instructions of Program::main
+  std::size_t begin = 0, end = 0;  // instructions of Program::main
   std::int64_t times = 1;
+  enum class Steps : std::uint8_t { every, first, later } steps = Steps::every;  // load: none
 };
 
 struct Program {

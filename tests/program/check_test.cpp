@@ -106,7 +106,7 @@ TEST_CASE("a first step that stands apart may leave what later steps need") {
   first.end = code.size();
   CHECK(fault_of(program) == "step: leaves allocated what it didn't find, or freed what it found");
   first.steps = Section::Steps::first;
-  program.sections.push_back({.kind = Section::Kind::last, .steps = Section::Steps::later, .begin = 0, .end = 8});
+  program.sections.push_back({.kind = Section::Kind::last, .begin = 0, .end = 8, .steps = Section::Steps::later});
   CHECK(fault_of(program) == std::nullopt);
   program.sections.back().end = code.size();
   CHECK(fault_of(program) == "allocates buffer, which is allocated");
