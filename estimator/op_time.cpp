@@ -119,7 +119,7 @@ void add_op(const OpContext& context, const Rates& rates, SegmentTime& time) {
   const Fp8Casts casts = fp8_casts(context);
   for (const auto& [work, passes] : {std::pair{&time.forward, 1.0}, std::pair{&time.backward, 2.0}}) {
     add_kernel(*work, passes * flops, passes * bytes, passes);
-    work->memory += passes * (casts.bytes / rates.memory + casts.launches * kLaunchSeconds);
+    work->memory += passes * (casts.bytes / rates.memory + static_cast<double>(casts.launches) * kLaunchSeconds);
   }
 }
 

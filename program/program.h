@@ -1,8 +1,9 @@
 // A training step as one program: what is allocated, computed, sent and freed, in order. `lower` makes it
 // (program/lowering/), nothing changes it afterwards, and readers need no other description of the step: bytes
-// (program/bytes.h) and its check (program/check.h).
+// (program/bytes.h), seconds (estimator/seconds.h) and its check (program/check.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "base/units.h"
 #include "program/ledger.h"
+#include "program/work.h"
 
 namespace vramfit::program {
 
@@ -44,6 +46,11 @@ std::string_view kernel_name(Kernel kernel);
 enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 /// The ranks that take part: those of the mesh's axes, or the groups of --reshard N.
 enum class Axis : std::uint8_t { shard, reshard, replicate };
+inline constexpr int kAxes = 3;
+/// The ranks of an axis: `members`, each `stride` ranks after the one before.
+struct Group {
+  std::int64_t members = 1, stride = 1;
+};
 
 struct Allocate {
   int buffer = -1;
@@ -61,20 +68,23 @@ struct Inside {
   enum class What : std::uint8_t { allocate, free } what = What::allocate;
   int buffer = -1;
 };
-/// One call of a function: the values it touches and what it allocates inside. `times` calls with equal parts follow
-/// each other.
+/// One call of a function: the values it touches, what it allocates inside, and the kernels it launches. `times` calls
+/// with equal parts follow each other.
 struct Run {
   Kernel kernel = Kernel::fill;
   int op = -1;  // forward, backward: in the segment; call: its name, in Program::labels
   Range accesses, inside;
+  Range work = {};
   std::int64_t times = 1;
   Stream stream = Stream::compute;  // begins when what came before it on that stream is done
 };
-/// A collective runs beside all streams, from the moment that what came before it on `stream` is done.
+/// A collective runs beside all streams, from the moment that what came before it on `stream` and earlier collectives
+/// of its axis are done.
 struct Start {
   Collective collective = Collective::all_gather;
   Axis axis = Axis::shard;
   Range accesses;
+  Bytes bytes = {};  // of the whole data: what a gather leaves, a reduce-scatter begins with
   int token = -1;
   Stream stream = Stream::compute;
 };
@@ -105,6 +115,7 @@ struct Code {
   std::vector<Instruction> instructions;
   std::vector<Access> accesses;
   std::vector<Inside> inside;
+  std::vector<Work> work;
   std::vector<int> bindings;  // Call: the buffer of each slot
 };
 
@@ -131,6 +142,7 @@ struct Program {
   // Load; then one step: first, middle, last micro-batch (with one, only last), update. If the first step differs from
   // later ones (PyTorch makes an optimizer's states in it), the sections of both, one step after the other.
   std::vector<Section> sections;
+  std::array<Group, kAxes> groups = {};  // by axis
   int tokens = 0;
 };
 

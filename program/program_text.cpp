@@ -119,6 +119,7 @@ class Text {
     text_ += fmt::format("  run {}{}{}{}\n", run_name(program_, run), is_op ? fmt::format(" op {}", run.op) : "",
                          run.times == 1 ? "" : fmt::format(", {} times", run.times), beside(run.stream));
     write_accesses(run.accesses);
+    write_work(run.work);
     for (std::uint32_t i = 0; i < run.inside.count; ++i) {
       const Inside& step = code_->inside[run.inside.first + i];
       text_ += step.what == Inside::What::allocate ? fmt::format("    allocates {}\n", with_bytes(step.buffer))
@@ -127,7 +128,8 @@ class Text {
   }
 
   void write(const Start& start) {
-    text_ += fmt::format("  start {} over {}, #{}{}\n", name_of(start.collective), name_of(start.axis), start.token,
+    text_ += fmt::format("  start {} over {}{}, #{}{}\n", name_of(start.collective), name_of(start.axis),
+                         start.bytes.n == 0 ? "" : fmt::format(" of {} bytes", start.bytes.n), start.token,
                          beside(start.stream));
     write_accesses(start.accesses);
   }
@@ -152,6 +154,19 @@ class Text {
     for (std::uint32_t i = 0; i < accesses.count; ++i) {
       const Access& access = code_->accesses[accesses.first + i];
       text_ += fmt::format("    {} {}\n", name_of(access.how), name(access.buffer));
+    }
+  }
+
+  void write_work(Range range) {
+    for (std::uint32_t i = 0; i < range.count; ++i) {
+      const Work& work = code_->work[range.first + i];
+      if (work.launches == 0) continue;
+      text_ += fmt::format("    launches {}: ", work.launches);
+      if (work.unit != Work::Unit::none) {
+        text_ += fmt::format("{:.0f} FLOPs of {} in {}, ", work.flops,
+                             work.unit == Work::Unit::product ? "products" : "attention", dtype_name(work.dtype));
+      }
+      text_ += fmt::format("{:.0f} bytes read and written\n", work.bytes);
     }
   }
 

@@ -14,6 +14,7 @@ namespace {
 struct Row {
   OpKind kind;
   Rule (*rule)(const OpContext&, const Needs&);
+  OpWork (*work)(const OpContext&, const Needs&) = work_of_passes;
 };
 
 constexpr std::array kRules{
@@ -22,15 +23,15 @@ constexpr std::array kRules{
     Row{OpKind::type_embedding, rule_of_type_embedding},
     Row{OpKind::rms_norm, rule_of_rms_norm},
     Row{OpKind::layer_norm, rule_of_layer_norm},
-    Row{OpKind::linear, rule_of_linear},
+    Row{OpKind::linear, rule_of_linear, work_of_linear},
     Row{OpKind::rope, rule_of_rope},
-    Row{OpKind::attention, rule_of_attention},
+    Row{OpKind::attention, rule_of_attention, work_of_attention},
     Row{OpKind::glu, rule_of_glu},
     Row{OpKind::activation, rule_of_activation},
     Row{OpKind::add, rule_of_add},
     Row{OpKind::softcap, rule_of_softcap},
     Row{OpKind::cross_entropy, rule_of_cross_entropy},
-    Row{OpKind::linear_cross_entropy, rule_of_linear_cross_entropy},
+    Row{OpKind::linear_cross_entropy, rule_of_linear_cross_entropy, work_of_linear_cross_entropy},
 };
 
 const Value& value_at(const Segment& segment, const std::vector<int>& values, int i) {
@@ -46,7 +47,9 @@ std::int64_t OpContext::output_elements(int i) const { return element_count(valu
 Rule rule_for(const OpContext& context, const Needs& needs) {
   const auto* const row = std::ranges::find(kRules, context.op.kind, &Row::kind);
   if (row == kRules.end()) throw NotModelled("op " + std::string(op_name(context.op.kind)));
-  return row->rule(context, needs);
+  Rule rule = row->rule(context, needs);
+  rule.work = row->work(context, needs);
+  return rule;
 }
 
 bool adds_bias(const Graph& graph) {

@@ -9,6 +9,7 @@
 #include "job/device.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
+#include "program/work.h"
 
 namespace vramfit {
 
@@ -54,6 +55,7 @@ struct Rule {
   std::vector<Step> forward, backward;    // temporaries still held at the end are freed there, in order
   bool outputs_inside = false;            // the kernel allocates the outputs itself, at its `output` steps
   bool gradients_inside = false;          // the same for fresh input gradients
+  OpWork work;                            // filled in by rule_for
 };
 
 /// Everything a rule may read.

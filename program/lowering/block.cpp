@@ -100,8 +100,13 @@ class BlockLowering {
   using Accesses = std::vector<std::pair<const Held*, How>>;
 
   void run(Kernel kernel, int op, const Accesses& accesses, Range inside) {
-    writer_.write(
-        Run{.kernel = kernel, .op = op, .accesses = writer_.accesses(accesses), .inside = inside, .times = 1});
+    const OpWork& work = in_.tape.rules[at(op)].work;
+    writer_.write(Run{.kernel = kernel,
+                      .op = op,
+                      .accesses = writer_.accesses(accesses),
+                      .inside = inside,
+                      .work = writer_.work(kernel == Kernel::forward ? work.forward : work.backward),
+                      .times = 1});
   }
 
   void read_weights(int op, Accesses& accesses) const {
@@ -138,7 +143,9 @@ class BlockLowering {
     const auto slot = at(call_.homes[next_home_++]);
     if (is_new_[slot]) {
       writer_.allocate(slots_[slot]);
-      writer_.run(Kernel::fill, {{&slots_[slot], How::write}});
+      const Bytes filled = call_.filled[slot];
+      writer_.run(Kernel::fill, {{&slots_[slot], How::write}},
+                  {.launches = filled.n > 0 ? 1 : 0, .bytes = static_cast<double>(filled.n)});
     }
     is_new_[slot] = false;
     return slots_[slot];

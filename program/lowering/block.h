@@ -10,11 +10,12 @@ namespace vramfit::program {
 
 /// What a call binds, and everything besides the tape that decides what the tape lowers to.
 struct CallSlots {
-  using Key = std::vector<int>;
+  using Key = std::vector<std::int64_t>;
 
   std::vector<Held> slots;             // each buffer once
   std::vector<bool> is_kept;           // by slot: others than this segment hold it, so the block never frees it
   std::vector<bool> is_new;            // by slot: a gradient's home that the block allocates before its first write
+  std::vector<Bytes> filled;           // by slot: what of a new home is filled with zeros
   std::vector<int> values, gradients;  // by value of the segment: its slot, or -1
   std::vector<int> weights;            // by parameter use, op by op: the unit's storage, or -1 while it isn't gathered
   std::vector<int> homes;              // by parameter that gets a gradient, in backward's order

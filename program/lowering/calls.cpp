@@ -32,6 +32,7 @@ int CallSlots::slot_of(const Held& held) {
   if (found != slots.end()) return static_cast<int>(found - slots.begin());
   slots.push_back(held);
   is_new.push_back(false);
+  filled.emplace_back();
   return static_cast<int>(slots.size()) - 1;
 }
 
@@ -61,9 +62,12 @@ CallSlots Calls::bind(int segment, const std::vector<TapeAction>& actions, const
     const Op& op = ops[at(action.op)];
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
       if (!action.needs.parameters[p]) continue;
-      const UnitLowering::Home home = unit_of(op.parameters[p].parameter).home(op.kind, op.parameters[p].parameter);
+      const UnitLowering::Home home = unit_of(op.parameters[p].parameter).home(op.kind, op.parameters[p]);
       const int slot = call.slot_of(home.held);
-      if (home.is_new) call.is_new[at(slot)] = true;
+      if (home.is_new) {
+        call.is_new[at(slot)] = true;
+        call.filled[at(slot)] = home.filled;
+      }
       call.homes.push_back(slot);
     }
   }
@@ -78,6 +82,7 @@ CallSlots::Key CallSlots::key(int segment_class) const {
   }
   for (std::size_t slot = 0; slot < slots.size(); ++slot) {
     key.push_back((is_kept[slot] ? 1 : 0) + (is_new[slot] ? 2 : 0));
+    key.push_back(filled[slot].n);
   }
   return key;
 }

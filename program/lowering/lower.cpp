@@ -62,12 +62,14 @@ class Lowering {
     for (const vramfit::Instruction& instruction : schedule) lower(instruction);
     sections_.back().end = writer_.code().instructions.size();
     writer_.be_quiet(true);  // what load made lives on
-    Program program{.labels = {},
-                    .segments = {},
-                    .main = std::move(writer_.code()),
-                    .blocks = calls_.take(),
-                    .sections = std::move(sections_),
-                    .tokens = tokens_};
+    Program program{
+        .labels = {},
+        .segments = {},
+        .main = std::move(writer_.code()),
+        .blocks = calls_.take(),
+        .sections = std::move(sections_),
+        .groups = {{{layout_.shards, 1}, {layout_.reshard_ranks, 1}, {job_.mesh.replicate, job_.mesh.shard}}},
+        .tokens = tokens_};
     program.labels = labels_.take();
     for (const Segment& segment : in_.graph.segments) program.segments.push_back(segment.name);
     return program;
@@ -205,7 +207,7 @@ class Lowering {
                                           .label = labels_.number(what),
                                           .segment = -1,
                                           .category = Category::activations}));
-      writer_.run(Kernel::fill, {{&inputs_.back(), How::write}});
+      writer_.run(Kernel::fill, {{&inputs_.back(), How::write}}, {.bytes = 0});  // copied from the host
     }
   }
 
@@ -233,10 +235,7 @@ class Lowering {
     std::vector<std::pair<const Held*, How>> shards;
     for (const int unit : bucket) shards.emplace_back(&units_[at(unit)].gradient_shard(), How::add);
     replica_sums_.push_back(tokens_);
-    writer_.write(Start{.collective = Collective::all_reduce,
-                        .axis = Axis::replicate,
-                        .accesses = writer_.accesses(shards),
-                        .token = tokens_++});
+    writer_.start(Collective::all_reduce, Axis::replicate, writer_.accesses(shards), tokens_++);
   }
 
   void wait_for_replicas() {
@@ -256,11 +255,29 @@ class Lowering {
       const Held bits = temporary("mask: bits", bytes);
     }
     const Range inside = writer_.end_inside();
-    writer_.write(Run{.kernel = Kernel::mask, .op = -1, .accesses = writer_.accesses(accesses), .inside = inside});
+    const Work work = mask_work();
+    writer_.write(Run{.kernel = Kernel::mask,
+                      .op = -1,
+                      .accesses = writer_.accesses(accesses),
+                      .inside = inside,
+                      .work = writer_.work({&work, 1})});
+  }
+
+  /// A mask from a file is read along with the gradient; drawing one takes about 15 passes over 8 bytes an element,
+  /// read and written (executor/gradient_mask.cpp, mask_by_calls).
+  Work mask_work() const {
+    const bool is_read = job_.gradient_mask == GradientMask::file;
+    Work work{.launches = 0};
+    for (const Unit& unit : layout_.units) {
+      const double each = 2 * static_cast<double>(dtype_bytes(unit.gradient).n) + (is_read ? 1.0 : 15.0 * 16);
+      work.bytes += static_cast<double>(unit.trainable_elements) * each;
+      if (unit.trainable_elements > 0) work.launches += is_read ? 1 : 16;
+    }
+    return work;
   }
 
   /// A call that adds the squares of `elements` of a gradient shard, `times` equal parts one after the other.
-  void add_squares(const Held& gradients, std::int64_t elements, std::int64_t times) {
+  void add_squares(const Unit& unit, const Held& gradients, std::int64_t elements, std::int64_t times) {
     if (elements == 0 || times == 0) return;
     writer_.begin_inside();
     if (is_cuda_) {
@@ -269,10 +286,12 @@ class Lowering {
       const Held counter = temporary("clip: counter", scratch.counter);
     }
     const Range inside = writer_.end_inside();
+    const Work work{.launches = 2, .bytes = static_cast<double>((elements * dtype_bytes(unit.gradient)).n)};
     writer_.write(Run{.kernel = Kernel::norm,
                       .op = -1,
                       .accesses = writer_.accesses({{&gradients, How::read}, {&norm_, How::add}}),
                       .inside = inside,
+                      .work = writer_.work({&work, 1}),
                       .times = times});
   }
 
@@ -281,19 +300,16 @@ class Lowering {
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const Held& gradients = units_[u].gradient_shard();
       if (!gradients) continue;
-      const std::int64_t elements = layout_.units[u].trainable_elements;
-      add_squares(gradients, kNormPart, elements / kNormPart);
-      add_squares(gradients, elements % kNormPart, 1);
+      const Unit& unit = layout_.units[u];
+      add_squares(unit, gradients, kNormPart, unit.trainable_elements / kNormPart);
+      add_squares(unit, gradients, unit.trainable_elements % kNormPart, 1);
     }
     if (layout_.shards > 1) {
       const int token = tokens_++;
-      writer_.write(Start{.collective = Collective::all_reduce,
-                          .axis = Axis::shard,
-                          .accesses = writer_.accesses({{&norm_, How::add}}),
-                          .token = token});
+      writer_.start(Collective::all_reduce, Axis::shard, writer_.accesses({{&norm_, How::add}}), token);
       writer_.write(Wait{token});
     }
-    writer_.run(Kernel::scale, {{&norm_, How::add}, {&divisor_, How::write}});
+    writer_.run(Kernel::scale, {{&norm_, How::add}, {&divisor_, How::write}}, {.launches = 6, .bytes = 12});
   }
 
   void update() {

@@ -40,8 +40,16 @@ void UnitLowering::load() {
   step_ = make_state("step", 1, Dtype::f32);
 }
 
-void UnitLowering::start(Collective collective, Axis axis, Range accesses) {
-  in_.writer.write(Start{.collective = collective, .axis = axis, .accesses = accesses, .token = in_.tokens++});
+Work UnitLowering::passes(std::int64_t elements, Bytes bytes_of_element) const {
+  return {.launches = static_cast<std::int64_t>(unit_.parameters.size()),
+          .bytes = static_cast<double>(elements) * static_cast<double>(bytes_of_element.n)};
+}
+
+void UnitLowering::add_to_shard(int parameter, const Held& gradient, Dtype dtype) {
+  const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
+  const Bytes bytes = slot.shard_elements * (dtype_bytes(dtype) + 2 * dtype_bytes(unit_.gradient));
+  in_.writer.run(Kernel::add, {{&gradient, How::read}, {&gradient_shard_, How::add}},
+                 {.bytes = static_cast<double>(bytes.n)});
 }
 
 void UnitLowering::wait_for(int& token) {
@@ -55,11 +63,15 @@ void UnitLowering::issue() {
       in_.writer.allocate(buffer(unit_.gathered_elements, unit_.compute, Category::unsharded_parameters, "gathered"));
   const bool in_group = static_cast<bool>(kept_slice_);
   const How how = in_.layout.shards == 1 ? How::write : How::write_part;
-  in_.writer.run(Kernel::cast, {{in_group ? &kept_slice_ : &shard_, How::read}, {&gathered_, how}});
+  const Bytes compute = dtype_bytes(unit_.compute);
+  in_.writer.run(Kernel::cast, {{in_group ? &kept_slice_ : &shard_, How::read}, {&gathered_, how}},
+                 in_group ? passes(unit_.kept_elements, 2 * compute)
+                          : passes(unit_.shard_elements, dtype_bytes(unit_.storage) + compute));
   kept_slice_.reset();
   if (in_.layout.shards == 1) return;
-  gathering_ = in_.tokens;
-  start(Collective::all_gather, in_group ? Axis::reshard : Axis::shard, in_.writer.accesses({{&gathered_, How::add}}));
+  gathering_ = in_.tokens++;
+  in_.writer.start(Collective::all_gather, in_group ? Axis::reshard : Axis::shard,
+                   in_.writer.accesses({{&gathered_, How::add}}), gathering_);
 }
 
 void UnitLowering::wait() {
@@ -76,7 +88,8 @@ void UnitLowering::reshard() {
   wait();
   kept_slice_ =
       in_.writer.allocate(buffer(unit_.kept_elements, unit_.compute, Category::unsharded_parameters, "kept slice"));
-  in_.writer.run(Kernel::cast, {{&gathered_, How::read}, {&kept_slice_, How::write}});
+  in_.writer.run(Kernel::cast, {{&gathered_, How::read}, {&kept_slice_, How::write}},
+                 passes(unit_.kept_elements, 2 * dtype_bytes(unit_.compute)));
   gathered_.reset();
 }
 
@@ -90,21 +103,24 @@ void UnitLowering::make_gradient_shard() {
   in_.writer.run(Kernel::fill, {{&gradient_shard_, How::write}});
 }
 
-UnitLowering::Home UnitLowering::home(OpKind kind, int parameter) {
+UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
+  const int parameter = use.parameter;
   if (is_direct_gradient(kind, in_.precision, in_.layout)) {
     const bool is_new = !gradient_shard_;
     if (is_new) gradient_shard_ = in_.writer.declare(gradient_shard_buffer());
-    return {gradient_shard_, is_new};
+    return {gradient_shard_, is_new, gradient_shard_buffer().bytes};
   }
   Gradient& gradient = buffers_[parameter];
-  if (gradient.held) return {gradient.held, false};
+  if (gradient.held) return {gradient.held, false, {}};
   gradient.dtype = gradient_dtype(kind, in_.precision);
   if (gradient.dtype == unit_.reduce && sums_.contains(parameter)) {
     gradient.held = std::move(sums_.extract(parameter).mapped());
-    return {gradient.held, false};
+    return {gradient.held, false, {}};
   }
   gradient.held = in_.writer.declare(buffer_of(parameter, gradient.dtype, Category::gradients, "gradient"));
-  return {gradient.held, true};
+  const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
+  const std::int64_t written = use.count < 0 ? slot.rows * slot.row_elements : 0;
+  return {gradient.held, true, (slot.padded_elements - written) * dtype_bytes(gradient.dtype)};
 }
 
 void UnitLowering::accumulate() {
@@ -129,9 +145,7 @@ void UnitLowering::reduce() {
   Writer& writer = in_.writer;
   if (in_.layout.shards == 1) {
     if (!buffers_.empty()) make_gradient_shard();
-    for (const auto& [parameter, gradient] : buffers_) {
-      writer.run(Kernel::add, {{&gradient.held, How::read}, {&gradient_shard_, How::add}});
-    }
+    for (const auto& [parameter, gradient] : buffers_) add_to_shard(parameter, gradient.held, gradient.dtype);
     buffers_.clear();
     return;
   }
@@ -142,40 +156,44 @@ void UnitLowering::reduce() {
     Gradient gradient = std::move(found->second);
     buffers_.erase(found);
     if (gradient.dtype == unit_.reduce) {
-      pieces_.push_back(std::move(gradient.held));
+      pieces_.emplace_back(parameter, std::move(gradient.held));
       continue;
     }
     if (sums_.contains(parameter)) {
-      pieces_.push_back(std::move(sums_.extract(parameter).mapped()));
-      writer.run(Kernel::add, {{&gradient.held, How::read}, {&pieces_.back(), How::add}});
+      pieces_.emplace_back(parameter, std::move(sums_.extract(parameter).mapped()));
+      writer.run(Kernel::add, {{&gradient.held, How::read}, {&pieces_.back().second, How::add}});
       continue;
     }
-    pieces_.push_back(writer.allocate(buffer_of(parameter, unit_.reduce, Category::communication, "reduce piece")));
-    writer.run(Kernel::cast, {{&gradient.held, How::read}, {&pieces_.back(), How::write}});
+    pieces_.emplace_back(parameter,
+                         writer.allocate(buffer_of(parameter, unit_.reduce, Category::communication, "reduce piece")));
+    writer.run(Kernel::cast, {{&gradient.held, How::read}, {&pieces_.back().second, How::write}});
   }
   if (pieces_.empty()) return;
-  for (const Held& piece : pieces_) reduced.emplace_back(&piece, How::add);
-  reducing_ = in_.tokens;
-  start(Collective::reduce_scatter, Axis::shard, writer.accesses(reduced));
+  for (const auto& [parameter, piece] : pieces_) reduced.emplace_back(&piece, How::add);
+  reducing_ = in_.tokens++;
+  writer.start(Collective::reduce_scatter, Axis::shard, writer.accesses(reduced), reducing_);
 }
 
 void UnitLowering::finish() {
   if (pieces_.empty()) return;
   wait_for(reducing_);
   make_gradient_shard();
-  for (const Held& piece : pieces_) {
-    in_.writer.run(Kernel::add, {{&piece, How::read}, {&gradient_shard_, How::add}});
-  }
+  for (const auto& [parameter, piece] : pieces_) add_to_shard(parameter, piece, unit_.reduce);
   pieces_.clear();
 }
 
 void UnitLowering::update() {
   if (!gradient_shard_) return;
-  in_.writer.run(Kernel::update, {{&shard_, How::add},
-                                  {&gradient_shard_, How::read},
-                                  {&exp_avg_, How::add},
-                                  {&exp_avg_sq_, How::add},
-                                  {&step_, How::add}});
+  constexpr std::int64_t kLaunches = 2;  // counting the step, and one kernel for all
+  const Bytes bytes = unit_.trainable_elements * (dtype_bytes(unit_.gradient) + 2 * dtype_bytes(unit_.storage) +
+                                                  4 * dtype_bytes(in_.precision.state));
+  in_.writer.run(Kernel::update,
+                 {{&shard_, How::add},
+                  {&gradient_shard_, How::read},
+                  {&exp_avg_, How::add},
+                  {&exp_avg_sq_, How::add},
+                  {&step_, How::add}},
+                 {.launches = kLaunches, .bytes = static_cast<double>(bytes.n)});
   gradient_shard_.reset();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "model_specs/graph.h"
@@ -36,13 +37,14 @@ class UnitLowering {
   /// What ops read their weights from: the gathered storage or the shard; empty while the unit isn't gathered.
   const Held& weights() const { return unit_.gathered_is_shard ? shard_ : gathered_; }
 
-  /// Where an op of `kind` writes its gradient of `parameter`: the gradient shard, or a buffer to be reduced. `is_new`:
-  /// declared only; who writes first allocates it.
+  /// Where an op of `kind` writes its gradient of a parameter: the gradient shard, or a buffer to be reduced. `is_new`:
+  /// declared only; who writes first allocates it, and fills with zeros what it doesn't write.
   struct Home {
     const Held& held;
     bool is_new = false;
+    Bytes filled;  // if new
   };
-  Home home(OpKind kind, int parameter);
+  Home home(OpKind kind, const ParameterUse& use);
   /// Buffers become sums that a later micro-batch reduces, the largest first.
   void accumulate();
   /// Buffers, with the sums of earlier micro-batches, become pieces of the reduction, the largest first.
@@ -63,16 +65,19 @@ class UnitLowering {
   Buffer buffer_of(int parameter, Dtype dtype, Category category, const char* what) const;
   Buffer gradient_shard_buffer() const;
   void make_gradient_shard();
-  void start(Collective collective, Axis axis, Range accesses);
+  /// A cast or an addition, parameter by parameter, of this rank's part of the unit.
+  Work passes(std::int64_t elements, Bytes bytes_of_element) const;
+  /// Adds this rank's rows of a whole gradient to the gradient shard.
+  void add_to_shard(int parameter, const Held& gradient, Dtype dtype);
   void wait_for(int& token);
 
   const UnitsInputs& in_;
   const Unit& unit_;
   Held shard_, exp_avg_, exp_avg_sq_, step_, gathered_, kept_slice_, gradient_shard_;
-  std::map<int, Gradient> buffers_;     // by parameter: gradients not yet reduced
-  std::map<int, Held> sums_;            // by parameter: whole gradients of earlier micro-batches, in the reduce dtype
-  std::vector<Held> pieces_;            // being reduced
-  int gathering_ = -1, reducing_ = -1;  // tokens; -1: nothing is under way
+  std::map<int, Gradient> buffers_;  // by parameter: gradients not yet reduced
+  std::map<int, Held> sums_;         // by parameter: whole gradients of earlier micro-batches, in the reduce dtype
+  std::vector<std::pair<int, Held>> pieces_;  // by parameter: being reduced
+  int gathering_ = -1, reducing_ = -1;        // tokens; -1: nothing is under way
 };
 
 }  // namespace vramfit::program

@@ -72,7 +72,38 @@ Range Writer::accesses(const std::vector<std::pair<const Held*, How>>& list) {
 }
 
 void Writer::run(Kernel kernel, const std::vector<std::pair<const Held*, How>>& list) {
-  write(Run{.kernel = kernel, .op = -1, .accesses = accesses(list), .inside = {}, .times = 1});
+  double bytes = 0;
+  for (const auto& [held, how] : list) {
+    if (*held) bytes += (how == How::add ? 2.0 : 1.0) * bytes_of(held->buffer());
+  }
+  run(kernel, list, {.bytes = bytes});
+}
+
+void Writer::run(Kernel kernel, const std::vector<std::pair<const Held*, How>>& list, const Work& work) {
+  write(Run{.kernel = kernel,
+            .op = -1,
+            .accesses = accesses(list),
+            .inside = {},
+            .work = this->work({&work, 1}),
+            .times = 1});
+}
+
+Range Writer::work(std::span<const Work> list) {
+  const Range range{static_cast<std::uint32_t>(code_.work.size()), static_cast<std::uint32_t>(list.size())};
+  code_.work.insert(code_.work.end(), list.begin(), list.end());
+  return range;
+}
+
+void Writer::start(Collective collective, Axis axis, Range accesses, int token) {
+  Bytes bytes;
+  for (std::uint32_t i = 0; i < accesses.count; ++i) {
+    bytes += code_.buffers[static_cast<std::size_t>(code_.accesses[accesses.first + i].buffer)].bytes;
+  }
+  write(Start{.collective = collective, .axis = axis, .accesses = accesses, .bytes = bytes, .token = token});
+}
+
+double Writer::bytes_of(int buffer) const {
+  return static_cast<double>(code_.buffers[static_cast<std::size_t>(buffer)].bytes.n);
 }
 
 void Writer::begin_inside() {

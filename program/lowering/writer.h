@@ -1,6 +1,7 @@
 // Writes a list of instructions while buffers are handed from owner to owner: the end of the last one writes the free.
 #pragma once
 
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -54,7 +55,12 @@ class Writer {
   void allocate(const Held& declared);
   /// Empty shares are left out.
   Range accesses(const std::vector<std::pair<const Held*, How>>& list);
+  /// One kernel that reads and writes all of these once.
   void run(Kernel kernel, const std::vector<std::pair<const Held*, How>>& list);
+  void run(Kernel kernel, const std::vector<std::pair<const Held*, How>>& list, const Work& work);
+  Range work(std::span<const Work> list);
+  /// Over all of the buffers accessed.
+  void start(Collective collective, Axis axis, Range accesses, int token);
   void write(Instruction instruction) { code_.instructions.push_back(instruction); }
 
   int owners(int buffer) const { return owners_[static_cast<std::size_t>(buffer)]; }
@@ -70,6 +76,7 @@ class Writer {
   friend class Held;
   void share(int buffer) { ++owners_[static_cast<std::size_t>(buffer)]; }
   void drop(int buffer) noexcept;
+  double bytes_of(int buffer) const;
 
   Code code_;
   std::vector<int> owners_;  // by buffer

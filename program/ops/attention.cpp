@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "program/model_flops.h"
 #include "program/ops/rules.h"
 
 namespace vramfit {
@@ -234,6 +235,24 @@ Rule rule_of_attention(const OpContext& context, const Needs& needs) {
       break;
   }
   return rule;
+}
+
+/// Fused kernels have two products in forward, Q K^T and P V; backward makes Q K^T again, and a product for each of the
+/// gradients of V, P, Q and K.
+OpWork work_of_attention(const OpContext& context, const Needs& needs) {
+  if (attention_path(context) == AttentionPath::math) return work_of_math_attention(context, needs);
+  constexpr double kBackwardProducts = 5.0 / 2;
+  const double flops = forward_flops(context.graph, context.op, context.shape), bytes = bytes_of(context);
+  const auto kernel = [&](double products, double passes, std::int64_t launches) {
+    return Work{.unit = Work::Unit::attention,
+                .dtype = context.compute(),
+                .launches = launches,
+                .flops = products * flops,
+                .bytes = passes * bytes};
+  };
+  OpWork work{.forward = {kernel(1, 1, 1)}, .backward = {}};
+  if (needs.any()) work.backward = {kernel(kBackwardProducts, 2, 2)};
+  return work;
 }
 
 }  // namespace vramfit

@@ -34,4 +34,7 @@ MathBlock math_block(const OpContext& context);
 /// The temporaries of the math path, in order.
 void add_math_steps(const OpContext& context, Rule& rule);
 
+/// The work of the math path.
+OpWork work_of_math_attention(const OpContext& context, const Needs& needs);
+
 }  // namespace vramfit

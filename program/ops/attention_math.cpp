@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "program/model_flops.h"
 #include "program/ops/attention.h"
 #include "program/ops/rules.h"
 
@@ -40,6 +41,28 @@ void add_math_steps(const OpContext& context, Rule& rule) {
   if (!is_16_bit) return;
   add(rule.backward, "dk32", keys);
   add(rule.backward, "dv32", keys);
+}
+
+// Besides the products, each score is written and read in fp32 by one call after the other, and every block of queries
+// is as many launches (executor/ops/attention_math.cpp, forward; a softcap is two calls more). Backward is twice
+// forward.
+OpWork work_of_math_attention(const OpContext& context, const Needs& needs) {
+  const Attributes& a = context.op.attributes;
+  const double passes = a.softcap == 0 ? 9 : 13;
+  const std::int64_t calls = a.softcap == 0 ? 9 : 11;
+  const std::int64_t blocks = checked_mul(checked_mul(context.shape.batch, a.heads / a.kv_heads),
+                                          ceil_div(context.shape.sequence, kMathAttentionRows));
+  const auto sequence = static_cast<double>(context.shape.sequence);
+  const double scores =
+      static_cast<double>(context.tokens()) * static_cast<double>(a.heads) * attended_rows(a, sequence);
+  const Work product{.unit = Work::Unit::product,
+                     .dtype = context.compute(),
+                     .flops = forward_flops(context.graph, context.op, context.shape),
+                     .bytes = bytes_of(context)};
+  const Work elementwise{.launches = checked_mul(calls, blocks), .bytes = 4 * passes * scores};
+  OpWork work{.forward = {product, elementwise}, .backward = {}};
+  if (needs.any()) work.backward = {product, elementwise, product, elementwise};
+  return work;
 }
 
 }  // namespace vramfit

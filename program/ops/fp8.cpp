@@ -135,7 +135,7 @@ Rule rule_of_fp8_linear(const OpContext& context, const Needs& needs) {
 // One pass finds the largest number; the second reads again and writes one byte per element.
 Fp8Casts fp8_casts(const OpContext& context) {
   if (!multiplies_in_fp8(context)) return {};
-  constexpr double kLaunches = 2 * 6;  // of each factor: amax, three for the scale, its inverse, cast
+  constexpr std::int64_t kLaunches = 2 * 6;  // of each factor: amax, three for the scale, its inverse, cast
   const auto [tokens, inputs, outputs] = sizes_of(context);
   const auto width = static_cast<double>(dtype_bytes(context.compute()).n);
   const double elements = static_cast<double>(tokens + outputs) * static_cast<double>(inputs);

@@ -31,7 +31,8 @@ Rule rule_of_fp8_linear(const OpContext& context, const Needs& needs);
 
 /// Bytes read and written, and kernels launched, to cast the operands of one forward.
 struct Fp8Casts {
-  double bytes = 0, launches = 0;
+  double bytes = 0;
+  std::int64_t launches = 0;
 };
 Fp8Casts fp8_casts(const OpContext& context);
 

@@ -1,3 +1,4 @@
+#include "program/model_flops.h"
 #include "program/ops/fp8.h"
 #include "program/ops/rules.h"
 
@@ -35,6 +36,26 @@ Rule rule_of_linear(const OpContext& context, const Needs& needs) {
   }
   if (!is_cuda(context) && context.compute() != Dtype::f32) add_cpu_product(context, needs, rule);
   return rule;
+}
+
+/// A product in forward, and in backward one for each of the gradients of input and weight that is needed. Each reads
+/// two of input, weight and output and writes the third. FP8 operands are cast before.
+OpWork work_of_linear(const OpContext& context, const Needs& needs) {
+  const bool is_fp8 = is_cuda(context) && multiplies_in_fp8(context);
+  const Work product{.unit = Work::Unit::product,
+                     .dtype = is_fp8 ? Dtype::f8_e4m3 : context.compute(),
+                     .flops = forward_flops(context.graph, context.op, context.shape),
+                     .bytes = bytes_of(context)};
+  OpWork work;
+  const auto add = [&](std::vector<Work>& list) {
+    const Fp8Casts casts = fp8_casts(context);
+    if (casts.launches > 0) list.push_back({.launches = casts.launches, .bytes = casts.bytes});
+    list.push_back(product);
+  };
+  add(work.forward);
+  if (wants_input(needs, 0)) add(work.backward);
+  if (wants_parameter(needs, 0)) add(work.backward);
+  return work;
 }
 
 }  // namespace vramfit

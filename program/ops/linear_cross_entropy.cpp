@@ -69,4 +69,33 @@ Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) 
   return rule;
 }
 
+/// Each chunk passes three times over its logits, reads the weight for each product that needs it, and adds its product
+/// to the weight's whole gradient.
+OpWork work_of_linear_cross_entropy(const OpContext& context, const Needs& needs) {
+  const Parameter& parameter = weight_of(context);
+  const auto width = static_cast<double>(dtype_bytes(context.compute()).n);
+  const auto sum_width = static_cast<double>(dtype_bytes(context.precision.reduce).n);
+  const auto weight = static_cast<double>(element_count(parameter));
+  const auto vocabulary = static_cast<double>(parameter.shape[0]), hidden = static_cast<double>(parameter.shape[1]);
+  const std::int64_t chunks = ceil_div(context.tokens(), ceil_div(context.tokens(), context.op.attributes.chunks));
+  const auto tokens = static_cast<double>(context.tokens());
+  const double weights = static_cast<double>(chunks) * weight;  // elements read over all chunks
+  const double activations = tokens * (vocabulary + hidden) * width;
+  const auto product = [&](double weight_bytes) {
+    return Work{.unit = Work::Unit::product,
+                .dtype = context.compute(),
+                .launches = chunks,
+                .flops = 2 * tokens * weight,
+                .bytes = weight_bytes + activations};
+  };
+  OpWork work;
+  std::vector<Work>& list = needs.any() ? work.backward : work.forward;
+  list = {product(weights * width), {.launches = 3 * chunks, .bytes = 3 * tokens * vocabulary * width}};
+  if (wants_input(needs, 0)) list.push_back(product(weights * width));
+  if (!wants_parameter(needs, 0)) return work;
+  list.push_back(product(2 * weights * sum_width));
+  list.push_back({.bytes = weight * sum_width});  // the gradient starts at zero
+  return work;
+}
+
 }  // namespace vramfit

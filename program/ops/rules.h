@@ -1,4 +1,5 @@
-// One function per op: what modeling `vramfit` saves and allocates for it. program/rule.cpp has the table.
+// One function per op: what modeling `vramfit` saves and allocates for it, and where an op is more than passes over its
+// values, one for its work. program/rule.cpp has the table.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +23,15 @@ Rule rule_of_rms_norm(const OpContext& context, const Needs& needs);
 Rule rule_of_rope(const OpContext& context, const Needs& needs);
 Rule rule_of_softcap(const OpContext& context, const Needs& needs);
 Rule rule_of_type_embedding(const OpContext& context, const Needs& needs);
+
+/// Bound by memory: inputs, outputs and parameters once in forward, twice in backward if anything needs a gradient.
+OpWork work_of_passes(const OpContext& context, const Needs& needs);
+OpWork work_of_attention(const OpContext& context, const Needs& needs);
+OpWork work_of_linear(const OpContext& context, const Needs& needs);
+OpWork work_of_linear_cross_entropy(const OpContext& context, const Needs& needs);
+
+/// Bytes of an op's inputs, outputs and parameters, each once; of an embedding's table none.
+double bytes_of(const OpContext& context);
 
 /// Rows of an embedding's output gradient that CUDA handles at a time.
 inline constexpr std::int64_t kEmbeddingBlockRows = 1024;
