@@ -29,7 +29,7 @@ namespace {
 
 struct RehearseFlags {
   std::string gpus, ranks = "all", timeout, settings, keep, output, snapshot, trace;
-  bool json = false;
+  bool json = false, strict_oom = false;
   std::vector<std::string> command;
 };
 
@@ -72,7 +72,7 @@ void check_command(const RehearseFlags& flags, const std::optional<std::int64_t>
   if (flags.command.empty()) {
     throw InputError("CMD: missing; it follows two dashes: vramfit rehearse --gpus 8xH100-80GB -- torchrun train.py");
   }
-  const Launcher launcher = recognise_launcher(flags.command);
+  const Launcher launcher = launcher_past_torch(flags.command);
   if (!rank || launcher.name.empty()) return;
   const std::string program = launcher.program.empty() ? "PROGRAM ..." : shell_words(launcher.program);
   throw InputError(
@@ -109,6 +109,7 @@ int run_rehearse(const RehearseFlags& flags) {
   rehearsal.command = flags.command;
   rehearsal.cluster = phantom_cluster(flags);
   rehearsal.played_rank = played_rank(flags, rehearsal.cluster);
+  rehearsal.strict_out_of_memory = flags.strict_oom;
   check_command(flags, rehearsal.played_rank);
   PhantomSettings settings = parse_phantom_settings(flags.settings);
   settings.trace = !flags.trace.empty();
@@ -157,6 +158,10 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       ->group(kCommonFlags);
   command.add_option("--timeout", flags->timeout, "Kill CMD and its children after this many seconds")
       ->type_name("SECONDS")
+      ->group(kRunFlags);
+  command
+      .add_flag("--strict-oom", flags->strict_oom,
+                "Exit with code 6 also if CMD ran out of memory and went on, such as with a smaller batch")
       ->group(kRunFlags);
   command
       .add_option("--set", flags->settings,

@@ -28,16 +28,20 @@ EnvironmentChanges phantom_environment(const std::string& library, const std::st
 
 EnvironmentChanges rank_environment(const Cluster& cluster, std::int64_t rank, int port) {
   const std::int64_t local = cluster.cards_per_node;
-  return {{"RANK", fmt::to_string(rank)},
-          {"LOCAL_RANK", fmt::to_string(rank % local)},
-          {"GROUP_RANK", fmt::to_string(rank / local)},
-          {"WORLD_SIZE", fmt::to_string(cluster.cards())},
-          {"LOCAL_WORLD_SIZE", fmt::to_string(local)},
-          {"GROUP_WORLD_SIZE", fmt::to_string(cluster.nodes)},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", fmt::to_string(port)},
-          // Rank 0 also joins the existing store instead of opening one.
-          {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+  EnvironmentChanges changes{{"RANK", fmt::to_string(rank)},
+                             {"LOCAL_RANK", fmt::to_string(rank % local)},
+                             {"GROUP_RANK", fmt::to_string(rank / local)},
+                             {"WORLD_SIZE", fmt::to_string(cluster.cards())},
+                             {"LOCAL_WORLD_SIZE", fmt::to_string(local)},
+                             {"GROUP_WORLD_SIZE", fmt::to_string(cluster.nodes)},
+                             {"MASTER_ADDR", "127.0.0.1"},
+                             {"MASTER_PORT", fmt::to_string(port)},
+                             // Rank 0 also joins the existing store instead of opening one.
+                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+  std::string all;  // for launchers.py, whatever a script or a launcher makes of the variables
+  for (const auto& [name, value] : changes) all += fmt::format("{}{}={}", all.empty() ? "" : " ", name, value);
+  changes.emplace_back("VRAMFIT_REHEARSAL_RANK", all);
+  return changes;
 }
 
 }  // namespace vramfit

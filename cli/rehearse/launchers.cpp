@@ -10,23 +10,16 @@
 namespace vramfit {
 namespace {
 
-// `second` is the word that must follow, if any: "accelerate config" starts no ranks.
+// Launchers that don't start their ranks through torch.distributed.launcher (phantom/python/vramfit_rehearsal/
+// launchers.py). `second` is the word that must follow, if any.
 struct Row {
   std::string_view program, second;
 };
 constexpr std::array kPrograms{
-    Row{"torchrun", ""},      Row{"accelerate", "launch"}, Row{"accelerate-launch", ""},
-    Row{"deepspeed", ""},     Row{"mpirun", ""},           Row{"mpiexec", ""},
-    Row{"mpiexec.hydra", ""}, Row{"orterun", ""},          Row{"prterun", ""},
-    Row{"srun", ""},          Row{"horovodrun", ""},       Row{"composer", ""},
-    Row{"fabric", "run"},     Row{"colossalai", "run"},
+    Row{"deepspeed", ""}, Row{"mpirun", ""}, Row{"mpiexec", ""},    Row{"mpiexec.hydra", ""}, Row{"orterun", ""},
+    Row{"prterun", ""},   Row{"srun", ""},   Row{"horovodrun", ""}, Row{"composer", ""},      Row{"colossalai", "run"},
 };
-constexpr std::array<std::string_view, 8> kModules{
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "torch.distributed.launcher.api",
-    "accelerate.commands.launch",
-    "accelerate.commands.accelerate_cli",
+constexpr std::array<std::string_view, 3> kModules{
     "deepspeed.launcher.runner",
     "deepspeed.launcher.launch",
     "composer.cli.launcher",
@@ -67,7 +60,7 @@ Launcher launcher_module(const Words& command) {
 
 }  // namespace
 
-Launcher recognise_launcher(const std::vector<std::string>& command) {
+Launcher launcher_past_torch(const std::vector<std::string>& command) {
   if (command.empty()) return {};
   const std::string name = std::filesystem::path(command[0]).filename().string();
   for (const Row& row : kPrograms) {

@@ -1,4 +1,4 @@
-// Programs that start ranks. A launcher can't itself be run as a single rank.
+// Programs that start ranks in a way of their own, so that they can't be played as a single rank.
 #pragma once
 
 #include <string>
@@ -7,12 +7,13 @@
 namespace vramfit {
 
 struct Launcher {
-  std::string name;                  // "torchrun", "python -m torch.distributed.run"; "" when it is none
+  std::string name;                  // "mpirun", "python -m deepspeed.launcher.runner"; "" when it is none
   std::vector<std::string> program;  // what it would start, as a separate command; empty if unknown
 };
 
-/// Recognises torchrun, accelerate launch, deepspeed, mpirun, srun and their python -m forms.
-Launcher recognise_launcher(const std::vector<std::string>& command);
+/// Recognises deepspeed, mpirun, srun and their like, also as python -m. torchrun, accelerate launch and all that start
+/// ranks as torchrun does are not among them: they become the rank that is played.
+Launcher launcher_past_torch(const std::vector<std::string>& command);
 
 /// Words as a shell parses them, quoted where necessary.
 std::string shell_words(const std::vector<std::string>& words);

@@ -30,16 +30,19 @@ struct TorchOutOfMemory {
   std::string phase;
   std::int64_t step = 0;
   Bytes asked, free, allocated, reserved;
-  std::vector<std::pair<std::string, Bytes>> live;          // by kind, largest first
+  std::vector<std::int64_t> inputs;                 // sizes of the first tensor given to the model; may be empty
+  std::vector<std::pair<std::string, Bytes>> live;  // by kind, largest first
   std::vector<std::pair<Bytes, std::int64_t>> block_sizes;  // block size and how many, most bytes first
 };
 
-/// python.PID.json.
+/// python.PID.record.
 struct TorchRecord {
   std::string ended;  // "running" if it never reached its end, "exit", "os._exit"
   std::string version, exception;
   std::int64_t steps = 0;
-  Bytes pinned;  // peak of pinned host memory
+  std::int64_t steps_since_out_of_memory = 0;  // steps that came to their end after memory last ran out
+  std::vector<std::int64_t> inputs;            // of the last of these steps, as TorchOutOfMemory's
+  Bytes pinned;                                // peak of pinned host memory
   std::vector<TorchDevice> devices;
   std::vector<TorchOutOfMemory> out_of_memory;
   std::vector<std::string> notes;
@@ -47,10 +50,11 @@ struct TorchRecord {
 
 /// A card as the driver saw it, from one process.
 struct DriverCard {
-  int card = 0;
+  int card = 0;     // as the process numbers them
   Bytes peak_used;  // with context and communicators
   Bytes outside;    // the part of it that belongs to no block
   std::int64_t allocations = 0, out_of_memory = 0;
+  bool last_refused = false;                      // nothing was allocated since memory ran out
   std::vector<std::pair<Bytes, Bytes>> failures;  // asked, free
 };
 
@@ -70,7 +74,7 @@ struct AssumedRead {
   Bytes bytes;
 };
 
-/// process.PID.json.
+/// process.PID.record (base/process_record.h).
 struct ProcessRecord {
   std::int64_t process = 0;
   std::optional<std::int64_t> rank;  // $RANK

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "cli/rehearse/assumptions.h"
+#include "cli/rehearse/out_of_memory.h"
 
 namespace vramfit {
 namespace {
@@ -46,7 +47,10 @@ void add_torch(RehearsedRank& rank, const TorchRecord& torch) {
   rank.phases = device->phases;
   std::ranges::copy_if(torch.out_of_memory, std::back_inserter(rank.failures),
                        [&](const TorchOutOfMemory& event) { return event.device == rank.card; });
+  rank.worked_inputs = torch.inputs;
   rank.total = std::max(rank.total, rank.reserved);
+  // Without an end, torch's statistics are those of the last phase, while the driver's hold to the end.
+  if (torch.ended == "running") rank.reserved = std::max(rank.reserved, rank.total - rank.outside);
   rank.outside = rank.total - rank.reserved;
 }
 
@@ -83,41 +87,9 @@ std::vector<RehearsedRank> ranks_of(const std::vector<ProcessRecord>& processes)
   return ranks;
 }
 
-/// Whether an out-of-memory error ended the program; one that it caught and survived doesn't count.
-bool ended_by_memory(const ProcessRecord& process) {
-  if (!process.torch) {
-    return std::ranges::any_of(process.cards, [](const DriverCard& card) { return card.out_of_memory > 0; });
-  }
-  const TorchRecord& torch = *process.torch;
-  const bool ran_out =
-      std::ranges::any_of(torch.devices, [](const TorchDevice& device) { return device.out_of_memory > 0; });
-  const std::string& what = torch.exception;
-  return ran_out && (what.empty() || what.find("OutOfMemory") != std::string::npos ||
-                     what.find("out of memory") != std::string::npos);
-}
-
 std::string of_card(const Rehearsal& rehearsal, Bytes used) {
   const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.n) / static_cast<double>(kGiB.n); };
   return fmt::format("{:.1f} of {:.1f} GiB", gib(used), gib(rehearsal.cluster.card.memory));
-}
-
-std::string why_out_of_memory(const Rehearsal& rehearsal) {
-  for (const RehearsedRank& rank : rehearsal.ranks) {
-    if (rank.failures.empty()) continue;
-    const TorchOutOfMemory& event = rank.failures.back();
-    return fmt::format("rank {} asked for {} in {}, step {}, with {} free of {}", rank.first, format_gib(event.asked),
-                       printable(event.phase, 40), event.step, format_gib(event.free),
-                       format_gib(rehearsal.cluster.card.memory));
-  }
-  for (const ProcessRecord& process : rehearsal.processes) {
-    for (const DriverCard& card : process.cards) {
-      if (card.failures.empty()) continue;
-      const auto& [asked, free] = card.failures.back();
-      return fmt::format("process {} asked card {} for {} with {} free of {}", process.process, card.card,
-                         format_gib(asked), format_gib(free), format_gib(rehearsal.cluster.card.memory));
-    }
-  }
-  return "memory ran out";
 }
 
 std::string why_failed(const CommandEnd& end) {
@@ -134,7 +106,8 @@ void decide(Rehearsal& rehearsal) {
     rehearsal.why = std::move(why);
   };
   const bool done = end.exit_code == 0 && !end.timed_out && end.interrupted_by == 0;
-  if (!done && std::ranges::any_of(rehearsal.processes, ended_by_memory)) {
+  // A launcher or a shell pipe may end well although one of its ranks died of memory.
+  if (any_out_of_memory(rehearsal, done ? OutOfMemory::raised : OutOfMemory::stopped)) {
     return conclude(does_not_fit, why_out_of_memory(rehearsal));
   }
   if (end.interrupted_by != 0) return conclude(interrupted, fmt::format("by signal {}", end.interrupted_by));
@@ -144,9 +117,10 @@ void decide(Rehearsal& rehearsal) {
   if (rehearsal.worst < 0) return conclude(no_gpu_used, "CMD ended well, but no process of it used a card");
   const RehearsedRank& worst = rehearsal.ranks[static_cast<std::size_t>(rehearsal.worst)];
   const std::string used = of_card(rehearsal, worst.total);
-  const bool caught = std::ranges::any_of(
-      rehearsal.ranks, [](const RehearsedRank& rank) { return rank.by_torch && rank.out_of_memory > 0; });
-  if (caught) return conclude(at_risk, used + ", and CMD went on after it ran out of memory");
+  if (any_out_of_memory(rehearsal, OutOfMemory::caught)) {
+    const auto caught = std::ranges::max_element(rehearsal.ranks, {}, &RehearsedRank::out_of_memory);
+    return conclude(at_risk, used + ", but " + how_it_went_on(*caught));
+  }
   const std::vector<AssumedRead> reads = merged_reads(rehearsal.processes);
   if (const auto risky = std::ranges::find_if(reads, is_risky); risky != reads.end()) {
     return conclude(at_risk, fmt::format("{}, but sizes or branches follow from an assumed value: {}", used,
@@ -164,7 +138,9 @@ void note(Rehearsal& rehearsal, std::string text) {
 
 void note_torch(Rehearsal& rehearsal, const std::string& who, const TorchRecord& torch) {
   if (torch.ended == "running") {
-    note(rehearsal, fmt::format("{}: did not come to its end; its statistics may miss the last second", who));
+    note(rehearsal, fmt::format("{}: did not come to its end; figures on the card are complete, those by phase end "
+                                "with the last phase that began",
+                                who));
   }
   for (const std::string& text : torch.notes) note(rehearsal, fmt::format("{}: {}", who, printable(text)));
 }
@@ -197,8 +173,8 @@ void note_outlived(Rehearsal& rehearsal) {
 void note_processes(Rehearsal& rehearsal) {
   for (const ProcessRecord& process : rehearsal.processes) note_process(rehearsal, process);
   for (const RehearsedRank& rank : rehearsal.ranks) {
-    if (rehearsal.end.exit_code != 0 || !rank.by_torch || rank.out_of_memory == 0) continue;
-    note(rehearsal, fmt::format("rank {} ran out of memory {} times and went on", rank.first, rank.out_of_memory));
+    const bool went_on = rehearsal.verdict != RehearsalVerdict::does_not_fit;
+    if (went_on && rank.by_torch && rank.out_of_memory > 0) note(rehearsal, how_it_went_on(rank));
   }
   if (rehearsal.end.left_behind > 0) {
     note(rehearsal, fmt::format("{} processes that CMD left running were ended", rehearsal.end.left_behind));
@@ -213,6 +189,13 @@ void note_ghosts(Rehearsal& rehearsal) {
   rehearsal.notes.push_back(fmt::format(
       "ghosts stood for the other ranks ({} of {}) and answered {} times, as if each had sent what rank {} sent",
       rehearsal.cluster.cards() - 1, rehearsal.cluster.cards(), answers, *rehearsal.played_rank));
+  const auto players = std::ranges::count_if(rehearsal.processes, [](const auto& each) { return !each.cards.empty(); });
+  if (players > 1) {
+    rehearsal.notes.push_back(
+        fmt::format("{} processes used a card, although --ranks {} plays one rank: if CMD starts ranks in a way that "
+                    "vramfit doesn't know, start the program of one rank instead",
+                    players, *rehearsal.played_rank));
+  }
   for (const std::string& key : rehearsal.ghosts.never_set_keys) {
     rehearsal.notes.push_back(fmt::format("rank {} waited for \"{}\" in the store, which no ghost can know",
                                           *rehearsal.played_rank, printable(key, 80)));
@@ -244,7 +227,8 @@ CountedReads Rehearsal::uncertain_reads() const { return sum_of(processes, &Proc
 CountedReads Rehearsal::invented_reads() const { return sum_of(processes, &ProcessRecord::invented); }
 
 int Rehearsal::exit_code() const {
-  if (verdict == RehearsalVerdict::does_not_fit) return static_cast<int>(ExitCode::out_of_memory);
+  const bool is_strict = strict_out_of_memory && any_out_of_memory(*this, OutOfMemory::caught);
+  if (is_strict || verdict == RehearsalVerdict::does_not_fit) return static_cast<int>(ExitCode::out_of_memory);
   if (end.interrupted_by != 0) return 128 + end.interrupted_by;
   if (end.timed_out) return static_cast<int>(ExitCode::failed);
   return end.exit_signal != 0 ? 128 + end.exit_signal : end.exit_code;

@@ -25,7 +25,8 @@ struct RehearsedRank {
   Bytes total;    // what the card would show for this process at its peak
   Bytes outside;  // of total: context, communicators, allocations past torch
   std::int64_t retries = 0, out_of_memory = 0, steps = 0;
-  Bytes pinned;  // host
+  Bytes pinned;                             // host
+  std::vector<std::int64_t> worked_inputs;  // sizes of the model's first input, in the last step after memory ran out
   std::vector<TorchPhase> phases;
   std::vector<TorchOutOfMemory> failures;
 };
@@ -34,6 +35,7 @@ struct Rehearsal {
   std::vector<std::string> command;
   Cluster cluster;
   std::optional<std::int64_t> played_rank;
+  bool strict_out_of_memory = false;  // one that the program survived counts too, in the exit code
   CommandEnd end;
   GhostReport ghosts;                    // of the store that a rank played alone meets
   std::vector<ProcessRecord> processes;  // all that opened a GPU library
@@ -45,7 +47,8 @@ struct Rehearsal {
 
   CountedReads uncertain_reads() const;  // of all processes
   CountedReads invented_reads() const;
-  /// 0 or CMD's own code; 6 if it ran out of memory; 128 + n after signal n; 1 after the time-out.
+  /// 0 or CMD's own code; 6 if it ran out of memory, with strict_out_of_memory also if it went on; 128 + n after
+  /// signal n; 1 after the time-out.
   int exit_code() const;
 };
 

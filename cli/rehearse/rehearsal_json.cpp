@@ -25,12 +25,19 @@ void write_phases(JsonWriter& writer, const std::vector<TorchPhase>& phases) {
   writer.end_array();
 }
 
+void write_sizes(JsonWriter& writer, std::string_view name, const std::vector<std::int64_t>& sizes) {
+  writer.key(name).begin_array();
+  for (const std::int64_t size : sizes) writer.integer(size);
+  writer.end_array();
+}
+
 void write_failures(JsonWriter& writer, const std::vector<TorchOutOfMemory>& failures) {
   writer.key("out_of_memory").begin_array();
   for (const TorchOutOfMemory& event : failures) {
     writer.begin_object().member("phase", event.phase).member("step", event.step);
     writer.member("asked_bytes", event.asked).member("free_bytes", event.free);
     writer.member("allocated_bytes", event.allocated).member("reserved_bytes", event.reserved);
+    write_sizes(writer, "inputs", event.inputs);
     writer.key("live").begin_array();
     for (const auto& [what, bytes] : event.live)
       writer.begin_object().member("what", what).member("bytes", bytes).end_object();
@@ -55,6 +62,7 @@ void write_rank(JsonWriter& writer, const RehearsedRank& rank) {
   writer.member("steps", rank.steps).member("pinned_bytes", rank.pinned);
   writer.member("out_of_memory_count", rank.out_of_memory);
   write_failures(writer, rank.failures);
+  write_sizes(writer, "worked_inputs", rank.worked_inputs);
   writer.end_object();
 }
 

@@ -1,5 +1,5 @@
-// What this process leaves in process.PID.json for the report: written at the first use of a card, on out-of-memory,
-// and at exit.
+// What this process leaves for the report: process.PID.record (base/process_record.h), which is current at any moment
+// from the first use of a card on.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,6 @@
 #include "phantom/core/visibility.h"
 
 namespace vramfit::phantom {
-
-/// {"schema": "vramfit/phantom-process@1", "pid", "rank" (from RANK, else null), "command", "ended": bool,
-///  "cards": [{"card", "used_bytes", "peak_used_bytes", "outside_bytes", "allocations", "out_of_memory":
-///  [{"asked_bytes", "free_bytes"}]}], "uncertain_reads": {"count", "bytes", "places": []}, "invented_reads": the same,
-///  "assumed_reads": [{"what": "item at train.py:12", "steers": bool, "assumptions": bits of values/core.h or -1,
-///  "count", "bytes"}], "ghost_answers", "ghost_places": [],
-///  "unsupported": {name: count}, "escapes": []}
-PHANTOM_CORE void write_record(bool ended);
 
 PHANTOM_CORE void count_out_of_memory(int card, std::int64_t asked_bytes, std::int64_t free_bytes);
 PHANTOM_CORE void count_uncertain_read(std::int64_t bytes, std::string_view place);

@@ -1,6 +1,6 @@
 """Python imports this at startup because `vramfit rehearse` puts its folder first on PYTHONPATH. It doesn't import torch: it
 waits until the program has imported torch, and then records its memory statistics. The sitecustomize that would have been
-imported otherwise is imported too."""
+imported otherwise is imported too. With --ranks R, launchers of ranks become rank R (vramfit_rehearsal/launchers.py)."""
 
 import importlib.machinery
 import importlib.util
@@ -8,14 +8,17 @@ import os
 import sys
 
 
-class _AfterTorch:
-    """A finder that lets the real finders find torch, and acts once its import is complete."""
+class _AfterImport:
+    """A finder that lets the real finders find a module, and acts once its import is complete."""
 
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name != "torch" or path is not None:
+    def __init__(self, name, act):
+        self.name = name
+        self.act = act
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
@@ -23,8 +26,8 @@ class _AfterTorch:
         def exec_module(module):
             del spec.loader.exec_module  # the loader is again what the program would have seen
             execute(module)
-            sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _AfterTorch]
-            _record(module)
+            sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+            self.act(module)
 
         spec.loader.exec_module = exec_module
         return spec
@@ -36,6 +39,16 @@ def _record(torch):
         vramfit_rehearsal.install(torch)
     except Exception as error:  # a rehearsal without statistics is better than none
         print(f"vramfit rehearse: no statistics for this process: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _play_a_rank_of_torchrun(api):
+    from vramfit_rehearsal import launchers
+    launchers.install_torch(api)
+
+
+def _play_a_rank_of_accelerate(launch):
+    from vramfit_rehearsal import launchers
+    launchers.install_accelerate(launch)
 
 
 def _import_the_next_one():
@@ -50,5 +63,8 @@ def _import_the_next_one():
 
 
 if os.environ.get("VRAMFIT_PHANTOM"):
-    sys.meta_path.insert(0, _AfterTorch)
+    sys.meta_path.insert(0, _AfterImport("torch", _record))
+    if os.environ.get("VRAMFIT_REHEARSAL_RANK"):
+        sys.meta_path.insert(0, _AfterImport("torch.distributed.launcher.api", _play_a_rank_of_torchrun))
+        sys.meta_path.insert(0, _AfterImport("accelerate.commands.launch", _play_a_rank_of_accelerate))
 _import_the_next_one()

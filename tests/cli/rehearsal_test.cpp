@@ -3,10 +3,14 @@
 #include <doctest/doctest.h>
 #include <elf.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
+#include "base/process_record.h"
 #include "cli/rehearse/launchers.h"
+#include "cli/rehearse/out_of_memory.h"
 #include "cli/rehearse/program_file.h"
 #include "cli/rehearse/records.h"
 #include "tests/support/mutate.h"
@@ -15,21 +19,72 @@
 namespace vramfit {
 namespace {
 
-const std::string kProcess = R"({"schema": "vramfit/phantom-process@1", "pid": 71, "rank": 1,
-  "command": ["python", "train.py"], "ended": true,
-  "cards": [{"card": 0, "used_bytes": 5, "peak_used_bytes": 900, "outside_bytes": 300, "allocations": 4,
-             "out_of_memory": [{"asked_bytes": 7, "free_bytes": -1}]}],
-  "uncertain_reads": {"count": 2, "bytes": 16, "places": ["cudaMemcpyAsync"]},
-  "invented_reads": {"count": 3, "bytes": 24, "places": ["all_reduce of 1 int64"]}, "ghost_answers": 0,
-  "assumed_reads": [{"what": "item at train.py:12", "steers": false, "assumptions": 16, "count": 1, "bytes": 4}],
-  "unsupported": {"cudaGraphDebug": 3}, "escapes": []})";
-const std::string kPython = R"({"schema": "vramfit/phantom-python@1", "pid": 71, "ended": "exit",
-  "torch": "2.11.0", "steps": 3, "exception": "", "pinned_peak_bytes": 0,
-  "devices": [{"device": 0, "peak_requested_bytes": 400, "peak_allocated_bytes": 512, "peak_reserved_bytes": 600,
-               "alloc_retries": 0, "out_of_memory_count": 0,
-               "phases": [{"phase": "load", "step": "first", "peak_requested_bytes": 1, "peak_allocated_bytes": 2,
-                           "peak_reserved_bytes": 3}]}],
-  "out_of_memory": [], "notes": []})";
+/// The record of process 71, rank 1: 900 bytes of card 0, two uncertain reads and three invented ones.
+std::string process_file() {
+  using process_record::Text;
+  using process_record::TextKind;
+  process_record::Header header{.magic = process_record::kMagic,
+                                .process = 71,
+                                .rank = 1,
+                                .ended = 1,
+                                .uncertain_reads = 2,
+                                .uncertain_bytes = 16,
+                                .invented_reads = 3,
+                                .invented_bytes = 24,
+                                .ghost_answers = 0,
+                                .cards = 1,
+                                .texts = 4,
+                                .command = {"python"}};
+  process_record::Card card{.is_used = 1,
+                            .number = 0,
+                            .used_bytes = 5,
+                            .peak_used_bytes = 900,
+                            .outside_at_peak_bytes = 300,
+                            .allocations = 4,
+                            .out_of_memory_count = 1,
+                            .is_last_refused = 0,
+                            .failures = {{{.asked_bytes = 7, .free_bytes = -1}}}};
+  const std::array<Text, 4> texts{
+      {{.kind = TextKind::uncertain_place, .count = 2, .bytes = 16, .name = {"cudaMemcpyAsync"}},
+       {.kind = TextKind::invented_place, .count = 3, .bytes = 24, .name = {"all_reduce of 1 int64"}},
+       {.kind = TextKind::assumed, .assumptions = 16, .count = 1, .bytes = 4, .name = {"item at train.py:12"}},
+       {.kind = TextKind::unsupported, .count = 3, .name = {"cudaGraphDebug"}}}};
+  std::string bytes(process_record::file_bytes(1), '\0');
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::memcpy(bytes.data() + sizeof header, &card, sizeof card);
+  std::memcpy(bytes.data() + sizeof header + sizeof card, texts.data(), sizeof texts);
+  return bytes;
+}
+
+/// Each field of the header and of the card takes each of these numbers; then the file is cut.
+std::string broken_process_file(int number, std::mt19937_64& random) {
+  constexpr std::array<std::int64_t, 5> kNumbers{-1, 1, 4096, std::numeric_limits<std::int64_t>::max(),
+                                                 std::numeric_limits<std::int64_t>::min()};
+  std::string file = process_file();
+  if (number % 2 != 0) return file;
+  if (number % 7 == 0) return file.substr(0, random() % file.size());
+  const std::size_t fields = 11 + sizeof(process_record::Card) / 8;
+  const std::size_t field = random() % fields;
+  const std::size_t at = field < 11 ? field * 8 : sizeof(process_record::Header) + (field - 11) * 8;
+  const std::int64_t value = kNumbers.at(random() % kNumbers.size());
+  std::memcpy(file.data() + at, &value, sizeof value);
+  return file;
+}
+
+/// A document at the second place, as record.py writes it.
+std::string python_file(const std::string& document) {
+  constexpr std::size_t kSecond = 64 + (256 << 10);
+  std::string bytes(kSecond, '\0');
+  bytes[0] = '1';
+  return bytes + document + "\n";
+}
+
+const std::string kPython =
+    R"({"schema": "vramfit/phantom-python@1", "pid": 71, "ended": "exit", "torch": "2.11.0", "steps": 3, )"
+    R"("exception": "", "pinned_peak_bytes": 0, "devices": [{"device": 0, "peak_requested_bytes": 400, )"
+    R"("peak_allocated_bytes": 512, "peak_reserved_bytes": 600, "alloc_retries": 0, "out_of_memory_count": 0, )"
+    R"("phases": [{"phase": "load", "step": "first", "peak_requested_bytes": 1, "peak_allocated_bytes": 2, )"
+    R"("peak_reserved_bytes": 3}]}], "out_of_memory": [], "notes": []})";
 
 ProcessRecord process_of(std::int64_t process, std::int64_t rank, std::int64_t reserved) {
   ProcessRecord record;
@@ -78,8 +133,8 @@ std::string elf_file(const testing::TemporaryDirectory& directory, const std::st
 
 TEST_CASE("statistics of torch and of the driver about one process become one rank") {
   const testing::TemporaryDirectory directory;
-  directory.write("process.71.json", kProcess);
-  directory.write("python.71.json", kPython);
+  directory.write("process.71.record", process_file());
+  directory.write("python.71.record", python_file(kPython));
   std::vector<std::string> notes;
   const Rehearsal rehearsal = judged(read_records(directory.path().string(), notes), 0);
   CHECK(notes.empty());
@@ -123,8 +178,10 @@ TEST_CASE("records that are broken are named and never crash the report") {
   const testing::TemporaryDirectory directory;
   std::mt19937_64 random(7);
   for (int i = 0; i < 300; ++i) {
-    directory.write("process.71.json", i % 2 == 0 ? testing::mutate(kProcess, random) : kProcess);
-    directory.write("python.71.json", i % 2 == 0 ? kPython : testing::mutate(kPython, random));
+    const std::string process = broken_process_file(i, random);
+    directory.write("process.71.record", process);
+    directory.write("python.71.record",
+                    i % 2 == 0 ? python_file(kPython) : python_file(testing::mutate(kPython, random)));
     std::vector<std::string> notes;
     const Rehearsal rehearsal = judged(read_records(directory.path().string(), notes), i % 3);
     CHECK_FALSE(rehearsal_text(rehearsal).empty());
@@ -151,15 +208,64 @@ TEST_CASE("a failing command ran out of memory only if torch did, and its last e
   CHECK(judged(processes, 0).verdict == RehearsalVerdict::at_risk);
   processes[0].torch->exception = "ValueError: something else";
   CHECK(judged(processes, 1).verdict == RehearsalVerdict::failed);
+  processes[0].torch->exception = "torch.OutOfMemoryError: CUDA out of memory";
+  CHECK(judged(processes, 0).exit_code() == 6);  // as behind a pipe, whose last program ended well
 }
 
-TEST_CASE("launchers are told from programs that only look like them") {
-  CHECK(recognise_launcher({"accelerate", "config"}).name.empty());
-  CHECK(recognise_launcher({"python", "torchrun.py"}).name.empty());
-  CHECK(recognise_launcher({"python", "-m", "pytest", "-m", "torch.distributed.run"}).name.empty());
-  CHECK(recognise_launcher({"python", "-u", "-m", "torch.distributed.run", "t.py"}).name ==
-        "python -m torch.distributed.run");
-  CHECK(recognise_launcher({"/venv/bin/torchrun", "--nproc-per-node=4", "-m", "pkg", "--lr", "1"}).program ==
+TEST_CASE("memory that ran out on one rank is the verdict, although another rank was killed") {
+  std::vector<ProcessRecord> processes{process_of(10, 0, 500), process_of(11, 1, 500)};
+  processes[0].torch->ended = "running";
+  processes[1].torch->devices[0].out_of_memory = 1;
+  processes[1].torch->ended = "running";  // by its launcher, before an exception came to its end
+  const Rehearsal rehearsal = judged(processes, 1);
+  CHECK(rehearsal_text(rehearsal).starts_with("OUT OF MEMORY"));
+  CHECK(rehearsal.exit_code() == 6);
+  processes[1].torch->devices[0].out_of_memory = 0;
+  CHECK(judged(processes, 1).verdict == RehearsalVerdict::failed);
+  processes[1].cards[0].last_refused = true;  // past torch's allocator, such as a communicator's
+  processes[1].torch->exception = "DistBackendError: ... Last error:\nFailed to CUDA calloc 700000000 bytes";
+  CHECK(judged(processes, 1).verdict == RehearsalVerdict::does_not_fit);
+}
+
+TEST_CASE("memory that ran out and that the program survived is a risk, with the sizes that worked") {
+  std::vector<ProcessRecord> processes{process_of(10, 0, 500)};
+  TorchRecord& torch = *processes[0].torch;
+  torch.devices[0].out_of_memory = 2;
+  torch.out_of_memory.resize(2);
+  torch.out_of_memory[1].inputs = {64, 512};
+  torch.steps_since_out_of_memory = 3;
+  torch.inputs = {16, 512};
+  Rehearsal rehearsal = judged(processes, 0);
+  CHECK(rehearsal.verdict == RehearsalVerdict::at_risk);
+  CHECK(rehearsal.why.find("64 x 512 when it last ran out, 16 x 512 in the last step") != std::string::npos);
+  CHECK(rehearsal.exit_code() == 0);
+  rehearsal.strict_out_of_memory = true;
+  CHECK(rehearsal.exit_code() == 6);
+  CHECK(judged(processes, 1).verdict == RehearsalVerdict::failed);  // of something else, later
+  processes[0].torch->steps_since_out_of_memory = 0;
+  CHECK(judged(processes, 1).verdict == RehearsalVerdict::does_not_fit);
+}
+
+TEST_CASE("without an end, the driver's figures hold and torch's are those of the last phase") {
+  ProcessRecord process = process_of(10, 0, 500);
+  process.cards[0].peak_used = {1000};
+  process.cards[0].outside = {100};
+  process.torch->ended = "running";
+  const Rehearsal rehearsal = judged({process}, 1);
+  CHECK(rehearsal.ranks[0].total == Bytes{1000});
+  CHECK(rehearsal.ranks[0].outside == Bytes{100});
+  CHECK(rehearsal.ranks[0].reserved == Bytes{900});
+  CHECK(rehearsal.ranks[0].allocated == Bytes{500});
+}
+
+TEST_CASE("launchers that start ranks in a way of their own are told from programs that only look like them") {
+  CHECK(launcher_past_torch({"colossalai", "check"}).name.empty());
+  CHECK(launcher_past_torch({"torchrun", "train.py"}).name.empty());
+  CHECK(launcher_past_torch({"python", "deepspeed.py"}).name.empty());
+  CHECK(launcher_past_torch({"python", "-m", "pytest", "-m", "deepspeed.launcher.runner"}).name.empty());
+  CHECK(launcher_past_torch({"python", "-u", "-m", "deepspeed.launcher.runner", "t.py"}).name ==
+        "python -m deepspeed.launcher.runner");
+  CHECK(launcher_past_torch({"/opt/bin/mpirun", "-n", "4", "-m", "pkg", "--lr", "1"}).program ==
         std::vector<std::string>{"python", "-m", "pkg", "--lr", "1"});
   CHECK(shell_words({"a", "", "it's"}) == R"(a '' 'it'\''s')");
 }

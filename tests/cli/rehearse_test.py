@@ -89,11 +89,10 @@ class Rehearse(unittest.TestCase):
         script = self.path("moved", "#!/no/such/python\n", 0o755)
         self.refused([*CARDS, "--", script], 1, "moved: can't be started", "interpreter")
 
-    def test_launchers_are_refused_for_one_rank_with_the_command_to_use_instead(self):
+    def test_launchers_that_torch_does_not_know_are_refused_for_one_rank_with_the_command_to_use_instead(self):
         one = [*CARDS, "--ranks", "1", "--"]
-        for command, instead in ((["torchrun", "--nproc-per-node", "2", "train.py", "--a", "b c"], "-- python train.py --a 'b c'"),
-                                 (["accelerate", "launch", "--num_processes", "2", "-m", "pkg.train"], "-- python -m pkg.train"),
-                                 (["/opt/bin/python3.11", "-m", "torch.distributed.run", "train.py"], "-- /opt/bin/python3.11 train.py"),
+        for command, instead in ((["mpiexec", "-n", "2", "train.py", "--a", "b c"], "-- python train.py --a 'b c'"),
+                                 (["/opt/bin/python3.11", "-m", "deepspeed.launcher.runner", "t.py"], "-- /opt/bin/python3.11 t.py"),
                                  (["deepspeed", "train.py"], "-- python train.py"),
                                  (["mpirun", "-n", "2", "python", "train.py"], "-- python train.py"),
                                  (["srun", "prog"], "-- PROGRAM ...")):

@@ -128,6 +128,28 @@ class RehearseTorch(unittest.TestCase):
         self.assertEqual((document["verdict"], document["fits"]), ("at_risk", False))
         self.assertTrue(any("ran out of memory 1 times and went on" in note for note in document["notes"]), document["notes"])
 
+    def test_a_batch_that_is_reduced_until_it_fits_is_named_and_fails_where_that_is_asked_for(self):
+        document, text = self.rehearse(["--strict-oom"], """
+import torch
+from accelerate.utils import find_executable_batch_size
+model = torch.nn.Linear(4096, 4096, bias=False).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+@find_executable_batch_size(starting_batch_size=1 << 19)
+def train(batch_size):
+    for step in range(2):
+        model(torch.ones(batch_size, 4096, device="cuda")).sum().backward()
+        optimizer.step()
+    print("worked", batch_size)
+train()
+""", expected=6)
+        (worked,) = [int(line.split()[1]) for line in text.splitlines() if line.startswith("worked")]
+        rank = document["ranks"][0]
+        self.assertEqual(rank["worked_inputs"], [worked, 4096])
+        failed = rank["out_of_memory"][-1]["inputs"]
+        self.assertEqual((int(failed[0] * 0.9), failed[1]), (worked, 4096))  # by which accelerate reduces it
+        self.assertRegex(text, rf"AT RISK: .*ran out of memory \d+ times and went on; .* {worked} x 4096 in the last step that succeeded")
+        self.assertEqual((document["verdict"], document["exit_code"]), ("at_risk", 0))
+
     def test_a_process_with_two_cards_has_figures_for_each(self):
         document, _ = self.rehearse([], """
 import torch
@@ -137,10 +159,14 @@ b = torch.empty(5 << 20, dtype=torch.uint8, device="cuda:1")
         self.assertEqual([(rank["card"], rank["peak_allocated_bytes"]) for rank in document["ranks"]], [(0, 3 * MIB), (1, 5 * MIB)])
 
     def test_a_process_that_ends_without_ceremony_keeps_its_figures_and_its_exit_code(self):
-        start = "import os, torch\nkept = torch.empty(3 << 20, dtype=torch.uint8, device='cuda')\n"
+        start = "import os, torch\nkept = torch.empty(3 << 20, dtype=torch.uint8, device='cuda')\nkept[0].item()\n"
         for end, code in (("os._exit(9)", 9), ("raise RuntimeError('a bug')", 1)):
-            document, _ = self.rehearse([], start + end, expected=code)
-            self.assertEqual(document["ranks"][0]["peak_allocated_bytes"], 3 * MIB, end)
+            # The process's card 0 is the node's card 1.
+            document, _ = self.rehearse([], start + end, expected=code, gpus="2xT4", CUDA_VISIBLE_DEVICES="1")
+            rank = document["ranks"][0]
+            self.assertEqual((rank["source"], rank["card"], rank["peak_allocated_bytes"]), ("torch", 0, 3 * MIB), end)
+            self.assertEqual(rank["breakdown"]["outside_allocator"], document["cluster"]["card"]["context_bytes"], end)
+            self.assertFalse(document["values"]["certain"], end)
             self.assertEqual(document["verdict"], "failed")
         self.assertEqual(document["processes"][0]["exception"], "RuntimeError: a bug")
 
@@ -150,14 +176,18 @@ import os, signal, sys, time, torch
 model = torch.nn.Linear(2048, 2048, bias=False).cuda()
 for step in range(3):
     model(torch.ones(256, 2048, device="cuda")).sum().backward()
-    time.sleep(0.6)
+late = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
 if "hang" in sys.argv: time.sleep(600)
 os.kill(os.getpid(), signal.SIGKILL)
 """
         for flags, words, code, verdict in (([], [], 137, "failed"), (["--timeout", "30"], ["hang"], 1, "timed_out")):
             document, _ = self.rehearse(flags, loop, *words, expected=code)
             self.assertEqual(document["verdict"], verdict)
-            self.assertGreaterEqual(document["ranks"][0]["peak_allocated_bytes"], 32 * MIB)
+            rank = document["ranks"][0]
+            self.assertGreaterEqual(rank["peak_allocated_bytes"], 32 * MIB)
+            # What came after the last phase boundary is known to the driver alone.
+            self.assertGreaterEqual(rank["peak_reserved_bytes"], 132 * MIB)
+            self.assertEqual(rank["breakdown"]["outside_allocator"], document["cluster"]["card"]["context_bytes"])
             self.assertTrue(any("did not come to its end" in note for note in document["notes"]), document["notes"])
 
     def test_forked_workers_that_use_no_card_change_nothing(self):

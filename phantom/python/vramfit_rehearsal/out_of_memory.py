@@ -16,6 +16,8 @@ class OutOfMemory:
         self.phases = phases
         self.events = []
         self.count = 0
+        self.steps_since = 0  # that came to their end
+        self.worked = []      # the sizes of the model's first input in the last of them
         self.on_event = lambda: None
 
     def watch(self):
@@ -23,19 +25,26 @@ class OutOfMemory:
         later = getattr(self.torch.cuda, "_lazy_call", None)
         if attach is not None and later is not None:
             later(lambda: attach(self._see))
+            self.phases.on_stepped = self._see_step
+
+    def _see_step(self):
+        if self.count > 0:
+            self.steps_since += 1
+            self.worked = self.phases.inputs
 
     def _see(self, device, asked, limit, free):
         self.count += 1
-        if len(self.events) < MOST_RECORDED:
-            phase, step = self.phases.now()
-            event = {"device": device, "phase": phase, "step": self.phases.step, "steady": step == "steady",
-                     "asked_bytes": asked, "limit_bytes": limit, "free_bytes": free}
+        self.steps_since, self.worked = 0, []
+        phase, step = self.phases.now()
+        event = {"device": device, "phase": phase, "step": self.phases.step, "steady": step == "steady", "inputs": self.phases.inputs_of_step(),
+                 "asked_bytes": asked, "limit_bytes": limit, "free_bytes": free, "live": []}
+        if self.count <= MOST_RECORDED:
             try:
                 event.update(self._living(device))
             except Exception as error:  # the program's own error is what matters here
-                event["live"] = []
                 event["note"] = f"live tensors can't be listed: {type(error).__name__}: {error}"
-            self.events.append(event)
+        self.events[MOST_RECORDED - 1:] = [event]  # the first ones, and the last: the one that the program survives or ends with
+        self.phases.begin_anew()
         self.on_event()
 
     def _living(self, device):

@@ -7,8 +7,8 @@ with its last optimizer step, which is known only when the next forward begins.
 
 import functools
 import importlib
+import sys
 import threading
-import time
 import warnings
 
 
@@ -21,6 +21,8 @@ class Phases:
         self.notes = []
         self.on_mark = lambda: None
         self.on_step = lambda: None  # before a training step begins
+        self.on_stepped = lambda: None
+        self.inputs = []  # sizes of the first tensor that the model was given
         self._lock = threading.RLock()
         self._begun = False  # the first step
         self._stepped = False
@@ -74,10 +76,11 @@ class Phases:
     def _make_hook(self):
         is_compiling = self.torch.compiler.is_compiling
 
-        def hook(module, _args):
+        def hook(module, args):
             if is_compiling():
                 return None
-            self._see_module(module)
+            # A global hook isn't given what was passed by name, which its caller holds.
+            self._see_module(module, (*args, *sys._getframe(1).f_locals.get("kwargs", {}).values()))
             return None
 
         return hook
@@ -93,15 +96,28 @@ class Phases:
 
         return hook
 
-    def _see_module(self, module):
+    def _see_module(self, module, given):
         with self._lock:
             if not self.torch.is_grad_enabled() or not getattr(module, "training", True):
                 if self.phase == "load":
                     self.enter("other")  # inference before any training
                 return
+            self.inputs = next((list(value.shape) for value in given if isinstance(value, self.torch.Tensor)), [])
             self._begin_step()
             self.enter("forward")
             self._stop_awaiting()
+
+    def begin_anew(self):
+        """After an error in a forward or an optimizer step that the program may survive: the next forward is awaited."""
+        with self._lock:
+            self.inputs = []
+            if self._backwards == 0 and self._begun:
+                self._stepping = None
+                self._await_forward()
+
+    def inputs_of_step(self):
+        """Between steps, those of the step that follows are not known yet."""
+        return self.inputs if self.phase in ("forward", "backward", "optimizer") else []
 
     def _begin_step(self):
         if self._stepped:
@@ -143,6 +159,7 @@ class Phases:
     def _end_optimizer(self, optimizer):
         with self._lock:
             self._stepped = True
+            self.on_stepped()
             if self._stepping is optimizer:
                 self._stepping = None
                 self.enter("other")
@@ -151,18 +168,3 @@ class Phases:
     def note(self, text):
         if text not in self.notes:
             self.notes.append(text)
-
-
-class Throttle:
-    """True at most once in `seconds`."""
-
-    def __init__(self, seconds):
-        self.seconds = seconds
-        self.last = -seconds
-
-    def passes(self):
-        now = time.monotonic()
-        if now - self.last < self.seconds:
-            return False
-        self.last = now
-        return True

@@ -1,4 +1,8 @@
-"""python.PID.json in the session folder: written while the program runs, when memory runs out, and at its end."""
+"""python.PID.record in the session folder: current at each phase boundary, when memory runs out, and at the end.
+
+The file holds two documents, each one line of JSON at a fixed place, and its first byte says which one is complete. The other is
+written before that byte changes, so a program that is killed at any moment leaves a complete one (cli/rehearse/records.cpp).
+"""
 
 import atexit
 import functools
@@ -7,8 +11,8 @@ import os
 import sys
 
 from vramfit_rehearsal.peaks import NAMES
-from vramfit_rehearsal.phases import Throttle
 
+BEGIN, DOCUMENT_BYTES = 64, 256 << 10
 MOST_ENTRIES = 1 << 21  # of the allocator's history, for a snapshot
 
 
@@ -21,8 +25,9 @@ class Record:
         self.failures = failures
         self.pid = os.getpid()
         self.snapshot = os.environ.get("VRAMFIT_REHEARSAL_SNAPSHOT") == "1"
-        self.throttle = Throttle(1.0)
         self.notes = []
+        self.is_begun = False
+        self.place = 0  # of the complete document
 
     def watch(self):
         atexit.register(self.end, "exit")
@@ -35,10 +40,20 @@ class Record:
 
         os._exit = _exit
         os.register_at_fork(after_in_child=self._begin_anew)
-        self.phases.on_mark = self._while_running
+        self.phases.on_mark = self._at_mark
         self.failures.on_event = lambda: self.write("running", dump=self.failures.count == 1)
+        later = getattr(self.torch.cuda, "_lazy_call", None)
+        if later is not None:
+            later(self._at_first_use)
         if self.snapshot:
             self._record_history()
+
+    def _at_first_use(self):
+        """So that a program that ends before its first phase does is known to use torch."""
+        try:
+            self._put(self._document("running"))
+        except Exception as error:
+            self._complain(error)
 
     def _record_history(self):
         """_record_memory_history, _dump_snapshot and _lazy_call are not public."""
@@ -49,30 +64,36 @@ class Record:
     def _begin_anew(self):
         """A forked child starts anew: it has used no GPU, and what the parent saw belongs to the parent."""
         self.pid = os.getpid()
+        self.is_begun = False
         self.peaks.devices.clear()
         self.failures.events.clear()
-        self.failures.count = 0
+        self.failures.count = self.failures.steps_since = 0
+        self.failures.worked = []
         self.phases.phase, self.phases.step = "load", 1
         self.peaks.current = self.phases.now()
 
-    def _while_running(self):
-        if self.throttle.passes():
-            self.write("running")
+    def _at_mark(self):
+        self.write("running", look=False)  # the peaks were read a moment ago
 
     def end(self, how):
         if self.pid == os.getpid():
             self.write(how, dump=True)
 
-    def write(self, ended, dump=False):
+    def write(self, ended, dump=False, look=True):
         try:
             if not self.torch.cuda.is_initialized():
                 return
-            self.peaks.look()
-            self._write_json(f"python.{self.pid}.json", self._document(ended))
+            if look:
+                self.peaks.look()
+            self._put(self._document(ended))
             if dump and self.snapshot:
                 self._dump()
         except Exception as error:
-            print(f"vramfit rehearse: statistics can't be written: {type(error).__name__}: {error}", file=sys.stderr)
+            self._complain(error)
+
+    @staticmethod
+    def _complain(error):
+        print(f"vramfit rehearse: statistics can't be written: {type(error).__name__}: {error}", file=sys.stderr)
 
     def _dump(self):
         path = os.path.join(self.folder, f"snapshot.{self.pid}.pickle")
@@ -82,7 +103,8 @@ class Record:
     def _document(self, ended):
         error = getattr(sys, "last_value", None)
         return {"schema": "vramfit/phantom-python@1", "pid": self.pid, "ended": ended, "torch": str(self.torch.__version__),
-                "steps": self._steps(), "exception": "" if error is None else f"{type(error).__name__}: {error}"[:2000],
+                "steps": self._steps(), "steps_since_out_of_memory": self.failures.steps_since, "inputs": self.failures.worked,
+                "exception": "" if error is None else f"{type(error).__name__}: {error}"[:2000],
                 "pinned_peak_bytes": self._pinned(), "devices": [self._device(i) for i in sorted(self.peaks.devices)],
                 "out_of_memory": self.failures.events,
                 "notes": self.notes + self.peaks.notes + self.phases.notes}
@@ -102,8 +124,17 @@ class Record:
                 "alloc_retries": device.retries + device.last.get("num_alloc_retries", 0),
                 "out_of_memory_count": device.out_of_memory + device.last.get("num_ooms", 0), "phases": phases}
 
-    def _write_json(self, name, document):
-        path = os.path.join(self.folder, name)
-        with open(path + ".partial", "w", encoding="utf-8") as file:
-            json.dump(document, file)
-        os.replace(path + ".partial", path)
+    def _put(self, document):
+        line = json.dumps(document).encode() + b"\n"
+        if len(line) > DOCUMENT_BYTES:
+            raise ValueError(f"the document has {len(line)} bytes, more than {DOCUMENT_BYTES}")
+        path = os.path.join(self.folder, f"python.{self.pid}.record")
+        # Opened each time: a program may close descriptors that it doesn't know.
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self.is_begun else os.O_TRUNC), 0o600)
+        try:
+            place = 1 - self.place
+            os.pwrite(file, line, BEGIN + place * DOCUMENT_BYTES)
+            os.pwrite(file, b"01"[place:place + 1], 0)
+            self.place, self.is_begun = place, True
+        finally:
+            os.close(file)
