@@ -14,25 +14,12 @@
 #include "cli/format/estimate_text.h"
 #include "cli/model.h"
 #include "job/allocator_environment.h"
-#include "job/field_text.h"
 #include "job/resolve_job.h"
 #include "planner/plan_json.h"
 #include "planner/search.h"
 
 namespace vramfit {
 namespace {
-
-constexpr double kLargestClip = 1e30;  // as vramfit-train reads it
-
-/// Whether the step has a clipping phase, which `--clip 0` leaves out. Throws InputError for what is no number.
-bool clips(const std::string& clip) {
-  if (clip.empty()) return true;
-  try {
-    return real_number(clip, 0, kLargestClip) > 0;
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--clip: {}", error.what()));
-  }
-}
 
 Plan plan_as_given(const PlanRequest& request) {
   std::vector<std::string> notes;
@@ -59,15 +46,14 @@ bool is_plan_file(const std::string& path) {
   return document.kind == JsonValue::Kind::object && std::ranges::find(document.keys, "schema") != document.keys.end();
 }
 
-TemporaryPlan::TemporaryPlan(const JobFlags& flags, const std::string& clip) {
-  const bool has_clipping = clips(clip);
+TemporaryPlan::TemporaryPlan(const JobFlags& flags, bool clip) {
   const JobChoice choice = read_job_choice(flags);
   const PlanRequest request{.spec = read_model(flags.model),
                             .job = choice.job,
                             .fixed = choice.fixed,
                             .cluster = read_cluster_flag(flags),
                             .allowed = {},
-                            .clip = has_clipping};
+                            .clip = clip};
   write_file(path(), plan_to_json(request, plan_as_given(request)));
 }
 

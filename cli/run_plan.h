@@ -15,9 +15,9 @@ bool is_plan_file(const std::string& path);
 /// if the job is predicted not to fit.
 class TemporaryPlan {
  public:
-  /// `clip` is the value of --clip, or "". Throws InputError, ModelError, NotModelled, and FaultError when the file
+  /// `clip`: whether the step clips gradients. Throws InputError, ModelError, NotModelled, and FaultError when the file
   /// can't be written.
-  TemporaryPlan(const JobFlags& flags, const std::string& clip);
+  TemporaryPlan(const JobFlags& flags, bool clip);
   std::string path() const { return folder_.path() + "/plan.json"; }
 
  private:

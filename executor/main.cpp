@@ -9,17 +9,17 @@
 #include "base/result_file.h"
 #include "base/standard_streams.h"
 #include "executor/machine_support.h"
-#include "executor/options.h"
 #include "executor/place/error_file.h"
 #include "executor/run.h"
+#include "job/run_flags.h"
 
 int main(int argc, char** argv) try {
   vramfit::take_over_standard_streams();
   vramfit::end_threads_out_of_memory("vramfit-train", vramfit::ExitCode::out_of_memory);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const vramfit::RunOptions options = vramfit::parse_options(arguments);
+  const vramfit::RunOptions options = vramfit::parse_run_flags(arguments);
   if (options.help) {
-    vramfit::write_file("-", vramfit::options_help());
+    vramfit::write_file("-", vramfit::run_flags_help());
     return 0;
   }
   if (options.support) {

@@ -1,7 +1,7 @@
 // A rank's run from plan.json to run.json.
 #pragma once
 
-#include "executor/options.h"
+#include "job/run_options.h"
 
 namespace vramfit {
 

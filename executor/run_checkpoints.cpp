@@ -4,19 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <iterator>
 #include <span>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/suggest.h"
-#include "executor/agreement.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/mask_digest.h"
+#include "executor/trainer.h"
 #include "job/job_fields.h"
+#include "job/run_flags.h"
 #include "program/ops/fp8.h"
 
 namespace vramfit {
@@ -24,11 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Facts = std::vector<std::pair<std::string, std::string>>;
-
-/// Fields of the job that decide what is computed; the others only decide where and in which order.
-constexpr std::array kDecidingFields{"method",       "storage_dtype", "reduce_dtype", "buffer_dtype",
-                                     "output_dtype", "state_dtype",   "loss_scale",   "freeze",
-                                     "lora_rank",    "seq_len",       "global_batch"};
 
 std::string model_fact(const Graph& graph) {
   std::string all;
@@ -75,13 +69,14 @@ Facts run_facts(const RunCheckpointInputs& inputs, const Graph& graph, const Dat
   const PlanFile& plan = inputs.plan;
   // What others follow from comes first: the first difference is what is named.
   Facts facts{{"model", model_fact(graph)}, {"--compute-dtype", compute_fact(plan.job.precision)}};
-  for (const char* name : kDecidingFields) {
-    const JobField& field = job_field_named(name);
-    facts.emplace_back(flag_of(field), field.get(plan.job));
+  for (const JobField& field : job_fields()) {
+    if (field.at_resume == AtResume::must_match) facts.emplace_back(flag_of(field), field.get(plan.job));
   }
   facts.emplace_back("--gradient-mask", mask_fact(inputs));
   facts.emplace_back("--optimizer", plan.job.optimizer);
-  std::ranges::move(train_facts(inputs.options.train), std::back_inserter(facts));
+  for (const RunFlag& flag : run_flags()) {
+    if (flag.must_match_at_resume) facts.emplace_back(flag.name, flag.shared(inputs.options));
+  }
   facts.emplace_back("--data", data_fact(data, plan.job.sequence));
   return facts;
 }

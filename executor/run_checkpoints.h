@@ -12,11 +12,13 @@
 #include "executor/checkpoint/resume.h"
 #include "executor/checkpoint/saver.h"
 #include "executor/data/data.h"
-#include "executor/options.h"
 #include "executor/sharding/process_groups.h"
+#include "job/run_options.h"
 #include "program/plan_reader.h"
 
 namespace vramfit {
+
+class Trainer;
 
 struct RunCheckpointInputs {
   const RunOptions& options;

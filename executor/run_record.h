@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "executor/options.h"
 #include "executor/sharding/process_groups.h"
+#include "executor/trainer.h"
+#include "job/run_options.h"
 #include "program/plan_reader.h"
 #include "program/run_record.h"
 

@@ -15,6 +15,7 @@
 #include "executor/sharding/process_groups.h"
 #include "job/device.h"
 #include "job/job.h"
+#include "job/run_options.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {
@@ -23,13 +24,6 @@ struct FileCalls;
 struct StateSource;
 class TrainObserver;
 
-struct TrainOptions {
-  std::int64_t steps = 10, warmup = 0;
-  OptimizerOptions optimizer;  // learning_rate: the peak
-  double clip = 1.0;           // largest norm of the global gradient; 0: no clipping
-  std::uint64_t seed = 0;
-};
-
 struct StepResult {
   std::int64_t step = 0;  // from 1
   double loss = 0;        // of the global batch: sum over label tokens / their number
@@ -37,14 +31,6 @@ struct StepResult {
   std::int64_t tokens = 0;  // of the global batch
   double loss_scale = 0;    // of the next step; 0: the loss isn't scaled
   bool skipped = false;     // gradients overflowed, so nothing was changed
-};
-
-/// Debugging and the parity tests: full tensors by their checkpoint names, gathered on rank 0, fp32.
-struct DumpOptions {
-  std::string directory;            // "": no dumps
-  std::int64_t gradients_step = 0;  // gradients of this step, after accumulation, before clipping; 0: none
-  bool logits = false;              // of step 1, each rank and micro-batch
-  bool parameters = false;          // after the last step
 };
 
 struct TrainInputs {

@@ -18,6 +18,18 @@ enum class FieldForm { text, integer, toggle, list };
 /// Under which heading --help shows a field.
 enum class FieldGroup { common, sharding, precision, memory, software };
 
+/// Which runtimes do as a field says; the others have only their default and refuse any other value by the field's
+/// name.
+enum class HonouredBy { every_runtime, own_runtime };
+
+/// Whether a resumed run must have the value of the run that saved. It must where the field decides what is computed,
+/// beyond rounding; `in_part` where only a part of the value does (executor/run_checkpoints.cpp says which).
+enum class AtResume { may_differ, must_match, in_part };
+
+/// Whether a plan file must have the field. One that came after the first release is optional: plans written before
+/// have its default.
+enum class InPlan { required, optional };
+
 struct JobField {
   std::string_view name;  // "seq_len"
   FieldForm form;
@@ -28,6 +40,9 @@ struct JobField {
   /// Throws InputError that says what is wrong with `value`, without the field's name.
   void (*set)(Job& job, std::string_view value);
   FieldGroup group = FieldGroup::common;
+  HonouredBy honoured_by = HonouredBy::every_runtime;
+  AtResume at_resume = AtResume::may_differ;
+  InPlan in_plan = InPlan::required;
 };
 
 /// All fields, in the order in which they are applied (a precision before its dtypes).

@@ -83,11 +83,9 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
   job_field_named("loss").set(modelled, "full");
-  for (const char* field : {"wrap",          "precision",     "storage_dtype", "compute_dtype", "reduce_dtype",
-                            "buffer_dtype",  "output_dtype",  "state_dtype",   "loss_scale",    "wrap_embeddings",
-                            "prefetch",      "reduce_finish", "accumulate",    "bucket_bytes",  "reshard_head",
-                            "deterministic", "load",          "loss",          "freeze",        "gradient_mask"}) {
-    if (job_field_named(field).get(job) != job_field_named(field).get(modelled)) refuse(job, field);
+  for (const JobField& field : job_fields()) {
+    const bool is_honoured = field.honoured_by == HonouredBy::every_runtime;
+    if (!is_honoured && field.get(job) != field.get(modelled)) refuse(job, field.name);
   }
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::loop) {
     refuse(job, "optimizer");

@@ -31,7 +31,7 @@ ModelSpec read_model(JsonObject object, const std::string& file) {
 // A plan decides everything; what each resolved job has, it must have.
 void check_complete(JsonObject& job_object, const Job& job) {
   for (const JobField& field : job_fields()) {
-    if (field.name == "lora_rank" || field.form == FieldForm::list) continue;
+    if (field.in_plan == InPlan::optional) continue;
     if (field.get(job).empty() || !job_object.has(field.name)) job_object.fail(field.name, "missing");
   }
   const std::int64_t rows = checked_mul(checked_mul(job.micro_batch, job.accumulation), data_ranks(job));

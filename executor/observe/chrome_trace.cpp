@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/json_writer.h"
-#include "job/field_text.h"
 
 namespace vramfit {
 
@@ -37,16 +36,6 @@ std::string metadata(const char* what, int rank, const std::string& name) {
 }
 
 }  // namespace
-
-StepRange step_range(std::string_view text) {
-  constexpr std::int64_t kMost = 1'000'000'000;
-  const std::size_t dash = text.find('-');
-  StepRange range;
-  range.first = whole_number(text.substr(0, dash), 1, kMost);
-  range.last = dash == std::string_view::npos ? range.first : whole_number(text.substr(dash + 1), 1, kMost);
-  if (range.last < range.first) throw InputError(fmt::format("\"{}\": the last step comes before the first", text));
-  return range;
-}
 
 ChromeTrace::ChromeTrace(TraceInputs inputs) : in_(std::move(inputs)), start_(std::chrono::steady_clock::now()) {
   start_unix_ = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

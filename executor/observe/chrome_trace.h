@@ -10,18 +10,10 @@
 #include <vector>
 
 #include "executor/observe/observer.h"
+#include "job/run_options.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {
-
-/// Steps, both ends included.
-struct StepRange {
-  std::int64_t first = 2, last = 3;
-  bool holds(std::int64_t step) const { return first <= step && step <= last; }
-};
-
-/// "2-3" or "5"; throws InputError.
-StepRange step_range(std::string_view text);
 
 struct TraceInputs {
   const Graph& graph;

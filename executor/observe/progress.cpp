@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "job/field_text.h"
 
 namespace vramfit {
 
@@ -78,14 +77,6 @@ std::string scaling_text(const StepResult& step) {
 }
 
 }  // namespace
-
-ProgressStyle progress_style(std::string_view text) {
-  if (text == "auto") return ProgressStyle::automatic;
-  if (text == "bar") return ProgressStyle::bar;
-  if (text == "lines") return ProgressStyle::lines;
-  if (text == "none") return ProgressStyle::none;
-  unknown_value(text, {"auto", "bar", "lines", "none"});
-}
 
 int columns_from(std::string_view text) {
   int columns = 0;

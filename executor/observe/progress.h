@@ -6,13 +6,9 @@
 #include <string_view>
 
 #include "executor/observe/step_report.h"
+#include "job/run_options.h"
 
 namespace vramfit {
-
-enum class ProgressStyle : std::uint8_t { automatic, bar, lines, none };
-
-/// "auto", "bar", "lines", "none"; throws InputError.
-ProgressStyle progress_style(std::string_view text);
 
 /// Where the lines end up. `vramfit run` reads them through a pipe and says in VRAMFIT_TERMINAL_COLUMNS that it shows
 /// them on a terminal, and how wide that is.

@@ -8,9 +8,9 @@
 #include "executor/observe/metrics.h"
 #include "executor/observe/observer.h"
 #include "executor/observe/progress.h"
-#include "executor/options.h"
 #include "executor/sharding/process_groups.h"
 #include "job/device.h"
+#include "job/run_options.h"
 #include "program/plan_reader.h"
 
 namespace vramfit {

@@ -4,18 +4,13 @@
 #include <string_view>
 
 #include "job/device.h"
+#include "job/run_options.h"
 
 namespace at {
 class Tensor;
 }
 
 namespace vramfit {
-
-/// Defaults are PyTorch's for AdamW.
-struct OptimizerOptions {
-  double learning_rate = 1e-3;  // of this step
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
-};
 
 /// Flat 1-D tensors over the trainable prefix of one unit's shard. No call allocates.
 struct OptimizerCall {

@@ -8,8 +8,6 @@ import unittest
 SOURCE = os.environ.get("VRAMFIT_SOURCE_DIR", ".")
 BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
 FLAG = re.compile(r"^ {2,}(?:-\w,\s*)?(-[-\w]+) ?(\S*)")
-# Of the launcher: no rank is told.
-LAUNCHERS = {"--help", "--ranks", "--gpus", "--job", "--set", "--model", "--output"}
 
 
 def flags_of(text):
@@ -32,15 +30,6 @@ class RunFlags(unittest.TestCase):
         with open(os.path.join(SOURCE, "tests", "cli", "run_flags.txt"), encoding="utf-8") as file:
             frozen = file.read().splitlines()
         self.assertEqual(sorted(f"{name} {values}".rstrip() for name, values in self.run_flags()), sorted(frozen))
-
-    @unittest.skipUnless(os.path.exists(os.path.join(BIN, "vramfit-train")), "built without the executor")
-    def test_a_flag_that_goes_on_to_the_ranks_is_known_there_with_the_same_values(self):
-        known = dict(flags_of(help_of("vramfit-train")))
-        for name, values in self.run_flags():
-            if name in LAUNCHERS:
-                continue
-            self.assertIn(name, known)
-            self.assertIn(known[name], (values, "on|off"), name)
 
 
 if __name__ == "__main__":

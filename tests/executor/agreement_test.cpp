@@ -10,6 +10,7 @@
 #include "executor/run_checkpoints.h"
 #include "job/job_fields.h"
 #include "job/loss_options.h"
+#include "job/run_flags.h"
 #include "tests/executor/small_training_torch.h"
 
 using namespace vramfit;           // NOLINT(google-build-using-namespace): the test's only subject
@@ -53,7 +54,7 @@ const Arguments kBase{"--plan", "plan.json", "--device",     "phantom", "--data"
 std::string agreement_with(const Arguments& more) {
   Arguments arguments = kBase;
   arguments.insert(arguments.end(), more.begin(), more.end());
-  return agreement("plan", parse_options(arguments), DeviceKind::cuda);
+  return agreement("plan", parse_run_flags(arguments), DeviceKind::cuda);
 }
 
 struct FieldRow {
@@ -125,14 +126,14 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Job& job) {
 
 TEST_CASE("ranks agree on every flag that decides what is computed or who talks, and on no other") {
   const std::string base = agreement_with({});
-  CHECK(agreement("another plan", parse_options(kBase), DeviceKind::cuda) != base);
-  CHECK(agreement("plan", parse_options(kBase), DeviceKind::cpu) != base);
+  CHECK(agreement("another plan", parse_run_flags(kBase), DeviceKind::cuda) != base);
+  CHECK(agreement("plan", parse_run_flags(kBase), DeviceKind::cpu) != base);
   for (const FlagRow& flag : kFlags) {
     CAPTURE(flag.name);
     CHECK((agreement_with({std::string(flag.name), std::string(flag.value)}) != base) == flag.shared);
-    CHECK(options_help().find("  " + std::string(flag.name) + " ") != std::string::npos);
+    CHECK(run_flags_help().find("  " + std::string(flag.name) + " ") != std::string::npos);
   }
-  const std::string help = options_help();  // one line a flag besides three of text and --support
+  const std::string help = run_flags_help();  // one line a flag besides three of text and --support
   CHECK(std::ranges::count(help, '\n') == static_cast<std::ptrdiff_t>(kFlags.size()) + 4);
 }
 

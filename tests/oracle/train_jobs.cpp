@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "executor/options.h"
 #include "executor/run.h"
+#include "job/run_flags.h"
 
 namespace {
 
@@ -50,7 +50,7 @@ int rank_main(const Job& job, int rank, const std::string& store) {
   set("WORLD_SIZE", job.ranks);
   setenv("VRAMFIT_STORE_FILE", store.c_str(), 1);
   try {
-    vramfit::run_rank(vramfit::parse_options(job.arguments));
+    vramfit::run_rank(vramfit::parse_run_flags(job.arguments));
     return 0;
   } catch (const vramfit::Error& error) {
     std::fprintf(stderr, "rank %d: %s\n", rank, error.what());

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "base/error.h"
+#include "job/run_flags.h"
 
 namespace vramfit {
 

@@ -1,17 +1,34 @@
-// The flags of vramfit-train.
+// How a plan is run, beside the job that it holds: one struct, filled from flags (job/run_flags.h).
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "executor/observe/chrome_trace.h"
-#include "executor/observe/progress.h"
-#include "executor/trainer.h"
+#include "base/units.h"
 
 namespace vramfit {
+
+/// Defaults are PyTorch's for AdamW.
+struct OptimizerOptions {
+  double learning_rate = 1e-3;  // of this step; of a run: the peak
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+};
+
+struct TrainOptions {
+  std::int64_t steps = 10, warmup = 0;
+  OptimizerOptions optimizer;
+  double clip = 1.0;  // largest norm of the global gradient; 0: no clipping
+  std::uint64_t seed = 0;
+};
+
+/// Debugging and the parity tests: full tensors by their checkpoint names, gathered on rank 0, fp32.
+struct DumpOptions {
+  std::string directory;            // "": no dumps
+  std::int64_t gradients_step = 0;  // gradients of this step, after accumulation, before clipping; 0: none
+  bool logits = false;              // of step 1, each rank and micro-batch
+  bool parameters = false;          // after the last step
+};
 
 /// Checkpoints (docs/checkpoints.md).
 struct SaveFlags {
@@ -20,6 +37,14 @@ struct SaveFlags {
   std::int64_t keep = 3;   // committed ones that stay
   std::string full;        // the whole model after the last step; "": none
   std::string resume;      // directory to resume from; "": a new run
+};
+
+enum class ProgressStyle : std::uint8_t { automatic, bar, lines, none };
+
+/// Steps, both ends included.
+struct StepRange {
+  std::int64_t first = 2, last = 3;
+  bool holds(std::int64_t step) const { return first <= step && step <= last; }
 };
 
 /// What a run reports and writes about itself (docs/observability.md); "": not written.
@@ -47,10 +72,5 @@ struct RunOptions {
   ObserveFlags observe;
   bool help = false, support = false;  // say so and end
 };
-
-/// Reads argv[1..]; throws InputError naming the flag.
-RunOptions parse_options(std::span<const std::string> arguments);
-
-std::string options_help();
 
 }  // namespace vramfit
