@@ -4,6 +4,8 @@ file(GLOB LIBTORCH_SITE "${VRAMFIT_VENV}/lib/python3*/site-packages")
 find_path(LIBTORCH_INCLUDE ATen/ATen.h PATHS "${LIBTORCH_SITE}/torch/include" NO_DEFAULT_PATH)
 find_library(LIBTORCH_CPU torch_cpu PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
 find_library(LIBTORCH_C10 c10 PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
+# The OpenMP runtime that LibTorch loads. The compiler's own libgomp has the same soname, so this one serves both.
+find_library(LIBTORCH_GOMP NAMES libgomp.so.1 PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
 find_library(LIBTORCH_CUDA torch_cuda PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
 find_library(LIBTORCH_C10_CUDA c10_cuda PATHS "${LIBTORCH_SITE}/torch/lib" NO_DEFAULT_PATH)
 find_path(LIBTORCH_CUDART_INCLUDE cuda_runtime_api.h PATHS "${LIBTORCH_SITE}/nvidia/cu13/include" NO_DEFAULT_PATH)
@@ -16,7 +18,7 @@ find_path(GLOO_INCLUDE gloo/rendezvous/store.h)
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
-  REQUIRED_VARS LIBTORCH_CPU LIBTORCH_C10 LIBTORCH_CUDA LIBTORCH_C10_CUDA LIBTORCH_INCLUDE LIBTORCH_CUDART_INCLUDE
+  REQUIRED_VARS LIBTORCH_CPU LIBTORCH_C10 LIBTORCH_GOMP LIBTORCH_CUDA LIBTORCH_C10_CUDA LIBTORCH_INCLUDE LIBTORCH_CUDART_INCLUDE
                 LIBTORCH_CRT_INCLUDE LIBTORCH_CCCL_INCLUDE LIBTORCH_NCCL_INCLUDE GLOO_INCLUDE
   REASON_FAILURE_MESSAGE "Run ./quickstart, which makes the virtual environment, or pass -DVRAMFIT_VENV=DIR with torch 2.11.0 installed")
 
@@ -27,6 +29,12 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
   # The wheel has fmt's headers of a version of its own, which come before the system's and match no library here.
   target_compile_definitions(LibTorch::cpu INTERFACE FMT_HEADER_ONLY USE_DISTRIBUTED USE_C10D_GLOO USE_C10D_NCCL USE_CUDA)
   target_link_libraries(LibTorch::cpu INTERFACE "${LIBTORCH_CPU}" "${LIBTORCH_C10}")
+  # at::parallel_for is a header: without -fopenmp it is a plain loop. ThreadSanitizer can't see libgomp's barriers, and would
+  # report every parallel loop as a race.
+  if(NOT VRAMFIT_SANITIZE STREQUAL "thread")
+    target_compile_options(LibTorch::cpu INTERFACE -fopenmp)
+    target_link_libraries(LibTorch::cpu INTERFACE "${LIBTORCH_GOMP}")
+  endif()
   target_link_options(LibTorch::cpu INTERFACE "-Wl,--no-as-needed" "-Wl,--unresolved-symbols=ignore-in-shared-libs"
     "-Wl,-rpath,${LIBTORCH_SITE}/torch/lib")
   add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-from tree import report
+from tree import ROOT, report
 
 PROGRAMS = pathlib.Path(os.environ["VRAMFIT_BIN_DIR"])
 BUILD = PROGRAMS.parent
@@ -65,11 +65,14 @@ def problems_of(path, fortified):
 
 
 def problems_of_commands(fortified):
-    """Each source is compiled with the flags, also where no function of it needs them today."""
+    """Each source is compiled with the flags, also where no function of it needs them today. Where the engine includes LibTorch,
+    -fopenmp is one of them: without it at::parallel_for, a header, is serial."""
     wanted = ["-fstack-protector-strong"] + (["-D_FORTIFY_SOURCE=2"] if fortified else [])
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
-        for flag in wanted:
-            if flag not in entry["command"].split():
+        words = entry["command"].split()
+        engine = pathlib.Path(entry["file"]).is_relative_to(ROOT / "executor") and any(word.endswith("/torch/include") for word in words)
+        for flag in wanted + (["-fopenmp"] if engine else []):
+            if flag not in words:
                 yield f"{entry['file']}: compiled without {flag}"
 
 
