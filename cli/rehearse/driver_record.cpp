@@ -56,6 +56,7 @@ DriverCard card_of(const layout::Card& found) {
   DriverCard card{.card = static_cast<int>(found.number),
                   .peak_used = {count(found.peak_used_bytes)},
                   .outside = {count(found.outside_at_peak_bytes)},
+                  .managed = {count(found.peak_managed_bytes)},
                   .allocations = count(found.allocations),
                   .out_of_memory = count(found.out_of_memory_count),
                   .last_refused = found.is_last_refused != 0,

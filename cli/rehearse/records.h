@@ -53,6 +53,7 @@ struct DriverCard {
   int card = 0;     // as the process numbers them
   Bytes peak_used;  // with context and communicators
   Bytes outside;    // the part of it that belongs to no block
+  Bytes managed;    // peak of paged memory, which lies on the host or on the card
   std::int64_t allocations = 0, out_of_memory = 0;
   bool last_refused = false;                      // nothing was allocated since memory ran out
   std::vector<std::pair<Bytes, Bytes>> failures;  // asked, free

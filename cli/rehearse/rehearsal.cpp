@@ -28,8 +28,8 @@ bool same_phases(const std::vector<TorchPhase>& a, const std::vector<TorchPhase>
 
 bool same_figures(const RehearsedRank& a, const RehearsedRank& b) {
   return a.by_torch == b.by_torch && a.requested == b.requested && a.allocated == b.allocated &&
-         a.reserved == b.reserved && a.total == b.total && a.outside == b.outside && a.retries == b.retries &&
-         a.out_of_memory == b.out_of_memory && a.steps == b.steps && a.pinned == b.pinned &&
+         a.reserved == b.reserved && a.total == b.total && a.managed == b.managed && a.outside == b.outside &&
+         a.retries == b.retries && a.out_of_memory == b.out_of_memory && a.steps == b.steps && a.pinned == b.pinned &&
          a.failures.size() == b.failures.size() && same_phases(a.phases, b.phases);
 }
 
@@ -61,6 +61,7 @@ RehearsedRank rank_of(const ProcessRecord& process, const DriverCard& card, std:
   rank.total = card.peak_used;
   rank.outside = std::min(card.outside, card.peak_used);
   rank.requested = rank.allocated = rank.reserved = rank.total - rank.outside;
+  rank.managed = card.managed;
   rank.out_of_memory = card.out_of_memory;
   if (process.torch) add_torch(rank, *process.torch);
   return rank;
@@ -236,6 +237,9 @@ int Rehearsal::exit_code() const {
 
 void judge(Rehearsal& rehearsal) {
   rehearsal.ranks = ranks_of(rehearsal.processes);
+  for (RehearsedRank& rank : rehearsal.ranks) {
+    rank.upper_bound = std::max(rank.total, std::min(rehearsal.cluster.card.memory, rank.total + rank.managed));
+  }
   const auto worst = std::ranges::max_element(rehearsal.ranks, {}, &RehearsedRank::total);
   rehearsal.worst = worst == rehearsal.ranks.end() ? -1 : static_cast<int>(worst - rehearsal.ranks.begin());
   decide(rehearsal);

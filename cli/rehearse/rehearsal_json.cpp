@@ -55,7 +55,9 @@ void write_rank(JsonWriter& writer, const RehearsedRank& rank) {
   writer.member("card", rank.card).member("source", rank.by_torch ? "torch" : "driver");
   writer.member("peak_requested_bytes", rank.requested).member("peak_allocated_bytes", rank.allocated);
   writer.member("peak_reserved_bytes", rank.reserved).member("total_bytes", rank.total);
-  writer.member("upper_bound_bytes", rank.total).member("alloc_retries", rank.retries);
+  writer.member("upper_bound_bytes", rank.upper_bound)
+      .member("managed_bytes", rank.managed)
+      .member("alloc_retries", rank.retries);
   writer.key("breakdown").begin_object().member("allocated", rank.allocated);
   writer.member("fragmentation", rank.reserved - rank.allocated).member("outside_allocator", rank.outside).end_object();
   write_phases(writer, rank.phases);

@@ -117,6 +117,7 @@ Status free_block(void* address, bool (*is_kind)(MemoryKind)) {
     free_device_block(state, block);
   } else {
     munmap(address, static_cast<std::size_t>(block.bytes));
+    if (block.kind == MemoryKind::managed) count_managed(block.card, -block.bytes);
   }
   trace("free", block.card, address, block.bytes);
   return Status::success;
@@ -222,6 +223,7 @@ Status allocate_host(MemoryKind kind, int card, std::int64_t bytes, void** addre
   const auto base = reinterpret_cast<std::uintptr_t>(made);
   state.blocks[base] = {kind, card, base, bytes};
   *address = made;
+  if (kind == MemoryKind::managed) count_managed(card, bytes);
   trace(kind == MemoryKind::managed ? "malloc_managed" : "malloc_host", card, made, bytes);
   return Status::success;
 }

@@ -122,4 +122,12 @@ void count_used(int card, std::int64_t used_bytes, std::int64_t outside_bytes, b
   add(record.allocations, 1);
 }
 
+void count_managed(int card, std::int64_t bytes) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  Card& record = s.file.card(card);
+  add(record.managed_bytes, bytes);
+  put(record.peak_managed_bytes, std::max(record.peak_managed_bytes, record.managed_bytes));
+}
+
 }  // namespace vramfit::phantom

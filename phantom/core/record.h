@@ -22,5 +22,7 @@ PHANTOM_CORE void count_unsupported(const char* function);
 PHANTOM_CORE void add_escape(std::string_view what);
 /// After every change of a card's used bytes by this process.
 void count_used(int card, std::int64_t used_bytes, std::int64_t outside_bytes, bool is_allocation);
+/// Managed memory that was taken, or given back (negative). No card has to hold it.
+void count_managed(int card, std::int64_t bytes);
 
 }  // namespace vramfit::phantom

@@ -40,6 +40,8 @@ std::string process_file() {
                             .used_bytes = 5,
                             .peak_used_bytes = 900,
                             .outside_at_peak_bytes = 300,
+                            .managed_bytes = 0,
+                            .peak_managed_bytes = 70,
                             .allocations = 4,
                             .out_of_memory_count = 1,
                             .is_last_refused = 0,
@@ -145,6 +147,8 @@ TEST_CASE("statistics of torch and of the driver about one process become one ra
   CHECK(rank.total == Bytes{900});
   CHECK(rank.outside == Bytes{300});
   CHECK(rank.steps == 3);
+  CHECK(rank.managed == Bytes{70});
+  CHECK(rank.upper_bound == Bytes{970});
   CHECK(rehearsal.uncertain_reads().count == 2);
   CHECK(rehearsal.verdict == RehearsalVerdict::fits);  // the driver's refusal was the allocator's cue to try again
   CHECK(rehearsal_text(rehearsal).find("values: 2 uncertain reads (16 bytes) at cudaMemcpyAsync") != std::string::npos);

@@ -149,6 +149,25 @@ class Rehearse(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         self.assertTrue(done.stdout.startswith("NO GPU USED: "), done.stdout)
 
+    def test_paged_memory_is_shown_beside_what_is_on_the_card(self):
+        code = """
+import ctypes
+cuda, taken = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+def take(function, gib, *more):
+    assert function(ctypes.byref(taken), ctypes.c_size_t(gib << 30), *more) == 0
+take(cuda.cudaMalloc, 10)
+take(cuda.cudaMallocManaged, 2, 1)
+assert cuda.cudaFree(taken) == 0
+take(cuda.cudaMallocManaged, 6, 1)
+"""
+        document = json.loads(rehearse("--gpus", "T4", "--json", "--", sys.executable, "-c", code).stdout)
+        (rank,) = document["ranks"]
+        context = document["cluster"]["card"]["context_bytes"]
+        self.assertEqual((rank["managed_bytes"], rank["total_bytes"]), (6 << 30, (10 << 30) + context))
+        self.assertEqual(rank["upper_bound_bytes"], document["capacity_bytes"])  # a T4 has no room for all 16 GiB
+        text = rehearse("--gpus", "T4", "--", sys.executable, "-c", code).stdout
+        self.assertRegex(text, r"paged \(managed\) memory, beside that +6\.0\n")
+
     def test_one_rank_gets_the_variables_that_torchrun_would_set(self):
         names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE"]
         done = rehearse("--gpus", "4x8xH100-80GB", "--ranks", "17", "--", sys.executable, "-c",
