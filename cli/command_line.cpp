@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -148,6 +150,22 @@ void say_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) complain("vramfit", note);
 }
 
+/// An unset variable of the shell leaves an empty value, which CLI11 takes for a flag that was not given, or it takes
+/// the next word instead.
+void refuse_empty(std::span<const std::string> arguments) {
+  std::string_view before;
+  for (const std::string& argument : arguments) {
+    if (argument == "--") return;  // what follows are another program's
+    const bool ends_empty = argument.starts_with("--") && argument.ends_with('=');
+    const std::string_view flag = ends_empty ? std::string_view(argument).substr(0, argument.size() - 1) : before;
+    if (argument.empty() || ends_empty) {
+      throw InputError(flag.starts_with('-') ? fmt::format("{}: the value is empty", printable(flag))
+                                             : "an argument is empty");
+    }
+    before = argument;
+  }
+}
+
 /// The arguments in CLI11's order, last first: flags by our names, and words that are not ours marked.
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
@@ -157,6 +175,7 @@ std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv
     arguments = with_known_flags(*app.get_subcommand(std::string(command->name)), arguments, notes);
     say_notes(notes);
   }
+  refuse_empty(arguments);
   if (command != kCommands.end() && command->takes_words) {
     const auto dashes = std::ranges::find(arguments, "--");
     if (dashes != arguments.end()) {

@@ -114,6 +114,25 @@ class JobFlags(unittest.TestCase):
         return [value for value in left if value in accepted], [value for value in values if value not in accepted]
 
 
+class EmptyValues(unittest.TestCase):
+    """What an unset variable of the shell leaves: `run ... --save "$DIR"` would train on and save nothing."""
+
+    def test_an_empty_value_is_refused_by_the_name_of_its_flag(self):
+        for command in ("estimate", "plan", "run", "rehearse"):
+            flags = [name for name, (values, _) in help_of(command).items() if values]
+            self.assertGreater(len(flags), 6, command)
+            for flag in flags:
+                for words in ([flag, ""], [f"{flag}="]):
+                    done = program(command, *words, "--", "true")
+                    self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", f"vramfit: {flag}: the value is empty\n"), (command, words))
+
+    def test_an_empty_value_of_a_short_or_renamed_flag_and_an_empty_model_are_refused(self):
+        for words, said in ((["plan", MODEL, "-o", ""], "-o: the value is empty"), (["estimate", MODEL, "--batch-size", ""], "--micro-batch: the value is empty"),
+                            (["estimate", ""], "an argument is empty"), ([""], "an argument is empty")):
+            done = program(*words)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.splitlines()[-1]), (2, "", f"vramfit: {said}"), words)
+
+
 class OtherFlags(unittest.TestCase):
     def different(self, *flags, base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"), command="estimate"):
         one, other = program(command, *base), program(command, *base, *flags)
