@@ -1,6 +1,6 @@
 #include "job/device.h"
 
-#include <algorithm>
+#include "job/reduce_scratch.h"
 
 namespace vramfit {
 
@@ -16,13 +16,8 @@ std::int64_t threads_an_sm(const Device& device) {
 }
 
 SumScratch sum_scratch(std::int64_t elements, const Device& device) {
-  constexpr std::int64_t kThreads = 512, kLeastValues = 16, kMostValues = 256;  // values: of a thread
-  const std::int64_t values = ceil_div(elements, kThreads);
-  if (values < kMostValues) return {};
-  const std::int64_t blocks = device.sm_count * (threads_an_sm(device) / kThreads);
-  const std::int64_t parts = std::max(std::min(blocks, ceil_div(values, kLeastValues)), ceil_div(values, kMostValues));
-  if (parts <= 1) return {};
-  return {parts * Bytes{4}, Bytes{4}};
+  const ReduceScratch scratch = sum_over_all(elements, device);
+  return {scratch.partials, scratch.counters};
 }
 
 }  // namespace vramfit

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "job/reduce_scratch.h"
 #include "program/ops/rules.h"
-#include "program/pytorch/kernels.h"
 
 namespace vramfit {
 
@@ -29,7 +29,7 @@ std::vector<Step> cuda_backward(const OpContext& context, const Needs& needs, st
   if (partials == 0) return steps;
   steps.push_back(temporary("partial_rows", checked_mul(partials, width), context.compute()));
   steps.push_back(temporary("weight_gradient_sum", width, context.compute()));
-  const eager::ReduceScratch scratch = eager::sum_over_rows(partials, width, context.device);
+  const ReduceScratch scratch = sum_over_rows(partials, width, context.device);
   if (scratch.partials == Bytes{}) return steps;
   steps.push_back(temporary("reduce_buffer", scratch.partials.n, Dtype::u8));
   steps.push_back(temporary("semaphores", scratch.counters.n, Dtype::u8));

@@ -1,10 +1,7 @@
 #include "program/pytorch/kernels.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-
-#include "base/error.h"
 
 namespace vramfit::eager {
 
@@ -12,38 +9,12 @@ namespace {
 
 constexpr std::int64_t kCopyTile = 2048;  // bytes that a thread block copies at a time
 
-std::int64_t power_of_two_within(std::int64_t n, std::int64_t most) {
-  return n < most ? static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n))) : most;
-}
-
 /// cub's states of a scan's tiles: 16 bytes each and a warp's worth more.
 Bytes scan_tiles(std::int64_t items, std::int64_t tile) {
   return round_up((ceil_div(items, tile) + 32) * Bytes{16}, Bytes{256}) + Bytes{511};
 }
 
 }  // namespace
-
-ReduceScratch sum_over_rows(std::int64_t rows, std::int64_t width, const Device& device) {
-  constexpr std::int64_t kMostIndexed = std::int64_t{1} << 31;
-  if (checked_mul(checked_mul(rows, width), 2) >= kMostIndexed) throw NotModelled("sums over more than 2 GiB");
-  std::int64_t vector = 4;
-  while (width % vector != 0) vector /= 2;
-  const std::int64_t most_threads = 512 / vector;
-  const std::int64_t columns = power_of_two_within(width / vector, most_threads);
-  const std::int64_t depth = power_of_two_within(rows, most_threads);
-  std::int64_t block_width = std::min<std::int64_t>(columns, 32);
-  const std::int64_t block_height = std::min(depth, most_threads / block_width);
-  block_width = std::min(columns, most_threads / block_height);
-  if (rows < std::min<std::int64_t>(block_height * 16, 256)) return {};
-  const std::int64_t values_a_thread = ceil_div(rows, block_height);
-  const std::int64_t grid = ceil_div(width / vector, block_width);
-  const std::int64_t target = device.sm_count * (threads_an_sm(device) / (block_width * block_height));
-  if (values_a_thread < 256 || grid > target) return {};
-  const std::int64_t parts =
-      std::max(std::min(ceil_div(target, grid), ceil_div(values_a_thread, 16)), ceil_div(values_a_thread, 256));
-  if (parts <= 1) return {};
-  return {Bytes{4 * width * parts * block_width * vector}, Bytes{4 * grid}};
-}
 
 Bytes split_copy_table(const std::vector<std::int64_t>& chunk_bytes, std::int64_t ranks, const Device& device) {
   std::int64_t tiles = 0;

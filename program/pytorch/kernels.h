@@ -10,14 +10,6 @@
 
 namespace vramfit::eager {
 
-/// Scratch of a reduction across thread blocks: partial results, and one counter a block column. 0 without one.
-struct ReduceScratch {
-  Bytes partials, counters;
-};
-
-/// Sum of [rows, width] (16-bit) over its rows (ATen/native/cuda/Reduce.cuh, setReduceConfig).
-ReduceScratch sum_over_rows(std::int64_t rows, std::int64_t width, const Device& device);
-
 /// The table of addresses and sizes that split_with_sizes_copy packs: FSDP2's copy-out. `chunk_bytes`: each
 /// parameter's share of one rank (ATen/native/cuda/TensorShape.cu).
 Bytes split_copy_table(const std::vector<std::int64_t>& chunk_bytes, std::int64_t ranks, const Device& device);

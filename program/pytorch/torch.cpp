@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/error.h"
+#include "job/reduce_scratch.h"
 #include "program/pytorch/kernels.h"
 
 namespace vramfit::eager {

@@ -216,9 +216,9 @@ class Program(unittest.TestCase):
         done = program("program", "meta-llama/Llama-3.1-8B", "--gpus", "8xH100-80GB", "--runtime", "pytorch-fsdp2", "--attention", "flash",
                        "--modeling", "torchtitan")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        for line in ("last micro-batch of the first step", "update of later steps", "  run aten::mm",
-                     "  start all_gather over shard, #1, on stream all_gather"):
+        for line in ("last micro-batch of the first step", "update of later steps", "  run aten::mm"):
             self.assertIn(line + "\n", done.stdout)
+        self.assertRegex(done.stdout, "  start all_gather over shard.*, on stream all_gather\n")
 
     def test_unknown_kinds_of_allow_are_refused(self):
         self.refused(["plan", *TINY, "--allow", "precison"], 2, 'did you mean "precision"?')

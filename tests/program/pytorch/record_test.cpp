@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "estimator/estimate.h"
 #include "job/job_fields.h"
+#include "job/reduce_scratch.h"
 #include "job/resolve_job.h"
 #include "model_specs/graph.h"
 #include "program/check.h"
@@ -59,14 +60,21 @@ program::Program recorded(Job job) {
 }
 
 TEST_CASE("a sum over rows splits its work over thread blocks and needs a place for their results") {
-  CHECK(eager::sum_over_rows(2048, 1024, kH100).partials == Bytes{16777216});
-  CHECK(eager::sum_over_rows(2048, 1024, kH100).counters == Bytes{32});
-  CHECK(eager::sum_over_rows(8192, 4096, kH100).partials == Bytes{138412032});
-  CHECK(eager::sum_over_rows(8192, 4096, kH100).counters == Bytes{128});
+  CHECK(sum_over_rows(2048, 1024, kH100).partials == Bytes{16777216});
+  CHECK(sum_over_rows(2048, 1024, kH100).counters == Bytes{32});
+  CHECK(sum_over_rows(8192, 4096, kH100).partials == Bytes{138412032});
+  CHECK(sum_over_rows(8192, 4096, kH100).counters == Bytes{128});
+}
+
+TEST_CASE("a sum of everything into one number splits its work too") {
+  CHECK(sum_over_all(1 << 28, kH100).partials == Bytes{4 * (1 << 28) / 512 / 256});  // 256 values a thread
+  CHECK(sum_over_all(1 << 28, kH100).counters == Bytes{4});
+  CHECK(sum_over_all(1 << 16, kH100).partials == Bytes{});
+  CHECK(sum_over_all(0, kH100).partials == Bytes{});
 }
 
 TEST_CASE("a sum over few rows stays within a thread block") {
-  CHECK(eager::sum_over_rows(64, 1024, kH100).partials == Bytes{});
+  CHECK(sum_over_rows(64, 1024, kH100).partials == Bytes{});
 }
 
 TEST_CASE("FSDP2's copies pack a table with one entry a thread block") {
