@@ -91,6 +91,7 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
     refuse(job, "optimizer");
   }
   if (job.accumulation > 1) refuse(job, "grad_accum");
+  if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard");
   if (job.reshard == Reshard::groups) refuse(job, "reshard");
   require_flash(job, cluster);
 }

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/error.h"
 #include "program/pytorch/kernels.h"
 
 namespace vramfit::eager {
@@ -44,9 +43,7 @@ Fsdp2::Fsdp2(Torch& torch, const Job& job, const Precision& precision)
       replicas_(job.mesh.replicate),
       storage_(precision.storage),
       compute_(precision.compute),
-      reduce_(precision.reduce) {
-  if (ranks_ < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard");
-}
+      reduce_(precision.reduce) {}
 
 int Fsdp2::add_group(std::string name, const std::vector<std::pair<int, const Parameter*>>& parameters,
                      bool reshards_after_forward) {

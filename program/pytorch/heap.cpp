@@ -51,18 +51,35 @@ program::Range Heap::range_of(const Accesses& accesses) {
   return range;
 }
 
+double Heap::bytes_of(const Accesses& accesses) const {
+  double bytes = 0;
+  for (const program::Access& access : accesses) {
+    if (access.buffer < 0) continue;
+    const Bytes size = recording_.writer.code().buffers[static_cast<std::size_t>(access.buffer)].bytes;
+    bytes += static_cast<double>(size.n) * (access.how == program::How::add ? 2 : 1);
+  }
+  return bytes;
+}
+
 void Heap::run(const std::string& name, const Accesses& accesses, Stream stream) {
+  run(name, accesses, {.bytes = bytes_of(accesses)}, stream);
+}
+
+void Heap::run(const std::string& name, const Accesses& accesses, const Work& work, Stream stream) {
   recording_.writer.write(program::Run{.kernel = program::Kernel::call,
                                        .op = recording_.labels.number(name),
                                        .accesses = range_of(accesses),
                                        .inside = {},
+                                       .work = recording_.writer.work({&work, 1}),
                                        .stream = stream});
 }
 
 int Heap::start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream) {
+  const Bytes bytes = recording_.writer.code().buffers[static_cast<std::size_t>(accesses.front().buffer)].bytes;
   recording_.writer.write(program::Start{.collective = collective,
                                          .axis = axis,
                                          .accesses = range_of(accesses),
+                                         .bytes = bytes,
                                          .token = recording_.tokens,
                                          .stream = stream});
   return recording_.tokens++;

@@ -53,9 +53,12 @@ class Heap {
   /// Nothing frees it: it belongs to whoever it was given to (a loss that is kept for a log).
   void keep(Tensor tensor);
 
-  /// One call of a library's function.
+  /// One call of a library's function: one kernel that reads and writes once what it touches, or what `work` says.
   void run(const std::string& name, const Accesses& accesses, Stream stream = Stream::compute);
-  /// The token to wait for.
+  void run(const std::string& name, const Accesses& accesses, const Work& work, Stream stream = Stream::compute);
+  /// The bytes of what is touched; what is changed is read and written.
+  double bytes_of(const Accesses& accesses) const;
+  /// Over the first of the buffers accessed, which holds the whole data. The token to wait for.
   int start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream);
   /// A token for all that `stream` has been given so far.
   int record(Stream stream);

@@ -49,6 +49,7 @@ class Trainer {
             .main = std::move(recording_.writer.code()),
             .blocks = {},
             .sections = std::move(sections_),
+            .groups = {{{job_.mesh.shard, 1}, {}, {job_.mesh.replicate, job_.mesh.shard}}},
             .tokens = recording_.tokens};
   }
 
@@ -86,7 +87,7 @@ class Trainer {
     const std::int64_t tokens = checked_mul(job_.micro_batch, job_.sequence);
     ids_ = heap.make(tokens, Dtype::i64, Category::activations, "ids");
     labels_ = heap.make(tokens, Dtype::i64, Category::activations, "labels");
-    for (const Tensor* input : {&ids_, &labels_}) heap.run("aten::_to_copy", {writes(*input)});
+    for (const Tensor* input : {&ids_, &labels_}) heap.run("aten::_to_copy", {writes(*input)}, {.bytes = 0});
   }
 
   void train(Section::Steps steps) {

@@ -70,6 +70,8 @@ class Torch final : public Backend {
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
   /// What the call `name` computes from what it reads: `output` itself.
   Tensor computed(const std::string& name, Accesses inputs, Tensor output);
+  /// A matrix product of `flops`.
+  Tensor multiplied(Accesses inputs, double flops, Tensor output);
   program::Access reads_parameter(int parameter) const;
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);
   static Edge edge_to(const Tensor& input);
@@ -79,6 +81,8 @@ class Torch final : public Backend {
   Tensor record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward);
   Tensor product(std::int64_t rows, std::int64_t outputs, Dtype dtype);
   void ensure_workspace();
+  void run_flash(const std::string& name, const AttentionShape& shape, Dtype dtype, const Accesses& accesses,
+                 double products);
   std::vector<Tensor> flash_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> flash_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   Tensor embedding_gradient(const Tensor& gradient, const Tensor& ids, std::int64_t rows, std::int64_t width);

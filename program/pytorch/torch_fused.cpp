@@ -3,10 +3,30 @@
 #include <utility>
 
 #include "base/error.h"
+#include "program/model_flops.h"
 #include "program/pytorch/kernels.h"
 #include "program/pytorch/torch.h"
 
 namespace vramfit::eager {
+
+namespace {
+
+constexpr double kForwardProducts = 2, kBackwardProducts = 5;  // of attention
+
+}  // namespace
+
+/// Two products in forward, Q K^T and P V; in backward Q K^T again, and one for each of the gradients of V, P, Q and K.
+void Torch::run_flash(const std::string& name, const AttentionShape& s, Dtype dtype, const Accesses& accesses,
+                      double products) {
+  const auto sequence = static_cast<double>(s.sequence);
+  const double scores = static_cast<double>(s.batch * s.heads) * sequence * attended_rows({.causal = true}, sequence);
+  heap_.run(name, accesses,
+            {.unit = Work::Unit::attention,
+             .dtype = dtype,
+             .launches = products == kBackwardProducts ? 2 : 1,
+             .flops = 2 * products * scores * static_cast<double>(s.head_dim),
+             .bytes = heap_.bytes_of(accesses)});
+}
 
 /// out, lse, [split-keys scratch], rng state, an unused 8 bytes; all but the scratch are saved.
 std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
@@ -25,7 +45,7 @@ std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype, A
   outputs.push_back(value(2, Dtype::i64, "attention rng state"));
   outputs.push_back(value(1, Dtype::i64, "attention rng unused"));
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
-  heap_.run("aten::_flash_attention_forward", inputs);
+  run_flash("aten::_flash_attention_forward", s, dtype, inputs, kForwardProducts);
   return outputs;
 }
 
@@ -38,7 +58,7 @@ std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, 
   const Tensor row_sums = temporary(padded, Dtype::f32, "softmax_d");
   const Tensor sum = temporary(checked_mul(padded, round_up(s.head_dim, 32)), Dtype::f32, "dq_accum");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
-  heap_.run("aten::_flash_attention_backward", inputs);
+  run_flash("aten::_flash_attention_backward", s, dtype, inputs, kBackwardProducts);
   return gradients;
 }
 
@@ -65,9 +85,10 @@ Tensor Torch::flash_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 
 Tensor Torch::embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width) {
   const std::int64_t table = checked_mul(rows, width);
-  return record(computed("aten::embedding", {reads(ids), reads_parameter(parameter)},
-                         value(checked_mul(ids.elements, width), Dtype::bf16, "embedding")),
-                {edge_to(parameter, table)}, {save(ids)},
+  Tensor out = value(checked_mul(ids.elements, width), Dtype::bf16, "embedding");
+  heap_.run("aten::embedding", {reads(ids), reads_parameter(parameter), writes(out)},
+            {.bytes = 2 * heap_.bytes_of({writes(out)})});  // rows of the table are read, not all of it
+  return record(std::move(out), {edge_to(parameter, table)}, {save(ids)},
                 [this, rows, width](Tensor& g, const std::vector<Tensor>& kept) {
                   return std::vector<Tensor>{embedding_gradient(g, kept[0], rows, width)};
                 });
@@ -80,7 +101,11 @@ Tensor Torch::embedding_gradient(const Tensor& gradient, const Tensor& read, std
     return heap_.make(checked_mul(rows, width), gradient.dtype, Category::gradients, "weight gradient");
   };
   const auto summed = [&](Tensor result) {
-    return computed("aten::embedding_dense_backward", {reads(gradient), reads(read)}, std::move(result));
+    const Accesses accesses{reads(gradient), reads(read), writes(result)};
+    // The table is filled with zeros. Sorting, cutting into segments and summing them are a dozen small kernels.
+    heap_.run("aten::embedding_dense_backward", accesses,
+              {.launches = ids <= kUnsortedEmbeddingRows ? 2 : 12, .bytes = heap_.bytes_of(accesses)});
+    return result;
   };
   if (ids <= kUnsortedEmbeddingRows) return summed(table());
   // Below some number of rows the partial sums have a different layout: seen at 100, not at 2000.
@@ -123,7 +148,8 @@ Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels) {
   std::vector<Saved> saved{save(log_probabilities)};
   Tensor loss = value(1, Dtype::f32, "loss");
   const Tensor weight = value(1, Dtype::f32, "loss weight");
-  heap_.run("aten::nll_loss_forward", {reads(log_probabilities), reads(labels), writes(loss), writes(weight)});
+  heap_.run("aten::nll_loss_forward", {reads(log_probabilities), reads(labels), writes(loss), writes(weight)},
+            {.bytes = 2 * heap_.bytes_of({reads(labels)})});  // one number of each row
   saved.push_back(save(weight));
   return record(std::move(loss), {edge_to(log_probabilities)}, std::move(saved),
                 [this, n = logits.elements, targets = reads(labels)](Tensor& g, const std::vector<Tensor>& kept) {

@@ -53,10 +53,13 @@ Estimate estimate_llama(const std::string& name = "", const std::string& value =
   return estimate(testing::small_llama(), llama_job(name, value), parse_cluster("4xH100-80GB"), {.suggestions = false});
 }
 
-program::Program recorded(Job job) {
+Job recorded_job(const Job& job) {
   std::vector<std::string> notes;
-  job = resolve_job(job, testing::small_llama(), parse_cluster("4xH100-80GB"), notes);
-  return eager::record(build_graph(testing::small_llama(), {}), job, kH100, true);
+  return resolve_job(job, testing::small_llama(), parse_cluster("4xH100-80GB"), notes);
+}
+
+program::Program recorded(const Job& job) {
+  return eager::record(build_graph(testing::small_llama(), {}), recorded_job(job), kH100, true);
 }
 
 TEST_CASE("a sum over rows splits its work over thread blocks and needs a place for their results") {
@@ -167,6 +170,35 @@ TEST_CASE("a recorded step without one of its starts is unsound, and so is one w
     ++left_out;
   }
   CHECK(left_out > 30);
+}
+
+TEST_CASE(
+    "the products of a step are three for each matrix and token, and full checkpointing makes all but the last again") {
+  const auto flops_of = [](const char* checkpointing) {
+    const program::Program program = recorded(llama_job("checkpointing", checkpointing));
+    double flops = 0;
+    for (const program::Section& section : program.sections) {
+      if (!is_in_step(section, 2)) continue;
+      for (std::size_t i = section.begin; i < section.end; ++i) {
+        const auto* run = std::get_if<program::Run>(&program.main.instructions[i]);
+        for (std::uint32_t w = 0; run != nullptr && w < run->work.count; ++w) {
+          const Work& work = program.main.work[run->work.first + w];
+          if (work.unit == Work::Unit::product) flops += work.flops;
+        }
+      }
+    }
+    return flops;
+  };
+  const ModelSpec spec = testing::small_llama();
+  const double hidden = static_cast<double>(spec.hidden_size), ffn = static_cast<double>(spec.intermediate_size);
+  const double keys =
+      hidden * static_cast<double>(spec.num_key_value_heads) / static_cast<double>(spec.num_attention_heads);
+  const double layers = static_cast<double>(spec.num_hidden_layers);
+  const double head = hidden * static_cast<double>(spec.vocab_size);
+  const double block = 2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * ffn;
+  const double tokens = static_cast<double>(recorded_job(llama_job("", "")).sequence);
+  CHECK(flops_of("none") == 2 * tokens * 3 * (layers * block + head));
+  CHECK(flops_of("full") == 2 * tokens * (3 * (layers * block + head) + layers * (block - hidden * ffn)));
 }
 
 TEST_CASE("sections are load, the first step, which makes the optimizer's states, and later steps") {
