@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "estimator/rank_estimate.h"
 #include "job/card_names.h"
 
 namespace vramfit {
@@ -30,19 +31,31 @@ class Requirements {
   Requirements(const ModelSpec& spec, const Job& job, const EstimateOptions& options)
       : spec_(spec), job_(job), options_(options) {}
 
-  /// A larger card needs no more of its sort, so that `least` cards are where a smaller one begins.
-  CardRequirement of(const Card& card, std::int64_t least) {
+  /// Asked of the largest card first: it needs no more of its sort than a smaller one.
+  CardRequirement of(const Card& card) {
     CardRequirement requirement{.card = &card, .cluster = "", .cards = 0, .total = {}, .upper_bound = {}};
-    for (std::int64_t cards = least; cards <= kMostCards; cards *= 2) {
-      const std::optional<Estimate> found = estimated(cluster_of(card, cards));
-      if (!found || found->verdict != Verdict::fits) continue;
-      const RankEstimate& rank = found->ranks.at(static_cast<std::size_t>(found->worst));
-      requirement.cluster = found->cluster.text;
-      requirement.cards = cards;
-      requirement.total = rank.total;
-      requirement.upper_bound = rank.upper_bound;
-      break;
+    std::int64_t too_few = 0;
+    // Half of what a larger card took, as kernels of another generation may need a little less.
+    for (std::int64_t cards = std::max<std::int64_t>(1, least_ / 2); cards <= kMostCards; cards *= 2) {
+      const Cluster cluster = cluster_of(card, cards);
+      try {
+        const std::optional<RankEstimate> rank = rank_if_it_fits(spec_, job_, cluster, options_);
+        if (!rank) {
+          too_few = cards;
+          continue;
+        }
+        requirement.cluster = cluster.text;
+        requirement.cards = cards;
+        requirement.total = rank->total;
+        requirement.upper_bound = rank->upper_bound;
+        break;
+      } catch (const InputError&) {
+        continue;  // a mesh or a batch that doesn't divide
+      } catch (const NotModelled&) {
+        continue;
+      }
     }
+    least_ = std::max(least_, requirement.cards > 0 ? requirement.cards : too_few);
     return requirement;
   }
 
@@ -70,7 +83,8 @@ class Requirements {
   const ModelSpec& spec_;
   const Job& job_;
   const EstimateOptions& options_;
-  std::string refusal_;  // the first one
+  std::string refusal_;     // the first one
+  std::int64_t least_ = 1;  // what the larger cards took, or the most that were too few of them
 };
 
 }  // namespace
@@ -82,12 +96,7 @@ CardRequirements card_requirements(const ModelSpec& spec, const Job& job, const 
   std::vector<const Card*> cards;
   for (const Card& card : card_catalog()) cards.push_back(&card);
   std::ranges::stable_sort(cards, std::greater<>(), [](const Card* card) { return card->memory; });
-  std::int64_t least = 1;
-  for (const Card* card : cards) {
-    // Half of what the larger card took, as kernels of another generation may need a little less.
-    result.cards.push_back(requirements.of(*card, std::max<std::int64_t>(1, least / 2)));
-    least = std::max(least, result.cards.back().cards);
-  }
+  for (const Card* card : cards) result.cards.push_back(requirements.of(*card));
   return result;
 }
 

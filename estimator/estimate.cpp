@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/digits_apart.h"
 #include "base/error.h"
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
@@ -43,12 +44,15 @@ void add_clip_phase(RankEstimate& rank) {
   }
 }
 
+Bytes free_for_allocator(const RankEstimate& rank, const Card& card) {
+  return card.memory - std::min(card.memory, rank.breakdown.outside_allocator);
+}
+
 /// What happens at the card's real capacity, if what the job reserves without a limit doesn't fit.
 void add_retries(RankEstimate& rank, const Ledger& ledger, const Job& job, const Card& card) {
   const AllocatorSettings settings = allocator_settings(job.allocator);
   if (rank.total <= card.memory && settings.memory_fraction == 1) return;
-  const Bytes free_bytes = card.memory - std::min(card.memory, rank.breakdown.outside_allocator);
-  const CapacityReplay replay = replay_at_capacity(ledger, settings, card.memory, free_bytes);
+  const CapacityReplay replay = replay_at_capacity(ledger, settings, card.memory, free_for_allocator(rank, card));
   rank.alloc_retries = replay.retries;
   rank.later_retries = replay.later_retries;
   rank.out_of_memory = replay.out_of_memory;
@@ -58,14 +62,22 @@ void add_retries(RankEstimate& rank, const Ledger& ledger, const Job& job, const
 /// Reserved memory that grows stops at the card's capacity: the allocator then releases cached blocks.
 void end_growth_at(RankEstimate& rank, const Card& card) {
   if (!rank.reserved_grows) return;
-  const Bytes most =
-      std::max(rank.peak_allocated, card.memory - std::min(card.memory, rank.breakdown.outside_allocator));
+  const Bytes most = std::max(rank.peak_allocated, free_for_allocator(rank, card));
   rank.peak_reserved = std::min(rank.peak_reserved, most);
   rank.least_reserved = std::min(rank.least_reserved, most);
   for (PhasePeak& phase : rank.phases) phase.reserved = std::min(phase.reserved, most);
   rank.breakdown.fragmentation = rank.peak_reserved - rank.peak_allocated;
   rank.total = rank.peak_reserved + rank.breakdown.outside_allocator;
   rank.upper_bound = std::max(rank.total, card.memory);
+}
+
+/// What a folded rank lacks that doesn't come from its ledger.
+void add_totals(RankEstimate& rank, const Job& job, const Cluster& cluster, Bytes outside) {
+  rank.first_rank = 0;
+  rank.last_rank = data_ranks(job) - 1;
+  rank.breakdown.outside_allocator = outside;
+  rank.total = rank.peak_reserved + outside;
+  rank.upper_bound = upper_bound(rank, cluster.is_cpu());
 }
 
 /// Of the first node, which holds rank 0.
@@ -123,9 +135,10 @@ std::string explain(const RankEstimate& rank, Bytes capacity) {
   const auto peak = std::ranges::max_element(rank.phases, {}, &PhasePeak::allocated);
   const auto* const most = std::ranges::max_element(rank.breakdown.categories);
   const auto category = static_cast<Category>(most - rank.breakdown.categories.begin());
+  const int digits = digits_apart(rank.total, capacity);
   std::string why =
-      fmt::format("{} of {} a rank; the peak is in {}, most of it {} ({})", format_gib(rank.total),
-                  format_gib(capacity), phase_name(peak->phase), category_name(category), format_gib(*most));
+      fmt::format("{} of {} a rank; the peak is in {}, most of it {} ({})", format_gib(rank.total, digits),
+                  format_gib(capacity, digits), phase_name(peak->phase), category_name(category), format_gib(*most));
   if (rank.gives_back) why += "; allocator retries: " + retries_text(rank);
   if (rank.reserved_grows) why += "; " + growth_text();
   if (band_width(rank) > kBandSaid) why += "; " + band_text(rank);
@@ -210,16 +223,34 @@ RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cl
                            bool retries) {
   const Ledger ledger = count(graph, job, cluster.card.device, {}, options);
   RankEstimate rank = fold(ledger, job, cluster.card.device);
-  rank.first_rank = 0;
-  rank.last_rank = data_ranks(job) - 1;
-  rank.breakdown.outside_allocator = outside_allocator(graph, job, cluster);
-  rank.total = rank.peak_reserved + rank.breakdown.outside_allocator;
-  rank.upper_bound = upper_bound(rank, cluster.is_cpu());
+  add_totals(rank, job, cluster, outside_allocator(graph, job, cluster));
   if (!cluster.is_cpu()) {
     if (retries || rank.total <= cluster.card.memory) add_retries(rank, ledger, job, cluster.card);
     end_growth_at(rank, cluster.card);
   }
   if (options.clip || scales_loss(job)) add_clip_phase(rank);
+  return rank;
+}
+
+std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& job, const Cluster& cluster,
+                                                const CountOptions& options, Bytes below) {
+  if (cluster.is_cpu()) {
+    RankEstimate rank = estimate_rank(graph, job, cluster, options);
+    return rank.total < below ? std::optional(std::move(rank)) : std::nullopt;
+  }
+  const Bytes outside = outside_allocator(graph, job, cluster);
+  if (below <= outside) return std::nullopt;
+  const Ledger ledger = count(graph, job, cluster.card.device, {}, options);
+  std::optional<RankEstimate> rank = fold_below(ledger, job, below - outside);
+  if (!rank) return std::nullopt;
+  add_totals(*rank, job, cluster, outside);
+  const Card& card = cluster.card;
+  const AllocatorSettings settings = allocator_settings(job.allocator);
+  if (rank->total <= card.memory && !rank->reserved_grows && settings.memory_fraction < 1) {
+    rank->gives_back = !fits_without_retries(ledger, settings, card.memory, free_for_allocator(*rank, card));
+  }
+  end_growth_at(*rank, card);
+  if (options.clip || scales_loss(job)) add_clip_phase(*rank);
   return rank;
 }
 
@@ -258,6 +289,17 @@ Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster,
     e.ranks.clear();
   }
   return e;
+}
+
+std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& job, const Cluster& cluster,
+                                            const EstimateOptions& options) {
+  std::vector<std::string> notes;
+  const Job resolved = resolve_job(job, spec, cluster, notes);
+  require_rules(resolved, cluster);
+  const Bytes memory = cluster.card.memory;
+  std::optional<RankEstimate> rank = estimate_rank_below(build_graph(spec, loss_options(resolved)), resolved, cluster,
+                                                         {.clip = options.clip}, memory + Bytes{1});
+  return rank && verdict_of(*rank, memory) == Verdict::fits ? std::move(rank) : std::nullopt;
 }
 
 }  // namespace vramfit

@@ -14,9 +14,9 @@ namespace {
 /// The running sums of a ledger, and their peaks. Without a replay every block is as large as its request.
 class Folder {
  public:
-  explicit Folder(LedgerReplay* replay) : replay_(replay) {}
+  explicit Folder(LedgerReplay* replay, Bytes below = kNoLimit) : replay_(replay), below_(below.n) {}
 
-  /// False: the card is full.
+  /// False: the card is full, or as much is reserved as nobody asks about.
   bool add(const Event& event) {
     enter_phase(event);
     live_.categories[static_cast<std::size_t>(event.category)].n += event.bytes;
@@ -25,12 +25,15 @@ class Folder {
       if (!replay_->add(event)) return false;
       allocated_ = replay_->stats().allocated.current;
       reserved_ = replay_->stats().reserved.current;
+      if (is_over()) return false;
     } else {
       allocated_ = reserved_ = requested_;
     }
     if (event.bytes > 0) record();
     return true;
   }
+
+  bool is_over() const { return reserved_ >= below_; }
 
   RankEstimate finish() {
     result_.breakdown.fragmentation = result_.peak_reserved - result_.peak_allocated;
@@ -74,6 +77,7 @@ class Folder {
   }
 
   LedgerReplay* replay_;
+  std::int64_t below_;
   std::int64_t requested_ = 0, allocated_ = 0, reserved_ = 0;
   Breakdown live_;
   RankEstimate result_;
@@ -88,15 +92,10 @@ RankEstimate fold_over(const Ledger& ledger, LedgerReplay* replay) {
   return folder.finish();
 }
 
-/// None if the job does not even fit a card without a limit.
-std::optional<RankEstimate> fold_repeats(const Ledger& ledger, const std::vector<RepeatedPart>& parts,
-                                         LedgerReplay& replay) {
-  Folder folder(&replay);
-  const Playback played =
-      LedgerPlayer(ledger, parts, replay).play([&](const Event& event) { return folder.add(event); });
-  if (played.out_of_memory) return std::nullopt;
-  RankEstimate rank = folder.finish();
-  rank.reserved_grows = played.grows;
+/// Of a job that not even a card without a limit holds: its requests alone.
+std::optional<RankEstimate> sum_below(const Ledger& ledger, Bytes below) {
+  RankEstimate rank = fold_over(ledger, nullptr);
+  if (rank.peak_reserved >= below) return std::nullopt;
   return rank;
 }
 
@@ -125,6 +124,10 @@ RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Dr
 
 RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device) {
   if (device.kind != DeviceKind::cuda) return fold_over(ledger, nullptr);
+  return *fold_below(ledger, job, kNoLimit);
+}
+
+std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Bytes below) {
   AllocatorSettings settings = allocator_settings(job.allocator);
   settings.memory_fraction = 1;  // a limit, which the replay on the card as it is looks at
   const std::vector<RepeatedPart> parts = repeated_parts(ledger);
@@ -132,16 +135,22 @@ RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device) {
   for (const Placement placement : placements_of(settings, ledger.events.size())) {
     CardMemory card(placement);
     LedgerReplay replay(settings, card);
-    const std::optional<RankEstimate> rank = fold_repeats(ledger, parts, replay);
-    if (!rank) return fold_over(ledger, nullptr);
+    Folder folder(&replay, below);
+    PlayedOrders alone;
+    const Playback played =
+        LedgerPlayer(ledger, parts, replay, alone).play([&](const Event& event) { return folder.add(event); });
+    if (folder.is_over()) return std::nullopt;
+    if (played.out_of_memory) return sum_below(ledger, below);
+    RankEstimate rank = folder.finish();
+    rank.reserved_grows = played.grows;
     if (band) {
-      take_higher(*band, *rank);
+      take_higher(*band, rank);
     } else {
       band = rank;
     }
-    if (!replay.placement_mattered() || rank->reserved_grows) break;
+    if (!replay.placement_mattered() || rank.reserved_grows) break;
   }
-  return *band;
+  return band;
 }
 
 }  // namespace vramfit

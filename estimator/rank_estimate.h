@@ -1,6 +1,9 @@
 // One rank's estimate, from the graph to totals and bound: the step that verdicts and suggestions share.
 #pragma once
 
+#include <limits>
+#include <optional>
+
 #include "estimator/allocator/driver.h"
 #include "estimator/estimate.h"
 #include "job/allocator_settings.h"
@@ -8,12 +11,28 @@
 
 namespace vramfit {
 
+inline constexpr Bytes kNoLimit{std::numeric_limits<std::int64_t>::max()};
+
 /// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
 /// `retries`: whether a job that needs more than the card has is replayed at the card's capacity. Without that, what it
 /// lacks is alloc_retries, later_retries, out_of_memory and gives_back: it does not fit in any case, but perhaps with
 /// retries.
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options,
                            bool retries = true);
+
+/// The same for a caller that asks two things only: whether the total is below `below` (none if not), and whether the
+/// verdict is `fits`. Both are found out as early as possible: retries are not counted, and a job that needs one, or
+/// that runs out of memory, has gives_back.
+std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& job, const Cluster& cluster,
+                                                const CountOptions& options, Bytes below);
+
+/// The first rank of a job that isn't resolved yet, if its verdict is `fits`. Throws InputError where the job can't be
+/// on this cluster, NotModelled where it can't be counted.
+std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& job, const Cluster& cluster,
+                                            const EstimateOptions& options);
+
+/// fold() for a GPU; none if the job reserves `below` or more.
+std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Bytes below);
 
 /// Host memory that a GPU rank pins: token ids and labels of a micro-batch, each rounded up to a power of two as
 /// PyTorch's pinned allocator does, and one scalar read back from the device.

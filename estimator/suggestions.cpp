@@ -147,13 +147,14 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       const Job job = resolve_job(change->job, spec, change->cluster, notes);
       require_rules(job, change->cluster);
       const bool same_graph = job.loss == e.job.loss && job.loss_chunks == e.job.loss_chunks;
-      const RankEstimate rank = estimate_rank(same_graph ? graph : build_graph(spec, loss_options(job)), job,
-                                              change->cluster, {.clip = clip, .steps = kSuggestedSteps}, false);
-      if (rank.total >= now) continue;
+      const std::optional<RankEstimate> rank =
+          estimate_rank_below(same_graph ? graph : build_graph(spec, loss_options(job)), job, change->cluster,
+                              {.clip = clip, .steps = kSuggestedSteps}, now);
+      if (!rank) continue;
       suggestions.push_back({.change = change->flags,
-                             .total_after = rank.total,
-                             .saved = now - rank.total,
-                             .fits = verdict_of(rank, e.capacity) == Verdict::fits});
+                             .total_after = rank->total,
+                             .saved = now - rank->total,
+                             .fits = verdict_of(*rank, e.capacity) == Verdict::fits});
     } catch (const Error&) {
       continue;  // a change that can't be made or counted is no suggestion
     }

@@ -17,7 +17,7 @@ bool is_unset_loss(const Job& job);
 void unset_loss(Job& job);
 
 /// The default for a job whose sequence, micro-batch, precision and runtime are resolved. Chunked, with at most 1024
-/// tokens per chunk, on GPUs where that needs less memory than full; otherwise full.
+/// tokens per chunk (512 if the head isn't trained), on GPUs where that needs less memory than full; otherwise full.
 void set_default_loss(Job& job, const ModelSpec& spec, const Cluster& cluster);
 
 }  // namespace vramfit

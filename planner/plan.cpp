@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/digits_apart.h"
 #include "base/error.h"
 #include "job/job_fields.h"
 #include "job/resolve_job.h"
@@ -36,22 +37,27 @@ std::string percent(double a, double b) {
 }
 
 // "34.30 of 23.52 GiB"
-std::string of_capacity(Bytes bytes, Bytes capacity) {
-  const std::string needed = format_gib(bytes);
-  return fmt::format("{} of {}", needed.substr(0, needed.find(' ')), format_gib(capacity));
+std::string of_capacity(Bytes bytes, Bytes capacity, int digits) {
+  const std::string needed = format_gib(bytes, digits);
+  return fmt::format("{} of {}", needed.substr(0, needed.find(' ')), format_gib(capacity, digits));
 }
 
 // Why a job that needs `total` doesn't count as fitting: "34.30 of 23.52 GiB", or what else stands against it.
 std::string shortage_text(const RankEstimate& rank, Bytes capacity) {
-  const std::string needs = of_capacity(rank.total, capacity);
+  int digits = digits_apart(rank.total, capacity);
+  if (rank.upper_bound > capacity) digits = digits_apart(capacity, rank.upper_bound, digits);
+  const std::string needs = of_capacity(rank.total, capacity, digits);
   if (rank.total > capacity) return needs;
   if (rank.upper_bound > capacity)
-    return fmt::format("{}, but up to {} (its upper bound)", needs, format_gib(rank.upper_bound));
+    return fmt::format("{}, but up to {} (its upper bound)", needs, format_gib(rank.upper_bound, digits));
   if (rank.reserved_grows) return needs + ", but reserved memory grows with every step";
   return needs + ", but only if the allocator releases cached memory and tries again";
 }
 
-std::string needs_text(const Estimate& estimate) { return of_capacity(worst_total(estimate), estimate.capacity); }
+std::string needs_text(const Estimate& estimate) {
+  const Bytes total = worst_total(estimate);
+  return of_capacity(total, estimate.capacity, digits_apart(total, estimate.capacity));
+}
 
 class Search {
  public:

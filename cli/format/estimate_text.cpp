@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/digits_apart.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/job_fields.h"
@@ -16,8 +17,9 @@ constexpr int kBarCells = 30;
 constexpr std::size_t kShownSuggestions = 5;
 
 // Small jobs on CPU ranks are read in MiB's worth of digits.
-std::string amount(Bytes bytes) {
-  return fmt::format("{:.{}f}", static_cast<double>(bytes.n) / static_cast<double>(kGiB.n), bytes < kGiB ? 3 : 2);
+std::string amount(Bytes bytes, int digits = 2) {
+  return fmt::format("{:.{}f}", static_cast<double>(bytes.n) / static_cast<double>(kGiB.n),
+                     std::max(digits, bytes < kGiB ? 3 : 2));
 }
 
 Phase peak_phase(const RankEstimate& rank) {
@@ -87,10 +89,15 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
     return styled(terminal, Style::warning, "NOT MODELLED") + ": " + printable(estimate.why, 500) + "\n";
   }
   const RankEstimate& rank = worst_rank(estimate);
-  const std::string of = fmt::format("{} of {} GiB", amount(rank.total), amount(estimate.capacity));
+  int digits = digits_apart(rank.total, estimate.capacity);
+  if (rank.upper_bound > estimate.capacity) digits = digits_apart(estimate.capacity, rank.upper_bound, digits);
+  const std::string of = fmt::format("{} of {} GiB", amount(rank.total, digits), amount(estimate.capacity, digits));
   if (estimate.verdict == Verdict::does_not_fit) {
-    const std::string over = rank.total > estimate.capacity ? fmt::format("+{}", amount(rank.total - estimate.capacity))
-                                                            : std::string("out of the memory that it may use");
+    std::string over = "out of the memory that it may use";
+    if (rank.total > estimate.capacity) {
+      const Bytes missing = rank.total - estimate.capacity;
+      over = fmt::format("+{}", amount(missing, digits_apart(missing, {}, digits)));
+    }
     return fmt::format("{}: {}, {} in {}{}\n", styled(terminal, Style::bad, "DOES NOT FIT"), of, over,
                        phase_name(peak_phase(rank)), band(rank));
   }
@@ -104,7 +111,7 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   }
   if (estimate.verdict == Verdict::at_risk) {
     return fmt::format("{}: {}, and up to {} ({})\n", styled(terminal, Style::warning, "AT RISK"), of,
-                       amount(rank.upper_bound), printable(estimate.why, 500));
+                       amount(rank.upper_bound, digits), printable(estimate.why, 500));
   }
   return fmt::format("{}: {}, {} free, peak in {}{}\n", styled(terminal, Style::good, "FITS"), of,
                      amount(estimate.capacity - rank.total), phase_name(peak_phase(rank)), band(rank));

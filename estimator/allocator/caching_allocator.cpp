@@ -127,7 +127,7 @@ int CachingAllocator::take_free_block(const Request& request) {
   if (!placement_mattered_) note_tie(pool.free, place);
   const int block = entry.block;
   pool.free.erase(place);
-  if (collects_garbage()) whole_large_.erase(block);
+  if (collects_garbage() && is_whole_large(at(block))) whole_large_.erase(block);
   return block;
 }
 
@@ -208,7 +208,7 @@ void CachingAllocator::insert_free(int block) {
 void CachingAllocator::erase_free(int block) {
   const Block& b = at(block);
   pool_of(b).free.erase(b.size, b.address);
-  if (collects_garbage()) whole_large_.erase(block);
+  if (collects_garbage() && is_whole_large(b)) whole_large_.erase(block);
 }
 
 /// A block that nobody uses any more joins its free neighbours.

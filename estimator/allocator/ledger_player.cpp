@@ -83,6 +83,7 @@ Playback LedgerPlayer::play(const Sink& add) {
 
 bool LedgerPlayer::add_plainly(std::size_t begin, std::size_t end, const Sink& add) {
   played_ += end - begin;
+  orders_.events += end - begin;
   return std::all_of(ledger_.events.begin() + static_cast<std::ptrdiff_t>(begin),
                      ledger_.events.begin() + static_cast<std::ptrdiff_t>(end), add);
 }
@@ -107,6 +108,20 @@ bool LedgerPlayer::run_again(std::size_t part, std::int64_t times, const Sink& a
   return true;
 }
 
+std::int64_t LedgerPlayer::most_passes(std::size_t part) const {
+  if (orders_.given_up[part] && orders_.events >= kMostPlayed) return kFewestPasses;
+  const bool is_any_given_up = std::ranges::find(orders_.given_up, true) != orders_.given_up.end();
+  return is_any_given_up || played_ >= kMostPlayed ? kFewPasses : kMostPasses;
+}
+
+/// Whether reserved memory grows is seen where a part is given up first: after that, it may be played twice only.
+void LedgerPlayer::give_up(std::size_t part, const Passes& before) {
+  result_.settled = false;
+  if (orders_.given_up[part] && orders_.events >= kMostPlayed) return;
+  orders_.given_up[part] = true;
+  result_.grows = result_.grows || replay_.stats().reserved.peak > before.reserved[before.reserved.size() / 2];
+}
+
 bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
   const RepeatedPart& part = parts_[index];
   const bool is_step = part.events.times == kForever;
@@ -120,9 +135,8 @@ bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
     if (is_step) note_step(pass, retries() - before.retries.back());
     if (!done) return false;
     if (pass == part.events.times || !part.is_closed) return true;
-    if (pass >= (result_.settled && played_ < kMostPlayed ? kMostPasses : kFewestPasses)) {
-      result_.settled = false;
-      result_.grows = result_.grows || replay_.stats().reserved.peak > before.reserved[before.reserved.size() / 2];
+    if (pass >= most_passes(index)) {
+      give_up(index, before);
       return true;
     }
     for (const Event& event : part.left) add(event);

@@ -27,10 +27,20 @@ std::vector<RepeatedPart> repeated_parts(const Ledger& ledger);
 
 /// After this many passes a part whose states have not repeated is given up.
 inline constexpr std::int64_t kMostPasses = 64;
-/// After this many, once a part has been given up (what is around it won't settle either) or kMostPlayed events have
-/// been played: 64 steps of the deepest published model (126 layers, bf16) have a million.
-inline constexpr std::int64_t kFewestPasses = 8;
+/// After this many, once a part has been given up (what is around it won't settle either, nor will another order of
+/// addresses) or kMostPlayed events have been played: 64 steps of the deepest published model (126 layers, bf16) have a
+/// million.
+inline constexpr std::int64_t kFewPasses = 8;
+/// After this many, once the part itself has been given up and kMostPlayed events have been played.
+inline constexpr std::int64_t kFewestPasses = 2;
 inline constexpr std::size_t kMostPlayed = 1'200'000;
+
+/// What the orders of addresses that one prediction is made over share: once one has not settled, the others are played
+/// for less long.
+struct PlayedOrders {
+  std::vector<bool> given_up;  // by part
+  std::size_t events = 0;      // of all orders
+};
 
 struct Playback {
   bool out_of_memory = false;
@@ -45,9 +55,11 @@ class LedgerPlayer {
   /// Receives the events; false: out of memory, which ends the play.
   using Sink = std::function<bool(const Event&)>;
 
-  /// All outlive the player.
-  LedgerPlayer(const Ledger& ledger, const std::vector<RepeatedPart>& parts, LedgerReplay& replay)
-      : ledger_(ledger), parts_(parts), replay_(replay) {}
+  /// All outlive the player. `orders`: updated as this one is played.
+  LedgerPlayer(const Ledger& ledger, const std::vector<RepeatedPart>& parts, LedgerReplay& replay, PlayedOrders& orders)
+      : ledger_(ledger), parts_(parts), replay_(replay), orders_(orders) {
+    orders_.given_up.resize(parts.size(), false);
+  }
 
   Playback play(const Sink& add);
 
@@ -58,6 +70,8 @@ class LedgerPlayer {
   bool repeat(std::size_t part, const Sink& add);
   bool run_again(std::size_t part, std::int64_t times, const Sink& add);
   void carry(const RepeatedPart& part);
+  std::int64_t most_passes(std::size_t part) const;
+  void give_up(std::size_t part, const Passes& before);
   void note_cycle(const std::vector<std::int64_t>& retries_before, std::size_t first);
   void note_step(std::int64_t pass, std::int64_t retries_in_pass);
   std::int64_t retries() const { return replay_.stats().alloc_retries + skipped_retries_; }
@@ -65,8 +79,9 @@ class LedgerPlayer {
   const Ledger& ledger_;
   const std::vector<RepeatedPart>& parts_;
   LedgerReplay& replay_;
+  PlayedOrders& orders_;
   Playback result_;
-  std::size_t played_ = 0;            // events
+  std::size_t played_ = 0;            // events of this order
   std::int64_t skipped_retries_ = 0;  // of passes that were not played, being known
 };
 

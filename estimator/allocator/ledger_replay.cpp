@@ -54,17 +54,31 @@ CapacityReplay replay_at_capacity(const Ledger& ledger, const AllocatorSettings&
                                   Bytes free_bytes) {
   CapacityReplay worst;
   const std::vector<RepeatedPart> parts = repeated_parts(ledger);
+  PlayedOrders orders;
   for (const Placement placement : placements_of(settings, ledger.events.size())) {
     CardMemory card(total, free_bytes, placement);
     LedgerReplay replay(settings, card);
     const Playback played =
-        LedgerPlayer(ledger, parts, replay).play([&](const Event& event) { return replay.add(event); });
+        LedgerPlayer(ledger, parts, replay, orders).play([&](const Event& event) { return replay.add(event); });
     worst.retries = std::max(worst.retries, played.retries);
     worst.later_retries = std::max(worst.later_retries, played.later_retries);
     worst.out_of_memory = worst.out_of_memory || played.out_of_memory;
     if (worst.out_of_memory || !replay.placement_mattered()) break;
   }
   return worst;
+}
+
+bool fits_without_retries(const Ledger& ledger, const AllocatorSettings& settings, Bytes total, Bytes free_bytes) {
+  const std::vector<RepeatedPart> parts = repeated_parts(ledger);
+  PlayedOrders orders;
+  for (const Placement placement : placements_of(settings, ledger.events.size())) {
+    CardMemory card(total, free_bytes, placement);
+    LedgerReplay replay(settings, card);
+    const auto add = [&](const Event& event) { return replay.add(event) && replay.stats().alloc_retries == 0; };
+    if (LedgerPlayer(ledger, parts, replay, orders).play(add).out_of_memory) return false;
+    if (!replay.placement_mattered()) return true;
+  }
+  return true;
 }
 
 }  // namespace vramfit

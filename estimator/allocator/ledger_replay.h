@@ -48,4 +48,7 @@ struct CapacityReplay {
 CapacityReplay replay_at_capacity(const Ledger& ledger, const AllocatorSettings& settings, Bytes total,
                                   Bytes free_bytes);
 
+/// Whether that is neither out of memory nor retries; ends at the first of either.
+bool fits_without_retries(const Ledger& ledger, const AllocatorSettings& settings, Bytes total, Bytes free_bytes);
+
 }  // namespace vramfit

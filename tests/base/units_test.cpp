@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "base/digits_apart.h"
 #include "base/error.h"
 
 namespace vramfit {
@@ -29,6 +30,19 @@ TEST_CASE("rounding up leaves a multiple alone and lifts everything else to the 
 TEST_CASE("bytes are written in GiB of 2^30") {
   CHECK(format_gib(kGiB) == "1.00 GiB");
   CHECK(format_gib(Bytes{89343524864}, 2) == "83.21 GiB");
+}
+
+TEST_CASE("two sizes that differ are printed with enough decimals to show it") {
+  const auto digits = [](Bytes a, Bytes b) {
+    const int n = digits_apart(a, b);
+    CHECK((a == b) == (format_gib(a, n) == format_gib(b, n)));
+    return n;
+  };
+  CHECK(digits(2 * kGiB, 3 * kGiB) == 2);
+  CHECK(digits(2 * kGiB, 2 * kGiB) == 2);
+  CHECK(digits(2 * kGiB, 2 * kGiB + kMiB) == 3);
+  CHECK(digits(1'048'576 * kGiB, 1'048'576 * kGiB - Bytes{1}) == 9);
+  for (std::int64_t n = 0; n < 2000; ++n) digits(80 * kGiB + Bytes{n * n}, 80 * kGiB + Bytes{n * n + 1});
 }
 
 TEST_CASE("a size is told in the largest unit of which there is one") {

@@ -114,6 +114,18 @@ TEST_CASE("where the loss is chunked by default, the job never needs more than w
   }
   CHECK(chunked == 8);  // 8192 tokens, and 2048 or more where gradients are reduced in bf16
   CHECK(less == 6);     // the other two have their peak below the head
+  less = 0;
+  for (const char* sequence : {"1024", "4096"}) {
+    for (const char* checkpointing : {"none", "full"}) {
+      const Settings settings{{"seq_len", sequence}, {"freeze", "head"}, {"checkpointing", checkpointing}};
+      const Estimate usual = estimate_of(testing::llama_8b(), "8xH100-80GB", settings);
+      CHECK(usual.job.loss == LossKind::chunked);
+      const Bytes peak = usual.ranks.at(0).peak_requested, with_full = peak_of(settings, "full");
+      CHECK(peak <= with_full);
+      less += peak < with_full ? 1 : 0;
+    }
+  }
+  CHECK(less > 0);
 }
 
 TEST_CASE("the verdict follows total and bound") {

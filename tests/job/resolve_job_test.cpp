@@ -69,6 +69,22 @@ TEST_CASE("by default the loss is chunked where that needs less memory on a GPU"
   CHECK(loss_of({{"micro_batch", "4"}}, "1xH100-80GB", testing::small_llama()) == "full");  // 1024 tokens
 }
 
+TEST_CASE("a head that isn't trained has no gradient: the loss is chunked from 512 tokens on") {
+  const auto loss_of = [](const std::string& freeze, const char* sequence, bool tied = false) {
+    ModelSpec spec = testing::llama_8b();
+    spec.tie_word_embeddings = tied;
+    return job_field_named("loss").get(
+        resolved({{"freeze", freeze.c_str()}, {"seq_len", sequence}}, "8xH100-80GB", spec));
+  };
+  CHECK(loss_of("head", "4096") == "chunked:8");
+  CHECK(loss_of("layers:0,lm_head*", "1024") == "chunked:2");
+  CHECK(loss_of("head", "512") == "full");
+  CHECK(loss_of("embeddings", "4096") == "full");
+  CHECK(loss_of("layers:0-3", "4096") == "full");
+  CHECK(loss_of("embeddings", "1024", true) == "chunked:2");
+  CHECK(loss_of("*embed_tokens*", "1024", true) == "chunked:2");
+}
+
 TEST_CASE("a dtype set alone stays when the precision is the device's default") {
   const Precision on_cards = resolved({{"reduce_dtype", "bf16"}}, "8xH100-80GB").precision;
   CHECK(on_cards.name == "bf16-mixed");

@@ -57,6 +57,22 @@ TEST_CASE("what is chosen fits, and nothing of the space that fits is faster, wh
   }
 }
 
+TEST_CASE("a plan that fails by one byte says so in different numbers") {
+  const auto why_with = [](Bytes budget) { return make_plan(request_for("llama", cpu_ranks(2, budget))).why; };
+  // Found by halving: the least with which something runs, without room for the upper bound.
+  Bytes too_little{1}, enough = kGiB;
+  while (enough - too_little > Bytes{1}) {
+    const Bytes middle{(too_little.n + enough.n) / 2};
+    (make_plan(request_for("llama", cpu_ranks(2, middle))).chosen ? enough : too_little) = middle;
+  }
+  const std::string why = why_with(too_little);
+  CAPTURE(why);
+  const std::size_t of = why.find(" of "), needs = why.rfind(' ', of - 1) + 1;
+  REQUIRE(of != std::string::npos);
+  const std::string needed = why.substr(needs, of - needs), budget = why.substr(of + 4, why.find(' ', of + 4) - of - 4);
+  CHECK(needed != budget);
+}
+
 TEST_CASE("a bigger budget never gives a slower plan") {
   double fastest = 0;
   for (const Bytes budget : budgets()) {

@@ -96,7 +96,9 @@ Outcome play(const Ledger& ledger, const AllocatorSettings& settings, CardMemory
   const std::vector<RepeatedPart> parts = repeated_parts(ledger);
   LedgerReplay replay(settings, card);
   Outcome outcome;
-  outcome.played = LedgerPlayer(ledger, parts, replay).play([&](const Event& event) { return replay.add(event); });
+  PlayedOrders orders;
+  outcome.played =
+      LedgerPlayer(ledger, parts, replay, orders).play([&](const Event& event) { return replay.add(event); });
   outcome.stats = replay.stats();
   return outcome;
 }
@@ -156,6 +158,30 @@ TEST_CASE("a step that leaves the allocator as it found it is also a later step,
   CHECK(outcome.played.steps == 1);
   CHECK(outcome.played.retries == 3);
   CHECK(outcome.played.later_retries == 2);
+}
+
+TEST_CASE("once one order of addresses has not settled, the others are played for less long") {
+  LedgerWriter writer;
+  writer.begin_repeat(kForever);
+  for (const Stream stream : {Stream::compute, Stream::all_gather}) {
+    writer.free(writer.allocate(60 * kMiB, Category::activations, writer.label("x"), stream));
+  }
+  writer.end_repeat();
+  const Ledger ledger = writer.take();
+  const std::vector<RepeatedPart> parts = repeated_parts(ledger);
+  PlayedOrders orders;
+  const auto steps = [&](const Placement& placement) {
+    CardMemory card(kGiB, 100 * kMiB, placement);  // each step asks for both again, at other addresses
+    LedgerReplay replay({}, card);
+    return LedgerPlayer(ledger, parts, replay, orders)
+        .play([&](const Event& event) { return replay.add(event); })
+        .steps;
+  };
+  CHECK(steps({AddressOrder::shuffled, 1}) == kMostPasses);
+  CHECK(steps({AddressOrder::shuffled, 2}) == kFewPasses);
+  CHECK(steps({AddressOrder::ascending, 0}) < kFewPasses);  // this one settles
+  orders.events = kMostPlayed;
+  CHECK(steps({AddressOrder::shuffled, 3}) == kFewestPasses);
 }
 
 TEST_CASE("a job's shortened ledger gives the peaks and retries of all its micro-batches and steps") {
