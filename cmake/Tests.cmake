@@ -5,6 +5,19 @@ if(NOT VRAMFIT_TEST_PYTHON AND EXISTS "${VRAMFIT_VENV}/bin/python")
 endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
+# What every test gets. The exit code is the sanitizers' own, as 1 is what a test may expect; tests/sanitizers says what they don't
+# report, and why. Stand-ins for CUDA's libraries are not instrumented: those of the preset `release` serve.
+set(VRAMFIT_TEST_ENVIRONMENT "OMP_NUM_THREADS=1")
+if(VRAMFIT_SANITIZE)
+  list(APPEND VRAMFIT_TEST_ENVIRONMENT
+    "ASAN_OPTIONS=exitcode=99:detect_stack_use_after_return=1" "UBSAN_OPTIONS=print_stacktrace=1"
+    "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/leaks.txt:print_suppressions=0"
+    "TSAN_OPTIONS=exitcode=99:history_size=4:suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/races.txt:print_suppressions=0")
+  if(VRAMFIT_EXECUTOR)
+    list(APPEND VRAMFIT_TEST_ENVIRONMENT "VRAMFIT_PHANTOM_LIB=${CMAKE_SOURCE_DIR}/build/release/lib/phantom")
+  endif()
+endif()
+
 # vramfit_tests(FOLDER LIBRARIES lib... SOURCES x_test.cpp... [SUPPORT x.cpp...] [FULL x_test.cpp...] [SHARDS x_test.cpp=N...]
 #               [TIMEOUT seconds] [PROCESSORS n] [RUN_SERIAL])
 # One binary FOLDER_tests; each source is one ctest entry `FOLDER/x_test` (label ci) without the cases of
@@ -61,7 +74,7 @@ function(vramfit_tests folder)
                  WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
         set_tests_properties("${entry_name}" PROPERTIES LABELS "${suite}" TIMEOUT ${ARG_TIMEOUT}
           PROCESSORS ${ARG_PROCESSORS} RUN_SERIAL "${ARG_RUN_SERIAL}"
-          ENVIRONMENT "VRAMFIT_TEST_SHARD=${shard}/${shards};OMP_NUM_THREADS=1")
+          ENVIRONMENT "VRAMFIT_TEST_SHARD=${shard}/${shards};${VRAMFIT_TEST_ENVIRONMENT}")
       endforeach()
     endforeach()
   endforeach()
@@ -92,5 +105,5 @@ function(vramfit_python_test name script)
            WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
   set_tests_properties("${name}" PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS}
     RUN_SERIAL "${ARG_RUN_SERIAL}"
-    ENVIRONMENT "VRAMFIT_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};VRAMFIT_SOURCE_DIR=${CMAKE_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1;OMP_NUM_THREADS=1")
+    ENVIRONMENT "VRAMFIT_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};VRAMFIT_SOURCE_DIR=${CMAKE_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1;${VRAMFIT_TEST_ENVIRONMENT}")
 endfunction()

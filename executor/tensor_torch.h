@@ -17,14 +17,14 @@ namespace vramfit {
 at::ScalarType scalar_type(Dtype dtype);
 
 /// Where a tensor is allocated, and under which category and label.
-struct Placement {
+struct TensorPlacement {
   at::Device device;
   Category category;
   std::string label;
 };
 
 /// Fresh memory, not initialized; an undefined tensor when it has no elements (nothing of zero bytes is allocated).
-at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, const Placement& placement);
+at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, const TensorPlacement& placement);
 
 /// to += from over 1-D tensors of any float dtypes, without the temporary that ATen's CPU kernels make when they
 /// differ.

@@ -79,6 +79,17 @@ struct Meter::State {
   LedgerWriter writer;
   std::optional<MemoryHistory> history;
 
+  bool is_in(Phase phase_wanted, int step) {
+    const std::scoped_lock lock(mutex);
+    return !phases.empty() && phases[phase].phase == phase_wanted && phases[phase].step == step;
+  }
+
+  /// Empty before the first phase, when there is no allocator.
+  std::function<DevicePeaks()> peaks_of_device() {
+    const std::scoped_lock lock(mutex);
+    return phases.empty() ? nullptr : take_device_peaks;
+  }
+
   /// Searched from the end: a long run has thousands of phases, and the current step's are the last ones.
   std::size_t index_of(Phase phase_wanted, int step) const {
     for (std::size_t i = phases.size(); i > 0; --i) {
@@ -160,8 +171,9 @@ void Meter::take_device_peaks(std::function<DevicePeaks()> take) {
 /// What was held at the most since the last call belongs to the phase that was current. The device's allocator calls
 /// the meter under its own lock, so it is asked outside of the meter's.
 void Meter::fold_device_peaks() {
-  if (!state_->take_device_peaks || state_->phases.empty()) return;  // before the first phase there is no allocator
-  const DevicePeaks peaks = state_->take_device_peaks();
+  const std::function<DevicePeaks()> take = state_->peaks_of_device();
+  if (!take) return;
+  const DevicePeaks peaks = take();
   const std::scoped_lock lock(state_->mutex);
   MeasuredPhase& phase = state_->phases[state_->phase];
   phase.allocated = std::max(phase.allocated, peaks.allocated);
@@ -170,8 +182,7 @@ void Meter::fold_device_peaks() {
 
 void Meter::enter(Phase phase, int step) {
   State& s = *state_;
-  const bool stays = !s.phases.empty() && s.phases[s.phase].phase == phase && s.phases[s.phase].step == step;
-  if (!stays) fold_device_peaks();
+  if (!s.is_in(phase, step)) fold_device_peaks();
   const std::scoped_lock lock(s.mutex);
   s.writer.set_phase(phase, step);
   if (s.history) s.history->set_phase(phase, step);

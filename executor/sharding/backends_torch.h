@@ -23,6 +23,11 @@ struct GroupPlace {
   int local_device = 0;                 // CUDA device; NCCL only
 };
 
+/// c10d's flight recorder keeps the last 2000 collectives of the process in a structure that its groups change from
+/// several threads without a lock (seen to crash with ranks as threads, LibTorch 2.11). Off unless asked for, by the
+/// environment: to be called before the first thread, as one that reads a variable meanwhile may read freed memory.
+void turn_off_flight_recorder();
+
 /// The store in which the ranks of a meeting leave values for each other.
 c10::intrusive_ptr<c10d::Store> store_of(Meeting& meeting);
 

@@ -186,6 +186,7 @@ class StoreMeeting final : public Meeting {
 
 std::unique_ptr<Meeting> meet(const RankPlace& place, std::chrono::milliseconds timeout) {
   quieten_c10d();
+  turn_off_flight_recorder();
   return std::make_unique<StoreMeeting>(place, timeout);
 }
 

@@ -175,14 +175,12 @@ class StoreGroups final : public ProcessGroups {
   std::unique_ptr<Collectives> world_, shard_, replicate_, reshard_;
 };
 
-/// c10d's flight recorder keeps the last 2000 collectives of the process in a structure that its groups change from
-/// several threads without a lock (seen to crash with ranks as threads, LibTorch 2.11). Off unless asked for.
-void turn_off_flight_recorder() { setenv("TORCH_FR_BUFFER_SIZE", "0", 0); }
-
 }  // namespace
 
+void turn_off_flight_recorder() { setenv("TORCH_FR_BUFFER_SIZE", "0", 0); }
+
 std::unique_ptr<ProcessGroups> connect(const GroupOptions& options) {
-  turn_off_flight_recorder();
+  if (options.meeting == nullptr) turn_off_flight_recorder();  // meet() has done so, and its watch has a thread
   if (options.place.world == 1) return std::make_unique<StoreGroups>(options, nullptr);
   return std::make_unique<StoreGroups>(options, options.ghosts ? ghost_store() : store_of(*options.meeting));
 }

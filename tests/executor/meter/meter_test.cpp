@@ -3,6 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <doctest/doctest.h>
 
+#include <thread>
+#include <vector>
+
 namespace vramfit {
 
 namespace {
@@ -49,6 +52,24 @@ TEST_CASE("a phase that is entered again keeps its highest bytes, and starts wit
   REQUIRE(phases.size() == 2);
   CHECK(phases[0].peak - floor == Bytes{4 * kBig});
   CHECK(phases[1].peak == floor);
+}
+
+// Under the thread sanitizer, which saw phases read while another rank added one.
+TEST_CASE("ranks that are threads enter phases of one meter at once") {
+  Meter& meter = Meter::instance();
+  meter.install_cpu(Bytes{0});
+  meter.reset();
+  constexpr int kSteps = 50;
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.emplace_back([&meter] {
+      for (int step = 1; step <= kSteps; ++step) {
+        for (const Phase phase : {Phase::forward, Phase::loss, Phase::backward}) meter.enter(phase, step);
+      }
+    });
+  }
+  ranks.clear();
+  CHECK(meter.phases().size() == 3 * kSteps);
 }
 
 TEST_CASE("allocations that a call makes by itself are named by their sizes, others by the call") {
