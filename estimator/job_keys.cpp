@@ -36,11 +36,12 @@ std::string ops_key(const Graph& graph, const Job& job) {
 }
 
 std::string schedule_key(const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
                      job.mesh.replicate, number(job.reshard), number(job.backward_prefetch), job.forward_prefetch,
                      job.prefetch_limit, number(job.reduce_finish), job.bucket_bytes, job.reshard_head,
                      number(job.checkpointing), job.checkpoint_every, number(job.accumulate),
-                     std::min<std::int64_t>(job.accumulation, 2), fmt::join(job.offload, ","));
+                     std::min<std::int64_t>(job.accumulation, 3), number(job.gradient_mask),
+                     fmt::join(job.offload, ","));
 }
 
 }  // namespace vramfit

@@ -14,8 +14,8 @@ std::string units_key(const Graph& graph, const Job& job);
 /// What tapes and the times of ops depend on: shapes, dtypes, kernels, and the trained parameters.
 std::string ops_key(const Graph& graph, const Job& job);
 
-/// What the schedule of a step depends on besides units_key(); of more than two micro-batches only that there are more
-/// than one.
+/// What the schedule of a step, and the main list of its program, depend on besides units_key(); of more than three
+/// micro-batches only that there are more than two.
 std::string schedule_key(const Job& job);
 
 }  // namespace vramfit

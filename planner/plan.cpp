@@ -97,13 +97,20 @@ class Search {
     Space space = enumerate_jobs(changed);
     Options options;
     options.cut = space.cut;
+    std::vector<Job> possible;
     for (Job& job : space.jobs) {
-      const bool is_ruled_out = evaluator_.is_ruled_out(job);
-      Option option = is_ruled_out ? Option{.job = std::move(job), .time = {}, .needs = {}} : evaluator_.timed(job);
-      if (!base.needs.empty()) option.needs.push_back(base.needs);
-      (is_ruled_out ? options.ruled_out : options.possible).push_back(std::move(option));
+      if (evaluator_.is_ruled_out(job)) {
+        options.ruled_out.push_back({.job = std::move(job), .time = {}, .needs = {}});
+      } else {
+        possible.push_back(std::move(job));
+      }
     }
-    sort_fastest_first(options.possible);
+    options.possible = evaluator_.ranked(possible);
+    for (std::vector<Option>* list : {&options.possible, &options.ruled_out}) {
+      for (Option& option : *list) {
+        if (!base.needs.empty()) option.needs.push_back(base.needs);
+      }
+    }
     return options;
   }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "estimator/estimate.h"
-#include "estimator/time_model.h"
+#include "estimator/step_time.h"
 
 namespace vramfit {
 

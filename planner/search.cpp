@@ -77,7 +77,12 @@ bool Evaluator::is_ruled_out(const Job& job) {
 }
 
 Option Evaluator::timed(const Job& job) {
-  Option option{.job = job, .time = timer_.time(graph_of(job), job), .needs = {}};
+  Option option{.job = job, .time = {}, .needs = {}};
+  try {
+    option.time = timer_.time(graph_of(job), job);
+  } catch (const NotModelled&) {
+    return option;
+  }
   const double tokens = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence);
   if (option.time.step_seconds > 0) option.tokens_per_second = tokens / option.time.step_seconds;
   return option;
@@ -88,9 +93,13 @@ void sort_fastest_first(std::vector<Option>& options) {
 }
 
 std::vector<Option> Evaluator::ranked(const std::vector<Job>& jobs) {
-  std::vector<Option> options;
-  options.reserve(jobs.size());
-  for (const Job& job : jobs) options.push_back(timed(job));
+  // Those that share a program one after the other.
+  std::vector<std::pair<std::string, std::size_t>> order;
+  order.reserve(jobs.size());
+  for (const Job& job : jobs) order.emplace_back(StepTimer::program_key(graph_of(job), job), order.size());
+  std::ranges::sort(order);
+  std::vector<Option> options(jobs.size());
+  for (const auto& [key, index] : order) options[index] = timed(jobs[index]);
   sort_fastest_first(options);
   return options;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "estimator/least_memory.h"
+#include "estimator/step_timer.h"
 #include "planner/plan.h"
 
 namespace vramfit {
@@ -47,7 +48,7 @@ class Evaluator {
   bool is_ruled_out(const Job& job);
   /// At most the total of the job's estimate.
   Bytes least_total(const Job& job) { return least_.total(graph_of(job), job); }
-  /// The job with its time.
+  /// The job with its time; one that isn't modelled has none, which puts it behind all others.
   Option timed(const Job& job);
   /// The jobs with their times, fastest first; of equally fast ones the earlier.
   std::vector<Option> ranked(const std::vector<Job>& jobs);

@@ -11,4 +11,9 @@ Rule rule_of_add(const OpContext& /*context*/, const Needs& /*needs*/) {
   return rule;
 }
 
+/// The sum reads both and writes one. Its gradient serves both inputs, one of them as a copy.
+OpWork work_of_add(const OpContext& context, const Needs& needs) {
+  return work_of_calls(context, needs, {.passes = 3, .launches = 1}, {.passes = 2, .launches = 1});
+}
+
 }  // namespace vramfit

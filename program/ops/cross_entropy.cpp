@@ -48,4 +48,36 @@ Rule rule_of_cross_entropy(const OpContext& context, const Needs& /*needs*/) {
   return rule;
 }
 
+namespace {
+
+/// Calls on each block of rows that read and write `bytes` for each logit.
+Work block_work(std::int64_t rows, std::int64_t vocabulary, std::int64_t launches, double bytes) {
+  return {.launches = checked_mul(launches, ceil_div(rows, kCrossEntropyBlockRows)),
+          .bytes = bytes * static_cast<double>(rows) * static_cast<double>(vocabulary)};
+}
+
+double logit_bytes(const OpContext& context) { return static_cast<double>(dtype_bytes(context.compute()).n); }
+
+}  // namespace
+
+// A copy in fp32, its log-softmax, and three calls on vectors.
+Work cuda_cross_entropy_forward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
+  const double width = logit_bytes(context);
+  return block_work(rows, vocabulary, 5, (width + 4) + 8);
+}
+
+// A copy in fp32, less lse, exp, times the mask, and a copy back; five calls on vectors.
+Work cuda_cross_entropy_backward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
+  const double width = logit_bytes(context);
+  return block_work(rows, vocabulary, 10, (width + 4) + 3 * 8 + (4 + width));
+}
+
+OpWork work_of_cross_entropy(const OpContext& context, const Needs& needs) {
+  if (!is_cuda(context)) return work_of_passes(context, needs);
+  const std::int64_t rows = context.tokens(), vocabulary = context.input_elements(0) / rows;
+  OpWork work{.forward = {cuda_cross_entropy_forward_work(context, rows, vocabulary)}, .backward = {}};
+  if (needs.any()) work.backward = {cuda_cross_entropy_backward_work(context, rows, vocabulary)};
+  return work;
+}
+
 }  // namespace vramfit

@@ -17,4 +17,10 @@ Rule rule_of_glu(const OpContext& context, const Needs& /*needs*/) {
   return rule;
 }
 
+/// CUDA: act(gate) reads and writes, its product with up reads two and writes. Backward: dy up (3), act(gate) again (2)
+/// and its product with dy (3), the derivative (3), and its copy to the gate's gradient (2).
+OpWork work_of_glu(const OpContext& context, const Needs& needs) {
+  return work_of_calls(context, needs, {.passes = 5, .launches = 2}, {.passes = 13, .launches = 5});
+}
+
 }  // namespace vramfit

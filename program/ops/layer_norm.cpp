@@ -23,4 +23,9 @@ Rule rule_of_layer_norm(const OpContext& context, const Needs& needs) {
   return rule;
 }
 
+/// CUDA: as rms_norm, and the bias's gradient is stored by a call of its own.
+OpWork work_of_layer_norm(const OpContext& context, const Needs& needs) {
+  return work_of_calls(context, needs, {.passes = 2, .launches = 1}, {.passes = 8, .launches = 6});
+}
+
 }  // namespace vramfit

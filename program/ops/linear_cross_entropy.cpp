@@ -69,8 +69,8 @@ Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) 
   return rule;
 }
 
-/// Each chunk passes three times over its logits, reads the weight for each product that needs it, and adds its product
-/// to the weight's whole gradient.
+/// Each chunk reads the weight for each product that needs it, and adds its product to the weight's whole gradient. On
+/// CPU it passes three times over its logits.
 OpWork work_of_linear_cross_entropy(const OpContext& context, const Needs& needs) {
   const Parameter& parameter = weight_of(context);
   const auto width = static_cast<double>(dtype_bytes(context.compute()).n);
@@ -90,7 +90,18 @@ OpWork work_of_linear_cross_entropy(const OpContext& context, const Needs& needs
   };
   OpWork work;
   std::vector<Work>& list = needs.any() ? work.backward : work.forward;
-  list = {product(weights * width), {.launches = 3 * chunks, .bytes = 3 * tokens * vocabulary * width}};
+  list = {product(weights * width)};
+  if (is_cuda(context)) {
+    for (auto* part : {cuda_cross_entropy_forward_work, cuda_cross_entropy_backward_work}) {
+      Work rows = part(context, ceil_div(context.tokens(), chunks), parameter.shape[0]);
+      rows.launches = checked_mul(rows.launches, chunks);
+      rows.bytes *= static_cast<double>(chunks);
+      list.push_back(rows);
+      if (!needs.any()) break;
+    }
+  } else {
+    list.push_back({.launches = 3 * chunks, .bytes = 3 * tokens * vocabulary * width});
+  }
   if (wants_input(needs, 0)) list.push_back(product(weights * width));
   if (!wants_parameter(needs, 0)) return work;
   list.push_back(product(2 * weights * sum_width));

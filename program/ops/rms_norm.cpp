@@ -60,4 +60,10 @@ Rule rule_of_rms_norm(const OpContext& context, const Needs& needs) {
   return rule;
 }
 
+/// CUDA: one fused call reads x and writes y. Backward reads dy and x for dx, and again for the weight's gradient in
+/// two launches; both are added to what is there, dx reading two and writing one.
+OpWork work_of_rms_norm(const OpContext& context, const Needs& needs) {
+  return work_of_calls(context, needs, {.passes = 2, .launches = 1}, {.passes = 8, .launches = 5});
+}
+
 }  // namespace vramfit

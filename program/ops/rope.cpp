@@ -20,4 +20,11 @@ Rule rule_of_rope(const OpContext& context, const Needs& /*needs*/) {
   return rule;
 }
 
+/// CUDA, half of each head at a time: half = x1 sin (1 pass over all), x1 cos (1), - x2 sin (1.5), x2 cos (1),
+/// + half (1.5). Backward turns the gradient back.
+OpWork work_of_rope(const OpContext& context, const Needs& needs) {
+  constexpr Calls kTurn{.passes = 6, .launches = 5};
+  return work_of_calls(context, needs, kTurn, kTurn);
+}
+
 }  // namespace vramfit

@@ -26,9 +26,22 @@ Rule rule_of_type_embedding(const OpContext& context, const Needs& needs);
 
 /// Bound by memory: inputs, outputs and parameters once in forward, twice in backward if anything needs a gradient.
 OpWork work_of_passes(const OpContext& context, const Needs& needs);
+/// On CUDA, calls that each read and write whole tensors, as many elements as output 0 in each pass (executor/ops, the
+/// functions of the same name). CPU's own loops are passes of the kind above.
+struct Calls {
+  double passes = 0;
+  std::int64_t launches = 0;
+};
+OpWork work_of_calls(const OpContext& context, const Needs& needs, const Calls& forward, const Calls& backward);
+OpWork work_of_add(const OpContext& context, const Needs& needs);
 OpWork work_of_attention(const OpContext& context, const Needs& needs);
+OpWork work_of_cross_entropy(const OpContext& context, const Needs& needs);
+OpWork work_of_glu(const OpContext& context, const Needs& needs);
+OpWork work_of_layer_norm(const OpContext& context, const Needs& needs);
 OpWork work_of_linear(const OpContext& context, const Needs& needs);
 OpWork work_of_linear_cross_entropy(const OpContext& context, const Needs& needs);
+OpWork work_of_rms_norm(const OpContext& context, const Needs& needs);
+OpWork work_of_rope(const OpContext& context, const Needs& needs);
 
 /// Bytes of an op's inputs, outputs and parameters, each once; of an embedding's table none.
 double bytes_of(const OpContext& context);
@@ -51,6 +64,9 @@ std::int64_t chunked_product_elements(const OpContext& context, std::int64_t row
 /// The temporaries of cross entropy's forward and backward over at most `rows` rows, CUDA.
 std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
 std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
+/// Their work, over all rows.
+Work cuda_cross_entropy_forward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
+Work cuda_cross_entropy_backward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
 
 // Shorthands of the rules.
 

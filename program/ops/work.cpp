@@ -22,4 +22,13 @@ OpWork work_of_passes(const OpContext& context, const Needs& needs) {
   return work;
 }
 
+OpWork work_of_calls(const OpContext& context, const Needs& needs, const Calls& forward, const Calls& backward) {
+  if (!is_cuda(context)) return work_of_passes(context, needs);
+  const double pass =
+      static_cast<double>(context.output_elements(0)) * static_cast<double>(dtype_bytes(context.compute()).n);
+  OpWork work{.forward = {{.launches = forward.launches, .bytes = forward.passes * pass}}, .backward = {}};
+  if (needs.any()) work.backward = {{.launches = backward.launches, .bytes = backward.passes * pass}};
+  return work;
+}
+
 }  // namespace vramfit

@@ -1,4 +1,5 @@
-// What a program costs: lowering, folded peaks, all events, and its size; best of several, one thread, graph given.
+// What a program costs: lowering, folded peaks, seconds, all events, and its size; best of several, one thread, graph
+// given.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "estimator/seconds.h"
 #include "job/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
@@ -35,7 +37,7 @@ std::size_t bytes_of(const std::vector<T>& list) {
 
 std::size_t bytes_of(const program::Code& code) {
   return bytes_of(code.buffers) + bytes_of(code.instructions) + bytes_of(code.accesses) + bytes_of(code.inside) +
-         bytes_of(code.bindings);
+         bytes_of(code.work) + bytes_of(code.bindings);
 }
 
 void measure(const std::string& model, const std::string& gpus, std::int64_t accumulation) {
@@ -55,11 +57,13 @@ void measure(const std::string& model, const std::string& gpus, std::int64_t acc
   std::size_t events = 0;
   const double lowering = best_milliseconds(100, [&] { (void)lower(inputs); });
   const double peaks = best_milliseconds(100, [&] { (void)folded_peaks(program, Bytes{512}); });
+  const double seconds = best_milliseconds(100, [&] { (void)seconds_of(program, cluster); });
   const double expanded = best_milliseconds(20, [&] { events = ledger_of(program, {}).events.size(); });
   fmt::print(
-      "{} on {}, {} micro-batches: lowering {:.2f} ms, folded peaks {:.2f} ms, {} events {:.2f} ms; {} blocks, "
+      "{} on {}, {} micro-batches: lowering {:.2f} ms, folded peaks {:.2f} ms, seconds {:.2f} ms, {} events {:.2f} ms; "
+      "{} blocks, "
       "{} instructions, {:.2f} MiB\n",
-      model, gpus, accumulation, lowering, peaks, events, expanded, program.blocks.size(),
+      model, gpus, accumulation, lowering, peaks, seconds, events, expanded, program.blocks.size(),
       program.main.instructions.size(), static_cast<double>(size) / (1 << 20));
 }
 

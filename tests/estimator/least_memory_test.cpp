@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/time_model.h"
+#include "estimator/step_timer.h"
 #include "job/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
@@ -125,7 +125,7 @@ TEST_CASE("what is kept between jobs changes no bound and no step time") {
       CHECK(kept.step_seconds == fresh.step_seconds);
       CHECK(kept.compute_seconds == fresh.compute_seconds);
       CHECK(kept.communication_seconds == fresh.communication_seconds);
-      CHECK(kept.exposed_communication_seconds == fresh.exposed_communication_seconds);
+      CHECK(kept.idle_seconds == fresh.idle_seconds);
       ++compared;
     } catch (const Error&) {
       continue;

@@ -115,11 +115,11 @@ TEST_CASE("a trial says of a job what its estimate says, on a card that holds ha
 }
 
 TEST_CASE("recomputing every Nth block is chosen where it is the fastest that fits") {
-  const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.2-3B"));
+  const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
   PlanRequest request{
-      .spec = spec, .job = unresolved_job(), .fixed = {}, .cluster = parse_cluster("4xRTX4090"), .allowed = {}};
+      .spec = spec, .job = unresolved_job(), .fixed = {}, .cluster = parse_cluster("4xA100-40GB"), .allowed = {}};
   fix(request, "seq_len", "4096");
-  fix(request, "global_batch", "16");
+  fix(request, "global_batch", "4");
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
   CHECK(plan.chosen->job.checkpointing == Checkpointing::every);

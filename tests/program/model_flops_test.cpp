@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "estimator/time_model.h"
+#include "job/cluster.h"
 #include "job/job_fields.h"
 #include "program/trainable.h"
 #include "tests/support/config_file.h"

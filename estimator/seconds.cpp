@@ -1,0 +1,200 @@
+// docs/time-model.md describes the simulation.
+#include "estimator/seconds.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "estimator/rates.h"
+
+namespace vramfit {
+
+namespace {
+
+using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
+
+constexpr int kSteadyStep = 2;  // all steps after the first are alike
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+/// Whole picoseconds, so that sums and maxima are exact and any way of adding them up gives the same result.
+double ticks(double seconds) { return std::round(seconds * 1e12); }
+double seconds(double ticks) { return ticks / 1e12; }
+
+/// When each is done with what it was given: the host, the streams of kernels, and the stream of each axis.
+constexpr std::size_t kHost = 0, kFirstStream = 1, kFirstAxis = kFirstStream + kStreams, kClocks = kFirstAxis + kAxes;
+using Clocks = std::array<double, kClocks>;
+
+std::size_t clock_of(Stream stream) { return kFirstStream + static_cast<std::size_t>(stream); }
+const std::size_t kCompute = clock_of(Stream::compute);
+
+/// What a list of kernels does to the host's and their stream's clock, from wherever they stand: the host goes on
+/// by `host`; the stream ends `compute` after it was free, or `launched` after the host began if that is later.
+struct Kernels {
+  double host = 0, compute = 0, launched = kNever;
+
+  void then(const Kernels& next) {
+    launched = std::max(launched + next.compute, host + next.launched);
+    host += next.host;
+    compute += next.compute;
+  }
+};
+
+/// What one pass of a section does to the clocks. All that happens in it is additions and maxima, so pass after pass is
+/// a product of matrices whose sums are maxima and whose products are sums.
+using Passes = std::array<Clocks, kClocks>;  // [to][from]
+
+Clocks after(const Passes& passes, const Clocks& clocks) {
+  Clocks result;
+  for (std::size_t to = 0; to < kClocks; ++to) {
+    result[to] = kNever;
+    for (std::size_t from = 0; from < kClocks; ++from) {
+      result[to] = std::max(result[to], passes[to][from] + clocks[from]);
+    }
+  }
+  return result;
+}
+
+Passes twice(const Passes& passes) {
+  Passes result;
+  for (std::size_t from = 0; from < kClocks; ++from) {
+    Clocks column;
+    for (std::size_t to = 0; to < kClocks; ++to) column[to] = passes[to][from];
+    column = after(passes, column);
+    for (std::size_t to = 0; to < kClocks; ++to) result[to][from] = column[to];
+  }
+  return result;
+}
+
+class Simulation {
+ public:
+  Simulation(const Program& program, const Cluster& cluster, const Costs& costs)
+      : program_(program),
+        rates_(cluster, costs),
+        is_cpu_(cluster.is_cpu()),
+        launch_(ticks(costs.launch_seconds)),
+        done_(static_cast<std::size_t>(program.tokens), kNever) {
+    for (const Block& block : program.blocks) {
+      Kernels kernels;
+      for (const Instruction& instruction : block.code.instructions) {
+        if (const auto* run = std::get_if<Run>(&instruction)) kernels.then(kernels_of(*run, block.code));
+      }
+      blocks_.push_back(kernels);
+    }
+  }
+
+  StepTime time() {
+    for (const Section& section : program_.sections) {
+      if (!is_in_step(section, kSteadyStep)) continue;
+      const double computed = computed_, communicated = communicated_;
+      pass(section);
+      if (section.times == 1) continue;
+      repeat(section, section.times - 1);
+      computed_ = computed + (computed_ - computed) * static_cast<double>(section.times);
+      communicated_ = communicated + (communicated_ - communicated) * static_cast<double>(section.times);
+    }
+    const double end = *std::ranges::max_element(clocks_);
+    return {.compute_seconds = seconds(computed_),
+            .communication_seconds = seconds(communicated_),
+            .idle_seconds = seconds(end - computed_),
+            .step_seconds = seconds(end)};
+  }
+
+ private:
+  /// Kernels that are alike are launched and run one after the other. On CPU the host computes itself.
+  Kernels kernels_of(const Work& work, std::int64_t times) const {
+    const auto launches = static_cast<double>(work.launches * times);
+    const double compute = ticks(rates_.seconds(work) * static_cast<double>(times)), host = launches * launch_;
+    if (is_cpu_) return {host + compute, host + compute, host + compute};
+    if (launches == 0) return {0, compute, compute};
+    return {host, compute, std::max(launch_ + compute, host + std::round(compute / launches))};
+  }
+
+  Kernels kernels_of(const Run& run, const Code& code) const {
+    Kernels kernels;
+    for (std::uint32_t i = 0; i < run.work.count; ++i) {
+      kernels.then(kernels_of(code.work[run.work.first + i], run.times));
+    }
+    return kernels;
+  }
+
+  void pass(const Section& section) {
+    for (std::size_t i = section.begin; i < section.end; ++i) {
+      std::visit([&](const auto& what) { read(what); }, program_.main.instructions[i]);
+    }
+  }
+
+  void read(const Run& run) { add(kernels_of(run, program_.main), clock_of(run.stream)); }
+  /// What a block runs is on the compute stream.
+  void read(const Call& call) { add(blocks_[static_cast<std::size_t>(call.block)], kCompute); }
+
+  void add(const Kernels& kernels, std::size_t stream) {
+    clocks_[stream] = std::max(clocks_[stream] + kernels.compute, clocks_[kHost] + kernels.launched);
+    clocks_[kHost] += kernels.host;
+    if (stream == kCompute) computed_ += kernels.compute;
+  }
+
+  void read(const Start& start) {
+    const auto axis = static_cast<std::size_t>(start.axis);
+    const double duration = ticks(rates_.seconds(start, program_.groups[axis]));
+    clocks_[kHost] += launch_;
+    double& stream = clocks_[kFirstAxis + axis];
+    stream = std::max({stream, clocks_[clock_of(start.stream)], clocks_[kHost]}) + duration;
+    done_[static_cast<std::size_t>(start.token)] = stream;
+    communicated_ += duration;
+    if (is_cpu_) clocks_[kCompute] = clocks_[kHost];
+  }
+
+  void read(const Record& record) { done_[static_cast<std::size_t>(record.token)] = clocks_[clock_of(record.stream)]; }
+
+  void read(const Wait& wait) {
+    double& stream = clocks_[clock_of(wait.stream)];
+    stream = std::max(stream, done_[static_cast<std::size_t>(wait.token)]);
+    if (is_cpu_) clocks_[kHost] = clocks_[kCompute];
+  }
+
+  // Memory is handed out by the host alone, and phases are only names.
+  void read(const Allocate&) {}
+  void read(const Free&) {}
+  void read(const Keep&) {}
+  void read(const Mark&) {}
+
+  /// The clocks after `times` further passes. Tokens of other sections have been waited for in the first pass.
+  void repeat(const Section& section, std::int64_t times) {
+    const Clocks before = clocks_;
+    const double computed = computed_, communicated = communicated_;
+    std::ranges::fill(done_, kNever);
+    Passes passes;
+    for (std::size_t from = 0; from < kClocks; ++from) {
+      clocks_.fill(kNever);
+      clocks_[from] = 0;
+      pass(section);
+      for (std::size_t to = 0; to < kClocks; ++to) passes[to][from] = clocks_[to];
+    }
+    clocks_ = before;
+    for (; times > 0; times /= 2) {
+      if (times % 2 == 1) clocks_ = after(passes, clocks_);
+      passes = twice(passes);
+    }
+    computed_ = computed;
+    communicated_ = communicated;
+  }
+
+  const Program& program_;
+  Rates rates_;
+  bool is_cpu_;
+  double launch_;
+  std::vector<Kernels> blocks_;
+  Clocks clocks_{};
+  std::vector<double> done_;  // by token
+  double computed_ = 0, communicated_ = 0;
+};
+
+}  // namespace
+
+StepTime seconds_of(const Program& program, const Cluster& cluster, const Costs& costs) {
+  return Simulation(program, cluster, costs).time();
+}
+
+}  // namespace vramfit

@@ -1,0 +1,41 @@
+// Predicted step times of jobs: their programs, read for seconds.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "estimator/seconds.h"
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/tape.h"
+
+namespace vramfit {
+
+/// Of a resolved job that clips gradients. Throws NotModelled for features without rules.
+StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster);
+
+/// Step times of many jobs of one model on one cluster. Jobs that differ only in the sizes and the number of their
+/// micro-batches share a program: timed one after the other, a further one costs little. Not for several threads at
+/// once.
+class StepTimer {
+ public:
+  /// The cluster outlives the timer, and so do the graphs.
+  explicit StepTimer(const Cluster& cluster) : cluster_(cluster) {}
+
+  /// As step_time(graph, job, cluster).
+  StepTime time(const Graph& graph, const Job& job);
+  /// Equal for jobs that share a program.
+  static std::string program_key(const Graph& graph, const Job& job);
+
+ private:
+  using Tapes = std::vector<std::shared_ptr<const SegmentTape>>;
+
+  const Cluster& cluster_;
+  program::Program program_;  // with the work of the job that was timed last
+  std::string key_, ops_;     // of that job; "": none
+  std::map<std::string, Tapes> tapes_;
+};
+
+}  // namespace vramfit
