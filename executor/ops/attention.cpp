@@ -84,6 +84,21 @@ Matrix scratch(float* values, const Block& block) {
   return {.data = values, .rows = block.rows, .columns = block.keys, .stride = block.keys};
 }
 
+/// f(first, count) for each thread's share of `count` rows or keys of a block. The products in it run on that thread
+/// alone: one start of the threads and not one a product.
+template <typename F>
+void for_shares(const AttentionSizes& s, const Block& block, std::int64_t count, const F& f) {
+  constexpr std::int64_t kLeast = std::int64_t{1} << 18;  // multiplications that are worth a thread
+  const std::int64_t worth = block.rows * block.keys * s.head_dim / kLeast;
+  const std::int64_t shares = std::clamp<std::int64_t>(worth, 1, std::min<std::int64_t>(count, at::get_num_threads()));
+  at::parallel_for(0, shares, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t share = begin; share < end; ++share) {
+      const std::int64_t first = count * share / shares;
+      f(first, count * (share + 1) / shares - first);
+    }
+  });
+}
+
 /// scores = scale q k^T, softcapped.
 void make_scores(const AttentionSizes& s, const Matrix& q, const Matrix& k, const Matrix& scores) {
   multiply_f32(s.scale, q, transpose(k), 0.0F, scores);
@@ -97,8 +112,7 @@ void make_scores(const AttentionSizes& s, const Matrix& q, const Matrix& k, cons
 
 /// Replaces a row of scores by probabilities, zero outside `span`; returns its log-sum-exp.
 float softmax_row(float* scores, std::int64_t keys, Span span) {
-  float highest = -INFINITY;
-  for (std::int64_t j = span.first; j < span.last; ++j) highest = std::max(highest, scores[j]);
+  const float highest = row_maximum(span.last - span.first, [=](std::int64_t j) { return scores[span.first + j]; });
   std::fill(scores, scores + span.first, 0.0F);
   std::fill(scores + span.last, scores + keys, 0.0F);
   for (std::int64_t j = span.first; j < span.last; ++j) scores[j] = fast_exp(scores[j] - highest);
@@ -128,13 +142,15 @@ void forward_blocks(OpCall& call) {
     const Matrix stored = head_of(call.outputs[0], s, batch, head), out = result_head(stored, out32);
     for (std::int64_t row = 0; row < s.sequence; row += kQueryBlock) {
       const Block block = block_at(s, row);
-      const Matrix p = scratch(scores, block);
-      make_scores(s, row_range(q, row, block.rows), row_range(k, block.key, block.keys), p);
-      parallel_rows(block.rows, block.keys, [&](std::int64_t r) {
-        lse[pair * s.sequence + row + r] =
-            softmax_row(scores + r * block.keys, block.keys, within(visible(s, row + r), block));
+      for_shares(s, block, block.rows, [&](std::int64_t first, std::int64_t count) {
+        const Matrix p = row_range(scratch(scores, block), first, count);
+        make_scores(s, row_range(q, row + first, count), row_range(k, block.key, block.keys), p);
+        parallel_rows(count, block.keys, [&](std::int64_t r) {
+          lse[pair * s.sequence + row + first + r] =
+              softmax_row(scores + (first + r) * block.keys, block.keys, within(visible(s, row + first + r), block));
+        });
+        multiply_f32(1.0F, p, row_range(v, block.key, block.keys), 0.0F, row_range(out, row + first, count));
       });
-      multiply_f32(1.0F, p, row_range(v, block.key, block.keys), 0.0F, row_range(out, row, block.rows));
     }
     write_head(out, stored, false);
   }
@@ -194,6 +210,7 @@ struct RowStatistics {
 void gradient_row(const AttentionSizes& s, float* p, float* dp, Span span, RowStatistics row) {
   const float scale = s.scale, cap = s.softcap;
   if (cap == 0) {
+    VRAMFIT_INDEPENDENT_ELEMENTS
     for (std::int64_t j = span.first; j < span.last; ++j) {
       p[j] = fast_exp(p[j] - row.lse);
       dp[j] = scale * p[j] * (dp[j] - row.delta);
@@ -212,27 +229,43 @@ struct Head {
   Matrix q, k, v, d_out, dq, dk, dv;
 };
 
+/// dv += p^T dout and dk += dp^T q of a block whose p and dp are in the scratch; each thread has keys of its own.
+void add_key_gradients(const Backward& b, const Head& h, const Block& block) {
+  const Matrix q = row_range(h.q, block.row, block.rows), d_out = row_range(h.d_out, block.row, block.rows);
+  for_shares(b.s, block, block.keys, [&](std::int64_t first, std::int64_t count) {
+    const auto add = [&](float* scores, const Matrix& factor, const Matrix& sum) {
+      if (sum.data == nullptr) return;
+      const Matrix keys = part(transpose(scratch(scores, block)), first, count, 0, block.rows);
+      multiply_f32(1.0F, keys, factor, 1.0F, row_range(sum, block.key + first, count));
+    };
+    add(b.scores, d_out, h.dv);
+    add(b.d_scores, q, h.dk);
+  });
+}
+
 void backward_head(Backward& b, std::int64_t pair, const Head& h, bool add_dq) {
   const AttentionSizes& s = b.s;
   const auto* lse = data<float>(b.call.outputs[1]) + pair * s.sequence;
   const float* delta = b.delta + pair * s.sequence;
   for (std::int64_t row = 0; row < s.sequence; row += kQueryBlock) {
     const Block block = block_at(s, row);
-    const Matrix p = scratch(b.scores, block), dp = scratch(b.d_scores, block);
-    const Matrix q = row_range(h.q, row, block.rows), d_out = row_range(h.d_out, row, block.rows);
     const Matrix k = row_range(h.k, block.key, block.keys), v = row_range(h.v, block.key, block.keys);
-    make_scores(s, q, k, p);
-    multiply_f32(1.0F, d_out, transpose(v), 0.0F, dp);
-    parallel_rows(block.rows, block.keys, [&](std::int64_t r) {
-      const Span span = within(visible(s, row + r), block);
-      float *p_row = b.scores + r * block.keys, *dp_row = b.d_scores + r * block.keys;
-      clear_outside(p_row, block.keys, span);
-      clear_outside(dp_row, block.keys, span);
-      gradient_row(s, p_row, dp_row, span, {lse[row + r], delta[row + r]});
+    for_shares(s, block, block.rows, [&](std::int64_t first, std::int64_t count) {
+      const Matrix p = row_range(scratch(b.scores, block), first, count);
+      const Matrix dp = row_range(scratch(b.d_scores, block), first, count);
+      make_scores(s, row_range(h.q, row + first, count), k, p);
+      multiply_f32(1.0F, row_range(h.d_out, row + first, count), transpose(v), 0.0F, dp);
+      parallel_rows(count, block.keys, [&](std::int64_t r) {
+        const std::int64_t query = row + first + r;
+        const Span span = within(visible(s, query), block);
+        float *p_row = b.scores + (first + r) * block.keys, *dp_row = b.d_scores + (first + r) * block.keys;
+        clear_outside(p_row, block.keys, span);
+        clear_outside(dp_row, block.keys, span);
+        gradient_row(s, p_row, dp_row, span, {lse[query], delta[query]});
+      });
+      if (h.dq.data != nullptr) multiply_f32(1.0F, dp, k, add_dq ? 1.0F : 0.0F, row_range(h.dq, row + first, count));
     });
-    if (h.dv.data != nullptr) multiply_f32(1.0F, transpose(p), d_out, 1.0F, row_range(h.dv, block.key, block.keys));
-    if (h.dk.data != nullptr) multiply_f32(1.0F, transpose(dp), q, 1.0F, row_range(h.dk, block.key, block.keys));
-    if (h.dq.data != nullptr) multiply_f32(1.0F, dp, k, add_dq ? 1.0F : 0.0F, row_range(h.dq, row, block.rows));
+    add_key_gradients(b, h, block);
   }
 }
 

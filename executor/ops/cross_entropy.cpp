@@ -8,8 +8,7 @@ namespace {
 
 template <typename T>
 float log_sum_exp(const T* row, std::int64_t n) {
-  float highest = -INFINITY;
-  for (std::int64_t c = 0; c < n; ++c) highest = std::max(highest, static_cast<float>(row[c]));
+  const float highest = row_maximum(n, [=](std::int64_t c) { return static_cast<float>(row[c]); });
   return highest + std::log(row_sum(n, [=](std::int64_t c) { return fast_exp(static_cast<float>(row[c]) - highest); }));
 }
 
@@ -27,8 +26,10 @@ void gradient_row(const T* logits, T* target, float lse, std::int64_t label, con
   const auto before = static_cast<float>(target[label]);
   const auto slope = [cap](float y) { return cap == 0 ? 1.0F : 1.0F - (y / cap) * (y / cap); };
   if (cap == 0) {
+    VRAMFIT_INDEPENDENT_ELEMENTS
     for (std::int64_t c = 0; c < n; ++c) put(target[c], scale * fast_exp(static_cast<float>(logits[c]) - lse), add);
   } else {
+    VRAMFIT_INDEPENDENT_ELEMENTS
     for (std::int64_t c = 0; c < n; ++c) {
       const auto y = static_cast<float>(logits[c]);
       put(target[c], scale * fast_exp(y - lse) * slope(y), add);

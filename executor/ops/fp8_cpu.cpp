@@ -75,7 +75,7 @@ void fp8_forward_cpu(OpCall& call) {
   const Matrix y = matrix(call.outputs[0]);
   const at::Tensor x_buffer = make_buffer(call, "x_fp8", x.numel());
   const at::Tensor weight_buffer = make_buffer(call, "weight_fp8", weight.numel());
-  const at::Tensor product = call.temporaries.allocate("product", {product_elements(y.rows, y.columns)}, Dtype::f32);
+  const at::Tensor product = call.temporaries.allocate("product", {linear_forward_scratch(call.context)}, Dtype::f32);
   const Factor a = round_e4m3(x, x_buffer), b = round_e4m3(weight, weight_buffer);
   multiply(a.values, transpose(b.values), y,
            {.bias = call.parameters.size() > 1 ? call.parameters[1].data_ptr() : nullptr,
@@ -87,14 +87,11 @@ void fp8_backward_cpu(OpCall& call) {
   const at::Tensor &dy = *call.output_gradient, &weight = call.parameters[0];
   const bool wants_x = wants_input(call, 0), wants_weight = wants_parameter(call, 0);
   if (!wants_x && !wants_weight) return;
-  const std::int64_t tokens = dy.size(0), outputs = weight.size(0), inputs = weight.size(1);
   const at::Tensor dy_buffer = make_buffer(call, "dy_fp8", dy.numel());
   const at::Tensor buffer = make_buffer(
       call, "factor_fp8", std::max(wants_x ? weight.numel() : 0, wants_weight ? call.inputs[0].numel() : 0));
-  const at::Tensor product = call.temporaries.allocate(
-      "product",
-      {std::max(wants_x ? product_elements(tokens, inputs) : 0, wants_weight ? product_elements(outputs, inputs) : 0)},
-      Dtype::f32);
+  const at::Tensor product =
+      call.temporaries.allocate("product", {linear_backward_scratch(call.context, wants_x, wants_weight)}, Dtype::f32);
   const Factor a = round_to<c10::Float8_e5m2>(dy, kLargestE5m2, dy_buffer);
   if (wants_x) {
     const Factor b = round_e4m3(weight, buffer);

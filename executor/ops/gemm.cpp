@@ -36,13 +36,6 @@ std::int64_t offset(const Matrix& m, std::int64_t row, std::int64_t column) {
   return m.transposed ? column * m.stride + row : row * m.stride + column;
 }
 
-Matrix part(Matrix m, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-  m.data = static_cast<char*>(m.data) + offset(m, row, column) * static_cast<std::int64_t>(c10::elementSize(m.type));
-  m.rows = rows;
-  m.columns = columns;
-  return m;
-}
-
 /// out (fp32) = a b + beta out.
 void product(const Matrix& a, const Matrix& b, float beta, const Matrix& out) {
   if (a.type == at::kFloat) return multiply_f32(1.0F, a, b, beta, out);
@@ -53,14 +46,14 @@ void product(const Matrix& a, const Matrix& b, float beta, const Matrix& out) {
                    blas_stride(b), beta, static_cast<float*>(out.data), blas_stride(out));
 }
 
-/// Rounds a block of fp32 products into its place.
 template <typename T>
-void store_block(const Matrix& block, const Matrix& out, const Store& store, std::int64_t first_column) {
+void store_block_as(const Matrix& block, const Matrix& out, const Store& store, std::int64_t first_column) {
   const T* bias = store.bias == nullptr ? nullptr : static_cast<const T*>(store.bias) + first_column;
   parallel_rows(block.rows, block.columns, [&](std::int64_t row) {
     const float* from = static_cast<const float*>(block.data) + row * block.stride;
     T* to = static_cast<T*>(out.data) + row * out.stride;
     if (bias == nullptr) {
+      VRAMFIT_INDEPENDENT_ELEMENTS
       for (std::int64_t c = 0; c < block.columns; ++c) put(to[c], from[c] * store.factor, store.add);
     } else {
       for (std::int64_t c = 0; c < block.columns; ++c) {
@@ -96,6 +89,17 @@ Matrix transpose(Matrix m) {
   return m;
 }
 
+Matrix part(Matrix m, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+  m.data = static_cast<char*>(m.data) + offset(m, row, column) * static_cast<std::int64_t>(c10::elementSize(m.type));
+  m.rows = rows;
+  m.columns = columns;
+  return m;
+}
+
+void store_block(const Matrix& block, const Matrix& place, const Store& store, std::int64_t first_column) {
+  with_type(place.type, [&](auto zero) { store_block_as<decltype(zero)>(block, place, store, first_column); });
+}
+
 Matrix row_range(Matrix m, std::int64_t first, std::int64_t count) { return part(m, first, count, 0, m.columns); }
 
 void multiply_f32(float alpha, const Matrix& a, const Matrix& b, float beta, const Matrix& out) {
@@ -109,6 +113,8 @@ void multiply_f32(float alpha, const Matrix& a, const Matrix& b, float beta, con
 
 void multiply(const Matrix& a, const Matrix& b, const Matrix& out, const Store& store) {
   if (out.rows == 0 || out.columns == 0) return;
+  const bool packs = a.type == at::kBFloat16 && a.columns > 0 && store.product != nullptr;
+  if (packs && has_packed_products()) return multiply_packed(a, b, out, store);
   if (out.type == at::kFloat) return multiply_into_f32(a, b, out, store);
   for (std::int64_t column = 0; column < out.columns; column += kProductColumns) {
     const std::int64_t columns = std::min(kProductColumns, out.columns - column);
@@ -117,9 +123,7 @@ void multiply(const Matrix& a, const Matrix& b, const Matrix& out, const Store& 
       const std::int64_t rows = std::min(kProductRows, out.rows - row);
       const Matrix block{.data = store.product, .rows = rows, .columns = columns, .stride = columns};
       product(part(a, row, rows, 0, a.columns), right, 0.0F, block);
-      with_type(out.type, [&](auto zero) {
-        store_block<decltype(zero)>(block, part(out, row, rows, column, columns), store, column);
-      });
+      store_block(block, part(out, row, rows, column, columns), store, column);
     }
   }
 }

@@ -18,7 +18,7 @@ void forward_cpu(OpCall& call) {
   });
 }
 
-/// Both gradients of an element are computed before either is written: they may lie over gate and up.
+/// A block is read before its gradients are written: they may lie over gate and up.
 template <typename T, typename Act>
 void backward_elements(OpCall& call, Act act) {
   const T *gate = data<T>(call.inputs[0]), *up = data<T>(call.inputs[1]), *dy = data<T>(*call.output_gradient);
@@ -26,10 +26,21 @@ void backward_elements(OpCall& call, Act act) {
   T* d_up = wants_input(call, 1) ? data<T>(call.input_gradients[1]) : nullptr;
   const bool add_gate = adds_input(call, 0), add_up = adds_input(call, 1);
   parallel_elements(call.inputs[0].numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t e = begin; e < end; ++e) {
-      const auto g = static_cast<float>(gate[e]), u = static_cast<float>(up[e]), d = static_cast<float>(dy[e]);
-      if (d_gate != nullptr) put(d_gate[e], d * u * act.derivative(g), add_gate);
-      if (d_up != nullptr) put(d_up[e], d * act.value(g), add_up);
+    constexpr std::int64_t kBlock = 256;
+    float g[kBlock], u[kBlock], d[kBlock];
+    for (std::int64_t first = begin; first < end; first += kBlock) {
+      const std::int64_t count = std::min(kBlock, end - first);
+      for (std::int64_t i = 0; i < count; ++i) {
+        g[i] = static_cast<float>(gate[first + i]);
+        u[i] = static_cast<float>(up[first + i]);
+        d[i] = static_cast<float>(dy[first + i]);
+      }
+      if (d_gate != nullptr) {
+        for (std::int64_t i = 0; i < count; ++i) put(d_gate[first + i], d[i] * u[i] * act.derivative(g[i]), add_gate);
+      }
+      if (d_up != nullptr) {
+        for (std::int64_t i = 0; i < count; ++i) put(d_up[first + i], d[i] * act.value(g[i]), add_up);
+      }
     }
   });
 }

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "executor/ops/ops.h"
+#include "executor/ops/vectors.h"
 
 namespace vramfit::kernels {
 
@@ -57,14 +58,16 @@ struct Rows {
 /// f(begin, end) over element ranges of [0, count), on all threads. For work where elements are independent.
 template <typename F>
 void parallel_elements(std::int64_t count, const F& f) {
-  at::parallel_for(0, count, kGrain, f);
+  at::parallel_for(0, count, kGrain, [&](std::int64_t begin, std::int64_t end) { on_widest([&] { f(begin, end); }); });
 }
 
 /// f(row) over rows of `columns` elements, on all threads.
 template <typename F>
 void parallel_rows(std::int64_t rows, std::int64_t columns, const F& f) {
   at::parallel_for(0, rows, rows_grain(columns), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) f(row);
+    on_widest([&] {
+      for (std::int64_t row = begin; row < end; ++row) f(row);
+    });
   });
 }
 
@@ -89,12 +92,14 @@ template <typename Term, typename Store>
 void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, const Store& store) {
   const std::int64_t blocks = (columns + kColumnBlock - 1) / kColumnBlock;
   at::parallel_for(0, blocks, rows_grain(rows * kColumnBlock), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t first = block * kColumnBlock, width = std::min(kColumnBlock, columns - first);
-      float total[kColumnBlock] = {};
-      add_rows_of_block(rows, first, width, term, total);
-      for (std::int64_t c = 0; c < width; ++c) store(first + c, total[c]);
-    }
+    on_widest([&] {
+      for (std::int64_t block = begin; block < end; ++block) {
+        const std::int64_t first = block * kColumnBlock, width = std::min(kColumnBlock, columns - first);
+        float total[kColumnBlock] = {};
+        add_rows_of_block(rows, first, width, term, total);
+        for (std::int64_t c = 0; c < width; ++c) store(first + c, total[c]);
+      }
+    });
   });
 }
 
@@ -117,6 +122,20 @@ float row_sum(std::int64_t n, const Term& term) {
   for (; i < n; ++i) sum += term(i);
   for (const float lane : lanes) sum += lane;
   return static_cast<float>(sum);
+}
+
+/// The largest term(i) over [0, n), n > 0, by the same lanes.
+template <typename Term>
+float row_maximum(std::int64_t n, const Term& term) {
+  constexpr std::int64_t kLanes = 16;
+  float lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, term(0));
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::int64_t l = 0; l < kLanes; ++l) lanes[l] = std::max(lanes[l], term(i + l));
+  }
+  for (; i < n; ++i) lanes[0] = std::max(lanes[0], term(i));
+  return *std::max_element(lanes, lanes + kLanes);
 }
 
 /// e^x to about 1 ulp, without branches so that loops over it vectorize; below -87 it stays at e^-87. Range reduction
@@ -164,6 +183,7 @@ template <typename T, typename F>
 void put_elements(const at::Tensor& target, bool add, const F& derivative) {
   T* out = data<T>(target);
   parallel_elements(target.numel(), [&](std::int64_t begin, std::int64_t end) {
+    VRAMFIT_INDEPENDENT_ELEMENTS
     for (std::int64_t e = begin; e < end; ++e) put(out[e], derivative(e), add);
   });
 }

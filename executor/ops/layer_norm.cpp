@@ -52,6 +52,7 @@ void input_gradient(OpCall& call) {
     const float mean_g = row_sum(x.columns, weighted) / n;
     const float mean_gx =
         row_sum(x.columns, [=](std::int64_t c) { return weighted(c) * (static_cast<float>(from[c]) - m) * r; }) / n;
+    VRAMFIT_INDEPENDENT_ELEMENTS
     for (std::int64_t c = 0; c < x.columns; ++c) {
       const float xhat = (static_cast<float>(from[c]) - m) * r;
       put(to[c], r * (weighted(c) - mean_g - xhat * mean_gx), add);

@@ -17,7 +17,7 @@ Matrix weight_of(const OpCall& call, const at::Tensor& weight) {
 }
 
 float* product_buffer(OpCall& call, std::int64_t elements) {
-  if (call.context.compute() == Dtype::f32) return nullptr;
+  if (elements == 0) return nullptr;
   return data<float>(call.temporaries.allocate("product", {elements}, Dtype::f32));
 }
 
@@ -27,7 +27,7 @@ void forward_cpu(OpCall& call) {
   const bool has_bias = call.parameters.size() > 1;
   multiply(x, transpose(weight_of(call, call.parameters[0])), y,
            {.bias = has_bias ? call.parameters[1].data_ptr() : nullptr,
-            .product = product_buffer(call, product_elements(y.rows, y.columns))});
+            .product = product_buffer(call, linear_forward_scratch(call.context))});
 }
 
 void bias_gradient(OpCall& call) {
@@ -45,14 +45,8 @@ void bias_gradient(OpCall& call) {
 void products_cpu(OpCall& call) {
   const Matrix dy = matrix(*call.output_gradient);
   const Matrix weight = weight_of(call, call.parameters[0]);
-  const std::int64_t outputs = weight.rows, inputs = weight.columns;
   const bool wants_x = wants_input(call, 0), wants_weight = wants_parameter(call, 0);
-  std::int64_t scratch = wants_x ? product_elements(dy.rows, inputs) : 0;
-  if (wants_weight) {
-    const bool transposed = attributes(call).transposed_weight;
-    scratch = std::max(scratch, transposed ? product_elements(inputs, outputs) : product_elements(outputs, inputs));
-  }
-  float* product = scratch == 0 ? nullptr : product_buffer(call, scratch);
+  float* product = product_buffer(call, linear_backward_scratch(call.context, wants_x, wants_weight));
   if (wants_x) {
     multiply(dy, weight, matrix(call.input_gradients[0]), {.add = adds_input(call, 0), .product = product});
   }

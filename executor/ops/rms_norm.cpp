@@ -59,6 +59,7 @@ void input_gradient(OpCall& call) {
         r / static_cast<float>(n) * row_sum(n, [=](std::int64_t c) {
           return static_cast<float>(gradient[c]) * (static_cast<float>(weight[c]) + plus) * static_cast<float>(from[c]);
         });
+    VRAMFIT_INDEPENDENT_ELEMENTS
     for (std::int64_t c = 0; c < n; ++c) {
       const float g = static_cast<float>(gradient[c]) * (static_cast<float>(weight[c]) + plus);
       put(to[c], r * (g - static_cast<float>(from[c]) * r * mean), add);

@@ -34,6 +34,7 @@ void rotate_by(const OpCall& call, const at::Tensor& from, const at::Tensor& to,
     for (std::int64_t head = 0; head < s.heads; ++head) {
       const T* x = source[row] + head * s.dim;
       T* y = target[row] + head * s.dim;
+      VRAMFIT_INDEPENDENT_ELEMENTS
       for (std::int64_t i = 0; i < s.half; ++i) {
         const auto a = static_cast<float>(x[i]), b = static_cast<float>(x[i + s.half]);
         const auto stay = static_cast<float>(c[i]), turn = sign * static_cast<float>(n[i]);

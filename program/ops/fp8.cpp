@@ -91,10 +91,9 @@ void add_cpu_steps(const OpContext& context, const Needs& needs, Rule& rule) {
   const std::int64_t x = checked_mul(tokens, inputs), weight = checked_mul(inputs, outputs);
   const bool wants_x = wants_input(needs, 0), wants_weight = wants_parameter(needs, 0);
   rule.forward = {temporary("x_fp8", x, context.compute()), temporary("weight_fp8", weight, context.compute()),
-                  temporary("product", product_elements(tokens, outputs), Dtype::f32)};
+                  temporary("product", linear_forward_scratch(context), Dtype::f32)};
   if (!wants_x && !wants_weight) return;
-  const std::int64_t product =
-      std::max(wants_x ? product_elements(tokens, inputs) : 0, wants_weight ? product_elements(outputs, inputs) : 0);
+  const std::int64_t product = linear_backward_scratch(context, wants_x, wants_weight);
   rule.backward = {temporary("dy_fp8", checked_mul(tokens, outputs), context.compute()),
                    temporary("factor_fp8", std::max(wants_x ? weight : 0, wants_weight ? x : 0), context.compute()),
                    temporary("product", product, Dtype::f32)};

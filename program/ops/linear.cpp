@@ -4,17 +4,27 @@
 
 namespace vramfit {
 
+std::int64_t linear_forward_scratch(const OpContext& context) {
+  if (context.compute() == Dtype::f32) return 0;
+  const std::int64_t tokens = context.tokens();
+  return product_elements({tokens, context.output_elements(0) / tokens, context.input_elements(0) / tokens});
+}
+
+std::int64_t linear_backward_scratch(const OpContext& context, bool wants_x, bool wants_weight) {
+  if (context.compute() == Dtype::f32) return 0;
+  const std::int64_t tokens = context.tokens();
+  const std::int64_t inputs = context.input_elements(0) / tokens, outputs = context.output_elements(0) / tokens;
+  const bool swapped = context.op.attributes.transposed_weight;
+  const ProductShape weight{swapped ? inputs : outputs, swapped ? outputs : inputs, tokens, true};
+  return std::max(wants_x ? product_elements({tokens, inputs, outputs}) : 0,
+                  wants_weight ? product_elements(weight) : 0);
+}
+
 namespace {
 
 void add_cpu_product(const OpContext& context, const Needs& needs, Rule& rule) {
-  const std::int64_t tokens = context.tokens();
-  const std::int64_t inputs = context.input_elements(0) / tokens, outputs = context.output_elements(0) / tokens;
-  rule.forward.push_back(temporary("product", product_elements(tokens, outputs), Dtype::f32));
-  std::int64_t backward = wants_input(needs, 0) ? product_elements(tokens, inputs) : 0;
-  if (wants_parameter(needs, 0)) {
-    const bool transposed = context.op.attributes.transposed_weight;
-    backward = std::max(backward, transposed ? product_elements(inputs, outputs) : product_elements(outputs, inputs));
-  }
+  rule.forward.push_back(temporary("product", linear_forward_scratch(context), Dtype::f32));
+  const std::int64_t backward = linear_backward_scratch(context, wants_input(needs, 0), wants_parameter(needs, 0));
   if (backward > 0) rule.backward.push_back(temporary("product", backward, Dtype::f32));
 }
 

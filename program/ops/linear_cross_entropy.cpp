@@ -23,12 +23,11 @@ const Parameter& weight_of(const OpContext& context) {
 
 std::int64_t chunked_product_elements(const OpContext& context, std::int64_t rows, bool wants_x, bool wants_weight) {
   const std::int64_t vocabulary = weight_of(context).shape[0], width = weight_of(context).shape[1];
-  std::int64_t elements = 0;
-  if (context.compute() != Dtype::f32) {
-    elements = std::max(product_elements(rows, vocabulary), wants_x ? product_elements(rows, width) : 0);
-  }
-  if (wants_weight && context.precision.reduce != Dtype::f32) {
-    elements = std::max(elements, product_elements(vocabulary, width));
+  const bool is_16_bit = context.compute() != Dtype::f32;
+  std::int64_t elements = is_16_bit ? product_elements({rows, vocabulary, width}) : 0;
+  if (is_16_bit && wants_x) elements = std::max(elements, product_elements({rows, width, vocabulary}));
+  if (wants_weight && (is_16_bit || context.precision.reduce != Dtype::f32)) {
+    elements = std::max(elements, product_elements({vocabulary, width, rows, true}));
   }
   return elements;
 }
@@ -37,7 +36,7 @@ std::int64_t chunked_product_elements(const OpContext& context, std::int64_t row
 /// is computed together with it in backward: forward allocates only the scalar, and logits are computed once. The
 /// gradient of x needs no sum (each chunk owns its rows); the weight's is a sum over chunks, kept in the reduce dtype.
 /// On CUDA a product of any compute dtype is added to fp32 in place; for other types it goes through one [V, H]
-/// temporary. On CPU products are fp32 and added in place; results of other types go through blocks.
+/// temporary. On CPU products accumulate in fp32; those of 16-bit factors or results share a scratch.
 Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) {
   Rule rule;
   rule.saved = {input(0), input(1)};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "program/ops/product.h"
 #include "program/rule.h"
 
 namespace vramfit {
@@ -52,13 +53,10 @@ inline constexpr std::int64_t kEmbeddingBlockRows = 1024;
 /// Rows that the CUDA cross entropy handles at a time in fp32: 64 MiB per block with a vocabulary of 128 Ki.
 inline constexpr std::int64_t kCrossEntropyBlockRows = 128;
 
-/// On CPU, products whose result isn't fp32 are computed in fp32 blocks of at most this size, then rounded.
-inline constexpr std::int64_t kProductRows = 512, kProductColumns = 2048;
-inline std::int64_t product_elements(std::int64_t rows, std::int64_t columns) {
-  return std::min(rows, kProductRows) * std::min(columns, kProductColumns);
-}
-
-/// Floats of the scratch that the products of one linear_cross_entropy on CPU share; 0 where all results are fp32.
+/// Floats of the scratch that the products of one linear on CPU share, in its forward and in its backward; of one
+/// linear_cross_entropy over `rows` rows at a time. 0 where all is fp32.
+std::int64_t linear_forward_scratch(const OpContext& context);
+std::int64_t linear_backward_scratch(const OpContext& context, bool wants_x, bool wants_weight);
 std::int64_t chunked_product_elements(const OpContext& context, std::int64_t rows, bool wants_x, bool wants_weight);
 
 /// The temporaries of cross entropy's forward and backward over at most `rows` rows, CUDA.

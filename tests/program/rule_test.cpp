@@ -178,11 +178,12 @@ TEST_CASE("a bias gradient on CUDA takes a row of ones, not a reduce buffer") {
   CHECK(text_of(op.parameter({kHidden, kHidden}).parameter({kHidden}).on_cuda().rule().backward) == "ones 768");
 }
 
-TEST_CASE("products in 16 bits go through one listed block of fp32 on CPU") {
+TEST_CASE("products in 16 bits go through one listed scratch on CPU, of fp32 results or of packed factors") {
   OneOp op(OpKind::linear, {kHidden}, {2 * kHidden});
   op.parameter({2 * kHidden, kHidden}).precision = precision_named("bf16-mixed");
   CHECK(text_of(op.rule().forward) == "product 196608");  // 384 x 128 floats
-  CHECK(text_of(op.rule().backward) == "product 98304");  // x's gradient, 384 x 64
+  // The weight's gradient packs the output's, 384 x 128, and x, 384 x 64, in bf16: more than x's gradient in fp32.
+  CHECK(text_of(op.rule().backward) == "product 147456");
   CHECK(text_of(op.frozen().rule().backward).empty());
 }
 

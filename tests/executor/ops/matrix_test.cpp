@@ -1,7 +1,12 @@
+#include <ATen/native/CPUBlas.h>
 #include <doctest/doctest.h>
 
 #include <tuple>
+#include <vector>
 
+#include "executor/ops/gemm_torch.h"
+#include "executor/ops/kernels_torch.h"
+#include "program/ops/product.h"
 #include "tests/executor/ops/op_check_torch.h"
 
 namespace vramfit::testing {
@@ -27,7 +32,72 @@ OpCase linear_case(const Sizes& sizes, bool transposed, bool bias) {
   return op;
 }
 
+/// Whole numbers from -3 to 3 in bf16, as a matrix or as its transpose: their products and sums have no rounding.
+at::Tensor whole_numbers(std::int64_t rows, std::int64_t columns, bool transposed, std::uint64_t seed) {
+  const at::Tensor values = random_ids(rows * columns, 7, seed).sub(3).to(at::kBFloat16).view({rows, columns});
+  return transposed ? values.t().contiguous().t() : values;
+}
+
+kernels::Matrix matrix_of(const at::Tensor& t) {
+  return t.is_contiguous() ? kernels::matrix(t) : kernels::transpose(kernels::matrix(t.t()));
+}
+
+void check_whole_product(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
+  const ProductShape shape{a.size(0), b.size(1), a.size(1), !a.is_contiguous()};
+  const at::Tensor scratch = at::full({product_elements(shape) + 1}, 77, at::kFloat);
+  const at::Tensor bias = whole_numbers(1, shape.columns, false, 5).to(type);
+  const at::Tensor exact = at::mm(a.to(at::kFloat), b.to(at::kFloat));
+  for (const bool add : {false, true}) {
+    at::Tensor out = at::full({shape.rows, shape.columns + 3}, 2, type);  // rows with a gap
+    kernels::Matrix place = kernels::matrix(out);
+    place.columns = shape.columns;
+    kernels::multiply(matrix_of(a), matrix_of(b), place,
+                      {.add = add, .bias = bias.data_ptr(), .product = scratch.data_ptr<float>()});
+    const at::Tensor expected = (exact + bias.to(at::kFloat) + (add ? 2.0 : 0.0)).to(type);
+    CHECK(at::equal(out.narrow(1, 0, shape.columns), expected));
+    CHECK(out.narrow(1, shape.columns, 3).eq(2).all().item<bool>());
+  }
+  CHECK(scratch[-1].item<float>() == 77);
+}
+
 }  // namespace
+
+TEST_CASE("a product of bf16 factors is exact before its result is rounded, however the factors lie") {
+  // The last has factors of which less than all are packed at a time, and sums that take several calls.
+  for (const Sizes& sizes :
+       {Sizes{1, 1, 1}, Sizes{3, 5, 7}, Sizes{65, 64, 63}, Sizes{130, 37, 200}, Sizes{70, 8201, 130}}) {
+    const auto [rows, inner, columns] = sizes;
+    CAPTURE(rows);
+    for (const bool left : {false, true}) {
+      for (const bool right : {false, true}) {
+        CAPTURE(left);
+        CAPTURE(right);
+        const at::Tensor a = whole_numbers(rows, inner, left, 1), b = whole_numbers(inner, columns, right, 2);
+        check_whole_product(a, b, at::kFloat);
+        check_whole_product(a, b, at::kBFloat16);
+      }
+    }
+  }
+}
+
+#if defined(__x86_64__)
+TEST_CASE("bf16 products go to oneDNN's kernels on CPUs with bf16 instructions, unless they have AMX") {
+  const bool has_amx = at::native::cpublas::could_pack(at::kBFloat16);
+  CHECK(kernels::has_packed_products() == (__builtin_cpu_supports("avx512bf16") != 0 && !has_amx));
+}
+#endif
+
+TEST_CASE("a loop gives the same bits for every width of vectors") {
+  const at::Tensor x = random_tensor({1000}, 3);
+  const float* from = x.data_ptr<float>();
+  std::vector<float> wide(1000), narrow(1000);
+  const auto fill = [from](float* to) {
+    for (int i = 0; i < 1000; ++i) to[i] = kernels::fast_exp(from[i]) * from[i] + 0.3F;
+  };
+  kernels::on_widest([&] { fill(wide.data()); });
+  fill(narrow.data());
+  CHECK(wide == narrow);
+}
 
 TEST_CASE("a linear reads and writes slices of packed matrices without a copy") {
   for (const Sizes& sizes : {Sizes{1, 1, 1}, Sizes{1, 5, 7}, Sizes{64, 33, 1}, Sizes{3, 1, 40}, Sizes{130, 64, 96},
