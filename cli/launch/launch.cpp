@@ -39,6 +39,19 @@ bool is_set(const char* name) {
   return std::getenv(name) != nullptr;  // NOLINT(concurrency-mt-unsafe): no other thread
 }
 
+void set_threads(const LaunchOptions& options, EnvironmentChanges& environment) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int processes = options.played ? 1 : options.ranks;
+  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / processes);
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) {
+    if (options.threads > 0 || !is_set(name)) environment.emplace_back(name, std::to_string(threads));
+  }
+  // A thread that waits for others of its rank spins for milliseconds, on a core that they may need.
+  if (std::int64_t{threads} * processes > cores && !is_set("OMP_WAIT_POLICY")) {
+    environment.emplace_back("OMP_WAIT_POLICY", "passive");
+  }
+}
+
 RankStart start_of(const LaunchOptions& options, int rank, const std::string& store_file) {
   RankStart start{.program = options.program, .arguments = options.arguments, .environment = options.environment};
   const auto set = [&](const char* name, const std::string& value) { start.environment.emplace_back(name, value); };
@@ -51,12 +64,7 @@ RankStart start_of(const LaunchOptions& options, int rank, const std::string& st
   set("GLOO_SOCKET_IFNAME", "lo");
   if (const int columns = terminal_columns(); columns > 0) set("VRAMFIT_TERMINAL_COLUMNS", std::to_string(columns));
   if (!is_set("NCCL_SOCKET_IFNAME")) set("NCCL_SOCKET_IFNAME", "lo");
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  const int processes = options.played ? 1 : options.ranks;
-  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / processes);
-  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) {
-    if (options.threads > 0 || !is_set(name)) set(name, std::to_string(threads));
-  }
+  set_threads(options, start.environment);
   return start;
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -50,6 +51,22 @@ TEST_CASE("ranks that all succeed give exit code 0, and each knows its place") {
   std::string line;
   std::getline(std::ifstream(path + "/2") >> std::ws, line);
   CHECK(line == "2 2 3");
+}
+
+TEST_CASE("threads of ranks wait without spinning where there are more of them than cores") {
+  const testing::TemporaryDirectory directory;
+  const std::string said = (directory.path() / "said").string();
+  const auto policy = [&](int threads) {
+    const std::string script = "echo threads $OMP_NUM_THREADS, policy $OMP_WAIT_POLICY > " + said;
+    REQUIRE(launch_ranks({.program = "/bin/sh", .arguments = {"-c", script}, .threads = threads}) == 0);
+    std::string line;
+    std::getline(std::ifstream(said), line);
+    return line;
+  };
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  REQUIRE(unsetenv("OMP_WAIT_POLICY") == 0);  // NOLINT(concurrency-mt-unsafe): no other thread
+  CHECK(policy(cores) == "threads " + std::to_string(cores) + ", policy ");
+  CHECK(policy(cores + 1) == "threads " + std::to_string(cores + 1) + ", policy passive");
 }
 
 TEST_CASE("ranks meet in a file where no other user can come, which is gone when they have ended") {
