@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "estimator/job_keys.h"
-#include "program/lowering/lower.h"
 #include "program/lowering/work.h"
+#include "program/make_program.h"
 #include "program/trainable.h"
 
 namespace vramfit {
@@ -12,7 +12,7 @@ namespace vramfit {
 namespace {
 
 program::Program program_of(const Graph& graph, const Job& job, const Cluster& cluster) {
-  return program::lower({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .clip = true});
+  return program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .clip = true});
 }
 
 std::vector<std::shared_ptr<const SegmentTape>> tapes_of(const Graph& graph, const Job& job, const Cluster& cluster) {
@@ -40,6 +40,7 @@ std::string StepTimer::program_key(const Graph& graph, const Job& job) {
 }
 
 StepTime StepTimer::time(const Graph& graph, const Job& job) {
+  if (job.runtime != Runtime::vramfit) return step_time(graph, job, cluster_);  // no tapes: its work is its own
   const std::string key = program_key(graph, job), ops = ops_key(graph, job);
   if (key_ != key) {
     key_.clear();  // should lowering throw

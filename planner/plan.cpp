@@ -99,6 +99,7 @@ class Search {
     options.cut = space.cut;
     std::vector<Job> possible;
     for (Job& job : space.jobs) {
+      if (!evaluator_.has_rules(job)) continue;
       if (evaluator_.is_ruled_out(job)) {
         options.ruled_out.push_back({.job = std::move(job), .time = {}, .needs = {}});
       } else {
@@ -250,7 +251,7 @@ class Search {
   }
 
   void explain_failure() {
-    if (!smallest_) throw NotModelled(not_modelled_.empty() ? "any choice for this job" : not_modelled_);
+    if (!smallest_) throw NotModelled(reason_of_none());
     const Estimate& estimate = evaluator_.estimate_of(*smallest_);
     plan_.why =
         fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
@@ -260,6 +261,13 @@ class Search {
       if (offer(change)) return;  // the smallest cut is enough
     }
     if (plan_.alternatives.empty()) plan_.why += "; more or larger cards would help";
+  }
+
+  // Why no choice is modelled: what stands against the job that was asked for, or else against the first choice.
+  std::string reason_of_none() {
+    const Estimate& asked = evaluator_.estimate_of(request_.job);
+    if (asked.verdict == Verdict::not_modelled) return asked.why;
+    return not_modelled_.empty() ? "any choice for this job" : not_modelled_;
   }
 
   // Says at what size a change would make the job fit, if it does.

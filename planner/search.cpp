@@ -67,10 +67,18 @@ const Graph& Evaluator::graph_of(const Job& job) {
   return graphs_.emplace(loss.chunks, build_graph(request_.spec, loss)).first->second;
 }
 
-bool Evaluator::is_ruled_out(const Job& job) {
+bool Evaluator::has_rules(const Job& job) const {
   try {
     require_rules(job, request_.cluster);
-    return least_.is_too_much(graph_of(job), job);
+    return true;
+  } catch (const NotModelled&) {
+    return false;
+  }
+}
+
+bool Evaluator::is_ruled_out(const Job& job) {
+  try {
+    return has_rules(job) && least_.is_too_much(graph_of(job), job);
   } catch (const NotModelled&) {
     return false;
   }
@@ -79,6 +87,7 @@ bool Evaluator::is_ruled_out(const Job& job) {
 Option Evaluator::timed(const Job& job) {
   Option option{.job = job, .time = {}, .needs = {}};
   try {
+    require_rules(job, request_.cluster);
     option.time = timer_.time(graph_of(job), job);
   } catch (const NotModelled&) {
     return option;

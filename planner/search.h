@@ -44,6 +44,8 @@ class Evaluator {
   explicit Evaluator(const PlanRequest& request)
       : request_(request), least_(request.cluster), timer_(request.cluster) {}
 
+  /// Whether the runtime honours all that the job asks for.
+  bool has_rules(const Job& job) const;
   /// Whether the lower bound alone excludes the verdict `fits`. A job that isn't modelled is left to its estimate.
   bool is_ruled_out(const Job& job);
   /// At most the total of the job's estimate.

@@ -4,8 +4,8 @@
 
 namespace vramfit {
 
-// Every Nth block recomputed costs 1/N of a forward pass. Larger N than 8 are left out: they recompute, and save,
-// little more than nothing.
+// PyTorch's selective policy keeps every second matrix product. Every Nth block recomputed costs 1/N of a forward pass.
+// Larger N than 8 are left out: they recompute, and save, little more than nothing.
 constexpr std::array<std::int64_t, 5> kEvery{8, 6, 4, 3, 2};
 
 std::vector<Job> checkpointing_choices(const Job& job, const SearchSpace& space) {
@@ -16,6 +16,7 @@ std::vector<Job> checkpointing_choices(const Job& job, const SearchSpace& space)
     choices.back().checkpoint_every = every;
   };
   add(Checkpointing::none, 1);
+  if (job.runtime != Runtime::vramfit) add(Checkpointing::selective, 1);
   for (const std::int64_t every : kEvery) {
     if (every < space.spec.num_hidden_layers) add(Checkpointing::every, every);
   }

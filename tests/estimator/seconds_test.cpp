@@ -229,6 +229,35 @@ TEST_CASE("12. a middle micro-batch many times: a host that is ahead is caught u
   CHECK(time_of(program, with_launches(1)).step_seconds == 121);
 }
 
+TEST_CASE("13. streams run beside each other, from the point of another that they wait for") {
+  for (const bool waits : {true, false}) {
+    Writer w;
+    w.run(bytes(4)).run(bytes(3)).run(bytes(2));  // until 4 beside; until 3; from 4 or from 3 on
+    std::vector<Instruction>& code = w.code.instructions;
+    std::get<Run>(code[0]).stream = Stream::all_gather;
+    if (waits) code.insert(code.begin() + 2, {Record{0, Stream::all_gather}, Wait{0, Stream::compute}});
+    w.tokens = 1;
+    const StepTime time = time_of(program_of(w));
+    CHECK(time.step_seconds == (waits ? 4 + 2 : 3 + 2));
+    CHECK(time.compute_seconds == 3 + 2);
+  }
+}
+
+TEST_CASE("14. a collective begins when the stream that starts it gets there, and only steady steps count") {
+  Writer w;
+  w.run(bytes(5)).run(bytes(1));
+  std::get<Run>(w.code.instructions[1]).stream = Stream::reduce_scatter;
+  const int sum = w.start(Collective::reduce_scatter, 8);  // from 1 on, beside the compute stream: until 5
+  std::get<Start>(w.code.instructions[2]).stream = Stream::reduce_scatter;
+  w.wait(sum).run(bytes(2));
+  Program program = program_of(w);
+  CHECK(time_of(program).step_seconds == 5 + 2);
+  program.sections.push_back(program.sections.front());
+  program.sections.front().steps = Section::Steps::first;
+  program.sections.back().steps = Section::Steps::later;
+  CHECK(time_of(program).step_seconds == 5 + 2);
+}
+
 TEST_CASE("calls of blocks, and repeated sections, take as long as all of their instructions, to the last bit") {
   std::mt19937_64 random(1);
   const auto pick = [&](int below) { return static_cast<int>(random() % static_cast<std::uint64_t>(below)); };

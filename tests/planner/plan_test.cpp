@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "job/job_fields.h"
@@ -292,6 +293,34 @@ TEST_CASE("kinds of --allow are known by name") {
   CHECK_THROWS_AS(parse_allowed("precison"), InputError);
   CHECK_THROWS_AS(parse_allowed("precision:bf17"), InputError);
   CHECK_THROWS_AS(parse_allowed("seq-len:-1"), InputError);
+}
+
+TEST_CASE("a plan for PyTorch's FSDP2 has nothing that it doesn't honour, and says why there is none") {
+  PlanRequest request = request_for("llama", parse_cluster("4xH100-80GB"));
+  for (const auto& [field, value] :
+       {std::pair{"runtime", "pytorch-fsdp2"}, std::pair{"modeling", "torchtitan"}, std::pair{"micro_batch", "2"}}) {
+    fix(request, field, value);
+  }
+  CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("--attention cudnn"), NotModelled);
+  fix(request, "attention", "flash");
+  const Plan plan = make_plan(request);
+  REQUIRE(plan.chosen);
+  CHECK(plan.chosen->job.accumulation == 1);
+  CHECK(plan.chosen->job.micro_batch == 2);
+  CHECK(plan.chosen->job.wrap == Wrap::layer);
+  CHECK(plan.chosen->job.checkpointing == Checkpointing::none);
+  CHECK(plan.chosen->time.communication_seconds > 0);
+  Evaluator evaluator(request);
+  std::set<std::string> checkpointing, reshard;
+  for (const Option& option : evaluator.ranked(enumerate_jobs(request).jobs)) {
+    if (!evaluator.has_rules(option.job)) continue;
+    CHECK(option.tokens_per_second > 0);
+    CHECK(option.tokens_per_second <= plan.chosen->tokens_per_second);
+    checkpointing.insert(job_field_named("checkpointing").get(option.job));
+    reshard.insert(job_field_named("reshard").get(option.job));
+  }
+  CHECK(checkpointing == std::set<std::string>{"every:2", "full", "none", "selective"});
+  CHECK(reshard == std::set<std::string>{"always", "default", "last-kept"});
 }
 
 }  // namespace vramfit

@@ -2,14 +2,14 @@
 
 The order of frees between two allocations doesn't affect the allocator, so they are compared as a multiset. Load is left
 out: random numbers of distributed tensors briefly allocate 16 bytes per parameter there.
-Arguments: `ci` or `full`.
+Arguments: `ci`, `full`, or `planned`: jobs that `vramfit plan` chose.
 """
 
 import collections
 import sys
 import time
 
-from readings import Case, counted_events, rehearsed_events
+from readings import Case, counted_events, planned, rehearsed_events
 
 TINY = {"hidden": 64, "layers": 3, "heads": 4, "kv_heads": 2, "ffn": 192, "vocabulary": 2050, "sequence": 128}
 SMALL = {"hidden": 1024, "layers": 4, "heads": 16, "kv_heads": 4, "ffn": 3584, "vocabulary": 16384, "sequence": 2048}
@@ -69,9 +69,16 @@ def first_difference(rehearsed, counted):
     return None
 
 
+def cases_of(which):
+    if which != "planned":
+        return CASES[which]
+    return [planned(Case(card="H100-80GB")), planned(Case(card="H100-80GB", sequence=2048), "--global-batch", 16, "--optimizer", "adamw:foreach")]
+
+
 def main(which):
     failures = 0
-    for case in CASES[which]:
+    cases = cases_of(which)
+    for case in cases:
         start = time.monotonic()
         rehearsed = by_step(rehearsed_events(case, 3))
         counted = by_step(counted_events(case, 3))
@@ -79,8 +86,9 @@ def main(which):
         failures += difference is not None
         print(f"{case}\n  {difference or 'equal'}: {sum(map(len, counted.values()))} allocations, "
               f"{time.monotonic() - start:.1f} s", flush=True)
-        if case is CASES[which][0]:
-            other = by_step(counted_events(Case(**{**vars(case), "reshard": "always"}), 3))
+        if case is cases[0]:
+            mode = "full" if case.checkpointing == "none" else "none"
+            other = by_step(counted_events(Case(**{**vars(case), "checkpointing": mode}), 3))
             assert first_difference(rehearsed, other) is not None, "another job's events pass for these"
     return 1 if failures else 0
 

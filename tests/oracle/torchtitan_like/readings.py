@@ -88,6 +88,24 @@ def estimate(case, allocator):
         return json.loads(out), None
 
 
+def planned(case, *flags):
+    """The case with what `vramfit plan` chooses for it: micro-batch, sharding, reshard policy, checkpointing, optimizer."""
+    kept = {"runtime": "pytorch-fsdp2", "modeling": "torchtitan", "attention": "flash", "seq_len": case.sequence}
+    with tempfile.TemporaryDirectory() as folder:
+        config, plan = pathlib.Path(folder, "config.json"), pathlib.Path(folder, "plan.json")
+        config.write_text(json.dumps(case.config()), encoding="utf-8")
+        words = [word for name, value in kept.items() for word in ("--" + name.replace("_", "-"), value)]
+        code, out, error = run([PROGRAMS / "vramfit", "plan", config, "--gpus", case.cluster(), "-o", plan, *words, *flags])
+        if code != 0:
+            raise SystemExit(f"plan: {(out + error).strip()[-1000:]}")
+        job = json.loads(plan.read_text(encoding="utf-8"))["job"]
+    mesh = dict(part.split("=") for part in job["mesh"].split(","))
+    gathered = job["sharding"] in ("shard-grad-op", "hybrid-shard-zero2")
+    return dataclasses.replace(case, batch=job["micro_batch"], ranks=int(mesh["shard"]), replicas=int(mesh["replicate"]),
+                               reshard="never" if gathered else job["reshard"], checkpointing=job["checkpointing"],
+                               optimizer=job["optimizer"].split(":")[1])
+
+
 def counted_events(case, steps):
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder, "config.json")
