@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
+#include <array>
 #include <numeric>
 
 #include "base/error.h"
@@ -31,17 +32,29 @@ void add_cpu(at::Tensor& to, const at::Tensor& from) {
   });
 }
 
+/// In interleaved sums: a single one would wait for each addition before the next.
+template <typename Scalar>
+double sum_of_squares_range(const Scalar* values, std::int64_t count) {
+  constexpr std::size_t kLanes = 8;
+  std::array<double, kLanes> lanes{};
+  std::int64_t i = 0;
+  for (; i + static_cast<std::int64_t>(kLanes) <= count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const auto value = static_cast<double>(values[i + static_cast<std::int64_t>(lane)]);
+      lanes[lane] += value * value;
+    }
+  }
+  for (; i < count; ++i) lanes[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return std::accumulate(lanes.begin(), lanes.end(), 0.0);
+}
+
 template <typename Scalar>
 double sum_of_squares_cpu(const Scalar* values, std::int64_t count) {
   std::vector<double> partial(static_cast<std::size_t>(ceil_div(count, kGrain)), 0.0);
   at::parallel_for(0, static_cast<std::int64_t>(partial.size()), 1, [&](std::int64_t first, std::int64_t end) {
     for (std::int64_t chunk = first; chunk < end; ++chunk) {
-      double sum = 0;
-      for (std::int64_t i = chunk * kGrain; i < std::min(count, (chunk + 1) * kGrain); ++i) {
-        const auto value = static_cast<double>(values[i]);
-        sum += value * value;
-      }
-      partial[static_cast<std::size_t>(chunk)] = sum;
+      const std::int64_t start = chunk * kGrain;
+      partial[static_cast<std::size_t>(chunk)] = sum_of_squares_range(values + start, std::min(kGrain, count - start));
     }
   });
   return std::accumulate(partial.begin(), partial.end(), 0.0);
@@ -71,7 +84,7 @@ at::ScalarType scalar_type(Dtype dtype) {
   throw NotModelled("element type");
 }
 
-at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, const TensorPlacement& placement) {
+at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, const Placement& placement) {
   std::int64_t elements = 1;
   for (std::int64_t size : sizes) elements = checked_mul(elements, size);
   if (elements == 0) return {};
