@@ -84,7 +84,7 @@ at::ScalarType scalar_type(Dtype dtype) {
   throw NotModelled("element type");
 }
 
-at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, const Placement& placement) {
+at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, const TensorPlacement& placement) {
   std::int64_t elements = 1;
   for (std::int64_t size : sizes) elements = checked_mul(elements, size);
   if (elements == 0) return {};
