@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/result_file.h"
+#include "executor/sharding/collectives.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "model_specs/graph.h"
 
 namespace vramfit {
 

@@ -89,19 +89,19 @@ void mask_by_calls(at::Tensor& gradient, const MaskDraw& draw, const at::Tensor&
   gradient.mul_(b).mul_(-1 / draw.keep);
 }
 
-void GradientMasks::draw(std::int64_t step) const {
+void GradientMasks::draw(std::int64_t step, const std::vector<at::Tensor>& gradients) const {
   at::Tensor words, bits;
   if (in_.place.is_cuda()) {
     const std::int64_t elements = mask_part(in_.layout);
     words = allocate_tensor({elements}, Dtype::i64, {in_.place, Category::temporaries, "mask: words"});
     bits = allocate_tensor({elements}, Dtype::i64, {in_.place, Category::temporaries, "mask: bits"});
   }
-  for (const UnitState& unit : in_.units) {
-    if (!unit.gradient_shard().defined()) continue;
-    for (const UnitParameter& p : unit.unit().parameters) {
+  for (std::size_t u = 0; u < gradients.size(); ++u) {
+    if (!gradients[u].defined()) continue;
+    for (const UnitParameter& p : in_.layout.units[u].parameters) {
       if (!p.trainable) continue;
       const std::string& name = in_.graph.parameters[static_cast<std::size_t>(p.parameter)].name;
-      const at::Tensor slice = UnitState::slice(unit.gradient_shard(), p);
+      const at::Tensor slice = UnitState::slice(gradients[u], p);
       MaskDraw draw{.key = mask_key(in_.seed, step, name), .first = 0, .keep = in_.job.gradient_keep};
       for (std::int64_t first = 0; first < p.shard_elements; first += kMaskPart) {
         at::Tensor part = slice.narrow(0, first, std::min(kMaskPart, p.shard_elements - first));
@@ -112,11 +112,10 @@ void GradientMasks::draw(std::int64_t step) const {
   }
 }
 
-void GradientMasks::apply(std::int64_t step) const {
-  if (in_.job.gradient_mask == GradientMask::keep) draw(step);
+void GradientMasks::apply(std::int64_t step, std::vector<at::Tensor>& gradients) const {
+  if (in_.job.gradient_mask == GradientMask::keep) draw(step, gradients);
   for (std::size_t u = 0; u < masks_.size(); ++u) {
-    at::Tensor gradient = in_.units[u].gradient_shard();
-    if (gradient.defined()) multiply_by_bytes(gradient, masks_[u]);
+    if (gradients[u].defined()) multiply_by_bytes(gradients[u], masks_[u]);
   }
 }
 

@@ -36,7 +36,6 @@ struct MaskInputs {
   const Graph& graph;
   const Job& job;
   const UnitLayout& layout;
-  const std::vector<UnitState>& units;
   int shard_rank = 0;
   at::Device place;
   std::uint64_t seed = 0;
@@ -50,15 +49,16 @@ class GradientMasks {
   /// Reads this rank's part of a mask file: safetensors of bool or uint8, 0 or 1, by parameter name. A parameter that
   /// it lacks is trained whole. Throws ModelError for a malformed file, a name that is no trainable parameter, another
   /// shape or type, or another number.
-  void load();
-  /// Masks all gradient shards of the step.
-  void apply(std::int64_t step) const;
+  /// `masks`: bytes over the trainable prefix of each unit's shard, by unit; undefined where nothing is trained.
+  void load(std::vector<at::Tensor> masks);
+  /// Masks the step's gradient shards, by unit; undefined where there are none.
+  void apply(std::int64_t step, std::vector<at::Tensor>& gradients) const;
 
  private:
-  void draw(std::int64_t step) const;
+  void draw(std::int64_t step, const std::vector<at::Tensor>& gradients) const;
 
   MaskInputs in_;
-  std::vector<at::Tensor> masks_;  // by unit; undefined where nothing is trained
+  std::vector<at::Tensor> masks_;
 };
 
 }  // namespace vramfit

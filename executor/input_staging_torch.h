@@ -20,16 +20,12 @@ class InputStaging {
   /// `tokens`: of a micro-batch.
   InputStaging(at::Device place, std::int64_t tokens);
 
-  /// The inputs of the next micro-batch on the device, as `fill` writes them. Waits until those of the last one were
-  /// copied, which happens before their forward pass, so the host stays up to one micro-batch ahead.
-  struct Inputs {
-    at::Tensor ids, labels;
-  };
-  Inputs next(const FillInputs& fill);
+  /// Sets the inputs of the next micro-batch, on the device, to what `fill` writes. Waits until those of the last one
+  /// were copied, which happens before their forward pass, so the host stays up to one micro-batch ahead.
+  void fill(at::Tensor& ids, at::Tensor& labels, const FillInputs& fill);
 
  private:
   at::Device place_;
-  std::int64_t tokens_;
   at::Tensor ids_, labels_;  // pinned
   c10::Event copied_;
 };

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "executor/loss_scaler_torch.h"
-#include "executor/tensor_torch.h"
 
 namespace vramfit {
 
@@ -24,14 +24,10 @@ double number_of(const NamedNumbers& numbers, const char* name) {
 
 }  // namespace
 
-void LossScaler::load(const NamedNumbers* saved) {
-  if (!is_on()) return;
-  const auto make = [&](const char* label, Dtype dtype) {
-    return allocate_tensor({1}, dtype, {place_, Category::workspace, label});
-  };
-  scale_ = make(kScale, Dtype::f32);
-  growth_tracker_ = make(kGrowthTracker, Dtype::i32);
-  found_inf_ = make("found inf", Dtype::f32);
+void LossScaler::load(Tensors tensors, const NamedNumbers* saved) {
+  scale_ = std::move(tensors.scale);
+  growth_tracker_ = std::move(tensors.growth_tracker);
+  found_inf_ = std::move(tensors.found_inf);
   scale_.fill_(saved == nullptr ? options_.value : number_of(*saved, kScale));
   growth_tracker_.fill_(saved == nullptr ? 0 : number_of(*saved, kGrowthTracker));
   found_inf_.zero_();

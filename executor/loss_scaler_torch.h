@@ -16,17 +16,20 @@ using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
 class LossScaler {
  public:
-  LossScaler(const Job& job, at::Device place) : options_(job.loss_scale), kind_(loss_scaling(job)), place_(place) {}
+  /// What the step's program keeps: [1] each, on the device.
+  struct Tensors {
+    at::Tensor scale, growth_tracker, found_inf;  // fp32, int32, fp32
+  };
+
+  explicit LossScaler(const Job& job) : options_(job.loss_scale), kind_(loss_scaling(job)) {}
 
   bool is_on() const { return kind_ != LossScale::Kind::none; }
   bool adapts() const { return kind_ == LossScale::Kind::dynamic; }
-  /// Makes "loss scale", "growth tracker" and "found inf"; nothing without a scale. Throws ModelError when `saved`
-  /// lacks a number that this run needs.
-  void load(const NamedNumbers* saved);
+  /// Sets the tensors; not called without a scale. Throws ModelError when `saved` lacks a number that this run needs.
+  void load(Tensors tensors, const NamedNumbers* saved);
 
   /// [1] fp32 on the device; null without a scale.
   const at::Tensor* scale() const { return is_on() ? &scale_ : nullptr; }
-  const at::Tensor* found_inf() const { return is_on() ? &found_inf_ : nullptr; }
 
   /// Both take the norm of all gradients of all ranks, scaled: it is no finite number exactly where a gradient isn't
   /// (fp32 holds squares up to 2^128, and fp16 gives gradients below 2^16 a micro-batch and rank), and being a sum over
@@ -50,7 +53,6 @@ class LossScaler {
  private:
   LossScale options_;
   LossScale::Kind kind_;
-  at::Device place_;
   at::Tensor scale_, growth_tracker_, found_inf_;
 };
 

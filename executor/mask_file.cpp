@@ -16,7 +16,6 @@
 #include "executor/checkpoint/read_blocks.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/gradient_mask_torch.h"
-#include "executor/tensor_torch.h"
 #include "model_specs/hub/safetensors.h"
 
 namespace vramfit {
@@ -95,20 +94,17 @@ class MaskFile {
 
 }  // namespace
 
-void GradientMasks::load() {
-  if (in_.job.gradient_mask != GradientMask::file) return;
+void GradientMasks::load(std::vector<at::Tensor> masks) {
+  masks_ = std::move(masks);
   const MaskFile file(in_.job.gradient_mask_file, in_.graph, in_.layout);
-  for (const Unit& unit : in_.layout.units) {
-    at::Tensor mask = allocate_tensor({unit.trainable_elements}, Dtype::u8,
-                                      {in_.place, Category::optimizer_state, unit.name + ": gradient mask"});
-    if (mask.defined()) mask.fill_(1);
-    for (const UnitParameter& p : unit.parameters) {
+  for (std::size_t u = 0; u < masks_.size(); ++u) {
+    if (masks_[u].defined()) masks_[u].fill_(1);
+    for (const UnitParameter& p : in_.layout.units[u].parameters) {
       if (!in_.has_values || !file.holds(p.parameter)) continue;
       const std::int64_t first = in_.shard_rank * p.shard_elements;
       const std::int64_t count = std::clamp<std::int64_t>(p.rows * p.row_elements - first, 0, p.shard_elements);
-      if (count > 0) file.read(p.parameter, first, UnitState::slice(mask, p).narrow(0, 0, count));
+      if (count > 0) file.read(p.parameter, first, UnitState::slice(masks_[u], p).narrow(0, 0, count));
     }
-    masks_.push_back(std::move(mask));
   }
 }
 

@@ -101,17 +101,10 @@ void add_into(at::Tensor& to, const at::Tensor& from) {
                                   [&] { add_cpu<scalar_t>(to, from); });
 }
 
-void add_squares(const at::Tensor& values, const Device& device, at::Tensor& part, at::Tensor& sum) {
-  for (std::int64_t first = 0; first < values.numel(); first += kNormPart) {
-    const std::int64_t count = std::min(kNormPart, values.numel() - first);
-    const SumScratch scratch = sum_scratch(count, device);
-    const ExpectedScope scope({{scratch.partials, Category::temporaries, "clip: partials"},
-                               {scratch.counter, Category::temporaries, "clip: counter"}},
-                              "clip: unlisted");
-    at::Tensor norm = part.view(at::IntArrayRef{});
-    at::linalg_vector_norm_out(norm, values.narrow(0, first, count), 2, {}, false, at::kFloat);
-    sum.addcmul_(part, part);
-  }
+void add_squares(const at::Tensor& values, at::Tensor& part, at::Tensor& sum) {
+  at::Tensor norm = part.view(at::IntArrayRef{});
+  at::linalg_vector_norm_out(norm, values, 2, {}, false, at::kFloat);
+  sum.addcmul_(part, part);
 }
 
 double sum_of_squares(const at::Tensor& values) {

@@ -30,8 +30,9 @@ at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, 
 /// differ.
 void add_into(at::Tensor& to, const at::Tensor& from);
 
-/// CUDA: sum += the squares of a 1-D float tensor; `part` and `sum` are [1] fp32. Nothing is read by the host.
-void add_squares(const at::Tensor& values, const Device& device, at::Tensor& part, at::Tensor& sum);
+/// CUDA: sum += the squares of a 1-D float tensor of at most kNormPart elements; `part` and `sum` are [1] fp32. Nothing
+/// is read by the host.
+void add_squares(const at::Tensor& values, at::Tensor& part, at::Tensor& sum);
 
 /// CPU: the sum of squares of a 1-D float tensor, in double. Independent of the number of threads.
 double sum_of_squares(const at::Tensor& values);

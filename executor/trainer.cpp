@@ -6,7 +6,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -20,10 +23,13 @@
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
 #include "executor/observe/observer.h"
+#include "executor/op_runs_torch.h"
+#include "executor/program_runner_torch.h"
 #include "executor/rope_tables.h"
-#include "executor/tape_torch.h"
-#include "executor/tensor_torch.h"
-#include "program/load_rows.h"
+#include "executor/sharding/unit_runs_torch.h"
+#include "executor/sharding/unit_state_torch.h"
+#include "program/check.h"
+#include "program/lowering/lower.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
 
@@ -40,144 +46,220 @@ at::Device place_of(const TrainInputs& inputs) {
 
 double read_scalar(const at::Tensor& tensor) { return tensor.item<double>(); }
 
+/// Nothing is trained by a program that the check finds a fault in.
+program::Program program_of(const TrainInputs& inputs) {
+  program::Program lowered =
+      program::lower({.graph = inputs.graph,
+                      .job = inputs.job,
+                      .device = inputs.device,
+                      .coords = {.replicate = inputs.groups.replicate().rank(), .shard = inputs.groups.shard().rank()},
+                      .clip = inputs.options.clip > 0,
+                      .resumes = inputs.states != nullptr});
+  if (const std::optional<std::string> fault = program::fault_of(lowered)) {
+    throw std::logic_error("the step's program has a fault: " + *fault);
+  }
+  return lowered;
+}
+
 }  // namespace
 
 struct Trainer::State {
   explicit State(const TrainInputs& inputs);
 
+  void add_load_runs();
+  void add_step_runs();
   void load();
-  void load_units();
   StepResult run_step(std::int64_t step);
+  void run_sections(program::Section::Kind first, program::Section::Kind last);
+  void mark(const program::Mark& mark);
+  void end_mark();
+  void check_mesh() const;
   void check_values(const StepResult& result) const;
-  void execute(const Instruction& instruction);
-  void begin(int micro_batch);
-  void sum_replicas(const std::vector<int>& bucket);
-  void end();
-  void wait_for_replicas();
+  void load_shard(Operands& operands);
+  void load_rope_table(Operands& operands);
+  void fill_inputs(Operands& operands);
+  void mask(Operands& operands);
   void gradients_ready();
-  void clip();
-  void update();
   void dump_logits(const Segment& segment, const Value& value, const at::Tensor& tensor) const;
   void dump(FlatOf flat, bool trainable_only, const std::string& file, double divisor = 1);
 
   std::int64_t first_row(int rank, int micro_batch) const;
   std::int64_t label_tokens_of_step() const;
-  at::Tensor scalar(const char* label) const;
-  at::Tensor table(const std::string& label, std::vector<float>& host, std::int64_t columns) const;
 
   TrainInputs in;
   at::Device place;
   UnitLayout layout;
+  program::Program lowered;
+  StepFacts facts;
+  ProgramRunner runner;
   std::vector<UnitState> units;
-  GradientMasks masks;
-  TapeRunner tape;
-  std::vector<Instruction> schedule;
+  UnitRuns unit_runs;
+  OpRuns op_runs;
   const OptimizerFunctions& optimizer;
 
   LossScaler scaler;
   Clipping clipping;
+  GradientMasks masks;
   InputStaging staging;
-  at::Tensor loss_sum, ids, labels;
-  std::vector<at::Tensor> rope_cos, rope_sin;
-  std::vector<Pending> replica_sums;
-  StepFacts facts;
+  std::unique_ptr<RowSupply> rows;  // while weights are loaded
+  std::vector<at::Tensor> loaded_masks, rope_cos, rope_sin;
   OptimizerOptions optimizer_options;
-  bool gradients_are_ready = false;
+  Phase phase = Phase::load;
+  std::int64_t next_micro_batch = 0;
+  bool gradients_are_ready = false, is_in_instruction = false;
 };
 
 Trainer::State::State(const TrainInputs& inputs)
     : in(inputs),
       place(place_of(inputs)),
       layout(lay_out_units(inputs.graph, inputs.job)),
+      lowered(program_of(inputs)),
+      runner({.lowered = lowered, .layout = layout, .groups = inputs.groups, .device = place}),
+      unit_runs({.graph = inputs.graph,
+                 .layout = layout,
+                 .shard_rank = inputs.groups.shard().rank(),
+                 .reshard_rank = inputs.groups.reshard().rank()}),
+      op_runs({.graph = inputs.graph,
+               .job = inputs.job,
+               .device = inputs.device,
+               .layout = layout,
+               .facts = facts,
+               .place = place}),
+      optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)),
+      scaler(inputs.job),
+      clipping(inputs.options.clip, place, scaler),
       masks({.graph = inputs.graph,
              .job = inputs.job,
              .layout = layout,
-             .units = units,
              .shard_rank = inputs.groups.shard().rank(),
              .place = place,
              .seed = inputs.options.seed,
              .has_values = inputs.has_values}),
-      tape({inputs.graph, inputs.job, inputs.device, layout, units, place}),
-      optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)),
-      scaler(inputs.job, place),
-      clipping(inputs.options.clip, inputs.device, place),
-      staging(place, inputs.job.micro_batch * inputs.job.sequence) {
-  const bool sharded = layout.shards > 1;
-  const bool grouped = slice_group_ranks(in.graph, in.job) > 0;
-  if ((sharded && in.groups.shard().size() != layout.shards) ||
-      (grouped && in.groups.reshard().size() != layout.reshard_ranks)) {
-    throw InputError("the mesh does not match the ranks that were started");
+      staging(place, inputs.job.micro_batch * inputs.job.sequence),
+      loaded_masks(layout.units.size()) {
+  check_mesh();
+  const std::vector<UnitState::Buffers> buffers = unit_buffers(lowered, layout);
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    units.emplace_back(layout.units[u], in.job.precision, buffers[u], runner);
   }
-  for (const Unit& unit : layout.units) {
-    const UnitContext context{.graph = in.graph,
-                              .precision = in.job.precision,
-                              .layout = layout,
-                              .shard_group = in.groups.shard(),
-                              .reshard_group = in.groups.reshard(),
-                              .device = place};
-    units.emplace_back(context, unit);
-  }
-  std::vector<bool> has_backward;
-  for (const SegmentTape& t : tape.tapes()) has_backward.push_back(t.has_backward);
-  schedule = make_schedule({.job = in.job,
-                            .graph = in.graph,
-                            .layout = layout,
-                            .segment_has_backward = has_backward,
-                            .clip = in.options.clip > 0 || scaler.is_on()});
-  tape.observer = in.observer;
-  tape.on_loss = [this](const at::Tensor& loss) { loss_sum.add_(loss.view({1})); };
+  add_load_runs();
+  add_unit_runs(runner, unit_runs);
+  add_step_runs();
+  runner.on_mark = [this](const program::Mark& mark) { this->mark(mark); };
+  op_runs.observer = in.observer;
   optimizer_options = in.options.optimizer;
   facts.seed = in.options.seed;
   facts.rope_cos = &rope_cos;
   facts.rope_sin = &rope_sin;
 }
 
-at::Tensor Trainer::State::scalar(const char* label) const {
-  at::Tensor tensor = allocate_tensor({1}, Dtype::f32, {place, Category::workspace, label});
-  tensor.zero_();
-  return tensor;
+void Trainer::State::check_mesh() const {
+  const bool sharded = layout.shards > 1;
+  const bool grouped = slice_group_ranks(in.graph, in.job) > 0;
+  if ((sharded && in.groups.shard().size() != layout.shards) ||
+      (grouped && in.groups.reshard().size() != layout.reshard_ranks)) {
+    throw InputError("the mesh does not match the ranks that were started");
+  }
 }
 
-at::Tensor Trainer::State::table(const std::string& label, std::vector<float>& host, std::int64_t columns) const {
-  at::Tensor tensor =
-      allocate_tensor({in.job.sequence, columns}, in.job.precision.buffer, {place, Category::workspace, label});
-  if (tensor.defined()) tensor.copy_(at::from_blob(host.data(), {in.job.sequence, columns}, at::kFloat));
-  return tensor;
+void Trainer::State::add_load_runs() {
+  using program::Kernel;
+  runner.on(Kernel::zero, [](Operands& o) {
+    for (std::size_t i = 0; i < o.size(); ++i) {
+      if (o.has(i)) o[i].zero_();
+    }
+  });
+  runner.on(Kernel::load_shard, [this](Operands& o) { load_shard(o); });
+  runner.on(Kernel::load_states, [this](Operands& o) { unit_runs.load_states(o, in.states); });
+  runner.on(Kernel::load_mask, [this](Operands& o) { loaded_masks[at_index(o.run().unit)] = o[0]; });
+  runner.on(Kernel::load_scale, [this](Operands& o) {
+    scaler.load({.scale = o[0], .growth_tracker = o[1], .found_inf = o[2]}, in.numbers);
+    facts.gradient_scale = scaler.scale();
+  });
+  runner.on(Kernel::rope_table, [this](Operands& o) { load_rope_table(o); });
+  runner.on(Kernel::workspaces, [](Operands& o) { make_cublas_handle(o.has(1)); });
 }
 
-void Trainer::State::load_units() {
+void Trainer::State::add_step_runs() {
+  using program::Kernel;
+  runner.on(Kernel::inputs, [this](Operands& o) { fill_inputs(o); });
+  runner.on(Kernel::zero_padding, [this](Operands& o) { op_runs.zero_padding(o); });
+  runner.on(Kernel::forward, [this](Operands& o) { op_runs.forward(o); });
+  runner.on(Kernel::backward, [this](Operands& o) { op_runs.backward(o); });
+  runner.on(Kernel::add_loss, [](Operands& o) { o[1].add_(o[0].view({1})); });
+  runner.on(Kernel::mask, [this](Operands& o) { mask(o); });
+  runner.on(Kernel::norm_begin, [this](Operands& o) {
+    gradients_ready();
+    clipping.begin(o);
+  });
+  runner.on(Kernel::norm_parts, [this](Operands& o) { clipping.add_parts(o); });
+  runner.on(Kernel::norm_rest, [this](Operands& o) { clipping.add_rest(o); });
+  runner.on(Kernel::scale, [this](Operands& o) { clipping.scale(o); });
+  runner.on(Kernel::update, [this](Operands& o) {
+    gradients_ready();
+    unit_runs.update(o, optimizer, optimizer_options);
+  });
+  runner.on(Kernel::update_scale, [this](Operands& /*o*/) { scaler.update(); });
+}
+
+void Trainer::State::load_shard(Operands& operands) {
   // Of a checkpoint each rank reads what it holds.
   const bool is_sent = in.job.load == Load::rank0 && in.states == nullptr;
-  const std::unique_ptr<RowSupply> rows = is_sent ? rank0_reads(in.weights, {.shard = in.groups.shard(),
-                                                                             .replicate = in.groups.replicate(),
-                                                                             .device = place,
-                                                                             .staging = load_staging(layout)})
-                                                  : each_reads(in.weights, in.groups.shard());
-  for (UnitState& unit : units) {
-    unit.load(*rows);
-    if (in.states != nullptr && unit.step_count().defined()) unit.load_states(*in.states);
+  if (rows == nullptr) {
+    rows = is_sent ? rank0_reads(in.weights, {.shard = in.groups.shard(),
+                                              .replicate = in.groups.replicate(),
+                                              .staging = operands.has(1) ? &operands[1] : nullptr})
+                   : each_reads(in.weights, in.groups.shard());
   }
+  unit_runs.load_shard(operands, *rows);
+}
+
+void Trainer::State::load_rope_table(Operands& operands) {
+  const auto r = at_index(operands.run().parameter);
+  const std::vector<float> frequencies = rope_frequencies(in.graph.ropes[r], in.graph.rope_dims[r]);
+  const auto columns = static_cast<std::int64_t>(frequencies.size());
+  std::vector<float> cos(static_cast<std::size_t>(in.job.sequence * columns)), sin(cos.size());
+  fill_rope_table(frequencies, in.job.sequence, cos.data(), sin.data());
+  const auto table = [&](const at::Tensor& flat, std::vector<float>& host) {
+    if (!flat.defined()) return flat;
+    at::Tensor shaped = flat.view({in.job.sequence, columns});
+    shaped.copy_(at::from_blob(host.data(), {in.job.sequence, columns}, at::kFloat));
+    return shaped;
+  };
+  rope_cos.push_back(table(operands[0], cos));
+  rope_sin.push_back(table(operands[1], sin));
 }
 
 void Trainer::State::load() {
-  Meter::instance().enter(Phase::load, 0);
-  load_units();
-  masks.load();
-  for (std::size_t r = 0; r < in.graph.ropes.size(); ++r) {
-    const std::vector<float> frequencies = rope_frequencies(in.graph.ropes[r], in.graph.rope_dims[r]);
-    const auto columns = static_cast<std::int64_t>(frequencies.size());
-    std::vector<float> cos(static_cast<std::size_t>(in.job.sequence * columns)), sin(cos.size());
-    fill_rope_table(frequencies, in.job.sequence, cos.data(), sin.data());
-    rope_cos.push_back(table(fmt::format("rope {}: cos", r), cos, columns));
-    rope_sin.push_back(table(fmt::format("rope {}: sin", r), sin, columns));
+  run_sections(program::Section::Kind::load, program::Section::Kind::load);
+  rows.reset();
+  if (in.job.gradient_mask == GradientMask::file) masks.load(std::move(loaded_masks));
+}
+
+void Trainer::State::run_sections(program::Section::Kind first, program::Section::Kind last) {
+  for (const program::Section& section : lowered.sections) {
+    if (section.kind < first || section.kind > last) continue;
+    for (std::int64_t time = 0; time < section.times; ++time) runner.run(section);
   }
-  if (place.is_cuda()) {
-    make_cublas_handle(uses_cublaslt(in.graph, in.job.precision, {in.job.micro_batch, in.job.sequence}));
-  }
-  loss_sum = scalar("loss sum");
-  clipping.load();
-  scaler.load(in.numbers);
-  facts.gradient_scale = scaler.scale();
+  end_mark();
+}
+
+void Trainer::State::mark(const program::Mark& mark) {
+  end_mark();
+  phase = mark.phase;
+  if (mark.is_step && mark.what == Do::begin) facts.micro_batch = next_micro_batch++;
+  Meter::instance().enter(phase, static_cast<int>(facts.step));
+  if (!mark.is_step || in.observer == nullptr) return;
+  is_in_instruction = true;
+  in.observer->instruction_begins({.what = mark.what,
+                                   .segment = mark.segment,
+                                   .unit = mark.unit,
+                                   .micro_batch = static_cast<int>(facts.micro_batch)},
+                                  phase);
+}
+
+void Trainer::State::end_mark() {
+  if (std::exchange(is_in_instruction, false)) in.observer->instruction_ends();
 }
 
 /// Micro-batch m of data rank r in step s (from 0) starts at row ((s * accumulation + m) * ranks + r) * micro-batch.
@@ -204,20 +286,14 @@ StepResult Trainer::State::run_step(std::int64_t step) {
   optimizer_options.learning_rate =
       learning_rate_at(in.options.optimizer.learning_rate, step, in.options.warmup, in.options.steps);
   gradients_are_ready = false;
-  loss_sum.zero_();
-  Phase phase = Phase::forward;
-  for (const Instruction& instruction : schedule) {
-    phase = phase_of(instruction, in.graph, phase);
-    Meter::instance().enter(phase, static_cast<int>(step));
-    if (in.observer != nullptr) in.observer->instruction_begins(instruction, phase);
-    execute(instruction);
-    if (in.observer != nullptr) in.observer->instruction_ends();
-  }
-  if (const Pending sum = in.groups.world().all_reduce({loss_sum})) sum->wait();
+  next_micro_batch = 0;
+  run_sections(program::Section::Kind::first, program::Section::Kind::update);
+  at::Tensor loss = runner.tensor(lowered.loss);
+  if (const Pending sum = in.groups.world().all_reduce({loss})) sum->wait();
   StepResult result;
   result.step = step;
-  result.loss = read_scalar(loss_sum);
-  result.gradient_norm = read_scalar(clipping.norm());
+  result.loss = read_scalar(loss);
+  result.gradient_norm = read_scalar(runner.tensor(lowered.gradient_norm));
   const LossScaler::Report scaling = scaler.report();
   result.loss_scale = scaling.scale;
   result.skipped = scaling.skipped;
@@ -248,47 +324,8 @@ void Trainer::State::check_values(const StepResult& result) const {
   throw FaultError(fmt::format("step {}: the loss is {}; lower --lr or set --clip", result.step, result.loss));
 }
 
-void Trainer::State::execute(const Instruction& i) {
-  switch (i.what) {
-    case Do::begin:
-      return begin(i.micro_batch);
-    case Do::issue:
-      return units[at_index(i.unit)].issue();
-    case Do::wait:
-      return units[at_index(i.unit)].wait();
-    case Do::forward:
-      return tape.forward(i.segment, i.checkpointed, facts);
-    case Do::release:
-      return units[at_index(i.unit)].release();
-    case Do::reshard:
-      return units[at_index(i.unit)].reshard();
-    case Do::recompute:
-      return tape.recompute(i.segment, facts);
-    case Do::backward:
-      return tape.backward(i.segment, facts);
-    case Do::accumulate:
-      return units[at_index(i.unit)].accumulate();
-    case Do::reduce:
-      return units[at_index(i.unit)].reduce();
-    case Do::finish:
-      return units[at_index(i.unit)].finish();
-    case Do::sum_replicas:
-      return sum_replicas(i.bucket);
-    case Do::end:
-      return end();
-    case Do::mask:
-      wait_for_replicas();
-      return masks.apply(facts.step);
-    case Do::clip:
-      return clip();
-    case Do::step:
-      return update();
-  }
-}
-
-void Trainer::State::begin(int micro_batch) {
-  facts.micro_batch = micro_batch;
-  facts.first_global_row = first_row(in.groups.world().rank(), micro_batch);
+void Trainer::State::fill_inputs(Operands& operands) {
+  facts.first_global_row = first_row(in.groups.world().rank(), static_cast<int>(facts.micro_batch));
   const auto sequence = static_cast<std::size_t>(in.job.sequence);
   const auto fill = [&](std::span<std::int64_t> to_ids, std::span<std::int64_t> to_labels) {
     for (std::int64_t b = 0; b < in.job.micro_batch; ++b) {
@@ -296,52 +333,24 @@ void Trainer::State::begin(int micro_batch) {
       in.data.row(facts.first_global_row + b, to_ids.subspan(offset, sequence), to_labels.subspan(offset, sequence));
     }
   };
-  InputStaging::Inputs inputs = staging.next(fill);
-  ids = std::move(inputs.ids);
-  labels = std::move(inputs.labels);
-  tape.set_inputs(ids, labels);
-  tape.on_value = nullptr;
+  staging.fill(operands[0], operands[1], fill);
+  op_runs.on_value = nullptr;
   if (!in.dumps.logits || facts.step != 1) return;
-  tape.on_value = [this](const Segment& s, const Value& v, const at::Tensor& t) { dump_logits(s, v, t); };
+  op_runs.on_value = [this](const Segment& s, const Value& v, const at::Tensor& t) { dump_logits(s, v, t); };
 }
 
-void Trainer::State::sum_replicas(const std::vector<int>& bucket) {
-  std::vector<at::Tensor> shards;
-  for (const int unit : bucket) shards.push_back(units[at_index(unit)].gradient_shard());
-  if (Pending sum = in.groups.replicate().all_reduce(std::move(shards))) replica_sums.push_back(std::move(sum));
+void Trainer::State::mask(Operands& operands) {
+  std::vector<at::Tensor> gradients;
+  for (std::size_t u = 0; u < units.size(); ++u) gradients.push_back(operands[u]);
+  masks.apply(facts.step, gradients);
 }
 
-void Trainer::State::end() {
-  tape.set_inputs({}, {});
-  ids.reset();
-  labels.reset();
-}
-
-void Trainer::State::wait_for_replicas() {
-  for (const Pending& sum : replica_sums) sum->wait();
-  replica_sums.clear();
-}
-
-/// All contributions of the step are in the gradient shards from here on.
+/// All contributions of the step are in the gradient shards, and masked, from here on.
 void Trainer::State::gradients_ready() {
   if (std::exchange(gradients_are_ready, true)) return;
-  wait_for_replicas();
   if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
   dump(&UnitState::gradient_shard, true, fmt::format("gradients-step{}.safetensors", facts.step),
        scaler.is_on() ? read_scalar(*scaler.scale()) : 1);
-}
-
-void Trainer::State::clip() {
-  gradients_ready();
-  clipping.measure(units, layout.shards > 1 ? &in.groups.shard() : nullptr, scaler);
-}
-
-void Trainer::State::update() {
-  gradients_ready();
-  const bool divides = in.options.clip > 0 || scaler.is_on();
-  const GradientFactors factors{.divisor = divides ? &clipping.divisor() : nullptr, .found_inf = scaler.found_inf()};
-  for (UnitState& unit : units) unit.step(optimizer, optimizer_options, factors);
-  scaler.update();
 }
 
 void Trainer::State::dump(FlatOf flat, bool trainable_only, const std::string& file, double divisor) {

@@ -65,8 +65,9 @@ class Check {
     int source = -1;
     for (std::uint32_t i = 0; i < run.accesses.count; ++i) {
       const Access& access = place.code.accesses[run.accesses.first + i];
+      if (access.buffer < 0) continue;
       touch(access, run.stream, place);
-      if (run.kernel != Kernel::cast) continue;
+      if (!is_copy(run.kernel)) continue;
       if (access.how == How::read)
         source = place.number(access.buffer);
       else
@@ -83,6 +84,7 @@ class Check {
     if (!held.empty()) throw Fault("collective: started twice without a wait");
     for (std::uint32_t i = 0; i < start.accesses.count; ++i) {
       const Access& access = place.code.accesses[start.accesses.first + i];
+      if (access.buffer < 0) continue;
       State& state = find(access.buffer, place);
       if (start.collective == Collective::all_gather) state.is_whole = true;  // seen when it is waited for
       touch(access, start.stream, place);

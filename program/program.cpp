@@ -5,9 +5,17 @@
 namespace vramfit::program {
 
 std::string_view kernel_name(Kernel kernel) {
-  constexpr std::array<std::string_view, 10> names{"fill", "cast",  "add",  "forward", "backward",
-                                                   "norm", "scale", "mask", "update",  "call"};
+  constexpr std::array<std::string_view, kKernels> names{
+      "zero",       "zero_padding", "load_shard", "load_states", "load_mask",    "load_scale", "rope_table",
+      "workspaces", "inputs",       "gather_own", "gather_kept", "keep_slice",   "copy",       "add",
+      "add_whole",  "add_own",      "forward",    "backward",    "add_loss",     "norm_begin", "norm_parts",
+      "norm_rest",  "scale",        "mask",       "update",      "update_scale", "call"};
   return names.at(static_cast<std::size_t>(kernel));
+}
+
+bool is_copy(Kernel kernel) {
+  return kernel == Kernel::gather_own || kernel == Kernel::gather_kept || kernel == Kernel::keep_slice ||
+         kernel == Kernel::copy;
 }
 
 bool is_in_step(const Section& section, int step) {

@@ -11,8 +11,13 @@
 #include <vector>
 
 #include "base/units.h"
+#include "model_specs/dtype.h"
 #include "program/ledger.h"
 #include "program/work.h"
+
+namespace vramfit {
+enum class Do;  // of the schedule (program/schedules/schedule.h)
+}
 
 namespace vramfit::program {
 
@@ -23,13 +28,14 @@ struct Buffer {
   int segment = -1;  // in Program::segments, whose name goes before the label; -1: none, or that of the call
   Category category = Category::temporaries;
   Stream stream = Stream::compute;
+  Dtype dtype = Dtype::u8;  // of its elements
 };
 
 /// add: reads and writes; write_part: what is left is undefined until a gather completes it.
 enum class How : std::uint8_t { read, write, write_part, add };
 
 struct Access {
-  int buffer = -1;
+  int buffer = -1;  // -1: an operand that the call does without
   How how = How::read;
 };
 
@@ -38,10 +44,39 @@ struct Range {
   std::uint32_t first = 0, count = 0;
 };
 
-/// What a run computes: an op of the graph, one of the engine's own functions, or a call of PyTorch's library, which
-/// the program only records.
-enum class Kernel : std::uint8_t { fill, cast, add, forward, backward, norm, scale, mask, update, call };
+/// The function that a run calls. Its operands are the run's accesses, in the order given here.
+enum class Kernel : std::uint8_t {
+  zero,          // any buffers
+  zero_padding,  // a whole parameter's gradient, beyond the parameter
+  load_shard,    // shard of `unit`; what rank 0 reads other ranks' rows into
+  load_states,   // exp_avg, exp_avg_sq, step of `unit`
+  load_mask,     // gradient mask of `unit`
+  load_scale,    // loss scale, growth tracker, found inf
+  rope_table,    // cos, sin of rope number `parameter`
+  workspaces,    // those that libraries make themselves
+  inputs,        // token ids, labels
+  gather_own,    // shard of `unit` -> this rank's slices of the gathered unit
+  gather_kept,   // kept slice -> the same, in the rank's group
+  keep_slice,    // gathered unit -> the slice that the rank keeps
+  copy,          // buffer -> another of as many elements
+  add,           // the same, added
+  add_whole,     // gradient of `parameter` -> its place in the gradient shard of `unit`, added
+  add_own,       // likewise, from this rank's slice of the whole gradient
+  forward,       // of `op`: inputs, weights, outputs
+  backward,      // of `op`: saved inputs, saved outputs, gradients of outputs, weights; gradients of inputs, of weights
+  add_loss,      // loss of a micro-batch -> loss of the step
+  norm_begin,    // gradient norm
+  norm_parts,   // `times` parts of kNormPart elements of a gradient shard -> gradient norm; on GPUs, the norm of a part
+  norm_rest,    // the elements after those parts, likewise; on CPU ranks, all
+  scale,        // gradient norm; clip scale; of a scaled loss its scale and found inf
+  mask,         // gradient shards, gradient masks
+  update,       // of `unit`: shard, gradient shard, exp_avg, exp_avg_sq, step; clip scale, found inf
+  update_scale  // loss scale, growth tracker; found inf
+};
+inline constexpr std::size_t kKernels = static_cast<std::size_t>(Kernel::call) + 1;
 std::string_view kernel_name(Kernel kernel);
+/// Whether what it writes is a copy of what it reads, and goes stale when that is written again.
+bool is_copy(Kernel kernel);
 
 enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 /// The ranks that take part: those of the mesh's axes, or the groups of --reshard N.
@@ -71,9 +106,10 @@ struct Inside {
 /// One call of a function: the values it touches, what it allocates inside, and the kernels it launches. `times` calls
 /// with equal parts follow each other.
 struct Run {
-  Kernel kernel = Kernel::fill;
-  int op = -1;  // forward, backward: in the segment; call: its name, in Program::labels
-  Range accesses, inside;
+  Kernel kernel = Kernel::zero;
+  int op = -1;                    // forward, backward, zero_padding: in the segment; call: its name, in Program::labels
+  int unit = -1, parameter = -1;  // that it works on; of zero_padding: which of the op's parameters
+  Range accesses = {}, inside = {};
   Range work = {};
   std::int64_t times = 1;
   Stream stream = Stream::compute;  // begins when what came before it on that stream is done
@@ -87,6 +123,7 @@ struct Start {
   Bytes bytes = {};  // of the whole data: what a gather leaves, a reduce-scatter begins with
   int token = -1;
   Stream stream = Stream::compute;
+  int unit = -1;  // all_gather: whose parameters lie in the buffer, each of them gathered
 };
 /// `token` is done when all that came before on `stream` is done (a CUDA event).
 struct Record {
@@ -103,8 +140,12 @@ struct Call {
   int block = -1, segment = -1;
   Range bindings;
 };
+/// An instruction of the schedule begins.
 struct Mark {
   Phase phase = Phase::load;
+  bool is_step = false;  // false: load
+  Do what{};
+  int segment = -1, unit = -1;
 };
 
 using Instruction = std::variant<Allocate, Free, Keep, Run, Start, Record, Wait, Call, Mark>;
@@ -144,6 +185,7 @@ struct Program {
   std::vector<Section> sections;
   std::array<Group, kAxes> groups = {};  // by axis
   int tokens = 0;
+  int loss = -1, gradient_norm = -1;  // buffers of the main list that hold the results of a step
 };
 
 /// Whether a training step (1: the first) has the section.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
 namespace vramfit::program {
 
 namespace {
@@ -94,6 +97,7 @@ class Text {
                            section.times == 1 ? "" : fmt::format(", {} times", section.times));
       code_ = &program_.main;
       slots_ = 0;
+      phase_.reset();
       for (std::size_t i = section.begin; i < section.end; ++i) write(program_.main.instructions[i]);
     }
     for (std::size_t b = 0; b < program_.blocks.size(); ++b) {
@@ -143,7 +147,9 @@ class Text {
       text_ += fmt::format("    ${} = {}\n", slot, name(code_->bindings[call.bindings.first + slot]));
     }
   }
-  void write(const Mark& mark) { text_ += fmt::format("  phase {}\n", phase_name(mark.phase)); }
+  void write(const Mark& mark) {
+    if (std::exchange(phase_, mark.phase) != mark.phase) text_ += fmt::format("  phase {}\n", phase_name(mark.phase));
+  }
 
   /// "" on the compute stream.
   static std::string beside(Stream stream) {
@@ -153,6 +159,7 @@ class Text {
   void write_accesses(Range accesses) {
     for (std::uint32_t i = 0; i < accesses.count; ++i) {
       const Access& access = code_->accesses[accesses.first + i];
+      if (access.buffer < 0) continue;
       text_ += fmt::format("    {} {}\n", name_of(access.how), name(access.buffer));
     }
   }
@@ -187,6 +194,7 @@ class Text {
   const Program& program_;
   const Code* code_ = nullptr;  // that is written
   int slots_ = 0;
+  std::optional<Phase> phase_;  // of the section so far
   std::string text_;
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "executor/checkpoint/snapshot.h"
+#include "executor/sharding/collectives.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "model_specs/graph.h"
 

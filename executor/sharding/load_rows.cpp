@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "executor/sharding/load_rows_torch.h"
-#include "executor/tensor_torch.h"
 #include "program/load_rows.h"
 
 namespace vramfit {
@@ -41,11 +40,7 @@ class Rank0Reads final : public RowSupply {
       : weights_(weights),
         groups_(groups),
         is_reader_(groups.shard.rank() == 0 && groups.replicate.rank() == 0),
-        own_(weights, groups.shard) {
-    if (!is_reader_ || groups.shard.size() == 1) return;
-    staging_ = allocate_tensor({groups.staging.n}, Dtype::u8,
-                               {groups.device, Category::communication, "load: rows of all ranks"});
-  }
+        own_(weights, groups.shard) {}
 
   void fill(const Parameter& parameter, const Unit& unit, const UnitParameter& p, at::Tensor slice) override {
     if (p.shard_elements == 0) return;
@@ -78,7 +73,7 @@ class Rank0Reads final : public RowSupply {
     const std::int64_t bytes = elements * static_cast<std::int64_t>(at::elementSize(type));
     std::vector<at::Tensor> slices;
     for (int rank = 0; rank < groups_.shard.size(); ++rank) {
-      at::Tensor slice = staging_.narrow(0, rank * bytes, bytes).view(type);
+      at::Tensor slice = groups_.staging->narrow(0, rank * bytes, bytes).view(type);
       const RowRange rows = rows_of(p, rank, chunk.first, chunk.count);
       const std::int64_t read = rows.count * p.row_elements;
       at::Tensor into = slice.narrow(0, 0, read);
@@ -93,7 +88,6 @@ class Rank0Reads final : public RowSupply {
   LoadGroups groups_;
   bool is_reader_;
   EachReads own_;
-  at::Tensor staging_;
 };
 
 }  // namespace

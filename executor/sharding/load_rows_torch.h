@@ -22,16 +22,14 @@ struct RowSupply {
 /// Each rank reads its own rows.
 std::unique_ptr<RowSupply> each_reads(WeightSource& weights, const Collectives& shard_group);
 
-/// The ranks that rank 0 of the job sends to, and the size of its staging buffer.
+/// The ranks that rank 0 of the job sends to, and what it reads their rows into.
 struct LoadGroups {
-  Collectives& shard;      // rank 0's copy is spread over the first of these groups
-  Collectives& replicate;  // and from each of its ranks to those that hold the same shard
-  at::Device device;
-  Bytes staging;  // of load_staging()
+  Collectives& shard;                   // rank 0's copy is spread over the first of these groups
+  Collectives& replicate;               // and from each of its ranks to those that hold the same shard
+  const at::Tensor* staging = nullptr;  // rank 0, with several shards: load_staging() bytes
 };
 
-/// Rank 0 reads for all; `weights` of the others is never asked. Its staging is allocated here, labelled, and freed
-/// with the supply.
+/// Rank 0 reads for all; `weights` of the others is never asked.
 std::unique_ptr<RowSupply> rank0_reads(WeightSource& weights, const LoadGroups& groups);
 
 }  // namespace vramfit

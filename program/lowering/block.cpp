@@ -50,10 +50,18 @@ class BlockLowering {
       case TapeAction::Do::backward:
         return backward(action);
       case TapeAction::Do::drop_value:
-        return values_[at(action.value)].reset();
+        return drop_value(action.value);
       case TapeAction::Do::drop_gradient:
         return gradients_[at(action.value)].reset();
     }
+  }
+
+  void drop_value(int value) {
+    Held& dropped = values_[at(value)];
+    if (call_.loss >= 0 && value == in_.segment.output && dropped) {
+      writer_.run({.kernel = Kernel::add_loss}, {{&dropped, How::read}, {&slots_[at(call_.loss)], How::add}});
+    }
+    dropped.reset();
   }
 
   Held allocate_value(int value, bool gradient) {
@@ -62,7 +70,8 @@ class BlockLowering {
         {.bytes = element_count(v, in_.shape) * dtype_bytes(value_dtype(v, in_.precision)),
          .label = in_.labels.number("." + v.name + (gradient ? ": gradient" : "")),
          .segment = -1,
-         .category = in_loss_region(in_.segment, value) ? Category::logits_and_loss : Category::activations});
+         .category = in_loss_region(in_.segment, value) ? Category::logits_and_loss : Category::activations,
+         .dtype = value_dtype(v, in_.precision)});
   }
 
   /// Temporaries of a kernel, and the outputs or gradients that it allocates itself.
@@ -97,21 +106,9 @@ class BlockLowering {
     return writer_.end_inside();
   }
 
-  using Accesses = std::vector<std::pair<const Held*, How>>;
-
-  void run(Kernel kernel, int op, const Accesses& accesses, Range inside) {
-    const OpWork& work = in_.tape.rules[at(op)].work;
-    writer_.write(Run{.kernel = kernel,
-                      .op = op,
-                      .accesses = writer_.accesses(accesses),
-                      .inside = inside,
-                      .work = writer_.work(kernel == Kernel::forward ? work.forward : work.backward),
-                      .times = 1});
-  }
-
-  void read_weights(int op, Accesses& accesses) const {
+  void add_weights(int op, Writer::Operands& operands) const {
     for (std::size_t w = first_weight_[at(op)]; w < first_weight_[at(op) + 1]; ++w) {
-      accesses.emplace_back(&weights_[w], How::read);
+      operands.emplace_back(&weights_[w], How::read);
     }
   }
 
@@ -129,53 +126,79 @@ class BlockLowering {
       }
     }
     const Range steps = inside(op, rule.forward, nullptr);
-    Accesses accesses;
-    for (const int input : op.inputs) accesses.emplace_back(&values_[at(input)], How::read);
-    read_weights(index, accesses);
-    for (std::size_t o = 0; o < op.outputs.size(); ++o) {
-      accesses.emplace_back(&values_[at(op.outputs[o])], o < first ? How::add : How::write);
+    Writer::Operands operands;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const bool is_taken = static_cast<int>(i) == rule.in_place_input;
+      operands.emplace_back(&values_[at(is_taken ? op.outputs[0] : op.inputs[i])], How::read);
     }
-    run(Kernel::forward, index, accesses, steps);
+    add_weights(index, operands);
+    for (std::size_t o = 0; o < op.outputs.size(); ++o) {
+      operands.emplace_back(&values_[at(op.outputs[o])], o < first ? How::add : How::write);
+    }
+    writer_.run({.kernel = Kernel::forward, .op = index, .inside = steps}, operands, rule.work.forward);
   }
 
-  /// The slot of the next gradient home; allocated and filled if nothing has written to it.
-  const Held& next_home() {
+  /// The slot of the next gradient home; allocated, with zeros where the op writes nothing, if nothing has written to
+  /// it.
+  const Held& next_home(int op, int parameter) {
     const auto slot = at(call_.homes[next_home_++]);
     if (is_new_[slot]) {
       writer_.allocate(slots_[slot]);
       const Bytes filled = call_.filled[slot];
-      writer_.run(Kernel::fill, {{&slots_[slot], How::write}},
-                  {.launches = filled.n > 0 ? 1 : 0, .bytes = static_cast<double>(filled.n)});
+      const Op& writing = in_.segment.ops[at(op)];
+      const bool writes_whole =
+          !is_direct_gradient(writing.kind, in_.precision, in_.layout) && writing.parameters[at(parameter)].count < 0;
+      writer_.run({.kernel = writes_whole ? Kernel::zero_padding : Kernel::zero, .op = op, .parameter = parameter},
+                  {{&slots_[slot], writes_whole ? How::write_part : How::write}},
+                  Work{.launches = filled.n > 0 ? 1 : 0, .bytes = static_cast<double>(filled.n)});
     }
     is_new_[slot] = false;
     return slots_[slot];
+  }
+
+  /// What backward reads: saved values where the rule says so, gradients of outputs, weights.
+  void add_read(const Op& op, int index, Writer::Operands& operands) const {
+    const Rule& rule = in_.tape.rules[at(index)];
+    const auto add_saved = [&](Ref::Of of, const std::vector<int>& values) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const bool is_saved = std::ranges::count(rule.saved, Ref{of, static_cast<int>(i)}) > 0;
+        operands.emplace_back(is_saved ? &values_[at(values[i])] : nullptr, How::read);
+      }
+    };
+    add_saved(Ref::Of::input, op.inputs);
+    const std::size_t first_output = operands.size();
+    add_saved(Ref::Of::output, op.outputs);
+    // The loss, where it is computed in backward.
+    if (call_.loss >= 0 && op.outputs[0] == in_.segment.output) {
+      operands[first_output] = {&values_[at(op.outputs[0])], How::add};
+    }
+    for (const int output : op.outputs) operands.emplace_back(&gradients_[at(output)], How::read);
+    add_weights(index, operands);
   }
 
   void backward(const TapeAction& action) {
     using Mode = GradientTarget::Mode;
     const Op& op = in_.segment.ops[at(action.op)];
     const Rule& rule = in_.tape.rules[at(action.op)];
-    Accesses accesses;
-    for (const Ref& ref : rule.saved) {
-      const std::vector<int>& values = ref.of == Ref::Of::input ? op.inputs : op.outputs;
-      accesses.emplace_back(&values_[at(values[at(ref.index)])], How::read);
-    }
-    for (const int output : op.outputs) accesses.emplace_back(&gradients_[at(output)], How::read);
-    read_weights(action.op, accesses);
+    Writer::Operands operands;
+    add_read(op, action.op, operands);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const GradientTarget& target = action.input_gradients[i];
       Held& gradient = gradients_[at(op.inputs[i])];
       if (target.mode == Mode::fresh && !rule.gradients_inside) gradient = allocate_value(op.inputs[i], true);
       if (target.mode == Mode::take_output_gradient) gradient = gradients_[at(target.value)];
       if (target.mode == Mode::take_saved) gradient = values_[at(target.value)];
-      if (target.mode != Mode::none)
-        accesses.emplace_back(&gradient, target.mode == Mode::fresh ? How::write : How::add);
+      operands.emplace_back(target.mode == Mode::none ? nullptr : &gradient,
+                            target.mode == Mode::accumulate ? How::add : How::write);
     }
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
-      if (action.needs.parameters[p]) accesses.emplace_back(&next_home(), How::add);
+      const bool is_wanted = action.needs.parameters[p];
+      const bool adds = is_wanted && call_.adds[next_home_];
+      operands.emplace_back(is_wanted ? &next_home(action.op, static_cast<int>(p)) : nullptr,
+                            adds ? How::add : How::write);
     }
     const Range steps = inside(op, rule.backward, &action);
-    run(Kernel::backward, action.op, accesses, steps);
+    writer_.run({.kernel = Kernel::backward, .op = action.op, .inside = steps}, operands, rule.work.backward);
   }
 
   /// Slots first, then what the block leaves, then what it frees itself. Returns the new numbers.

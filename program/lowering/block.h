@@ -5,6 +5,7 @@
 
 #include "program/lowering/writer.h"
 #include "program/tape.h"
+#include "program/units_layout.h"
 
 namespace vramfit::program {
 
@@ -19,6 +20,8 @@ struct CallSlots {
   std::vector<int> values, gradients;  // by value of the segment: its slot, or -1
   std::vector<int> weights;            // by parameter use, op by op: the unit's storage, or -1 while it isn't gathered
   std::vector<int> homes;              // by parameter that gets a gradient, in backward's order
+  std::vector<bool> adds;              // by home: there is a gradient already, to which the op adds
+  int loss = -1;                       // last segment: the slot of the step's loss
 
   int slot_of(const Held& held);
   /// Equal for calls that lower alike.
@@ -35,6 +38,7 @@ struct LoweredBlock {
 struct BlockInputs {
   const Graph& graph;
   const Precision& precision;
+  const UnitLayout& layout;
   BatchShape shape;
   const Segment& segment;
   const SegmentTape& tape;

@@ -69,8 +69,10 @@ CallSlots Calls::bind(int segment, const std::vector<TapeAction>& actions, const
         call.filled[at(slot)] = home.filled;
       }
       call.homes.push_back(slot);
+      call.adds.push_back(home.adds);
     }
   }
+  if (at(segment) + 1 == in_.graph.segments.size()) call.loss = call.slot_of(in_.loss);
   call.is_kept.resize(call.slots.size(), true);  // units hold weights and gradients
   return call;
 }
@@ -84,6 +86,7 @@ CallSlots::Key CallSlots::key(int segment_class) const {
     key.push_back((is_kept[slot] ? 1 : 0) + (is_new[slot] ? 2 : 0));
     key.push_back(filled[slot].n);
   }
+  for (const bool adds_there : adds) key.push_back(adds_there ? 1 : 0);
   return key;
 }
 
@@ -94,6 +97,7 @@ void Calls::call(int segment, const std::vector<TapeAction>& actions, SegmentSta
   if (is_new) {
     entry->second = lower_block({.graph = in_.graph,
                                  .precision = in_.precision,
+                                 .layout = in_.layout,
                                  .shape = in_.shape,
                                  .segment = in_.graph.segments[at(segment)],
                                  .tape = *in_.tapes[at(segment)],

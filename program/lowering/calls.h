@@ -25,6 +25,7 @@ struct CallInputs {
   std::vector<UnitLowering>& units;
   Writer& writer;
   Labels& labels;
+  const Held& loss;  // of the step
 };
 
 class Calls {

@@ -39,8 +39,8 @@ class Lowering {
                                   .shape = shape_,
                                   .trainable = trainable_parameters(inputs.graph, inputs.job)})),
         units_inputs_{inputs.graph, job_.precision, layout_, writer_, labels_, tokens_},
-        calls_({inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_}) {
-    for (const Unit& unit : layout_.units) units_.emplace_back(units_inputs_, unit);
+        calls_({inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_, loss_}) {
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) units_.emplace_back(units_inputs_, static_cast<int>(u));
     for (const Segment& segment : inputs.graph.segments) {
       segments_.emplace_back();
       segments_.back().values.resize(segment.values.size());
@@ -69,7 +69,9 @@ class Lowering {
         .blocks = calls_.take(),
         .sections = std::move(sections_),
         .groups = {{{layout_.shards, 1}, {layout_.reshard_ranks, 1}, {job_.mesh.replicate, job_.mesh.shard}}},
-        .tokens = tokens_};
+        .tokens = tokens_,
+        .loss = loss_.buffer(),
+        .gradient_norm = norm_.buffer()};
     program.labels = labels_.take();
     for (const Segment& segment : in_.graph.segments) program.segments.push_back(segment.name);
     return program;
@@ -83,19 +85,14 @@ class Lowering {
     if (!sections_.empty()) sections_.back().end = position;
     sections_.push_back({.kind = kind, .begin = position, .end = position, .times = 1});
     if (kind == Section::Kind::middle) sections_.back().times = in_.job.accumulation - 2;
-    is_marked_ = false;
   }
 
-  void mark(Phase phase) {
-    if (is_marked_ && phase == phase_) return;
-    writer_.write(Mark{phase});
-    phase_ = phase;
-    is_marked_ = true;
-  }
-
-  Held workspace(const std::string& label, Bytes bytes) {
-    return writer_.allocate(
-        {.bytes = bytes, .label = labels_.number(label), .segment = -1, .category = Category::workspace});
+  Held workspace(const std::string& label, Bytes bytes, Dtype dtype = Dtype::f32) {
+    return writer_.allocate({.bytes = bytes,
+                             .label = labels_.number(label),
+                             .segment = -1,
+                             .category = Category::workspace,
+                             .dtype = dtype});
   }
 
   Held temporary(const char* label, Bytes bytes) {
@@ -104,59 +101,82 @@ class Lowering {
   }
 
   void load_units() {
-    const bool stages = job_.load == Load::rank0 && in_.coords == Coords{};
+    const bool stages = job_.load == Load::rank0 && !in_.resumes && in_.coords == Coords{};
     const Held staging = writer_.allocate({.bytes = stages ? load_staging(layout_) : Bytes{0},
                                            .label = labels_.number("load: rows of all ranks"),
                                            .segment = -1,
                                            .category = Category::communication});
-    for (UnitLowering& unit : units_) unit.load();
+    for (UnitLowering& unit : units_) unit.load(staging);
   }
 
   void load_masks() {
     if (job_.gradient_mask != GradientMask::file) return;
-    for (const Unit& unit : layout_.units) {
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+      const Unit& unit = layout_.units[u];
       masks_.push_back(writer_.allocate({.bytes = unit.trainable_elements * dtype_bytes(Dtype::u8),
                                          .label = labels_.number(unit.name + ": gradient mask"),
                                          .segment = -1,
                                          .category = Category::optimizer_state}));
-      writer_.run(Kernel::fill, {{&masks_.back(), How::write}});
+      writer_.run({.kernel = Kernel::load_mask, .unit = static_cast<int>(u)}, {{&masks_.back(), How::write}});
     }
+  }
+
+  void load_ropes() {
+    for (std::size_t r = 0; r < in_.graph.ropes.size(); ++r) {
+      const std::int64_t elements = checked_mul(shape_.sequence, in_.graph.rope_dims[r] / 2);
+      const auto table = [&](const char* what) {
+        const Dtype dtype = job_.precision.buffer;
+        return workspace("rope " + std::to_string(r) + what, elements * dtype_bytes(dtype), dtype);
+      };
+      const Held cos = table(": cos"), sin = table(": sin");
+      writer_.run({.kernel = Kernel::rope_table, .parameter = static_cast<int>(r)},
+                  {{&cos, How::write}, {&sin, How::write}});
+      workspace_.insert(workspace_.end(), {cos, sin});
+    }
+  }
+
+  void load_workspaces() {
+    if (!is_cuda_) return;
+    writer_.begin_inside();
+    const Held cublas = workspace("cublas workspace", cublas_workspace(in_.device), Dtype::u8);
+    const bool uses_lt = uses_cublaslt(in_.graph, job_.precision, shape_);
+    const Held lt = workspace("cublasLt workspace", uses_lt ? kCublasLtWorkspace : Bytes{0}, Dtype::u8);
+    const Range inside = writer_.end_inside();
+    writer_.run({.kernel = Kernel::workspaces, .inside = inside}, {{&cublas, How::write}, {&lt, How::write}});
+    workspace_.insert(workspace_.end(), {cublas, lt});
+  }
+
+  void load_numbers() {
+    loss_ = workspace("loss sum", Bytes{4});
+    norm_ = workspace("gradient norm", Bytes{4});
+    divisor_ = workspace("clip scale", Bytes{4});
+    if (is_cuda_) norm_part_ = workspace("norm part", Bytes{4});
+    writer_.run({.kernel = Kernel::zero},
+                {{&loss_, How::write}, {&norm_, How::write}, {&divisor_, How::write}, {&norm_part_, How::write}});
+    if (!scales_loss(job_)) return;
+    scale_ = workspace("loss scale", Bytes{4});
+    growth_ = workspace("growth tracker", Bytes{4}, Dtype::i32);
+    found_inf_ = workspace("found inf", Bytes{4});
+    writer_.run({.kernel = Kernel::load_scale},
+                {{&scale_, How::write}, {&growth_, How::write}, {&found_inf_, How::write}});
   }
 
   void load() {
-    mark(Phase::load);
+    writer_.write(Mark{});
     load_units();
     load_masks();
-    for (std::size_t r = 0; r < in_.graph.ropes.size(); ++r) {
-      const std::int64_t elements = checked_mul(shape_.sequence, in_.graph.rope_dims[r] / 2);
-      for (const char* what : {": cos", ": sin"}) {
-        keep(workspace("rope " + std::to_string(r) + what, elements * dtype_bytes(job_.precision.buffer)));
-      }
-    }
-    keep(workspace("cublas workspace", cublas_workspace(in_.device)));
-    if (is_cuda_ && uses_cublaslt(in_.graph, job_.precision, shape_)) {
-      keep(workspace("cublasLt workspace", kCublasLtWorkspace));
-    }
-    keep(workspace("loss sum", Bytes{4}));
-    norm_ = workspace("gradient norm", Bytes{4});
-    divisor_ = workspace("clip scale", Bytes{4});
-    writer_.run(Kernel::fill, {{&norm_, How::write}, {&divisor_, How::write}});
-    if (is_cuda_) keep(workspace("norm part", Bytes{4}));
-    if (!scales_loss(job_)) return;
-    for (const char* what : {"loss scale", "growth tracker", "found inf"}) keep(workspace(what, Bytes{4}));
-  }
-
-  void keep(Held held) {
-    writer_.run(Kernel::fill, {{&held, How::write}});
-    workspace_.push_back(std::move(held));
+    load_ropes();
+    load_workspaces();
+    load_numbers();
   }
 
   void lower(const vramfit::Instruction& i) {
     begin_section_of(i);
-    mark(phase_of(i, in_.graph, phase_));
+    phase_ = phase_of(i, in_.graph, phase_);
+    writer_.write(Mark{.phase = phase_, .is_step = true, .what = i.what, .segment = i.segment, .unit = i.unit});
     switch (i.what) {
       case Do::begin:
-        return begin();
+        return begin(i.micro_batch);
       case Do::issue:
         return unit(i).issue();
       case Do::wait:
@@ -180,7 +200,7 @@ class Lowering {
       case Do::sum_replicas:
         return sum_replicas(i.bucket);
       case Do::end:
-        return inputs_.clear();
+        return end();
       case Do::mask:
         return mask();
       case Do::clip:
@@ -201,13 +221,30 @@ class Lowering {
 
   UnitLowering& unit(const vramfit::Instruction& i) { return units_[at(i.unit)]; }
 
-  void begin() {
+  void begin(int micro_batch) {
+    if (micro_batch == 0) writer_.run({.kernel = Kernel::zero}, {{&loss_, How::write}});
     for (const char* what : {"inputs: ids", "inputs: labels"}) {
       inputs_.push_back(writer_.allocate({.bytes = checked_mul(shape_.batch, shape_.sequence) * dtype_bytes(Dtype::i64),
                                           .label = labels_.number(what),
                                           .segment = -1,
-                                          .category = Category::activations}));
-      writer_.run(Kernel::fill, {{&inputs_.back(), How::write}}, {.bytes = 0});  // copied from the host
+                                          .category = Category::activations,
+                                          .dtype = Dtype::i64}));
+    }
+    writer_.run({.kernel = Kernel::inputs}, {{&inputs_[0], How::write}, {&inputs_[1], How::write}},
+                Work{.launches = 2, .bytes = 0});  // copied from the host
+    set_inputs(inputs_[0], inputs_[1]);
+  }
+
+  void end() {
+    set_inputs({}, {});
+    inputs_.clear();
+  }
+
+  void set_inputs(const Held& ids, const Held& labels) {
+    segments_.front().values[0] = ids;
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      const int value = in_.graph.segments[s].labels;
+      if (value >= 0) segments_[s].values[at(value)] = labels;
     }
   }
 
@@ -232,10 +269,10 @@ class Lowering {
   }
 
   void sum_replicas(const std::vector<int>& bucket) {
-    std::vector<std::pair<const Held*, How>> shards;
+    Writer::Operands shards;
     for (const int unit : bucket) shards.emplace_back(&units_[at(unit)].gradient_shard(), How::add);
     replica_sums_.push_back(tokens_);
-    writer_.start(Collective::all_reduce, Axis::replicate, writer_.accesses(shards), tokens_++);
+    writer_.start({.collective = Collective::all_reduce, .axis = Axis::replicate, .token = tokens_++}, shards);
   }
 
   void wait_for_replicas() {
@@ -245,9 +282,9 @@ class Lowering {
 
   void mask() {
     wait_for_replicas();
-    std::vector<std::pair<const Held*, How>> accesses;
-    for (const UnitLowering& unit : units_) accesses.emplace_back(&unit.gradient_shard(), How::add);
-    for (const Held& held : masks_) accesses.emplace_back(&held, How::read);
+    Writer::Operands operands;
+    for (const UnitLowering& unit : units_) operands.emplace_back(&unit.gradient_shard(), How::add);
+    for (const Held& held : masks_) operands.emplace_back(&held, How::read);
     writer_.begin_inside();
     if (job_.gradient_mask == GradientMask::keep && is_cuda_) {
       const Bytes bytes = mask_part(layout_) * dtype_bytes(Dtype::i64);
@@ -255,12 +292,7 @@ class Lowering {
       const Held bits = temporary("mask: bits", bytes);
     }
     const Range inside = writer_.end_inside();
-    const Work work = mask_work();
-    writer_.write(Run{.kernel = Kernel::mask,
-                      .op = -1,
-                      .accesses = writer_.accesses(accesses),
-                      .inside = inside,
-                      .work = writer_.work({&work, 1})});
+    writer_.run({.kernel = Kernel::mask, .inside = inside}, operands, mask_work());
   }
 
   /// A mask from a file is read along with the gradient; drawing one takes about 15 passes over 8 bytes an element,
@@ -276,8 +308,8 @@ class Lowering {
     return work;
   }
 
-  /// A call that adds the squares of `elements` of a gradient shard, `times` equal parts one after the other.
-  void add_squares(const Unit& unit, const Held& gradients, std::int64_t elements, std::int64_t times) {
+  /// Calls of `kernel` that add the squares of `elements` of a unit's gradient shard each.
+  void add_squares(Kernel kernel, int unit, std::int64_t elements, std::int64_t times) {
     if (elements == 0 || times == 0) return;
     writer_.begin_inside();
     if (is_cuda_) {
@@ -286,35 +318,38 @@ class Lowering {
       const Held counter = temporary("clip: counter", scratch.counter);
     }
     const Range inside = writer_.end_inside();
-    const Work work{.launches = 2, .bytes = static_cast<double>((elements * dtype_bytes(unit.gradient)).n)};
-    writer_.write(Run{.kernel = Kernel::norm,
-                      .op = -1,
-                      .accesses = writer_.accesses({{&gradients, How::read}, {&norm_, How::add}}),
-                      .inside = inside,
-                      .work = writer_.work({&work, 1}),
-                      .times = times});
+    const Bytes bytes = elements * dtype_bytes(layout_.units[at(unit)].gradient);
+    writer_.run({.kernel = kernel, .unit = unit, .inside = inside, .times = times},
+                {{&units_[at(unit)].gradient_shard(), How::read}, {&norm_, How::add}, {&norm_part_, How::write}},
+                Work{.launches = 2, .bytes = static_cast<double>(bytes.n)});
   }
 
   void clip() {
     wait_for_replicas();
+    writer_.run({.kernel = Kernel::norm_begin}, {{&norm_, How::write}});
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      const Held& gradients = units_[u].gradient_shard();
-      if (!gradients) continue;
-      const Unit& unit = layout_.units[u];
-      add_squares(unit, gradients, kNormPart, unit.trainable_elements / kNormPart);
-      add_squares(unit, gradients, unit.trainable_elements % kNormPart, 1);
+      if (!units_[u].gradient_shard()) continue;
+      const std::int64_t elements = layout_.units[u].trainable_elements, part = is_cuda_ ? kNormPart : elements + 1;
+      add_squares(Kernel::norm_parts, static_cast<int>(u), part, elements / part);
+      add_squares(Kernel::norm_rest, static_cast<int>(u), elements % part, 1);
     }
     if (layout_.shards > 1) {
       const int token = tokens_++;
-      writer_.start(Collective::all_reduce, Axis::shard, writer_.accesses({{&norm_, How::add}}), token);
+      writer_.start({.collective = Collective::all_reduce, .axis = Axis::shard, .token = token}, {{&norm_, How::add}});
       writer_.write(Wait{token});
     }
-    writer_.run(Kernel::scale, {{&norm_, How::add}, {&divisor_, How::write}}, {.launches = 6, .bytes = 12});
+    writer_.run({.kernel = Kernel::scale},
+                {{&norm_, How::add}, {&divisor_, How::write}, {&scale_, How::read}, {&found_inf_, How::write}},
+                Work{.launches = 6, .bytes = 12});
   }
 
   void update() {
     wait_for_replicas();
-    for (UnitLowering& unit : units_) unit.update();
+    const bool divides = in_.clip || scales_loss(job_);
+    for (UnitLowering& unit : units_) unit.update(divides ? divisor_ : Held{}, found_inf_);
+    if (loss_scaling(job_) != LossScale::Kind::dynamic) return;
+    writer_.run({.kernel = Kernel::update_scale},
+                {{&scale_, How::add}, {&growth_, How::add}, {&found_inf_, How::read}});
   }
 
   const LowerInputs& in_;
@@ -326,16 +361,16 @@ class Lowering {
   Writer writer_;  // outlives what it handed out
   Labels labels_;
   int tokens_ = 0;
+  Held loss_;
   UnitsInputs units_inputs_;
   std::vector<UnitLowering> units_;
   Calls calls_;
   std::vector<SegmentState> segments_;
   std::vector<Held> workspace_, inputs_, masks_;
-  Held norm_, divisor_;
+  Held norm_, divisor_, norm_part_, scale_, growth_, found_inf_;
   std::vector<int> replica_sums_;  // tokens
   std::vector<Section> sections_;
   Phase phase_ = Phase::load;
-  bool is_marked_ = false;  // this section has said which phase it is in
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ struct LowerInputs {
   const Device& device;
   Coords coords;  // shards are padded to equal sizes, so ranks differ only in what rank 0 reads for the others
   bool clip = true;
+  bool resumes = false;  // each rank reads its part of a checkpoint, so nothing is staged on rank 0
 };
 
 /// Every step is the same: load makes what lives longer. Throws NotModelled for features without rules.

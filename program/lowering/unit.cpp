@@ -1,12 +1,24 @@
 #include "program/lowering/unit.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 namespace vramfit::program {
 
 namespace {
 
+constexpr std::int64_t kAllUses = -1;  // among written uses: a reduction or a sum has written all of the parameter
+
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// Whether a use finds a gradient where it writes; from now on the next one does.
+bool adds(std::vector<std::int64_t>& written, const ParameterUse& use) {
+  const bool found =
+      std::ranges::any_of(written, [&](std::int64_t first) { return first == kAllUses || first == use.first; });
+  if (!found) written.push_back(use.first);
+  return found;
+}
 
 }  // namespace
 
@@ -14,7 +26,8 @@ Buffer UnitLowering::buffer(std::int64_t elements, Dtype dtype, Category categor
   return {.bytes = elements * dtype_bytes(dtype),
           .label = in_.labels.number(unit_.name + ": " + what),
           .segment = -1,
-          .category = category};
+          .category = category,
+          .dtype = dtype};
 }
 
 Buffer UnitLowering::buffer_of(int parameter, Dtype dtype, Category category, const char* what) const {
@@ -22,22 +35,27 @@ Buffer UnitLowering::buffer_of(int parameter, Dtype dtype, Category category, co
   return {.bytes = slot.padded_elements * dtype_bytes(dtype),
           .label = in_.labels.number(in_.graph.parameters[at(parameter)].name + ": " + what),
           .segment = -1,
-          .category = category};
+          .category = category,
+          .dtype = dtype};
 }
 
-void UnitLowering::load() {
+void UnitLowering::load(const Held& staging) {
   Writer& writer = in_.writer;
   shard_ = writer.allocate(buffer(unit_.shard_elements, unit_.storage, Category::parameters, "shard"));
-  writer.run(Kernel::fill, {{&shard_, How::write}});
+  writer.run(run_of(Kernel::load_shard), {{&shard_, How::write}, {&staging, How::write}});
   if (unit_.trainable_elements == 0) return;
   const auto make_state = [&](const char* what, std::int64_t elements, Dtype dtype) {
-    Held state = writer.allocate(buffer(elements, dtype, Category::optimizer_state, what));
-    writer.run(Kernel::fill, {{&state, How::write}});
-    return state;
+    return writer.allocate(buffer(elements, dtype, Category::optimizer_state, what));
   };
   exp_avg_ = make_state("exp_avg", unit_.trainable_elements, in_.precision.state);
   exp_avg_sq_ = make_state("exp_avg_sq", unit_.trainable_elements, in_.precision.state);
   step_ = make_state("step", 1, Dtype::f32);
+  writer.run(run_of(Kernel::load_states), {{&exp_avg_, How::write}, {&exp_avg_sq_, How::write}, {&step_, How::write}});
+}
+
+int UnitLowering::start(Collective collective, Axis axis, const Writer::Operands& operands) {
+  in_.writer.start({.collective = collective, .axis = axis, .token = in_.tokens, .unit = number_}, operands);
+  return in_.tokens++;
 }
 
 Work UnitLowering::passes(std::int64_t elements, Bytes bytes_of_element) const {
@@ -45,11 +63,11 @@ Work UnitLowering::passes(std::int64_t elements, Bytes bytes_of_element) const {
           .bytes = static_cast<double>(elements) * static_cast<double>(bytes_of_element.n)};
 }
 
-void UnitLowering::add_to_shard(int parameter, const Held& gradient, Dtype dtype) {
+void UnitLowering::add_rows(Kernel kernel, int parameter, const Held& gradient, Dtype dtype) {
   const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
   const Bytes bytes = slot.shard_elements * (dtype_bytes(dtype) + 2 * dtype_bytes(unit_.gradient));
-  in_.writer.run(Kernel::add, {{&gradient, How::read}, {&gradient_shard_, How::add}},
-                 {.bytes = static_cast<double>(bytes.n)});
+  in_.writer.run(run_of(kernel, parameter), {{&gradient, How::read}, {&gradient_shard_, How::add}},
+                 Work{.bytes = static_cast<double>(bytes.n)});
 }
 
 void UnitLowering::wait_for(int& token) {
@@ -64,14 +82,13 @@ void UnitLowering::issue() {
   const bool in_group = static_cast<bool>(kept_slice_);
   const How how = in_.layout.shards == 1 ? How::write : How::write_part;
   const Bytes compute = dtype_bytes(unit_.compute);
-  in_.writer.run(Kernel::cast, {{in_group ? &kept_slice_ : &shard_, How::read}, {&gathered_, how}},
+  in_.writer.run(run_of(in_group ? Kernel::gather_kept : Kernel::gather_own),
+                 {{in_group ? &kept_slice_ : &shard_, How::read}, {&gathered_, how}},
                  in_group ? passes(unit_.kept_elements, 2 * compute)
                           : passes(unit_.shard_elements, dtype_bytes(unit_.storage) + compute));
   kept_slice_.reset();
   if (in_.layout.shards == 1) return;
-  gathering_ = in_.tokens++;
-  in_.writer.start(Collective::all_gather, in_group ? Axis::reshard : Axis::shard,
-                   in_.writer.accesses({{&gathered_, How::add}}), gathering_);
+  gathering_ = start(Collective::all_gather, in_group ? Axis::reshard : Axis::shard, {{&gathered_, How::add}});
 }
 
 void UnitLowering::wait() {
@@ -88,7 +105,7 @@ void UnitLowering::reshard() {
   wait();
   kept_slice_ =
       in_.writer.allocate(buffer(unit_.kept_elements, unit_.compute, Category::unsharded_parameters, "kept slice"));
-  in_.writer.run(Kernel::cast, {{&gathered_, How::read}, {&kept_slice_, How::write}},
+  in_.writer.run(run_of(Kernel::keep_slice), {{&gathered_, How::read}, {&kept_slice_, How::write}},
                  passes(unit_.kept_elements, 2 * dtype_bytes(unit_.compute)));
   gathered_.reset();
 }
@@ -100,27 +117,36 @@ Buffer UnitLowering::gradient_shard_buffer() const {
 void UnitLowering::make_gradient_shard() {
   if (gradient_shard_) return;
   gradient_shard_ = in_.writer.allocate(gradient_shard_buffer());
-  in_.writer.run(Kernel::fill, {{&gradient_shard_, How::write}});
+  written_to_shard_.clear();
+  in_.writer.run(run_of(Kernel::zero), {{&gradient_shard_, How::write}});
 }
 
 UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
-  const int parameter = use.parameter;
   if (is_direct_gradient(kind, in_.precision, in_.layout)) {
     const bool is_new = !gradient_shard_;
-    if (is_new) gradient_shard_ = in_.writer.declare(gradient_shard_buffer());
-    return {gradient_shard_, is_new, gradient_shard_buffer().bytes};
+    if (is_new) {
+      gradient_shard_ = in_.writer.declare(gradient_shard_buffer());
+      written_to_shard_.clear();
+    }
+    return {gradient_shard_, is_new, gradient_shard_buffer().bytes, adds(written_to_shard_[use.parameter], use)};
   }
-  Gradient& gradient = buffers_[parameter];
-  if (gradient.held) return {gradient.held, false, {}};
-  gradient.dtype = gradient_dtype(kind, in_.precision);
-  if (gradient.dtype == unit_.reduce && sums_.contains(parameter)) {
-    gradient.held = std::move(sums_.extract(parameter).mapped());
-    return {gradient.held, false, {}};
+  Gradient& gradient = buffers_[use.parameter];
+  std::vector<std::int64_t>& written = written_to_buffer_[use.parameter];
+  const bool is_there = static_cast<bool>(gradient.held);
+  if (!is_there) gradient.dtype = gradient_dtype(kind, in_.precision);
+  if (!is_there && gradient.dtype == unit_.reduce && sums_.contains(use.parameter)) {
+    gradient.held = std::move(sums_.extract(use.parameter).mapped());
+    written = {kAllUses};
   }
-  gradient.held = in_.writer.declare(buffer_of(parameter, gradient.dtype, Category::gradients, "gradient"));
-  const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
-  const std::int64_t written = use.count < 0 ? slot.rows * slot.row_elements : 0;
-  return {gradient.held, true, (slot.padded_elements - written) * dtype_bytes(gradient.dtype)};
+  const bool is_new = !gradient.held;
+  if (is_new) {
+    gradient.held = in_.writer.declare(buffer_of(use.parameter, gradient.dtype, Category::gradients, "gradient"));
+    written.clear();
+  }
+  const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(use.parameter)])];
+  const std::int64_t own = use.count < 0 ? slot.rows * slot.row_elements : 0;
+  const Bytes filled = (slot.padded_elements - own) * dtype_bytes(gradient.dtype);
+  return {gradient.held, is_new, filled, adds(written, use)};
 }
 
 void UnitLowering::accumulate() {
@@ -133,67 +159,75 @@ void UnitLowering::accumulate() {
     if (gradient.dtype == unit_.reduce) {
       sum = gradient.held;  // it went on from the sum, if there was one
     } else if (sum) {
-      in_.writer.run(Kernel::add, {{&gradient.held, How::read}, {&sum, How::add}});
+      in_.writer.run(run_of(Kernel::add, parameter), {{&gradient.held, How::read}, {&sum, How::add}});
     } else {
       sum = in_.writer.allocate(buffer_of(parameter, unit_.reduce, Category::gradients, "accumulated gradient"));
-      in_.writer.run(Kernel::cast, {{&gradient.held, How::read}, {&sum, How::write}});
+      in_.writer.run(run_of(Kernel::copy, parameter), {{&gradient.held, How::read}, {&sum, How::write}});
     }
   }
 }
 
-void UnitLowering::reduce() {
-  Writer& writer = in_.writer;
-  if (in_.layout.shards == 1) {
-    if (!buffers_.empty()) make_gradient_shard();
-    for (const auto& [parameter, gradient] : buffers_) add_to_shard(parameter, gradient.held, gradient.dtype);
-    buffers_.clear();
-    return;
+void UnitLowering::add_to_shard() {
+  if (!buffers_.empty()) make_gradient_shard();
+  for (const auto& [parameter, gradient] : buffers_) {
+    add_rows(Kernel::add_whole, parameter, gradient.held, gradient.dtype);
+    written_to_shard_[parameter].push_back(kAllUses);
   }
-  std::vector<std::pair<const Held*, How>> reduced;
+  buffers_.clear();
+}
+
+Held UnitLowering::piece_of(int parameter, Gradient gradient) {
+  if (gradient.dtype == unit_.reduce) return std::move(gradient.held);
+  Writer& writer = in_.writer;
+  if (sums_.contains(parameter)) {
+    Held sum = std::move(sums_.extract(parameter).mapped());
+    writer.run(run_of(Kernel::add, parameter), {{&gradient.held, How::read}, {&sum, How::add}});
+    return sum;
+  }
+  Held piece = writer.allocate(buffer_of(parameter, unit_.reduce, Category::communication, "reduce piece"));
+  writer.run(run_of(Kernel::copy, parameter), {{&gradient.held, How::read}, {&piece, How::write}});
+  return piece;
+}
+
+void UnitLowering::reduce() {
+  if (in_.layout.shards == 1) return add_to_shard();
   for (int parameter : unit_.reduce_order) {
     const auto found = buffers_.find(parameter);
     if (found == buffers_.end()) continue;
     Gradient gradient = std::move(found->second);
     buffers_.erase(found);
-    if (gradient.dtype == unit_.reduce) {
-      pieces_.emplace_back(parameter, std::move(gradient.held));
-      continue;
-    }
-    if (sums_.contains(parameter)) {
-      pieces_.emplace_back(parameter, std::move(sums_.extract(parameter).mapped()));
-      writer.run(Kernel::add, {{&gradient.held, How::read}, {&pieces_.back().second, How::add}});
-      continue;
-    }
-    pieces_.emplace_back(parameter,
-                         writer.allocate(buffer_of(parameter, unit_.reduce, Category::communication, "reduce piece")));
-    writer.run(Kernel::cast, {{&gradient.held, How::read}, {&pieces_.back().second, How::write}});
+    pieces_.emplace_back(parameter, piece_of(parameter, std::move(gradient)));
   }
   if (pieces_.empty()) return;
+  Writer::Operands reduced;
   for (const auto& [parameter, piece] : pieces_) reduced.emplace_back(&piece, How::add);
-  reducing_ = in_.tokens++;
-  writer.start(Collective::reduce_scatter, Axis::shard, writer.accesses(reduced), reducing_);
+  reducing_ = start(Collective::reduce_scatter, Axis::shard, reduced);
 }
 
 void UnitLowering::finish() {
   if (pieces_.empty()) return;
   wait_for(reducing_);
   make_gradient_shard();
-  for (const auto& [parameter, piece] : pieces_) add_to_shard(parameter, piece, unit_.reduce);
+  for (const auto& [parameter, piece] : pieces_) {
+    add_rows(Kernel::add_own, parameter, piece, unit_.reduce);
+  }
   pieces_.clear();
 }
 
-void UnitLowering::update() {
+void UnitLowering::update(const Held& divisor, const Held& found_inf) {
   if (!gradient_shard_) return;
   constexpr std::int64_t kLaunches = 2;  // counting the step, and one kernel for all
   const Bytes bytes = unit_.trainable_elements * (dtype_bytes(unit_.gradient) + 2 * dtype_bytes(unit_.storage) +
                                                   4 * dtype_bytes(in_.precision.state));
-  in_.writer.run(Kernel::update,
+  in_.writer.run(run_of(Kernel::update),
                  {{&shard_, How::add},
                   {&gradient_shard_, How::read},
                   {&exp_avg_, How::add},
                   {&exp_avg_sq_, How::add},
-                  {&step_, How::add}},
-                 {.launches = kLaunches, .bytes = static_cast<double>(bytes.n)});
+                  {&step_, How::add},
+                  {&divisor, How::read},
+                  {&found_inf, How::read}},
+                 Work{.launches = kLaunches, .bytes = static_cast<double>(bytes.n)});
   gradient_shard_.reset();
 }
 

@@ -23,10 +23,12 @@ struct UnitsInputs {
 
 class UnitLowering {
  public:
-  UnitLowering(const UnitsInputs& inputs, const Unit& unit) : in_(inputs), unit_(unit) {}
+  /// `number`: in the layout.
+  UnitLowering(const UnitsInputs& inputs, int number)
+      : in_(inputs), unit_(inputs.layout.units[static_cast<std::size_t>(number)]), number_(number) {}
 
-  /// The shard and the optimizer's states.
-  void load();
+  /// The shard and the optimizer's states. `staging`: what rank 0 reads other ranks' rows into; may be empty.
+  void load(const Held& staging);
   /// Allocates the gathered storage and starts to fill it, unless it exists or the shard itself is used.
   void issue();
   /// Issues if that was not done, and waits.
@@ -37,12 +39,13 @@ class UnitLowering {
   /// What ops read their weights from: the gathered storage or the shard; empty while the unit isn't gathered.
   const Held& weights() const { return unit_.gathered_is_shard ? shard_ : gathered_; }
 
-  /// Where an op of `kind` writes its gradient of a parameter: the gradient shard, or a buffer to be reduced. `is_new`:
+  /// Where an op of `kind` writes its gradient of `parameter`: the gradient shard, or a buffer to be reduced. `is_new`:
   /// declared only; who writes first allocates it, and fills with zeros what it doesn't write.
   struct Home {
     const Held& held;
     bool is_new = false;
-    Bytes filled;  // if new
+    Bytes filled;       // if new
+    bool adds = false;  // to what this use, or a sum over uses, has written before
   };
   Home home(OpKind kind, const ParameterUse& use);
   /// Buffers become sums that a later micro-batch reduces, the largest first.
@@ -52,32 +55,45 @@ class UnitLowering {
   /// Waits for it and adds this rank's slices to the gradient shard.
   void finish();
   const Held& gradient_shard() const { return gradient_shard_; }
-  void update();
+  /// Writes over the shard. `divisor` and `found_inf`: what the optimizer is told about all gradients; may be empty.
+  void update(const Held& divisor, const Held& found_inf);
 
  private:
   struct Gradient {
     Held held;
     Dtype dtype = Dtype::f32;
   };
+  /// By parameter: `first` of each use whose gradient has been written.
+  using WrittenUses = std::map<int, std::vector<std::int64_t>>;
 
   Buffer buffer(std::int64_t elements, Dtype dtype, Category category, const char* what) const;
   /// A whole gradient of `parameter`, padded.
   Buffer buffer_of(int parameter, Dtype dtype, Category category, const char* what) const;
   Buffer gradient_shard_buffer() const;
   void make_gradient_shard();
-  /// A cast or an addition, parameter by parameter, of this rank's part of the unit.
+  /// With one shard: the buffers are added where they belong.
+  void add_to_shard();
+  Held piece_of(int parameter, Gradient gradient);
+  int start(Collective collective, Axis axis, const Writer::Operands& operands);
+  /// A copy or an addition, parameter by parameter, of this rank's part of the unit.
   Work passes(std::int64_t elements, Bytes bytes_of_element) const;
   /// Adds this rank's rows of a whole gradient to the gradient shard.
-  void add_to_shard(int parameter, const Held& gradient, Dtype dtype);
+  void add_rows(Kernel kernel, int parameter, const Held& gradient, Dtype dtype);
   void wait_for(int& token);
+
+  Run run_of(Kernel kernel, int parameter = -1) const {
+    return {.kernel = kernel, .unit = number_, .parameter = parameter};
+  }
 
   const UnitsInputs& in_;
   const Unit& unit_;
+  int number_;
   Held shard_, exp_avg_, exp_avg_sq_, step_, gathered_, kept_slice_, gradient_shard_;
   std::map<int, Gradient> buffers_;  // by parameter: gradients not yet reduced
   std::map<int, Held> sums_;         // by parameter: whole gradients of earlier micro-batches, in the reduce dtype
   std::vector<std::pair<int, Held>> pieces_;  // by parameter: being reduced
   int gathering_ = -1, reducing_ = -1;        // tokens; -1: nothing is under way
+  WrittenUses written_to_buffer_, written_to_shard_;
 };
 
 }  // namespace vramfit::program

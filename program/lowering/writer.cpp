@@ -62,44 +62,31 @@ void Writer::drop(int buffer) noexcept {
   }
 }
 
-Range Writer::accesses(const std::vector<std::pair<const Held*, How>>& list) {
-  Range range{static_cast<std::uint32_t>(code_.accesses.size()), 0};
-  for (const auto& [held, how] : list) {
-    if (held != nullptr && *held) code_.accesses.push_back({held->buffer(), how});
-  }
-  range.count = static_cast<std::uint32_t>(code_.accesses.size()) - range.first;
+Range Writer::accesses(const Operands& list) {
+  const Range range{static_cast<std::uint32_t>(code_.accesses.size()), static_cast<std::uint32_t>(list.size())};
+  for (const auto& [held, how] : list) code_.accesses.push_back({held == nullptr ? -1 : held->buffer(), how});
   return range;
 }
 
-void Writer::run(Kernel kernel, const std::vector<std::pair<const Held*, How>>& list) {
+void Writer::run(const Run& run, const Operands& list) {
   double bytes = 0;
   for (const auto& [held, how] : list) {
-    if (*held) bytes += (how == How::add ? 2.0 : 1.0) * bytes_of(held->buffer());
+    if (held != nullptr && *held) bytes += (how == How::add ? 2.0 : 1.0) * bytes_of(held->buffer());
   }
-  run(kernel, list, {.bytes = bytes});
+  this->run(run, list, Work{.bytes = bytes});
 }
 
-void Writer::run(Kernel kernel, const std::vector<std::pair<const Held*, How>>& list, const Work& work) {
-  write(Run{.kernel = kernel,
-            .op = -1,
-            .accesses = accesses(list),
-            .inside = {},
-            .work = this->work({&work, 1}),
-            .times = 1});
+void Writer::run(Run run, const Operands& list, std::span<const Work> work) {
+  run.accesses = accesses(list);
+  run.work = {static_cast<std::uint32_t>(code_.work.size()), static_cast<std::uint32_t>(work.size())};
+  code_.work.insert(code_.work.end(), work.begin(), work.end());
+  write(run);
 }
 
-Range Writer::work(std::span<const Work> list) {
-  const Range range{static_cast<std::uint32_t>(code_.work.size()), static_cast<std::uint32_t>(list.size())};
-  code_.work.insert(code_.work.end(), list.begin(), list.end());
-  return range;
-}
-
-void Writer::start(Collective collective, Axis axis, Range accesses, int token) {
-  Bytes bytes;
-  for (std::uint32_t i = 0; i < accesses.count; ++i) {
-    bytes += code_.buffers[static_cast<std::size_t>(code_.accesses[accesses.first + i].buffer)].bytes;
-  }
-  write(Start{.collective = collective, .axis = axis, .accesses = accesses, .bytes = bytes, .token = token});
+void Writer::start(Start start, const Operands& operands) {
+  for (const auto& [held, how] : operands) start.bytes += code_.buffers[static_cast<std::size_t>(held->buffer())].bytes;
+  start.accesses = accesses(operands);
+  write(start);
 }
 
 double Writer::bytes_of(int buffer) const {

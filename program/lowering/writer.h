@@ -53,14 +53,15 @@ class Writer {
   /// Nothing of zero bytes is allocated: the result is empty.
   Held allocate(const Buffer& buffer);
   void allocate(const Held& declared);
-  /// Empty shares are left out.
-  Range accesses(const std::vector<std::pair<const Held*, How>>& list);
-  /// One kernel that reads and writes all of these once.
-  void run(Kernel kernel, const std::vector<std::pair<const Held*, How>>& list);
-  void run(Kernel kernel, const std::vector<std::pair<const Held*, How>>& list, const Work& work);
-  Range work(std::span<const Work> list);
-  /// Over all of the buffers accessed.
-  void start(Collective collective, Axis axis, Range accesses, int token);
+  using Operands = std::vector<std::pair<const Held*, How>>;
+  /// Operands keep their places: one that isn't there has buffer -1.
+  Range accesses(const Operands& list);
+  /// One kernel that reads and writes all of these once. Here and below, accesses and work are filled in.
+  void run(const Run& run, const Operands& list);
+  void run(const Run& run, const Operands& list, const Work& work) { this->run(run, list, std::span(&work, 1)); }
+  void run(Run run, const Operands& list, std::span<const Work> work);
+  /// Over all of the operands. The rest is filled in.
+  void start(Start start, const Operands& operands);
   void write(Instruction instruction) { code_.instructions.push_back(instruction); }
 
   int owners(int buffer) const { return owners_[static_cast<std::size_t>(buffer)]; }

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 
 #include <cmath>
@@ -12,8 +13,9 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "executor/sharding/process_groups.h"
+#include "executor/sharding/unit_state_torch.h"
 #include "executor/tensor_torch.h"
-#include "tests/executor/cpu_units_torch.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_graph.h"
@@ -28,15 +30,6 @@ std::vector<float> kept(std::uint64_t key, std::int64_t first, std::int64_t coun
   return {gradient.const_data_ptr<float>(), gradient.const_data_ptr<float>() + count};
 }
 
-/// Weights and gradients are of no matter here.
-struct Ones final : WeightSource {
-  void read_rows(const Parameter& /*parameter*/, std::int64_t /*first_row*/, std::int64_t /*rows*/,
-                 at::Tensor& into) override {
-    into.fill_(1);
-  }
-  std::string description() const override { return "ones"; }
-};
-
 /// Every parameter's gradient, of ones where it is not masked, put together from the shards of `ranks` ranks.
 std::map<std::string, std::vector<float>> masked_ones(Job job, int ranks, int replicas, std::int64_t step) {
   const Graph graph = testing::tiny_graph({.vocab = 11, .hidden = 6, .blocks = 2});
@@ -45,37 +38,25 @@ std::map<std::string, std::vector<float>> masked_ones(Job job, int ranks, int re
   std::map<std::string, std::vector<float>> whole;
   std::mutex mutex;
   spawn_ranks(ranks, layout.shards, [&](ProcessGroups& groups) {
-    Ones ones;
-    std::vector<UnitState> units = testing::units_on_cpu(graph, job, layout, groups);
-    GradientMasks masks({.graph = graph,
-                         .job = job,
-                         .layout = layout,
-                         .units = units,
-                         .shard_rank = groups.shard().rank(),
-                         .place = at::kCPU,
-                         .seed = 5});
-    for (UnitState& unit : units) {
-      unit.load(*each_reads(ones, groups.shard()));
-      for (const UnitParameter& p : unit.unit().parameters) {
-        if (!p.trainable) continue;
-        GradientHome home = unit.gradient_home({.parameter = p.parameter}, OpKind::linear, false);
-        // Summed over the ranks of a group, whose gradients are equal parts of 1.
-        home.tensor.fill_(1.0 / groups.shard().size());
-      }
-      unit.reduce();
-      unit.finish();
+    const int rank = groups.shard().rank();
+    GradientMasks masks(
+        {.graph = graph, .job = job, .layout = layout, .shard_rank = rank, .place = at::kCPU, .seed = 5});
+    std::vector<at::Tensor> gradients, bytes;
+    for (const Unit& unit : layout.units) {
+      gradients.push_back(unit.trainable_elements > 0 ? at::ones({unit.trainable_elements}, at::kFloat) : at::Tensor());
+      bytes.push_back(unit.trainable_elements > 0 ? at::empty({unit.trainable_elements}, at::kByte) : at::Tensor());
     }
-    masks.load();
-    masks.apply(step);
+    if (job.gradient_mask == GradientMask::file) masks.load(std::move(bytes));
+    masks.apply(step, gradients);
     const std::scoped_lock lock(mutex);
-    for (const UnitState& unit : units) {
-      if (!unit.gradient_shard().defined()) continue;
-      for (const UnitParameter& p : unit.unit().parameters) {
+    for (std::size_t u = 0; u < gradients.size(); ++u) {
+      if (!gradients[u].defined()) continue;
+      for (const UnitParameter& p : layout.units[u].parameters) {
         std::vector<float>& values = whole[graph.parameters[static_cast<std::size_t>(p.parameter)].name];
         values.resize(static_cast<std::size_t>(p.rows * p.row_elements));
-        const at::Tensor slice = UnitState::slice(unit.gradient_shard(), p);
+        const at::Tensor slice = UnitState::slice(gradients[u], p);
         for (std::int64_t i = 0; i < p.shard_elements; ++i) {
-          const std::int64_t at = groups.shard().rank() * p.shard_elements + i;
+          const std::int64_t at = rank * p.shard_elements + i;
           if (at < p.rows * p.row_elements) values[static_cast<std::size_t>(at)] = slice.const_data_ptr<float>()[i];
         }
       }

@@ -1,3 +1,4 @@
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <doctest/doctest.h>
 
@@ -18,6 +19,10 @@ Job job_with(LossScale scale) {
   return job;
 }
 
+LossScaler::Tensors tensors() {
+  return {at::empty({1}, at::kFloat), at::empty({1}, at::kInt), at::empty({1}, at::kFloat)};
+}
+
 /// The scale after each of a row of steps, which overflow where `norms` says so.
 std::vector<double> scales_after(LossScaler& scaler, const std::vector<double>& norms) {
   std::vector<double> scales;
@@ -33,16 +38,16 @@ std::vector<double> scales_after(LossScaler& scaler, const std::vector<double>& 
 }  // namespace
 
 TEST_CASE("a dynamic scale is halved by an overflow and doubled by so many steps without one") {
-  LossScaler scaler(job_with({LossScale::Kind::dynamic, 1024, 3}), at::kCPU);
-  scaler.load(nullptr);
+  LossScaler scaler(job_with({LossScale::Kind::dynamic, 1024, 3}));
+  scaler.load(tensors(), nullptr);
   CHECK(scaler.check_on_host(1) == 1024);
   CHECK(scales_after(scaler, {1, 2, 3, 4, 5, INFINITY, 1, 1, NAN, 1, 1, 1}) ==
         std::vector<double>{1024, 1024, 2048, 2048, 2048, 1024, 1024, 1024, 512, 512, 512, 1024});
 }
 
 TEST_CASE("the device's way to find an overflow is the host's") {
-  LossScaler scaler(job_with({LossScale::Kind::dynamic, 8, 2000}), at::kCPU);
-  scaler.load(nullptr);
+  LossScaler scaler(job_with({LossScale::Kind::dynamic, 8, 2000}));
+  scaler.load(tensors(), nullptr);
   for (const double value : {0.0, 3.5, 1e38, double{INFINITY}, double{NAN}}) {
     at::Tensor norm = at::full({1}, value, at::kFloat);
     scaler.check_on_device(norm);
@@ -52,11 +57,10 @@ TEST_CASE("the device's way to find an overflow is the host's") {
 }
 
 TEST_CASE("a fixed scale stays, and without one nothing is found") {
-  LossScaler fixed(job_with({LossScale::Kind::fixed, 128, 1}), at::kCPU);
-  fixed.load(nullptr);
+  LossScaler fixed(job_with({LossScale::Kind::fixed, 128, 1}));
+  fixed.load(tensors(), nullptr);
   CHECK(scales_after(fixed, {1, INFINITY, 1}) == std::vector<double>{128, 128, 128});
-  LossScaler none(job_with({LossScale::Kind::none, 1, 1}), at::kCPU);
-  none.load(nullptr);
+  LossScaler none(job_with({LossScale::Kind::none, 1, 1}));
   CHECK(none.check_on_host(INFINITY) == 1);
   CHECK(none.scale() == nullptr);
   CHECK(none.numbers().empty());
@@ -65,13 +69,13 @@ TEST_CASE("a fixed scale stays, and without one nothing is found") {
 
 TEST_CASE("scale and growth tracker go on where a checkpoint left them") {
   const Job job = job_with({LossScale::Kind::dynamic, 1024, 3});
-  LossScaler first(job, at::kCPU), second(job, at::kCPU);
-  first.load(nullptr);
+  LossScaler first(job), second(job);
+  first.load(tensors(), nullptr);
   scales_after(first, {1, INFINITY, 1, 1});
   const NamedNumbers saved = first.numbers();
-  second.load(&saved);
+  second.load(tensors(), &saved);
   const std::vector<double> rest{1, 1, 1, 1};
   CHECK(scales_after(first, rest) == scales_after(second, rest));
   const NamedNumbers others{{"something", 1}};
-  CHECK_THROWS_WITH_AS(second.load(&others), doctest::Contains("loss scale"), ModelError);
+  CHECK_THROWS_WITH_AS(second.load(tensors(), &others), doctest::Contains("loss scale"), ModelError);
 }

@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "program/lowering/lower.h"
+#include "program/schedules/schedule.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit::program {
@@ -168,13 +170,16 @@ TEST_CASE("a unit that was gathered before its shard was updated is not read aft
   int found = 0;
   for (const std::size_t update : positions_of<Run>(code, program.sections.back().begin)) {
     if (!is_update(update)) continue;
-    // The shard is written where a phase was marked in the middle of the first micro-batch, while units are gathered.
+    // The shard is written where the first forward pass begins, while units are gathered.
     const Access shard = program.main.accesses[std::get<Run>(code[update]).accesses.first];
     Program early = program;
     early.main.accesses.push_back(shard);
     const Range access{static_cast<std::uint32_t>(early.main.accesses.size() - 1), 1};
-    const std::vector<std::size_t> marks = positions_of<Mark>(code, program.sections[1].begin + 1);
-    early.main.instructions[marks.front()] = Run{.kernel = Kernel::update, .op = -1, .accesses = access, .inside = {}};
+    const std::vector<std::size_t> marks = positions_of<Mark>(code, program.sections[1].begin);
+    const auto forward = std::ranges::find_if(
+        marks, [&](std::size_t position) { return std::get<Mark>(code[position]).what == Do::forward; });
+    REQUIRE(forward != marks.end());
+    early.main.instructions[*forward] = Run{.kernel = Kernel::update, .accesses = access};
     const std::string fault = fault_of(early).value_or("");
     found += fault.find("whose source was written since it was copied") != std::string::npos ? 1 : 0;
   }

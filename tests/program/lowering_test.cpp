@@ -24,7 +24,32 @@ std::size_t blocks_of(int layers, const Job& job) {
   return program_of(tiny_graph({.blocks = layers}), job).blocks.size();
 }
 
+/// How often a backward pass of the program's blocks writes the gradient of its last parameter, and adds to it.
+std::pair<int, int> gradients_written_and_added(const Program& program) {
+  int written = 0, added = 0;
+  for (const Block& block : program.blocks) {
+    for (const Instruction& instruction : block.code.instructions) {
+      const auto* run = std::get_if<Run>(&instruction);
+      if (run == nullptr || run->kernel != Kernel::backward) continue;
+      const Access& last = block.code.accesses[run->accesses.first + run->accesses.count - 1];
+      if (last.buffer >= 0 && last.buffer < block.slots) ++(last.how == How::add ? added : written);
+    }
+  }
+  return {written, added};
+}
+
 }  // namespace
+
+TEST_CASE("the first micro-batch writes gradients, later ones add to what is there") {
+  Job job = tiny_job();
+  const auto [written, added] = gradients_written_and_added(program_of(tiny_graph(), job));
+  CHECK(written > 3);
+  CHECK(added == 0);
+  job.accumulation = 3;
+  const auto [first, later] = gradients_written_and_added(program_of(tiny_graph(), job));
+  CHECK(first == written);
+  CHECK(later >= written);  // where the middle and the last micro-batch hold the same, they share blocks
+}
 
 TEST_CASE("layers that are alike share their blocks, however many there are") {
   Job job = tiny_job();

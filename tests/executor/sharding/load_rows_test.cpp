@@ -37,18 +37,24 @@ Job job_on(const World& mesh, const std::string& precision, Load load) {
   return job;
 }
 
-/// A rank's units, loaded as the job says.
-std::vector<UnitState> load(const Graph& graph, const Job& job, const UnitLayout& layout, ProcessGroups& groups,
-                            WeightSource& weights) {
-  const std::unique_ptr<RowSupply> rows = job.load == Load::each
-                                              ? each_reads(weights, groups.shard())
-                                              : rank0_reads(weights, {.shard = groups.shard(),
-                                                                      .replicate = groups.replicate(),
-                                                                      .device = at::kCPU,
-                                                                      .staging = load_staging(layout)});
-  std::vector<UnitState> units = testing::units_on_cpu(graph, job, layout, groups);
-  for (UnitState& unit : units) unit.load(*rows);
-  return units;
+/// What a rank's units hold once they are loaded as the job says, by unit.
+std::vector<std::vector<at::Tensor>> load(const Graph& graph, const Job& job, const UnitLayout& layout,
+                                          ProcessGroups& groups, WeightSource& weights) {
+  testing::UnitPrograms programs(graph, job, layout, groups);
+  programs.load(job.load == Load::rank0 && groups.world().rank() == 0 ? load_staging(layout) : Bytes{0});
+  const std::size_t all = programs.end_section();
+  programs.begin([&](const at::Tensor* staging) {
+    return job.load == Load::each
+               ? each_reads(weights, groups.shard())
+               : rank0_reads(weights, {.shard = groups.shard(), .replicate = groups.replicate(), .staging = staging});
+  });
+  programs.run(all);
+  std::vector<std::vector<at::Tensor>> held;
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    const UnitState unit = programs.state(u);
+    held.push_back({unit.shard(), unit.exp_avg(), unit.exp_avg_sq(), unit.step_count()});
+  }
+  return held;
 }
 
 /// All shards of all ranks, rank by rank. Only rank 0 has weights to read where the job says so.
@@ -60,9 +66,9 @@ std::vector<at::Tensor> shards_of(const Graph& graph, const World& mesh, const s
   spawn_ranks(mesh.ranks, mesh.shards, [&](ProcessGroups& groups) {
     const int rank = groups.world().rank();
     const auto weights = how == Load::rank0 && rank != 0 ? sent_weights() : random_weights(7);
-    const std::vector<UnitState> units = load(graph, job, layout, groups, *weights);
+    const std::vector<std::vector<at::Tensor>> units = load(graph, job, layout, groups, *weights);
     const std::scoped_lock lock(mutex);
-    for (std::size_t u = 0; u < units.size(); ++u) shards[{rank, u}] = units[u].shard();
+    for (std::size_t u = 0; u < units.size(); ++u) shards[{rank, u}] = units[u].front();
   });
   std::vector<at::Tensor> list;
   for (const auto& [place, shard] : shards) list.push_back(shard);
@@ -191,7 +197,7 @@ TEST_CASE("beyond the shards no more than the staging is held while 256 MiB are 
     CHECK(all_shards > 512 * kMiB);
     CHECK(all_shards < 513 * kMiB);
     CHECK(staging <= 16 * kMiB);
-    std::vector<std::vector<UnitState>> held(2);
+    std::vector<std::vector<std::vector<at::Tensor>>> held(2);
     Bytes metered{0}, resident{0};
     spawn_ranks(2, 2, [&](ProcessGroups& groups) {
       const auto rank = static_cast<std::size_t>(groups.world().rank());

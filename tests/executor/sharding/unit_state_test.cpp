@@ -1,7 +1,6 @@
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -54,23 +53,44 @@ struct World {
     job.reshard_groups = reshard_groups;
     layout = lay_out_units(graph, job);
   }
-  UnitState unit(ProcessGroups& groups) const {
-    return {testing::context_on_cpu(graph, job, layout, groups), layout.units[0]};
-  }
+  testing::UnitPrograms programs(ProcessGroups& groups) const { return {graph, job, layout, groups}; }
 };
 
 /// Two micro-batches of gradients rank + 1, reduced; the rank's slice of the first parameter's gradient.
-at::Tensor reduced_twice(UnitState& unit, const Collectives& group) {
-  Numbers numbers;
-  unit.load(*each_reads(numbers, group));
-  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-    const GradientHome home = unit.gradient_home({.parameter = 0}, OpKind::linear, false);
-    const auto value = static_cast<float>(group.rank() + 1);
-    home.accumulate ? home.tensor.add_(value) : home.tensor.fill_(value);
+at::Tensor reduced_twice(testing::UnitPrograms& programs, const Collectives& group) {
+  program::UnitLowering& unit = programs.units[0];
+  programs.load();
+  struct MicroBatch {
+    std::size_t begin = 0, end = 0;
+    int home = -1;
+    bool adds = false;
+  };
+  std::vector<MicroBatch> micro_batches(2);
+  for (MicroBatch& m : micro_batches) {
+    const program::UnitLowering::Home home = unit.home(OpKind::linear, {.parameter = 0});
+    if (home.is_new) {
+      programs.writer.allocate(home.held);
+      programs.writer.run({.kernel = program::Kernel::zero}, {{&home.held, program::How::write}});
+    }
+    m.home = home.held.buffer();
+    m.adds = home.adds;
+    m.begin = programs.end_section();
     unit.reduce();
     unit.finish();
+    m.end = programs.end_section();
   }
-  return UnitState::slice(unit.gradient_shard(), unit.unit().parameters[0]);
+  unit.update({}, {});
+  Numbers numbers;
+  programs.begin(numbers);
+  for (const MicroBatch& m : micro_batches) {
+    programs.run(m.begin);
+    at::Tensor gradient = programs.tensor(m.home).narrow(0, 0, 15);
+    const auto value = static_cast<float>(group.rank() + 1);
+    m.adds ? gradient.add_(value) : gradient.fill_(value);
+    programs.run(m.end);
+  }
+  const UnitState state = programs.state(0);
+  return UnitState::slice(state.gradient_shard(), state.unit().parameters[0]);
 }
 
 }  // namespace
@@ -81,18 +101,21 @@ TEST_CASE("a gathered unit holds every parameter whole, whatever the number of r
     const World world(ranks);
     std::mutex mutex;
     spawn_ranks(ranks, ranks, [&](ProcessGroups& groups) {
-      UnitState unit = world.unit(groups);
+      testing::UnitPrograms programs = world.programs(groups);
+      programs.load();
+      programs.units[0].wait();
+      const std::size_t all = programs.end_section();
       Numbers numbers;
-      unit.load(*each_reads(numbers, groups.shard()));
-      unit.issue();
-      unit.wait();
-      const at::Tensor a = unit.view({.parameter = 0}, false), b = unit.view({.parameter = 1}, false);
+      programs.begin(numbers);
+      programs.run(all);
+      const program::Held& weights = programs.units[0].weights();
+      const at::Tensor a = programs.weight(weights, 0), b = programs.weight(weights, 1);
       const std::scoped_lock lock(mutex);
       CHECK(a.sizes().vec() == std::vector<std::int64_t>{5, 3});
       for (std::int64_t i = 0; i < 15; ++i) CHECK(a.view({15})[i].item<float>() == static_cast<float>(10 * i + 5));
       for (std::int64_t i = 0; i < 7; ++i) CHECK(b[i].item<float>() == static_cast<float>(10 * i + 7));
-      CHECK(unit.view({.parameter = 0, .first = 2, .count = 2}, false).size(0) == 2);
-      CHECK(unit.view({.parameter = 0, .first = 1, .count = 2}, true).size(1) == 2);
+      CHECK(used_part(a, {.parameter = 0, .first = 2, .count = 2}, false).size(0) == 2);
+      CHECK(used_part(a, {.parameter = 0, .first = 1, .count = 2}, true).size(1) == 2);
     });
   }
 }
@@ -103,24 +126,33 @@ TEST_CASE("a unit resharded to groups keeps a slice of what was gathered, and is
     REQUIRE(world.layout.reshard_ranks == 2);
     std::mutex mutex;
     const auto body = [&](ProcessGroups& groups) {
-      UnitState unit = world.unit(groups);
-      Numbers numbers;
-      unit.load(*each_reads(numbers, groups.shard()));
-      unit.issue();
+      testing::UnitPrograms programs = world.programs(groups);
+      program::UnitLowering& unit = programs.units[0];
+      programs.load();
       unit.wait();
-      const at::Tensor before = unit.view({.parameter = 0}, false).clone();
+      const program::Held first = unit.weights();
+      const std::size_t gathered = programs.end_section();
       unit.reshard();
-      const bool gone = !unit.view({.parameter = 0}, false).defined();
-      // Each group's slices are its own: one that gathered from the shards would see what was written to them since.
-      at::Tensor rows = UnitState::slice(unit.shard(), world.layout.units[0].parameters[0]);
-      rows.fill_(-1);
-      unit.issue();
+      const bool gone = !unit.weights();
+      const std::size_t resharded = programs.end_section();
       unit.wait();
-      const bool from_slices = unit.view({.parameter = 0}, false).equal(before);
+      const program::Held second = unit.weights();
+      const std::size_t from_kept = programs.end_section();
       unit.release();
-      unit.issue();
       unit.wait();
-      const bool from_shards = unit.view({.parameter = 0}, false).eq(-1).all().item<bool>();
+      const std::size_t again = programs.end_section();
+      Numbers numbers;
+      programs.begin(numbers);
+      programs.run(gathered);
+      const at::Tensor before = programs.weight(first, 0).clone();
+      programs.run(resharded);
+      // Each group's slices are its own: one that gathered from the shards would see what was written to them since.
+      at::Tensor rows = UnitState::slice(programs.state(0).shard(), world.layout.units[0].parameters[0]);
+      rows.fill_(-1);
+      programs.run(from_kept);
+      const bool from_slices = programs.weight(second, 0).equal(before);
+      programs.run(again);
+      const bool from_shards = programs.weight(unit.weights(), 0).eq(-1).all().item<bool>();
       const std::scoped_lock lock(mutex);
       CHECK(gone);
       CHECK(from_slices);
@@ -134,10 +166,13 @@ TEST_CASE("padding rows of a shard are zero") {
   const World world(4);
   std::mutex mutex;
   spawn_ranks(4, 4, [&](ProcessGroups& groups) {
-    UnitState unit = world.unit(groups);
+    testing::UnitPrograms programs = world.programs(groups);
+    programs.load();
+    const std::size_t all = programs.end_section();
     Numbers numbers;
-    unit.load(*each_reads(numbers, groups.shard()));
-    const at::Tensor rows = UnitState::slice(unit.shard(), world.layout.units[0].parameters[0]);
+    programs.begin(numbers);
+    programs.run(all);
+    const at::Tensor rows = UnitState::slice(programs.state(0).shard(), world.layout.units[0].parameters[0]);
     const std::scoped_lock lock(mutex);
     REQUIRE(rows.numel() == 6);  // 5 rows over 4 ranks: 2 each
     const int rank = groups.shard().rank();
@@ -154,8 +189,8 @@ TEST_CASE("gradients of all ranks are summed into the shards, and a second reduc
       const World world(ranks, precision);
       std::mutex mutex;
       spawn_ranks(ranks, ranks, [&](ProcessGroups& groups) {
-        UnitState unit = world.unit(groups);
-        const at::Tensor gradient = reduced_twice(unit, groups.shard());
+        testing::UnitPrograms programs = world.programs(groups);
+        const at::Tensor gradient = reduced_twice(programs, groups.shard());
         const std::int64_t mine = std::max<std::int64_t>(
             0, std::min<std::int64_t>(gradient.numel(), 15 - groups.shard().rank() * gradient.numel()));
         const std::scoped_lock lock(mutex);
@@ -171,20 +206,17 @@ TEST_CASE("slices of one packed parameter are written side by side, then added t
   const World world(2);
   std::mutex mutex;
   spawn_ranks(2, 2, [&](ProcessGroups& groups) {
-    UnitState unit = world.unit(groups);
-    Numbers numbers;
-    unit.load(*each_reads(numbers, groups.shard()));
+    testing::UnitPrograms programs = world.programs(groups);
     const ParameterUse top{.parameter = 0, .first = 0, .count = 2}, rest{.parameter = 0, .first = 2, .count = 3};
-    const GradientHome first = unit.gradient_home(top, OpKind::linear, false);
-    first.tensor.fill_(1);
-    const GradientHome second = unit.gradient_home(rest, OpKind::linear, false);
-    second.tensor.fill_(2);
-    const GradientHome again = unit.gradient_home(top, OpKind::linear, false);
+    const program::UnitLowering::Home first = programs.units[0].home(OpKind::linear, top);
+    const program::UnitLowering::Home second = programs.units[0].home(OpKind::linear, rest);
+    const program::UnitLowering::Home again = programs.units[0].home(OpKind::linear, top);
     const std::scoped_lock lock(mutex);
-    CHECK_FALSE(first.accumulate);
-    CHECK_FALSE(second.accumulate);
-    CHECK(again.accumulate);
-    CHECK(again.tensor.sum().item<float>() == 6);
+    CHECK(first.is_new);
+    CHECK_FALSE(first.adds);
+    CHECK_FALSE(second.is_new);
+    CHECK_FALSE(second.adds);
+    CHECK(again.adds);
   });
 }
 

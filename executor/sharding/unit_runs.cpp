@@ -1,0 +1,131 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "executor/sharding/unit_runs_torch.h"
+#include "executor/sharding/unit_state_torch.h"
+#include "executor/tensor_torch.h"
+
+namespace vramfit {
+
+namespace {
+
+std::size_t at_index(int index) { return static_cast<std::size_t>(index); }
+
+at::Tensor kept_part(const at::Tensor& kept, const UnitParameter& p) {
+  return kept.narrow(0, p.kept_offset, p.kept_elements);
+}
+
+}  // namespace
+
+const Unit& UnitRuns::unit_of(const Operands& operands) const {
+  return context_.layout.units[at_index(operands.run().unit)];
+}
+
+const UnitParameter& UnitRuns::parameter_of(const Operands& operands) const {
+  return unit_of(operands).parameters[at_index(context_.layout.slot_of_parameter[at_index(operands.run().parameter)])];
+}
+
+at::Tensor UnitRuns::own_slice(const at::Tensor& gathered, const UnitParameter& p) const {
+  return gathered.narrow(0, p.gathered_offset + context_.shard_rank * p.shard_elements, p.shard_elements);
+}
+
+at::Tensor UnitRuns::slice_to_keep(const at::Tensor& gathered, const UnitParameter& p) const {
+  return gathered.narrow(0, p.gathered_offset + context_.reshard_rank * p.kept_elements, p.kept_elements);
+}
+
+void UnitRuns::load_shard(Operands& operands, RowSupply& rows) const {
+  operands[0].zero_();
+  for (const UnitParameter& p : unit_of(operands).parameters) {
+    const Parameter& parameter = context_.graph.parameters[at_index(p.parameter)];
+    rows.fill(parameter, unit_of(operands), p, UnitState::slice(operands[0], p));
+  }
+}
+
+void UnitRuns::load_states(Operands& operands, StateSource* states) const {
+  for (std::size_t i = 0; i < operands.size(); ++i) operands[i].zero_();
+  if (states == nullptr) return;
+  bool is_first = true;
+  double count = 0;
+  for (const UnitParameter& p : unit_of(operands).parameters) {
+    if (!p.trainable) continue;
+    load_parameter_states(operands, *states, p);
+    const auto own = operands[2].item<double>();
+    if (!std::exchange(is_first, false) && own != count) {
+      throw InputError(
+          fmt::format("--resume: unit {} holds parameters updated {} and {} times; resume with the wrapping "
+                      "and freezing that the checkpoint was made with",
+                      unit_of(operands).name, count, own));
+    }
+    count = own;
+  }
+}
+
+void UnitRuns::load_parameter_states(Operands& operands, StateSource& states, const UnitParameter& p) const {
+  const Parameter& parameter = context_.graph.parameters[at_index(p.parameter)];
+  states.read_state("step", parameter, 0, 1, operands[2]);
+  const std::int64_t first = p.rows_per_rank * context_.shard_rank;
+  const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
+  if (rows == 0) return;
+  const auto held = [&](std::size_t i) { return UnitState::slice(operands[i], p).narrow(0, 0, rows * p.row_elements); };
+  at::Tensor average = held(0), squares = held(1);
+  states.read_state("exp_avg", parameter, first, rows, average);
+  states.read_state("exp_avg_sq", parameter, first, rows, squares);
+}
+
+void UnitRuns::gather_own(Operands& operands) const {
+  for (const UnitParameter& p : unit_of(operands).parameters) {
+    own_slice(operands[1], p).copy_(UnitState::slice(operands[0], p));
+  }
+}
+
+void UnitRuns::gather_kept(Operands& operands) const {
+  for (const UnitParameter& p : unit_of(operands).parameters) {
+    slice_to_keep(operands[1], p).copy_(kept_part(operands[0], p));
+  }
+}
+
+void UnitRuns::keep_slice(Operands& operands) const {
+  for (const UnitParameter& p : unit_of(operands).parameters) {
+    kept_part(operands[1], p).copy_(slice_to_keep(operands[0], p));
+  }
+}
+
+void UnitRuns::add_whole(Operands& operands) const {
+  at::Tensor home = UnitState::slice(operands[1], parameter_of(operands));
+  add_into(home, operands[0]);
+}
+
+void UnitRuns::add_own(Operands& operands) const {
+  const UnitParameter& p = parameter_of(operands);
+  at::Tensor home = UnitState::slice(operands[1], p);
+  add_into(home, operands[0].narrow(0, context_.shard_rank * p.shard_elements, p.shard_elements));
+}
+
+void UnitRuns::update(Operands& operands, const OptimizerFunctions& optimizer, const OptimizerOptions& options) const {
+  at::Tensor trained = operands[0].narrow(0, 0, unit_of(operands).trainable_elements);
+  OptimizerCall call{.parameters = trained,
+                     .gradients = operands[1],
+                     .exp_avg = operands[2],
+                     .exp_avg_sq = operands[3],
+                     .step = operands[4],
+                     .gradient_divisor = operands.has(5) ? &operands[5] : nullptr,
+                     .found_inf = operands.has(6) ? &operands[6] : nullptr,
+                     .options = options};
+  optimizer.step(call);
+}
+
+void add_unit_runs(ProgramRunner& runner, const UnitRuns& units) {
+  using program::Kernel;
+  runner.on(Kernel::gather_own, [&](Operands& o) { units.gather_own(o); });
+  runner.on(Kernel::gather_kept, [&](Operands& o) { units.gather_kept(o); });
+  runner.on(Kernel::keep_slice, [&](Operands& o) { units.keep_slice(o); });
+  runner.on(Kernel::copy, [](Operands& o) { o[1].copy_(o[0]); });
+  runner.on(Kernel::add, [](Operands& o) { add_into(o[1], o[0]); });
+  runner.on(Kernel::add_whole, [&](Operands& o) { units.add_whole(o); });
+  runner.on(Kernel::add_own, [&](Operands& o) { units.add_own(o); });
+}
+
+}  // namespace vramfit

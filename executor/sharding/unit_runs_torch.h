@@ -1,0 +1,51 @@
+// The runs that work on one unit: loading, the copies around its gathers, gradients, the update.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "executor/checkpoint/saved_states.h"
+#include "executor/optimizers/optimizers.h"
+#include "executor/program_runner_torch.h"
+#include "executor/sharding/load_rows_torch.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+/// What all units of a rank share.
+struct UnitContext {
+  const Graph& graph;
+  const UnitLayout& layout;
+  int shard_rank = 0, reshard_rank = 0;  // of this rank, in the groups of these axes
+};
+
+class UnitRuns {
+ public:
+  explicit UnitRuns(const UnitContext& context) : context_(context) {}
+
+  /// `rows` fills the shard, parameter by parameter, never from a whole parameter.
+  void load_shard(Operands& operands, RowSupply& rows) const;
+  /// Zeros, or what `states` holds (null: nothing). Throws InputError when the unit's parameters were not updated
+  /// equally often (they were in different units, one of which had no gradients): a unit has one count.
+  void load_states(Operands& operands, StateSource* states) const;
+  void gather_own(Operands& operands) const;
+  void gather_kept(Operands& operands) const;
+  void keep_slice(Operands& operands) const;
+  void add_whole(Operands& operands) const;
+  void add_own(Operands& operands) const;
+  void update(Operands& operands, const OptimizerFunctions& optimizer, const OptimizerOptions& options) const;
+
+ private:
+  const Unit& unit_of(const Operands& operands) const;
+  const UnitParameter& parameter_of(const Operands& operands) const;
+  void load_parameter_states(Operands& operands, StateSource& states, const UnitParameter& p) const;
+  at::Tensor own_slice(const at::Tensor& gathered, const UnitParameter& p) const;
+  at::Tensor slice_to_keep(const at::Tensor& gathered, const UnitParameter& p) const;
+
+  UnitContext context_;
+};
+
+/// A table's rows of those runs that need nothing else.
+void add_unit_runs(ProgramRunner& runner, const UnitRuns& units);
+
+}  // namespace vramfit
