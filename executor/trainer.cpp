@@ -101,7 +101,7 @@ struct Trainer::State {
   Clipping clipping;
   GradientMasks masks;
   InputStaging staging;
-  std::unique_ptr<RowSupply> rows;  // while weights are loaded
+  std::unique_ptr<RowSupply> supply;  // while weights are loaded
   std::vector<at::Tensor> loaded_masks, rope_cos, rope_sin;
   OptimizerOptions optimizer_options;
   Phase phase = Phase::load;
@@ -205,13 +205,13 @@ void Trainer::State::add_step_runs() {
 void Trainer::State::load_shard(Operands& operands) {
   // Of a checkpoint each rank reads what it holds.
   const bool is_sent = in.job.load == Load::rank0 && in.states == nullptr;
-  if (rows == nullptr) {
-    rows = is_sent ? rank0_reads(in.weights, {.shard = in.groups.shard(),
-                                              .replicate = in.groups.replicate(),
-                                              .staging = operands.has(1) ? &operands[1] : nullptr})
-                   : each_reads(in.weights, in.groups.shard());
+  if (supply == nullptr) {
+    supply = is_sent ? rank0_reads(in.weights, {.shard = in.groups.shard(),
+                                                .replicate = in.groups.replicate(),
+                                                .staging = operands.has(1) ? &operands[1] : nullptr})
+                     : each_reads(in.weights, in.groups.shard());
   }
-  unit_runs.load_shard(operands, *rows);
+  unit_runs.load_shard(operands, *supply);
 }
 
 void Trainer::State::load_rope_table(Operands& operands) {
@@ -232,7 +232,7 @@ void Trainer::State::load_rope_table(Operands& operands) {
 
 void Trainer::State::load() {
   run_sections(program::Section::Kind::load, program::Section::Kind::load);
-  rows.reset();
+  supply.reset();
   if (in.job.gradient_mask == GradientMask::file) masks.load(std::move(loaded_masks));
 }
 

@@ -66,12 +66,14 @@ enum class Kernel : std::uint8_t {
   backward,      // of `op`: saved inputs, saved outputs, gradients of outputs, weights; gradients of inputs, of weights
   add_loss,      // loss of a micro-batch -> loss of the step
   norm_begin,    // gradient norm
-  norm_parts,   // `times` parts of kNormPart elements of a gradient shard -> gradient norm; on GPUs, the norm of a part
-  norm_rest,    // the elements after those parts, likewise; on CPU ranks, all
-  scale,        // gradient norm; clip scale; of a scaled loss its scale and found inf
-  mask,         // gradient shards, gradient masks
-  update,       // of `unit`: shard, gradient shard, exp_avg, exp_avg_sq, step; clip scale, found inf
-  update_scale  // loss scale, growth tracker; found inf
+  // `times` parts of kNormPart elements of a gradient shard -> gradient norm; on GPUs, the norm of a part
+  norm_parts,
+  norm_rest,     // the elements after those parts, likewise; on CPU ranks, all
+  scale,         // gradient norm; clip scale; of a scaled loss its scale and found inf
+  mask,          // gradient shards, gradient masks
+  update,        // of `unit`: shard, gradient shard, exp_avg, exp_avg_sq, step; clip scale, found inf
+  update_scale,  // loss scale, growth tracker; found inf
+  call           // of PyTorch's library, which the program only records
 };
 inline constexpr std::size_t kKernels = static_cast<std::size_t>(Kernel::call) + 1;
 std::string_view kernel_name(Kernel kernel);

@@ -272,7 +272,8 @@ class Lowering {
     Writer::Operands shards;
     for (const int unit : bucket) shards.emplace_back(&units_[at(unit)].gradient_shard(), How::add);
     replica_sums_.push_back(tokens_);
-    writer_.start({.collective = Collective::all_reduce, .axis = Axis::replicate, .token = tokens_++}, shards);
+    writer_.start({.collective = Collective::all_reduce, .axis = Axis::replicate, .accesses = {}, .token = tokens_++},
+                  shards);
   }
 
   void wait_for_replicas() {
@@ -335,7 +336,8 @@ class Lowering {
     }
     if (layout_.shards > 1) {
       const int token = tokens_++;
-      writer_.start({.collective = Collective::all_reduce, .axis = Axis::shard, .token = token}, {{&norm_, How::add}});
+      writer_.start({.collective = Collective::all_reduce, .axis = Axis::shard, .accesses = {}, .token = token},
+                    {{&norm_, How::add}});
       writer_.write(Wait{token});
     }
     writer_.run({.kernel = Kernel::scale},

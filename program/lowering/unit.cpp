@@ -54,7 +54,8 @@ void UnitLowering::load(const Held& staging) {
 }
 
 int UnitLowering::start(Collective collective, Axis axis, const Writer::Operands& operands) {
-  in_.writer.start({.collective = collective, .axis = axis, .token = in_.tokens, .unit = number_}, operands);
+  in_.writer.start({.collective = collective, .axis = axis, .accesses = {}, .token = in_.tokens, .unit = number_},
+                   operands);
   return in_.tokens++;
 }
 
