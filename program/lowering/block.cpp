@@ -226,7 +226,9 @@ class BlockLowering {
       if (auto* allocation = std::get_if<Allocate>(&instruction)) allocation->buffer = numbers[at(allocation->buffer)];
       if (auto* end = std::get_if<Free>(&instruction)) end->buffer = numbers[at(end->buffer)];
     }
-    for (Access& access : code.accesses) access.buffer = numbers[at(access.buffer)];
+    for (Access& access : code.accesses) {
+      if (access.buffer >= 0) access.buffer = numbers[at(access.buffer)];
+    }
     for (Inside& step : code.inside) step.buffer = numbers[at(step.buffer)];
     lowered.code.code = std::move(code);
     return numbers;
