@@ -78,9 +78,14 @@ void Writer::run(const Run& run, const Operands& list) {
 
 void Writer::run(Run run, const Operands& list, std::span<const Work> work) {
   run.accesses = accesses(list);
-  run.work = {static_cast<std::uint32_t>(code_.work.size()), static_cast<std::uint32_t>(work.size())};
-  code_.work.insert(code_.work.end(), work.begin(), work.end());
+  run.work = this->work(work);
   write(run);
+}
+
+Range Writer::work(std::span<const Work> list) {
+  const Range range{static_cast<std::uint32_t>(code_.work.size()), static_cast<std::uint32_t>(list.size())};
+  code_.work.insert(code_.work.end(), list.begin(), list.end());
+  return range;
 }
 
 void Writer::start(Start start, const Operands& operands) {

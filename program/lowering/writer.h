@@ -56,6 +56,7 @@ class Writer {
   using Operands = std::vector<std::pair<const Held*, How>>;
   /// Operands keep their places: one that isn't there has buffer -1.
   Range accesses(const Operands& list);
+  Range work(std::span<const Work> list);
   /// One kernel that reads and writes all of these once. Here and below, accesses and work are filled in.
   void run(const Run& run, const Operands& list);
   void run(const Run& run, const Operands& list, const Work& work) { this->run(run, list, std::span(&work, 1)); }
