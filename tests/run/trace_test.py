@@ -87,7 +87,7 @@ class Trace(unittest.TestCase):
         self.assertEqual(*memory.values())
 
     def test_every_rank_leaves_a_file_with_its_collectives(self):
-        done = self.place.run("--trace", self.place.path("many.json"), "--trace-steps", "4", ranks=2)
+        done = self.place.run("--trace", self.place.path("many.json"), "--trace-steps", "4", ranks=2, job=("--sharding", "full-shard"))
         self.assertEqual(done.returncode, 0, done.stderr)
         flights = []
         for rank in range(2):
