@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/json_value.h"
+#include "base/sourced_figure.h"
 #include "estimator/costs_json.h"
 
 namespace vramfit {
@@ -15,31 +15,20 @@ class Reader {
   Reader(const JsonValue& document, const std::string& file) : file_(file), origins_(member(document, "origins")) {}
 
   const JsonValue& member(const JsonValue& object, std::string_view key) const {
-    const auto found = std::ranges::find(object.keys, key);
-    if (found == object.keys.end()) fail(key, "missing");
-    return object.items[static_cast<std::size_t>(found - object.keys.begin())];
+    return json_member(object, key, file_);
   }
 
-  /// [number, origin], the origin one of the document's.
   double figure(const JsonValue& object, std::string_view key) const {
-    const JsonValue& pair = member(object, key);
-    if (pair.kind != JsonValue::Kind::array || pair.items.size() != 2) fail(key, "is not [number, origin]");
-    if (!(pair.items[0].real > 0)) fail(key, "is not a positive number");
-    if (std::ranges::find(origins_.keys, pair.items[1].text) == origins_.keys.end()) fail(key, "unknown origin");
-    return pair.items[0].real;
+    return sourced_figure(object, key, origins_, file_);
   }
 
   double share(const JsonValue& object, std::string_view key) const {
     const double value = figure(object, key);
-    if (value > 1) fail(key, "is more than 1");
+    if (value > 1) throw InputError(file_ + ": " + std::string(key) + ": is more than 1");
     return value;
   }
 
  private:
-  [[noreturn]] void fail(std::string_view key, const std::string& what) const {
-    throw InputError(file_ + ": " + std::string(key) + ": " + what);
-  }
-
   const std::string& file_;
   const JsonValue& origins_;
 };

@@ -53,14 +53,7 @@ const std::vector<SavedActivations>& LeastMemory::saved_of(const Graph& graph, c
   const std::string key = ops_key(graph, job);
   const auto found = saved_.find(key);
   if (found != saved_.end()) return found->second;
-  const TapeInputs inputs{.graph = graph,
-                          .precision = job.precision,
-                          .device = cluster_.card.device,
-                          .attention = job.attention,
-                          .deterministic = job.deterministic,
-                          .shape = {job.micro_batch, job.sequence},
-                          .trainable = trainable_parameters(graph, job)};
-  return saved_.emplace(key, saved_activations(inputs)).first->second;
+  return saved_.emplace(key, saved_activations(tape_inputs(graph, job, cluster_.card.device))).first->second;
 }
 
 LeastMemory::Units LeastMemory::make_units(const Graph& graph, const Job& job) const {

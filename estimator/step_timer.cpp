@@ -5,7 +5,6 @@
 #include "estimator/job_keys.h"
 #include "program/lowering/work.h"
 #include "program/make_program.h"
-#include "program/trainable.h"
 
 namespace vramfit {
 
@@ -13,16 +12,6 @@ namespace {
 
 program::Program program_of(const Graph& graph, const Job& job, const Cluster& cluster) {
   return program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .clip = true});
-}
-
-std::vector<std::shared_ptr<const SegmentTape>> tapes_of(const Graph& graph, const Job& job, const Cluster& cluster) {
-  return make_shared_tapes({.graph = graph,
-                            .precision = job.precision,
-                            .device = cluster.card.device,
-                            .attention = job.attention,
-                            .deterministic = job.deterministic,
-                            .shape = {job.micro_batch, job.sequence},
-                            .trainable = trainable_parameters(graph, job)});
 }
 
 void set_times(program::Program& program, std::int64_t accumulation) {
@@ -48,7 +37,7 @@ StepTime StepTimer::time(const Graph& graph, const Job& job) {
     key_ = key;
   } else if (ops_ != ops) {
     Tapes& tapes = tapes_[ops];
-    if (tapes.empty()) tapes = tapes_of(graph, job, cluster_);
+    if (tapes.empty()) tapes = make_shared_tapes(tape_inputs(graph, job, cluster_.card.device));
     set_work(program_, tapes);
   }
   ops_ = ops;

@@ -5,13 +5,10 @@
 #include "executor/op_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "executor/tensor_torch.h"
-#include "program/trainable.h"
 
 namespace vramfit {
 
 namespace {
-
-std::size_t at_index(int index) { return static_cast<std::size_t>(index); }
 
 /// Temporaries asked for by name, held until the call ends.
 class OpTemporaries final : public Temporaries {
@@ -59,13 +56,7 @@ struct OpRuns::Run {
 OpRuns::OpRuns(const OpRunsContext& context)
     : context_(context),
       shape_{context.job.micro_batch, context.job.sequence},
-      tapes_(make_shared_tapes({.graph = context.graph,
-                                .precision = context.job.precision,
-                                .device = context.device,
-                                .attention = context.job.attention,
-                                .deterministic = context.job.deterministic,
-                                .shape = shape_,
-                                .trainable = trainable_parameters(context.graph, context.job)})) {}
+      tapes_(make_shared_tapes(tape_inputs(context.graph, context.job, context.device))) {}
 
 OpContext OpRuns::context_of(const Operands& operands) const {
   const Segment& s = context_.graph.segments[at_index(operands.segment())];
@@ -83,25 +74,25 @@ const Needs& OpRuns::needs_of(const Operands& operands) const {
   return tapes_[at_index(operands.segment())]->needs[at_index(operands.run().op)];
 }
 
+const Unit& OpRuns::unit_of(const ParameterUse& use) const {
+  return context_.layout.units[at_index(context_.layout.unit_of_parameter[at_index(use.parameter)])];
+}
+
 const UnitParameter& OpRuns::place_of(const ParameterUse& use) const {
-  const Unit& unit = context_.layout.units[at_index(context_.layout.unit_of_parameter[at_index(use.parameter)])];
-  return unit.parameters[at_index(context_.layout.slot_of_parameter[at_index(use.parameter)])];
+  return unit_of(use).parameters[at_index(context_.layout.slot_of_parameter[at_index(use.parameter)])];
 }
 
 at::Tensor OpRuns::shaped(const at::Tensor& tensor, const Value& value) const {
   if (!tensor.defined()) return tensor;
-  bool is_shaped = tensor.dim() == static_cast<std::int64_t>(value.shape.size());
   std::vector<std::int64_t> sizes;
   for (const Dim& dim : value.shape) sizes.push_back(resolve(dim, shape_));
-  is_shaped = is_shaped && tensor.sizes() == at::IntArrayRef(sizes);
-  return is_shaped ? tensor : tensor.view(sizes);
+  return tensor.sizes() == at::IntArrayRef(sizes) ? tensor : tensor.view(sizes);
 }
 
 at::Tensor OpRuns::weight(const at::Tensor& storage, const ParameterUse& use, const Op& op) const {
   if (!storage.defined()) return {};
   const UnitParameter& p = place_of(use);
-  const Unit& unit = context_.layout.units[at_index(context_.layout.unit_of_parameter[at_index(use.parameter)])];
-  const std::int64_t offset = unit.gathered_is_shard ? p.shard_offset : p.gathered_offset;
+  const std::int64_t offset = unit_of(use).gathered_is_shard ? p.shard_offset : p.gathered_offset;
   const std::vector<std::int64_t>& shape = context_.graph.parameters[at_index(use.parameter)].shape;
   return used_part(whole_parameter(storage, offset, p, shape), use, op.attributes.transposed_weight);
 }
@@ -115,8 +106,7 @@ at::Tensor OpRuns::gradient_home(const at::Tensor& home, const ParameterUse& use
 }
 
 void OpRuns::zero_padding(Operands& operands) const {
-  const Op& op = context_.graph.segments[at_index(operands.segment())].ops[at_index(operands.run().op)];
-  const UnitParameter& p = place_of(op.parameters[at_index(operands.run().parameter)]);
+  const UnitParameter& p = place_of(context_of(operands).op.parameters[at_index(operands.run().parameter)]);
   const std::int64_t used = p.rows * p.row_elements;
   operands[0].narrow(0, used, p.padded_elements - used).zero_();
 }

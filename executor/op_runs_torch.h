@@ -45,6 +45,7 @@ class OpRuns {
 
   OpContext context_of(const Operands& operands) const;
   const Needs& needs_of(const Operands& operands) const;
+  const Unit& unit_of(const ParameterUse& use) const;
   const UnitParameter& place_of(const ParameterUse& use) const;
   at::Tensor shaped(const at::Tensor& tensor, const Value& value) const;
   at::Tensor weight(const at::Tensor& storage, const ParameterUse& use, const Op& op) const;

@@ -11,8 +11,6 @@ namespace {
 
 using program::Place;
 
-std::size_t at_index(int index) { return static_cast<std::size_t>(index); }
-
 /// The parameters' places in a unit's gathered storage.
 std::vector<at::Tensor> gathered_parameters(const Unit& unit, const at::Tensor& gathered) {
   std::vector<at::Tensor> parameters;

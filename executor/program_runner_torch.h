@@ -17,6 +17,8 @@
 
 namespace vramfit {
 
+inline std::size_t at_index(int index) { return static_cast<std::size_t>(index); }
+
 /// The tensors of one run, in the order that program::Kernel names.
 class Operands {
  public:

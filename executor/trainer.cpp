@@ -37,8 +37,6 @@ namespace vramfit {
 
 namespace {
 
-std::size_t at_index(int index) { return static_cast<std::size_t>(index); }
-
 at::Device place_of(const TrainInputs& inputs) {
   return inputs.device.kind == DeviceKind::cpu ? at::Device(at::kCPU)
                                                : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(inputs.card));

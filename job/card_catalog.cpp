@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/json_value.h"
+#include "base/sourced_figure.h"
 #include "job/cluster.h"
 #include "job/gpus_json.h"
 
@@ -18,20 +18,13 @@ namespace {
 }
 
 const JsonValue& member(const JsonValue& object, std::string_view key, JsonValue::Kind kind, const std::string& where) {
-  const auto found = std::ranges::find(object.keys, key);
-  if (found == object.keys.end()) fail(where, key, "missing");
-  const JsonValue& value = object.items[static_cast<std::size_t>(found - object.keys.begin())];
+  const JsonValue& value = json_member(object, key, "gpus.json: " + where);
   if (value.kind != kind) fail(where, key, "is of another type");
   return value;
 }
 
-/// A figure is [number, origin], the origin one of the document's.
 double figure(const JsonValue& card, std::string_view key, const JsonValue& origins, const std::string& where) {
-  const JsonValue& pair = member(card, key, JsonValue::Kind::array, where);
-  if (pair.items.size() != 2) fail(where, key, "is not [number, origin]");
-  if (std::ranges::find(origins.keys, pair.items[1].text) == origins.keys.end()) fail(where, key, "unknown origin");
-  if (!(pair.items[0].real > 0)) fail(where, key, "is not a positive number");
-  return pair.items[0].real;
+  return sourced_figure(card, key, origins, "gpus.json: " + where);
 }
 
 /// [text, origin]; "" when the catalog does not know it.

@@ -112,8 +112,6 @@ constexpr std::array kRunFlags{
     RunFlag{"--resume", "DIR", "Resume from the latest valid checkpoint in DIR, on any number of ranks",
             Group::checkpoints, [](Options& o, Text t) { o.save.resume = not_empty(t); },
             [](const Options& o) { return o.save.resume; }},
-    RunFlag{"-o", "FILE", "Write the run record (run.json), by rank 0", Group::output,
-            [](Options& o, Text t) { o.output = not_empty(t); }},
     RunFlag{"--progress", "auto|bar|lines|none",
             "Progress on stderr; auto: a bar on a terminal, else one line per step. Default: auto", Group::output,
             [](Options& o, Text t) { o.observe.progress = progress_style(t); }},
@@ -139,6 +137,8 @@ constexpr std::array kRunFlags{
     RunFlag{"--dump-logits", "on|off", "With --dump-state: the logits of step 1, each rank and micro-batch",
             Group::output, [](Options& o, Text t) { o.dumps.logits = is_on(t); },
             [](const Options& o) { return fmt::to_string(o.dumps.logits); }},
+    RunFlag{"-o", "FILE", "Write the run record (run.json), by rank 0", Group::output,
+            [](Options& o, Text t) { o.output = not_empty(t); }},
 };
 
 const RunFlag& flag_named(std::string_view name) {

@@ -78,7 +78,7 @@ bool Evaluator::has_rules(const Job& job) const {
 
 bool Evaluator::is_ruled_out(const Job& job) {
   try {
-    return has_rules(job) && least_.is_too_much(graph_of(job), job);
+    return least_.is_too_much(graph_of(job), job);
   } catch (const NotModelled&) {
     return false;
   }

@@ -46,7 +46,8 @@ class Evaluator {
 
   /// Whether the runtime honours all that the job asks for.
   bool has_rules(const Job& job) const;
-  /// Whether the lower bound alone excludes the verdict `fits`. A job that isn't modelled is left to its estimate.
+  /// Of a job that has rules: whether the lower bound alone excludes the verdict `fits`. A job that isn't modelled is
+  /// left to its estimate.
   bool is_ruled_out(const Job& job);
   /// At most the total of the job's estimate.
   Bytes least_total(const Job& job) { return least_.total(graph_of(job), job); }

@@ -17,8 +17,7 @@ namespace vramfit::program {
 /// - in flight: until its wait, what a collective has is neither touched nor freed;
 /// - waits: each start is waited for once, in the step that starts it;
 /// - streams: what another stream wrote is read, and what another stream touched is written, after a wait for it;
-/// memory
-///   goes back to the stream of its pool, which waits for the others before it allocates again;
+///   memory goes back to the stream of its pool, which waits for the others before it allocates again;
 /// - closed: a middle section, and a step, leave allocated what they found. A first step that stands apart leaves what
 ///   later ones need.
 std::optional<std::string> fault_of(const Program& program);

@@ -4,6 +4,8 @@
 #include <climits>
 #include <stdexcept>
 
+#include "program/trainable.h"
+
 namespace vramfit {
 
 namespace {
@@ -298,6 +300,16 @@ bool Needs::any() const {
 bool in_loss_region(const Segment& segment, int value) {
   if (segment.role == SegmentRole::loss) return true;
   return segment.role == SegmentRole::head && segment.values[at(value)].name.starts_with("logits");
+}
+
+TapeInputs tape_inputs(const Graph& graph, const Job& job, const Device& device) {
+  return {.graph = graph,
+          .precision = job.precision,
+          .device = device,
+          .attention = job.attention,
+          .deterministic = job.deterministic,
+          .shape = {job.micro_batch, job.sequence},
+          .trainable = trainable_parameters(graph, job)};
 }
 
 std::vector<std::shared_ptr<const SegmentTape>> make_shared_tapes(const TapeInputs& inputs) {

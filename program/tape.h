@@ -53,6 +53,9 @@ struct TapeInputs {
   std::vector<bool> trainable;  // per parameter of the graph
 };
 
+/// What a resolved job makes of them; refers to all three.
+TapeInputs tape_inputs(const Graph& graph, const Job& job, const Device& device);
+
 /// One tape per segment. Throws NotModelled where an op has no rule, std::logic_error when a graph asks
 /// for an in-place op that would destroy a value still read.
 std::vector<SegmentTape> make_tapes(const TapeInputs& inputs);

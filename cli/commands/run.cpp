@@ -48,12 +48,12 @@ const char* heading_of(RunFlagGroup group) {
   return kRunFlags;
 }
 
-/// Without -o: who writes the record depends on where the ranks run.
-std::vector<std::string> executor_arguments(const RunFlags& flags, const std::string& plan) {
+/// `writes_record`: with -o; on phantoms the launcher writes the record itself.
+std::vector<std::string> executor_arguments(const RunFlags& flags, const std::string& plan, bool writes_record) {
   std::vector<std::string> arguments{"--plan", plan};
   const auto rows = run_flags();
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].name == "-o") continue;
+    if (rows[i].name == "-o" && !writes_record) continue;
     for (const std::string& value : flags.passed[i]) {
       arguments.emplace_back(rows[i].name);
       arguments.push_back(value);
@@ -66,13 +66,7 @@ bool on_phantoms(const RunFlags& flags) { return flags.options.device == "phanto
 
 /// Before a plan is made or ranks are started, which check the same.
 void read_options(RunFlags& flags) {
-  std::vector<std::string> arguments = executor_arguments(flags, "plan.json");
-  const auto rows = run_flags();
-  const auto output = std::ranges::find(rows, "-o", &RunFlag::name) - rows.begin();
-  for (const std::string& path : flags.passed[static_cast<std::size_t>(output)]) {
-    arguments.insert(arguments.end(), {"-o", path});
-  }
-  flags.options = parse_run_flags(arguments);
+  flags.options = parse_run_flags(executor_arguments(flags, "plan.json", true));
   if (!on_phantoms(flags) && !flags.ranks.empty()) {
     throw InputError("--ranks: goes with --device phantom; elsewhere every rank runs");
   }
@@ -88,8 +82,7 @@ void check_job(const PlanFile& plan) {
 
 /// Throws InputError with what to type on the machines instead.
 [[noreturn]] void refuse_nodes(const RunFlags& flags, const PlanFile& plan, const std::string& path, bool temporary) {
-  std::vector<std::string> arguments = executor_arguments(flags, temporary ? "plan.json" : path);
-  if (!flags.options.output.empty()) arguments.insert(arguments.end(), {"-o", flags.options.output});
+  const std::vector<std::string> arguments = executor_arguments(flags, temporary ? "plan.json" : path, true);
   const std::string program = find_executor();
   const std::string first = temporary ? "write the plan by `vramfit plan ... -o plan.json` first; " : "";
   throw InputError(
@@ -133,11 +126,10 @@ int run_run(RunFlags& flags) {
   make_folder("--dump-state", options.dumps.directory);
   LaunchOptions launch;
   launch.program = program;
-  launch.arguments = executor_arguments(flags, path);
+  launch.arguments = executor_arguments(flags, path, !on_phantoms(flags));
   launch.ranks = static_cast<int>(plan.cluster.cards_per_node);
   launch.threads = options.threads;
   if (on_phantoms(flags)) return run_on_phantoms(phantom, launch);
-  if (!options.output.empty()) launch.arguments.insert(launch.arguments.end(), {"-o", options.output});
   return launch_ranks(launch);
 }
 

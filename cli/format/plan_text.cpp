@@ -9,7 +9,6 @@
 #include "job/loss_options.h"
 #include "model_specs/graph.h"
 #include "program/model_flops.h"
-#include "program/trainable.h"
 
 namespace vramfit {
 namespace {
@@ -28,13 +27,7 @@ double flops_utilization(const PlanRequest& request, const Candidate& chosen) {
   const double peak = peak_flops(card, job.precision.compute);
   if (peak == 0 || chosen.time.step_seconds <= 0 || job.runtime != Runtime::vramfit) return 0;
   const Graph graph = build_graph(request.spec, loss_options(job));
-  const double flops = training_flops({.graph = graph,
-                                       .precision = job.precision,
-                                       .device = card.device,
-                                       .attention = job.attention,
-                                       .deterministic = job.deterministic,
-                                       .shape = {job.micro_batch, job.sequence},
-                                       .trainable = trainable_parameters(graph, job)});
+  const double flops = training_flops(tape_inputs(graph, job, card.device));
   return static_cast<double>(job.accumulation) * flops / (chosen.time.step_seconds * peak);
 }
 

@@ -15,7 +15,6 @@
 #include "executor/observe/memory_snapshot.h"
 #include "executor/observe/phase_table.h"
 #include "program/model_flops.h"
-#include "program/trainable.h"
 
 namespace vramfit {
 
@@ -26,13 +25,7 @@ constexpr std::size_t kSnapshotEvents = 200'000;  // some 15 MB; more is past wh
 /// Of one rank and step.
 double flops_of_step(const ObservedRun& run) {
   const Job& job = run.plan.job;
-  const double flops = training_flops({.graph = run.graph,
-                                       .precision = job.precision,
-                                       .device = run.device,
-                                       .attention = job.attention,
-                                       .deterministic = job.deterministic,
-                                       .shape = {job.micro_batch, job.sequence},
-                                       .trainable = trainable_parameters(run.graph, job)});
+  const double flops = training_flops(tape_inputs(run.graph, job, run.device));
   return flops * static_cast<double>(job.accumulation);
 }
 

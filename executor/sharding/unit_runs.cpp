@@ -12,8 +12,6 @@ namespace vramfit {
 
 namespace {
 
-std::size_t at_index(int index) { return static_cast<std::size_t>(index); }
-
 at::Tensor kept_part(const at::Tensor& kept, const UnitParameter& p) {
   return kept.narrow(0, p.kept_offset, p.kept_elements);
 }

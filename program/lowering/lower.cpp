@@ -9,7 +9,6 @@
 #include "program/lowering/calls.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
-#include "program/trainable.h"
 
 namespace vramfit::program {
 
@@ -31,13 +30,7 @@ class Lowering {
         layout_(lay_out_units(inputs.graph, inputs.job)),
         shape_{job_.micro_batch, job_.sequence},
         is_cuda_(inputs.device.kind == DeviceKind::cuda),
-        tapes_(make_shared_tapes({.graph = inputs.graph,
-                                  .precision = job_.precision,
-                                  .device = inputs.device,
-                                  .attention = job_.attention,
-                                  .deterministic = job_.deterministic,
-                                  .shape = shape_,
-                                  .trainable = trainable_parameters(inputs.graph, inputs.job)})),
+        tapes_(make_shared_tapes(tape_inputs(inputs.graph, job_, inputs.device))),
         units_inputs_{inputs.graph, job_.precision, layout_, writer_, labels_, tokens_},
         calls_({inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_, loss_}) {
     for (std::size_t u = 0; u < layout_.units.size(); ++u) units_.emplace_back(units_inputs_, static_cast<int>(u));

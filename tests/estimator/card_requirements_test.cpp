@@ -5,23 +5,14 @@
 #include <ctime>
 
 #include "estimator/rank_estimate.h"
-#include "job/job_fields.h"
 #include "model_specs/catalog.h"
 #include "tests/support/config_file.h"
+#include "tests/support/job_settings.h"
 
 namespace vramfit {
 
-namespace {
-
-using Settings = std::vector<std::pair<const char*, const char*>>;
-
-Job job_with(const Settings& settings) {
-  Job job = unresolved_job();
-  for (const auto& [field, value] : settings) set_job_field(job, job_field_named(field), value, field);
-  return job;
-}
-
-}  // namespace
+using testing::job_with;
+using testing::Settings;
 
 TEST_CASE("what only asks whether a job fits says what an estimate says") {
   const ModelSpec spec = testing::small_model("llama");

@@ -10,18 +10,18 @@
 #include "base/error.h"
 #include "job/job_fields.h"
 #include "tests/support/config_file.h"
+#include "tests/support/job_settings.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
 
+using testing::job_with;
+using testing::Settings;
+
 namespace {
 
-using Settings = std::vector<std::pair<const char*, const char*>>;
-
 Estimate estimate_of(const ModelSpec& spec, const char* cluster, const Settings& settings = {}) {
-  Job job = unresolved_job();
-  for (const auto& [field, value] : settings) set_job_field(job, job_field_named(field), value, field);
-  return estimate(spec, job, parse_cluster(cluster), {});
+  return estimate(spec, job_with(settings), parse_cluster(cluster), {});
 }
 
 bool mentions(const std::vector<std::string>& lines, const std::string& part) {

@@ -13,24 +13,20 @@
 #include "job/loss_options.h"
 #include "model_specs/catalog.h"
 #include "program/count.h"
+#include "tests/support/job_settings.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
 
+using testing::job_with;
+using testing::Settings;
+
 namespace {
-
-using Settings = std::vector<std::pair<const char*, const char*>>;
-
-Job job_of(const Settings& settings) {
-  Job job = unresolved_job();
-  for (const auto& [field, value] : settings) set_job_field(job, job_field_named(field), value, field);
-  return job;
-}
 
 ModelSpec model(const char* name) { return catalog_spec(*find_in_catalog(name)); }
 
 Estimate estimate_of(const ModelSpec& spec, const char* cluster, const Settings& settings) {
-  return estimate(spec, job_of(settings), parse_cluster(cluster), {.suggestions = false});
+  return estimate(spec, job_with(settings), parse_cluster(cluster), {.suggestions = false});
 }
 
 /// The peak of what a run reserves in all its micro-batches and `steps`, on a card without a limit.

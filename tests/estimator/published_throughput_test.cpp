@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_value.h"
+#include "base/sourced_figure.h"
 #include "estimator/step_timer.h"
 #include "job/job_fields.h"
 #include "job/loss_options.h"
@@ -18,9 +18,7 @@ namespace vramfit {
 namespace {
 
 const JsonValue& member(const JsonValue& object, std::string_view key) {
-  const auto found = std::ranges::find(object.keys, key);
-  if (found == object.keys.end()) throw InputError("throughput.json: " + std::string(key) + ": missing");
-  return object.items[static_cast<std::size_t>(found - object.keys.begin())];
+  return json_member(object, key, "throughput.json");
 }
 
 /// Predicted tokens per second and card, divided by what was published.

@@ -7,19 +7,15 @@
 #include "estimator/estimate.h"
 #include "job/job_fields.h"
 #include "job/resolve_job.h"
+#include "tests/support/job_settings.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
 
+using testing::job_with;
+using testing::Settings;
+
 namespace {
-
-using Settings = std::vector<std::pair<const char*, const char*>>;
-
-Job job_with(const Settings& settings) {
-  Job job = unresolved_job();
-  for (const auto& [field, value] : settings) set_job_field(job, job_field_named(field), value, field);
-  return job;
-}
 
 Job resolved(const Settings& settings, const char* cluster, const ModelSpec& spec = testing::llama_8b()) {
   std::vector<std::string> notes;

@@ -160,7 +160,7 @@ TEST_CASE("a step that leaves the allocator as it found it is also a later step,
   CHECK(outcome.played.later_retries == 2);
 }
 
-TEST_CASE("once one order of addresses has not settled, the others are played for less long") {
+TEST_CASE("once memory has not settled under one address order, the others get fewer passes") {
   LedgerWriter writer;
   writer.begin_repeat(kForever);
   for (const Stream stream : {Stream::compute, Stream::all_gather}) {
