@@ -60,7 +60,12 @@ class Folder {
         if (!change.has_events) continue;
         FoldedPhase& phase = folded_phase(section.kind == Section::Kind::load);
         phase.requested = std::max(phase.requested, Bytes{all_.requested + change.requested_peak});
-        phase.rounded = std::max(phase.rounded, Bytes{all_.rounded + change.rounded_peak});
+        if (const Bytes highest{all_.rounded + change.rounded_peak}; highest > phase.rounded) {
+          phase.rounded = highest;
+          for (std::size_t c = 0; c < kCategories; ++c) {
+            phase.categories[c] = Bytes{all_.categories[c] + change.at_peak[c]};
+          }
+        }
         all_.add(change);
       }
     }
@@ -76,7 +81,7 @@ class Folder {
     const auto found = std::ranges::find_if(
         peaks_.phases, [&](const FoldedPhase& known) { return known.phase == phase_ && known.is_load == is_load; });
     if (found != peaks_.phases.end()) return *found;
-    return peaks_.phases.emplace_back(FoldedPhase{.phase = phase_, .is_load = is_load, .requested = {}, .rounded = {}});
+    return peaks_.phases.emplace_back(FoldedPhase{.phase = phase_, .is_load = is_load});
   }
 
   Change change_of(const Instruction& instruction) {

@@ -12,12 +12,13 @@ namespace vramfit {
 struct FoldedPhase {
   Phase phase = Phase::load;
   bool is_load = false;
-  Bytes requested, rounded;
+  Bytes requested = {}, rounded = {};
+  std::array<Bytes, kCategories> categories = {};  // of the requests that are live when `rounded` is first reached
 };
 
 struct FoldedPeaks {
   Bytes requested, rounded;                   // over everything
-  std::array<Bytes, kCategories> categories;  // of the requests that are live when `rounded` is first reached
+  std::array<Bytes, kCategories> categories;  // likewise
   std::vector<FoldedPhase> phases;            // in the order in which they begin
 };
 
