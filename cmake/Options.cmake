@@ -33,3 +33,11 @@ function(vramfit_library name)
   target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE vramfit_options)
 endfunction()
+
+# vramfit_listed_sources(out list folder): folder/x.cpp for each line WORD(x ...) of a list that C++ includes as well.
+function(vramfit_listed_sources out list folder)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${list}")
+  file(STRINGS "${list}" lines REGEX "^[A-Z_]+\\(")
+  list(TRANSFORM lines REPLACE "^[A-Z_]+\\(([a-z0-9_]+).*" "${folder}/\\1.cpp")
+  set(${out} "${lines}" PARENT_SCOPE)
+endfunction()

@@ -1,15 +1,26 @@
 #include "planner/dimensions/dimensions.h"
 
-namespace vramfit {
+namespace vramfit::dimension {
+
+namespace {
 
 // Whole gradients on every rank, for fewer reductions: a choice where there are several micro-batches and shards.
-std::vector<Job> accumulate_choices(const Job& job, const SearchSpace& /*space*/) {
-  std::vector<Job> choices{job};
-  choices.front().accumulate = Accumulate::sharded;
-  if (job.accumulation == 1 || job.mesh.shard == 1) return choices;
-  choices.push_back(job);
-  choices.back().accumulate = Accumulate::unsharded;
-  return choices;
+std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
+  std::vector<Job> jobs{job};
+  jobs.front().accumulate = Accumulate::sharded;
+  if (job.accumulation == 1 || job.mesh.shard == 1) return jobs;
+  jobs.push_back(job);
+  jobs.back().accumulate = Accumulate::unsharded;
+  return jobs;
 }
 
-}  // namespace vramfit
+}  // namespace
+
+Dimension accumulate() {
+  return {.name = "accumulate",
+          .cost = "a reduction of each unit in every micro-batch",
+          .fields = {"accumulate"},
+          .choices = choices};
+}
+
+}  // namespace vramfit::dimension

@@ -2,10 +2,12 @@
 
 #include "planner/dimensions/dimensions.h"
 
-namespace vramfit {
+namespace vramfit::dimension {
+
+namespace {
 
 // The global batch stays the same; each data rank's share of it is split into equal micro-batches, the largest first.
-std::vector<Job> batch_choices(const Job& job, const SearchSpace& /*space*/) {
+std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
   constexpr std::int64_t kMostRows = std::int64_t{1} << 20;  // beyond it only powers of two are tried
   const std::int64_t ranks = data_ranks(job);
   if (job.global_batch % ranks != 0) return {};
@@ -17,16 +19,25 @@ std::vector<Job> batch_choices(const Job& job, const SearchSpace& /*space*/) {
   }
   // At most twelve sizes, spread over the range: neighbours cost about the same.
   constexpr std::size_t kMostSizes = 12;
-  std::vector<Job> choices;
+  std::vector<Job> jobs;
   const std::size_t kept = std::min(sizes.size(), kMostSizes);
   for (std::size_t i = kept; i-- > 0;) {
     const std::size_t at = kept == 1 ? 0 : i * (sizes.size() - 1) / (kept - 1);
     Job choice = job;
     choice.micro_batch = sizes[at];
     choice.accumulation = rows / sizes[at];
-    choices.push_back(choice);
+    jobs.push_back(choice);
   }
-  return choices;
+  return jobs;
 }
 
-}  // namespace vramfit
+}  // namespace
+
+Dimension batch() {
+  return {.name = "micro_batch",
+          .cost = "more, smaller micro-batches",
+          .fields = {"micro_batch", "grad_accum"},
+          .choices = choices};
+}
+
+}  // namespace vramfit::dimension

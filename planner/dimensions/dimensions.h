@@ -1,5 +1,6 @@
 // The choices that the search makes, as a table. The search itself knows no field: each row names the job fields that
-// it decides and lists their possible values. A new choice is one file and one row.
+// it decides and lists their possible values. A new choice is one file and its line
+// in list.def.
 #pragma once
 
 #include <span>
@@ -28,15 +29,10 @@ struct Dimension {
 /// All dimensions, in the order in which they are applied; ties between equally fast jobs go to the choice named first.
 std::span<const Dimension> dimensions();
 
-std::vector<Job> sharding_choices(const Job& job, const SearchSpace& space);
-std::vector<Job> mesh_choices(const Job& job, const SearchSpace& space);
-std::vector<Job> reshard_choices(const Job& job, const SearchSpace& space);
-std::vector<Job> wrap_choices(const Job& job, const SearchSpace& space);
-std::vector<Job> batch_choices(const Job& job, const SearchSpace& space);
-std::vector<Job> accumulate_choices(const Job& job, const SearchSpace& space);
-std::vector<Job> checkpointing_choices(const Job& job, const SearchSpace& space);
-std::vector<Job> loss_choices(const Job& job, const SearchSpace& space);
-std::vector<Job> head_choices(const Job& job, const SearchSpace& space);
-std::vector<Job> prefetch_choices(const Job& job, const SearchSpace& space);
+namespace dimension {
+#define DIMENSION(name) Dimension name();
+#include "planner/dimensions/list.def"
+#undef DIMENSION
+}  // namespace dimension
 
 }  // namespace vramfit

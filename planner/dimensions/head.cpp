@@ -1,10 +1,12 @@
 #include "planner/dimensions/dimensions.h"
 
-namespace vramfit {
+namespace vramfit::dimension {
+
+namespace {
 
 // No choice with chunked loss (head and loss are one segment), with one shard (nothing to gather), or with a head in
 // the root's unit (kept with it).
-std::vector<Job> head_choices(const Job& job, const SearchSpace& /*space*/) {
+std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
   Job kept = job;
   kept.reshard_head = false;
   if (job.mesh.shard == 1 || job.loss == LossKind::chunked || job.wrap == Wrap::none) return {kept};
@@ -13,4 +15,11 @@ std::vector<Job> head_choices(const Job& job, const SearchSpace& /*space*/) {
   return {kept, released};
 }
 
-}  // namespace vramfit
+}  // namespace
+
+Dimension head() {
+  return {
+      .name = "reshard_head", .cost = "a second gather of the head", .fields = {"reshard_head"}, .choices = choices};
+}
+
+}  // namespace vramfit::dimension

@@ -1,13 +1,15 @@
 #include "job/default_loss.h"
 #include "planner/dimensions/dimensions.h"
 
-namespace vramfit {
+namespace vramfit::dimension {
+
+namespace {
 
 // The default, and more chunks. Where the default is chunked, full loss and fewer chunks are left out: they are hardly
 // faster and need more memory. With more than 32 chunks, logits are too small to matter.
-std::vector<Job> loss_choices(const Job& job, const SearchSpace& space) {
-  std::vector<Job> choices{job};
-  Job& usual = choices.front();
+std::vector<Job> choices(const Job& job, const SearchSpace& space) {
+  std::vector<Job> jobs{job};
+  Job& usual = jobs.front();
   set_default_loss(usual, space.spec, space.cluster);
   const std::int64_t fewest = usual.loss == LossKind::chunked ? usual.loss_chunks + 1 : 1;
   for (const std::int64_t chunks : {4, 8, 16, 32}) {
@@ -16,9 +18,13 @@ std::vector<Job> loss_choices(const Job& job, const SearchSpace& space) {
     Job choice = job;
     choice.loss = LossKind::chunked;
     choice.loss_chunks = chunks;
-    choices.push_back(choice);
+    jobs.push_back(choice);
   }
-  return choices;
+  return jobs;
 }
 
-}  // namespace vramfit
+}  // namespace
+
+Dimension loss() { return {.name = "loss", .cost = "head and loss in pieces", .fields = {"loss"}, .choices = choices}; }
+
+}  // namespace vramfit::dimension

@@ -1,11 +1,13 @@
 #include "job/sharding.h"
 #include "planner/dimensions/dimensions.h"
 
-namespace vramfit {
+namespace vramfit::dimension {
+
+namespace {
 
 // Hybrid sharding may split over any number of cards that divides the cluster: few cards gather fast and within a node,
 // many hold less each. The other strategies have one mesh. The mesh that gathers within whole nodes comes first.
-std::vector<Job> mesh_choices(const Job& job, const SearchSpace& space) {
+std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   const std::int64_t cards = space.cluster.cards(), node = space.cluster.cards_per_node;
   const Sharding& sharding = sharding_named(job.sharding);
   const auto with_shards = [&](std::int64_t shards) {
@@ -15,12 +17,16 @@ std::vector<Job> mesh_choices(const Job& job, const SearchSpace& space) {
   };
   if (!sharding.parameters) return {with_shards(1)};
   if (!sharding.hybrid) return {with_shards(cards)};
-  std::vector<Job> choices;
-  if (node > 1 && node < cards) choices.push_back(with_shards(node));
+  std::vector<Job> jobs;
+  if (node > 1 && node < cards) jobs.push_back(with_shards(node));
   for (std::int64_t shards = 2; shards < cards; ++shards) {
-    if (cards % shards == 0 && shards != node) choices.push_back(with_shards(shards));
+    if (cards % shards == 0 && shards != node) jobs.push_back(with_shards(shards));
   }
-  return choices;
+  return jobs;
 }
 
-}  // namespace vramfit
+}  // namespace
+
+Dimension mesh() { return {.name = "mesh", .cost = "sums over replicas", .fields = {"mesh"}, .choices = choices}; }
+
+}  // namespace vramfit::dimension

@@ -1,9 +1,11 @@
 #include "planner/dimensions/dimensions.h"
 
-namespace vramfit {
+namespace vramfit::dimension {
+
+namespace {
 
 // Without prefetch only one gathered unit lives at a time, and every gather is waited for.
-std::vector<Job> prefetch_choices(const Job& job, const SearchSpace& /*space*/) {
+std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
   if (job.mesh.shard == 1 || job.wrap == Wrap::none) return {job};  // nothing to gather, or nothing else
   Job none = job;
   none.backward_prefetch = BackwardPrefetch::none;
@@ -11,4 +13,10 @@ std::vector<Job> prefetch_choices(const Job& job, const SearchSpace& /*space*/) 
   return {job, none};
 }
 
-}  // namespace vramfit
+}  // namespace
+
+Dimension prefetch() {
+  return {.name = "prefetch", .cost = "gathers that nothing hides", .fields = {"prefetch"}, .choices = choices};
+}
+
+}  // namespace vramfit::dimension

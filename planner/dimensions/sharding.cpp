@@ -1,17 +1,26 @@
 #include "job/sharding.h"
 #include "planner/dimensions/dimensions.h"
 
-namespace vramfit {
+namespace vramfit::dimension {
+
+namespace {
 
 // One card has nothing to split; hybrid sharding needs cards that divide into groups.
-std::vector<Job> sharding_choices(const Job& job, const SearchSpace& space) {
-  std::vector<Job> choices;
+std::vector<Job> choices(const Job& job, const SearchSpace& space) {
+  std::vector<Job> jobs;
   for (const Sharding& row : kShardings) {
     if (row.parameters && space.cluster.cards() == 1) continue;
-    choices.push_back(job);
-    choices.back().sharding = row.name;
+    jobs.push_back(job);
+    jobs.back().sharding = row.name;
   }
-  return choices;
+  return jobs;
 }
 
-}  // namespace vramfit
+}  // namespace
+
+Dimension sharding() {
+  return {
+      .name = "sharding", .cost = "gathers and reductions over the links", .fields = {"sharding"}, .choices = choices};
+}
+
+}  // namespace vramfit::dimension

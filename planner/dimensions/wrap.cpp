@@ -1,10 +1,12 @@
 #include "planner/dimensions/dimensions.h"
 
-namespace vramfit {
+namespace vramfit::dimension {
+
+namespace {
 
 // One unit for everything spares a small model the latency of many collectives. It leaves the reshard policy nothing to
 // release early, so only one policy is tried. Units finer than layers transfer less at a time but have the same peak.
-std::vector<Job> wrap_choices(const Job& job, const SearchSpace& /*space*/) {
+std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
   Job layer = job;
   layer.wrap = Wrap::layer;
   if (job.mesh.shard == 1 || job.reshard != Reshard::by_default) return {layer};
@@ -13,4 +15,13 @@ std::vector<Job> wrap_choices(const Job& job, const SearchSpace& /*space*/) {
   return {layer, none};
 }
 
-}  // namespace vramfit
+}  // namespace
+
+Dimension wrap() {
+  return {.name = "wrap",
+          .cost = "one gather that nothing hides",
+          .fields = {"wrap", "wrap_embeddings"},
+          .choices = choices};
+}
+
+}  // namespace vramfit::dimension
