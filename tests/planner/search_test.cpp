@@ -134,6 +134,31 @@ TEST_CASE("recomputing every Nth block is chosen where it is the fastest that fi
   CHECK(plan.chosen->tokens_per_second > fastest_else);
 }
 
+TEST_CASE("a reduction goes on behind the backward pass where links are slow, if there is memory for it") {
+  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
+                      .job = unresolved_job(),
+                      .fixed = {},
+                      .cluster = parse_cluster("8xRTX-4090"),
+                      .allowed = {}};
+  for (const auto& [field, value] :
+       {std::pair{"seq_len", "4096"}, std::pair{"micro_batch", "1"}, std::pair{"sharding", "full-shard"},
+        std::pair{"reshard", "last-kept"}, std::pair{"wrap", "layer"}, std::pair{"checkpointing", "full"},
+        std::pair{"reshard_head", "off"}, std::pair{"loss", "chunked:16"}}) {
+    fix(request, field, value);
+  }
+  const Plan plan = make_plan(request);
+  REQUIRE(plan.chosen);
+  CHECK(plan.chosen->job.reduce_finish == ReduceFinish::end);
+  request.cluster.card.memory = upper_bound(plan.chosen->estimate.ranks.front(), false) - Bytes{1};
+  const Plan tighter = make_plan(request);
+  REQUIRE(tighter.chosen);
+  CHECK(tighter.chosen->job.reduce_finish == ReduceFinish::early);
+  CHECK(tighter.chosen->tokens_per_second < plan.chosen->tokens_per_second);
+  const std::size_t with_recomputation = enumerate_jobs(request).jobs.size();
+  fix(request, "checkpointing", "none");
+  CHECK(enumerate_jobs(request).jobs.size() < with_recomputation);
+}
+
 TEST_CASE("what cannot fit is settled by the bound, with few estimates, and the smallest need is still the smallest") {
   const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-70B"));
   const PlanRequest request{
@@ -142,7 +167,7 @@ TEST_CASE("what cannot fit is settled by the bound, with few estimates, and the 
   CHECK_FALSE(plan.chosen);
   CHECK(plan.search.configurations > 500);
   CHECK(plan.search.ruled_out == plan.search.configurations);
-  CHECK(plan.search.estimates < 30);
+  CHECK(plan.search.estimates * 30 < plan.search.configurations);
 
   // A small model, so that all of the space can be estimated.
   const Bytes budget = 64 * kKiB;

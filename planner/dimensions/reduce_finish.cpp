@@ -1,0 +1,30 @@
+#include "planner/dimensions/dimensions.h"
+
+namespace vramfit::dimension {
+
+namespace {
+
+// A reduction that a block's recomputation doesn't hide may go on behind its backward pass; what is reduced is then
+// held beside that block's activations. No choice without recomputation or shards, where both are the same, and without
+// prefetch, which saves less memory than this costs.
+std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
+  Job early = job;
+  early.reduce_finish = ReduceFinish::early;
+  const bool is_prefetched = job.backward_prefetch != BackwardPrefetch::none;
+  const bool is_reduced = job.mesh.shard > 1 && job.wrap != Wrap::none;
+  if (!is_reduced || !is_prefetched || job.checkpointing == Checkpointing::none) return {early};
+  Job end = job;
+  end.reduce_finish = ReduceFinish::end;
+  return {early, end};
+}
+
+}  // namespace
+
+Dimension reduce_finish() {
+  return {.name = "reduce_finish",
+          .cost = "a reduction that only a recomputation hides",
+          .fields = {"reduce_finish"},
+          .choices = choices};
+}
+
+}  // namespace vramfit::dimension
