@@ -3,7 +3,7 @@ import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = {"base", "cli", "cmake", "configs", "docs", "estimator", "examples", "executor", "job", "model_specs", "phantom", "planner", "program",
+FOLDERS = {"base", "cli", "cmake", "configs", "docs", "estimator", "examples", "executor", "job", "model_specs", "phantom", "planner", "program", "python",
            "scripts", "tests"}
 CODE = {".cpp", ".h", ".cu", ".cuh", ".c", ".py", ".cmake", ".sh"}
 
