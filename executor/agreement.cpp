@@ -15,14 +15,14 @@ std::string hash_of(const std::string& text) { return fmt::format("{:016x}", std
 
 }  // namespace
 
-std::string agreement(const std::string& plan_text, const RunOptions& options, DeviceKind device) {
+std::string agreement(const AgreedFacts& facts) {
   std::string flags;
   for (const RunFlag& flag : run_flags()) {
-    if (flag.shared != nullptr) flags += fmt::format("{} {};", flag.name, flag.shared(options));
+    if (flag.shared != nullptr) flags += fmt::format("{} {};", flag.name, flag.shared(facts.options));
   }
-  const std::string program = "vramfit " VRAMFIT_VERSION ", LibTorch " TORCH_VERSION;
-  return fmt::format("plan {}, flags {}, {} ranks, program {}", hash_of(plan_text), hash_of(flags),
-                     device == DeviceKind::cpu ? "CPU" : "CUDA", hash_of(program));
+  const std::string build = "vramfit " VRAMFIT_VERSION ", LibTorch " TORCH_VERSION;
+  return fmt::format("plan {}, flags {}, {} ranks, program {}, build {}", hash_of(facts.plan_text), hash_of(flags),
+                     facts.device == DeviceKind::cpu ? "CPU" : "CUDA", facts.fingerprint, hash_of(build));
 }
 
 }  // namespace vramfit

@@ -8,8 +8,15 @@
 
 namespace vramfit {
 
-/// What all ranks must have in common: the plan, the shared flags (job/run_flags.h), the kind of device (it decides who
-/// talks: Gloo or NCCL) and this program. A hash each, so that it can be shown.
-std::string agreement(const std::string& plan_text, const RunOptions& options, DeviceKind device);
+struct AgreedFacts {
+  std::string plan_text;
+  const RunOptions& options;  // of which the shared flags count (job/run_flags.h)
+  DeviceKind device;          // decides who talks: Gloo or NCCL
+  std::string fingerprint;    // of the program that the rank is about to run (program/fingerprint.h)
+};
+
+/// What all ranks must have in common, besides these facts the build of this executable. A hash each, so that it can be
+/// shown.
+std::string agreement(const AgreedFacts& facts);
 
 }  // namespace vramfit

@@ -27,6 +27,7 @@
 #include "executor/sharding/meeting.h"
 #include "job/loss_options.h"
 #include "job/sharding.h"
+#include "program/fingerprint.h"
 #include "program/schedules/schedule.h"
 
 namespace vramfit {
@@ -177,12 +178,22 @@ class RankRun {
       weights = is_sent ? sent_weights() : open_weights(options_, graph, !is_phantom());
     }
     if (weights) progress_.weights = weights->description();  // also of a run that ends before it loads them
-    Meter::instance().enter(Phase::load, 0);                  // which making communicators is a part of
+    const program::Program lowered = program_to_train({.graph = graph,
+                                                       .job = plan_.job,
+                                                       .device = device,
+                                                       .coords = coords_of(plan_, place_.rank),
+                                                       .clip = options_.train.clip > 0,
+                                                       .resumes = !options_.save.resume.empty()});
+    progress_.fingerprint = program::fingerprint_of(plan_.job, lowered);
+    Meter::instance().enter(Phase::load, 0);  // which making communicators is a part of
     const auto groups = connect({.place = place_,
                                  .device = device.kind,
                                  .shard_ranks = shard_ranks(plan_.job),
                                  .reshard_ranks = slice_group_ranks(graph, plan_.job),
-                                 .agreement = agreement(plan_text_, options_, device.kind),
+                                 .agreement = agreement({.plan_text = plan_text_,
+                                                         .options = options_,
+                                                         .device = device.kind,
+                                                         .fingerprint = progress_.fingerprint}),
                                  .timeout = std::chrono::seconds(options_.timeout_seconds),
                                  .meeting = meeting_,
                                  .ghosts = options_.ghosts,
@@ -199,6 +210,7 @@ class RankRun {
                      .states = checkpoints.states(),
                      .numbers = checkpoints.numbers(),
                      .data = *data,
+                     .lowered = lowered,
                      .options = options_.train,
                      .dumps = options_.dumps,
                      .card = place_.local_rank,

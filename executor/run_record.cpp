@@ -88,6 +88,7 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
   record.job = plan.job;
   record.cluster = plan.cluster;
   record.device = progress.device;
+  record.fingerprint = progress.fingerprint;
   record.weights = progress.weights;
   if (options.data.empty()) {
     record.data = options.device == "phantom" ? "none" : fmt::format("synthetic tokens (seed {})", options.train.seed);

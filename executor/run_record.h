@@ -22,6 +22,7 @@ std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const Mea
 struct RunProgress {
   std::vector<StepResult> steps;
   std::string device = "cpu", weights;  // device: cpu, cuda or phantom
+  std::string fingerprint;              // of the program
   bool out_of_memory = false;
   std::string message;
 };

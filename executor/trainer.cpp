@@ -29,7 +29,6 @@
 #include "executor/sharding/unit_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "program/check.h"
-#include "program/lowering/lower.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
 
@@ -44,22 +43,15 @@ at::Device place_of(const TrainInputs& inputs) {
 
 double read_scalar(const at::Tensor& tensor) { return tensor.item<double>(); }
 
-/// Nothing is trained by a program that the check finds a fault in.
-program::Program program_of(const TrainInputs& inputs) {
-  program::Program lowered =
-      program::lower({.graph = inputs.graph,
-                      .job = inputs.job,
-                      .device = inputs.device,
-                      .coords = {.replicate = inputs.groups.replicate().rank(), .shard = inputs.groups.shard().rank()},
-                      .clip = inputs.options.clip > 0,
-                      .resumes = inputs.states != nullptr});
+}  // namespace
+
+program::Program program_to_train(const program::LowerInputs& inputs) {
+  program::Program lowered = program::lower(inputs);
   if (const std::optional<std::string> fault = program::fault_of(lowered)) {
     throw std::logic_error("the step's program has a fault: " + *fault);
   }
   return lowered;
 }
-
-}  // namespace
 
 struct Trainer::State {
   explicit State(const TrainInputs& inputs);
@@ -87,7 +79,7 @@ struct Trainer::State {
   TrainInputs in;
   at::Device place;
   UnitLayout layout;
-  program::Program lowered;
+  const program::Program& lowered;
   StepFacts facts;
   ProgramRunner runner;
   std::vector<UnitState> units;
@@ -111,7 +103,7 @@ Trainer::State::State(const TrainInputs& inputs)
     : in(inputs),
       place(place_of(inputs)),
       layout(lay_out_units(inputs.graph, inputs.job)),
-      lowered(program_of(inputs)),
+      lowered(inputs.lowered),
       runner({.lowered = lowered, .layout = layout, .groups = inputs.groups, .device = place}),
       unit_runs({.graph = inputs.graph,
                  .layout = layout,

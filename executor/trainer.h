@@ -17,12 +17,17 @@
 #include "job/job.h"
 #include "job/run_options.h"
 #include "model_specs/graph.h"
+#include "program/lowering/lower.h"
 
 namespace vramfit {
 
 struct FileCalls;
 struct StateSource;
 class TrainObserver;
+
+/// The program of a rank. Throws std::logic_error when the check finds a fault in it: nothing is trained by such a
+/// program.
+program::Program program_to_train(const program::LowerInputs& inputs);
 
 struct StepResult {
   std::int64_t step = 0;  // from 1
@@ -42,6 +47,7 @@ struct TrainInputs {
   StateSource* states = nullptr;                                         // of a checkpoint that is resumed; null: zeros
   const std::vector<std::pair<std::string, double>>* numbers = nullptr;  // likewise (Manifest::numbers)
   const Dataset& data;
+  const program::Program& lowered;  // of this rank: program_to_train
   TrainOptions options;
   DumpOptions dumps;
   int card = 0;                       // index of the CUDA device

@@ -3,7 +3,10 @@
 #include "base/json_writer.h"
 #include "estimator/estimate_json.h"
 #include "job/job_json.h"
+#include "job/loss_options.h"
 #include "model_specs/parameters.h"
+#include "program/fingerprint.h"
+#include "program/make_program.h"
 #include "program/rank_json.h"
 
 namespace vramfit {
@@ -33,10 +36,19 @@ void write_alternative(JsonWriter& writer, const Candidate& candidate) {
   writer.end_object();
 }
 
-void write_prediction(JsonWriter& writer, const Candidate& chosen) {
+std::string fingerprint_of(const PlanRequest& request, const Job& job) {
+  const Graph graph = build_graph(request.spec, loss_options(job));
+  return program::fingerprint_of(
+      job,
+      program::make_program(
+          {.graph = graph, .job = job, .device = request.cluster.card.device, .coords = {}, .clip = request.clip}));
+}
+
+void write_prediction(JsonWriter& writer, const PlanRequest& request, const Candidate& chosen) {
   writer.key("prediction").begin_object();
   writer.member("tokens_per_second", chosen.tokens_per_second).member("step_seconds", chosen.time.step_seconds);
   writer.member("verdict", verdict_name(chosen.estimate.verdict));
+  writer.member("fingerprint", fingerprint_of(request, chosen.job));
   write_ranks(writer, chosen.estimate.ranks, chosen.estimate.worst);
   writer.end_object();
 }
@@ -50,7 +62,7 @@ void write_chosen(JsonWriter& writer, const PlanRequest& request, const Candidat
   writer.member("fits", estimate.verdict == Verdict::fits);
   writer.member("host_bytes", estimate.host_bytes).member("assumptions", estimate.assumptions);
   writer.key("suggestions").begin_array().end_array();
-  write_prediction(writer, chosen);
+  write_prediction(writer, request, chosen);
   write_ranks(writer, estimate.ranks, estimate.worst);
 }
 

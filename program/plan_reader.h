@@ -18,6 +18,7 @@ struct PlanFile {
   Cluster cluster;
   bool clip = true;  // whether the prediction counts gradient clipping
   Bytes capacity;
+  std::string fingerprint;  // of the predicted program (program/fingerprint.h); "" in plans written before it existed
   std::vector<RankEstimate> predicted_ranks;
   int predicted_worst = 0;
 };

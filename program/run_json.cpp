@@ -35,6 +35,7 @@ std::string run_to_json(const RunRecord& run) {
   writer.member("name", run.model_name).member("parameters", run.parameters).end_object();
   write_job(writer.key("job"), run.job);
   write_cluster(writer.key("cluster"), run.cluster);
+  if (!run.fingerprint.empty()) writer.member("fingerprint", run.fingerprint);
   writer.member("device", run.device).member("weights", run.weights).member("data", run.data);
   write_reals(writer, "loss", run.loss);
   write_reals(writer, "loss_scale", run.loss_scale);
@@ -68,6 +69,7 @@ RunRecord run_from_json(std::string_view text, const std::string& file) {
   read_job(job, run.job, fields_set);
   JsonObject cluster = object.object("cluster");
   run.cluster = read_cluster(cluster);
+  if (object.has("fingerprint")) run.fingerprint = object.text("fingerprint");
   run.device = object.text("device");
   run.weights = object.text("weights");
   run.data = object.text("data");

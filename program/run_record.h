@@ -25,6 +25,7 @@ struct RunRecord {
   Job job;
   Cluster cluster;
   std::string device;         // "cpu", "cuda", or "phantom": rehearsed, not measured
+  std::string fingerprint;    // of the program that ran (program/fingerprint.h); "" in older records
   std::string weights, data;  // where they came from: "random (seed 0)"
   std::vector<MeasuredRank> ranks;
   int worst = 0;                            // index of the rank with the largest total

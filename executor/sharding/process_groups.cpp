@@ -131,7 +131,10 @@ class StoreGroups final : public ProcessGroups {
             theirs));
       }
       // All ranks leave together, so that a rank that differs is seen before anyone waits in a collective.
-      for (int other = 0; other < world; ++other) read(fmt::format("agreement/{}", other));
+      for (int other = 1; other < world; ++other) {
+        if (read(fmt::format("agreement/{}", other)) == mine) continue;
+        throw PeerLost(fmt::format("rank {} is set up differently from rank 0", other));
+      }
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
@@ -186,7 +189,7 @@ std::unique_ptr<ProcessGroups> connect(const GroupOptions& options) {
 }
 
 void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body,
-                 std::int64_t reshard_ranks) {
+                 std::int64_t reshard_ranks, const std::function<std::string(int rank)>& agreement) {
   turn_off_flight_recorder();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::mutex mutex;
@@ -202,6 +205,7 @@ void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(P
         options.shard_ranks = shard_ranks;
         options.reshard_ranks = reshard_ranks;
         options.timeout = std::chrono::seconds(60);
+        if (agreement) options.agreement = agreement(rank);
         StoreGroups groups(options, store);
         body(groups);
         groups.world().barrier();

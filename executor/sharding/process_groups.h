@@ -24,7 +24,7 @@ struct GroupOptions {
   DeviceKind device = DeviceKind::cpu;
   std::int64_t shard_ranks = 1;    // neighbours in rank order hold the shards of one copy
   std::int64_t reshard_ranks = 0;  // of them, neighbours that keep slices of one copy after forward; 0: none do
-  std::string agreement;           // plan, flags, program: a hash; ranks that differ are refused by name
+  std::string agreement;           // executor/agreement.h; ranks that differ are refused by name
   std::chrono::milliseconds timeout{600000};
   Meeting* meeting = nullptr;         // with the other ranks, where there are any
   bool ghosts = false;                // this rank runs alone on phantom GPUs: there are no ranks to meet
@@ -57,8 +57,8 @@ std::unique_ptr<ProcessGroups> connect(const GroupOptions& options);
 std::unique_ptr<Collectives> local_collectives();
 
 /// Runs `body` once per rank, with ranks as threads over Gloo in this process, and rethrows the first error. Tests
-/// only: values are those of processes, byte counts are not.
+/// only: values are those of processes, byte counts are not. `agreement`: of each rank; none: all agree.
 void spawn_ranks(int world, std::int64_t shard_ranks, const std::function<void(ProcessGroups&)>& body,
-                 std::int64_t reshard_ranks = 0);
+                 std::int64_t reshard_ranks = 0, const std::function<std::string(int rank)>& agreement = {});
 
 }  // namespace vramfit

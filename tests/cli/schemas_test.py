@@ -107,7 +107,7 @@ class Schemas(unittest.TestCase):
         plan = json.loads(program("plan", MODEL, "--gpus", "2xcpu-1GiB", "--seq-len", "64", "--json"))
         ranks = [{**rank, "pinned_bytes": 0, "peak_rss_bytes": 0} for rank in plan["prediction"]["ranks"]]
         run = {"schema": "vramfit/run@1", "model": {key: plan["model"][key] for key in ("name", "parameters")}, "job": plan["job"],
-               "cluster": plan["cluster"], "device": "cpu", "weights": "random (seed 0)", "data": "text", "loss": [5.0, None],
+               "cluster": plan["cluster"], "fingerprint": plan["prediction"]["fingerprint"], "device": "cpu", "weights": "random (seed 0)", "data": "text", "loss": [5.0, None],
                "loss_scale": [], "skipped_steps": [], "step_seconds": [0.5, 0.25], "tokens_per_second": 10.0, "out_of_memory": False, "message": "", "ranks": ranks,
                "worst": plan["worst"]}
         self.validate(run, "run")

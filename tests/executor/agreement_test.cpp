@@ -51,10 +51,21 @@ constexpr std::array kFlags{
 const Arguments kBase{"--plan", "plan.json", "--device",     "phantom", "--data",  "tokens.bin",
                       "--save", "saved",     "--dump-state", "dumped",  "--trace", "trace.json"};
 
+struct Facts {
+  const char* plan = "plan";
+  DeviceKind device = DeviceKind::cuda;
+  const char* fingerprint = "0";
+};
+
+std::string agreement_of(const Facts& facts, const RunOptions& options) {
+  return agreement(
+      {.plan_text = facts.plan, .options = options, .device = facts.device, .fingerprint = facts.fingerprint});
+}
+
 std::string agreement_with(const Arguments& more) {
   Arguments arguments = kBase;
   arguments.insert(arguments.end(), more.begin(), more.end());
-  return agreement("plan", parse_run_flags(arguments), DeviceKind::cuda);
+  return agreement_of({}, parse_run_flags(arguments));
 }
 
 struct FieldRow {
@@ -113,7 +124,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Job& job) {
   const Graph graph = build_graph(spec, loss_options(job));
   const RunOptions options;
   const RankPlace place;
-  const PlanFile plan{.spec = spec, .job = job, .cluster = {}, .capacity = {}, .predicted_ranks = {}};
+  const PlanFile plan{
+      .spec = spec, .job = job, .cluster = {}, .capacity = {}, .fingerprint = {}, .predicted_ranks = {}};
   std::vector<std::pair<std::string, std::string>> facts;
   spawn_ranks(1, 1, [&](ProcessGroups& groups) {
     facts = run_facts({.options = options, .plan = plan, .place = place, .groups = groups}, graph,
@@ -126,8 +138,10 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Job& job) {
 
 TEST_CASE("ranks agree on every flag that decides what is computed or who talks, and on no other") {
   const std::string base = agreement_with({});
-  CHECK(agreement("another plan", parse_run_flags(kBase), DeviceKind::cuda) != base);
-  CHECK(agreement("plan", parse_run_flags(kBase), DeviceKind::cpu) != base);
+  const RunOptions options = parse_run_flags(kBase);
+  CHECK(agreement_of({.plan = "another plan"}, options) != base);
+  CHECK(agreement_of({.device = DeviceKind::cpu}, options) != base);
+  CHECK(agreement_of({.fingerprint = "1"}, options) != base);
   for (const FlagRow& flag : kFlags) {
     CAPTURE(flag.name);
     CHECK((agreement_with({std::string(flag.name), std::string(flag.value)}) != base) == flag.shared);
@@ -135,6 +149,16 @@ TEST_CASE("ranks agree on every flag that decides what is computed or who talks,
   }
   const std::string help = run_flags_help();  // one line a flag besides three of text and --support
   CHECK(std::ranges::count(help, '\n') == static_cast<std::ptrdiff_t>(kFlags.size()) + 4);
+}
+
+TEST_CASE("ranks that would run different programs are refused by name before any of them waits in a collective") {
+  for (const int odd : {0, 1, 2}) {
+    CAPTURE(odd);
+    const auto agreed = [&](int rank) { return agreement_of({.fingerprint = rank == odd ? "1" : "0"}, {}); };
+    const auto never = [](ProcessGroups& /*groups*/) { FAIL("ranks that differ went on"); };
+    CHECK_THROWS_WITH_AS(spawn_ranks(3, 1, never, 0, agreed), doctest::Contains("set up differently from rank 0"),
+                         Error);
+  }
 }
 
 TEST_CASE("a resumed run is held to every field of the job that decides what is computed, and to no other") {

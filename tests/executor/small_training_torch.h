@@ -82,16 +82,26 @@ class SmallTraining {
     spawn_ranks(static_cast<int>(data_ranks(job_)), shards, body, reshard_ranks(job_));
   }
 
-  /// One rank: `body` has its trainer, loaded.
-  void with_trainer(ProcessGroups& groups, const std::function<void(Trainer&)>& body) const {
+  program::Program program_of(ProcessGroups& groups) const {
+    return program_to_train({.graph = graph_,
+                             .job = job_,
+                             .device = device_,
+                             .coords = {.replicate = groups.replicate().rank(), .shard = groups.shard().rank()},
+                             .clip = options_.clip > 0});
+  }
+
+  /// One rank: `body` has its trainer, loaded. `changed`: run instead of the rank's own program.
+  void with_trainer(ProcessGroups& groups, const std::function<void(Trainer&)>& body,
+                    const program::Program* changed = nullptr) const {
     const auto weights = random_weights(1);
-    const Device device = cpu_device();
+    const program::Program own = changed == nullptr ? program_of(groups) : program::Program{};
     Trainer trainer({.graph = graph_,
                      .job = job_,
-                     .device = device,
+                     .device = device_,
                      .groups = groups,
                      .weights = *weights,
                      .data = data_,
+                     .lowered = changed == nullptr ? own : *changed,
                      .options = options_,
                      .dumps = {}});
     trainer.load();
@@ -103,6 +113,7 @@ class SmallTraining {
   Graph graph_;
   CountedRows data_;
   Job job_;
+  Device device_ = cpu_device();
   TrainOptions options_;
 };
 

@@ -284,6 +284,16 @@ TEST_CASE("a plan file holds all that a run needs, and reads back as it was") {
   CHECK(file.cluster.card.memory == request.cluster.card.memory);
   CHECK(file.predicted_ranks.size() == plan.chosen->estimate.ranks.size());
   CHECK(file.predicted_ranks.front().total == plan.chosen->estimate.ranks.front().total);
+  CHECK(file.fingerprint.size() == 16);
+}
+
+TEST_CASE("a plan file from before programs had fingerprints still reads") {
+  const PlanRequest request = request_for("llama", cpu_ranks(1, kGiB));
+  std::string text = plan_to_json(request, make_plan(request));
+  const std::size_t begin = text.find("\"fingerprint\"");
+  REQUIRE(begin != std::string::npos);
+  text.erase(begin, text.find(',', begin) + 1 - begin);
+  CHECK(plan_from_json(text, "plan.json").fingerprint.empty());
 }
 
 TEST_CASE("a search without a plan is no plan file") {
