@@ -13,9 +13,9 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "executor/sharding/process_groups.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "executor/tensor_torch.h"
+#include "tests/executor/thread_ranks_torch.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_graph.h"
@@ -37,7 +37,7 @@ std::map<std::string, std::vector<float>> masked_ones(Job job, int ranks, int re
   const UnitLayout layout = lay_out_units(graph, job);
   std::map<std::string, std::vector<float>> whole;
   std::mutex mutex;
-  spawn_ranks(ranks, layout.shards, [&](ProcessGroups& groups) {
+  testing::run_rank_threads(ranks, layout.shards, [&](ProcessGroups& groups) {
     const int rank = groups.shard().rank();
     GradientMasks masks(
         {.graph = graph, .job = job, .layout = layout, .shard_rank = rank, .place = at::kCPU, .seed = 5});

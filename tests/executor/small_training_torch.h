@@ -16,6 +16,7 @@
 #include "executor/trainer.h"
 #include "job/loss_options.h"
 #include "job/sharding.h"
+#include "tests/executor/thread_ranks_torch.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit::testing {
@@ -79,7 +80,7 @@ class SmallTraining {
   /// All ranks of the job at once.
   void on_ranks(const std::function<void(ProcessGroups&)>& body) const {
     const std::int64_t shards = sharding_named(job_.sharding).parameters ? job_.mesh.shard : 1;
-    spawn_ranks(static_cast<int>(data_ranks(job_)), shards, body, reshard_ranks(job_));
+    run_rank_threads(static_cast<int>(data_ranks(job_)), shards, body, reshard_ranks(job_));
   }
 
   program::Program program_of(ProcessGroups& groups) const {

@@ -1,6 +1,6 @@
-"""Typical programs of other people are rehearsed three times: each finishes, and its peaks are equal to the byte.
+"""Typical programs of other people are rehearsed several times: each finishes, and its peaks are equal to the byte.
 
-Usage: scripts_test.py CASE [--print]    (cases: see CASES)
+Usage: scripts_test.py CASE REPEATS    (cases: see CASES)
 """
 import json
 import os
@@ -12,7 +12,6 @@ from hand_counts import RESIDENT_BYTES
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
-REPEATS = 3
 PEAKS = ("peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "total_bytes", "alloc_retries")
 
 # name: (phantom cards, ranks that the launcher starts (0: none), script and its arguments)
@@ -57,8 +56,9 @@ def peaks_of(report):
 
 
 def main():
-    cards, command = command_of(sys.argv[1])
-    reports, printed = zip(*(rehearse(["--gpus", f"{cards}xH100-80GB"], command) for _ in range(REPEATS)))
+    (cards, command), repeats = command_of(sys.argv[1]), int(sys.argv[2])
+    reports, printed = zip(*(rehearse(["--gpus", f"{cards}xH100-80GB"], command) for _ in range(repeats)))
+    assert len(reports) > 1, repeats
     first = peaks_of(reports[0])
     assert reports[0]["schema"] == "vramfit/rehearsal@1", reports[0]["schema"]
     assert sorted(first) == list(range(cards)), first
@@ -71,7 +71,7 @@ def main():
         assert f"resident {RESIDENT_BYTES[sys.argv[1]]}\n" in printed[0], (RESIDENT_BYTES[sys.argv[1]], printed[0])
     escapes = [escape for process in reports[0]["processes"] for escape in process["escapes"]]
     assert not escapes, escapes
-    print(f"{sys.argv[1]}: {first[0][0]} in {REPEATS} rehearsals; {reports[0]['values']}")
+    print(f"{sys.argv[1]}: {first[0][0]} in {repeats} rehearsals; {reports[0]['values']}")
 
 
 if __name__ == "__main__":

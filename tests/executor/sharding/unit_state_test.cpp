@@ -6,6 +6,7 @@
 
 #include "executor/sharding/unit_state_torch.h"
 #include "tests/executor/cpu_units_torch.h"
+#include "tests/executor/thread_ranks_torch.h"
 
 namespace vramfit {
 
@@ -100,7 +101,7 @@ TEST_CASE("a gathered unit holds every parameter whole, whatever the number of r
     CAPTURE(ranks);
     const World world(ranks);
     std::mutex mutex;
-    spawn_ranks(ranks, ranks, [&](ProcessGroups& groups) {
+    testing::run_rank_threads(ranks, ranks, [&](ProcessGroups& groups) {
       testing::UnitPrograms programs = world.programs(groups);
       programs.load();
       programs.units[0].wait();
@@ -158,14 +159,14 @@ TEST_CASE("a unit resharded to groups keeps a slice of what was gathered, and is
       CHECK(from_slices);
       CHECK(from_shards);
     };
-    spawn_ranks(4, 4, body, 2);
+    testing::run_rank_threads(4, 4, body, 2);
   }
 }
 
 TEST_CASE("padding rows of a shard are zero") {
   const World world(4);
   std::mutex mutex;
-  spawn_ranks(4, 4, [&](ProcessGroups& groups) {
+  testing::run_rank_threads(4, 4, [&](ProcessGroups& groups) {
     testing::UnitPrograms programs = world.programs(groups);
     programs.load();
     const std::size_t all = programs.end_section();
@@ -188,7 +189,7 @@ TEST_CASE("gradients of all ranks are summed into the shards, and a second reduc
       CAPTURE(ranks);
       const World world(ranks, precision);
       std::mutex mutex;
-      spawn_ranks(ranks, ranks, [&](ProcessGroups& groups) {
+      testing::run_rank_threads(ranks, ranks, [&](ProcessGroups& groups) {
         testing::UnitPrograms programs = world.programs(groups);
         const at::Tensor gradient = reduced_twice(programs, groups.shard());
         const std::int64_t mine = std::max<std::int64_t>(
@@ -205,7 +206,7 @@ TEST_CASE("gradients of all ranks are summed into the shards, and a second reduc
 TEST_CASE("slices of one packed parameter are written side by side, then added to") {
   const World world(2);
   std::mutex mutex;
-  spawn_ranks(2, 2, [&](ProcessGroups& groups) {
+  testing::run_rank_threads(2, 2, [&](ProcessGroups& groups) {
     testing::UnitPrograms programs = world.programs(groups);
     const ParameterUse top{.parameter = 0, .first = 0, .count = 2}, rest{.parameter = 0, .first = 2, .count = 3};
     const program::UnitLowering::Home first = programs.units[0].home(OpKind::linear, top);
