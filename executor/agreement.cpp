@@ -18,7 +18,7 @@ std::string hash_of(const std::string& text) { return fmt::format("{:016x}", std
 std::string agreement(const AgreedFacts& facts) {
   std::string flags;
   for (const RunFlag& flag : run_flags()) {
-    if (flag.shared != nullptr) flags += fmt::format("{} {};", flag.name, flag.shared(facts.options));
+    if (const auto text = shared_text(flag, facts.options)) flags += fmt::format("{} {};", flag.name, *text);
   }
   const std::string build = "vramfit " VRAMFIT_VERSION ", LibTorch " TORCH_VERSION;
   return fmt::format("plan {}, flags {}, {} ranks, program {}, build {}", hash_of(facts.plan_text), hash_of(flags),

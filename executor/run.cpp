@@ -26,6 +26,7 @@
 #include "executor/run_record.h"
 #include "executor/sharding/meeting.h"
 #include "job/loss_options.h"
+#include "job/optimizers.h"
 #include "job/sharding.h"
 #include "program/fingerprint.h"
 #include "program/schedules/schedule.h"
@@ -151,6 +152,8 @@ class RankRun {
         place_(place),
         meeting_(meeting) {
     check_plan(plan_, place_);
+    OptimizerOptions& optimizer = options_.train.optimizer;
+    optimizer = complete_options(optimizer, plan_.job.optimizer);
   }
 
   void run() {
@@ -265,7 +268,7 @@ class RankRun {
     write_file(options_.output, run_to_json(make_run_record(plan_, options_, progress_, std::move(ranks))));
   }
 
-  const RunOptions& options_;
+  RunOptions options_;
   std::string plan_text_;
   PlanFile plan_;
   RankPlace place_;

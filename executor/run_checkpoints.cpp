@@ -75,7 +75,8 @@ Facts run_facts(const RunCheckpointInputs& inputs, const Graph& graph, const Dat
   facts.emplace_back("--gradient-mask", mask_fact(inputs));
   facts.emplace_back("--optimizer", plan.job.optimizer);
   for (const RunFlag& flag : run_flags()) {
-    if (flag.must_match_at_resume) facts.emplace_back(flag.name, flag.shared(inputs.options));
+    const auto text = shared_text(flag, inputs.options);
+    if (flag.must_match_at_resume && text) facts.emplace_back(flag.name, *text);
   }
   facts.emplace_back("--data", data_fact(data, plan.job.sequence));
   return facts;

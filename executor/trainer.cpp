@@ -28,6 +28,7 @@
 #include "executor/rope_tables.h"
 #include "executor/sharding/unit_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "job/optimizers.h"
 #include "program/check.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
@@ -85,7 +86,7 @@ struct Trainer::State {
   std::vector<UnitState> units;
   UnitRuns unit_runs;
   OpRuns op_runs;
-  const OptimizerFunctions& optimizer;
+  OptimizerStep optimizer_step;
 
   LossScaler scaler;
   Clipping clipping;
@@ -107,6 +108,7 @@ Trainer::State::State(const TrainInputs& inputs)
       runner({.lowered = lowered, .layout = layout, .groups = inputs.groups, .device = place}),
       unit_runs({.graph = inputs.graph,
                  .layout = layout,
+                 .optimizer = optimizer_named(inputs.job.optimizer),
                  .shard_rank = inputs.groups.shard().rank(),
                  .reshard_rank = inputs.groups.reshard().rank()}),
       op_runs({.graph = inputs.graph,
@@ -115,7 +117,7 @@ Trainer::State::State(const TrainInputs& inputs)
                .layout = layout,
                .facts = facts,
                .place = place}),
-      optimizer(optimizer_functions(inputs.job.optimizer, inputs.device.kind)),
+      optimizer_step(vramfit::optimizer_step(inputs.job.optimizer, inputs.device.kind)),
       scaler(inputs.job),
       clipping(inputs.options.clip, place, scaler),
       masks({.graph = inputs.graph,
@@ -137,7 +139,7 @@ Trainer::State::State(const TrainInputs& inputs)
   add_step_runs();
   runner.on_mark = [this](const program::Mark& mark) { this->mark(mark); };
   op_runs.observer = in.observer;
-  optimizer_options = in.options.optimizer;
+  optimizer_options = complete_options(in.options.optimizer, in.job.optimizer);
   facts.seed = in.options.seed;
   facts.rope_cos = &rope_cos;
   facts.rope_sin = &rope_sin;
@@ -187,7 +189,7 @@ void Trainer::State::add_step_runs() {
   runner.on(Kernel::scale, [this](Operands& o) { clipping.scale(o); });
   runner.on(Kernel::update, [this](Operands& o) {
     gradients_ready();
-    unit_runs.update(o, optimizer, optimizer_options);
+    unit_runs.update(o, optimizer_step, optimizer_options);
   });
   runner.on(Kernel::update_scale, [this](Operands& /*o*/) { scaler.update(); });
 }
@@ -365,6 +367,7 @@ void Trainer::load() { state_->load(); }
 StepResult Trainer::step(std::int64_t step) { return state_->run_step(step); }
 void Trainer::snapshot(Snapshot& into) const {
   const SnapshotContext context{.graph = state_->in.graph,
+                                .optimizer = optimizer_named(state_->in.job.optimizer),
                                 .shard_group = state_->in.groups.shard(),
                                 .replicate_group = state_->in.groups.replicate()};
   take_snapshot(context, state_->units, into);

@@ -18,8 +18,8 @@ std::int64_t whole_number(std::string_view text, std::int64_t least, std::int64_
 /// A number within [least, most]; throws InputError.
 double real_number(std::string_view text, double least, double most);
 
-/// The elements of a comma-separated list; "" is one empty element.
-std::vector<std::string> split_list(std::string_view text);
+/// The elements of a list; "" is one empty element.
+std::vector<std::string> split_list(std::string_view text, char separator = ',');
 
 /// Splits "KEY=VALUE" at the first '='; throws InputError.
 std::pair<std::string, std::string> key_and_value(const std::string& part);

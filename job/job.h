@@ -85,7 +85,7 @@ struct Job {
   Checkpointing checkpointing = Checkpointing::none;
   std::int64_t checkpoint_every = 1;  // Checkpointing::every
   std::vector<std::string> offload;   // params, optimizer, optimizer+gradients, activations
-  std::string optimizer = "adamw";    // row of kOptimizerFunctions (executor/optimizers/optimizers.cpp)
+  std::string optimizer = "adamw";    // of the list in job/optimizers.def
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
   LossKind loss = LossKind::full;
   std::int64_t loss_chunks = 8;  // LossKind::chunked

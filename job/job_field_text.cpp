@@ -11,6 +11,7 @@
 #include "job/allocator_settings.h"
 #include "job/default_loss.h"
 #include "job/job_field_names.h"
+#include "job/optimizers.h"
 #include "job/sharding.h"
 
 namespace vramfit {
@@ -174,10 +175,14 @@ std::string get_optimizer(const Job& job) {
 void set_optimizer(Job& job, std::string_view value) {
   const std::size_t colon = value.find(':');
   const std::string_view kind = value.substr(0, colon);
-  if (kind != "adamw") unknown_value(kind, {"adamw"});
+  const auto rows = optimizer_names();
+  const auto row = std::ranges::find(rows, kind, &OptimizerName::name);
+  if (row == rows.end()) unknown_value(kind, names_of(rows));
+  const std::vector<std::string> known = split_list(row->values, '|');
+  const std::string chosen(colon == std::string_view::npos ? known.front() : value);
+  if (std::ranges::find(known, chosen) == known.end()) unknown_value(value, known);
   job.optimizer = kind;
-  job.optimizer_implementation = colon == std::string_view::npos ? OptimizerImplementation::fused
-                                                                 : named(kImplementations, value.substr(colon + 1));
+  job.optimizer_implementation = named(kImplementations, std::string_view(chosen).substr(kind.size() + 1));
 }
 
 std::string get_loss(const Job& job) {

@@ -11,6 +11,7 @@
 #include "job/job_field_names.h"
 #include "job/job_field_text.h"
 #include "job/job_field_words.h"
+#include "job/optimizers.h"
 
 namespace vramfit {
 namespace {
@@ -183,7 +184,7 @@ constexpr std::array kJobFields{
              "none",
              get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
              InPlan::optional},
-    JobField{"optimizer", FieldForm::text, "adamw:fused|adamw:foreach|adamw:loop",
+    JobField{"optimizer", FieldForm::text, kOptimizerValues,
              "Optimizer and its implementation (foreach: PyTorch runtimes only; loop: not modelled yet). Default: "
              "adamw:fused",
              get_optimizer, set_optimizer, FieldGroup::common, HonouredBy::every_runtime, AtResume::in_part},

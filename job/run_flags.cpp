@@ -46,8 +46,8 @@ int token_bytes(Text text) {
   return bytes;
 }
 
-// In the order in which help shows them.
-constexpr std::array kRunFlags{
+// In the order in which help shows them; the options of optimizers come before --threads.
+constexpr std::array kOwnFlags{
     RunFlag{"--plan", "FILE", "plan.json to run", Group::internal, [](Options& o, Text t) { o.plan = not_empty(t); }},
     RunFlag{"--data", "PATH",
             "Token file (.bin, .npy), text file or directory of text; may be repeated. Default: synthetic tokens",
@@ -78,18 +78,6 @@ constexpr std::array kRunFlags{
     RunFlag{"--seed", "N", "Seed of random weights, data order and masks. Default: 0", Group::run,
             [](Options& o, Text t) { o.train.seed = static_cast<std::uint64_t>(whole_number(t, 0, kMost)); },
             [](const Options& o) { return fmt::to_string(o.train.seed); }, true},
-    RunFlag{"--beta1", "X", "AdamW beta1. Default: 0.9", Group::optimizer,
-            [](Options& o, Text t) { o.train.optimizer.beta1 = real_number(t, 0, 0.9999999); },
-            [](const Options& o) { return fmt::to_string(o.train.optimizer.beta1); }, true},
-    RunFlag{"--beta2", "X", "AdamW beta2. Default: 0.999", Group::optimizer,
-            [](Options& o, Text t) { o.train.optimizer.beta2 = real_number(t, 0, 0.9999999); },
-            [](const Options& o) { return fmt::to_string(o.train.optimizer.beta2); }, true},
-    RunFlag{"--eps", "X", "AdamW epsilon. Default: 1e-8", Group::optimizer,
-            [](Options& o, Text t) { o.train.optimizer.eps = real_number(t, 0, 1); },
-            [](const Options& o) { return fmt::to_string(o.train.optimizer.eps); }, true},
-    RunFlag{"--weight-decay", "X", "AdamW weight decay, on every parameter. Default: 0.01", Group::optimizer,
-            [](Options& o, Text t) { o.train.optimizer.weight_decay = real_number(t, 0, 1e6); },
-            [](const Options& o) { return fmt::to_string(o.train.optimizer.weight_decay); }, true},
     RunFlag{"--threads", "N", "CPU threads per rank. Default: cores / ranks on this machine", Group::run,
             [](Options& o, Text t) { o.threads = static_cast<int>(whole_number(t, 1, 4096)); }},
     RunFlag{"--budget", "BYTES", "CPU ranks: fail allocations beyond this; 0: no limit. Default: the plan's cpu-SIZE",
@@ -141,13 +129,36 @@ constexpr std::array kRunFlags{
             [](Options& o, Text t) { o.output = not_empty(t); }},
 };
 
+RunFlag flag_of(const OptimizerFlag& option) {
+  return {.name = option.flag,
+          .values = "X",
+          .help = option.help,
+          .group = Group::optimizer,
+          .set = nullptr,
+          .must_match_at_resume = true,
+          .option = &option};
+}
+
+std::vector<RunFlag> all_flags() {
+  std::vector<RunFlag> flags(kOwnFlags.begin(), kOwnFlags.end());
+  auto place = std::ranges::find(flags, "--threads", &RunFlag::name);
+  for (const OptimizerFlag& option : optimizer_flags()) place = flags.insert(place, flag_of(option)) + 1;
+  return flags;
+}
+
+void set(RunOptions& options, const RunFlag& flag, Text value) {
+  if (flag.option == nullptr) return flag.set(options, value);
+  options.train.optimizer.values[flag.option->option] = real_number(value, 0, flag.option->most);
+}
+
 const RunFlag& flag_named(std::string_view name) {
   const std::string_view known = name == "--output" ? "-o" : name;
-  const auto* const found = std::ranges::find(kRunFlags, known, &RunFlag::name);
-  if (found != kRunFlags.end()) return *found;
+  const auto flags = run_flags();
+  const auto found = std::ranges::find(flags, known, &RunFlag::name);
+  if (found != flags.end()) return *found;
   std::vector<std::string> names;
-  names.reserve(kRunFlags.size());
-  for (const RunFlag& flag : kRunFlags) names.emplace_back(flag.name);
+  names.reserve(flags.size());
+  for (const RunFlag& flag : flags) names.emplace_back(flag.name);
   throw InputError(fmt::format("{}: unknown flag{}", printable(name, 60), did_you_mean(name, names)));
 }
 
@@ -193,7 +204,17 @@ void check_traced_steps(const RunOptions& options, bool are_given) {
 
 }  // namespace
 
-std::span<const RunFlag> run_flags() { return kRunFlags; }
+std::span<const RunFlag> run_flags() {
+  static const std::vector<RunFlag> kFlags = all_flags();
+  return kFlags;
+}
+
+std::optional<std::string> shared_text(const RunFlag& flag, const RunOptions& options) {
+  if (flag.option == nullptr) return flag.shared == nullptr ? std::nullopt : std::optional(flag.shared(options));
+  const auto& values = options.train.optimizer.values;
+  const auto found = values.find(flag.option->option);
+  return found == values.end() ? std::nullopt : std::optional(fmt::to_string(found->second));
+}
 
 RunOptions parse_run_flags(std::span<const std::string> arguments) {
   RunOptions options;
@@ -221,7 +242,7 @@ RunOptions parse_run_flags(std::span<const std::string> arguments) {
       value = arguments[++i];
     }
     try {
-      flag.set(options, value);
+      set(options, flag, value);
     } catch (const InputError& error) {
       throw InputError(fmt::format("{}: {}", name, error.what()));
     }
@@ -237,7 +258,7 @@ std::string run_flags_help() {
       "vramfit-train: runs one rank of a plan. `vramfit run` starts it; so can torchrun --no-python, srun and mpirun,\n"
       "whose variables say which rank it is (docs/launching.md).\n\n";
   text += fmt::format("  {:<28}{}\n", "--support", "print which precisions this machine computes and reduces in");
-  for (const RunFlag& flag : kRunFlags) {
+  for (const RunFlag& flag : run_flags()) {
     text += fmt::format("  {:<27} {}\n", fmt::format("{} {}", flag.name, flag.values), flag.help);
   }
   return text;

@@ -2,17 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/units.h"
 
 namespace vramfit {
 
-/// Defaults are PyTorch's for AdamW.
+/// What an optimizer is told. Which options each has, and their defaults: job/optimizers.h, whose complete_options()
+/// fills in what was not given.
 struct OptimizerOptions {
-  double learning_rate = 1e-3;  // of this step; of a run: the peak
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+  double learning_rate = 1e-3;                        // of this step; of a run: the peak
+  std::map<std::string, double, std::less<>> values;  // by the option's name: "beta1"
+  /// Throws std::out_of_range for an option that is not there.
+  double operator[](std::string_view option) const;
 };
 
 struct TrainOptions {

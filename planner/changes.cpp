@@ -73,7 +73,9 @@ constexpr std::array kUnsearchedKinds{
                    "the engine trains all weights; for LoRA, \"vramfit rehearse\" runs a script that does it"},
     UnsearchedKind{"quantization",
                    "the engine quantizes no weights; for QLoRA, \"vramfit rehearse\" runs a script that does it"},
-    UnsearchedKind{"optimizer", "the engine has AdamW alone; \"vramfit rehearse\" runs a script with another one"},
+    UnsearchedKind{"optimizer",
+                   "another one trains differently; set it with --optimizer, or let \"vramfit rehearse\" run a script "
+                   "that has it"},
     UnsearchedKind{"global-batch", "the search keeps the global batch; set a smaller one with --global-batch"},
 };
 

@@ -8,6 +8,7 @@
 #include "job/allocator_settings.h"
 #include "job/job_fields.h"
 #include "program/ops/fp8.h"
+#include "program/optimizers/optimizers.h"
 
 namespace vramfit {
 
@@ -19,16 +20,15 @@ namespace {
   throw NotModelled(fmt::format("{} {}", flag_of(row), row.get(job)));
 }
 
-/// at::_fused_adamw_ requires one dtype for parameter, gradient and states. The gradient shard has the parameters'
-/// dtype (Unit::gradient), whatever dtype ranks reduce in.
+/// The optimizers take one dtype for parameter, gradient and states, as LibTorch's fused kernels do. The gradient shard
+/// has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in.
 void require_optimizer(const Job& job) {
-  if (job.optimizer != "adamw" || job.optimizer_implementation != OptimizerImplementation::fused) {
-    refuse(job, "optimizer");
-  }
+  if (!has_optimizer(job)) refuse(job, "optimizer");
   const Precision& p = job.precision;
   if (p.storage == p.state) return;
   throw NotModelled(
-      fmt::format("--storage-dtype {} with --state-dtype {} (fused AdamW wants one dtype for parameters and states)",
+      fmt::format("--storage-dtype {} with --state-dtype {} (the engine's optimizers want one dtype for parameters and "
+                  "states)",
                   dtype_name(p.storage), dtype_name(p.state)));
 }
 
@@ -87,9 +87,7 @@ void require_fsdp2(const Job& job, const Cluster& cluster) {
     const bool is_honoured = field.honoured_by == HonouredBy::every_runtime;
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse(job, field.name);
   }
-  if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::loop) {
-    refuse(job, "optimizer");
-  }
+  if (!has_optimizer(job)) refuse(job, "optimizer");
   if (job.accumulation > 1) refuse(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard");
   if (job.reshard == Reshard::groups) refuse(job, "reshard");

@@ -49,7 +49,7 @@ enum class Kernel : std::uint8_t {
   zero,          // any buffers
   zero_padding,  // a whole parameter's gradient, beyond the parameter
   load_shard,    // shard of `unit`; what rank 0 reads other ranks' rows into
-  load_states,   // exp_avg, exp_avg_sq, step of `unit`
+  load_states,   // of `unit`: the optimizer's states (program/optimizers)
   load_mask,     // gradient mask of `unit`
   load_scale,    // loss scale, growth tracker, found inf
   rope_table,    // cos, sin of rope number `parameter`
@@ -71,7 +71,7 @@ enum class Kernel : std::uint8_t {
   norm_rest,     // the elements after those parts, likewise; on CPU ranks, all
   scale,         // gradient norm; clip scale; of a scaled loss its scale and found inf
   mask,          // gradient shards, gradient masks
-  update,        // of `unit`: shard, gradient shard, exp_avg, exp_avg_sq, step; clip scale, found inf
+  update,        // of `unit`: shard, gradient shard; clip scale, found inf; the optimizer's states
   update_scale,  // loss scale, growth tracker; found inf
   call           // of PyTorch's library, which the program only records
 };

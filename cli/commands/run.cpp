@@ -20,6 +20,7 @@
 #include "cli/run_phantom.h"
 #include "cli/run_plan.h"
 #include "job/job_fields.h"
+#include "job/optimizers.h"
 #include "job/run_flags.h"
 #include "program/plan_reader.h"
 
@@ -72,12 +73,13 @@ void read_options(RunFlags& flags) {
   }
 }
 
-void check_job(const PlanFile& plan) {
+void check_job(const PlanFile& plan, const RunOptions& options) {
   if (plan.job.runtime != Runtime::vramfit) {
     throw InputError(fmt::format("--runtime {}: run executes vramfit's own runtime only; plan with --runtime vramfit",
                                  job_field_named("runtime").get(plan.job)));
   }
   if (!plan.cluster.is_cpu()) check_allocator_variables(plan.job);
+  complete_options(options.train.optimizer, plan.job.optimizer);  // refuses those of another one
 }
 
 /// Throws InputError with what to type on the machines instead.
@@ -114,7 +116,7 @@ int run_run(RunFlags& flags) {
     path = made->path();
   }
   const PlanFile plan = plan_from_json(read_file(path), path);
-  check_job(plan);
+  check_job(plan, options);
   if (plan.cluster.nodes > 1 && !on_phantoms(flags)) refuse_nodes(flags, plan, path, made != nullptr);
   const PhantomRun phantom{.plan = plan, .ranks = flags.ranks, .output = options.output};
   if (on_phantoms(flags)) check_phantom_run(phantom);

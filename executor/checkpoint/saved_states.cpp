@@ -85,7 +85,7 @@ const File& SavedStates::open_file(std::size_t rank) {
 
 void SavedStates::check_parameter(const Parameter& parameter) const {
   std::int64_t next = 0;
-  const auto found = slices_.find(key_of("parameter", parameter.name));
+  const auto found = slices_.find(key_of(kParameterKind, parameter.name));
   if (found != slices_.end()) {
     for (const Slice& slice : found->second) {
       std::vector<std::int64_t> shape = slice.shape;
@@ -102,27 +102,36 @@ void SavedStates::check_parameter(const Parameter& parameter) const {
 }
 
 void SavedStates::read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) {
-  read_state("parameter", parameter, first_row, rows, into);
+  read_state(kParameterKind, parameter, first_row, rows, into);
 }
 
 void SavedStates::read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row,
                              std::int64_t rows, at::Tensor& into) {
-  const std::int64_t row_elements = kind == "step" ? 1 : row_element_count(parameter), end = first_row + rows;
-  std::int64_t next = first_row;
-  const auto found = slices_.find(key_of(kind, parameter.name));
+  read(kind, {parameter, first_row, rows, row_element_count(parameter)}, into);
+}
+
+void SavedStates::read_count(std::string_view kind, const Parameter& parameter, at::Tensor& into) {
+  read(kind, {parameter, 0, 1, 1}, into);
+}
+
+void SavedStates::read(std::string_view kind, const Rows& rows, at::Tensor& into) {
+  const std::int64_t end = rows.first + rows.count;
+  std::int64_t next = rows.first;
+  const auto found = slices_.find(key_of(kind, rows.parameter.name));
   const std::vector<Slice> none;
   for (const Slice& slice : found == slices_.end() ? none : found->second) {
     std::int64_t elements = 1;
     for (std::size_t dim = 1; dim < slice.shape.size(); ++dim) elements = checked_mul(elements, slice.shape[dim]);
     const std::int64_t to = std::min(end, checked_add(slice.first_row, slice.rows));
-    if (slice.first_row > next || to <= next || elements != row_elements) continue;
-    const std::int64_t row_bytes = row_elements * stored_bytes(slice.type);
+    if (slice.first_row > next || to <= next || elements != rows.row_elements) continue;
+    const std::int64_t row_bytes = rows.row_elements * stored_bytes(slice.type);
     const std::int64_t offset = slice.offset + (next - slice.first_row) * row_bytes;
-    read_numbers(open_file(slice.file), {.type = slice.type, .begin = offset, .count = (to - next) * row_elements},
-                 into, (next - first_row) * row_elements);
+    read_numbers(open_file(slice.file), {.type = slice.type, .begin = offset, .count = (to - next) * rows.row_elements},
+                 into, (next - rows.first) * rows.row_elements);
     next = to;
   }
-  if (next < end) damaged(folder_, fmt::format("{} of {}: rows {} to {} are missing", kind, parameter.name, next, end));
+  if (next < end)
+    damaged(folder_, fmt::format("{} of {}: rows {} to {} are missing", kind, rows.parameter.name, next, end));
 }
 
 }  // namespace vramfit

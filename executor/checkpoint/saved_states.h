@@ -1,7 +1,6 @@
 // The parameters and optimizer states of a sharded checkpoint, read by rows, whatever mesh wrote it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,8 +15,8 @@
 
 namespace vramfit {
 
-/// What a checkpoint holds of a parameter. `step` is the optimizer's count, one number.
-inline constexpr std::array<std::string_view, 4> kStateKinds{"parameter", "exp_avg", "exp_avg_sq", "step"};
+/// What a checkpoint holds of a parameter: this, and the optimizer's states under their names (program/optimizers).
+inline constexpr std::string_view kParameterKind = "parameter";
 
 /// The name of a slice in a rank's file: "exp_avg/model.norm.weight@32" begins at row 32.
 std::string slice_name(std::string_view kind, const std::string& parameter, std::int64_t first_row);
@@ -27,6 +26,8 @@ struct StateSource {
   virtual ~StateSource() = default;
   virtual void read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
                           at::Tensor& into) = 0;
+  /// A state that is one fp32 number.
+  virtual void read_count(std::string_view kind, const Parameter& parameter, at::Tensor& into) = 0;
 };
 
 class SavedStates final : public WeightSource, public StateSource {
@@ -39,6 +40,7 @@ class SavedStates final : public WeightSource, public StateSource {
   void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) override;
   void read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
                   at::Tensor& into) override;
+  void read_count(std::string_view kind, const Parameter& parameter, at::Tensor& into) override;
   std::string description() const override { return folder_; }
 
  private:
@@ -49,7 +51,13 @@ class SavedStates final : public WeightSource, public StateSource {
     std::int64_t offset = 0;  // bytes
     StoredFloat type = StoredFloat::f32;
   };
+  /// Rows of `parameter`, of `row_elements` each.
+  struct Rows {
+    const Parameter& parameter;
+    std::int64_t first, count, row_elements;
+  };
   void add_file(std::size_t rank);
+  void read(std::string_view kind, const Rows& rows, at::Tensor& into);
   const File& open_file(std::size_t rank);
   void check_parameter(const Parameter& parameter) const;
 

@@ -24,12 +24,8 @@ class Collector {
       const std::int64_t first = p.rows_per_rank * context_.shard_group.rank();
       const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
       if (rows == 0) continue;
-      add_rows(kStateKinds[0], unit.shard(), unit.unit().storage, p, {first, rows});
-      if (!p.trainable) continue;
-      add_rows(kStateKinds[1], unit.exp_avg(), precision.state, p, {first, rows});
-      add_rows(kStateKinds[2], unit.exp_avg_sq(), precision.state, p, {first, rows});
-      if (first > 0) continue;
-      sources_.push_back({{slice_name(kStateKinds[3], parameter_of(p).name, 0), Dtype::f32, {1}}, unit.step_count()});
+      add_rows({kParameterKind, unit.shard(), unit.unit().storage}, p, {first, rows});
+      if (p.trainable) add_states(unit, precision, p, {first, rows});
     }
   }
 
@@ -39,15 +35,32 @@ class Collector {
   struct Rows {
     std::int64_t first, count;
   };
+  struct Flat {
+    std::string_view kind;
+    const at::Tensor& tensor;
+    Dtype dtype;
+  };
+
+  void add_states(const UnitState& unit, const Precision& precision, const UnitParameter& p, Rows rows) {
+    for (std::size_t i = 0; i < unit.states().size(); ++i) {
+      const OptimizerState& state = context_.optimizer.states[i];
+      const Flat flat{state.name, *unit.states()[i], dtype_of(state, precision)};
+      if (state.holds == OptimizerState::Holds::elements) {
+        add_rows(flat, p, rows);
+      } else if (rows.first == 0) {
+        sources_.push_back({{slice_name(flat.kind, parameter_of(p).name, 0), flat.dtype, {1}}, flat.tensor});
+      }
+    }
+  }
 
   const Parameter& parameter_of(const UnitParameter& p) const {
     return context_.graph.parameters[static_cast<std::size_t>(p.parameter)];
   }
 
-  void add_rows(std::string_view kind, const at::Tensor& flat, Dtype dtype, const UnitParameter& p, Rows rows) {
-    HeaderEntry entry{slice_name(kind, parameter_of(p).name, rows.first), dtype, parameter_of(p).shape};
+  void add_rows(const Flat& flat, const UnitParameter& p, Rows rows) {
+    HeaderEntry entry{slice_name(flat.kind, parameter_of(p).name, rows.first), flat.dtype, parameter_of(p).shape};
     entry.shape.front() = rows.count;
-    sources_.push_back({std::move(entry), UnitState::slice(flat, p).narrow(0, 0, rows.count * p.row_elements)});
+    sources_.push_back({std::move(entry), UnitState::slice(flat.tensor, p).narrow(0, 0, rows.count * p.row_elements)});
   }
 
   const SnapshotContext& context_;

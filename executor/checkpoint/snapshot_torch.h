@@ -9,17 +9,19 @@
 #include "executor/sharding/collectives.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "model_specs/graph.h"
+#include "program/optimizers/optimizers.h"
 
 namespace vramfit {
 
 struct SnapshotContext {
   const Graph& graph;
+  const Optimizer& optimizer;
   Collectives& shard_group;      // its rank decides which rows are this rank's
   Collectives& replicate_group;  // replicas hold the same, so they divide the units among themselves
 };
 
-/// Own rows of parameters, exp_avg and exp_avg_sq, without padding, and the optimizer's count of steps. Waits for the
-/// device; allocates no tensor memory.
+/// Own rows of parameters and of the optimizer's states, without padding, and counts of updates. Waits for the device;
+/// allocates no tensor memory.
 void take_snapshot(const SnapshotContext& context, const std::vector<UnitState>& units, Snapshot& into);
 
 /// The bytes of `tensor` (contiguous) into host memory of that size.

@@ -1,29 +1,26 @@
 #include "executor/optimizers/optimizers.h"
 
-#include <algorithm>
-#include <array>
-#include <string>
-#include <vector>
+#include <ATen/core/Tensor.h>
 
-#include "base/error.h"
-#include "base/suggest.h"
-#include "executor/optimizers/adamw.h"
+#include <array>
+
+#include "job/optimizers.h"
 
 namespace vramfit {
 
 namespace {
 
-constexpr std::array kOptimizerFunctions{OptimizerFunctions{"adamw", fused_adamw}};
+constexpr std::array kSteps{
+#define OPTIMIZER(name, ...) &optimizer_steps::name,
+#include "job/optimizers.def"
+#undef OPTIMIZER
+};
 
 }  // namespace
 
-const OptimizerFunctions& optimizer_functions(std::string_view name, DeviceKind) {
-  const auto* const row = std::ranges::find(kOptimizerFunctions, name, &OptimizerFunctions::name);
-  if (row != kOptimizerFunctions.end()) return *row;
-  std::vector<std::string> names;
-  names.reserve(kOptimizerFunctions.size());
-  for (const OptimizerFunctions& functions : kOptimizerFunctions) names.emplace_back(functions.name);
-  throw InputError("optimizer \"" + std::string(name) + "\": unknown" + did_you_mean(name, names));
+OptimizerStep optimizer_step(std::string_view name, DeviceKind device) {
+  const OptimizerSteps& row = *kSteps.at(optimizer_number(name));
+  return device == DeviceKind::cpu ? row.cpu : row.cuda;
 }
 
 }  // namespace vramfit

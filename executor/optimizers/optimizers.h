@@ -1,7 +1,9 @@
-// The executor's side of an optimizer: one function over a unit's flat tensors.
+// The executor's side of an optimizer: one function over a unit's flat tensors, in executor/optimizers/NAME.cpp for
+// each NAME of job/optimizers.def. What it keeps and costs is in the row of program/optimizers/NAME.cpp.
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "job/device.h"
 #include "job/run_options.h"
@@ -12,24 +14,31 @@ class Tensor;
 
 namespace vramfit {
 
-/// Flat 1-D tensors over the trainable prefix of one unit's shard. No call allocates.
+/// Flat 1-D tensors over the trainable prefix of one unit's shard, all of one dtype where nothing else is said. A call
+/// allocates nothing.
 struct OptimizerCall {
-  at::Tensor& parameters;  // storage dtype, updated
-  at::Tensor& gradients;   // reduce dtype; may be overwritten
-  at::Tensor& exp_avg;     // state dtype, updated
-  at::Tensor& exp_avg_sq;
-  at::Tensor& step;                    // [1] fp32: steps done before this one; incremented
+  at::Tensor& parameters;              // updated
+  at::Tensor& gradients;               // may be overwritten
+  std::vector<at::Tensor> states;      // updated, in the order of the row; a count is [1] fp32
   const at::Tensor* gradient_divisor;  // [1] fp32 on the device: gradients are divided by it first; null: none
-  const at::Tensor* found_inf;         // [1] fp32 on the device: 1: nothing is changed, no step counted; null: none
-  const OptimizerOptions& options;
+  const at::Tensor* found_inf;         // [1] fp32 on the device: 1: nothing is changed or counted; null: none
+  const OptimizerOptions& options;     // complete (job/optimizers.h)
 };
 
-struct OptimizerFunctions {
-  std::string_view name;  // row of kOptimizerFunctions: "adamw"
-  void (*step)(OptimizerCall&);
+using OptimizerStep = void (*)(OptimizerCall& call);
+
+/// By the kind of device that the tensors are on.
+struct OptimizerSteps {
+  OptimizerStep cpu, cuda;
 };
 
-/// The row of `name`; throws InputError with a suggestion, NotModelled if the device has none.
-const OptimizerFunctions& optimizer_functions(std::string_view name, DeviceKind device);
+/// Throws InputError with a suggestion for an unknown name.
+OptimizerStep optimizer_step(std::string_view name, DeviceKind device);
+
+namespace optimizer_steps {
+#define OPTIMIZER(name, ...) extern const OptimizerSteps name;
+#include "job/optimizers.def"
+#undef OPTIMIZER
+}  // namespace optimizer_steps
 
 }  // namespace vramfit

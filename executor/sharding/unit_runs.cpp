@@ -45,32 +45,40 @@ void UnitRuns::load_shard(Operands& operands, RowSupply& rows) const {
 void UnitRuns::load_states(Operands& operands, StateSource* states) const {
   for (std::size_t i = 0; i < operands.size(); ++i) operands[i].zero_();
   if (states == nullptr) return;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const OptimizerState& state = context_.optimizer.states[i];
+    const bool is_count = state.holds == OptimizerState::Holds::updates;
+    is_count ? load_count(unit_of(operands), *states, state.name, operands[i])
+             : load_elements(unit_of(operands), *states, state.name, operands[i]);
+  }
+}
+
+void UnitRuns::load_elements(const Unit& unit, StateSource& states, std::string_view name,
+                             const at::Tensor& into) const {
+  for (const UnitParameter& p : unit.parameters) {
+    const std::int64_t first = p.rows_per_rank * context_.shard_rank;
+    const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
+    if (!p.trainable || rows == 0) continue;
+    at::Tensor held = UnitState::slice(into, p).narrow(0, 0, rows * p.row_elements);
+    states.read_state(name, context_.graph.parameters[at_index(p.parameter)], first, rows, held);
+  }
+}
+
+void UnitRuns::load_count(const Unit& unit, StateSource& states, std::string_view name, at::Tensor& into) const {
   bool is_first = true;
   double count = 0;
-  for (const UnitParameter& p : unit_of(operands).parameters) {
+  for (const UnitParameter& p : unit.parameters) {
     if (!p.trainable) continue;
-    load_parameter_states(operands, *states, p);
-    const auto own = operands[2].item<double>();
+    states.read_count(name, context_.graph.parameters[at_index(p.parameter)], into);
+    const auto own = into.item<double>();
     if (!std::exchange(is_first, false) && own != count) {
       throw InputError(
           fmt::format("--resume: unit {} holds parameters updated {} and {} times; resume with the wrapping "
                       "and freezing that the checkpoint was made with",
-                      unit_of(operands).name, count, own));
+                      unit.name, count, own));
     }
     count = own;
   }
-}
-
-void UnitRuns::load_parameter_states(Operands& operands, StateSource& states, const UnitParameter& p) const {
-  const Parameter& parameter = context_.graph.parameters[at_index(p.parameter)];
-  states.read_state("step", parameter, 0, 1, operands[2]);
-  const std::int64_t first = p.rows_per_rank * context_.shard_rank;
-  const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
-  if (rows == 0) return;
-  const auto held = [&](std::size_t i) { return UnitState::slice(operands[i], p).narrow(0, 0, rows * p.row_elements); };
-  at::Tensor average = held(0), squares = held(1);
-  states.read_state("exp_avg", parameter, first, rows, average);
-  states.read_state("exp_avg_sq", parameter, first, rows, squares);
 }
 
 void UnitRuns::gather_own(Operands& operands) const {
@@ -102,17 +110,17 @@ void UnitRuns::add_own(Operands& operands) const {
   add_into(home, operands[0].narrow(0, context_.shard_rank * p.shard_elements, p.shard_elements));
 }
 
-void UnitRuns::update(Operands& operands, const OptimizerFunctions& optimizer, const OptimizerOptions& options) const {
+void UnitRuns::update(Operands& operands, OptimizerStep step, const OptimizerOptions& options) const {
+  constexpr std::size_t kFirstState = 4;
   at::Tensor trained = operands[0].narrow(0, 0, unit_of(operands).trainable_elements);
   OptimizerCall call{.parameters = trained,
                      .gradients = operands[1],
-                     .exp_avg = operands[2],
-                     .exp_avg_sq = operands[3],
-                     .step = operands[4],
-                     .gradient_divisor = operands.has(5) ? &operands[5] : nullptr,
-                     .found_inf = operands.has(6) ? &operands[6] : nullptr,
+                     .states = {},
+                     .gradient_divisor = operands.has(2) ? &operands[2] : nullptr,
+                     .found_inf = operands.has(3) ? &operands[3] : nullptr,
                      .options = options};
-  optimizer.step(call);
+  for (std::size_t i = kFirstState; i < operands.size(); ++i) call.states.push_back(operands[i]);
+  step(call);
 }
 
 void add_unit_runs(ProgramRunner& runner, const UnitRuns& units) {

@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "executor/checkpoint/saved_states.h"
 #include "executor/optimizers/optimizers.h"
 #include "executor/program_runner_torch.h"
 #include "executor/sharding/load_rows_torch.h"
 #include "model_specs/graph.h"
+#include "program/optimizers/optimizers.h"
 
 namespace vramfit {
 
@@ -16,6 +18,7 @@ namespace vramfit {
 struct UnitContext {
   const Graph& graph;
   const UnitLayout& layout;
+  const Optimizer& optimizer;
   int shard_rank = 0, reshard_rank = 0;  // of this rank, in the groups of these axes
 };
 
@@ -33,12 +36,13 @@ class UnitRuns {
   void keep_slice(Operands& operands) const;
   void add_whole(Operands& operands) const;
   void add_own(Operands& operands) const;
-  void update(Operands& operands, const OptimizerFunctions& optimizer, const OptimizerOptions& options) const;
+  void update(Operands& operands, OptimizerStep step, const OptimizerOptions& options) const;
 
  private:
   const Unit& unit_of(const Operands& operands) const;
   const UnitParameter& parameter_of(const Operands& operands) const;
-  void load_parameter_states(Operands& operands, StateSource& states, const UnitParameter& p) const;
+  void load_elements(const Unit& unit, StateSource& states, std::string_view name, const at::Tensor& into) const;
+  void load_count(const Unit& unit, StateSource& states, std::string_view name, at::Tensor& into) const;
   at::Tensor own_slice(const at::Tensor& gathered, const UnitParameter& p) const;
   at::Tensor slice_to_keep(const at::Tensor& gathered, const UnitParameter& p) const;
 

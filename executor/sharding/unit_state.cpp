@@ -18,10 +18,9 @@ UnitState::UnitState(const Unit& unit, const Precision& precision, const Buffers
     : unit_(&unit),
       precision_(&precision),
       shard_(tensor_of(runner, buffers.shard)),
-      exp_avg_(tensor_of(runner, buffers.exp_avg)),
-      exp_avg_sq_(tensor_of(runner, buffers.exp_avg_sq)),
-      step_(tensor_of(runner, buffers.step_count)),
-      gradient_shard_(tensor_of(runner, buffers.gradient_shard)) {}
+      gradient_shard_(tensor_of(runner, buffers.gradient_shard)) {
+  for (const int buffer : buffers.states) states_.push_back(tensor_of(runner, buffer));
+}
 
 at::Tensor UnitState::slice(const at::Tensor& flat, const UnitParameter& p) {
   return flat.narrow(0, p.shard_offset, p.shard_elements);
@@ -37,9 +36,7 @@ std::vector<UnitState::Buffers> unit_buffers(const program::Program& program, co
     if (run->kernel == program::Kernel::load_shard) unit.shard = operand(0);
     if (run->kernel == program::Kernel::update) unit.gradient_shard = operand(1);
     if (run->kernel != program::Kernel::load_states) continue;
-    unit.exp_avg = operand(0);
-    unit.exp_avg_sq = operand(1);
-    unit.step_count = operand(2);
+    for (std::uint32_t i = 0; i < run->accesses.count; ++i) unit.states.push_back(operand(i));
   }
   return units;
 }

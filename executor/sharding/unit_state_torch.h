@@ -18,7 +18,8 @@ class ProgramRunner;
 class UnitState {
  public:
   struct Buffers {
-    int shard = -1, exp_avg = -1, exp_avg_sq = -1, step_count = -1, gradient_shard = -1;  // of the main list
+    int shard = -1, gradient_shard = -1;  // of the main list
+    std::vector<int> states;
   };
   /// `runner` must outlive it.
   UnitState(const Unit& unit, const Precision& precision, const Buffers& buffers, const ProgramRunner& runner);
@@ -26,11 +27,8 @@ class UnitState {
   const Unit& unit() const { return *unit_; }
   const Precision& precision() const { return *precision_; }
   const at::Tensor& shard() const { return *shard_; }
-  /// Optimizer states over the trainable prefix of the shard, and the count of updates; undefined when nothing is
-  /// trained.
-  const at::Tensor& exp_avg() const { return *exp_avg_; }
-  const at::Tensor& exp_avg_sq() const { return *exp_avg_sq_; }
-  const at::Tensor& step_count() const { return *step_; }
+  /// The optimizer's, in the order of its row (program/optimizers); none when nothing is trained.
+  const std::vector<const at::Tensor*>& states() const { return states_; }
   /// Undefined until the step's first gradient.
   const at::Tensor& gradient_shard() const { return *gradient_shard_; }
   /// A parameter's part of a flat shard tensor, rows_per_rank rows of it.
@@ -39,7 +37,8 @@ class UnitState {
  private:
   const Unit* unit_;
   const Precision* precision_;
-  const at::Tensor *shard_, *exp_avg_, *exp_avg_sq_, *step_, *gradient_shard_;
+  const at::Tensor *shard_, *gradient_shard_;
+  std::vector<const at::Tensor*> states_;
 };
 
 /// By unit: where the program keeps what its states name.

@@ -31,7 +31,8 @@ class Lowering {
         shape_{job_.micro_batch, job_.sequence},
         is_cuda_(inputs.device.kind == DeviceKind::cuda),
         tapes_(make_shared_tapes(tape_inputs(inputs.graph, job_, inputs.device))),
-        units_inputs_{inputs.graph, job_.precision, layout_, writer_, labels_, tokens_},
+        units_inputs_{inputs.graph,       job_.precision, layout_, optimizer_named(job_.optimizer),
+                      inputs.device.kind, writer_,        labels_, tokens_},
         calls_({inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_, loss_}) {
     for (std::size_t u = 0; u < layout_.units.size(); ++u) units_.emplace_back(units_inputs_, static_cast<int>(u));
     for (const Segment& segment : inputs.graph.segments) {

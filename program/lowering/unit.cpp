@@ -1,6 +1,7 @@
 #include "program/lowering/unit.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -22,9 +23,9 @@ bool adds(std::vector<std::int64_t>& written, const ParameterUse& use) {
 
 }  // namespace
 
-Buffer UnitLowering::buffer(std::int64_t elements, Dtype dtype, Category category, const char* what) const {
+Buffer UnitLowering::buffer(std::int64_t elements, Dtype dtype, Category category, std::string_view what) const {
   return {.bytes = elements * dtype_bytes(dtype),
-          .label = in_.labels.number(unit_.name + ": " + what),
+          .label = in_.labels.number((unit_.name + ": ").append(what)),
           .segment = -1,
           .category = category,
           .dtype = dtype};
@@ -44,13 +45,17 @@ void UnitLowering::load(const Held& staging) {
   shard_ = writer.allocate(buffer(unit_.shard_elements, unit_.storage, Category::parameters, "shard"));
   writer.run(run_of(Kernel::load_shard), {{&shard_, How::write}, {&staging, How::write}});
   if (unit_.trainable_elements == 0) return;
-  const auto make_state = [&](const char* what, std::int64_t elements, Dtype dtype) {
-    return writer.allocate(buffer(elements, dtype, Category::optimizer_state, what));
-  };
-  exp_avg_ = make_state("exp_avg", unit_.trainable_elements, in_.precision.state);
-  exp_avg_sq_ = make_state("exp_avg_sq", unit_.trainable_elements, in_.precision.state);
-  step_ = make_state("step", 1, Dtype::f32);
-  writer.run(run_of(Kernel::load_states), {{&exp_avg_, How::write}, {&exp_avg_sq_, How::write}, {&step_, How::write}});
+  for (const OptimizerState& state : in_.optimizer.states) {
+    states_.push_back(writer.allocate(
+        buffer(elements_of(state, unit_), dtype_of(state, in_.precision), Category::optimizer_state, state.name)));
+  }
+  if (!states_.empty()) writer.run(run_of(Kernel::load_states), all_states(How::write));
+}
+
+Writer::Operands UnitLowering::all_states(How how) const {
+  Writer::Operands operands;
+  for (const Held& state : states_) operands.emplace_back(&state, how);
+  return operands;
 }
 
 int UnitLowering::start(Collective collective, Axis axis, const Writer::Operands& operands) {
@@ -217,18 +222,15 @@ void UnitLowering::finish() {
 
 void UnitLowering::update(const Held& divisor, const Held& found_inf) {
   if (!gradient_shard_) return;
-  constexpr std::int64_t kLaunches = 2;  // counting the step, and one kernel for all
-  const Bytes bytes = unit_.trainable_elements * (dtype_bytes(unit_.gradient) + 2 * dtype_bytes(unit_.storage) +
-                                                  4 * dtype_bytes(in_.precision.state));
-  in_.writer.run(run_of(Kernel::update),
-                 {{&shard_, How::add},
-                  {&gradient_shard_, How::read},
-                  {&exp_avg_, How::add},
-                  {&exp_avg_sq_, How::add},
-                  {&step_, How::add},
-                  {&divisor, How::read},
-                  {&found_inf, How::read}},
-                 Work{.launches = kLaunches, .bytes = static_cast<double>(bytes.n)});
+  Writer::Operands operands{
+      {&shard_, How::add}, {&gradient_shard_, How::read}, {&divisor, How::read}, {&found_inf, How::read}};
+  std::ranges::move(all_states(How::add), std::back_inserter(operands));
+  in_.writer.run(run_of(Kernel::update), operands,
+                 in_.optimizer.work({.elements = unit_.trainable_elements,
+                                     .storage = unit_.storage,
+                                     .gradient = unit_.gradient,
+                                     .state = in_.precision.state,
+                                     .device = in_.device}));
   gradient_shard_.reset();
 }
 

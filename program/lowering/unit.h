@@ -2,11 +2,13 @@
 #pragma once
 
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "model_specs/graph.h"
 #include "program/lowering/writer.h"
+#include "program/optimizers/optimizers.h"
 #include "program/units_layout.h"
 
 namespace vramfit::program {
@@ -16,6 +18,8 @@ struct UnitsInputs {
   const Graph& graph;
   const Precision& precision;
   const UnitLayout& layout;
+  const Optimizer& optimizer;
+  DeviceKind device;
   Writer& writer;
   Labels& labels;
   int& tokens;  // how many there are
@@ -66,9 +70,10 @@ class UnitLowering {
   /// By parameter: `first` of each use whose gradient has been written.
   using WrittenUses = std::map<int, std::vector<std::int64_t>>;
 
-  Buffer buffer(std::int64_t elements, Dtype dtype, Category category, const char* what) const;
+  Buffer buffer(std::int64_t elements, Dtype dtype, Category category, std::string_view what) const;
   /// A whole gradient of `parameter`, padded.
   Buffer buffer_of(int parameter, Dtype dtype, Category category, const char* what) const;
+  Writer::Operands all_states(How how) const;
   Buffer gradient_shard_buffer() const;
   void make_gradient_shard();
   /// With one shard: the buffers are added where they belong.
@@ -88,7 +93,8 @@ class UnitLowering {
   const UnitsInputs& in_;
   const Unit& unit_;
   int number_;
-  Held shard_, exp_avg_, exp_avg_sq_, step_, gathered_, kept_slice_, gradient_shard_;
+  Held shard_, gathered_, kept_slice_, gradient_shard_;
+  std::vector<Held> states_;         // of the optimizer, in the order of its row
   std::map<int, Gradient> buffers_;  // by parameter: gradients not yet reduced
   std::map<int, Held> sums_;         // by parameter: whole gradients of earlier micro-batches, in the reduce dtype
   std::vector<std::pair<int, Held>> pieces_;  // by parameter: being reduced

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "job/sharding.h"
+#include "program/optimizers/optimizers.h"
 #include "program/pytorch/modelings/torchtitan.h"
 #include "program/pytorch/optimizers.h"
 
@@ -106,7 +107,7 @@ class Trainer {
     enter(Phase::clip);
     if (clip_) clip_gradients(torch_, fsdp_);
     enter(Phase::optimizer);
-    adamw_step(torch_, fsdp_, job_.optimizer_implementation, job_.precision.state);
+    optimizer_named(job_.optimizer).pytorch_step(torch_, fsdp_, job_.optimizer_implementation, job_.precision.state);
   }
 
   Tensor forward() {

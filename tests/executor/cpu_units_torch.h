@@ -25,9 +25,11 @@ class UnitPrograms {
       : graph_(graph),
         layout_(layout),
         groups_(groups),
-        lowering_{graph, job.precision, layout, writer, labels_, tokens_},
+        lowering_{graph,           job.precision, layout,  optimizer_named(job.optimizer),
+                  DeviceKind::cpu, writer,        labels_, tokens_},
         runs_({.graph = graph,
                .layout = layout,
+               .optimizer = optimizer_named(job.optimizer),
                .shard_rank = groups.shard().rank(),
                .reshard_rank = groups.reshard().rank()}) {
     for (std::size_t u = 0; u < layout.units.size(); ++u) units.emplace_back(lowering_, static_cast<int>(u));

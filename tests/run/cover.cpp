@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "job/optimizers.h"
 #include "job/sharding.h"
 #include "model_specs/families/families.h"
 #include "tests/support/pairwise.h"
@@ -45,7 +46,8 @@ std::vector<Axis> axes() {
           {"--reduce-finish", {"early", "end"}},
           {"--reshard-head", {"off", "on"}},
           {"--attention", {"auto", "math"}},
-          {"--load", {"each", "rank0"}}};
+          {"--load", {"each", "rank0"}},
+          {"--optimizer", listed_optimizers()}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
@@ -68,6 +70,12 @@ std::vector<std::string> sharding_names() {
   std::vector<std::string> names;
   names.reserve(kShardings.size());
   for (const Sharding& sharding : kShardings) names.emplace_back(sharding.name);
+  return names;
+}
+
+std::vector<std::string> listed_optimizers() {
+  std::vector<std::string> names;
+  for (const OptimizerName& optimizer : optimizer_names()) names.emplace_back(optimizer.name);
   return names;
 }
 

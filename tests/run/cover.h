@@ -19,9 +19,10 @@ struct CoverJob {
 /// At least `minimum` jobs; the same for the same seed.
 std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum);
 
-/// Values of two axes: the families that have a graph, and kShardings.
+/// Values of axes: the families that have a graph, kShardings, and the list of optimizers.
 std::vector<std::string> runnable_families();
 std::vector<std::string> sharding_names();
+std::vector<std::string> listed_optimizers();
 
 /// tests/models/FAMILY.json
 std::string model_path(const std::string& family);

@@ -50,7 +50,8 @@ std::vector<Axis> axes() {
           {"--loss-scale", {"auto", "none", "1024"}},
           {"--clip", {"1", "0"}},
           {"--freeze", {"none", "embeddings", "layers:0", "*att*", "layers:0,embeddings", "head"}},
-          {"--gradient-mask", {"none", "keep:0.4"}}};
+          {"--gradient-mask", {"none", "keep:0.4"}},
+          {"--optimizer", listed_optimizers()}};
 }
 
 /// What the job's own checks refuse by name is not drawn.

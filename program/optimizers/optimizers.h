@@ -1,0 +1,66 @@
+// The table of optimizers: what each keeps, and what an update costs. The row of each name in job/optimizers.def is in
+// program/optimizers/NAME.cpp; whoever allocates, loads, updates, saves or times states reads it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "job/device.h"
+#include "job/job.h"
+#include "program/units_layout.h"
+#include "program/work.h"
+
+namespace vramfit {
+
+namespace eager {
+class Fsdp2;
+class Torch;
+}  // namespace eager
+
+/// A tensor that each unit with trainable parameters keeps on its device, labelled "UNIT: NAME"; in checkpoints each
+/// parameter has its part of it under NAME.
+struct OptimizerState {
+  enum class Holds : std::uint8_t {
+    elements,  // of --state-dtype, one for each trainable element of the unit's shard, in the same places
+    updates    // one fp32 number: how often the unit was updated
+  };
+  std::string_view name;
+  Holds holds = Holds::elements;
+};
+std::int64_t elements_of(const OptimizerState& state, const Unit& unit);
+Dtype dtype_of(const OptimizerState& state, const Precision& precision);
+
+/// An update of one unit.
+struct UnitUpdate {
+  std::int64_t elements = 0;  // trained on this rank
+  Dtype storage = Dtype::f32, gradient = Dtype::f32, state = Dtype::f32;
+  DeviceKind device = DeviceKind::cpu;
+};
+
+struct Optimizer {
+  std::span<const OptimizerState> states;  // as executor/optimizers gets them
+  Work (*work)(const UnitUpdate& update);
+  std::span<const OptimizerImplementation> implementations;  // that executor/optimizers has
+  std::span<const OptimizerImplementation> pytorch;          // that `pytorch_step` knows
+  /// What PyTorch's optimizer does in a step (program/pytorch/optimizers.h); null: not modelled.
+  void (*pytorch_step)(eager::Torch&, eager::Fsdp2&, OptimizerImplementation, Dtype state) = nullptr;
+};
+
+/// One kernel, or one after the other, over all of a unit.
+inline constexpr std::array kFusedOnly{OptimizerImplementation::fused};
+
+/// The row of `name`; throws InputError with a suggestion.
+const Optimizer& optimizer_named(std::string_view name);
+
+/// Whether the job's optimizer is modelled under its runtime.
+bool has_optimizer(const Job& job);
+
+namespace optimizers {
+#define OPTIMIZER(name, ...) extern const Optimizer name;
+#include "job/optimizers.def"
+#undef OPTIMIZER
+}  // namespace optimizers
+
+}  // namespace vramfit
