@@ -25,8 +25,9 @@ std::string common_key(const Graph& graph, const Job& job) {
 }  // namespace
 
 std::string units_key(const Graph& graph, const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {}", common_key(graph, job), sharding_named(job.sharding).parameters,
-                     job.mesh.shard, reshard_ranks(job), number(job.wrap), job.wrap_min_parameters, job.wrap_embeddings,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {}", common_key(graph, job), job.optimizer,
+                     number(job.optimizer_implementation), sharding_named(job.sharding).parameters, job.mesh.shard,
+                     reshard_ranks(job), number(job.wrap), job.wrap_min_parameters, job.wrap_embeddings,
                      fmt::join(job.wrap_patterns, ","));
 }
 

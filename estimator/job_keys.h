@@ -8,7 +8,7 @@
 
 namespace vramfit {
 
-/// What lay_out_units and the trained parameters depend on. The graph goes in by its address.
+/// What lay_out_units, the trained parameters and the optimizer's states depend on. The graph goes in by its address.
 std::string units_key(const Graph& graph, const Job& job);
 
 /// What tapes and the times of ops depend on: shapes, dtypes, kernels, and the trained parameters.

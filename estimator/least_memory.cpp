@@ -7,6 +7,7 @@
 #include "estimator/job_keys.h"
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
+#include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
 #include "program/trainable.h"
 #include "program/units_layout.h"
@@ -47,6 +48,14 @@ Bytes held_by_top(const std::vector<SavedActivations>& saved, const std::vector<
   return sum + s.inner + (s.holds_output ? s.output : Bytes{});
 }
 
+Bytes optimizer_states(const Unit& unit, const Job& job) {
+  Bytes sum;
+  for (const OptimizerState& state : optimizer_named(job.optimizer).states) {
+    sum += elements_of(state, unit) * dtype_bytes(dtype_of(state, job.precision));
+  }
+  return sum;
+}
+
 }  // namespace
 
 const std::vector<SavedActivations>& LeastMemory::saved_of(const Graph& graph, const Job& job) {
@@ -71,7 +80,7 @@ LeastMemory::Units LeastMemory::make_units(const Graph& graph, const Job& job) c
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const Unit& unit = layout.units[u];
     units.states += unit.shard_elements * dtype_bytes(unit.storage);
-    units.states += 2 * (unit.trainable_elements * dtype_bytes(job.precision.state));
+    if (unit.trainable_elements > 0) units.states += optimizer_states(unit, job);
     units.gradient_shards += unit.trainable_elements * dtype_bytes(unit.gradient);
     for (const UnitParameter& p : unit.parameters) {
       if (p.trainable) units.whole_gradients += p.padded_elements * dtype_bytes(unit.reduce);

@@ -10,10 +10,6 @@ namespace vramfit {
 
 namespace {
 
-program::Program program_of(const Graph& graph, const Job& job, const Cluster& cluster) {
-  return program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .clip = true});
-}
-
 void set_times(program::Program& program, std::int64_t accumulation) {
   using Kind = program::Section::Kind;
   const auto middle = std::ranges::find(program.sections, Kind::middle, &program::Section::kind);
@@ -28,17 +24,33 @@ std::string StepTimer::program_key(const Graph& graph, const Job& job) {
   return units_key(graph, job) + "; " + schedule_key(job) + "; " + ops_key(graph, one_row);
 }
 
+const UnitLayout& StepTimer::layout_of(const Graph& graph, const Job& job) {
+  const std::string key = units_key(graph, job);
+  const auto known = layouts_.find(key);
+  return known != layouts_.end() ? known->second : layouts_.emplace(key, lay_out_units(graph, job)).first->second;
+}
+
+const SharedTapes& StepTimer::tapes_of(const Graph& graph, const Job& job, const std::string& ops) {
+  SharedTapes& tapes = tapes_[ops];
+  if (tapes.empty()) tapes = make_shared_tapes(tape_inputs(graph, job, cluster_.card.device));
+  return tapes;
+}
+
 StepTime StepTimer::time(const Graph& graph, const Job& job) {
   if (job.runtime != Runtime::vramfit) return step_time(graph, job, cluster_);  // no tapes: its work is its own
   const std::string key = program_key(graph, job), ops = ops_key(graph, job);
   if (key_ != key) {
     key_.clear();  // should lowering throw
-    program_ = program_of(graph, job, cluster_);
+    program_ = program::lower({.graph = graph,
+                               .job = job,
+                               .device = cluster_.card.device,
+                               .coords = {},
+                               .layout = &layout_of(graph, job),
+                               .tapes = &tapes_of(graph, job, ops),
+                               .labels = false});
     key_ = key;
   } else if (ops_ != ops) {
-    Tapes& tapes = tapes_[ops];
-    if (tapes.empty()) tapes = make_shared_tapes(tape_inputs(graph, job, cluster_.card.device));
-    set_work(program_, tapes);
+    set_work(program_, tapes_of(graph, job, ops));
   }
   ops_ = ops;
   set_times(program_, job.accumulation);
@@ -46,7 +58,9 @@ StepTime StepTimer::time(const Graph& graph, const Job& job) {
 }
 
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster) {
-  return seconds_of(program_of(graph, job, cluster), cluster);
+  const Device& device = cluster.card.device;
+  return seconds_of(
+      program::make_program({.graph = graph, .job = job, .device = device, .coords = {}, .labels = false}), cluster);
 }
 
 }  // namespace vramfit

@@ -10,6 +10,7 @@
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/tape.h"
+#include "program/units_layout.h"
 
 namespace vramfit {
 
@@ -30,12 +31,14 @@ class StepTimer {
   static std::string program_key(const Graph& graph, const Job& job);
 
  private:
-  using Tapes = std::vector<std::shared_ptr<const SegmentTape>>;
+  const UnitLayout& layout_of(const Graph& graph, const Job& job);
+  const SharedTapes& tapes_of(const Graph& graph, const Job& job, const std::string& ops);
 
   const Cluster& cluster_;
   program::Program program_;  // with the work of the job that was timed last
   std::string key_, ops_;     // of that job; "": none
-  std::map<std::string, Tapes> tapes_;
+  std::map<std::string, UnitLayout> layouts_;
+  std::map<std::string, SharedTapes> tapes_;
 };
 
 }  // namespace vramfit

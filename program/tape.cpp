@@ -312,8 +312,8 @@ TapeInputs tape_inputs(const Graph& graph, const Job& job, const Device& device)
           .trainable = trainable_parameters(graph, job)};
 }
 
-std::vector<std::shared_ptr<const SegmentTape>> make_shared_tapes(const TapeInputs& inputs) {
-  std::vector<std::shared_ptr<const SegmentTape>> tapes;
+SharedTapes make_shared_tapes(const TapeInputs& inputs) {
+  SharedTapes tapes;
   std::vector<Made> made;
   Incoming incoming;
   for (const Segment& segment : inputs.graph.segments) {

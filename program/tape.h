@@ -61,7 +61,8 @@ TapeInputs tape_inputs(const Graph& graph, const Job& job, const Device& device)
 std::vector<SegmentTape> make_tapes(const TapeInputs& inputs);
 
 /// The same, but segments with the same structure (the layers of a model) share one tape.
-std::vector<std::shared_ptr<const SegmentTape>> make_shared_tapes(const TapeInputs& inputs);
+using SharedTapes = std::vector<std::shared_ptr<const SegmentTape>>;
+SharedTapes make_shared_tapes(const TapeInputs& inputs);
 
 /// Whether a value and its gradient count as logits_and_loss: everything in a loss segment, the head's "logits...".
 bool in_loss_region(const Segment& segment, int value);

@@ -68,7 +68,7 @@ class BlockLowering {
     const Value& v = in_.segment.values[at(value)];
     return writer_.allocate(
         {.bytes = element_count(v, in_.shape) * dtype_bytes(value_dtype(v, in_.precision)),
-         .label = in_.labels.number("." + v.name + (gradient ? ": gradient" : "")),
+         .label = in_.labels.number({".", v.name, gradient ? ": gradient" : ""}),
          .segment = -1,
          .category = in_loss_region(in_.segment, value) ? Category::logits_and_loss : Category::activations,
          .dtype = value_dtype(v, in_.precision)});
@@ -83,7 +83,7 @@ class BlockLowering {
         case Step::What::temporary:
           temporaries.emplace_back(&step.name,
                                    writer_.allocate({.bytes = step.bytes,
-                                                     .label = in_.labels.number("." + op.name + ": " + step.name),
+                                                     .label = in_.labels.number({".", op.name, ": ", step.name}),
                                                      .segment = -1,
                                                      .category = Category::temporaries}));
           break;

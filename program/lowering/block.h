@@ -23,9 +23,10 @@ struct CallSlots {
   std::vector<bool> adds;              // by home: there is a gradient already, to which the op adds
   int loss = -1;                       // last segment: the slot of the step's loss
 
+  void clear();
   int slot_of(const Held& held);
-  /// Equal for calls that lower alike.
-  Key key(int segment_class) const;
+  /// Makes `key` one that is equal for calls that lower alike.
+  void set_key(Key& key, int segment_class) const;
 };
 
 struct LoweredBlock {

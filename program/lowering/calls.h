@@ -21,7 +21,7 @@ struct CallInputs {
   const Precision& precision;
   const UnitLayout& layout;
   BatchShape shape;
-  const std::vector<std::shared_ptr<const SegmentTape>>& tapes;  // by segment
+  const SharedTapes& tapes;  // by segment
   std::vector<UnitLowering>& units;
   Writer& writer;
   Labels& labels;
@@ -37,12 +37,25 @@ class Calls {
   std::vector<Block> take() { return std::move(blocks_); }
 
  private:
-  CallSlots bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state);
+  struct Key {
+    const void* actions = nullptr;
+    CallSlots::Key slots;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  /// Fills in call_.
+  void bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state);
+  void bind_values(const SegmentState& state);
+  void bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>& actions);
+  const LoweredBlock& block_of(int segment, const std::vector<TapeAction>& actions);
+  UnitLowering& unit_of(int parameter);
 
   CallInputs in_;
   std::vector<int> class_of_segment_;  // segments of one class have one tape and the same names inside
   std::vector<Block> blocks_;
-  std::map<std::pair<const void*, CallSlots::Key>, LoweredBlock> lowered_;  // by list of actions and key
+  std::map<Key, LoweredBlock> lowered_;
+  CallSlots call_;  // of the call under way: with its key, it keeps its memory from call to call
+  Key key_;
 };
 
 }  // namespace vramfit::program

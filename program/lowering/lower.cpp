@@ -16,6 +16,8 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+constexpr std::size_t kInstructionsOfOne = 4;  // of the schedule, about
+
 /// Micro-batches between the second and the last are as the second.
 Job with_one_middle(Job job) {
   job.accumulation = std::min<std::int64_t>(job.accumulation, 3);
@@ -27,13 +29,17 @@ class Lowering {
   explicit Lowering(const LowerInputs& inputs)
       : in_(inputs),
         job_(with_one_middle(inputs.job)),
-        layout_(lay_out_units(inputs.graph, inputs.job)),
+        own_layout_(inputs.layout == nullptr ? lay_out_units(inputs.graph, inputs.job) : UnitLayout{}),
+        layout_(inputs.layout == nullptr ? own_layout_ : *inputs.layout),
         shape_{job_.micro_batch, job_.sequence},
         is_cuda_(inputs.device.kind == DeviceKind::cuda),
-        tapes_(make_shared_tapes(tape_inputs(inputs.graph, job_, inputs.device))),
+        tapes_(inputs.tapes == nullptr ? make_shared_tapes(tape_inputs(inputs.graph, job_, inputs.device))
+                                       : *inputs.tapes),
+        labels_(inputs.labels),
         units_inputs_{inputs.graph,       job_.precision, layout_, optimizer_named(job_.optimizer),
                       inputs.device.kind, writer_,        labels_, tokens_},
         calls_({inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_, loss_}) {
+    units_.reserve(layout_.units.size());
     for (std::size_t u = 0; u < layout_.units.size(); ++u) units_.emplace_back(units_inputs_, static_cast<int>(u));
     for (const Segment& segment : inputs.graph.segments) {
       segments_.emplace_back();
@@ -53,6 +59,7 @@ class Lowering {
                                                                       .segment_has_backward = has_backward,
                                                                       .clip = in_.clip || scales_loss(job_)});
     phase_ = Phase::forward;
+    writer_.code().instructions.reserve(kInstructionsOfOne * schedule.size());
     for (const vramfit::Instruction& instruction : schedule) lower(instruction);
     sections_.back().end = writer_.code().instructions.size();
     writer_.be_quiet(true);  // what load made lives on
@@ -81,7 +88,7 @@ class Lowering {
     if (kind == Section::Kind::middle) sections_.back().times = in_.job.accumulation - 2;
   }
 
-  Held workspace(const std::string& label, Bytes bytes, Dtype dtype = Dtype::f32) {
+  Held workspace(std::string_view label, Bytes bytes, Dtype dtype = Dtype::f32) {
     return writer_.allocate({.bytes = bytes,
                              .label = labels_.number(label),
                              .segment = -1,
@@ -108,7 +115,7 @@ class Lowering {
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
       const Unit& unit = layout_.units[u];
       masks_.push_back(writer_.allocate({.bytes = unit.trainable_elements * dtype_bytes(Dtype::u8),
-                                         .label = labels_.number(unit.name + ": gradient mask"),
+                                         .label = labels_.number({unit.name, ": gradient mask"}),
                                          .segment = -1,
                                          .category = Category::optimizer_state}));
       writer_.run({.kernel = Kernel::load_mask, .unit = static_cast<int>(u)}, {{&masks_.back(), How::write}});
@@ -350,10 +357,11 @@ class Lowering {
 
   const LowerInputs& in_;
   Job job_;
-  UnitLayout layout_;
+  UnitLayout own_layout_;
+  const UnitLayout& layout_;
   BatchShape shape_;
   bool is_cuda_;
-  std::vector<std::shared_ptr<const SegmentTape>> tapes_;
+  SharedTapes tapes_;
   Writer writer_;  // outlives what it handed out
   Labels labels_;
   int tokens_ = 0;

@@ -6,6 +6,8 @@
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/program.h"
+#include "program/tape.h"
+#include "program/units_layout.h"
 
 namespace vramfit::program {
 
@@ -16,6 +18,10 @@ struct LowerInputs {
   Coords coords;  // shards are padded to equal sizes, so ranks differ only in what rank 0 reads for the others
   bool clip = true;
   bool resumes = false;  // each rank reads its part of a checkpoint, so nothing is staged on rank 0
+  // The job's unit layout and tapes, for a caller that has them from a job that shares them; null: they are made.
+  const UnitLayout* layout = nullptr;
+  const SharedTapes* tapes = nullptr;
+  bool labels = true;  // false: buffers are not named, for readers of seconds alone
 };
 
 /// Every step is the same: load makes what lives longer. Throws NotModelled for features without rules.

@@ -23,18 +23,34 @@ bool adds(std::vector<std::int64_t>& written, const ParameterUse& use) {
 
 }  // namespace
 
+UnitLowering::UnitLowering(const UnitsInputs& inputs, int number)
+    : in_(inputs),
+      unit_(inputs.layout.units[at(number)]),
+      number_(number),
+      gradients_(unit_.parameters.size()),
+      in_order_(unit_.reduce_order) {
+  std::ranges::sort(in_order_);
+}
+
+const UnitParameter& UnitLowering::slot_of(int parameter) const {
+  return unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
+}
+
+UnitLowering::Gradients& UnitLowering::gradients_of(int parameter) {
+  return gradients_[at(in_.layout.slot_of_parameter[at(parameter)])];
+}
+
 Buffer UnitLowering::buffer(std::int64_t elements, Dtype dtype, Category category, std::string_view what) const {
   return {.bytes = elements * dtype_bytes(dtype),
-          .label = in_.labels.number((unit_.name + ": ").append(what)),
+          .label = in_.labels.number({unit_.name, ": ", what}),
           .segment = -1,
           .category = category,
           .dtype = dtype};
 }
 
 Buffer UnitLowering::buffer_of(int parameter, Dtype dtype, Category category, const char* what) const {
-  const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
-  return {.bytes = slot.padded_elements * dtype_bytes(dtype),
-          .label = in_.labels.number(in_.graph.parameters[at(parameter)].name + ": " + what),
+  return {.bytes = slot_of(parameter).padded_elements * dtype_bytes(dtype),
+          .label = in_.labels.number({in_.graph.parameters[at(parameter)].name, ": ", what}),
           .segment = -1,
           .category = category,
           .dtype = dtype};
@@ -58,7 +74,7 @@ Writer::Operands UnitLowering::all_states(How how) const {
   return operands;
 }
 
-int UnitLowering::start(Collective collective, Axis axis, const Writer::Operands& operands) {
+int UnitLowering::start(Collective collective, Axis axis, Writer::Listed operands) {
   in_.writer.start({.collective = collective, .axis = axis, .accesses = {}, .token = in_.tokens, .unit = number_},
                    operands);
   return in_.tokens++;
@@ -70,8 +86,7 @@ Work UnitLowering::passes(std::int64_t elements, Bytes bytes_of_element) const {
 }
 
 void UnitLowering::add_rows(Kernel kernel, int parameter, const Held& gradient, Dtype dtype) {
-  const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
-  const Bytes bytes = slot.shard_elements * (dtype_bytes(dtype) + 2 * dtype_bytes(unit_.gradient));
+  const Bytes bytes = slot_of(parameter).shard_elements * (dtype_bytes(dtype) + 2 * dtype_bytes(unit_.gradient));
   in_.writer.run(run_of(kernel, parameter), {{&gradient, How::read}, {&gradient_shard_, How::add}},
                  Work{.bytes = static_cast<double>(bytes.n)});
 }
@@ -120,28 +135,34 @@ Buffer UnitLowering::gradient_shard_buffer() const {
   return buffer(unit_.trainable_elements, unit_.gradient, Category::gradients, "gradient shard");
 }
 
+void UnitLowering::forget_written_shard() {
+  for (Gradients& gradients : gradients_) gradients.written_to_shard.clear();
+}
+
 void UnitLowering::make_gradient_shard() {
   if (gradient_shard_) return;
   gradient_shard_ = in_.writer.allocate(gradient_shard_buffer());
-  written_to_shard_.clear();
+  forget_written_shard();
   in_.writer.run(run_of(Kernel::zero), {{&gradient_shard_, How::write}});
 }
 
 UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
+  Gradients& gradients = gradients_of(use.parameter);
   if (is_direct_gradient(kind, in_.precision, in_.layout)) {
     const bool is_new = !gradient_shard_;
     if (is_new) {
       gradient_shard_ = in_.writer.declare(gradient_shard_buffer());
-      written_to_shard_.clear();
+      forget_written_shard();
     }
-    return {gradient_shard_, is_new, gradient_shard_buffer().bytes, adds(written_to_shard_[use.parameter], use)};
+    const Bytes whole = unit_.trainable_elements * dtype_bytes(unit_.gradient);
+    return {gradient_shard_, is_new, whole, adds(gradients.written_to_shard, use)};
   }
-  Gradient& gradient = buffers_[use.parameter];
-  std::vector<std::int64_t>& written = written_to_buffer_[use.parameter];
+  Gradient& gradient = gradients.buffer;
+  std::vector<std::int64_t>& written = gradients.written_to_buffer;
   const bool is_there = static_cast<bool>(gradient.held);
   if (!is_there) gradient.dtype = gradient_dtype(kind, in_.precision);
-  if (!is_there && gradient.dtype == unit_.reduce && sums_.contains(use.parameter)) {
-    gradient.held = std::move(sums_.extract(use.parameter).mapped());
+  if (!is_there && gradient.dtype == unit_.reduce && gradients.sum) {
+    gradient.held = std::move(gradients.sum);
     written = {kAllUses};
   }
   const bool is_new = !gradient.held;
@@ -149,7 +170,7 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
     gradient.held = in_.writer.declare(buffer_of(use.parameter, gradient.dtype, Category::gradients, "gradient"));
     written.clear();
   }
-  const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(use.parameter)])];
+  const UnitParameter& slot = slot_of(use.parameter);
   const std::int64_t own = use.count < 0 ? slot.rows * slot.row_elements : 0;
   const Bytes filled = (slot.padded_elements - own) * dtype_bytes(gradient.dtype);
   return {gradient.held, is_new, filled, adds(written, use)};
@@ -157,11 +178,10 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
 
 void UnitLowering::accumulate() {
   for (int parameter : unit_.reduce_order) {
-    const auto found = buffers_.find(parameter);
-    if (found == buffers_.end()) continue;
-    const Gradient gradient = std::move(found->second);
-    buffers_.erase(found);
-    Held& sum = sums_[parameter];
+    Gradients& gradients = gradients_of(parameter);
+    if (!gradients.buffer.held) continue;
+    const Gradient gradient = std::move(gradients.buffer);
+    Held& sum = gradients.sum;
     if (gradient.dtype == unit_.reduce) {
       sum = gradient.held;  // it went on from the sum, if there was one
     } else if (sum) {
@@ -174,19 +194,22 @@ void UnitLowering::accumulate() {
 }
 
 void UnitLowering::add_to_shard() {
-  if (!buffers_.empty()) make_gradient_shard();
-  for (const auto& [parameter, gradient] : buffers_) {
-    add_rows(Kernel::add_whole, parameter, gradient.held, gradient.dtype);
-    written_to_shard_[parameter].push_back(kAllUses);
+  for (const int parameter : in_order_) {
+    Gradients& gradients = gradients_of(parameter);
+    if (!gradients.buffer.held) continue;
+    make_gradient_shard();
+    add_rows(Kernel::add_whole, parameter, gradients.buffer.held, gradients.buffer.dtype);
+    gradients.written_to_shard.push_back(kAllUses);
   }
-  buffers_.clear();
+  for (auto parameter = in_order_.rbegin(); parameter != in_order_.rend(); ++parameter) {
+    gradients_of(*parameter).buffer.held.reset();
+  }
 }
 
 Held UnitLowering::piece_of(int parameter, Gradient gradient) {
   if (gradient.dtype == unit_.reduce) return std::move(gradient.held);
   Writer& writer = in_.writer;
-  if (sums_.contains(parameter)) {
-    Held sum = std::move(sums_.extract(parameter).mapped());
+  if (Held sum = std::move(gradients_of(parameter).sum)) {
     writer.run(run_of(Kernel::add, parameter), {{&gradient.held, How::read}, {&sum, How::add}});
     return sum;
   }
@@ -198,11 +221,8 @@ Held UnitLowering::piece_of(int parameter, Gradient gradient) {
 void UnitLowering::reduce() {
   if (in_.layout.shards == 1) return add_to_shard();
   for (int parameter : unit_.reduce_order) {
-    const auto found = buffers_.find(parameter);
-    if (found == buffers_.end()) continue;
-    Gradient gradient = std::move(found->second);
-    buffers_.erase(found);
-    pieces_.emplace_back(parameter, piece_of(parameter, std::move(gradient)));
+    Gradient& gradient = gradients_of(parameter).buffer;
+    if (gradient.held) pieces_.emplace_back(parameter, piece_of(parameter, std::move(gradient)));
   }
   if (pieces_.empty()) return;
   Writer::Operands reduced;

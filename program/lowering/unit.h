@@ -1,7 +1,6 @@
 // One unit while a step is lowered: where its parameters, gradients and states are, and what moves them.
 #pragma once
 
-#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -28,8 +27,7 @@ struct UnitsInputs {
 class UnitLowering {
  public:
   /// `number`: in the layout.
-  UnitLowering(const UnitsInputs& inputs, int number)
-      : in_(inputs), unit_(inputs.layout.units[static_cast<std::size_t>(number)]), number_(number) {}
+  UnitLowering(const UnitsInputs& inputs, int number);
 
   /// The shard and the optimizer's states. `staging`: what rank 0 reads other ranks' rows into; may be empty.
   void load(const Held& staging);
@@ -67,19 +65,26 @@ class UnitLowering {
     Held held;
     Dtype dtype = Dtype::f32;
   };
-  /// By parameter: `first` of each use whose gradient has been written.
-  using WrittenUses = std::map<int, std::vector<std::int64_t>>;
+  /// What a parameter has while a step is lowered.
+  struct Gradients {
+    Gradient buffer;  // not yet reduced; empty if there is none
+    Held sum;         // the whole gradient of earlier micro-batches, in the reduce dtype; empty if there is none
+    std::vector<std::int64_t> written_to_buffer, written_to_shard;  // `first` of each use that has been written
+  };
 
   Buffer buffer(std::int64_t elements, Dtype dtype, Category category, std::string_view what) const;
   /// A whole gradient of `parameter`, padded.
   Buffer buffer_of(int parameter, Dtype dtype, Category category, const char* what) const;
   Writer::Operands all_states(How how) const;
   Buffer gradient_shard_buffer() const;
+  void forget_written_shard();
   void make_gradient_shard();
+  const UnitParameter& slot_of(int parameter) const;
+  Gradients& gradients_of(int parameter);
   /// With one shard: the buffers are added where they belong.
   void add_to_shard();
   Held piece_of(int parameter, Gradient gradient);
-  int start(Collective collective, Axis axis, const Writer::Operands& operands);
+  int start(Collective collective, Axis axis, Writer::Listed operands);
   /// A copy or an addition, parameter by parameter, of this rank's part of the unit.
   Work passes(std::int64_t elements, Bytes bytes_of_element) const;
   /// Adds this rank's rows of a whole gradient to the gradient shard.
@@ -94,12 +99,11 @@ class UnitLowering {
   const Unit& unit_;
   int number_;
   Held shard_, gathered_, kept_slice_, gradient_shard_;
-  std::vector<Held> states_;         // of the optimizer, in the order of its row
-  std::map<int, Gradient> buffers_;  // by parameter: gradients not yet reduced
-  std::map<int, Held> sums_;         // by parameter: whole gradients of earlier micro-batches, in the reduce dtype
+  std::vector<Held> states_;                  // of the optimizer, in the order of its row
+  std::vector<Gradients> gradients_;          // by place in the unit
+  std::vector<int> in_order_;                 // the unit's parameters, ascending
   std::vector<std::pair<int, Held>> pieces_;  // by parameter: being reduced
   int gathering_ = -1, reducing_ = -1;        // tokens; -1: nothing is under way
-  WrittenUses written_to_buffer_, written_to_shard_;
 };
 
 }  // namespace vramfit::program

@@ -23,7 +23,7 @@ void set_work(Code& code, const SegmentTape& tape) {
 
 }  // namespace
 
-void set_work(Program& program, const std::vector<std::shared_ptr<const SegmentTape>>& tapes) {
+void set_work(Program& program, const SharedTapes& tapes) {
   std::vector<bool> is_set(program.blocks.size());
   for (const Instruction& instruction : program.main.instructions) {
     const auto* call = std::get_if<Call>(&instruction);

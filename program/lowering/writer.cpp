@@ -2,34 +2,13 @@
 
 namespace vramfit::program {
 
-int Labels::number(const std::string& text) {
-  const auto [entry, is_new] = numbers_.try_emplace(text, static_cast<int>(texts_.size()));
-  if (is_new) texts_.push_back(text);
+int Labels::number(std::initializer_list<std::string_view> parts) {
+  if (!are_kept_) return -1;
+  text_.clear();
+  for (const std::string_view part : parts) text_.append(part);
+  const auto [entry, is_new] = numbers_.try_emplace(text_, static_cast<int>(texts_.size()));
+  if (is_new) texts_.push_back(text_);
   return entry->second;
-}
-
-Held::Held(Writer& writer, int buffer) : writer_(&writer), buffer_(buffer) { writer.share(buffer); }
-
-Held& Held::operator=(const Held& other) {
-  if (other.writer_ != nullptr) other.writer_->share(other.buffer_);
-  reset();
-  writer_ = other.writer_;
-  buffer_ = other.buffer_;
-  return *this;
-}
-
-Held& Held::operator=(Held&& other) noexcept {
-  if (this == &other) return *this;
-  reset();
-  writer_ = std::exchange(other.writer_, nullptr);
-  buffer_ = std::exchange(other.buffer_, -1);
-  return *this;
-}
-
-void Held::reset() noexcept {
-  if (writer_ != nullptr) writer_->drop(buffer_);
-  writer_ = nullptr;
-  buffer_ = -1;
 }
 
 Held Writer::declare(const Buffer& buffer) {
@@ -53,8 +32,7 @@ void Writer::allocate(const Held& declared) {
   }
 }
 
-void Writer::drop(int buffer) noexcept {
-  if (--owners_[static_cast<std::size_t>(buffer)] > 0 || quiet_) return;
+void Writer::write_free(int buffer) noexcept {
   if (inside_) {
     code_.inside.push_back({Inside::What::free, buffer});
   } else {
@@ -62,13 +40,13 @@ void Writer::drop(int buffer) noexcept {
   }
 }
 
-Range Writer::accesses(const Operands& list) {
+Range Writer::accesses(Listed list) {
   const Range range{static_cast<std::uint32_t>(code_.accesses.size()), static_cast<std::uint32_t>(list.size())};
   for (const auto& [held, how] : list) code_.accesses.push_back({held == nullptr ? -1 : held->buffer(), how});
   return range;
 }
 
-void Writer::run(const Run& run, const Operands& list) {
+void Writer::run(const Run& run, Listed list) {
   double bytes = 0;
   for (const auto& [held, how] : list) {
     if (held != nullptr && *held) bytes += (how == How::add ? 2.0 : 1.0) * bytes_of(held->buffer());
@@ -76,7 +54,7 @@ void Writer::run(const Run& run, const Operands& list) {
   this->run(run, list, Work{.bytes = bytes});
 }
 
-void Writer::run(Run run, const Operands& list, std::span<const Work> work) {
+void Writer::run(Run run, Listed list, std::span<const Work> work) {
   run.accesses = accesses(list);
   run.work = this->work(work);
   write(run);
@@ -88,7 +66,7 @@ Range Writer::work(std::span<const Work> list) {
   return range;
 }
 
-void Writer::start(Start start, const Operands& operands) {
+void Writer::start(Start start, Listed operands) {
   for (const auto& [held, how] : operands) start.bytes += code_.buffers[static_cast<std::size_t>(held->buffer())].bytes;
   start.accesses = accesses(operands);
   write(start);

@@ -1,8 +1,10 @@
 // Writes a list of instructions while buffers are handed from owner to owner: the end of the last one writes the free.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -14,10 +16,16 @@ namespace vramfit::program {
 /// Labels of a program, each kept once.
 class Labels {
  public:
-  int number(const std::string& text);
+  /// `are_kept` false: nobody will read them, and none is made.
+  explicit Labels(bool are_kept = true) : are_kept_(are_kept) {}
+  /// Of the text that the parts make together; -1 where none are kept.
+  int number(std::initializer_list<std::string_view> parts);
+  int number(std::string_view text) { return number({text}); }
   std::vector<std::string> take() { return std::move(texts_); }
 
  private:
+  bool are_kept_;
+  std::string text_;
   std::vector<std::string> texts_;
   std::unordered_map<std::string, int> numbers_;
 };
@@ -33,7 +41,13 @@ class Held {
   Held(Held&& other) noexcept
       : writer_(std::exchange(other.writer_, nullptr)), buffer_(std::exchange(other.buffer_, -1)) {}
   Held& operator=(const Held& other);
-  Held& operator=(Held&& other) noexcept;
+  Held& operator=(Held&& other) noexcept {
+    if (this == &other) return *this;
+    reset();
+    writer_ = std::exchange(other.writer_, nullptr);
+    buffer_ = std::exchange(other.buffer_, -1);
+    return *this;
+  }
   ~Held() { reset(); }
 
   void reset() noexcept;
@@ -53,16 +67,25 @@ class Writer {
   /// Nothing of zero bytes is allocated: the result is empty.
   Held allocate(const Buffer& buffer);
   void allocate(const Held& declared);
-  using Operands = std::vector<std::pair<const Held*, How>>;
+  using Operand = std::pair<const Held*, How>;
+  using Operands = std::vector<Operand>;
+  /// Operands as a function takes them: those of a list or of braces.
+  class Listed : public std::span<const Operand> {
+   public:
+    // NOLINTNEXTLINE(google-explicit-constructor)
+    Listed(const Operands& list) : span(list) {}
+    // NOLINTNEXTLINE(google-explicit-constructor)
+    Listed(std::initializer_list<Operand> list) : span(list.begin(), list.size()) {}
+  };
   /// Operands keep their places: one that isn't there has buffer -1.
-  Range accesses(const Operands& list);
+  Range accesses(Listed list);
   Range work(std::span<const Work> list);
   /// One kernel that reads and writes all of these once. Here and below, accesses and work are filled in.
-  void run(const Run& run, const Operands& list);
-  void run(const Run& run, const Operands& list, const Work& work) { this->run(run, list, std::span(&work, 1)); }
-  void run(Run run, const Operands& list, std::span<const Work> work);
+  void run(const Run& run, Listed list);
+  void run(const Run& run, Listed list, const Work& work) { this->run(run, list, std::span(&work, 1)); }
+  void run(Run run, Listed list, std::span<const Work> work);
   /// Over all of the operands. The rest is filled in.
-  void start(Start start, const Operands& operands);
+  void start(Start start, Listed operands);
   void write(Instruction instruction) { code_.instructions.push_back(instruction); }
 
   int owners(int buffer) const { return owners_[static_cast<std::size_t>(buffer)]; }
@@ -77,7 +100,10 @@ class Writer {
  private:
   friend class Held;
   void share(int buffer) { ++owners_[static_cast<std::size_t>(buffer)]; }
-  void drop(int buffer) noexcept;
+  void drop(int buffer) noexcept {
+    if (--owners_[static_cast<std::size_t>(buffer)] == 0 && !quiet_) write_free(buffer);
+  }
+  void write_free(int buffer) noexcept;
   double bytes_of(int buffer) const;
 
   Code code_;
@@ -85,5 +111,21 @@ class Writer {
   bool quiet_ = false, inside_ = false;
   std::uint32_t inside_begin_ = 0;
 };
+
+inline Held::Held(Writer& writer, int buffer) : writer_(&writer), buffer_(buffer) { writer.share(buffer); }
+
+inline Held& Held::operator=(const Held& other) {
+  if (other.writer_ != nullptr) other.writer_->share(other.buffer_);
+  reset();
+  writer_ = other.writer_;
+  buffer_ = other.buffer_;
+  return *this;
+}
+
+inline void Held::reset() noexcept {
+  if (writer_ != nullptr) writer_->drop(buffer_);
+  writer_ = nullptr;
+  buffer_ = -1;
+}
 
 }  // namespace vramfit::program
