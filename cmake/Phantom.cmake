@@ -1,5 +1,6 @@
 # Stand-ins for CUDA libraries (docs/phantom.md): hand-written sources, completed by what phantom/generate makes.
-# Needs FindLibTorch.cmake (LIBTORCH_SITE: its nvidia/ folder holds headers and libraries of CUDA 13).
+# The nvidia/ folder of the environment's packages holds headers and libraries of CUDA 13.
+file(GLOB LIBTORCH_SITE "${VRAMFIT_VENV}/lib/python3*/site-packages")
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 set(PHANTOM_LIBRARY_DIRECTORY "${CMAKE_BINARY_DIR}/lib/phantom")
@@ -69,7 +70,7 @@ function(phantom_library target)
   if(ARG_NODE)
     list(APPEND arguments --node "${ARG_NODE}")
   endif()
-  set(lists "${output}/exports.map" "${output}/aliases.ld" "${output}/names.txt")
+  set(lists "${output}/exports.map" "${output}/names.txt")
   add_custom_command(OUTPUT ${generated} ${lists}
     COMMAND "${Python3_EXECUTABLE}" -B "${PHANTOM_GENERATE_DIRECTORY}/exports.py" ${arguments}
             "--object;$<JOIN:$<TARGET_OBJECTS:${target}_by_hand>,;--object;>"
@@ -90,14 +91,13 @@ function(phantom_library target)
       VISIBILITY_INLINES_HIDDEN ON)
   endforeach()
   target_link_libraries(${target} PRIVATE vramfit_phantom)
-  target_link_options(${target} PRIVATE "-Wl,--version-script=${output}/exports.map" "@${output}/aliases.ld"
-    "-Wl,--no-undefined")
+  target_link_options(${target} PRIVATE "-Wl,--version-script=${output}/exports.map" "-Wl,--no-undefined")
   set(up "")
   if(ARG_FOLDER)
     set(up "/..")
   endif()
   set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX "" OUTPUT_NAME "${ARG_SONAME}"
-    LIBRARY_OUTPUT_DIRECTORY "${PHANTOM_LIBRARY_DIRECTORY}/${ARG_FOLDER}" LINK_DEPENDS "${output}/exports.map;${output}/aliases.ld"
+    LIBRARY_OUTPUT_DIRECTORY "${PHANTOM_LIBRARY_DIRECTORY}/${ARG_FOLDER}" LINK_DEPENDS "${output}/exports.map"
     INSTALL_RPATH "$ORIGIN${up}" BUILD_WITH_INSTALL_RPATH ON)
   set_property(GLOBAL APPEND PROPERTY PHANTOM_TARGETS ${target})
 endfunction()

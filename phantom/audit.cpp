@@ -9,6 +9,8 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "phantom/missing.h"
+
 namespace {
 
 constexpr std::size_t kLongestPath = 4096;
@@ -33,7 +35,20 @@ char* find(const char* base) {
   return nullptr;
 }
 
+const char* base_name(const char* path) {
+  const char* slash = std::strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
+
+/// The stand-in of a library's name or path.
+char* stand_in(const char* name) {
+  const char* base = base_name(name);
+  return folder() != nullptr && std::strncmp(base, "lib", 3) == 0 ? find(base) : nullptr;
+}
+
 }  // namespace
+
+bool vramfit::phantom::has_stand_in(const char* name) { return stand_in(name) != nullptr; }
 
 extern "C" __attribute__((visibility("default"))) unsigned int la_version(unsigned int version) {
   return version < LAV_CURRENT ? version : LAV_CURRENT;
@@ -41,10 +56,21 @@ extern "C" __attribute__((visibility("default"))) unsigned int la_version(unsign
 
 extern "C" __attribute__((visibility("default"))) char* la_objsearch(const char* name, std::uintptr_t* /*cookie*/,
                                                                      unsigned int /*flag*/) {
-  const char* slash = std::strrchr(name, '/');
-  const char* base = slash == nullptr ? name : slash + 1;
-  if (folder() != nullptr && std::strncmp(base, "lib", 3) == 0) {
-    if (char* path = find(base)) return path;
-  }
+  if (char* path = stand_in(name)) return path;
   return const_cast<char*>(name);  // NOLINT(cppcoreguidelines-pro-type-const-cast): the interface's type
+}
+
+extern "C" __attribute__((visibility("default"))) unsigned int la_objopen(link_map* object, Lmid_t place,
+                                                                          std::uintptr_t* /*cookie*/) {
+  if (place == LM_ID_BASE) vramfit::phantom::object_opened(object);
+  return 0;  // no calls are watched
+}
+
+extern "C" __attribute__((visibility("default"))) unsigned int la_objclose(std::uintptr_t* cookie) {
+  vramfit::phantom::object_closed(reinterpret_cast<const link_map*>(*cookie));
+  return 0;
+}
+
+extern "C" __attribute__((visibility("default"))) void la_activity(std::uintptr_t* /*cookie*/, unsigned int what) {
+  if (what == LA_ACT_CONSISTENT) vramfit::phantom::objects_complete();
 }

@@ -24,7 +24,7 @@ std::string find_phantom_library() {
   const std::string path = folder.lexically_normal().string();
   if (::access(audit_library(path).c_str(), R_OK) != 0) {
     throw FaultError(fmt::format("{}: holds no libvramfit-phantom-audit.so; {}", printable(path),
-                                 wanted.empty() ? "build it with -DVRAMFIT_EXECUTOR=ON, or set VRAMFIT_PHANTOM_LIB"
+                                 wanted.empty() ? "build it with -DVRAMFIT_PHANTOM=ON, or set VRAMFIT_PHANTOM_LIB"
                                                 : "VRAMFIT_PHANTOM_LIB names this folder"));
   }
   // The loader separates audit libraries by colons and has no way to quote one.

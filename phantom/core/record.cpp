@@ -131,3 +131,8 @@ void count_managed(int card, std::int64_t bytes) {
 }
 
 }  // namespace vramfit::phantom
+
+// The audit library finds it by its name (missing.cpp).
+extern "C" PHANTOM_CORE void vramfit_phantom_missing(const char* function) {
+  vramfit::phantom::count_unsupported((std::string(function) + " (newer than this vramfit)").c_str());
+}

@@ -94,7 +94,11 @@ PHANTOM_EXPORT CUresult cuGetExportTable(const void** table, const CUuuid* /*id*
   dladdr(__builtin_return_address(0), &caller);
   const std::string path = caller.dli_fname == nullptr ? "the program" : caller.dli_fname;
   const std::string name = path.substr(path.rfind('/') + 1);
-  if (name.rfind("libnvrtc", 0) != 0) phantom::add_escape(name + " carries its own CUDA runtime (static cudart)");
+  if (name.starts_with("libcudart.so.")) {
+    phantom::add_escape(name + " is a CUDA version that this build of vramfit has no stand-ins for");
+  } else if (!name.starts_with("libnvrtc")) {
+    phantom::add_escape(name + " carries its own CUDA runtime (static cudart)");
+  }
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 

@@ -6,7 +6,6 @@ library exports (headers do not declare all of them), and the library's table (t
     generated_N.cpp   one for each --headers: the functions it declares
     names.cpp         functions of the real library that no header declares: each is unsupported
     exports.map       the version script: all exported names under the real library's version node
-    aliases.ld        linker options: the same function under another name
     names.txt         what is exported, for tests
 """
 import argparse
@@ -111,6 +110,19 @@ extern "C" {{
 '''
 
 
+ALIAS = '''#if defined(__x86_64__)
+#define VRAMFIT_JUMP "jmp "
+#define VRAMFIT_TO "@PLT"
+#else
+#define VRAMFIT_JUMP "b "
+#define VRAMFIT_TO ""
+#endif
+#define VRAMFIT_ALIAS(name, target) \\
+  __asm__(".pushsection .text\\n.globl " name "\\n.type " name ", %function\\n" name ":\\n  " VRAMFIT_JUMP target VRAMFIT_TO \\
+          "\\n.popsection\\n");
+'''
+
+
 def read_headers(arguments):
     """(headers, defines, functions) of each group of headers."""
     groups = []
@@ -136,7 +148,13 @@ def write_declared(arguments, groups, table, taken):
     return written
 
 
-def write_names(arguments, table, names, sizes):
+def alias_text(aliases):
+    """The same function under another name is a jump to it: not every linker defines one symbol as another."""
+    lines = "".join(f'VRAMFIT_ALIAS("{name}", "{target}")\n' for name, target in sorted(aliases.items()))
+    return ALIAS + lines if lines else ""
+
+
+def write_names(arguments, table, names, sizes, aliases):
     """names.cpp: what no header declares has an assembler name only, since macros may rename it. Variables are zeros."""
     unsupported = next((values[1] for values in table.statuses.values() if values[1].isidentifier()), "1")
     headers = arguments.headers[0].split()[0].split(",") if arguments.headers and table.statuses else []
@@ -145,11 +163,11 @@ def write_names(arguments, table, names, sizes):
                    for index, name in enumerate(names))
     text += "".join(f'extern char variable{index}[{size}] __asm__("{name}");\nalignas(16) char variable{index}[{size}] = {{}};\n'
                     for index, (name, size) in enumerate(sorted(sizes.items())))
+    text += alias_text(aliases)
     write(f"{arguments.output}/names.cpp", BEGIN.format(includes="".join(f"#include <{name}>\n" for name in headers), text=text))
 
 
-def write_exports(arguments, node, names, aliases):
-    write(f"{arguments.output}/aliases.ld", "".join(f"-Wl,--defsym={name}={target}\n" for name, target in sorted(aliases.items())))
+def write_exports(arguments, node, names):
     listed = "".join(f"    {name};\n" for name in names)
     write(f"{arguments.output}/exports.map", f"{node} {{\n  global:\n{listed}  local: *;\n}};\n".lstrip())
     write(f"{arguments.output}/names.txt", "".join(f"{name}\n" for name in names))
@@ -182,8 +200,8 @@ def main():
     declared = write_declared(arguments, groups, table, by_hand | set(aliases))
     rest = sorted(real_names - by_hand - set(aliases) - set(declared))
     sizes = {name: size for path in arguments.real for name, size in variables(path, arguments.names).items()}
-    write_names(arguments, table, rest, sizes)
-    write_exports(arguments, node, sorted({*by_hand, *aliases, *declared, *rest, *sizes}), aliases)
+    write_names(arguments, table, rest, sizes, aliases)
+    write_exports(arguments, node, sorted({*by_hand, *aliases, *declared, *rest, *sizes}))
 
 
 if __name__ == "__main__":
