@@ -35,6 +35,9 @@ class Result:
 
     json: Dict[str, Any] = dataclasses.field(repr=False)
 
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.why}"
+
     @property
     def verdict(self) -> str:
         """ "fits", "at_risk", "does_not_fit", ..."""

@@ -30,6 +30,7 @@ class Estimates(unittest.TestCase):
         found = vramfit.estimate("gpt2", gpus="1xH100-80GB", micro_batch=10000)
         self.assertEqual((found.verdict, found.fits), ("does_not_fit", False))
         self.assertGreater(found.total_bytes, found.capacity_bytes)
+        self.assertEqual(str(found), f"does_not_fit: {found.why}")
 
     def test_the_program_s_errors_are_exceptions(self):
         for kind, code, message, call in [
