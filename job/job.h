@@ -38,13 +38,17 @@ struct LossScale {
   bool operator==(const LossScale&) const = default;
 };
 
-/// Ranks along each axis. Later: tensor, context, pipeline, expert.
+/// Ranks along each axis.
 struct Mesh {
-  std::int64_t replicate = 1, shard = 1;
+#define AXIS(x) std::int64_t x = 1;
+#include "job/axes.def"
+#undef AXIS
   bool operator==(const Mesh&) const = default;
 };
 struct Coords {
-  std::int64_t replicate = 0, shard = 0;
+#define AXIS(x) std::int64_t x = 0;
+#include "job/axes.def"
+#undef AXIS
   bool operator==(const Coords&) const = default;
 };
 

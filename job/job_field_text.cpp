@@ -11,6 +11,7 @@
 #include "job/allocator_settings.h"
 #include "job/default_loss.h"
 #include "job/job_field_names.h"
+#include "job/mesh.h"
 #include "job/optimizers.h"
 #include "job/sharding.h"
 
@@ -65,18 +66,27 @@ void set_loss_scale(Job& job, std::string_view value) {
 }
 
 std::string get_mesh(const Job& job) {
-  if (job.mesh.replicate == 0 || job.mesh.shard == 0) return "";
-  return fmt::format("replicate={},shard={}", job.mesh.replicate, job.mesh.shard);
+  const bool is_resolved =
+      std::ranges::all_of(kMeshAxes, [&](const MeshAxis& axis) { return job.mesh.*axis.ranks > 0; });
+  return is_resolved ? mesh_text(job.mesh) : "";
 }
 void set_mesh(Job& job, std::string_view value) {
   Mesh mesh{.replicate = 0, .shard = 0};  // an axis that isn't named is resolved from the cards
   for (const std::string& part : split_list(value)) {
-    const auto [axis, count] = key_and_value(part);
-    if (axis != "replicate" && axis != "shard") {
-      throw InputError(
-          fmt::format("unknown axis \"{}\"{}", printable(axis), did_you_mean(axis, {"replicate", "shard"})));
+    const auto& [name, count] = key_and_value(part);
+    const std::int64_t ranks = whole_number(count, 1, std::int64_t{1} << 20);
+    if (std::ranges::find(kOtherAxes, name) != kOtherAxes.end()) {
+      if (ranks == 1) continue;  // no ranks to talk to
+      throw NotModelled(fmt::format(
+          "--mesh {}={}; rehearse a script that uses it: vramfit rehearse --gpus CLUSTER -- CMD", name, ranks));
     }
-    (axis == "replicate" ? mesh.replicate : mesh.shard) = whole_number(count, 1, std::int64_t{1} << 20);
+    const auto* const axis = std::ranges::find(kMeshAxes, name, &MeshAxis::name);
+    if (axis == kMeshAxes.end()) {
+      std::vector<std::string> known = names_of(kMeshAxes);
+      known.insert(known.end(), kOtherAxes.begin(), kOtherAxes.end());
+      throw InputError(fmt::format("unknown axis \"{}\"{}", printable(name), did_you_mean(name, known)));
+    }
+    mesh.*axis->ranks = ranks;
   }
   job.mesh = mesh;
 }

@@ -8,6 +8,7 @@
 #include "job/default_loss.h"
 #include "job/job_field_names.h"
 #include "job/job_fields.h"
+#include "job/mesh.h"
 #include "job/precision_support.h"
 #include "job/sharding.h"
 
@@ -66,7 +67,7 @@ void resolve_sequence(Job& job, const ModelSpec& spec, Notes& notes) {
 
 void check_mesh(const Job& job, const Sharding& sharding, const Cluster& cluster) {
   const auto refuse = [&](const std::string& what) {
-    throw InputError(fmt::format("--mesh replicate={},shard={}: {}", job.mesh.replicate, job.mesh.shard, what));
+    throw InputError(fmt::format("--mesh {}: {}", mesh_text(job.mesh), what));
   };
   if (data_ranks(job) != cluster.cards()) {
     refuse(fmt::format("{} ranks, but {} has {} cards", data_ranks(job), cluster.text, cluster.cards()));
@@ -90,8 +91,7 @@ void resolve_mesh(Job& job, const Cluster& cluster, Notes& notes) {
       mesh = {.replicate = 1, .shard = cluster.cards()};
     }
     if (cluster.cards() > 1) {
-      notes.push_back(
-          fmt::format("--mesh replicate={},shard={} (the default of {})", mesh.replicate, mesh.shard, sharding.name));
+      notes.push_back(fmt::format("--mesh {} (the default of {})", mesh_text(mesh), sharding.name));
     }
   } else {
     std::int64_t& missing = mesh.replicate == 0 ? mesh.replicate : mesh.shard;

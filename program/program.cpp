@@ -2,7 +2,21 @@
 
 #include <array>
 
+#include "job/mesh.h"
+
 namespace vramfit::program {
+
+std::array<Group, kAxes> groups_of(const Mesh& mesh, std::int64_t reshard_ranks) {
+  std::array<Group, kAxes> groups = {};
+  std::int64_t stride = 1;
+  for (std::size_t axis = kMeshAxes.size(); axis-- > 0;) {
+    const std::int64_t ranks = mesh.*kMeshAxes[axis].ranks;
+    groups.at(axis) = {ranks, stride};
+    stride *= ranks;
+  }
+  groups.at(static_cast<std::size_t>(Axis::reshard)) = {reshard_ranks, 1};
+  return groups;
+}
 
 std::string_view kernel_name(Kernel kernel) {
   constexpr std::array<std::string_view, kKernels> names{

@@ -17,7 +17,8 @@
 
 namespace vramfit {
 enum class Do;  // of the schedule (program/schedules/schedule.h)
-}
+struct Mesh;    // job/job.h
+}  // namespace vramfit
 
 namespace vramfit::program {
 
@@ -82,12 +83,20 @@ bool is_copy(Kernel kernel);
 
 enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 /// The ranks that take part: those of the mesh's axes, or the groups of --reshard N.
-enum class Axis : std::uint8_t { shard, reshard, replicate };
-inline constexpr int kAxes = 3;
+enum class Axis : std::uint8_t {
+#define AXIS(x) x,
+#include "job/axes.def"
+#undef AXIS
+  reshard  // groups within shard
+};
+inline constexpr int kAxes = static_cast<int>(Axis::reshard) + 1;
 /// The ranks of an axis: `members`, each `stride` ranks after the one before.
 struct Group {
   std::int64_t members = 1, stride = 1;
 };
+
+/// By axis; ranks are counted along the mesh's last axis first.
+std::array<Group, kAxes> groups_of(const Mesh& mesh, std::int64_t reshard_ranks);
 
 struct Allocate {
   int buffer = -1;

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "job/mesh.h"
+
 namespace vramfit::program {
 
 namespace {
@@ -62,15 +64,7 @@ std::string_view name_of(Stream stream) {
 }
 
 std::string_view name_of(Axis axis) {
-  switch (axis) {
-    case Axis::shard:
-      return "shard";
-    case Axis::reshard:
-      return "reshard";
-    case Axis::replicate:
-      return "replicate";
-  }
-  return "";
+  return axis == Axis::reshard ? "reshard" : kMeshAxes.at(static_cast<std::size_t>(axis)).name;
 }
 
 std::string_view name_of(How how) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "job/mesh.h"
 
 namespace vramfit {
 namespace {
@@ -71,7 +72,8 @@ PhasePeak read_phase(JsonObject& object) {
 void write_rank_members(JsonWriter& writer, const RankEstimate& rank) {
   writer.key("ranks").begin_array().integer(rank.first_rank).integer(rank.last_rank).end_array();
   writer.key("coords").begin_object();
-  writer.member("replicate", rank.coords.replicate).member("shard", rank.coords.shard).end_object();
+  for (const MeshAxis& axis : kMeshAxes) writer.member(axis.name, rank.coords.*axis.place);
+  writer.end_object();
   writer.member("peak_requested_bytes", rank.peak_requested).member("peak_allocated_bytes", rank.peak_allocated);
   writer.member("peak_reserved_bytes", rank.peak_reserved).member("total_bytes", rank.total);
   writer.member("upper_bound_bytes", rank.upper_bound).member("alloc_retries", rank.alloc_retries);
@@ -96,8 +98,7 @@ RankEstimate read_rank(JsonObject& object) {
   rank.first_rank = range[0];
   rank.last_rank = range[1];
   JsonObject coords = object.object("coords");
-  rank.coords.replicate = coords.integer("replicate", 0, kMostRanks);
-  rank.coords.shard = coords.integer("shard", 0, kMostRanks);
+  for (const MeshAxis& axis : kMeshAxes) rank.coords.*axis.place = coords.integer(axis.name, 0, kMostRanks);
   coords.finish();
   rank.peak_requested = {object.integer("peak_requested_bytes", 0, kMostBytes)};
   rank.peak_allocated = {object.integer("peak_allocated_bytes", 0, kMostBytes)};

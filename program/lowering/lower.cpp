@@ -63,16 +63,15 @@ class Lowering {
     for (const vramfit::Instruction& instruction : schedule) lower(instruction);
     sections_.back().end = writer_.code().instructions.size();
     writer_.be_quiet(true);  // what load made lives on
-    Program program{
-        .labels = {},
-        .segments = {},
-        .main = std::move(writer_.code()),
-        .blocks = calls_.take(),
-        .sections = std::move(sections_),
-        .groups = {{{layout_.shards, 1}, {layout_.reshard_ranks, 1}, {job_.mesh.replicate, job_.mesh.shard}}},
-        .tokens = tokens_,
-        .loss = loss_.buffer(),
-        .gradient_norm = norm_.buffer()};
+    Program program{.labels = {},
+                    .segments = {},
+                    .main = std::move(writer_.code()),
+                    .blocks = calls_.take(),
+                    .sections = std::move(sections_),
+                    .groups = groups_of(job_.mesh, layout_.reshard_ranks),
+                    .tokens = tokens_,
+                    .loss = loss_.buffer(),
+                    .gradient_norm = norm_.buffer()};
     program.labels = labels_.take();
     for (const Segment& segment : in_.graph.segments) program.segments.push_back(segment.name);
     return program;

@@ -50,7 +50,7 @@ class Trainer {
             .main = std::move(recording_.writer.code()),
             .blocks = {},
             .sections = std::move(sections_),
-            .groups = {{{job_.mesh.shard, 1}, {}, {job_.mesh.replicate, job_.mesh.shard}}},
+            .groups = program::groups_of(job_.mesh, 1),
             .tokens = recording_.tokens};
   }
 

@@ -143,7 +143,13 @@ TEST_CASE("a wrong value names the flag, the value and what would be right") {
   CHECK(message_of({"--seq-len", "99999999999999999999"}).find("is outside") != std::string::npos);
   CHECK(message_of({"--seq-len", "4kb"}) == "--seq-len: \"4kb\" is not a whole number");
   CHECK(choice_of({"--seq-len", "4k"}).job.sequence == 4096);
-  CHECK(message_of({"--mesh", "tensor=2"}).find("unknown axis \"tensor\"") != std::string::npos);
+  CHECK(message_of({"--mesh", "tenser=2"}).find("unknown axis \"tenser\"; did you mean \"tensor\"?") !=
+        std::string::npos);
+  for (const std::string axis : {"tensor", "context", "pipeline", "expert"}) {
+    CHECK_THROWS_WITH_AS(choice_of({"--mesh", axis + "=2,shard=4"}),
+                         doctest::Contains(("--mesh " + axis + "=2;").c_str()), NotModelled);
+    CHECK(choice_of({"--mesh", axis + "=1,shard=4"}).job.mesh.shard == 4);
+  }
   CHECK(message_of({"--set", "seqlen=5"}).find("did you mean \"seq_len\"?") != std::string::npos);
   CHECK(message_of({"--set", "seq_len"}) == "--set seq_len: is not KEY=VALUE");
 }

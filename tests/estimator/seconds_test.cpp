@@ -14,6 +14,7 @@ namespace {
 
 using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
 
+constexpr auto kShard = static_cast<std::size_t>(Axis::shard);
 const Costs kOne{.products = 1,
                  .memory = 1,
                  .link = 1,
@@ -158,9 +159,9 @@ TEST_CASE("7. a ring moves (n - 1) / n of the data, a sum twice that, and each c
   Program program = program_of(w);
   Costs costs = kOne;
   costs.collective_seconds = 2;
-  program.groups[0] = {4, 1};  // 75 + 2, then 2 x (75 + 2)
+  program.groups[kShard] = {4, 1};  // 75 + 2, then 2 x (75 + 2)
   CHECK(time_of(program, costs).step_seconds == 77 * 3);
-  program.groups[0] = {1, 1};
+  program.groups[kShard] = {1, 1};
   CHECK(time_of(program, costs).step_seconds == 0);
 }
 
@@ -169,7 +170,7 @@ TEST_CASE("8. across nodes a group uses the rails of all its members on a node, 
   w.wait(w.start(Collective::all_gather, 16));
   Program program = program_of(w);
   const auto seconds = [&](const Group& group, std::int64_t nodes, std::int64_t cards) {
-    program.groups[0] = group;
+    program.groups[kShard] = group;
     return seconds_of(program, cluster_of(nodes, cards), kOne).step_seconds;
   };
   CHECK(seconds({8, 1}, 1, 8) == 14);  // 16 x 7/8 over the link
