@@ -48,6 +48,7 @@ Costs parse_costs(std::string_view text, const std::string& file) {
               .fp8_speedup = reader.figure(document, "fp8_speedup"),
               .cpu_converted_bf16 = reader.share(document, "cpu_converted_bf16"),
               .launch_seconds = reader.figure(document, "launch_seconds"),
+              .eager_call_seconds = reader.figure(document, "eager_call_seconds"),
               .collective_seconds = reader.figure(document, "collective_seconds")};
   for (const JsonValue& row : reader.member(document, "fused_attention").items) {
     const JsonValue& from = reader.member(row, "from_compute_capability");

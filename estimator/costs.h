@@ -22,6 +22,8 @@ struct Costs {
   double fp8_speedup = 1;         // products of FP8 factors against bf16 ones
   double cpu_converted_bf16 = 1;  // 16-bit products on a CPU without units for them, against fp32 ones
   double launch_seconds = 0;      // of the host, for each kernel
+  double eager_call_seconds =
+      0;  // of the host, for each call of PyTorch's library, with the launch of its first kernel
   double collective_seconds = 0;  // of each collective, whatever its size
 };
 

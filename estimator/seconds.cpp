@@ -74,6 +74,7 @@ class Simulation {
         rates_(cluster, costs),
         is_cpu_(cluster.is_cpu()),
         launch_(ticks(costs.launch_seconds)),
+        eager_call_(ticks(costs.eager_call_seconds)),
         done_(static_cast<std::size_t>(program.tokens), kNever) {
     for (const Block& block : program.blocks) {
       Kernels kernels;
@@ -113,6 +114,7 @@ class Simulation {
 
   Kernels kernels_of(const Run& run, const Code& code) const {
     Kernels kernels;
+    if (run.kernel == Kernel::call && !is_cpu_) kernels.host = std::max(0.0, eager_call_ - launch_);
     for (std::uint32_t i = 0; i < run.work.count; ++i) {
       kernels.then(kernels_of(code.work[run.work.first + i], run.times));
     }
@@ -184,7 +186,7 @@ class Simulation {
   const Program& program_;
   Rates rates_;
   bool is_cpu_;
-  double launch_;
+  double launch_, eager_call_;
   std::vector<Kernels> blocks_;
   Clocks clocks_{};
   std::vector<double> done_;  // by token

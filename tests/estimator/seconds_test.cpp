@@ -24,6 +24,7 @@ const Costs kOne{.products = 1,
                  .fp8_speedup = 2,
                  .cpu_converted_bf16 = 0.5,
                  .launch_seconds = 0,
+                 .eager_call_seconds = 0,
                  .collective_seconds = 0};
 
 Cluster cluster_of(std::int64_t nodes, std::int64_t cards) {
@@ -111,6 +112,16 @@ TEST_CASE("2. many short kernels are as slow as the host launches them") {
   CHECK(time.step_seconds == doctest::Approx(10.1));
   CHECK(time.compute_seconds == 1);
   CHECK(time.idle_seconds == doctest::Approx(9.1));
+}
+
+TEST_CASE("2b. a call of PyTorch's library takes the host its own time, whose end launches the first kernel") {
+  Writer w;
+  w.run(bytes(1)).run(bytes(1, 2));
+  for (Instruction& instruction : w.code.instructions) std::get<Run>(instruction).kernel = Kernel::call;
+  Costs costs = with_launches(1);
+  costs.eager_call_seconds = 5;
+  // The first kernel runs from 5 to 6; the second call's two of half a second are launched after 10 and 11.
+  CHECK(time_of(program_of(w), costs).step_seconds == 11.5);
 }
 
 TEST_CASE("3. behind a long kernel, launches cost nothing") {
