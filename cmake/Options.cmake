@@ -35,10 +35,11 @@ function(vramfit_library name)
   target_link_libraries(${name} PRIVATE vramfit_options)
 endfunction()
 
-# vramfit_listed_sources(out list folder): folder/x.cpp for each line WORD(x ...) of a list that C++ includes as well.
+# vramfit_listed_sources(out list folder): folder/x.cpp for each line WORD(x ...) of a list that C++ includes as well. Lines
+# whose first word is a text have no source.
 function(vramfit_listed_sources out list folder)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${list}")
-  file(STRINGS "${list}" lines REGEX "^[A-Z_]+\\(")
+  file(STRINGS "${list}" lines REGEX "^[A-Z_]+\\([a-z]")
   list(TRANSFORM lines REPLACE "^[A-Z_]+\\(([a-z0-9_]+).*" "${folder}/\\1.cpp")
   set(${out} "${lines}" PARENT_SCOPE)
 endfunction()

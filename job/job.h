@@ -12,7 +12,11 @@
 
 namespace vramfit {
 
-enum class Runtime { vramfit, pytorch_fsdp2 };
+enum class Runtime {
+#define RUNTIME(x, name) x,
+#include "job/runtimes.def"
+#undef RUNTIME
+};
 enum class Modeling { vramfit, torchtitan, transformers };
 enum class Method { full, lora, qlora };
 

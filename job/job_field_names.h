@@ -20,8 +20,29 @@ struct Named {
 template <typename E>
 Named(const char*, E) -> Named<E>;  // clang 14 deduces no aggregates
 
-inline constexpr std::array kRuntimes{Named{"vramfit", Runtime::vramfit},
-                                      Named{"pytorch-fsdp2", Runtime::pytorch_fsdp2}};
+inline constexpr std::array kRuntimes{
+#define RUNTIME(x, name) Named{name, Runtime::x},
+#include "job/runtimes.def"
+#undef RUNTIME
+};
+/// Engines of other stacks: known by name, not modelled yet.
+inline constexpr std::array kOtherRuntimes{
+#define RUNTIME(x, name)
+#define OTHER_RUNTIME(name) std::string_view{name},
+#include "job/runtimes.def"
+#undef OTHER_RUNTIME
+#undef RUNTIME
+};
+/// "vramfit|pytorch-fsdp2|...": all of them.
+inline constexpr std::string_view kRuntimeValues =
+    std::string_view{
+#define RUNTIME(x, name) "|" name
+#define OTHER_RUNTIME(name) "|" name
+#include "job/runtimes.def"
+#undef OTHER_RUNTIME
+#undef RUNTIME
+    }
+        .substr(1);
 inline constexpr std::array kModelings{Named{"vramfit", Modeling::vramfit}, Named{"torchtitan", Modeling::torchtitan},
                                        Named{"transformers", Modeling::transformers}};
 inline constexpr std::array kMethods{Named{"full", Method::full}, Named{"lora", Method::lora},

@@ -60,9 +60,6 @@ void set_count(Job& job, std::string_view value) {
 // A product of three counts, which has to be readable again.
 constexpr std::int64_t kMostGlobalBatch = std::int64_t{1} << 60;
 
-/// Engines of other stacks: known by name, not modelled yet.
-constexpr std::array<std::string_view, 4> kOtherRuntimes{"pytorch", "pytorch-ddp", "pytorch-fsdp1", "deepspeed"};
-
 /// A runtime brings its own defaults, as a precision brings its dtypes: PyTorch's allocator and FSDP2's schedule, which
 /// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit.
 void set_runtime(Job& job, std::string_view value) {
@@ -80,14 +77,15 @@ void set_runtime(Job& job, std::string_view value) {
 }
 
 constexpr std::array kJobFields{
-    JobField{"runtime", FieldForm::text, "vramfit|pytorch-fsdp2|pytorch|pytorch-ddp|pytorch-fsdp1|deepspeed",
-             "Engine that runs the training step (all but the first two: not modelled yet, rehearse a script instead); "
-             "sets the defaults of --allocator, --prefetch and --wrap-embeddings. Default: vramfit",
+    JobField{"runtime", FieldForm::text, kRuntimeValues,
+             "Engine that runs the training step; rehearse a script instead where it is not modelled yet. "
+             "Sets the defaults of --allocator, --prefetch and --wrap-embeddings. Default: vramfit",
              get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
-    JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers",
-             "Whose model code runs: vramfit with --runtime vramfit, torchtitan with pytorch-fsdp2; transformers: not "
-             "modelled yet. Default: vramfit",
-             get_choice<&Job::modeling, kModelings>, set_choice<&Job::modeling, kModelings>, FieldGroup::software},
+    JobField{
+        "modeling", FieldForm::text, "vramfit|torchtitan|transformers",
+        "Whose model code runs: vramfit with --runtime vramfit, torchtitan with PyTorch's runtimes; transformers: not "
+        "modelled yet. Default: vramfit",
+        get_choice<&Job::modeling, kModelings>, set_choice<&Job::modeling, kModelings>, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
              "What is trained: all weights, or adapters on frozen weights (lora, qlora: not modelled yet, rehearse a "
              "script instead). Default: full",

@@ -1,6 +1,8 @@
 // The choices of a job that have no rules yet, under the names that are printed.
 #pragma once
 
+#include <string_view>
+
 #include "job/cluster.h"
 #include "job/job.h"
 
@@ -9,5 +11,8 @@ namespace vramfit {
 /// Throws NotModelled("--offload params") for the first choice of `job` that can't be counted. Checks that need a graph
 /// or a layout (family, wrapping) are made there.
 void require_rules(const Job& job, const Cluster& cluster);
+
+/// Throws NotModelled("--modeling transformers"): a field's value, as the user would type it.
+[[noreturn]] void refuse_field(const Job& job, std::string_view field);
 
 }  // namespace vramfit

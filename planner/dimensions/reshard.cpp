@@ -5,7 +5,8 @@ namespace vramfit::dimension {
 
 namespace {
 
-// `never` would be shard-grad-op under another name; with embeddings in units of their own, `default` is `always`.
+// `never` would be shard-grad-op under another name; with embeddings in units of their own, `default` is `always`
+// (but FSDP2, as torchtitan calls it, keeps the head's).
 // Across nodes, groups of a node's cards gather for backward without the network.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
@@ -13,7 +14,8 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   if (!sharding_named(job.sharding).reshard) return jobs;
   jobs.insert(jobs.begin(), jobs.front());
   jobs.front().reshard = Reshard::last_kept;
-  if (!job.wrap_embeddings || job.wrap != Wrap::layer) {  // there is a root
+  const bool has_root = !job.wrap_embeddings || job.wrap != Wrap::layer;
+  if (has_root || job.runtime != Runtime::vramfit) {
     jobs.push_back(jobs.front());
     jobs.back().reshard = Reshard::always;
   }

@@ -15,8 +15,8 @@
 namespace vramfit {
 
 namespace eager {
-class Fsdp2;
 class Torch;
+class Wrapper;
 }  // namespace eager
 
 /// A tensor that each unit with trainable parameters keeps on its device, labelled "UNIT: NAME"; in checkpoints each
@@ -45,7 +45,7 @@ struct Optimizer {
   std::span<const OptimizerImplementation> implementations;  // that executor/optimizers has
   std::span<const OptimizerImplementation> pytorch;          // that `pytorch_step` knows
   /// What PyTorch's optimizer does in a step (program/pytorch/optimizers.h); null: not modelled.
-  void (*pytorch_step)(eager::Torch&, eager::Fsdp2&, OptimizerImplementation, Dtype state) = nullptr;
+  void (*pytorch_step)(eager::Torch&, eager::Wrapper&, OptimizerImplementation, Dtype state) = nullptr;
 };
 
 /// One kernel, or one after the other, over all of a unit.

@@ -58,7 +58,12 @@ class Engine {
     }
     gradient = {};
     node.saved.clear();
-    for (std::size_t i = 0; i < results.size(); ++i) pass_on(node.next[i], std::move(results[i]));
+    // A weight reaches its node through a transposition, which was recorded first and so runs last.
+    for (const bool is_parameter : {false, true}) {
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        if ((node.next[i].parameter >= 0) == is_parameter) pass_on(node.next[i], std::move(results[i]));
+      }
+    }
     node.next.clear();
     heap.values = outer;
   }

@@ -12,14 +12,14 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::vector<std::int64_t> chunk_bytes(const ParameterGroup& group, Dtype dtype) {
   std::vector<std::int64_t> bytes;
-  for (const ShardedParameter& p : group.parameters) bytes.push_back((p.shard_elements * dtype_bytes(dtype)).n);
+  for (const ShardedParameter& p : group.parameters) bytes.push_back((p.trained.elements * dtype_bytes(dtype)).n);
   return bytes;
 }
 
 /// What copies read, and what they write.
 Accesses shards_of(const ParameterGroup& group) {
   Accesses accesses;
-  for (const ShardedParameter& p : group.parameters) accesses.push_back(reads(p.shard));
+  for (const ShardedParameter& p : group.parameters) accesses.push_back(reads(p.trained.value));
   return accesses;
 }
 
@@ -31,38 +31,39 @@ Accesses gathered_of(const ParameterGroup& group) {
 
 std::int64_t shard_elements(const ParameterGroup& group) {
   std::int64_t sum = 0;
-  for (const ShardedParameter& p : group.parameters) sum = checked_add(sum, p.shard_elements);
+  for (const ShardedParameter& p : group.parameters) sum = checked_add(sum, p.trained.elements);
   return sum;
 }
 
 }  // namespace
 
-Fsdp2::Fsdp2(Torch& torch, const Job& job, const Precision& precision)
+Fsdp2::Fsdp2(Torch& torch, const Job& job)
     : torch_(torch),
       ranks_(job.mesh.shard),
       replicas_(job.mesh.replicate),
-      storage_(precision.storage),
-      compute_(precision.compute),
-      reduce_(precision.reduce) {}
+      storage_(job.precision.storage),
+      compute_(job.precision.compute),
+      reduce_(job.precision.reduce) {}
 
-int Fsdp2::add_group(std::string name, const std::vector<std::pair<int, const Parameter*>>& parameters,
+int Fsdp2::add_group(std::string name, const Graph& graph, const std::vector<int>& parameters,
                      bool reshards_after_forward) {
   ParameterGroup group{.name = std::move(name),
                        .parameters = {},
                        .reshards_after_forward = reshards_after_forward,
                        .all_gathered = {},
                        .reduced = {}};
-  for (const auto& [index, parameter] : parameters) {
-    const std::int64_t rows = parameter->shape.front();
-    ShardedParameter sharded{.parameter = index,
-                             .name = parameter->name,
-                             .shard = {},
-                             .gathered = {},
-                             .exp_avg = {},
-                             .exp_avg_sq = {},
-                             .step = {}};
-    sharded.shard_elements = checked_mul(ceil_div(rows, ranks_), element_count(*parameter) / rows);
-    group.parameters.push_back(std::move(sharded));
+  for (const int index : parameters) {
+    const Parameter& parameter = graph.parameters[at(index)];
+    const std::int64_t rows = parameter.shape.front();
+    const std::int64_t elements = checked_mul(ceil_div(rows, ranks_), element_count(parameter) / rows);
+    group.parameters.push_back({.trained = {.parameter = index,
+                                            .name = parameter.name,
+                                            .elements = elements,
+                                            .value = {},
+                                            .exp_avg = {},
+                                            .exp_avg_sq = {},
+                                            .step = {}},
+                                .gathered = {}});
   }
   groups_.push_back(std::move(group));
   return static_cast<int>(groups_.size()) - 1;
@@ -92,9 +93,9 @@ void Fsdp2::copy_out(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   heap.wait(group.all_gather, Stream::compute);
   for (ShardedParameter& p : group.parameters) {
-    p.gathered = heap.make(checked_mul(p.shard_elements, ranks_), compute_, Category::unsharded_parameters,
-                           "gathered " + p.name);
-    torch_.set_parameter(p.parameter, p.gathered);
+    p.gathered = heap.make(checked_mul(p.trained.elements, ranks_), compute_, Category::unsharded_parameters,
+                           "gathered " + p.trained.name);
+    torch_.set_parameter(p.trained.parameter, p.gathered);
   }
   const Tensor table = heap.make(split_copy_table(chunk_bytes(group, compute_), ranks_, torch_.device()).n, Dtype::u8,
                                  Category::temporaries, "copy-out table");
@@ -127,11 +128,17 @@ void Fsdp2::reshard(ParameterGroup& group) {
   group.is_gathered = false;
 }
 
+/// Gathers wait for the optimizer.
+void Fsdp2::begin_forward() { torch_.heap().wait_for_stream(Stream::all_gather, Stream::compute); }
+
+void Fsdp2::end_forward() {
+  if (!held_all_gathered_.storage) return;
+  torch_.heap().wait(held_copied_out_, Stream::all_gather);
+  held_all_gathered_ = {};
+}
+
 Tensor Fsdp2::pre_forward(int g, Tensor input) {
   ParameterGroup& group = groups_[at(g)];
-  if (at(g) + 1 == groups_.size()) {  // the root's forward begins the pass: gathers wait for the optimizer
-    torch_.heap().wait_for_stream(Stream::all_gather, Stream::compute);
-  }
   unshard(group);
   wait_for_unshard(group, true);
   if (!input.wants_gradient) return input;
@@ -143,10 +150,6 @@ void Fsdp2::post_forward(int g, const Tensor& output) {
   if (group.reshards_after_forward) reshard(group);
   group.forward_index = static_cast<int>(forward_order_.size());
   forward_order_.push_back(g);
-  if (at(g) + 1 == groups_.size() && held_all_gathered_.storage) {  // the root's forward ends the pass
-    torch_.heap().wait(held_copied_out_, Stream::all_gather);
-    held_all_gathered_ = {};
-  }
   output.made_by->before.emplace_back([this, g] { pre_backward(groups_[at(g)]); });
 }
 
@@ -165,7 +168,7 @@ void Fsdp2::post_backward(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   const Scope scope(heap, group.name);
   std::vector<Tensor> gradients;
-  for (const ShardedParameter& p : group.parameters) gradients.push_back(torch_.take_gradient(p.parameter));
+  for (const ShardedParameter& p : group.parameters) gradients.push_back(torch_.take_gradient(p.trained.parameter));
   reshard(group);
   release_reduce_input();
   held_reduce_input_ =
@@ -204,7 +207,9 @@ void Fsdp2::release_reduce_input() {
 }
 
 void Fsdp2::finish_backward() {
-  post_backward(groups_.back());
+  for (ParameterGroup& group : groups_) {
+    if (group.is_gathered) post_backward(group);
+  }
   release_reduce_input();
   for (ParameterGroup& group : groups_) {
     if (group.all_gathered.storage) torch_.heap().wait(group.all_gather, Stream::compute);
@@ -218,22 +223,11 @@ void Fsdp2::zero_gradients() {
   for (ParameterGroup& group : groups_) group.reduced = {};
 }
 
-/// In the order in which the root holds its modules: embedding, blocks, then what follows them.
-void Fsdp2::load() {
-  const auto load_some = [&](ParameterGroup& group, std::size_t first, std::size_t last) {
-    const Scope scope(torch_.heap(), group.name);
-    for (std::size_t i = first; i < last; ++i) {
-      ShardedParameter& p = group.parameters[i];
-      p.shard = torch_.heap().make(p.shard_elements, storage_, Category::parameters, "shard of " + p.name);
-      torch_.heap().run("aten::normal_", {writes(p.shard)});
-    }
-  };
-  ParameterGroup& root = groups_.back();
-  load_some(root, 0, 1);
-  for (ParameterGroup& group : groups_) {
-    if (&group != &root) load_some(group, 0, group.parameters.size());
-  }
-  load_some(root, 1, root.parameters.size());
+void Fsdp2::load(int g, ShardedParameter& p) {
+  const Scope scope(torch_.heap(), groups_[at(g)].name);
+  p.trained.value =
+      torch_.heap().make(p.trained.elements, storage_, Category::parameters, "shard of " + p.trained.name);
+  torch_.heap().run("aten::normal_", {writes(p.trained.value)});
 }
 
 }  // namespace vramfit::eager

@@ -11,15 +11,15 @@
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/pytorch/torch.h"
+#include "program/pytorch/wrapper.h"
 
 namespace vramfit::eager {
 
-/// A parameter of a group: whole rows, sharded along dim 0 and padded to equal shards.
+/// A parameter of a group: whole rows, sharded along dim 0 and padded to equal shards. Trained is rank 0's, the
+/// largest.
 struct ShardedParameter {
-  int parameter = -1;
-  std::string name;
-  std::int64_t shard_elements = 0;  // of rank 0, the largest; padded
-  Tensor shard, gathered, exp_avg, exp_avg_sq, step;
+  Trained trained;
+  Tensor gathered;
 };
 
 struct ParameterGroup {
@@ -36,23 +36,26 @@ struct ParameterGroup {
 
 class Fsdp2 {
  public:
-  Fsdp2(Torch& torch, const Job& job, const Precision& precision);
+  Fsdp2(Torch& torch, const Job& job);
 
-  /// A module wrapped by fully_shard; the last one added is the root. Parameters in the order of its modules.
-  int add_group(std::string name, const std::vector<std::pair<int, const Parameter*>>& parameters,
-                bool reshards_after_forward);
-  void load();
+  /// The parameters of modules that fully_shard was called with. The index of the group.
+  int add_group(std::string name, const Graph& graph, const std::vector<int>& parameters, bool reshards_after_forward);
+  /// Makes a parameter's shard. Labelled with its group's name.
+  void load(int group, ShardedParameter& parameter);
 
-  /// The hooks around a module's forward. What pre_forward returns is the input as the module sees it; post_forward
-  /// puts the pre-backward hook on its output.
+  /// The root's own hooks.
+  void begin_forward();
+  void end_forward();
+  /// The hooks around a group's modules. What pre_forward returns is the input as the module sees it; post_forward puts
+  /// the pre-backward hook on its output.
   Tensor pre_forward(int group, Tensor input);
   void post_forward(int group, const Tensor& output);
-  /// At the end of backward: reduces the root, whose input needs no gradient, and releases what is still held.
+  /// At the end of backward: reduces what is still gathered because its input needs no gradient, and releases what is
+  /// still held.
   void finish_backward();
   void zero_gradients();
 
   std::vector<ParameterGroup>& groups() { return groups_; }
-  std::int64_t ranks() const { return ranks_; }
 
  private:
   void unshard(ParameterGroup& group);

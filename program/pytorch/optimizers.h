@@ -1,15 +1,15 @@
 // What clipping and PyTorch's optimizers allocate.
 #pragma once
 
-#include "program/pytorch/fsdp2.h"
+#include "program/pytorch/wrapper.h"
 
 namespace vramfit::eager {
 
 /// clip_grad_norm_ with foreach: a norm a gradient, their total, the clamped scale.
-void clip_gradients(Torch& torch, Fsdp2& fsdp);
+void clip_gradients(Torch& torch, Wrapper& wrapper);
 
 /// torch.optim.AdamW over all parameters in the order in which the model holds them. States are made at the first step.
 /// foreach: one list as large as all parameters lives through each step. fused: none, but a step counter on the card.
-void adamw_step(Torch& torch, Fsdp2& fsdp, OptimizerImplementation implementation, Dtype state);
+void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 
 }  // namespace vramfit::eager

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "base/error.h"
-#include "job/sharding.h"
 #include "program/optimizers/optimizers.h"
 #include "program/pytorch/modelings/torchtitan.h"
 #include "program/pytorch/optimizers.h"
@@ -16,30 +14,17 @@ using program::Section;
 
 class Trainer {
  public:
-  Trainer(const Graph& graph, const Job& job, const Device& device, bool clip)
-      : job_(job),
-        clip_(clip),
-        torch_(recording_, device, graph.parameters.size()),
-        model_(graph, job, torch_),
-        fsdp_(torch_, job, job.precision) {
-    const auto named = [&](const std::vector<int>& indices) {
-      std::vector<std::pair<int, const Parameter*>> parameters;
-      parameters.reserve(indices.size());
-      for (const int p : indices) parameters.emplace_back(p, &graph.parameters[static_cast<std::size_t>(p)]);
-      return parameters;
-    };
-    for (std::size_t b = 0; b < model_.blocks().size(); ++b) {
-      const TitanBlock& block = model_.blocks()[b];
-      fsdp_.add_group(block.name, named(Torchtitan::parameters_of(block)),
-                      block_reshards(b + 1 == model_.blocks().size()));
-    }
-    root_ = fsdp_.add_group("root", named(model_.root_parameters()), job.reshard == Reshard::always);
-  }
+  Trainer(const program::LowerInputs& inputs, MakeWrapper make)
+      : job_(inputs.job),
+        clip_(inputs.clip),
+        torch_(recording_, inputs.device, inputs.graph.parameters.size()),
+        model_(inputs.graph, job_, torch_),
+        wrapper_(make(torch_, inputs.graph, job_, model_.modules())) {}
 
   program::Program run() {
     begin_section({.kind = Section::Kind::load});
     enter(Phase::load);
-    fsdp_.load();
+    wrapper_->load();
     model_.load();
     train(Section::Steps::first);
     train(Section::Steps::later);
@@ -65,12 +50,6 @@ class Trainer {
 
   void enter(Phase phase) { recording_.writer.write(program::Mark{phase}); }
 
-  bool block_reshards(bool is_last) const {
-    const Sharding& sharding = sharding_named(job_.sharding);
-    if (!sharding.reshard || job_.reshard == Reshard::never) return false;
-    return job_.reshard != Reshard::last_kept || !is_last;
-  }
-
   bool is_checkpointed(std::size_t block) const {
     if (job_.checkpointing == Checkpointing::every) {
       return (static_cast<std::int64_t>(block) + 1) % job_.checkpoint_every == 0;
@@ -78,7 +57,7 @@ class Trainer {
     return job_.checkpointing != Checkpointing::none;
   }
 
-  /// What the step before left is let go of where Python assigns its variables again.
+  /// What the micro-batch before left is let go of where Python assigns its variables again.
   void copy_inputs() {
     Heap& heap = torch_.heap();
     ids_ = {};
@@ -92,43 +71,57 @@ class Trainer {
   }
 
   void train(Section::Steps steps) {
-    begin_section({.kind = Section::Kind::last, .steps = steps});
+    const std::int64_t count = job_.accumulation;
+    if (count > 1) micro_batch({.kind = Section::Kind::first, .steps = steps}, true);
+    if (count > 2) micro_batch({.kind = Section::Kind::middle, .times = count - 2, .steps = steps}, false);
+    micro_batch({.kind = Section::Kind::last, .steps = steps}, count == 1);
+    begin_section({.kind = Section::Kind::update, .steps = steps});
+    enter(Phase::clip);
+    if (clip_) clip_gradients(torch_, *wrapper_);
+    enter(Phase::optimizer);
+    optimizer_named(job_.optimizer)
+        .pytorch_step(torch_, *wrapper_, job_.optimizer_implementation, job_.precision.state);
+  }
+
+  void micro_batch(const Section& section, bool is_first) {
+    begin_section(section);
     enter(Phase::forward);
     copy_inputs();
-    fsdp_.zero_gradients();
+    if (is_first) wrapper_->zero_gradients();
     Tensor logits = forward();
     enter(Phase::loss);
     Tensor loss = model_.loss(logits, labels_);
     logits = {};
+    if (job_.accumulation > 1) {
+      const Scope scope(torch_.heap(), "loss");
+      loss = torch_.divide(loss);
+    }
     enter(Phase::backward);
-    torch_.backward(loss, [this] { fsdp_.finish_backward(); });
+    torch_.backward(loss, [this] { wrapper_->finish_backward(); });
     torch_.heap().keep(std::move(loss));  // for the log
-    begin_section({.kind = Section::Kind::update, .steps = steps});
-    enter(Phase::clip);
-    if (clip_) clip_gradients(torch_, fsdp_);
-    enter(Phase::optimizer);
-    optimizer_named(job_.optimizer).pytorch_step(torch_, fsdp_, job_.optimizer_implementation, job_.precision.state);
+  }
+
+  Tensor block(std::size_t number, const Tensor& input) {
+    if (!is_checkpointed(number)) return model_.block(number, input);
+    const auto body = [this, number](const Tensor& x) { return model_.block(number, x); };
+    return checkpoint(torch_.checkpoints(), body, input, job_.checkpointing == Checkpointing::selective);
   }
 
   Tensor forward() {
-    fsdp_.pre_forward(root_, ids_);
-    Tensor h = model_.embed(ids_);
-    for (std::size_t b = 0; b < model_.blocks().size(); ++b) {
-      const auto group = static_cast<int>(b);
-      const TitanBlock& block = model_.blocks()[b];
-      Tensor input = fsdp_.pre_forward(group, h);
-      const bool is_selective = job_.checkpointing == Checkpointing::selective;
-      Tensor output = is_checkpointed(b)
-                          ? checkpoint(
-                                torch_.checkpoints(),
-                                [this, &block](const Tensor& x) { return model_.block(block, x); }, input, is_selective)
-                          : model_.block(block, input);
-      fsdp_.post_forward(group, output);
+    wrapper_->begin_forward();
+    Tensor h = model_.embed(wrapper_->pre_forward(0, ids_));
+    wrapper_->post_forward(0, h);
+    for (std::size_t b = 0; b < model_.blocks(); ++b) {
+      Tensor input = wrapper_->pre_forward(b + 1, h);
+      Tensor output = block(b, input);
+      wrapper_->post_forward(b + 1, output);
       input = {};
       h = std::move(output);
     }
-    Tensor logits = model_.head(std::move(h));
-    fsdp_.post_forward(root_, logits);
+    const std::size_t last = model_.blocks() + 1;
+    Tensor logits = model_.head(wrapper_->pre_forward(last, std::move(h)));
+    wrapper_->post_forward(last, logits);
+    wrapper_->end_forward(logits);
     return logits;
   }
 
@@ -138,15 +131,12 @@ class Trainer {
   std::vector<Section> sections_;
   Torch torch_;
   Torchtitan model_;
-  Fsdp2 fsdp_;
-  int root_ = -1;
+  std::unique_ptr<Wrapper> wrapper_;
   Tensor ids_, labels_;
 };
 
 }  // namespace
 
-program::Program record(const Graph& graph, const Job& job, const Device& device, bool clip) {
-  return Trainer(graph, job, device, clip).run();
-}
+program::Program record(const program::LowerInputs& inputs, MakeWrapper make) { return Trainer(inputs, make).run(); }
 
 }  // namespace vramfit::eager

@@ -175,6 +175,13 @@ Tensor Torch::add_scalar(const Tensor& x) {
                 [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
 }
 
+Tensor Torch::divide(const Tensor& x) {
+  return record(computed("aten::div", {reads(x)}, make_like(x, "div")), {edge_to(x)}, {},
+                [this](Tensor& g, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{computed("aten::div", {reads(g)}, make_like(g, "div gradient"))};
+                });
+}
+
 Tensor Torch::rsqrt(const Tensor& x) {
   Tensor y = computed("aten::rsqrt", {reads(x)}, make_like(x, "rsqrt"));
   std::vector<Saved> saved{save(y)};

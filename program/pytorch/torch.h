@@ -34,6 +34,8 @@ class Torch final : public Backend {
   Tensor mean_of_rows(const Tensor& x, std::int64_t width);
   Tensor add_scalar(const Tensor& x);
   Tensor rsqrt(const Tensor& x);
+  /// By a number.
+  Tensor divide(const Tensor& x);
   Tensor silu(const Tensor& x);
   Tensor add(const Tensor& a, const Tensor& b);
   Tensor multiply(const Tensor& a, const Tensor& b);
@@ -57,6 +59,7 @@ class Torch final : public Backend {
   void backward(const Tensor& loss, const std::function<void()>& at_end);
   /// From here on, calls with `parameter` read `tensor`, which they don't own.
   void set_parameter(int parameter, const Tensor& tensor);
+  const Tensor& gradient(int parameter) const { return gradients_.at(static_cast<std::size_t>(parameter)); }
   /// The gradient of a parameter, given away.
   Tensor take_gradient(int parameter);
 

@@ -328,7 +328,7 @@ int most_live_units(const ScheduleInputs& inputs) { return Maker(inputs).most_li
 
 std::int64_t slice_group_ranks(const Graph& graph, const Job& job) {
   if (reshard_ranks(job) == 0) return 0;
-  if (job.runtime != Runtime::vramfit) throw NotModelled("runtime pytorch-fsdp2");
+  if (job.runtime != Runtime::vramfit) throw NotModelled("schedules of PyTorch's runtimes");
   const UnitLayout layout = lay_out_units(graph, job);
   const ScheduleInputs inputs{
       .job = job, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, job)};

@@ -73,8 +73,13 @@ Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch) : torch
             .vocabulary = shape(embedding_)[0]};
 }
 
-std::vector<int> Torchtitan::parameters_of(const TitanBlock& b) {
-  return {b.wq, b.wk, b.wv, b.wo, b.w1, b.w2, b.w3, b.attention_norm, b.ffn_norm};
+std::vector<Module> Torchtitan::modules() const {
+  std::vector<Module> modules{{"tok_embeddings", {embedding_}}};
+  for (const TitanBlock& b : blocks_) {
+    modules.push_back({b.name, {b.wq, b.wk, b.wv, b.wo, b.w1, b.w2, b.w3, b.attention_norm, b.ffn_norm}});
+  }
+  modules.push_back({"output", {norm_, output_}});
+  return modules;
 }
 
 void Torchtitan::load() {
@@ -156,7 +161,8 @@ Tensor Torchtitan::feed_forward(const TitanBlock& b, const Tensor& x) {
   return torch_.linear(product, b.w2, sizes_.ffn, sizes_.hidden);
 }
 
-Tensor Torchtitan::block(const TitanBlock& b, const Tensor& x) {
+Tensor Torchtitan::block(std::size_t number, const Tensor& x) {
+  const TitanBlock& b = blocks_.at(number);
   Heap& heap = torch_.heap();
   const auto normed = [&](const char* name, const Tensor& input, int weight) {
     const Scope scope(heap, b.name + "." + name);

@@ -8,10 +8,11 @@
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/pytorch/torch.h"
+#include "program/pytorch/wrapper.h"
 
 namespace vramfit::eager {
 
-/// One decoder block: parameters by index in the graph, sizes.
+/// One decoder block: parameters by index in the graph.
 struct TitanBlock {
   std::string name;
   int wq = -1, wk = -1, wv = -1, wo = -1, w1 = -1, w2 = -1, w3 = -1, attention_norm = -1, ffn_norm = -1;
@@ -26,15 +27,14 @@ class Torchtitan {
   /// Throws NotModelled for a graph that isn't a Llama's: other ops, biases, tied or scaled embeddings, windows.
   Torchtitan(const Graph& graph, const Job& job, Torch& torch);
 
-  const std::vector<TitanBlock>& blocks() const { return blocks_; }
-  /// Parameters of a block, and of what the blocks don't hold, in the order in which its modules hold them.
-  static std::vector<int> parameters_of(const TitanBlock& block);
-  std::vector<int> root_parameters() const { return {embedding_, norm_, output_}; }
+  /// The embedding, the blocks, and norm and output as one, in the order in which the model holds and runs them.
+  std::vector<Module> modules() const;
+  std::size_t blocks() const { return blocks_.size(); }
 
   /// The table of rotations, made in place of an empty one as on any device.
   void load();
   Tensor embed(const Tensor& ids);
-  Tensor block(const TitanBlock& block, const Tensor& x);
+  Tensor block(std::size_t number, const Tensor& x);
   /// Takes ownership of `h`: the Python code reuses its variable for the normed tensor.
   Tensor head(Tensor h);
   /// cross_entropy(logits.flatten(0, 1).float(), labels)

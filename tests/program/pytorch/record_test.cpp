@@ -15,8 +15,8 @@
 #include "model_specs/graph.h"
 #include "program/check.h"
 #include "program/count.h"
+#include "program/make_program.h"
 #include "program/pytorch/kernels.h"
-#include "program/pytorch/record.h"
 #include "program/pytorch/torch.h"
 #include "tests/support/models.h"
 
@@ -59,7 +59,11 @@ Job recorded_job(const Job& job) {
 }
 
 program::Program recorded(const Job& job) {
-  return eager::record(build_graph(testing::small_llama(), {}), recorded_job(job), kH100, true);
+  return program::make_program({.graph = build_graph(testing::small_llama(), {}),
+                                .job = recorded_job(job),
+                                .device = kH100,
+                                .coords = {},
+                                .clip = true});
 }
 
 TEST_CASE("a sum over rows splits its work over thread blocks and needs a place for their results") {
@@ -144,13 +148,42 @@ TEST_CASE("a steady step ends with what the first one left but for the loss that
 }
 
 TEST_CASE("what is recorded is sound: streams wait for each other, and later steps leave what they found") {
-  for (const auto& [field, value] : {std::pair{"checkpointing", "selective"}, std::pair{"optimizer", "adamw:foreach"},
-                                     std::pair{"reshard", "always"}, std::pair{"mesh", "replicate=2,shard=2"}}) {
+  for (const auto& [field, value] :
+       {std::pair{"checkpointing", "selective"}, std::pair{"optimizer", "adamw:foreach"},
+        std::pair{"reshard", "always"}, std::pair{"mesh", "replicate=2,shard=2"}}) {
     Job job = llama_job(field, value);
     if (job.mesh.replicate == 2) job.sharding = "hybrid-shard";
     CAPTURE(value);
     CHECK(program::fault_of(recorded(job)) == std::nullopt);
   }
+}
+
+TEST_CASE("collectives of a recorded step name their ranks and the bytes of the whole data") {
+  using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
+  Job job = llama_job("mesh", "replicate=2,shard=2");
+  job.sharding = "hybrid-shard";
+  const Program whole = recorded(job);
+  std::int64_t gathered = 0, scattered = 0, summed = 0;
+  for (const Section& section : whole.sections) {
+    if (!is_in_step(section, 2)) continue;
+    for (std::size_t i = section.begin; i < section.end; ++i) {
+      const auto* start = std::get_if<Start>(&whole.main.instructions[i]);
+      if (start == nullptr) continue;
+      if (start->collective == Collective::all_gather) gathered += start->bytes.n;
+      if (start->collective == Collective::reduce_scatter) scattered += start->bytes.n;
+      if (start->axis == Axis::replicate) summed += start->bytes.n;
+    }
+  }
+  std::int64_t parameters = 0;
+  for (const Parameter& p : build_graph(testing::small_llama(), {}).parameters) parameters += element_count(p);
+  CHECK(scattered == 4 * parameters);  // fp32
+  CHECK(summed == 2 * parameters);     // half of it a rank
+  CHECK(gathered > 2 * parameters);    // bf16; blocks twice, the root once
+  CHECK(gathered < 2 * 2 * parameters);
+  const Group shards = whole.groups.at(static_cast<std::size_t>(Axis::shard));
+  const Group replicas = whole.groups.at(static_cast<std::size_t>(Axis::replicate));
+  CHECK((shards.members == 2 && shards.stride == 1));
+  CHECK((replicas.members == 2 && replicas.stride == 2));
 }
 
 TEST_CASE("a recorded step without one of its starts is unsound, and so is one without a collective's wait") {

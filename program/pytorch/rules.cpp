@@ -1,0 +1,48 @@
+#include "program/pytorch/rules.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "job/job_fields.h"
+#include "program/not_modelled.h"
+#include "program/optimizers/optimizers.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+/// PyTorch 2.11 prefers cuDNN's attention on compute capability 9.0, and up to a head_dim of 128 on 10; what its
+/// kernels allocate is not counted.
+void require_flash(const Job& job, const Cluster& cluster) {
+  if (job.attention == Attention::flash) return;
+  if (job.attention != Attention::automatic) refuse_field(job, "attention");
+  const int capability = cluster.card.device.compute_capability;
+  if (capability >= 90 && capability < 120) {
+    throw NotModelled("--attention cudnn, which PyTorch picks on this card (--attention flash is)");
+  }
+}
+
+}  // namespace
+
+void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
+                   std::span<const std::string_view> honoured) {
+  const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
+  if (job.modeling != Modeling::torchtitan) {
+    throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
+  }
+  if (cluster.is_cpu() || cluster.card.device.compute_capability < 80) {
+    throw NotModelled(fmt::format("--runtime {} without flash attention: CPU ranks, cards below compute capability 8.0",
+                                  value("runtime")));
+  }
+  for (const JobField& field : job_fields()) {
+    const bool is_honoured =
+        field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();
+    if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
+  }
+  if (!has_optimizer(job)) refuse_field(job, "optimizer");
+  require_flash(job, cluster);
+}
+
+}  // namespace vramfit::eager

@@ -1,0 +1,18 @@
+// What PyTorch's runtimes have rules for, whichever it is.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "job/cluster.h"
+#include "job/job.h"
+
+namespace vramfit::eager {
+
+/// Throws NotModelled, by its flag, for the first field that only this project's engine honours, is not among
+/// `honoured` and differs from `modelled`; for modelings, optimizers and attention without rules; and for what has no
+/// flash attention.
+void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
+                   std::span<const std::string_view> honoured = {});
+
+}  // namespace vramfit::eager

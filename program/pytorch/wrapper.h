@@ -1,0 +1,62 @@
+// What PyTorch's runtimes differ in: what is done around the modules of a model, and with its parameters and gradients.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/pytorch/torch.h"
+
+namespace vramfit::eager {
+
+/// Parameters by index in the graph, in the order in which the module holds them.
+struct Module {
+  std::string name;
+  std::vector<int> parameters;
+};
+
+/// What the optimizer updates: a parameter, or the rank's shard of it.
+struct Trained {
+  int parameter = -1;
+  std::string name;
+  std::int64_t elements = 0;
+  Tensor value, exp_avg, exp_avg_sq, step;
+};
+
+class Wrapper {
+ public:
+  Wrapper() = default;
+  Wrapper(const Wrapper&) = delete;
+  Wrapper& operator=(const Wrapper&) = delete;
+  Wrapper(Wrapper&&) = delete;
+  Wrapper& operator=(Wrapper&&) = delete;
+  virtual ~Wrapper() = default;
+
+  /// Makes all parameters, module by module.
+  virtual void load() = 0;
+  /// Around the model's forward.
+  virtual void begin_forward() {}
+  virtual void end_forward(const Tensor& /*logits*/) {}
+  /// Around a module's forward; what pre_forward returns is the input as the module sees it.
+  virtual Tensor pre_forward(std::size_t /*module*/, Tensor input) { return input; }
+  virtual void post_forward(std::size_t /*module*/, const Tensor& /*output*/) {}
+  /// Before loss.backward() returns.
+  virtual void finish_backward() {}
+  virtual void zero_gradients() = 0;
+
+  /// In the order in which the model holds its parameters.
+  virtual std::vector<Trained*> trained() = 0;
+  /// The buffers that hold their gradients, once each, in any order.
+  virtual std::vector<Tensor> gradients() = 0;
+  /// The norms of all ranks' gradients from those of this rank's, as clip_grad_norm_ wants them.
+  virtual Tensor reduced_norms(Tensor norms) { return norms; }
+};
+
+/// Wraps a model's modules.
+using MakeWrapper = std::unique_ptr<Wrapper> (*)(Torch& torch, const Graph& graph, const Job& job,
+                                                 const std::vector<Module>& modules);
+
+}  // namespace vramfit::eager

@@ -1,0 +1,59 @@
+// This project's own engine.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "program/not_modelled.h"
+#include "program/ops/fp8.h"
+#include "program/optimizers/optimizers.h"
+#include "program/runtimes/runtimes.h"
+
+namespace vramfit {
+
+namespace {
+
+/// The optimizers take one dtype for parameter, gradient and states, as LibTorch's fused kernels do. The gradient shard
+/// has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in.
+void require_optimizer(const Job& job) {
+  if (!has_optimizer(job)) refuse_field(job, "optimizer");
+  const Precision& p = job.precision;
+  if (p.storage == p.state) return;
+  throw NotModelled(
+      fmt::format("--storage-dtype {} with --state-dtype {} (the engine's optimizers want one dtype for parameters and "
+                  "states)",
+                  dtype_name(p.storage), dtype_name(p.state)));
+}
+
+/// The loss reads logits of the compute dtype as fp32, block by block: what FSDP2's output_dtype=float32 computes,
+/// without its copy. Anything else would round them once more.
+void require_output(const Precision& p) {
+  if (p.output == p.compute || p.output == Dtype::f32) return;
+  throw NotModelled(fmt::format("--output-dtype {} with --compute-dtype {} (use --output-dtype {} or fp32)",
+                                dtype_name(p.output), dtype_name(p.compute), dtype_name(p.compute)));
+}
+
+void require_precision(const Job& job) {
+  const Precision& p = job.precision;
+  if (wants_fp8(p) && p.compute != Dtype::bf16) {
+    throw NotModelled(fmt::format("--precision fp8 with --compute-dtype {} (use bf16)", dtype_name(p.compute)));
+  }
+  if (p.storage == Dtype::f16) {
+    throw NotModelled(
+        "--storage-dtype fp16 (updates and squares of gradients below 6e-8 would vanish; use --precision fp16-mixed)");
+  }
+  require_output(p);
+}
+
+void require_own(const Job& job, const Cluster& cluster) {
+  if (job.modeling != Modeling::vramfit) refuse_field(job, "modeling");
+  require_precision(job);
+  require_optimizer(job);
+  if (job.checkpointing == Checkpointing::selective) refuse_field(job, "checkpointing");
+  const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
+  if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");
+}
+
+}  // namespace
+
+RuntimeRow vramfit_row() { return {.require_rules = require_own, .make_program = program::lower}; }
+
+}  // namespace vramfit
