@@ -1,5 +1,8 @@
-// PyTorch's FSDP2 (fully_shard) as torchtitan applies it: a unit for each block, and the root for everything else.
+// PyTorch's FSDP2 (fully_shard) as torchtitan applies it: a unit for each block, and the root for everything else or
+// units of their own for embedding and output.
+#include <array>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,6 +36,10 @@ class Sharded final : public eager::Wrapper {
       groups_[m] = fsdp_.add_group(modules[m].name, graph, modules[m].parameters, reshards);
     };
     const std::size_t last = modules.size() - 1;
+    if (job.wrap_embeddings) {
+      wrap(0, block_reshards(job, false));
+      wrap(last, job.reshard == Reshard::always);
+    }
     for (std::size_t m = 1; m < last; ++m) wrap(m, block_reshards(job, m + 1 == last));
     std::vector<int> others;
     for (std::size_t m = 0; m <= last; ++m) {
@@ -40,7 +47,7 @@ class Sharded final : public eager::Wrapper {
       order_.insert(order_.end(), parameters.begin(), parameters.end());
       if (groups_[m] < 0) others.insert(others.end(), parameters.begin(), parameters.end());
     }
-    root_ = fsdp_.add_group("root", graph, others, job.reshard == Reshard::always);
+    if (!others.empty()) root_ = fsdp_.add_group("root", graph, others, job.reshard == Reshard::always);
   }
 
   void load() override {
@@ -48,10 +55,10 @@ class Sharded final : public eager::Wrapper {
   }
   void begin_forward() override {
     fsdp_.begin_forward();
-    fsdp_.pre_forward(root_, {});
+    if (root_ >= 0) fsdp_.pre_forward(root_, {});
   }
   void end_forward(const Tensor& logits) override {
-    fsdp_.post_forward(root_, logits);
+    if (root_ >= 0) fsdp_.post_forward(root_, logits);
     fsdp_.end_forward();
   }
   Tensor pre_forward(std::size_t module, Tensor input) override {
@@ -114,7 +121,7 @@ class Sharded final : public eager::Wrapper {
   Fsdp2 fsdp_;
   std::vector<int> groups_;  // by module; -1: the root's
   std::vector<int> order_;   // of parameters
-  int root_ = -1;
+  int root_ = -1;            // -1: the root has no parameters
 };
 
 std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,
@@ -122,12 +129,14 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<Sharded>(torch, graph, job, modules);
 }
 
+constexpr std::array<std::string_view, 1> kHonoured{"wrap_embeddings"};
+
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
   job_field_named("loss").set(modelled, "full");
-  eager::require_rules(job, modelled, cluster);
+  eager::require_rules(job, modelled, cluster, kHonoured);
   if (job.accumulation > 1) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard");
   if (job.reshard == Reshard::groups) refuse_field(job, "reshard");

@@ -18,7 +18,7 @@ CASES = {
     "ci": [
         Case(**TINY),
         Case(**{**TINY, "sequence": 1600, "kv_heads": 1, "ffn": 111}, batch=2, ranks=7, reshard="always", checkpointing="none"),
-        Case(**{**TINY, "kv_heads": 4}, ranks=4, replicas=2, checkpointing="every:2", optimizer="fused"),
+        Case(**{**TINY, "kv_heads": 4}, ranks=4, replicas=2, checkpointing="every:2", optimizer="fused", wrap="ends"),
         Case(**SMALL, reshard="never", checkpointing="full"),
     ],
     "full": [
@@ -35,6 +35,9 @@ CASES = {
         Case(reshard="never"),
         Case(batch=2),
         Case(batch=2, ranks=128),
+        *(Case(**SMALL, wrap="ends", reshard=reshard, checkpointing="full") for reshard in ("default", "last-kept", "always", "never")),
+        Case(**{**TINY, "sequence": 1600}, wrap="ends", ranks=4, replicas=2, checkpointing="none", optimizer="fused"),
+        Case(wrap="ends", reshard="default"),
     ],
 }
 

@@ -25,6 +25,7 @@ class Case(Dims):
     reshard: str = "last-kept"
     checkpointing: str = "selective"
     optimizer: str = "foreach"
+    wrap: str = "root"
     card: str = "H100-80GB@95.04GiB"
     other: tuple = ()
 
@@ -40,7 +41,7 @@ class Case(Dims):
                 "tie_word_embeddings": False, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 
     def job(self, allocator):
-        fields = {"runtime": "pytorch-fsdp2", "modeling": "torchtitan", "attention": "flash", "allocator": allocator,
+        fields = {"runtime": "pytorch-fsdp2", "wrap_embeddings": "on" if self.wrap == "ends" else "off", "modeling": "torchtitan", "attention": "flash", "allocator": allocator,
                   "seq_len": self.sequence, "micro_batch": self.batch, "checkpointing": self.checkpointing,
                   "optimizer": f"adamw:{self.optimizer}"}
         if self.replicas > 1:
