@@ -20,6 +20,7 @@ CASES = {
         Case(**{**TINY, "sequence": 1600, "kv_heads": 1, "ffn": 111}, batch=2, ranks=7, reshard="always", checkpointing="none"),
         Case(**{**TINY, "kv_heads": 4}, ranks=4, replicas=2, checkpointing="every:2", optimizer="fused", wrap="ends"),
         Case(**SMALL, reshard="never", checkpointing="full"),
+        Case(**TINY, runtime="plain", ranks=1, accumulation=3, optimizer="fused", checkpointing="none"),
     ],
     "full": [
         *(Case(**SMALL, reshard=reshard, checkpointing=checkpointing)
@@ -38,6 +39,10 @@ CASES = {
         *(Case(**SMALL, wrap="ends", reshard=reshard, checkpointing="full") for reshard in ("default", "last-kept", "always", "never")),
         Case(**{**TINY, "sequence": 1600}, wrap="ends", ranks=4, replicas=2, checkpointing="none", optimizer="fused"),
         Case(wrap="ends", reshard="default"),
+        *(Case(**SMALL, runtime="plain", ranks=1, accumulation=accumulation, optimizer=optimizer, checkpointing=checkpointing)
+          for accumulation in (1, 3) for optimizer in ("fused", "foreach") for checkpointing in ("none", "full", "selective")),
+        Case(**{**SMALL, "sequence": 4100}, batch=2, runtime="plain", ranks=1, accumulation=2, card="A100-80GB"),
+        Case(layers=8, runtime="plain", ranks=1, optimizer="fused", checkpointing="full"),
     ],
 }
 

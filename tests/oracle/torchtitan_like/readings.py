@@ -25,7 +25,9 @@ class Case(Dims):
     reshard: str = "last-kept"
     checkpointing: str = "selective"
     optimizer: str = "foreach"
+    runtime: str = "fsdp2"
     wrap: str = "root"
+    accumulation: int = 1
     card: str = "H100-80GB@95.04GiB"
     other: tuple = ()
 
@@ -41,9 +43,15 @@ class Case(Dims):
                 "tie_word_embeddings": False, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 
     def job(self, allocator):
-        fields = {"runtime": "pytorch-fsdp2", "wrap_embeddings": "on" if self.wrap == "ends" else "off", "modeling": "torchtitan", "attention": "flash", "allocator": allocator,
+        if self.runtime == "plain":
+            runtime = {"runtime": "pytorch", "precision": "bf16-pure", "grad_accum": self.accumulation}
+        else:
+            runtime = {"runtime": "pytorch-fsdp2", "wrap_embeddings": "on" if self.wrap == "ends" else "off"}
+        fields = {**runtime, "modeling": "torchtitan", "attention": "flash", "allocator": allocator,
                   "seq_len": self.sequence, "micro_batch": self.batch, "checkpointing": self.checkpointing,
                   "optimizer": f"adamw:{self.optimizer}"}
+        if self.runtime == "plain":
+            return fields
         if self.replicas > 1:
             fields |= {"sharding": "hybrid-shard", "mesh": f"replicate={self.replicas},shard={self.ranks}"}
         if self.reshard == "never":

@@ -1,4 +1,4 @@
-"""Trains a Llama 3 the way torchtitan did in December 2024 and reports what the caching allocator saw.
+"""Trains a Llama 3 the way torchtitan did in December 2024, or on one GPU without FSDP2, and reports what the caching allocator saw.
 
 Public PyTorch only. One process plays one rank; its process group lives in a HashStore, so collectives must answer
 without peers: it is meant for a phantom GPU, where they do. Prints one JSON object:
@@ -39,6 +39,8 @@ def parse(arguments):
     for field, default in vars(Dims()).items():
         parser.add_argument("--" + field.replace("_", "-"), type=int, default=default)
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--runtime", choices=["fsdp2", "plain"], default="fsdp2", help="plain: one GPU, everything in bfloat16")
+    parser.add_argument("--accumulation", type=int, default=1, help="micro-batches of a step, with --runtime plain")
     parser.add_argument("--ranks", type=int, default=8, help="of one replica: the shards")
     parser.add_argument("--replicas", type=int, default=1, help="more than 1: hybrid sharding")
     parser.add_argument("--rank", type=int, default=0)
@@ -94,17 +96,23 @@ def shard(model, mesh, reshard, wrap):
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=root)
 
 
+def mesh_of(options):
+    if options.replicas > 1:
+        return init_device_mesh("cuda", (options.replicas, options.ranks), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh("cuda", (options.ranks,), mesh_dim_names=("shard",))
+
+
 def build(options):
     dims = Dims(**{name: getattr(options, name) for name in vars(Dims())})
-    if options.replicas > 1:
-        mesh = init_device_mesh("cuda", (options.replicas, options.ranks), mesh_dim_names=("replicate", "shard"))
-    else:
-        mesh = init_device_mesh("cuda", (options.ranks,), mesh_dim_names=("shard",))
+    is_plain = options.runtime == "plain"
+    torch.set_default_dtype(torch.bfloat16 if is_plain else torch.float32)
     with torch.device("meta"):
         model = Transformer(dims, Date(float_output=options.float_output, fused_norm=options.fused_norm))
+    torch.set_default_dtype(torch.float32)
     if options.checkpointing != "none":
         checkpoint_blocks(model, options.checkpointing)
-    shard(model, mesh, options.reshard, options.wrap)
+    if not is_plain:
+        shard(model, mesh_of(options), options.reshard, options.wrap)
     if options.offload_activations:
         offload_activations(list(model.layers.values()), fewest_elements=dims.ffn * dims.sequence)
     model.to_empty(device="cuda")
@@ -141,6 +149,8 @@ def forward_and_backward(model, tokens, labels, options, held):
     held[:] = [logits] if options.keep_logits else []  # lets go of those of the step before
     loss = loss_of(logits, labels, options.loss)
     del logits
+    if options.accumulation > 1:
+        loss = loss / options.accumulation
     loss.backward()
     return loss
 
@@ -186,8 +196,9 @@ def main(arguments):
     torch.cuda.set_device(0)
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cuda.enable_flash_sdp(options.attention == "flash")
-    ranks = options.ranks * options.replicas
-    dist.init_process_group("nccl", store=dist.HashStore(), rank=options.rank, world_size=ranks)
+    if options.runtime == "fsdp2":
+        ranks = options.ranks * options.replicas
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=options.rank, world_size=ranks)
     log = EventLog() if options.events else None
     if log:
         log.mark("load")
@@ -202,10 +213,12 @@ def main(arguments):
         if log:
             log.mark(f"step {step}")
         torch.cuda.reset_peak_memory_stats()
-        tokens, labels = batch  # those of the last step live until here
-        tokens, labels = tokens.to("cuda"), labels.to("cuda")
-        optimizer.zero_grad()
-        losses.append(forward_and_backward(model, tokens, labels, options, held))
+        for number in range(options.accumulation):
+            tokens, labels = batch  # those of the last micro-batch live until here
+            tokens, labels = tokens.to("cuda"), labels.to("cuda")
+            if number == 0:
+                optimizer.zero_grad()
+            losses.append(forward_and_backward(model, tokens, labels, options, held))
         clip(list(model.parameters()))
         optimizer.step()
         report["steps"].append(peaks())
@@ -213,7 +226,8 @@ def main(arguments):
         log.write(options.events)
     print(json.dumps(report))
     sys.stdout.flush()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

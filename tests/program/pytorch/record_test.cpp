@@ -55,7 +55,17 @@ Estimate estimate_llama(const std::string& name = "", const std::string& value =
 
 Job recorded_job(const Job& job) {
   std::vector<std::string> notes;
-  return resolve_job(job, testing::small_llama(), parse_cluster("4xH100-80GB"), notes);
+  const char* const cards = job.runtime == Runtime::pytorch ? "1xH100-80GB" : "4xH100-80GB";
+  return resolve_job(job, testing::small_llama(), parse_cluster(cards), notes);
+}
+
+/// Of runtime pytorch, on one GPU.
+Job plain_job(const std::string& name, const std::string& value) {
+  Job job = llama_job("", "");
+  job_field_named("runtime").set(job, "pytorch");
+  job_field_named("precision").set(job, "bf16-pure");
+  job_field_named(name).set(job, value);
+  return job;
 }
 
 program::Program recorded(const Job& job) {
@@ -184,6 +194,40 @@ TEST_CASE("collectives of a recorded step name their ranks and the bytes of the 
   const Group replicas = whole.groups.at(static_cast<std::size_t>(Axis::replicate));
   CHECK((shards.members == 2 && shards.stride == 1));
   CHECK((replicas.members == 2 && replicas.stride == 2));
+}
+
+TEST_CASE("what is recorded of one GPU is sound, whatever is accumulated") {
+  for (const auto& [field, value] :
+       {std::pair{"grad_accum", "1"}, std::pair{"grad_accum", "2"}, std::pair{"grad_accum", "5"},
+        std::pair{"checkpointing", "selective"}, std::pair{"optimizer", "adamw:foreach"}}) {
+    CAPTURE(value);
+    CHECK(program::fault_of(recorded(plain_job(field, value))) == std::nullopt);
+  }
+}
+
+TEST_CASE("micro-batches between the first and the last are one section, whose events are those of each") {
+  const Graph graph = build_graph(testing::small_llama(), {});
+  const auto events = [&](const char* accumulation) {
+    return allocations(count(graph, recorded_job(plain_job("grad_accum", accumulation)), kH100, {},
+                             {.steps = 2, .abbreviate = false}));
+  };
+  CHECK(events("3") > events("2"));
+  CHECK(events("7") - events("3") == 4 * (events("3") - events("2")));
+}
+
+TEST_CASE("what --runtime pytorch has no rules for is named") {
+  const auto why = [](const std::string& field, const std::string& value, const char* cards) {
+    const Estimate e =
+        estimate(testing::small_llama(), plain_job(field, value), parse_cluster(cards), {.suggestions = false});
+    CHECK(e.verdict == Verdict::not_modelled);
+    return e.why;
+  };
+  CHECK(why("grad_accum", "2", "2xH100-80GB").starts_with("--runtime pytorch on several GPUs"));
+  CHECK(why("precision", "bf16-mixed", "1xH100-80GB").starts_with("--precision bf16-mixed;"));
+  CHECK(why("precision", "fp32", "1xH100-80GB").starts_with("--precision fp32;"));
+  CHECK(why("wrap_embeddings", "on", "1xH100-80GB").starts_with("--wrap-embeddings on;"));
+  CHECK(why("loss", "chunked:4", "1xH100-80GB").starts_with("--loss chunked:4;"));
+  CHECK(why("modeling", "vramfit", "1xH100-80GB").starts_with("--runtime pytorch with --modeling vramfit;"));
 }
 
 TEST_CASE("a recorded step without one of its starts is unsound, and so is one without a collective's wait") {

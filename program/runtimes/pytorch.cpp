@@ -1,0 +1,87 @@
+// PyTorch alone: the model on one GPU in one dtype, its gradients and states beside it.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "job/job_fields.h"
+#include "program/pytorch/record.h"
+#include "program/pytorch/rules.h"
+#include "program/runtimes/runtimes.h"
+
+namespace vramfit {
+
+namespace {
+
+using eager::Module;
+using eager::Tensor;
+using eager::Torch;
+using eager::Trained;
+
+class Plain final : public eager::Wrapper {
+ public:
+  Plain(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
+      : torch_(torch), dtype_(job.precision.storage) {
+    for (const Module& module : modules) {
+      for (const int index : module.parameters) {
+        const Parameter& parameter = graph.parameters[static_cast<std::size_t>(index)];
+        parameters_.push_back({.parameter = index,
+                               .name = parameter.name,
+                               .elements = element_count(parameter),
+                               .value = {},
+                               .exp_avg = {},
+                               .exp_avg_sq = {},
+                               .step = {}});
+      }
+    }
+  }
+
+  void load() override {
+    const eager::Scope scope(torch_.heap(), "model");
+    for (Trained& p : parameters_) {
+      p.value = torch_.heap().make(p.elements, dtype_, Category::parameters, p.name);
+      torch_.heap().run("aten::normal_", {writes(p.value)});
+      torch_.set_parameter(p.parameter, p.value);
+    }
+  }
+  void zero_gradients() override {
+    for (const Trained& p : parameters_) torch_.take_gradient(p.parameter);
+  }
+  std::vector<Trained*> trained() override {
+    std::vector<Trained*> list;
+    for (Trained& p : parameters_) list.push_back(&p);
+    return list;
+  }
+  std::vector<Tensor> gradients() override {
+    std::vector<Tensor> list;
+    for (const Trained& p : parameters_) list.push_back(torch_.gradient(p.parameter));
+    return list;
+  }
+
+ private:
+  Torch& torch_;
+  Dtype dtype_;
+  std::vector<Trained> parameters_;
+};
+
+std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,
+                                     const std::vector<Module>& modules) {
+  return std::make_unique<Plain>(torch, graph, job, modules);
+}
+
+void require(const Job& job, const Cluster& cluster) {
+  Job modelled = unresolved_job();
+  job_field_named("runtime").set(modelled, "pytorch");
+  job_field_named("precision").set(modelled, "bf16-pure");
+  job_field_named("loss").set(modelled, "full");
+  if (cluster.cards() > 1) throw NotModelled("--runtime pytorch on several GPUs (--runtime pytorch-fsdp2 shards)");
+  eager::require_rules(job, modelled, cluster);
+}
+
+program::Program make(const program::LowerInputs& inputs) { return eager::record(inputs, wrap); }
+
+}  // namespace
+
+RuntimeRow pytorch_row() { return {.require_rules = require, .make_program = make}; }
+
+}  // namespace vramfit
