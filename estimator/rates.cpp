@@ -35,6 +35,7 @@ double Rates::flops(const Work& work) const {
 }
 
 double Rates::seconds(const Work& work) const {
+  if (work.unit == Work::Unit::host_link) return work.bytes / (cluster_.card.pcie_bandwidth * costs_.link);
   const double by_bytes = work.bytes / (cluster_.card.memory_bandwidth * costs_.memory);
   return work.flops > 0 ? std::max(work.flops / flops(work), by_bytes) : by_bytes;
 }
@@ -49,10 +50,14 @@ double Rates::bandwidth(const program::Group& group) const {
 }
 
 double Rates::seconds(const program::Start& start, const program::Group& group) const {
+  using program::Collective;
   if (group.members <= 1) return 0;
   const auto n = static_cast<double>(group.members);
-  const double once = static_cast<double>(start.bytes.n) * (n - 1) / n / bandwidth(group) + costs_.collective_seconds;
-  return start.collective == program::Collective::all_reduce ? 2 * once : once;
+  const bool is_transfer = start.collective == Collective::send || start.collective == Collective::receive;
+  const Bytes bytes = start.expected.n > 0 ? start.expected : start.bytes;
+  const double sent = static_cast<double>(bytes.n) * (is_transfer ? 1 : (n - 1) / n);
+  const double once = sent / bandwidth(group) + costs_.collective_seconds;
+  return start.collective == Collective::all_reduce ? 2 * once : once;
 }
 
 }  // namespace vramfit

@@ -14,7 +14,8 @@ class Rates {
 
   /// Of all kernels of a row of work: each takes the longer of its FLOPs and its bytes.
   double seconds(const Work& work) const;
-  /// A ring: every link carries (n - 1) / n of the data for a gather or a reduce-scatter, twice that for both.
+  /// A ring: every link carries (n - 1) / n of the data for a gather or a reduce-scatter, twice that for both, and as
+  /// much of what is expected of an all-to-all. A send carries all of it.
   double seconds(const program::Start& start, const program::Group& group) const;
 
  private:

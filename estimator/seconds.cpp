@@ -5,6 +5,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "estimator/rates.h"
@@ -67,15 +70,53 @@ Passes twice(const Passes& passes) {
   return result;
 }
 
+/// When the two ends of each transfer between stages have started it. One end is read before the other, so a play of
+/// all stages is repeated until these times are the same as before.
+class Transfers {
+ public:
+  void begin_play() {
+    has_changed_ = false;
+    for (auto& [key, end] : ends_) end.count = 0, end.free = kNever;
+  }
+  bool has_changed() const { return has_changed_; }
+
+  /// When the next transfer of an end is done, which it starts at `started`.
+  double done(const Start& start, int stage, double started, double duration) {
+    const bool sends = start.collective == Collective::send;
+    const std::pair way = sends ? std::pair(stage, start.peer) : std::pair(start.peer, stage);
+    End &mine = ends_[{way, sends}], &other = ends_[{way, !sends}];
+    if (mine.started.size() == mine.count) mine.started.push_back(kNever);
+    has_changed_ = has_changed_ || mine.started[mine.count] != started;
+    mine.started[mine.count] = started;
+    const double others = mine.count < other.started.size() ? other.started[mine.count] : kNever;
+    mine.free = std::max({mine.free, started, others}) + duration;
+    ++mine.count;
+    return mine.free;
+  }
+
+ private:
+  struct End {
+    std::vector<double> started;  // by transfer
+    std::size_t count = 0;        // of transfers in this play
+    double free = kNever;         // when the last one was done
+  };
+  std::map<std::pair<std::pair<int, int>, bool>, End> ends_;  // by way, from and to, and whether it is the sender's
+  bool has_changed_ = false;
+};
+
 class Simulation {
  public:
-  Simulation(const Program& program, const Cluster& cluster, const Costs& costs)
+  Simulation(const Program& program, const Cluster& cluster, const Costs& costs, Transfers& transfers)
       : program_(program),
         rates_(cluster, costs),
+        transfers_(transfers),
         is_cpu_(cluster.is_cpu()),
         launch_(ticks(costs.launch_seconds)),
         eager_call_(ticks(costs.eager_call_seconds)),
         done_(static_cast<std::size_t>(program.tokens), kNever) {
+    for (const Instruction& instruction : program.main.instructions) {
+      std::visit([&](const auto& what) { note_clocks(what); }, instruction);
+    }
     for (const Block& block : program.blocks) {
       Kernels kernels;
       for (const Instruction& instruction : block.code.instructions) {
@@ -86,6 +127,8 @@ class Simulation {
   }
 
   StepTime time() {
+    clocks_.fill(0);
+    computed_ = communicated_ = transferred_ = 0;
     for (const Section& section : program_.sections) {
       if (!is_in_step(section, kSteadyStep)) continue;
       const double computed = computed_, communicated = communicated_;
@@ -95,7 +138,7 @@ class Simulation {
       computed_ = computed + (computed_ - computed) * static_cast<double>(section.times);
       communicated_ = communicated + (communicated_ - communicated) * static_cast<double>(section.times);
     }
-    const double end = *std::ranges::max_element(clocks_);
+    const double end = std::max(transferred_, *std::ranges::max_element(clocks_));
     return {.compute_seconds = seconds(computed_),
             .communication_seconds = seconds(communicated_),
             .idle_seconds = seconds(end - computed_),
@@ -137,7 +180,28 @@ class Simulation {
     if (stream == kCompute) computed_ += kernels.compute;
   }
 
+  void note_clocks(const Start& start) {
+    is_used_[kFirstAxis + static_cast<std::size_t>(start.axis)] = is_used_[clock_of(start.stream)] = true;
+  }
+  template <typename What>
+  void note_clocks(const What& what) {
+    if constexpr (requires { what.stream; }) is_used_[clock_of(what.stream)] = true;
+  }
+
+  /// A transfer runs beside all streams and collectives.
+  void transfer(const Start& start) {
+    if (is_repeated_) throw std::invalid_argument("a transfer between stages in a section that is repeated");
+    const double duration = ticks(rates_.seconds(start, program_.groups[static_cast<std::size_t>(start.axis)]));
+    clocks_[kHost] += launch_;
+    const double started = std::max(clocks_[clock_of(start.stream)], clocks_[kHost]);
+    const double done = transfers_.done(start, program_.stage, started, duration);
+    done_[static_cast<std::size_t>(start.token)] = done;
+    transferred_ = std::max(transferred_, done);
+    communicated_ += duration;
+  }
+
   void read(const Start& start) {
+    if (start.collective == Collective::send || start.collective == Collective::receive) return transfer(start);
     const auto axis = static_cast<std::size_t>(start.axis);
     const double duration = ticks(rates_.seconds(start, program_.groups[axis]));
     clocks_[kHost] += launch_;
@@ -167,14 +231,16 @@ class Simulation {
     const Clocks before = clocks_;
     const double computed = computed_, communicated = communicated_;
     std::ranges::fill(done_, kNever);
+    is_repeated_ = true;
     Passes passes;
     for (std::size_t from = 0; from < kClocks; ++from) {
       clocks_.fill(kNever);
       clocks_[from] = 0;
-      pass(section);
+      if (is_used_[from]) pass(section);
       for (std::size_t to = 0; to < kClocks; ++to) passes[to][from] = clocks_[to];
     }
     clocks_ = before;
+    is_repeated_ = false;
     for (; times > 0; times /= 2) {
       if (times % 2 == 1) clocks_ = after(passes, clocks_);
       passes = twice(passes);
@@ -185,18 +251,39 @@ class Simulation {
 
   const Program& program_;
   Rates rates_;
-  bool is_cpu_;
+  Transfers& transfers_;
+  bool is_cpu_, is_repeated_ = false;
   double launch_, eager_call_;
   std::vector<Kernels> blocks_;
   Clocks clocks_{};
+  // Clocks of streams and axes that the program names; the others stand still.
+  std::array<bool, kClocks> is_used_{true, true};
   std::vector<double> done_;  // by token
-  double computed_ = 0, communicated_ = 0;
+  double computed_ = 0, communicated_ = 0, transferred_ = 0;
 };
 
 }  // namespace
 
 StepTime seconds_of(const Program& program, const Cluster& cluster, const Costs& costs) {
-  return Simulation(program, cluster, costs).time();
+  Transfers transfers;
+  return Simulation(program, cluster, costs, transfers).time();
+}
+
+std::vector<StepTime> seconds_of(std::span<const Program> stages, const Cluster& cluster, const Costs& costs) {
+  Transfers transfers;
+  std::vector<Simulation> simulations;
+  std::size_t plays = 2;  // each settles at least one more transfer
+  for (const Program& program : stages) {
+    simulations.emplace_back(program, cluster, costs, transfers);
+    plays += static_cast<std::size_t>(program.tokens);
+  }
+  for (; plays > 0; --plays) {
+    std::vector<StepTime> times;
+    transfers.begin_play();
+    for (Simulation& simulation : simulations) times.push_back(simulation.time());
+    if (!transfers.has_changed()) return times;
+  }
+  throw std::invalid_argument("the stages of a pipeline wait for each other");
 }
 
 }  // namespace vramfit

@@ -2,6 +2,9 @@
 // one stream for each axis's collectives. What overlaps is what waits allow. A prediction, never a measurement.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "estimator/costs.h"
 #include "estimator/step_time.h"
 #include "job/cluster.h"
@@ -11,5 +14,11 @@ namespace vramfit {
 
 /// One training step after the first; load isn't counted. A step begins when the one before it is done.
 StepTime seconds_of(const program::Program& program, const Cluster& cluster, const Costs& costs = vramfit::costs());
+
+/// Likewise of a pipeline, stage by stage: a transfer begins when both its ends have started it and the one before it
+/// on the same way is done. The step ends with its last stage. Throws std::invalid_argument where stages wait for each
+/// other, which fault_between (program/check.h) explains, and for transfers in a section that is repeated.
+std::vector<StepTime> seconds_of(std::span<const program::Program> stages, const Cluster& cluster,
+                                 const Costs& costs = vramfit::costs());
 
 }  // namespace vramfit

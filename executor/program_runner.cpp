@@ -1,5 +1,6 @@
 #include "executor/program_runner_torch.h"
 
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -28,6 +29,10 @@ Collectives& group_of(ProcessGroups& groups, program::Axis axis) {
       return groups.reshard();
     case program::Axis::replicate:
       return groups.replicate();
+    case program::Axis::tensor:
+    case program::Axis::pipeline:
+    case program::Axis::expert:
+      throw std::logic_error("an axis that no job has");
   }
   return groups.world();
 }
@@ -40,6 +45,10 @@ Pending start_on(Collectives& group, program::Collective collective, std::vector
       return group.reduce_scatter(std::move(tensors));
     case program::Collective::all_reduce:
       return group.all_reduce(std::move(tensors));
+    case program::Collective::all_to_all:
+    case program::Collective::send:
+    case program::Collective::receive:
+      throw std::logic_error("a collective that no job has");
   }
   return nullptr;
 }

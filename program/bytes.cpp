@@ -62,11 +62,14 @@ class BytesReader {
 
   void allocate(int buffer, const Place& place) {
     const Buffer& made = place.buffer(buffer);
+    if (made.space != options_.space) return;
     ids_[at(place.number(buffer))] =
         writer_.allocate(made.bytes, made.category, label(place.segment_of(buffer), made.label), made.stream);
   }
 
-  void free(int buffer, const Place& place) { writer_.free(ids_[at(place.number(buffer))]); }
+  void free(int buffer, const Place& place) {
+    if (place.buffer(buffer).space == options_.space) writer_.free(ids_[at(place.number(buffer))]);
+  }
 
   void note_completed(const Buffer& buffer) {
     if (buffer.label >= 0 && completed_[at(buffer.label)] == kNoLabel)

@@ -1,4 +1,4 @@
-// Reads a program for bytes: the events of its allocations, in order.
+// Reads a program for bytes: the events of its allocations in one space, in order.
 #pragma once
 
 #include "program/ledger.h"
@@ -11,6 +11,7 @@ struct BytesOptions {
   // Record once what repeats: middle micro-batches and all steps from the last on are Repeats of the ledger. Of calls
   // with equal parts one is recorded: each reuses what the one before it freed.
   bool abbreviate = true;
+  program::Space space = program::Space::device;  // of the buffers whose events are recorded
 };
 
 /// What is allocated at the end of the last step isn't freed.

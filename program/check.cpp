@@ -20,6 +20,32 @@ struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The values that a buffer holds: one, or several that are equal. Whoever writes without saying what leaves unknown
+/// ones.
+class Contents {
+ public:
+  static constexpr int kUnknown = -1;
+
+  void set(int value) {
+    values_.front() = value;
+    count_ = 1;
+  }
+  void add(int value) {
+    if (value == kUnknown || holds_unknown() || count_ == values_.size()) return set(kUnknown);
+    values_[count_++] = value;
+  }
+  bool may_hold(int value) const {
+    return value == kUnknown || holds_unknown() || std::find(values_.begin(), end(), value) != end();
+  }
+
+ private:
+  bool holds_unknown() const { return values_.front() == kUnknown; }
+  std::array<int, 4>::const_iterator end() const { return values_.begin() + static_cast<std::ptrdiff_t>(count_); }
+
+  std::array<int, 4> values_{kUnknown};
+  std::size_t count_ = 1;
+};
+
 class Check {
  public:
   explicit Check(const Program& program)
@@ -56,6 +82,8 @@ class Check {
 
   void read(const Run& run, const Place& place) {
     what_ = run_name(program_, run);
+    is_run_ = true;
+    read_.clear();
     order_.advance(run.stream);
     // A kernel frees its temporaries, and leaves the outputs that it allocates.
     for (std::uint32_t i = 0; i < run.inside.count; ++i) {
@@ -67,6 +95,10 @@ class Check {
       const Access& access = place.code.accesses[run.accesses.first + i];
       if (access.buffer < 0) continue;
       touch(access, run.stream, place);
+      const Space space = place.buffer(access.buffer).space;
+      if ((space == Space::pinned || space == Space::host) && !reaches_host(run.kernel))
+        fail(access.buffer, place, "touches", "which lies in host memory");
+      if (run.kernel == Kernel::update) spend(access, place);
       if (!is_copy(run.kernel)) continue;
       if (access.how == How::read)
         source = place.number(access.buffer);
@@ -78,6 +110,8 @@ class Check {
 
   void read(const Start& start, const Place& place) {
     what_ = "collective";
+    is_run_ = false;
+    require_sizes(start, place);
     order_.advance(start.stream);
     order_.record(start.token, start.stream);
     std::vector<int>& held = pending_[at(start.token)];
@@ -110,12 +144,13 @@ class Check {
 
  private:
   struct State {
-    bool is_allocated = false, is_written = false, is_whole = false, is_in_flight = false;
+    bool is_allocated = false, is_written = false, is_whole = false, is_in_flight = false, is_spent = false;
     std::int64_t tenant = 0;   // counts allocations
     std::int64_t version = 0;  // counts writes
     int source = -1;           // what it is a copy of, as that was then
     std::int64_t source_tenant = 0, source_version = 0;
     StreamUse use = {};
+    Contents contents = {};
   };
 
   void read(const Section& section) {
@@ -148,6 +183,7 @@ class Check {
       fail(buffer, place, "allocates", "while another stream works with what its pool was given back");
     freed_[static_cast<std::size_t>(pool)].clear();
     state = {.is_allocated = true, .tenant = state.tenant + 1};
+    order_.write(pool, state.use);  // its bytes may be what the pool's stream still works with
   }
 
   void free(int buffer, const Place& place) {
@@ -165,21 +201,78 @@ class Check {
     return state;
   }
 
+  /// Gradients that a later reduction adds to, or that are clipped later, would be lost on the parameters.
+  void spend(const Access& access, const Place& place) {
+    const bool is_gradient = place.buffer(access.buffer).category == Category::gradients;
+    if (is_gradient && access.how == How::read) buffers_[at(place.number(access.buffer))].is_spent = true;
+  }
+
+  void require_sizes(const Start& start, const Place& place) const {
+    const std::int64_t members = program_.groups[static_cast<std::size_t>(start.axis)].members;
+    Bytes held;
+    for (std::uint32_t i = 0; i < start.accesses.count; ++i) {
+      const Access& access = place.code.accesses[start.accesses.first + i];
+      if (access.buffer >= 0) held += place.buffer(access.buffer).bytes;
+    }
+    const bool has_parts = start.collective == Collective::all_gather || start.collective == Collective::reduce_scatter;
+    if (has_parts && checked_mul(start.part.n, members) != start.bytes.n) {
+      throw Fault(fmt::format("collective: {} ranks' parts of {} bytes are not its {} bytes", members, start.part.n,
+                              start.bytes.n));
+    }
+    if (start.collective == Collective::all_to_all && start.bytes.n % members != 0)
+      throw Fault(fmt::format("collective: {} bytes can't be shared between {} ranks", start.bytes.n, members));
+    if (start.expected > start.bytes) throw Fault("collective: more is expected than its bound");
+    if (start.bytes > held) {
+      throw Fault(fmt::format("collective: of {} bytes, over buffers of {}", start.bytes.n, held.n));
+    }
+  }
+
+  /// One number for a value, whichever segment it is named in: what one passes to the next is value 0 there.
+  int number_of(const Access& access, const Place& place) const {
+    if (access.value < 0 || place.segment < 0) return Contents::kUnknown;
+    int segment = place.segment, value = access.value;
+    while (value <= gradient_of(0) && segment > 0 && !program_.outputs.empty()) {
+      --segment;
+      const int output = program_.outputs[at(segment)];
+      value = value == gradient_of(0) ? gradient_of(output) : value_of(output);
+    }
+    return segment * 65536 + value;
+  }
+
+  /// A run that reads a value may leave another one in its place.
+  void require_value(State& state, const Access& access, const Place& place) {
+    const int number = place.number(access.buffer), value = number_of(access, place);
+    if (access.how == How::read) {
+      if (!state.contents.may_hold(value)) fail(access.buffer, place, "reads", "which holds another value by now");
+      read_.push_back(number);
+    } else if (access.how == How::pass) {
+      state.contents.add(value);
+    } else {
+      const bool is_new = access.how != How::add || std::ranges::count(read_, number) > 0;
+      if (!is_new && !state.contents.may_hold(value))
+        fail(access.buffer, place, "adds to", "which holds another value by now");
+      state.contents.set(value);
+    }
+  }
+
   /// What the latest call on `stream` does.
   void touch(const Access& access, Stream stream, const Place& place) {
     State& state = find(access.buffer, place);
-    const bool only_reads = access.how == How::read;
+    const bool only_reads = access.how == How::read || access.how == How::pass;
     if (!order_.is_before(only_reads ? state.use.written : state.use.touched, stream))
       fail(access.buffer, place, "touches", "for which its stream has not waited");
     only_reads ? order_.read(stream, state.use) : order_.write(stream, state.use);
     if (state.is_in_flight) fail(access.buffer, place, "touches", "which a collective has");
-    if (access.how == How::read || access.how == How::add) {
+    if (state.is_spent) fail(access.buffer, place, "touches", "with which the parameters were updated");
+    if (only_reads || access.how == How::add) {
       if (!state.is_written) fail(access.buffer, place, "reads", "which nothing has written");
       if (!state.is_whole) fail(access.buffer, place, "reads", "of which a part was written");
       if (is_stale(state)) fail(access.buffer, place, "reads", "whose source was written since it was copied");
     }
+    if (is_run_) require_value(state, access, place);
+    if (!is_run_ && access.how == How::write) state.contents = {};
     if (only_reads) return;
-    if (access.how != How::add) state.source = -1;
+    if (is_run_ || access.how != How::add) state.source = -1;  // a gather adds to a copy what is missing of it
     state.is_written = true;
     state.is_whole = access.how != How::write_part;
     ++state.version;
@@ -208,6 +301,8 @@ class Check {
   StreamOrder order_;
   std::array<std::vector<StreamPoints>, kStreams> freed_;  // by pool: what other streams still had of what it got back
   std::string_view what_;                                  // the instruction that is read
+  bool is_run_ = false;                                    // that instruction
+  std::vector<int> read_;                                  // by it so far: numbers of buffers
 };
 
 }  // namespace

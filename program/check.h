@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "program/program.h"
@@ -14,12 +15,22 @@ namespace vramfit::program {
 /// - allocated: what is freed or touched is allocated, and nothing is allocated twice;
 /// - written: what is read was written since it was allocated, all of it;
 /// - fresh: a copy is not read after its source was written again (a gathered unit after the update);
+/// - value: what is read is the value that it is read for: nothing was written over it or took over its storage since;
+/// - spent: once an update has read a gradient, nothing touches it until it is freed;
+/// - sizes: the parts of an axis's ranks add up to what is gathered or scattered, and lie in the buffers named;
 /// - in flight: until its wait, what a collective has is neither touched nor freed;
 /// - waits: each start is waited for once, in the step that starts it;
 /// - streams: what another stream wrote is read, and what another stream touched is written, after a wait for it;
-///   memory goes back to the stream of its pool, which waits for the others before it allocates again;
+///   memory comes from the stream of its pool, for which others wait before they touch it first, and goes back to it:
+///   it waits for the others before it allocates again;
 /// - closed: a middle section, and a step, leave allocated what they found. A first step that stands apart leaves what
 ///   later ones need.
+/// - place: what lies in host memory is touched by copies and by what reads and writes it as a file does.
 std::optional<std::string> fault_of(const Program& program);
+
+/// The first fault between the programs of a job, one for each class of ranks with equal programs: on every axis,
+/// classes of one stage start the same collectives in the same order; what one stage sends to another that one
+/// receives, and none waits for what can't come.
+std::optional<std::string> fault_between(std::span<const Program> classes);
 
 }  // namespace vramfit::program

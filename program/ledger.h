@@ -33,9 +33,10 @@ inline constexpr int kPhases = 8;
 std::string_view phase_name(Phase phase);
 
 /// The stream that a block is allocated on; each has its own pools. FSDP2's copy-in and all-gather buffers are on
-/// `all_gather`, the outputs of its reduce-scatter on `reduce_scatter`.
-enum class Stream : std::uint8_t { compute, all_gather, reduce_scatter };
-inline constexpr int kStreams = 3;
+/// `all_gather`, the outputs of its reduce-scatter on `reduce_scatter`. Copies between the card and its host run on
+/// `to_host` and `to_device`.
+enum class Stream : std::uint8_t { compute, all_gather, reduce_scatter, to_host, to_device };
+inline constexpr int kStreams = 5;
 
 /// One malloc (bytes > 0) or free (bytes < 0) of a labelled block. `id` pairs the two.
 struct Event {

@@ -18,12 +18,17 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 struct Change {
   std::int64_t requested = 0, rounded = 0;            // net
   std::int64_t requested_peak = 0, rounded_peak = 0;  // at least 0: the start counts
+  std::int64_t expected = 0, expected_peak = 0;
   std::array<std::int64_t, kCategories> categories{}, at_peak{};
-  bool has_events = false;
+  std::array<std::int64_t, kSpaces> spaces{}, space_peaks{};  // of those but the card's
+  bool has_events = false, has_spaces = false;
 
   void add(const Buffer& buffer, std::int64_t sign, std::int64_t granule) {
-    has_events = true;
     const std::int64_t bytes = sign * buffer.bytes.n;
+    if (buffer.space != Space::device) return add_to(static_cast<std::size_t>(buffer.space), bytes);
+    has_events = true;
+    expected += buffer.expected.n == 0 ? bytes : sign * buffer.expected.n;
+    expected_peak = std::max(expected_peak, expected);
     requested = checked_add(requested, bytes);
     rounded = checked_add(rounded, sign * round_up(buffer.bytes.n, granule));
     categories[static_cast<std::size_t>(buffer.category)] += bytes;
@@ -33,7 +38,23 @@ struct Change {
     at_peak = categories;
   }
 
+  void add_to(std::size_t space, std::int64_t bytes) {
+    has_spaces = true;
+    spaces[space] = checked_add(spaces[space], bytes);
+    space_peaks[space] = std::max(space_peaks[space], spaces[space]);
+  }
+
+  void add_spaces(const Change& next) {
+    for (std::size_t s = 0; s < kSpaces; ++s) {
+      space_peaks[s] = std::max(space_peaks[s], checked_add(spaces[s], next.space_peaks[s]));
+      spaces[s] += next.spaces[s];
+    }
+  }
+
   void add(const Change& next) {
+    if (next.has_spaces) add_spaces(next);
+    expected_peak = std::max(expected_peak, expected + next.expected_peak);
+    expected += next.expected;
     requested_peak = std::max(requested_peak, checked_add(requested, next.requested_peak));
     if (const std::int64_t highest = checked_add(rounded, next.rounded_peak); highest > rounded_peak) {
       rounded_peak = highest;
@@ -57,7 +78,10 @@ class Folder {
         const Instruction& instruction = program_.main.instructions[i];
         if (const auto* mark = std::get_if<Mark>(&instruction)) phase_ = mark->phase;
         const Change change = change_of(instruction);
-        if (!change.has_events) continue;
+        if (!change.has_events) {
+          all_.add(change);
+          continue;
+        }
         FoldedPhase& phase = folded_phase(section.kind == Section::Kind::load);
         phase.requested = std::max(phase.requested, Bytes{all_.requested + change.requested_peak});
         if (const Bytes highest{all_.rounded + change.rounded_peak}; highest > phase.rounded) {
@@ -71,7 +95,10 @@ class Folder {
     }
     peaks_.requested = Bytes{all_.requested_peak};
     peaks_.rounded = Bytes{all_.rounded_peak};
+    peaks_.expected = Bytes{all_.expected_peak};
     for (std::size_t c = 0; c < kCategories; ++c) peaks_.categories[c] = Bytes{all_.at_peak[c]};
+    for (std::size_t s = 0; s < kSpaces; ++s) peaks_.spaces[s] = Bytes{all_.space_peaks[s]};
+    peaks_.spaces.front() = peaks_.requested;
     return std::move(peaks_);
   }
 
@@ -97,7 +124,8 @@ class Folder {
     std::vector<std::int64_t> sizes;
     for (int slot = 0; slot < block.slots; ++slot) {
       const Buffer& bound = program_.main.buffers[at(program_.main.bindings[call.bindings.first + at(slot)])];
-      sizes.push_back(bound.bytes.n * kCategories + static_cast<std::int64_t>(bound.category));
+      const int kind = static_cast<int>(bound.space) * kCategories + static_cast<int>(bound.category);
+      sizes.insert(sizes.end(), {bound.bytes.n, bound.expected.n, kind});
     }
     const auto [entry, is_new] = known_[at(call.block)].try_emplace(std::move(sizes));
     if (is_new) {

@@ -16,10 +16,13 @@ struct FoldedPhase {
   std::array<Bytes, kCategories> categories = {};  // of the requests that are live when `rounded` is first reached
 };
 
+/// All but `spaces` are of the card's own memory.
 struct FoldedPeaks {
-  Bytes requested, rounded;                   // over everything
-  std::array<Bytes, kCategories> categories;  // likewise
-  std::vector<FoldedPhase> phases;            // in the order in which they begin
+  Bytes requested, rounded;                    // over everything
+  std::array<Bytes, kCategories> categories;   // likewise
+  Bytes expected;                              // as `requested`, of buffers whose bytes are a bound what is expected
+  std::vector<FoldedPhase> phases;             // in the order in which they begin
+  std::array<Bytes, program::kSpaces> spaces;  // requested, by space
 };
 
 /// `rounded` counts each allocation as a multiple of `granule` bytes: 512 gives what is allocated under

@@ -27,9 +27,31 @@ std::string_view kernel_name(Kernel kernel) {
   return names.at(static_cast<std::size_t>(kernel));
 }
 
+std::string_view space_name(Space space) {
+  constexpr std::array<std::string_view, kSpaces> names{"device", "pinned", "host", "managed"};
+  return names.at(static_cast<std::size_t>(space));
+}
+
+std::string_view collective_name(Collective collective) {
+  constexpr std::array<std::string_view, 6> names{"all_gather", "reduce_scatter", "all_reduce",
+                                                  "all_to_all", "send",           "receive"};
+  return names.at(static_cast<std::size_t>(collective));
+}
+
+std::string_view axis_name(Axis axis) {
+  constexpr std::array<std::string_view, kAxes - kMeshAxes.size()> others{"reshard", "tensor", "pipeline", "expert"};
+  const auto number = static_cast<std::size_t>(axis);
+  return number < kMeshAxes.size() ? kMeshAxes.at(number).name : others.at(number - kMeshAxes.size());
+}
+
 bool is_copy(Kernel kernel) {
   return kernel == Kernel::gather_own || kernel == Kernel::gather_kept || kernel == Kernel::keep_slice ||
          kernel == Kernel::copy;
+}
+
+bool reaches_host(Kernel kernel) {
+  return kernel == Kernel::copy || kernel == Kernel::inputs || kernel == Kernel::load_shard ||
+         kernel == Kernel::load_states || kernel == Kernel::load_mask;
 }
 
 bool is_in_step(const Section& section, int step) {

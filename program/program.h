@@ -22,6 +22,12 @@ struct Mesh;    // job/job.h
 
 namespace vramfit::program {
 
+/// Where a buffer lies: in the card's memory; in host memory that is pinned, so that the card copies from and to it
+/// beside everything else; in other host memory; or in managed memory, which moves to whoever touches it.
+enum class Space : std::uint8_t { device, pinned, host, managed };
+inline constexpr int kSpaces = 4;
+std::string_view space_name(Space space);
+
 /// A slot with bytes. In a block, labels are completed by the segment that a call names.
 struct Buffer {
   Bytes bytes;
@@ -30,15 +36,22 @@ struct Buffer {
   Category category = Category::temporaries;
   Stream stream = Stream::compute;
   Dtype dtype = Dtype::u8;  // of its elements
+  Space space = Space::device;
+  Bytes expected = {};  // where `bytes` is a bound (routed tokens): what is likely used of it; 0: all of it
 };
 
-/// add: reads and writes; write_part: what is left is undefined until a gather completes it.
-enum class How : std::uint8_t { read, write, write_part, add };
+/// add: reads and writes; write_part: what is left is undefined until a gather completes it; pass: what it holds is a
+/// further value too, and nothing is written (the gradient of both summands is that of their sum).
+enum class How : std::uint8_t { read, write, write_part, add, pass };
 
 struct Access {
   int buffer = -1;  // -1: an operand that the call does without
   How how = How::read;
+  std::int16_t value = -1;  // what the buffer holds then (value_of, gradient_of); -1: not told
 };
+/// Access::value of a value of the segment, and of its gradient.
+constexpr std::int16_t value_of(int value) { return static_cast<std::int16_t>(2 * value); }
+constexpr std::int16_t gradient_of(int value) { return static_cast<std::int16_t>(2 * value + 1); }
 
 /// Elements `first` to `first + count` of one of Code's vectors.
 struct Range {
@@ -80,16 +93,24 @@ inline constexpr std::size_t kKernels = static_cast<std::size_t>(Kernel::call) +
 std::string_view kernel_name(Kernel kernel);
 /// Whether what it writes is a copy of what it reads, and goes stale when that is written again.
 bool is_copy(Kernel kernel);
+/// Whether it works on host memory as well as on the card's.
+bool reaches_host(Kernel kernel);
 
-enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
+enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce, all_to_all, send, receive };
+std::string_view collective_name(Collective collective);
 /// The ranks that take part: those of the mesh's axes, or the groups of --reshard N.
 enum class Axis : std::uint8_t {
 #define AXIS(x) x,
 #include "job/axes.def"
 #undef AXIS
-  reshard  // groups within shard
+  reshard,  // groups within shard
+  // No job has these yet.
+  tensor,
+  pipeline,
+  expert
 };
-inline constexpr int kAxes = static_cast<int>(Axis::reshard) + 1;
+inline constexpr int kAxes = static_cast<int>(Axis::expert) + 1;
+std::string_view axis_name(Axis axis);
 /// The ranks of an axis: `members`, each `stride` ranks after the one before.
 struct Group {
   std::int64_t members = 1, stride = 1;
@@ -131,10 +152,13 @@ struct Start {
   Collective collective = Collective::all_gather;
   Axis axis = Axis::shard;
   Range accesses;
-  Bytes bytes = {};  // of the whole data: what a gather leaves, a reduce-scatter begins with
+  Bytes bytes = {};  // of the whole data: what a gather leaves, a reduce-scatter begins with; all_to_all: at most
   int token = -1;
   Stream stream = Stream::compute;
-  int unit = -1;  // all_gather: whose parameters lie in the buffer, each of them gathered
+  int unit = -1;        // all_gather: whose parameters lie in the buffer, each of them gathered
+  Bytes part = {};      // all_gather: what each rank brings; reduce_scatter: what it keeps; others: all of it
+  Bytes expected = {};  // all_to_all: what is likely sent; 0: all of it
+  int peer = -1;        // send, receive: the stage at the other end
 };
 /// `token` is done when all that came before on `stream` is done (a CUDA event).
 struct Record {
@@ -189,6 +213,7 @@ struct Section {
 struct Program {
   std::vector<std::string> labels;    // "layers.3: gathered"; after a segment's name: ".norm.out"
   std::vector<std::string> segments;  // names
+  std::vector<int> outputs;           // by segment: which of its values is value 0 of the next one
   Code main;
   std::vector<Block> blocks;
   // Load; then one step: first, middle, last micro-batch (with one, only last), update. If the first step differs from
@@ -197,6 +222,7 @@ struct Program {
   std::array<Group, kAxes> groups = {};  // by axis
   int tokens = 0;
   int loss = -1, gradient_norm = -1;  // buffers of the main list that hold the results of a step
+  int stage = 0;                      // of a pipeline
 };
 
 /// Whether a training step (1: the first) has the section.

@@ -5,8 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "job/mesh.h"
-
 namespace vramfit::program {
 
 namespace {
@@ -39,18 +37,6 @@ std::string_view name_of(Section::Steps steps) {
   return "";
 }
 
-std::string_view name_of(Collective collective) {
-  switch (collective) {
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::all_reduce:
-      return "all_reduce";
-  }
-  return "";
-}
-
 std::string_view name_of(Stream stream) {
   switch (stream) {
     case Stream::compute:
@@ -59,12 +45,12 @@ std::string_view name_of(Stream stream) {
       return "all_gather";
     case Stream::reduce_scatter:
       return "reduce_scatter";
+    case Stream::to_host:
+      return "to_host";
+    case Stream::to_device:
+      return "to_device";
   }
   return "";
-}
-
-std::string_view name_of(Axis axis) {
-  return axis == Axis::reshard ? "reshard" : kMeshAxes.at(static_cast<std::size_t>(axis)).name;
 }
 
 std::string_view name_of(How how) {
@@ -77,6 +63,8 @@ std::string_view name_of(How how) {
       return "writes its part of";
     case How::add:
       return "changes";
+    case How::pass:
+      return "passes on";
   }
   return "";
 }
@@ -126,7 +114,8 @@ class Text {
   }
 
   void write(const Start& start) {
-    text_ += fmt::format("  start {} over {}{}, #{}{}\n", name_of(start.collective), name_of(start.axis),
+    text_ += fmt::format("  start {} over {}{}{}, #{}{}\n", collective_name(start.collective), axis_name(start.axis),
+                         start.peer < 0 ? "" : fmt::format(" with stage {}", start.peer),
                          start.bytes.n == 0 ? "" : fmt::format(" of {} bytes", start.bytes.n), start.token,
                          beside(start.stream));
     write_accesses(start.accesses);
@@ -163,7 +152,7 @@ class Text {
       const Work& work = code_->work[range.first + i];
       if (work.launches == 0) continue;
       text_ += fmt::format("    launches {}: ", work.launches);
-      if (work.unit != Work::Unit::none) {
+      if (work.unit == Work::Unit::product || work.unit == Work::Unit::attention) {
         text_ += fmt::format("{:.0f} FLOPs of {} in {}, ", work.flops,
                              work.unit == Work::Unit::product ? "products" : "attention", dtype_name(work.dtype));
       }
@@ -182,7 +171,9 @@ class Text {
   std::string with_bytes(int buffer) const {
     if (buffer < slots_) return name(buffer);
     const Buffer& b = code_->buffers.at(static_cast<std::size_t>(buffer));
-    return fmt::format("{}, {} bytes of {}{}", name(buffer), b.bytes.n, category_name(b.category), beside(b.stream));
+    return fmt::format("{}, {} bytes of {}{}{}", name(buffer), b.bytes.n, category_name(b.category),
+                       b.space == Space::device ? "" : fmt::format(" in {} memory", space_name(b.space)),
+                       beside(b.stream));
   }
 
   const Program& program_;

@@ -11,7 +11,8 @@ namespace vramfit {
 /// One kernel, or several alike that follow each other.
 struct Work {
   /// What its FLOPs run on: matrix units, as products or as fused attention. None: bound by memory or by launches.
-  enum class Unit : std::uint8_t { none, product, attention } unit = Unit::none;
+  /// Host link: a copy whose bytes go between the card and its host.
+  enum class Unit : std::uint8_t { none, product, attention, host_link } unit = Unit::none;
   Dtype dtype = Dtype::f32;   // of the factors
   std::int64_t launches = 1;  // kernels
   double flops = 0;

@@ -59,7 +59,8 @@ class BlockLowering {
   void drop_value(int value) {
     Held& dropped = values_[at(value)];
     if (call_.loss >= 0 && value == in_.segment.output && dropped) {
-      writer_.run({.kernel = Kernel::add_loss}, {{&dropped, How::read}, {&slots_[at(call_.loss)], How::add}});
+      writer_.run({.kernel = Kernel::add_loss},
+                  {{&dropped, How::read, value_of(value)}, {&slots_[at(call_.loss)], How::add}});
     }
     dropped.reset();
   }
@@ -129,11 +130,11 @@ class BlockLowering {
     Writer::Operands operands;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const bool is_taken = static_cast<int>(i) == rule.in_place_input;
-      operands.emplace_back(&values_[at(is_taken ? op.outputs[0] : op.inputs[i])], How::read);
+      operands.emplace_back(&values_[at(is_taken ? op.outputs[0] : op.inputs[i])], How::read, value_of(op.inputs[i]));
     }
     add_weights(index, operands);
     for (std::size_t o = 0; o < op.outputs.size(); ++o) {
-      operands.emplace_back(&values_[at(op.outputs[o])], o < first ? How::add : How::write);
+      operands.emplace_back(&values_[at(op.outputs[o])], o < first ? How::add : How::write, value_of(op.outputs[o]));
     }
     writer_.run({.kernel = Kernel::forward, .op = index, .inside = steps}, operands, rule.work.forward);
   }
@@ -162,7 +163,7 @@ class BlockLowering {
     const auto add_saved = [&](Ref::Of of, const std::vector<int>& values) {
       for (std::size_t i = 0; i < values.size(); ++i) {
         const bool is_saved = std::ranges::count(rule.saved, Ref{of, static_cast<int>(i)}) > 0;
-        operands.emplace_back(is_saved ? &values_[at(values[i])] : nullptr, How::read);
+        operands.emplace_back(is_saved ? &values_[at(values[i])] : nullptr, How::read, value_of(values[i]));
       }
     };
     add_saved(Ref::Of::input, op.inputs);
@@ -170,10 +171,16 @@ class BlockLowering {
     add_saved(Ref::Of::output, op.outputs);
     // The loss, where it is computed in backward.
     if (call_.loss >= 0 && op.outputs[0] == in_.segment.output) {
-      operands[first_output] = {&values_[at(op.outputs[0])], How::add};
+      operands[first_output] = {&values_[at(op.outputs[0])], How::add, value_of(op.outputs[0])};
     }
-    for (const int output : op.outputs) operands.emplace_back(&gradients_[at(output)], How::read);
+    for (const int output : op.outputs) operands.emplace_back(&gradients_[at(output)], How::read, gradient_of(output));
     add_weights(index, operands);
+  }
+
+  static How how_of(const GradientTarget& target, const Rule& rule, std::size_t input) {
+    if (target.mode == GradientTarget::Mode::accumulate) return How::add;
+    const bool is_taken = target.mode == GradientTarget::Mode::take_output_gradient;
+    return is_taken && rule.gradients[input].from == GradientSource::From::pass_through ? How::pass : How::write;
   }
 
   void backward(const TapeAction& action) {
@@ -188,8 +195,8 @@ class BlockLowering {
       if (target.mode == Mode::fresh && !rule.gradients_inside) gradient = allocate_value(op.inputs[i], true);
       if (target.mode == Mode::take_output_gradient) gradient = gradients_[at(target.value)];
       if (target.mode == Mode::take_saved) gradient = values_[at(target.value)];
-      operands.emplace_back(target.mode == Mode::none ? nullptr : &gradient,
-                            target.mode == Mode::accumulate ? How::add : How::write);
+      operands.emplace_back(target.mode == Mode::none ? nullptr : &gradient, how_of(target, rule, i),
+                            gradient_of(op.inputs[i]));
     }
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
       const bool is_wanted = action.needs.parameters[p];

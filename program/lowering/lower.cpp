@@ -65,6 +65,7 @@ class Lowering {
     writer_.be_quiet(true);  // what load made lives on
     Program program{.labels = {},
                     .segments = {},
+                    .outputs = {},
                     .main = std::move(writer_.code()),
                     .blocks = calls_.take(),
                     .sections = std::move(sections_),
@@ -73,7 +74,10 @@ class Lowering {
                     .loss = loss_.buffer(),
                     .gradient_norm = norm_.buffer()};
     program.labels = labels_.take();
-    for (const Segment& segment : in_.graph.segments) program.segments.push_back(segment.name);
+    for (const Segment& segment : in_.graph.segments) {
+      program.segments.push_back(segment.name);
+      program.outputs.push_back(segment.output);
+    }
     return program;
   }
 

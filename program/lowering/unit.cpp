@@ -74,10 +74,32 @@ Writer::Operands UnitLowering::all_states(How how) const {
   return operands;
 }
 
-int UnitLowering::start(Collective collective, Axis axis, Writer::Listed operands) {
-  in_.writer.start({.collective = collective, .axis = axis, .accesses = {}, .token = in_.tokens, .unit = number_},
-                   operands);
-  return in_.tokens++;
+int UnitLowering::start(Start start, Writer::Listed operands) {
+  start.token = in_.tokens++;
+  start.unit = number_;
+  in_.writer.start(start, operands);
+  return start.token;
+}
+
+int UnitLowering::start_gather(Axis axis) {
+  Start start{.collective = Collective::all_gather, .axis = axis, .accesses = {}};
+  for (const UnitParameter& p : unit_.parameters) {
+    start.bytes += p.padded_elements * dtype_bytes(unit_.compute);
+    start.part += (axis == Axis::reshard ? p.kept_elements : p.shard_elements) * dtype_bytes(unit_.compute);
+  }
+  return this->start(start, {{&gathered_, How::add}});
+}
+
+int UnitLowering::start_reduction() {
+  Start start{.collective = Collective::reduce_scatter, .axis = Axis::shard, .accesses = {}};
+  Writer::Operands operands;
+  for (const auto& [parameter, piece] : pieces_) {
+    const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
+    start.bytes += slot.padded_elements * dtype_bytes(unit_.reduce);
+    start.part += slot.shard_elements * dtype_bytes(unit_.reduce);
+    operands.emplace_back(&piece, How::add);
+  }
+  return this->start(start, operands);
 }
 
 Work UnitLowering::passes(std::int64_t elements, Bytes bytes_of_element) const {
@@ -109,7 +131,7 @@ void UnitLowering::issue() {
                           : passes(unit_.shard_elements, dtype_bytes(unit_.storage) + compute));
   kept_slice_.reset();
   if (in_.layout.shards == 1) return;
-  gathering_ = start(Collective::all_gather, in_group ? Axis::reshard : Axis::shard, {{&gathered_, How::add}});
+  gathering_ = start_gather(in_group ? Axis::reshard : Axis::shard);
 }
 
 void UnitLowering::wait() {
@@ -225,9 +247,7 @@ void UnitLowering::reduce() {
     if (gradient.held) pieces_.emplace_back(parameter, piece_of(parameter, std::move(gradient)));
   }
   if (pieces_.empty()) return;
-  Writer::Operands reduced;
-  for (const auto& [parameter, piece] : pieces_) reduced.emplace_back(&piece, How::add);
-  reducing_ = start(Collective::reduce_scatter, Axis::shard, reduced);
+  reducing_ = start_reduction();
 }
 
 void UnitLowering::finish() {

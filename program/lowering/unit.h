@@ -84,7 +84,10 @@ class UnitLowering {
   /// With one shard: the buffers are added where they belong.
   void add_to_shard();
   Held piece_of(int parameter, Gradient gradient);
-  int start(Collective collective, Axis axis, Writer::Listed operands);
+  /// The tokens of collectives over the parameters' padded rows.
+  int start_gather(Axis axis);
+  int start_reduction();
+  int start(Start start, Writer::Listed operands);
   /// A copy or an addition, parameter by parameter, of this rank's part of the unit.
   Work passes(std::int64_t elements, Bytes bytes_of_element) const;
   /// Adds this rank's rows of a whole gradient to the gradient shard.

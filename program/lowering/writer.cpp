@@ -42,14 +42,17 @@ void Writer::write_free(int buffer) noexcept {
 
 Range Writer::accesses(Listed list) {
   const Range range{static_cast<std::uint32_t>(code_.accesses.size()), static_cast<std::uint32_t>(list.size())};
-  for (const auto& [held, how] : list) code_.accesses.push_back({held == nullptr ? -1 : held->buffer(), how});
+  for (const Operand& operand : list) {
+    code_.accesses.push_back({operand.held == nullptr ? -1 : operand.held->buffer(), operand.how, operand.value});
+  }
   return range;
 }
 
 void Writer::run(const Run& run, Listed list) {
   double bytes = 0;
-  for (const auto& [held, how] : list) {
-    if (held != nullptr && *held) bytes += (how == How::add ? 2.0 : 1.0) * bytes_of(held->buffer());
+  for (const Operand& operand : list) {
+    if (operand.held == nullptr || !*operand.held) continue;
+    bytes += (operand.how == How::add ? 2.0 : 1.0) * bytes_of(operand.held->buffer());
   }
   this->run(run, list, Work{.bytes = bytes});
 }
@@ -67,7 +70,12 @@ Range Writer::work(std::span<const Work> list) {
 }
 
 void Writer::start(Start start, Listed operands) {
-  for (const auto& [held, how] : operands) start.bytes += code_.buffers[static_cast<std::size_t>(held->buffer())].bytes;
+  if (start.bytes.n == 0) {
+    for (const Operand& operand : operands) {
+      start.bytes += code_.buffers[static_cast<std::size_t>(operand.held->buffer())].bytes;
+    }
+    start.part = start.bytes;
+  }
   start.accesses = accesses(operands);
   write(start);
 }

@@ -67,7 +67,12 @@ class Writer {
   /// Nothing of zero bytes is allocated: the result is empty.
   Held allocate(const Buffer& buffer);
   void allocate(const Held& declared);
-  using Operand = std::pair<const Held*, How>;
+  struct Operand {
+    Operand(const Held* of, How does, std::int16_t with = -1) : held(of), how(does), value(with) {}
+    const Held* held;  // may be null or empty
+    How how;
+    std::int16_t value;  // as Access::value
+  };
   using Operands = std::vector<Operand>;
   /// Operands as a function takes them: those of a list or of braces.
   class Listed : public std::span<const Operand> {
@@ -84,7 +89,8 @@ class Writer {
   void run(const Run& run, Listed list);
   void run(const Run& run, Listed list, const Work& work) { this->run(run, list, std::span(&work, 1)); }
   void run(Run run, Listed list, std::span<const Work> work);
-  /// Over all of the operands. The rest is filled in.
+  /// Over all of the operands. The rest is filled in: bytes, where there are none, are those of the operands, and each
+  /// rank's part is all of them.
   void start(Start start, Listed operands);
   void write(Instruction instruction) { code_.instructions.push_back(instruction); }
 

@@ -85,7 +85,7 @@ void Fsdp2::unshard(ParameterGroup& group) {
   heap.run("fsdp::all_gather_copy_in", {reads(input), {group.all_gathered.storage.buffer(), program::How::write_part}},
            Stream::all_gather);
   group.all_gather = heap.start(program::Collective::all_gather, program::Axis::shard, {changes(group.all_gathered)},
-                                Stream::all_gather);
+                                Stream::all_gather, elements * dtype_bytes(compute_));
   group.is_prefetched = true;
 }
 
@@ -192,7 +192,8 @@ void Fsdp2::reduce(ParameterGroup& group) {
   group.reduced =
       heap.make(shard_elements(group), reduce_, Category::gradients, "sharded gradients", Stream::reduce_scatter);
   const int token = heap.start(program::Collective::reduce_scatter, program::Axis::shard,
-                               {reads(held_reduce_input_), writes(group.reduced)}, Stream::reduce_scatter);
+                               {reads(held_reduce_input_), writes(group.reduced)}, Stream::reduce_scatter,
+                               shard_elements(group) * dtype_bytes(reduce_));
   heap.wait(token, Stream::reduce_scatter);
   held_reduced_ = heap.record(Stream::reduce_scatter);
   if (replicas_ == 1) return;

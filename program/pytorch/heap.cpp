@@ -74,14 +74,16 @@ void Heap::run(const std::string& name, const Accesses& accesses, const Work& wo
                                        .stream = stream});
 }
 
-int Heap::start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream) {
+int Heap::start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream,
+                Bytes part) {
   const Bytes bytes = recording_.writer.code().buffers[static_cast<std::size_t>(accesses.front().buffer)].bytes;
   recording_.writer.write(program::Start{.collective = collective,
                                          .axis = axis,
                                          .accesses = range_of(accesses),
                                          .bytes = bytes,
                                          .token = recording_.tokens,
-                                         .stream = stream});
+                                         .stream = stream,
+                                         .part = part.n == 0 ? bytes : part});
   return recording_.tokens++;
 }
 

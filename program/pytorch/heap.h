@@ -58,8 +58,10 @@ class Heap {
   void run(const std::string& name, const Accesses& accesses, const Work& work, Stream stream = Stream::compute);
   /// The bytes of what is touched; what is changed is read and written.
   double bytes_of(const Accesses& accesses) const;
-  /// Over the first of the buffers accessed, which holds the whole data. The token to wait for.
-  int start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream);
+  /// Over the first of the buffers accessed, which holds the whole data; `part`: of each rank, if not all of it. The
+  /// token to wait for.
+  int start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream,
+            Bytes part = {});
   /// A token for all that `stream` has been given so far.
   int record(Stream stream);
   void wait(int token, Stream stream);

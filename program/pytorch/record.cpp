@@ -32,6 +32,7 @@ class Trainer {
     recording_.writer.be_quiet(true);  // what is allocated now lives on
     return {.labels = recording_.labels.take(),
             .segments = {},
+            .outputs = {},
             .main = std::move(recording_.writer.code()),
             .blocks = {},
             .sections = std::move(sections_),

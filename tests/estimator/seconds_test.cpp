@@ -1,5 +1,5 @@
-// Small programs and their seconds, reckoned by hand in the comments. The card does one unit of everything per second:
-// 1 byte of memory, 1 byte over the link, 1 FLOP in fp32 and 2 in 16 bits, so that works are their own durations.
+// Small programs and their seconds, reckoned by hand in the comments, on a card whose works are their own durations
+// (tests/support/unit_card.h).
 #include "estimator/seconds.h"
 
 #include <doctest/doctest.h>
@@ -9,35 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/unit_card.h"
+
 namespace vramfit {
 namespace {
 
 using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
 
 constexpr auto kShard = static_cast<std::size_t>(Axis::shard);
-const Costs kOne{.products = 1,
-                 .memory = 1,
-                 .link = 1,
-                 .network = 1,
-                 .cpu_attention = 1,
-                 .fused_attention = {{0, 0.5}},
-                 .fp8_speedup = 2,
-                 .cpu_converted_bf16 = 0.5,
-                 .launch_seconds = 0,
-                 .eager_call_seconds = 0,
-                 .collective_seconds = 0};
-
-Cluster cluster_of(std::int64_t nodes, std::int64_t cards) {
-  Cluster cluster;
-  cluster.nodes = nodes;
-  cluster.cards_per_node = cards;
-  cluster.card.device.kind = DeviceKind::cuda;
-  cluster.card.device.compute_capability = 80;
-  cluster.card.fp32_flops = cluster.card.memory_bandwidth = cluster.card.link_bandwidth = 1;
-  cluster.card.bf16_flops = 2;
-  cluster.network_bandwidth = 0.25;
-  return cluster;
-}
+using testing::unit_cluster;
+const Costs kOne = testing::unit_costs();
 
 Work bytes(double bytes, std::int64_t launches = 1) { return {.launches = launches, .bytes = bytes}; }
 
@@ -72,6 +53,7 @@ Program program_of(const Writer& writer, std::int64_t times = 1) {
   const std::size_t size = writer.code.instructions.size();
   return {.labels = {},
           .segments = {"segment"},
+          .outputs = {},
           .main = writer.code,
           .blocks = {},
           .sections = {{times == 1 ? Section::Kind::last : Section::Kind::middle, 0, size, times}},
@@ -80,7 +62,7 @@ Program program_of(const Writer& writer, std::int64_t times = 1) {
 }
 
 StepTime time_of(const Program& program, const Costs& costs = kOne) {
-  return seconds_of(program, cluster_of(1, 8), costs);
+  return seconds_of(program, unit_cluster(1, 8), costs);
 }
 
 Costs with_launches(double seconds) {
@@ -182,7 +164,7 @@ TEST_CASE("8. across nodes a group uses the rails of all its members on a node, 
   Program program = program_of(w);
   const auto seconds = [&](const Group& group, std::int64_t nodes, std::int64_t cards) {
     program.groups[kShard] = group;
-    return seconds_of(program, cluster_of(nodes, cards), kOne).step_seconds;
+    return seconds_of(program, unit_cluster(nodes, cards), kOne).step_seconds;
   };
   CHECK(seconds({8, 1}, 1, 8) == 14);  // 16 x 7/8 over the link
   CHECK(seconds({8, 1}, 4, 2) == 28);  // two rails of 0.25: 14 / 0.5
@@ -191,7 +173,7 @@ TEST_CASE("8. across nodes a group uses the rails of all its members on a node, 
 }
 
 TEST_CASE("9. on CPU the host computes itself, and collectives go on beside it") {
-  Cluster cluster = cluster_of(1, 2);
+  Cluster cluster = unit_cluster(1, 2);
   cluster.card.device.kind = DeviceKind::cpu;
   cluster.card.device.onednn_bf16 = false;
   Writer w;
@@ -268,6 +250,35 @@ TEST_CASE("14. a collective begins when the stream that starts it gets there, an
   program.sections.front().steps = Section::Steps::first;
   program.sections.back().steps = Section::Steps::later;
   CHECK(time_of(program).step_seconds == 5 + 2);
+}
+
+TEST_CASE("15. copies to the host and from it go on beside kernels and each other, at the speed of the host's link") {
+  const Work copied{.unit = Work::Unit::host_link, .bytes = 6};
+  Writer w;
+  w.run(bytes(4)).run(copied).run(copied).run(bytes(5)).run(bytes(3));
+  std::vector<Instruction>& code = w.code.instructions;
+  std::get<Run>(code[1]).stream = Stream::to_host;    // 4 to 10, once the first kernel is done
+  std::get<Run>(code[2]).stream = Stream::to_device;  // 0 to 6
+  // The kernel of 5 s follows the first, until 9; the last one waits for what was copied to the host: 10 to 13.
+  code.insert(code.begin() + 1, {Record{0, Stream::compute}, Wait{0, Stream::to_host}});
+  code.insert(code.end() - 1, {Record{1, Stream::to_host}, Wait{1, Stream::compute}});
+  w.tokens = 2;
+  const StepTime time = time_of(program_of(w));
+  CHECK(time.step_seconds == 13);
+  CHECK(time.compute_seconds == 4 + 5 + 3);
+  Cluster slow = unit_cluster(1, 8);
+  slow.card.pcie_bandwidth = 0.5;  // 12 s each: 4 to 16, then 3
+  CHECK(seconds_of(program_of(w), slow, kOne).step_seconds == 19);
+}
+
+TEST_CASE("16. an all-to-all takes as long as what is expected of it, not as its bound") {
+  Writer w;
+  w.wait(w.start(Collective::all_to_all, 100, Axis::expert));
+  Program program = program_of(w);
+  program.groups[static_cast<std::size_t>(Axis::expert)] = {4, 1};
+  CHECK(time_of(program).step_seconds == 75);
+  std::get<Start>(program.main.instructions[0]).expected = Bytes{40};
+  CHECK(time_of(program).step_seconds == 30);
 }
 
 TEST_CASE("calls of blocks, and repeated sections, take as long as all of their instructions, to the last bit") {
