@@ -2,18 +2,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
 
-#include <optional>
 #include <vector>
 
-#include "executor/optimizers/optimizers.h"
+#include "executor/optimizers/elements_torch.h"
 
 namespace vramfit {
 
 namespace {
-
-std::optional<at::Tensor> optional(const at::Tensor* tensor) {
-  return tensor == nullptr ? std::nullopt : std::optional<at::Tensor>(*tensor);
-}
 
 /// On CPU a sum with a number would allocate a tensor for the number.
 void count(at::Tensor& step) {
