@@ -14,8 +14,9 @@ import unittest
 
 from options_test import MODEL, PROGRAM, help_of, job_flags
 
-# What needs a broken machine or a clock to show: the test that has it.
-ELSEWHERE = {"--threads": "tests/run/place.py", "--timeout": "tests/run/rank_failures_test.py"}
+# What needs a broken machine, a clock or another optimizer to show: the test that has it.
+ELSEWHERE = {"--threads": "tests/run/place.py", "--timeout": "tests/run/rank_failures_test.py",
+             "--momentum": "tests/executor/ops/optimizers_test.cpp"}
 
 # Another value than the default, which gives other losses.
 LOSSES = {"--steps": "2", "--lr": "0.05", "--warmup": "2", "--clip": "0.001", "--seed": "1", "--beta1": "0.5", "--beta2": "0.5", "--eps": "0.1",
@@ -117,6 +118,7 @@ class RunOptions(Folder):
         for flag, others in (("--dump-gradients", ["2", "--dump-state", self.path("late")]), ("--trace-steps", ["2", "--trace", self.path("late.json")])):
             self.refused(flag, run(*base, flag, *others))
         self.refused("--trace-steps", run(*base, "--trace", self.path("late.json")))  # its default is steps 2 and 3
+        self.refused("--momentum: --optimizer adamw has no such option", run(*base, "--momentum", "0.5"))
         for flag in ("--gpus", "--job", "--set", "--precision"):
             self.refused("plan decides the job", run(*base, flag, "fp32"))
         for device in ("cuda", "phantom"):  # the plan is for CPU ranks

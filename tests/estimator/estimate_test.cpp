@@ -237,6 +237,7 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"output_dtype", "fp16"}}, "--output-dtype fp16 with --compute-dtype bf16"},
       {{{"precision", "bf16-mixed"}, {"state_dtype", "bf16"}}, "--storage-dtype fp32 with --state-dtype bf16"},
       {{{"optimizer", "adamw:foreach"}}, "--optimizer adamw:foreach"},
+      {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"optimizer", "sgd"}}, "--optimizer sgd:fused"},
       {{{"offload", "params"}}, "--offload params"},
       {{{"checkpointing", "selective"}}, "--checkpointing selective"},
       {{{"allocator", "backend:cudaMallocAsync"}}, "--allocator backend:cudaMallocAsync"},

@@ -10,6 +10,7 @@
 #include "estimator/step_timer.h"
 #include "job/job_fields.h"
 #include "job/loss_options.h"
+#include "job/optimizers.h"
 #include "job/resolve_job.h"
 #include "tests/support/config_file.h"
 
@@ -20,6 +21,12 @@ struct Choice {
   const char* field;
   std::vector<const char*> values;
 };
+
+std::vector<const char*> listed_optimizers() {
+  std::vector<const char*> names;
+  for (const OptimizerName& row : optimizer_names()) names.push_back(row.name.data());  // of literals
+  return names;
+}
 
 // What moves memory, with values that make every term of the bound count.
 const std::vector<Choice>& choices() {
@@ -46,7 +53,8 @@ const std::vector<Choice>& choices() {
       {"freeze", {"embeddings", "layers:0-0", "*.mlp.*", "head"}},
       {"seq_len", {"16", "61", "128"}},
       {"micro_batch", {"1", "3", "4"}},
-      {"grad_accum", {"1", "2", "5"}}};
+      {"grad_accum", {"1", "2", "5"}},
+      {"optimizer", listed_optimizers()}};
   return kChoices;
 }
 

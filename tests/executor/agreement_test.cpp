@@ -38,13 +38,13 @@ constexpr std::array kFlags{
     FlagRow{"--warmup", "2", true},         FlagRow{"--clip", "0.5", true},
     FlagRow{"--beta1", "0.5", true},        FlagRow{"--beta2", "0.5", true},
     FlagRow{"--eps", "0.5", true},          FlagRow{"--weight-decay", "0.5", true},
-    FlagRow{"--seed", "7", true},           FlagRow{"--threads", "2", false},
-    FlagRow{"--budget", "1000", false},     FlagRow{"--timeout", "5", false},
-    FlagRow{"--events", "other", false},    FlagRow{"--progress", "none", false},
-    FlagRow{"--metrics", "other", false},   FlagRow{"--trace", "other", false},
-    FlagRow{"--trace-steps", "1-2", false}, FlagRow{"--snapshot", "other", false},
-    FlagRow{"--dump-state", "other", true}, FlagRow{"--dump-gradients", "1", true},
-    FlagRow{"--dump-logits", "on", true},
+    FlagRow{"--momentum", "0.5", true},     FlagRow{"--seed", "7", true},
+    FlagRow{"--threads", "2", false},       FlagRow{"--budget", "1000", false},
+    FlagRow{"--timeout", "5", false},       FlagRow{"--events", "other", false},
+    FlagRow{"--progress", "none", false},   FlagRow{"--metrics", "other", false},
+    FlagRow{"--trace", "other", false},     FlagRow{"--trace-steps", "1-2", false},
+    FlagRow{"--snapshot", "other", false},  FlagRow{"--dump-state", "other", true},
+    FlagRow{"--dump-gradients", "1", true}, FlagRow{"--dump-logits", "on", true},
 };
 
 /// Flags that others need; phantoms allow --ghosts.

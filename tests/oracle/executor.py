@@ -112,9 +112,9 @@ def run(case, hyper, data, weights, directory, gradients_step=1):
         "device": "cpu", "sharding": case.sharding, "precision": case.precision, "micro-batch": case.micro_batch,
         "grad-accum": case.accumulation, "seq-len": case.sequence, "checkpointing": case.checkpointing, "loss": case.loss,
         "steps": hyper.steps, "data": data, "token-bytes": 4, "weights": weights, "lr": hyper.lr, "warmup": hyper.warmup,
-        "clip": hyper.clip, "weight-decay": hyper.weight_decay, "beta1": hyper.beta1, "beta2": hyper.beta2, "eps": hyper.eps,
-        "seed": case.seed, "threads": case.threads, "dump-state": dump, "dump-gradients": gradients_step,
+        "clip": hyper.clip, "optimizer": hyper.optimizer, "seed": case.seed, "threads": case.threads, "dump-state": dump, "dump-gradients": gradients_step,
     }
+    flags |= {option.replace("_", "-"): getattr(hyper, option) for option in reference.OPTIONS[hyper.optimizer]}
     for name, value in flags.items():
         command += [f"--{name}", str(value)]
     if case.loss == "full":

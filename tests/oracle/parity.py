@@ -208,6 +208,24 @@ MUTATIONS = [
 ]
 
 
+# Each optimizer but AdamW: what it is trained with, and a mistake that must be noticed.
+OTHERS = [
+    (HYPER.with_(optimizer="sgd", lr=0.05, steps=6), Mutation("momentum 0.7 -> 0.72", hyper={"momentum": 0.72})),
+]
+
+
+def other_optimizers(place):
+    ok = True
+    for hyper, mutation in OTHERS:
+        case = Case("llama", ranks=2)
+        c, ours, _ = compare(case, place, hyper)
+        ok &= report(Case("llama", ranks=2, extra=(hyper.optimizer,)), c)
+        noticed = bool(compare(case, place, hyper, mutation, ours)[0].failures)
+        print(f"{'ok  ' if noticed else 'FAIL'} mutation of {hyper.optimizer}: {mutation.name}", flush=True)
+        ok &= noticed
+    return ok
+
+
 def mutations():
     """Each mistake in the reference must be noticed, by a figure at least ten times its tolerance."""
     place = Workplace("llama")
@@ -221,7 +239,7 @@ def mutations():
         noticed = bool(c.failures) and factor >= 10
         print(f"{'ok  ' if noticed else 'FAIL'} mutation {mutation.name}: {factor:.0f} times the tolerance", flush=True)
         ok &= noticed
-    return ok
+    return ok and other_optimizers(place)
 
 
 if __name__ == "__main__":

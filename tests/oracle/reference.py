@@ -19,6 +19,7 @@ IGNORE_INDEX = -100
 class Hyper:
     """What a run is trained with; the executor's flags carry the same names."""
 
+    optimizer: str = "adamw"
     steps: int = 20
     lr: float = 5e-3
     warmup: int = 3
@@ -26,6 +27,7 @@ class Hyper:
     beta1: float = 0.8
     beta2: float = 0.9
     eps: float = 1e-5     # far below typical gradients, far above rounding: twenty steps stay well-conditioned
+    momentum: float = 0.7
     clip: float = 0.5
 
     def with_(self, **changes):
@@ -142,6 +144,25 @@ class AdamW:
             p.addcdiv_(self.m[name] / correct1, (self.v[name] / correct2).sqrt().add_(h.eps), value=-lr)
 
 
+class Sgd:
+    """PyTorch's own."""
+
+    def __init__(self, model, hyper, _mutation):
+        self.parameters = dict(model.named_parameters())
+        self.optimizer = torch.optim.SGD(self.parameters.values(), lr=hyper.lr, momentum=hyper.momentum, weight_decay=hyper.weight_decay)
+
+    def step(self, gradients, lr):
+        for name, p in self.parameters.items():
+            p.grad = gradients[name].to(p.dtype)
+        self.optimizer.param_groups[0]["lr"] = lr
+        self.optimizer.step()
+
+
+OPTIMIZERS = {"adamw": AdamW, "sgd": Sgd}
+# The fields of Hyper that each takes.
+OPTIONS = {"adamw": ("weight_decay", "beta1", "beta2", "eps"), "sgd": ("weight_decay", "momentum")}
+
+
 @dataclass
 class Trace:
     """What a run leaves behind."""
@@ -177,7 +198,7 @@ def train(model, batches_of_step, hyper, mutation=NO_MUTATION, compute_dtype=Non
     """`batches_of_step(step)` gives the micro-batches of the whole global batch; steps count from 1. `transform(step, gradients)`
     returns what is clipped and given to the optimizer."""
     hyper = mutation.apply(hyper)
-    optimizer = AdamW(model, hyper, mutation)
+    optimizer = OPTIMIZERS[hyper.optimizer](model, hyper, mutation)
     trace = Trace([], None, None, None)
     compute = None
     if compute_dtype is not None:

@@ -32,7 +32,8 @@ class Resume(unittest.TestCase):
                   ("llama", 4, ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")), ("gemma2", 2, ("--sharding", "shard-grad-op")),
                   ("llama", 2, ("--precision", "bf16-mixed")), ("llama", 2, ("--precision", "bf16-pure")), ("llama", 1, ("--freeze", "*.mlp.*")),
                   ("llama", 2, ("--gradient-mask", "keep:0.3", "--accumulate", "unsharded")),
-                  ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2"))]
+                  ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2")),
+                  ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2", "--optimizer", "sgd"))]
         for family, ranks, job in worlds:
             with self.subTest(family=family, ranks=ranks, job=job):
                 place = Workplace(family)

@@ -1,0 +1,24 @@
+// Stochastic gradient descent with momentum as torch.optim.SGD computes it, without dampening: the weight decay is
+// added to the gradient. Buffers begin at zero, from which the first update makes them the gradient, as PyTorch's does.
+#include <array>
+
+#include "program/optimizers/optimizers.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::array kStates{OptimizerState{"momentum_buffer"}};
+
+/// One kernel, which reads the gradient and reads and writes parameters and buffers.
+Work work_of_sgd(const UnitUpdate& update) {
+  const Bytes each = dtype_bytes(update.gradient) + 2 * dtype_bytes(update.storage) + 2 * dtype_bytes(update.state);
+  return {.bytes = static_cast<double>((update.elements * each).n)};
+}
+
+}  // namespace
+
+const Optimizer optimizers::sgd{
+    .states = kStates, .work = work_of_sgd, .implementations = kFusedOnly, .pytorch = {}, .pytorch_step = nullptr};
+
+}  // namespace vramfit
