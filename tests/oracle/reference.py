@@ -158,9 +158,25 @@ class Sgd:
         self.optimizer.step()
 
 
-OPTIMIZERS = {"adamw": AdamW, "sgd": Sgd}
+class Lion:
+    """Chen et al., arXiv:2302.06675, algorithm 2."""
+
+    def __init__(self, model, hyper, _mutation):
+        self.parameters, self.hyper = dict(model.named_parameters()), hyper
+        self.m = {n: torch.zeros_like(p) for n, p in self.parameters.items()}
+
+    @torch.no_grad()
+    def step(self, gradients, lr):
+        h = self.hyper
+        for name, p in self.parameters.items():
+            direction = torch.sign(h.beta1 * self.m[name] + (1 - h.beta1) * gradients[name])
+            p.sub_(lr * (direction + h.weight_decay * p))
+            self.m[name].mul_(h.beta2).add_(gradients[name], alpha=1 - h.beta2)
+
+
+OPTIMIZERS = {"adamw": AdamW, "sgd": Sgd, "lion": Lion}
 # The fields of Hyper that each takes.
-OPTIONS = {"adamw": ("weight_decay", "beta1", "beta2", "eps"), "sgd": ("weight_decay", "momentum")}
+OPTIONS = {"adamw": ("weight_decay", "beta1", "beta2", "eps"), "sgd": ("weight_decay", "momentum"), "lion": ("weight_decay", "beta1", "beta2")}
 
 
 @dataclass

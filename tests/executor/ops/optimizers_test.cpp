@@ -65,6 +65,13 @@ void sgd_truth(Tensors& t, const at::Tensor& g, const OptimizerOptions& o) {
   t.parameters.sub_(o.learning_rate * t.states[0]);
 }
 
+/// Chen et al., arXiv:2302.06675, algorithm 2.
+void lion_truth(Tensors& t, const at::Tensor& g, const OptimizerOptions& o) {
+  const at::Tensor direction = at::sign(o["beta1"] * t.states[0] + (1 - o["beta1"]) * g);
+  t.parameters.sub_(o.learning_rate * (direction + o["weight-decay"] * t.parameters));
+  t.states[0].copy_(o["beta2"] * t.states[0] + (1 - o["beta2"]) * g);
+}
+
 struct TruthRow {
   std::string_view name;
   void (*step)(Tensors&, const at::Tensor& gradient, const OptimizerOptions&);
@@ -79,6 +86,7 @@ const std::vector<TruthRow>& truths() {
        {.learning_rate = 0.05, .values = {{"beta1", 0.7}, {"beta2", 0.9}, {"eps", 1e-6}, {"weight-decay", 0.3}}}},
       // LibTorch 2.11's fused kernel on CPU: github.com/pytorch/pytorch/issues/191763
       {"sgd", sgd_truth, {.learning_rate = 0.1, .values = {{"momentum", 0.7}, {"weight-decay", 0.3}}}, false},
+      {"lion", lion_truth, {.learning_rate = 0.05, .values = {{"beta1", 0.7}, {"beta2", 0.9}, {"weight-decay", 0.3}}}},
   };
   return kRows;
 }
