@@ -1,0 +1,24 @@
+#include "program/not_modelled.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "job/allocator_settings.h"
+#include "job/job_fields.h"
+#include "program/runtimes/runtimes.h"
+
+namespace vramfit {
+
+void refuse_field(const Job& job, std::string_view field) {
+  const JobField& row = job_field_named(field);
+  throw NotModelled(fmt::format("{} {}", flag_of(row), row.get(job)));
+}
+
+void require_rules(const Job& job, const Cluster& cluster) {
+  if (job.method != Method::full) refuse_field(job, "method");
+  if (!job.offload.empty()) refuse_field(job, "offload");
+  if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
+  runtime_row(job.runtime).require_rules(job, cluster);
+}
+
+}  // namespace vramfit
