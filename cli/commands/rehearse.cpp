@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
@@ -13,14 +14,11 @@
 #include "cli/help.h"
 #include "cli/private_folder.h"
 #include "cli/rehearse/artifacts.h"
-#include "cli/rehearse/command.h"
-#include "cli/rehearse/environment.h"
-#include "cli/rehearse/ghost_store.h"
 #include "cli/rehearse/launchers.h"
+#include "cli/rehearse/once.h"
 #include "cli/rehearse/phantom_library.h"
-#include "cli/rehearse/program_file.h"
-#include "cli/rehearse/rehearsal.h"
-#include "cli/rehearse/session_folder.h"
+#include "cli/rehearse/search.h"
+#include "cli/rehearse/trial_cache.h"
 #include "job/cluster.h"
 #include "job/field_text.h"
 
@@ -28,9 +26,9 @@ namespace vramfit {
 namespace {
 
 struct RehearseFlags {
-  std::string gpus, ranks = "all", timeout, settings, keep, output, snapshot, trace;
+  std::string gpus, ranks = "all", timeout, settings, keep, output, snapshot, trace, cache;
   bool json = false, strict_oom = false;
-  std::vector<std::string> command;
+  std::vector<std::string> command, searches;
 };
 
 Cluster phantom_cluster(const RehearseFlags& flags) {
@@ -94,54 +92,103 @@ void deliver_files(const RehearseFlags& flags, const std::string& folder, Rehear
   hand_over("--trace", "trace", flags.trace);
 }
 
-CommandStart command_start(const RehearseFlags& flags, const std::string& library, const std::string& session) {
-  CommandStart start{.program = find_program(flags.command[0]),
-                     .words = flags.command,
-                     .environment = phantom_environment(library, session),
-                     .timeout = timeout_of(flags),
-                     .output_to_stderr = flags.json};
-  if (!flags.snapshot.empty()) start.environment.emplace_back("VRAMFIT_REHEARSAL_SNAPSHOT", "1");
-  return start;
+RehearsalRequest request_of(const RehearseFlags& flags) {
+  RehearsalRequest request;
+  request.cluster = phantom_cluster(flags);
+  request.played_rank = played_rank(flags, request.cluster);
+  request.strict_out_of_memory = flags.strict_oom;
+  check_command(flags, request.played_rank);
+  request.settings = parse_phantom_settings(flags.settings);
+  request.settings.trace = !flags.trace.empty();
+  request.output_to_stderr = flags.json;
+  request.snapshot = !flags.snapshot.empty();
+  request.timeout = timeout_of(flags);
+  return request;
 }
 
 int run_rehearse(const RehearseFlags& flags) {
-  Rehearsal rehearsal;
-  rehearsal.command = flags.command;
-  rehearsal.cluster = phantom_cluster(flags);
-  rehearsal.played_rank = played_rank(flags, rehearsal.cluster);
-  rehearsal.strict_out_of_memory = flags.strict_oom;
-  check_command(flags, rehearsal.played_rank);
-  PhantomSettings settings = parse_phantom_settings(flags.settings);
-  settings.trace = !flags.trace.empty();
+  RehearsalRequest request = request_of(flags);
+  if (!flags.cache.empty()) throw InputError("--cache: keeps the results of a --search, which is missing");
   if (!flags.snapshot.empty()) check_can_write("--snapshot", flags.snapshot);
   if (!flags.trace.empty()) check_can_write("--trace", flags.trace);
   if (!flags.output.empty()) check_can_write("--output", flags.output);
-  const std::string library = find_phantom_library();
+  request.library = find_phantom_library();
   sweep_private_folders();
   const SessionFolder session(flags.keep);
-  write_file(session.path() + "/session.json", session_to_json(rehearsal.cluster, rehearsal.played_rank, settings));
-
-  CommandStart start = command_start(flags, library, session.path());
-  const std::string unreachable = why_out_of_reach(start.program);
   const SignalDescriptor signals;
-  std::optional<GhostStore> ghosts;
-  if (rehearsal.played_rank) {
-    ghosts.emplace(GhostWorld{.ranks = rehearsal.cluster.cards(), .played = *rehearsal.played_rank});
-    const EnvironmentChanges more = rank_environment(rehearsal.cluster, *rehearsal.played_rank, ghosts->port());
-    start.environment.insert(start.environment.end(), more.begin(), more.end());
-  }
-  rehearsal.end = run_command(start, signals);
-  if (ghosts) rehearsal.ghosts = ghosts->report();
-  rehearsal.processes = read_records(session.path(), rehearsal.notes);
-  if (!unreachable.empty()) {
-    rehearsal.notes.push_back(fmt::format("{} {}, so the phantom can't reach it, only what it starts",
-                                          printable(start.program), unreachable));
-  }
-  judge(rehearsal);
+  Rehearsal rehearsal = rehearse_once(request, flags.command, session.path(), signals);
   deliver_files(flags, session.path(), rehearsal);
   if (!flags.output.empty()) write_file(flags.output, rehearsal_to_json(rehearsal));
   write_file("-", flags.json ? rehearsal_to_json(rehearsal) : rehearsal_text(rehearsal));
   return rehearsal.exit_code();
+}
+
+RehearsalTrial trial_of(const Rehearsal& rehearsal, const SearchPoint& point) {
+  const Bytes total = rehearsal.worst < 0 ? Bytes{} : rehearsal.ranks[static_cast<std::size_t>(rehearsal.worst)].total;
+  return {.point = point,
+          .verdict = std::string(verdict_name(rehearsal.verdict)),
+          .why = rehearsal.why,
+          .total = total,
+          .exit_code = rehearsal.exit_code(),
+          .is_interrupted = rehearsal.end.interrupted_by != 0,
+          .is_cached = false};
+}
+
+/// Of one point: from the cache, or rehearsed. Says how it went on stderr.
+RehearsalTrial try_point(const RehearsalRequest& request, const std::vector<std::string>& words,
+                         const SearchPoint& point, TrialCache& cache) {
+  const std::vector<std::string> command = with_values(words, point);
+  const std::string key = trial_key(request, command);
+  std::optional<RehearsalTrial> trial = cache.find(key);
+  if (trial) {
+    trial->point = point;
+  } else {
+    const SessionFolder session("");
+    const SignalDescriptor signals;
+    trial = trial_of(rehearse_once(request, command, session.path(), signals), point);
+    const bool is_answer = trial->exit_code == 0 || trial->exit_code == static_cast<int>(ExitCode::out_of_memory);
+    if (is_answer && !trial->is_interrupted) cache.put(key, *trial);
+  }
+  complain("vramfit", fmt::format("{}: {}{}", point_text(point), trial->verdict, trial->is_cached ? " (cached)" : ""));
+  return *trial;
+}
+
+int run_searches(const RehearseFlags& flags) {
+  for (const auto& [flag, value] : {std::pair("--snapshot", &flags.snapshot), std::pair("--trace", &flags.trace),
+                                    std::pair("--keep", &flags.keep)}) {
+    if (!value->empty()) throw InputError(fmt::format("{}: is of one rehearsal, and --search makes several", flag));
+  }
+  RehearsalRequest request = request_of(flags);
+  request.strict_out_of_memory = true;  // a program that went on with another batch did not fit with the given one
+  request.output_to_stderr = true;
+  const std::vector<SearchAxis> axes = parse_search(flags.searches, flags.command);
+  if (!flags.output.empty()) check_can_write("--output", flags.output);
+  if (!flags.cache.empty()) check_can_write("--cache", flags.cache);
+  request.library = find_phantom_library();
+  sweep_private_folders();
+  TrialCache cache(flags.cache);
+  const SearchResult result =
+      run_search(axes, [&](const SearchPoint& point) { return try_point(request, flags.command, point, cache); });
+  const Bytes capacity = request.cluster.card.memory;
+  const std::string json = search_to_json(result, request.cluster.text, capacity);
+  if (!flags.output.empty()) write_file(flags.output, json);
+  write_file("-", flags.json ? json : search_text(result, request.cluster.text, capacity));
+  return result.exit_code();
+}
+
+void add_search_flags(CLI::App& command, RehearseFlags& flags) {
+  command
+      .add_option(
+          "--search", flags.searches,
+          "Try values of {NAME} in CMD: FIRST..LAST finds the largest that fits, a list is tried one by one; may "
+          "be given several times, with one range")
+      ->type_name("NAME=VALUES")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(kRunFlags);
+  command.add_option("--cache", flags.cache, "Keep the results of a search in FILE, and use those that are there")
+      ->type_name("FILE")
+      ->group(kRunFlags);
 }
 
 }  // namespace
@@ -163,6 +210,7 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       .add_flag("--strict-oom", flags->strict_oom,
                 "Exit with code 6 also if CMD ran out of memory and went on, such as with a smaller batch")
       ->group(kRunFlags);
+  add_search_flags(command, *flags);
   command
       .add_option("--set", flags->settings,
                   "Settings of the simulation: addresses=ascending|descending|shuffled:SEED, "
@@ -194,7 +242,7 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       flags->json = true;
       flags->output.clear();
     }
-    exit_code = run_rehearse(*flags);
+    exit_code = flags->searches.empty() ? run_rehearse(*flags) : run_searches(*flags);
   });
 }
 

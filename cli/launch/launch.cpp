@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/signal_name.h"
 #include "base/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/launch/rank_process.h"
@@ -87,7 +88,7 @@ std::string node_name() {
 std::string cause_text(const RankProcess& rank) {
   if (const int signal = rank.exit_signal(); signal != 0) {
     return fmt::format("rank {} on {} was ended by signal {} ({}){}", rank.rank(), node_name(), signal,
-                       sigabbrev_np(signal),
+                       signal_name(signal),
                        signal == SIGKILL ? "; if nobody did, the machine may be out of memory: see dmesg" : "");
   }
   const std::string why = rank.last_error.empty() ? fmt::format("exit code {}", rank.exit_code()) : rank.last_error;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/signal_name.h"
 #include "base/suggest.h"
 #include "cli/rehearse/assumptions.h"
 #include "cli/rehearse/out_of_memory.h"
@@ -95,7 +96,7 @@ std::string of_card(const Rehearsal& rehearsal, Bytes used) {
 
 std::string why_failed(const CommandEnd& end) {
   if (end.exit_signal == 0) return fmt::format("CMD ended with exit code {}", end.exit_code);
-  return fmt::format("CMD was ended by signal {} ({}){}", end.exit_signal, sigabbrev_np(end.exit_signal),
+  return fmt::format("CMD was ended by signal {} ({}){}", end.exit_signal, signal_name(end.exit_signal),
                      end.exit_signal == SIGKILL ? "; if nobody did, the host may be out of memory: see dmesg" : "");
 }
 

@@ -1,0 +1,78 @@
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/result_file.h"
+#include "base/suggest.h"
+#include "cli/commands/commands.h"
+#include "cli/fake_weights/checkpoint.h"
+#include "cli/help.h"
+#include "cli/model.h"
+
+namespace vramfit {
+namespace {
+
+struct FakeWeightsFlags {
+  std::string model, folder, dtype = "bf16";
+  bool tokenizer = false;
+};
+
+Dtype weights_dtype(const std::string& name) {
+  try {
+    const Dtype dtype = parse_dtype(name);
+    if (dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16) return dtype;
+    throw InputError("expected bf16, fp16 or fp32");
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--dtype {}: {}", printable(name), error.what()));
+  }
+}
+
+/// Nothing that is there is touched: the folder is new or empty.
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const bool is_empty = !error && std::filesystem::is_empty(folder, error);
+  if (error) throw FaultError(fmt::format("{}: can't be made a folder: {}", printable(folder), error.message()));
+  if (!is_empty) throw InputError(fmt::format("DIR {}: is not empty; name a new folder", printable(folder)));
+}
+
+int write_fake_weights(const FakeWeightsFlags& flags) {
+  if (flags.folder.empty()) throw InputError("DIR: missing; the folder to write");
+  const Dtype dtype = weights_dtype(flags.dtype);
+  const ModelSpec spec = read_model(flags.model);
+  const WeightsHeader header = weights_header(spec, dtype);
+  const std::string config = config_text(spec, dtype);
+  const std::string tokenizer = flags.tokenizer ? tokenizer_text(spec) : "";
+  make_folder(flags.folder);
+  write_sparse(flags.folder + "/model.safetensors", header);
+  write_file(flags.folder + "/config.json", config);
+  if (flags.tokenizer) {
+    write_file(flags.folder + "/tokenizer.json", tokenizer);
+    write_file(flags.folder + "/tokenizer_config.json", tokenizer_config_text(spec));
+  }
+  write_file("-",
+             fmt::format("{}: {} tensors of zeros, {}, which take no room on the disk{}\n", printable(flags.folder),
+                         header.tensors, format_gib(header.data), flags.tokenizer ? "; a tokenizer of bytes" : ""));
+  return 0;
+}
+
+}  // namespace
+
+void add_fake_weights(CLI::App& command, int& exit_code) {
+  const auto flags = std::make_shared<FakeWeightsFlags>();
+  command.add_option("MODEL", flags->model, "A catalog name, hub id, directory or config.json");
+  command.add_option("DIR", flags->folder, "The folder to write, new or empty");
+  command.add_option("--dtype", flags->dtype, "Of the weights: bf16, fp16 or fp32. Default: bf16")
+      ->type_name("DTYPE")
+      ->group(kOutputFlags);
+  command
+      .add_flag("--tokenizer", flags->tokenizer,
+                "Write a tokenizer too, whose tokens are bytes, for scripts that need any")
+      ->group(kOutputFlags);
+  command.callback([flags, &exit_code] { exit_code = write_fake_weights(*flags); });
+}
+
+}  // namespace vramfit

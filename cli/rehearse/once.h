@@ -1,0 +1,29 @@
+// One rehearsal from start to verdict.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/launch/signal_descriptor.h"
+#include "cli/rehearse/rehearsal.h"
+#include "cli/rehearse/session_folder.h"
+#include "job/cluster.h"
+
+namespace vramfit {
+
+struct RehearsalRequest {
+  Cluster cluster;
+  std::optional<std::int64_t> played_rank;
+  PhantomSettings settings;
+  bool strict_out_of_memory = false, output_to_stderr = false, snapshot = false;
+  std::optional<std::chrono::milliseconds> timeout;
+  std::string library;  // folder of the stand-ins
+};
+
+/// Runs `command` with the session in `folder`, and judges it. Throws InputError or FaultError if it can't be started.
+Rehearsal rehearse_once(const RehearsalRequest& request, const std::vector<std::string>& command,
+                        const std::string& folder, const SignalDescriptor& signals);
+
+}  // namespace vramfit

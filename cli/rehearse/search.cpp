@@ -1,0 +1,250 @@
+#include "cli/rehearse/search.h"
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/field_text.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::int64_t kLargest = std::int64_t{1} << 50;
+constexpr std::size_t kMostCombinations = 1000;
+constexpr const char* kForms = "expected NAME=FIRST..LAST or NAME=VALUE,VALUE,..., such as bs=1..64";
+
+bool is_name(std::string_view text) {
+  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  return !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) == 0 &&
+         std::ranges::all_of(text, is_letter);
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+std::string in_braces(const std::string& name) { return "{" + name + "}"; }
+
+void read_range(SearchAxis& axis, std::string_view first, std::string_view last) {
+  axis.is_range = true;
+  axis.first = whole_number(trimmed(first), 0, kLargest);
+  axis.last = whole_number(trimmed(last), 0, kLargest);
+  if (axis.last < axis.first) throw InputError(fmt::format("{} is more than {}", axis.first, axis.last));
+}
+
+void read_values(SearchAxis& axis, std::string_view text) {
+  for (const std::string& value : split_list(text)) {
+    axis.values.emplace_back(trimmed(value));
+    if (axis.values.back().empty()) throw InputError("a value is empty");
+  }
+  const std::set<std::string> different(axis.values.begin(), axis.values.end());
+  if (different.size() != axis.values.size()) throw InputError("a value comes twice");
+}
+
+void check_use(const SearchAxis& axis, const std::vector<std::string>& command) {
+  const bool is_used = std::ranges::any_of(
+      command, [&](const std::string& word) { return word.find(in_braces(axis.name)) != std::string::npos; });
+  if (!is_used) {
+    throw InputError(fmt::format("--search {0}: CMD has no {{{0}}}, where the value would go", axis.name));
+  }
+}
+
+/// What of a row is known of its range.
+class RowSearch {
+ public:
+  RowSearch(SearchRow& row, const SearchAxis& range, const RunTrial& run) : row_(row), range_(range), run_(run) {}
+
+  void find_largest() {
+    std::int64_t low = range_.first;
+    if (!fits(low)) return;
+    row_.largest = low;
+    std::int64_t high = range_.last + 1;  // the smallest that does not fit, as far as it is known
+    while (low < range_.last && high > range_.last) {
+      const std::int64_t next = std::min(range_.last, std::max(low + 1, 2 * low));
+      (fits(next) ? low : high) = next;
+      if (is_over_) return;
+      row_.largest = low;
+    }
+    while (high - low > 1) {
+      const std::int64_t middle = low + (high - low) / 2;
+      (fits(middle) ? low : high) = middle;
+      if (is_over_) return;
+      row_.largest = low;
+    }
+  }
+
+ private:
+  bool fits(std::int64_t value) {
+    SearchPoint point = row_.values;
+    point.emplace_back(range_.name, fmt::to_string(value));
+    RehearsalTrial trial = run_(point);
+    is_over_ =
+        trial.is_interrupted || (trial.exit_code != 0 && trial.exit_code != static_cast<int>(ExitCode::out_of_memory));
+    const bool is_fitting = !is_over_ && trial.exit_code == 0;
+    tried_.emplace(value, row_.trials.size());
+    row_.trials.push_back(std::move(trial));
+    return is_fitting;
+  }
+
+  SearchRow& row_;
+  const SearchAxis& range_;
+  const RunTrial& run_;
+  std::map<std::int64_t, std::size_t> tried_;
+  bool is_over_ = false;
+
+ public:
+  void sort_trials() {
+    std::vector<RehearsalTrial> sorted;
+    for (const auto& [value, index] : tried_) sorted.push_back(std::move(row_.trials[index]));
+    row_.trials = std::move(sorted);
+  }
+};
+
+/// All combinations of the values that are listed.
+std::vector<SearchPoint> combinations(const std::vector<SearchAxis>& axes) {
+  std::vector<SearchPoint> points{{}};
+  for (const SearchAxis& axis : axes) {
+    if (axis.is_range) continue;
+    std::vector<SearchPoint> more;
+    for (const SearchPoint& point : points) {
+      for (const std::string& value : axis.values) {
+        more.push_back(point);
+        more.back().emplace_back(axis.name, value);
+      }
+    }
+    points = std::move(more);
+  }
+  return points;
+}
+
+SearchRow search_row(const SearchPoint& values, const SearchAxis* range, const RunTrial& run) {
+  SearchRow row{.values = values, .trials = {}, .largest = {}};
+  if (range != nullptr) {
+    RowSearch search(row, *range, run);
+    search.find_largest();
+    search.sort_trials();
+  } else {
+    row.trials.push_back(run(values));
+    if (row.trials[0].exit_code == 0 && !row.trials[0].is_interrupted) row.largest = 1;
+  }
+  return row;
+}
+
+}  // namespace
+
+SearchAxis parse_search_axis(std::string_view text) {
+  const auto fail = [&](std::string_view why) {
+    return InputError(fmt::format("--search {}: {}", printable(text, 80), why));
+  };
+  std::size_t at = text.find('='), length = 1;
+  if (at == std::string_view::npos) at = text.find(" in "), length = 4;
+  if (at == std::string_view::npos) throw fail(kForms);
+  SearchAxis axis;
+  axis.name = trimmed(text.substr(0, at));
+  if (!is_name(axis.name)) throw fail("a name has letters, digits and underscores");
+  const std::string_view values = trimmed(text.substr(at + length));
+  const std::size_t dots = values.find("..");
+  try {
+    if (dots == std::string_view::npos) {
+      read_values(axis, values);
+    } else {
+      read_range(axis, values.substr(0, dots), values.substr(dots + 2));
+    }
+  } catch (const InputError& error) {
+    throw fail(error.what());
+  }
+  return axis;
+}
+
+std::vector<SearchAxis> parse_search(const std::vector<std::string>& texts, const std::vector<std::string>& command) {
+  std::vector<SearchAxis> axes;
+  std::size_t product = 1, ranges = 0;
+  for (const std::string& text : texts) {
+    SearchAxis axis = parse_search_axis(text);
+    if (std::ranges::find(axes, axis.name, &SearchAxis::name) != axes.end()) {
+      throw InputError(fmt::format("--search {}: is searched already", axis.name));
+    }
+    check_use(axis, command);
+    ranges += axis.is_range ? 1 : 0;
+    if (ranges > 1)
+      throw InputError(fmt::format("--search {}: one range is possible; list the values of the others", axis.name));
+    if (!axis.is_range) product *= std::min(axis.values.size(), kMostCombinations + 1);
+    if (product > kMostCombinations) {
+      throw InputError(fmt::format("--search {}: more than {} combinations of values", axis.name, kMostCombinations));
+    }
+    axes.push_back(std::move(axis));
+  }
+  return axes;
+}
+
+std::vector<std::string> with_values(const std::vector<std::string>& words, const SearchPoint& point) {
+  std::vector<std::string> replaced;
+  for (const std::string& word : words) {
+    std::string text;
+    for (std::size_t at = 0; at < word.size();) {
+      const auto found = std::ranges::find_if(
+          point, [&](const auto& each) { return word.compare(at, each.first.size() + 2, in_braces(each.first)) == 0; });
+      text += found == point.end() ? word.substr(at, 1) : found->second;
+      at += found == point.end() ? 1 : found->first.size() + 2;
+    }
+    replaced.push_back(std::move(text));
+  }
+  return replaced;
+}
+
+std::string point_text(const SearchPoint& point) {
+  std::string text;
+  for (const auto& [name, value] : point)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, printable(value, 60));
+  return text;
+}
+
+const RehearsalTrial* SearchRow::failed() const {
+  const auto found = std::ranges::find_if(trials, [](const RehearsalTrial& trial) {
+    return trial.is_interrupted ||
+           (trial.exit_code != 0 && trial.exit_code != static_cast<int>(ExitCode::out_of_memory));
+  });
+  return found == trials.end() ? nullptr : &*found;
+}
+
+std::optional<std::pair<std::size_t, std::size_t>> SearchRow::falling() const {
+  for (std::size_t index = 1; index < trials.size(); ++index) {
+    const RehearsalTrial &smaller = trials[index - 1], &larger = trials[index];
+    const bool both_ran = smaller.exit_code == 0 && larger.exit_code == 0;
+    if (both_ran && larger.total < smaller.total) return std::pair(index - 1, index);
+  }
+  return std::nullopt;
+}
+
+const SearchAxis* SearchResult::range() const {
+  const auto found = std::ranges::find_if(axes, &SearchAxis::is_range);
+  return found == axes.end() ? nullptr : &*found;
+}
+
+int SearchResult::exit_code() const {
+  for (const SearchRow& row : rows) {
+    if (const RehearsalTrial* failed = row.failed()) return failed->exit_code;
+  }
+  const bool any = std::ranges::any_of(rows, [](const SearchRow& row) { return row.largest.has_value(); });
+  return any ? 0 : static_cast<int>(ExitCode::out_of_memory);
+}
+
+SearchResult run_search(const std::vector<SearchAxis>& axes, const RunTrial& run) {
+  SearchResult result{.axes = axes, .rows = {}};
+  for (const SearchPoint& values : combinations(axes)) {
+    result.rows.push_back(search_row(values, result.range(), run));
+    const RehearsalTrial* failed = result.rows.back().failed();
+    if (failed != nullptr && failed->is_interrupted) break;
+  }
+  return result;
+}
+
+}  // namespace vramfit
