@@ -36,6 +36,7 @@ EnvironmentChanges rank_environment(const Cluster& cluster, std::int64_t rank, i
                              {"GROUP_WORLD_SIZE", fmt::to_string(cluster.nodes)},
                              {"MASTER_ADDR", "127.0.0.1"},
                              {"MASTER_PORT", fmt::to_string(port)},
+                             {"TORCHELASTIC_RESTART_COUNT", "0"},  // PyTorch 2.4 asks for it with the next
                              // Rank 0 also joins the existing store instead of opening one.
                              {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
   std::string all;  // for launchers.py, whatever a script or a launcher makes of the variables

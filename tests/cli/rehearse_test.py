@@ -169,10 +169,10 @@ take(cuda.cudaMallocManaged, 6, 1)
         self.assertRegex(text, r"paged \(managed\) memory, beside that +6\.0\n")
 
     def test_one_rank_gets_the_variables_that_torchrun_would_set(self):
-        names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE"]
+        names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"]
         done = rehearse("--gpus", "4x8xH100-80GB", "--ranks", "17", "--", sys.executable, "-c",
                         f"import os; print([os.environ[name] for name in {names}], int(os.environ['MASTER_PORT']) > 0)")
-        self.assertEqual(done.stdout.splitlines()[0], "['17', '1', '32', '8', '127.0.0.1', 'True'] True", done.stderr)
+        self.assertEqual(done.stdout.splitlines()[0], "['17', '1', '32', '8', '127.0.0.1', 'True', '0'] True", done.stderr)
 
     def test_the_session_folder_is_private_and_removed_unless_it_is_kept(self):
         show = 'ls -ld "$VRAMFIT_PHANTOM"; echo "$VRAMFIT_PHANTOM"; cat "$VRAMFIT_PHANTOM/session.json"'

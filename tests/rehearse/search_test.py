@@ -6,6 +6,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.environ["VRAMFIT_SOURCE_DIR"], "tests", "cli"))
+from schemas_test import check, load  # noqa: E402
+
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
 ALLOCATE = """import ctypes, sys
 gib = int(sys.argv[1])
@@ -37,13 +40,17 @@ class Search(unittest.TestCase):
         self.assertIn("gib=79: does_not_fit", first.stderr)
         again = search(self.folder, *flags, "--json")
         found = json.loads(again.stdout)
+        schema = load("rehearsal-search.schema.json")
+        check(found, schema, schema)
         self.assertEqual(found["rows"][0]["largest"], 78)
         self.assertTrue(all(trial["cached"] for trial in found["rows"][0]["trials"]))
         self.assertNotIn("allocating", again.stderr)
 
     def test_values_that_are_listed_are_all_tried(self):
         done = search(self.folder, "--search", "gib in 1,90", "--json")
-        trials = [row["trials"][0] for row in json.loads(done.stdout)["rows"]]
+        found, schema = json.loads(done.stdout), load("rehearsal-search.schema.json")
+        check(found, schema, schema)
+        trials = [row["trials"][0] for row in found["rows"]]
         self.assertEqual([(trial["verdict"], trial["exit_code"]) for trial in trials], [("fits", 0), ("does_not_fit", 6)])
         self.assertEqual(done.returncode, 0)
 
