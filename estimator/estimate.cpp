@@ -1,7 +1,6 @@
 #include "estimator/estimate.h"
 
 #include <algorithm>
-#include <bit>
 
 #include <fmt/format.h>
 
@@ -14,6 +13,9 @@
 #include "job/resolve_job.h"
 #include "job/sharding.h"
 #include "model_specs/parameters.h"
+#include "program/bytes.h"
+#include "program/host_bytes.h"
+#include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
@@ -80,10 +82,28 @@ void add_totals(RankEstimate& rank, const Job& job, const Cluster& cluster, Byte
   rank.upper_bound = upper_bound(rank, cluster.is_cpu());
 }
 
-/// Of the first node, which holds rank 0.
-Bytes host_bytes(const Estimate& e) {
-  if (!e.cluster.is_cpu()) return e.cluster.cards_per_node * pinned_bytes(e.job);
-  return e.ranks.front().total + (e.cluster.cards_per_node - 1) * e.ranks.back().total;
+/// What buffers in host memory take on the first node, which holds rank 0. Ranks differ only in what they save.
+Bytes host_buffers(const Estimate& e, const Graph& graph, const RunEffects& run) {
+  const std::int64_t ranks = e.cluster.cards_per_node;
+  if (!run.saves && !run.saves_full) return ranks * e.ranks.front().host;
+  Bytes bytes;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const Coords coords{rank / e.job.mesh.shard, rank % e.job.mesh.shard};
+    bytes += host_bytes(program::make_program(
+        {.graph = graph, .job = e.job, .device = e.cluster.card.device, .coords = coords, .run = run}));
+  }
+  return bytes;
+}
+
+/// Of the first node. What CPU ranks allocate is host memory, too.
+Bytes host_bytes(const Estimate& e, const Graph& graph, const RunEffects& run) {
+  const Bytes buffers = host_buffers(e, graph, run);
+  if (!e.cluster.is_cpu()) return buffers;
+  return e.ranks.front().total + (e.cluster.cards_per_node - 1) * e.ranks.back().total + buffers;
+}
+
+program::Program program_of(const Graph& graph, const Job& job, const Cluster& cluster, const RunEffects& run) {
+  return program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = run});
 }
 
 /// Said if the replay never returns to an earlier state and keeps reserving more.
@@ -146,11 +166,11 @@ std::string explain(const RankEstimate& rank, Bytes capacity) {
 }
 
 /// Rank 0 stages rows of the others while it loads; otherwise all ranks hold the same.
-void set_rank0_apart(Estimate& e, const Graph& graph, bool clip) {
-  if (e.job.load != Load::rank0 || lay_out_units(graph, e.job).shards == 1) return;
+void set_rank0_apart(Estimate& e, const Graph& graph, const RunEffects& run) {
+  if (e.job.load != Load::rank0 || run.resumes || lay_out_units(graph, e.job).shards == 1) return;
   Job others = e.job;
   others.load = Load::each;
-  RankEstimate rest = estimate_rank(graph, others, e.cluster, {.clip = clip});
+  RankEstimate rest = estimate_rank(graph, others, e.cluster, {.run = run});
   rest.first_rank = 1;
   rest.coords = {.replicate = 0, .shard = 1};
   e.ranks.front().last_rank = 0;
@@ -174,14 +194,18 @@ std::string rehearsal_hint(const Cluster& cluster) {
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
   require_rules(e.job, e.cluster);
   const Graph graph = build_graph(spec, loss_options(e.job));
-  RankEstimate rank = estimate_rank(graph, e.job, e.cluster, {.clip = options.clip});
+  RankEstimate rank = estimate_rank(graph, e.job, e.cluster, {.run = options.run});
   e.ranks = {rank};
   e.verdict = verdict_of(rank, e.capacity);
   e.why = explain(rank, e.capacity);
   add_assumptions(e, spec, graph);
-  set_rank0_apart(e, graph, options.clip);
-  e.host_bytes = host_bytes(e);
-  if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.clip);
+  set_rank0_apart(e, graph, options.run);
+  e.host_bytes = host_bytes(e, graph, options.run);
+  if (options.run.saves || options.run.saves_full) {
+    e.assumptions.push_back(
+        fmt::format("{} of host memory a node, copies for checkpoints included", format_gib(e.host_bytes)));
+  }
+  if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.run.clip);
 }
 
 }  // namespace
@@ -200,12 +224,6 @@ std::string_view verdict_name(Verdict verdict) {
   return "not_modelled";
 }
 
-Bytes pinned_bytes(const Job& job) {
-  const std::int64_t ids = checked_mul(checked_mul(job.micro_batch, job.sequence), dtype_bytes(Dtype::i64).n);
-  const auto four_of_them = static_cast<std::uint64_t>(checked_mul(4, ids));
-  return Bytes{static_cast<std::int64_t>(std::bit_ceil(four_of_them) / 2)} + dtype_bytes(Dtype::f32);
-}
-
 Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster) {
   if (cluster.is_cpu()) return {};
   const std::int64_t communicators =
@@ -221,14 +239,16 @@ Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
 
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options,
                            bool retries) {
-  const Ledger ledger = count(graph, job, cluster.card.device, {}, options);
+  const program::Program program = program_of(graph, job, cluster, options.run);
+  const Ledger ledger = ledger_of(program, {.steps = options.steps, .abbreviate = options.abbreviate});
   RankEstimate rank = fold(ledger, job, cluster.card.device);
+  rank.host = host_bytes(program);
   add_totals(rank, job, cluster, outside_allocator(graph, job, cluster));
   if (!cluster.is_cpu()) {
     if (retries || rank.total <= cluster.card.memory) add_retries(rank, ledger, job, cluster.card);
     end_growth_at(rank, cluster.card);
   }
-  if (options.clip || scales_loss(job)) add_clip_phase(rank);
+  if (options.run.clip || scales_loss(job)) add_clip_phase(rank);
   return rank;
 }
 
@@ -250,7 +270,7 @@ std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& j
     rank->gives_back = !fits_without_retries(ledger, settings, card.memory, free_for_allocator(*rank, card));
   }
   end_growth_at(*rank, card);
-  if (options.clip || scales_loss(job)) add_clip_phase(*rank);
+  if (options.run.clip || scales_loss(job)) add_clip_phase(*rank);
   return rank;
 }
 
@@ -298,7 +318,7 @@ std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& jo
   require_rules(resolved, cluster);
   const Bytes memory = cluster.card.memory;
   std::optional<RankEstimate> rank = estimate_rank_below(build_graph(spec, loss_options(resolved)), resolved, cluster,
-                                                         {.clip = options.clip}, memory + Bytes{1});
+                                                         {.run = options.run}, memory + Bytes{1});
   return rank && verdict_of(*rank, memory) == Verdict::fits ? std::move(rank) : std::nullopt;
 }
 

@@ -12,6 +12,7 @@
 #include "model_specs/spec.h"
 #include "program/ledger.h"
 #include "program/rank_memory.h"
+#include "program/run_effects.h"
 
 namespace vramfit {
 
@@ -50,7 +51,7 @@ inline constexpr double kBandSaid = 0.05;  // a wider band is mentioned in the v
 
 struct EstimateOptions {
   bool suggestions = true;
-  bool clip = true;
+  RunEffects run = {};
 };
 
 /// Never throws for a job that doesn't fit or has no rules: those are verdicts.

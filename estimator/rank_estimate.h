@@ -34,10 +34,6 @@ std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& jo
 /// fold() for a GPU; none if the job reserves `below` or more.
 std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Bytes below);
 
-/// Host memory that a GPU rank pins: token ids and labels of a micro-batch, each rounded up to a power of two as
-/// PyTorch's pinned allocator does, and one scalar read back from the device.
-Bytes pinned_bytes(const Job& job);
-
 /// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
 Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster);
 

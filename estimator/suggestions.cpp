@@ -149,7 +149,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       const bool same_graph = job.loss == e.job.loss && job.loss_chunks == e.job.loss_chunks;
       const std::optional<RankEstimate> rank =
           estimate_rank_below(same_graph ? graph : build_graph(spec, loss_options(job)), job, change->cluster,
-                              {.clip = clip, .steps = kSuggestedSteps}, now);
+                              {.run = {.clip = clip}, .steps = kSuggestedSteps}, now);
       if (!rank) continue;
       suggestions.push_back({.change = change->flags,
                              .total_after = rank->total,

@@ -1,6 +1,4 @@
 // Masks that a file holds, read shard by shard.
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <map>
 #include <span>
@@ -16,6 +14,7 @@
 #include "executor/checkpoint/read_blocks.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/gradient_mask_torch.h"
+#include "executor/tensor_torch.h"
 #include "model_specs/hub/safetensors.h"
 
 namespace vramfit {
@@ -51,7 +50,7 @@ class MaskFile {
     const auto take = [&](std::int64_t done, std::span<char> block) {
       const auto count = static_cast<std::int64_t>(block.size());
       check_bytes(tensor, first + done, block);
-      into.narrow(0, done, count).copy_(at::from_blob(block.data(), {count}, at::kByte));
+      into.narrow(0, done, count).copy_(tensor_over(block.data(), count, at::kByte));
     };
     read_blocks(files_[static_cast<std::size_t>(tensor.file)], tensor.offset + first, into.numel(), take);
   }

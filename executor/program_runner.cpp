@@ -79,7 +79,7 @@ void ProgramRunner::read(const program::Allocate& what, const Place& place) {
   const program::Buffer& buffer = place.buffer(what.buffer);
   tensors_[at_index(place.number(what.buffer))] =
       allocate_tensor({buffer.bytes.n / dtype_bytes(buffer.dtype).n}, buffer.dtype,
-                      {in_.device, buffer.category, label_of(place, what.buffer)});
+                      {in_.device, buffer.category, label_of(place, what.buffer), buffer.space});
 }
 
 void ProgramRunner::read(const program::Free& what, const Place& place) {
@@ -97,7 +97,7 @@ std::vector<at::Tensor> ProgramRunner::tensors_of(const program::Start& start, c
     const int buffer = place.code.accesses[start.accesses.first + i].buffer;
     tensors.push_back(tensors_[at_index(place.number(buffer))]);
   }
-  const bool is_unit = start.collective == program::Collective::all_gather;
+  const bool is_unit = start.unit >= 0 && start.collective == program::Collective::all_gather;
   return is_unit ? gathered_parameters(in_.layout.units[at_index(start.unit)], tensors.front()) : tensors;
 }
 

@@ -22,6 +22,7 @@
 #include "executor/observe/run_observers.h"
 #include "executor/out_of_memory.h"
 #include "executor/place/failure_watch.h"
+#include "executor/program_to_train.h"
 #include "executor/run_checkpoints.h"
 #include "executor/run_record.h"
 #include "executor/sharding/meeting.h"
@@ -185,8 +186,7 @@ class RankRun {
                                                        .job = plan_.job,
                                                        .device = device,
                                                        .coords = coords_of(plan_, place_.rank),
-                                                       .clip = options_.train.clip > 0,
-                                                       .resumes = !options_.save.resume.empty()});
+                                                       .run = run_effects(options_)});
     progress_.fingerprint = program::fingerprint_of(plan_.job, lowered);
     Meter::instance().enter(Phase::load, 0);  // which making communicators is a part of
     const auto groups = connect({.place = place_,
@@ -221,10 +221,10 @@ class RankRun {
                      .observer = &observers});
     train(trainer, checkpoints, observers);
     observers.show_phases(own_measurement().memory);
+    checkpoints.finish(trainer);
     std::vector<MeasuredRank> ranks = gather_measured_ranks(*groups, own_measurement());
     if (!options_.events.empty()) write_events(Meter::instance().take_ledger(), options_.events, place_.rank);
     Meter::instance().record_events(false);
-    checkpoints.finish(trainer);
     trainer.finish();
     if (reports()) write_record(std::move(ranks));
     groups->world().barrier();

@@ -55,6 +55,7 @@ MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceK
     rank.pinned = pinned_host_memory();
   }
   memory.total = memory.upper_bound = memory.peak_reserved + memory.breakdown.outside_allocator;
+  rank.host = meter.host_peak();
   rank.peak_rss = resident_bytes().peak;
   return rank;
 }
@@ -63,8 +64,11 @@ std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const Mea
   JsonWriter writer;
   writer.begin_object();
   write_rank_members(writer, own.memory);
-  const std::string text =
-      writer.member("pinned_bytes", own.pinned).member("peak_rss_bytes", own.peak_rss).end_object().take();
+  const std::string text = writer.member("pinned_bytes", own.pinned)
+                               .member("host_bytes", own.host)
+                               .member("peak_rss_bytes", own.peak_rss)
+                               .end_object()
+                               .take();
   std::vector<MeasuredRank> ranks;
   for (const std::string& other : groups.gather_texts("measurements", text)) {
     const JsonValue value = parse_json(other, "a rank's measurements");
@@ -72,10 +76,18 @@ std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const Mea
     MeasuredRank rank;
     rank.memory = read_rank(object);
     rank.pinned = Bytes{object.integer("pinned_bytes", 0, std::numeric_limits<std::int64_t>::max())};
+    rank.host = Bytes{object.integer("host_bytes", 0, std::numeric_limits<std::int64_t>::max())};
     rank.peak_rss = Bytes{object.integer("peak_rss_bytes", 0, std::numeric_limits<std::int64_t>::max())};
     ranks.push_back(std::move(rank));
   }
   return ranks;
+}
+
+RunEffects run_effects(const RunOptions& options) {
+  return {.clip = options.train.clip > 0,
+          .resumes = !options.save.resume.empty(),
+          .saves = !options.save.directory.empty(),
+          .saves_full = !options.save.full.empty()};
 }
 
 RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const RunProgress& progress,
@@ -89,6 +101,7 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
   record.cluster = plan.cluster;
   record.device = progress.device;
   record.fingerprint = progress.fingerprint;
+  record.effects = run_effects(options);
   record.weights = progress.weights;
   if (options.data.empty()) {
     record.data = options.device == "phantom" ? "none" : fmt::format("synthetic tokens (seed {})", options.train.seed);

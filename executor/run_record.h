@@ -27,6 +27,9 @@ struct RunProgress {
   std::string message;
 };
 
+/// What the flags of a run do to memory.
+RunEffects run_effects(const RunOptions& options);
+
 RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const RunProgress& progress,
                           std::vector<MeasuredRank> ranks);
 

@@ -1,9 +1,12 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
 #include <array>
+#include <cstdlib>
+#include <new>
 #include <numeric>
 
 #include "base/error.h"
@@ -60,6 +63,20 @@ double sum_of_squares_cpu(const Scalar* values, std::int64_t count) {
   return std::accumulate(partial.begin(), partial.end(), 0.0);
 }
 
+constexpr std::int64_t kHostAlignment = 64;
+
+at::Tensor host_tensor(std::int64_t elements, Dtype dtype, const std::string& label) {
+  const Bytes bytes = elements * dtype_bytes(dtype);
+  void* memory = std::aligned_alloc(kHostAlignment, static_cast<std::size_t>(round_up(bytes.n, kHostAlignment)));
+  if (memory == nullptr) throw std::bad_alloc();
+  Meter::instance().host_allocated(memory, bytes, label);
+  const auto release = [](void* held) {
+    Meter::instance().host_freed(held);
+    std::free(held);
+  };
+  return at::from_blob(memory, {elements}, release, at::TensorOptions().dtype(scalar_type(dtype)));
+}
+
 }  // namespace
 
 at::ScalarType scalar_type(Dtype dtype) {
@@ -88,8 +105,16 @@ at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, 
   std::int64_t elements = 1;
   for (std::int64_t size : sizes) elements = checked_mul(elements, size);
   if (elements == 0) return {};
+  if (placement.space == program::Space::host) return host_tensor(elements, dtype, placement.label);
+  if (placement.space == program::Space::pinned) {
+    return at::empty(sizes, at::TensorOptions().dtype(scalar_type(dtype)).pinned_memory(true));
+  }
   const LabelScope scope(placement.category, placement.label);
   return at::empty(sizes, at::TensorOptions().dtype(scalar_type(dtype)).device(placement.device));
+}
+
+at::Tensor tensor_over(void* memory, std::int64_t elements, at::ScalarType type) {
+  return at::from_blob(memory, {elements}, at::TensorOptions().dtype(type));
 }
 
 void add_into(at::Tensor& to, const at::Tensor& from) {

@@ -1,4 +1,5 @@
-// Tensors in the project's own terms: a dtype of the job, a category and a label of the ledger.
+// Tensors in the project's own terms: a dtype of the job, a category and a label of the ledger. Outside executor/ops,
+// data and dumps, all tensors are made here (tests/style/tensor_makers.py).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +11,7 @@
 #include "job/device.h"
 #include "model_specs/dtype.h"
 #include "program/ledger.h"
+#include "program/program.h"
 
 namespace vramfit {
 
@@ -21,10 +23,14 @@ struct TensorPlacement {
   at::Device device;
   Category category;
   std::string label;
+  program::Space space = program::Space::device;  // elsewhere than in `device`: host memory
 };
 
 /// Fresh memory, not initialized; an undefined tensor when it has no elements (nothing of zero bytes is allocated).
 at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, const TensorPlacement& placement);
+
+/// Memory that is already there, seen as a 1-D CPU tensor; it must outlive the tensor.
+at::Tensor tensor_over(void* memory, std::int64_t elements, at::ScalarType type);
 
 /// to += from over 1-D tensors of any float dtypes, without the temporary that ATen's CPU kernels make when they
 /// differ.

@@ -1,14 +1,12 @@
 #include "executor/trainer.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cmath>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -28,8 +26,8 @@
 #include "executor/rope_tables.h"
 #include "executor/sharding/unit_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "executor/tensor_torch.h"
 #include "job/optimizers.h"
-#include "program/check.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
 
@@ -46,19 +44,13 @@ double read_scalar(const at::Tensor& tensor) { return tensor.item<double>(); }
 
 }  // namespace
 
-program::Program program_to_train(const program::LowerInputs& inputs) {
-  program::Program lowered = program::lower(inputs);
-  if (const std::optional<std::string> fault = program::fault_of(lowered)) {
-    throw std::logic_error("the step's program has a fault: " + *fault);
-  }
-  return lowered;
-}
-
 struct Trainer::State {
   explicit State(const TrainInputs& inputs);
 
   void add_load_runs();
   void add_step_runs();
+  void add_save_runs();
+  void save_full(FileCalls& files, const std::string& directory, const std::string& config_json);
   void load();
   StepResult run_step(std::int64_t step);
   void run_sections(program::Section::Kind first, program::Section::Kind last);
@@ -92,7 +84,9 @@ struct Trainer::State {
   Clipping clipping;
   GradientMasks masks;
   InputStaging staging;
-  std::unique_ptr<RowSupply> supply;  // while weights are loaded
+  std::unique_ptr<RowSupply> supply;              // while weights are loaded
+  Snapshot* snapshot = nullptr;                   // while one is taken
+  std::unique_ptr<FullCheckpointFile> full_file;  // while rank 0 writes it
   std::vector<at::Tensor> loaded_masks, rope_cos, rope_sin;
   OptimizerOptions optimizer_options;
   Phase phase = Phase::load;
@@ -127,7 +121,7 @@ Trainer::State::State(const TrainInputs& inputs)
              .place = place,
              .seed = inputs.options.seed,
              .has_values = inputs.has_values}),
-      staging(place, inputs.job.micro_batch * inputs.job.sequence),
+      staging(place),
       loaded_masks(layout.units.size()) {
   check_mesh();
   const std::vector<UnitState::Buffers> buffers = unit_buffers(lowered, layout);
@@ -137,6 +131,7 @@ Trainer::State::State(const TrainInputs& inputs)
   add_load_runs();
   add_unit_runs(runner, unit_runs);
   add_step_runs();
+  add_save_runs();
   runner.on_mark = [this](const program::Mark& mark) { this->mark(mark); };
   op_runs.observer = in.observer;
   optimizer_options = complete_options(in.options.optimizer, in.job.optimizer);
@@ -194,6 +189,28 @@ void Trainer::State::add_step_runs() {
   runner.on(Kernel::update_scale, [this](Operands& /*o*/) { scaler.update(); });
 }
 
+void Trainer::State::add_save_runs() {
+  using program::Kernel;
+  runner.on(Kernel::save_states, [this](Operands& o) {
+    const SnapshotContext context{.graph = in.graph,
+                                  .optimizer = optimizer_named(in.job.optimizer),
+                                  .shard_group = in.groups.shard(),
+                                  .replicate_group = in.groups.replicate()};
+    take_snapshot(context, units, o[0], *snapshot);
+  });
+  runner.on(Kernel::gather_parameter, [this](Operands& o) { gather_parameter(o, layout, in.groups.shard().rank()); });
+  runner.on(Kernel::write_parameter, [this](Operands& o) { full_file->append(rows_to_write(o, layout), o[1]); });
+}
+
+void Trainer::State::save_full(FileCalls& files, const std::string& directory, const std::string& config_json) {
+  if (in.groups.world().rank() == 0) {
+    full_file = std::make_unique<FullCheckpointFile>(files, directory, config_json, full_header(in.graph, layout));
+  }
+  run_sections(program::Section::Kind::save_full, program::Section::Kind::save_full);
+  if (full_file) full_file->finish();
+  full_file.reset();
+}
+
 void Trainer::State::load_shard(Operands& operands) {
   // Of a checkpoint each rank reads what it holds.
   const bool is_sent = in.job.load == Load::rank0 && in.states == nullptr;
@@ -214,9 +231,8 @@ void Trainer::State::load_rope_table(Operands& operands) {
   fill_rope_table(frequencies, in.job.sequence, cos.data(), sin.data());
   const auto table = [&](const at::Tensor& flat, std::vector<float>& host) {
     if (!flat.defined()) return flat;
-    at::Tensor shaped = flat.view({in.job.sequence, columns});
-    shaped.copy_(at::from_blob(host.data(), {in.job.sequence, columns}, at::kFloat));
-    return shaped;
+    flat.copy_(tensor_over(host.data(), flat.numel(), at::kFloat));
+    return flat.view({in.job.sequence, columns});
   };
   rope_cos.push_back(table(operands[0], cos));
   rope_sin.push_back(table(operands[1], sin));
@@ -325,7 +341,7 @@ void Trainer::State::fill_inputs(Operands& operands) {
       in.data.row(facts.first_global_row + b, to_ids.subspan(offset, sequence), to_labels.subspan(offset, sequence));
     }
   };
-  staging.fill(operands[0], operands[1], fill);
+  staging.fill(operands, fill);
   op_runs.on_value = nullptr;
   if (!in.dumps.logits || facts.step != 1) return;
   op_runs.on_value = [this](const Segment& s, const Value& v, const at::Tensor& t) { dump_logits(s, v, t); };
@@ -366,19 +382,12 @@ Trainer::~Trainer() = default;
 void Trainer::load() { state_->load(); }
 StepResult Trainer::step(std::int64_t step) { return state_->run_step(step); }
 void Trainer::snapshot(Snapshot& into) const {
-  const SnapshotContext context{.graph = state_->in.graph,
-                                .optimizer = optimizer_named(state_->in.job.optimizer),
-                                .shard_group = state_->in.groups.shard(),
-                                .replicate_group = state_->in.groups.replicate()};
-  take_snapshot(context, state_->units, into);
+  using Kind = program::Section::Kind;
+  state_->snapshot = &into;
+  state_->run_sections(Kind::save_sharded, Kind::save_sharded);
 }
 void Trainer::save_full(FileCalls& files, const std::string& directory, const std::string& config_json) const {
-  const FullCheckpoint full{.graph = state_->in.graph,
-                            .shard_group = state_->in.groups.shard(),
-                            .writes = state_->in.groups.world().rank() == 0,
-                            .directory = directory,
-                            .config_json = config_json};
-  vramfit::save_full(files, full, state_->units);
+  state_->save_full(files, directory, config_json);
 }
 std::vector<std::pair<std::string, double>> Trainer::numbers() const { return state_->scaler.numbers(); }
 void Trainer::finish() {

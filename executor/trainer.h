@@ -17,17 +17,13 @@
 #include "job/job.h"
 #include "job/run_options.h"
 #include "model_specs/graph.h"
-#include "program/lowering/lower.h"
+#include "program/program.h"
 
 namespace vramfit {
 
 struct FileCalls;
 struct StateSource;
 class TrainObserver;
-
-/// The program of a rank. Throws std::logic_error when the check finds a fault in it: nothing is trained by such a
-/// program.
-program::Program program_to_train(const program::LowerInputs& inputs);
 
 struct StepResult {
   std::int64_t step = 0;  // from 1
@@ -47,7 +43,7 @@ struct TrainInputs {
   StateSource* states = nullptr;                                         // of a checkpoint that is resumed; null: zeros
   const std::vector<std::pair<std::string, double>>* numbers = nullptr;  // likewise (Manifest::numbers)
   const Dataset& data;
-  const program::Program& lowered;  // of this rank: program_to_train
+  const program::Program& lowered;  // of this rank (executor/program_to_train.h)
   TrainOptions options;
   DumpOptions dumps;
   int card = 0;                       // index of the CUDA device
@@ -68,11 +64,12 @@ class Trainer {
   void load();
   /// Step `step` (from 1). Throws FaultError when the loss is not a finite number.
   StepResult step(std::int64_t step);
-  /// Copies this rank's part of the training state, as it is between two steps.
+  /// Copies this rank's part of the training state, as it is between two steps, to where the program keeps the copy
+  /// (RunEffects::saves).
   void snapshot(Snapshot& into) const;
   /// What a checkpoint's manifest keeps of it: the loss scale. Waits for the device.
   std::vector<std::pair<std::string, double>> numbers() const;
-  /// The whole model as transformers reads it; a collective call, between two steps.
+  /// The whole model as transformers reads it; a collective call, between two steps (RunEffects::saves_full).
   void save_full(FileCalls& files, const std::string& directory, const std::string& config_json) const;
   /// Writes what `dumps` asks for at the end.
   void finish();

@@ -38,10 +38,11 @@ void write_alternative(JsonWriter& writer, const Candidate& candidate) {
 
 std::string fingerprint_of(const PlanRequest& request, const Job& job) {
   const Graph graph = build_graph(request.spec, loss_options(job));
-  return program::fingerprint_of(
-      job,
-      program::make_program(
-          {.graph = graph, .job = job, .device = request.cluster.card.device, .coords = {}, .clip = request.clip}));
+  return program::fingerprint_of(job, program::make_program({.graph = graph,
+                                                             .job = job,
+                                                             .device = request.cluster.card.device,
+                                                             .coords = {},
+                                                             .run = {.clip = request.clip}}));
 }
 
 void write_prediction(JsonWriter& writer, const PlanRequest& request, const Candidate& chosen) {

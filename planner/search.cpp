@@ -117,7 +117,7 @@ Trial Evaluator::try_out(const Job& job) {
   try {
     require_rules(job, request_.cluster);
     const RankEstimate rank =
-        estimate_rank(graph_of(job), job, request_.cluster, {.clip = request_.clip}, /*retries=*/false);
+        estimate_rank(graph_of(job), job, request_.cluster, {.run = {.clip = request_.clip}}, /*retries=*/false);
     return {.fits = verdict_of(rank, request_.cluster.card.memory) == Verdict::fits, .total = rank.total};
   } catch (const NotModelled&) {
     return {.is_modelled = false, .total = {}};
@@ -134,7 +134,7 @@ const Estimate& Evaluator::estimate_of(const Job& job) {
   const std::string key = job_as_flags(job, unresolved_job());
   const auto found = estimates_.find(key);
   if (found != estimates_.end()) return found->second;
-  const EstimateOptions options{.suggestions = false, .clip = request_.clip};
+  const EstimateOptions options{.suggestions = false, .run = {.clip = request_.clip}};
   const Estimate& made = estimates_.emplace(key, estimate(request_.spec, job, request_.cluster, options)).first->second;
   trials_.insert_or_assign(key, Trial{.is_modelled = made.verdict != Verdict::not_modelled,
                                       .fits = made.verdict == Verdict::fits,

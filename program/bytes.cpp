@@ -36,6 +36,9 @@ class BytesReader {
       }
       if (stands_for_all) writer_.end_repeat();
     }
+    for (const Section& section : program_.sections) {
+      if (is_save(section)) play(section, options_.steps);
+    }
     return writer_.take();
   }
 

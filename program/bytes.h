@@ -14,7 +14,7 @@ struct BytesOptions {
   program::Space space = program::Space::device;  // of the buffers whose events are recorded
 };
 
-/// What is allocated at the end of the last step isn't freed.
+/// Sections that save follow the last step, once. What is allocated at the end isn't freed.
 Ledger ledger_of(const program::Program& program, const BytesOptions& options);
 
 }  // namespace vramfit

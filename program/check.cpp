@@ -70,6 +70,9 @@ class Check {
         if (!held.empty()) throw Fault("step: a collective is never waited for");
       }
     }
+    for (const Section& section : program_.sections) {
+      if (is_save(section)) save(section);
+    }
   }
 
   void read(const Allocate& what, const Place& place) { allocate(what.buffer, place); }
@@ -160,6 +163,16 @@ class Check {
       if (section.kind == Section::Kind::middle && allocated() != found) {
         throw Fault("middle micro-batch: leaves allocated what it didn't find, or freed what it found");
       }
+    }
+  }
+
+  /// It may follow any step.
+  void save(const Section& section) {
+    const std::vector<bool> found = allocated();
+    for (int pass = 0; pass < 2; ++pass) read(section);
+    if (allocated() != found) throw Fault("save: leaves allocated what it didn't find, or freed what it found");
+    for (const std::vector<int>& held : pending_) {
+      if (!held.empty()) throw Fault("save: a collective is never waited for");
     }
   }
 

@@ -5,11 +5,12 @@
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/ledger.h"
+#include "program/run_effects.h"
 
 namespace vramfit {
 
 struct CountOptions {
-  bool clip = true;
+  RunEffects run = {};
   int steps = 2;  // training steps after load
   // Count what repeats once: micro-batches 1 .. accumulation-2 and all steps from the last on are Repeats of the
   // ledger, because they request the same. The gradient norm, summed in equal parts, counts one of them: each reuses

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "program/units_layout.h"
+#include "program/work.h"
 
 namespace vramfit {
 
@@ -14,5 +15,9 @@ inline constexpr std::int64_t kMaskPart = std::int64_t{1} << 22;
 /// Elements of each of those two tensors: the longest trainable part that a rank holds of one parameter, at most
 /// kMaskPart.
 std::int64_t mask_part(const UnitLayout& layout);
+
+/// Of masking a rank's gradient shards. A mask from a file is read along with the gradient; drawing one takes about 15
+/// passes over 8 bytes an element, read and written (executor/gradient_mask.cpp, mask_by_calls).
+Work mask_work(const Job& job, const UnitLayout& layout);
 
 }  // namespace vramfit

@@ -20,10 +20,11 @@ std::array<Group, kAxes> groups_of(const Mesh& mesh, std::int64_t reshard_ranks)
 
 std::string_view kernel_name(Kernel kernel) {
   constexpr std::array<std::string_view, kKernels> names{
-      "zero",       "zero_padding", "load_shard", "load_states", "load_mask",    "load_scale", "rope_table",
-      "workspaces", "inputs",       "gather_own", "gather_kept", "keep_slice",   "copy",       "add",
-      "add_whole",  "add_own",      "forward",    "backward",    "add_loss",     "norm_begin", "norm_parts",
-      "norm_rest",  "scale",        "mask",       "update",      "update_scale", "call"};
+      "zero",       "zero_padding", "load_shard",  "load_states",      "load_mask",       "load_scale",
+      "rope_table", "workspaces",   "inputs",      "gather_own",       "gather_kept",     "keep_slice",
+      "copy",       "add",          "add_whole",   "add_own",          "forward",         "backward",
+      "add_loss",   "norm_begin",   "norm_parts",  "norm_rest",        "scale",           "mask",
+      "update",     "update_scale", "save_states", "gather_parameter", "write_parameter", "call"};
   return names.at(static_cast<std::size_t>(kernel));
 }
 
@@ -51,11 +52,16 @@ bool is_copy(Kernel kernel) {
 
 bool reaches_host(Kernel kernel) {
   return kernel == Kernel::copy || kernel == Kernel::inputs || kernel == Kernel::load_shard ||
-         kernel == Kernel::load_states || kernel == Kernel::load_mask;
+         kernel == Kernel::load_states || kernel == Kernel::load_mask || kernel == Kernel::save_states ||
+         kernel == Kernel::write_parameter;
+}
+
+bool is_save(const Section& section) {
+  return section.kind == Section::Kind::save_sharded || section.kind == Section::Kind::save_full;
 }
 
 bool is_in_step(const Section& section, int step) {
-  if (section.kind == Section::Kind::load || step < 1) return false;
+  if (section.kind == Section::Kind::load || is_save(section) || step < 1) return false;
   return section.steps == Section::Steps::every || (section.steps == Section::Steps::first) == (step == 1);
 }
 

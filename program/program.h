@@ -68,7 +68,7 @@ enum class Kernel : std::uint8_t {
   load_scale,    // loss scale, growth tracker, found inf
   rope_table,    // cos, sin of rope number `parameter`
   workspaces,    // those that libraries make themselves
-  inputs,        // token ids, labels
+  inputs,        // token ids, labels; on GPUs the pinned buffers that they are copied from
   gather_own,    // shard of `unit` -> this rank's slices of the gathered unit
   gather_kept,   // kept slice -> the same, in the rank's group
   keep_slice,    // gathered unit -> the slice that the rank keeps
@@ -87,7 +87,11 @@ enum class Kernel : std::uint8_t {
   mask,          // gradient shards, gradient masks
   update,        // of `unit`: shard, gradient shard; clip scale, found inf; the optimizer's states
   update_scale,  // loss scale, growth tracker; found inf
-  call           // of PyTorch's library, which the program only records
+  // Of the units that the rank saves: copy on the host; each unit's shard and its optimizer's states
+  save_states,
+  gather_parameter,  // shard of `unit` -> this rank's part of the whole `parameter`
+  write_parameter,   // `parameter`, whole or in the only shard; on GPUs the host memory that it is written from
+  call               // of PyTorch's library, which the program only records
 };
 inline constexpr std::size_t kKernels = static_cast<std::size_t>(Kernel::call) + 1;
 std::string_view kernel_name(Kernel kernel);
@@ -204,7 +208,7 @@ struct Block {
 
 /// A part of the main list. A middle section is run `times` times, and leaves allocated what it found.
 struct Section {
-  enum class Kind : std::uint8_t { load, first, middle, last, update } kind = Kind::load;
+  enum class Kind : std::uint8_t { load, first, middle, last, update, save_sharded, save_full } kind = Kind::load;
   std::size_t begin = 0, end = 0;  // instructions of Program::main
   std::int64_t times = 1;
   enum class Steps : std::uint8_t { every, first, later } steps = Steps::every;  // load: none
@@ -217,7 +221,8 @@ struct Program {
   Code main;
   std::vector<Block> blocks;
   // Load; then one step: first, middle, last micro-batch (with one, only last), update. If the first step differs from
-  // later ones (PyTorch makes an optimizer's states in it), the sections of both, one step after the other.
+  // later ones (PyTorch makes an optimizer's states in it), the sections of both, one step after the other. Then what
+  // may follow a step, if the run does it: the kinds of save.
   std::vector<Section> sections;
   std::array<Group, kAxes> groups = {};  // by axis
   int tokens = 0;
@@ -225,6 +230,8 @@ struct Program {
   int stage = 0;                      // of a pipeline
 };
 
+/// Whether it saves, which is no part of a step.
+bool is_save(const Section& section);
 /// Whether a training step (1: the first) has the section.
 bool is_in_step(const Section& section, int step);
 

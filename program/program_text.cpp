@@ -21,6 +21,10 @@ std::string_view name_of(Section::Kind kind) {
       return "last micro-batch";
     case Section::Kind::update:
       return "update";
+    case Section::Kind::save_sharded:
+      return "save, sharded";
+    case Section::Kind::save_full:
+      return "save, full";
   }
   return "";
 }

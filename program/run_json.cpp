@@ -21,9 +21,25 @@ MeasuredRank read_measured_rank(JsonObject& object) {
   if (object.has("pinned_bytes")) {  // older records lack it
     rank.pinned = {object.integer("pinned_bytes", 0, std::numeric_limits<std::int64_t>::max())};
   }
+  if (object.has("host_bytes")) rank.host = {object.integer("host_bytes", 0, std::numeric_limits<std::int64_t>::max())};
   rank.peak_rss = {object.integer("peak_rss_bytes", 0, std::numeric_limits<std::int64_t>::max())};
   object.finish();
   return rank;
+}
+
+void write_effects(JsonWriter& writer, const RunEffects& effects) {
+  writer.key("effects").begin_object();
+  writer.member("clip", effects.clip).member("resumes", effects.resumes);
+  writer.member("saves", effects.saves).member("saves_full", effects.saves_full).end_object();
+}
+
+RunEffects read_effects(JsonObject object) {
+  const RunEffects effects{.clip = object.boolean("clip"),
+                           .resumes = object.boolean("resumes"),
+                           .saves = object.boolean("saves"),
+                           .saves_full = object.boolean("saves_full")};
+  object.finish();
+  return effects;
 }
 
 }  // namespace
@@ -35,6 +51,7 @@ std::string run_to_json(const RunRecord& run) {
   writer.member("name", run.model_name).member("parameters", run.parameters).end_object();
   write_job(writer.key("job"), run.job);
   write_cluster(writer.key("cluster"), run.cluster);
+  if (run.effects) write_effects(writer, *run.effects);
   if (!run.fingerprint.empty()) writer.member("fingerprint", run.fingerprint);
   writer.member("device", run.device).member("weights", run.weights).member("data", run.data);
   write_reals(writer, "loss", run.loss);
@@ -49,7 +66,10 @@ std::string run_to_json(const RunRecord& run) {
   for (const MeasuredRank& rank : run.ranks) {
     writer.begin_object();
     write_rank_members(writer, rank.memory);
-    writer.member("pinned_bytes", rank.pinned).member("peak_rss_bytes", rank.peak_rss).end_object();
+    writer.member("pinned_bytes", rank.pinned)
+        .member("host_bytes", rank.host)
+        .member("peak_rss_bytes", rank.peak_rss)
+        .end_object();
   }
   writer.end_array().member("worst", run.worst).end_object();
   return writer.take();
@@ -69,6 +89,7 @@ RunRecord run_from_json(std::string_view text, const std::string& file) {
   read_job(job, run.job, fields_set);
   JsonObject cluster = object.object("cluster");
   run.cluster = read_cluster(cluster);
+  if (object.has("effects")) run.effects = read_effects(object.object("effects"));
   if (object.has("fingerprint")) run.fingerprint = object.text("fingerprint");
   run.device = object.text("device");
   run.weights = object.text("weights");

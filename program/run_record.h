@@ -1,6 +1,7 @@
 // What a run measured (vramfit/run@1), in the estimator's terms, so that `compare` can match the two.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "job/cluster.h"
 #include "job/job.h"
 #include "program/rank_memory.h"
+#include "program/run_effects.h"
 
 namespace vramfit {
 
@@ -16,6 +18,7 @@ namespace vramfit {
 struct MeasuredRank {
   RankEstimate memory;
   Bytes pinned;    // host memory pinned by PyTorch for copies to and from the GPU; 0 on CPU ranks
+  Bytes host;      // at most in buffers of its program in other host memory: copies for checkpoints
   Bytes peak_rss;  // resident set of the process at its highest; 0: not measured
 };
 
@@ -24,9 +27,10 @@ struct RunRecord {
   std::int64_t parameters = 0;
   Job job;
   Cluster cluster;
-  std::string device;         // "cpu", "cuda", or "phantom": rehearsed, not measured
-  std::string fingerprint;    // of the program that ran (program/fingerprint.h); "" in older records
-  std::string weights, data;  // where they came from: "random (seed 0)"
+  std::string device;                 // "cpu", "cuda", or "phantom": rehearsed, not measured
+  std::optional<RunEffects> effects;  // none in older records
+  std::string fingerprint;            // of the program that ran (program/fingerprint.h); "" in older records
+  std::string weights, data;          // where they came from: "random (seed 0)"
   std::vector<MeasuredRank> ranks;
   int worst = 0;                            // index of the rank with the largest total
   std::vector<double> loss;                 // of the global batch, one per step; none on phantoms

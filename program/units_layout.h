@@ -2,6 +2,7 @@
 // in a rank's shard. Read by the estimator for bytes and by the executor for offsets.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +27,11 @@ struct UnitParameter {
   std::int64_t kept_elements = 0;    // padded_elements / UnitLayout::reshard_ranks
   std::int64_t kept_offset = 0;      // elements of compute dtype from the kept slice's start, 512-byte aligned
 };
+
+/// Rows of the parameter that rank `shard` of those that it is split over holds, without padding.
+inline std::int64_t own_rows(const UnitParameter& p, std::int64_t shard) {
+  return std::clamp<std::int64_t>(p.rows - p.rows_per_rank * shard, 0, p.rows_per_rank);
+}
 
 /// A unit's shard is one flat tensor, trainable parameters first; its gradients and optimizer states
 /// are flat tensors over the trainable prefix.

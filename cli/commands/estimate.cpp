@@ -13,6 +13,7 @@
 #include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/model.h"
+#include "cli/run_effects.h"
 #include "estimator/card_requirements.h"
 #include "estimator/estimate.h"
 #include "estimator/estimate_json.h"
@@ -25,14 +26,15 @@ namespace {
 struct EstimateFlags {
   JobFlags job;
   std::string format = "table";
-  bool json = false, strict = false, no_clip = false;
+  bool json = false, strict = false;
+  RunEffectFlags run;
 };
 
 /// Without --gpus: what one card needs, and which cards would do.
 int run_requirements(const EstimateFlags& flags, const ModelSpec& spec, const Job& job, bool json) {
   const CardRequirements requirements = [&] {
     const Ticker ticker("vramfit: trying the cards of the catalog");
-    return card_requirements(spec, job, {.suggestions = false, .clip = !flags.no_clip});
+    return card_requirements(spec, job, {.suggestions = false, .run = effects_of(flags.run)});
   }();
   write_file("-", json ? requirements_to_json(requirements)
                        : requirements_text(requirements, flags.job.model, detect_terminal()));
@@ -48,7 +50,8 @@ void check_flags(const EstimateFlags& flags) {
   } catch (const InputError& error) {
     throw InputError(fmt::format("--format: {}", error.what()));
   }
-  if (flags.format == "accelerate" && (any_job_flag(flags.job) || flags.json || flags.strict || flags.no_clip)) {
+  if (flags.format == "accelerate" &&
+      (any_job_flag(flags.job) || flags.json || flags.strict || flags.run.no_clip || flags.run.save_kind != "none")) {
     throw InputError("--format accelerate: its table depends on MODEL alone; give it no other flag");
   }
   if (flags.strict && flags.job.gpus.empty()) {
@@ -67,7 +70,7 @@ int run_estimate(const EstimateFlags& flags) {
   const bool json = flags.json || flags.format == "json";
   if (flags.job.gpus.empty()) return run_requirements(flags, spec, choice.job, json);
   const Cluster cluster = read_cluster_flag(flags.job);
-  const Estimate result = estimate(spec, choice.job, cluster, {.suggestions = true, .clip = !flags.no_clip});
+  const Estimate result = estimate(spec, choice.job, cluster, {.suggestions = true, .run = effects_of(flags.run)});
   const std::string text = json ? estimate_to_json(result) : estimate_text(result, detect_terminal());
   write_file("-", text);
   if (result.verdict == Verdict::at_risk) {
@@ -90,7 +93,7 @@ void add_estimate(CLI::App& command, int& exit_code) {
       ->type_name("table|json|accelerate")
       ->group(kOutputFlags);
   command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
-  command.add_flag("--no-clip", flags->no_clip, "A step without gradient clipping")->group(kMemoryFlags);
+  add_run_effects(command, flags->run);
   command.callback([flags, &exit_code] { exit_code = run_estimate(*flags); });
 }
 

@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
-#include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/model.h"
+#include "cli/run_effects.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "program/make_program.h"
@@ -19,7 +19,7 @@ namespace {
 
 struct ProgramFlags {
   JobFlags job;
-  bool no_clip = false;
+  RunEffectFlags run;
 };
 
 int run_program(const ProgramFlags& flags) {
@@ -29,9 +29,10 @@ int run_program(const ProgramFlags& flags) {
   const Job job = resolve_job(read_job_choice(flags.job).job, spec, cluster, notes);
   require_rules(job, cluster);
   const Graph graph = build_graph(spec, loss_options(job));
-  write_file("-",
-             program::program_text(program::make_program(
-                 {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .clip = !flags.no_clip})));
+  write_file(
+      "-",
+      program::program_text(program::make_program(
+          {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = effects_of(flags.run)})));
   return static_cast<int>(ExitCode::done);
 }
 
@@ -40,7 +41,7 @@ int run_program(const ProgramFlags& flags) {
 void add_program(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<ProgramFlags>();
   add_job_flags(command, flags->job);
-  command.add_flag("--no-clip", flags->no_clip, "A step without gradient clipping")->group(kMemoryFlags);
+  add_run_effects(command, flags->run);
   command.callback([flags, &exit_code] { exit_code = run_program(*flags); });
 }
 

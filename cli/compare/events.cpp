@@ -1,5 +1,6 @@
 #include "cli/compare/events.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -27,12 +28,21 @@ void check_size(const Graph& graph, const Job& job) {
                   job.accumulation));
 }
 
-ComparedEvents compare_rank(const PlanFile& plan, const Graph& graph, const RankEstimate& rank,
+/// Those that can be seen in the events: a full checkpoint is written after the last step, which may not be among them.
+RunEffects effects_seen(const PlanFile& plan, const RunRecord& run, const Ledger& measured) {
+  RunEffects effects = run.effects.value_or(RunEffects{.clip = plan.clip});
+  effects.saves_full = effects.saves_full && std::ranges::find(measured.events, Phase::checkpoint_save,
+                                                               &Event::phase) != measured.events.end();
+  return effects;
+}
+
+ComparedEvents compare_rank(const PlanFile& plan, const RunRecord& run, const RankEstimate& rank,
                             const std::string& file) {
+  const Graph graph = build_graph(plan.spec, loss_options(plan.job));
   const Ledger measured = ledger_from_lines(read_file(file), printable(file), kSteps);
   const std::int32_t steps = measured.events.empty() ? 0 : measured.events.back().step;
   const Ledger predicted = count(graph, plan.job, plan.cluster.card.device, rank.coords,
-                                 {.clip = plan.clip, .steps = steps, .abbreviate = false});
+                                 {.run = effects_seen(plan, run, measured), .steps = steps, .abbreviate = false});
   const LedgerDifference difference = compare_ledgers(predicted, measured);
   return {
       .rank = rank.first_rank, .compared = difference.compared, .first_difference = printable(difference.first, 400)};
@@ -46,7 +56,7 @@ std::vector<ComparedEvents> compare_events(const PlanFile& plan, const RunRecord
   std::vector<ComparedEvents> compared;
   for (const MeasuredRank& rank : run.ranks) {
     const std::string file = fmt::format("{}/rank{}.jsonl", directory, rank.memory.first_rank);
-    if (std::filesystem::exists(file)) compared.push_back(compare_rank(plan, graph, rank.memory, file));
+    if (std::filesystem::exists(file)) compared.push_back(compare_rank(plan, run, rank.memory, file));
   }
   if (compared.empty()) {
     throw InputError(

@@ -1,16 +1,14 @@
-#include <ATen/ops/empty.h>
-
 #include <cerrno>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "executor/checkpoint/full_torch.h"
 #include "executor/checkpoint/open_folder.h"
 #include "executor/checkpoint/safetensors_header.h"
 #include "executor/checkpoint/snapshot_torch.h"
-#include "executor/meter/meter.h"
-#include "executor/tensor_torch.h"
+#include "executor/sharding/unit_state_torch.h"
 
 namespace vramfit {
 namespace {
@@ -55,61 +53,66 @@ class NamedWhenWhole {
   bool is_whole_ = false;
 };
 
-std::string header_of(const FullCheckpoint& full, const std::vector<UnitState>& units) {
-  std::vector<HeaderEntry> entries;
-  for (const UnitState& unit : units) {
-    for (const UnitParameter& p : unit.unit().parameters) {
-      const Parameter& parameter = full.graph.parameters[static_cast<std::size_t>(p.parameter)];
-      entries.push_back({parameter.name, unit.unit().storage, parameter.shape});
-    }
-  }
-  return safetensors_header(entries, true);
-}
-
-/// The parameter's rows from all ranks, padded; with one shard the shard itself.
-at::Tensor gathered(const FullCheckpoint& full, const UnitState& unit, const UnitParameter& p) {
-  const at::Tensor own = UnitState::slice(unit.shard(), p);
-  if (full.shard_group.size() == 1) return own;
-  at::Tensor whole = at::empty({p.padded_elements}, own.options());
-  whole.narrow(0, full.shard_group.rank() * p.shard_elements, p.shard_elements).copy_(own);
-  if (const Pending gathering = full.shard_group.all_gather({whole})) gathering->wait();
-  return whole;
-}
-
 void write_text(FileCalls& files, const OpenFolder& folder, const std::string& name, const std::string& text) {
   NamedWhenWhole file(files, folder, name);
   file.append(text);
   file.finish();
 }
 
+const UnitParameter& parameter_of(const Operands& operands, const UnitLayout& layout) {
+  const Unit& unit = layout.units[at_index(operands.run().unit)];
+  return unit.parameters[at_index(layout.slot_of_parameter[at_index(operands.run().parameter)])];
+}
+
 }  // namespace
 
-void save_full(FileCalls& files, const FullCheckpoint& full, const std::vector<UnitState>& units) {
-  const LabelScope scope(Category::temporaries, "full checkpoint");
-  std::optional<OpenFolder> folder;
-  std::optional<NamedWhenWhole> file;
-  if (full.writes) {
-    folder.emplace(OpenFolder::make(files, full.directory));
-    write_text(files, *folder, "config.json", full.config_json);
-    file.emplace(files, *folder, "model.safetensors");
-    file->append(header_of(full, units));
-  }
-  std::vector<char> host;
-  for (const UnitState& unit : units) {
-    for (const UnitParameter& p : unit.unit().parameters) {
-      const at::Tensor whole = gathered(full, unit, p);
-      if (!file) continue;
-      const at::Tensor rows = whole.narrow(0, 0, p.rows * p.row_elements);
-      if (rows.is_cpu()) {
-        file->append({static_cast<const char*>(rows.const_data_ptr()), rows.nbytes()});
-        continue;
-      }
-      host.resize(rows.nbytes());
-      copy_to_host(rows, host);
-      file->append(host);
+std::string full_header(const Graph& graph, const UnitLayout& layout) {
+  std::vector<HeaderEntry> entries;
+  for (const Unit& unit : layout.units) {
+    for (const UnitParameter& p : unit.parameters) {
+      const Parameter& parameter = graph.parameters[at_index(p.parameter)];
+      entries.push_back({parameter.name, unit.storage, parameter.shape});
     }
   }
-  if (file) file->finish();
+  return safetensors_header(entries, true);
+}
+
+struct FullCheckpointFile::State {
+  State(FileCalls& calls, const std::string& directory, const std::string& config_json)
+      : files(calls), folder(OpenFolder::make(files, directory)) {
+    write_text(files, folder, "config.json", config_json);
+    weights.emplace(files, folder, "model.safetensors");
+  }
+  FileCalls& files;
+  OpenFolder folder;
+  std::optional<NamedWhenWhole> weights;
+};
+
+FullCheckpointFile::FullCheckpointFile(FileCalls& files, const std::string& directory, const std::string& config_json,
+                                       const std::string& header)
+    : state_(std::make_unique<State>(files, directory, config_json)) {
+  state_->weights->append(header);
+}
+FullCheckpointFile::~FullCheckpointFile() = default;
+
+void FullCheckpointFile::append(const at::Tensor& rows, const at::Tensor& on_host) {
+  if (rows.is_cpu()) return state_->weights->append({static_cast<const char*>(rows.const_data_ptr()), rows.nbytes()});
+  const std::span<char> copy(static_cast<char*>(on_host.mutable_data_ptr()), rows.nbytes());
+  copy_to_host(rows, copy);
+  state_->weights->append(copy);
+}
+
+void FullCheckpointFile::finish() { state_->weights->finish(); }
+
+void gather_parameter(Operands& operands, const UnitLayout& layout, int shard_rank) {
+  const UnitParameter& p = parameter_of(operands, layout);
+  operands[1].narrow(0, shard_rank * p.shard_elements, p.shard_elements).copy_(UnitState::slice(operands[0], p));
+}
+
+at::Tensor rows_to_write(Operands& operands, const UnitLayout& layout) {
+  const UnitParameter& p = parameter_of(operands, layout);
+  const at::Tensor whole = layout.shards == 1 ? UnitState::slice(operands[0], p) : operands[0];
+  return whole.narrow(0, 0, p.rows * p.row_elements);
 }
 
 }  // namespace vramfit

@@ -1,26 +1,44 @@
 // The whole model as transformers reads it: DIR/model.safetensors and DIR/config.json.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "executor/checkpoint/files.h"
-#include "executor/sharding/collectives.h"
-#include "executor/sharding/unit_state_torch.h"
+#include "executor/program_runner_torch.h"
 #include "model_specs/graph.h"
+#include "program/units_layout.h"
 
 namespace vramfit {
 
-struct FullCheckpoint {
-  const Graph& graph;
-  Collectives& shard_group;
-  bool writes = false;  // rank 0
-  std::string directory;
-  std::string config_json;
+/// What a checkpoint of all parameters begins with: in the storage dtype, under their checkpoint names, unit by unit.
+std::string full_header(const Graph& graph, const UnitLayout& layout);
+
+/// Rank 0's files. Each appears whole or not at all; the weights come last.
+class FullCheckpointFile {
+ public:
+  FullCheckpointFile(FileCalls& files, const std::string& directory, const std::string& config_json,
+                     const std::string& header);
+  ~FullCheckpointFile();
+  FullCheckpointFile(const FullCheckpointFile&) = delete;
+  FullCheckpointFile& operator=(const FullCheckpointFile&) = delete;
+  FullCheckpointFile(FullCheckpointFile&&) = delete;
+  FullCheckpointFile& operator=(FullCheckpointFile&&) = delete;
+
+  /// The next parameter's rows, 1-D. What isn't on CPU goes through `on_host`, bytes of which there are enough.
+  void append(const at::Tensor& rows, const at::Tensor& on_host);
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
-/// A collective call. Parameters are gathered one after the other, in the storage dtype, under their checkpoint names;
-/// tied ones once. Each file appears whole or not at all; the weights come last.
-void save_full(FileCalls& files, const FullCheckpoint& full, const std::vector<UnitState>& units);
+/// program::Kernel::gather_parameter.
+void gather_parameter(Operands& operands, const UnitLayout& layout, int shard_rank);
+/// Of program::Kernel::write_parameter: the parameter's rows, without padding.
+at::Tensor rows_to_write(Operands& operands, const UnitLayout& layout);
 
 }  // namespace vramfit

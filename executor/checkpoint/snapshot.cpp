@@ -1,11 +1,11 @@
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "executor/checkpoint/safetensors_header.h"
 #include "executor/checkpoint/saved_states.h"
 #include "executor/checkpoint/snapshot_torch.h"
+#include "executor/tensor_torch.h"
 
 namespace vramfit {
 namespace {
@@ -22,7 +22,7 @@ class Collector {
   void add(const UnitState& unit, const Precision& precision) {
     for (const UnitParameter& p : unit.unit().parameters) {
       const std::int64_t first = p.rows_per_rank * context_.shard_group.rank();
-      const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
+      const std::int64_t rows = own_rows(p, context_.shard_group.rank());
       if (rows == 0) continue;
       add_rows({kParameterKind, unit.shard(), unit.unit().storage}, p, {first, rows});
       if (p.trainable) add_states(unit, precision, p, {first, rows});
@@ -74,10 +74,11 @@ void copy_to_host(const at::Tensor& tensor, std::span<char> into) {
     std::memcpy(into.data(), tensor.const_data_ptr(), into.size());
     return;
   }
-  at::from_blob(into.data(), tensor.sizes(), tensor.options().device(at::kCPU)).copy_(tensor);
+  tensor_over(into.data(), tensor.numel(), tensor.scalar_type()).copy_(tensor.view({-1}));
 }
 
-void take_snapshot(const SnapshotContext& context, const std::vector<UnitState>& units, Snapshot& into) {
+void take_snapshot(const SnapshotContext& context, const std::vector<UnitState>& units, const at::Tensor& memory,
+                   Snapshot& into) {
   Collector collector(context);
   const auto replicas = static_cast<std::size_t>(context.replicate_group.size());
   const auto own = static_cast<std::size_t>(context.replicate_group.rank());
@@ -90,11 +91,16 @@ void take_snapshot(const SnapshotContext& context, const std::vector<UnitState>&
     bytes += static_cast<std::size_t>(entry_bytes(source.entry));
   }
   into.header = safetensors_header(entries, false);
-  into.data.resize(bytes);
+  if (bytes != (memory.defined() ? memory.nbytes() : 0)) {
+    throw std::logic_error("a checkpoint has other bytes than the copy that the program has for it");
+  }
+  const std::span<char> copy(bytes == 0 ? nullptr : static_cast<char*>(memory.mutable_data_ptr()), bytes);
+  into.data = copy;
+  into.keeps_alive = std::make_shared<const at::Tensor>(memory);
   std::size_t at = 0;
   for (const Source& source : sources) {
     const auto size = static_cast<std::size_t>(entry_bytes(source.entry));
-    copy_to_host(source.tensor, std::span(into.data).subspan(at, size));
+    copy_to_host(source.tensor, copy.subspan(at, size));
     at += size;
   }
 }

@@ -2,17 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace vramfit {
 
-/// Its memory is kept from one save to the next: one copy of the rank's shard and states, never two.
+/// Where the program keeps the one copy of the rank's shard and states.
 struct Snapshot {
-  std::int64_t step = 0;   // finished steps
-  std::string header;      // of a safetensors file
-  std::vector<char> data;  // what follows it
+  std::int64_t step = 0;                    // finished steps
+  std::string header;                       // of a safetensors file
+  std::span<const char> data;               // what follows it
+  std::shared_ptr<const void> keeps_alive;  // that memory
 };
 
 }  // namespace vramfit

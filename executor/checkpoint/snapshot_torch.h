@@ -21,8 +21,10 @@ struct SnapshotContext {
 };
 
 /// Own rows of parameters and of the optimizer's states, without padding, and counts of updates. Waits for the device;
-/// allocates no tensor memory.
-void take_snapshot(const SnapshotContext& context, const std::vector<UnitState>& units, Snapshot& into);
+/// allocates nothing: `memory` (undefined where there is nothing to save) has as many bytes. Throws std::logic_error if
+/// it hasn't.
+void take_snapshot(const SnapshotContext& context, const std::vector<UnitState>& units, const at::Tensor& memory,
+                   Snapshot& into);
 
 /// The bytes of `tensor` (contiguous) into host memory of that size.
 void copy_to_host(const at::Tensor& tensor, std::span<char> into);

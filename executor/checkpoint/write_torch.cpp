@@ -2,8 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "executor/tensor_torch.h"
 
 namespace vramfit {
 namespace {
@@ -63,7 +62,7 @@ void write_numbers(at::Tensor& into, std::int64_t offset, std::span<const float>
   }
   std::vector<float> staged(values.size());  // wide enough for every type
   convert(values, into.scalar_type(), staged.data(), 0);
-  into.narrow(0, offset, count).copy_(at::from_blob(staged.data(), {count}, into.options().device(at::kCPU)));
+  into.narrow(0, offset, count).copy_(tensor_over(staged.data(), count, into.scalar_type()));
 }
 
 std::span<char> stored_place(at::Tensor& into, std::int64_t offset, StoredFloat type, std::int64_t count) {

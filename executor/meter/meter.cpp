@@ -76,7 +76,9 @@ struct Meter::State {
   std::vector<MeasuredPhase> phases;
   std::size_t phase = 0;
   std::function<DevicePeaks()> take_device_peaks;
-  LedgerWriter writer;
+  LedgerWriter writer, host_writer;
+  std::unordered_map<const void*, Block> host_blocks;
+  Bytes host_live, host_peak;
   std::optional<MemoryHistory> history;
 
   bool is_in(Phase phase_wanted, int step) {
@@ -185,6 +187,7 @@ void Meter::enter(Phase phase, int step) {
   if (!s.is_in(phase, step)) fold_device_peaks();
   const std::scoped_lock lock(s.mutex);
   s.writer.set_phase(phase, step);
+  s.host_writer.set_phase(phase, step);
   if (s.history) s.history->set_phase(phase, step);
   s.phase = s.index_of(phase, step);
   if (s.phase == s.phases.size())
@@ -229,12 +232,46 @@ Ledger Meter::take_ledger() {
   return std::exchange(s.writer, LedgerWriter{}).take();
 }
 
+Ledger Meter::take_host_ledger() {
+  State& s = *state_;
+  const std::scoped_lock lock(s.mutex);
+  for (auto& [address, block] : s.host_blocks) block.event = -1;
+  return std::exchange(s.host_writer, LedgerWriter{}).take();
+}
+
+Bytes Meter::host_peak() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->host_peak;
+}
+
+void Meter::host_allocated(const void* address, Bytes bytes, const std::string& label) {
+  State& s = *state_;
+  const std::scoped_lock lock(s.mutex);
+  Block block{bytes, Category::temporaries, -1};
+  if (s.recording) block.event = s.host_writer.allocate(bytes, block.category, s.host_writer.label(label));
+  s.host_blocks[address] = block;
+  s.host_live += bytes;
+  s.host_peak = std::max(s.host_peak, s.host_live);
+}
+
+void Meter::host_freed(const void* address) {
+  State& s = *state_;
+  const std::scoped_lock lock(s.mutex);
+  const auto found = s.host_blocks.find(address);
+  if (found == s.host_blocks.end()) return;
+  s.host_live -= found->second.bytes;
+  if (found->second.event >= 0) s.host_writer.free(found->second.event);
+  s.host_blocks.erase(found);
+}
+
 void Meter::reset() {
   take_ledger();
+  take_host_ledger();
   State& s = *state_;
   const std::scoped_lock lock(s.mutex);
   s.phases.clear();
   s.phase = 0;
+  s.host_peak = s.host_live;
   s.peak = s.live;
   s.at_peak = s.by_category;
 }

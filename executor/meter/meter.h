@@ -103,6 +103,12 @@ class Meter {
   /// Forgets peaks, phases and events, so that another run can be measured in this process.
   void reset();
 
+  /// Buffers of a program in host memory, which are no part of what is counted otherwise.
+  void host_allocated(const void* address, Bytes bytes, const std::string& label);
+  void host_freed(const void* address);
+  Bytes host_peak() const;
+  Ledger take_host_ledger();
+
   /// Called by the allocators.
   void allocated(const void* address, Bytes bytes, std::int64_t stream = 0);
   void freed(const void* address, std::int64_t stream = 0);

@@ -1,6 +1,5 @@
 // Gloo's own all-gather and reduce-scatter copy their tensors, unseen by the estimate. Broadcasts and reductions of
 // slices, one a root, work in place and allocate nothing (measured on LibTorch 2.11).
-#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include <memory>
@@ -9,6 +8,7 @@
 
 #include "executor/place/failure_watch.h"
 #include "executor/sharding/backends_torch.h"
+#include "executor/tensor_torch.h"
 
 namespace vramfit {
 
@@ -25,11 +25,11 @@ using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 /// The same memory without a share in it. Gloo's threads let go of their tensors some time after wait() has returned;
 /// with a share they would decide when the memory is freed.
 at::Tensor borrowed(const at::Tensor& tensor, std::int64_t first, std::int64_t elements) {
-  return at::from_blob(tensor.narrow(0, first, elements).mutable_data_ptr(), {elements}, tensor.options());
+  return tensor_over(tensor.narrow(0, first, elements).mutable_data_ptr(), elements, tensor.scalar_type());
 }
 
 at::Tensor borrowed_bytes(const at::Tensor& tensor) {
-  return at::from_blob(tensor.mutable_data_ptr(), {static_cast<std::int64_t>(tensor.nbytes())}, at::kByte);
+  return tensor_over(tensor.mutable_data_ptr(), static_cast<std::int64_t>(tensor.nbytes()), at::kByte);
 }
 
 class GlooWork final : public PendingWork {

@@ -1,12 +1,14 @@
 #include "program/lowering/lower.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "program/gradient_mask.h"
 #include "program/load_rows.h"
 #include "program/lowering/calls.h"
+#include "program/lowering/save.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
 
@@ -57,10 +59,14 @@ class Lowering {
                                                                       .graph = in_.graph,
                                                                       .layout = layout_,
                                                                       .segment_has_backward = has_backward,
-                                                                      .clip = in_.clip || scales_loss(job_)});
+                                                                      .clip = in_.run.clip || scales_loss(job_)});
     phase_ = Phase::forward;
     writer_.code().instructions.reserve(kInstructionsOfOne * schedule.size());
     for (const vramfit::Instruction& instruction : schedule) lower(instruction);
+    for (const Section::Kind kind : save_->kinds()) {
+      begin_section(kind);
+      save_->save(kind);
+    }
     sections_.back().end = writer_.code().instructions.size();
     writer_.be_quiet(true);  // what load made lives on
     Program program{.labels = {},
@@ -105,7 +111,7 @@ class Lowering {
   }
 
   void load_units() {
-    const bool stages = job_.load == Load::rank0 && !in_.resumes && in_.coords == Coords{};
+    const bool stages = job_.load == Load::rank0 && !in_.run.resumes && in_.coords == Coords{};
     const Held staging = writer_.allocate({.bytes = stages ? load_staging(layout_) : Bytes{0},
                                            .label = labels_.number("load: rows of all ranks"),
                                            .segment = -1,
@@ -145,9 +151,11 @@ class Lowering {
     const Held cublas = workspace("cublas workspace", cublas_workspace(in_.device), Dtype::u8);
     const bool uses_lt = uses_cublaslt(in_.graph, job_.precision, shape_);
     const Held lt = workspace("cublasLt workspace", uses_lt ? kCublasLtWorkspace : Bytes{0}, Dtype::u8);
+    // The only one of PyTorch's own: results of a step are read one after the other.
+    const Held scalar = pinned("scalar that the host reads", Bytes{4}, Dtype::f32);
     const Range inside = writer_.end_inside();
     writer_.run({.kernel = Kernel::workspaces, .inside = inside}, {{&cublas, How::write}, {&lt, How::write}});
-    workspace_.insert(workspace_.end(), {cublas, lt});
+    workspace_.insert(workspace_.end(), {cublas, lt, scalar});
   }
 
   void load_numbers() {
@@ -165,6 +173,17 @@ class Lowering {
                 {{&scale_, How::write}, {&growth_, How::write}, {&found_inf_, How::write}});
   }
 
+  Held pinned(const char* label, Bytes bytes, Dtype dtype) {
+    return writer_.allocate({.bytes = is_cuda_ ? bytes : Bytes{0},
+                             .label = labels_.number(label),
+                             .segment = -1,
+                             .category = Category::activations,
+                             .dtype = dtype,
+                             .space = Space::pinned});
+  }
+
+  Bytes bytes_of_ids() const { return checked_mul(shape_.batch, shape_.sequence) * dtype_bytes(Dtype::i64); }
+
   void load() {
     writer_.write(Mark{});
     load_units();
@@ -172,6 +191,9 @@ class Lowering {
     load_ropes();
     load_workspaces();
     load_numbers();
+    pinned_ = {pinned("inputs: ids, pinned", bytes_of_ids(), Dtype::i64),
+               pinned("inputs: labels, pinned", bytes_of_ids(), Dtype::i64)};
+    save_.emplace(SaveInputs{in_, layout_, writer_, labels_, tokens_});
   }
 
   void lower(const vramfit::Instruction& i) {
@@ -228,14 +250,16 @@ class Lowering {
   void begin(int micro_batch) {
     if (micro_batch == 0) writer_.run({.kernel = Kernel::zero}, {{&loss_, How::write}});
     for (const char* what : {"inputs: ids", "inputs: labels"}) {
-      inputs_.push_back(writer_.allocate({.bytes = checked_mul(shape_.batch, shape_.sequence) * dtype_bytes(Dtype::i64),
+      inputs_.push_back(writer_.allocate({.bytes = bytes_of_ids(),
                                           .label = labels_.number(what),
                                           .segment = -1,
                                           .category = Category::activations,
                                           .dtype = Dtype::i64}));
     }
-    writer_.run({.kernel = Kernel::inputs}, {{&inputs_[0], How::write}, {&inputs_[1], How::write}},
-                Work{.launches = 2, .bytes = 0});  // copied from the host
+    writer_.run(
+        {.kernel = Kernel::inputs},
+        {{&inputs_[0], How::write}, {&inputs_[1], How::write}, {&pinned_[0], How::write}, {&pinned_[1], How::write}},
+        Work{.launches = 2, .bytes = 0});  // copied from the host
     set_inputs(inputs_[0], inputs_[1]);
   }
 
@@ -297,20 +321,7 @@ class Lowering {
       const Held bits = temporary("mask: bits", bytes);
     }
     const Range inside = writer_.end_inside();
-    writer_.run({.kernel = Kernel::mask, .inside = inside}, operands, mask_work());
-  }
-
-  /// A mask from a file is read along with the gradient; drawing one takes about 15 passes over 8 bytes an element,
-  /// read and written (executor/gradient_mask.cpp, mask_by_calls).
-  Work mask_work() const {
-    const bool is_read = job_.gradient_mask == GradientMask::file;
-    Work work{.launches = 0};
-    for (const Unit& unit : layout_.units) {
-      const double each = 2 * static_cast<double>(dtype_bytes(unit.gradient).n) + (is_read ? 1.0 : 15.0 * 16);
-      work.bytes += static_cast<double>(unit.trainable_elements) * each;
-      if (unit.trainable_elements > 0) work.launches += is_read ? 1 : 16;
-    }
-    return work;
+    writer_.run({.kernel = Kernel::mask, .inside = inside}, operands, mask_work(job_, layout_));
   }
 
   /// Calls of `kernel` that add the squares of `elements` of a unit's gradient shard each.
@@ -351,7 +362,7 @@ class Lowering {
 
   void update() {
     wait_for_replicas();
-    const bool divides = in_.clip || scales_loss(job_);
+    const bool divides = in_.run.clip || scales_loss(job_);
     for (UnitLowering& unit : units_) unit.update(divides ? divisor_ : Held{}, found_inf_);
     if (loss_scaling(job_) != LossScale::Kind::dynamic) return;
     writer_.run({.kernel = Kernel::update_scale},
@@ -376,6 +387,8 @@ class Lowering {
   std::vector<Held> workspace_, inputs_, masks_;
   Held norm_, divisor_, norm_part_, scale_, growth_, found_inf_;
   std::vector<int> replica_sums_;  // tokens
+  std::optional<SaveLowering> save_;
+  std::vector<Held> pinned_;  // token ids, labels
   std::vector<Section> sections_;
   Phase phase_ = Phase::load;
 };

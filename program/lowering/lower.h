@@ -6,6 +6,7 @@
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/program.h"
+#include "program/run_effects.h"
 #include "program/tape.h"
 #include "program/units_layout.h"
 
@@ -15,9 +16,8 @@ struct LowerInputs {
   const Graph& graph;
   const Job& job;  // resolved, of runtime vramfit
   const Device& device;
-  Coords coords;  // shards are padded to equal sizes, so ranks differ only in what rank 0 reads for the others
-  bool clip = true;
-  bool resumes = false;  // each rank reads its part of a checkpoint, so nothing is staged on rank 0
+  Coords coords;  // shards are padded to equal sizes: ranks differ in what rank 0 reads for the others, and in saving
+  RunEffects run = {};
   // The job's unit layout and tapes, for a caller that has them from a job that shares them; null: they are made.
   const UnitLayout* layout = nullptr;
   const SharedTapes* tapes = nullptr;

@@ -16,7 +16,7 @@ class Trainer {
  public:
   Trainer(const program::LowerInputs& inputs, MakeWrapper make)
       : job_(inputs.job),
-        clip_(inputs.clip),
+        clip_(inputs.run.clip),
         torch_(recording_, inputs.device, inputs.graph.parameters.size()),
         model_(inputs.graph, job_, torch_),
         wrapper_(make(torch_, inputs.graph, job_, model_.modules())) {}

@@ -49,8 +49,7 @@ void measure(const std::string& model, const std::string& gpus, std::int64_t acc
   std::vector<std::string> notes;
   job = resolve_job(job, spec, cluster, notes);
   const Graph graph = build_graph(spec, loss_options(job));
-  const program::LowerInputs inputs{
-      .graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .clip = true};
+  const program::LowerInputs inputs{.graph = graph, .job = job, .device = cluster.card.device, .coords = {}};
   const program::Program program = lower(inputs);
   std::size_t size = bytes_of(program.main);
   for (const program::Block& block : program.blocks) size += bytes_of(block.code);

@@ -148,13 +148,16 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(set(help_of(command)) - set(job_flags()), set(tested), f"flags of {command} without a test here")
 
     def test_of_estimate(self):
-        self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip"])
+        self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip", "--save-kind"])
         self.different("--set", "precision=fp32")
         self.different("--json")
         self.different("--format", "json")
         self.different("--no-clip")
+        for kind in ("sharded", "full", "both"):
+            self.different("--save-kind", kind)
+        self.refused("--save-kind", "estimate", MODEL, "--gpus", "2xH100-80GB", "--save-kind", "whole")
         self.assertEqual(program("estimate", MODEL, "--format", "accelerate").returncode, 0)
-        for flags in (["--gpus", "2xH100-80GB"], ["--precision", "fp32"], ["--json"], ["--strict"], ["--no-clip"]):
+        for flags in (["--gpus", "2xH100-80GB"], ["--precision", "fp32"], ["--json"], ["--strict"], ["--no-clip"], ["--save-kind", "full"]):
             self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", *flags)
         self.refused("--strict", "estimate", MODEL, "--strict")
         with tempfile.TemporaryDirectory() as folder:

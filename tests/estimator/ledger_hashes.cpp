@@ -52,9 +52,10 @@ std::string answer(const std::string& line) {
   const bool abbreviates = std::erase(read.settings, std::pair<std::string, std::string>("micro_batches", "all")) == 0;
   const testing::ResolvedJob drawn = testing::resolved(read);
   const Device& device = drawn.cluster.card.device;
-  const Ledger ledger = count(drawn.graph, drawn.job, device, {}, {.clip = drawn.clip, .abbreviate = abbreviates});
+  const Ledger ledger =
+      count(drawn.graph, drawn.job, device, {}, {.run = {.clip = drawn.clip}, .abbreviate = abbreviates});
   const program::Program program = program::make_program(
-      {.graph = drawn.graph, .job = drawn.job, .device = device, .coords = {}, .clip = drawn.clip});
+      {.graph = drawn.graph, .job = drawn.job, .device = device, .coords = {}, .run = {.clip = drawn.clip}});
   if (const auto fault = program::fault_of(program)) return "unsound: " + *fault;
   const std::string difference =
       testing::difference_of(folded_peaks(program, kGranule), testing::summed_peaks(ledger, kGranule));

@@ -22,8 +22,11 @@ using testing::ResolvedJob;
 constexpr Bytes kGranule{512};
 
 program::Program program_of(const ResolvedJob& drawn) {
-  return program::make_program(
-      {.graph = drawn.graph, .job = drawn.job, .device = drawn.cluster.card.device, .coords = {}, .clip = drawn.clip});
+  return program::make_program({.graph = drawn.graph,
+                                .job = drawn.job,
+                                .device = drawn.cluster.card.device,
+                                .coords = {},
+                                .run = {.clip = drawn.clip}});
 }
 
 /// Folded peaks are what the events add up to, with each micro-batch and run written out too; what the allocator

@@ -82,7 +82,7 @@ int taken_over(const Code& code, const Run& run) {
   int taken = -1, written = 0;
   for (std::uint32_t w = 0; w < run.accesses.count; ++w) {
     const program::Access& access = code.accesses[run.accesses.first + w];
-    if (access.how != How::write || access.buffer < 0) continue;
+    if ((access.how != How::write && access.how != How::pass) || access.buffer < 0) continue;
     for (std::uint32_t r = 0; r < run.accesses.count; ++r) {
       const program::Access& other = code.accesses[run.accesses.first + r];
       if (other.how != How::read || other.buffer != access.buffer) continue;
@@ -133,7 +133,9 @@ bool make_fresh(Program& program, Random& random) {
   for (std::size_t i = run.accesses.first; i < code.accesses.size(); ++i) {
     program::Access& access = code.accesses[i];
     const bool is_read_by_run = i < run.accesses.first + run.accesses.count && access.how == How::read;
-    if (access.buffer == chosen.buffer && !is_read_by_run) access.buffer = fresh;
+    if (access.buffer != chosen.buffer || is_read_by_run) continue;
+    access.buffer = fresh;
+    if (access.how == How::pass) access.how = How::write;  // it is copied now
   }
   const auto position = code.instructions.begin() + static_cast<std::ptrdiff_t>(chosen.run);
   code.instructions.insert(position + 1, Free{chosen.buffer});

@@ -13,6 +13,7 @@
 
 #include "estimator/rank_estimate.h"
 #include "executor/checkpoint/weights.h"
+#include "executor/program_to_train.h"
 #include "executor/trainer.h"
 #include "job/loss_options.h"
 #include "job/sharding.h"
@@ -88,7 +89,7 @@ class SmallTraining {
                              .job = job_,
                              .device = device_,
                              .coords = {.replicate = groups.replicate().rank(), .shard = groups.shard().rank()},
-                             .clip = options_.clip > 0});
+                             .run = {.clip = options_.clip > 0, .saves = saves, .saves_full = saves}});
   }
 
   /// One rank: `body` has its trainer, loaded. `changed`: run instead of the rank's own program.
@@ -108,6 +109,8 @@ class SmallTraining {
     trainer.load();
     body(trainer);
   }
+
+  bool saves = false;  // whether programs can save
 
  private:
   ModelSpec spec_;

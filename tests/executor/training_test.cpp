@@ -10,14 +10,18 @@
 
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
+#include "executor/checkpoint/files.h"
 #include "executor/meter/meter.h"
 #include "executor/trainer.h"
 #include "job/job_fields.h"
 #include "job/loss_options.h"
+#include "program/bytes.h"
 #include "program/count.h"
+#include "program/host_bytes.h"
 #include "program/ledger_diff.h"
 #include "tests/executor/small_training_torch.h"
 #include "tests/support/config_file.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace vramfit;           // NOLINT(google-build-using-namespace): the test's only subject
 using namespace vramfit::testing;  // NOLINT(google-build-using-namespace): likewise
@@ -111,7 +115,7 @@ std::vector<std::vector<std::string>> collectives_of(const Job& job) {
 LedgerDifference counted_against_measured(const Job& job, const std::string& model) {
   Meter::instance().install_cpu(Bytes{0});
   const Graph graph = build_graph(testing::small_model(model), loss_options(job));
-  const Ledger counted = count(graph, job, cpu_device(), {}, {.clip = true, .steps = 2, .abbreviate = false});
+  const Ledger counted = count(graph, job, cpu_device(), {}, {.steps = 2, .abbreviate = false});
   Meter::instance().reset();
   Meter::instance().record_events(true);
   const SmallTraining training(model, job, options_of(2));
@@ -299,4 +303,43 @@ TEST_CASE("what a run allocates is what was counted, event by event") {
       }
     }
   }
+}
+
+TEST_CASE("saving allocates what was counted, on the device and on the host, and copies it in one piece") {
+  Meter& meter = Meter::instance();
+  meter.install_cpu(Bytes{0});
+  SmallTraining training("gpt2", small_job("full-shard", 1), options_of(1));
+  training.saves = true;
+  const TemporaryDirectory directory;
+  const auto files = real_file_calls();
+  training.on_ranks([&](ProcessGroups& groups) {
+    const program::Program program = training.program_of(groups);
+    meter.reset();
+    meter.record_events(true);
+    Ledger device, host;
+    training.with_trainer(
+        groups,
+        [&](Trainer& trainer) {
+          trainer.step(1);
+          Snapshot first, second;
+          trainer.snapshot(first);
+          trainer.snapshot(second);
+          CHECK(first.data.data() == second.data.data());
+          CHECK(Bytes{static_cast<std::int64_t>(first.data.size())} == host_bytes(program));
+          CHECK(meter.host_peak() == host_bytes(program));
+          trainer.save_full(*files, directory.path().string(), "{}");
+          device = meter.take_ledger();
+          host = meter.take_host_ledger();
+        },
+        &program);
+    meter.record_events(false);
+    const auto counted = [&](program::Space space) {
+      return ledger_of(program, {.steps = 1, .abbreviate = false, .space = space});
+    };
+    const LedgerDifference on_device = compare_ledgers(counted(program::Space::device), device);
+    CHECK_MESSAGE(on_device.equal, on_device.first);
+    const LedgerDifference on_host = compare_ledgers(counted(program::Space::host), host);
+    CHECK_MESSAGE(on_host.equal, on_host.first);
+    CHECK(host.events.size() == 1);
+  });
 }

@@ -327,7 +327,7 @@ std::vector<std::string> cover() {
 Program program_of(const std::string& line) {
   const testing::ResolvedJob job = testing::resolved(testing::parse_job_line(line));
   return make_program(
-      {.graph = job.graph, .job = job.job, .device = job.cluster.card.device, .coords = {}, .clip = job.clip});
+      {.graph = job.graph, .job = job.job, .device = job.cluster.card.device, .coords = {}, .run = {.clip = job.clip}});
 }
 
 std::vector<Site> some(std::vector<Site> sites, std::size_t most, std::mt19937_64& random) {

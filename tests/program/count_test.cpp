@@ -36,7 +36,7 @@ std::int64_t live_at_end(const Ledger& ledger, int last_step) {
 }
 
 Ledger count_tiny(const Job& job, const Graph& graph = tiny_graph({.blocks = 1}), int steps = 1) {
-  return count(graph, job, kCpu, {}, {.clip = true, .steps = steps});
+  return count(graph, job, kCpu, {}, {.steps = steps});
 }
 
 }  // namespace

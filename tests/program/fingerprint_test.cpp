@@ -24,7 +24,8 @@ Job sharded_job() {
 std::string fingerprint(const Job& job, const Coords& coords = {}, bool clip = true) {
   const Graph graph = testing::tiny_graph();
   const Device cpu{.kind = DeviceKind::cpu, .name = "cpu"};
-  return fingerprint_of(job, lower({.graph = graph, .job = job, .device = cpu, .coords = coords, .clip = clip}));
+  return fingerprint_of(job,
+                        lower({.graph = graph, .job = job, .device = cpu, .coords = coords, .run = {.clip = clip}}));
 }
 
 }  // namespace

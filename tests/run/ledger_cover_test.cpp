@@ -7,6 +7,7 @@
 
 #include "executor/data/data.h"
 #include "program/count.h"
+#include "program/host_bytes.h"
 #include "program/ledger_diff.h"
 #include "tests/run/cover.h"
 #include "tests/run/vramfit_run.h"
@@ -26,6 +27,23 @@ std::int64_t peak_of(const Ledger& ledger) {
     peak = std::max(peak, live);
   }
   return peak;
+}
+
+void check_rank(const FinishedRun& run, int rank, const Ledger& measured, int steps) {
+  CAPTURE(rank);
+  const LedgerDifference difference = compare_ledgers(count_as_run(run, rank, steps), measured);
+  CHECK_MESSAGE(difference.equal, difference.first);
+  CHECK(difference.compared > 100);
+  CHECK(run.record().ranks.at(static_cast<std::size_t>(rank)).host == host_bytes(program_as_run(run, rank)));
+  CHECK(measured.events.back().phase == Phase::checkpoint_save);
+}
+
+/// As if its steps were counted from 1, as those of a run that doesn't go on after `done` steps.
+Ledger renumbered(Ledger ledger, std::int32_t done) {
+  for (Event& event : ledger.events) {
+    if (event.step > 0) event.step -= done;
+  }
+  return ledger;
 }
 
 }  // namespace
@@ -49,6 +67,25 @@ TEST_CASE("every event that a run allocates on CPU ranks is the one that was pre
       CHECK(peak_of(measured) == peak_of(predicted));
     }
   }
+}
+
+TEST_CASE("both kinds of save, and resuming, allocate on the device and on the host what was predicted") {
+  if (!is_mine(0)) return;
+  const TemporaryDirectory directory;
+  const std::string saved = directory.path().string() + "/saved", full = directory.path().string() + "/full";
+  const CoverJob job{"llama", 4, {"--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2", "--load", "rank0"}};
+  const std::vector<std::string> flags{"--steps", "4", "--seq-len", "16", "--save-full", full, "--save-every", "2"};
+  std::vector<std::string> saves = flags, resumes = flags;
+  saves.insert(saves.end(), {"--save", saved});
+  resumes.insert(resumes.end(), {"--save", saved, "--resume", saved});
+  const FinishedRun first = run_vramfit(job, saves);
+  REQUIRE_MESSAGE(first.exit_code == 0, first.errors);
+  for (int rank = 0; rank < job.ranks; ++rank) check_rank(first, rank, first.events_of(rank), 4);
+  std::filesystem::remove_all(saved + "/step-00000004");
+  const FinishedRun second = run_vramfit(job, resumes);
+  REQUIRE_MESSAGE(second.exit_code == 0, second.errors);
+  CHECK(second.record().effects->resumes);
+  for (int rank = 0; rank < job.ranks; ++rank) check_rank(second, rank, renumbered(second.events_of(rank), 2), 2);
 }
 
 }  // namespace vramfit::testing

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "estimator/rank_estimate.h"
+#include "program/host_bytes.h"
 #include "program/ledger_diff.h"
 #include "tests/run/phantom_cover.h"
 #include "tests/support/shard.h"
@@ -78,7 +79,7 @@ TEST_CASE(
     const LedgerDifference difference = compare_ledgers(predicted, events);
     CHECK_MESSAGE(difference.equal, difference.first);
     CHECK(difference.compared > 100);
-    CHECK(record.ranks.front().pinned == pinned_bytes(record.job));
+    CHECK(record.ranks.front().pinned == host_bytes(program_as_run(run, job.rank)));
     CardMemory card(record.cluster.card.memory, std::nullopt, placement_of(job));
     check_figures(fold_on(predicted, allocator_settings(record.job.allocator), card), record.ranks.front().memory,
                   events);

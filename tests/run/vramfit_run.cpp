@@ -17,20 +17,11 @@
 #include "estimator/rank_estimate.h"
 #include "job/loss_options.h"
 #include "model_specs/config.h"
-#include "program/count.h"
+#include "program/bytes.h"
 #include "program/event_lines.h"
+#include "program/make_program.h"
 
 namespace vramfit::testing {
-
-namespace {
-
-/// --clip is no part of the job, so the run's record has it not.
-bool clips(const FinishedRun& run) {
-  const auto flag = std::ranges::find(run.arguments, "--clip");
-  return flag == run.arguments.end() || std::stod(*std::next(flag)) > 0;
-}
-
-}  // namespace
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -110,12 +101,20 @@ Ledger FinishedRun::events_of(int rank) const {
   return ledger_from_lines(read_text(path), path, std::numeric_limits<std::int32_t>::max());
 }
 
-Ledger count_as_run(const FinishedRun& run, int rank) {
+program::Program program_as_run(const FinishedRun& run, int rank) {
   const RunRecord record = run.record();
   const ModelSpec spec = parse_config(read_text(model_path(run.family)), run.family);
   const Coords coords{rank / record.job.mesh.shard, rank % record.job.mesh.shard};
-  return count(build_graph(spec, loss_options(record.job)), record.job, record.cluster.card.device, coords,
-               {.clip = clips(run), .steps = 2, .abbreviate = false});
+  const Graph graph = build_graph(spec, loss_options(record.job));
+  return program::make_program({.graph = graph,
+                                .job = record.job,
+                                .device = record.cluster.card.device,
+                                .coords = coords,
+                                .run = record.effects.value()});
+}
+
+Ledger count_as_run(const FinishedRun& run, int rank, int steps) {
+  return ledger_of(program_as_run(run, rank), {.steps = steps, .abbreviate = false});
 }
 
 }  // namespace vramfit::testing

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "program/ledger.h"
+#include "program/program.h"
 #include "program/run_record.h"
 #include "tests/run/cover.h"
 #include "tests/support/temporary_directory.h"
@@ -25,8 +26,10 @@ struct FinishedRun {
 /// `vramfit run MODEL --gpus RANKSxcpu-BUDGET FLAGS... EXTRA...`, with events recorded.
 FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& extra, const std::string& budget = "4GiB");
 
-/// The ledger that the estimator counts for the job as the run resolved it, event by event (nothing abbreviated).
-Ledger count_as_run(const FinishedRun& run, int rank);
+/// The program of a rank of the job as the run resolved it.
+program::Program program_as_run(const FinishedRun& run, int rank);
+/// Its ledger, event by event (nothing abbreviated).
+Ledger count_as_run(const FinishedRun& run, int rank, int steps = 2);
 
 /// Runs a program without a shell; output and errors are captured.
 FinishedRun run_program(const std::vector<std::string>& arguments);

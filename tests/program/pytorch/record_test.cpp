@@ -69,11 +69,8 @@ Job plain_job(const std::string& name, const std::string& value) {
 }
 
 program::Program recorded(const Job& job) {
-  return program::make_program({.graph = build_graph(testing::small_llama(), {}),
-                                .job = recorded_job(job),
-                                .device = kH100,
-                                .coords = {},
-                                .clip = true});
+  return program::make_program(
+      {.graph = build_graph(testing::small_llama(), {}), .job = recorded_job(job), .device = kH100, .coords = {}});
 }
 
 TEST_CASE("a sum over rows splits its work over thread blocks and needs a place for their results") {

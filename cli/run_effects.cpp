@@ -1,0 +1,35 @@
+#include "cli/run_effects.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "cli/help.h"
+#include "job/field_text.h"
+
+namespace vramfit {
+
+void add_run_effects(CLI::App& command, RunEffectFlags& flags) {
+  command.add_flag("--no-clip", flags.no_clip, "A step without gradient clipping")->group(kMemoryFlags);
+  command
+      .add_option("--save-kind", flags.save_kind,
+                  "Checkpoints that the run writes (run --save, run --save-full). Default: none")
+      ->type_name("none|sharded|full|both")
+      ->group(kMemoryFlags);
+}
+
+RunEffects effects_of(const RunEffectFlags& flags) {
+  const std::string& kind = flags.save_kind;
+  try {
+    if (kind != "none" && kind != "sharded" && kind != "full" && kind != "both") {
+      unknown_value(kind, {"none", "sharded", "full", "both"});
+    }
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--save-kind: {}", error.what()));
+  }
+  return {.clip = !flags.no_clip,
+          .saves = kind == "sharded" || kind == "both",
+          .saves_full = kind == "full" || kind == "both"};
+}
+
+}  // namespace vramfit

@@ -1,0 +1,12 @@
+// Reads a program for host memory: what its buffers outside the device take.
+#pragma once
+
+#include "program/program.h"
+
+namespace vramfit {
+
+/// The most that a rank's buffers in host memory take at once. Pinned ones are rounded up to a power of two, as
+/// PyTorch's pool of pinned memory makes them. What CPU ranks hold on their "device" is not among them.
+Bytes host_bytes(const program::Program& program);
+
+}  // namespace vramfit

@@ -1,0 +1,132 @@
+#include "program/lowering/save.h"
+
+#include <algorithm>
+
+#include "program/optimizers/optimizers.h"
+
+namespace vramfit::program {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+SaveLowering::SaveLowering(const SaveInputs& inputs) : in_(inputs), is_rank0_(inputs.in.coords == Coords{}) {
+  if (kinds().empty()) return;
+  find_units();
+  if (in_.in.run.saves) copy_ = copy_of_units();
+}
+
+std::vector<Section::Kind> SaveLowering::kinds() const {
+  std::vector<Section::Kind> kinds;
+  if (in_.in.run.saves) kinds.push_back(Section::Kind::save_sharded);
+  if (in_.in.run.saves_full) kinds.push_back(Section::Kind::save_full);
+  return kinds;
+}
+
+void SaveLowering::find_units() {
+  units_.resize(in_.layout.units.size());
+  const Code& code = in_.writer.code();
+  const auto held = [&](const Run& run, std::uint32_t i) {
+    const int buffer = code.accesses[run.accesses.first + i].buffer;
+    return buffer < 0 ? Held() : Held(in_.writer, buffer);
+  };
+  for (const Instruction& instruction : code.instructions) {
+    const auto* run = std::get_if<Run>(&instruction);
+    if (run == nullptr || run->unit < 0) continue;
+    Unit& unit = units_[at(run->unit)];
+    if (run->kernel == Kernel::load_shard) unit.shard = held(*run, 0);
+    if (run->kernel != Kernel::load_states) continue;
+    for (std::uint32_t i = 0; i < run->accesses.count; ++i) unit.states.push_back(held(*run, i));
+  }
+}
+
+bool SaveLowering::is_saved_here(std::size_t unit) const {
+  return static_cast<std::int64_t>(unit) % in_.in.job.mesh.replicate == in_.in.coords.replicate;
+}
+
+Bytes SaveLowering::saved_bytes(std::size_t unit) const {
+  const vramfit::Unit& layout = in_.layout.units[unit];
+  Bytes bytes;
+  for (const UnitParameter& p : layout.parameters) {
+    const std::int64_t rows = own_rows(p, in_.in.coords.shard);
+    bytes += rows * p.row_elements * dtype_bytes(layout.storage);
+    if (!p.trainable || rows == 0) continue;
+    for (const OptimizerState& state : optimizer_named(in_.in.job.optimizer).states) {
+      const bool has_rows = state.holds == OptimizerState::Holds::elements;
+      const std::int64_t number = in_.in.coords.shard == 0 ? 1 : 0;  // goes with the first row
+      bytes += (has_rows ? rows * p.row_elements : number) * dtype_bytes(dtype_of(state, in_.in.job.precision));
+    }
+  }
+  return bytes;
+}
+
+Held SaveLowering::copy_of_units() {
+  Bytes bytes;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (is_saved_here(u)) bytes += saved_bytes(u);
+  }
+  return in_.writer.allocate({.bytes = bytes,
+                              .label = in_.labels.number("checkpoint: copy on the host"),
+                              .segment = -1,
+                              .category = Category::temporaries,
+                              .space = Space::host});
+}
+
+void SaveLowering::sharded() {
+  Writer::Operands operands{{&copy_, How::write}};
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (!is_saved_here(u)) continue;
+    operands.emplace_back(&units_[u].shard, How::read);
+    for (const Held& state : units_[u].states) operands.emplace_back(&state, How::read);
+  }
+  in_.writer.run({.kernel = Kernel::save_states}, operands);
+}
+
+void SaveLowering::write_parameter(std::size_t unit, const UnitParameter& p, const Held& on_host) {
+  const vramfit::Unit& layout = in_.layout.units[unit];
+  const Run run{.kernel = Kernel::write_parameter, .unit = static_cast<int>(unit), .parameter = p.parameter};
+  if (in_.layout.shards == 1) {
+    if (is_rank0_) in_.writer.run(run, {{&units_[unit].shard, How::read}, {&on_host, How::write}});
+    return;
+  }
+  const Held whole = in_.writer.allocate({.bytes = p.padded_elements * dtype_bytes(layout.storage),
+                                          .label = in_.labels.number("full checkpoint"),
+                                          .segment = -1,
+                                          .category = Category::temporaries,
+                                          .dtype = layout.storage});
+  in_.writer.run({.kernel = Kernel::gather_parameter, .unit = run.unit, .parameter = run.parameter},
+                 {{&units_[unit].shard, How::read}, {&whole, How::write_part}});
+  const int token = in_.tokens++;
+  in_.writer.start({.collective = Collective::all_gather,
+                    .axis = Axis::shard,
+                    .accesses = {},
+                    .bytes = p.padded_elements * dtype_bytes(layout.storage),
+                    .token = token,
+                    .part = p.shard_elements * dtype_bytes(layout.storage)},
+                   {{&whole, How::add}});
+  in_.writer.write(Wait{token});
+  if (is_rank0_) in_.writer.run(run, {{&whole, How::read}, {&on_host, How::write}});
+}
+
+void SaveLowering::full() {
+  in_.writer.write(Mark{.phase = Phase::checkpoint_save});
+  Bytes largest;
+  for (const vramfit::Unit& unit : in_.layout.units) {
+    for (const UnitParameter& p : unit.parameters) {
+      largest = std::max(largest, p.rows * p.row_elements * dtype_bytes(unit.storage));
+    }
+  }
+  const bool copies = is_rank0_ && in_.in.device.kind == DeviceKind::cuda;
+  const Held on_host = in_.writer.allocate({.bytes = copies ? largest : Bytes{0},
+                                            .label = in_.labels.number("full checkpoint: copy on the host"),
+                                            .segment = -1,
+                                            .category = Category::temporaries,
+                                            .space = Space::host});
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    for (const UnitParameter& p : in_.layout.units[u].parameters) write_parameter(u, p, on_host);
+  }
+}
+
+}  // namespace vramfit::program
