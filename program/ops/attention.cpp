@@ -34,6 +34,26 @@ std::int64_t flash_splits(std::int64_t heads, std::int64_t sequence, std::int64_
 
 namespace {
 
+/// Whether a block may have 160 KiB of shared memory and more (CUDA programming guide, table of limits).
+bool has_large_blocks(const Device& device) {
+  const int capability = device.compute_capability;
+  return capability >= 80 && capability != 86 && capability != 89 && capability < 120;
+}
+
+}  // namespace
+
+/// A lock and the block of queries for each. Source: mem_eff_attention/kernel_backward.h (workspace_elements_gq); block
+/// sizes are those of the kernel that LibTorch picks for the type and head_dim (cutlassB.h), the largest that fits into
+/// the shared memory of a block.
+std::int64_t efficient_dq_bytes(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim,
+                                const Device& device) {
+  const std::int64_t queries = head_dim > 64 && has_large_blocks(device) ? 128 : 64, columns = 64;
+  const std::int64_t blocks = checked_mul(ceil_div(sequence, queries), ceil_div(head_dim, columns));
+  return checked_mul(heads, checked_mul(blocks, 16 + 4 * queries * columns));
+}
+
+namespace {
+
 /// Queries that the CPU path scores at a time: [128, S] of fp32 stays in cache for the sequences a CPU trains on.
 constexpr std::int64_t kQueryBlock = 128;
 
@@ -108,21 +128,6 @@ void add_flash_steps(const OpContext& context, const Needs& needs, Rule& rule) {
 
 bool is_16_bit(const OpContext& context) { return context.compute() == Dtype::bf16 || context.compute() == Dtype::f16; }
 
-/// Whether a block may have 160 KiB of shared memory and more (CUDA programming guide, table of limits).
-bool has_large_blocks(const Device& device) {
-  const int capability = device.compute_capability;
-  return capability >= 80 && capability != 86 && capability != 89 && capability < 120;
-}
-
-/// The buffer in which blocks of keys accumulate the gradient of a block of queries: a lock and the block. Source:
-/// mem_eff_attention/kernel_backward.h (workspace_elements_gq); block sizes are those of the kernel that LibTorch picks
-/// for the type and head_dim (cutlassB.h), the largest that fits into the shared memory of a block.
-std::int64_t efficient_dq_bytes(const Sizes& s, const OpContext& context) {
-  const std::int64_t queries = s.head_dim > 64 && has_large_blocks(context.device) ? 128 : 64, columns = 64;
-  const std::int64_t blocks = checked_mul(ceil_div(s.sequence, queries), ceil_div(s.head_dim, columns));
-  return checked_mul(checked_mul(s.batch, s.heads), checked_mul(blocks, 16 + 4 * queries * columns));
-}
-
 /// at::_efficient_attention_forward / _backward: doesn't support grouped heads, so keys and values are expanded first
 /// and their gradients summed afterwards. Backward needs delta = row sums of out * d out, computed in fp32 by ATen
 /// calls.
@@ -157,7 +162,9 @@ void add_efficient_steps(const OpContext& context, const Needs& needs, Rule& rul
     rule.backward.push_back(release("out_product"));
     rule.backward.push_back(release("delta_sums"));
   }
-  rule.backward.push_back(temporary("dq_accum", efficient_dq_bytes(s, context), Dtype::u8));
+  rule.backward.push_back(
+      temporary("dq_accum", efficient_dq_bytes(checked_mul(s.batch, s.heads), s.sequence, s.head_dim, context.device),
+                Dtype::u8));
 }
 
 /// Why at::_flash_attention_forward doesn't support the op; "" if it does.

@@ -21,6 +21,10 @@ AttentionPath attention_path(const OpContext& context);
 /// blocks per SM, 64 queries each). `heads` counts the whole batch.
 std::int64_t flash_splits(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim, const Device& device);
 
+/// Bytes of the buffer in which at::_efficient_attention_backward accumulates the gradient of the queries; `heads`
+/// counts the whole batch.
+std::int64_t efficient_dq_bytes(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim, const Device& device);
+
 /// Queries that the math path scores at a time.
 inline constexpr std::int64_t kMathAttentionRows = 256;
 

@@ -15,7 +15,11 @@ namespace {
 
 /// PyTorch 2.11 prefers cuDNN's attention on compute capability 9.0, and up to a head_dim of 128 on 10; what its
 /// kernels allocate is not counted.
-void require_flash(const Job& job, const Cluster& cluster) {
+void require_attention(const Job& job, const Cluster& cluster) {
+  if (job.precision.compute == Dtype::f32) {  // neither flash nor cuDNN computes in it
+    if (job.attention != Attention::automatic && job.attention != Attention::efficient) refuse_field(job, "attention");
+    return;
+  }
   if (job.attention == Attention::flash) return;
   if (job.attention != Attention::automatic) refuse_field(job, "attention");
   const int capability = cluster.card.device.compute_capability;
@@ -42,7 +46,7 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
   if (!has_optimizer(job)) refuse_field(job, "optimizer");
-  require_flash(job, cluster);
+  require_attention(job, cluster);
 }
 
 }  // namespace vramfit::eager

@@ -11,7 +11,7 @@ namespace vramfit::eager {
 
 /// Throws NotModelled, by its flag, for the first field that only this project's engine honours, is not among
 /// `honoured` and differs from `modelled`; for modelings, optimizers and attention without rules; and for what has no
-/// flash attention.
+/// flash attention, which 16-bit types need here.
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                    std::span<const std::string_view> honoured = {});
 

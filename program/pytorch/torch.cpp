@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "job/reduce_scratch.h"
 #include "program/pytorch/kernels.h"
 
@@ -88,6 +89,7 @@ Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
   const Category category = edge.parameter >= 0 ? Category::gradients : heap_.values;
   Tensor sum = heap_.make(edge.elements, gradient.dtype, category, "broadcast gradient");
   if (edge.sum == Edge::Sum::over_rows) {
+    if (gradient.elements * dtype_bytes(gradient.dtype) >= 2 * kGiB) throw NotModelled("sums over more than 2 GiB");
     const ReduceScratch scratch = sum_over_rows(gradient.elements / edge.elements, edge.elements, device_);
     const Tensor partials = temporary(scratch.partials.n, Dtype::u8, "partial sums");
     const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");

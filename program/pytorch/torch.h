@@ -24,8 +24,8 @@ class Torch final : public Backend {
   const Device& device() const { return device_; }
   CheckpointState& checkpoints() { return checkpoints_; }
 
-  /// table[ids]; the table is `parameter` of `rows` rows.
-  Tensor embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width);
+  /// table[ids]; the table is `parameter`, of `rows` rows of `dtype`.
+  Tensor embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype);
   /// x times the transpose of `parameter` (outputs, inputs), x of rows of `inputs`; no bias.
   Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs);
   /// The same tensor where it has that type already.
@@ -48,7 +48,8 @@ class Torch final : public Backend {
   /// unsqueeze, expand, reshape: a copy with every one of `heads` `times` times. x itself for 1; one head needs no
   /// copy.
   Tensor repeat_heads(const Tensor& x, std::int64_t heads, std::int64_t times);
-  Tensor flash_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape);
+  /// scaled_dot_product_attention: flash in 16 bits, memory-efficient in fp32.
+  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape);
   /// cross_entropy of fp32 logits: log_softmax and nll_loss.
   Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 
@@ -84,10 +85,12 @@ class Torch final : public Backend {
   Tensor record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward);
   Tensor product(std::int64_t rows, std::int64_t outputs, Dtype dtype);
   void ensure_workspace();
-  void run_flash(const std::string& name, const AttentionShape& shape, Dtype dtype, const Accesses& accesses,
-                 double products);
+  void run_attention(const std::string& name, const AttentionShape& shape, Dtype dtype, const Accesses& accesses,
+                     double products);
   std::vector<Tensor> flash_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> flash_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  std::vector<Tensor> efficient_forward(const AttentionShape& shape, Accesses inputs);
+  std::vector<Tensor> efficient_backward(const AttentionShape& shape, Accesses inputs);
   Tensor embedding_gradient(const Tensor& gradient, const Tensor& ids, std::int64_t rows, std::int64_t width);
 
   Heap heap_;

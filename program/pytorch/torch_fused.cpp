@@ -16,8 +16,8 @@ constexpr double kForwardProducts = 2, kBackwardProducts = 5;  // of attention
 }  // namespace
 
 /// Two products in forward, Q K^T and P V; in backward Q K^T again, and one for each of the gradients of V, P, Q and K.
-void Torch::run_flash(const std::string& name, const AttentionShape& s, Dtype dtype, const Accesses& accesses,
-                      double products) {
+void Torch::run_attention(const std::string& name, const AttentionShape& s, Dtype dtype, const Accesses& accesses,
+                          double products) {
   const auto sequence = static_cast<double>(s.sequence);
   const double scores = static_cast<double>(s.batch * s.heads) * sequence * attended_rows({.causal = true}, sequence);
   heap_.run(name, accesses,
@@ -45,7 +45,7 @@ std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype, A
   outputs.push_back(value(2, Dtype::i64, "attention rng state"));
   outputs.push_back(value(1, Dtype::i64, "attention rng unused"));
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
-  run_flash("aten::_flash_attention_forward", s, dtype, inputs, kForwardProducts);
+  run_attention("aten::_flash_attention_forward", s, dtype, inputs, kForwardProducts);
   return outputs;
 }
 
@@ -58,34 +58,70 @@ std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, 
   const Tensor row_sums = temporary(padded, Dtype::f32, "softmax_d");
   const Tensor sum = temporary(checked_mul(padded, round_up(s.head_dim, 32)), Dtype::f32, "dq_accum");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
-  run_flash("aten::_flash_attention_backward", s, dtype, inputs, kBackwardProducts);
+  run_attention("aten::_flash_attention_backward", s, dtype, inputs, kBackwardProducts);
   return gradients;
 }
 
-Tensor Torch::flash_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape) {
-  if (shape.head_dim % 8 != 0 || shape.head_dim > 256) throw NotModelled("attention of that head_dim in PyTorch");
+/// out and lse, padded to 32 queries; the states of random numbers are on the host without dropout.
+std::vector<Tensor> Torch::efficient_forward(const AttentionShape& s, Accesses inputs) {
+  const std::int64_t heads = checked_mul(s.batch, s.heads);
+  std::vector<Tensor> outputs;
+  outputs.push_back(value(checked_mul(checked_mul(heads, s.sequence), s.head_dim), Dtype::f32, "attention"));
+  outputs.push_back(value(checked_mul(heads, round_up(s.sequence, 32)), Dtype::f32, "attention lse"));
+  for (const Tensor& output : outputs) inputs.push_back(writes(output));
+  run_attention("aten::_efficient_attention_forward", s, Dtype::f32, inputs, kForwardProducts);
+  return outputs;
+}
+
+std::vector<Tensor> Torch::efficient_backward(const AttentionShape& s, Accesses inputs) {
+  const std::int64_t heads = checked_mul(s.batch, s.heads), rows = checked_mul(heads, s.sequence);
+  const std::int64_t n = checked_mul(rows, s.head_dim);
+  std::vector<Tensor> gradients;
+  for (const char* name : {"dq", "dk", "dv"}) gradients.push_back(value(n, Dtype::f32, name));
+  Tensor delta;
+  {
+    const Tensor product = temporary(n, Dtype::f32, "out times its gradient");
+    const Tensor sums = temporary(rows, Dtype::f32, "delta sums");
+    delta = temporary(rows, Dtype::f32, "delta");
+  }
+  const Tensor sum = temporary(efficient_dq_bytes(heads, s.sequence, s.head_dim, device_), Dtype::u8, "dq_accum");
+  for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
+  run_attention("aten::_efficient_attention_backward", s, Dtype::f32, inputs, kBackwardProducts);
+  return gradients;
+}
+
+Tensor Torch::attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape) {
+  const bool is_flash = q.dtype != Dtype::f32;
+  if (is_flash && (shape.head_dim % 8 != 0 || shape.head_dim > 256)) {
+    throw NotModelled("attention of that head_dim in PyTorch");
+  }
+  if (!is_flash && (shape.head_dim % 4 != 0 || shape.sequence % 32 != 0)) {
+    throw NotModelled("attention in fp32 of that head_dim or sequence in PyTorch");
+  }
   std::vector<Saved> saved{save(q), save(k), save(v)};
   SelectiveCache* const cache = checkpoints_.cache;
   std::vector<Tensor> outputs;
   if (cache != nullptr && cache->is_recomputing()) {
     outputs = cache->take(Kept::attention);
   } else {
-    outputs = flash_forward(shape, q.dtype, {reads(q), reads(k), reads(v)});
+    Accesses inputs{reads(q), reads(k), reads(v)};
+    outputs = is_flash ? flash_forward(shape, q.dtype, std::move(inputs)) : efficient_forward(shape, std::move(inputs));
     if (cache != nullptr) cache->put(Kept::attention, outputs);
   }
   for (const Tensor& output : outputs) saved.push_back(save(output));
   Tensor out = outputs.front();
   return record(std::move(out), {edge_to(q), edge_to(k), edge_to(v)}, std::move(saved),
-                [this, shape, dtype = q.dtype](Tensor& g, const std::vector<Tensor>& kept) {
+                [this, shape, is_flash, dtype = q.dtype](Tensor& g, const std::vector<Tensor>& kept) {
                   Accesses inputs{reads(g)};
                   for (const Tensor& one : kept) inputs.push_back(reads(one));
-                  return flash_backward(shape, dtype, std::move(inputs));
+                  return is_flash ? flash_backward(shape, dtype, std::move(inputs))
+                                  : efficient_backward(shape, std::move(inputs));
                 });
 }
 
-Tensor Torch::embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width) {
+Tensor Torch::embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype) {
   const std::int64_t table = checked_mul(rows, width);
-  Tensor out = value(checked_mul(ids.elements, width), Dtype::bf16, "embedding");
+  Tensor out = value(checked_mul(ids.elements, width), dtype, "embedding");
   heap_.run("aten::embedding", {reads(ids), reads_parameter(parameter), writes(out)},
             {.bytes = 2 * heap_.bytes_of({writes(out)})});  // rows of the table are read, not all of it
   return record(std::move(out), {edge_to(parameter, table)}, {save(ids)},

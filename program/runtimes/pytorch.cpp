@@ -72,7 +72,7 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch");
-  job_field_named("precision").set(modelled, "bf16-pure");
+  job_field_named("precision").set(modelled, job.precision.name == "fp32" ? "fp32" : "bf16-pure");
   job_field_named("loss").set(modelled, "full");
   if (cluster.cards() > 1) throw NotModelled("--runtime pytorch on several GPUs (--runtime pytorch-fsdp2 shards)");
   eager::require_rules(job, modelled, cluster);

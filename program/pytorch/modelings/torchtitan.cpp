@@ -35,7 +35,8 @@ int parameter_of(const Segment& segment, std::size_t op) { return segment.ops[op
 
 }  // namespace
 
-Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch) : torch_(torch) {
+Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch)
+    : torch_(torch), compute_(job.precision.compute) {
   const std::size_t n = graph.segments.size();
   if (n < 4 || graph.masked_lm || graph.ropes.size() != 1) refuse("a model other than Llama");
   const Segment& first = graph.segments.front();
@@ -106,7 +107,7 @@ void Torchtitan::load() {
 
 Tensor Torchtitan::embed(const Tensor& ids) {
   const Scope scope(torch_.heap(), "tok_embeddings");
-  return torch_.embedding(ids, embedding_, sizes_.vocabulary, sizes_.hidden);
+  return torch_.embedding(ids, embedding_, sizes_.vocabulary, sizes_.hidden, compute_);
 }
 
 /// x.float() is a local of the function that normalizes, and is freed when that returns.
@@ -147,7 +148,7 @@ Tensor Torchtitan::attention(const TitanBlock& b, const Tensor& x) {
   const Tensor all_values = torch_.repeat_heads(v, sizes_.kv_heads, times);
   k = all_keys;
   v = all_values;
-  const Tensor out = torch_.flash_attention(q, k, v, {sizes_.batch, sizes_.sequence, sizes_.heads, sizes_.head_dim});
+  const Tensor out = torch_.attention(q, k, v, {sizes_.batch, sizes_.sequence, sizes_.heads, sizes_.head_dim});
   return torch_.linear(out, b.wo, queries, sizes_.hidden);
 }
 

@@ -47,6 +47,7 @@ class Torchtitan {
   std::pair<Tensor, Tensor> rotated(const Tensor& q, const Tensor& k);
 
   Torch& torch_;
+  Dtype compute_;
   TitanSizes sizes_;
   std::vector<TitanBlock> blocks_;
   int embedding_ = -1, norm_ = -1, output_ = -1;

@@ -28,6 +28,7 @@ class Case(Dims):
     runtime: str = "fsdp2"
     wrap: str = "root"
     accumulation: int = 1
+    dtype: str = "bfloat16"
     card: str = "H100-80GB@95.04GiB"
     other: tuple = ()
 
@@ -44,14 +45,15 @@ class Case(Dims):
 
     def job(self, allocator):
         if self.runtime == "plain":
-            runtime = {"runtime": "pytorch", "precision": "bf16-pure", "grad_accum": self.accumulation}
+            precision = "fp32" if self.dtype == "float32" else "bf16-pure"
+            runtime = {"runtime": "pytorch", "precision": precision, "grad_accum": self.accumulation}
         else:
             runtime = {"runtime": "pytorch-fsdp2", "wrap_embeddings": "on" if self.wrap == "ends" else "off"}
         fields = {**runtime, "modeling": "torchtitan", "attention": "flash", "allocator": allocator,
                   "seq_len": self.sequence, "micro_batch": self.batch, "checkpointing": self.checkpointing,
                   "optimizer": f"adamw:{self.optimizer}"}
         if self.runtime == "plain":
-            return fields
+            return fields | ({"attention": "auto"} if self.dtype == "float32" else {})
         if self.replicas > 1:
             fields |= {"sharding": "hybrid-shard", "mesh": f"replicate={self.replicas},shard={self.ranks}"}
         if self.reshard == "never":

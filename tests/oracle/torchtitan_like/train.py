@@ -39,7 +39,8 @@ def parse(arguments):
     for field, default in vars(Dims()).items():
         parser.add_argument("--" + field.replace("_", "-"), type=int, default=default)
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--runtime", choices=["fsdp2", "plain"], default="fsdp2", help="plain: one GPU, everything in bfloat16")
+    parser.add_argument("--runtime", choices=["fsdp2", "plain"], default="fsdp2", help="plain: one GPU")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of everything, with --runtime plain")
     parser.add_argument("--accumulation", type=int, default=1, help="micro-batches of a step, with --runtime plain")
     parser.add_argument("--ranks", type=int, default=8, help="of one replica: the shards")
     parser.add_argument("--replicas", type=int, default=1, help="more than 1: hybrid sharding")
@@ -105,7 +106,7 @@ def mesh_of(options):
 def build(options):
     dims = Dims(**{name: getattr(options, name) for name in vars(Dims())})
     is_plain = options.runtime == "plain"
-    torch.set_default_dtype(torch.bfloat16 if is_plain else torch.float32)
+    torch.set_default_dtype(getattr(torch, options.dtype) if is_plain else torch.float32)
     with torch.device("meta"):
         model = Transformer(dims, Date(float_output=options.float_output, fused_norm=options.fused_norm))
     torch.set_default_dtype(torch.float32)

@@ -221,7 +221,7 @@ TEST_CASE("what --runtime pytorch has no rules for is named") {
   };
   CHECK(why("grad_accum", "2", "2xH100-80GB").starts_with("--runtime pytorch on several GPUs"));
   CHECK(why("precision", "bf16-mixed", "1xH100-80GB").starts_with("--precision bf16-mixed;"));
-  CHECK(why("precision", "fp32", "1xH100-80GB").starts_with("--precision fp32;"));
+  CHECK(why("precision", "fp32", "1xH100-80GB").starts_with("--attention flash;"));
   CHECK(why("wrap_embeddings", "on", "1xH100-80GB").starts_with("--wrap-embeddings on;"));
   CHECK(why("loss", "chunked:4", "1xH100-80GB").starts_with("--loss chunked:4;"));
   CHECK(why("modeling", "vramfit", "1xH100-80GB").starts_with("--runtime pytorch with --modeling vramfit;"));
