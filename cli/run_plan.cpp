@@ -25,7 +25,7 @@ Plan plan_as_given(const PlanRequest& request) {
   std::vector<std::string> notes;
   const Job job = resolve_job(request.job, request.spec, request.cluster, notes);
   Evaluator evaluator(request);
-  Candidate candidate = evaluator.candidate(evaluator.ranked({job}).front());
+  Candidate candidate = evaluator.candidate(evaluator.timed(job));
   if (candidate.estimate.verdict == Verdict::not_modelled) throw NotModelled(candidate.estimate.why);
   if (candidate.estimate.verdict != Verdict::fits) {
     std::fprintf(stderr, "vramfit: warning: %s", verdict_line(candidate.estimate, Terminal{}).c_str());

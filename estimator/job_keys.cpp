@@ -16,24 +16,24 @@ int number(Enum value) {
   return static_cast<int>(value);
 }
 
-std::string common_key(const Graph& graph, const Job& job) {
+std::string common_key(const Job& job) {
   const Precision& p = job.precision;
-  return fmt::format("{} {} {} {} {} {} {} {} {}", fmt::ptr(&graph), p.name, number(p.storage), number(p.compute),
-                     number(p.reduce), number(p.buffer), number(p.output), number(p.state), fmt::join(job.freeze, ","));
+  return fmt::format("{} {} {} {} {} {} {} {}", p.name, number(p.storage), number(p.compute), number(p.reduce),
+                     number(p.buffer), number(p.output), number(p.state), fmt::join(job.freeze, ","));
 }
 
 }  // namespace
 
 std::string units_key(const Graph& graph, const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {}", common_key(graph, job), job.optimizer,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", graph.segments.size(), common_key(job), job.optimizer,
                      number(job.optimizer_implementation), sharding_named(job.sharding).parameters, job.mesh.shard,
                      reshard_ranks(job), number(job.wrap), job.wrap_min_parameters, job.wrap_embeddings,
                      fmt::join(job.wrap_patterns, ","));
 }
 
 std::string ops_key(const Graph& graph, const Job& job) {
-  return fmt::format("{} {} {} {} {}", common_key(graph, job), job.micro_batch, job.sequence, number(job.attention),
-                     job.deterministic);
+  return fmt::format("{} {} {} {} {} {}", fmt::ptr(&graph), common_key(job), job.micro_batch, job.sequence,
+                     number(job.attention), job.deterministic);
 }
 
 std::string schedule_key(const Job& job) {
@@ -43,6 +43,11 @@ std::string schedule_key(const Job& job) {
                      number(job.checkpointing), job.checkpoint_every, number(job.accumulate),
                      std::min<std::int64_t>(job.accumulation, 3), number(job.gradient_mask),
                      fmt::join(job.offload, ","));
+}
+
+std::string program_key(const Graph& graph, const Job& job) {
+  return fmt::format("{}; {}; {} {}", units_key(graph, job), schedule_key(job), number(job.attention),
+                     job.deterministic);
 }
 
 }  // namespace vramfit

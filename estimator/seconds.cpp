@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "estimator/rates.h"
+#include "estimator/kernels.h"
 
 namespace vramfit {
 
@@ -19,30 +17,12 @@ namespace {
 using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
 
 constexpr int kSteadyStep = 2;  // all steps after the first are alike
-constexpr double kNever = -std::numeric_limits<double>::infinity();
-
-/// Whole picoseconds, so that sums and maxima are exact and any way of adding them up gives the same result.
-double ticks(double seconds) { return std::round(seconds * 1e12); }
-double seconds(double ticks) { return ticks / 1e12; }
-
 /// When each is done with what it was given: the host, the streams of kernels, and the stream of each axis.
 constexpr std::size_t kHost = 0, kFirstStream = 1, kFirstAxis = kFirstStream + kStreams, kClocks = kFirstAxis + kAxes;
 using Clocks = std::array<double, kClocks>;
 
 std::size_t clock_of(Stream stream) { return kFirstStream + static_cast<std::size_t>(stream); }
 const std::size_t kCompute = clock_of(Stream::compute);
-
-/// What a list of kernels does to the host's and their stream's clock, from wherever they stand: the host goes on
-/// by `host`; the stream ends `compute` after it was free, or `launched` after the host began if that is later.
-struct Kernels {
-  double host = 0, compute = 0, launched = kNever;
-
-  void then(const Kernels& next) {
-    launched = std::max(launched + next.compute, host + next.launched);
-    host += next.host;
-    compute += next.compute;
-  }
-};
 
 /// What one pass of a section does to the clocks. All that happens in it is additions and maxima, so pass after pass is
 /// a product of matrices whose sums are maxima and whose products are sums.
@@ -108,11 +88,9 @@ class Simulation {
  public:
   Simulation(const Program& program, const Cluster& cluster, const Costs& costs, Transfers& transfers)
       : program_(program),
-        rates_(cluster, costs),
+        launcher_(cluster, costs),
         transfers_(transfers),
         is_cpu_(cluster.is_cpu()),
-        launch_(ticks(costs.launch_seconds)),
-        eager_call_(ticks(costs.eager_call_seconds)),
         done_(static_cast<std::size_t>(program.tokens), kNever) {
     for (const Instruction& instruction : program.main.instructions) {
       std::visit([&](const auto& what) { note_clocks(what); }, instruction);
@@ -120,7 +98,7 @@ class Simulation {
     for (const Block& block : program.blocks) {
       Kernels kernels;
       for (const Instruction& instruction : block.code.instructions) {
-        if (const auto* run = std::get_if<Run>(&instruction)) kernels.then(kernels_of(*run, block.code));
+        if (const auto* run = std::get_if<Run>(&instruction)) kernels.then(launcher_.kernels_of(*run, block.code));
       }
       blocks_.push_back(kernels);
     }
@@ -139,38 +117,20 @@ class Simulation {
       communicated_ = communicated + (communicated_ - communicated) * static_cast<double>(section.times);
     }
     const double end = std::max(transferred_, *std::ranges::max_element(clocks_));
-    return {.compute_seconds = seconds(computed_),
-            .communication_seconds = seconds(communicated_),
-            .idle_seconds = seconds(end - computed_),
-            .step_seconds = seconds(end)};
+    return {.compute_seconds = seconds_of_ticks(computed_),
+            .communication_seconds = seconds_of_ticks(communicated_),
+            .idle_seconds = seconds_of_ticks(end - computed_),
+            .step_seconds = seconds_of_ticks(end)};
   }
 
  private:
-  /// Kernels that are alike are launched and run one after the other. On CPU the host computes itself.
-  Kernels kernels_of(const Work& work, std::int64_t times) const {
-    const auto launches = static_cast<double>(work.launches * times);
-    const double compute = ticks(rates_.seconds(work) * static_cast<double>(times)), host = launches * launch_;
-    if (is_cpu_) return {host + compute, host + compute, host + compute};
-    if (launches == 0) return {0, compute, compute};
-    return {host, compute, std::max(launch_ + compute, host + std::round(compute / launches))};
-  }
-
-  Kernels kernels_of(const Run& run, const Code& code) const {
-    Kernels kernels;
-    if (run.kernel == Kernel::call && !is_cpu_) kernels.host = std::max(0.0, eager_call_ - launch_);
-    for (std::uint32_t i = 0; i < run.work.count; ++i) {
-      kernels.then(kernels_of(code.work[run.work.first + i], run.times));
-    }
-    return kernels;
-  }
-
   void pass(const Section& section) {
     for (std::size_t i = section.begin; i < section.end; ++i) {
       std::visit([&](const auto& what) { read(what); }, program_.main.instructions[i]);
     }
   }
 
-  void read(const Run& run) { add(kernels_of(run, program_.main), clock_of(run.stream)); }
+  void read(const Run& run) { add(launcher_.kernels_of(run, program_.main), clock_of(run.stream)); }
   /// What a block runs is on the compute stream.
   void read(const Call& call) { add(blocks_[static_cast<std::size_t>(call.block)], kCompute); }
 
@@ -191,8 +151,8 @@ class Simulation {
   /// A transfer runs beside all streams and collectives.
   void transfer(const Start& start) {
     if (is_repeated_) throw std::invalid_argument("a transfer between stages in a section that is repeated");
-    const double duration = ticks(rates_.seconds(start, program_.groups[static_cast<std::size_t>(start.axis)]));
-    clocks_[kHost] += launch_;
+    const double duration = launcher_.of(start, program_.groups[static_cast<std::size_t>(start.axis)]);
+    clocks_[kHost] += launcher_.launch();
     const double started = std::max(clocks_[clock_of(start.stream)], clocks_[kHost]);
     const double done = transfers_.done(start, program_.stage, started, duration);
     done_[static_cast<std::size_t>(start.token)] = done;
@@ -203,8 +163,8 @@ class Simulation {
   void read(const Start& start) {
     if (start.collective == Collective::send || start.collective == Collective::receive) return transfer(start);
     const auto axis = static_cast<std::size_t>(start.axis);
-    const double duration = ticks(rates_.seconds(start, program_.groups[axis]));
-    clocks_[kHost] += launch_;
+    const double duration = launcher_.of(start, program_.groups[axis]);
+    clocks_[kHost] += launcher_.launch();
     double& stream = clocks_[kFirstAxis + axis];
     stream = std::max({stream, clocks_[clock_of(start.stream)], clocks_[kHost]}) + duration;
     done_[static_cast<std::size_t>(start.token)] = stream;
@@ -250,10 +210,9 @@ class Simulation {
   }
 
   const Program& program_;
-  Rates rates_;
+  Launcher launcher_;
   Transfers& transfers_;
   bool is_cpu_, is_repeated_ = false;
-  double launch_, eager_call_;
   std::vector<Kernels> blocks_;
   Clocks clocks_{};
   // Clocks of streams and axes that the program names; the others stand still.

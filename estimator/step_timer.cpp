@@ -18,12 +18,6 @@ void set_times(program::Program& program, std::int64_t accumulation) {
 
 }  // namespace
 
-std::string StepTimer::program_key(const Graph& graph, const Job& job) {
-  Job one_row = job;
-  one_row.micro_batch = one_row.sequence = 1;
-  return units_key(graph, job) + "; " + schedule_key(job) + "; " + ops_key(graph, one_row);
-}
-
 const UnitLayout& StepTimer::layout_of(const Graph& graph, const Job& job) {
   const std::string key = units_key(graph, job);
   const auto known = layouts_.find(key);

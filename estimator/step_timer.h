@@ -17,9 +17,8 @@ namespace vramfit {
 /// Of a resolved job that clips gradients. Throws NotModelled for features without rules.
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster);
 
-/// Step times of many jobs of one model on one cluster. Jobs that differ only in the sizes and the number of their
-/// micro-batches share a program: timed one after the other, a further one costs little. Not for several threads at
-/// once.
+/// Step times of many jobs of one model on one cluster. Jobs of one program_key() (estimator/job_keys.h) share a
+/// program: timed one after the other, a further one costs little. Not for several threads at once.
 class StepTimer {
  public:
   /// The cluster outlives the timer, and so do the graphs.
@@ -27,8 +26,6 @@ class StepTimer {
 
   /// As step_time(graph, job, cluster).
   StepTime time(const Graph& graph, const Job& job);
-  /// Equal for jobs that share a program.
-  static std::string program_key(const Graph& graph, const Job& job);
 
  private:
   const UnitLayout& layout_of(const Graph& graph, const Job& job);

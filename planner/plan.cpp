@@ -12,6 +12,7 @@
 #include "job/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/changes.h"
+#include "planner/ranking.h"
 #include "planner/search.h"
 
 namespace vramfit {
@@ -84,10 +85,9 @@ class Search {
   }
 
  private:
-  // The configurations of a change: those that may fit with their times, and those that the lower bound rules out.
+  // The configurations of a change: those that may fit, and those that the lower bound rules out.
   struct Options {
-    std::vector<Option> possible;   // fastest first
-    std::vector<Option> ruled_out;  // not timed
+    std::vector<Option> possible, ruled_out;  // not timed
     bool cut = false;
   };
 
@@ -97,16 +97,11 @@ class Search {
     Space space = enumerate_jobs(changed);
     Options options;
     options.cut = space.cut;
-    std::vector<Job> possible;
     for (Job& job : space.jobs) {
       if (!evaluator_.has_rules(job)) continue;
-      if (evaluator_.is_ruled_out(job)) {
-        options.ruled_out.push_back({.job = std::move(job), .time = {}, .needs = {}});
-      } else {
-        possible.push_back(std::move(job));
-      }
+      std::vector<Option>& list = evaluator_.is_ruled_out(job) ? options.ruled_out : options.possible;
+      list.push_back({.job = std::move(job), .time = {}, .needs = {}});
     }
-    options.possible = evaluator_.ranked(possible);
     for (std::vector<Option>* list : {&options.possible, &options.ruled_out}) {
       for (Option& option : *list) {
         if (!base.needs.empty()) option.needs.push_back(base.needs);
@@ -115,23 +110,24 @@ class Search {
     return options;
   }
 
-  // Fastest first over all bases; of equally fast ones the earlier base's.
   void collect(const std::vector<Change>& bases) {
-    options_ = {};
+    std::vector<Option> possible;
+    ruled_out_.clear();
     for (const Change& base : bases) {
       Options more = options_of(base);
-      std::ranges::move(more.possible, std::back_inserter(options_.possible));
-      std::ranges::move(more.ruled_out, std::back_inserter(options_.ruled_out));
+      std::ranges::move(more.possible, std::back_inserter(possible));
+      std::ranges::move(more.ruled_out, std::back_inserter(ruled_out_));
       plan_.search.cut |= more.cut;
     }
-    sort_fastest_first(options_.possible);
-    plan_.search.ruled_out += static_cast<std::int64_t>(options_.ruled_out.size());
-    plan_.search.configurations += static_cast<std::int64_t>(options_.possible.size() + options_.ruled_out.size());
+    possible_ = Ranking(evaluator_, std::move(possible));
+    plan_.search.ruled_out += static_cast<std::int64_t>(ruled_out_.size());
+    plan_.search.configurations += static_cast<std::int64_t>(possible_.size() + ruled_out_.size());
   }
 
   void search(const std::vector<Change>& bases) {
     collect(bases);
-    for (const Option& option : options_.possible) {
+    for (std::size_t i = 0; i < possible_.size(); ++i) {
+      const Option& option = possible_.at(i);
       note_smallest(option.job);
       if (!evaluator_.trial_of(option.job).fits) continue;
       plan_.chosen = evaluator_.candidate(option);
@@ -152,7 +148,7 @@ class Search {
   // The smallest need of all: those whose bound is lowest are estimated until no bound is below what was found.
   void find_smallest() {
     std::vector<std::pair<Bytes, const Job*>> least;
-    for (const Option& option : options_.ruled_out) {
+    for (const Option& option : ruled_out_) {
       least.emplace_back(evaluator_.least_total(option.job), &option.job);
     }
     std::ranges::stable_sort(least, {}, &std::pair<Bytes, const Job*>::first);
@@ -179,11 +175,12 @@ class Search {
   // timed.
   void add_faster(const Candidate& chosen) {
     std::vector<std::pair<std::set<std::string_view>, const Option*>> others;
-    for (const Option& option : options_.possible) {
+    for (std::size_t i = 0; i < possible_.size(); ++i) {
+      const Option& option = possible_.at(i);
       if (option.job.sequence == chosen.job.sequence && option.tokens_per_second <= chosen.tokens_per_second) break;
       others.emplace_back(differing_fields(option.job, chosen.job), &option);
     }
-    for (const Option& option : options_.ruled_out) {
+    for (const Option& option : ruled_out_) {
       others.emplace_back(differing_fields(option.job, chosen.job), &option);
     }
     std::ranges::stable_sort(others, {}, [](const auto& other) { return other.first.size(); });
@@ -220,7 +217,8 @@ class Search {
   void add_frontier(const Candidate& chosen) {
     Bytes least = worst_total(chosen.estimate);
     std::size_t spent = 0, added = 0;
-    for (const Option& option : options_.possible) {
+    for (std::size_t i = 0; i < possible_.size(); ++i) {
+      const Option& option = possible_.at(i);
       if (option.tokens_per_second >= chosen.tokens_per_second) continue;
       if (++spent > kFrontierEstimates || added == kMostAlternatives) return;
       const Trial& trial = evaluator_.trial_of(option.job);
@@ -237,7 +235,9 @@ class Search {
   void add_changes(const Candidate& chosen) {
     for (const Change& change : changes(request_, false, false)) {
       std::size_t spent = 0;
-      for (const Option& option : options_of(change).possible) {
+      Ranking options(evaluator_, options_of(change).possible);
+      for (std::size_t i = 0; i < options.size(); ++i) {
+        const Option& option = options.at(i);
         if (option.tokens_per_second <= chosen.tokens_per_second || ++spent > kChangeEstimates) break;
         if (!evaluator_.trial_of(option.job).fits) continue;
         Candidate candidate = evaluator_.candidate(option);
@@ -280,18 +280,22 @@ class Search {
 
   // The fastest job under a change that fits, if there is one.
   bool add_help(const Change& change) {
-    const std::vector<Option> options = options_of(change).possible;
-    const auto found =
-        std::ranges::find_if(options, [&](const Option& option) { return evaluator_.trial_of(option.job).fits; });
-    if (found == options.end()) return false;
-    add_alternative(*found,
-                    fmt::format("with --allow {}: {:.0f} tokens/s, needs", change.needs, found->tokens_per_second));
-    return true;
+    Ranking options(evaluator_, options_of(change).possible);
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      const Option& option = options.at(i);
+      if (!evaluator_.trial_of(option.job).fits) continue;
+      add_alternative(option,
+                      fmt::format("with --allow {}: {:.0f} tokens/s, needs", change.needs, option.tokens_per_second));
+      return true;
+    }
+    return false;
   }
 
   const PlanRequest& request_;
   Evaluator evaluator_;
-  Options options_;  // of the last search
+  // Of the last search, over all bases; of equally fast options the earlier base's come first.
+  Ranking possible_;
+  std::vector<Option> ruled_out_;
   Plan plan_;
   std::optional<Job> smallest_;  // of the jobs seen, the one with the smallest total
   std::string not_modelled_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
@@ -44,6 +45,8 @@ std::vector<Job> choices_along(const Dimension& dimension, const std::vector<Job
   return next;
 }
 
+double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) * static_cast<double>(job.sequence); }
+
 }  // namespace
 
 Space enumerate_jobs(const PlanRequest& request) {
@@ -85,6 +88,7 @@ bool Evaluator::is_ruled_out(const Job& job) {
 }
 
 Option Evaluator::timed(const Job& job) {
+  ++timings_;
   Option option{.job = job, .time = {}, .needs = {}};
   try {
     require_rules(job, request_.cluster);
@@ -92,25 +96,16 @@ Option Evaluator::timed(const Job& job) {
   } catch (const NotModelled&) {
     return option;
   }
-  const double tokens = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence);
-  if (option.time.step_seconds > 0) option.tokens_per_second = tokens / option.time.step_seconds;
+  if (option.time.step_seconds > 0) option.tokens_per_second = tokens_of(job) / option.time.step_seconds;
   return option;
 }
 
-void sort_fastest_first(std::vector<Option>& options) {
-  std::ranges::stable_sort(options, std::greater{}, &Option::tokens_per_second);
-}
-
-std::vector<Option> Evaluator::ranked(const std::vector<Job>& jobs) {
-  // Those that share a program one after the other.
-  std::vector<std::pair<std::string, std::size_t>> order;
-  order.reserve(jobs.size());
-  for (const Job& job : jobs) order.emplace_back(StepTimer::program_key(graph_of(job), job), order.size());
-  std::ranges::sort(order);
-  std::vector<Option> options(jobs.size());
-  for (const auto& [key, index] : order) options[index] = timed(jobs[index]);
-  sort_fastest_first(options);
-  return options;
+double Evaluator::most_tokens_per_second(const Job& job) {
+  try {
+    return tokens_of(job) / least_seconds_.step_seconds(graph_of(job), job);
+  } catch (const NotModelled&) {
+    return std::numeric_limits<double>::infinity();
+  }
 }
 
 Trial Evaluator::try_out(const Job& job) {

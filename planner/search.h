@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "estimator/job_keys.h"
 #include "estimator/least_memory.h"
+#include "estimator/least_seconds.h"
 #include "estimator/step_timer.h"
 #include "planner/plan.h"
 
@@ -42,7 +44,7 @@ struct Trial {
 class Evaluator {
  public:
   explicit Evaluator(const PlanRequest& request)
-      : request_(request), least_(request.cluster), timer_(request.cluster) {}
+      : request_(request), least_(request.cluster), least_seconds_(request.cluster), timer_(request.cluster) {}
 
   /// Whether the runtime honours all that the job asks for.
   bool has_rules(const Job& job) const;
@@ -53,13 +55,17 @@ class Evaluator {
   Bytes least_total(const Job& job) { return least_.total(graph_of(job), job); }
   /// The job with its time; one that isn't modelled has none, which puts it behind all others.
   Option timed(const Job& job);
-  /// The jobs with their times, fastest first; of equally fast ones the earlier.
-  std::vector<Option> ranked(const std::vector<Job>& jobs);
+  /// At least the tokens_per_second of the job's timed(); infinite for jobs without a bound.
+  double most_tokens_per_second(const Job& job);
+  /// Jobs with equal keys are timed fastest one after the other.
+  std::string program_key(const Job& job) { return vramfit::program_key(graph_of(job), job); }
   /// Counted and replayed as for the estimate, but not at the card's capacity: how far retries help is for the reader
   /// of an estimate.
   const Trial& trial_of(const Job& job);
   const Estimate& estimate_of(const Job& job);
   Candidate candidate(const Option& option);
+  /// Times that were asked for.
+  std::int64_t timings() const { return timings_; }
   /// Jobs that were tried or estimated.
   std::int64_t estimates() const { return static_cast<std::int64_t>(trials_.size()); }
 
@@ -70,15 +76,14 @@ class Evaluator {
   const PlanRequest& request_;
   std::map<std::int64_t, Graph> graphs_;  // by loss chunks
   LeastMemory least_;
+  LeastSeconds least_seconds_;
   StepTimer timer_;
+  std::int64_t timings_ = 0;
   std::map<std::string, Trial> trials_;  // by the job's flags
   std::map<std::string, Estimate> estimates_;
 };
 
 /// Total bytes of the worst rank; estimates without ranks have none.
 Bytes worst_total(const Estimate& estimate);
-
-/// Fastest first; of equally fast ones the earlier.
-void sort_fastest_first(std::vector<Option>& options);
 
 }  // namespace vramfit

@@ -1,5 +1,5 @@
-// What a program costs: lowering, folded peaks, seconds, all events, and its size; best of several, one thread, graph
-// given.
+// What a program costs: lowering (in a search, with unit layout and tapes given and without labels), folded peaks,
+// seconds, all events, and its size; best of several, one thread, graph given.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,14 +55,22 @@ void measure(const std::string& model, const std::string& gpus, std::int64_t acc
   for (const program::Block& block : program.blocks) size += bytes_of(block.code);
   std::size_t events = 0;
   const double lowering = best_milliseconds(100, [&] { (void)lower(inputs); });
+  const UnitLayout layout = lay_out_units(graph, job);
+  const SharedTapes tapes = make_shared_tapes(tape_inputs(graph, job, cluster.card.device));
+  program::LowerInputs in_search = inputs;
+  in_search.layout = &layout;
+  in_search.tapes = &tapes;
+  in_search.labels = false;
+  const double searching = best_milliseconds(100, [&] { (void)lower(in_search); });
   const double peaks = best_milliseconds(100, [&] { (void)folded_peaks(program, Bytes{512}); });
   const double seconds = best_milliseconds(100, [&] { (void)seconds_of(program, cluster); });
   const double expanded = best_milliseconds(20, [&] { events = ledger_of(program, {}).events.size(); });
   fmt::print(
-      "{} on {}, {} micro-batches: lowering {:.2f} ms, folded peaks {:.2f} ms, seconds {:.2f} ms, {} events {:.2f} ms; "
+      "{} on {}, {} micro-batches: lowering {:.2f} ms, in a search {:.2f} ms, folded peaks {:.2f} ms, seconds {:.2f} "
+      "ms, {} events {:.2f} ms; "
       "{} blocks, "
       "{} instructions, {:.2f} MiB\n",
-      model, gpus, accumulation, lowering, peaks, seconds, events, expanded, program.blocks.size(),
+      model, gpus, accumulation, lowering, searching, peaks, seconds, events, expanded, program.blocks.size(),
       program.main.instructions.size(), static_cast<double>(size) / (1 << 20));
 }
 

@@ -16,6 +16,7 @@
 
 namespace vramfit {
 
+using testing::all_timed;
 using testing::cpu_ranks;
 using testing::fix;
 using testing::request_for;
@@ -38,13 +39,14 @@ TEST_CASE("with memory to spare the fastest configuration of all is chosen") {
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
   Evaluator evaluator(request);
-  CHECK(plan.chosen->tokens_per_second == evaluator.ranked(enumerate_jobs(request).jobs).front().tokens_per_second);
+  CHECK(plan.chosen->tokens_per_second == all_timed(evaluator, enumerate_jobs(request).jobs).front().tokens_per_second);
 }
 
 TEST_CASE("what is chosen fits, and nothing of the space that fits is faster, whatever the budget") {
   for (const std::string model : {"llama", "gpt2", "bert"}) {
     const PlanRequest any_budget = request_for(model, cpu_ranks(2, kGiB));
-    const std::vector<Option> fastest_first = Evaluator(any_budget).ranked(enumerate_jobs(any_budget).jobs);
+    Evaluator any(any_budget);
+    const std::vector<Option> fastest_first = all_timed(any, enumerate_jobs(any_budget).jobs);
     for (const Bytes budget : budgets()) {
       CAPTURE(model);
       CAPTURE(budget.n);
@@ -53,7 +55,7 @@ TEST_CASE("what is chosen fits, and nothing of the space that fits is faster, wh
       Evaluator evaluator(request);
       for (const Option& option : fastest_first) {
         if (plan.chosen && option.tokens_per_second <= plan.chosen->tokens_per_second) break;
-        CHECK(evaluator.estimate_of(option.job).verdict != Verdict::fits);
+        CHECK_FALSE(evaluator.trial_of(option.job).fits);
       }
       if (plan.chosen) CHECK(plan.chosen->estimate.verdict == Verdict::fits);
     }
@@ -337,7 +339,7 @@ TEST_CASE("a plan for PyTorch's FSDP2 has nothing that it doesn't honour, and sa
   CHECK(plan.chosen->time.communication_seconds > 0);
   Evaluator evaluator(request);
   std::set<std::string> checkpointing, reshard;
-  for (const Option& option : evaluator.ranked(enumerate_jobs(request).jobs)) {
+  for (const Option& option : all_timed(evaluator, enumerate_jobs(request).jobs)) {
     if (!evaluator.has_rules(option.job)) continue;
     CHECK(option.tokens_per_second > 0);
     CHECK(option.tokens_per_second <= plan.chosen->tokens_per_second);

@@ -1,10 +1,14 @@
 // Plan requests of small models, as the planner's tests make them.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "job/job_fields.h"
 #include "planner/plan.h"
+#include "planner/search.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit::testing {
@@ -31,6 +35,14 @@ inline PlanRequest request_for(const std::string& model, const Cluster& cluster)
 inline void fix(PlanRequest& request, const std::string& name, const std::string& value) {
   set_job_field(request.job, job_field_named(name), value, name);
   request.fixed.push_back(name);
+}
+
+/// The jobs with their times, all of them; fastest first, of equally fast ones the earlier.
+inline std::vector<Option> all_timed(Evaluator& evaluator, const std::vector<Job>& jobs) {
+  std::vector<Option> options;
+  for (const Job& job : jobs) options.push_back(evaluator.timed(job));
+  std::ranges::stable_sort(options, std::greater{}, &Option::tokens_per_second);
+  return options;
 }
 
 }  // namespace vramfit::testing

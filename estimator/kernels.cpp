@@ -1,0 +1,44 @@
+#include "estimator/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace vramfit {
+
+double ticks(double seconds) { return std::round(seconds * 1e12); }
+double seconds_of_ticks(double ticks) { return ticks / 1e12; }
+
+void Kernels::then(const Kernels& next) {
+  launched = std::max(launched + next.compute, host + next.launched);
+  host += next.host;
+  compute += next.compute;
+}
+
+Launcher::Launcher(const Cluster& cluster, const Costs& costs)
+    : rates_(cluster, costs),
+      is_cpu_(cluster.is_cpu()),
+      launch_(ticks(costs.launch_seconds)),
+      eager_call_(ticks(costs.eager_call_seconds)) {}
+
+Kernels Launcher::kernels_of(const Work& work, std::int64_t times) const {
+  const auto launches = static_cast<double>(work.launches * times);
+  const double compute = ticks(rates_.seconds(work) * static_cast<double>(times)), host = launches * launch_;
+  if (is_cpu_) return {host + compute, host + compute, host + compute};
+  if (launches == 0) return {0, compute, compute};
+  return {host, compute, std::max(launch_ + compute, host + std::round(compute / launches))};
+}
+
+Kernels Launcher::kernels_of(const program::Run& run, const program::Code& code) const {
+  Kernels kernels;
+  if (run.kernel == program::Kernel::call && !is_cpu_) kernels.host = std::max(0.0, eager_call_ - launch_);
+  for (std::uint32_t i = 0; i < run.work.count; ++i) {
+    kernels.then(kernels_of(code.work[run.work.first + i], run.times));
+  }
+  return kernels;
+}
+
+double Launcher::of(const program::Start& start, const program::Group& group) const {
+  return ticks(rates_.seconds(start, group));
+}
+
+}  // namespace vramfit

@@ -1,0 +1,46 @@
+// What kernels and collectives do to the clocks of a step.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "estimator/costs.h"
+#include "estimator/rates.h"
+#include "job/cluster.h"
+#include "program/program.h"
+
+namespace vramfit {
+
+/// Whole picoseconds, so that sums and maxima are exact and any way of adding them up gives the same result.
+double ticks(double seconds);
+double seconds_of_ticks(double ticks);
+
+inline constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+/// What a list of kernels does to the host's and their stream's clock, from wherever they stand: the host goes on by
+/// `host`; the stream ends `compute` after it was free, or `launched` after the host began if that is later. In ticks.
+struct Kernels {
+  double host = 0, compute = 0, launched = kNever;
+
+  void then(const Kernels& next);
+};
+
+/// How long things take on a cluster, in ticks.
+class Launcher {
+ public:
+  Launcher(const Cluster& cluster, const Costs& costs);
+
+  /// `times` kernels that are alike are launched and run one after the other. On CPU ranks the host computes itself.
+  Kernels kernels_of(const Work& work, std::int64_t times = 1) const;
+  Kernels kernels_of(const program::Run& run, const program::Code& code) const;
+  double of(const program::Start& start, const program::Group& group) const;
+  /// Of one launch, by the host.
+  double launch() const { return launch_; }
+
+ private:
+  Rates rates_;
+  bool is_cpu_;
+  double launch_, eager_call_;
+};
+
+}  // namespace vramfit

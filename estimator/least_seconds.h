@@ -1,0 +1,58 @@
+// A lower bound of a step's time, found without a schedule or a program: what every order of the step's work takes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "estimator/kernels.h"
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/tape.h"
+#include "program/units_layout.h"
+
+namespace vramfit {
+
+/// Bounds of many jobs of one model on one cluster. What jobs share is kept. Not for several threads at once.
+class LeastSeconds {
+ public:
+  /// The cluster outlives the bounds, and so do the graphs.
+  explicit LeastSeconds(const Cluster& cluster) : cluster_(cluster), launcher_(cluster, costs()) {}
+
+  /// At most what StepTimer::time says of the step; 0 for runtimes whose step isn't lowered. Throws NotModelled.
+  double step_seconds(const Graph& graph, const Job& job);
+
+ private:
+  struct SegmentTimes {
+    Kernels forward, recompute, backward;
+  };
+  /// A part of what units do: runs on the compute stream, and collectives beside it.
+  struct UnitTimes {
+    Kernels runs;
+    double collectives = 0, launches = 0;  // ticks; the host's, of collectives
+    UnitTimes& operator+=(const UnitTimes& more);
+  };
+  struct Units {
+    std::vector<bool> has_backward;                // by segment
+    UnitTimes gathers;                             // of all units once
+    double first_wait = 0;                         // of the compute stream, for the first segment's units
+    double all_waits = 0;                          // for those of each segment, if no gather begins before it
+    UnitTimes first_reductions, later_reductions;  // of a step's first micro-batch, and of another one
+    double last_wait = 0;                          // at the end of a micro-batch that reduces
+    UnitTimes update;
+  };
+  class UnitsMaker;
+
+  const std::vector<SegmentTimes>& segments_of(const Graph& graph, const Job& job);
+  const Units& units_of(const Graph& graph, const Job& job);
+  Kernels kernels_of(const std::vector<TapeAction>& actions, const SegmentTape& tape) const;
+  /// Of the blocks of one micro-batch.
+  Kernels blocks_of(const Graph& graph, const Job& job, const Units& units);
+
+  const Cluster& cluster_;
+  Launcher launcher_;
+  std::map<std::string, std::vector<SegmentTimes>> segments_;  // by ops_key
+  std::map<std::string, Units> units_;                         // by units_key
+};
+
+}  // namespace vramfit

@@ -1,0 +1,64 @@
+#include "estimator/least_seconds.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "estimator/step_timer.h"
+#include "job/job_fields.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
+#include "model_specs/catalog.h"
+#include "tests/support/random_jobs.h"
+
+namespace vramfit {
+namespace {
+
+/// Drawn clusters are devices without rates.
+Cluster with_rates(Cluster cluster) {
+  const Cluster rated = parse_cluster(cluster.is_cpu() ? "1xcpu-4GiB" : "2x1xRTX4090");
+  const Device device = cluster.card.device;
+  cluster.card = rated.card;
+  cluster.card.device = device;
+  cluster.network_bandwidth = rated.network_bandwidth;
+  return cluster;
+}
+
+std::string bound_above_time(const testing::ResolvedJob& drawn) {
+  const Cluster cluster = with_rates(drawn.cluster);
+  const double bound = LeastSeconds(cluster).step_seconds(drawn.graph, drawn.job);
+  const double time = step_time(drawn.graph, drawn.job, cluster).step_seconds;
+  return bound <= time ? "" : fmt::format("{} s at least, but {} s", bound, time);
+}
+
+/// The bound as a share of the time.
+double share_of(const std::string& model, const std::string& gpus,
+                const std::vector<std::pair<std::string, std::string>>& fields) {
+  const ModelSpec spec = catalog_spec(*find_in_catalog(model));
+  const Cluster cluster = parse_cluster(gpus);
+  Job job = unresolved_job();
+  for (const auto& [name, value] : fields) set_job_field(job, job_field_named(name), value, name);
+  std::vector<std::string> notes;
+  job = resolve_job(job, spec, cluster, notes);
+  const Graph graph = build_graph(spec, loss_options(job));
+  return LeastSeconds(cluster).step_seconds(graph, job) / step_time(graph, job, cluster).step_seconds;
+}
+
+}  // namespace
+
+TEST_CASE("the bound is never above the time of the step, for jobs drawn at random") {
+  const testing::Trial trial = testing::try_random_jobs(250, 500'000, bound_above_time);
+  CHECK(trial.failure == "");
+}
+
+TEST_CASE("the bound is near the time where gathers are prefetched, and where none is") {
+  const std::string model = "meta-llama/Llama-3.1-8B", gpus = "8xH100-80GB";
+  const std::pair<std::string, std::string> none{"prefetch", "backward=none,forward=0"}, rows{"micro_batch", "8"};
+  CHECK(share_of(model, gpus, {rows, {"sharding", "shard-grad-op"}}) > 0.95);
+  CHECK(share_of(model, gpus, {rows, {"sharding", "shard-grad-op"}, none}) > 0.95);
+  CHECK(share_of(model, gpus, {rows, {"sharding", "shard-grad-op"}, {"checkpointing", "full"}}) > 0.95);
+}
+
+}  // namespace vramfit
