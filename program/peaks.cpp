@@ -51,6 +51,14 @@ struct Change {
     }
   }
 
+  /// `times` what has been added since `before`, net.
+  void add_net(const Change& before, std::int64_t times) {
+    requested = checked_add(requested, checked_mul(requested - before.requested, times));
+    rounded = checked_add(rounded, checked_mul(rounded - before.rounded, times));
+    expected += (expected - before.expected) * times;
+    for (std::size_t c = 0; c < kCategories; ++c) categories[c] += (categories[c] - before.categories[c]) * times;
+  }
+
   void add(const Change& next) {
     if (next.has_spaces) add_spaces(next);
     expected_peak = std::max(expected_peak, expected + next.expected_peak);
@@ -72,26 +80,13 @@ class Folder {
       : program_(program), granule_(granule), known_(program.blocks.size()) {}
 
   FoldedPeaks fold() {
-    // A step leaves what it found, and a middle section too, so that one pass of each is all.
     for (const Section& section : program_.sections) {
-      for (std::size_t i = section.begin; i < section.end; ++i) {
-        const Instruction& instruction = program_.main.instructions[i];
-        if (const auto* mark = std::get_if<Mark>(&instruction)) phase_ = mark->phase;
-        const Change change = change_of(instruction);
-        if (!change.has_events) {
-          all_.add(change);
-          continue;
-        }
-        FoldedPhase& phase = folded_phase(section.kind == Section::Kind::load);
-        phase.requested = std::max(phase.requested, Bytes{all_.requested + change.requested_peak});
-        if (const Bytes highest{all_.rounded + change.rounded_peak}; highest > phase.rounded) {
-          phase.rounded = highest;
-          for (std::size_t c = 0; c < kCategories; ++c) {
-            phase.categories[c] = Bytes{all_.categories[c] + change.at_peak[c]};
-          }
-        }
-        all_.add(change);
-      }
+      const Change before = all_;
+      pass(section);
+      if (section.times == 1 || all_.requested == before.requested) continue;
+      // What a pass keeps for good is there in the next; the last of them is the highest.
+      all_.add_net(before, section.times - 2);
+      pass(section);
     }
     peaks_.requested = Bytes{all_.requested_peak};
     peaks_.rounded = Bytes{all_.rounded_peak};
@@ -103,6 +98,24 @@ class Folder {
   }
 
  private:
+  void pass(const Section& section) {
+    for (std::size_t i = section.begin; i < section.end; ++i) {
+      const Instruction& instruction = program_.main.instructions[i];
+      if (const auto* mark = std::get_if<Mark>(&instruction)) phase_ = mark->phase;
+      const Change change = change_of(instruction);
+      if (change.has_events) raise(folded_phase(section.kind == Section::Kind::load), change);
+      all_.add(change);
+    }
+  }
+
+  void raise(FoldedPhase& phase, const Change& change) const {
+    phase.requested = std::max(phase.requested, Bytes{all_.requested + change.requested_peak});
+    const Bytes highest{all_.rounded + change.rounded_peak};
+    if (highest <= phase.rounded) return;
+    phase.rounded = highest;
+    for (std::size_t c = 0; c < kCategories; ++c) phase.categories[c] = Bytes{all_.categories[c] + change.at_peak[c]};
+  }
+
   /// Of the current phase; a phase without events has none.
   FoldedPhase& folded_phase(bool is_load) {
     const auto found = std::ranges::find_if(

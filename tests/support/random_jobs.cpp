@@ -67,6 +67,8 @@ const std::vector<Choice> kTorch{
     {"attention", {"flash", "auto"}},
     {"seq_len", {"32", "128", "2048"}},
     {"micro_batch", {"1", "2"}},
+    {"grad_accum", {"1", "2", "3", "7"}},
+    {"wrap_embeddings", {"on", "off"}},
     {"clip", {"off"}},
 };
 
@@ -146,7 +148,12 @@ JobLine draw_job(std::uint64_t seed) {
                .shape = pick(kShapes, random),
                .device = pick(is_own ? kOwnDevices : kTorchDevices, random),
                .settings = {}};
-  if (!is_own) line.settings = {{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}};
+  if (!is_own) {
+    const bool is_one = random() % 3 == 0;
+    if (is_one) line.shape = "1x1";
+    line.settings = {{"runtime", is_one ? "pytorch" : "pytorch-fsdp2"}, {"modeling", "torchtitan"}};
+    if (is_one) line.settings.emplace_back("precision", "bf16-pure");
+  }
   const int share = std::vector<int>{15, 30, 50}[random() % 3];
   for (const Choice& choice : is_own ? kOwn : kTorch) {
     if (happens(share, random)) line.settings.emplace_back(choice.field, pick(choice.values, random));

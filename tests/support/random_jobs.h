@@ -9,7 +9,7 @@
 
 namespace vramfit::testing {
 
-/// The same job for the same seed. One in six is for --runtime pytorch-fsdp2. Some are refused.
+/// The same job for the same seed. One in six is for a runtime of PyTorch's. Some are refused.
 JobLine draw_job(std::uint64_t seed);
 
 /// What is wrong with a job; "" if nothing.
