@@ -14,13 +14,13 @@ void Kernels::then(const Kernels& next) {
   compute += next.compute;
 }
 
-Launcher::Launcher(const Cluster& cluster, const Costs& costs)
+WorkTimer::WorkTimer(const Cluster& cluster, const Costs& costs)
     : rates_(cluster, costs),
       is_cpu_(cluster.is_cpu()),
       launch_(ticks(costs.launch_seconds)),
       eager_call_(ticks(costs.eager_call_seconds)) {}
 
-Kernels Launcher::kernels_of(const Work& work, std::int64_t times) const {
+Kernels WorkTimer::kernels_of(const Work& work, std::int64_t times) const {
   const auto launches = static_cast<double>(work.launches * times);
   const double compute = ticks(rates_.seconds(work) * static_cast<double>(times)), host = launches * launch_;
   if (is_cpu_) return {host + compute, host + compute, host + compute};
@@ -28,7 +28,7 @@ Kernels Launcher::kernels_of(const Work& work, std::int64_t times) const {
   return {host, compute, std::max(launch_ + compute, host + std::round(compute / launches))};
 }
 
-Kernels Launcher::kernels_of(const program::Run& run, const program::Code& code) const {
+Kernels WorkTimer::kernels_of(const program::Run& run, const program::Code& code) const {
   Kernels kernels;
   if (run.kernel == program::Kernel::call && !is_cpu_) kernels.host = std::max(0.0, eager_call_ - launch_);
   for (std::uint32_t i = 0; i < run.work.count; ++i) {
@@ -37,7 +37,7 @@ Kernels Launcher::kernels_of(const program::Run& run, const program::Code& code)
   return kernels;
 }
 
-double Launcher::of(const program::Start& start, const program::Group& group) const {
+double WorkTimer::of(const program::Start& start, const program::Group& group) const {
   return ticks(rates_.seconds(start, group));
 }
 

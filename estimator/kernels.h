@@ -26,9 +26,9 @@ struct Kernels {
 };
 
 /// How long things take on a cluster, in ticks.
-class Launcher {
+class WorkTimer {
  public:
-  Launcher(const Cluster& cluster, const Costs& costs);
+  WorkTimer(const Cluster& cluster, const Costs& costs);
 
   /// `times` kernels that are alike are launched and run one after the other. On CPU ranks the host computes itself.
   Kernels kernels_of(const Work& work, std::int64_t times = 1) const;

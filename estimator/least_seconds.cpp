@@ -33,10 +33,10 @@ LeastSeconds::UnitTimes& LeastSeconds::UnitTimes::operator+=(const UnitTimes& mo
 /// Lowers what units do by themselves, one thing after the other, and times it.
 class LeastSeconds::UnitsMaker {
  public:
-  UnitsMaker(const Graph& graph, const Job& job, const Cluster& cluster, const Launcher& launcher)
+  UnitsMaker(const Graph& graph, const Job& job, const Cluster& cluster, const WorkTimer& timer)
       : graph_(graph),
         job_(job),
-        launcher_(launcher),
+        timer_(timer),
         layout_(lay_out_units(graph, job)),
         trainable_(trainable_parameters(graph, job)),
         inputs_{graph,   job.precision, layout_, optimizer_named(job.optimizer), cluster.card.device.kind,
@@ -66,11 +66,11 @@ class LeastSeconds::UnitsMaker {
     const program::Code& code = writer_.code();
     for (; taken_ < code.instructions.size(); ++taken_) {
       if (const auto* run = std::get_if<program::Run>(&code.instructions[taken_])) {
-        times.runs.then(launcher_.kernels_of(*run, code));
+        times.runs.then(timer_.kernels_of(*run, code));
       }
       if (const auto* start = std::get_if<program::Start>(&code.instructions[taken_])) {
-        times.collectives += launcher_.of(*start, {layout_.shards, 1});
-        times.launches += launcher_.launch();
+        times.collectives += timer_.of(*start, {layout_.shards, 1});
+        times.launches += timer_.launch();
       }
     }
     return times;
@@ -119,7 +119,7 @@ class LeastSeconds::UnitsMaker {
 
   const Graph& graph_;
   const Job& job_;
-  const Launcher& launcher_;
+  const WorkTimer& timer_;
   UnitLayout layout_;
   std::vector<bool> trainable_;
   program::Writer writer_;  // outlives what it handed out
@@ -134,7 +134,7 @@ const LeastSeconds::Units& LeastSeconds::units_of(const Graph& graph, const Job&
   const std::string key = units_key(graph, job);
   const auto known = units_.find(key);
   if (known != units_.end()) return known->second;
-  return units_.emplace(key, UnitsMaker(graph, job, cluster_, launcher_).make()).first->second;
+  return units_.emplace(key, UnitsMaker(graph, job, cluster_, timer_).make()).first->second;
 }
 
 Kernels LeastSeconds::kernels_of(const std::vector<TapeAction>& actions, const SegmentTape& tape) const {
@@ -143,7 +143,7 @@ Kernels LeastSeconds::kernels_of(const std::vector<TapeAction>& actions, const S
     const bool is_backward = action.what == TapeAction::Do::backward;
     if (!is_backward && action.what != TapeAction::Do::run) continue;
     const OpWork& work = tape.rules[at(action.op)].work;
-    for (const Work& each : is_backward ? work.backward : work.forward) kernels.then(launcher_.kernels_of(each));
+    for (const Work& each : is_backward ? work.backward : work.forward) kernels.then(timer_.kernels_of(each));
   }
   return kernels;
 }

@@ -17,7 +17,7 @@ namespace vramfit {
 class LeastSeconds {
  public:
   /// The cluster outlives the bounds, and so do the graphs.
-  explicit LeastSeconds(const Cluster& cluster) : cluster_(cluster), launcher_(cluster, costs()) {}
+  explicit LeastSeconds(const Cluster& cluster) : cluster_(cluster), timer_(cluster, costs()) {}
 
   /// At most what StepTimer::time says of the step; 0 for runtimes whose step isn't lowered. Throws NotModelled.
   double step_seconds(const Graph& graph, const Job& job);
@@ -50,7 +50,7 @@ class LeastSeconds {
   Kernels blocks_of(const Graph& graph, const Job& job, const Units& units);
 
   const Cluster& cluster_;
-  Launcher launcher_;
+  WorkTimer timer_;
   std::map<std::string, std::vector<SegmentTimes>> segments_;  // by ops_key
   std::map<std::string, Units> units_;                         // by units_key
 };

@@ -88,7 +88,7 @@ class Simulation {
  public:
   Simulation(const Program& program, const Cluster& cluster, const Costs& costs, Transfers& transfers)
       : program_(program),
-        launcher_(cluster, costs),
+        timer_(cluster, costs),
         transfers_(transfers),
         is_cpu_(cluster.is_cpu()),
         done_(static_cast<std::size_t>(program.tokens), kNever) {
@@ -98,7 +98,7 @@ class Simulation {
     for (const Block& block : program.blocks) {
       Kernels kernels;
       for (const Instruction& instruction : block.code.instructions) {
-        if (const auto* run = std::get_if<Run>(&instruction)) kernels.then(launcher_.kernels_of(*run, block.code));
+        if (const auto* run = std::get_if<Run>(&instruction)) kernels.then(timer_.kernels_of(*run, block.code));
       }
       blocks_.push_back(kernels);
     }
@@ -130,7 +130,7 @@ class Simulation {
     }
   }
 
-  void read(const Run& run) { add(launcher_.kernels_of(run, program_.main), clock_of(run.stream)); }
+  void read(const Run& run) { add(timer_.kernels_of(run, program_.main), clock_of(run.stream)); }
   /// What a block runs is on the compute stream.
   void read(const Call& call) { add(blocks_[static_cast<std::size_t>(call.block)], kCompute); }
 
@@ -151,8 +151,8 @@ class Simulation {
   /// A transfer runs beside all streams and collectives.
   void transfer(const Start& start) {
     if (is_repeated_) throw std::invalid_argument("a transfer between stages in a section that is repeated");
-    const double duration = launcher_.of(start, program_.groups[static_cast<std::size_t>(start.axis)]);
-    clocks_[kHost] += launcher_.launch();
+    const double duration = timer_.of(start, program_.groups[static_cast<std::size_t>(start.axis)]);
+    clocks_[kHost] += timer_.launch();
     const double started = std::max(clocks_[clock_of(start.stream)], clocks_[kHost]);
     const double done = transfers_.done(start, program_.stage, started, duration);
     done_[static_cast<std::size_t>(start.token)] = done;
@@ -163,8 +163,8 @@ class Simulation {
   void read(const Start& start) {
     if (start.collective == Collective::send || start.collective == Collective::receive) return transfer(start);
     const auto axis = static_cast<std::size_t>(start.axis);
-    const double duration = launcher_.of(start, program_.groups[axis]);
-    clocks_[kHost] += launcher_.launch();
+    const double duration = timer_.of(start, program_.groups[axis]);
+    clocks_[kHost] += timer_.launch();
     double& stream = clocks_[kFirstAxis + axis];
     stream = std::max({stream, clocks_[clock_of(start.stream)], clocks_[kHost]}) + duration;
     done_[static_cast<std::size_t>(start.token)] = stream;
@@ -210,7 +210,7 @@ class Simulation {
   }
 
   const Program& program_;
-  Launcher launcher_;
+  WorkTimer timer_;
   Transfers& transfers_;
   bool is_cpu_, is_repeated_ = false;
   std::vector<Kernels> blocks_;
