@@ -41,7 +41,7 @@ CASES = {
         Case(wrap="ends", reshard="default"),
         *(Case(**SMALL, runtime="plain", ranks=1, accumulation=accumulation, optimizer=optimizer, checkpointing=checkpointing)
           for accumulation in (1, 3) for optimizer in ("fused", "foreach") for checkpointing in ("none", "full", "selective")),
-        Case(**{**SMALL, "sequence": 4100}, batch=2, runtime="plain", ranks=1, accumulation=2, card="A100-80GB"),
+        Case(**{**SMALL, "sequence": 4100}, batch=2, runtime="plain", ranks=1, accumulation=2),
         *(Case(**SMALL, runtime="plain", ranks=1, dtype="float32", accumulation=accumulation, checkpointing=checkpointing)
           for accumulation in (1, 2) for checkpointing in ("none", "full", "selective")),
         Case(layers=8, runtime="plain", ranks=1, optimizer="fused", checkpointing="full"),
