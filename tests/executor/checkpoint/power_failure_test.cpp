@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "executor/checkpoint/folder.h"
@@ -49,9 +50,10 @@ std::vector<FileOperation> record_saves(const TemporaryDirectory& directory) {
     Manifest manifest;
     manifest.step = step;
     saver.save(manifest, [&](Snapshot& snapshot) {
-      const std::string data = data_of(step);
+      const auto data = std::make_shared<const std::string>(data_of(step));
       snapshot.header = header_of(step);
-      snapshot.data.assign(data.begin(), data.end());
+      snapshot.data = *data;
+      snapshot.keeps_alive = data;
     });
     saver.wait();
     files.finished(step);
