@@ -31,8 +31,8 @@ RunRecord run_with(std::int64_t peak) {
   RunRecord run;
   run.model_name = "tiny";
   run.cluster.text = "2xcpu-1GiB";
-  run.ranks = {{.memory = rank_with(peak / 2), .pinned = {}, .peak_rss = {}},
-               {.memory = rank_with(peak), .pinned = {}, .peak_rss = {}}};
+  run.ranks = {{.memory = rank_with(peak / 2), .pinned = {}, .host = {}, .peak_rss = {}},
+               {.memory = rank_with(peak), .pinned = {}, .host = {}, .peak_rss = {}}};
   run.worst = 1;
   return run;
 }
