@@ -35,12 +35,9 @@ bool freezes(const std::string& pattern, const Graph& graph, int parameter) {
 bool is_head_trained(const Job& job, const ModelSpec& spec) {
   if (job.freeze.empty()) return true;
   const Graph graph = build_graph(spec, {.chunks = 1});
-  for (const Op& op : graph.segments.back().ops) {
-    if (op.kind != OpKind::linear_cross_entropy) continue;
-    const int weight = op.parameters.front().parameter;
-    return std::ranges::none_of(job.freeze, [&](const std::string& p) { return freezes(p, graph, weight); });
-  }
-  return true;
+  const Op& loss = graph.segments.back().ops.back();  // of a chunked loss, which makes the logits too
+  const int weight = loss.parameters.front().parameter;
+  return std::ranges::none_of(job.freeze, [&](const std::string& p) { return freezes(p, graph, weight); });
 }
 
 /// Full loss holds the logits of all tokens, over which their gradient is written, and the gradient of the head in the

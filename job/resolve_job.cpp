@@ -45,11 +45,6 @@ void resolve_precision(Job& job, const Cluster& cluster, Notes& notes) {
   for (std::string& note : precision_notes(job, cluster)) notes.push_back(std::move(note));
 }
 
-/// A position table limits the sequence length; rotary positions don't.
-bool has_position_table(const ModelSpec& spec) {
-  return spec.model_type == "gpt2" || spec.model_type == "opt" || spec.model_type == "bert";
-}
-
 void resolve_sequence(Job& job, const ModelSpec& spec, Notes& notes) {
   const std::int64_t most = spec.max_position_embeddings;
   if (job.sequence == 0) {
@@ -57,7 +52,7 @@ void resolve_sequence(Job& job, const ModelSpec& spec, Notes& notes) {
     notes.push_back(fmt::format("--seq-len {} (the smaller of the model's {} positions and {})", job.sequence, most,
                                 kDefaultMostSequence));
   } else if (most > 0 && job.sequence > most) {
-    if (has_position_table(spec)) {
+    if (spec.has_position_table) {
       throw InputError(fmt::format("--seq-len {}: {} has a table of {} positions; give at most that", job.sequence,
                                    spec.model_type, most));
     }

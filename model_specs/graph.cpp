@@ -1,5 +1,7 @@
 #include "model_specs/graph.h"
 
+#include <array>
+
 #include "base/error.h"
 #include "model_specs/families/families.h"
 
@@ -25,37 +27,12 @@ std::int64_t element_count(const Parameter& parameter) {
 }
 
 std::string_view op_name(OpKind kind) {
-  switch (kind) {
-    case OpKind::embedding:
-      return "embedding";
-    case OpKind::position_embedding:
-      return "position_embedding";
-    case OpKind::type_embedding:
-      return "type_embedding";
-    case OpKind::rms_norm:
-      return "rms_norm";
-    case OpKind::layer_norm:
-      return "layer_norm";
-    case OpKind::linear:
-      return "linear";
-    case OpKind::rope:
-      return "rope";
-    case OpKind::attention:
-      return "attention";
-    case OpKind::glu:
-      return "glu";
-    case OpKind::activation:
-      return "activation";
-    case OpKind::add:
-      return "add";
-    case OpKind::softcap:
-      return "softcap";
-    case OpKind::cross_entropy:
-      return "cross_entropy";
-    case OpKind::linear_cross_entropy:
-      return "linear_cross_entropy";
-  }
-  return "unknown";
+  static constexpr std::array<std::string_view, kOpKinds> kNames{
+#define OP(name) #name,
+#include "model_specs/ops.def"
+#undef OP
+  };
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 Graph build_graph(const ModelSpec& spec, const LossOptions& loss) {

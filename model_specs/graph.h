@@ -53,23 +53,17 @@ struct ParameterUse {
   std::int64_t first = 0, count = -1;  // -1: all
 };
 
+/// Rows of model_specs/ops.def, which says what each one takes and gives.
 enum class OpKind {
-  // Every row of the table is trained, including the padding token's, whose lookups get no gradient in transformers.
-  embedding,            // ids [N] (+ table) -> y [N, H]; attributes.scale multiplies
-  position_embedding,   // x [N, H], position table -> y = x + table[position]; in place
-  type_embedding,       // x [N, H], type table -> y = x + table[0]; in place
-  rms_norm,             // x [N, G*H], weight [H] -> y, rstd [N, G]; G groups per row (heads of q_norm)
-  layer_norm,           // x, weight, bias -> y, mean [N], rstd [N]
-  linear,               // x [N, I], weight (O, I) or transposed (I, O), bias? -> y [N, O]
-  rope,                 // x [N, heads*D] -> y, rotated in place
-  attention,            // q, k, v -> out [N, heads*D], lse [B*heads, S]
-  glu,                  // gate, up -> act(gate) * up
-  activation,           // x -> act(x)
-  add,                  // x, f -> x + f, in place of f
-  softcap,              // x -> cap * tanh(x / cap)
-  cross_entropy,        // logits [N, V], labels [N] -> loss [1], lse [N]
-  linear_cross_entropy  // x [N, H], labels [N], weight (V, H), bias? -> loss [1]; logits in row chunks
+#define OP(name) name,
+#include "model_specs/ops.def"
+#undef OP
 };
+inline constexpr std::size_t kOpKinds = 0
+#define OP(name) +1
+#include "model_specs/ops.def"
+#undef OP
+    ;
 std::string_view op_name(OpKind kind);
 
 /// What an op needs besides its tensors; each kind reads the fields named in its comment above. A query sees keys of

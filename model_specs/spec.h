@@ -60,6 +60,7 @@ struct ModelSpec {
   std::int64_t max_position_embeddings = 0, type_vocab_size = 0;
   std::int64_t word_embed_proj_dim = 0;             // opt
   std::int64_t relative_attention_num_buckets = 0;  // t5
+  bool has_position_table = false;                  // which limits the sequence length; rotary positions don't
   bool norm_affine = true, final_norm = true;       // opt: norms have weights; one follows the last block
 
   bool tie_word_embeddings = false;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "program/ops/op_row.h"
+
 namespace vramfit {
 
 namespace {
@@ -33,17 +35,21 @@ double used_parameter_elements(const Graph& graph, const Op& op) {
   return whole * static_cast<double>(use.count) / static_cast<double>(parameter.shape.at(output_dim));
 }
 
-double forward_flops(const Graph& graph, const Op& op, const BatchShape& shape) {
+double flops_of_product(const Graph& graph, const Op& op, const BatchShape& shape) {
   const auto tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
-  if (op.kind == OpKind::linear || op.kind == OpKind::linear_cross_entropy) {
-    return 2 * tokens * used_parameter_elements(graph, op);
-  }
-  if (op.kind == OpKind::attention) {
-    const Attributes& a = op.attributes;
-    const auto width = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
-    return 4 * tokens * attended_rows(a, static_cast<double>(shape.sequence)) * width;  // QK^T and PV
-  }
-  return 0;
+  return 2 * tokens * used_parameter_elements(graph, op);
+}
+
+double flops_of_attention(const Graph& /*graph*/, const Op& op, const BatchShape& shape) {
+  const auto tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
+  const Attributes& a = op.attributes;
+  const auto width = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
+  return 4 * tokens * attended_rows(a, static_cast<double>(shape.sequence)) * width;  // QK^T and PV
+}
+
+double forward_flops(const Graph& graph, const Op& op, const BatchShape& shape) {
+  const auto count = op_row(op.kind).model_flops;
+  return count == nullptr ? 0 : count(graph, op, shape);
 }
 
 double forward_flops(const Graph& graph, const BatchShape& shape) {

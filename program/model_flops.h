@@ -12,8 +12,12 @@ namespace vramfit {
 /// Matmul and attention FLOPs of one forward pass over one micro-batch on one rank.
 double forward_flops(const Graph& graph, const BatchShape& shape);
 
-/// The same of one op; 0 for ops that are bound by memory.
+/// The same of one op, as its row says (program/ops/op_row.h); 0 for ops that are bound by memory.
 double forward_flops(const Graph& graph, const Op& op, const BatchShape& shape);
+
+/// Of an op that multiplies by its first parameter, and of one that is attention.
+double flops_of_product(const Graph& graph, const Op& op, const BatchShape& shape);
+double flops_of_attention(const Graph& graph, const Op& op, const BatchShape& shape);
 
 /// Elements of the weight that a product reads: all of it, or the rows that this op uses.
 double used_parameter_elements(const Graph& graph, const Op& op);

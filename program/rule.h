@@ -75,7 +75,7 @@ struct OpContext {
   Dtype compute() const { return precision.compute; }
 };
 
-/// The rule of `context.op.kind` for modeling `vramfit`; throws NotModelled for a kind without one.
+/// The rule of `context.op.kind` for modeling `vramfit`, from its row (program/ops/op_row.h).
 Rule rule_for(const OpContext& context, const Needs& needs);
 
 /// Whether any matrix product of the graph adds a bias, for which CUDA uses cublasLt.

@@ -4,6 +4,7 @@
 #include <climits>
 #include <stdexcept>
 
+#include "program/ops/op_row.h"
 #include "program/trainable.h"
 
 namespace vramfit {
@@ -11,8 +12,6 @@ namespace vramfit {
 namespace {
 
 constexpr int kNever = -1;
-
-bool is_loss(OpKind kind) { return kind == OpKind::cross_entropy || kind == OpKind::linear_cross_entropy; }
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -227,7 +226,7 @@ std::vector<TapeAction> make_backward(const Analysis& a) {
     if (!a.active[i]) continue;
     const Op& op = a.segment.ops[i];
     const int index = static_cast<int>(i), output = op.outputs[0];
-    if (!is_loss(op.kind) && !gradients.exists(output)) {
+    if (!op_row(op.kind).is_loss && !gradients.exists(output)) {
       throw std::logic_error(a.segment.name + "." + op.name + ": its output has no gradient");
     }
     actions.push_back(backward_of(a, index, gradients));

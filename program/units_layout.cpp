@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "job/sharding.h"
+#include "program/ops/op_row.h"
 #include "program/trainable.h"
 #include "program/wrapping.h"
 
@@ -83,9 +84,7 @@ void add_unique(std::vector<int>& list, int item) {
 }  // namespace
 
 Dtype gradient_dtype(OpKind kind, const Precision& precision) {
-  const bool sums_many = kind == OpKind::embedding || kind == OpKind::position_embedding ||
-                         kind == OpKind::type_embedding || kind == OpKind::linear_cross_entropy;
-  return sums_many ? precision.reduce : precision.compute;
+  return op_row(kind).sums_many ? precision.reduce : precision.compute;
 }
 
 bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout) {

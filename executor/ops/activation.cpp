@@ -84,7 +84,6 @@ void activation_backward_out(Activation activation, const at::Tensor& gradient, 
   }
 }
 
-const DeviceFunctions kActivation{.cpu = {OpKind::activation, forward_cpu, backward_cpu},
-                                  .cuda = {OpKind::activation, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::activation{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

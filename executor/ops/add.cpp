@@ -22,6 +22,6 @@ void backward(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kAdd{.cpu = {OpKind::add, forward_cpu, backward}, .cuda = {OpKind::add, forward_cuda, backward}};
+const DeviceFunctions rows::add{.cpu = {forward_cpu, backward}, .cuda = {forward_cuda, backward}};
 
 }  // namespace vramfit::kernels

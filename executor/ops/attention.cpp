@@ -319,7 +319,7 @@ void backward_cpu(OpCall& call) { takes_math(call) ? attention_backward_math(cal
 
 }  // namespace
 
-const DeviceFunctions kAttention{.cpu = {OpKind::attention, forward_cpu, backward_cpu},
-                                 .cuda = {OpKind::attention, attention_forward_cuda, attention_backward_cuda}};
+const DeviceFunctions rows::attention{.cpu = {forward_cpu, backward_cpu},
+                                      .cuda = {attention_forward_cuda, attention_backward_cuda}};
 
 }  // namespace vramfit::kernels

@@ -115,7 +115,6 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kCrossEntropy{.cpu = {OpKind::cross_entropy, forward_cpu, backward_cpu},
-                                    .cuda = {OpKind::cross_entropy, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::cross_entropy{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

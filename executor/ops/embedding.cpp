@@ -109,7 +109,6 @@ at::Tensor sums_by_token(const at::Tensor& ids, const at::Tensor& rows, Embeddin
   return sums.mul_(earlier.eq_(0).t());
 }
 
-const DeviceFunctions kEmbedding{.cpu = {OpKind::embedding, forward_cpu, backward_cpu},
-                                 .cuda = {OpKind::embedding, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::embedding{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

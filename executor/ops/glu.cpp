@@ -76,7 +76,6 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kGlu{.cpu = {OpKind::glu, forward_cpu, backward_cpu},
-                           .cuda = {OpKind::glu, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::glu{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

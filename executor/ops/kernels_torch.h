@@ -21,8 +21,12 @@ struct DeviceFunctions {
   OpFunctions cpu, cuda;
 };
 
-extern const DeviceFunctions kActivation, kAdd, kAttention, kCrossEntropy, kEmbedding, kGlu, kLayerNorm, kLinear,
-    kLinearCrossEntropy, kPositionEmbedding, kRmsNorm, kRope, kSoftcap, kTypeEmbedding;
+/// In executor/ops/NAME.cpp for each NAME of model_specs/ops.def.
+namespace rows {
+#define OP(name) extern const DeviceFunctions name;
+#include "model_specs/ops.def"
+#undef OP
+}  // namespace rows
 
 /// Elements a thread should have at least: below it starting threads costs more than it saves.
 inline constexpr std::int64_t kGrain = 16384;

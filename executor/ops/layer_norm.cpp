@@ -117,7 +117,6 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kLayerNorm{.cpu = {OpKind::layer_norm, forward_cpu, backward_cpu},
-                                 .cuda = {OpKind::layer_norm, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::layer_norm{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

@@ -111,7 +111,6 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kLinear{.cpu = {OpKind::linear, forward_cpu, backward_cpu},
-                              .cuda = {OpKind::linear, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::linear{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

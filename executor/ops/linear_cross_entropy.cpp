@@ -214,7 +214,7 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kLinearCrossEntropy{.cpu = {OpKind::linear_cross_entropy, forward_cpu, backward_cpu},
-                                          .cuda = {OpKind::linear_cross_entropy, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::linear_cross_entropy{.cpu = {forward_cpu, backward_cpu},
+                                                 .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

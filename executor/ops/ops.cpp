@@ -3,29 +3,24 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
-#include <string>
 
-#include "base/error.h"
 #include "executor/ops/kernels_torch.h"
 
 namespace vramfit {
 
 namespace {
 
-const std::array kTable{
-    &kernels::kActivation, &kernels::kAdd,          &kernels::kAttention,          &kernels::kCrossEntropy,
-    &kernels::kEmbedding,  &kernels::kGlu,          &kernels::kLayerNorm,          &kernels::kLinear,
-    &kernels::kRmsNorm,    &kernels::kRope,         &kernels::kLinearCrossEntropy, &kernels::kPositionEmbedding,
-    &kernels::kSoftcap,    &kernels::kTypeEmbedding};
+constexpr std::array kTable{
+#define OP(name) &kernels::rows::name,
+#include "model_specs/ops.def"
+#undef OP
+};
 
 }  // namespace
 
 const OpFunctions& op_functions(OpKind kind, DeviceKind device) {
-  for (const kernels::DeviceFunctions* row : kTable) {
-    const OpFunctions& functions = device == DeviceKind::cpu ? row->cpu : row->cuda;
-    if (functions.kind == kind) return functions;
-  }
-  throw NotModelled("kernels of op " + std::string(op_name(kind)));
+  const kernels::DeviceFunctions& row = *kTable.at(static_cast<std::size_t>(kind));
+  return device == DeviceKind::cpu ? row.cpu : row.cuda;
 }
 
 namespace kernels {

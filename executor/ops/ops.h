@@ -46,12 +46,11 @@ struct OpCall {
 };
 
 struct OpFunctions {
-  OpKind kind;
   void (*forward)(OpCall&);
   void (*backward)(OpCall&);
 };
 
-/// The row of a kind on a device; throws NotModelled if there is none.
+/// The row of a kind on a device.
 const OpFunctions& op_functions(OpKind kind, DeviceKind device);
 
 }  // namespace vramfit

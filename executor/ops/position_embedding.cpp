@@ -63,7 +63,7 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kPositionEmbedding{.cpu = {OpKind::position_embedding, forward_cpu, backward_cpu},
-                                         .cuda = {OpKind::position_embedding, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::position_embedding{.cpu = {forward_cpu, backward_cpu},
+                                               .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

@@ -133,7 +133,6 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kRmsNorm{.cpu = {OpKind::rms_norm, forward_cpu, backward_cpu},
-                               .cuda = {OpKind::rms_norm, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::rms_norm{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

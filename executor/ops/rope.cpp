@@ -97,7 +97,6 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kRope{.cpu = {OpKind::rope, forward_cpu, backward_cpu},
-                            .cuda = {OpKind::rope, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::rope{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

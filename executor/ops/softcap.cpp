@@ -51,7 +51,6 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kSoftcap{.cpu = {OpKind::softcap, forward_cpu, backward_cpu},
-                               .cuda = {OpKind::softcap, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::softcap{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

@@ -56,7 +56,6 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions kTypeEmbedding{.cpu = {OpKind::type_embedding, forward_cpu, backward_cpu},
-                                     .cuda = {OpKind::type_embedding, forward_cuda, backward_cuda}};
+const DeviceFunctions rows::type_embedding{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
 
 }  // namespace vramfit::kernels

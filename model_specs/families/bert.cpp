@@ -20,6 +20,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.num_hidden_layers = 12;
   spec.num_attention_heads = 12;
   spec.max_position_embeddings = 512;
+  spec.has_position_table = true;
   read_decoder_sizes(config, spec);
   if (spec.hidden_size % spec.num_attention_heads != 0) {
     config.fail("num_attention_heads",
@@ -108,7 +109,8 @@ int block(GraphBuilder& builder, const ModelSpec& spec, const std::string& layer
   const int first = builder.add("residual_1", 0, linear("attention.output.dense", out));
   const int middle =
       builder.layer_norm("attention.output.LayerNorm", first, norm_use(spec, layer + "attention.output.LayerNorm"));
-  const int active = builder.activation("intermediate.act", linear("intermediate.dense", middle), spec.activation);
+  const int active = builder.apply(OpKind::activation, "intermediate.act", linear("intermediate.dense", middle),
+                                   {.activation = spec.activation});
   const int second = builder.add("residual_2", middle, linear("output.dense", active));
   return builder.layer_norm("output.LayerNorm", second, norm_use(spec, layer + "output.LayerNorm"));
 }
@@ -128,7 +130,7 @@ Graph bert_graph(const ModelSpec& spec, const LossOptions& loss) {
   }
   builder.begin("head", SegmentRole::head, spec.hidden_size);
   x = builder.linear("transform.dense", 0, linear_use("cls.predictions.transform.dense"));
-  x = builder.activation("transform.act", x, spec.activation);
+  x = builder.apply(OpKind::activation, "transform.act", x, {.activation = spec.activation});
   x = builder.layer_norm("transform.LayerNorm", x, norm_use(spec, "cls.predictions.transform.LayerNorm"));
   builder.finish_with_loss(x, {.weight = kEmbedding, .bias = "cls.predictions.bias"}, 0, loss);
   Graph graph = builder.take();

@@ -19,6 +19,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.num_hidden_layers = config.layers("n_layer", config.layers("num_hidden_layers", 12));
   spec.num_attention_heads = config.size("n_head", config.size("num_attention_heads", 12));
   spec.max_position_embeddings = config.size("n_positions", config.size("max_position_embeddings", 1024));
+  spec.has_position_table = true;
   spec.intermediate_size = config.optional_size("n_inner").value_or(4 * spec.hidden_size);
   if (spec.hidden_size % spec.num_attention_heads != 0) {
     config.fail("n_head", fmt::format("{} doesn't divide n_embd, {}", spec.num_attention_heads, spec.hidden_size));
@@ -96,7 +97,7 @@ int block(GraphBuilder& builder, const ModelSpec& spec, const std::string& layer
   const int middle = builder.add("residual_1", 0, projected);
   const int fed = builder.layer_norm("ln_2", middle, norm_use(spec, layer + "ln_2"));
   const int wide = builder.linear("mlp.c_fc", fed, conv1d_use(layer + "mlp.c_fc"));
-  const int active = builder.activation("mlp.act", wide, spec.activation);
+  const int active = builder.apply(OpKind::activation, "mlp.act", wide, {.activation = spec.activation});
   return builder.add("residual_2", middle, builder.linear("mlp.c_proj", active, conv1d_use(layer + "mlp.c_proj")));
 }
 

@@ -106,21 +106,15 @@ int GraphBuilder::glu(const std::string& name, int gate, int up, Activation acti
   return y;
 }
 
-int GraphBuilder::activation(const std::string& name, int x, Activation activation) {
+int GraphBuilder::apply(OpKind kind, const std::string& name, int x, const Attributes& attributes) {
   const int y = value(name, {kTokens, fixed(features(x))});
-  op(OpKind::activation, name, {x}, {y}).attributes.activation = activation;
+  op(kind, name, {x}, {y}).attributes = attributes;
   return y;
 }
 
 int GraphBuilder::add(const std::string& name, int x, int f) {
   const int y = value(name, {kTokens, fixed(features(x))});
   op(OpKind::add, name, {x, f}, {y});
-  return y;
-}
-
-int GraphBuilder::softcap(const std::string& name, int x, double cap) {
-  const int y = value(name, {kTokens, fixed(features(x))});
-  op(OpKind::softcap, name, {x}, {y}).attributes.softcap = cap;
   return y;
 }
 
@@ -138,7 +132,7 @@ void GraphBuilder::finish_with_loss(int x, const LinearUse& head, double cap, co
   }
   int logits = linear("lm_head", x, head);
   // Not in place: the gradient of tanh needs its own output, and that of the linear op needs neither.
-  if (cap != 0) logits = softcap("softcap", logits, cap);
+  if (cap != 0) logits = apply(OpKind::softcap, "softcap", logits, {.softcap = cap});
   segment_.values[static_cast<std::size_t>(logits)].name = "logits";
   const std::int64_t vocabulary = features(logits);
   end(logits);

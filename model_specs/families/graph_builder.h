@@ -44,9 +44,9 @@ class GraphBuilder {
   int rope(const std::string& name, int x, const Attributes& attention, const Rope& rope);
   int attention(const std::string& name, int q, int k, int v, const Attributes& attributes);
   int glu(const std::string& name, int gate, int up, Activation activation);
-  int activation(const std::string& name, int x, Activation activation);
+  /// An op of one value of x's shape, without parameters.
+  int apply(OpKind kind, const std::string& name, int x, const Attributes& attributes);
   int add(const std::string& name, int x, int f);
-  int softcap(const std::string& name, int x, double cap);
   /// Ends the model. With full loss, a linear op (and softcap) to "logits" ends the head and a loss segment follows;
   /// with chunks, linear_cross_entropy ends it. `x` is the head's normalized hidden state.
   void finish_with_loss(int x, const LinearUse& head, double cap, const LossOptions& loss);

@@ -17,6 +17,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.num_hidden_layers = config.layers("num_hidden_layers", 12);
   spec.num_attention_heads = config.size("num_attention_heads", 12);
   spec.max_position_embeddings = config.size("max_position_embeddings", 2048);
+  spec.has_position_table = true;
   spec.word_embed_proj_dim = config.optional_size("word_embed_proj_dim").value_or(spec.hidden_size);
   if (spec.hidden_size % spec.num_attention_heads != 0) {
     config.fail("num_attention_heads",

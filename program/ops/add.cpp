@@ -2,6 +2,8 @@
 
 namespace vramfit {
 
+namespace {
+
 /// x + f in place of f: the branch's result f has no other reader, whereas the residual x does. Both gradients equal
 /// the output's, so neither costs memory.
 Rule rule_of_add(const OpContext& /*context*/, const Needs& /*needs*/) {
@@ -15,5 +17,9 @@ Rule rule_of_add(const OpContext& /*context*/, const Needs& /*needs*/) {
 OpWork work_of_add(const OpContext& context, const Needs& needs) {
   return work_of_calls(context, needs, {.passes = 3, .launches = 1}, {.passes = 2, .launches = 1});
 }
+
+}  // namespace
+
+const OpRow op_rows::add{.rule = rule_of_add, .work = work_of_add};
 
 }  // namespace vramfit

@@ -220,6 +220,8 @@ AttentionPath attention_path(const OpContext& context) {
   return AttentionPath::blocks;
 }
 
+namespace {
+
 /// softmax(scale q k^T) v. Saves its inputs, out and one fp32 lse per row and head; the [S, S] probabilities are
 /// recomputed from them block by block and never kept.
 Rule rule_of_attention(const OpContext& context, const Needs& needs) {
@@ -261,5 +263,9 @@ OpWork work_of_attention(const OpContext& context, const Needs& needs) {
   if (needs.any()) work.backward = {kernel(kBackwardProducts, 2, 2)};
   return work;
 }
+
+}  // namespace
+
+const OpRow op_rows::attention{.rule = rule_of_attention, .work = work_of_attention, .model_flops = flops_of_attention};
 
 }  // namespace vramfit

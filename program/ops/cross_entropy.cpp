@@ -31,6 +31,8 @@ std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int
   return steps;
 }
 
+namespace {
+
 /// Sum over labelled rows of lse - logit[label], scaled. Backward needs logits and one fp32 lse per row; softmax is
 /// recomputed from them in place, so the gradient of the logits is the logits' own storage: no log-probabilities are
 /// kept and no second [N, V] tensor exists.
@@ -47,8 +49,6 @@ Rule rule_of_cross_entropy(const OpContext& context, const Needs& /*needs*/) {
   }
   return rule;
 }
-
-namespace {
 
 /// Calls on each block of rows that read and write `bytes` for each logit.
 Work block_work(std::int64_t rows, std::int64_t vocabulary, std::int64_t launches, double bytes) {
@@ -72,6 +72,8 @@ Work cuda_cross_entropy_backward_work(const OpContext& context, std::int64_t row
   return block_work(rows, vocabulary, 10, (width + 4) + 3 * 8 + (4 + width));
 }
 
+namespace {
+
 OpWork work_of_cross_entropy(const OpContext& context, const Needs& needs) {
   if (!is_cuda(context)) return work_of_passes(context, needs);
   const std::int64_t rows = context.tokens(), vocabulary = context.input_elements(0) / rows;
@@ -79,5 +81,9 @@ OpWork work_of_cross_entropy(const OpContext& context, const Needs& needs) {
   if (needs.any()) work.backward = {cuda_cross_entropy_backward_work(context, rows, vocabulary)};
   return work;
 }
+
+}  // namespace
+
+const OpRow op_rows::cross_entropy{.rule = rule_of_cross_entropy, .work = work_of_cross_entropy, .is_loss = true};
 
 }  // namespace vramfit

@@ -15,8 +15,6 @@ void add_ordered_steps(const OpContext& context, std::int64_t rows, std::int64_t
   rule.backward.push_back(temporary("sums", checked_mul(rows, width), dtype));
 }
 
-}  // namespace
-
 /// Rows of the table by token id. Backward reads the ids, which the micro-batch holds anyway. The table's gradient has
 /// the reduce dtype and is added to row by row.
 ///
@@ -35,5 +33,9 @@ Rule rule_of_embedding(const OpContext& context, const Needs& /*needs*/) {
   if (context.deterministic) add_ordered_steps(context, rows, width, rule);
   return rule;
 }
+
+}  // namespace
+
+const OpRow op_rows::embedding{.rule = rule_of_embedding, .sums_many = true, .reads_weights_backward = false};
 
 }  // namespace vramfit

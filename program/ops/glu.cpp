@@ -2,6 +2,8 @@
 
 namespace vramfit {
 
+namespace {
+
 /// act(gate) * up. act(gate) is recomputed in backward, where PyTorch's autograd would save it. Each gradient depends
 /// on gate, up and the output's gradient at its own element only, so they are written over gate and up.
 ///
@@ -22,5 +24,9 @@ Rule rule_of_glu(const OpContext& context, const Needs& /*needs*/) {
 OpWork work_of_glu(const OpContext& context, const Needs& needs) {
   return work_of_calls(context, needs, {.passes = 5, .launches = 2}, {.passes = 13, .launches = 5});
 }
+
+}  // namespace
+
+const OpRow op_rows::glu{.rule = rule_of_glu, .work = work_of_glu};
 
 }  // namespace vramfit

@@ -2,6 +2,8 @@
 
 namespace vramfit {
 
+namespace {
+
 /// y = (x - mean) * rstd * weight + bias. Backward reads x and two fp32 statistics per row.
 ///
 /// CPU: own loops that sum the parameters' gradients in place, without further memory. CUDA: at::native_layer_norm
@@ -27,5 +29,9 @@ Rule rule_of_layer_norm(const OpContext& context, const Needs& needs) {
 OpWork work_of_layer_norm(const OpContext& context, const Needs& needs) {
   return work_of_calls(context, needs, {.passes = 2, .launches = 1}, {.passes = 8, .launches = 6});
 }
+
+}  // namespace
+
+const OpRow op_rows::layer_norm{.rule = rule_of_layer_norm, .work = work_of_layer_norm};
 
 }  // namespace vramfit

@@ -28,8 +28,6 @@ void add_cpu_product(const OpContext& context, const Needs& needs, Rule& rule) {
   if (backward > 0) rule.backward.push_back(temporary("product", backward, Dtype::f32));
 }
 
-}  // namespace
-
 /// y = x W^T + b. In backward only the weight's gradient reads x, so a frozen linear saves nothing; the weight is
 /// gathered again and never saved. Both products are written or added directly into the tape's buffers (mm_out,
 /// addmm_), without a temporary gradient.
@@ -67,5 +65,10 @@ OpWork work_of_linear(const OpContext& context, const Needs& needs) {
   if (wants_parameter(needs, 0)) add(work.backward);
   return work;
 }
+
+}  // namespace
+
+const OpRow op_rows::linear{
+    .rule = rule_of_linear, .work = work_of_linear, .model_flops = flops_of_product, .adds_bias_in_product = true};
 
 }  // namespace vramfit

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "program/model_flops.h"
 #include "program/ops/rules.h"
 
 namespace vramfit {
@@ -31,6 +32,8 @@ std::int64_t chunked_product_elements(const OpContext& context, std::int64_t row
   }
   return elements;
 }
+
+namespace {
 
 /// The head and its cross entropy over chunks of rows, so that [N, V] never exists. If a gradient is needed, the loss
 /// is computed together with it in backward: forward allocates only the scalar, and logits are computed once. The
@@ -107,5 +110,14 @@ OpWork work_of_linear_cross_entropy(const OpContext& context, const Needs& needs
   list.push_back({.bytes = weight * sum_width});  // the gradient starts at zero
   return work;
 }
+
+}  // namespace
+
+const OpRow op_rows::linear_cross_entropy{.rule = rule_of_linear_cross_entropy,
+                                          .work = work_of_linear_cross_entropy,
+                                          .model_flops = flops_of_product,
+                                          .is_loss = true,
+                                          .sums_many = true,
+                                          .adds_bias_in_product = true};
 
 }  // namespace vramfit

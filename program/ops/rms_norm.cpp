@@ -36,8 +36,6 @@ std::vector<Step> cuda_backward(const OpContext& context, const Needs& needs, st
   return steps;
 }
 
-}  // namespace
-
 /// y = x * rstd * weight (or weight + 1). Backward reads x and one fp32 rstd per row: the normalized row is
 /// recomputed from them.
 ///
@@ -65,5 +63,9 @@ Rule rule_of_rms_norm(const OpContext& context, const Needs& needs) {
 OpWork work_of_rms_norm(const OpContext& context, const Needs& needs) {
   return work_of_calls(context, needs, {.passes = 2, .launches = 1}, {.passes = 8, .launches = 5});
 }
+
+}  // namespace
+
+const OpRow op_rows::rms_norm{.rule = rule_of_rms_norm, .work = work_of_rms_norm};
 
 }  // namespace vramfit

@@ -2,6 +2,8 @@
 
 namespace vramfit {
 
+namespace {
+
 /// Rotation of pairs, in place of x; its gradient is the rotation by the opposite angle, in place of y's gradient.
 /// cos and sin are the graph's tables, made at load.
 ///
@@ -26,5 +28,9 @@ OpWork work_of_rope(const OpContext& context, const Needs& needs) {
   constexpr Calls kTurn{.passes = 6, .launches = 5};
   return work_of_calls(context, needs, kTurn, kTurn);
 }
+
+}  // namespace
+
+const OpRow op_rows::rope{.rule = rule_of_rope, .work = work_of_rope};
 
 }  // namespace vramfit

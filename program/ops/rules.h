@@ -1,32 +1,14 @@
-// One function per op: what modeling `vramfit` saves and allocates for it, and where an op is more than passes over its
-// values, one for its work. program/rule.cpp has the table.
+// What the rules of ops and their work share. The rows are in program/ops/NAME.cpp, their table in program/rule.cpp.
 #pragma once
 
 #include <algorithm>
 #include <string>
 
+#include "program/ops/op_row.h"
 #include "program/ops/product.h"
-#include "program/rule.h"
 
 namespace vramfit {
 
-Rule rule_of_activation(const OpContext& context, const Needs& needs);
-Rule rule_of_add(const OpContext& context, const Needs& needs);
-Rule rule_of_attention(const OpContext& context, const Needs& needs);
-Rule rule_of_cross_entropy(const OpContext& context, const Needs& needs);
-Rule rule_of_embedding(const OpContext& context, const Needs& needs);
-Rule rule_of_glu(const OpContext& context, const Needs& needs);
-Rule rule_of_layer_norm(const OpContext& context, const Needs& needs);
-Rule rule_of_linear(const OpContext& context, const Needs& needs);
-Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs);
-Rule rule_of_position_embedding(const OpContext& context, const Needs& needs);
-Rule rule_of_rms_norm(const OpContext& context, const Needs& needs);
-Rule rule_of_rope(const OpContext& context, const Needs& needs);
-Rule rule_of_softcap(const OpContext& context, const Needs& needs);
-Rule rule_of_type_embedding(const OpContext& context, const Needs& needs);
-
-/// Bound by memory: inputs, outputs and parameters once in forward, twice in backward if anything needs a gradient.
-OpWork work_of_passes(const OpContext& context, const Needs& needs);
 /// On CUDA, calls that each read and write whole tensors, as many elements as output 0 in each pass (executor/ops, the
 /// functions of the same name). CPU's own loops are passes of the kind above.
 struct Calls {
@@ -34,15 +16,6 @@ struct Calls {
   std::int64_t launches = 0;
 };
 OpWork work_of_calls(const OpContext& context, const Needs& needs, const Calls& forward, const Calls& backward);
-OpWork work_of_add(const OpContext& context, const Needs& needs);
-OpWork work_of_attention(const OpContext& context, const Needs& needs);
-OpWork work_of_cross_entropy(const OpContext& context, const Needs& needs);
-OpWork work_of_glu(const OpContext& context, const Needs& needs);
-OpWork work_of_layer_norm(const OpContext& context, const Needs& needs);
-OpWork work_of_linear(const OpContext& context, const Needs& needs);
-OpWork work_of_linear_cross_entropy(const OpContext& context, const Needs& needs);
-OpWork work_of_rms_norm(const OpContext& context, const Needs& needs);
-OpWork work_of_rope(const OpContext& context, const Needs& needs);
 
 /// Bytes of an op's inputs, outputs and parameters, each once; of an embedding's table none.
 double bytes_of(const OpContext& context);

@@ -2,6 +2,8 @@
 
 namespace vramfit {
 
+namespace {
+
 /// x + table[0], in place of x: every token is of the first type. The gradient of x is the output's; the table's first
 /// row gets the sum over all tokens.
 ///
@@ -16,5 +18,9 @@ Rule rule_of_type_embedding(const OpContext& context, const Needs& needs) {
   }
   return rule;
 }
+
+}  // namespace
+
+const OpRow op_rows::type_embedding{.rule = rule_of_type_embedding, .sums_many = true, .reads_weights_backward = false};
 
 }  // namespace vramfit

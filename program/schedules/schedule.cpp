@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "program/ops/op_row.h"
 
 namespace vramfit {
 
@@ -51,9 +52,7 @@ std::string_view instruction_name(Do what) {
 }
 
 bool is_loss_segment(const Segment& segment) {
-  return std::ranges::any_of(segment.ops, [](const Op& op) {
-    return op.kind == OpKind::cross_entropy || op.kind == OpKind::linear_cross_entropy;
-  });
+  return std::ranges::any_of(segment.ops, [](const Op& op) { return op_row(op.kind).is_loss; });
 }
 
 bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>& segment_has_backward, int segment) {

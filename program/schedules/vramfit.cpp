@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "job/sharding.h"
+#include "program/ops/op_row.h"
 #include "program/schedules/schedule.h"
 #include "program/trainable.h"
 #include "program/wrapping.h"
@@ -22,11 +23,8 @@ struct Pass {
 };
 
 bool reads_weights_in_backward(const Segment& segment) {
-  return std::ranges::any_of(segment.ops, [](const Op& op) {
-    const bool is_table =
-        op.kind == OpKind::embedding || op.kind == OpKind::position_embedding || op.kind == OpKind::type_embedding;
-    return !op.parameters.empty() && !is_table;
-  });
+  return std::ranges::any_of(
+      segment.ops, [](const Op& op) { return !op.parameters.empty() && op_row(op.kind).reads_weights_backward; });
 }
 
 class Maker {
