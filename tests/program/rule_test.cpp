@@ -333,6 +333,13 @@ TEST_CASE("a softcap keeps its output alone") {
   CHECK(op.rule().gradients[0].from == From::output_gradient);
 }
 
+TEST_CASE("a scale keeps nothing and works in place, in both directions") {
+  OneOp op(OpKind::scale, {kHidden}, {kHidden});
+  CHECK(op.rule().saved.empty());
+  CHECK(op.rule().in_place_input == 0);
+  CHECK(op.rule().gradients[0].from == From::output_gradient);
+}
+
 TEST_CASE("embeddings keep ids; positions and types are added in place and pass the gradient through") {
   OneOp table(OpKind::embedding, {1}, {kHidden});
   CHECK(table.parameter({kVocabulary, kHidden}).rule().saved == std::vector{kIn0});

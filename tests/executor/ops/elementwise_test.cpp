@@ -65,6 +65,13 @@ TEST_CASE("a softcap's derivative is taken from its output") {
   check_op_in_all_ways(op);
 }
 
+TEST_CASE("a scale and its gradient are written in place") {
+  OpCase op = elementwise(OpKind::scale, 31, 77, 1);
+  op.attributes.scale = 0.22;
+  op.truth = [](const Tensors& in, const Tensors&) { return in[0] * 0.22; };
+  check_op_in_all_ways(op);
+}
+
 TEST_CASE("rotary embedding turns halves of each head by the position's angle, all or a part of its dims") {
   struct Table {
     std::int64_t half;
