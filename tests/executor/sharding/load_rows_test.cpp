@@ -52,7 +52,8 @@ std::vector<std::vector<at::Tensor>> load(const Graph& graph, const Job& job, co
   std::vector<std::vector<at::Tensor>> held;
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const UnitState unit = programs.state(u);
-    held.push_back({unit.shard(), *unit.states().at(0), *unit.states().at(1), *unit.states().at(2)});
+    held.push_back({unit.shard()});
+    for (const at::Tensor* state : unit.states()) held.back().push_back(*state);  // none of a frozen unit
   }
   return held;
 }
