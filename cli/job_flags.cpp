@@ -10,9 +10,9 @@
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/help.h"
-#include "job/field_text.h"
-#include "job/job_fields.h"
-#include "job/job_json.h"
+#include "job/fields/field_text.h"
+#include "job/fields/job_fields.h"
+#include "job/fields/job_json.h"
 
 namespace vramfit {
 

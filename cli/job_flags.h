@@ -1,11 +1,11 @@
 // The flags that describe a job, the same on estimate, plan and run. Names and values come from the table of job fields
-// (job/job_fields.h); a test freezes them.
+// (job/fields/job_fields.h); a test freezes them.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name

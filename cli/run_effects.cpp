@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cli/help.h"
-#include "job/field_text.h"
+#include "job/fields/field_text.h"
 
 namespace vramfit {
 

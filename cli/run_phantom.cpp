@@ -12,7 +12,7 @@
 #include "cli/rehearse/environment.h"
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/session_folder.h"
-#include "job/field_text.h"
+#include "job/fields/field_text.h"
 
 namespace vramfit {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/launch/launch.h"
-#include "program/plan_reader.h"
+#include "program/files/plan_reader.h"
 
 namespace vramfit {
 

@@ -13,7 +13,7 @@
 #include "cli/files.h"
 #include "cli/format/estimate_text.h"
 #include "cli/model.h"
-#include "job/allocator_environment.h"
+#include "job/allocator/allocator_environment.h"
 #include "job/resolve_job.h"
 #include "planner/plan_json.h"
 #include "planner/search.h"

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
-#include "job/card_names.h"
+#include "job/cluster/card_names.h"
 
 namespace vramfit {
 

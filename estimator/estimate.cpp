@@ -13,14 +13,14 @@
 #include "job/resolve_job.h"
 #include "job/sharding.h"
 #include "model_specs/parameters.h"
-#include "program/bytes.h"
-#include "program/host_bytes.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/ops/fp8.h"
+#include "program/readers/bytes.h"
+#include "program/readers/host_bytes.h"
 #include "program/schedules/schedule.h"
-#include "program/trainable.h"
-#include "program/units_layout.h"
+#include "program/stages/trainable.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit {
 

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "model_specs/spec.h"
-#include "program/ledger.h"
-#include "program/rank_memory.h"
+#include "program/files/rank_memory.h"
+#include "program/ledger/ledger.h"
 #include "program/run_effects.h"
 
 namespace vramfit {

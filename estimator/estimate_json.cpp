@@ -1,7 +1,7 @@
 #include "estimator/estimate_json.h"
 
-#include "job/job_json.h"
-#include "program/rank_json.h"
+#include "job/fields/job_json.h"
+#include "program/files/rank_json.h"
 
 namespace vramfit {
 namespace {

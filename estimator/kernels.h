@@ -6,7 +6,7 @@
 
 #include "estimator/costs.h"
 #include "estimator/rates.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "program/program.h"
 
 namespace vramfit {

@@ -9,8 +9,8 @@
 #include "job/sharding.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
-#include "program/trainable.h"
-#include "program/units_layout.h"
+#include "program/stages/trainable.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit {
 

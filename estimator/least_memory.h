@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "estimator/saved_activations.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
 

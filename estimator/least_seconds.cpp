@@ -10,7 +10,7 @@
 #include "program/lowering/unit.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
-#include "program/trainable.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit {
 

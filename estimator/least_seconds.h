@@ -8,8 +8,8 @@
 #include "estimator/kernels.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
-#include "program/tape.h"
-#include "program/units_layout.h"
+#include "program/stages/tape.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit {
 

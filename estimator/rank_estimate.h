@@ -6,8 +6,8 @@
 
 #include "estimator/allocator/driver.h"
 #include "estimator/estimate.h"
-#include "job/allocator_settings.h"
-#include "program/count.h"
+#include "job/allocator/allocator_settings.h"
+#include "program/readers/count.h"
 
 namespace vramfit {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "estimator/costs.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "program/program.h"
 
 namespace vramfit {

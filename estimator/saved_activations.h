@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "program/tape.h"
+#include "program/stages/tape.h"
 
 namespace vramfit {
 

@@ -7,7 +7,7 @@
 
 #include "estimator/costs.h"
 #include "estimator/step_time.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "program/program.h"
 
 namespace vramfit {
@@ -17,7 +17,7 @@ StepTime seconds_of(const program::Program& program, const Cluster& cluster, con
 
 /// Likewise of a pipeline, stage by stage: a transfer begins when both its ends have started it and the one before it
 /// on the same way is done. The step ends with its last stage. Throws std::invalid_argument where stages wait for each
-/// other, which fault_between (program/check.h) explains, and for transfers in a section that is repeated.
+/// other, which fault_between (program/readers/check.h) explains, and for transfers in a section that is repeated.
 std::vector<StepTime> seconds_of(std::span<const program::Program> stages, const Cluster& cluster,
                                  const Costs& costs = vramfit::costs());
 

@@ -8,10 +8,10 @@
 #include "base/host_memory.h"
 #include "base/result_file.h"
 #include "base/standard_streams.h"
-#include "executor/machine_support.h"
 #include "executor/place/error_file.h"
-#include "executor/run.h"
-#include "job/run_flags.h"
+#include "executor/run/machine_support.h"
+#include "executor/run/run.h"
+#include "job/run/run_flags.h"
 
 int main(int argc, char** argv) try {
   vramfit::take_over_standard_streams();

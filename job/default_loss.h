@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/spec.h"
 

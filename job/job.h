@@ -1,4 +1,4 @@
-// How a model is trained: one plain struct, one JSON form (job/job_json.h), one set of flags
+// How a model is trained: one plain struct, one JSON form (job/fields/job_json.h), one set of flags
 // (cli/job_flags.h).
 #pragma once
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "job/run_options.h"
+#include "job/run/run_options.h"
 
 namespace vramfit {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 
 namespace vramfit {
 

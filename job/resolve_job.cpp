@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "job/cluster/precision_support.h"
 #include "job/default_loss.h"
-#include "job/job_field_names.h"
-#include "job/job_fields.h"
+#include "job/fields/job_field_names.h"
+#include "job/fields/job_fields.h"
 #include "job/mesh.h"
-#include "job/precision_support.h"
 #include "job/sharding.h"
 
 namespace vramfit {

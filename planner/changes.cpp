@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
-#include "job/field_text.h"
-#include "job/job_fields.h"
+#include "job/fields/field_text.h"
+#include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 
 namespace vramfit {

@@ -9,7 +9,7 @@
 
 #include "base/digits_apart.h"
 #include "base/error.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/changes.h"
 #include "planner/ranking.h"

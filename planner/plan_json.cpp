@@ -2,12 +2,12 @@
 
 #include "base/json_writer.h"
 #include "estimator/estimate_json.h"
-#include "job/job_json.h"
+#include "job/fields/job_json.h"
 #include "job/loss_options.h"
 #include "model_specs/parameters.h"
-#include "program/fingerprint.h"
+#include "program/files/rank_json.h"
 #include "program/make_program.h"
-#include "program/rank_json.h"
+#include "program/readers/fingerprint.h"
 
 namespace vramfit {
 namespace {

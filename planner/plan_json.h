@@ -1,4 +1,4 @@
-// Writes plan.json (vramfit/plan@1). program/plan_reader.h reads it, so a run needs no planner.
+// Writes plan.json (vramfit/plan@1). program/files/plan_reader.h reads it, so a run needs no planner.
 #pragma once
 
 #include <string>

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "planner/dimensions/dimensions.h"

@@ -4,8 +4,8 @@
 
 #include <string_view>
 
-#include "job/cluster.h"
-#include "program/tape.h"
+#include "job/cluster/cluster.h"
+#include "program/stages/tape.h"
 
 namespace vramfit {
 

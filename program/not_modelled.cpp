@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "job/allocator_settings.h"
-#include "job/job_fields.h"
+#include "job/allocator/allocator_settings.h"
+#include "job/fields/job_fields.h"
 #include "program/runtimes/runtimes.h"
 
 namespace vramfit {

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
 
 namespace vramfit {

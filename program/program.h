@@ -1,6 +1,6 @@
 // A training step as one program: what is allocated, computed, sent and freed, in order. `lower` makes it
 // (program/lowering/), nothing changes it afterwards, and readers need no other description of the step: bytes
-// (program/bytes.h), seconds (estimator/seconds.h) and its check (program/check.h).
+// (program/readers/bytes.h), seconds (estimator/seconds.h) and its check (program/readers/check.h).
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 #include "base/units.h"
 #include "model_specs/dtype.h"
-#include "program/ledger.h"
+#include "program/ledger/ledger.h"
 #include "program/work.h"
 
 namespace vramfit {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "program/ledger.h"
+#include "program/ledger/ledger.h"
 
 namespace vramfit::program {
 

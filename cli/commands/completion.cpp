@@ -10,7 +10,7 @@
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "model_specs/catalog.h"
 
 namespace vramfit {

@@ -17,7 +17,7 @@
 #include "estimator/card_requirements.h"
 #include "estimator/estimate.h"
 #include "estimator/estimate_json.h"
-#include "job/field_text.h"
+#include "job/fields/field_text.h"
 #include "model_specs/accelerate.h"
 
 namespace vramfit {

@@ -10,8 +10,8 @@
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
-#include "job/card_names.h"
-#include "job/cluster.h"
+#include "job/cluster/card_names.h"
+#include "job/cluster/cluster.h"
 
 namespace vramfit {
 namespace {

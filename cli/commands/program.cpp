@@ -12,7 +12,7 @@
 #include "job/resolve_job.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
-#include "program/program_text.h"
+#include "program/readers/program_text.h"
 
 namespace vramfit {
 namespace {

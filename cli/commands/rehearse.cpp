@@ -19,8 +19,8 @@
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/search.h"
 #include "cli/rehearse/trial_cache.h"
-#include "job/cluster.h"
-#include "job/field_text.h"
+#include "job/cluster/cluster.h"
+#include "job/fields/field_text.h"
 
 namespace vramfit {
 namespace {

@@ -19,10 +19,10 @@
 #include "cli/private_folder.h"
 #include "cli/run_phantom.h"
 #include "cli/run_plan.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/optimizers.h"
-#include "job/run_flags.h"
-#include "program/plan_reader.h"
+#include "job/run/run_flags.h"
+#include "program/files/plan_reader.h"
 
 namespace vramfit {
 namespace {

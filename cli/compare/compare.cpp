@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 
 namespace vramfit {
 namespace {

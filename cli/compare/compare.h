@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/compare/events.h"
-#include "program/plan_reader.h"
-#include "program/run_record.h"
+#include "program/files/plan_reader.h"
+#include "program/files/run_record.h"
 
 namespace vramfit {
 

@@ -10,9 +10,9 @@
 #include "cli/files.h"
 #include "estimator/rank_estimate.h"
 #include "job/loss_options.h"
-#include "program/count.h"
-#include "program/event_lines.h"
-#include "program/ledger_diff.h"
+#include "program/ledger/event_lines.h"
+#include "program/ledger/ledger_diff.h"
+#include "program/readers/count.h"
 
 namespace vramfit {
 namespace {

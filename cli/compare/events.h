@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "program/plan_reader.h"
-#include "program/run_record.h"
+#include "program/files/plan_reader.h"
+#include "program/files/run_record.h"
 
 namespace vramfit {
 

@@ -7,7 +7,7 @@
 #include "base/json_value.h"
 #include "base/suggest.h"
 #include "cli/compare/compare.h"
-#include "job/job_json.h"
+#include "job/fields/job_json.h"
 
 namespace vramfit {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/suggest.h"
 #include "cli/compare/compare.h"
 #include "estimator/estimate_json.h"
-#include "program/rank_json.h"
+#include "program/files/rank_json.h"
 
 namespace vramfit {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/digits_apart.h"
 #include "base/error.h"
 #include "base/suggest.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/rehearsal_command.h"
 
 namespace vramfit {

@@ -5,7 +5,7 @@
 #include "base/suggest.h"
 #include "cli/format/estimate_text.h"
 #include "estimator/rank_estimate.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "model_specs/graph.h"
 #include "program/model_flops.h"

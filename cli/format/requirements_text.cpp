@@ -10,9 +10,9 @@
 #include "base/suggest.h"
 #include "cli/format/estimate_text.h"
 #include "cli/format/wrap.h"
-#include "job/job_fields.h"
-#include "job/job_json.h"
-#include "job/precision_support.h"
+#include "job/cluster/precision_support.h"
+#include "job/fields/job_fields.h"
+#include "job/fields/job_json.h"
 
 namespace vramfit {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 
 namespace vramfit {
 

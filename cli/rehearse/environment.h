@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/launch/environment.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 
 namespace vramfit {
 

@@ -9,7 +9,7 @@
 #include "cli/launch/signal_descriptor.h"
 #include "cli/rehearse/rehearsal.h"
 #include "cli/rehearse/session_folder.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 
 namespace vramfit {
 

@@ -12,7 +12,7 @@
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/program_file.h"
 #include "cli/rehearse/session_folder.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 
 namespace vramfit {
 namespace {

@@ -9,7 +9,7 @@
 #include "cli/rehearse/command.h"
 #include "cli/rehearse/ghost_store.h"
 #include "cli/rehearse/records.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 
 namespace vramfit {
 

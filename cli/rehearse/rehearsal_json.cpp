@@ -1,7 +1,7 @@
 #include "base/json_writer.h"
 #include "cli/rehearse/assumptions.h"
 #include "cli/rehearse/rehearsal.h"
-#include "job/job_json.h"
+#include "job/fields/job_json.h"
 
 namespace vramfit {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
-#include "job/field_text.h"
+#include "job/fields/field_text.h"
 
 namespace vramfit {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/private_folder.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 
 namespace vramfit {
 

@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "estimator/allocator/driver.h"
 #include "estimator/allocator/free_blocks.h"
-#include "job/allocator_settings.h"
+#include "job/allocator/allocator_settings.h"
 
 namespace vramfit {
 

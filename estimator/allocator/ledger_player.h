@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "estimator/allocator/ledger_replay.h"
-#include "program/ledger.h"
+#include "program/ledger/ledger.h"
 
 namespace vramfit {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "estimator/allocator/caching_allocator.h"
-#include "program/ledger.h"
+#include "program/ledger/ledger.h"
 
 namespace vramfit {
 

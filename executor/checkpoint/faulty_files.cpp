@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "executor/checkpoint/files.h"
-#include "job/field_text.h"
+#include "job/fields/field_text.h"
 
 namespace vramfit {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "executor/checkpoint/files.h"
-#include "executor/program_runner_torch.h"
+#include "executor/training/program_runner_torch.h"
 #include "model_specs/graph.h"
-#include "program/units_layout.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit {
 

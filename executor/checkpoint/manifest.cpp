@@ -11,7 +11,7 @@
 #include "base/suggest.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/read_blocks.h"
-#include "job/job_json.h"
+#include "job/fields/job_json.h"
 
 namespace vramfit {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "executor/counter_random.h"
+#include "executor/training/counter_random.h"
 
 namespace vramfit {
 namespace {

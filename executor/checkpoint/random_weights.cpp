@@ -9,7 +9,7 @@
 #include "executor/checkpoint/normal.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/checkpoint/write_torch.h"
-#include "executor/counter_random.h"
+#include "executor/training/counter_random.h"
 
 namespace vramfit {
 namespace {

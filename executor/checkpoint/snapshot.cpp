@@ -5,7 +5,7 @@
 #include "executor/checkpoint/safetensors_header.h"
 #include "executor/checkpoint/saved_states.h"
 #include "executor/checkpoint/snapshot_torch.h"
-#include "executor/tensor_torch.h"
+#include "executor/training/tensor_torch.h"
 
 namespace vramfit {
 namespace {

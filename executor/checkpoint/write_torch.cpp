@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "executor/tensor_torch.h"
+#include "executor/training/tensor_torch.h"
 
 namespace vramfit {
 namespace {

@@ -1,6 +1,6 @@
 #include "executor/data/masking.h"
 
-#include "executor/counter_random.h"
+#include "executor/training/counter_random.h"
 
 namespace vramfit {
 namespace {

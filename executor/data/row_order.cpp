@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "executor/counter_random.h"
+#include "executor/training/counter_random.h"
 
 namespace vramfit {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "executor/counter_random.h"
 #include "executor/data/data.h"
 #include "executor/data/masking.h"
+#include "executor/training/counter_random.h"
 
 namespace vramfit {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "executor/meter/meter.h"
-#include "job/allocator_environment.h"
+#include "job/allocator/allocator_environment.h"
 
 namespace vramfit {
 

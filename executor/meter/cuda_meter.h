@@ -1,8 +1,8 @@
 // The CUDA side of the meter, besides what the trace tracker counts.
 #pragma once
 
-#include "job/device.h"
-#include "program/rank_memory.h"
+#include "job/cluster/device.h"
+#include "program/files/rank_memory.h"
 
 namespace vramfit {
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "program/ledger.h"
+#include "program/ledger/ledger.h"
 
 namespace vramfit {
 

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "executor/meter/memory_history.h"
-#include "program/ledger.h"
+#include "program/ledger/ledger.h"
 
 namespace vramfit {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "executor/observe/observer.h"
-#include "job/run_options.h"
+#include "job/run/run_options.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "program/rank_memory.h"
+#include "program/files/rank_memory.h"
 
 namespace vramfit {
 

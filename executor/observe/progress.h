@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "executor/observe/step_report.h"
-#include "job/run_options.h"
+#include "job/run/run_options.h"
 
 namespace vramfit {
 

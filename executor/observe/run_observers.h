@@ -9,9 +9,9 @@
 #include "executor/observe/observer.h"
 #include "executor/observe/progress.h"
 #include "executor/sharding/process_groups.h"
-#include "job/device.h"
-#include "job/run_options.h"
-#include "program/plan_reader.h"
+#include "job/cluster/device.h"
+#include "job/run/run_options.h"
+#include "program/files/plan_reader.h"
 
 namespace vramfit {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "executor/meter/meter.h"
-#include "executor/trainer.h"
+#include "executor/training/trainer.h"
 
 namespace vramfit {
 

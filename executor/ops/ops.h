@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/rule.h"
+#include "program/ops/rule.h"
 
 namespace at {
 class Tensor;

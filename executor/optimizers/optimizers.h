@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "job/device.h"
-#include "job/run_options.h"
+#include "job/cluster/device.h"
+#include "job/run/run_options.h"
 
 namespace at {
 class Tensor;

@@ -8,7 +8,7 @@
 
 #include "executor/place/failure_watch.h"
 #include "executor/sharding/backends_torch.h"
-#include "executor/tensor_torch.h"
+#include "executor/training/tensor_torch.h"
 
 namespace vramfit {
 

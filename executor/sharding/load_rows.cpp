@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "executor/sharding/load_rows_torch.h"
-#include "program/load_rows.h"
+#include "program/stages/load_rows.h"
 
 namespace vramfit {
 

@@ -7,7 +7,7 @@
 
 #include "executor/checkpoint/weights.h"
 #include "executor/sharding/collectives.h"
-#include "program/units_layout.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "executor/meter/meter.h"
-#include "executor/out_of_memory.h"
 #include "executor/place/failure_watch.h"
+#include "executor/run/out_of_memory.h"
 #include "executor/sharding/backends_torch.h"
 
 namespace vramfit {

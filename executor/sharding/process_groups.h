@@ -11,7 +11,7 @@
 
 #include "executor/place/rank_place.h"
 #include "executor/sharding/collectives.h"
-#include "job/device.h"
+#include "job/cluster/device.h"
 
 namespace vramfit {
 
@@ -24,7 +24,7 @@ struct GroupOptions {
   DeviceKind device = DeviceKind::cpu;
   std::int64_t shard_ranks = 1;    // neighbours in rank order hold the shards of one copy
   std::int64_t reshard_ranks = 0;  // of them, neighbours that keep slices of one copy after forward; 0: none do
-  std::string agreement;           // executor/agreement.h; ranks that differ are refused by name
+  std::string agreement;           // executor/run/agreement.h; ranks that differ are refused by name
   std::chrono::milliseconds timeout{600000};
   Meeting* meeting = nullptr;         // with the other ranks, where there are any
   bool ghosts = false;                // this rank runs alone on phantom GPUs: there are no ranks to meet

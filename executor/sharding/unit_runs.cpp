@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "executor/sharding/unit_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
-#include "executor/tensor_torch.h"
+#include "executor/training/tensor_torch.h"
 
 namespace vramfit {
 

@@ -7,8 +7,8 @@
 
 #include "executor/checkpoint/saved_states.h"
 #include "executor/optimizers/optimizers.h"
-#include "executor/program_runner_torch.h"
 #include "executor/sharding/load_rows_torch.h"
+#include "executor/training/program_runner_torch.h"
 #include "model_specs/graph.h"
 #include "program/optimizers/optimizers.h"
 

@@ -1,6 +1,6 @@
 #include "executor/sharding/unit_state_torch.h"
 
-#include "executor/program_runner_torch.h"
+#include "executor/training/program_runner_torch.h"
 
 namespace vramfit {
 

@@ -8,7 +8,7 @@
 
 #include "job/job.h"
 #include "program/program.h"
-#include "program/units_layout.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit {
 

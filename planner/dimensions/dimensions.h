@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/spec.h"
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "program/lowering/writer.h"
-#include "program/tape.h"
-#include "program/units_layout.h"
+#include "program/stages/tape.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit::program {
 

@@ -7,7 +7,7 @@
 
 #include "program/lowering/block.h"
 #include "program/lowering/unit.h"
-#include "program/tape.h"
+#include "program/stages/tape.h"
 
 namespace vramfit::program {
 

@@ -5,12 +5,12 @@
 #include <stdexcept>
 #include <string>
 
-#include "program/gradient_mask.h"
-#include "program/load_rows.h"
 #include "program/lowering/calls.h"
 #include "program/lowering/save.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/gradient_mask.h"
+#include "program/stages/load_rows.h"
 
 namespace vramfit::program {
 

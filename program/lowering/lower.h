@@ -2,13 +2,13 @@
 // of a step. The only place that does.
 #pragma once
 
-#include "job/device.h"
+#include "job/cluster/device.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/program.h"
 #include "program/run_effects.h"
-#include "program/tape.h"
-#include "program/units_layout.h"
+#include "program/stages/tape.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit::program {
 

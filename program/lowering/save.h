@@ -6,7 +6,7 @@
 
 #include "program/lowering/lower.h"
 #include "program/lowering/writer.h"
-#include "program/units_layout.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit::program {
 

@@ -8,7 +8,7 @@
 #include "model_specs/graph.h"
 #include "program/lowering/writer.h"
 #include "program/optimizers/optimizers.h"
-#include "program/units_layout.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit::program {
 

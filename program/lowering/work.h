@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "program/program.h"
-#include "program/tape.h"
+#include "program/stages/tape.h"
 
 namespace vramfit::program {
 

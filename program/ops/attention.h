@@ -1,7 +1,7 @@
 // Which implementation an attention op uses, and the sizes that its rule and its kernels share.
 #pragma once
 
-#include "program/rule.h"
+#include "program/ops/rule.h"
 
 namespace vramfit {
 

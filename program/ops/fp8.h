@@ -5,7 +5,7 @@
 #include <string>
 
 #include "job/job.h"
-#include "program/rule.h"
+#include "program/ops/rule.h"
 
 namespace vramfit {
 

@@ -1,7 +1,7 @@
 // The table of ops for modeling `vramfit`: the row of each name in model_specs/ops.def is in program/ops/NAME.cpp.
 #pragma once
 
-#include "program/rule.h"
+#include "program/ops/rule.h"
 
 namespace vramfit {
 

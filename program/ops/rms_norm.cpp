@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "job/reduce_scratch.h"
+#include "job/cluster/reduce_scratch.h"
 #include "program/ops/rules.h"
 
 namespace vramfit {

@@ -1,4 +1,5 @@
-// What the rules of ops and their work share. The rows are in program/ops/NAME.cpp, their table in program/rule.cpp.
+// What the rules of ops and their work share. The rows are in program/ops/NAME.cpp, their table in
+// program/ops/rule.cpp.
 #pragma once
 
 #include <algorithm>

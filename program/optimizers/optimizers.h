@@ -7,9 +7,9 @@
 #include <span>
 #include <string_view>
 
-#include "job/device.h"
+#include "job/cluster/device.h"
 #include "job/job.h"
-#include "program/units_layout.h"
+#include "program/stages/units_layout.h"
 #include "program/work.h"
 
 namespace vramfit {

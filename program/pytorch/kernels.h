@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "job/device.h"
+#include "job/cluster/device.h"
 
 namespace vramfit::eager {
 

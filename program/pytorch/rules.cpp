@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "program/not_modelled.h"
 #include "program/optimizers/optimizers.h"
 

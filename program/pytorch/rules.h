@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
 
 namespace vramfit::eager {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "job/reduce_scratch.h"
+#include "job/cluster/reduce_scratch.h"
 #include "program/pytorch/kernels.h"
 
 namespace vramfit::eager {

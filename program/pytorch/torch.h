@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "job/device.h"
+#include "job/cluster/device.h"
 #include "program/ops/attention.h"
 #include "program/pytorch/checkpoint.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/runtimes/runtimes.h"

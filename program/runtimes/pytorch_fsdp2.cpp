@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/sharding.h"
 #include "program/not_modelled.h"
 #include "program/pytorch/fsdp2.h"

@@ -1,7 +1,7 @@
 // What a runtime has rules for, and how a step under it becomes a program.
 #pragma once
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "program/lowering/lower.h"
 #include "program/program.h"

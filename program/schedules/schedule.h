@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "program/ledger.h"
-#include "program/units_layout.h"
+#include "program/ledger/ledger.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit {
 

@@ -8,8 +8,8 @@
 #include "job/sharding.h"
 #include "program/ops/op_row.h"
 #include "program/schedules/schedule.h"
-#include "program/trainable.h"
-#include "program/wrapping.h"
+#include "program/stages/trainable.h"
+#include "program/stages/wrapping.h"
 
 namespace vramfit {
 

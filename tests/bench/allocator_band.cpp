@@ -11,10 +11,10 @@
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/estimate.h"
 #include "estimator/rank_estimate.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
-#include "program/count.h"
+#include "program/readers/count.h"
 #include "tests/support/models.h"
 
 namespace vramfit::testing {

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "estimator/seconds.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"
-#include "program/bytes.h"
 #include "program/lowering/lower.h"
-#include "program/peaks.h"
+#include "program/readers/bytes.h"
+#include "program/readers/peaks.h"
 
 namespace vramfit {
 namespace {

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "job/job_fields.h"
-#include "job/job_json.h"
+#include "job/fields/job_fields.h"
+#include "job/fields/job_json.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {

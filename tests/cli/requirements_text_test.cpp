@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/format/estimate_text.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "model_specs/catalog.h"
 
 namespace vramfit {

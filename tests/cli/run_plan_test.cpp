@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "cli/files.h"
-#include "job/job_fields.h"
-#include "job/run_flags.h"
-#include "program/plan_reader.h"
+#include "job/fields/job_fields.h"
+#include "job/run/run_flags.h"
+#include "program/files/plan_reader.h"
 
 namespace vramfit {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "tests/support/config_file.h"
 #include "tests/support/job_settings.h"
 #include "tests/support/models.h"

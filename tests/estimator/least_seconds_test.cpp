@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "estimator/step_timer.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "base/mix_bits.h"
-#include "program/check.h"
-#include "program/count.h"
 #include "program/make_program.h"
-#include "program/peaks.h"
+#include "program/readers/check.h"
+#include "program/readers/count.h"
+#include "program/readers/peaks.h"
 #include "tests/support/job_line.h"
 #include "tests/support/summed_peaks.h"
 

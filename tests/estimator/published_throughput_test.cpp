@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/sourced_figure.h"
 #include "estimator/step_timer.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"

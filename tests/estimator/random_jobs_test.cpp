@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "estimator/rank_estimate.h"
-#include "program/bytes.h"
-#include "program/check.h"
 #include "program/make_program.h"
-#include "program/peaks.h"
+#include "program/readers/bytes.h"
+#include "program/readers/check.h"
+#include "program/readers/peaks.h"
 #include "tests/support/random_jobs.h"
 #include "tests/support/summed_peaks.h"
 

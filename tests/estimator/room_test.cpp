@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "estimator/seconds.h"
-#include "program/bytes.h"
-#include "program/check.h"
-#include "program/peaks.h"
+#include "program/readers/bytes.h"
+#include "program/readers/check.h"
+#include "program/readers/peaks.h"
 #include "tests/support/hand_program.h"
 #include "tests/support/summed_peaks.h"
 #include "tests/support/unit_card.h"

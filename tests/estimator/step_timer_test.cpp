@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "estimator/estimate.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "program/model_flops.h"

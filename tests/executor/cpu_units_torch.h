@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "executor/program_runner_torch.h"
 #include "executor/sharding/unit_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "executor/training/program_runner_torch.h"
 #include "job/job.h"
-#include "program/load_rows.h"
 #include "program/lowering/unit.h"
+#include "program/stages/load_rows.h"
 
 namespace vramfit::testing {
 

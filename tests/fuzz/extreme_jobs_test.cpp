@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "estimator/estimate.h"
-#include "job/cluster.h"
-#include "job/job_fields.h"
+#include "job/cluster/cluster.h"
+#include "job/fields/job_fields.h"
 #include "model_specs/config.h"
 #include "planner/plan.h"
 #include "tests/support/config_file.h"

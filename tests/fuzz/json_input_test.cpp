@@ -8,14 +8,14 @@
 
 #include "base/error.h"
 #include "estimator/estimate.h"
-#include "job/cluster.h"
-#include "job/job_fields.h"
-#include "job/job_json.h"
+#include "job/cluster/cluster.h"
+#include "job/fields/job_fields.h"
+#include "job/fields/job_json.h"
 #include "model_specs/config.h"
 #include "model_specs/parameters.h"
 #include "planner/plan.h"
 #include "planner/plan_json.h"
-#include "program/plan_reader.h"
+#include "program/files/plan_reader.h"
 #include "tests/support/config_file.h"
 #include "tests/support/mutate.h"
 

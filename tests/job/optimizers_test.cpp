@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "job/field_text.h"
-#include "job/job_fields.h"
+#include "job/fields/field_text.h"
+#include "job/fields/job_fields.h"
 #include "job/optimizers.h"
-#include "job/run_flags.h"
+#include "job/run/run_flags.h"
 
 namespace vramfit {
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "estimator/estimate.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "tests/support/job_settings.h"
 #include "tests/support/models.h"

@@ -8,11 +8,11 @@
 #include "base/error.h"
 #include "estimator/estimate.h"
 #include "estimator/rank_estimate.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/config.h"
-#include "program/count.h"
+#include "program/readers/count.h"
 
 namespace vramfit::testing {
 

@@ -1,9 +1,9 @@
 // A job that a comparison names by its fields, counted: what dump_events and dump_peaks print of.
 #pragma once
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
-#include "program/ledger.h"
+#include "program/ledger/ledger.h"
 
 namespace vramfit::testing {
 

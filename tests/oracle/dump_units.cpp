@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "model_specs/config.h"
-#include "program/wrapping.h"
+#include "program/stages/wrapping.h"
 
 int main(int argc, char** argv) try {
   using namespace vramfit;  // NOLINT(google-build-using-namespace): one short program

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "executor/run.h"
-#include "job/run_flags.h"
+#include "executor/run/run.h"
+#include "job/run/run_flags.h"
 
 namespace {
 

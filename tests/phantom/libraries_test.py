@@ -90,7 +90,7 @@ print(json.dumps([torch.equal(a.cpu(), torch.eye(8)), b.cpu().abs().sum().item()
 
 def declared():
     """The PyTorch release that estimates are made for, and the architectures that they take its kernels to be compiled for."""
-    with open(os.path.join(os.environ["VRAMFIT_SOURCE_DIR"], "job/precision_support.h"), encoding="utf-8") as header:
+    with open(os.path.join(os.environ["VRAMFIT_SOURCE_DIR"], "job/cluster/precision_support.h"), encoding="utf-8") as header:
         text = header.read()
     version = re.search(r'kTorchVersion = "(.*)"', text)[1]
     return version, [f"sm_{number}" for number in re.search(r"kTorchArchitectures\{(.*)\}", text)[1].split(", ")]

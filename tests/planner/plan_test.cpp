@@ -7,11 +7,11 @@
 #include <set>
 
 #include "base/error.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "planner/changes.h"
 #include "planner/plan_json.h"
 #include "planner/search.h"
-#include "program/plan_reader.h"
+#include "program/files/plan_reader.h"
 #include "tests/planner/requests.h"
 
 namespace vramfit {

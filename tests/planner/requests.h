@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "planner/plan.h"
 #include "planner/search.h"
 #include "tests/support/config_file.h"

@@ -10,7 +10,7 @@
 
 #include "base/digits_apart.h"
 #include "estimator/rank_estimate.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "model_specs/catalog.h"
 #include "planner/plan_json.h"
 #include "tests/planner/requests.h"

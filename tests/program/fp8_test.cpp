@@ -6,7 +6,7 @@
 
 #include "estimator/estimate.h"
 #include "estimator/step_timer.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "tests/support/config_file.h"
 #include "tests/support/models.h"

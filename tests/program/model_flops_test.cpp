@@ -2,9 +2,9 @@
 
 #include <doctest/doctest.h>
 
-#include "job/cluster.h"
-#include "job/job_fields.h"
-#include "program/trainable.h"
+#include "job/cluster/cluster.h"
+#include "job/fields/job_fields.h"
+#include "program/stages/trainable.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {

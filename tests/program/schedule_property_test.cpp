@@ -8,11 +8,11 @@
 #include <set>
 
 #include "estimator/rank_estimate.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/sharding.h"
 #include "program/schedules/schedule.h"
-#include "program/trainable.h"
+#include "program/stages/trainable.h"
 #include "tests/support/config_file.h"
 #include "tests/support/tiny_graph.h"
 

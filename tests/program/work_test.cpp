@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "job/device.h"
-#include "program/rule.h"
+#include "job/cluster/device.h"
+#include "program/ops/rule.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "program/ledger_diff.h"
+#include "program/ledger/ledger_diff.h"
 #include "tests/run/phantom_cover.h"
 #include "tests/run/vramfit_run.h"
 

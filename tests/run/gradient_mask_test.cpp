@@ -8,7 +8,7 @@
 
 #include "model_specs/config.h"
 #include "model_specs/graph.h"
-#include "program/ledger_diff.h"
+#include "program/ledger/ledger_diff.h"
 #include "tests/run/phantom_cover.h"
 #include "tests/run/vramfit_run.h"
 #include "tests/support/safetensors_file.h"

@@ -6,9 +6,9 @@
 #include <sstream>
 
 #include "executor/data/data.h"
-#include "program/count.h"
-#include "program/host_bytes.h"
-#include "program/ledger_diff.h"
+#include "program/ledger/ledger_diff.h"
+#include "program/readers/count.h"
+#include "program/readers/host_bytes.h"
 #include "tests/run/cover.h"
 #include "tests/run/vramfit_run.h"
 #include "tests/support/shard.h"

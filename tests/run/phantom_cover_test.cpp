@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "estimator/rank_estimate.h"
-#include "program/host_bytes.h"
-#include "program/ledger_diff.h"
+#include "program/ledger/ledger_diff.h"
+#include "program/readers/host_bytes.h"
 #include "tests/run/phantom_cover.h"
 #include "tests/support/shard.h"
 

@@ -17,9 +17,9 @@
 #include "estimator/rank_estimate.h"
 #include "job/loss_options.h"
 #include "model_specs/config.h"
-#include "program/bytes.h"
-#include "program/event_lines.h"
+#include "program/ledger/event_lines.h"
 #include "program/make_program.h"
+#include "program/readers/bytes.h"
 
 namespace vramfit::testing {
 

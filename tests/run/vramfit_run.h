@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "program/ledger.h"
+#include "program/files/run_record.h"
+#include "program/ledger/ledger.h"
 #include "program/program.h"
-#include "program/run_record.h"
 #include "tests/run/cover.h"
 #include "tests/support/temporary_directory.h"
 

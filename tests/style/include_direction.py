@@ -57,7 +57,7 @@ def self_test():
                ("planner/a.cpp", "#include <cuda_runtime_api.h>"), ("estimator/a.cpp", "#include <CLI/CLI.hpp>"),
                ("cli/a.cpp", '#include "executor/meter/meter.h"'),
                ("executor/a.cpp", '#include "estimator/estimate.h"'), ("program/a.cpp", '#include "estimator/estimate.h"'),
-               ("job/a.cpp", '#include "program/rule.h"'), ("phantom/core/a.cpp", '#include "job/job.h"'),
+               ("job/a.cpp", '#include "program/ops/rule.h"'), ("phantom/core/a.cpp", '#include "job/job.h"'),
                ("phantom/core/a.cpp", "#include <cuda_runtime_api.h>"),
                ("phantom/nccl/a.cpp", "#include <ATen/ATen.h>")]
     for name, text in planted:

@@ -1,12 +1,12 @@
-"""Outside executor/ops, executor/data and dumps, one file makes tensors: executor/tensor.cpp. So what a rank allocates
+"""Outside executor/ops, executor/data and dumps, one file makes tensors: executor/training/tensor.cpp. So what a rank allocates
 is what its program says, and the names of what kernels ask for."""
 import re
 import sys
 
 from tree import ROOT, report, tracked_files
 
-MAKER = "executor/tensor.cpp"
-ELSEWHERE = ("executor/ops/", "executor/data/", "executor/dump")
+MAKER = "executor/training/tensor.cpp"
+ELSEWHERE = ("executor/ops/", "executor/data/", "executor/observe/dump")
 # Functions of ATen that return new memory or wrap foreign memory, then methods of tensors that do.
 FUNCTIONS = ("arange", "cat", "clone", "empty", "empty_like", "empty_strided", "eye", "from_blob", "full", "full_like", "linspace", "ones", "ones_like",
              "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "scalar_tensor", "stack", "tensor", "zeros", "zeros_like")

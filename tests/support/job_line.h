@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "model_specs/spec.h"

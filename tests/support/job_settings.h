@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 
 namespace vramfit::testing {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "tests/support/config_file.h"
 #include "tests/support/shard.h"
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "program/ledger.h"
-#include "program/peaks.h"
+#include "program/ledger/ledger.h"
+#include "program/readers/peaks.h"
 
 namespace vramfit::testing {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "estimator/costs.h"
-#include "job/cluster.h"
+#include "job/cluster/cluster.h"
 
 namespace vramfit::testing {
 

@@ -7,10 +7,10 @@
 
 #include "estimator/estimate.h"
 #include "estimator/rank_estimate.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
-#include "program/count.h"
+#include "program/readers/count.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {

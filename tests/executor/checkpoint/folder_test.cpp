@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/manifest.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "executor/checkpoint/crc32c.h"
-#include "job/job_fields.h"
+#include "job/fields/job_fields.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {

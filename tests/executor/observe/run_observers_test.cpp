@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "base/error.h"
-#include "job/run_flags.h"
+#include "job/run/run_flags.h"
 
 namespace vramfit {
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "program/units_layout.h"
+#include "program/stages/units_layout.h"
 #include "tests/executor/ops/difference_torch.h"
 #include "tests/executor/ops/op_check_torch.h"
 

@@ -1,4 +1,4 @@
-#include "program/load_rows.h"
+#include "program/stages/load_rows.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

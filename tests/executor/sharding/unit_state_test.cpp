@@ -6,7 +6,7 @@
 
 #include "executor/sharding/unit_state_torch.h"
 #include "tests/executor/cpu_units_torch.h"
-#include "tests/executor/thread_ranks_torch.h"
+#include "tests/executor/training/thread_ranks_torch.h"
 
 namespace vramfit {
 

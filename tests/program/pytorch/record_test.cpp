@@ -9,15 +9,15 @@
 
 #include "base/error.h"
 #include "estimator/estimate.h"
-#include "job/job_fields.h"
-#include "job/reduce_scratch.h"
+#include "job/cluster/reduce_scratch.h"
+#include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "model_specs/graph.h"
-#include "program/check.h"
-#include "program/count.h"
 #include "program/make_program.h"
 #include "program/pytorch/kernels.h"
 #include "program/pytorch/torch.h"
+#include "program/readers/check.h"
+#include "program/readers/count.h"
 #include "tests/support/models.h"
 
 namespace vramfit {

@@ -1,0 +1,327 @@
+#include "executor/run/run.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/result_file.h"
+#include "executor/meter/cuda_meter.h"
+#include "executor/meter/meter.h"
+#include "executor/meter/phantom.h"
+#include "executor/observe/run_observers.h"
+#include "executor/place/failure_watch.h"
+#include "executor/run/agreement.h"
+#include "executor/run/machine_support.h"
+#include "executor/run/out_of_memory.h"
+#include "executor/run/run_checkpoints.h"
+#include "executor/run/run_record.h"
+#include "executor/sharding/meeting.h"
+#include "executor/training/program_to_train.h"
+#include "job/loss_options.h"
+#include "job/optimizers.h"
+#include "job/sharding.h"
+#include "program/readers/fingerprint.h"
+#include "program/schedules/schedule.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::int64_t kLongestPlan = std::int64_t{64} << 20;
+constexpr FileRole kPlanFile{"plan", ExitCode::usage};
+
+/// The plan's nodes are blocks of ranks in order; what its prediction says of links and hosts holds for no other
+/// layout.
+void check_nodes(const Cluster& cluster, const RankPlace& place) {
+  const std::int64_t cards = cluster.cards_per_node;
+  const std::string planned = fmt::format("the plan is for {} nodes with {} ranks each", cluster.nodes, cards);
+  if (place.local_world > 0 && place.local_world != cards) {
+    throw InputError(fmt::format("{}, {} were started on this one ({})", planned, place.local_world, place.launcher));
+  }
+  if (place.local_rank != place.rank % cards) {
+    throw InputError(
+        fmt::format("{}, in blocks; rank {} is number {} on its machine: start them with srun "
+                    "--distribution=block or mpirun --map-by ppr:{}:node",
+                    planned, place.rank, place.local_rank, cards));
+  }
+}
+
+void check_plan(const PlanFile& plan, const RankPlace& place) {
+  if (plan.job.runtime != Runtime::vramfit) {
+    throw InputError("the plan is for a PyTorch runtime; vramfit-train runs --runtime vramfit only");
+  }
+  if (data_ranks(plan.job) != place.world) {
+    throw InputError(fmt::format("the plan is for {} ranks, {} were started", data_ranks(plan.job), place.world));
+  }
+  if (place.world > 1) check_nodes(plan.cluster, place);
+}
+
+DeviceKind device_kind(const RunOptions& options, const PlanFile& plan) {
+  if (options.device == "phantom") {
+    if (plan.cluster.is_cpu())
+      throw InputError("--device phantom: the plan is for CPU ranks, and phantom simulates GPUs");
+    if (!gpus_are_phantoms())
+      throw FaultError("--device phantom: the phantom libraries are not loaded; use `vramfit run --device phantom`");
+    return DeviceKind::cuda;
+  }
+  if (options.device == "cuda") return DeviceKind::cuda;
+  if (options.device == "cpu" || plan.cluster.is_cpu()) return DeviceKind::cpu;
+  return DeviceKind::cuda;
+}
+
+int set_threads(const RunOptions& options, const PlanFile& plan) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  const auto ranks = static_cast<int>(plan.cluster.cards_per_node);
+  const bool chosen = std::getenv("OMP_NUM_THREADS") != nullptr;  // NOLINT(concurrency-mt-unsafe): read only
+  const int share = chosen ? at::get_num_threads() : std::max(1, cores / std::max(1, ranks));
+  const int threads = options.threads > 0 ? options.threads : share;
+  at::set_num_threads(threads);
+  return threads;
+}
+
+Device open_device(const RunOptions& options, const PlanFile& plan, const RankPlace& place) {
+  const DeviceKind kind = device_kind(options, plan);
+  const int threads = set_threads(options, plan);
+  if (kind == DeviceKind::cuda) {
+    if (options.budget.n >= 0) throw InputError("--budget: only for CPU ranks; a GPU is limited by its own memory");
+    Device device = open_cuda_device(place.local_rank, plan.job.allocator);
+    Meter::instance().install_cuda();
+    return device;
+  }
+  const Bytes planned = plan.cluster.is_cpu() ? plan.cluster.card.memory : Bytes{0};
+  Meter::instance().install_cpu(options.budget.n >= 0 ? options.budget : planned);
+  Device device = plan.cluster.is_cpu() ? plan.cluster.card.device : Device{};
+  device.kind = DeviceKind::cpu;
+  device.threads = threads;
+  return device;
+}
+
+Coords coords_of(const PlanFile& plan, int rank) {
+  return {.replicate = rank / plan.job.mesh.shard, .shard = rank % plan.job.mesh.shard};
+}
+
+std::int64_t shard_ranks(const Job& job) { return sharding_named(job.sharding).parameters ? job.mesh.shard : 1; }
+
+std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Graph& graph, bool has_values) {
+  std::unique_ptr<WeightSource> weights =
+      options.weights == "random" ? random_weights(options.train.seed) : safetensors_weights(options.weights, graph);
+  return has_values ? std::move(weights) : without_values(std::move(weights));
+}
+
+std::unique_ptr<Dataset> open_data(const RunOptions& options, const PlanFile& plan, const Graph& graph) {
+  if (options.data.empty() && options.device == "phantom") return made_up_dataset(plan.job.sequence);
+  DataOptions data;
+  data.paths = options.data;
+  data.token_bytes = options.token_bytes;
+  data.vocab_size = plan.spec.vocab_size;
+  data.sequence = plan.job.sequence;
+  data.seed = options.train.seed;
+  data.masked_lm = graph.masked_lm;
+  return options.data.empty() ? synthetic_dataset(data) : open_dataset(data);
+}
+
+std::string data_note(const RunOptions& options) {
+  if (!options.data.empty() || options.device == "phantom") return "";
+  return "vramfit: no --data: training on synthetic tokens; memory and speed are real, the loss means nothing\n";
+}
+
+/// Throws InputError for flags that write or read values.
+void check_phantom(const RunOptions& options) {
+  const SaveFlags& save = options.save;
+  const std::string why = "tensors on phantom GPUs have no values";
+  if (!options.dumps.directory.empty()) throw InputError("--dump-state: " + why);
+  if (!save.directory.empty() || !save.full.empty()) throw InputError("--save and --save-full: " + why);
+  if (!save.resume.empty()) throw InputError("--resume: " + why);
+}
+
+/// One rank's run; what it has done so far survives an exception.
+class RankRun {
+ public:
+  RankRun(const RunOptions& options, const RankPlace& place, Meeting* meeting)
+      : options_(options),
+        plan_text_(read_file(options.plan, kPlanFile, kLongestPlan)),
+        plan_(plan_from_json(plan_text_, options.plan)),
+        place_(place),
+        meeting_(meeting) {
+    check_plan(plan_, place_);
+    OptimizerOptions& optimizer = options_.train.optimizer;
+    optimizer = complete_options(optimizer, plan_.job.optimizer);
+  }
+
+  void run() {
+    const Graph graph = build_graph(plan_.spec, loss_options(plan_.job));
+    if (options_.dumps.logits && plan_.job.loss == LossKind::chunked) {
+      throw InputError("--dump-logits: a chunked loss never has all logits at once; give --loss full");
+    }
+    const std::unique_ptr<Dataset> data = open_data(options_, plan_, graph);
+    const Device device = open_device(options_, plan_, place_);
+    device_ = device.kind;
+    const std::string notes = check_machine(plan_.job, plan_.cluster, device);
+    if (reports()) std::fputs((notes + data_note(options_)).c_str(), stderr);
+    if (device.kind == DeviceKind::cuda) progress_.device = gpus_are_phantoms() ? "phantom" : "cuda";
+    if (is_phantom()) check_phantom(options_);
+    RunObservers observers({.options = options_,
+                            .plan = plan_,
+                            .graph = graph,
+                            .place = place_,
+                            .device = device,
+                            .phantom = is_phantom(),
+                            .reports = reports()});
+    std::unique_ptr<WeightSource> weights;
+    if (options_.save.resume.empty()) {
+      const bool is_sent = plan_.job.load == Load::rank0 && place_.rank != 0;
+      weights = is_sent ? sent_weights() : open_weights(options_, graph, !is_phantom());
+    }
+    if (weights) progress_.weights = weights->description();  // also of a run that ends before it loads them
+    const program::Program lowered = program_to_train({.graph = graph,
+                                                       .job = plan_.job,
+                                                       .device = device,
+                                                       .coords = coords_of(plan_, place_.rank),
+                                                       .run = run_effects(options_)});
+    progress_.fingerprint = program::fingerprint_of(plan_.job, lowered);
+    Meter::instance().enter(Phase::load, 0);  // which making communicators is a part of
+    const auto groups = connect({.place = place_,
+                                 .device = device.kind,
+                                 .shard_ranks = shard_ranks(plan_.job),
+                                 .reshard_ranks = slice_group_ranks(graph, plan_.job),
+                                 .agreement = agreement({.plan_text = plan_text_,
+                                                         .options = options_,
+                                                         .device = device.kind,
+                                                         .fingerprint = progress_.fingerprint}),
+                                 .timeout = std::chrono::seconds(options_.timeout_seconds),
+                                 .meeting = meeting_,
+                                 .ghosts = options_.ghosts,
+                                 .observer = options_.observe.trace.empty() ? nullptr : &observers});
+    RunCheckpoints checkpoints({.options = options_, .plan = plan_, .place = place_, .groups = *groups}, graph, *data);
+    WeightSource& source = weights ? *weights : *checkpoints.states();
+    progress_.weights = source.description();
+    Meter::instance().record_events(!options_.events.empty());
+    Trainer trainer({.graph = graph,
+                     .job = plan_.job,
+                     .device = device,
+                     .groups = *groups,
+                     .weights = source,
+                     .states = checkpoints.states(),
+                     .numbers = checkpoints.numbers(),
+                     .data = *data,
+                     .lowered = lowered,
+                     .options = options_.train,
+                     .dumps = options_.dumps,
+                     .card = place_.local_rank,
+                     .has_values = !is_phantom(),
+                     .observer = &observers});
+    train(trainer, checkpoints, observers);
+    observers.show_phases(own_measurement().memory);
+    checkpoints.finish(trainer);
+    std::vector<MeasuredRank> ranks = gather_measured_ranks(*groups, own_measurement());
+    if (!options_.events.empty()) write_events(Meter::instance().take_ledger(), options_.events, place_.rank);
+    Meter::instance().record_events(false);
+    trainer.finish();
+    if (reports()) write_record(std::move(ranks));
+    groups->world().barrier();
+  }
+
+  /// Rank 0's own figures up to the moment it ran out.
+  void record_out_of_memory(const char* message) {
+    progress_.out_of_memory = true;
+    progress_.message = message;
+    if (reports()) write_record({own_measurement()});
+  }
+
+ private:
+  void train(Trainer& trainer, RunCheckpoints& checkpoints, RunObservers& observers) {
+    trainer.load();
+    observers.begin(checkpoints.first_step());
+    try {
+      train_steps(trainer, checkpoints);
+    } catch (...) {
+      observers.finish();  // while what there is can still be seen
+      throw;
+    }
+    observers.finish();
+  }
+
+  void train_steps(Trainer& trainer, RunCheckpoints& checkpoints) {
+    for (std::int64_t step = checkpoints.first_step(); step <= options_.train.steps; ++step) {
+      progress_.steps.push_back(trainer.step(step));
+      checkpoints.after_step(step, trainer);
+    }
+  }
+
+  bool is_phantom() const { return progress_.device == "phantom"; }
+  /// Rank 0 speaks for all, a rank played alone for itself.
+  bool reports() const { return place_.rank == 0 || options_.ghosts; }
+
+  MeasuredRank own_measurement() const { return measured_rank(place_, coords_of(plan_, place_.rank), device_); }
+
+  void write_record(std::vector<MeasuredRank> ranks) const {
+    if (options_.output.empty()) return;
+    write_file(options_.output, run_to_json(make_run_record(plan_, options_, progress_, std::move(ranks))));
+  }
+
+  RunOptions options_;
+  std::string plan_text_;
+  PlanFile plan_;
+  RankPlace place_;
+  Meeting* meeting_;
+  DeviceKind device_ = DeviceKind::cpu;
+  RunProgress progress_;
+};
+
+void run_recording_out_of_memory(RankRun& run) {
+  try {
+    run.run();
+  } catch (const OutOfMemory& error) {
+    run.record_out_of_memory(error.what());
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    if (!is_out_of_memory(text)) throw;
+    run.record_out_of_memory(text.c_str());
+    throw OutOfMemory(text.substr(0, text.find('\n')));
+  }
+}
+
+/// What ends this rank is told to the others; where another one's end came first, that is what is thrown on.
+void run_among_others(FailureWatch& watch, const std::function<void()>& run) {
+  try {
+    run();
+    watch.done();
+  } catch (const PeerLost& error) {
+    throw FaultError(watch.lost_peer(error.what()));
+  } catch (const ReaderGone& error) {
+    watch.failed(error.what());
+    throw;
+  } catch (const Error& error) {
+    throw Error(error.code, watch.failed(error.what()));
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemory(watch.failed("out of host memory"));
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw FaultError(watch.failed(text.substr(0, text.find('\n'))));
+  }
+}
+
+}  // namespace
+
+void run_rank(const RunOptions& options) {
+  const RankPlace place = rank_place(environment_variables());
+  const bool alone = place.world == 1 || options.ghosts;
+  const auto meeting = alone ? nullptr : meet(place, std::chrono::seconds(options.timeout_seconds));
+  const auto run = [&] {
+    RankRun rank(options, place, meeting.get());
+    run_recording_out_of_memory(rank);
+  };
+  alone ? run() : run_among_others(meeting->watch(), run);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,160 @@
+#include "executor/run/run_checkpoints.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "executor/checkpoint/crc32c.h"
+#include "executor/checkpoint/folder.h"
+#include "executor/checkpoint/mask_digest.h"
+#include "executor/training/trainer.h"
+#include "job/fields/job_fields.h"
+#include "job/run/run_flags.h"
+#include "program/ops/fp8.h"
+
+namespace vramfit {
+namespace {
+
+namespace fs = std::filesystem;
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+std::string model_fact(const Graph& graph) {
+  std::string all;
+  for (const Parameter& parameter : graph.parameters) {
+    all += fmt::format("{} {};", parameter.name, fmt::join(parameter.shape, ","));
+  }
+  return fmt::format("{} parameters {:08x}", graph.parameters.size(), crc32c(all));
+}
+
+/// Rows and their number: data that moved to another path is the same data.
+std::string data_fact(const Dataset& data, std::int64_t sequence) {
+  constexpr std::int64_t kRows = 16;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(sequence)), labels(ids);
+  std::uint32_t checksum = 0;
+  for (std::int64_t row = 0; row < std::min(kRows, data.rows()); ++row) {
+    data.row(row, ids, labels);
+    checksum = crc32c({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int64_t)}, checksum);
+  }
+  return fmt::format("{} rows {:08x}", data.rows(), checksum);
+}
+
+/// Of two runs with one compute dtype, one may take products of FP8 factors.
+std::string compute_fact(const Precision& precision) {
+  return fmt::format("{}{}", dtype_name(precision.compute), wants_fp8(precision) ? " with FP8 products" : "");
+}
+
+std::string mask_fact(const RunCheckpointInputs& inputs) {
+  const Job& job = inputs.plan.job;
+  if (job.gradient_mask != GradientMask::file) return job_field_named("gradient_mask").get(job);
+  const bool reads = inputs.place.rank == 0;
+  return inputs.groups
+      .share_texts("masks", reads ? fmt::format("file, crc32c {:08x}", mask_digest(job.gradient_mask_file)) : "")
+      .front();
+}
+
+bool is_same(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return a == b || fs::equivalent(a, b, error);
+}
+
+}  // namespace
+
+Facts run_facts(const RunCheckpointInputs& inputs, const Graph& graph, const Dataset& data) {
+  const PlanFile& plan = inputs.plan;
+  // What others follow from comes first: the first difference is what is named.
+  Facts facts{{"model", model_fact(graph)}, {"--compute-dtype", compute_fact(plan.job.precision)}};
+  for (const JobField& field : job_fields()) {
+    if (field.at_resume == AtResume::must_match) facts.emplace_back(flag_of(field), field.get(plan.job));
+  }
+  facts.emplace_back("--gradient-mask", mask_fact(inputs));
+  facts.emplace_back("--optimizer", plan.job.optimizer);
+  for (const RunFlag& flag : run_flags()) {
+    const auto text = shared_text(flag, inputs.options);
+    if (flag.must_match_at_resume && text) facts.emplace_back(flag.name, *text);
+  }
+  facts.emplace_back("--data", data_fact(data, plan.job.sequence));
+  return facts;
+}
+
+RunCheckpoints::RunCheckpoints(const RunCheckpointInputs& inputs, const Graph& graph, const Dataset& data)
+    : options_(inputs.options),
+      plan_(inputs.plan),
+      place_(inputs.place),
+      files_(file_calls_from_environment(inputs.place.rank)) {
+  const SaveFlags& flags = options_.save;
+  if (flags.directory.empty() && flags.full.empty() && flags.resume.empty()) return;
+  facts_ = run_facts(inputs, graph, data);
+  if (!flags.resume.empty()) {
+    resumed_ = resume({.directory = flags.resume, .facts = facts_, .rank = place_.rank, .world = place_.world}, graph,
+                      inputs.groups);
+  }
+  // The others start to save only after steps that need rank 0, so what it does here is done by then.
+  if (place_.rank == 0 && !flags.directory.empty()) prepare(flags.directory);
+  if (place_.rank == 0 && !flags.full.empty()) prepare_full(flags.full);
+  if (flags.directory.empty()) return;
+  saver_ = std::make_unique<Saver>(SaverOptions{.directory = flags.directory,
+                                                .keep = flags.keep,
+                                                .rank = place_.rank,
+                                                .world = place_.world,
+                                                .timeout = std::chrono::seconds(options_.timeout_seconds)},
+                                   *files_, inputs.groups, plan_.job);
+}
+
+/// Before the first step: a run should not learn after the last one that it can't write there.
+void RunCheckpoints::prepare_full(const std::string& directory) {
+  const OpenFolder folder = OpenFolder::make(*files_, directory);
+  if (folder.has("model.safetensors.index.json")) {
+    throw InputError(
+        fmt::format("--save-full {}: contains a model.safetensors.index.json, which would hide the new file; "
+                    "name another directory",
+                    printable(directory)));
+  }
+  if (!lock_ || !is_same(directory, options_.save.directory)) {
+    full_lock_ = std::make_unique<FolderLock>(folder, "--save-full");
+  }
+}
+
+void RunCheckpoints::prepare(const std::string& directory) {
+  // Made and locked before it is looked at: a second run sees no half of what the first one does.
+  const OpenFolder folder = OpenFolder::make(*files_, directory);
+  lock_ = std::make_unique<FolderLock>(folder, "--save");
+  const std::vector<std::int64_t> steps = committed_steps(directory);
+  const bool goes_on = !options_.save.resume.empty() && is_same(directory, options_.save.resume);
+  if (!steps.empty() && !goes_on) {
+    throw InputError(
+        fmt::format("--save {}: contains checkpoints of an earlier run (step {}); continue from them with "
+                    "--resume, or name another directory",
+                    printable(directory), steps.back()));
+  }
+  remove_leftovers(*files_, folder);
+  if (!steps.empty() && steps.back() > resumed_.manifest.step) {
+    set_damaged_aside(*files_, folder, resumed_.manifest.step);
+  }
+}
+
+void RunCheckpoints::after_step(std::int64_t step, const Trainer& trainer) {
+  if (!saver_) return;
+  saver_->check();
+  const SaveFlags& flags = options_.save;
+  const bool is_due = step == options_.train.steps || (flags.every > 0 && step % flags.every == 0);
+  if (!is_due) return;
+  Manifest manifest;
+  manifest.step = step;
+  manifest.next_row = step * plan_.job.global_batch;
+  manifest.facts = facts_;
+  manifest.numbers = trainer.numbers();
+  saver_->save(std::move(manifest), [&](Snapshot& snapshot) { trainer.snapshot(snapshot); });
+}
+
+void RunCheckpoints::finish(const Trainer& trainer) {
+  if (saver_) saver_->wait();
+  if (!options_.save.full.empty()) trainer.save_full(*files_, options_.save.full, plan_.spec.config_json);
+}
+
+}  // namespace vramfit

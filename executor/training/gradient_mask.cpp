@@ -1,0 +1,122 @@
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_right_shift.h>
+
+#include <algorithm>
+
+#include "executor/training/counter_random.h"
+#include "executor/training/gradient_mask_torch.h"
+#include "executor/training/tensor_torch.h"
+#include "program/stages/gradient_mask.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::int64_t kGrain = std::int64_t{1} << 16;
+constexpr int kProbabilityBits = 53;  // of a word, compared with the probability
+
+/// Kept when the word's upper 53 bits are below this.
+std::int64_t threshold_of(double keep) {
+  return static_cast<std::int64_t>(keep * static_cast<double>(std::int64_t{1} << kProbabilityBits));
+}
+
+std::int64_t as_signed(std::uint64_t word) { return static_cast<std::int64_t>(word); }
+
+/// bits = words >> shift, with zeros shifted in.
+void shift_right(const at::Tensor& words, at::Tensor& bits, int shift) {
+  at::bitwise_right_shift_out(bits, words, shift);
+  bits.bitwise_and_(as_signed(~std::uint64_t{0} >> static_cast<unsigned>(shift)));
+}
+
+/// words = mix_bits(words), see executor/training/counter_random.h.
+void mix(at::Tensor& words, at::Tensor& bits) {
+  shift_right(words, bits, 30);
+  words.bitwise_xor_(bits).mul_(as_signed(0xBF58476D1CE4E5B9U));
+  shift_right(words, bits, 27);
+  words.bitwise_xor_(bits).mul_(as_signed(0x94D049BB133111EBU));
+  shift_right(words, bits, 31);
+  words.bitwise_xor_(bits);
+}
+
+/// gradient *= mask, a byte an element, without the temporary that ATen's CPU kernels make of it.
+void multiply_by_bytes(at::Tensor& gradient, const at::Tensor& mask) {
+  if (gradient.is_cuda()) {
+    gradient.mul_(mask);
+    return;
+  }
+  const auto* bytes = mask.const_data_ptr<std::uint8_t>();
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, gradient.scalar_type(), "multiply_by_bytes", [&] {
+    auto* values = gradient.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, gradient.numel(), kGrain, [&](std::int64_t first, std::int64_t end) {
+      for (std::int64_t i = first; i < end; ++i) values[i] = values[i] * static_cast<scalar_t>(bytes[i]);
+    });
+  });
+}
+
+}  // namespace
+
+std::uint64_t mask_key(std::uint64_t seed, std::int64_t step, std::string_view parameter) {
+  constexpr std::uint64_t kMaskStreams = 0x6D61736BU;  // "mask": not the stream of the parameter's first weights
+  return random_word(stream_key(mix_bits(seed ^ kMaskStreams), parameter), static_cast<std::uint64_t>(step));
+}
+
+void mask_on_cpu(at::Tensor& gradient, const MaskDraw& draw) {
+  const auto threshold = static_cast<std::uint64_t>(threshold_of(draw.keep));
+  const auto scale = static_cast<float>(1 / draw.keep);
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, gradient.scalar_type(), "mask_on_cpu", [&] {
+    auto* values = gradient.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, gradient.numel(), kGrain, [&](std::int64_t first, std::int64_t end) {
+      for (std::int64_t i = first; i < end; ++i) {
+        const std::uint64_t word = random_word(draw.key, static_cast<std::uint64_t>(draw.first + i));
+        const float factor = (word >> (64U - kProbabilityBits)) < threshold ? scale : 0.0F;
+        values[i] = static_cast<scalar_t>(static_cast<float>(values[i]) * factor);  // not finite stays so
+      }
+    });
+  });
+}
+
+void mask_by_calls(at::Tensor& gradient, const MaskDraw& draw, const at::Tensor& words, const at::Tensor& bits) {
+  at::Tensor w = words.narrow(0, 0, gradient.numel()), b = bits.narrow(0, 0, gradient.numel());
+  // random_word(key, index): the state of SplitMix64 after index + 1 steps, mixed.
+  at::arange_out(w, draw.first + 1, draw.first + 1 + gradient.numel(), 1);
+  w.mul_(as_signed(0x9E3779B97F4A7C15U)).add_(as_signed(draw.key));
+  mix(w, b);
+  shift_right(w, b, 64 - kProbabilityBits);
+  b.sub_(threshold_of(draw.keep));
+  at::bitwise_right_shift_out(b, b, 63);  // of a difference: -1 where it is negative, the gradient kept; else 0
+  gradient.mul_(b).mul_(-1 / draw.keep);
+}
+
+void GradientMasks::draw(std::int64_t step, const std::vector<at::Tensor>& gradients) const {
+  at::Tensor words, bits;
+  if (in_.place.is_cuda()) {
+    const std::int64_t elements = mask_part(in_.layout);
+    words = allocate_tensor({elements}, Dtype::i64, {in_.place, Category::temporaries, "mask: words"});
+    bits = allocate_tensor({elements}, Dtype::i64, {in_.place, Category::temporaries, "mask: bits"});
+  }
+  for (std::size_t u = 0; u < gradients.size(); ++u) {
+    if (!gradients[u].defined()) continue;
+    for (const UnitParameter& p : in_.layout.units[u].parameters) {
+      if (!p.trainable) continue;
+      const std::string& name = in_.graph.parameters[static_cast<std::size_t>(p.parameter)].name;
+      const at::Tensor slice = UnitState::slice(gradients[u], p);
+      MaskDraw draw{.key = mask_key(in_.seed, step, name), .first = 0, .keep = in_.job.gradient_keep};
+      for (std::int64_t first = 0; first < p.shard_elements; first += kMaskPart) {
+        at::Tensor part = slice.narrow(0, first, std::min(kMaskPart, p.shard_elements - first));
+        draw.first = in_.shard_rank * p.shard_elements + first;
+        in_.place.is_cuda() ? mask_by_calls(part, draw, words, bits) : mask_on_cpu(part, draw);
+      }
+    }
+  }
+}
+
+void GradientMasks::apply(std::int64_t step, std::vector<at::Tensor>& gradients) const {
+  if (in_.job.gradient_mask == GradientMask::keep) draw(step, gradients);
+  for (std::size_t u = 0; u < masks_.size(); ++u) {
+    if (gradients[u].defined()) multiply_by_bytes(gradients[u], masks_[u]);
+  }
+}
+
+}  // namespace vramfit

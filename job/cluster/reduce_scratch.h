@@ -1,0 +1,24 @@
+// Scratch of LibTorch 2.11's reductions on CUDA: setReduceConfig of ATen/native/cuda/Reduce.cuh, told once for all who
+// sum.
+#pragma once
+
+#include <cstdint>
+
+#include "base/units.h"
+#include "job/cluster/device.h"
+
+namespace vramfit {
+
+/// Partial results of thread blocks that share an output, and one counter a column of blocks. 0 where no blocks share.
+struct ReduceScratch {
+  Bytes partials, counters;
+};
+
+/// Sum over all elements of a contiguous tensor into one fp32 number.
+ReduceScratch sum_over_all(std::int64_t elements, const Device& device);
+
+/// Sum of [rows, width] (16-bit, summed in fp32) over its rows. Throws NotModelled from 2 GiB on, which is summed in
+/// parts.
+ReduceScratch sum_over_rows(std::int64_t rows, std::int64_t width, const Device& device);
+
+}  // namespace vramfit

@@ -1,0 +1,93 @@
+// The names of the values that a job's fields can take, and how a name is parsed.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "job/fields/field_text.h"
+#include "job/job.h"
+
+namespace vramfit {
+
+template <typename E>
+struct Named {
+  std::string_view name;
+  E value;
+};
+template <typename E>
+Named(const char*, E) -> Named<E>;  // clang 14 deduces no aggregates
+
+inline constexpr std::array kRuntimes{
+#define RUNTIME(x, name) Named{name, Runtime::x},
+#include "job/runtimes.def"
+#undef RUNTIME
+};
+/// Engines of other stacks: known by name, not modelled yet.
+inline constexpr std::array kOtherRuntimes{
+#define RUNTIME(x, name)
+#define OTHER_RUNTIME(name) std::string_view{name},
+#include "job/runtimes.def"
+#undef OTHER_RUNTIME
+#undef RUNTIME
+};
+/// "vramfit|pytorch-fsdp2|...": all of them.
+inline constexpr std::string_view kRuntimeValues =
+    std::string_view{
+#define RUNTIME(x, name) "|" name
+#define OTHER_RUNTIME(name) "|" name
+#include "job/runtimes.def"
+#undef OTHER_RUNTIME
+#undef RUNTIME
+    }
+        .substr(1);
+inline constexpr std::array kModelings{Named{"vramfit", Modeling::vramfit}, Named{"torchtitan", Modeling::torchtitan},
+                                       Named{"transformers", Modeling::transformers}};
+inline constexpr std::array kMethods{Named{"full", Method::full}, Named{"lora", Method::lora},
+                                     Named{"qlora", Method::qlora}};
+inline constexpr std::array kReshards{Named{"default", Reshard::by_default}, Named{"last-kept", Reshard::last_kept},
+                                      Named{"always", Reshard::always}, Named{"never", Reshard::never}};
+inline constexpr std::array kPrefetches{Named{"pre", BackwardPrefetch::pre}, Named{"post", BackwardPrefetch::post},
+                                        Named{"none", BackwardPrefetch::none}};
+inline constexpr std::array kFinishes{Named{"early", ReduceFinish::early}, Named{"end", ReduceFinish::end}};
+inline constexpr std::array kLoads{Named{"each", Load::each}, Named{"rank0", Load::rank0}};
+inline constexpr std::array kAccumulates{Named{"sharded", Accumulate::sharded},
+                                         Named{"unsharded", Accumulate::unsharded}};
+inline constexpr std::array kCheckpointings{Named{"none", Checkpointing::none}, Named{"full", Checkpointing::full},
+                                            Named{"selective", Checkpointing::selective}};
+inline constexpr std::array kImplementations{Named{"fused", OptimizerImplementation::fused},
+                                             Named{"foreach", OptimizerImplementation::foreach},
+                                             Named{"loop", OptimizerImplementation::loop}};
+inline constexpr std::array kAttentions{Named{"auto", Attention::automatic}, Named{"flash", Attention::flash},
+                                        Named{"efficient", Attention::efficient}, Named{"cudnn", Attention::cudnn},
+                                        Named{"math", Attention::math}};
+inline constexpr std::array<std::string_view, 4> kOffloads{"params", "optimizer", "optimizer+gradients", "activations"};
+
+// Far above any real job, and small enough that products of two stay within 64 bits.
+inline constexpr std::int64_t kMostCount = std::int64_t{1} << 28;
+inline constexpr std::size_t kLongestText = 4096;
+
+template <typename Table>
+std::vector<std::string> names_of(const Table& table) {
+  std::vector<std::string> names;
+  names.reserve(table.size());
+  for (const auto& row : table) names.emplace_back(row.name);
+  return names;
+}
+
+template <typename Table>
+auto named(const Table& table, std::string_view value) {
+  const auto row = std::ranges::find_if(table, [&](const auto& r) { return r.name == value; });
+  if (row == table.end()) unknown_value(value, names_of(table));
+  return row->value;
+}
+
+template <typename Table, typename E>
+std::string name_in(const Table& table, E value) {
+  const auto row = std::ranges::find_if(table, [&](const auto& r) { return r.value == value; });
+  return row == table.end() ? "" : std::string(row->name);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,42 @@
+// Fields of a job whose text has more than one part: a mesh, a wrapping, a prefetch depth. Each can read what it
+// writes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "job/job.h"
+
+namespace vramfit {
+
+/// JobField (job/fields/job_fields.h) says what a `get` returns and what a `set` throws.
+std::string get_precision(const Job& job);
+void set_precision(Job& job, std::string_view value);
+std::string get_loss_scale(const Job& job);
+void set_loss_scale(Job& job, std::string_view value);
+std::string get_mesh(const Job& job);
+void set_mesh(Job& job, std::string_view value);
+std::string get_sharding(const Job& job);
+void set_sharding(Job& job, std::string_view value);
+std::string get_reshard(const Job& job);
+void set_reshard(Job& job, std::string_view value);
+std::string get_wrap(const Job& job);
+void set_wrap(Job& job, std::string_view value);
+std::string get_prefetch(const Job& job);
+void set_prefetch(Job& job, std::string_view value);
+std::string get_checkpointing(const Job& job);
+void set_checkpointing(Job& job, std::string_view value);
+std::string get_offload(const Job& job);
+void set_offload(Job& job, std::string_view value);
+std::string get_optimizer(const Job& job);
+void set_optimizer(Job& job, std::string_view value);
+std::string get_loss(const Job& job);
+void set_loss(Job& job, std::string_view value);
+std::string get_allocator(const Job& job);
+void set_allocator(Job& job, std::string_view value);
+std::string get_gradient_mask(const Job& job);
+void set_gradient_mask(Job& job, std::string_view value);
+std::string get_freeze(const Job& job);
+void set_freeze(Job& job, std::string_view value);
+
+}  // namespace vramfit

@@ -1,0 +1,290 @@
+#include "job/fields/job_fields.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/default_loss.h"
+#include "job/fields/job_field_names.h"
+#include "job/fields/job_field_text.h"
+#include "job/fields/job_field_words.h"
+#include "job/optimizers.h"
+
+namespace vramfit {
+namespace {
+
+template <auto Member, const auto& Table>
+std::string get_choice(const Job& job) {
+  return name_in(Table, job.*Member);
+}
+template <auto Member, const auto& Table>
+void set_choice(Job& job, std::string_view value) {
+  job.*Member = named(Table, value);
+}
+
+template <Dtype Precision::*Member>
+std::string get_dtype(const Job& job) {
+  const Dtype dtype = job.precision.*Member;
+  return dtype == kUnsetDtype ? "" : std::string(dtype_name(dtype));
+}
+template <Dtype Precision::*Member>
+void set_dtype(Job& job, std::string_view value) {
+  const Dtype dtype = parse_dtype(value);
+  if (dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::f16) {
+    throw InputError(fmt::format("\"{}\" is not a type to train in (known: fp32, bf16, fp16)", printable(value)));
+  }
+  job.precision.*Member = dtype;
+}
+
+template <bool Job::*Member>
+std::string get_toggle(const Job& job) {
+  return job.*Member ? "on" : "off";
+}
+template <bool Job::*Member>
+void set_toggle(Job& job, std::string_view value) {
+  if (value != "on" && value != "off") unknown_value(value, {"on", "off"});
+  job.*Member = value == "on";
+}
+
+template <std::int64_t Job::*Member>
+std::string get_count(const Job& job) {
+  return job.*Member == 0 ? "" : fmt::to_string(job.*Member);
+}
+template <std::int64_t Job::*Member, std::int64_t Most = kMostCount>
+void set_count(Job& job, std::string_view value) {
+  job.*Member = whole_number(value, 1, Most);
+}
+// A product of three counts, which has to be readable again.
+constexpr std::int64_t kMostGlobalBatch = std::int64_t{1} << 60;
+
+/// A runtime brings its own defaults, as a precision brings its dtypes: PyTorch's allocator and FSDP2's schedule, which
+/// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit.
+void set_runtime(Job& job, std::string_view value) {
+  if (std::ranges::find(kOtherRuntimes, value) != kOtherRuntimes.end()) {
+    throw NotModelled(
+        fmt::format("--runtime {}; rehearse a script that uses it: vramfit rehearse --gpus CLUSTER -- CMD", value));
+  }
+  set_choice<&Job::runtime, kRuntimes>(job, value);
+  const bool is_own = job.runtime == Runtime::vramfit;
+  const Job defaults;
+  job.allocator = is_own ? defaults.allocator : "native";
+  job.wrap_embeddings = is_own;
+  job.backward_prefetch = is_own ? defaults.backward_prefetch : BackwardPrefetch::pre;
+  job.forward_prefetch = is_own ? defaults.forward_prefetch : 0;
+}
+
+constexpr std::array kJobFields{
+    JobField{"runtime", FieldForm::text, kRuntimeValues,
+             "Engine that runs the training step; rehearse a script instead where it is not modelled yet. "
+             "Sets the defaults of --allocator, --prefetch and --wrap-embeddings. Default: vramfit",
+             get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
+    JobField{
+        "modeling", FieldForm::text, "vramfit|torchtitan|transformers",
+        "Whose model code runs: vramfit with --runtime vramfit, torchtitan with PyTorch's runtimes; transformers: not "
+        "modelled yet. Default: vramfit",
+        get_choice<&Job::modeling, kModelings>, set_choice<&Job::modeling, kModelings>, FieldGroup::software},
+    JobField{"method", FieldForm::text, "full|lora|qlora",
+             "What is trained: all weights, or adapters on frozen weights (lora, qlora: not modelled yet, rehearse a "
+             "script instead). Default: full",
+             get_choice<&Job::method, kMethods>, set_choice<&Job::method, kMethods>, FieldGroup::common,
+             HonouredBy::every_runtime, AtResume::must_match},
+    JobField{"precision", FieldForm::text, "fp32|bf16-mixed|bf16-pure|fp16-mixed|fp8",
+             "Mixed-precision recipe; sets the six dtypes of the precision flags. Default: bf16-mixed on GPUs "
+             "(fp16-mixed below compute capability 8.0), fp32 on CPU ranks",
+             get_precision, set_precision, FieldGroup::common, HonouredBy::own_runtime, AtResume::in_part},
+    JobField{"storage_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Parameter shards (the master weights); fp16: not modelled. Default: by --precision",
+             get_dtype<&Precision::storage>, set_dtype<&Precision::storage>, FieldGroup::precision,
+             HonouredBy::own_runtime, AtResume::must_match},
+    JobField{"compute_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Gathered parameters and activations. Default: by --precision", get_dtype<&Precision::compute>,
+             set_dtype<&Precision::compute>, FieldGroup::precision, HonouredBy::own_runtime, AtResume::in_part},
+    JobField{"reduce_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Gradient reduction, and gradients while they accumulate. Default: by --precision",
+             get_dtype<&Precision::reduce>, set_dtype<&Precision::reduce>, FieldGroup::precision,
+             HonouredBy::own_runtime, AtResume::must_match},
+    JobField{"buffer_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Model buffers such as rotary tables. Default: by --precision", get_dtype<&Precision::buffer>,
+             set_dtype<&Precision::buffer>, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match},
+    JobField{"output_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Model output (logits): --compute-dtype, or fp32, which costs nothing more: the loss reads them as fp32 "
+             "block by block. Default: by --precision",
+             get_dtype<&Precision::output>, set_dtype<&Precision::output>, FieldGroup::precision,
+             HonouredBy::own_runtime, AtResume::must_match},
+    JobField{"state_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Optimizer states: as --storage-dtype (fp16: not modelled). Default: by --precision",
+             get_dtype<&Precision::state>, set_dtype<&Precision::state>, FieldGroup::precision, HonouredBy::own_runtime,
+             AtResume::must_match},
+    JobField{"loss_scale", FieldForm::text, "auto|none|N|dynamic[:INIT[:INTERVAL]]",
+             "Loss scaling: a fixed factor, or dynamic from INIT, doubled after INTERVAL good steps. Default: auto "
+             "(dynamic:65536:2000 when computing in fp16, else none)",
+             get_loss_scale, set_loss_scale, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match},
+    JobField{"mesh", FieldForm::text, "replicate=R,shard=S",
+             "Device mesh: replicas x shards. Default: all GPUs, divided as --sharding does", get_mesh, set_mesh,
+             FieldGroup::sharding},
+    JobField{"sharding", FieldForm::text, "no-shard|shard-grad-op|full-shard|hybrid-shard|hybrid-shard-zero2",
+             "What is sharded across ranks: nothing (DDP), or parameters, gradients and optimizer states, regathered "
+             "for backward (full-shard, ZeRO-3) or not (shard-grad-op, ZeRO-2); hybrid: sharded within a node, "
+             "replicated across nodes. Default: full-shard",
+             get_sharding, set_sharding, FieldGroup::sharding},
+    JobField{"reshard", FieldForm::text, "default|last-kept|always|never|N",
+             "Which units free their gathered parameters after forward (FSDP2's reshard_after_forward); N: reshard to "
+             "groups of N ranks. Default: default (all but the root unit)",
+             get_reshard, set_reshard, FieldGroup::sharding},
+    JobField{"wrap", FieldForm::text, "layer|size:N|none|pattern:GLOB,...",
+             "FSDP units: one per layer, modules of at least N parameters, the whole model, or modules by name. "
+             "Default: layer",
+             get_wrap, set_wrap, FieldGroup::sharding, HonouredBy::own_runtime},
+    JobField{"wrap_embeddings", FieldForm::toggle, "on|off",
+             "Embeddings and output head as FSDP units of their own. Default: on; PyTorch runtimes: off",
+             get_toggle<&Job::wrap_embeddings>, set_toggle<&Job::wrap_embeddings>, FieldGroup::sharding,
+             HonouredBy::own_runtime},
+    JobField{"prefetch", FieldForm::text, "backward=pre|post|none,forward=K,limit=N",
+             "All-gathers issued ahead: in backward before (pre) or after (post) the current unit's gradients are "
+             "computed, in forward K units ahead, at most N in flight (0: no limit). Default: "
+             "backward=post,forward=1,limit=0",
+             get_prefetch, set_prefetch, FieldGroup::sharding, HonouredBy::own_runtime},
+    JobField{"reduce_finish", FieldForm::text, "early|end",
+             "When a reduced gradient is added to its shard: as soon as it is there, or at the end of backward. "
+             "Default: early",
+             get_choice<&Job::reduce_finish, kFinishes>, set_choice<&Job::reduce_finish, kFinishes>,
+             FieldGroup::sharding, HonouredBy::own_runtime},
+    JobField{"accumulate", FieldForm::text, "sharded|unsharded",
+             "Gradient accumulation: reduce after every micro-batch, or keep full gradients and reduce once per step "
+             "(FSDP's no_sync). Default: sharded",
+             get_choice<&Job::accumulate, kAccumulates>, set_choice<&Job::accumulate, kAccumulates>,
+             FieldGroup::sharding, HonouredBy::own_runtime},
+    JobField{"bucket_bytes", FieldForm::integer, "N",
+             "Bucket size of the gradient all-reduce across replicas, in bytes. Default: 26214400 (25 MiB)",
+             get_count<&Job::bucket_bytes>, set_count<&Job::bucket_bytes>, FieldGroup::sharding,
+             HonouredBy::own_runtime},
+    JobField{"reshard_head", FieldForm::toggle, "on|off",
+             "Free the output head's gathered weights while the loss is computed. Default: off",
+             get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>, FieldGroup::sharding,
+             HonouredBy::own_runtime},
+    JobField{"deterministic", FieldForm::toggle, "on|off",
+             "Deterministic kernels only; those for CPU ranks always are. Default: off",
+             get_toggle<&Job::deterministic>, set_toggle<&Job::deterministic>, FieldGroup::software,
+             HonouredBy::own_runtime},
+    JobField{"load", FieldForm::text, "each|rank0",
+             "Who reads the initial weights: each rank its own shard, or rank 0 for all ranks. Default: each",
+             get_choice<&Job::load, kLoads>, set_choice<&Job::load, kLoads>, FieldGroup::sharding,
+             HonouredBy::own_runtime},
+    JobField{"checkpointing", FieldForm::text, "none|full|every:N|selective",
+             "Activation checkpointing: no layer, all layers, every Nth layer, or selected ops (selective: PyTorch "
+             "runtimes only). Default: none",
+             get_checkpointing, set_checkpointing, FieldGroup::memory},
+    JobField{"offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations",
+             "What is kept in host memory; a list. Not modelled yet except none, rehearse a script instead. Default: "
+             "none",
+             get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
+             InPlan::optional},
+    JobField{"optimizer", FieldForm::text, kOptimizerValues,
+             "Optimizer and its implementation (foreach: PyTorch runtimes only; loop: not modelled yet). Default: "
+             "adamw:fused",
+             get_optimizer, set_optimizer, FieldGroup::common, HonouredBy::every_runtime, AtResume::in_part},
+    JobField{"loss", FieldForm::text, "full|chunked:N",
+             "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens. Default: "
+             "on GPUs chunks of 1024 tokens where they need less memory, otherwise full",
+             get_loss, set_loss, FieldGroup::memory, HonouredBy::own_runtime},
+    JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
+             "Attention kernel (cudnn: not modelled yet). Default: auto", get_choice<&Job::attention, kAttentions>,
+             set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
+    JobField{"allocator", FieldForm::text, "native|expandable|KEY=VALUE,...",
+             "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF; CPU ranks have no such "
+             "allocator. Default: expandable; PyTorch "
+             "runtimes: native",
+             get_allocator, set_allocator, FieldGroup::memory},
+    JobField{"freeze", FieldForm::list, "PATTERN,...",
+             "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head. Default: "
+             "none",
+             get_freeze, set_freeze, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional},
+    JobField{"gradient_mask", FieldForm::text, "none|keep:P|file:PATH",
+             "Child-tuning: keep each gradient element with probability P, drawn every step, or apply masks from a "
+             "safetensors file. Default: none",
+             get_gradient_mask, set_gradient_mask, FieldGroup::memory, HonouredBy::own_runtime, AtResume::in_part},
+    JobField{"lora_rank", FieldForm::integer, "N",
+             "Rank of the adapters, with --method lora or qlora (not modelled yet, rehearse a script instead)",
+             get_count<&Job::lora_rank>, set_count<&Job::lora_rank>, FieldGroup::memory, HonouredBy::every_runtime,
+             AtResume::must_match, InPlan::optional},
+    JobField{"seq_len", FieldForm::integer, "N",
+             "Sequence length in tokens. Default: min(max_position_embeddings, 4096)", get_count<&Job::sequence>,
+             set_count<&Job::sequence>, FieldGroup::common, HonouredBy::every_runtime, AtResume::must_match},
+    JobField{"micro_batch", FieldForm::integer, "N",
+             "Sequences per GPU per forward pass. Default: derived from the other batch flags, else 1",
+             get_count<&Job::micro_batch>, set_count<&Job::micro_batch>},
+    JobField{"grad_accum", FieldForm::integer, "N",
+             "Gradient accumulation steps. Default: derived from the other batch flags, else 1",
+             get_count<&Job::accumulation>, set_count<&Job::accumulation>},
+    JobField{"global_batch", FieldForm::integer, "N",
+             "Sequences per optimizer step: micro-batch x accumulation steps x data-parallel ranks. Default: derived "
+             "from the other batch flags",
+             get_count<&Job::global_batch>, set_count<&Job::global_batch, kMostGlobalBatch>, FieldGroup::common,
+             HonouredBy::every_runtime, AtResume::must_match},
+};
+
+}  // namespace
+
+std::span<const JobField> job_fields() { return kJobFields; }
+
+const JobField& job_field_named(std::string_view name) {
+  std::string wanted(name);
+  std::ranges::replace(wanted, '-', '_');
+  const auto* const row = std::ranges::find(kJobFields, wanted, &JobField::name);
+  if (row == kJobFields.end()) {
+    throw InputError(
+        fmt::format("job field \"{}\": unknown{}", printable(name), did_you_mean(wanted, names_of(kJobFields))));
+  }
+  return *row;
+}
+
+void set_job_field(Job& job, const JobField& field, std::string_view value, const std::string& where) {
+  if (value.size() > kLongestText) throw InputError(fmt::format("{}: longer than {} bytes", where, kLongestText));
+  try {
+    field.set(job, as_known_value(field, value));
+  } catch (const NotModelled&) {
+    throw;
+  } catch (const Error& error) {
+    throw InputError(fmt::format("{}: {}", where, error.what()));
+  }
+}
+
+Job unresolved_job() {
+  Job job;
+  constexpr Dtype unset = kUnsetDtype;
+  job.precision = {.name = "",
+                   .storage = unset,
+                   .compute = unset,
+                   .reduce = unset,
+                   .buffer = unset,
+                   .output = unset,
+                   .state = unset};
+  job.mesh = {.replicate = 0, .shard = 0};
+  job.micro_batch = job.accumulation = 0;
+  unset_loss(job);
+  return job;
+}
+
+std::string flag_of(const JobField& field) {
+  std::string flag = "--" + std::string(field.name);
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
+std::string job_as_flags(const Job& job, const Job& base) {
+  std::string flags;
+  Job reference = base;
+  for (const JobField& field : kJobFields) {
+    const std::string value = field.get(job);
+    if (value.empty() || value == field.get(reference)) continue;
+    flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(field), value);
+    field.set(reference, value);  // the values that it sets need no flags of their own
+  }
+  return flags;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,332 @@
+#include "program/readers/check.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "program/readers/expand.h"
+#include "program/stream_order.h"
+
+namespace vramfit::program {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+struct Fault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The values that a buffer holds: one, or several that are equal. Whoever writes without saying what leaves unknown
+/// ones.
+class Contents {
+ public:
+  static constexpr int kUnknown = -1;
+
+  void set(int value) {
+    values_.front() = value;
+    count_ = 1;
+  }
+  void add(int value) {
+    if (value == kUnknown || holds_unknown() || count_ == values_.size()) return set(kUnknown);
+    values_[count_++] = value;
+  }
+  bool may_hold(int value) const {
+    return value == kUnknown || holds_unknown() || std::find(values_.begin(), end(), value) != end();
+  }
+
+ private:
+  bool holds_unknown() const { return values_.front() == kUnknown; }
+  std::array<int, 4>::const_iterator end() const { return values_.begin() + static_cast<std::ptrdiff_t>(count_); }
+
+  std::array<int, 4> values_{kUnknown};
+  std::size_t count_ = 1;
+};
+
+class Check {
+ public:
+  explicit Check(const Program& program)
+      : program_(program),
+        buffers_(buffer_numbers(program)),
+        pending_(at(program.tokens)),
+        is_recorded_(at(program.tokens)),
+        order_(program.tokens) {}
+
+  void run() {
+    read(program_.sections.front());
+    const bool first_differs =
+        std::ranges::any_of(program_.sections, [](const Section& s) { return s.steps != Section::Steps::every; });
+    for (int step = 1; step <= 3; ++step) {
+      const std::vector<bool> residents = allocated();
+      for (const Section& section : program_.sections) {
+        if (is_in_step(section, step)) read(section);
+      }
+      if ((step > 1 || !first_differs) && allocated() != residents)
+        throw Fault("step: leaves allocated what it didn't find, or freed what it found");
+      for (const std::vector<int>& held : pending_) {
+        if (!held.empty()) throw Fault("step: a collective is never waited for");
+      }
+    }
+    for (const Section& section : program_.sections) {
+      if (is_save(section)) save(section);
+    }
+  }
+
+  void read(const Allocate& what, const Place& place) { allocate(what.buffer, place); }
+  void read(const Free& what, const Place& place) { free(what.buffer, place); }
+  void read(const Keep& what, const Place& place) {
+    State& state = find(what.buffer, place);
+    if (state.is_in_flight) fail(what.buffer, place, "keeps", "which a collective has");
+    state.is_allocated = false;
+  }
+
+  void read(const Run& run, const Place& place) {
+    what_ = run_name(program_, run);
+    is_run_ = true;
+    read_.clear();
+    order_.advance(run.stream);
+    // A kernel frees its temporaries, and leaves the outputs that it allocates.
+    for (std::uint32_t i = 0; i < run.inside.count; ++i) {
+      const Inside& step = place.code.inside[run.inside.first + i];
+      step.what == Inside::What::allocate ? allocate(step.buffer, place) : free(step.buffer, place);
+    }
+    int source = -1;
+    for (std::uint32_t i = 0; i < run.accesses.count; ++i) {
+      const Access& access = place.code.accesses[run.accesses.first + i];
+      if (access.buffer < 0) continue;
+      touch(access, run.stream, place);
+      const Space space = place.buffer(access.buffer).space;
+      if ((space == Space::pinned || space == Space::host) && !reaches_host(run.kernel))
+        fail(access.buffer, place, "touches", "which lies in host memory");
+      if (run.kernel == Kernel::update) spend(access, place);
+      if (!is_copy(run.kernel)) continue;
+      if (access.how == How::read)
+        source = place.number(access.buffer);
+      else
+        copied_from(source, buffers_[at(place.number(access.buffer))]);
+    }
+    what_ = {};
+  }
+
+  void read(const Start& start, const Place& place) {
+    what_ = "collective";
+    is_run_ = false;
+    require_sizes(start, place);
+    order_.advance(start.stream);
+    order_.record(start.token, start.stream);
+    std::vector<int>& held = pending_[at(start.token)];
+    if (!held.empty()) throw Fault("collective: started twice without a wait");
+    for (std::uint32_t i = 0; i < start.accesses.count; ++i) {
+      const Access& access = place.code.accesses[start.accesses.first + i];
+      if (access.buffer < 0) continue;
+      State& state = find(access.buffer, place);
+      if (start.collective == Collective::all_gather) state.is_whole = true;  // seen when it is waited for
+      touch(access, start.stream, place);
+      state.is_in_flight = true;
+      held.push_back(place.number(access.buffer));
+    }
+    what_ = {};
+  }
+
+  void read(const Record& record, const Place& /*place*/) {
+    order_.record(record.token, record.stream);
+    is_recorded_[at(record.token)] = true;
+  }
+
+  void read(const Wait& wait, const Place& /*place*/) {
+    order_.wait(wait.token, wait.stream);
+    if (is_recorded_[at(wait.token)]) return;
+    std::vector<int>& held = pending_[at(wait.token)];
+    if (held.empty()) throw Fault("wait: nothing was started, or it was waited for before");
+    for (const int buffer : held) buffers_[at(buffer)].is_in_flight = false;
+    held.clear();
+  }
+
+ private:
+  struct State {
+    bool is_allocated = false, is_written = false, is_whole = false, is_in_flight = false, is_spent = false;
+    std::int64_t tenant = 0;   // counts allocations
+    std::int64_t version = 0;  // counts writes
+    int source = -1;           // what it is a copy of, as that was then
+    std::int64_t source_tenant = 0, source_version = 0;
+    StreamUse use = {};
+    Contents contents = {};
+  };
+
+  void read(const Section& section) {
+    for (int pass = 0; pass < (section.kind == Section::Kind::middle ? 2 : 1); ++pass) {
+      const std::vector<bool> found = allocated();
+      read_section(program_, section, *this);
+      if (section.kind == Section::Kind::middle && allocated() != found) {
+        throw Fault("middle micro-batch: leaves allocated what it didn't find, or freed what it found");
+      }
+    }
+  }
+
+  /// It may follow any step.
+  void save(const Section& section) {
+    const std::vector<bool> found = allocated();
+    for (int pass = 0; pass < 2; ++pass) read(section);
+    if (allocated() != found) throw Fault("save: leaves allocated what it didn't find, or freed what it found");
+    for (const std::vector<int>& held : pending_) {
+      if (!held.empty()) throw Fault("save: a collective is never waited for");
+    }
+  }
+
+  std::vector<bool> allocated() const {
+    std::vector<bool> all;
+    for (const State& state : buffers_) all.push_back(state.is_allocated);
+    return all;
+  }
+
+  [[noreturn]] void fail(int buffer, const Place& place, std::string_view how, std::string_view why) const {
+    throw Fault(fmt::format("{}{}{} {}, {}", what_, what_.empty() ? "" : ": ", how,
+                            label_text(program_, place.segment_of(buffer), place.buffer(buffer).label), why));
+  }
+
+  void allocate(int buffer, const Place& place) {
+    State& state = buffers_[at(place.number(buffer))];
+    if (state.is_allocated) fail(buffer, place, "allocates", "which is allocated");
+    const Stream pool = place.buffer(buffer).stream;
+    const auto is_ready = [&](const StreamPoints& points) { return order_.is_before(points, pool); };
+    if (!std::ranges::all_of(freed_[static_cast<std::size_t>(pool)], is_ready))
+      fail(buffer, place, "allocates", "while another stream works with what its pool was given back");
+    freed_[static_cast<std::size_t>(pool)].clear();
+    state = {.is_allocated = true, .tenant = state.tenant + 1};
+    order_.write(pool, state.use);  // its bytes may be what the pool's stream still works with
+  }
+
+  void free(int buffer, const Place& place) {
+    State& state = buffers_[at(place.number(buffer))];
+    if (!state.is_allocated) fail(buffer, place, "frees", "which is not allocated");
+    if (state.is_in_flight) fail(buffer, place, "frees", "which a collective has");
+    state.is_allocated = false;
+    const Stream pool = place.buffer(buffer).stream;
+    if (!order_.is_before(state.use.touched, pool)) freed_[static_cast<std::size_t>(pool)].push_back(state.use.touched);
+  }
+
+  State& find(int buffer, const Place& place) {
+    State& state = buffers_[at(place.number(buffer))];
+    if (!state.is_allocated) fail(buffer, place, "touches", "which is not allocated");
+    return state;
+  }
+
+  /// Gradients that a later reduction adds to, or that are clipped later, would be lost on the parameters.
+  void spend(const Access& access, const Place& place) {
+    const bool is_gradient = place.buffer(access.buffer).category == Category::gradients;
+    if (is_gradient && access.how == How::read) buffers_[at(place.number(access.buffer))].is_spent = true;
+  }
+
+  void require_sizes(const Start& start, const Place& place) const {
+    const std::int64_t members = program_.groups[static_cast<std::size_t>(start.axis)].members;
+    Bytes held;
+    for (std::uint32_t i = 0; i < start.accesses.count; ++i) {
+      const Access& access = place.code.accesses[start.accesses.first + i];
+      if (access.buffer >= 0) held += place.buffer(access.buffer).bytes;
+    }
+    const bool has_parts = start.collective == Collective::all_gather || start.collective == Collective::reduce_scatter;
+    if (has_parts && checked_mul(start.part.n, members) != start.bytes.n) {
+      throw Fault(fmt::format("collective: {} ranks' parts of {} bytes are not its {} bytes", members, start.part.n,
+                              start.bytes.n));
+    }
+    if (start.collective == Collective::all_to_all && start.bytes.n % members != 0)
+      throw Fault(fmt::format("collective: {} bytes can't be shared between {} ranks", start.bytes.n, members));
+    if (start.expected > start.bytes) throw Fault("collective: more is expected than its bound");
+    if (start.bytes > held) {
+      throw Fault(fmt::format("collective: of {} bytes, over buffers of {}", start.bytes.n, held.n));
+    }
+  }
+
+  /// One number for a value, whichever segment it is named in: what one passes to the next is value 0 there.
+  int number_of(const Access& access, const Place& place) const {
+    if (access.value < 0 || place.segment < 0) return Contents::kUnknown;
+    int segment = place.segment, value = access.value;
+    while (value <= gradient_of(0) && segment > 0 && !program_.outputs.empty()) {
+      --segment;
+      const int output = program_.outputs[at(segment)];
+      value = value == gradient_of(0) ? gradient_of(output) : value_of(output);
+    }
+    return segment * 65536 + value;
+  }
+
+  /// A run that reads a value may leave another one in its place.
+  void require_value(State& state, const Access& access, const Place& place) {
+    const int number = place.number(access.buffer), value = number_of(access, place);
+    if (access.how == How::read) {
+      if (!state.contents.may_hold(value)) fail(access.buffer, place, "reads", "which holds another value by now");
+      read_.push_back(number);
+    } else if (access.how == How::pass) {
+      state.contents.add(value);
+    } else {
+      const bool is_new = access.how != How::add || std::ranges::count(read_, number) > 0;
+      if (!is_new && !state.contents.may_hold(value))
+        fail(access.buffer, place, "adds to", "which holds another value by now");
+      state.contents.set(value);
+    }
+  }
+
+  /// What the latest call on `stream` does.
+  void touch(const Access& access, Stream stream, const Place& place) {
+    State& state = find(access.buffer, place);
+    const bool only_reads = access.how == How::read || access.how == How::pass;
+    if (!order_.is_before(only_reads ? state.use.written : state.use.touched, stream))
+      fail(access.buffer, place, "touches", "for which its stream has not waited");
+    only_reads ? order_.read(stream, state.use) : order_.write(stream, state.use);
+    if (state.is_in_flight) fail(access.buffer, place, "touches", "which a collective has");
+    if (state.is_spent) fail(access.buffer, place, "touches", "with which the parameters were updated");
+    if (only_reads || access.how == How::add) {
+      if (!state.is_written) fail(access.buffer, place, "reads", "which nothing has written");
+      if (!state.is_whole) fail(access.buffer, place, "reads", "of which a part was written");
+      if (is_stale(state)) fail(access.buffer, place, "reads", "whose source was written since it was copied");
+    }
+    if (is_run_) require_value(state, access, place);
+    if (!is_run_ && access.how == How::write) state.contents = {};
+    if (only_reads) return;
+    if (is_run_ || access.how != How::add) state.source = -1;  // a gather adds to a copy what is missing of it
+    state.is_written = true;
+    state.is_whole = access.how != How::write_part;
+    ++state.version;
+  }
+
+  /// A copy of a copy is one of the first source.
+  void copied_from(int source, State& copy) {
+    if (source < 0) return;
+    const State& state = buffers_[at(source)];
+    const bool is_copy = state.source >= 0;
+    copy.source = is_copy ? state.source : source;
+    copy.source_tenant = is_copy ? state.source_tenant : state.tenant;
+    copy.source_version = is_copy ? state.source_version : state.version;
+  }
+
+  bool is_stale(const State& copy) const {
+    if (copy.source < 0) return false;
+    const State& source = buffers_[at(copy.source)];
+    return source.is_allocated && source.tenant == copy.source_tenant && source.version != copy.source_version;
+  }
+
+  const Program& program_;
+  std::vector<State> buffers_;             // by number
+  std::vector<std::vector<int>> pending_;  // by token: what the collective has
+  std::vector<bool> is_recorded_;          // by token: a point of a stream, no collective
+  StreamOrder order_;
+  std::array<std::vector<StreamPoints>, kStreams> freed_;  // by pool: what other streams still had of what it got back
+  std::string_view what_;                                  // the instruction that is read
+  bool is_run_ = false;                                    // that instruction
+  std::vector<int> read_;                                  // by it so far: numbers of buffers
+};
+
+}  // namespace
+
+std::optional<std::string> fault_of(const Program& program) {
+  try {
+    Check(program).run();
+  } catch (const Fault& fault) {
+    return fault.what();
+  }
+  return std::nullopt;
+}
+
+}  // namespace vramfit::program

@@ -1,0 +1,69 @@
+#include "program/readers/host_bytes.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "program/readers/expand.h"
+
+namespace vramfit {
+
+namespace {
+
+using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
+
+/// Managed memory is where it was touched last, so it is nobody's here.
+bool is_on_host(const Buffer& buffer) { return buffer.space == Space::pinned || buffer.space == Space::host; }
+
+std::int64_t held_by(const Buffer& buffer) {
+  if (!is_on_host(buffer)) return 0;
+  const auto bytes = static_cast<std::uint64_t>(buffer.bytes.n);
+  return static_cast<std::int64_t>(buffer.space == Space::pinned ? std::bit_ceil(bytes) : bytes);
+}
+
+class HostReader {
+ public:
+  void read(const Allocate& what, const Place& place) { add(held_by(place.buffer(what.buffer))); }
+  void read(const Free& what, const Place& place) { add(-held_by(place.buffer(what.buffer))); }
+  void read(const Run& run, const Place& place) {
+    for (std::uint32_t i = 0; i < run.inside.count; ++i) {
+      const Inside& step = place.code.inside[run.inside.first + i];
+      const std::int64_t held = held_by(place.buffer(step.buffer));
+      add(step.what == Inside::What::allocate ? held : -held);
+    }
+  }
+  Bytes peak() const { return Bytes{peak_}; }
+
+ private:
+  void add(std::int64_t bytes) {
+    live_ = checked_add(live_, bytes);
+    peak_ = std::max(peak_, live_);
+  }
+  std::int64_t live_ = 0, peak_ = 0;
+};
+
+}  // namespace
+
+Bytes host_bytes(const Program& program) {
+  // Blocks of most programs hold no host memory: they need not be read call by call.
+  const bool blocks_count = std::ranges::any_of(
+      program.blocks, [&](const Block& block) { return std::ranges::any_of(block.code.buffers, is_on_host); });
+  if (!blocks_count && std::ranges::none_of(program.main.buffers, is_on_host)) return {};
+  HostReader reader;
+  const Place main{.program = program, .code = program.main};
+  for (const Section& section : program.sections) {
+    if (blocks_count) {
+      read_section(program, section, reader);
+      continue;
+    }
+    for (std::size_t i = section.begin; i < section.end; ++i) {
+      const auto read = [&](const auto& what) {
+        if constexpr (requires { reader.read(what, main); }) reader.read(what, main);
+      };
+      std::visit(read, program.main.instructions[i]);
+    }
+  }
+  return reader.peak();
+}
+
+}  // namespace vramfit

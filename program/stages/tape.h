@@ -1,0 +1,70 @@
+// The tape of a segment: the order in which its ops run forward, recomputed and backward, and when each
+// value and gradient is dropped. One list, read by the estimator for bytes and by the executor for work.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "program/ops/rule.h"
+
+namespace vramfit {
+
+/// How the gradient of one input of an op is obtained. Taking shares the storage; a later entry of the list drops the
+/// other owner.
+struct GradientTarget {
+  enum class Mode { none, fresh, accumulate, take_output_gradient, take_saved } mode = Mode::none;
+  int value = -1;  // take_saved: the value whose storage is written over
+};
+
+struct TapeAction {
+  enum class Do {
+    run,           // forward of `op`
+    backward,      // backward of `op`; its parameters' gradients go where the unit says
+    drop_value,    // forget `value`
+    drop_gradient  // forget the gradient of `value`
+  } what = Do::run;
+  int op = -1, value = -1;
+  std::vector<GradientTarget> input_gradients;  // Do::backward, one per input
+  Needs needs;                                  // accumulate_parameters is filled in when it runs
+};
+
+/// `forward` keeps what backward reads; `forward_checkpointed` keeps only the segment's input;
+/// `recompute` rebuilds from it what `forward` would have kept, skipping ops nobody reads.
+/// Values of type ids (token ids, labels) belong to the micro-batch and are never dropped here. The segment's
+/// output passes to the next segment as its value 0; the last segment's output (the loss) is dropped at the
+/// end of its backward. After `backward`, the gradient of value 0, if needed, is that of the previous output.
+struct SegmentTape {
+  std::vector<TapeAction> forward, forward_checkpointed, recompute, backward;
+  bool has_backward = false;  // something in it, or below it, is trainable
+  bool input_wants_gradient = false;
+  bool output_is_saved = false;  // this segment's backward reads its output too
+  std::vector<Rule> rules;       // per op
+  std::vector<Needs> needs;      // per op; accumulate_* empty
+};
+
+/// What the tapes of a whole graph depend on.
+struct TapeInputs {
+  const Graph& graph;
+  const Precision& precision;
+  const Device& device;
+  Attention attention = Attention::automatic;
+  bool deterministic = false;
+  BatchShape shape;
+  std::vector<bool> trainable;  // per parameter of the graph
+};
+
+/// What a resolved job makes of them; refers to all three.
+TapeInputs tape_inputs(const Graph& graph, const Job& job, const Device& device);
+
+/// One tape per segment. Throws NotModelled where an op has no rule, std::logic_error when a graph asks
+/// for an in-place op that would destroy a value still read.
+std::vector<SegmentTape> make_tapes(const TapeInputs& inputs);
+
+/// The same, but segments with the same structure (the layers of a model) share one tape.
+using SharedTapes = std::vector<std::shared_ptr<const SegmentTape>>;
+SharedTapes make_shared_tapes(const TapeInputs& inputs);
+
+/// Whether a value and its gradient count as logits_and_loss: everything in a loss segment, the head's "logits...".
+bool in_loss_region(const Segment& segment, int value);
+
+}  // namespace vramfit

@@ -1,0 +1,117 @@
+#include "program/stages/trainable.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/fields/field_text.h"
+#include "job/glob.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::string_view kLayers = "layers:";
+constexpr std::int64_t kMostLayers = std::int64_t{1} << 20;
+
+struct LayerRange {
+  std::int64_t first = 0, last = 0;
+};
+
+std::int64_t block_count(const Graph& graph) {
+  return std::ranges::count(graph.segments, SegmentRole::block, &Segment::role);
+}
+
+/// "layers:4" or "layers:0-3", within a model of `blocks` layers.
+LayerRange parse_layers(const std::string& pattern, std::int64_t blocks) {
+  const std::string_view text = std::string_view(pattern).substr(kLayers.size());
+  const std::size_t dash = text.find('-');
+  const auto fail = [&](const std::string& what) {
+    throw InputError(
+        fmt::format("--freeze {}: {}; the model has layers 0 to {}", printable(pattern), what, blocks - 1));
+  };
+  LayerRange range;
+  try {
+    range.first = whole_number(text.substr(0, dash), 0, kMostLayers);
+    range.last = dash == std::string_view::npos ? range.first : whole_number(text.substr(dash + 1), 0, kMostLayers);
+  } catch (const InputError& error) {
+    fail(error.what());
+  }
+  if (range.last < range.first) fail("the range ends before it begins");
+  if (range.last >= blocks) fail(fmt::format("there is no layer {}", range.last));
+  return range;
+}
+
+void mark(const Segment& segment, std::vector<bool>& parameters) {
+  for (const Op& op : segment.ops) {
+    for (const ParameterUse& use : op.parameters) parameters[static_cast<std::size_t>(use.parameter)] = true;
+  }
+}
+
+/// Parameters of the segments that a name such as "layers:0-3" or "embeddings" means; nothing when it is a glob.
+std::optional<std::vector<bool>> parameters_of_part(const Graph& graph, const std::string& pattern) {
+  const bool layers = pattern.starts_with(kLayers);
+  if (!layers && pattern != "embeddings" && pattern != "head") return std::nullopt;
+  const LayerRange range = layers ? parse_layers(pattern, block_count(graph)) : LayerRange{};
+  std::vector<bool> parameters(graph.parameters.size(), false);
+  std::int64_t block = 0;
+  for (const Segment& segment : graph.segments) {
+    if (segment.role == SegmentRole::block) {
+      if (layers && block >= range.first && block <= range.last) mark(segment, parameters);
+      ++block;
+    } else if (!layers && (segment.role == SegmentRole::embedding) == (pattern == "embeddings")) {
+      mark(segment, parameters);
+    }
+  }
+  return parameters;
+}
+
+[[noreturn]] void fail_unmatched(const Graph& graph, const std::string& pattern) {
+  std::vector<std::string> names{"embeddings", "head", "layers:0"};
+  for (const Parameter& parameter : graph.parameters) names.push_back(parameter.name);
+  const std::string suggestion = did_you_mean(pattern, names);
+  throw InputError(
+      fmt::format("--freeze {}: no parameter of the model has such a name{} (a pattern matches whole names, "
+                  "with * and ?, such as {}; parts are layers:FIRST-LAST, embeddings and head)",
+                  printable(pattern), suggestion, graph.parameters.front().name));
+}
+
+std::vector<bool> matched_parameters(const Graph& graph, const std::string& pattern) {
+  if (std::optional<std::vector<bool>> part = parameters_of_part(graph, pattern)) return *std::move(part);
+  std::vector<bool> parameters;
+  for (const Parameter& parameter : graph.parameters) parameters.push_back(matches_glob(pattern, parameter.name));
+  if (std::ranges::none_of(parameters, [](bool matches) { return matches; })) fail_unmatched(graph, pattern);
+  return parameters;
+}
+
+}  // namespace
+
+std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
+  std::vector<bool> trainable(graph.parameters.size(), true);
+  for (const std::string& pattern : job.freeze) {
+    const std::vector<bool> frozen = matched_parameters(graph, pattern);
+    for (std::size_t i = 0; i < frozen.size(); ++i) trainable[i] = trainable[i] && !frozen[i];
+  }
+  if (std::ranges::none_of(trainable, [](bool b) { return b; })) {
+    throw InputError("--freeze leaves no parameter to train");
+  }
+  return trainable;
+}
+
+std::vector<bool> segments_with_backward(const Graph& graph, const Job& job) {
+  const std::vector<bool> trainable = trainable_parameters(graph, job);
+  std::vector<bool> has_backward;
+  bool any = false;
+  for (const Segment& segment : graph.segments) {
+    for (const Op& op : segment.ops) {
+      for (const ParameterUse& use : op.parameters) any = any || trainable[static_cast<std::size_t>(use.parameter)];
+    }
+    has_backward.push_back(any);
+  }
+  return has_backward;
+}
+
+}  // namespace vramfit

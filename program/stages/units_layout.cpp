@@ -1,0 +1,131 @@
+#include "program/stages/units_layout.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "job/sharding.h"
+#include "program/ops/op_row.h"
+#include "program/stages/trainable.h"
+#include "program/stages/wrapping.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr Bytes kParameterAlignment{512};
+
+std::int64_t align_elements(std::int64_t elements, Dtype dtype) {
+  return round_up(elements, kParameterAlignment.n / dtype_bytes(dtype).n);
+}
+
+/// Units by name, in the order of their first parameters.
+class UnitNames {
+ public:
+  int unit_called(UnitLayout& layout, const std::string& name, const Precision& precision) {
+    const auto [entry, is_new] = numbers_.try_emplace(name, static_cast<int>(layout.units.size()));
+    if (!is_new) return entry->second;
+    Unit unit;
+    unit.name = name;
+    unit.compute = precision.compute;
+    unit.storage = precision.storage;
+    unit.reduce = precision.reduce;
+    unit.gradient = precision.storage;
+    layout.units.push_back(unit);
+    return entry->second;
+  }
+
+ private:
+  std::unordered_map<std::string, int> numbers_;
+};
+
+UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout& layout) {
+  UnitParameter p;
+  p.parameter = index;
+  p.rows = parameter.shape.empty() ? 1 : parameter.shape[0];
+  p.row_elements = element_count(parameter) / p.rows;
+  p.rows_per_rank = ceil_div(p.rows, layout.shards);
+  p.shard_elements = checked_mul(p.rows_per_rank, p.row_elements);
+  p.padded_elements = checked_mul(p.shard_elements, layout.shards);
+  // A slice consists of whole neighbouring shards, so what a rank keeps is contiguous in the gathered parameter.
+  if (layout.reshard_ranks > 0) p.kept_elements = p.padded_elements / layout.reshard_ranks;
+  return p;
+}
+
+void assign_offsets(Unit& unit) {
+  // Not std::ranges::stable_partition, whose result clang 14 cannot parse.
+  std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
+                        [](const UnitParameter& p) { return p.trainable; });
+  for (UnitParameter& p : unit.parameters) {
+    p.gathered_offset = unit.gathered_elements;
+    p.shard_offset = unit.shard_elements;
+    p.kept_offset = unit.kept_elements;
+    unit.gathered_elements = checked_add(unit.gathered_elements, align_elements(p.padded_elements, unit.compute));
+    unit.shard_elements = checked_add(unit.shard_elements, align_elements(p.shard_elements, unit.storage));
+    unit.kept_elements = checked_add(unit.kept_elements, align_elements(p.kept_elements, unit.compute));
+    if (p.trainable) unit.trainable_elements = unit.shard_elements;
+  }
+}
+
+std::vector<int> largest_first(const std::vector<UnitParameter>& parameters) {
+  std::vector<std::pair<std::int64_t, int>> order;  // size and parameter
+  order.reserve(parameters.size());
+  for (const UnitParameter& p : parameters) order.emplace_back(p.padded_elements, p.parameter);
+  std::ranges::stable_sort(order, std::greater{}, &std::pair<std::int64_t, int>::first);
+  std::vector<int> numbers;
+  numbers.reserve(order.size());
+  for (const auto& [elements, parameter] : order) numbers.push_back(parameter);
+  return numbers;
+}
+
+void add_unique(std::vector<int>& list, int item) {
+  if (std::ranges::find(list, item) == list.end()) list.push_back(item);
+}
+
+}  // namespace
+
+Dtype gradient_dtype(OpKind kind, const Precision& precision) {
+  return op_row(kind).sums_many ? precision.reduce : precision.compute;
+}
+
+bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout) {
+  return layout.shards == 1 && gradient_dtype(kind, precision) == precision.storage;
+}
+
+UnitLayout lay_out_units(const Graph& graph, const Job& job) {
+  UnitLayout layout;
+  layout.shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
+  layout.reshard_ranks = reshard_ranks(job);
+  layout.unit_of_parameter.assign(graph.parameters.size(), -1);
+  layout.slot_of_parameter.assign(graph.parameters.size(), -1);
+  const std::vector<bool> trainable = trainable_parameters(graph, job);
+  const std::vector<std::string> names = unit_names(graph, job);
+  UnitNames units;
+  for (const Segment& segment : graph.segments) {
+    std::vector<int> touched;
+    for (const Op& op : segment.ops) {
+      for (const ParameterUse& use : op.parameters) {
+        const auto index = static_cast<std::size_t>(use.parameter);
+        int& unit = layout.unit_of_parameter[index];
+        if (unit < 0) {
+          unit = units.unit_called(layout, names[index], job.precision);
+          UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout);
+          p.trainable = trainable[index];
+          layout.units[static_cast<std::size_t>(unit)].parameters.push_back(p);
+        }
+        add_unique(touched, unit);
+      }
+    }
+    layout.units_of_segment.push_back(touched);
+  }
+  for (Unit& unit : layout.units) {
+    assign_offsets(unit);
+    unit.reduce_order = largest_first(unit.parameters);
+    unit.gathered_is_shard = layout.shards == 1 && unit.storage == unit.compute;
+    for (std::size_t slot = 0; slot < unit.parameters.size(); ++slot) {
+      layout.slot_of_parameter[static_cast<std::size_t>(unit.parameters[slot].parameter)] = static_cast<int>(slot);
+    }
+  }
+  return layout;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,143 @@
+#include "program/stages/wrapping.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/glob.h"
+
+namespace vramfit {
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// Blocks as units. Embedding and head are units of their own, or the root's.
+std::string layer_of(const Segment& segment, bool wrap_embeddings) {
+  if (segment.role == SegmentRole::block) return segment.name;
+  if (!wrap_embeddings) return kRootUnit;
+  return segment.role == SegmentRole::embedding ? "embed" : "head";
+}
+
+Names wrap_by_layer(const Graph& graph, bool wrap_embeddings) {
+  Names names(graph.parameters.size(), kRootUnit);
+  std::vector<bool> seen(graph.parameters.size(), false);
+  for (const Segment& segment : graph.segments) {
+    for (const Op& op : segment.ops) {
+      for (const ParameterUse& use : op.parameters) {
+        const auto index = static_cast<std::size_t>(use.parameter);
+        if (!seen[index]) names[index] = layer_of(segment, wrap_embeddings);
+        seen[index] = true;
+      }
+    }
+  }
+  return names;
+}
+
+/// A module of the checkpoint's tree, which follows from the dots in parameter names.
+struct Module {
+  std::string path, name;       // "model.layers.0", "0"; both empty for the root
+  std::int64_t elements = 0;    // of its parameters and those below
+  std::vector<int> parameters;  // its own and those below
+  std::vector<std::unique_ptr<Module>> children;
+  /// Whether this is an nn.ModuleList, whose children are numbered: it can't be called, so it is never a unit.
+  bool is_list() const {
+    return !children.empty() &&
+           std::ranges::all_of(children.front()->name, [](char c) { return c >= '0' && c <= '9'; });
+  }
+};
+
+Module& child_of(Module& parent, std::string_view name) {
+  const auto found =
+      std::ranges::find_if(parent.children, [&](const std::unique_ptr<Module>& child) { return child->name == name; });
+  if (found != parent.children.end()) return **found;
+  auto child = std::make_unique<Module>();
+  child->name = name;
+  child->path = parent.path.empty() ? child->name : fmt::format("{}.{}", parent.path, name);
+  parent.children.push_back(std::move(child));
+  return *parent.children.back();
+}
+
+Module module_tree(const Graph& graph) {
+  Module root;
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    const Parameter& parameter = graph.parameters[i];
+    std::string_view rest = parameter.name;
+    Module* module = &root;
+    while (true) {
+      module->elements = checked_add(module->elements, element_count(parameter));
+      module->parameters.push_back(static_cast<int>(i));
+      const std::size_t dot = rest.find('.');
+      if (dot == std::string_view::npos) break;
+      module = &child_of(*module, rest.substr(0, dot));
+      rest.remove_prefix(dot + 1);
+    }
+  }
+  return root;
+}
+
+/// FSDP's size_based_auto_wrap_policy: children before their parent; if the remaining parameters are large enough, they
+/// are a unit. Returns the number of elements that were assigned to units.
+std::int64_t wrap_by_size(const Module& module, std::int64_t least, Names& names) {
+  if (module.elements < least) return 0;
+  std::int64_t wrapped = 0;
+  for (const auto& child : module.children) wrapped += wrap_by_size(*child, least, names);
+  if (module.path.empty() || module.is_list() || module.elements - wrapped < least) return wrapped;
+  for (const int parameter : module.parameters) {
+    std::string& name = names[static_cast<std::size_t>(parameter)];
+    if (name == kRootUnit) name = module.path;
+  }
+  return module.elements;
+}
+
+/// The outermost module around `parameter` that matches: `model.layers.*` means layers, not all that is in them.
+std::string_view matched_module(std::string_view parameter, const std::string& pattern) {
+  for (std::size_t dot = parameter.find('.'); dot != std::string_view::npos; dot = parameter.find('.', dot + 1)) {
+    if (matches_glob(pattern, parameter.substr(0, dot))) return parameter.substr(0, dot);
+  }
+  return {};
+}
+
+Names wrap_by_pattern(const Graph& graph, const std::vector<std::string>& patterns) {
+  Names names(graph.parameters.size(), kRootUnit);
+  std::vector<std::size_t> depth(graph.parameters.size(), 0);
+  for (const std::string& pattern : patterns) {
+    bool matched = false;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string_view module = matched_module(graph.parameters[i].name, pattern);
+      matched = matched || !module.empty();
+      if (module.size() <= depth[i]) continue;  // if several patterns match: the innermost module
+      names[i] = module;
+      depth[i] = module.size();
+    }
+    if (matched) continue;
+    const std::string& example = graph.parameters[graph.parameters.size() / 2].name;
+    throw InputError(fmt::format("--wrap pattern:{}: no module is called so (one is {})", printable(pattern),
+                                 example.substr(0, example.rfind('.'))));
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> unit_names(const Graph& graph, const Job& job) {
+  Names names(graph.parameters.size(), kRootUnit);
+  switch (job.wrap) {
+    case Wrap::layer:
+      return wrap_by_layer(graph, job.wrap_embeddings);
+    case Wrap::size:
+      wrap_by_size(module_tree(graph), job.wrap_min_parameters, names);
+      return names;
+    case Wrap::none:
+      return names;
+    case Wrap::pattern:
+      return wrap_by_pattern(graph, job.wrap_patterns);
+  }
+  return names;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,107 @@
+#include "program/stages/units_layout.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/support/tiny_graph.h"
+
+namespace vramfit {
+
+using testing::tiny_graph;
+using testing::tiny_job;
+
+TEST_CASE("embedding, blocks and head are units of their own, in the order of the chain") {
+  const UnitLayout layout = lay_out_units(tiny_graph(), tiny_job());
+  REQUIRE(layout.units.size() == 4);
+  CHECK(layout.units[0].name == "embed");
+  CHECK(layout.units[1].name == "layers.0");
+  CHECK(layout.units[3].name == "head");
+  CHECK(layout.units_of_segment[4].empty());
+}
+
+TEST_CASE("without wrapped embeddings the embedding and the head share the root unit") {
+  Job job = tiny_job();
+  job.wrap_embeddings = false;
+  const UnitLayout layout = lay_out_units(tiny_graph(), job);
+  REQUIRE(layout.units.size() == 3);
+  CHECK(layout.units[0].name == "root");
+  CHECK(layout.units_of_segment.front() == layout.units_of_segment[3]);
+}
+
+TEST_CASE("a tied weight lives in one unit that both segments touch") {
+  const UnitLayout layout = lay_out_units(tiny_graph({.tied = true}), tiny_job());
+  CHECK(layout.units.size() == 3);
+  CHECK(layout.units_of_segment[3] == std::vector<int>{0});
+}
+
+TEST_CASE("rows that do not divide by the ranks are padded, so every rank holds the same number") {
+  Job job = tiny_job();
+  job.mesh.shard = 4;
+  const UnitLayout layout = lay_out_units(tiny_graph(), job);
+  const UnitParameter& p = layout.units[0].parameters[0];
+  CHECK(p.rows_per_rank == 3);  // ceil(10 / 4)
+  CHECK(p.shard_elements == 12);
+  CHECK(p.padded_elements == 48);
+}
+
+TEST_CASE("gradients are reduced largest first, equal ones in the order of the unit") {
+  const Unit unit = lay_out_units(tiny_graph(), tiny_job()).units.at(1);
+  REQUIRE(unit.reduce_order.size() == unit.parameters.size());
+  const auto slot = [&](int parameter) {
+    return std::ranges::find(unit.parameters, parameter, &UnitParameter::parameter) - unit.parameters.begin();
+  };
+  for (std::size_t i = 1; i < unit.reduce_order.size(); ++i) {
+    const auto before = slot(unit.reduce_order[i - 1]), after = slot(unit.reduce_order[i]);
+    const std::int64_t larger = unit.parameters[static_cast<std::size_t>(before)].padded_elements;
+    const std::int64_t smaller = unit.parameters[static_cast<std::size_t>(after)].padded_elements;
+    CHECK((larger > smaller || (larger == smaller && before < after)));
+  }
+}
+
+TEST_CASE("parameters start at multiples of 512 bytes and do not overlap, whatever their shapes and ranks") {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    Job job = tiny_job();
+    job.mesh.shard = 1 + static_cast<std::int64_t>(random() % 9);
+    job.precision = precision_named(seed % 2 == 0 ? "bf16-mixed" : "bf16-pure");
+    job.wrap_embeddings = false;
+    const Graph graph = tiny_graph({.vocab = 1 + static_cast<std::int64_t>(random() % 300),
+                                    .hidden = 1 + static_cast<std::int64_t>(random() % 70)});
+    const UnitLayout layout = lay_out_units(graph, job);
+    for (const Unit& unit : layout.units) {
+      std::int64_t gathered_end = 0, shard_end = 0;
+      for (const UnitParameter& p : unit.parameters) {
+        CHECK(p.gathered_offset * dtype_bytes(unit.compute).n % 512 == 0);
+        CHECK(p.shard_offset * dtype_bytes(unit.storage).n % 512 == 0);
+        CHECK(p.gathered_offset >= gathered_end);
+        CHECK(p.shard_offset >= shard_end);
+        CHECK(p.padded_elements >= element_count(graph.parameters[static_cast<std::size_t>(p.parameter)]));
+        gathered_end = p.gathered_offset + p.padded_elements;
+        shard_end = p.shard_offset + p.shard_elements;
+      }
+      CHECK(unit.gathered_elements >= gathered_end);
+      CHECK(unit.shard_elements >= shard_end);
+    }
+  }
+}
+
+TEST_CASE("frozen parameters come last, so gradients and states cover a prefix of the shard") {
+  Job job = tiny_job();
+  job.wrap_embeddings = false;
+  job.freeze = {"embed.*"};
+  const Unit unit = lay_out_units(tiny_graph(), job).units[0];
+  CHECK_FALSE(unit.parameters[1].trainable);
+  CHECK(unit.trainable_elements == unit.parameters[1].shard_offset);
+}
+
+TEST_CASE("with one shard and one dtype the gathered unit is the shard") {
+  CHECK(lay_out_units(tiny_graph(), tiny_job()).units[0].gathered_is_shard);
+  Job mixed = tiny_job();
+  mixed.precision = precision_named("bf16-mixed");
+  CHECK_FALSE(lay_out_units(tiny_graph(), mixed).units[0].gathered_is_shard);
+}
+
+}  // namespace vramfit
