@@ -132,6 +132,7 @@ void check_shapes(const Looked& at) {
       return;
     case OpKind::activation:
     case OpKind::softcap:
+    case OpKind::scale:
       check_counts(at, 1, 0, 1);
       CHECK(at.in(0) == at.out(0));
       return;
@@ -148,6 +149,7 @@ int overwritten(const Op& op) {
     case OpKind::rope:
     case OpKind::position_embedding:
     case OpKind::type_embedding:
+    case OpKind::scale:
       return op.inputs.at(0);
     case OpKind::add:
       return op.inputs.at(1);
