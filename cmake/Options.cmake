@@ -31,8 +31,9 @@ endif()
 # vramfit_library(name SOURCES... ): a static library of one folder, includes from the root.
 function(vramfit_library name)
   add_library(${name} STATIC ${ARGN})
-  target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}")
-  target_link_libraries(${name} PRIVATE vramfit_options)
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  target_include_directories(${name} PUBLIC "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>" "$<INSTALL_INTERFACE:include/vramfit>")
+  target_link_libraries(${name} PRIVATE "$<BUILD_INTERFACE:vramfit_options>")
 endfunction()
 
 # vramfit_listed_sources(out list folder): folder/x.cpp for each line WORD(x ...) of a list that C++ includes as well. Lines

@@ -7,7 +7,7 @@ has_venv() { "${VRAMFIT_PYTHON:-python3}" -c 'import venv, ensurepip' 2>/dev/nul
 has_python_headers() { "${VRAMFIT_PYTHON:-python3}" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null; }
 has_cmake() { has_command cmake && [[ $(printf '%s\n' 3.25 "$(cmake --version | grep -oE '[0-9.]+' | head -1)" | sort -V | head -1) == 3.25 ]]; }
 
-PACKAGES=(
+PACKAGES_OF_PROGRAM=(
   "g++|has_command g++"
   "cmake|has_cmake"
   "ninja-build|has_command ninja"
@@ -15,8 +15,11 @@ PACKAGES=(
   "libfmt-dev|has_header fmt/format.h"
   "libcli11-dev|has_header CLI/CLI.hpp"
   "nlohmann-json3-dev|has_header nlohmann/json.hpp"
-  "doctest-dev|has_header doctest/doctest.h"
   "libcurl4-openssl-dev|has_header curl/curl.h"
+)
+PACKAGES=(
+  "${PACKAGES_OF_PROGRAM[@]}"
+  "doctest-dev|has_header doctest/doctest.h"
   "libgloo-dev|has_header gloo/rendezvous/store.h"
   "libzstd-dev|has_header zstd.h"
   "python3-venv|has_venv"

@@ -14,7 +14,7 @@ namespace {
 template <typename Function>
 void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) throw ModelError(std::string("libcurl has no ") + name + ": install libcurl4 7.85 or later");
+  if (function == nullptr) throw ModelError(std::string("libcurl has no ") + name + ": install libcurl4");
 }
 
 CurlLibrary load() {
@@ -38,7 +38,18 @@ CurlLibrary load() {
   return curl;
 }
 
+// CURLOPT_PROTOCOLS, an enumerator that newer headers warn of.
+constexpr auto kProtocolBits = static_cast<CURLoption>(CURLOPTTYPE_LONG + 181);
+
 }  // namespace
+
+CURLcode allow_protocols(const CurlLibrary& curl, CURL* handle, bool with_http) {
+  const CURLcode code = curl.easy_setopt(handle, CURLOPT_PROTOCOLS_STR, with_http ? "http,https" : "https");
+  if (code != CURLE_UNKNOWN_OPTION) return code;
+  // NOLINTNEXTLINE(google-runtime-int): libcurl's own type
+  const long bits = with_http ? CURLPROTO_HTTP | CURLPROTO_HTTPS : CURLPROTO_HTTPS;
+  return curl.easy_setopt(handle, kProtocolBits, bits);
+}
 
 const CurlLibrary& curl_library() {
   static const CurlLibrary kLibrary = load();

@@ -20,4 +20,8 @@ struct CurlLibrary {
 /// Loads and initializes it once; throws ModelError when it isn't installed.
 const CurlLibrary& curl_library();
 
+/// Nothing but https, or http too, for the handle's requests: by the protocols' names, or by bits, which libcurl before
+/// 7.85 takes instead. Returns what easy_setopt does.
+CURLcode allow_protocols(const CurlLibrary& curl, CURL* handle, bool with_http);
+
 }  // namespace vramfit

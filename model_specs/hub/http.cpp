@@ -69,9 +69,10 @@ class Handle {
 
   template <typename Value>
   void set(CURLoption option, Value value) {
-    const CURLcode code = curl_.easy_setopt(handle_, option, value);
-    if (code != CURLE_OK)
-      throw ModelError(fmt::format("libcurl: option {}: {}", int(option), curl_.easy_strerror(code)));
+    check(option, curl_.easy_setopt(handle_, option, value));
+  }
+  void allow_protocols(bool with_http) {
+    check(CURLOPT_PROTOCOLS_STR, vramfit::allow_protocols(curl_, handle_, with_http));
   }
   void add_header(const std::string& line) { headers_ = curl_.slist_append(headers_, line.c_str()); }
   CURLcode perform() {
@@ -86,6 +87,11 @@ class Handle {
   std::string reason(CURLcode code) const { return curl_.easy_strerror(code); }
 
  private:
+  void check(CURLoption option, CURLcode code) const {
+    if (code == CURLE_OK) return;
+    throw ModelError(fmt::format("libcurl: option {}: {}", int(option), curl_.easy_strerror(code)));
+  }
+
   const CurlLibrary& curl_;
   CURL* handle_;
   curl_slist* headers_ = nullptr;
@@ -104,7 +110,7 @@ void set_certificates(Handle& handle) {
 void set_options(Handle& handle, const HttpRequest& request) {
   const bool is_loopback = request.url.is_loopback();
   handle.set(CURLOPT_URL, request.url.text().c_str());
-  handle.set(CURLOPT_PROTOCOLS_STR, is_loopback ? "http,https" : "https");
+  handle.allow_protocols(is_loopback);
   handle.set(CURLOPT_FOLLOWLOCATION, 0L);
   handle.set(CURLOPT_NOSIGNAL, 1L);
   handle.set(CURLOPT_SSL_VERIFYPEER, 1L);
