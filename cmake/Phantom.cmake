@@ -3,6 +3,9 @@
 file(GLOB LIBTORCH_SITE "${VRAMFIT_VENV}/lib/python3*/site-packages")
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
+# The driver's headers. The executor's build has looked for the folder already (FindLibTorch).
+find_path(LIBTORCH_CUDART_INCLUDE cuda_runtime_api.h PATHS "${LIBTORCH_SITE}/nvidia/cu13/include" NO_DEFAULT_PATH REQUIRED)
+
 set(PHANTOM_LIBRARY_DIRECTORY "${CMAKE_BINARY_DIR}/lib/phantom")
 set(PHANTOM_GENERATE_DIRECTORY "${CMAKE_SOURCE_DIR}/phantom/generate")
 

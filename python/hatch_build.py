@@ -13,5 +13,5 @@ class ProgramHook(BuildHookInterface):
             raise SystemExit("the program is compiled first: run scripts/wheel in the root of the sources")
         build_data["tag"] = f"py3-none-{platform}"
         build_data["pure_python"] = False
-        for name in ("bin", "lib"):
+        for name in ("bin", "lib", "licenses"):
             build_data["force_include"][os.path.join(files, name)] = f"vramfit/{name}"

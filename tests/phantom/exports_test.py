@@ -10,6 +10,7 @@ import sysconfig
 LIBRARIES = pathlib.Path(os.environ["VRAMFIT_BIN_DIR"]).parent / "lib" / "phantom"
 NVIDIA = pathlib.Path(sysconfig.get_path("purelib")) / "nvidia"
 OWN = {"libvramfit-phantom.so", "libvramfit-phantom-audit.so"}
+OWN_NAMES = re.compile(r"vramfit_|phantom|_ZNK?7vramfit|_ZT.N7vramfit")
 VALUES = "libvramfit-values-"  # computes values inside PyTorch, which it needs; stands in for nothing
 
 # Headers that declare a library's functions, and the least number they are known to declare, in CUDA 12.8 as in 13.0.
@@ -65,10 +66,20 @@ def problems_of(path):
         yield f"{path.name}: {name} is declared by {headers}, and missing"
 
 
+def foreign_names(path):
+    """What a library of ours shows of the libraries that it is made with, which programs have too, in other versions."""
+    text = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True).stdout
+    names = [line.split()[-1] for line in text.splitlines()]
+    if len(names) < 50:
+        yield f"{path.name}: {len(names)} names: stand-ins need more"
+    yield from (f"{path.name} shows {name}" for name in names if not OWN_NAMES.match(name))
+
+
 def main():
     libraries = [path for path in LIBRARIES.rglob("lib*.so*") if path.name not in OWN and not path.name.startswith(VALUES)]
     built = {path.name.rpartition(".")[0] for path in libraries}
-    problems = [f"{name} is not built" for name in HEADERS if name not in built]
+    problems = list(foreign_names(LIBRARIES / "libvramfit-phantom.so"))
+    problems += [f"{name} is not built" for name in HEADERS if name not in built]
     ctypes.CDLL(str(LIBRARIES / "libvramfit-phantom.so"), mode=ctypes.RTLD_GLOBAL)
     count = 0
     for path in sorted(libraries):
