@@ -31,6 +31,29 @@ void check_same_job(const PlanFile& plan, const RunRecord& run) {
   }
 }
 
+/// What is known to make the two programs different. The job is the same, so it is a flag of the run, or nothing that
+/// the files show.
+std::vector<std::string> program_differences(const PlanFile& plan, const RunRecord& run) {
+  if (plan.fingerprint.empty() || run.fingerprint.empty() || plan.fingerprint == run.fingerprint) return {};
+  std::vector<std::string> differences;
+  const RunEffects effects = run.effects.value_or(RunEffects{.clip = plan.clip});
+  if (effects.clip != plan.clip) {
+    differences.emplace_back(effects.clip ? "the run clips gradients, and the plan does not count it"
+                                          : "the plan counts clipping of gradients, and the run does none");
+  }
+  if (effects.saves)
+    differences.emplace_back("the run saves sharded checkpoints (--save), which a plan does not count");
+  if (effects.saves_full) {
+    differences.emplace_back("the run saves the whole model (--save-full), which a plan does not count");
+  }
+  if (differences.empty()) {
+    differences.emplace_back(
+        "job, cluster and flags are equal: the model's config.json was changed, or another version of vramfit made one "
+        "of the two files");
+  }
+  return differences;
+}
+
 ComparedLine line(std::string name, Bytes predicted, Bytes measured) { return {std::move(name), predicted, measured}; }
 
 std::optional<Bytes> allocated_in(const RankEstimate& rank, const PhasePeak& like) {
@@ -98,6 +121,7 @@ Comparison compare(const PlanFile& plan, const RunRecord& run, double tolerance)
   comparison.categories = compare_categories(predicted.breakdown, measured.breakdown);
   for (const MeasuredRank& rank : run.ranks) comparison.ranks.push_back(rank.memory);
   comparison.worst = run.worst;
+  comparison.program_differences = program_differences(plan, run);
   return comparison;
 }
 

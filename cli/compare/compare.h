@@ -36,6 +36,8 @@ struct Comparison {
   std::vector<ComparedEvents> events;            // by rank; empty: not compared
   std::vector<RankEstimate> ranks;               // as measured
   int worst = 0;
+  /// Why the run's program is another than the predicted one; empty: it is the same, or one side has no fingerprint.
+  std::vector<std::string> program_differences;
   /// Whether the peaks (allocated and reserved) lie within the tolerance.
   bool within() const;
 };

@@ -51,6 +51,12 @@ void write_events(JsonWriter& writer, const std::vector<ComparedEvents>& events)
   writer.end_array();
 }
 
+std::string program_text(const std::vector<std::string>& differences) {
+  std::string text;
+  for (const std::string& difference : differences) text += fmt::format("  {}\n", difference);
+  return text.empty() ? text : "\n  The run's program is not the planned one (their fingerprints differ)\n" + text;
+}
+
 std::string events_text(const Comparison& comparison) {
   if (comparison.events.empty() && !comparison.within() && !comparison.rehearsed) {
     return "\nTo see the first allocation that differs: vramfit run PLAN --steps 2 --events DIR, then vramfit compare "
@@ -81,6 +87,7 @@ std::string comparison_to_json(const Comparison& comparison) {
   write_lines(writer, "phases", comparison.phases);
   write_lines(writer, "categories", comparison.categories);
   write_events(writer, comparison.events);
+  writer.member("program_differences", comparison.program_differences);
   write_ranks(writer, comparison.ranks, comparison.worst);
   writer.end_object();
   return writer.take();
@@ -102,7 +109,7 @@ std::string comparison_text(const Comparison& comparison) {
   for (const ComparedLine& line : comparison.categories) {
     if (line.predicted->n > 0 || line.measured->n > 0) text += row(line);
   }
-  return text + events_text(comparison);
+  return text + program_text(comparison.program_differences) + events_text(comparison);
 }
 
 }  // namespace vramfit

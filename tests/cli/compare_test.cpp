@@ -94,6 +94,40 @@ TEST_CASE("a run of another job than the plan's is refused with the flag that di
   CHECK_THROWS_WITH_AS(compare(plan_with(100), run, 0.02), doctest::Contains("--seq-len is"), InputError);
 }
 
+TEST_CASE("a run of another program than the planned one says what makes it another") {
+  PlanFile plan = plan_with(100);
+  RunRecord run = run_with(100);
+  plan.fingerprint = run.fingerprint = "00000000000000aa";
+  run.effects = RunEffects{};
+  CHECK(compare(plan, run, 0.02).program_differences.empty());
+  CHECK(comparison_text(compare(plan, run, 0.02)).find("fingerprints") == std::string::npos);
+
+  run.fingerprint = "00000000000000bb";
+  const auto only = [&] {
+    const Comparison comparison = compare(plan, run, 0.02);
+    REQUIRE(comparison.program_differences.size() == 1);
+    CHECK(comparison_text(comparison).find(comparison.program_differences.front()) != std::string::npos);
+    CHECK(comparison_to_json(comparison).find(comparison.program_differences.front()) != std::string::npos);
+    return comparison.program_differences.front();
+  };
+  CHECK(only().find("another version of vramfit") != std::string::npos);
+  run.effects->clip = false;
+  CHECK(only().find("counts clipping") != std::string::npos);
+  run.effects = RunEffects{.saves = true};
+  CHECK(only().find("--save)") != std::string::npos);
+  run.effects = RunEffects{.saves_full = true};
+  CHECK(only().find("--save-full") != std::string::npos);
+}
+
+TEST_CASE("fingerprints that a file lacks are not compared") {
+  PlanFile plan = plan_with(100);
+  RunRecord run = run_with(100);
+  run.fingerprint = "00000000000000bb";
+  CHECK(compare(plan, run, 0.02).program_differences.empty());
+  std::swap(plan.fingerprint, run.fingerprint);
+  CHECK(compare(plan, run, 0.02).program_differences.empty());
+}
+
 TEST_CASE("a tolerance is a share or a percentage, and nothing else") {
   CHECK(parse_tolerance("2%") == doctest::Approx(0.02));
   CHECK(parse_tolerance("0.05") == doctest::Approx(0.05));

@@ -119,11 +119,15 @@ class Schemas(unittest.TestCase):
             comparison = json.loads(program("compare", *paths, "--json"))
             self.validate(comparison, "comparison")
             self.assertEqual(comparison["error"]["allocated"], 0)
+            self.assertEqual(comparison["program_differences"], [])
+            run["fingerprint"] = "0" * 16
             run["ranks"][plan["worst"]]["peak_allocated_bytes"] *= 2
             with open(paths[1], "w", encoding="utf-8") as file:
                 json.dump(run, file)
             comparison = json.loads(program("compare", *paths, "--json", expected=7))
+            self.validate(comparison, "comparison")
             self.assertEqual(comparison["error"]["allocated"], -0.5)
+            self.assertEqual(len(comparison["program_differences"]), 1)
 
     def test_every_field_of_a_job_is_in_the_schema(self):
         with open(os.path.join(SOURCE, "tests", "cli", "job_flags.txt"), encoding="utf-8") as file:
