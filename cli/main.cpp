@@ -3,12 +3,14 @@
 
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "base/keep_memory.h"
 #include "base/result_file.h"
 #include "base/standard_streams.h"
 #include "cli/command_line.h"
 
 int main(int argc, char** argv) try {
   vramfit::take_over_standard_streams();
+  vramfit::keep_freed_memory();
   vramfit::end_threads_out_of_memory("vramfit", vramfit::ExitCode::failed);
   const int code = vramfit::run_command_line(argc, argv);
   vramfit::finish_stdout();

@@ -11,8 +11,6 @@ namespace vramfit::program {
 
 /// What a call binds, and everything besides the tape that decides what the tape lowers to.
 struct CallSlots {
-  using Key = std::vector<std::int64_t>;
-
   std::vector<Held> slots;             // each buffer once
   std::vector<bool> is_kept;           // by slot: others than this segment hold it, so the block never frees it
   std::vector<bool> is_new;            // by slot: a gradient's home that the block allocates before its first write
@@ -25,8 +23,9 @@ struct CallSlots {
 
   void clear();
   int slot_of(const Held& held);
-  /// Makes `key` one that is equal for calls that lower alike.
-  void set_key(Key& key, int segment_class) const;
+
+ private:
+  std::vector<int> slot_of_buffer_;  // by buffer of the caller; -1: none. Beyond its end: none
 };
 
 struct LoweredBlock {

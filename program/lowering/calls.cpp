@@ -31,6 +31,9 @@ Calls::Calls(const CallInputs& inputs) : in_(inputs) {
 }
 
 void CallSlots::clear() {
+  for (const Held& slot : slots) {
+    if (at(slot.buffer()) < slot_of_buffer_.size()) slot_of_buffer_[at(slot.buffer())] = -1;
+  }
   slots.clear();
   filled.clear();
   for (std::vector<bool>* list : {&is_kept, &is_new, &adds}) list->clear();
@@ -40,29 +43,51 @@ void CallSlots::clear() {
 
 int CallSlots::slot_of(const Held& held) {
   if (!held) return -1;
-  const auto found = std::ranges::find(slots, held.buffer(), &Held::buffer);
-  if (found != slots.end()) return static_cast<int>(found - slots.begin());
+  if (at(held.buffer()) >= slot_of_buffer_.size()) slot_of_buffer_.resize(at(held.buffer()) + 1, -1);
+  int& slot = slot_of_buffer_[at(held.buffer())];
+  if (slot >= 0) return slot;
+  slot = static_cast<int>(slots.size());
   slots.push_back(held);
   is_new.push_back(false);
   filled.emplace_back();
-  return static_cast<int>(slots.size()) - 1;
+  return slot;
 }
 
 UnitLowering& Calls::unit_of(int parameter) { return in_.units[at(in_.layout.unit_of_parameter[at(parameter)])]; }
 
+void Calls::note(Bound what, std::size_t index, int slot) {
+  constexpr int kSlotBits = 28, kIndexBits = 28;
+  const auto kind = static_cast<std::int64_t>(what), number = static_cast<std::int64_t>(index);
+  key_.bound.push_back((kind << (kIndexBits + kSlotBits)) + (number << kSlotBits) + slot);
+}
+
 void Calls::bind_values(const SegmentState& state) {
-  std::vector<int> inside;  // by slot: shares that the segment has
-  for (const std::vector<Held>* list : {&state.values, &state.gradients}) {
-    std::vector<int>& slots = list == &state.values ? call_.values : call_.gradients;
-    for (const Held& held : *list) {
-      slots.push_back(call_.slot_of(held));
-      inside.resize(call_.slots.size());
-      if (held) ++inside[at(slots.back())];
+  shares_.clear();
+  for (const Bound what : {Bound::value, Bound::gradient}) {
+    const std::vector<Held>& list = what == Bound::value ? state.values : state.gradients;
+    std::vector<int>& slots = what == Bound::value ? call_.values : call_.gradients;
+    slots.assign(list.size(), -1);
+    for (std::size_t v = 0; v < list.size(); ++v) {
+      if (!list[v]) continue;
+      slots[v] = call_.slot_of(list[v]);
+      shares_.resize(call_.slots.size());
+      ++shares_[at(slots[v])];
+      note(what, v, slots[v]);
     }
   }
   for (std::size_t slot = 0; slot < call_.slots.size(); ++slot) {
     // One share is this list's own.
-    call_.is_kept.push_back(in_.writer.owners(call_.slots[slot].buffer()) > inside[slot] + 1);
+    call_.is_kept.push_back(in_.writer.owners(call_.slots[slot].buffer()) > shares_[slot] + 1);
+  }
+}
+
+void Calls::bind_weights(const std::vector<Op>& ops) {
+  for (const Op& op : ops) {
+    for (const ParameterUse& use : op.parameters) {
+      const int slot = call_.slot_of(unit_of(use.parameter).weights());
+      if (slot >= 0) note(Bound::weights, call_.weights.size(), slot);
+      call_.weights.push_back(slot);
+    }
   }
 }
 
@@ -78,6 +103,7 @@ void Calls::bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>
         call_.is_new[at(slot)] = true;
         call_.filled[at(slot)] = home.filled;
       }
+      note(home.adds ? Bound::added_home : Bound::home, call_.homes.size(), slot);
       call_.homes.push_back(slot);
       call_.adds.push_back(home.adds);
     }
@@ -86,33 +112,22 @@ void Calls::bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>
 
 void Calls::bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state) {
   call_.clear();
+  key_.actions = &actions;
+  key_.segment_class = class_of_segment_[at(segment)];
+  key_.bound.clear();
   bind_values(state);
   const std::vector<Op>& ops = in_.graph.segments[at(segment)].ops;
-  for (const Op& op : ops) {
-    for (const ParameterUse& use : op.parameters) {
-      call_.weights.push_back(call_.slot_of(unit_of(use.parameter).weights()));
-    }
-  }
+  bind_weights(ops);
   bind_homes(ops, actions);
   if (at(segment) + 1 == in_.graph.segments.size()) call_.loss = call_.slot_of(in_.loss);
   call_.is_kept.resize(call_.slots.size(), true);  // units hold weights and gradients
-}
-
-void CallSlots::set_key(Key& key, int segment_class) const {
-  key.assign(1, segment_class);
-  for (const std::vector<int>* list : {&values, &gradients, &weights, &homes}) {
-    key.insert(key.end(), list->begin(), list->end());
+  for (std::size_t slot = 0; slot < call_.slots.size(); ++slot) {
+    key_.bound.push_back((call_.is_kept[slot] ? 1 : 0) + (call_.is_new[slot] ? 2 : 0));
+    if (call_.is_new[slot]) key_.bound.push_back(call_.filled[slot].n);
   }
-  for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-    key.push_back((is_kept[slot] ? 1 : 0) + (is_new[slot] ? 2 : 0));
-    key.push_back(filled[slot].n);
-  }
-  for (const bool adds_there : adds) key.push_back(adds_there ? 1 : 0);
 }
 
 const LoweredBlock& Calls::block_of(int segment, const std::vector<TapeAction>& actions) {
-  key_.actions = &actions;
-  call_.set_key(key_.slots, class_of_segment_[at(segment)]);
   const auto known = lowered_.find(key_);
   if (known != lowered_.end()) return known->second;
   LoweredBlock& lowered = lowered_[key_];
@@ -152,7 +167,7 @@ void Calls::call(int segment, const std::vector<TapeAction>& actions, SegmentSta
   };
   set(state.values, lowered.values);
   set(state.gradients, lowered.gradients);
-  call_.slots.clear();
+  call_.clear();
   in_.writer.be_quiet(false);
 }
 

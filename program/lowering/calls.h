@@ -37,15 +37,22 @@ class Calls {
   std::vector<Block> take() { return std::move(blocks_); }
 
  private:
+  /// Equal for calls that lower alike: of the same names inside, with the same slots for the same values, weights and
+  /// homes, and slots of the same kinds.
   struct Key {
     const void* actions = nullptr;
-    CallSlots::Key slots;
+    int segment_class = -1;
+    std::vector<std::int64_t> bound;
     auto operator<=>(const Key&) const = default;
   };
+  enum class Bound : std::uint8_t { value, gradient, weights, home, added_home };
 
-  /// Fills in call_.
+  /// Adds to the key what `slot` is bound for: the `index`th of its kind.
+  void note(Bound what, std::size_t index, int slot);
+  /// Fills in call_ and key_.
   void bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state);
   void bind_values(const SegmentState& state);
+  void bind_weights(const std::vector<Op>& ops);
   void bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>& actions);
   const LoweredBlock& block_of(int segment, const std::vector<TapeAction>& actions);
   UnitLowering& unit_of(int parameter);
@@ -56,6 +63,7 @@ class Calls {
   std::map<Key, LoweredBlock> lowered_;
   CallSlots call_;  // of the call under way: with its key, it keeps its memory from call to call
   Key key_;
+  std::vector<int> shares_;  // by slot of the call under way: how many the segment has
 };
 
 }  // namespace vramfit::program

@@ -21,7 +21,7 @@ struct LowerInputs {
   // The job's unit layout and tapes, for a caller that has them from a job that shares them; null: they are made.
   const UnitLayout* layout = nullptr;
   const SharedTapes* tapes = nullptr;
-  bool labels = true;  // false: buffers are not named, for readers of seconds alone
+  bool labels = true;  // false: buffers are not named, for readers of sizes and seconds alone
 };
 
 /// Every step is the same: load makes what lives longer. Throws NotModelled for features without rules.

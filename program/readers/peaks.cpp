@@ -1,7 +1,6 @@
 #include "program/readers/peaks.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "program/readers/expand.h"
@@ -74,10 +73,40 @@ struct Change {
   }
 };
 
+constexpr Change kNothing;
+
+/// All that a block's allocations and frees depend on of what is bound to a slot.
+struct SlotKind {
+  Bytes bytes, expected;
+  Space space;
+  Category category;
+  bool operator==(const SlotKind&) const = default;
+};
+
+SlotKind kind_of(const Buffer& buffer) { return {buffer.bytes, buffer.expected, buffer.space, buffer.category}; }
+
+/// Calls `event` with each buffer that the instruction allocates (1) or frees (-1).
+template <typename Event>
+void for_each_event(const Instruction& instruction, const Place& place, const Event& event) {
+  if (const auto* allocation = std::get_if<Allocate>(&instruction)) {
+    event(place.buffer(allocation->buffer), 1);
+  } else if (const auto* end = std::get_if<Free>(&instruction)) {
+    event(place.buffer(end->buffer), -1);
+  } else if (const auto* run = std::get_if<Run>(&instruction)) {
+    for (std::uint32_t i = 0; i < run->inside.count; ++i) {
+      const Inside& step = place.code.inside[run->inside.first + i];
+      event(place.buffer(step.buffer), step.what == Inside::What::allocate ? 1 : -1);
+    }
+  }
+}
+
 class Folder {
  public:
   Folder(const Program& program, std::int64_t granule)
-      : program_(program), granule_(granule), known_(program.blocks.size()) {}
+      : program_(program),
+        granule_(granule),
+        main_{.program = program, .code = program.main},
+        known_(program.blocks.size()) {}
 
   FoldedPeaks fold() {
     for (const Section& section : program_.sections) {
@@ -98,17 +127,39 @@ class Folder {
   }
 
  private:
+  /// A block's change, of calls whose slots hold as many bytes of the same kinds.
+  struct Known {
+    std::vector<SlotKind> slots;
+    Change change;
+  };
+
   void pass(const Section& section) {
-    for (std::size_t i = section.begin; i < section.end; ++i) {
-      const Instruction& instruction = program_.main.instructions[i];
-      if (const auto* mark = std::get_if<Mark>(&instruction)) phase_ = mark->phase;
-      const Change change = change_of(instruction);
-      if (change.has_events) raise(folded_phase(section.kind == Section::Kind::load), change);
+    is_load_ = section.kind == Section::Kind::load;
+    folded_ = kNone;
+    for (std::size_t i = section.begin; i < section.end; ++i) read(program_.main.instructions[i]);
+  }
+
+  void read(const Instruction& instruction) {
+    if (const auto* mark = std::get_if<Mark>(&instruction)) {
+      if (mark->phase != phase_) folded_ = kNone;
+      phase_ = mark->phase;
+    } else if (const auto* call = std::get_if<Call>(&instruction)) {
+      const Change& change = change_of(*call);
+      if (change.has_events) raise(change);
       all_.add(change);
+    } else {
+      for_each_event(instruction, main_, [this](const Buffer& buffer, std::int64_t sign) {
+        const bool is_freed = sign < 0, is_on_card = buffer.space == Space::device;
+        if (is_freed && is_on_card) raise(kNothing);  // a phase begins as high as what it finds
+        all_.add(buffer, sign, granule_);
+        if (!is_freed && is_on_card) raise(kNothing);
+      });
     }
   }
 
-  void raise(FoldedPhase& phase, const Change& change) const {
+  /// The current phase is at least as high as `change` lifts what there is now.
+  void raise(const Change& change) {
+    FoldedPhase& phase = folded_phase();
     phase.requested = std::max(phase.requested, Bytes{all_.requested + change.requested_peak});
     const Bytes highest{all_.rounded + change.rounded_peak};
     if (highest <= phase.rounded) return;
@@ -117,55 +168,46 @@ class Folder {
   }
 
   /// Of the current phase; a phase without events has none.
-  FoldedPhase& folded_phase(bool is_load) {
+  FoldedPhase& folded_phase() {
+    if (folded_ != kNone) return peaks_.phases[folded_];
     const auto found = std::ranges::find_if(
-        peaks_.phases, [&](const FoldedPhase& known) { return known.phase == phase_ && known.is_load == is_load; });
-    if (found != peaks_.phases.end()) return *found;
-    return peaks_.phases.emplace_back(FoldedPhase{.phase = phase_, .is_load = is_load});
+        peaks_.phases, [&](const FoldedPhase& known) { return known.phase == phase_ && known.is_load == is_load_; });
+    folded_ = static_cast<std::size_t>(found - peaks_.phases.begin());
+    if (found == peaks_.phases.end()) peaks_.phases.push_back({.phase = phase_, .is_load = is_load_});
+    return peaks_.phases[folded_];
   }
 
-  Change change_of(const Instruction& instruction) {
-    Change change;
-    if (const auto* call = std::get_if<Call>(&instruction)) return change_of(*call);
-    add(instruction, {.program = program_, .code = program_.main}, change);
-    return change;
-  }
-
-  /// Calls whose slots hold as many bytes change memory alike.
   const Change& change_of(const Call& call) {
-    const Block& block = program_.blocks[at(call.block)];
-    std::vector<std::int64_t> sizes;
-    for (int slot = 0; slot < block.slots; ++slot) {
-      const Buffer& bound = program_.main.buffers[at(program_.main.bindings[call.bindings.first + at(slot)])];
-      const int kind = static_cast<int>(bound.space) * kCategories + static_cast<int>(bound.category);
-      sizes.insert(sizes.end(), {bound.bytes.n, bound.expected.n, kind});
+    const Place place = place_in(program_, call);
+    std::vector<Known>& known = known_[at(call.block)];
+    const auto holds = [&](const Known& each) {
+      for (std::size_t slot = 0; slot < each.slots.size(); ++slot) {
+        if (each.slots[slot] != kind_of(place.buffer(static_cast<int>(slot)))) return false;
+      }
+      return true;
+    };
+    const auto found = std::ranges::find_if(known, holds);
+    if (found != known.end()) return found->change;
+    Known& made = known.emplace_back();
+    for (int slot = 0; slot < place.slots; ++slot) made.slots.push_back(kind_of(place.buffer(slot)));
+    for (const Instruction& instruction : place.code.instructions) {
+      for_each_event(instruction, place,
+                     [&](const Buffer& buffer, std::int64_t sign) { made.change.add(buffer, sign, granule_); });
     }
-    const auto [entry, is_new] = known_[at(call.block)].try_emplace(std::move(sizes));
-    if (is_new) {
-      const Place place = place_in(program_, call);
-      for (const Instruction& instruction : place.code.instructions) add(instruction, place, entry->second);
-    }
-    return entry->second;
+    return made.change;
   }
 
-  void add(const Instruction& instruction, const Place& place, Change& change) const {
-    if (const auto* allocation = std::get_if<Allocate>(&instruction))
-      change.add(place.buffer(allocation->buffer), 1, granule_);
-    if (const auto* end = std::get_if<Free>(&instruction)) change.add(place.buffer(end->buffer), -1, granule_);
-    const auto* run = std::get_if<Run>(&instruction);
-    if (run == nullptr) return;
-    for (std::uint32_t i = 0; i < run->inside.count; ++i) {
-      const Inside& step = place.code.inside[run->inside.first + i];
-      change.add(place.buffer(step.buffer), step.what == Inside::What::allocate ? 1 : -1, granule_);
-    }
-  }
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   const Program& program_;
   std::int64_t granule_;
-  std::vector<std::map<std::vector<std::int64_t>, Change>> known_;  // by block, by what its slots hold
+  Place main_;
+  std::vector<std::vector<Known>> known_;  // by block
   Change all_;
   FoldedPeaks peaks_;
   Phase phase_ = Phase::load;
+  bool is_load_ = false;
+  std::size_t folded_ = kNone;  // in peaks_.phases: that of phase_ and is_load_; kNone: not looked up yet
 };
 
 }  // namespace

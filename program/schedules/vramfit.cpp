@@ -15,6 +15,8 @@ namespace vramfit {
 
 namespace {
 
+constexpr std::size_t kInstructionsOfAPass = 8;  // at most, where a pass has one unit
+
 /// One pass of a segment: forward, or backward (with its recompute).
 struct Pass {
   int segment = -1;
@@ -43,6 +45,7 @@ class Maker {
   }
 
   std::vector<Instruction> make() {
+    schedule_.reserve(list_.size() * kInstructionsOfAPass * static_cast<std::size_t>(in_.job.accumulation));
     for (micro_batch_ = 0; micro_batch_ < in_.job.accumulation; ++micro_batch_) run_micro_batch();
     if (in_.job.gradient_mask != GradientMask::none) add({.what = Do::mask});
     if (in_.clip) add({.what = Do::clip});
