@@ -52,10 +52,10 @@ constexpr std::array kCommands{
              "vramfit run plan.json --device phantom --steps 2"},
             add_run},
     Command{"rehearse",
-            "rehearse --gpus CLUSTER [FLAGS] -- CMD...",
+            "rehearse --gpus CLUSTER [FLAGS] -- CMD..., or rehearse --recipe NAME MODEL --gpus CLUSTER [FLAGS]",
             "Memory of any PyTorch or CUDA program on simulated GPUs; no GPU is needed",
             {"vramfit rehearse --gpus 8xH100-80GB -- torchrun --nproc-per-node 8 train.py",
-             "vramfit rehearse --gpus 1xRTX4090 --snapshot memory.pickle -- python finetune.py",
+             "vramfit rehearse --recipe trl-sft Qwen/Qwen3-8B --gpus 8xH100-80GB --micro-batch 2",
              "vramfit rehearse --gpus 64x8xH100-80GB --ranks 0 -- python fully_shard.py"},
             add_rehearse,
             true},
@@ -186,6 +186,7 @@ std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv
     const auto dashes = std::ranges::find(arguments, "--");
     if (dashes != arguments.end()) {
       std::for_each(dashes + 1, arguments.end(), [](std::string& word) { word.insert(0, 1, kWordMark); });
+      arguments.erase(dashes);  // CLI11 takes no words after two dashes if there were some before them
     }
   }
   std::ranges::reverse(arguments);

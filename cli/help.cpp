@@ -16,8 +16,8 @@
 namespace vramfit {
 namespace {
 
-constexpr std::array kHeadings{kCommonFlags, kShardingFlags,  kPrecisionFlags,  kMemoryFlags, kSoftwareFlags,
-                               kRunFlags,    kOptimizerFlags, kCheckpointFlags, kOutputFlags};
+constexpr std::array kHeadings{kCommonFlags, kShardingFlags, kPrecisionFlags, kMemoryFlags,     kSoftwareFlags,
+                               kRecipeFlags, kRunFlags,      kOptimizerFlags, kCheckpointFlags, kOutputFlags};
 constexpr std::size_t kNameColumn = 32;  // where descriptions begin
 constexpr std::size_t kNarrow = 72;      // on narrower terminals they begin on a line of their own
 constexpr std::size_t kNarrowColumn = 6;

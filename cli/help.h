@@ -17,6 +17,7 @@ inline constexpr const char* kShardingFlags = "Sharding";
 inline constexpr const char* kPrecisionFlags = "Precision";
 inline constexpr const char* kMemoryFlags = "Memory";
 inline constexpr const char* kSoftwareFlags = "Software";
+inline constexpr const char* kRecipeFlags = "Recipe";
 inline constexpr const char* kRunFlags = "Run";
 inline constexpr const char* kOptimizerFlags = "Optimizer";
 inline constexpr const char* kCheckpointFlags = "Checkpoints";

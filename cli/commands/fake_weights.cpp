@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -30,29 +29,11 @@ Dtype weights_dtype(const std::string& name) {
   }
 }
 
-/// Nothing that is there is touched: the folder is new or empty.
-void make_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  const bool is_empty = !error && std::filesystem::is_empty(folder, error);
-  if (error) throw FaultError(fmt::format("{}: can't be made a folder: {}", printable(folder), error.message()));
-  if (!is_empty) throw InputError(fmt::format("DIR {}: is not empty; name a new folder", printable(folder)));
-}
-
 int write_fake_weights(const FakeWeightsFlags& flags) {
   if (flags.folder.empty()) throw InputError("DIR: missing; the folder to write");
   const Dtype dtype = weights_dtype(flags.dtype);
   const ModelSpec spec = read_model(flags.model);
-  const WeightsHeader header = weights_header(spec, dtype);
-  const std::string config = config_text(spec, dtype);
-  const std::string tokenizer = flags.tokenizer ? tokenizer_text(spec) : "";
-  make_folder(flags.folder);
-  write_sparse(flags.folder + "/model.safetensors", header);
-  write_file(flags.folder + "/config.json", config);
-  if (flags.tokenizer) {
-    write_file(flags.folder + "/tokenizer.json", tokenizer);
-    write_file(flags.folder + "/tokenizer_config.json", tokenizer_config_text(spec));
-  }
+  const WeightsHeader header = write_checkpoint(spec, dtype, flags.folder, flags.tokenizer);
   write_file("-",
              fmt::format("{}: {} tensors of zeros, {}, which take no room on the disk{}\n", printable(flags.folder),
                          header.tensors, format_gib(header.data), flags.tokenizer ? "; a tokenizer of bytes" : ""));

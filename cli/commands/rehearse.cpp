@@ -13,6 +13,7 @@
 #include "cli/files.h"
 #include "cli/help.h"
 #include "cli/private_folder.h"
+#include "cli/recipes/recipe_run.h"
 #include "cli/rehearse/artifacts.h"
 #include "cli/rehearse/launchers.h"
 #include "cli/rehearse/once.h"
@@ -29,6 +30,28 @@ struct RehearseFlags {
   std::string gpus, ranks = "all", timeout, settings, keep, output, snapshot, trace, cache;
   bool json = false, strict_oom = false;
   std::vector<std::string> command, searches;
+  RecipeFlags recipe;
+};
+
+/// CMD as it was given, or a recipe's script.
+class Subject {
+ public:
+  Subject(const RehearseFlags& flags, const RehearsalRequest& request) : command_(flags.command) {
+    if (!flags.recipe.name.empty()) recipe_.emplace(flags.recipe, request.cluster, request.played_rank, flags.keep);
+  }
+  std::vector<std::string> command(const SearchPoint& point) const {
+    return recipe_ ? recipe_->command(point) : with_values(command_, point);
+  }
+  /// What keeps results of equal rehearsals together.
+  std::vector<std::string> identity(const SearchPoint& point) const {
+    return recipe_ ? recipe_->identity(point) : with_values(command_, point);
+  }
+  std::vector<std::string> notes() const { return recipe_ ? recipe_->notes() : std::vector<std::string>{}; }
+  std::string kept_session(const std::string& keep) const { return recipe_ ? recipe_->kept_session() : keep; }
+
+ private:
+  const std::vector<std::string>& command_;
+  std::optional<RecipeRun> recipe_;
 };
 
 Cluster phantom_cluster(const RehearseFlags& flags) {
@@ -67,6 +90,11 @@ std::optional<std::chrono::milliseconds> timeout_of(const RehearseFlags& flags) 
 }
 
 void check_command(const RehearseFlags& flags, const std::optional<std::int64_t>& rank) {
+  given_values(flags.recipe);  // refuses choices without a recipe
+  if (!flags.recipe.name.empty()) {
+    if (flags.command.empty()) return;
+    throw InputError("CMD: --recipe writes and starts a script of its own");
+  }
   if (flags.command.empty()) {
     throw InputError("CMD: missing; it follows two dashes: vramfit rehearse --gpus 8xH100-80GB -- torchrun train.py");
   }
@@ -101,6 +129,7 @@ RehearsalRequest request_of(const RehearseFlags& flags) {
   request.settings = parse_phantom_settings(flags.settings);
   request.settings.trace = !flags.trace.empty();
   request.output_to_stderr = flags.json;
+  if (!flags.recipe.name.empty()) request.environment.emplace_back("HF_HUB_OFFLINE", "1");  // all it needs is there
   request.snapshot = !flags.snapshot.empty();
   request.timeout = timeout_of(flags);
   return request;
@@ -114,9 +143,11 @@ int run_rehearse(const RehearseFlags& flags) {
   if (!flags.output.empty()) check_can_write("--output", flags.output);
   request.library = find_phantom_library();
   sweep_private_folders();
-  const SessionFolder session(flags.keep);
+  const Subject subject(flags, request);
+  const SessionFolder session(subject.kept_session(flags.keep));
   const SignalDescriptor signals;
-  Rehearsal rehearsal = rehearse_once(request, flags.command, session.path(), signals);
+  Rehearsal rehearsal = rehearse_once(request, subject.command({}), session.path(), signals);
+  for (const std::string& note : subject.notes()) rehearsal.notes.push_back(note);
   deliver_files(flags, session.path(), rehearsal);
   if (!flags.output.empty()) write_file(flags.output, rehearsal_to_json(rehearsal));
   write_file("-", flags.json ? rehearsal_to_json(rehearsal) : rehearsal_text(rehearsal));
@@ -135,22 +166,28 @@ RehearsalTrial trial_of(const Rehearsal& rehearsal, const SearchPoint& point) {
 }
 
 /// Of one point: from the cache, or rehearsed. Says how it went on stderr.
-RehearsalTrial try_point(const RehearsalRequest& request, const std::vector<std::string>& words,
-                         const SearchPoint& point, TrialCache& cache) {
-  const std::vector<std::string> command = with_values(words, point);
-  const std::string key = trial_key(request, command);
+RehearsalTrial try_point(const RehearsalRequest& request, const Subject& subject, const SearchPoint& point,
+                         TrialCache& cache) {
+  const std::string key = trial_key(request, subject.identity(point));
   std::optional<RehearsalTrial> trial = cache.find(key);
   if (trial) {
     trial->point = point;
   } else {
     const SessionFolder session("");
     const SignalDescriptor signals;
-    trial = trial_of(rehearse_once(request, command, session.path(), signals), point);
+    trial = trial_of(rehearse_once(request, subject.command(point), session.path(), signals), point);
     const bool is_answer = trial->exit_code == 0 || trial->exit_code == static_cast<int>(ExitCode::out_of_memory);
     if (is_answer && !trial->is_interrupted) cache.put(key, *trial);
   }
   complain("vramfit", fmt::format("{}: {}{}", point_text(point), trial->verdict, trial->is_cached ? " (cached)" : ""));
   return *trial;
+}
+
+/// Where the {NAME} of a search can be.
+std::vector<std::string> searched_words(const RehearseFlags& flags) {
+  std::vector<std::string> words = flags.command;
+  for (const auto& [flag, value] : flags.recipe.values) words.push_back(value);
+  return words;
 }
 
 int run_searches(const RehearseFlags& flags) {
@@ -161,14 +198,16 @@ int run_searches(const RehearseFlags& flags) {
   RehearsalRequest request = request_of(flags);
   request.strict_out_of_memory = true;  // a program that went on with another batch did not fit with the given one
   request.output_to_stderr = true;
-  const std::vector<SearchAxis> axes = parse_search(flags.searches, flags.command);
+  const std::vector<SearchAxis> axes = parse_search(flags.searches, searched_words(flags));
   if (!flags.output.empty()) check_can_write("--output", flags.output);
   if (!flags.cache.empty()) check_can_write("--cache", flags.cache);
   request.library = find_phantom_library();
   sweep_private_folders();
   TrialCache cache(flags.cache);
+  const Subject subject(flags, request);
+  for (const std::string& note : subject.notes()) complain("vramfit", note);
   const SearchResult result =
-      run_search(axes, [&](const SearchPoint& point) { return try_point(request, flags.command, point, cache); });
+      run_search(axes, [&](const SearchPoint& point) { return try_point(request, subject, point, cache); });
   const Bytes capacity = request.cluster.card.memory;
   const std::string json = search_to_json(result, request.cluster.text, capacity);
   if (!flags.output.empty()) write_file(flags.output, json);
@@ -191,6 +230,21 @@ void add_search_flags(CLI::App& command, RehearseFlags& flags) {
       ->group(kRunFlags);
 }
 
+/// What CLI11 took for CMD: the words after two dashes, and before them a recipe's MODEL.
+void take_words(RehearseFlags& flags) {
+  std::vector<std::string> words;
+  words.swap(flags.command);
+  for (const std::string& word : words) {
+    if (word.starts_with(kWordMark)) {
+      flags.command.push_back(word.substr(1));
+    } else if (!flags.recipe.name.empty() && flags.recipe.model.empty()) {
+      flags.recipe.model = word;
+    } else {
+      throw InputError(fmt::format("{}: unknown argument; CMD follows two dashes", printable(word)));
+    }
+  }
+}
+
 }  // namespace
 
 void add_rehearse(CLI::App& command, int& exit_code) {
@@ -211,6 +265,7 @@ void add_rehearse(CLI::App& command, int& exit_code) {
                 "Exit with code 6 also if CMD ran out of memory and went on, such as with a smaller batch")
       ->group(kRunFlags);
   add_search_flags(command, *flags);
+  add_recipe_flags(command, flags->recipe);
   command
       .add_option("--set", flags->settings,
                   "Settings of the simulation: addresses=ascending|descending|shuffled:SEED, "
@@ -231,13 +286,12 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       ->type_name("FILE")
       ->group(kOutputFlags);
   command.add_flag("--json", flags->json, "Print one JSON object; what CMD prints goes to stderr")->group(kOutputFlags);
-  command.add_option("CMD", flags->command, "The command to run, after two dashes")->type_name("...");
+  command
+      .add_option("CMD", flags->command,
+                  "The command to run, after two dashes; with --recipe the MODEL alone, without them")
+      ->type_name("...");
   command.callback([flags, &exit_code] {
-    for (std::string& word : flags->command) {
-      if (!word.starts_with(kWordMark))
-        throw InputError(fmt::format("{}: unknown argument; CMD follows two dashes", printable(word)));
-      word.erase(0, 1);
-    }
+    take_words(*flags);
     if (is_stdout(flags->output)) {
       flags->json = true;
       flags->output.clear();

@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/json_writer.h"
+#include "base/result_file.h"
 #include "base/suggest.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/parameters.h"
@@ -69,6 +71,15 @@ class HeaderWriter {
   JsonWriter json_{JsonForm::one_line};
 };
 
+/// Nothing that is there is touched: the folder is new or empty.
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const bool is_empty = !error && std::filesystem::is_empty(folder, error);
+  if (error) throw FaultError(fmt::format("{}: can't be made a folder: {}", printable(folder), error.message()));
+  if (!is_empty) throw InputError(fmt::format("DIR {}: is not empty; name a new folder", printable(folder)));
+}
+
 bool write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
@@ -111,6 +122,20 @@ void write_sparse(const std::string& path, const WeightsHeader& header) {
   ::unlink(path.c_str());
   throw FaultError(
       fmt::format("{}: {} bytes can't be written: {}", printable(path), size, std::generic_category().message(error)));
+}
+
+WeightsHeader write_checkpoint(const ModelSpec& spec, Dtype dtype, const std::string& folder, bool with_tokenizer) {
+  WeightsHeader header = weights_header(spec, dtype);
+  const std::string config = config_text(spec, dtype);
+  const std::string tokenizer = with_tokenizer ? tokenizer_text(spec) : "";
+  make_folder(folder);
+  write_sparse(folder + "/model.safetensors", header);
+  write_file(folder + "/config.json", config);
+  if (with_tokenizer) {
+    write_file(folder + "/tokenizer.json", tokenizer);
+    write_file(folder + "/tokenizer_config.json", tokenizer_config_text(spec));
+  }
+  return header;
 }
 
 }  // namespace vramfit

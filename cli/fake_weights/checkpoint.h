@@ -26,6 +26,10 @@ WeightsHeader weights_header(const ModelSpec& spec, Dtype dtype);
 /// behind.
 void write_sparse(const std::string& path, const WeightsHeader& header);
 
+/// `folder`, new or empty, with all that a loader reads: config.json, model.safetensors, and a tokenizer if it is
+/// wanted. Returns the header. Throws InputError if the folder is not empty, ModelError, or FaultError.
+WeightsHeader write_checkpoint(const ModelSpec& spec, Dtype dtype, const std::string& folder, bool with_tokenizer);
+
 /// tokenizer.json and tokenizer_config.json: each byte of a text is a token, and there is one token more, which begins,
 /// ends and pads. Throws ModelError if the vocabulary has less than 257 tokens.
 std::string tokenizer_text(const ModelSpec& spec);

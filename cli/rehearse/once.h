@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/launch/environment.h"
 #include "cli/launch/signal_descriptor.h"
 #include "cli/rehearse/rehearsal.h"
 #include "cli/rehearse/session_folder.h"
@@ -19,7 +20,8 @@ struct RehearsalRequest {
   PhantomSettings settings;
   bool strict_out_of_memory = false, output_to_stderr = false, snapshot = false;
   std::optional<std::chrono::milliseconds> timeout;
-  std::string library;  // folder of the stand-ins
+  std::string library;             // folder of the stand-ins
+  EnvironmentChanges environment;  // besides what every rehearsed command gets
 };
 
 /// Runs `command` with the session in `folder`, and judges it. Throws InputError or FaultError if it can't be started.

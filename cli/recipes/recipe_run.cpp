@@ -1,0 +1,129 @@
+#include "cli/recipes/recipe_run.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/result_file.h"
+#include "base/suggest.h"
+#include "cli/fake_weights/checkpoint.h"
+#include "cli/help.h"
+#include "cli/model.h"
+#include "cli/recipes/libraries.h"
+
+namespace vramfit {
+namespace {
+
+struct ChoiceFlag {
+  const char *flag, *type, *meaning;
+};
+constexpr std::array kFlags{
+    ChoiceFlag{"seq-len", "N", "Tokens of a sequence"},
+    ChoiceFlag{"micro-batch", "N", "Sequences of a micro-batch on each GPU; for trl-dpo pairs of them"},
+    ChoiceFlag{"grad-accum", "N", "Micro-batches of a step"},
+    ChoiceFlag{"precision", "NAME", "fp32, bf16-mixed, bf16-pure or fp16-mixed"},
+    ChoiceFlag{"gradient-checkpointing", "on|off", "Keep each layer's input alone, and compute it again"},
+    ChoiceFlag{"optimizer", "NAME", "As the library names it: adamw_torch_fused, paged_adamw_8bit, AdamW, ..."},
+    ChoiceFlag{"steps", "N", "Optimizer steps to rehearse"},
+    ChoiceFlag{"lora-rank", "N", "Rank of the LoRA adapters; 0, where it is possible, trains the whole model"},
+};
+
+std::int64_t launched_processes(const Recipe& recipe, const Cluster& cluster, std::optional<std::int64_t> played_rank) {
+  if (cluster.cards() > 1 && !recipe.several) {
+    throw InputError(fmt::format("--gpus {}: recipe {} is for one GPU", cluster.text, recipe.name));
+  }
+  const bool is_launched = !played_rank && (cluster.cards() > 1 || !recipe.alone);
+  return is_launched ? cluster.cards() : 0;
+}
+
+std::string choices_text(const RecipeValues& values) {
+  std::string text;
+  for (const auto& [flag, value] : values) {
+    text += fmt::format("{}--{} {}", text.empty() ? "" : " ", flag, printable(value, 80));
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_recipe_flags(CLI::App& command, RecipeFlags& flags) {
+  std::string names;
+  for (const RecipeSource& source : recipe_sources())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", source.name);
+  command
+      .add_option(
+          "--recipe", flags.name,
+          "Write a script that trains MODEL with a library, on weights that take no room, and rehearse it: " + names)
+      ->type_name("NAME")
+      ->group(kRecipeFlags);
+  command.add_option("--python", flags.python, "The Python that has the library. Default: python in PATH")
+      ->type_name("PATH")
+      ->group(kRecipeFlags);
+  for (const ChoiceFlag& flag : kFlags) {
+    command.add_option(fmt::format("--{}", flag.flag), flags.values[flag.flag], flag.meaning)
+        ->type_name(flag.type)
+        ->group(kRecipeFlags);
+  }
+}
+
+RecipeValues given_values(const RecipeFlags& flags) {
+  RecipeValues given;
+  for (const auto& [flag, value] : flags.values) {
+    if (!value.empty()) given[flag] = value;
+  }
+  if (flags.name.empty() && (!given.empty() || !flags.python.empty())) {
+    throw InputError(fmt::format("--{}: is a choice of a recipe, and --recipe NAME is missing",
+                                 given.empty() ? "python" : given.begin()->first));
+  }
+  return given;
+}
+
+RecipeRun::RecipeRun(const RecipeFlags& flags, const Cluster& cluster, std::optional<std::int64_t> played_rank,
+                     const std::string& keep)
+    : recipe_(find_recipe(flags.name)),
+      values_(recipe_values(recipe_, given_values(flags))),
+      launched_(launched_processes(recipe_, cluster, played_rank)),
+      is_kept_(!keep.empty()) {
+  const bool has_search = std::ranges::any_of(values_, [](const auto& each) { return each.second.starts_with('{'); });
+  if (!has_search) recipe_script(recipe_, values_, "");  // refuses values
+  const ModelSpec spec = read_model(flags.model);
+  python_ = find_python(flags.python);
+  notes_ = {fmt::format("recipe {}: {}", recipe_.name, recipe_.summary), "choices: " + choices_text(values_),
+            fmt::format("libraries of {}: {}", printable(python_), check_libraries(recipe_, python_))};
+  folder_ = std::make_unique<SessionFolder>(keep);
+  model_identity_ = config_text(spec, Dtype::bf16);
+  write_checkpoint(spec, Dtype::bf16, folder_->path() + "/model", true);
+  if (is_kept_) notes_.push_back(fmt::format("--keep: {}/train.py is the script", printable(folder_->path())));
+}
+
+RecipeValues RecipeRun::values_at(const SearchPoint& point) const {
+  RecipeValues values;
+  for (const auto& [flag, value] : values_) values[flag] = with_values({value}, point)[0];
+  return values;
+}
+
+std::vector<std::string> RecipeRun::words(const std::string& script) const {
+  if (launched_ == 0) return {python_, script};
+  return {python_, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", fmt::to_string(launched_),
+          script};
+}
+
+std::vector<std::string> RecipeRun::command(const SearchPoint& point) const {
+  const std::string script = folder_->path() + "/train.py";
+  write_file(script, recipe_script(recipe_, values_at(point), folder_->path() + "/model"));
+  return words(script);
+}
+
+std::vector<std::string> RecipeRun::identity(const SearchPoint& point) const {
+  std::vector<std::string> identity = words(recipe_script(recipe_, values_at(point), "model"));
+  identity.insert(identity.end(), {notes_[2], model_identity_});
+  return identity;
+}
+
+std::string RecipeRun::kept_session() const { return is_kept_ ? folder_->path() + "/session" : ""; }
+
+}  // namespace vramfit

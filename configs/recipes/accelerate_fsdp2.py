@@ -1,0 +1,62 @@
+# recipe: full fine-tuning with accelerate's FSDP2 in a training loop of one's own
+# libraries: torch>=2.6 transformers>=5.0 accelerate>=1.10
+# launch: torchrun
+import torch
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from transformers import AutoConfig, AutoModelForCausalLM
+
+MODEL = "model"  # --model
+SEQ_LEN = 1024  # --seq-len
+MICRO_BATCH = 1  # --micro-batch
+GRAD_ACCUM = 1  # --grad-accum
+PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|bf16-pure
+GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
+OPTIMIZER = "AdamW"  # --optimizer AdamW|Adam|SGD|Adagrad|RMSprop|NAdam|RAdam
+STEPS = 3  # --steps
+
+
+class Tokens(torch.utils.data.Dataset):
+    """Sequences of full length, of random tokens."""
+
+    def __init__(self, vocabulary):
+        self.vocabulary = vocabulary
+
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, index):
+        ids = torch.randint(0, self.vocabulary, (SEQ_LEN,), generator=torch.Generator().manual_seed(index))
+        return {"input_ids": ids, "labels": ids}
+
+
+def main():
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        auto_wrap_policy="transformer_based_wrap",
+        reshard_after_forward=True,
+        activation_checkpointing=GRADIENT_CHECKPOINTING == "on",
+        cpu_ram_efficient_loading=True,
+        state_dict_type="SHARDED_STATE_DICT",
+    )
+    accelerator = Accelerator(mixed_precision="bf16" if PRECISION == "bf16-mixed" else "no", gradient_accumulation_steps=GRAD_ACCUM,
+                              fsdp_plugin=plugin)
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16 if PRECISION == "bf16-pure" else torch.float32)
+    optimizer = getattr(torch.optim, OPTIMIZER)(model.parameters(), lr=1e-5)
+    vocabulary = AutoConfig.from_pretrained(MODEL).get_text_config().vocab_size
+    loader = torch.utils.data.DataLoader(Tokens(vocabulary), batch_size=MICRO_BATCH)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    model.train()
+    for number, batch in enumerate(loader, 1):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch, use_cache=False).loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        if number == STEPS * GRAD_ACCUM:
+            break
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+# recipe: QLoRA: LoRA with PEFT over NF4 weights of bitsandbytes, with transformers' Trainer; one copy of the model on each GPU
+# libraries: torch>=2.6 transformers>=5.0 accelerate>=1.10 peft>=0.17 bitsandbytes>=0.46
+# launch: python torchrun
+import os
+
+import torch
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+
+MODEL = "model"  # --model
+SEQ_LEN = 1024  # --seq-len
+MICRO_BATCH = 1  # --micro-batch
+GRAD_ACCUM = 1  # --grad-accum
+PRECISION = "bf16-mixed"  # --precision bf16-mixed|fp16-mixed
+GRADIENT_CHECKPOINTING = "on"  # --gradient-checkpointing on|off
+OPTIMIZER = "paged_adamw_8bit"  # --optimizer
+STEPS = 3  # --steps
+LORA_RANK = 16  # --lora-rank
+
+
+class Tokens(torch.utils.data.Dataset):
+    """Sequences of full length, of random tokens."""
+
+    def __init__(self, vocabulary):
+        self.vocabulary = vocabulary
+
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, index):
+        ids = torch.randint(0, self.vocabulary, (SEQ_LEN,), generator=torch.Generator().manual_seed(index))
+        return {"input_ids": ids, "labels": ids}
+
+
+def main():
+    compute = torch.float16 if PRECISION == "fp16-mixed" else torch.bfloat16
+    quantization = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=compute, quantization_config=quantization,
+                                                 device_map={"": int(os.environ.get("LOCAL_RANK", "0"))})
+    model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=GRADIENT_CHECKPOINTING == "on")
+    model = get_peft_model(model, LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type="CAUSAL_LM"))
+    arguments = TrainingArguments(
+        output_dir=os.path.join(os.path.dirname(os.path.abspath(__file__)), "output"),
+        per_device_train_batch_size=MICRO_BATCH,
+        gradient_accumulation_steps=GRAD_ACCUM,
+        gradient_checkpointing=GRADIENT_CHECKPOINTING == "on",
+        bf16=PRECISION == "bf16-mixed",
+        fp16=PRECISION == "fp16-mixed",
+        optim=OPTIMIZER,
+        max_steps=STEPS,
+        save_strategy="no",
+        report_to=[],
+    )
+    vocabulary = AutoConfig.from_pretrained(MODEL).get_text_config().vocab_size
+    Trainer(model=model, args=arguments, train_dataset=Tokens(vocabulary)).train()
+
+
+if __name__ == "__main__":
+    main()

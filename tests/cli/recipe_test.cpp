@@ -1,0 +1,84 @@
+#include "cli/recipes/recipe.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "cli/files.h"
+
+namespace vramfit {
+namespace {
+
+constexpr RecipeSource kSource{"mine", R"(# recipe: what it does
+# libraries: torch>=2.6 mine
+# launch: python torchrun
+MODEL = "model"  # --model
+SEQ_LEN = 1024  # --seq-len
+LORA_RANK = 0  # --lora-rank
+PRECISION = "fp32"  # --precision fp32|bf16-mixed
+OPTIMIZER = "adamw"  # --optimizer
+print(MODEL)
+)"};
+
+std::string script_with(const RecipeValues& given) {
+  const Recipe recipe = parse_recipe(kSource);
+  return recipe_script(recipe, recipe_values(recipe, given), "a \"folder\"");
+}
+
+TEST_CASE("values go into a recipe's script where its flags are named") {
+  const std::string script =
+      script_with({{"seq-len", "8"}, {"precision", "bf16-mixed"}, {"optimizer", "torch.optim.SGD"}});
+  CHECK(script.ends_with(R"(MODEL = "a \"folder\""  # --model
+SEQ_LEN = 8  # --seq-len
+LORA_RANK = 0  # --lora-rank
+PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed
+OPTIMIZER = "torch.optim.SGD"  # --optimizer
+print(MODEL)
+)"));
+}
+
+TEST_CASE("a choice that a recipe hasn't, or a value that it can't take, is refused by name") {
+  const auto refused = [](const RecipeValues& given, const char* why) {
+    CHECK_THROWS_WITH_AS(script_with(given), doctest::Contains(why), InputError);
+  };
+  refused({{"steps", "2"}}, "--steps: recipe mine has no such choice; it has --seq-len, --lora-rank");
+  refused({{"seq-len", "0"}}, "--seq-len 0: ");
+  refused({{"seq-len", "1e3"}}, "--seq-len 1e3: ");
+  refused({{"seq-len", "99999999999999999999"}}, "--seq-len 9999");
+  refused({{"lora-rank", "-1"}}, "--lora-rank -1: ");
+  refused({{"precision", "bf16"}}, "--precision bf16: unknown value \"bf16\"");
+  refused({{"optimizer", "\"\nimport os #"}}, "expected a name");
+  refused({{"optimizer", std::string(100, 'a')}}, "expected a name");
+}
+
+TEST_CASE("a recipe file without its first lines, or with a value of its own that it can't take, is refused") {
+  const auto refused = [](std::string_view text, const char* why) {
+    CHECK_THROWS_WITH_AS(parse_recipe({"mine", text}), doctest::Contains(why), FaultError);
+  };
+  refused("", "recipe mine, line 1: expected \"# recipe: \"");
+  refused("# recipe: a\n# libraries: b\n", "line 3: expected \"# launch: \"");
+  refused("# recipe: a\n# libraries: b\n# launch: mpirun\n", "expected python or torchrun");
+  refused("# recipe: a\n# libraries: b\n# launch: python\nN = many  # --steps\n", "recipe mine: --steps: ");
+}
+
+TEST_CASE("the recipes are those of configs/recipes, and each has a model, a length and a number of steps") {
+  CHECK(recipe_sources().size() >= 7);
+  for (const RecipeSource& source : recipe_sources()) {
+    CAPTURE(source.name);
+    std::string file(source.name);
+    std::ranges::replace(file, '-', '_');
+    CHECK(source.text == read_file(VRAMFIT_SOURCE_DIR "/configs/recipes/" + file + ".py"));
+    const Recipe recipe = find_recipe(std::string(source.name));
+    CHECK((recipe.alone || recipe.several));
+    CHECK(source.text.find("\nMODEL = \"model\"  # --model\n") != std::string_view::npos);
+    for (const char* flag : {"seq-len", "micro-batch", "steps"}) {
+      CHECK(std::ranges::find(recipe.choices, flag, &RecipeChoice::flag) != recipe.choices.end());
+    }
+  }
+  CHECK_THROWS_WITH_AS(find_recipe("trl-stf"), doctest::Contains("did you mean \"trl-sft\""), InputError);
+}
+
+}  // namespace
+}  // namespace vramfit

@@ -1,0 +1,119 @@
+"""rehearse --recipe: choices, refusals, what is written and kept, and searches, with libraries that are there only in name."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
+MODEL = "HuggingFaceTB/SmolLM2-135M"
+LIBRARIES = {"torch": "2.11.0+cu130", "transformers": "5.23.0", "accelerate": "1.15.0"}
+# In the place of torch: takes a GiB for each sequence of the micro-batch, and shows the script.
+TORCH = """import ctypes, os, sys
+script = open(sys.argv[0]).read()
+print(script, os.environ["HF_HUB_OFFLINE"])
+values = dict(line.split("  # ")[0].split(" = ") for line in script.splitlines() if "  # --" in line)
+sys.exit(ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(int(values["MICRO_BATCH"]) << 30)))
+"""
+
+
+class Recipes(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.python = self.interpreter(LIBRARIES)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def interpreter(self, libraries):
+        """A Python with nothing but the metadata of these."""
+        site = tempfile.mkdtemp(dir=self.folder)
+        for name, version in libraries.items():
+            info = os.path.join(site, f"{name}-{version}.dist-info")
+            os.mkdir(info)
+            with open(os.path.join(info, "METADATA"), "w", encoding="utf-8") as out:
+                out.write(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        with open(os.path.join(site, "torch.py"), "w", encoding="utf-8") as out:
+            out.write(TORCH)
+        with open(os.path.join(site, "python"), "w", encoding="utf-8") as out:
+            out.write(f"#!/bin/sh\nPYTHONPATH={site}${{PYTHONPATH:+:$PYTHONPATH}} exec {sys.executable} -s \"$@\"\n")
+        os.chmod(out.name, 0o755)
+        return out.name
+
+    def rehearse(self, *words, recipe="trainer", gpus="1xH100-80GB", python=None):
+        return subprocess.run([VRAMFIT, "rehearse", "--recipe", recipe, "--gpus", gpus, "--python", python or self.python, *words], text=True,
+                              capture_output=True, timeout=100, check=False)
+
+    def refused(self, why, done, code=2):
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (code, "", 1), done.stderr)
+        self.assertIn(why, done.stderr)
+
+    def test_what_makes_no_sense_is_refused(self):
+        self.refused('"trainer"', self.rehearse(MODEL, recipe="trayner"))
+        self.refused("MODEL: missing", self.rehearse())
+        self.refused("extra: unknown argument", self.rehearse(MODEL, "extra"))
+        self.refused("CMD: --recipe writes and starts a script of its own", self.rehearse(MODEL, "--", "python"))
+        self.refused("--lora-rank: recipe trainer has no such choice; it has --seq-len, ", self.rehearse(MODEL, "--lora-rank", "8"))
+        self.refused("--precision fp8: unknown value", self.rehearse(MODEL, "--precision", "fp8"))
+        self.refused("--micro-batch 0: ", self.rehearse(MODEL, "--micro-batch", "0"))
+        self.refused("CMD has no {bs}", self.rehearse(MODEL, "--search", "bs=1..4"))
+        done = subprocess.run([VRAMFIT, "rehearse", "--gpus", "1xH100-80GB", "--steps", "2", "--", "true"], capture_output=True, text=True,
+                              check=False)
+        self.refused("--steps: is a choice of a recipe, and --recipe NAME is missing", done)
+
+    def test_libraries_that_are_missing_or_too_old_are_named_with_what_installs_them(self):
+        python = self.interpreter({"torch": "2.11.0", "transformers": "4.57.1"})
+        done = self.rehearse(MODEL, python=python)
+        self.refused(f"transformers 4.57.1 is too old, accelerate is missing; install with: {python} -m pip ", done, 1)
+        self.assertIn("'transformers>=", done.stderr)
+        self.assertIn("'accelerate>=", done.stderr)
+        self.refused("does not run a few lines of Python", self.rehearse(MODEL, python="/bin/true"), 1)
+
+    def test_the_script_has_the_choices_and_is_kept_with_a_model_of_zeros(self):
+        kept = self.path("kept")
+        done = self.rehearse(MODEL, "--keep", kept, "--micro-batch", "3", "--optimizer", "adafactor", "--gradient-checkpointing", "on", "--json")
+        report = json.loads(done.stdout)
+        self.assertEqual(report["ranks"][0]["peak_allocated_bytes"], 3 << 30)
+        with open(os.path.join(kept, "train.py"), encoding="utf-8") as file:
+            script = file.read()
+        for line in (f'MODEL = "{kept}/model"', "MICRO_BATCH = 3", 'OPTIMIZER = "adafactor"', 'GRADIENT_CHECKPOINTING = "on"', "SEQ_LEN = 1024"):
+            self.assertIn(f"\n{line}  # --", script)
+        self.assertIn(script + " 1\n", done.stderr)  # what ran is what is kept, and the hub was out of its reach
+        self.assertEqual(sorted(os.listdir(os.path.join(kept, "model"))),
+                         ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
+        weights = os.stat(os.path.join(kept, "model", "model.safetensors"))
+        self.assertGreater(weights.st_size, 1000 * weights.st_blocks)
+        self.assertTrue(os.path.exists(os.path.join(kept, "session", "session.json")))
+        notes = "\n".join(report["notes"])
+        for text in ("torch 2.11.0+cu130, transformers 5.23.0, accelerate 1.15.0", "--micro-batch 3", "--steps 3", f"{kept}/train.py"):
+            self.assertIn(text, notes)
+
+    def test_nothing_stays_if_nothing_is_kept(self):
+        temporary = self.path("temporary")
+        os.mkdir(temporary)
+        environment = {**os.environ, "TMPDIR": temporary}
+        done = subprocess.run([VRAMFIT, "rehearse", "--recipe", "trainer", "--gpus", "1xH100-80GB", "--python", self.python, MODEL],
+                              env=environment, capture_output=True, text=True, check=False)
+        self.assertIn("FITS: 1.5 of 79.1 GiB", done.stdout)
+        self.assertEqual(os.listdir(temporary), [])
+
+    def test_several_gpus_get_a_launcher_and_a_rank_alone_none(self):
+        words = json.loads(self.rehearse(MODEL, "--json", gpus="2xH100-80GB").stdout)["command"]
+        self.assertEqual(words[1:6], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"])
+        alone = json.loads(self.rehearse(MODEL, "--json", "--ranks", "1", gpus="2xH100-80GB").stdout)
+        self.assertEqual(([os.path.basename(word) for word in alone["command"]], alone["ranks"][0]["ranks"]), (["python", "train.py"], [1, 1]))
+
+    def test_a_choice_is_searched_and_kept_whatever_the_folder_is_called(self):
+        flags = [MODEL, "--micro-batch", "{bs}", "--search", "bs=70..80", "--cache", self.path("cache")]
+        first = self.rehearse(*flags)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn("largest bs that fits: 78 ", first.stdout)
+        again = self.rehearse(*flags)
+        self.assertIn("bs=78: fits (cached)", again.stderr)
+        self.assertNotIn("MICRO_BATCH", again.stderr)
+        self.assertNotIn("(cached)", self.rehearse(*flags, "--steps", "2").stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
