@@ -51,6 +51,14 @@ def _play_a_rank_of_accelerate(launch):
     launchers.install_accelerate(launch)
 
 
+def _watch_triton(jit):
+    try:
+        from vramfit_rehearsal import triton_kernels
+        triton_kernels.install(jit)
+    except Exception:  # core judges the launches then
+        pass
+
+
 def _import_the_next_one():
     here = os.path.dirname(os.path.abspath(__file__))
     rest = [entry for entry in sys.path if os.path.abspath(entry) != here]
@@ -64,6 +72,7 @@ def _import_the_next_one():
 
 if os.environ.get("VRAMFIT_PHANTOM"):
     sys.meta_path.insert(0, _AfterImport("torch", _record))
+    sys.meta_path.insert(0, _AfterImport("triton.runtime.jit", _watch_triton))
     if os.environ.get("VRAMFIT_REHEARSAL_RANK"):
         sys.meta_path.insert(0, _AfterImport("torch.distributed.launcher.api", _play_a_rank_of_torchrun))
         sys.meta_path.insert(0, _AfterImport("accelerate.commands.launch", _play_a_rank_of_accelerate))

@@ -119,7 +119,25 @@ inline bool assume_equality(const Unknown& unknown) {
                       [=](std::int64_t n) { return result && (about_finite || is_selected(n)); });
 }
 
+/// `left` compared by the operator of that name: lt, le, gt or ge.
+inline bool compares(const std::string& base, double left, double right) {
+  if (base == "lt") return left < right;
+  if (base == "le") return left <= right;
+  return base == "gt" ? left > right : left >= right;
+}
+
+/// What the host would read of an unknown number.
+inline float read_as(const at::Tensor& t) { return is_integral(t) ? 1.0F : 0.5F; }
+
+/// Masks select. A number, such as a norm, is no mask: compared with a known one it is what the host would read of it,
+/// so that `if norm < 0` and `if norm.item() < 0` go the same way.
 inline bool assume_comparison(const Unknown& unknown) {
+  const at::Tensor& left = unknown.arguments[0].toTensor();
+  const c10::IValue& right = unknown.arguments[1];
+  if (left.dim() == 0 && right.isScalar() && !right.toScalar().isComplex()) {
+    const bool result = compares(unknown.facts.base, read_as(left), right.toScalar().toDouble());
+    return set_integers(unknown.results[0], VRAMFIT_ASSUMES_VALUE, [=](std::int64_t) { return result; });
+  }
   return set_integers(unknown.results[0], VRAMFIT_ASSUMES_SELECTION, is_selected);
 }
 
@@ -155,7 +173,7 @@ inline bool assume_value(const at::Tensor& t) {
   if (!view) return false;
   at::Tensor target = *view;
   const at::Tensor value = at::detail::empty_cpu({}, at::kFloat);
-  *static_cast<float*>(value.mutable_data_ptr()) = is_integral(t) ? 1.0F : 0.5F;
+  *static_cast<float*>(value.mutable_data_ptr()) = read_as(t);
   at::_ops::copy_::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), target, value, false);
   set_known(t, VRAMFIT_ASSUMES_VALUE);
   return true;

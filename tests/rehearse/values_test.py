@@ -1,6 +1,6 @@
 """Values that sizes and branches follow from: those that are known are computed, the others follow named assumptions.
 
-Usage: values_test.py known|assumed|events
+Usage: values_test.py known|assumed|events|triton
 """
 import json
 import os
@@ -87,5 +87,12 @@ def events():
     print(f"{len(computed)} events; {report['values']}")
 
 
+def triton():
+    """What a kernel of Triton doesn't write stays known, though it lies beside what it does."""
+    printed, report = rehearse([os.path.join(FOLDER, "triton_kernel.py")])
+    assert re.findall("^sizes (.*)", printed, re.M) == ["128 128 128"] * 2, printed
+    assert report["values"]["certain"], report["values"]
+
+
 if __name__ == "__main__":
-    {"known": known, "assumed": assumed, "events": events}[sys.argv[1]]()
+    {"known": known, "assumed": assumed, "events": events, "triton": triton}[sys.argv[1]]()

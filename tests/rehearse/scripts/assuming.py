@@ -22,6 +22,8 @@ for _ in range(3):
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     if math.isnan(norm.item()) or torch.isinf(norm):
         continue
+    if (~torch.isfinite(norm) | (norm < 0)).any():  # as DeepSpeed asks
+        continue
     optimizer.step()
     steps += 1
     print(f"loss {loss.item():.2f}")
