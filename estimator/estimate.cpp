@@ -54,6 +54,10 @@ Bytes free_for_allocator(const RankEstimate& rank, const Card& card) {
 void add_retries(RankEstimate& rank, const Ledger& ledger, const Job& job, const Card& card) {
   const AllocatorSettings settings = allocator_settings(job.allocator);
   if (rank.total <= card.memory && settings.memory_fraction == 1) return;
+  if (is_arena(job.allocator)) {  // its block is there or not: nothing is cached that could be given back
+    rank.out_of_memory = rank.total > card.memory;
+    return;
+  }
   const CapacityReplay replay = replay_at_capacity(ledger, settings, card.memory, free_for_allocator(rank, card));
   rank.alloc_retries = replay.retries;
   rank.later_retries = replay.later_retries;
@@ -106,6 +110,20 @@ program::Program program_of(const Graph& graph, const Job& job, const Cluster& c
   return program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = run});
 }
 
+RankEstimate fold_by_allocator(const program::Program& program, const Ledger& ledger, const Job& job,
+                               const Device& device) {
+  if (!is_arena(job.allocator)) return fold(ledger, job, device);
+  return fold_in_arena(ledger, arena::script_of(program, arena_granule(device)), device);
+}
+
+/// Packing takes far longer than finding out what lives at once.
+std::optional<RankEstimate> fold_in_arena_below(const program::Program& program, const Ledger& ledger,
+                                                const Device& device, Bytes below) {
+  if (arena::most_alive(program, arena_granule(device)) >= below) return std::nullopt;
+  RankEstimate rank = fold_in_arena(ledger, arena::script_of(program, arena_granule(device)), device);
+  return rank.peak_reserved < below ? std::optional(std::move(rank)) : std::nullopt;
+}
+
 /// Said if the replay never returns to an earlier state and keeps reserving more.
 std::string growth_text() {
   return fmt::format(
@@ -132,6 +150,16 @@ std::string gathered_text(const Estimate& e, const Graph& graph) {
   return fmt::format("at most {} of {} units gathered at once", live, layout.units.size());
 }
 
+/// What the arena's block takes beyond what lives in it; "" without one.
+std::string arena_text(const Estimate& e) {
+  const RankEstimate& rank = e.ranks.front();
+  if (!is_arena(e.job.allocator) || rank.peak_allocated.n <= 0) return "";
+  const double beyond = 100 * static_cast<double>((rank.peak_reserved - rank.peak_allocated).n) /
+                        static_cast<double>(rank.peak_allocated.n);
+  return fmt::format("one block of {} for all of a rank's memory, {:.2f} % above the most that lives at once",
+                     format_gib(rank.peak_reserved), beyond);
+}
+
 void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (!spec.note.empty()) e.assumptions.push_back(spec.note);
   if (spec.dropout > 0) {
@@ -143,6 +171,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   }
   if (const std::string gathered = gathered_text(e, graph); !gathered.empty()) e.assumptions.push_back(gathered);
   if (const std::string note = fp8_note(graph, e.job); !note.empty()) e.assumptions.push_back(note);
+  if (const std::string arena = arena_text(e); !arena.empty()) e.assumptions.push_back(arena);
   if (e.cluster.is_cpu()) return;
   e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
                                       format_gib(e.ranks.front().breakdown.outside_allocator)));
@@ -241,7 +270,7 @@ RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cl
                            bool retries) {
   const program::Program program = program_of(graph, job, cluster, options.run);
   const Ledger ledger = ledger_of(program, {.steps = options.steps, .abbreviate = options.abbreviate});
-  RankEstimate rank = fold(ledger, job, cluster.card.device);
+  RankEstimate rank = fold_by_allocator(program, ledger, job, cluster.card.device);
   rank.host = host_bytes(program);
   add_totals(rank, job, cluster, outside_allocator(graph, job, cluster));
   if (!cluster.is_cpu()) {
@@ -260,8 +289,11 @@ std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& j
   }
   const Bytes outside = outside_allocator(graph, job, cluster);
   if (below <= outside) return std::nullopt;
-  const Ledger ledger = count(graph, job, cluster.card.device, {}, options);
-  std::optional<RankEstimate> rank = fold_below(ledger, job, below - outside);
+  const program::Program program = program_of(graph, job, cluster, options.run);
+  const Ledger ledger = ledger_of(program, {.steps = options.steps, .abbreviate = options.abbreviate});
+  std::optional<RankEstimate> rank = is_arena(job.allocator)
+                                         ? fold_in_arena_below(program, ledger, cluster.card.device, below - outside)
+                                         : fold_below(ledger, job, below - outside);
   if (!rank) return std::nullopt;
   add_totals(*rank, job, cluster, outside);
   const Card& card = cluster.card;

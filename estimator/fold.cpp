@@ -127,6 +127,28 @@ RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device) {
   return *fold_below(ledger, job, kNoLimit);
 }
 
+Bytes arena_granule(const Device& device) {
+  return device.kind == DeviceKind::cuda ? arena::kDeviceGranule : arena::kCpuGranule;
+}
+
+RankEstimate fold_in_arena(const Ledger& ledger, const arena::Script& arena, const Device& device) {
+  Job rounded;  // expandable segments hold just what lives, each block rounded up to 512 bytes
+  rounded.allocator = "expandable";
+  RankEstimate rank = fold(ledger, rounded, device);
+  Bytes reserved = arena.size;
+  if (device.kind == DeviceKind::cuda && arena.size.n > 0) {
+    CardMemory card(Placement{AddressOrder::ascending, 0});
+    CachingAllocator allocator(allocator_settings("arena"), card);
+    allocator.malloc(arena.size.n, static_cast<int>(Stream::compute));
+    reserved = Bytes{allocator.stats().reserved.peak};
+  }
+  rank.peak_reserved = rank.least_reserved = reserved;
+  rank.reserved_grows = false;
+  for (PhasePeak& phase : rank.phases) phase.reserved = reserved;
+  rank.breakdown.fragmentation = reserved - rank.peak_allocated;
+  return rank;
+}
+
 std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Bytes below) {
   AllocatorSettings settings = allocator_settings(job.allocator);
   settings.memory_fraction = 1;  // a limit, which the replay on the card as it is looks at

@@ -7,6 +7,7 @@
 #include "estimator/allocator/driver.h"
 #include "estimator/estimate.h"
 #include "job/allocator/allocator_settings.h"
+#include "program/arena/script.h"
 #include "program/readers/count.h"
 
 namespace vramfit {
@@ -33,6 +34,12 @@ std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& jo
 
 /// fold() for a GPU; none if the job reserves `below` or more.
 std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Bytes below);
+
+/// fold() with `arena` in the caching allocator's place: what is reserved is its block, from load to the end.
+RankEstimate fold_in_arena(const Ledger& ledger, const arena::Script& arena, const Device& device);
+
+/// The multiples that the offsets of an arena have on this device.
+Bytes arena_granule(const Device& device);
 
 /// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
 Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster);

@@ -26,6 +26,7 @@
 #include "executor/run/run_record.h"
 #include "executor/sharding/meeting.h"
 #include "executor/training/program_to_train.h"
+#include "job/allocator/allocator_settings.h"
 #include "job/loss_options.h"
 #include "job/optimizers.h"
 #include "job/sharding.h"
@@ -58,6 +59,9 @@ void check_nodes(const Cluster& cluster, const RankPlace& place) {
 void check_plan(const PlanFile& plan, const RankPlace& place) {
   if (plan.job.runtime != Runtime::vramfit) {
     throw InputError("the plan is for a PyTorch runtime; vramfit-train runs --runtime vramfit only");
+  }
+  if (is_arena(plan.job.allocator)) {
+    throw InputError("--allocator arena: estimated, but not executed yet; plan with expandable or native");
   }
   if (data_ranks(plan.job) != place.world) {
     throw InputError(fmt::format("the plan is for {} ranks, {} were started", data_ranks(plan.job), place.world));

@@ -34,8 +34,12 @@ struct AllocatorSettings {
 /// PyTorch, which skips what it can't parse: trailing characters or a missing colon are refused.
 AllocatorSettings parse_allocator_settings(std::string_view text);
 
-/// The settings of `--allocator native|expandable|KEY=VALUE,...`.
+/// The settings of `--allocator native|expandable|arena|KEY=VALUE,...`. An arena's block, and what is not in its
+/// script, come from the native allocator.
 AllocatorSettings allocator_settings(std::string_view allocator);
+
+/// Whether one block holds all that the job's program asks for (program/arena).
+inline bool is_arena(std::string_view allocator) { return allocator == "arena"; }
 
 /// The block size for a request: at least 512 bytes, in multiples of 512, or rounded up to a division of the interval
 /// between powers of two.

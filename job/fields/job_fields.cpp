@@ -193,10 +193,10 @@ constexpr std::array kJobFields{
     JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
              "Attention kernel (cudnn: not modelled yet). Default: auto", get_choice<&Job::attention, kAttentions>,
              set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
-    JobField{"allocator", FieldForm::text, "native|expandable|KEY=VALUE,...",
+    JobField{"allocator", FieldForm::text, "native|expandable|arena|KEY=VALUE,...",
              "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF; CPU ranks have no such "
-             "allocator. Default: expandable; PyTorch "
-             "runtimes: native",
+             "allocator. arena: one block, with offsets computed beforehand; runtime vramfit only, on CPU ranks too. "
+             "Default: expandable; PyTorch runtimes: native",
              get_allocator, set_allocator, FieldGroup::memory},
     JobField{"freeze", FieldForm::list, "PATTERN,...",
              "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head. Default: "

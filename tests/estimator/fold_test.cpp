@@ -3,7 +3,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "estimator/estimate.h"
+#include "estimator/rank_estimate.h"
 
 namespace vramfit {
 
@@ -113,6 +113,27 @@ TEST_CASE("streams have pools of their own") {
     writer.allocate(30 * kMiB, Category::activations, writer.label("x"));
     CHECK(fold(writer.take(), job, kCuda).peak_reserved == (job.allocator == "native" ? 60 : 80) * kMiB);
   }
+}
+
+TEST_CASE("with an arena its block is reserved from load on, and what lives in it is allocated") {
+  LedgerWriter writer;
+  writer.set_phase(Phase::load, 0);
+  writer.allocate(Bytes{21 * kMiB.n}, Category::parameters, writer.label("shard"));
+  writer.set_phase(Phase::forward, 1);
+  const std::int64_t x = writer.allocate({513}, Category::activations, writer.label("x"));
+  writer.free(x);
+  const Ledger ledger = writer.take();
+  arena::Script script;
+  script.size = 23 * kMiB;  // a GPU's memory comes in pages of 2 MiB
+  const RankEstimate on_gpu = fold_in_arena(ledger, script, kCuda);
+  CHECK(on_gpu.peak_allocated == 21 * kMiB + Bytes{1024});
+  CHECK(on_gpu.peak_reserved == 24 * kMiB);
+  CHECK(on_gpu.least_reserved == on_gpu.peak_reserved);
+  CHECK(phase(on_gpu, Phase::load, false).reserved == 24 * kMiB);
+  CHECK(on_gpu.breakdown.fragmentation == on_gpu.peak_reserved - on_gpu.peak_allocated);
+  const RankEstimate on_cpu = fold_in_arena(ledger, script, kCpu);
+  CHECK(on_cpu.peak_allocated == 21 * kMiB + Bytes{513});
+  CHECK(on_cpu.peak_reserved == 23 * kMiB);
 }
 
 }  // namespace vramfit
