@@ -64,7 +64,7 @@ TEST_CASE("a recipe file without its first lines, or with a value of its own tha
 }
 
 TEST_CASE("the recipes are those of configs/recipes, and each has a model, a length and a number of steps") {
-  CHECK(recipe_sources().size() >= 7);
+  CHECK(recipe_sources().size() >= 9);
   for (const RecipeSource& source : recipe_sources()) {
     CAPTURE(source.name);
     std::string file(source.name);

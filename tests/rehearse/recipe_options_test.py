@@ -57,6 +57,7 @@ class Recipes(unittest.TestCase):
         self.refused("--lora-rank: recipe trainer has no such choice; it has --seq-len, ", self.rehearse(MODEL, "--lora-rank", "8"))
         self.refused("--precision fp8: unknown value", self.rehearse(MODEL, "--precision", "fp8"))
         self.refused("--micro-batch 0: ", self.rehearse(MODEL, "--micro-batch", "0"))
+        self.refused("--gpus 8xH100-80GB: recipe trl-grpo is for one GPU", self.rehearse(MODEL, recipe="trl-grpo", gpus="8xH100-80GB"))
         self.refused("CMD has no {bs}", self.rehearse(MODEL, "--search", "bs=1..4"))
         done = subprocess.run([VRAMFIT, "rehearse", "--gpus", "1xH100-80GB", "--steps", "2", "--", "true"], capture_output=True, text=True,
                               check=False)

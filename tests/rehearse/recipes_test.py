@@ -30,10 +30,13 @@ CASES = {
     "trainer": (1, ADAM * PARAMETERS, "optimizer"),
     "trl-sft": (1, ADAM * PARAMETERS, "optimizer"),
     "trl-dpo": (1, (ADAM + 4) * PARAMETERS, "optimizer"),  # with a reference model
+    "trl-grpo": (1, ADAM * PARAMETERS, "optimizer"),
     "peft-lora": (1, 2 * PARAMETERS + ADAM * ADAPTERS, "optimizer"),
     # Preparation makes fp32 of what is not quantized. Adapters are too small for paged states: each has two bytes a value, and two scales for each 256.
     "peft-qlora": (1, NF4 * LINEAR + 4 * OTHER + (8 + 2 + 2 * 4 / 256) * ADAPTERS, "optimizer"),
     "accelerate-fsdp2": (4, ADAM * PARAMETERS / 4, "other"),
+    # Beside the fp32 weights and moments: bf16 weights, bf16 gradients and fp32 copies of them, and a bucket of 5e8 bf16 gradients.
+    "deepspeed-zero3": (4, (4 + 8 + 2 + 2 + 4) * PARAMETERS / 4 + 2 * 5e8, "optimizer"),
     "lightning": (4, ADAM * PARAMETERS / 4 + 4 * PARAMETERS / 4, "other"),  # AdamW of a loop has temporaries of a parameter's size
 }
 TOLERANCE = 0.02

@@ -1,0 +1,64 @@
+# recipe: full fine-tuning with DeepSpeed's ZeRO-3 by transformers' Trainer
+# libraries: torch>=2.6 transformers>=5.0 accelerate>=1.10 deepspeed>=0.17
+# launch: torchrun
+import os
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
+
+MODEL = "model"  # --model
+SEQ_LEN = 1024  # --seq-len
+MICRO_BATCH = 1  # --micro-batch
+GRAD_ACCUM = 1  # --grad-accum
+PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|fp16-mixed
+GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
+OPTIMIZER = "adamw_torch_fused"  # --optimizer
+STEPS = 3  # --steps
+
+
+class Tokens(torch.utils.data.Dataset):
+    """Sequences of full length, of random tokens."""
+
+    def __init__(self, vocabulary):
+        self.vocabulary = vocabulary
+
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, index):
+        ids = torch.randint(0, self.vocabulary, (SEQ_LEN,), generator=torch.Generator().manual_seed(index))
+        return {"input_ids": ids, "labels": ids}
+
+
+def main():
+    settings = {
+        "zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True},
+        "bf16": {"enabled": "auto"},
+        "fp16": {"enabled": "auto"},
+        "gradient_clipping": "auto",
+        "gradient_accumulation_steps": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+        "train_batch_size": "auto",
+    }
+    # Made before the model, so that weights are sharded while they are loaded. DeepSpeed keeps fp32 copies of half-precision weights.
+    arguments = TrainingArguments(
+        output_dir=os.path.join(os.path.dirname(os.path.abspath(__file__)), "output"),
+        per_device_train_batch_size=MICRO_BATCH,
+        gradient_accumulation_steps=GRAD_ACCUM,
+        gradient_checkpointing=GRADIENT_CHECKPOINTING == "on",
+        bf16=PRECISION == "bf16-mixed",
+        fp16=PRECISION == "fp16-mixed",
+        optim=OPTIMIZER,
+        max_steps=STEPS,
+        save_strategy="no",
+        report_to=[],
+        deepspeed=settings,
+    )
+    half = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=half.get(PRECISION, torch.float32))
+    vocabulary = AutoConfig.from_pretrained(MODEL).get_text_config().vocab_size
+    Trainer(model=model, args=arguments, train_dataset=Tokens(vocabulary)).train()
+
+
+if __name__ == "__main__":
+    main()
