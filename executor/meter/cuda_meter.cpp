@@ -13,8 +13,10 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "executor/meter/cuda_arena.h"
 #include "executor/meter/meter.h"
 #include "job/allocator/allocator_environment.h"
+#include "job/allocator/allocator_settings.h"
 
 namespace vramfit {
 
@@ -26,12 +28,16 @@ const c10::CachingAllocator::Stat& total_of(const c10::CachingAllocator::StatArr
   return stats[static_cast<std::size_t>(StatType::AGGREGATE)];
 }
 
+/// With an arena, what lives in it counts as allocated, not its block. If something is beside it, that is the sum of
+/// two peaks that may have been at different moments.
 DevicePeaks take_peaks() {
   const c10::DeviceIndex device = c10::cuda::current_device();
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device);
   c10::cuda::CUDACachingAllocator::resetPeakStats(device);
-  return {.allocated = Bytes{total_of(stats.allocated_bytes).peak},
-          .reserved = Bytes{total_of(stats.reserved_bytes).peak}};
+  DevicePeaks peaks{.allocated = Bytes{total_of(stats.allocated_bytes).peak},
+                    .reserved = Bytes{total_of(stats.reserved_bytes).peak}};
+  if (const auto arena = cuda_arena()) peaks.allocated += arena->take_peak() - cuda_arena_block();
+  return peaks;
 }
 
 /// What a history keeps of the allocator's trace besides blocks handed out and taken back.
@@ -66,7 +72,7 @@ Bytes outside_allocator(Bytes reserved) {
 }
 
 std::string settings_of(const std::string& allocator) {
-  if (allocator == "native") return "expandable_segments:False";
+  if (allocator == "native" || is_arena(allocator)) return "expandable_segments:False";
   if (allocator == "expandable") return "expandable_segments:True";
   std::string settings = allocator;  // KEY=VALUE,...
   for (char& c : settings) c = c == '=' ? ':' : c;
@@ -120,7 +126,9 @@ void make_cublas_handle(bool uses_cublaslt) {
 
 DeviceMemory device_memory() {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
-  return {.allocated = Bytes{total_of(stats.allocated_bytes).current},
+  const auto arena = cuda_arena();
+  const Bytes beside_tensors = arena ? cuda_arena_block() - arena->live() : Bytes{0};
+  return {.allocated = Bytes{total_of(stats.allocated_bytes).current} - beside_tensors,
           .reserved = Bytes{total_of(stats.reserved_bytes).current},
           .retries = stats.num_alloc_retries};
 }
@@ -149,6 +157,7 @@ void Meter::install_cuda() {
     const Bytes bytes{static_cast<std::int64_t>(entry.size_)};
     const auto stream = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(entry.stream_));
     if (entry.action_ == Entry::ALLOC) {
+      if (is_opening_cuda_arena()) return;
       allocated(block, bytes, stream);
     } else if (entry.action_ == Entry::FREE_COMPLETED) {
       freed(block, stream);

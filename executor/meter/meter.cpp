@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -12,6 +13,8 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
+
+#include "executor/meter/arena.h"
 
 namespace vramfit {
 
@@ -24,10 +27,13 @@ thread_local Category scope_category = Category::temporaries;
 thread_local std::string scope_label;  // "" outside any LabelScope
 thread_local ExpectedScope* expected_scope = nullptr;
 
+std::atomic<std::int64_t> peak_beside{0};  // of memory that no arena gave; set with the meter's mutex held
+
 struct Block {
   Bytes bytes;
   Category category{};
   std::int64_t event = -1;  // id in the ledger, -1 when events weren't recorded
+  bool in_arena = false;
 };
 
 std::uint64_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
@@ -47,6 +53,10 @@ class CountingAllocator final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
     const Bytes asked{static_cast<std::int64_t>(bytes)};
     Meter::instance().check_budget(asked);
+    if (void* place = Arenas::take(asked); place != nullptr) {
+      Meter::instance().allocated(place, asked);
+      return {place, place, &release, c10::Device(c10::DeviceType::CPU)};
+    }
     void* block = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
     if (block == nullptr) {
       throw OutOfMemory(fmt::format("out of memory: the machine could not allocate {}", format_size(asked)));
@@ -61,7 +71,7 @@ class CountingAllocator final : public c10::Allocator {
   static void release(void* block) {
     if (block == nullptr) return;
     Meter::instance().freed(block);
-    std::free(block);
+    if (!Arenas::give_back(block)) std::free(block);
   }
 };
 
@@ -71,6 +81,7 @@ struct Meter::State {
   std::mutex mutex;
   bool cpu_installed = false, recording = false;
   Bytes budget, live, peak;
+  Bytes beside_arenas;
   std::array<Bytes, kCategories> by_category{}, at_peak{};
   std::unordered_map<const void*, Block> blocks;
   std::vector<MeasuredPhase> phases;
@@ -247,7 +258,7 @@ Bytes Meter::host_peak() const {
 void Meter::host_allocated(const void* address, Bytes bytes, const std::string& label) {
   State& s = *state_;
   const std::scoped_lock lock(s.mutex);
-  Block block{bytes, Category::temporaries, -1};
+  Block block{bytes, Category::temporaries, -1, false};
   if (s.recording) block.event = s.host_writer.allocate(bytes, block.category, s.host_writer.label(label));
   s.host_blocks[address] = block;
   s.host_live += bytes;
@@ -272,6 +283,7 @@ void Meter::reset() {
   s.phases.clear();
   s.phase = 0;
   s.host_peak = s.host_live;
+  peak_beside = s.beside_arenas.n;
   s.peak = s.live;
   s.at_peak = s.by_category;
 }
@@ -293,10 +305,12 @@ void Meter::allocated(const void* address, Bytes bytes, std::int64_t stream) {
   const ExpectedAllocation name = name_of(bytes);
   State& s = *state_;
   const std::scoped_lock lock(s.mutex);
-  Block block{bytes, name.category, -1};
+  Block block{bytes, name.category, -1, Arenas::contains(address)};
   if (s.recording) block.event = s.writer.allocate(bytes, name.category, s.writer.label(name.label));
   s.blocks[address] = block;
   if (s.history) s.history->alloc(number_of(address), bytes, name.category, name.label, stream);
+  if (!block.in_arena) s.beside_arenas += bytes;
+  peak_beside = std::max(peak_beside.load(), s.beside_arenas.n);
   s.live += bytes;
   s.by_category[static_cast<std::size_t>(name.category)] += bytes;
   if (!s.phases.empty()) s.phases[s.phase].peak = std::max(s.phases[s.phase].peak, s.live);
@@ -314,9 +328,12 @@ void Meter::freed(const void* address, std::int64_t stream) {
   s.blocks.erase(found);
   if (s.history) s.history->note(MemoryAction::free_completed, number_of(address), block.bytes, stream);
   s.live -= block.bytes;
+  if (!block.in_arena) s.beside_arenas -= block.bytes;
   s.by_category[static_cast<std::size_t>(block.category)] -= block.bytes;
   if (block.event >= 0) s.writer.free(block.event);
 }
+
+Bytes peak_beside_arenas() { return Bytes{peak_beside.load()}; }
 
 std::string out_of_memory_message(Bytes asked, Bytes live, Bytes budget,
                                   const std::array<Bytes, kCategories>& by_category) {

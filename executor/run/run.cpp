@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/result_file.h"
+#include "executor/meter/arena.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
 #include "executor/meter/phantom.h"
@@ -26,7 +27,6 @@
 #include "executor/run/run_record.h"
 #include "executor/sharding/meeting.h"
 #include "executor/training/program_to_train.h"
-#include "job/allocator/allocator_settings.h"
 #include "job/loss_options.h"
 #include "job/optimizers.h"
 #include "job/sharding.h"
@@ -59,9 +59,6 @@ void check_nodes(const Cluster& cluster, const RankPlace& place) {
 void check_plan(const PlanFile& plan, const RankPlace& place) {
   if (plan.job.runtime != Runtime::vramfit) {
     throw InputError("the plan is for a PyTorch runtime; vramfit-train runs --runtime vramfit only");
-  }
-  if (is_arena(plan.job.allocator)) {
-    throw InputError("--allocator arena: estimated, but not executed yet; plan with expandable or native");
   }
   if (data_ranks(plan.job) != place.world) {
     throw InputError(fmt::format("the plan is for {} ranks, {} were started", data_ranks(plan.job), place.world));
@@ -193,6 +190,7 @@ class RankRun {
                                                        .run = run_effects(options_)});
     progress_.fingerprint = program::fingerprint_of(plan_.job, lowered);
     Meter::instance().enter(Phase::load, 0);  // which making communicators is a part of
+    arena_ = open_arena(plan_.job.allocator, lowered, device.kind);
     const auto groups = connect({.place = place_,
                                  .device = device.kind,
                                  .shard_ranks = shard_ranks(plan_.job),
@@ -220,6 +218,7 @@ class RankRun {
                      .lowered = lowered,
                      .options = options_.train,
                      .dumps = options_.dumps,
+                     .arena = arena_.get(),
                      .card = place_.local_rank,
                      .has_values = !is_phantom(),
                      .observer = &observers});
@@ -265,7 +264,9 @@ class RankRun {
   /// Rank 0 speaks for all, a rank played alone for itself.
   bool reports() const { return place_.rank == 0 || options_.ghosts; }
 
-  MeasuredRank own_measurement() const { return measured_rank(place_, coords_of(plan_, place_.rank), device_); }
+  MeasuredRank own_measurement() const {
+    return measured_rank(place_, coords_of(plan_, place_.rank), device_, arena_.get());
+  }
 
   void write_record(std::vector<MeasuredRank> ranks) const {
     if (options_.output.empty()) return;
@@ -278,6 +279,7 @@ class RankRun {
   RankPlace place_;
   Meeting* meeting_;
   DeviceKind device_ = DeviceKind::cpu;
+  std::shared_ptr<Arena> arena_;
   RunProgress progress_;
 };
 

@@ -12,6 +12,7 @@
 #include "base/json_value.h"
 #include "base/json_writer.h"
 #include "base/result_file.h"
+#include "executor/meter/arena.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
 #include "job/loss_options.h"
@@ -39,9 +40,16 @@ std::vector<PhasePeak> phase_peaks(const std::vector<MeasuredPhase>& measured, b
   return peaks;
 }
 
+/// CPU ranks: the block, and what is beside it, are there from load on.
+void reserve_arena(RankEstimate& rank, Bytes reserved) {
+  rank.peak_reserved = reserved;
+  for (PhasePeak& phase : rank.phases) phase.reserved = reserved;
+  rank.breakdown.fragmentation = reserved - rank.peak_allocated;
+}
+
 }  // namespace
 
-MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceKind device) {
+MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceKind device, const Arena* arena) {
   Meter& meter = Meter::instance();
   MeasuredRank rank;
   RankEstimate& memory = rank.memory;
@@ -54,6 +62,10 @@ MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceK
     add_cuda_peaks(memory);
     rank.pinned = pinned_host_memory();
   }
+  if (arena != nullptr) {
+    rank.arena = arena->report();
+    if (device == DeviceKind::cpu) reserve_arena(memory, rank.arena->bytes + peak_beside_arenas());
+  }
   memory.total = memory.upper_bound = memory.peak_reserved + memory.breakdown.outside_allocator;
   rank.host = meter.host_peak();
   rank.peak_rss = resident_bytes().peak;
@@ -64,11 +76,9 @@ std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const Mea
   JsonWriter writer;
   writer.begin_object();
   write_rank_members(writer, own.memory);
-  const std::string text = writer.member("pinned_bytes", own.pinned)
-                               .member("host_bytes", own.host)
-                               .member("peak_rss_bytes", own.peak_rss)
-                               .end_object()
-                               .take();
+  writer.member("pinned_bytes", own.pinned).member("host_bytes", own.host).member("peak_rss_bytes", own.peak_rss);
+  write_arena(writer, own.arena);
+  const std::string text = writer.end_object().take();
   std::vector<MeasuredRank> ranks;
   for (const std::string& other : groups.gather_texts("measurements", text)) {
     const JsonValue value = parse_json(other, "a rank's measurements");
@@ -78,6 +88,7 @@ std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const Mea
     rank.pinned = Bytes{object.integer("pinned_bytes", 0, std::numeric_limits<std::int64_t>::max())};
     rank.host = Bytes{object.integer("host_bytes", 0, std::numeric_limits<std::int64_t>::max())};
     rank.peak_rss = Bytes{object.integer("peak_rss_bytes", 0, std::numeric_limits<std::int64_t>::max())};
+    rank.arena = read_arena(object);
     ranks.push_back(std::move(rank));
   }
   return ranks;

@@ -12,8 +12,11 @@
 
 namespace vramfit {
 
-/// What this rank's meter has seen so far. Phases of step 1 are `first`, the largest of later steps `steady`.
-MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceKind device);
+class Arena;
+
+/// What this rank's meter has seen so far. Phases of step 1 are `first`, the largest of later steps `steady`. `arena`:
+/// null if its memory comes from an allocator.
+MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceKind device, const Arena* arena);
 
 /// Every rank's measurement in rank order on rank 0, nothing elsewhere; a collective call.
 std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const MeasuredRank& own);

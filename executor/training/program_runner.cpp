@@ -73,10 +73,20 @@ std::vector<ExpectedAllocation> Operands::expected() const {
 ProgramRunner::ProgramRunner(const Inputs& inputs)
     : in_(inputs), tensors_(program::buffer_numbers(inputs.lowered)), pending_(at_index(inputs.lowered.tokens)) {}
 
-void ProgramRunner::run(const program::Section& section) { program::read_section(in_.lowered, section, *this); }
+void ProgramRunner::run(const program::Section& section) {
+  if (in_.arena != nullptr) in_.arena->begin_section(static_cast<std::size_t>(&section - in_.lowered.sections.data()));
+  const ArenaScope scope(in_.arena);
+  program::read_section(in_.lowered, section, *this);
+}
+
+/// Tells the arena how many requests of its script are the next instruction's.
+void ProgramRunner::expect(std::size_t requests, std::int64_t times) {
+  if (in_.arena != nullptr) in_.arena->begin_instruction(requests, times);
+}
 
 void ProgramRunner::read(const program::Allocate& what, const Place& place) {
   const program::Buffer& buffer = place.buffer(what.buffer);
+  expect(buffer.space == program::Space::device ? 1 : 0, 1);
   tensors_[at_index(place.number(what.buffer))] =
       allocate_tensor({buffer.bytes.n / dtype_bytes(buffer.dtype).n}, buffer.dtype,
                       {in_.device, buffer.category, label_of(place, what.buffer), buffer.space});
@@ -87,6 +97,13 @@ void ProgramRunner::read(const program::Free& what, const Place& place) {
 }
 
 void ProgramRunner::read(const program::Run& run, const Place& place) {
+  std::size_t requests = 0;
+  for (std::uint32_t i = 0; i < run.inside.count; ++i) {
+    const program::Inside& step = place.code.inside[run.inside.first + i];
+    const bool is_request = step.what == program::Inside::What::allocate;
+    if (is_request && place.buffer(step.buffer).space == program::Space::device) ++requests;
+  }
+  expect(requests, run.times);
   Operands operands(run, place, tensors_);
   functions_.at(static_cast<std::size_t>(run.kernel))(operands);
 }
@@ -102,16 +119,19 @@ std::vector<at::Tensor> ProgramRunner::tensors_of(const program::Start& start, c
 }
 
 void ProgramRunner::read(const program::Start& start, const Place& place) {
+  expect(0, 0);
   pending_[at_index(start.token)] =
       start_on(group_of(in_.groups, start.axis), start.collective, tensors_of(start, place));
 }
 
 void ProgramRunner::read(const program::Wait& wait, const Place& /*place*/) {
+  expect(0, 0);
   const Pending work = std::move(pending_[at_index(wait.token)]);
   if (work) work->wait();
 }
 
 void ProgramRunner::read(const program::Mark& mark, const Place& /*place*/) {
+  expect(0, 0);
   if (on_mark) on_mark(mark);
 }
 

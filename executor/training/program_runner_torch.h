@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "executor/meter/arena.h"
 #include "executor/meter/meter.h"
 #include "executor/sharding/process_groups.h"
 #include "program/program.h"
@@ -55,6 +56,7 @@ class ProgramRunner {
     const UnitLayout& layout;
     ProcessGroups& groups;
     at::Device device;
+    Arena* arena = nullptr;  // of the program's memory; null: none
   };
   using Function = std::function<void(Operands&)>;
 
@@ -79,6 +81,7 @@ class ProgramRunner {
   void read(const program::Mark& mark, const program::Place& place);
 
  private:
+  void expect(std::size_t requests, std::int64_t times);
   std::vector<at::Tensor> tensors_of(const program::Start& start, const program::Place& place);
 
   Inputs in_;

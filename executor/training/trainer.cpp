@@ -99,7 +99,7 @@ Trainer::State::State(const TrainInputs& inputs)
       place(place_of(inputs)),
       layout(lay_out_units(inputs.graph, inputs.job)),
       lowered(inputs.lowered),
-      runner({.lowered = lowered, .layout = layout, .groups = inputs.groups, .device = place}),
+      runner({.lowered = lowered, .layout = layout, .groups = inputs.groups, .device = place, .arena = inputs.arena}),
       unit_runs({.graph = inputs.graph,
                  .layout = layout,
                  .optimizer = optimizer_named(inputs.job.optimizer),

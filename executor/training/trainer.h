@@ -21,6 +21,7 @@
 
 namespace vramfit {
 
+class Arena;
 struct FileCalls;
 struct StateSource;
 class TrainObserver;
@@ -46,6 +47,7 @@ struct TrainInputs {
   const program::Program& lowered;  // of this rank (executor/training/program_to_train.h)
   TrainOptions options;
   DumpOptions dumps;
+  Arena* arena = nullptr;             // of the program's memory (executor/meter/arena.h); null: none
   int card = 0;                       // index of the CUDA device
   bool has_values = true;             // false on phantom GPUs: nothing read from them means anything
   TrainObserver* observer = nullptr;  // told what happens; may be null

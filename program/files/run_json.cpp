@@ -22,6 +22,7 @@ MeasuredRank read_measured_rank(JsonObject& object) {
     rank.pinned = {object.integer("pinned_bytes", 0, std::numeric_limits<std::int64_t>::max())};
   }
   if (object.has("host_bytes")) rank.host = {object.integer("host_bytes", 0, std::numeric_limits<std::int64_t>::max())};
+  rank.arena = read_arena(object);
   rank.peak_rss = {object.integer("peak_rss_bytes", 0, std::numeric_limits<std::int64_t>::max())};
   object.finish();
   return rank;
@@ -43,6 +44,25 @@ RunEffects read_effects(JsonObject object) {
 }
 
 }  // namespace
+
+void write_arena(JsonWriter& writer, const std::optional<MeasuredArena>& arena) {
+  if (!arena) return;
+  writer.key("arena").begin_object().member("bytes", arena->bytes).member("requests", arena->requests);
+  writer.member("off_script", arena->off_script).member("first_off_script", arena->first_off_script).end_object();
+}
+
+std::optional<MeasuredArena> read_arena(JsonObject& rank) {
+  if (!rank.has("arena")) return std::nullopt;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  JsonObject object = rank.object("arena");
+  MeasuredArena arena;
+  arena.bytes = {object.integer("bytes", 0, kMost)};
+  arena.requests = object.integer("requests", 0, kMost);
+  arena.off_script = object.integer("off_script", 0, kMost);
+  arena.first_off_script = object.text("first_off_script");
+  object.finish();
+  return arena;
+}
 
 std::string run_to_json(const RunRecord& run) {
   JsonWriter writer;
@@ -66,10 +86,9 @@ std::string run_to_json(const RunRecord& run) {
   for (const MeasuredRank& rank : run.ranks) {
     writer.begin_object();
     write_rank_members(writer, rank.memory);
-    writer.member("pinned_bytes", rank.pinned)
-        .member("host_bytes", rank.host)
-        .member("peak_rss_bytes", rank.peak_rss)
-        .end_object();
+    writer.member("pinned_bytes", rank.pinned).member("host_bytes", rank.host).member("peak_rss_bytes", rank.peak_rss);
+    write_arena(writer, rank.arena);
+    writer.end_object();
   }
   writer.end_array().member("worst", run.worst).end_object();
   return writer.take();

@@ -13,6 +13,17 @@
 
 namespace vramfit {
 
+class JsonObject;
+class JsonWriter;
+
+/// What `--allocator arena` did on one rank.
+struct MeasuredArena {
+  Bytes bytes;                   // of its block
+  std::int64_t requests = 0;     // answered from it
+  std::int64_t off_script = 0;   // that differed from the script, and went to the allocator that there is without it
+  std::string first_off_script;  // the first of those; "" if there was none
+};
+
 /// One rank as measured: total = reserved (+ what lies outside the allocator, where that can be measured), upper_bound
 /// = total.
 struct MeasuredRank {
@@ -20,6 +31,7 @@ struct MeasuredRank {
   Bytes pinned;    // host memory pinned by PyTorch for copies to and from the GPU; 0 on CPU ranks
   Bytes host;      // at most in buffers of its program in other host memory: copies for checkpoints
   Bytes peak_rss;  // resident set of the process at its highest; 0: not measured
+  std::optional<MeasuredArena> arena = {};  // none with other allocators
 };
 
 struct RunRecord {
@@ -41,6 +53,10 @@ struct RunRecord {
   bool out_of_memory = false;               // it ended with exit code 6; figures up to that point
   std::string message;                      // why it ended early, or ""
 };
+
+/// As a member "arena" of a rank; nothing is written without one.
+void write_arena(JsonWriter& writer, const std::optional<MeasuredArena>& arena);
+std::optional<MeasuredArena> read_arena(JsonObject& rank);
 
 /// vramfit/run@1.
 std::string run_to_json(const RunRecord& run);

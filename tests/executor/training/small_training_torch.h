@@ -7,12 +7,14 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "estimator/rank_estimate.h"
 #include "executor/checkpoint/weights.h"
+#include "executor/meter/arena.h"
 #include "executor/training/program_to_train.h"
 #include "executor/training/trainer.h"
 #include "job/loss_options.h"
@@ -97,6 +99,7 @@ class SmallTraining {
                     const program::Program* changed = nullptr) const {
     const auto weights = random_weights(1);
     const program::Program own = changed == nullptr ? program_of(groups) : program::Program{};
+    const std::shared_ptr<Arena> memory = opens_arena ? opens_arena(changed == nullptr ? own : *changed) : nullptr;
     Trainer trainer({.graph = graph_,
                      .job = job_,
                      .device = device_,
@@ -105,12 +108,14 @@ class SmallTraining {
                      .data = data_,
                      .lowered = changed == nullptr ? own : *changed,
                      .options = options_,
-                     .dumps = {}});
+                     .dumps = {},
+                     .arena = memory.get()});
     trainer.load();
     body(trainer);
   }
 
-  bool saves = false;  // whether programs can save
+  bool saves = false;                                                          // whether programs can save
+  std::function<std::shared_ptr<Arena>(const program::Program&)> opens_arena;  // of a rank's program; empty: none
 
  private:
   ModelSpec spec_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "executor/meter/arena.h"
 #include "tests/executor/training/thread_ranks_torch.h"
 
 namespace vramfit::testing {
@@ -64,6 +65,7 @@ class Circle {
     }
     work(tensors_);
     meet();
+    tensors_[static_cast<std::size_t>(rank)].clear();  // a program frees its tensors when it says
   }
 
  private:
@@ -113,6 +115,7 @@ class ThreadCollectives final : public Collectives {
   }
 
   Pending all_reduce(Tensors tensors) override {
+    const ArenaScope none(nullptr);  // the sums are no part of a program
     Tensors sums;
     circle_.together(rank_, tensors, [&](const std::vector<Tensors>& all) {
       for (std::size_t i = 0; i < tensors.size(); ++i) {
