@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "job/fields/job_fields.h"
 #include "job/sharding.h"
 
 namespace vramfit {
@@ -18,8 +19,12 @@ int number(Enum value) {
 
 std::string common_key(const Job& job) {
   const Precision& p = job.precision;
-  return fmt::format("{} {} {} {} {} {} {} {}", p.name, number(p.storage), number(p.compute), number(p.reduce),
-                     number(p.buffer), number(p.output), number(p.state), fmt::join(job.freeze, ","));
+  std::string key = fmt::format("{} {} {} {} {} {} {}", p.name, number(p.storage), number(p.compute), number(p.reduce),
+                                number(p.buffer), number(p.output), number(p.state));
+  for (const JobField& field : job_fields()) {
+    if (field.decides == Decides::parameters) key += fmt::format(" {}", field.get(job));
+  }
+  return key;
 }
 
 }  // namespace

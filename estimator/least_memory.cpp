@@ -79,7 +79,7 @@ LeastMemory::Units LeastMemory::make_units(const Graph& graph, const Job& job) c
   }
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const Unit& unit = layout.units[u];
-    units.states += unit.shard_elements * dtype_bytes(unit.storage);
+    units.states += shard_bytes(unit);
     if (unit.trainable_elements > 0) units.states += optimizer_states(unit, job);
     units.gradient_shards += unit.trainable_elements * dtype_bytes(unit.gradient);
     for (const UnitParameter& p : unit.parameters) {

@@ -62,14 +62,14 @@ struct Range {
 enum class Kernel : std::uint8_t {
   zero,          // any buffers
   zero_padding,  // a whole parameter's gradient, beyond the parameter
-  load_shard,    // shard of `unit`; what rank 0 reads other ranks' rows into
+  load_shard,    // shards of `unit`, one for each of its storages; what rank 0 reads other ranks' rows into
   load_states,   // of `unit`: the optimizer's states (program/optimizers)
   load_mask,     // gradient mask of `unit`
   load_scale,    // loss scale, growth tracker, found inf
   rope_table,    // cos, sin of rope number `parameter`
   workspaces,    // those that libraries make themselves
   inputs,        // token ids, labels; on GPUs the pinned buffers that they are copied from
-  gather_own,    // shard of `unit` -> this rank's slices of the gathered unit
+  gather_own,    // shards of `unit` -> this rank's slices of the gathered unit
   gather_kept,   // kept slice -> the same, in the rank's group
   keep_slice,    // gathered unit -> the slice that the rank keeps
   copy,          // buffer -> another of as many elements
@@ -82,14 +82,14 @@ enum class Kernel : std::uint8_t {
   norm_begin,    // gradient norm
   // `times` parts of kNormPart elements of a gradient shard -> gradient norm; on GPUs, the norm of a part
   norm_parts,
-  norm_rest,     // the elements after those parts, likewise; on CPU ranks, all
-  scale,         // gradient norm; clip scale; of a scaled loss its scale and found inf
-  mask,          // gradient shards, gradient masks
-  update,        // of `unit`: shard, gradient shard; clip scale, found inf; the optimizer's states
+  norm_rest,  // the elements after those parts, likewise; on CPU ranks, all
+  scale,      // gradient norm; clip scale; of a scaled loss its scale and found inf
+  mask,       // gradient shards, gradient masks
+  update,     // of `unit`: shard of trainable parameters, gradient shard; clip scale, found inf; the optimizer's states
   update_scale,  // loss scale, growth tracker; found inf
-  // Of the units that the rank saves: copy on the host; each unit's shard and its optimizer's states
+  // Of the units that the rank saves: copy on the host; each unit's shards and its optimizer's states
   save_states,
-  gather_parameter,  // shard of `unit` -> this rank's part of the whole `parameter`
+  gather_parameter,  // the shard that has it -> this rank's part of the whole `parameter`
   write_parameter,   // `parameter`, whole or in the only shard; on GPUs the host memory that it is written from
   call               // of PyTorch's library, which the program only records
 };

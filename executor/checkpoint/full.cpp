@@ -71,7 +71,7 @@ std::string full_header(const Graph& graph, const UnitLayout& layout) {
   for (const Unit& unit : layout.units) {
     for (const UnitParameter& p : unit.parameters) {
       const Parameter& parameter = graph.parameters[at_index(p.parameter)];
-      entries.push_back({parameter.name, unit.storage, parameter.shape});
+      entries.push_back({parameter.name, p.dtype, parameter.shape});
     }
   }
   return safetensors_header(entries, true);

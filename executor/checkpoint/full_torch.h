@@ -13,7 +13,7 @@
 
 namespace vramfit {
 
-/// What a checkpoint of all parameters begins with: in the storage dtype, under their checkpoint names, unit by unit.
+/// What a checkpoint of all parameters begins with: each in its dtype, under their checkpoint names, unit by unit.
 std::string full_header(const Graph& graph, const UnitLayout& layout);
 
 /// Rank 0's files. Each appears whole or not at all; the weights come last.

@@ -142,7 +142,8 @@ void check_facts(const Manifest& saved, const Texts& now, const std::string& whe
   for (const auto& [name, value] : now) {
     const auto found = std::ranges::find(saved.facts, name, &Texts::value_type::first);
     const std::string theirs = found == saved.facts.end() ? "nothing" : printable(found->second, 100);
-    if (found != saved.facts.end() && found->second == value) continue;
+    // A field that is newer than the checkpoint is not among its facts; "" is its default.
+    if (found == saved.facts.end() ? value.empty() : found->second == value) continue;
     throw InputError(
         fmt::format("--resume {}: {} is {} there and {} in this run; a resumed run keeps the settings that it began "
                     "with: give the same "

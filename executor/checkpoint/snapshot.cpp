@@ -24,7 +24,7 @@ class Collector {
       const std::int64_t first = p.rows_per_rank * context_.shard_group.rank();
       const std::int64_t rows = own_rows(p, context_.shard_group.rank());
       if (rows == 0) continue;
-      add_rows({kParameterKind, unit.shard(), unit.unit().storage}, p, {first, rows});
+      add_rows({kParameterKind, unit.shard(p), p.dtype}, p, {first, rows});
       if (p.trainable) add_states(unit, precision, p, {first, rows});
     }
   }

@@ -37,7 +37,7 @@ std::vector<DumpedTensor> listed(const DumpContext& context, const std::vector<U
 
 /// The parameter's part of `flat` from all ranks, padded; zeros where there is no `flat`. A collective call.
 at::Tensor gathered(const DumpContext& context, const UnitState& unit, const UnitParameter& p, const at::Tensor& flat) {
-  const at::TensorOptions options = flat.defined() ? flat.options() : unit.shard().options();
+  const at::TensorOptions options = flat.defined() ? flat.options() : unit.shard(p).options();
   at::Tensor whole = at::zeros({p.padded_elements}, options);
   if (!flat.defined()) return whole;
   const std::int64_t first = context.shard_group.rank() * p.shard_elements;
@@ -79,7 +79,7 @@ void dump_units(const DumpContext& context, const std::vector<UnitState>& units,
   if (context.writes) writer.emplace(path, listed(context, units, trainable_only));
   for (const UnitState& unit : units) {
     for (const UnitParameter& p : dumped(unit, trainable_only)) {
-      const at::Tensor whole = gathered(context, unit, p, (unit.*flat)());
+      const at::Tensor whole = gathered(context, unit, p, flat(unit, p));
       if (!writer) continue;
       const at::Tensor used = whole.narrow(0, 0, p.rows * p.row_elements);
       writer->append(context.divisor == 1 ? used : used.div(context.divisor));

@@ -32,8 +32,14 @@ class SafetensorsWriter {
   ResultFile file_;
 };
 
-/// Which flat tensor of a unit is written: its shard, or its gradient shard.
-using FlatOf = const at::Tensor& (UnitState::*)() const;
+/// Which flat tensor of a unit a parameter's part is written from: its shard, or the gradient shard.
+using FlatOf = const at::Tensor& (*)(const UnitState& unit, const UnitParameter& p);
+inline constexpr FlatOf kShard = [](const UnitState& unit, const UnitParameter& p) -> const at::Tensor& {
+  return unit.shard(p);
+};
+inline constexpr FlatOf kGradientShard = [](const UnitState& unit, const UnitParameter& /*p*/) -> const at::Tensor& {
+  return unit.gradient_shard();
+};
 
 /// Writes the parameters (or gradients) of all units to `path` on rank 0; a collective call. Trainable ones only
 /// when `trainable_only`. A tensor that isn't there is written as zeros.

@@ -22,7 +22,7 @@ class EachReads final : public RowSupply {
  public:
   EachReads(WeightSource& weights, const Collectives& shard_group) : weights_(weights), shard_group_(shard_group) {}
 
-  void fill(const Parameter& parameter, const Unit& /*unit*/, const UnitParameter& p, at::Tensor slice) override {
+  void fill(const Parameter& parameter, const UnitParameter& p, at::Tensor slice) override {
     const RowRange rows = rows_of(p, shard_group_.rank(), 0, p.rows_per_rank);
     if (rows.count == 0) return;
     at::Tensor into = slice.narrow(0, 0, rows.count * p.row_elements);
@@ -42,21 +42,21 @@ class Rank0Reads final : public RowSupply {
         is_reader_(groups.shard.rank() == 0 && groups.replicate.rank() == 0),
         own_(weights, groups.shard) {}
 
-  void fill(const Parameter& parameter, const Unit& unit, const UnitParameter& p, at::Tensor slice) override {
+  void fill(const Parameter& parameter, const UnitParameter& p, at::Tensor slice) override {
     if (p.shard_elements == 0) return;
     if (groups_.replicate.rank() == 0) {
       if (groups_.shard.size() == 1) {
-        own_.fill(parameter, unit, p, slice);
+        own_.fill(parameter, p, slice);
       } else {
-        spread(parameter, unit, p, slice);
+        spread(parameter, p, slice);
       }
     }
     if (const Pending sent = groups_.replicate.broadcast(std::move(slice))) sent->wait();
   }
 
  private:
-  void spread(const Parameter& parameter, const Unit& unit, const UnitParameter& p, const at::Tensor& slice) {
-    const std::int64_t most = load_chunk_rows(unit, p, groups_.shard.size());
+  void spread(const Parameter& parameter, const UnitParameter& p, const at::Tensor& slice) {
+    const std::int64_t most = load_chunk_rows(p, groups_.shard.size());
     for (std::int64_t first = 0; first < p.rows_per_rank; first += most) {
       const std::int64_t count = std::min(most, p.rows_per_rank - first);
       std::vector<at::Tensor> slices;

@@ -16,7 +16,7 @@ struct RowSupply {
   virtual ~RowSupply() = default;
   /// The rank's rows of a parameter, from the first on; `slice` is its 1-D part of the shard, rows_per_rank rows, zero
   /// where the parameter has no more.
-  virtual void fill(const Parameter& parameter, const Unit& unit, const UnitParameter& p, at::Tensor slice) = 0;
+  virtual void fill(const Parameter& parameter, const UnitParameter& p, at::Tensor slice) = 0;
 };
 
 /// Each rank reads its own rows.

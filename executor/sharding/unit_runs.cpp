@@ -35,10 +35,11 @@ at::Tensor UnitRuns::slice_to_keep(const at::Tensor& gathered, const UnitParamet
 }
 
 void UnitRuns::load_shard(Operands& operands, RowSupply& rows) const {
-  operands[0].zero_();
-  for (const UnitParameter& p : unit_of(operands).parameters) {
+  const Unit& unit = unit_of(operands);
+  for (std::size_t i = 0; i < unit.storages.size(); ++i) operands[i].zero_();
+  for (const UnitParameter& p : unit.parameters) {
     const Parameter& parameter = context_.graph.parameters[at_index(p.parameter)];
-    rows.fill(parameter, unit_of(operands), p, UnitState::slice(operands[0], p));
+    rows.fill(parameter, p, UnitState::slice(operands[at_index(p.storage)], p));
   }
 }
 
@@ -82,8 +83,10 @@ void UnitRuns::load_count(const Unit& unit, StateSource& states, std::string_vie
 }
 
 void UnitRuns::gather_own(Operands& operands) const {
-  for (const UnitParameter& p : unit_of(operands).parameters) {
-    own_slice(operands[1], p).copy_(UnitState::slice(operands[0], p));
+  const Unit& unit = unit_of(operands);
+  const at::Tensor& gathered = operands[unit.storages.size()];
+  for (const UnitParameter& p : unit.parameters) {
+    own_slice(gathered, p).copy_(UnitState::slice(operands[at_index(p.storage)], p));
   }
 }
 

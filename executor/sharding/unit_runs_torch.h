@@ -26,7 +26,7 @@ class UnitRuns {
  public:
   explicit UnitRuns(const UnitContext& context) : context_(context) {}
 
-  /// `rows` fills the shard, parameter by parameter, never from a whole parameter.
+  /// `rows` fills the shards, parameter by parameter, never from a whole parameter.
   void load_shard(Operands& operands, RowSupply& rows) const;
   /// Zeros, or what `states` holds (null: nothing). Throws InputError when the unit's parameters were not updated
   /// equally often (they were in different units, one of which had no gradients): a unit has one count.

@@ -15,10 +15,8 @@ const at::Tensor* tensor_of(const ProgramRunner& runner, int buffer) {
 }  // namespace
 
 UnitState::UnitState(const Unit& unit, const Precision& precision, const Buffers& buffers, const ProgramRunner& runner)
-    : unit_(&unit),
-      precision_(&precision),
-      shard_(tensor_of(runner, buffers.shard)),
-      gradient_shard_(tensor_of(runner, buffers.gradient_shard)) {
+    : unit_(&unit), precision_(&precision), gradient_shard_(tensor_of(runner, buffers.gradient_shard)) {
+  for (const int buffer : buffers.shards) shards_.push_back(tensor_of(runner, buffer));
   for (const int buffer : buffers.states) states_.push_back(tensor_of(runner, buffer));
 }
 
@@ -33,10 +31,14 @@ std::vector<UnitState::Buffers> unit_buffers(const program::Program& program, co
     if (run == nullptr || run->unit < 0) continue;
     const auto operand = [&](std::uint32_t i) { return program.main.accesses[run->accesses.first + i].buffer; };
     UnitState::Buffers& unit = units[static_cast<std::size_t>(run->unit)];
-    if (run->kernel == program::Kernel::load_shard) unit.shard = operand(0);
+    const std::uint32_t count = run->accesses.count;
     if (run->kernel == program::Kernel::update) unit.gradient_shard = operand(1);
-    if (run->kernel != program::Kernel::load_states) continue;
-    for (std::uint32_t i = 0; i < run->accesses.count; ++i) unit.states.push_back(operand(i));
+    for (std::uint32_t i = 0; run->kernel == program::Kernel::load_shard && i + 1 < count; ++i) {
+      unit.shards.push_back(operand(i));
+    }
+    for (std::uint32_t i = 0; run->kernel == program::Kernel::load_states && i < count; ++i) {
+      unit.states.push_back(operand(i));
+    }
   }
   return units;
 }

@@ -18,27 +18,32 @@ class ProgramRunner;
 class UnitState {
  public:
   struct Buffers {
-    int shard = -1, gradient_shard = -1;  // of the main list
-    std::vector<int> states;
+    std::vector<int> shards, states;  // of the main list
+    int gradient_shard = -1;
   };
   /// `runner` must outlive it.
   UnitState(const Unit& unit, const Precision& precision, const Buffers& buffers, const ProgramRunner& runner);
 
   const Unit& unit() const { return *unit_; }
   const Precision& precision() const { return *precision_; }
-  const at::Tensor& shard() const { return *shard_; }
+  /// By Unit::storages.
+  const std::vector<const at::Tensor*>& shards() const { return shards_; }
+  /// The one in which the parameter lies.
+  const at::Tensor& shard(const UnitParameter& p) const { return *shards_[static_cast<std::size_t>(p.storage)]; }
   /// The optimizer's, in the order of its row (program/optimizers); none when nothing is trained.
   const std::vector<const at::Tensor*>& states() const { return states_; }
   /// Undefined until the step's first gradient.
   const at::Tensor& gradient_shard() const { return *gradient_shard_; }
   /// A parameter's part of a flat shard tensor, rows_per_rank rows of it.
   static at::Tensor slice(const at::Tensor& flat, const UnitParameter& p);
+  /// That part of its shard.
+  at::Tensor rows(const UnitParameter& p) const { return slice(shard(p), p); }
 
  private:
   const Unit* unit_;
   const Precision* precision_;
-  const at::Tensor *shard_, *gradient_shard_;
-  std::vector<const at::Tensor*> states_;
+  const at::Tensor* gradient_shard_;
+  std::vector<const at::Tensor*> shards_, states_;
 };
 
 /// By unit: where the program keeps what its states name.

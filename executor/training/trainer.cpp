@@ -215,9 +215,10 @@ void Trainer::State::load_shard(Operands& operands) {
   // Of a checkpoint each rank reads what it holds.
   const bool is_sent = in.job.load == Load::rank0 && in.states == nullptr;
   if (supply == nullptr) {
+    const std::size_t last = operands.size() - 1;
     supply = is_sent ? rank0_reads(in.weights, {.shard = in.groups.shard(),
                                                 .replicate = in.groups.replicate(),
-                                                .staging = operands.has(1) ? &operands[1] : nullptr})
+                                                .staging = operands.has(last) ? &operands[last] : nullptr})
                      : each_reads(in.weights, in.groups.shard());
   }
   unit_runs.load_shard(operands, *supply);
@@ -357,7 +358,7 @@ void Trainer::State::mask(Operands& operands) {
 void Trainer::State::gradients_ready() {
   if (std::exchange(gradients_are_ready, true)) return;
   if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
-  dump(&UnitState::gradient_shard, true, fmt::format("gradients-step{}.safetensors", facts.step),
+  dump(kGradientShard, true, fmt::format("gradients-step{}.safetensors", facts.step),
        scaler.is_on() ? read_scalar(*scaler.scale()) : 1);
 }
 
@@ -391,7 +392,7 @@ void Trainer::save_full(FileCalls& files, const std::string& directory, const st
 }
 std::vector<std::pair<std::string, double>> Trainer::numbers() const { return state_->scaler.numbers(); }
 void Trainer::finish() {
-  if (state_->in.dumps.parameters) state_->dump(&UnitState::shard, false, "parameters.safetensors");
+  if (state_->in.dumps.parameters) state_->dump(kShard, false, "parameters.safetensors");
 }
 
 }  // namespace vramfit

@@ -202,7 +202,7 @@ constexpr std::array kJobFields{
              "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head. Default: "
              "none",
              get_freeze, set_freeze, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
-             InPlan::optional},
+             InPlan::optional, Decides::parameters},
     JobField{"gradient_mask", FieldForm::text, "none|keep:P|file:PATH",
              "Child-tuning: keep each gradient element with probability P, drawn every step, or apply masks from a "
              "safetensors file. Default: none",

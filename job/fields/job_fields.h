@@ -30,6 +30,10 @@ enum class AtResume { may_differ, must_match, in_part };
 /// have its default.
 enum class InPlan { required, optional };
 
+/// Whether how parameters are held between steps depends on the field: units with their storages, gradients and states
+/// are shared only by jobs that have the same value (estimator/job_keys.h).
+enum class Decides { other, parameters };
+
 struct JobField {
   std::string_view name;  // "seq_len"
   FieldForm form;
@@ -43,6 +47,7 @@ struct JobField {
   HonouredBy honoured_by = HonouredBy::every_runtime;
   AtResume at_resume = AtResume::may_differ;
   InPlan in_plan = InPlan::required;
+  Decides decides = Decides::other;
 };
 
 /// All fields, in the order in which they are applied (a precision before its dtypes).

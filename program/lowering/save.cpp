@@ -36,9 +36,13 @@ void SaveLowering::find_units() {
     const auto* run = std::get_if<Run>(&instruction);
     if (run == nullptr || run->unit < 0) continue;
     Unit& unit = units_[at(run->unit)];
-    if (run->kernel == Kernel::load_shard) unit.shard = held(*run, 0);
-    if (run->kernel != Kernel::load_states) continue;
-    for (std::uint32_t i = 0; i < run->accesses.count; ++i) unit.states.push_back(held(*run, i));
+    const std::uint32_t count = run->accesses.count;
+    for (std::uint32_t i = 0; run->kernel == Kernel::load_shard && i + 1 < count; ++i) {
+      unit.shards.push_back(held(*run, i));
+    }
+    for (std::uint32_t i = 0; run->kernel == Kernel::load_states && i < count; ++i) {
+      unit.states.push_back(held(*run, i));
+    }
   }
 }
 
@@ -51,7 +55,7 @@ Bytes SaveLowering::saved_bytes(std::size_t unit) const {
   Bytes bytes;
   for (const UnitParameter& p : layout.parameters) {
     const std::int64_t rows = own_rows(p, in_.in.coords.shard);
-    bytes += rows * p.row_elements * dtype_bytes(layout.storage);
+    bytes += rows * p.row_elements * dtype_bytes(p.dtype);
     if (!p.trainable || rows == 0) continue;
     for (const OptimizerState& state : optimizer_named(in_.in.job.optimizer).states) {
       const bool has_rows = state.holds == OptimizerState::Holds::elements;
@@ -78,33 +82,33 @@ void SaveLowering::sharded() {
   Writer::Operands operands{{&copy_, How::write}};
   for (std::size_t u = 0; u < units_.size(); ++u) {
     if (!is_saved_here(u)) continue;
-    operands.emplace_back(&units_[u].shard, How::read);
+    for (const Held& shard : units_[u].shards) operands.emplace_back(&shard, How::read);
     for (const Held& state : units_[u].states) operands.emplace_back(&state, How::read);
   }
   in_.writer.run({.kernel = Kernel::save_states}, operands);
 }
 
 void SaveLowering::write_parameter(std::size_t unit, const UnitParameter& p, const Held& on_host) {
-  const vramfit::Unit& layout = in_.layout.units[unit];
+  const Held& shard = units_[unit].shards[at(p.storage)];
   const Run run{.kernel = Kernel::write_parameter, .unit = static_cast<int>(unit), .parameter = p.parameter};
   if (in_.layout.shards == 1) {
-    if (is_rank0_) in_.writer.run(run, {{&units_[unit].shard, How::read}, {&on_host, How::write}});
+    if (is_rank0_) in_.writer.run(run, {{&shard, How::read}, {&on_host, How::write}});
     return;
   }
-  const Held whole = in_.writer.allocate({.bytes = p.padded_elements * dtype_bytes(layout.storage),
+  const Held whole = in_.writer.allocate({.bytes = p.padded_elements * dtype_bytes(p.dtype),
                                           .label = in_.labels.number("full checkpoint"),
                                           .segment = -1,
                                           .category = Category::temporaries,
-                                          .dtype = layout.storage});
+                                          .dtype = p.dtype});
   in_.writer.run({.kernel = Kernel::gather_parameter, .unit = run.unit, .parameter = run.parameter},
-                 {{&units_[unit].shard, How::read}, {&whole, How::write_part}});
+                 {{&shard, How::read}, {&whole, How::write_part}});
   const int token = in_.tokens++;
   in_.writer.start({.collective = Collective::all_gather,
                     .axis = Axis::shard,
                     .accesses = {},
-                    .bytes = p.padded_elements * dtype_bytes(layout.storage),
+                    .bytes = p.padded_elements * dtype_bytes(p.dtype),
                     .token = token,
-                    .part = p.shard_elements * dtype_bytes(layout.storage)},
+                    .part = p.shard_elements * dtype_bytes(p.dtype)},
                    {{&whole, How::add}});
   in_.writer.write(Wait{token});
   if (is_rank0_) in_.writer.run(run, {{&whole, How::read}, {&on_host, How::write}});
@@ -115,7 +119,7 @@ void SaveLowering::full() {
   Bytes largest;
   for (const vramfit::Unit& unit : in_.layout.units) {
     for (const UnitParameter& p : unit.parameters) {
-      largest = std::max(largest, p.rows * p.row_elements * dtype_bytes(unit.storage));
+      largest = std::max(largest, p.rows * p.row_elements * dtype_bytes(p.dtype));
     }
   }
   const bool copies = is_rank0_ && in_.in.device.kind == DeviceKind::cuda;

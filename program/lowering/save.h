@@ -30,7 +30,7 @@ class SaveLowering {
 
  private:
   struct Unit {
-    Held shard;
+    std::vector<Held> shards;  // by storage
     std::vector<Held> states;
   };
   void find_units();

@@ -58,14 +58,25 @@ Buffer UnitLowering::buffer_of(int parameter, Dtype dtype, Category category, co
 
 void UnitLowering::load(const Held& staging) {
   Writer& writer = in_.writer;
-  shard_ = writer.allocate(buffer(unit_.shard_elements, unit_.storage, Category::parameters, "shard"));
-  writer.run(run_of(Kernel::load_shard), {{&shard_, How::write}, {&staging, How::write}});
+  for (const UnitStorage& storage : unit_.storages) {
+    const std::string what = shards_.empty() ? "shard" : std::string(dtype_name(storage.dtype)) + " shard";
+    shards_.push_back(writer.allocate(buffer(storage.elements, storage.dtype, Category::parameters, what)));
+  }
+  Writer::Operands operands = all_shards(How::write);
+  operands.emplace_back(&staging, How::write);
+  writer.run(run_of(Kernel::load_shard), operands);
   if (unit_.trainable_elements == 0) return;
   for (const OptimizerState& state : in_.optimizer.states) {
     states_.push_back(writer.allocate(
         buffer(elements_of(state, unit_), dtype_of(state, in_.precision), Category::optimizer_state, state.name)));
   }
   if (!states_.empty()) writer.run(run_of(Kernel::load_states), all_states(How::write));
+}
+
+Writer::Operands UnitLowering::all_shards(How how) const {
+  Writer::Operands operands;
+  for (const Held& shard : shards_) operands.emplace_back(&shard, how);
+  return operands;
 }
 
 Writer::Operands UnitLowering::all_states(How how) const {
@@ -102,9 +113,8 @@ int UnitLowering::start_reduction() {
   return this->start(start, operands);
 }
 
-Work UnitLowering::passes(std::int64_t elements, Bytes bytes_of_element) const {
-  return {.launches = static_cast<std::int64_t>(unit_.parameters.size()),
-          .bytes = static_cast<double>(elements) * static_cast<double>(bytes_of_element.n)};
+Work UnitLowering::passes(Bytes bytes) const {
+  return {.launches = static_cast<std::int64_t>(unit_.parameters.size()), .bytes = static_cast<double>(bytes.n)};
 }
 
 void UnitLowering::add_rows(Kernel kernel, int parameter, const Held& gradient, Dtype dtype) {
@@ -123,15 +133,23 @@ void UnitLowering::issue() {
   gathered_ =
       in_.writer.allocate(buffer(unit_.gathered_elements, unit_.compute, Category::unsharded_parameters, "gathered"));
   const bool in_group = static_cast<bool>(kept_slice_);
-  const How how = in_.layout.shards == 1 ? How::write : How::write_part;
-  const Bytes compute = dtype_bytes(unit_.compute);
-  in_.writer.run(run_of(in_group ? Kernel::gather_kept : Kernel::gather_own),
-                 {{in_group ? &kept_slice_ : &shard_, How::read}, {&gathered_, how}},
-                 in_group ? passes(unit_.kept_elements, 2 * compute)
-                          : passes(unit_.shard_elements, dtype_bytes(unit_.storage) + compute));
+  fill_gathered(in_.layout.shards == 1 ? How::write : How::write_part);
   kept_slice_.reset();
   if (in_.layout.shards == 1) return;
   gathering_ = start_gather(in_group ? Axis::reshard : Axis::shard);
+}
+
+void UnitLowering::fill_gathered(How how) {
+  const Bytes compute = dtype_bytes(unit_.compute);
+  if (kept_slice_) {
+    return in_.writer.run(run_of(Kernel::gather_kept), {{&kept_slice_, How::read}, {&gathered_, how}},
+                          passes(unit_.kept_elements * (2 * compute)));
+  }
+  Writer::Operands operands = all_shards(How::read);
+  operands.emplace_back(&gathered_, how);
+  Bytes bytes = shard_bytes(unit_);
+  for (const UnitStorage& storage : unit_.storages) bytes += storage.elements * compute;
+  in_.writer.run(run_of(Kernel::gather_own), operands, passes(bytes));
 }
 
 void UnitLowering::wait() {
@@ -149,7 +167,7 @@ void UnitLowering::reshard() {
   kept_slice_ =
       in_.writer.allocate(buffer(unit_.kept_elements, unit_.compute, Category::unsharded_parameters, "kept slice"));
   in_.writer.run(run_of(Kernel::keep_slice), {{&gathered_, How::read}, {&kept_slice_, How::write}},
-                 passes(unit_.kept_elements, 2 * dtype_bytes(unit_.compute)));
+                 passes(unit_.kept_elements * (2 * dtype_bytes(unit_.compute))));
   gathered_.reset();
 }
 
@@ -263,11 +281,11 @@ void UnitLowering::finish() {
 void UnitLowering::update(const Held& divisor, const Held& found_inf) {
   if (!gradient_shard_) return;
   Writer::Operands operands{
-      {&shard_, How::add}, {&gradient_shard_, How::read}, {&divisor, How::read}, {&found_inf, How::read}};
+      {&shards_.front(), How::add}, {&gradient_shard_, How::read}, {&divisor, How::read}, {&found_inf, How::read}};
   std::ranges::move(all_states(How::add), std::back_inserter(operands));
   in_.writer.run(run_of(Kernel::update), operands,
                  in_.optimizer.work({.elements = unit_.trainable_elements,
-                                     .storage = unit_.storage,
+                                     .storage = unit_.storages.front().dtype,
                                      .gradient = unit_.gradient,
                                      .state = in_.precision.state,
                                      .device = in_.device}));

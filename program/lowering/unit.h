@@ -29,9 +29,9 @@ class UnitLowering {
   /// `number`: in the layout.
   UnitLowering(const UnitsInputs& inputs, int number);
 
-  /// The shard and the optimizer's states. `staging`: what rank 0 reads other ranks' rows into; may be empty.
+  /// The shards and the optimizer's states. `staging`: what rank 0 reads other ranks' rows into; may be empty.
   void load(const Held& staging);
-  /// Allocates the gathered storage and starts to fill it, unless it exists or the shard itself is used.
+  /// Allocates the gathered storage and starts to fill it, unless it exists or the only shard itself is used.
   void issue();
   /// Issues if that was not done, and waits.
   void wait();
@@ -39,7 +39,7 @@ class UnitLowering {
   /// Releases all but the slice that the next gather starts from instead of the shard.
   void reshard();
   /// What ops read their weights from: the gathered storage or the shard; empty while the unit isn't gathered.
-  const Held& weights() const { return unit_.gathered_is_shard ? shard_ : gathered_; }
+  const Held& weights() const { return unit_.gathered_is_shard ? shards_.front() : gathered_; }
 
   /// Where an op of `kind` writes its gradient of `parameter`: the gradient shard, or a buffer to be reduced. `is_new`:
   /// declared only; who writes first allocates it, and fills with zeros what it doesn't write.
@@ -57,7 +57,8 @@ class UnitLowering {
   /// Waits for it and adds this rank's slices to the gradient shard.
   void finish();
   const Held& gradient_shard() const { return gradient_shard_; }
-  /// Writes over the shard. `divisor` and `found_inf`: what the optimizer is told about all gradients; may be empty.
+  /// Writes over the first shard. `divisor` and `found_inf`: what the optimizer is told about all gradients; may be
+  /// empty.
   void update(const Held& divisor, const Held& found_inf);
 
  private:
@@ -75,6 +76,7 @@ class UnitLowering {
   Buffer buffer(std::int64_t elements, Dtype dtype, Category category, std::string_view what) const;
   /// A whole gradient of `parameter`, padded.
   Buffer buffer_of(int parameter, Dtype dtype, Category category, const char* what) const;
+  Writer::Operands all_shards(How how) const;
   Writer::Operands all_states(How how) const;
   Buffer gradient_shard_buffer() const;
   void forget_written_shard();
@@ -88,8 +90,10 @@ class UnitLowering {
   int start_gather(Axis axis);
   int start_reduction();
   int start(Start start, Writer::Listed operands);
-  /// A copy or an addition, parameter by parameter, of this rank's part of the unit.
-  Work passes(std::int64_t elements, Bytes bytes_of_element) const;
+  /// This rank's slices of the gathered unit, from `kept_slice_` or else from the shards.
+  void fill_gathered(How how);
+  /// A copy, parameter by parameter, of this rank's part of the unit: all that is read and written.
+  Work passes(Bytes bytes) const;
   /// Adds this rank's rows of a whole gradient to the gradient shard.
   void add_rows(Kernel kernel, int parameter, const Held& gradient, Dtype dtype);
   void wait_for(int& token);
@@ -101,7 +105,8 @@ class UnitLowering {
   const UnitsInputs& in_;
   const Unit& unit_;
   int number_;
-  Held shard_, gathered_, kept_slice_, gradient_shard_;
+  std::vector<Held> shards_;  // by storage
+  Held gathered_, kept_slice_, gradient_shard_;
   std::vector<Held> states_;                  // of the optimizer, in the order of its row
   std::vector<Gradients> gradients_;          // by place in the unit
   std::vector<int> in_order_;                 // the unit's parameters, ascending

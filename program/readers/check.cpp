@@ -93,7 +93,7 @@ class Check {
       const Inside& step = place.code.inside[run.inside.first + i];
       step.what == Inside::What::allocate ? allocate(step.buffer, place) : free(step.buffer, place);
     }
-    int source = -1;
+    if (is_copy(run.kernel)) copied_from_.clear();
     for (std::uint32_t i = 0; i < run.accesses.count; ++i) {
       const Access& access = place.code.accesses[run.accesses.first + i];
       if (access.buffer < 0) continue;
@@ -104,9 +104,9 @@ class Check {
       if (run.kernel == Kernel::update) spend(access, place);
       if (!is_copy(run.kernel)) continue;
       if (access.how == How::read)
-        source = place.number(access.buffer);
+        add_source(place.number(access.buffer));
       else
-        copied_from(source, buffers_[at(place.number(access.buffer))]);
+        buffers_[at(place.number(access.buffer))].sources = copied_from_;
     }
     what_ = {};
   }
@@ -146,12 +146,16 @@ class Check {
   }
 
  private:
+  /// A buffer as it was when it was copied.
+  struct Source {
+    int buffer = -1;
+    std::int64_t tenant = 0, version = 0;
+  };
   struct State {
     bool is_allocated = false, is_written = false, is_whole = false, is_in_flight = false, is_spent = false;
-    std::int64_t tenant = 0;   // counts allocations
-    std::int64_t version = 0;  // counts writes
-    int source = -1;           // what it is a copy of, as that was then
-    std::int64_t source_tenant = 0, source_version = 0;
+    std::int64_t tenant = 0;      // counts allocations
+    std::int64_t version = 0;     // counts writes
+    std::vector<Source> sources;  // what it is a copy of
     StreamUse use = {};
     Contents contents = {};
   };
@@ -195,7 +199,7 @@ class Check {
     if (!std::ranges::all_of(freed_[static_cast<std::size_t>(pool)], is_ready))
       fail(buffer, place, "allocates", "while another stream works with what its pool was given back");
     freed_[static_cast<std::size_t>(pool)].clear();
-    state = {.is_allocated = true, .tenant = state.tenant + 1};
+    state = {.is_allocated = true, .tenant = state.tenant + 1, .sources = {}};
     order_.write(pool, state.use);  // its bytes may be what the pool's stream still works with
   }
 
@@ -285,26 +289,27 @@ class Check {
     if (is_run_) require_value(state, access, place);
     if (!is_run_ && access.how == How::write) state.contents = {};
     if (only_reads) return;
-    if (is_run_ || access.how != How::add) state.source = -1;  // a gather adds to a copy what is missing of it
+    if (is_run_ || access.how != How::add) state.sources.clear();  // a gather adds to a copy what is missing of it
     state.is_written = true;
     state.is_whole = access.how != How::write_part;
     ++state.version;
   }
 
-  /// A copy of a copy is one of the first source.
-  void copied_from(int source, State& copy) {
-    if (source < 0) return;
-    const State& state = buffers_[at(source)];
-    const bool is_copy = state.source >= 0;
-    copy.source = is_copy ? state.source : source;
-    copy.source_tenant = is_copy ? state.source_tenant : state.tenant;
-    copy.source_version = is_copy ? state.source_version : state.version;
+  /// Of what copies now. A copy of a copy is one of the first source.
+  void add_source(int buffer) {
+    const State& state = buffers_[at(buffer)];
+    if (state.sources.empty()) {
+      copied_from_.push_back({buffer, state.tenant, state.version});
+    } else {
+      copied_from_.insert(copied_from_.end(), state.sources.begin(), state.sources.end());
+    }
   }
 
   bool is_stale(const State& copy) const {
-    if (copy.source < 0) return false;
-    const State& source = buffers_[at(copy.source)];
-    return source.is_allocated && source.tenant == copy.source_tenant && source.version != copy.source_version;
+    return std::ranges::any_of(copy.sources, [this](const Source& s) {
+      const State& source = buffers_[at(s.buffer)];
+      return source.is_allocated && source.tenant == s.tenant && source.version != s.version;
+    });
   }
 
   const Program& program_;
@@ -315,6 +320,7 @@ class Check {
   std::array<std::vector<StreamPoints>, kStreams> freed_;  // by pool: what other streams still had of what it got back
   std::string_view what_;                                  // the instruction that is read
   bool is_run_ = false;                                    // that instruction
+  std::vector<Source> copied_from_;                        // by it so far
   std::vector<int> read_;                                  // by it so far: numbers of buffers
 };
 

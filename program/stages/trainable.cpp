@@ -101,6 +101,14 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
   return trainable;
 }
 
+std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
+  std::vector<HeldParameter> held;
+  for (const bool is_trainable : trainable_parameters(graph, job)) {
+    held.push_back({is_trainable, job.precision.storage});
+  }
+  return held;
+}
+
 std::vector<bool> segments_with_backward(const Graph& graph, const Job& job) {
   const std::vector<bool> trainable = trainable_parameters(graph, job);
   std::vector<bool> has_backward;

@@ -1,4 +1,4 @@
-// What --freeze leaves to train.
+// How parameters are held: which of them --freeze leaves to train, and the dtype of each.
 #pragma once
 
 #include <vector>
@@ -10,6 +10,14 @@ namespace vramfit {
 
 /// Parameters that `--freeze` leaves trainable, by index.
 std::vector<bool> trainable_parameters(const Graph& graph, const Job& job);
+
+/// A parameter between steps.
+struct HeldParameter {
+  bool trainable = true;
+  Dtype dtype = Dtype::f32;
+};
+/// By index.
+std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job);
 
 /// Segments that backward runs through: those from the lowest with a trainable parameter on.
 std::vector<bool> segments_with_backward(const Graph& graph, const Job& job);

@@ -27,7 +27,6 @@ class UnitNames {
     Unit unit;
     unit.name = name;
     unit.compute = precision.compute;
-    unit.storage = precision.storage;
     unit.reduce = precision.reduce;
     unit.gradient = precision.storage;
     layout.units.push_back(unit);
@@ -51,18 +50,28 @@ UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout
   return p;
 }
 
+/// The number of the unit's storage of `dtype`, which is made if it is the first parameter there.
+int storage_of(Unit& unit, Dtype dtype) {
+  const auto found = std::ranges::find(unit.storages, dtype, &UnitStorage::dtype);
+  const auto number = static_cast<int>(found - unit.storages.begin());
+  if (found == unit.storages.end()) unit.storages.push_back({.dtype = dtype});
+  return number;
+}
+
 void assign_offsets(Unit& unit) {
   // Not std::ranges::stable_partition, whose result clang 14 cannot parse.
   std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
                         [](const UnitParameter& p) { return p.trainable; });
   for (UnitParameter& p : unit.parameters) {
+    p.storage = storage_of(unit, p.dtype);
+    std::int64_t& stored = unit.storages[static_cast<std::size_t>(p.storage)].elements;
     p.gathered_offset = unit.gathered_elements;
-    p.shard_offset = unit.shard_elements;
+    p.shard_offset = stored;
     p.kept_offset = unit.kept_elements;
     unit.gathered_elements = checked_add(unit.gathered_elements, align_elements(p.padded_elements, unit.compute));
-    unit.shard_elements = checked_add(unit.shard_elements, align_elements(p.shard_elements, unit.storage));
+    stored = checked_add(stored, align_elements(p.shard_elements, p.dtype));
     unit.kept_elements = checked_add(unit.kept_elements, align_elements(p.kept_elements, unit.compute));
-    if (p.trainable) unit.trainable_elements = unit.shard_elements;
+    if (p.trainable) unit.trainable_elements = stored;
   }
 }
 
@@ -83,6 +92,12 @@ void add_unique(std::vector<int>& list, int item) {
 
 }  // namespace
 
+Bytes shard_bytes(const Unit& unit) {
+  Bytes bytes;
+  for (const UnitStorage& storage : unit.storages) bytes += storage.elements * dtype_bytes(storage.dtype);
+  return bytes;
+}
+
 Dtype gradient_dtype(OpKind kind, const Precision& precision) {
   return op_row(kind).sums_many ? precision.reduce : precision.compute;
 }
@@ -97,7 +112,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   layout.reshard_ranks = reshard_ranks(job);
   layout.unit_of_parameter.assign(graph.parameters.size(), -1);
   layout.slot_of_parameter.assign(graph.parameters.size(), -1);
-  const std::vector<bool> trainable = trainable_parameters(graph, job);
+  const std::vector<HeldParameter> held = held_parameters(graph, job);
   const std::vector<std::string> names = unit_names(graph, job);
   UnitNames units;
   for (const Segment& segment : graph.segments) {
@@ -109,7 +124,8 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
         if (unit < 0) {
           unit = units.unit_called(layout, names[index], job.precision);
           UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout);
-          p.trainable = trainable[index];
+          p.trainable = held[index].trainable;
+          p.dtype = held[index].dtype;
           layout.units[static_cast<std::size_t>(unit)].parameters.push_back(p);
         }
         add_unique(touched, unit);
@@ -120,7 +136,8 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   for (Unit& unit : layout.units) {
     assign_offsets(unit);
     unit.reduce_order = largest_first(unit.parameters);
-    unit.gathered_is_shard = layout.shards == 1 && unit.storage == unit.compute;
+    const bool is_in_compute_dtype = unit.storages.size() == 1 && unit.storages.front().dtype == unit.compute;
+    unit.gathered_is_shard = layout.shards == 1 && is_in_compute_dtype;
     for (std::size_t slot = 0; slot < unit.parameters.size(); ++slot) {
       layout.slot_of_parameter[static_cast<std::size_t>(unit.parameters[slot].parameter)] = static_cast<int>(slot);
     }

@@ -16,14 +16,16 @@ namespace vramfit {
 struct UnitParameter {
   int parameter = -1;  // index in Graph::parameters
   bool trainable = true;
-  std::int64_t rows = 0;  // dim 0
+  Dtype dtype = Dtype::f32;  // between steps
+  int storage = 0;           // index in Unit::storages: the one of that dtype
+  std::int64_t rows = 0;     // dim 0
   std::int64_t row_elements = 0;
   std::int64_t rows_per_rank = 0;    // ceil(rows / shards)
   std::int64_t shard_elements = 0;   // rows_per_rank * row_elements
   std::int64_t padded_elements = 0;  // shard_elements * shards
   std::int64_t gathered_offset = 0;  // elements of compute dtype from the unit's start; 512-byte aligned
-  std::int64_t shard_offset = 0;     // elements from the shard's start, 512-byte aligned in storage dtype;
-                                     // also from the gradient shard's and the states' starts
+  std::int64_t shard_offset = 0;     // elements from its storage's start, 512-byte aligned in the storage's dtype; of a
+                                     // trainable one also from the gradient shard's and the states' starts
   std::int64_t kept_elements = 0;    // padded_elements / UnitLayout::reshard_ranks
   std::int64_t kept_offset = 0;      // elements of compute dtype from the kept slice's start, 512-byte aligned
 };
@@ -33,23 +35,32 @@ inline std::int64_t own_rows(const UnitParameter& p, std::int64_t shard) {
   return std::clamp<std::int64_t>(p.rows - p.rows_per_rank * shard, 0, p.rows_per_rank);
 }
 
-/// A unit's shard is one flat tensor, trainable parameters first; its gradients and optimizer states
-/// are flat tensors over the trainable prefix.
+/// What a rank holds of a unit's parameters of one dtype: one flat tensor, trainable parameters first.
+struct UnitStorage {
+  Dtype dtype = Dtype::f32;
+  std::int64_t elements = 0;
+};
+
+/// A unit's shard is a storage for each dtype that its parameters have. All trainable ones are in the first storage;
+/// gradients and optimizer states are flat tensors over that prefix of it.
 struct Unit {
   std::string name;  // "layers.3", "embed", "head", "root", or a module's: "model.layers.3.mlp"
   std::vector<UnitParameter> parameters;
   /// Parameters in the order in which their gradient buffers are reduced: largest first, so that the largest pair of
   /// piece and buffer exists while little else does.
   std::vector<int> reduce_order;
-  Dtype compute = Dtype::f32, storage = Dtype::f32;
-  Dtype reduce = Dtype::f32;            // dtype of the sum over ranks
-  Dtype gradient = Dtype::f32;          // of the gradient shard: the storage dtype, which the optimizer requires
-  std::int64_t gathered_elements = 0;   // of compute dtype
-  std::int64_t shard_elements = 0;      // of storage dtype, all parameters
-  std::int64_t trainable_elements = 0;  // of storage dtype: the prefix that has gradients and states
+  std::vector<UnitStorage> storages;
+  Dtype compute = Dtype::f32;
+  Dtype reduce = Dtype::f32;           // dtype of the sum over ranks
+  Dtype gradient = Dtype::f32;         // of the gradient shard: that of trainable parameters, as the optimizer requires
+  std::int64_t gathered_elements = 0;  // of compute dtype
+  std::int64_t trainable_elements = 0;  // of the first storage: the prefix that has gradients and states
   std::int64_t kept_elements = 0;       // of compute dtype, what a rank keeps of it under --reshard N; 0 without
-  bool gathered_is_shard = false;       // one shard, storage = compute: no gather, no copy
+  bool gathered_is_shard = false;       // one shard, one storage, in the compute dtype: no gather, no copy
 };
+
+/// What a rank holds of all of the unit's parameters.
+Bytes shard_bytes(const Unit& unit);
 
 struct UnitLayout {
   std::vector<Unit> units;

@@ -59,7 +59,8 @@ class UnitPrograms {
     runner_->on(program::Kernel::zero, [](Operands& o) { o[0].zero_(); });
     runner_->on(program::Kernel::load_states, [this](Operands& o) { runs_.load_states(o, nullptr); });
     runner_->on(program::Kernel::load_shard, [this, rows = std::move(rows)](Operands& o) {
-      if (rows_ == nullptr) rows_ = rows(o.has(1) ? &o[1] : nullptr);
+      const std::size_t staging = o.size() - 1;
+      if (rows_ == nullptr) rows_ = rows(o.has(staging) ? &o[staging] : nullptr);
       runs_.load_shard(o, *rows_);
     });
   }

@@ -52,7 +52,8 @@ std::vector<std::vector<at::Tensor>> load(const Graph& graph, const Job& job, co
   std::vector<std::vector<at::Tensor>> held;
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const UnitState unit = programs.state(u);
-    held.push_back({unit.shard()});
+    held.emplace_back();
+    for (const at::Tensor* shard : unit.shards()) held.back().push_back(*shard);
     for (const at::Tensor* state : unit.states()) held.back().push_back(*state);  // none of a frozen unit
   }
   return held;
@@ -155,7 +156,7 @@ TEST_CASE("a parameter larger than the staging is sent in several parts, of whic
   const Graph graph = matrices({{50'001, 100}, {3, 5}, {1, 7}});
   const UnitLayout layout = lay_out_units(graph, job_on({3, 3, "full-shard"}, "fp32", Load::rank0));
   const UnitParameter& large = layout.units[0].parameters[0];
-  const std::int64_t rows = load_chunk_rows(layout.units[0], large, 3);
+  const std::int64_t rows = load_chunk_rows(large, 3);
   CHECK(rows < large.rows_per_rank);
   CHECK(large.rows_per_rank % rows != 0);
   CHECK(load_staging(layout) <= kLoadStaging);
@@ -170,7 +171,7 @@ TEST_CASE("staging is no larger than the largest parameter, and there is none wi
   // A row that is larger than the staging goes alone.
   const Graph wide = matrices({{8, std::int64_t{16} << 20}});
   const UnitLayout rows = lay_out_units(wide, job_on({2, 2, "full-shard"}, "fp32", Load::rank0));
-  CHECK(load_chunk_rows(rows.units[0], rows.units[0].parameters[0], 2) == 1);
+  CHECK(load_chunk_rows(rows.units[0].parameters[0], 2) == 1);
   CHECK(load_staging(rows) == Bytes{2 * (std::int64_t{16} << 20) * 4});
 }
 
@@ -191,7 +192,7 @@ TEST_CASE("beyond the shards no more than the staging is held while 256 MiB are 
     Bytes all_shards{0};  // fp32, of both ranks of this process, and the states of what is trained
     for (const Unit& unit : layout.units) {
       const Bytes states = 2 * unit.trainable_elements * dtype_bytes(job.precision.state) + Bytes{4};
-      all_shards += 2 * unit.shard_elements * dtype_bytes(unit.storage);
+      all_shards += 2 * shard_bytes(unit);
       if (unit.trainable_elements > 0) all_shards += 2 * states;
     }
     const Bytes staging = how == Load::rank0 ? load_staging(layout) : Bytes{0};

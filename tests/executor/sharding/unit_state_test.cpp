@@ -148,7 +148,7 @@ TEST_CASE("a unit resharded to groups keeps a slice of what was gathered, and is
       const at::Tensor before = programs.weight(first, 0).clone();
       programs.run(resharded);
       // Each group's slices are its own: one that gathered from the shards would see what was written to them since.
-      at::Tensor rows = UnitState::slice(programs.state(0).shard(), world.layout.units[0].parameters[0]);
+      at::Tensor rows = programs.state(0).rows(world.layout.units[0].parameters[0]);
       rows.fill_(-1);
       programs.run(from_kept);
       const bool from_slices = programs.weight(second, 0).equal(before);
@@ -173,7 +173,7 @@ TEST_CASE("padding rows of a shard are zero") {
     Numbers numbers;
     programs.begin(numbers);
     programs.run(all);
-    const at::Tensor rows = UnitState::slice(programs.state(0).shard(), world.layout.units[0].parameters[0]);
+    const at::Tensor rows = programs.state(0).rows(world.layout.units[0].parameters[0]);
     const std::scoped_lock lock(mutex);
     REQUIRE(rows.numel() == 6);  // 5 rows over 4 ranks: 2 each
     const int rank = groups.shard().rank();

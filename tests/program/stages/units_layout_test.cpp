@@ -72,18 +72,21 @@ TEST_CASE("parameters start at multiples of 512 bytes and do not overlap, whatev
                                     .hidden = 1 + static_cast<std::int64_t>(random() % 70)});
     const UnitLayout layout = lay_out_units(graph, job);
     for (const Unit& unit : layout.units) {
-      std::int64_t gathered_end = 0, shard_end = 0;
+      std::int64_t gathered_end = 0;
+      std::vector<std::int64_t> shard_ends(unit.storages.size());
       for (const UnitParameter& p : unit.parameters) {
         CHECK(p.gathered_offset * dtype_bytes(unit.compute).n % 512 == 0);
-        CHECK(p.shard_offset * dtype_bytes(unit.storage).n % 512 == 0);
+        CHECK(p.dtype == unit.storages.at(static_cast<std::size_t>(p.storage)).dtype);
+        CHECK(p.shard_offset * dtype_bytes(p.dtype).n % 512 == 0);
         CHECK(p.gathered_offset >= gathered_end);
+        std::int64_t& shard_end = shard_ends.at(static_cast<std::size_t>(p.storage));
         CHECK(p.shard_offset >= shard_end);
         CHECK(p.padded_elements >= element_count(graph.parameters[static_cast<std::size_t>(p.parameter)]));
         gathered_end = p.gathered_offset + p.padded_elements;
         shard_end = p.shard_offset + p.shard_elements;
       }
       CHECK(unit.gathered_elements >= gathered_end);
-      CHECK(unit.shard_elements >= shard_end);
+      for (std::size_t i = 0; i < shard_ends.size(); ++i) CHECK(unit.storages[i].elements >= shard_ends[i]);
     }
   }
 }
