@@ -100,6 +100,7 @@ struct Job {
   Attention attention = Attention::automatic;
   std::string allocator = "expandable";  // native, expandable, or KEY=VALUE,...
   std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
+  std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
   GradientMask gradient_mask = GradientMask::none;
   double gradient_keep = 1;        // GradientMask::keep: probability of an element's gradient
   std::string gradient_mask_file;  // GradientMask::file

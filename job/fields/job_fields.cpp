@@ -25,6 +25,13 @@ void set_choice(Job& job, std::string_view value) {
   job.*Member = named(Table, value);
 }
 
+Dtype trained_dtype(std::string_view value) {
+  const Dtype dtype = parse_dtype(value);
+  if (dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::f16) {
+    throw InputError(fmt::format("\"{}\" is not a type to train in (known: fp32, bf16, fp16)", printable(value)));
+  }
+  return dtype;
+}
 template <Dtype Precision::*Member>
 std::string get_dtype(const Job& job) {
   const Dtype dtype = job.precision.*Member;
@@ -32,12 +39,12 @@ std::string get_dtype(const Job& job) {
 }
 template <Dtype Precision::*Member>
 void set_dtype(Job& job, std::string_view value) {
-  const Dtype dtype = parse_dtype(value);
-  if (dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::f16) {
-    throw InputError(fmt::format("\"{}\" is not a type to train in (known: fp32, bf16, fp16)", printable(value)));
-  }
-  job.precision.*Member = dtype;
+  job.precision.*Member = trained_dtype(value);
 }
+std::string get_frozen_dtype(const Job& job) {
+  return job.frozen_dtype ? std::string(dtype_name(*job.frozen_dtype)) : "";
+}
+void set_frozen_dtype(Job& job, std::string_view value) { job.frozen_dtype = trained_dtype(value); }
 
 template <bool Job::*Member>
 std::string get_toggle(const Job& job) {
@@ -202,6 +209,10 @@ constexpr std::array kJobFields{
              "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head. Default: "
              "none",
              get_freeze, set_freeze, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional, Decides::parameters},
+    JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Frozen parameters' shards, which are then stored apart from the trainable ones. Default: --storage-dtype",
+             get_frozen_dtype, set_frozen_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{"gradient_mask", FieldForm::text, "none|keep:P|file:PATH",
              "Child-tuning: keep each gradient element with probability P, drawn every step, or apply masks from a "

@@ -102,9 +102,15 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
 }
 
 std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
+  const std::vector<bool> trainable = trainable_parameters(graph, job);
+  if (job.frozen_dtype && std::ranges::all_of(trainable, [](bool b) { return b; })) {
+    throw InputError(fmt::format("--frozen-dtype {}: nothing is frozen; give --freeze, or leave it out",
+                                 dtype_name(*job.frozen_dtype)));
+  }
+  const Dtype frozen = job.frozen_dtype.value_or(job.precision.storage);
   std::vector<HeldParameter> held;
-  for (const bool is_trainable : trainable_parameters(graph, job)) {
-    held.push_back({is_trainable, job.precision.storage});
+  for (const bool is_trainable : trainable) {
+    held.push_back({is_trainable, is_trainable ? job.precision.storage : frozen});
   }
   return held;
 }

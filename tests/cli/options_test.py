@@ -30,7 +30,7 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
         # Halves of pairs, each refused without the other.
         *((MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", *half) for half in (
             ("--modeling", "torchtitan", "--attention", "flash"), ("--runtime", "pytorch-fsdp2", "--attention", "flash"),
-            ("--storage-dtype", "bf16"), ("--state-dtype", "bf16")))]
+            ("--storage-dtype", "bf16"), ("--state-dtype", "bf16"), ("--freeze", "layers:0-1"), ("--freeze", "layers:0-1", "--precision", "bf16-pure")))]
 
 # What stands for the capital letters of the help. One of them at least is not the default.
 VALUES = {

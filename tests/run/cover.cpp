@@ -17,7 +17,7 @@ struct Axis {
 };
 
 // Where they stand in axes().
-constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5;
+constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kFreeze = 13;
 
 const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
                                            "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -47,7 +47,8 @@ std::vector<Axis> axes() {
           {"--reshard-head", {"off", "on"}},
           {"--attention", {"auto", "math"}},
           {"--load", {"each", "rank0"}},
-          {"--optimizer", listed_optimizers()}};
+          {"--optimizer", listed_optimizers()},
+          {"--frozen-dtype", {"", "fp32", "bf16", "fp16"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
@@ -109,6 +110,7 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
   for (const std::vector<int>& row : pairwise_cover(sizes, seed, minimum, allowed)) {
     CoverJob job{value(row, kFamily), std::stoi(value(row, kRanks)), {}};
     for (std::size_t axis = kSharding; axis < table.size(); ++axis) {
+      if (table[axis].flag == "--frozen-dtype" && (value(row, axis).empty() || value(row, kFreeze) == "none")) continue;
       job.flags.insert(job.flags.end(), {table[axis].flag, value(row, axis)});
     }
     if (is_hybrid(value(row, kSharding))) job.flags.insert(job.flags.end(), {"--mesh", "replicate=2,shard=2"});

@@ -30,7 +30,7 @@ class Resume(unittest.TestCase):
     def test_resuming_in_the_same_world_is_exact_to_the_byte(self):
         worlds = [("llama", 1, ()), ("gpt2", 1, ("--micro-batch", "1")), ("qwen2", 2, ("--micro-batch", "1")), ("bert", 2, ("--sharding", "no-shard")),
                   ("llama", 4, ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2", "--optimizer", "lion")), ("gemma2", 2, ("--sharding", "shard-grad-op")),
-                  ("llama", 2, ("--precision", "bf16-mixed")), ("llama", 2, ("--precision", "bf16-pure")), ("llama", 1, ("--freeze", "*.mlp.*")),
+                  ("llama", 2, ("--precision", "bf16-mixed")), ("llama", 2, ("--precision", "bf16-pure")), ("llama", 2, ("--freeze", "*.mlp.*", "--frozen-dtype", "bf16")),
                   ("llama", 2, ("--gradient-mask", "keep:0.3", "--accumulate", "unsharded")),
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2")),
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2", "--optimizer", "sgd"))]

@@ -121,6 +121,37 @@ TEST_CASE("a gathered unit holds every parameter whole, whatever the number of r
   }
 }
 
+TEST_CASE(
+    "a gather casts each storage of a unit to the compute dtype, whatever dtype its parameters have between steps") {
+  for (const int ranks : {1, 2, 4}) {
+    CAPTURE(ranks);
+    World world(ranks, "bf16-mixed");
+    world.job.freeze = {"b.bias"};
+    world.job.frozen_dtype = Dtype::f16;
+    world.layout = lay_out_units(world.graph, world.job);
+    std::mutex mutex;
+    testing::run_rank_threads(ranks, ranks, [&](ProcessGroups& groups) {
+      testing::UnitPrograms programs = world.programs(groups);
+      programs.load();
+      programs.units[0].wait();
+      const std::size_t all = programs.end_section();
+      Numbers numbers;
+      programs.begin(numbers);
+      programs.run(all);
+      const UnitState state = programs.state(0);
+      const program::Held& weights = programs.units[0].weights();
+      const at::Tensor a = programs.weight(weights, 0).view({15}), b = programs.weight(weights, 1);
+      const std::scoped_lock lock(mutex);
+      REQUIRE(state.shards().size() == 2);
+      CHECK((state.shards()[0]->scalar_type() == at::kFloat));
+      CHECK((state.shards()[1]->scalar_type() == at::kHalf));
+      CHECK((b.scalar_type() == at::kBFloat16));
+      for (std::int64_t i = 0; i < 15; ++i) CHECK(a[i].item<float>() == static_cast<float>(10 * i + 5));
+      for (std::int64_t i = 0; i < 7; ++i) CHECK(b[i].item<float>() == static_cast<float>(10 * i + 7));
+    });
+  }
+}
+
 TEST_CASE("a unit resharded to groups keeps a slice of what was gathered, and is gathered from the group's slices") {
   for (const char* precision : {"fp32", "bf16-mixed"}) {
     const World world(4, precision, 2);

@@ -309,6 +309,7 @@ TEST_CASE("what PyTorch's runtime has no rules for is named") {
   };
   CHECK(why("modeling", "transformers").starts_with("--runtime pytorch-fsdp2 with --modeling transformers;"));
   CHECK(why("freeze", "embeddings").starts_with("--freeze embeddings;"));
+  CHECK(why("frozen_dtype", "bf16").starts_with("--frozen-dtype bf16;"));
   CHECK(why("grad_accum", "2").starts_with("--grad-accum 2;"));
   CHECK(why("precision", "bf16-pure").starts_with("--precision bf16-pure;"));
   CHECK(why("attention", "auto").starts_with("--attention cudnn"));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/error.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit {
@@ -98,6 +99,45 @@ TEST_CASE("frozen parameters come last, so gradients and states cover a prefix o
   const Unit unit = lay_out_units(tiny_graph(), job).units[0];
   CHECK_FALSE(unit.parameters[1].trainable);
   CHECK(unit.trainable_elements == unit.parameters[1].shard_offset);
+}
+
+TEST_CASE("frozen parameters of another dtype have a storage of their own, and gathered places as before") {
+  Job job = tiny_job();
+  job.wrap_embeddings = false;
+  job.freeze = {"embed.*"};
+  job.mesh.shard = 2;
+  const Unit together = lay_out_units(tiny_graph(), job).units[0];
+  job.frozen_dtype = Dtype::bf16;
+  const UnitLayout layout = lay_out_units(tiny_graph(), job);
+  const Unit& unit = layout.units[0];
+  REQUIRE(unit.storages.size() == 2);
+  CHECK(unit.storages[0].dtype == Dtype::f32);
+  CHECK(unit.storages[0].elements == unit.trainable_elements);
+  CHECK(unit.storages[1].dtype == Dtype::bf16);
+  CHECK(unit.storages[1].elements == 256);  // 5 rows of 4 on each rank, rounded up to 512 bytes
+  CHECK(shard_bytes(unit) == 4 * Bytes{unit.trainable_elements} + Bytes{512});
+  CHECK(unit.parameters[1].shard_offset == 0);
+  CHECK(unit.parameters[1].gathered_offset == together.parameters[1].gathered_offset);
+  CHECK(unit.trainable_elements == together.trainable_elements);
+  CHECK(layout.units[1].storages.size() == 1);
+  job.frozen_dtype = Dtype::f32;
+  CHECK(lay_out_units(tiny_graph(), job).units[0].storages.size() == 1);
+}
+
+TEST_CASE("a unit that is frozen in the compute dtype is its only shard's gathered storage") {
+  Job job = tiny_job();
+  job.precision = precision_named("bf16-mixed");
+  job.freeze = {"embed.*"};
+  CHECK_FALSE(lay_out_units(tiny_graph(), job).units[0].gathered_is_shard);
+  job.frozen_dtype = Dtype::bf16;
+  CHECK(lay_out_units(tiny_graph(), job).units[0].gathered_is_shard);
+}
+
+TEST_CASE("a dtype of frozen parameters where nothing is frozen is an error") {
+  Job job = tiny_job();
+  job.frozen_dtype = Dtype::bf16;
+  CHECK_THROWS_WITH_AS(lay_out_units(tiny_graph(), job),
+                       "--frozen-dtype bf16: nothing is frozen; give --freeze, or leave it out", InputError);
 }
 
 TEST_CASE("with one shard and one dtype the gathered unit is the shard") {
