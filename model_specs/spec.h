@@ -70,10 +70,12 @@ struct ModelSpec {
   Activation activation = Activation::silu;
   std::optional<double> attention_scale;                  // 1/sqrt(head_dim) unless given
   double attention_softcap = 0, final_logit_softcap = 0;  // 0: none
-  std::int64_t sliding_window = 0;                        // 0: none
-  std::vector<AttentionSpan> layer_spans;                 // one per layer
-  Rope rope, local_rope;                                  // local_rope: sliding layers of gemma3
-  double dropout = 0;                                     // what the config asks for; training here uses 0
+  // granite: of the embedding and of each branch before the residual is added; the logits are divided by the third
+  double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;
+  std::int64_t sliding_window = 0;         // 0: none
+  std::vector<AttentionSpan> layer_spans;  // one per layer
+  Rope rope, local_rope;                   // local_rope: sliding layers of gemma3
+  double dropout = 0;                      // what the config asks for; training here uses 0
 
   std::optional<MoeSpec> moe;
   std::optional<MlaSpec> mla;

@@ -65,13 +65,15 @@ class Block {
     const int x = 0;
     int f = attention(norm("input_layernorm", x));
     if (style_.four_norms) f = norm("post_attention_layernorm", f);
-    const int middle = builder_.add("residual_1", x, f);
+    const int middle = builder_.add("residual_1", x, scaled("scale_1", f));
     f = mlp(norm(style_.four_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm", middle));
     if (style_.four_norms) f = norm("post_feedforward_layernorm", f);
-    return builder_.add("residual_2", middle, f);
+    return builder_.add("residual_2", middle, scaled("scale_2", f));
   }
 
  private:
+  int scaled(const std::string& name, int f) { return builder_.scale(name, f, spec_.residual_multiplier); }
+
   int norm(const std::string& name, int x) {
     return builder_.rms_norm(
         name, x,
@@ -182,14 +184,17 @@ Graph decoder_graph(const ModelSpec& spec, const DecoderStyle& style, const Loss
   GraphBuilder builder(decoder_parameters(spec, style));
   builder.begin("embed", SegmentRole::embedding, 0, "ids");
   const double scale = style.scaled_embedding ? std::sqrt(static_cast<double>(spec.hidden_size)) : 1.0;
-  builder.end(builder.embedding("embed_tokens", kEmbedding, scale));
+  const int embedded = builder.embedding("embed_tokens", kEmbedding, scale);
+  builder.end(builder.scale("embedding_scale", embedded, spec.embedding_multiplier));
   for (std::int64_t i = 0; i < spec.num_hidden_layers; ++i) {
     builder.begin(fmt::format("layers.{}", i), SegmentRole::block, spec.hidden_size);
     builder.end(Block(builder, spec, style, i).build());
   }
   builder.begin("head", SegmentRole::head, spec.hidden_size);
-  const int x = builder.rms_norm(
+  const int normed = builder.rms_norm(
       "norm", 0, {.weight = "model.norm.weight", .eps = spec.norm_eps, .weight_plus_one = style.weight_plus_one});
+  // The same as dividing the logits, which are larger and don't exist at once under chunked loss.
+  const int x = builder.scale("logits_scale", normed, 1 / spec.logits_scaling);
   const LinearUse head{.weight = spec.tie_word_embeddings ? kEmbedding : "lm_head.weight", .bias = ""};
   builder.finish_with_loss(x, head, spec.final_logit_softcap, loss);
   return builder.take();

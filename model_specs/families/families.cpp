@@ -11,10 +11,10 @@ namespace vramfit {
 
 std::span<const Family> families() {
   static const std::array kFamilies{
-      bert_family(),        deepseek_v2_family(), deepseek_v3_family(), gemma_family(),   gemma2_family(),
-      gemma3_text_family(), gpt2_family(),        gpt_neox_family(),    gpt_oss_family(), llama_family(),
-      mistral_family(),     mixtral_family(),     opt_family(),         phi3_family(),    qwen2_family(),
-      qwen2_moe_family(),   qwen3_family(),       qwen3_moe_family(),   t5_family(),
+      bert_family(),        deepseek_v2_family(), deepseek_v3_family(), gemma_family(),     gemma2_family(),
+      gemma3_text_family(), gpt2_family(),        gpt_neox_family(),    gpt_oss_family(),   granite_family(),
+      llama_family(),       mistral_family(),     mixtral_family(),     opt_family(),       phi3_family(),
+      qwen2_family(),       qwen2_moe_family(),   qwen3_family(),       qwen3_moe_family(), t5_family(),
   };
   return kFamilies;
 }

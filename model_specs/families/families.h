@@ -39,6 +39,7 @@ Family gemma3_text_family();
 Family gpt2_family();
 Family gpt_neox_family();
 Family gpt_oss_family();
+Family granite_family();
 Family llama_family();
 Family mistral_family();
 Family mixtral_family();

@@ -112,6 +112,10 @@ int GraphBuilder::apply(OpKind kind, const std::string& name, int x, const Attri
   return y;
 }
 
+int GraphBuilder::scale(const std::string& name, int x, double factor) {
+  return factor == 1 ? x : apply(OpKind::scale, name, x, {.scale = factor});
+}
+
 int GraphBuilder::add(const std::string& name, int x, int f) {
   const int y = value(name, {kTokens, fixed(features(x))});
   op(OpKind::add, name, {x, f}, {y});

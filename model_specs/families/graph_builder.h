@@ -46,6 +46,8 @@ class GraphBuilder {
   int glu(const std::string& name, int gate, int up, Activation activation);
   /// An op of one value of x's shape, without parameters.
   int apply(OpKind kind, const std::string& name, int x, const Attributes& attributes);
+  /// `factor` times x, in its place; x itself for a factor of 1.
+  int scale(const std::string& name, int x, double factor);
   int add(const std::string& name, int x, int f);
   /// Ends the model. With full loss, a linear op (and softcap) to "logits" ends the head and a loss segment follows;
   /// with chunks, linear_cross_entropy ends it. `x` is the head's normalized hidden state.

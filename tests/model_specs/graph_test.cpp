@@ -138,6 +138,19 @@ TEST_CASE("gemma2 caps scores and logits, scales by query_pre_attn_scalar and sl
   CHECK(find_op(graph.segments.front(), "embed_tokens").attributes.scale == 8.0);
 }
 
+TEST_CASE("granite scales its embedding, every branch and the scores, and divides what makes the logits") {
+  const Graph graph = build_graph(small_model("granite"), {});
+  const auto factor = [](const Segment& segment, const char* name) { return find_op(segment, name).attributes.scale; };
+  CHECK(factor(graph.segments.front(), "embedding_scale") == 3.0);
+  CHECK(factor(graph.segments.front(), "embed_tokens") == 1.0);
+  CHECK(factor(block(graph, 1), "scale_1") == 0.22);
+  CHECK(factor(block(graph, 1), "scale_2") == 0.22);
+  CHECK(factor(block(graph, 1), "self_attn.attention") == 0.125);
+  CHECK(factor(graph.segments[graph.segments.size() - 2], "logits_scale") == 0.5);
+  const Segment& chunked = build_graph(small_model("granite"), {.chunks = 2}).segments.back();
+  CHECK(factor(chunked, "logits_scale") == 0.5);
+}
+
 TEST_CASE("gemma3 rotates sliding layers by one table and full layers by another") {
   const Graph graph = build_graph(small_model("gemma3_text"), {});
   REQUIRE(graph.ropes.size() == 2);

@@ -135,6 +135,9 @@ class Interpreter:
     def add(self, op, x, f):
         return x + f
 
+    def scale(self, op, x):
+        return op["scale"] * x
+
     def softcap(self, op, x):
         return op["softcap"] * torch.tanh(x / op["softcap"])
 
@@ -209,6 +212,7 @@ def variants():
             {"layer_types": ["full_attention"] * 5 + ["sliding_attention"]},
         ],
         "phi3": [{"partial_rotary_factor": 0.5, "sliding_window": 7}],
+        "granite": [{"embedding_multiplier": 1, "logits_scaling": 16.0, "tie_word_embeddings": False, "mlp_bias": True}],
         "gpt2": [{"n_inner": 80, "activation_function": "relu", "tie_word_embeddings": False, "scale_attn_weights": False}],
         "bert": [{"hidden_act": "gelu_new", "type_vocab_size": 1}],
     }

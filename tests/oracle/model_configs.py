@@ -52,6 +52,7 @@ FAMILIES = {
             "tie_word_embeddings": [True, False],
         },
     ),
+    "granite": (["GraniteForCausalLM", "GraniteModel"], {**DECODER, "mlp_bias": [True, False]}),
     "llama": (["LlamaForCausalLM", "LlamaModel"], {**DECODER, "mlp_bias": [True, False]}),
     "mistral": (["MistralForCausalLM", "MistralModel"], DECODER),
     "phi3": (["Phi3ForCausalLM", "Phi3Model"], {**DECODER, "partial_rotary_factor": [0.5, 1.0]}),

@@ -16,7 +16,7 @@ import reference
 from executor import Case, Workplace
 from reference import Hyper, Mutation
 
-FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2", "bert"]
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2", "granite", "bert"]
 
 COMPOSED = ("--attention", "math")   # what CUDA takes where no fused kernel does, run on CPU
 

@@ -9,7 +9,7 @@
 namespace vramfit::testing {
 
 const std::vector<std::string>& small_models() {
-  static const std::vector<std::string> kNames{"bert",  "gemma",   "gemma2", "gemma3_text", "gpt2",
+  static const std::vector<std::string> kNames{"bert",  "gemma",   "gemma2", "gemma3_text", "gpt2", "granite",
                                                "llama", "mistral", "phi3",   "qwen2",       "qwen3"};
   return kNames;
 }
