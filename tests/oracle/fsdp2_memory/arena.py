@@ -1,8 +1,8 @@
 """What --allocator arena reserves for the jobs of docs/fsdp2-memory.md: the table of docs/arena.md. Estimates, and runs on phantom GPUs.
 
     arena.py write    writes the table
-    arena.py check    fails if a row differs from the page, if the arena takes more than it may, or if a phantom run of one job differs from its estimate
-    arena.py run      runs every job on phantom GPUs, and fails if one differs from its estimate
+    arena.py check    fails if the arena takes more than it may, or if a phantom run of one job differs from its estimate
+    arena.py run      runs every job on phantom GPUs; also fails if the page's table is not what is estimated
 """
 
 import concurrent.futures
@@ -86,7 +86,7 @@ def main(mode):
     table = "\n".join([BEGIN, "", summary(measured), "", *lines(measured), ""])
     if mode == "write":
         PAGE.write_text(text[:start] + table + text[end:], encoding="utf-8")
-    elif text[start:end] != table:
+    elif mode == "run" and text[start:end] != table:
         wrong.append("the table of docs/arena.md is not what is estimated: run arena.py write")
     to_run = {"check": [measured[CI_ROW]], "run": measured}.get(mode, [])
     for _, job, *_ in to_run:
