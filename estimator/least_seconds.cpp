@@ -39,8 +39,8 @@ class LeastSeconds::UnitsMaker {
         timer_(timer),
         layout_(lay_out_units(graph, job)),
         trainable_(trainable_parameters(graph, job)),
-        inputs_{graph,   job.precision, layout_, optimizer_named(job.optimizer), cluster.card.device.kind,
-                writer_, labels_,       tokens_} {
+        inputs_{graph,   job.precision, layout_,    optimizer_named(job.optimizer), cluster.card.device.kind, writer_,
+                labels_, tokens_,       unit_views_} {
     units_.reserve(layout_.units.size());
     for (std::size_t u = 0; u < layout_.units.size(); ++u) units_.emplace_back(inputs_, static_cast<int>(u));
   }
@@ -124,6 +124,8 @@ class LeastSeconds::UnitsMaker {
   std::vector<bool> trainable_;
   program::Writer writer_;  // outlives what it handed out
   program::Labels labels_{false};
+  program::Views views_{false};
+  program::UnitViews unit_views_{views_, layout_, {}};
   int tokens_ = 0;
   program::UnitsInputs inputs_;
   std::vector<program::UnitLowering> units_;

@@ -180,6 +180,8 @@ class Simulation {
     if (is_cpu_) clocks_[kHost] = clocks_[kCompute];
   }
 
+  void read(const HostRead& what) { clocks_[kHost] = std::max(clocks_[kHost], clocks_[clock_of(what.stream)]); }
+
   // Memory is handed out by the host alone, and phases are only names.
   void read(const Allocate&) {}
   void read(const Free&) {}

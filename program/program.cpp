@@ -15,16 +15,17 @@ std::array<Group, kAxes> groups_of(const Mesh& mesh, std::int64_t reshard_ranks)
     stride *= ranks;
   }
   groups.at(static_cast<std::size_t>(Axis::reshard)) = {reshard_ranks, 1};
+  groups.at(static_cast<std::size_t>(Axis::data)) = {stride, 1};
   return groups;
 }
 
 std::string_view kernel_name(Kernel kernel) {
   constexpr std::array<std::string_view, kKernels> names{
-      "zero",       "zero_padding", "load_shard",  "load_states",      "load_mask",       "load_scale",
-      "rope_table", "workspaces",   "inputs",      "gather_own",       "gather_kept",     "keep_slice",
-      "copy",       "add",          "add_whole",   "add_own",          "forward",         "backward",
-      "add_loss",   "norm_begin",   "norm_parts",  "norm_rest",        "scale",           "mask",
-      "update",     "update_scale", "save_states", "gather_parameter", "write_parameter", "call"};
+      "zero",         "load_shard",  "load_states",      "load_mask",       "load_scale", "rope_table",
+      "workspaces",   "inputs",      "gather_own",       "gather_kept",     "keep_slice", "copy",
+      "add",          "add_whole",   "add_own",          "forward",         "backward",   "add_loss",
+      "norm_begin",   "norm_parts",  "norm_rest",        "scale",           "mask",       "update",
+      "update_scale", "save_states", "gather_parameter", "write_parameter", "call"};
   return names.at(static_cast<std::size_t>(kernel));
 }
 
@@ -40,7 +41,8 @@ std::string_view collective_name(Collective collective) {
 }
 
 std::string_view axis_name(Axis axis) {
-  constexpr std::array<std::string_view, kAxes - kMeshAxes.size()> others{"reshard", "tensor", "pipeline", "expert"};
+  constexpr std::array<std::string_view, kAxes - kMeshAxes.size()> others{"reshard", "data", "tensor", "pipeline",
+                                                                          "expert"};
   const auto number = static_cast<std::size_t>(axis);
   return number < kMeshAxes.size() ? kMeshAxes.at(number).name : others.at(number - kMeshAxes.size());
 }

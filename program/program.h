@@ -44,10 +44,32 @@ struct Buffer {
 /// further value too, and nothing is written (the gradient of both summands is that of their sum).
 enum class How : std::uint8_t { read, write, write_part, add, pass };
 
+/// A part of a buffer as an instruction sees it: a matrix, or a list of `rows` elements. In blocks, places of
+/// parameters are the call's: it says where its own one starts.
+struct View {
+  std::int64_t offset = 0;             // elements from the buffer's start, or from Code::offsets[call's first + base]
+  std::int64_t rows = 0, columns = 0;  // columns 0: a list
+  std::int64_t pitch = 0;              // elements from one row to the next
+  Dtype dtype = Dtype::f32;
+  int base = -1;
+  int parts = 1;  // this view and those after it in Program::views that an access means together, in this order
+  bool operator==(const View&) const = default;
+};
+/// Neighbouring elements of a buffer.
+constexpr View list_view(std::int64_t offset, std::int64_t elements, Dtype dtype) {
+  return {.offset = offset, .rows = elements, .dtype = dtype};
+}
+/// Elements from the view's first one to the end of its last one; 0: it is empty.
+constexpr std::int64_t reach(const View& view) {
+  if (view.columns == 0 || view.rows == 0) return view.rows;
+  return (view.rows - 1) * view.pitch + view.columns;
+}
+
 struct Access {
   int buffer = -1;  // -1: an operand that the call does without
   How how = How::read;
   std::int16_t value = -1;  // what the buffer holds then (value_of, gradient_of); -1: not told
+  int view = -1;            // in Program::views; -1: all of the buffer, as a list
 };
 /// Access::value of a value of the segment, and of its gradient.
 constexpr std::int16_t value_of(int value) { return static_cast<std::int16_t>(2 * value); }
@@ -60,26 +82,25 @@ struct Range {
 
 /// The function that a run calls. Its operands are the run's accesses, in the order given here.
 enum class Kernel : std::uint8_t {
-  zero,          // any buffers
-  zero_padding,  // a whole parameter's gradient, beyond the parameter
-  load_shard,    // shards of `unit`, one for each of its storages; what rank 0 reads other ranks' rows into
-  load_states,   // of `unit`: the optimizer's states (program/optimizers)
-  load_mask,     // gradient mask of `unit`
-  load_scale,    // loss scale, growth tracker, found inf
-  rope_table,    // cos, sin of rope number `parameter`
-  workspaces,    // those that libraries make themselves
-  inputs,        // token ids, labels; on GPUs the pinned buffers that they are copied from
-  gather_own,    // shards of `unit` -> this rank's slices of the gathered unit
-  gather_kept,   // kept slice -> the same, in the rank's group
-  keep_slice,    // gathered unit -> the slice that the rank keeps
-  copy,          // buffer -> another of as many elements
-  add,           // the same, added
-  add_whole,     // gradient of `parameter` -> its place in the gradient shard of `unit`, added
-  add_own,       // likewise, from this rank's slice of the whole gradient
-  forward,       // of `op`: inputs, weights, outputs
-  backward,      // of `op`: saved inputs, saved outputs, gradients of outputs, weights; gradients of inputs, of weights
-  add_loss,      // loss of a micro-batch -> loss of the step
-  norm_begin,    // gradient norm
+  zero,         // any buffers, or what is viewed of them
+  load_shard,   // shards of `unit`, one for each of its storages; what rank 0 reads other ranks' rows into
+  load_states,  // of `unit`: the optimizer's states (program/optimizers)
+  load_mask,    // gradient mask of `unit`
+  load_scale,   // loss scale, growth tracker, found inf
+  rope_table,   // cos, sin of rope number `parameter`
+  workspaces,   // those that libraries make themselves
+  inputs,       // token ids, labels; on GPUs the pinned buffers that they are copied from
+  gather_own,   // shards of `unit` -> this rank's slices of the gathered unit
+  gather_kept,  // kept slice -> the same, in the rank's group
+  keep_slice,   // gathered unit -> the slice that the rank keeps
+  copy,         // buffer -> another of as many elements
+  add,          // the same, added
+  add_whole,    // gradient of `parameter` -> its place in the gradient shard of `unit`, added
+  add_own,      // likewise, from this rank's slice of the whole gradient
+  forward,      // of `op`: inputs, weights, outputs
+  backward,     // of `op`: saved inputs, saved outputs, gradients of outputs, weights; gradients of inputs, of weights
+  add_loss,     // loss of a micro-batch -> loss of the step
+  norm_begin,   // gradient norm
   // `times` parts of kNormPart elements of a gradient shard -> gradient norm; on GPUs, the norm of a part
   norm_parts,
   norm_rest,  // the elements after those parts, likewise; on CPU ranks, all
@@ -108,6 +129,7 @@ enum class Axis : std::uint8_t {
 #include "job/axes.def"
 #undef AXIS
   reshard,  // groups within shard
+  data,     // all that have rows of the batch: of a mesh with these axes alone, all ranks
   // No job has these yet.
   tensor,
   pipeline,
@@ -143,12 +165,13 @@ struct Inside {
 /// with equal parts follow each other.
 struct Run {
   Kernel kernel = Kernel::zero;
-  int op = -1;                    // forward, backward, zero_padding: in the segment; call: its name, in Program::labels
-  int unit = -1, parameter = -1;  // that it works on; of zero_padding: which of the op's parameters
+  int op = -1;                    // forward, backward: in the segment; call: its name, in Program::labels
+  int unit = -1, parameter = -1;  // that it works on
   Range accesses = {}, inside = {};
   Range work = {};
   std::int64_t times = 1;
   Stream stream = Stream::compute;  // begins when what came before it on that stream is done
+  bool has_backward = false;        // forward: a backward of the op follows, which may do its work as well
 };
 /// A collective runs beside all streams, from the moment that what came before it on `stream` and earlier collectives
 /// of its axis are done.
@@ -174,20 +197,26 @@ struct Wait {
   int token = -1;
   Stream stream = Stream::compute;
 };
+/// The host waits for what came before on `stream` and reads the buffer's only number.
+struct HostRead {
+  int buffer = -1;
+  Stream stream = Stream::compute;
+};
 /// A block with its slots bound to buffers of the caller.
 struct Call {
   int block = -1, segment = -1;
   Range bindings;
+  Range offsets = {};  // where the parameters lie that the block's views name (View::base)
 };
 /// An instruction of the schedule begins.
 struct Mark {
   Phase phase = Phase::load;
-  bool is_step = false;  // false: load
+  bool is_step = false;  // false: load, saving, or the end of a step, which is no instruction
   Do what{};
   int segment = -1, unit = -1;
 };
 
-using Instruction = std::variant<Allocate, Free, Keep, Run, Start, Record, Wait, Call, Mark>;
+using Instruction = std::variant<Allocate, Free, Keep, Run, Start, Record, Wait, HostRead, Call, Mark>;
 
 /// A straight list, and what its instructions refer to by index.
 struct Code {
@@ -197,6 +226,7 @@ struct Code {
   std::vector<Inside> inside;
   std::vector<Work> work;
   std::vector<int> bindings;  // Call: the buffer of each slot
+  std::vector<std::int64_t> offsets;
 };
 
 /// What a segment's tape lowers to, once for all calls that lower alike. The first `slots` buffers are the caller's;
@@ -218,6 +248,7 @@ struct Program {
   std::vector<std::string> labels;    // "layers.3: gathered"; after a segment's name: ".norm.out"
   std::vector<std::string> segments;  // names
   std::vector<int> outputs;           // by segment: which of its values is value 0 of the next one
+  std::vector<View> views;            // of accesses, each list once; none where nobody will read them
   Code main;
   std::vector<Block> blocks;
   // Load; then one step: first, middle, last micro-batch (with one, only last), update. If the first step differs from
@@ -226,8 +257,10 @@ struct Program {
   std::vector<Section> sections;
   std::array<Group, kAxes> groups = {};  // by axis
   int tokens = 0;
-  int loss = -1, gradient_norm = -1;  // buffers of the main list that hold the results of a step
-  int stage = 0;                      // of a pipeline
+  // Buffers of the main list that hold the results of a step, which it ends with reading to the host. With loss
+  // scaling, the next step's scale, and whether there was an overflow.
+  int loss = -1, gradient_norm = -1, loss_scale = -1, found_inf = -1;
+  int stage = 0;  // of a pipeline
 };
 
 /// Whether it saves, which is no part of a step.

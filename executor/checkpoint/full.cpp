@@ -8,7 +8,6 @@
 #include "executor/checkpoint/open_folder.h"
 #include "executor/checkpoint/safetensors_header.h"
 #include "executor/checkpoint/snapshot_torch.h"
-#include "executor/sharding/unit_state_torch.h"
 
 namespace vramfit {
 namespace {
@@ -59,18 +58,13 @@ void write_text(FileCalls& files, const OpenFolder& folder, const std::string& n
   file.finish();
 }
 
-const UnitParameter& parameter_of(const Operands& operands, const UnitLayout& layout) {
-  const Unit& unit = layout.units[at_index(operands.run().unit)];
-  return unit.parameters[at_index(layout.slot_of_parameter[at_index(operands.run().parameter)])];
-}
-
 }  // namespace
 
 std::string full_header(const Graph& graph, const UnitLayout& layout) {
   std::vector<HeaderEntry> entries;
   for (const Unit& unit : layout.units) {
     for (const UnitParameter& p : unit.parameters) {
-      const Parameter& parameter = graph.parameters[at_index(p.parameter)];
+      const Parameter& parameter = graph.parameters[static_cast<std::size_t>(p.parameter)];
       entries.push_back({parameter.name, p.dtype, parameter.shape});
     }
   }
@@ -103,16 +97,5 @@ void FullCheckpointFile::append(const at::Tensor& rows, const at::Tensor& on_hos
 }
 
 void FullCheckpointFile::finish() { state_->weights->finish(); }
-
-void gather_parameter(Operands& operands, const UnitLayout& layout, int shard_rank) {
-  const UnitParameter& p = parameter_of(operands, layout);
-  operands[1].narrow(0, shard_rank * p.shard_elements, p.shard_elements).copy_(UnitState::slice(operands[0], p));
-}
-
-at::Tensor rows_to_write(Operands& operands, const UnitLayout& layout) {
-  const UnitParameter& p = parameter_of(operands, layout);
-  const at::Tensor whole = layout.shards == 1 ? UnitState::slice(operands[0], p) : operands[0];
-  return whole.narrow(0, 0, p.rows * p.row_elements);
-}
 
 }  // namespace vramfit

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "executor/checkpoint/files.h"
-#include "executor/training/program_runner_torch.h"
 #include "model_specs/graph.h"
 #include "program/stages/units_layout.h"
 
@@ -35,10 +34,5 @@ class FullCheckpointFile {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// program::Kernel::gather_parameter.
-void gather_parameter(Operands& operands, const UnitLayout& layout, int shard_rank);
-/// Of program::Kernel::write_parameter: the parameter's rows, without padding.
-at::Tensor rows_to_write(Operands& operands, const UnitLayout& layout);
 
 }  // namespace vramfit

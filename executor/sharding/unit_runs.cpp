@@ -10,36 +10,16 @@
 
 namespace vramfit {
 
-namespace {
-
-at::Tensor kept_part(const at::Tensor& kept, const UnitParameter& p) {
-  return kept.narrow(0, p.kept_offset, p.kept_elements);
-}
-
-}  // namespace
-
 const Unit& UnitRuns::unit_of(const Operands& operands) const {
   return context_.layout.units[at_index(operands.run().unit)];
 }
 
-const UnitParameter& UnitRuns::parameter_of(const Operands& operands) const {
-  return unit_of(operands).parameters[at_index(context_.layout.slot_of_parameter[at_index(operands.run().parameter)])];
-}
-
-at::Tensor UnitRuns::own_slice(const at::Tensor& gathered, const UnitParameter& p) const {
-  return gathered.narrow(0, p.gathered_offset + context_.shard_rank * p.shard_elements, p.shard_elements);
-}
-
-at::Tensor UnitRuns::slice_to_keep(const at::Tensor& gathered, const UnitParameter& p) const {
-  return gathered.narrow(0, p.gathered_offset + context_.reshard_rank * p.kept_elements, p.kept_elements);
-}
-
 void UnitRuns::load_shard(Operands& operands, RowSupply& rows) const {
   const Unit& unit = unit_of(operands);
-  for (std::size_t i = 0; i < unit.storages.size(); ++i) operands[i].zero_();
+  std::vector<std::size_t> parts(unit.storages.size());  // filled so far
   for (const UnitParameter& p : unit.parameters) {
-    const Parameter& parameter = context_.graph.parameters[at_index(p.parameter)];
-    rows.fill(parameter, p, UnitState::slice(operands[at_index(p.storage)], p));
+    const std::size_t storage = at_index(p.storage);
+    rows.fill(context_.graph.parameters[at_index(p.parameter)], p, operands.part(storage, parts[storage]++));
   }
 }
 
@@ -82,40 +62,9 @@ void UnitRuns::load_count(const Unit& unit, StateSource& states, std::string_vie
   }
 }
 
-void UnitRuns::gather_own(Operands& operands) const {
-  const Unit& unit = unit_of(operands);
-  const at::Tensor& gathered = operands[unit.storages.size()];
-  for (const UnitParameter& p : unit.parameters) {
-    own_slice(gathered, p).copy_(UnitState::slice(operands[at_index(p.storage)], p));
-  }
-}
-
-void UnitRuns::gather_kept(Operands& operands) const {
-  for (const UnitParameter& p : unit_of(operands).parameters) {
-    slice_to_keep(operands[1], p).copy_(kept_part(operands[0], p));
-  }
-}
-
-void UnitRuns::keep_slice(Operands& operands) const {
-  for (const UnitParameter& p : unit_of(operands).parameters) {
-    kept_part(operands[1], p).copy_(slice_to_keep(operands[0], p));
-  }
-}
-
-void UnitRuns::add_whole(Operands& operands) const {
-  at::Tensor home = UnitState::slice(operands[1], parameter_of(operands));
-  add_into(home, operands[0]);
-}
-
-void UnitRuns::add_own(Operands& operands) const {
-  const UnitParameter& p = parameter_of(operands);
-  at::Tensor home = UnitState::slice(operands[1], p);
-  add_into(home, operands[0].narrow(0, context_.shard_rank * p.shard_elements, p.shard_elements));
-}
-
-void UnitRuns::update(Operands& operands, OptimizerStep step, const OptimizerOptions& options) const {
+void update_unit(Operands& operands, OptimizerStep step, const OptimizerOptions& options) {
   constexpr std::size_t kFirstState = 4;
-  at::Tensor trained = operands[0].narrow(0, 0, unit_of(operands).trainable_elements);
+  at::Tensor trained = operands.view(0);
   OptimizerCall call{.parameters = trained,
                      .gradients = operands[1],
                      .states = {},
@@ -126,15 +75,29 @@ void UnitRuns::update(Operands& operands, OptimizerStep step, const OptimizerOpt
   step(call);
 }
 
-void add_unit_runs(ProgramRunner& runner, const UnitRuns& units) {
+void add_unit_runs(ProgramRunner& runner) {
   using program::Kernel;
-  runner.on(Kernel::gather_own, [&](Operands& o) { units.gather_own(o); });
-  runner.on(Kernel::gather_kept, [&](Operands& o) { units.gather_kept(o); });
-  runner.on(Kernel::keep_slice, [&](Operands& o) { units.keep_slice(o); });
+  runner.on(Kernel::zero, [](Operands& o) {
+    for (std::size_t i = 0; i < o.size(); ++i) {
+      if (o.has(i)) o.view(i).zero_();
+    }
+  });
+  for (const Kernel kernel : {Kernel::gather_own, Kernel::gather_kept, Kernel::keep_slice, Kernel::gather_parameter}) {
+    runner.on(kernel, [](Operands& o) {
+      const std::size_t to = o.size() - 1;  // the operands before it go there, one after the other
+      std::size_t next = 0;
+      for (std::size_t from = 0; from < to; ++from) {
+        for (std::size_t part = 0; part < o.parts(from); ++part) o.part(to, next++).copy_(o.part(from, part));
+      }
+    });
+  }
   runner.on(Kernel::copy, [](Operands& o) { o[1].copy_(o[0]); });
-  runner.on(Kernel::add, [](Operands& o) { add_into(o[1], o[0]); });
-  runner.on(Kernel::add_whole, [&](Operands& o) { units.add_whole(o); });
-  runner.on(Kernel::add_own, [&](Operands& o) { units.add_own(o); });
+  for (const Kernel kernel : {Kernel::add, Kernel::add_whole, Kernel::add_own}) {
+    runner.on(kernel, [](Operands& o) {
+      at::Tensor to = o.view(1);
+      add_into(to, o.view(0));
+    });
+  }
 }
 
 }  // namespace vramfit

@@ -19,7 +19,7 @@ struct UnitContext {
   const Graph& graph;
   const UnitLayout& layout;
   const Optimizer& optimizer;
-  int shard_rank = 0, reshard_rank = 0;  // of this rank, in the groups of these axes
+  int shard_rank = 0;  // of this rank
 };
 
 class UnitRuns {
@@ -31,25 +31,18 @@ class UnitRuns {
   /// Zeros, or what `states` holds (null: nothing). Throws InputError when the unit's parameters were not updated
   /// equally often (they were in different units, one of which had no gradients): a unit has one count.
   void load_states(Operands& operands, StateSource* states) const;
-  void gather_own(Operands& operands) const;
-  void gather_kept(Operands& operands) const;
-  void keep_slice(Operands& operands) const;
-  void add_whole(Operands& operands) const;
-  void add_own(Operands& operands) const;
-  void update(Operands& operands, OptimizerStep step, const OptimizerOptions& options) const;
 
  private:
   const Unit& unit_of(const Operands& operands) const;
-  const UnitParameter& parameter_of(const Operands& operands) const;
   void load_elements(const Unit& unit, StateSource& states, std::string_view name, const at::Tensor& into) const;
   void load_count(const Unit& unit, StateSource& states, std::string_view name, at::Tensor& into) const;
-  at::Tensor own_slice(const at::Tensor& gathered, const UnitParameter& p) const;
-  at::Tensor slice_to_keep(const at::Tensor& gathered, const UnitParameter& p) const;
 
   UnitContext context_;
 };
 
-/// A table's rows of those runs that need nothing else.
-void add_unit_runs(ProgramRunner& runner, const UnitRuns& units);
+void update_unit(Operands& operands, OptimizerStep step, const OptimizerOptions& options);
+
+/// A table's rows of those runs that need nothing but what the program views: zeros, copies, sums.
+void add_unit_runs(ProgramRunner& runner);
 
 }  // namespace vramfit

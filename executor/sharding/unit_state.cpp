@@ -43,14 +43,4 @@ std::vector<UnitState::Buffers> unit_buffers(const program::Program& program, co
   return units;
 }
 
-at::Tensor whole_parameter(const at::Tensor& flat, std::int64_t offset, const UnitParameter& p,
-                           const std::vector<std::int64_t>& shape) {
-  return flat.narrow(0, offset, p.rows * p.row_elements).view(shape);
-}
-
-at::Tensor used_part(const at::Tensor& whole, const ParameterUse& use, bool by_column) {
-  if (use.count < 0) return whole;
-  return whole.narrow(by_column && whole.dim() == 2 ? 1 : 0, use.first, use.count);
-}
-
 }  // namespace vramfit

@@ -1,5 +1,4 @@
-// What one unit holds between two steps, for checkpoints, dumps and masks; and where its parameters lie in flat
-// tensors.
+// What one unit holds between two steps, for checkpoints, dumps and masks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,11 +47,5 @@ class UnitState {
 
 /// By unit: where the program keeps what its states name.
 std::vector<UnitState::Buffers> unit_buffers(const program::Program& program, const UnitLayout& layout);
-
-/// A parameter of `unit` in its own shape, from the storage that ops read (the gathered one, or the shard where that is
-/// the same), and the rows (`by_column`: columns) that an op uses of it.
-at::Tensor whole_parameter(const at::Tensor& flat, std::int64_t offset, const UnitParameter& p,
-                           const std::vector<std::int64_t>& shape);
-at::Tensor used_part(const at::Tensor& whole, const ParameterUse& use, bool by_column);
 
 }  // namespace vramfit

@@ -11,9 +11,9 @@ namespace {
 
 constexpr double kLeastNorm = 1e-6;  // of clip_grad_norm_
 
-void add_part(Operands& operands, std::int64_t first, std::int64_t count) {
+void add_part(Operands& operands, const at::Tensor& part) {
   const ExpectedScope scope(operands.expected(), "clip: unlisted");
-  add_squares(operands[0].narrow(0, first, count), operands[2], operands[1]);
+  add_squares(part, operands[2], operands[1]);
 }
 
 }  // namespace
@@ -24,13 +24,15 @@ void Clipping::begin(Operands& operands) {
 }
 
 void Clipping::add_parts(Operands& operands) const {
-  for (std::int64_t part = 0; part < operands.run().times; ++part) add_part(operands, part * kNormPart, kNormPart);
+  const at::Tensor all = operands.view(0);
+  const std::int64_t times = operands.run().times, elements = all.numel() / times;
+  for (std::int64_t part = 0; part < times; ++part) add_part(operands, all.narrow(0, part * elements, elements));
 }
 
 void Clipping::add_rest(Operands& operands) {
-  const std::int64_t elements = operands[0].numel();
-  if (place_.is_cuda()) return add_part(operands, elements - elements % kNormPart, elements % kNormPart);
-  squares_ += sum_of_squares(operands[0]);
+  const at::Tensor rest = operands.view(0);
+  if (place_.is_cuda()) return add_part(operands, rest);
+  squares_ += sum_of_squares(rest);
   operands[1].fill_(squares_);
 }
 

@@ -52,11 +52,6 @@ void LossScaler::update() {
   at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, kGrowth, kBackoff, options_.growth_interval);
 }
 
-LossScaler::Report LossScaler::report() const {
-  if (!is_on()) return {};
-  return {scale_.item<double>(), found_inf_.item<double>() != 0};
-}
-
 NamedNumbers LossScaler::numbers() const {
   if (!is_on()) return {};
   return {{kScale, scale_.item<double>()}, {kGrowthTracker, growth_tracker_.item<double>()}};

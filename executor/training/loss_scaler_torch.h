@@ -41,12 +41,6 @@ class LossScaler {
   /// After the optimizer's step: halves the scale if the step was skipped, doubles it after the growth interval.
   void update();
 
-  /// What the host is told at the end of a step; waits for the device.
-  struct Report {
-    double scale = 0;      // of the next step; 0: the loss isn't scaled
-    bool skipped = false;  // this step changed nothing: a gradient overflowed
-  };
-  Report report() const;
   /// For a checkpoint; waits for the device.
   NamedNumbers numbers() const;
 

@@ -2,7 +2,6 @@
 
 #include "executor/meter/meter.h"
 #include "executor/observe/observer.h"
-#include "executor/sharding/unit_state_torch.h"
 #include "executor/training/op_runs_torch.h"
 #include "executor/training/tensor_torch.h"
 
@@ -28,9 +27,8 @@ class OpTemporaries final : public Temporaries {
 }  // namespace
 
 struct OpRuns::Run {
-  Run(OpContext of, const Needs& needed, const StepFacts& facts, at::Device place)
+  Run(OpContext of, const StepFacts& facts, at::Device place)
       : context(of),
-        needs(needed),
         prefix(of.segment.name + "." + of.op.name),
         temporaries(prefix, place),
         call{.context = context,
@@ -44,19 +42,16 @@ struct OpRuns::Run {
              .parameter_gradients = {}} {}
 
   const Op& op() const { return context.op; }
-  const Value& value(int index) const { return context.segment.values[at_index(index)]; }
 
   OpContext context;
-  Needs needs;
+  Needs needs;  // what the program has gradients for
   std::string prefix;
   OpTemporaries temporaries;
   OpCall call;
 };
 
 OpRuns::OpRuns(const OpRunsContext& context)
-    : context_(context),
-      shape_{context.job.micro_batch, context.job.sequence},
-      tapes_(make_shared_tapes(tape_inputs(context.graph, context.job, context.device))) {}
+    : context_(context), shape_{context.job.micro_batch, context.job.sequence} {}
 
 OpContext OpRuns::context_of(const Operands& operands) const {
   const Segment& s = context_.graph.segments[at_index(operands.segment())];
@@ -70,47 +65,6 @@ OpContext OpRuns::context_of(const Operands& operands) const {
           .shape = shape_};
 }
 
-const Needs& OpRuns::needs_of(const Operands& operands) const {
-  return tapes_[at_index(operands.segment())]->needs[at_index(operands.run().op)];
-}
-
-const Unit& OpRuns::unit_of(const ParameterUse& use) const {
-  return context_.layout.units[at_index(context_.layout.unit_of_parameter[at_index(use.parameter)])];
-}
-
-const UnitParameter& OpRuns::place_of(const ParameterUse& use) const {
-  return unit_of(use).parameters[at_index(context_.layout.slot_of_parameter[at_index(use.parameter)])];
-}
-
-at::Tensor OpRuns::shaped(const at::Tensor& tensor, const Value& value) const {
-  if (!tensor.defined()) return tensor;
-  std::vector<std::int64_t> sizes;
-  for (const Dim& dim : value.shape) sizes.push_back(resolve(dim, shape_));
-  return tensor.sizes() == at::IntArrayRef(sizes) ? tensor : tensor.view(sizes);
-}
-
-at::Tensor OpRuns::weight(const at::Tensor& storage, const ParameterUse& use, const Op& op) const {
-  if (!storage.defined()) return {};
-  const UnitParameter& p = place_of(use);
-  const std::int64_t offset = unit_of(use).gathered_is_shard ? p.shard_offset : p.gathered_offset;
-  const std::vector<std::int64_t>& shape = context_.graph.parameters[at_index(use.parameter)].shape;
-  return used_part(whole_parameter(storage, offset, p, shape), use, op.attributes.transposed_weight);
-}
-
-at::Tensor OpRuns::gradient_home(const at::Tensor& home, const ParameterUse& use, const Op& op) const {
-  const UnitParameter& p = place_of(use);
-  const bool is_shard = is_direct_gradient(op.kind, context_.job.precision, context_.layout);
-  const std::vector<std::int64_t>& shape = context_.graph.parameters[at_index(use.parameter)].shape;
-  return used_part(whole_parameter(home, is_shard ? p.shard_offset : 0, p, shape), use,
-                   op.attributes.transposed_weight);
-}
-
-void OpRuns::zero_padding(Operands& operands) const {
-  const UnitParameter& p = place_of(context_of(operands).op.parameters[at_index(operands.run().parameter)]);
-  const std::int64_t used = p.rows * p.row_elements;
-  operands[0].narrow(0, used, p.padded_elements - used).zero_();
-}
-
 void OpRuns::execute(Run& run, Operands& operands, void (*function)(OpCall&)) const {
   if (observer != nullptr) observer->op_begins(operands.segment(), operands.run().op);
   {
@@ -121,42 +75,50 @@ void OpRuns::execute(Run& run, Operands& operands, void (*function)(OpCall&)) co
 }
 
 void OpRuns::forward(Operands& operands) {
-  Run run(context_of(operands), needs_of(operands), context_.facts, context_.place);
+  Run run(context_of(operands), context_.facts, context_.place);
   const Op& op = run.op();
+  run.needs.inputs.assign(op.inputs.size(), operands.run().has_backward);
   std::size_t next = 0;
-  for (const int input : op.inputs) run.call.inputs.push_back(shaped(operands[next++], run.value(input)));
-  for (const ParameterUse& use : op.parameters) run.call.parameters.push_back(weight(operands[next++], use, op));
+  const auto take = [&](std::size_t count, std::vector<at::Tensor>& to) {
+    for (std::size_t i = 0; i < count; ++i) to.push_back(operands.view(next++));
+  };
+  take(op.inputs.size(), run.call.inputs);
+  take(op.parameters.size(), run.call.parameters);
   const std::size_t first_output = next;
-  for (const int output : op.outputs) run.call.outputs.push_back(shaped(operands[next++], run.value(output)));
+  take(op.outputs.size(), run.call.outputs);
   execute(run, operands, op_functions(op.kind, context_.device.kind).forward);
   for (std::size_t o = 0; o < op.outputs.size(); ++o) {
     at::Tensor& output = operands[first_output + o];
     output = std::move(run.call.outputs[o]);
-    if (on_value) on_value(run.context.segment, run.value(op.outputs[o]), output);
+    if (on_value) on_value(run.context.segment, run.context.segment.values[at_index(op.outputs[o])], output);
   }
 }
 
 void OpRuns::backward(Operands& operands) {
-  Run run(context_of(operands), needs_of(operands), context_.facts, context_.place);
+  Run run(context_of(operands), context_.facts, context_.place);
   const Op& op = run.op();
   OpCall& call = run.call;
   std::size_t next = 0;
-  for (const int input : op.inputs) call.inputs.push_back(shaped(operands[next++], run.value(input)));
-  for (const int output : op.outputs) call.outputs.push_back(shaped(operands[next++], run.value(output)));
-  at::Tensor gradient = shaped(operands[next], run.value(op.outputs[0]));
+  const auto take = [&](std::size_t count, std::vector<at::Tensor>& to) {
+    for (std::size_t i = 0; i < count; ++i) to.push_back(operands.view(next++));
+  };
+  const auto take_gradients = [&](std::size_t count, std::vector<bool>& wanted, std::vector<bool>& adds) {
+    for (std::size_t i = next; i < next + count; ++i) {
+      wanted.push_back(operands.has(i));
+      adds.push_back(operands.has(i) && operands.adds(i));
+    }
+  };
+  take(op.inputs.size(), call.inputs);
+  take(op.outputs.size(), call.outputs);
+  at::Tensor gradient = operands.view(next);
   call.output_gradient = &gradient;
   next += op.outputs.size();
-  for (const ParameterUse& use : op.parameters) call.parameters.push_back(weight(operands[next++], use, op));
+  take(op.parameters.size(), call.parameters);
   const std::size_t first_gradient = next;
-  for (std::size_t i = 0; i < op.inputs.size(); ++i, ++next) {
-    run.needs.accumulate_inputs[i] = operands.has(next) && operands.adds(next);
-    call.input_gradients.push_back(shaped(operands[next], run.value(op.inputs[i])));
-  }
-  for (std::size_t p = 0; p < op.parameters.size(); ++p, ++next) {
-    run.needs.accumulate_parameters[p] = operands.has(next) && operands.adds(next);
-    call.parameter_gradients.push_back(operands.has(next) ? gradient_home(operands[next], op.parameters[p], op)
-                                                          : at::Tensor());
-  }
+  take_gradients(op.inputs.size(), run.needs.inputs, run.needs.accumulate_inputs);
+  take(op.inputs.size(), call.input_gradients);
+  take_gradients(op.parameters.size(), run.needs.parameters, run.needs.accumulate_parameters);
+  take(op.parameters.size(), call.parameter_gradients);
   execute(run, operands, op_functions(op.kind, context_.device.kind).backward);
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (call.input_gradients[i].defined()) operands[first_gradient + i] = std::move(call.input_gradients[i]);

@@ -1,15 +1,13 @@
-// The runs of a model's ops: tensors of a program become an op's call (executor/ops/ops.h).
+// The runs of a model's ops: tensors of a program, as it views them, become an op's call (executor/ops/ops.h). Of the
+// graph they take an op and its attributes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <memory>
-#include <vector>
 
 #include "executor/ops/ops.h"
 #include "executor/training/program_runner_torch.h"
-#include "program/stages/tape.h"
 
 namespace vramfit {
 
@@ -20,7 +18,6 @@ struct OpRunsContext {
   const Graph& graph;
   const Job& job;
   const Device& device;
-  const UnitLayout& layout;
   const StepFacts& facts;
   at::Device place;
 };
@@ -31,8 +28,6 @@ class OpRuns {
 
   void forward(Operands& operands);
   void backward(Operands& operands);
-  /// A fresh gradient of a whole parameter, which the op after it writes: the rows that pad it.
-  void zero_padding(Operands& operands) const;
 
   /// Called with every value once it is computed in a forward pass (--dump-logits); may be empty.
   std::function<void(const Segment&, const Value&, const at::Tensor&)> on_value;
@@ -44,17 +39,10 @@ class OpRuns {
   struct Run;
 
   OpContext context_of(const Operands& operands) const;
-  const Needs& needs_of(const Operands& operands) const;
-  const Unit& unit_of(const ParameterUse& use) const;
-  const UnitParameter& place_of(const ParameterUse& use) const;
-  at::Tensor shaped(const at::Tensor& tensor, const Value& value) const;
-  at::Tensor weight(const at::Tensor& storage, const ParameterUse& use, const Op& op) const;
-  at::Tensor gradient_home(const at::Tensor& home, const ParameterUse& use, const Op& op) const;
   void execute(Run& run, Operands& operands, void (*function)(OpCall&)) const;
 
   OpRunsContext context_;
   BatchShape shape_;
-  std::vector<std::shared_ptr<const SegmentTape>> tapes_;
 };
 
 }  // namespace vramfit

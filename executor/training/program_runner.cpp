@@ -12,13 +12,16 @@ namespace {
 
 using program::Place;
 
-/// The parameters' places in a unit's gathered storage.
-std::vector<at::Tensor> gathered_parameters(const Unit& unit, const at::Tensor& gathered) {
-  std::vector<at::Tensor> parameters;
-  for (const UnitParameter& p : unit.parameters) {
-    parameters.push_back(gathered.narrow(0, p.gathered_offset, p.padded_elements));
-  }
-  return parameters;
+/// A part of a tensor that is whole and contiguous.
+at::Tensor view_of(const at::Tensor& tensor, const program::View& view, std::int64_t base) {
+  if (!tensor.defined()) return tensor;
+  const std::array<std::int64_t, 2> sizes{view.rows, view.columns}, strides{view.columns == 0 ? 1 : view.pitch, 1};
+  const std::size_t dimensions = view.columns == 0 ? 1 : 2;
+  const at::IntArrayRef shape(sizes.data(), dimensions);
+  const std::int64_t offset = base + view.offset;
+  if (offset == 0 && tensor.sizes() == shape) return tensor;
+  if (offset == 0 && tensor.numel() == reach(view) && view.pitch == view.columns) return tensor.view(shape);
+  return tensor.as_strided(shape, {strides.data(), dimensions}, tensor.storage_offset() + offset);
 }
 
 Collectives& group_of(ProcessGroups& groups, program::Axis axis) {
@@ -29,6 +32,8 @@ Collectives& group_of(ProcessGroups& groups, program::Axis axis) {
       return groups.reshard();
     case program::Axis::replicate:
       return groups.replicate();
+    case program::Axis::data:
+      return groups.world();
     case program::Axis::tensor:
     case program::Axis::pipeline:
     case program::Axis::expert:
@@ -59,6 +64,11 @@ std::string label_of(const Place& place, int buffer) {
 
 }  // namespace
 
+at::Tensor Operands::part(std::size_t i, std::size_t number) {
+  const program::View& view = place_.view(access(i), static_cast<int>(number));
+  return view_of((*this)[i], view, place_.base_of(view));
+}
+
 std::vector<ExpectedAllocation> Operands::expected() const {
   std::vector<ExpectedAllocation> expected;
   for (std::uint32_t i = 0; i < run_.inside.count; ++i) {
@@ -71,7 +81,10 @@ std::vector<ExpectedAllocation> Operands::expected() const {
 }
 
 ProgramRunner::ProgramRunner(const Inputs& inputs)
-    : in_(inputs), tensors_(program::buffer_numbers(inputs.lowered)), pending_(at_index(inputs.lowered.tokens)) {}
+    : in_(inputs),
+      tensors_(program::buffer_numbers(inputs.lowered)),
+      pending_(at_index(inputs.lowered.tokens)),
+      numbers_(inputs.lowered.main.buffers.size()) {}
 
 void ProgramRunner::run(const program::Section& section) {
   if (in_.arena != nullptr) in_.arena->begin_section(static_cast<std::size_t>(&section - in_.lowered.sections.data()));
@@ -111,11 +124,15 @@ void ProgramRunner::read(const program::Run& run, const Place& place) {
 std::vector<at::Tensor> ProgramRunner::tensors_of(const program::Start& start, const Place& place) {
   std::vector<at::Tensor> tensors;
   for (std::uint32_t i = 0; i < start.accesses.count; ++i) {
-    const int buffer = place.code.accesses[start.accesses.first + i].buffer;
-    tensors.push_back(tensors_[at_index(place.number(buffer))]);
+    const program::Access& access = place.code.accesses[start.accesses.first + i];
+    const at::Tensor& whole = tensors_[at_index(place.number(access.buffer))];
+    if (!Place::has_view(access)) tensors.push_back(whole);
+    for (int part = 0; part < place.view_count(access); ++part) {
+      const program::View& view = place.view(access, part);
+      tensors.push_back(view_of(whole, view, place.base_of(view)));
+    }
   }
-  const bool is_unit = start.unit >= 0 && start.collective == program::Collective::all_gather;
-  return is_unit ? gathered_parameters(in_.layout.units[at_index(start.unit)], tensors.front()) : tensors;
+  return tensors;
 }
 
 void ProgramRunner::read(const program::Start& start, const Place& place) {
@@ -128,6 +145,10 @@ void ProgramRunner::read(const program::Wait& wait, const Place& /*place*/) {
   expect(0, 0);
   const Pending work = std::move(pending_[at_index(wait.token)]);
   if (work) work->wait();
+}
+
+void ProgramRunner::read(const program::HostRead& what, const Place& place) {
+  numbers_[at_index(what.buffer)] = tensors_[at_index(place.number(what.buffer))].item<double>();
 }
 
 void ProgramRunner::read(const program::Mark& mark, const Place& /*place*/) {

@@ -14,7 +14,6 @@
 #include "executor/sharding/process_groups.h"
 #include "program/program.h"
 #include "program/readers/expand.h"
-#include "program/stages/units_layout.h"
 
 namespace vramfit {
 
@@ -35,6 +34,12 @@ class Operands {
   /// Flat as it was allocated, or in the shape in which a run left it here. Undefined for an operand that isn't there,
   /// and for one that the function allocates itself and leaves here.
   at::Tensor& operator[](std::size_t i) { return has(i) ? tensors_[number(i)] : none_; }
+  /// What the program views of it, in the view's shape; of an operand without a view, what [] gives. Undefined where
+  /// that is.
+  at::Tensor view(std::size_t i) { return program::Place::has_view(access(i)) ? part(i, 0) : (*this)[i]; }
+  /// Of an operand with several views.
+  std::size_t parts(std::size_t i) const { return static_cast<std::size_t>(place_.view_count(access(i))); }
+  at::Tensor part(std::size_t i, std::size_t number);
   /// What the function is known to allocate by itself, so that the meter can name it.
   std::vector<ExpectedAllocation> expected() const;
 
@@ -48,12 +53,11 @@ class Operands {
   at::Tensor none_;
 };
 
-/// Must outlive what reads its tensors; the program, layout and groups must outlive it.
+/// Must outlive what reads its tensors; the program and groups must outlive it.
 class ProgramRunner {
  public:
   struct Inputs {
     const program::Program& lowered;
-    const UnitLayout& layout;
     ProcessGroups& groups;
     at::Device device;
     Arena* arena = nullptr;  // of the program's memory; null: none
@@ -72,12 +76,16 @@ class ProgramRunner {
   /// What a buffer of the main list holds; it stays valid, and undefined while the buffer isn't allocated.
   const at::Tensor& tensor(int buffer) const { return tensors_[static_cast<std::size_t>(buffer)]; }
 
+  /// What the host has read of a buffer of the main list, most recently.
+  double number(int buffer) const { return numbers_[static_cast<std::size_t>(buffer)]; }
+
   // Called by program::read_section.
   void read(const program::Allocate& what, const program::Place& place);
   void read(const program::Free& what, const program::Place& place);
   void read(const program::Run& run, const program::Place& place);
   void read(const program::Start& start, const program::Place& place);
   void read(const program::Wait& wait, const program::Place& place);
+  void read(const program::HostRead& what, const program::Place& place);
   void read(const program::Mark& mark, const program::Place& place);
 
  private:
@@ -87,6 +95,7 @@ class ProgramRunner {
   Inputs in_;
   std::vector<at::Tensor> tensors_;  // by number of the buffer (program::Place)
   std::vector<Pending> pending_;     // by token
+  std::vector<double> numbers_;      // by buffer of the main list
   std::array<Function, program::kKernels> functions_;
 };
 

@@ -99,18 +99,12 @@ Trainer::State::State(const TrainInputs& inputs)
       place(place_of(inputs)),
       layout(lay_out_units(inputs.graph, inputs.job)),
       lowered(inputs.lowered),
-      runner({.lowered = lowered, .layout = layout, .groups = inputs.groups, .device = place, .arena = inputs.arena}),
+      runner({.lowered = lowered, .groups = inputs.groups, .device = place, .arena = inputs.arena}),
       unit_runs({.graph = inputs.graph,
                  .layout = layout,
                  .optimizer = optimizer_named(inputs.job.optimizer),
-                 .shard_rank = inputs.groups.shard().rank(),
-                 .reshard_rank = inputs.groups.reshard().rank()}),
-      op_runs({.graph = inputs.graph,
-               .job = inputs.job,
-               .device = inputs.device,
-               .layout = layout,
-               .facts = facts,
-               .place = place}),
+                 .shard_rank = inputs.groups.shard().rank()}),
+      op_runs({.graph = inputs.graph, .job = inputs.job, .device = inputs.device, .facts = facts, .place = place}),
       optimizer_step(vramfit::optimizer_step(inputs.job.optimizer, inputs.device.kind)),
       scaler(inputs.job),
       clipping(inputs.options.clip, place, scaler),
@@ -129,7 +123,7 @@ Trainer::State::State(const TrainInputs& inputs)
     units.emplace_back(layout.units[u], in.job.precision, buffers[u], runner);
   }
   add_load_runs();
-  add_unit_runs(runner, unit_runs);
+  add_unit_runs(runner);
   add_step_runs();
   add_save_runs();
   runner.on_mark = [this](const program::Mark& mark) { this->mark(mark); };
@@ -151,11 +145,6 @@ void Trainer::State::check_mesh() const {
 
 void Trainer::State::add_load_runs() {
   using program::Kernel;
-  runner.on(Kernel::zero, [](Operands& o) {
-    for (std::size_t i = 0; i < o.size(); ++i) {
-      if (o.has(i)) o[i].zero_();
-    }
-  });
   runner.on(Kernel::load_shard, [this](Operands& o) { load_shard(o); });
   runner.on(Kernel::load_states, [this](Operands& o) { unit_runs.load_states(o, in.states); });
   runner.on(Kernel::load_mask, [this](Operands& o) { loaded_masks[at_index(o.run().unit)] = o[0]; });
@@ -170,10 +159,9 @@ void Trainer::State::add_load_runs() {
 void Trainer::State::add_step_runs() {
   using program::Kernel;
   runner.on(Kernel::inputs, [this](Operands& o) { fill_inputs(o); });
-  runner.on(Kernel::zero_padding, [this](Operands& o) { op_runs.zero_padding(o); });
   runner.on(Kernel::forward, [this](Operands& o) { op_runs.forward(o); });
   runner.on(Kernel::backward, [this](Operands& o) { op_runs.backward(o); });
-  runner.on(Kernel::add_loss, [](Operands& o) { o[1].add_(o[0].view({1})); });
+  runner.on(Kernel::add_loss, [](Operands& o) { o[1].add_(o.view(0)); });
   runner.on(Kernel::mask, [this](Operands& o) { mask(o); });
   runner.on(Kernel::norm_begin, [this](Operands& o) {
     gradients_ready();
@@ -184,7 +172,7 @@ void Trainer::State::add_step_runs() {
   runner.on(Kernel::scale, [this](Operands& o) { clipping.scale(o); });
   runner.on(Kernel::update, [this](Operands& o) {
     gradients_ready();
-    unit_runs.update(o, optimizer_step, optimizer_options);
+    update_unit(o, optimizer_step, optimizer_options);
   });
   runner.on(Kernel::update_scale, [this](Operands& /*o*/) { scaler.update(); });
 }
@@ -198,8 +186,7 @@ void Trainer::State::add_save_runs() {
                                   .replicate_group = in.groups.replicate()};
     take_snapshot(context, units, o[0], *snapshot);
   });
-  runner.on(Kernel::gather_parameter, [this](Operands& o) { gather_parameter(o, layout, in.groups.shard().rank()); });
-  runner.on(Kernel::write_parameter, [this](Operands& o) { full_file->append(rows_to_write(o, layout), o[1]); });
+  runner.on(Kernel::write_parameter, [this](Operands& o) { full_file->append(o.view(0), o[1]); });
 }
 
 void Trainer::State::save_full(FileCalls& files, const std::string& directory, const std::string& config_json) {
@@ -227,16 +214,15 @@ void Trainer::State::load_shard(Operands& operands) {
 void Trainer::State::load_rope_table(Operands& operands) {
   const auto r = at_index(operands.run().parameter);
   const std::vector<float> frequencies = rope_frequencies(in.graph.ropes[r], in.graph.rope_dims[r]);
-  const auto columns = static_cast<std::int64_t>(frequencies.size());
-  std::vector<float> cos(static_cast<std::size_t>(in.job.sequence * columns)), sin(cos.size());
+  std::vector<float> cos(static_cast<std::size_t>(in.job.sequence) * frequencies.size()), sin(cos.size());
   fill_rope_table(frequencies, in.job.sequence, cos.data(), sin.data());
-  const auto table = [&](const at::Tensor& flat, std::vector<float>& host) {
-    if (!flat.defined()) return flat;
-    flat.copy_(tensor_over(host.data(), flat.numel(), at::kFloat));
-    return flat.view({in.job.sequence, columns});
+  const auto table = [&](std::size_t operand, std::vector<float>& host) {
+    const at::Tensor &flat = operands[operand], shaped = operands.view(operand);
+    if (flat.defined()) flat.copy_(tensor_over(host.data(), flat.numel(), at::kFloat));
+    return shaped;
   };
-  rope_cos.push_back(table(operands[0], cos));
-  rope_sin.push_back(table(operands[1], sin));
+  rope_cos.push_back(table(0, cos));
+  rope_sin.push_back(table(1, sin));
 }
 
 void Trainer::State::load() {
@@ -297,15 +283,14 @@ StepResult Trainer::State::run_step(std::int64_t step) {
   gradients_are_ready = false;
   next_micro_batch = 0;
   run_sections(program::Section::Kind::first, program::Section::Kind::update);
-  at::Tensor loss = runner.tensor(lowered.loss);
-  if (const Pending sum = in.groups.world().all_reduce({loss})) sum->wait();
   StepResult result;
   result.step = step;
-  result.loss = read_scalar(loss);
-  result.gradient_norm = read_scalar(runner.tensor(lowered.gradient_norm));
-  const LossScaler::Report scaling = scaler.report();
-  result.loss_scale = scaling.scale;
-  result.skipped = scaling.skipped;
+  result.loss = runner.number(lowered.loss);
+  result.gradient_norm = runner.number(lowered.gradient_norm);
+  if (scaler.is_on()) {
+    result.loss_scale = runner.number(lowered.loss_scale);
+    result.skipped = runner.number(lowered.found_inf) != 0;
+  }
   result.learning_rate = optimizer_options.learning_rate;
   result.tokens = in.job.accumulation * data_ranks(in.job) * in.job.micro_batch * in.job.sequence;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

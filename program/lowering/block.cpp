@@ -13,7 +13,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 class BlockLowering {
  public:
   BlockLowering(const BlockInputs& inputs, const CallSlots& call) : in_(inputs), call_(call), is_new_(call.is_new) {
-    for (std::size_t slot = 0; slot < call.slots.size(); ++slot) slots_.push_back(writer_.declare({}));
+    for (const Dtype dtype : call.dtypes) slots_.push_back(writer_.declare({.bytes = {}, .dtype = dtype}));
     const auto take = [&](const std::vector<int>& from, std::vector<Held>& to) {
       for (const int slot : from) to.push_back(slot < 0 ? Held{} : slots_[at(slot)]);
     };
@@ -60,9 +60,32 @@ class BlockLowering {
     Held& dropped = values_[at(value)];
     if (call_.loss >= 0 && value == in_.segment.output && dropped) {
       writer_.run({.kernel = Kernel::add_loss},
-                  {{&dropped, How::read, value_of(value)}, {&slots_[at(call_.loss)], How::add}});
+                  {value_operand(&dropped, How::read, value), {&slots_[at(call_.loss)], How::add}});
     }
     dropped.reset();
+  }
+
+  /// The same of its gradient.
+  int view_of(int value) {
+    if (!in_.views.are_kept()) return -1;
+    const Value& v = in_.segment.values[at(value)];
+    std::vector<std::int64_t> sizes;
+    for (const Dim& dim : v.shape) sizes.push_back(resolve(dim, in_.shape));
+    return in_.views.number(whole_view(sizes, value_dtype(v, in_.precision)));
+  }
+  Writer::Operand value_operand(const Held* held, How how, int value) {
+    return {held, how, program::value_of(value), view_of(value)};
+  }
+  Writer::Operand gradient_operand(const Held* held, How how, int value) {
+    return {held, how, program::gradient_of(value), view_of(value)};
+  }
+
+  /// Of a weight or the gradient that `held` has; it lies where the call says with the offset `base`.
+  int view_of(const Op& op, const ParameterUse& use, const Held& held, std::size_t base) {
+    if (!held || !in_.views.are_kept()) return -1;
+    const Dtype dtype = writer_.code().buffers[at(held.buffer())].dtype;
+    return in_.views.number(used_view(in_.graph.parameters[at(use.parameter)].shape, use,
+                                      op.attributes.transposed_weight, dtype, static_cast<int>(base)));
   }
 
   Held allocate_value(int value, bool gradient) {
@@ -107,9 +130,11 @@ class BlockLowering {
     return writer_.end_inside();
   }
 
-  void add_weights(int op, Writer::Operands& operands) const {
-    for (std::size_t w = first_weight_[at(op)]; w < first_weight_[at(op) + 1]; ++w) {
-      operands.emplace_back(&weights_[w], How::read);
+  void add_weights(int index, Writer::Operands& operands) {
+    const Op& op = in_.segment.ops[at(index)];
+    for (std::size_t p = 0; p < op.parameters.size(); ++p) {
+      const std::size_t w = first_weight_[at(index)] + p;
+      operands.push_back(Writer::viewed(weights_[w], How::read, view_of(op, op.parameters[p], weights_[w], w)));
     }
   }
 
@@ -130,40 +155,54 @@ class BlockLowering {
     Writer::Operands operands;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const bool is_taken = static_cast<int>(i) == rule.in_place_input;
-      operands.emplace_back(&values_[at(is_taken ? op.outputs[0] : op.inputs[i])], How::read, value_of(op.inputs[i]));
+      operands.push_back(value_operand(&values_[at(is_taken ? op.outputs[0] : op.inputs[i])], How::read, op.inputs[i]));
     }
     add_weights(index, operands);
     for (std::size_t o = 0; o < op.outputs.size(); ++o) {
-      operands.emplace_back(&values_[at(op.outputs[o])], o < first ? How::add : How::write, value_of(op.outputs[o]));
+      operands.push_back(value_operand(&values_[at(op.outputs[o])], o < first ? How::add : How::write, op.outputs[o]));
     }
-    writer_.run({.kernel = Kernel::forward, .op = index, .inside = steps}, operands, rule.work.forward);
+    const bool has_backward = in_.tape.needs[at(index)].any();
+    writer_.run({.kernel = Kernel::forward, .op = index, .inside = steps, .has_backward = has_backward}, operands,
+                rule.work.forward);
   }
 
   /// The slot of the next gradient home; allocated, with zeros where the op writes nothing, if nothing has written to
   /// it.
-  const Held& next_home(int op, int parameter) {
-    const auto slot = at(call_.homes[next_home_++]);
+  Writer::Operand next_home(const Op& op, std::size_t parameter) {
+    const std::size_t home = next_home_++;
+    const auto slot = at(call_.homes[home]);
+    const ParameterUse& use = op.parameters[parameter];
+    const std::size_t base = weights_.size() + home;
     if (is_new_[slot]) {
       writer_.allocate(slots_[slot]);
       const Bytes filled = call_.filled[slot];
-      const Op& writing = in_.segment.ops[at(op)];
-      const bool writes_whole =
-          !is_direct_gradient(writing.kind, in_.precision, in_.layout) && writing.parameters[at(parameter)].count < 0;
-      writer_.run({.kernel = writes_whole ? Kernel::zero_padding : Kernel::zero, .op = op, .parameter = parameter},
-                  {{&slots_[slot], writes_whole ? How::write_part : How::write}},
+      const bool writes_whole = !is_direct_gradient(op.kind, in_.precision, in_.layout) && use.count < 0;
+      const int padding = writes_whole ? padding_view(use, slot, base) : -1;
+      writer_.run({.kernel = Kernel::zero},
+                  {Writer::viewed(slots_[slot], writes_whole ? How::write_part : How::write, padding)},
                   Work{.launches = filled.n > 0 ? 1 : 0, .bytes = static_cast<double>(filled.n)});
     }
     is_new_[slot] = false;
-    return slots_[slot];
+    const How how = call_.adds[home] ? How::add : How::write;
+    return Writer::viewed(slots_[slot], how, view_of(op, use, slots_[slot], base));
+  }
+
+  /// Of a whole parameter's gradient, what lies beyond the parameter.
+  int padding_view(const ParameterUse& use, std::size_t slot, std::size_t base) {
+    const Dtype dtype = call_.dtypes[slot];
+    View view = list_view(element_count(in_.graph.parameters[at(use.parameter)]),
+                          call_.filled[slot].n / dtype_bytes(dtype).n, dtype);
+    view.base = static_cast<int>(base);
+    return in_.views.number(view);
   }
 
   /// What backward reads: saved values where the rule says so, gradients of outputs, weights.
-  void add_read(const Op& op, int index, Writer::Operands& operands) const {
+  void add_read(const Op& op, int index, Writer::Operands& operands) {
     const Rule& rule = in_.tape.rules[at(index)];
     const auto add_saved = [&](Ref::Of of, const std::vector<int>& values) {
       for (std::size_t i = 0; i < values.size(); ++i) {
         const bool is_saved = std::ranges::count(rule.saved, Ref{of, static_cast<int>(i)}) > 0;
-        operands.emplace_back(is_saved ? &values_[at(values[i])] : nullptr, How::read, value_of(values[i]));
+        operands.push_back(value_operand(is_saved ? &values_[at(values[i])] : nullptr, How::read, values[i]));
       }
     };
     add_saved(Ref::Of::input, op.inputs);
@@ -171,9 +210,11 @@ class BlockLowering {
     add_saved(Ref::Of::output, op.outputs);
     // The loss, where it is computed in backward.
     if (call_.loss >= 0 && op.outputs[0] == in_.segment.output) {
-      operands[first_output] = {&values_[at(op.outputs[0])], How::add, value_of(op.outputs[0])};
+      operands[first_output] = value_operand(&values_[at(op.outputs[0])], How::add, op.outputs[0]);
     }
-    for (const int output : op.outputs) operands.emplace_back(&gradients_[at(output)], How::read, gradient_of(output));
+    for (const int output : op.outputs) {
+      operands.push_back(gradient_operand(&gradients_[at(output)], How::read, output));
+    }
     add_weights(index, operands);
   }
 
@@ -195,14 +236,11 @@ class BlockLowering {
       if (target.mode == Mode::fresh && !rule.gradients_inside) gradient = allocate_value(op.inputs[i], true);
       if (target.mode == Mode::take_output_gradient) gradient = gradients_[at(target.value)];
       if (target.mode == Mode::take_saved) gradient = values_[at(target.value)];
-      operands.emplace_back(target.mode == Mode::none ? nullptr : &gradient, how_of(target, rule, i),
-                            gradient_of(op.inputs[i]));
+      operands.push_back(
+          gradient_operand(target.mode == Mode::none ? nullptr : &gradient, how_of(target, rule, i), op.inputs[i]));
     }
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
-      const bool is_wanted = action.needs.parameters[p];
-      const bool adds = is_wanted && call_.adds[next_home_];
-      operands.emplace_back(is_wanted ? &next_home(action.op, static_cast<int>(p)) : nullptr,
-                            adds ? How::add : How::write);
+      operands.push_back(action.needs.parameters[p] ? next_home(op, p) : Writer::Operand(nullptr, How::write));
     }
     const Range steps = inside(op, rule.backward, &action);
     writer_.run({.kernel = Kernel::backward, .op = action.op, .inside = steps}, operands, rule.work.backward);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "program/lowering/views.h"
 #include "program/lowering/writer.h"
 #include "program/stages/tape.h"
 #include "program/stages/units_layout.h"
@@ -15,10 +16,12 @@ struct CallSlots {
   std::vector<bool> is_kept;           // by slot: others than this segment hold it, so the block never frees it
   std::vector<bool> is_new;            // by slot: a gradient's home that the block allocates before its first write
   std::vector<Bytes> filled;           // by slot: what of a new home is filled with zeros
+  std::vector<Dtype> dtypes;           // by slot
   std::vector<int> values, gradients;  // by value of the segment: its slot, or -1
   std::vector<int> weights;            // by parameter use, op by op: the unit's storage, or -1 while it isn't gathered
   std::vector<int> homes;              // by parameter that gets a gradient, in backward's order
   std::vector<bool> adds;              // by home: there is a gradient already, to which the op adds
+  std::vector<std::int64_t> offsets;   // by weight, then by home: where it begins; none where no views are kept
   int loss = -1;                       // last segment: the slot of the step's loss
 
   void clear();
@@ -33,6 +36,7 @@ struct LoweredBlock {
   Block code;
   std::vector<int> values, gradients;  // after the call, by value: the slot it is in, or -1
   std::vector<Buffer> made;            // of the slots after those of the call: what the block allocates and leaves
+  Range offsets;                       // of its latest call
 };
 
 struct BlockInputs {
@@ -43,6 +47,7 @@ struct BlockInputs {
   const Segment& segment;
   const SegmentTape& tape;
   Labels& labels;
+  Views& views;
 };
 
 LoweredBlock lower_block(const BlockInputs& inputs, const std::vector<TapeAction>& actions, const CallSlots& call);

@@ -36,6 +36,8 @@ void CallSlots::clear() {
   }
   slots.clear();
   filled.clear();
+  dtypes.clear();
+  offsets.clear();
   for (std::vector<bool>* list : {&is_kept, &is_new, &adds}) list->clear();
   for (std::vector<int>* list : {&values, &gradients, &weights, &homes}) list->clear();
   loss = -1;
@@ -84,9 +86,11 @@ void Calls::bind_values(const SegmentState& state) {
 void Calls::bind_weights(const std::vector<Op>& ops) {
   for (const Op& op : ops) {
     for (const ParameterUse& use : op.parameters) {
-      const int slot = call_.slot_of(unit_of(use.parameter).weights());
+      const UnitLowering& unit = unit_of(use.parameter);
+      const int slot = call_.slot_of(unit.weights());
       if (slot >= 0) note(Bound::weights, call_.weights.size(), slot);
       call_.weights.push_back(slot);
+      if (in_.views.are_kept()) call_.offsets.push_back(unit.weight_offset(use.parameter));
     }
   }
 }
@@ -105,6 +109,7 @@ void Calls::bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>
       }
       note(home.adds ? Bound::added_home : Bound::home, call_.homes.size(), slot);
       call_.homes.push_back(slot);
+      if (in_.views.are_kept()) call_.offsets.push_back(home.offset);
       call_.adds.push_back(home.adds);
     }
   }
@@ -122,12 +127,14 @@ void Calls::bind(int segment, const std::vector<TapeAction>& actions, const Segm
   if (at(segment) + 1 == in_.graph.segments.size()) call_.loss = call_.slot_of(in_.loss);
   call_.is_kept.resize(call_.slots.size(), true);  // units hold weights and gradients
   for (std::size_t slot = 0; slot < call_.slots.size(); ++slot) {
-    key_.bound.push_back((call_.is_kept[slot] ? 1 : 0) + (call_.is_new[slot] ? 2 : 0));
+    const Dtype dtype = in_.writer.code().buffers[at(call_.slots[slot].buffer())].dtype;
+    call_.dtypes.push_back(dtype);
+    key_.bound.push_back((call_.is_kept[slot] ? 1 : 0) + (call_.is_new[slot] ? 2 : 0) + 4 * static_cast<int>(dtype));
     if (call_.is_new[slot]) key_.bound.push_back(call_.filled[slot].n);
   }
 }
 
-const LoweredBlock& Calls::block_of(int segment, const std::vector<TapeAction>& actions) {
+LoweredBlock& Calls::block_of(int segment, const std::vector<TapeAction>& actions) {
   const auto known = lowered_.find(key_);
   if (known != lowered_.end()) return known->second;
   LoweredBlock& lowered = lowered_[key_];
@@ -137,16 +144,29 @@ const LoweredBlock& Calls::block_of(int segment, const std::vector<TapeAction>& 
                          .shape = in_.shape,
                          .segment = in_.graph.segments[at(segment)],
                          .tape = *in_.tapes[at(segment)],
-                         .labels = in_.labels},
+                         .labels = in_.labels,
+                         .views = in_.views},
                         actions, call_);
   lowered.block = static_cast<int>(blocks_.size());
   blocks_.push_back(std::move(lowered.code));
   return lowered;
 }
 
+/// Layers in units of their own have the same ones, written down once.
+Range Calls::offsets_of(LoweredBlock& lowered) {
+  std::vector<std::int64_t>& all = in_.writer.code().offsets;
+  const auto known = all.begin() + lowered.offsets.first;
+  const bool is_known = lowered.offsets.count == call_.offsets.size() &&
+                        std::equal(known, known + lowered.offsets.count, call_.offsets.begin());
+  if (is_known) return lowered.offsets;
+  lowered.offsets = {static_cast<std::uint32_t>(all.size()), static_cast<std::uint32_t>(call_.offsets.size())};
+  all.insert(all.end(), call_.offsets.begin(), call_.offsets.end());
+  return lowered.offsets;
+}
+
 void Calls::call(int segment, const std::vector<TapeAction>& actions, SegmentState& state) {
   bind(segment, actions, state);
-  const LoweredBlock& lowered = block_of(segment, actions);
+  LoweredBlock& lowered = block_of(segment, actions);
   for (Buffer made : lowered.made) {
     made.segment = segment;
     call_.slots.push_back(in_.writer.declare(made));
@@ -154,7 +174,7 @@ void Calls::call(int segment, const std::vector<TapeAction>& actions, SegmentSta
   std::vector<int>& bindings = in_.writer.code().bindings;
   const Range range{static_cast<std::uint32_t>(bindings.size()), static_cast<std::uint32_t>(call_.slots.size())};
   for (const Held& slot : call_.slots) bindings.push_back(slot.buffer());
-  in_.writer.write(Call{.block = lowered.block, .segment = segment, .bindings = range});
+  in_.writer.write(Call{.block = lowered.block, .segment = segment, .bindings = range, .offsets = offsets_of(lowered)});
   in_.writer.be_quiet(true);  // the block writes these frees
   const auto set = [&](std::vector<Held>& list, const std::vector<int>& slots) {
     for (std::size_t v = 0; v < list.size(); ++v) {

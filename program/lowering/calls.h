@@ -25,6 +25,7 @@ struct CallInputs {
   std::vector<UnitLowering>& units;
   Writer& writer;
   Labels& labels;
+  Views& views;
   const Held& loss;  // of the step
 };
 
@@ -54,7 +55,8 @@ class Calls {
   void bind_values(const SegmentState& state);
   void bind_weights(const std::vector<Op>& ops);
   void bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>& actions);
-  const LoweredBlock& block_of(int segment, const std::vector<TapeAction>& actions);
+  LoweredBlock& block_of(int segment, const std::vector<TapeAction>& actions);
+  Range offsets_of(LoweredBlock& lowered);
   UnitLowering& unit_of(int parameter);
 
   CallInputs in_;

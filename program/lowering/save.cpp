@@ -92,7 +92,8 @@ void SaveLowering::write_parameter(std::size_t unit, const UnitParameter& p, con
   const Held& shard = units_[unit].shards[at(p.storage)];
   const Run run{.kernel = Kernel::write_parameter, .unit = static_cast<int>(unit), .parameter = p.parameter};
   if (in_.layout.shards == 1) {
-    if (is_rank0_) in_.writer.run(run, {{&shard, How::read}, {&on_host, How::write}});
+    const int rows = in_.views.number(list_view(p.shard_offset, p.rows * p.row_elements, p.dtype));
+    if (is_rank0_) in_.writer.run(run, {Writer::viewed(shard, How::read, rows), {&on_host, How::write}});
     return;
   }
   const Held whole = in_.writer.allocate({.bytes = p.padded_elements * dtype_bytes(p.dtype),
@@ -100,8 +101,11 @@ void SaveLowering::write_parameter(std::size_t unit, const UnitParameter& p, con
                                           .segment = -1,
                                           .category = Category::temporaries,
                                           .dtype = p.dtype});
+  const View own = list_view(p.shard_offset, p.shard_elements, p.dtype);
+  const View part = list_view(in_.in.coords.shard * p.shard_elements, p.shard_elements, p.dtype);
   in_.writer.run({.kernel = Kernel::gather_parameter, .unit = run.unit, .parameter = run.parameter},
-                 {{&shard, How::read}, {&whole, How::write_part}});
+                 {Writer::viewed(shard, How::read, in_.views.number(own)),
+                  Writer::viewed(whole, How::write_part, in_.views.number(part))});
   const int token = in_.tokens++;
   in_.writer.start({.collective = Collective::all_gather,
                     .axis = Axis::shard,
@@ -111,7 +115,8 @@ void SaveLowering::write_parameter(std::size_t unit, const UnitParameter& p, con
                     .part = p.shard_elements * dtype_bytes(p.dtype)},
                    {{&whole, How::add}});
   in_.writer.write(Wait{token});
-  if (is_rank0_) in_.writer.run(run, {{&whole, How::read}, {&on_host, How::write}});
+  const int rows = in_.views.number(list_view(0, p.rows * p.row_elements, p.dtype));
+  if (is_rank0_) in_.writer.run(run, {Writer::viewed(whole, How::read, rows), {&on_host, How::write}});
 }
 
 void SaveLowering::full() {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "program/lowering/lower.h"
+#include "program/lowering/views.h"
 #include "program/lowering/writer.h"
 #include "program/stages/units_layout.h"
 
@@ -15,6 +16,7 @@ struct SaveInputs {
   const UnitLayout& layout;
   Writer& writer;
   Labels& labels;
+  Views& views;
   int& tokens;  // how many there are
 };
 

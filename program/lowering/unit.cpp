@@ -27,6 +27,7 @@ UnitLowering::UnitLowering(const UnitsInputs& inputs, int number)
     : in_(inputs),
       unit_(inputs.layout.units[at(number)]),
       number_(number),
+      views_(inputs.views.of(unit_)),
       gradients_(unit_.parameters.size()),
       in_order_(unit_.reduce_order) {
   std::ranges::sort(in_order_);
@@ -61,6 +62,7 @@ void UnitLowering::load(const Held& staging) {
   for (const UnitStorage& storage : unit_.storages) {
     const std::string what = shards_.empty() ? "shard" : std::string(dtype_name(storage.dtype)) + " shard";
     shards_.push_back(writer.allocate(buffer(storage.elements, storage.dtype, Category::parameters, what)));
+    writer.run({.kernel = Kernel::zero}, {{&shards_.back(), How::write}});
   }
   Writer::Operands operands = all_shards(How::write);
   operands.emplace_back(&staging, How::write);
@@ -75,7 +77,9 @@ void UnitLowering::load(const Held& staging) {
 
 Writer::Operands UnitLowering::all_shards(How how) const {
   Writer::Operands operands;
-  for (const Held& shard : shards_) operands.emplace_back(&shard, how);
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    operands.push_back(Writer::viewed(shards_[s], how, views_.shards[s]));
+  }
   return operands;
 }
 
@@ -98,7 +102,7 @@ int UnitLowering::start_gather(Axis axis) {
     start.bytes += p.padded_elements * dtype_bytes(unit_.compute);
     start.part += (axis == Axis::reshard ? p.kept_elements : p.shard_elements) * dtype_bytes(unit_.compute);
   }
-  return this->start(start, {{&gathered_, How::add}});
+  return this->start(start, {Writer::viewed(gathered_, How::add, views_.gathered)});
 }
 
 int UnitLowering::start_reduction() {
@@ -118,8 +122,11 @@ Work UnitLowering::passes(Bytes bytes) const {
 }
 
 void UnitLowering::add_rows(Kernel kernel, int parameter, const Held& gradient, Dtype dtype) {
+  const auto slot = at(in_.layout.slot_of_parameter[at(parameter)]);
   const Bytes bytes = slot_of(parameter).shard_elements * (dtype_bytes(dtype) + 2 * dtype_bytes(unit_.gradient));
-  in_.writer.run(run_of(kernel, parameter), {{&gradient, How::read}, {&gradient_shard_, How::add}},
+  in_.writer.run(run_of(kernel, parameter),
+                 {Writer::viewed(gradient, How::read, views_.own_rows[slot]),
+                  Writer::viewed(gradient_shard_, How::add, views_.gradients[slot])},
                  Work{.bytes = static_cast<double>(bytes.n)});
 }
 
@@ -142,11 +149,13 @@ void UnitLowering::issue() {
 void UnitLowering::fill_gathered(How how) {
   const Bytes compute = dtype_bytes(unit_.compute);
   if (kept_slice_) {
-    return in_.writer.run(run_of(Kernel::gather_kept), {{&kept_slice_, How::read}, {&gathered_, how}},
-                          passes(unit_.kept_elements * (2 * compute)));
+    return in_.writer.run(
+        run_of(Kernel::gather_kept),
+        {Writer::viewed(kept_slice_, How::read, views_.kept), Writer::viewed(gathered_, how, views_.slices)},
+        passes(unit_.kept_elements * (2 * compute)));
   }
   Writer::Operands operands = all_shards(How::read);
-  operands.emplace_back(&gathered_, how);
+  operands.push_back(Writer::viewed(gathered_, how, views_.own));
   Bytes bytes = shard_bytes(unit_);
   for (const UnitStorage& storage : unit_.storages) bytes += storage.elements * compute;
   in_.writer.run(run_of(Kernel::gather_own), operands, passes(bytes));
@@ -166,8 +175,10 @@ void UnitLowering::reshard() {
   wait();
   kept_slice_ =
       in_.writer.allocate(buffer(unit_.kept_elements, unit_.compute, Category::unsharded_parameters, "kept slice"));
-  in_.writer.run(run_of(Kernel::keep_slice), {{&gathered_, How::read}, {&kept_slice_, How::write}},
-                 passes(unit_.kept_elements * (2 * dtype_bytes(unit_.compute))));
+  in_.writer.run(
+      run_of(Kernel::keep_slice),
+      {Writer::viewed(gathered_, How::read, views_.slices), Writer::viewed(kept_slice_, How::write, views_.kept)},
+      passes(unit_.kept_elements * (2 * dtype_bytes(unit_.compute))));
   gathered_.reset();
 }
 
@@ -195,7 +206,8 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
       forget_written_shard();
     }
     const Bytes whole = unit_.trainable_elements * dtype_bytes(unit_.gradient);
-    return {gradient_shard_, is_new, whole, adds(gradients.written_to_shard, use)};
+    const std::int64_t offset = slot_of(use.parameter).shard_offset;
+    return {gradient_shard_, is_new, whole, adds(gradients.written_to_shard, use), offset};
   }
   Gradient& gradient = gradients.buffer;
   std::vector<std::int64_t>& written = gradients.written_to_buffer;
@@ -280,8 +292,10 @@ void UnitLowering::finish() {
 
 void UnitLowering::update(const Held& divisor, const Held& found_inf) {
   if (!gradient_shard_) return;
-  Writer::Operands operands{
-      {&shards_.front(), How::add}, {&gradient_shard_, How::read}, {&divisor, How::read}, {&found_inf, How::read}};
+  Writer::Operands operands{Writer::viewed(shards_.front(), How::add, views_.trained),
+                            {&gradient_shard_, How::read},
+                            {&divisor, How::read},
+                            {&found_inf, How::read}};
   std::ranges::move(all_states(How::add), std::back_inserter(operands));
   in_.writer.run(run_of(Kernel::update), operands,
                  in_.optimizer.work({.elements = unit_.trainable_elements,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model_specs/graph.h"
+#include "program/lowering/unit_views.h"
 #include "program/lowering/writer.h"
 #include "program/optimizers/optimizers.h"
 #include "program/stages/units_layout.h"
@@ -22,6 +23,7 @@ struct UnitsInputs {
   Writer& writer;
   Labels& labels;
   int& tokens;  // how many there are
+  UnitViews& views;
 };
 
 class UnitLowering {
@@ -40,14 +42,20 @@ class UnitLowering {
   void reshard();
   /// What ops read their weights from: the gathered storage or the shard; empty while the unit isn't gathered.
   const Held& weights() const { return unit_.gathered_is_shard ? shards_.front() : gathered_; }
+  /// Where a parameter begins there, in elements.
+  std::int64_t weight_offset(int parameter) const {
+    const UnitParameter& p = slot_of(parameter);
+    return unit_.gathered_is_shard ? p.shard_offset : p.gathered_offset;
+  }
 
   /// Where an op of `kind` writes its gradient of `parameter`: the gradient shard, or a buffer to be reduced. `is_new`:
   /// declared only; who writes first allocates it, and fills with zeros what it doesn't write.
   struct Home {
     const Held& held;
     bool is_new = false;
-    Bytes filled;       // if new
-    bool adds = false;  // to what this use, or a sum over uses, has written before
+    Bytes filled;             // if new
+    bool adds = false;        // to what this use, or a sum over uses, has written before
+    std::int64_t offset = 0;  // of the whole parameter's gradient there, in elements
   };
   Home home(OpKind kind, const ParameterUse& use);
   /// Buffers become sums that a later micro-batch reduces, the largest first.
@@ -105,6 +113,7 @@ class UnitLowering {
   const UnitsInputs& in_;
   const Unit& unit_;
   int number_;
+  const UnitViews::Numbers& views_;
   std::vector<Held> shards_;  // by storage
   Held gathered_, kept_slice_, gradient_shard_;
   std::vector<Held> states_;                  // of the optimizer, in the order of its row

@@ -43,7 +43,8 @@ void Writer::write_free(int buffer) noexcept {
 Range Writer::accesses(Listed list) {
   const Range range{static_cast<std::uint32_t>(code_.accesses.size()), static_cast<std::uint32_t>(list.size())};
   for (const Operand& operand : list) {
-    code_.accesses.push_back({operand.held == nullptr ? -1 : operand.held->buffer(), operand.how, operand.value});
+    const int buffer = operand.held == nullptr ? -1 : operand.held->buffer();
+    code_.accesses.push_back({buffer, operand.how, operand.value, buffer < 0 ? -1 : operand.view});
   }
   return range;
 }

@@ -68,11 +68,14 @@ class Writer {
   Held allocate(const Buffer& buffer);
   void allocate(const Held& declared);
   struct Operand {
-    Operand(const Held* of, How does, std::int16_t with = -1) : held(of), how(does), value(with) {}
+    Operand(const Held* of, How does, std::int16_t with = -1, int seen_as = -1)
+        : held(of), how(does), value(with), view(seen_as) {}
     const Held* held;  // may be null or empty
     How how;
     std::int16_t value;  // as Access::value
+    int view;            // as Access::view
   };
+  static Operand viewed(const Held& held, How how, int view) { return {&held, how, -1, view}; }
   using Operands = std::vector<Operand>;
   /// Operands as a function takes them: those of a list or of braces.
   class Listed : public std::span<const Operand> {
@@ -85,7 +88,7 @@ class Writer {
   /// Operands keep their places: one that isn't there has buffer -1.
   Range accesses(Listed list);
   Range work(std::span<const Work> list);
-  /// One kernel that reads and writes all of these once. Here and below, accesses and work are filled in.
+  /// One kernel that reads and writes all of these buffers once. Here and below, accesses and work are filled in.
   void run(const Run& run, Listed list);
   void run(const Run& run, Listed list, const Work& work) { this->run(run, list, std::span(&work, 1)); }
   void run(Run run, Listed list, std::span<const Work> work);

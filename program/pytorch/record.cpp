@@ -33,6 +33,7 @@ class Trainer {
     return {.labels = recording_.labels.take(),
             .segments = {},
             .outputs = {},
+            .views = {},
             .main = std::move(recording_.writer.code()),
             .blocks = {},
             .sections = std::move(sections_),

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "program/readers/contents.h"
 #include "program/readers/expand.h"
 #include "program/stream_order.h"
 
@@ -18,32 +19,6 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
-};
-
-/// The values that a buffer holds: one, or several that are equal. Whoever writes without saying what leaves unknown
-/// ones.
-class Contents {
- public:
-  static constexpr int kUnknown = -1;
-
-  void set(int value) {
-    values_.front() = value;
-    count_ = 1;
-  }
-  void add(int value) {
-    if (value == kUnknown || holds_unknown() || count_ == values_.size()) return set(kUnknown);
-    values_[count_++] = value;
-  }
-  bool may_hold(int value) const {
-    return value == kUnknown || holds_unknown() || std::find(values_.begin(), end(), value) != end();
-  }
-
- private:
-  bool holds_unknown() const { return values_.front() == kUnknown; }
-  std::array<int, 4>::const_iterator end() const { return values_.begin() + static_cast<std::ptrdiff_t>(count_); }
-
-  std::array<int, 4> values_{kUnknown};
-  std::size_t count_ = 1;
 };
 
 class Check {
@@ -97,6 +72,8 @@ class Check {
     for (std::uint32_t i = 0; i < run.accesses.count; ++i) {
       const Access& access = place.code.accesses[run.accesses.first + i];
       if (access.buffer < 0) continue;
+      find_parts(access, place);
+      if (!program_.views.empty()) require_read(run, access, place);
       touch(access, run.stream, place);
       const Space space = place.buffer(access.buffer).space;
       if ((space == Space::pinned || space == Space::host) && !reaches_host(run.kernel))
@@ -123,11 +100,24 @@ class Check {
       const Access& access = place.code.accesses[start.accesses.first + i];
       if (access.buffer < 0) continue;
       State& state = find(access.buffer, place);
-      if (start.collective == Collective::all_gather) state.is_whole = true;  // seen when it is waited for
+      find_parts(access, place);
+      state.unread.clear();
+      // Seen when it is waited for.
+      if (start.collective == Collective::all_gather && state.written.any()) add_written(state);
       touch(access, start.stream, place);
       state.is_in_flight = true;
       held.push_back(place.number(access.buffer));
     }
+    what_ = {};
+  }
+
+  void read(const HostRead& what, const Place& place) {
+    what_ = "the host";
+    is_run_ = false;
+    order_.advance(what.stream);
+    const Access access{what.buffer, How::read};
+    find_parts(access, place);
+    touch(access, what.stream, place);
     what_ = {};
   }
 
@@ -152,10 +142,12 @@ class Check {
     std::int64_t tenant = 0, version = 0;
   };
   struct State {
-    bool is_allocated = false, is_written = false, is_whole = false, is_in_flight = false, is_spent = false;
-    std::int64_t tenant = 0;      // counts allocations
-    std::int64_t version = 0;     // counts writes
-    std::vector<Source> sources;  // what it is a copy of
+    bool is_allocated = false, is_in_flight = false, is_spent = false;
+    Written written = {};
+    Unread unread = {};
+    std::int64_t tenant = 0;           // counts allocations
+    std::int64_t version = 0;          // counts writes
+    std::vector<Source> sources = {};  // what it is a copy of
     StreamUse use = {};
     Contents contents = {};
   };
@@ -207,6 +199,7 @@ class Check {
     State& state = buffers_[at(place.number(buffer))];
     if (!state.is_allocated) fail(buffer, place, "frees", "which is not allocated");
     if (state.is_in_flight) fail(buffer, place, "frees", "which a collective has");
+    if (state.unread.any()) fail(buffer, place, "frees", "a gradient that nothing has read");
     state.is_allocated = false;
     const Stream pool = place.buffer(buffer).stream;
     if (!order_.is_before(state.use.touched, pool)) freed_[static_cast<std::size_t>(pool)].push_back(state.use.touched);
@@ -216,6 +209,40 @@ class Check {
     State& state = buffers_[at(place.number(buffer))];
     if (!state.is_allocated) fail(buffer, place, "touches", "which is not allocated");
     return state;
+  }
+
+  /// What the access means of its buffer.
+  void find_parts(const Access& access, const Place& place) {
+    const Buffer& buffer = place.buffer(access.buffer);
+    const std::int64_t elements = buffer.bytes.n / dtype_bytes(buffer.dtype).n;
+    parts_.clear();
+    if (access.view < 0) parts_.push_back({0, list_view(0, elements, buffer.dtype)});
+    for (int i = 0; i < place.view_count(access); ++i) {
+      const View& view = place.view(access, i);
+      const Part part{place.base_of(view), view};
+      if (view.dtype != buffer.dtype) {
+        fail(access.buffer, place, "touches",
+             fmt::format("as {}, which is {}", dtype_name(view.dtype), dtype_name(buffer.dtype)));
+      }
+      if (part.begin() < 0 || part.end() > elements) fail(access.buffer, place, "touches", "beyond its end");
+      parts_.push_back(part);
+    }
+  }
+
+  void add_written(State& state) const {
+    for (const Part& part : parts_) state.written.add(part);
+  }
+
+  /// A contribution to a gradient of parameters that is written over is lost.
+  void require_read(const Run& run, const Access& access, const Place& place) {
+    if (place.buffer(access.buffer).category != Category::gradients) return;
+    Unread& unread = find(access.buffer, place).unread;
+    if (access.how == How::read) return unread.clear();
+    for (const Part& part : parts_) {
+      if (access.how != How::add && unread.has(part))
+        fail(access.buffer, place, "writes over", "which nothing has read");
+      if (run.kernel != Kernel::zero) unread.add(part);
+    }
   }
 
   /// Gradients that a later reduction adds to, or that are clipped later, would be lost on the parameters.
@@ -282,17 +309,25 @@ class Check {
     if (state.is_in_flight) fail(access.buffer, place, "touches", "which a collective has");
     if (state.is_spent) fail(access.buffer, place, "touches", "with which the parameters were updated");
     if (only_reads || access.how == How::add) {
-      if (!state.is_written) fail(access.buffer, place, "reads", "which nothing has written");
-      if (!state.is_whole) fail(access.buffer, place, "reads", "of which a part was written");
+      if (!state.written.any()) fail(access.buffer, place, "reads", "which nothing has written");
+      for (const Part& part : parts_) require_written(access, part, place);
       if (is_stale(state)) fail(access.buffer, place, "reads", "whose source was written since it was copied");
     }
     if (is_run_) require_value(state, access, place);
     if (!is_run_ && access.how == How::write) state.contents = {};
     if (only_reads) return;
     if (is_run_ || access.how != How::add) state.sources.clear();  // a gather adds to a copy what is missing of it
-    state.is_written = true;
-    state.is_whole = access.how != How::write_part;
+    if (access.how == How::write_part && access.view < 0) {
+      state.written.add_unknown_part();
+    } else {
+      add_written(state);
+    }
     ++state.version;
+  }
+
+  void require_written(const Access& access, const Part& part, const Place& place) const {
+    if (!buffers_[at(place.number(access.buffer))].written.has(part))
+      fail(access.buffer, place, "reads", "of which a part was written");
   }
 
   /// Of what copies now. A copy of a copy is one of the first source.
@@ -322,6 +357,7 @@ class Check {
   bool is_run_ = false;                                    // that instruction
   std::vector<Source> copied_from_;                        // by it so far
   std::vector<int> read_;                                  // by it so far: numbers of buffers
+  std::vector<Part> parts_;                                // of the access that is looked at
 };
 
 }  // namespace

@@ -14,6 +14,8 @@ namespace vramfit::program {
 /// sections are read twice and the step three times, so that what one pass leaves to the next is seen. Rules:
 /// - allocated: what is freed or touched is allocated, and nothing is allocated twice;
 /// - written: what is read was written since it was allocated, all of it;
+/// - views: a view lies in its buffer and has its dtype;
+/// - lost: a gradient is not written over before something has read it;
 /// - fresh: a copy is not read after its source was written again (a gathered unit after the update);
 /// - value: what is read is the value that it is read for: nothing was written over it or took over its storage since;
 /// - spent: once an update has read a gradient, nothing touches it until it is freed;

@@ -15,7 +15,8 @@ struct Place {
   const Code& code;
   const int* bindings = nullptr;  // of the call, by slot
   int slots = 0;
-  int segment = -1;  // of the call, which completes labels of the block
+  int segment = -1;                       // of the call, which completes labels of the block
+  const std::int64_t* offsets = nullptr;  // of the call, by View::base
 
   /// One number for each buffer that lives at this point: those of the main list, then those of the block.
   int number(int buffer) const {
@@ -32,6 +33,14 @@ struct Place {
     return bindings != nullptr && is_own(buffer) ? segment : this->buffer(buffer).segment;
   }
   bool is_own(int buffer) const { return bindings == nullptr || buffer >= slots; }
+  /// Where the parameter begins of which it is a view, in elements; 0: the view's offset says all.
+  std::int64_t base_of(const View& view) const { return view.base < 0 ? 0 : offsets[view.base]; }
+  /// How many views an access has, and one of them; none: all of the buffer.
+  static bool has_view(const Access& access) { return access.view >= 0; }
+  int view_count(const Access& access) const { return has_view(access) ? view(access, 0).parts : 0; }
+  const View& view(const Access& access, int part) const {
+    return program.views[static_cast<std::size_t>(access.view + part)];
+  }
 };
 
 /// Inside the block that the main list calls.
@@ -41,7 +50,8 @@ inline Place place_in(const Program& program, const Call& call) {
           .code = block.code,
           .bindings = program.main.bindings.data() + call.bindings.first,
           .slots = block.slots,
-          .segment = call.segment};
+          .segment = call.segment,
+          .offsets = program.main.offsets.data() + call.offsets.first};
 }
 
 /// All numbers of buffers are below this.

@@ -125,6 +125,7 @@ class Text {
     write_accesses(start.accesses);
   }
   void write(const Record& record) { text_ += fmt::format("  record #{}{}\n", record.token, beside(record.stream)); }
+  void write(const HostRead& read) { text_ += fmt::format("  read {} to the host\n", name(read.buffer)); }
   void write(const Wait& wait) { text_ += fmt::format("  wait for #{}{}\n", wait.token, beside(wait.stream)); }
 
   void write(const Call& call) {
@@ -132,6 +133,9 @@ class Text {
                          program_.segments.at(static_cast<std::size_t>(call.segment)));
     for (std::uint32_t slot = 0; slot < call.bindings.count; ++slot) {
       text_ += fmt::format("    ${} = {}\n", slot, name(code_->bindings[call.bindings.first + slot]));
+    }
+    for (std::uint32_t i = 0; i < call.offsets.count; ++i) {
+      text_ += fmt::format("    p{} = {}\n", i, code_->offsets[call.offsets.first + i]);
     }
   }
   void write(const Mark& mark) {
@@ -147,8 +151,30 @@ class Text {
     for (std::uint32_t i = 0; i < accesses.count; ++i) {
       const Access& access = code_->accesses[accesses.first + i];
       if (access.buffer < 0) continue;
-      text_ += fmt::format("    {} {}\n", name_of(access.how), name(access.buffer));
+      text_ += fmt::format("    {} {}{}\n", name_of(access.how), name(access.buffer), views_of(access));
     }
+  }
+
+  /// " as bf16 [16, 8] at 128"; several in lines of their own; "" for all of the buffer.
+  std::string views_of(const Access& access) const {
+    if (access.view < 0) return "";
+    const auto first = static_cast<std::size_t>(access.view);
+    const int parts = program_.views[first].parts;
+    if (parts == 1) return " as " + view_text(program_.views[first]);
+    std::string text = fmt::format(" in {} parts", parts);
+    for (std::size_t i = first; i < first + static_cast<std::size_t>(parts); ++i) {
+      text += "\n      " + view_text(program_.views[i]);
+    }
+    return text;
+  }
+
+  /// In blocks, p3 is the call's: where the parameter begins.
+  static std::string view_text(const View& view) {
+    const std::string sizes =
+        view.columns == 0 ? fmt::format("{}", view.rows) : fmt::format("{}, {}", view.rows, view.columns);
+    const std::string rows = view.pitch == view.columns ? "" : fmt::format(", a row every {}", view.pitch);
+    const std::string base = view.base < 0 ? "" : fmt::format("p{} + ", view.base);
+    return fmt::format("{} [{}] at {}{}{}", dtype_name(view.dtype), sizes, base, view.offset, rows);
   }
 
   void write_work(Range range) {

@@ -47,11 +47,11 @@ std::size_t bytes_of(const std::vector<T>& list) {
 
 std::size_t bytes_of(const program::Code& code) {
   return bytes_of(code.buffers) + bytes_of(code.instructions) + bytes_of(code.accesses) + bytes_of(code.inside) +
-         bytes_of(code.work) + bytes_of(code.bindings);
+         bytes_of(code.work) + bytes_of(code.bindings) + bytes_of(code.offsets);
 }
 
 std::size_t bytes_of(const program::Program& program) {
-  std::size_t size = bytes_of(program.main);
+  std::size_t size = bytes_of(program.main) + bytes_of(program.views);
   for (const program::Block& block : program.blocks) size += bytes_of(block.code);
   for (const std::string& label : program.labels) size += sizeof(label) + label.size();
   return size;

@@ -54,6 +54,7 @@ Program program_of(const Writer& writer, std::int64_t times = 1) {
   return {.labels = {},
           .segments = {"segment"},
           .outputs = {},
+          .views = {},
           .main = writer.code,
           .blocks = {},
           .sections = {{times == 1 ? Section::Kind::last : Section::Kind::middle, 0, size, times}},

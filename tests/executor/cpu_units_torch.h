@@ -25,13 +25,13 @@ class UnitPrograms {
       : graph_(graph),
         layout_(layout),
         groups_(groups),
-        lowering_{graph,           job.precision, layout,  optimizer_named(job.optimizer),
-                  DeviceKind::cpu, writer,        labels_, tokens_},
+        unit_views_(views_, layout, {.shard = groups.shard().rank()}),
+        lowering_{graph,   job.precision, layout,     optimizer_named(job.optimizer), DeviceKind::cpu, writer,
+                  labels_, tokens_,       unit_views_},
         runs_({.graph = graph,
                .layout = layout,
                .optimizer = optimizer_named(job.optimizer),
-               .shard_rank = groups.shard().rank(),
-               .reshard_rank = groups.reshard().rank()}) {
+               .shard_rank = groups.shard().rank()}) {
     for (std::size_t u = 0; u < layout.units.size(); ++u) units.emplace_back(lowering_, static_cast<int>(u));
   }
 
@@ -52,11 +52,11 @@ class UnitPrograms {
   void begin(std::function<std::unique_ptr<RowSupply>(const at::Tensor* staging)> rows) {
     program_.main = writer.code();
     program_.tokens = tokens_;
+    program_.views = views_.take();
     program_.labels.assign(static_cast<std::size_t>(kMostLabels), "label");
     runner_ = std::make_unique<ProgramRunner>(
-        ProgramRunner::Inputs{.lowered = program_, .layout = layout_, .groups = groups_, .device = at::kCPU});
-    add_unit_runs(*runner_, runs_);
-    runner_->on(program::Kernel::zero, [](Operands& o) { o[0].zero_(); });
+        ProgramRunner::Inputs{.lowered = program_, .groups = groups_, .device = at::kCPU});
+    add_unit_runs(*runner_);
     runner_->on(program::Kernel::load_states, [this](Operands& o) { runs_.load_states(o, nullptr); });
     runner_->on(program::Kernel::load_shard, [this, rows = std::move(rows)](Operands& o) {
       const std::size_t staging = o.size() - 1;
@@ -78,9 +78,8 @@ class UnitPrograms {
     const auto p = static_cast<std::size_t>(parameter);
     const Unit& unit = layout_.units[static_cast<std::size_t>(layout_.unit_of_parameter[p])];
     const UnitParameter& place = unit.parameters[static_cast<std::size_t>(layout_.slot_of_parameter[p])];
-    return whole_parameter(tensor(storage.buffer()),
-                           unit.gathered_is_shard ? place.shard_offset : place.gathered_offset, place,
-                           graph_.parameters[p].shape);
+    const std::int64_t offset = unit.gathered_is_shard ? place.shard_offset : place.gathered_offset;
+    return tensor(storage.buffer()).narrow(0, offset, place.rows * place.row_elements).view(graph_.parameters[p].shape);
   }
 
   program::Writer writer;  // outlives what it handed out
@@ -93,6 +92,8 @@ class UnitPrograms {
   const UnitLayout& layout_;
   ProcessGroups& groups_;
   program::Labels labels_;
+  program::Views views_;
+  program::UnitViews unit_views_;
   int tokens_ = 0;
   program::UnitsInputs lowering_;
   UnitRuns runs_;

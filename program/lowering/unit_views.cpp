@@ -1,0 +1,72 @@
+#include "program/lowering/unit_views.h"
+
+#include <algorithm>
+
+namespace vramfit::program {
+
+namespace {
+
+bool are_alike(const Unit& a, const Unit& b) {
+  const auto same = [](const UnitParameter& p, const UnitParameter& q) {
+    return p.shard_elements == q.shard_elements && p.padded_elements == q.padded_elements &&
+           p.gathered_offset == q.gathered_offset && p.shard_offset == q.shard_offset &&
+           p.kept_elements == q.kept_elements && p.kept_offset == q.kept_offset && p.storage == q.storage &&
+           p.dtype == q.dtype;
+  };
+  return a.trainable_elements == b.trainable_elements && std::ranges::equal(a.parameters, b.parameters, same);
+}
+
+}  // namespace
+
+const UnitViews::Numbers& UnitViews::of(const Unit& unit) {
+  // Neighbours mostly are: the latest first.
+  const auto known = std::ranges::find_if(known_, [&](const auto& entry) { return are_alike(*entry.first, unit); });
+  if (known != known_.end()) return known->second;
+  known_.emplace_front(&unit, views_.are_kept() ? made_for(unit) : Numbers{});
+  Numbers& made = known_.front().second;
+  made.shards.resize(unit.storages.size(), -1);
+  made.gradients.resize(unit.parameters.size(), -1);
+  made.own_rows.resize(unit.parameters.size(), -1);
+  return made;
+}
+
+UnitViews::Numbers UnitViews::made_for(const Unit& unit) {
+  const auto list = [&](auto&& view_of) {
+    std::vector<View> views;
+    for (const UnitParameter& p : unit.parameters) views.push_back(view_of(p));
+    return views_.number(views);
+  };
+  const bool is_kept = layout_.reshard_ranks > 0;
+  const std::int64_t rank = layout_.shards == 1 ? 0 : coords_.shard,
+                     group_rank = is_kept ? rank % layout_.reshard_ranks : 0;
+  Numbers made;
+  std::vector<View> own;
+  for (std::size_t storage = 0; storage < unit.storages.size(); ++storage) {
+    std::vector<View> shard;
+    for (const UnitParameter& p : unit.parameters) {
+      if (static_cast<std::size_t>(p.storage) != storage) continue;
+      shard.push_back(list_view(p.shard_offset, p.shard_elements, p.dtype));
+      own.push_back(list_view(p.gathered_offset + rank * p.shard_elements, p.shard_elements, unit.compute));
+    }
+    made.shards.push_back(views_.number(shard));
+  }
+  made.own = views_.number(own);
+  made.gathered =
+      list([&](const UnitParameter& p) { return list_view(p.gathered_offset, p.padded_elements, unit.compute); });
+  if (is_kept) {
+    made.kept = list([&](const UnitParameter& p) { return list_view(p.kept_offset, p.kept_elements, unit.compute); });
+    made.slices = list([&](const UnitParameter& p) {
+      return list_view(p.gathered_offset + group_rank * p.kept_elements, p.kept_elements, unit.compute);
+    });
+  }
+  made.trained = views_.number(list_view(0, unit.trainable_elements, unit.storages.front().dtype));
+  for (const UnitParameter& p : unit.parameters) {
+    made.gradients.push_back(views_.number(list_view(p.shard_offset, p.shard_elements, unit.gradient)));
+    const bool is_whole = layout_.shards == 1;  // in whatever dtype it is
+    made.own_rows.push_back(
+        is_whole ? -1 : views_.number(list_view(rank * p.shard_elements, p.shard_elements, unit.reduce)));
+  }
+  return made;
+}
+
+}  // namespace vramfit::program

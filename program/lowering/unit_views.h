@@ -1,0 +1,42 @@
+// Where the parameters of a unit lie in its storages, as views.
+#pragma once
+
+#include <list>
+#include <utility>
+#include <vector>
+
+#include "job/job.h"
+#include "program/lowering/views.h"
+#include "program/stages/units_layout.h"
+
+namespace vramfit::program {
+
+class UnitViews {
+ public:
+  /// Of a unit. Lists have a part for each of its parameters, in order; those named `shards` and `own` go storage by
+  /// storage.
+  struct Numbers {
+    std::vector<int> shards;      // by storage: the rank's rows of each
+    int gathered = -1, own = -1;  // the gathered storage: each whole; the rank's rows of it
+    int kept = -1, slices = -1;   // the kept slice; the same part of the gathered storage
+    int trained = -1;             // the shard: all that is trained, as one list
+    // By parameter: its rows in the gradient shard; the rank's rows of its whole gradient, in the reduce dtype, or all
+    // of that with one shard.
+    std::vector<int> gradients, own_rows;
+  };
+
+  UnitViews(Views& views, const UnitLayout& layout, const Coords& coords)
+      : views_(views), layout_(layout), coords_(coords) {}
+  /// Units that are laid out alike share them. The reference stays valid.
+  const Numbers& of(const Unit& unit);
+
+ private:
+  Numbers made_for(const Unit& unit);
+
+  Views& views_;
+  const UnitLayout& layout_;
+  Coords coords_;
+  std::list<std::pair<const Unit*, Numbers>> known_;
+};
+
+}  // namespace vramfit::program

@@ -1,0 +1,118 @@
+#include "program/lowering/update.h"
+
+#include <string>
+
+#include "program/stages/gradient_mask.h"
+
+namespace vramfit::program {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+Held UpdateLowering::temporary(const char* label, Bytes bytes) const {
+  return in_.writer.allocate(
+      {.bytes = bytes, .label = in_.labels.number(label), .segment = -1, .category = Category::temporaries});
+}
+
+void UpdateLowering::sum_replicas(const std::vector<int>& bucket) {
+  Writer::Operands shards;
+  for (const int unit : bucket) shards.emplace_back(&in_.units[at(unit)].gradient_shard(), How::add);
+  replica_sums_.push_back(in_.tokens);
+  in_.writer.start(
+      {.collective = Collective::all_reduce, .axis = Axis::replicate, .accesses = {}, .token = in_.tokens++}, shards);
+}
+
+void UpdateLowering::wait_for_replicas() {
+  for (const int token : replica_sums_) in_.writer.write(Wait{token});
+  replica_sums_.clear();
+}
+
+void UpdateLowering::mask() {
+  wait_for_replicas();
+  Writer::Operands operands;
+  for (const UnitLowering& unit : in_.units) operands.emplace_back(&unit.gradient_shard(), How::add);
+  for (const Held& held : there_.masks) operands.emplace_back(&held, How::read);
+  in_.writer.begin_inside();
+  if (in_.job.gradient_mask == GradientMask::keep && in_.is_cuda) {
+    const Bytes bytes = mask_part(in_.layout) * dtype_bytes(Dtype::i64);
+    const Held words = temporary("mask: words", bytes);
+    const Held bits = temporary("mask: bits", bytes);
+  }
+  const Range inside = in_.writer.end_inside();
+  in_.writer.run({.kernel = Kernel::mask, .inside = inside}, operands, mask_work(in_.job, in_.layout));
+}
+
+/// Calls of `kernel` that add the squares of `elements` of a unit's gradient shard each.
+void UpdateLowering::add_squares(Kernel kernel, int unit, std::int64_t elements, std::int64_t times) const {
+  if (elements == 0 || times == 0) return;
+  in_.writer.begin_inside();
+  if (in_.is_cuda) {
+    const SumScratch scratch = sum_scratch(elements, in_.in.device);
+    const Held partials = temporary("clip: partials", scratch.partials);
+    const Held counter = temporary("clip: counter", scratch.counter);
+  }
+  const Range inside = in_.writer.end_inside();
+  const vramfit::Unit& layout = in_.layout.units[at(unit)];
+  const bool is_rest = kernel == Kernel::norm_rest;
+  const std::int64_t first = is_rest ? layout.trainable_elements - elements : 0;
+  const int view = in_.views.number(list_view(first, elements * times, layout.gradient));
+  const Bytes bytes = elements * dtype_bytes(layout.gradient);
+  in_.writer.run({.kernel = kernel, .unit = unit, .inside = inside, .times = times},
+                 {Writer::viewed(in_.units[at(unit)].gradient_shard(), How::read, view),
+                  {&there_.norm, How::add},
+                  {&there_.norm_part, How::write}},
+                 Work{.launches = 2, .bytes = static_cast<double>(bytes.n)});
+}
+
+void UpdateLowering::clip() {
+  wait_for_replicas();
+  in_.writer.run({.kernel = Kernel::norm_begin}, {{&there_.norm, How::write}});
+  for (std::size_t u = 0; u < in_.units.size(); ++u) {
+    if (!in_.units[u].gradient_shard()) continue;
+    const std::int64_t elements = in_.layout.units[u].trainable_elements;
+    const std::int64_t part = in_.is_cuda ? kNormPart : elements + 1;
+    add_squares(Kernel::norm_parts, static_cast<int>(u), part, elements / part);
+    add_squares(Kernel::norm_rest, static_cast<int>(u), elements % part, 1);
+  }
+  if (in_.layout.shards > 1) {
+    const int token = in_.tokens++;
+    in_.writer.start({.collective = Collective::all_reduce, .axis = Axis::shard, .accesses = {}, .token = token},
+                     {{&there_.norm, How::add}});
+    in_.writer.write(Wait{token});
+  }
+  in_.writer.run({.kernel = Kernel::scale},
+                 {{&there_.norm, How::add},
+                  {&there_.divisor, How::write},
+                  {&there_.scale, How::read},
+                  {&there_.found_inf, How::write}},
+                 Work{.launches = 6, .bytes = 12});
+}
+
+void UpdateLowering::update() {
+  wait_for_replicas();
+  const bool divides = in_.in.run.clip || scales_loss(in_.job);
+  for (UnitLowering& unit : in_.units) unit.update(divides ? there_.divisor : Held{}, there_.found_inf);
+  if (loss_scaling(in_.job) == LossScale::Kind::dynamic) {
+    in_.writer.run({.kernel = Kernel::update_scale},
+                   {{&there_.scale, How::add}, {&there_.growth, How::add}, {&there_.found_inf, How::read}});
+  }
+  read_results();
+}
+
+void UpdateLowering::read_results() const {
+  in_.writer.write(Mark{.phase = Phase::optimizer});
+  if (data_ranks(in_.job) > 1) {
+    const int token = in_.tokens++;
+    in_.writer.start({.collective = Collective::all_reduce, .axis = Axis::data, .accesses = {}, .token = token},
+                     {{&there_.loss, How::add}});
+    in_.writer.write(Wait{token});
+  }
+  for (const Held* result : {&there_.loss, &there_.norm, &there_.scale, &there_.found_inf}) {
+    if (*result) in_.writer.write(HostRead{result->buffer()});
+  }
+}
+
+}  // namespace vramfit::program

@@ -1,0 +1,31 @@
+// Lowers what follows the last micro-batch: sums over replicas, masks, clipping, the update.
+#pragma once
+
+#include <vector>
+
+#include "program/lowering/load.h"
+
+namespace vramfit::program {
+
+class UpdateLowering {
+ public:
+  UpdateLowering(const Shared& shared, const Residents& residents) : in_(shared), there_(residents) {}
+
+  /// Starts to sum the gradient shards of some units over replicas; what comes next here waits for it.
+  void sum_replicas(const std::vector<int>& bucket);
+  void mask();
+  void clip();
+  void update();
+
+ private:
+  Held temporary(const char* label, Bytes bytes) const;
+  void wait_for_replicas();
+  void read_results() const;
+  void add_squares(Kernel kernel, int unit, std::int64_t elements, std::int64_t times) const;
+
+  const Shared& in_;
+  const Residents& there_;
+  std::vector<int> replica_sums_;  // tokens
+};
+
+}  // namespace vramfit::program

@@ -1,0 +1,79 @@
+#include "program/lowering/views.h"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <vector>
+
+#include "program/lowering/lower.h"
+#include "program/readers/check.h"
+#include "program/readers/program_text.h"
+#include "tests/support/hand_program.h"
+#include "tests/support/tiny_graph.h"
+
+namespace vramfit::program {
+
+TEST_CASE("lists of views are kept once, and not at all where nobody reads them") {
+  Views views;
+  const std::vector<View> two{list_view(0, 5, Dtype::f32), list_view(8, 3, Dtype::f32)};
+  const int first = views.number(two);
+  CHECK(views.number(list_view(0, 5, Dtype::f32)) != first);  // alone, it is a list of its own
+  CHECK(views.number(two) == first);
+  CHECK(views.number(list_view(0, 5, Dtype::bf16)) != views.number(list_view(0, 5, Dtype::f32)));
+  const std::vector<View> all = views.take();
+  CHECK(all[static_cast<std::size_t>(first)].parts == 2);
+  CHECK(all.size() == 4);
+  Views none(false);
+  CHECK(none.number(two) == -1);
+  CHECK(none.take().empty());
+}
+
+TEST_CASE("slices of a packed matrix are its rows, or its columns where the weight is transposed") {
+  const std::vector<std::int64_t> sizes{6, 4};
+  const ParameterUse middle{.parameter = 0, .first = 2, .count = 2};
+  const View rows = used_view(sizes, middle, false, Dtype::f32, 7);
+  CHECK(rows == View{.offset = 8, .rows = 2, .columns = 4, .pitch = 4, .base = 7});
+  CHECK(reach(rows) == 8);
+  const View columns = used_view(sizes, middle, true, Dtype::f32, 7);
+  CHECK(columns == View{.offset = 2, .rows = 6, .columns = 2, .pitch = 4, .base = 7});
+  CHECK(reach(columns) == 22);
+  const std::vector<std::int64_t> bias{6};
+  CHECK(used_view(bias, middle, true, Dtype::f32, 7) == View{.offset = 2, .rows = 2, .base = 7});
+  const std::vector<std::int64_t> three{2, 3, 4};
+  CHECK_THROWS_AS(whole_view(three, Dtype::f32), std::logic_error);
+}
+
+TEST_CASE("layers of one unit share their blocks, and calls say where their parameters begin") {
+  const Device cpu{.kind = DeviceKind::cpu, .name = "cpu"};
+  const auto lowered = [&](int layers) {
+    const Graph graph = testing::tiny_graph({.blocks = layers});
+    Job job = testing::tiny_job();
+    job.wrap = Wrap::none;
+    job.mesh.shard = 2;
+    return lower({.graph = graph, .job = job, .device = cpu, .coords = {.shard = 1}});
+  };
+  const Program few = lowered(3), many = lowered(12);
+  CHECK(few.blocks.size() == many.blocks.size());
+  CHECK(many.main.offsets.size() > few.main.offsets.size());
+  CHECK(fault_of(many).value_or("") == "");
+  CHECK(program_text(many).find("at p0 + 0") != std::string::npos);
+}
+
+TEST_CASE("the host reads what was written") {
+  const auto program = [](bool writes) {
+    testing::HandProgram p;
+    const int loss = p.buffer("loss", 4);
+    p.allocate(loss);
+    if (writes) p.run("sum", {{loss, How::write}}, 1.0);
+    p.begin(Section::Kind::last).begin(Section::Kind::update);
+    Program made = p.take();
+    made.main.instructions.emplace_back(HostRead{loss});
+    made.sections.back().end = made.main.instructions.size();
+    return made;
+  };
+  CHECK(fault_of(program(true)).value_or("") == "");
+  CHECK(fault_of(program(false)).value_or("") == "the host: reads loss, which nothing has written");
+  CHECK(program_text(program(true)).find("read loss to the host") != std::string::npos);
+}
+
+}  // namespace vramfit::program
