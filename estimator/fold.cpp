@@ -154,13 +154,16 @@ std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Byt
   settings.memory_fraction = 1;  // a limit, which the replay on the card as it is looks at
   const std::vector<RepeatedPart> parts = repeated_parts(ledger);
   std::optional<RankEstimate> band;
+  std::size_t played_events = 0;
   for (const Placement placement : placements_of(settings, ledger.events.size())) {
+    if (is_played_enough(placement, played_events)) break;
     CardMemory card(placement);
     LedgerReplay replay(settings, card);
     Folder folder(&replay, below);
     PlayedOrders alone;
     const Playback played =
         LedgerPlayer(ledger, parts, replay, alone).play([&](const Event& event) { return folder.add(event); });
+    played_events += alone.events;
     if (folder.is_over()) return std::nullopt;
     if (played.out_of_memory) return sum_below(ledger, below);
     RankEstimate rank = folder.finish();

@@ -42,6 +42,12 @@ struct PlayedOrders {
   std::size_t events = 0;      // of all orders
 };
 
+/// Whether a prediction can do without this order and the later ones: a job that settles only after many steps has then
+/// been played with addresses that rise and with addresses that fall, and kMostPlayed events in all.
+inline bool is_played_enough(const Placement& placement, std::size_t events) {
+  return placement.order == AddressOrder::shuffled && events >= kMostPlayed;
+}
+
 struct Playback {
   bool out_of_memory = false;
   bool settled = true;     // every part came to a state that it had been in before

@@ -56,6 +56,7 @@ CapacityReplay replay_at_capacity(const Ledger& ledger, const AllocatorSettings&
   const std::vector<RepeatedPart> parts = repeated_parts(ledger);
   PlayedOrders orders;
   for (const Placement placement : placements_of(settings, ledger.events.size())) {
+    if (is_played_enough(placement, orders.events)) break;
     CardMemory card(total, free_bytes, placement);
     LedgerReplay replay(settings, card);
     const Playback played =
@@ -72,6 +73,7 @@ bool fits_without_retries(const Ledger& ledger, const AllocatorSettings& setting
   const std::vector<RepeatedPart> parts = repeated_parts(ledger);
   PlayedOrders orders;
   for (const Placement placement : placements_of(settings, ledger.events.size())) {
+    if (is_played_enough(placement, orders.events)) break;
     CardMemory card(total, free_bytes, placement);
     LedgerReplay replay(settings, card);
     const auto add = [&](const Event& event) { return replay.add(event) && replay.stats().alloc_retries == 0; };

@@ -146,7 +146,7 @@ TEST_CASE("a sequence beyond the model's positions is noted for rotary positions
 
 TEST_CASE("a sequence beyond a table of positions is a usage error") {
   ModelSpec spec = testing::small_llama();
-  spec.model_type = "gpt2";
+  spec.has_position_table = true;
   CHECK(contains(error_of({{"seq_len", "1024"}}, "1xA100", spec), "table of 256 positions"));
 }
 
