@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -29,6 +31,9 @@ std::string first_line(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find('\n'));
 }
+
+/// Ranks of a job are started at about the same time.
+constexpr std::chrono::milliseconds kLateRanks{20'000};
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
@@ -118,13 +123,27 @@ class StoreGroups final : public ProcessGroups {
     return {bytes.begin(), bytes.end()};
   }
 
+  static std::string agreement_key(int rank) { return fmt::format("agreement/{}", rank); }
+
+  /// Rank 0 serves the store: a rank that still starts would look for it until its own time is up. One that is never
+  /// started must not hide why the others end.
+  void await_late_ranks() {
+    std::vector<std::string> keys;
+    for (int other = 1; other < options_.place.world; ++other) keys.push_back(agreement_key(other));
+    try {
+      store_->wait(keys, std::min<std::chrono::milliseconds>(options_.timeout, kLateRanks));
+    } catch (const std::exception&) {
+      return;
+    }
+  }
+
   /// A mismatch of sizes inside a Gloo collective would abort the process; so what must be equal is compared before.
   void agree() {
     const int rank = options_.place.rank, world = options_.place.world;
     const std::string mine = fmt::format("{} ranks, {}", world, options_.agreement);
     try {
-      store_->set(fmt::format("agreement/{}", rank), bytes_of(mine));
-      const std::string theirs = read("agreement/0");
+      store_->set(agreement_key(rank), bytes_of(mine));
+      const std::string theirs = read(agreement_key(0));
       if (theirs != mine) {
         throw InputError(fmt::format(
             "is set up differently from rank 0 ({}; rank 0: {}); start all ranks with the same plan and flags", mine,
@@ -132,7 +151,8 @@ class StoreGroups final : public ProcessGroups {
       }
       // All ranks leave together, so that a rank that differs is seen before anyone waits in a collective.
       for (int other = 1; other < world; ++other) {
-        if (read(fmt::format("agreement/{}", other)) == mine) continue;
+        if (read(agreement_key(other)) == mine) continue;
+        if (rank == 0) await_late_ranks();
         throw PeerLost(fmt::format("rank {} is set up differently from rank 0", other));
       }
     } catch (const Error&) {

@@ -263,5 +263,5 @@ def mutations():
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    parts = {"families": families, "meshes": meshes, "all-meshes": lambda: meshes(True), "bf16": bf16, "mutations": mutations}
-    sys.exit(0 if parts[sys.argv[1]]() else 1)
+    comparisons = {"families": families, "meshes": meshes, "all-meshes": lambda: meshes(True), "bf16": bf16, "mutations": mutations}
+    sys.exit(0 if comparisons[sys.argv[1]]() else 1)
