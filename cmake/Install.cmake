@@ -9,7 +9,7 @@ if(TARGET vramfit_phantom)
   install(DIRECTORY "${CMAKE_BINARY_DIR}/lib/phantom" DESTINATION ${home}/lib COMPONENT program USE_SOURCE_PERMISSIONS)
 endif()
 if(TARGET vramfit-train)
-  set_target_properties(vramfit-train PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  set_target_properties(vramfit-train PROPERTIES INSTALL_RPATH "${LIBTORCH_SITE}/torch/lib" BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS vramfit-train DESTINATION ${home}/bin COMPONENT engine)
 endif()
 

@@ -224,6 +224,7 @@ void add_search_flags(CLI::App& command, RehearseFlags& flags) {
       ->type_name("NAME=VALUES")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)  // CMD may come next
       ->group(kRunFlags);
   command.add_option("--cache", flags.cache, "Keep the results of a search in FILE, and use those that are there")
       ->type_name("FILE")
