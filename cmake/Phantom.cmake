@@ -51,12 +51,19 @@ function(phantom_library target)
   set(output "${CMAKE_CURRENT_BINARY_DIR}/${target}")
   get_filename_component(table "${ARG_TABLE}" ABSOLUTE)
 
-  add_library(${target}_by_hand OBJECT ${ARG_SOURCES} "${PHANTOM_GENERATE_DIRECTORY}/generated.cpp")
-  target_compile_features(${target}_by_hand PRIVATE cxx_std_20)
-  if(ARG_SITE STREQUAL LIBTORCH_SITE)
-    target_link_libraries(${target}_by_hand PRIVATE vramfit_options)  # headers of other versions have values that no switch names
-  endif()
+  set(targets ${target})
+  set(by_hand)
+  set(objects)
   set(arguments --compiler "${CMAKE_CXX_COMPILER}" --names "${ARG_NAMES}" --table "${table}" --output "${output}")
+  if(ARG_SOURCES)
+    add_library(${target}_by_hand OBJECT ${ARG_SOURCES})
+    if(ARG_SITE STREQUAL LIBTORCH_SITE)
+      target_link_libraries(${target}_by_hand PRIVATE vramfit_options)  # headers of other versions have values that no switch names
+    endif()
+    list(APPEND targets ${target}_by_hand)
+    set(by_hand $<TARGET_OBJECTS:${target}_by_hand>)
+    set(objects "--object;$<JOIN:${by_hand},;--object;>")
+  endif()
   foreach(path IN LISTS includes)
     list(APPEND arguments --include "${path}")
   endforeach()
@@ -75,18 +82,17 @@ function(phantom_library target)
   endif()
   set(lists "${output}/exports.map" "${output}/names.txt")
   add_custom_command(OUTPUT ${generated} ${lists}
-    COMMAND "${Python3_EXECUTABLE}" -B "${PHANTOM_GENERATE_DIRECTORY}/exports.py" ${arguments}
-            "--object;$<JOIN:$<TARGET_OBJECTS:${target}_by_hand>,;--object;>"
-    DEPENDS ${target}_by_hand $<TARGET_OBJECTS:${target}_by_hand> "${table}" ${ARG_REAL}
+    COMMAND "${Python3_EXECUTABLE}" -B "${PHANTOM_GENERATE_DIRECTORY}/exports.py" ${arguments} "${objects}"
+    DEPENDS ${by_hand} "${table}" ${ARG_REAL}
             "${PHANTOM_GENERATE_DIRECTORY}/exports.py" "${PHANTOM_GENERATE_DIRECTORY}/declarations.py"
             "${PHANTOM_GENERATE_DIRECTORY}/table.py"
     COMMENT "Exports of ${ARG_SONAME}" VERBATIM COMMAND_EXPAND_LISTS)
 
-  add_library(${target} SHARED ${generated} $<TARGET_OBJECTS:${target}_by_hand>)
+  add_library(${target} SHARED ${generated} ${by_hand} $<TARGET_OBJECTS:vramfit_phantom_generated>)
   # The public declarations are the libraries' own: deprecated functions are defined too, parameters keep their names.
   target_compile_options(${target} PRIVATE -O1 -g0 -Wno-deprecated-declarations)
-  target_compile_features(${target} PRIVATE cxx_std_20)
-  foreach(each IN ITEMS ${target} ${target}_by_hand)
+  foreach(each IN LISTS targets)
+    target_compile_features(${each} PRIVATE cxx_std_20)
     target_include_directories(${each} PRIVATE "${CMAKE_SOURCE_DIR}")
     target_include_directories(${each} SYSTEM PRIVATE ${includes})
     target_link_libraries(${each} PRIVATE vramfit_hardening)

@@ -1,4 +1,6 @@
 // CUDA 12's questions about graphs without edges; those with them are in graph_edges.cpp.
+#include <cstddef>
+
 #include "phantom/cudart/runtime.h"
 
 PHANTOM_EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status,
