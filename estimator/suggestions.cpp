@@ -17,6 +17,9 @@ namespace vramfit {
 namespace {
 
 constexpr std::size_t kMostSuggestions = 5;
+// Each suggestion is an estimate. A model of more segments than twice the deepest published one's 126 layers gets the
+// first few, so that an answer takes less than two seconds.
+constexpr std::size_t kManySegments = 256, kFewSuggestions = 3;
 constexpr int kSuggestedSteps = 1;  // states are made at load, so the second step allocates as the first does
 constexpr std::int64_t kSuggestedChunks = 8, kLeastSequence = 128;
 constexpr const char* kChangesResult = " (changes the result)";
@@ -139,9 +142,11 @@ constexpr std::array<Maker, 9> kMakers{checkpoint,   chunk_loss,    halve_micro_
 std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const Graph& graph, bool clip) {
   std::vector<Suggestion> suggestions;
   const Bytes now = e.ranks.front().total;
+  std::size_t tried = 0;
   for (const Maker maker : kMakers) {
     const std::optional<Change> change = maker(e);
     if (!change) continue;
+    if (graph.segments.size() > kManySegments && ++tried > kFewSuggestions) break;
     try {
       std::vector<std::string> notes;
       const Job job = resolve_job(change->job, spec, change->cluster, notes);

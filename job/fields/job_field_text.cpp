@@ -65,6 +65,9 @@ void set_loss_scale(Job& job, std::string_view value) {
   job.loss_scale = scale;
 }
 
+/// Of the largest cluster that can be named: 65536 nodes of 1024 cards.
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 26;
+
 std::string get_mesh(const Job& job) {
   const bool is_resolved =
       std::ranges::all_of(kMeshAxes, [&](const MeshAxis& axis) { return job.mesh.*axis.ranks > 0; });
@@ -74,7 +77,7 @@ void set_mesh(Job& job, std::string_view value) {
   Mesh mesh{.replicate = 0, .shard = 0};  // an axis that isn't named is resolved from the cards
   for (const std::string& part : split_list(value)) {
     const auto& [name, count] = key_and_value(part);
-    const std::int64_t ranks = whole_number(count, 1, std::int64_t{1} << 20);
+    const std::int64_t ranks = whole_number(count, 1, kMostRanks);
     if (std::ranges::find(kOtherAxes, name) != kOtherAxes.end()) {
       if (ranks == 1) continue;  // no ranks to talk to
       throw NotModelled(fmt::format(
@@ -100,7 +103,7 @@ std::string get_reshard(const Job& job) {
 void set_reshard(Job& job, std::string_view value) {
   const bool digits = !value.empty() && std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; });
   job.reshard = digits ? Reshard::groups : named(kReshards, value);
-  job.reshard_groups = digits ? whole_number(value, 2, std::int64_t{1} << 20) : 0;
+  job.reshard_groups = digits ? whole_number(value, 2, kMostRanks) : 0;
 }
 
 std::string get_wrap(const Job& job) {

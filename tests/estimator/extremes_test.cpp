@@ -68,6 +68,9 @@ TEST_CASE("every job that resolves can be written as flags and read again") {
   CHECK_THROWS_WITH_AS(estimate_of(model("gpt2"), "1xH100-80GB", {{"global_batch", "1099511627776"}}),
                        doctest::Contains("--global-batch 1099511627776: leaves 1099511627776 to --grad-accum"),
                        InputError);
+
+  const Job largest = estimate_of(model("gpt2"), "65536x1024xH100-80GB", {}).job;
+  CHECK(job_as_flags(largest, unresolved_job()).find("--mesh replicate=1,shard=67108864") != std::string::npos);
 }
 
 TEST_CASE("reserved memory that grows with every step is said, and its upper bound is the card's capacity") {

@@ -146,12 +146,14 @@ struct Outcome {
 };
 
 void try_job(const Drawn& drawn, Outcome& outcome) {
+  bool is_estimated = false;
   try {
     const ModelSpec spec = parse_config(drawn.config, "config.json");
     Job job = unresolved_job();
     for (const auto& [field, value] : drawn.fields) set_job_field(job, job_field_named(field), value, field);
     const Estimate e = estimate(spec, job, parse_cluster(drawn.cluster), {});
     ++outcome.estimated;
+    is_estimated = true;
     if (e.verdict == Verdict::not_modelled) return;
     (void)job_as_flags(e.job, unresolved_job());
     const RankEstimate& rank = e.ranks[static_cast<std::size_t>(e.worst)];
@@ -161,6 +163,7 @@ void try_job(const Drawn& drawn, Outcome& outcome) {
     CHECK(e.verdict == Verdict::does_not_fit);
   } catch (const Error& error) {
     ++outcome.refused;
+    CHECK_FALSE(is_estimated);  // what was estimated can be shown
     CHECK(std::string(error.what()).find('\n') == std::string::npos);
   } catch (const std::exception& error) {
     FAIL_CHECK("not one of our errors: " << error.what());
