@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -65,7 +66,7 @@ void set_count(Job& job, std::string_view value) {
   job.*Member = whole_number(value, 1, Most);
 }
 // A product of three counts, which has to be readable again.
-constexpr std::int64_t kMostGlobalBatch = std::int64_t{1} << 60;
+constexpr std::int64_t kMostGlobalBatch = std::numeric_limits<std::int64_t>::max();
 
 /// A runtime brings its own defaults, as a precision brings its dtypes: PyTorch's allocator and FSDP2's schedule, which
 /// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit.

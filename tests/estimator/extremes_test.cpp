@@ -69,6 +69,10 @@ TEST_CASE("every job that resolves can be written as flags and read again") {
                        doctest::Contains("--global-batch 1099511627776: leaves 1099511627776 to --grad-accum"),
                        InputError);
 
+  const Job most = estimate_of(model("gpt2"), "4096x8xB200-192GB",
+                               {{"micro_batch", "100000000"}, {"grad_accum", "1000000"}, {"seq_len", "2"}})
+                       .job;
+  CHECK(job_as_flags(most, unresolved_job()).find("--global-batch 3276800000000000000") != std::string::npos);
   const Job largest = estimate_of(model("gpt2"), "65536x1024xH100-80GB", {}).job;
   CHECK(job_as_flags(largest, unresolved_job()).find("--mesh replicate=1,shard=67108864") != std::string::npos);
 }
