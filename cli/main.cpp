@@ -2,10 +2,10 @@
 #include <exception>
 
 #include "base/error.h"
-#include "base/host_memory.h"
-#include "base/keep_memory.h"
+#include "base/process/host_memory.h"
+#include "base/process/keep_memory.h"
+#include "base/process/standard_streams.h"
 #include "base/result_file.h"
-#include "base/standard_streams.h"
 #include "cli/command_line.h"
 
 int main(int argc, char** argv) try {

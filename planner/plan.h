@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "estimator/estimate.h"
-#include "estimator/step_time.h"
+#include "estimator/time/step_time.h"
 
 namespace vramfit {
 

@@ -9,8 +9,8 @@
 
 #include "estimator/job_keys.h"
 #include "estimator/least_memory.h"
-#include "estimator/least_seconds.h"
-#include "estimator/step_timer.h"
+#include "estimator/time/least_seconds.h"
+#include "estimator/time/step_timer.h"
 #include "planner/plan.h"
 
 namespace vramfit {

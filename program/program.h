@@ -1,6 +1,6 @@
 // A training step as one program: what is allocated, computed, sent and freed, in order. `lower` makes it
 // (program/lowering/), nothing changes it afterwards, and readers need no other description of the step: bytes
-// (program/readers/bytes.h), seconds (estimator/seconds.h) and its check (program/readers/check.h).
+// (program/readers/bytes.h), seconds (estimator/time/seconds.h) and its check (program/readers/check.h).
 #pragma once
 
 #include <array>

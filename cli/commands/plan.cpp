@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/standard_streams.h"
+#include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"

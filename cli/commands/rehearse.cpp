@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/standard_streams.h"
+#include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"

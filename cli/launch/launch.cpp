@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/signal_name.h"
-#include "base/standard_streams.h"
+#include "base/process/signal_name.h"
+#include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/launch/rank_process.h"
 #include "cli/launch/shown_lines.h"

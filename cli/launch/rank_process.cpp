@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/standard_streams.h"
+#include "base/process/standard_streams.h"
 #include "cli/launch/environment.h"
 
 namespace vramfit {

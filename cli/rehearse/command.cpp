@@ -14,7 +14,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/standard_streams.h"
+#include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/rehearse/control_group.h"
 #include "cli/rehearse/process_tree.h"

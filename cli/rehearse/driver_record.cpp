@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/process_record.h"
+#include "base/process/process_record.h"
 #include "base/suggest.h"
 #include "cli/files.h"
 

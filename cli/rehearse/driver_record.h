@@ -1,4 +1,4 @@
-// Reads what a process on phantom GPUs left in its mapped record (base/process_record.h).
+// Reads what a process on phantom GPUs left in its mapped record (base/process/process_record.h).
 #pragma once
 
 #include <string>

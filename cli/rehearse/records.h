@@ -75,7 +75,7 @@ struct AssumedRead {
   Bytes bytes;
 };
 
-/// process.PID.record (base/process_record.h).
+/// process.PID.record (base/process/process_record.h).
 struct ProcessRecord {
   std::int64_t process = 0;
   std::optional<std::int64_t> rank;  // $RANK

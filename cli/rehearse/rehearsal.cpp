@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/signal_name.h"
+#include "base/process/signal_name.h"
 #include "base/suggest.h"
 #include "cli/rehearse/assumptions.h"
 #include "cli/rehearse/out_of_memory.h"

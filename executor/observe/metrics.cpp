@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/json_writer.h"
+#include "base/process/standard_streams.h"
 #include "base/result_file.h"
-#include "base/standard_streams.h"
 
 namespace vramfit {
 

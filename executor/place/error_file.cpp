@@ -6,7 +6,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "base/standard_streams.h"
+#include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "executor/place/rank_place.h"
 

@@ -1,5 +1,5 @@
-// What this process leaves for the report: process.PID.record (base/process_record.h), which is current at any moment
-// from the first use of a card on.
+// What this process leaves for the report: process.PID.record (base/process/process_record.h), which is current at any
+// moment from the first use of a card on.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "base/process_record.h"
+#include "base/process/process_record.h"
 
 namespace vramfit::phantom {
 

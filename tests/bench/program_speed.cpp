@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/keep_memory.h"
+#include "base/process/keep_memory.h"
 #include "estimator/estimate.h"
-#include "estimator/seconds.h"
+#include "estimator/time/seconds.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "base/process_record.h"
+#include "base/process/process_record.h"
 #include "cli/rehearse/launchers.h"
 #include "cli/rehearse/out_of_memory.h"
 #include "cli/rehearse/program_file.h"

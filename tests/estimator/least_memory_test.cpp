@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/step_timer.h"
+#include "estimator/time/step_timer.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/optimizers.h"

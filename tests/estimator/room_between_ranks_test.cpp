@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/seconds.h"
+#include "estimator/time/seconds.h"
 #include "program/readers/check.h"
 #include "program/readers/peaks.h"
 #include "tests/support/hand_program.h"

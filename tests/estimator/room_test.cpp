@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "estimator/seconds.h"
+#include "estimator/time/seconds.h"
 #include "program/readers/bytes.h"
 #include "program/readers/check.h"
 #include "program/readers/peaks.h"

@@ -15,7 +15,7 @@ SETTINGS = {"addresses": "ascending", "completion": "immediate", "real_bytes": 1
 
 
 def record_of(file):
-    """What base/process_record.h lays out, as far as tests look at it."""
+    """What base/process/process_record.h lays out, as far as tests look at it."""
     header = struct.unpack_from("<11q", file)
     cards, texts = header[9:]
     record = {"pid": header[1], "uncertain_reads": {"count": header[4], "bytes": header[5]}, "unsupported": {}, "escapes": []}

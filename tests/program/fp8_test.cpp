@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "estimator/estimate.h"
-#include "estimator/step_timer.h"
+#include "estimator/time/step_timer.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "tests/support/config_file.h"

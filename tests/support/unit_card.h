@@ -2,7 +2,7 @@
 // over the link or to the host, 1 FLOP in fp32 and 2 in 16 bits; launches and latencies take no time.
 #pragma once
 
-#include "estimator/costs.h"
+#include "estimator/time/costs.h"
 #include "job/cluster/cluster.h"
 
 namespace vramfit::testing {

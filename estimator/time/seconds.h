@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "estimator/costs.h"
-#include "estimator/step_time.h"
+#include "estimator/time/costs.h"
+#include "estimator/time/step_time.h"
 #include "job/cluster/cluster.h"
 #include "program/program.h"
 

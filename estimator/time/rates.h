@@ -1,7 +1,7 @@
 // How long one kernel and one collective take on the cards of a cluster.
 #pragma once
 
-#include "estimator/costs.h"
+#include "estimator/time/costs.h"
 #include "job/cluster/cluster.h"
 #include "program/program.h"
 

@@ -1,4 +1,4 @@
-#include "base/keep_memory.h"
+#include "base/process/keep_memory.h"
 
 #include <cstdlib>  // says whether this is glibc
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "estimator/kernels.h"
+#include "estimator/time/kernels.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/stages/tape.h"

@@ -1,4 +1,4 @@
-#include "estimator/rates.h"
+#include "estimator/time/rates.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "estimator/kernels.h"
+#include "estimator/time/kernels.h"
 
 #include <algorithm>
 #include <cmath>

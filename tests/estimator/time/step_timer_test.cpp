@@ -1,4 +1,4 @@
-#include "estimator/step_timer.h"
+#include "estimator/time/step_timer.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // Small programs and their seconds, reckoned by hand in the comments, on a card whose works are their own durations
 // (tests/support/unit_card.h).
-#include "estimator/seconds.h"
+#include "estimator/time/seconds.h"
 
 #include <doctest/doctest.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "estimator/seconds.h"
+#include "estimator/time/seconds.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/stages/tape.h"

@@ -1,4 +1,4 @@
-#include "base/host_memory.h"
+#include "base/process/host_memory.h"
 
 #include <unistd.h>
 

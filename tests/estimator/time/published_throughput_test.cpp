@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sourced_figure.h"
-#include "estimator/step_timer.h"
+#include "estimator/time/step_timer.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"

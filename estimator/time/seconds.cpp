@@ -1,5 +1,5 @@
 // docs/time-model.md describes the simulation.
-#include "estimator/seconds.h"
+#include "estimator/time/seconds.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/kernels.h"
+#include "estimator/time/kernels.h"
 
 namespace vramfit {
 

@@ -1,4 +1,4 @@
-#include "estimator/least_seconds.h"
+#include "estimator/time/least_seconds.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "estimator/step_timer.h"
+#include "estimator/time/step_timer.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"

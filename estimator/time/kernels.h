@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "estimator/costs.h"
-#include "estimator/rates.h"
+#include "estimator/time/costs.h"
+#include "estimator/time/rates.h"
 #include "job/cluster/cluster.h"
 #include "program/program.h"
 

@@ -1,4 +1,4 @@
-#include "base/signal_name.h"
+#include "base/process/signal_name.h"
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
-#include "estimator/costs.h"
+#include "estimator/time/costs.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/sourced_figure.h"
-#include "estimator/costs_json.h"
+#include "estimator/time/costs_json.h"
 
 namespace vramfit {
 
