@@ -57,6 +57,7 @@ class RecipeRun {
   std::int64_t launched_;  // processes that torchrun starts; 0: none
   bool is_kept_;
   std::unique_ptr<SessionFolder> folder_;
+  std::string libraries_;  // their versions, and the Python that has them
   std::vector<std::string> notes_;
 };
 

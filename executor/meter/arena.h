@@ -81,9 +81,6 @@ class Arenas {
   static bool give_back(void* address);
 };
 
-/// The most that the meter has counted at once, since it was last reset, of memory that no arena gave.
-Bytes peak_beside_arenas();
-
 /// While it lives, requests of this thread go to the arena first. None if it is null.
 class ArenaScope {
  public:

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -26,8 +25,6 @@ constexpr std::size_t kAlignment = 64;  // what LibTorch's own CPU allocator giv
 thread_local Category scope_category = Category::temporaries;
 thread_local std::string scope_label;  // "" outside any LabelScope
 thread_local ExpectedScope* expected_scope = nullptr;
-
-std::atomic<std::int64_t> peak_beside{0};  // of memory that no arena gave; set with the meter's mutex held
 
 struct Block {
   Bytes bytes;
@@ -81,7 +78,7 @@ struct Meter::State {
   std::mutex mutex;
   bool cpu_installed = false, recording = false;
   Bytes budget, live, peak;
-  Bytes beside_arenas;
+  Bytes beside_arenas, peak_beside_arenas;
   std::array<Bytes, kCategories> by_category{}, at_peak{};
   std::unordered_map<const void*, Block> blocks;
   std::vector<MeasuredPhase> phases;
@@ -283,7 +280,7 @@ void Meter::reset() {
   s.phases.clear();
   s.phase = 0;
   s.host_peak = s.host_live;
-  peak_beside = s.beside_arenas.n;
+  s.peak_beside_arenas = s.beside_arenas;
   s.peak = s.live;
   s.at_peak = s.by_category;
 }
@@ -310,7 +307,7 @@ void Meter::allocated(const void* address, Bytes bytes, std::int64_t stream) {
   s.blocks[address] = block;
   if (s.history) s.history->alloc(number_of(address), bytes, name.category, name.label, stream);
   if (!block.in_arena) s.beside_arenas += bytes;
-  peak_beside = std::max(peak_beside.load(), s.beside_arenas.n);
+  s.peak_beside_arenas = std::max(s.peak_beside_arenas, s.beside_arenas);
   s.live += bytes;
   s.by_category[static_cast<std::size_t>(name.category)] += bytes;
   if (!s.phases.empty()) s.phases[s.phase].peak = std::max(s.phases[s.phase].peak, s.live);
@@ -333,7 +330,10 @@ void Meter::freed(const void* address, std::int64_t stream) {
   if (block.event >= 0) s.writer.free(block.event);
 }
 
-Bytes peak_beside_arenas() { return Bytes{peak_beside.load()}; }
+Bytes Meter::peak_beside_arenas() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->peak_beside_arenas;
+}
 
 std::string out_of_memory_message(Bytes asked, Bytes live, Bytes budget,
                                   const std::array<Bytes, kCategories>& by_category) {

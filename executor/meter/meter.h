@@ -95,6 +95,8 @@ class Meter {
   Bytes current() const;
   Bytes peak() const;
   std::array<Bytes, kCategories> categories_at_peak() const;
+  /// The most that was live at once, since the last reset, of memory that no arena gave (executor/meter/arena.h).
+  Bytes peak_beside_arenas() const;
   /// In the order in which they were first entered, the current one up to now.
   std::vector<MeasuredPhase> phases();
   /// Those of one step alone.

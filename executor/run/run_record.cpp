@@ -64,7 +64,7 @@ MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceK
   }
   if (arena != nullptr) {
     rank.arena = arena->report();
-    if (device == DeviceKind::cpu) reserve_arena(memory, rank.arena->bytes + peak_beside_arenas());
+    if (device == DeviceKind::cpu) reserve_arena(memory, rank.arena->bytes + meter.peak_beside_arenas());
   }
   memory.total = memory.upper_bound = memory.peak_reserved + memory.breakdown.outside_allocator;
   rank.host = meter.host_peak();

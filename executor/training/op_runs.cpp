@@ -24,6 +24,28 @@ class OpTemporaries final : public Temporaries {
   std::vector<at::Tensor> held_;
 };
 
+/// Takes the next operands of a call, in their order.
+class OperandReader {
+ public:
+  explicit OperandReader(Operands& operands) : operands_(operands) {}
+  std::size_t next() const { return next_; }
+  void skip(std::size_t count) { next_ += count; }
+  void take(std::size_t count, std::vector<at::Tensor>& to) {
+    for (std::size_t i = 0; i < count; ++i) to.push_back(operands_.view(next_++));
+  }
+  /// Which of the next `count` operands there are, and whether they are added to; takes none.
+  void look(std::size_t count, std::vector<bool>& wanted, std::vector<bool>& adds) const {
+    for (std::size_t i = next_; i < next_ + count; ++i) {
+      wanted.push_back(operands_.has(i));
+      adds.push_back(operands_.has(i) && operands_.adds(i));
+    }
+  }
+
+ private:
+  Operands& operands_;
+  std::size_t next_ = 0;
+};
+
 }  // namespace
 
 struct OpRuns::Run {
@@ -78,14 +100,11 @@ void OpRuns::forward(Operands& operands) {
   Run run(context_of(operands), context_.facts, context_.place);
   const Op& op = run.op();
   run.needs.inputs.assign(op.inputs.size(), operands.run().has_backward);
-  std::size_t next = 0;
-  const auto take = [&](std::size_t count, std::vector<at::Tensor>& to) {
-    for (std::size_t i = 0; i < count; ++i) to.push_back(operands.view(next++));
-  };
-  take(op.inputs.size(), run.call.inputs);
-  take(op.parameters.size(), run.call.parameters);
-  const std::size_t first_output = next;
-  take(op.outputs.size(), run.call.outputs);
+  OperandReader reader(operands);
+  reader.take(op.inputs.size(), run.call.inputs);
+  reader.take(op.parameters.size(), run.call.parameters);
+  const std::size_t first_output = reader.next();
+  reader.take(op.outputs.size(), run.call.outputs);
   execute(run, operands, op_functions(op.kind, context_.device.kind).forward);
   for (std::size_t o = 0; o < op.outputs.size(); ++o) {
     at::Tensor& output = operands[first_output + o];
@@ -98,27 +117,18 @@ void OpRuns::backward(Operands& operands) {
   Run run(context_of(operands), context_.facts, context_.place);
   const Op& op = run.op();
   OpCall& call = run.call;
-  std::size_t next = 0;
-  const auto take = [&](std::size_t count, std::vector<at::Tensor>& to) {
-    for (std::size_t i = 0; i < count; ++i) to.push_back(operands.view(next++));
-  };
-  const auto take_gradients = [&](std::size_t count, std::vector<bool>& wanted, std::vector<bool>& adds) {
-    for (std::size_t i = next; i < next + count; ++i) {
-      wanted.push_back(operands.has(i));
-      adds.push_back(operands.has(i) && operands.adds(i));
-    }
-  };
-  take(op.inputs.size(), call.inputs);
-  take(op.outputs.size(), call.outputs);
-  at::Tensor gradient = operands.view(next);
+  OperandReader reader(operands);
+  reader.take(op.inputs.size(), call.inputs);
+  reader.take(op.outputs.size(), call.outputs);
+  at::Tensor gradient = operands.view(reader.next());
   call.output_gradient = &gradient;
-  next += op.outputs.size();
-  take(op.parameters.size(), call.parameters);
-  const std::size_t first_gradient = next;
-  take_gradients(op.inputs.size(), run.needs.inputs, run.needs.accumulate_inputs);
-  take(op.inputs.size(), call.input_gradients);
-  take_gradients(op.parameters.size(), run.needs.parameters, run.needs.accumulate_parameters);
-  take(op.parameters.size(), call.parameter_gradients);
+  reader.skip(op.outputs.size());
+  reader.take(op.parameters.size(), call.parameters);
+  const std::size_t first_gradient = reader.next();
+  reader.look(op.inputs.size(), run.needs.inputs, run.needs.accumulate_inputs);
+  reader.take(op.inputs.size(), call.input_gradients);
+  reader.look(op.parameters.size(), run.needs.parameters, run.needs.accumulate_parameters);
+  reader.take(op.parameters.size(), call.parameter_gradients);
   execute(run, operands, op_functions(op.kind, context_.device.kind).backward);
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (call.input_gradients[i].defined()) operands[first_gradient + i] = std::move(call.input_gradients[i]);

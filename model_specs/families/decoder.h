@@ -28,6 +28,9 @@ std::vector<NamedShape> decoder_parameters(const ModelSpec& spec, const DecoderS
 
 Graph decoder_graph(const ModelSpec& spec, const DecoderStyle& style, const LossOptions& loss);
 
+/// What LlamaConfig has, with its defaults (llama, granite).
+void read_llama_config(ConfigReader& config, ModelSpec& spec);
+
 /// Windows of qwen2 and qwen3: none unless use_sliding_window, then on layers from max_window_layers on, or as
 /// layer_types says.
 void read_optional_windows(ConfigReader& config, ModelSpec& spec);

@@ -6,7 +6,9 @@ namespace {
 
 constexpr DecoderStyle kStyle{};
 
-void parse(ConfigReader& config, ModelSpec& spec) {
+}  // namespace
+
+void read_llama_config(ConfigReader& config, ModelSpec& spec) {
   spec.vocab_size = 32000;
   spec.hidden_size = 4096;
   spec.intermediate_size = 11008;
@@ -23,8 +25,6 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.rope = read_rope(config, 10000.0);
 }
 
-}  // namespace
-
-Family llama_family() { return decoder_family<kStyle>("llama", {"LlamaForCausalLM", "LlamaModel"}, parse); }
+Family llama_family() { return decoder_family<kStyle>("llama", {"LlamaForCausalLM", "LlamaModel"}, read_llama_config); }
 
 }  // namespace vramfit

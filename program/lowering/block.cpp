@@ -65,7 +65,7 @@ class BlockLowering {
     dropped.reset();
   }
 
-  /// The same of its gradient.
+  /// Number of the view of a value as a whole, or of its gradient, which has the same; -1 if views are not kept.
   int view_of(int value) {
     if (!in_.views.are_kept()) return -1;
     const Value& v = in_.segment.values[at(value)];
