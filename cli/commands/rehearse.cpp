@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -12,6 +13,8 @@
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/help.h"
+#include "cli/launch/environment.h"
+#include "cli/launch/loopback_port.h"
 #include "cli/private_folder.h"
 #include "cli/recipes/recipe_run.h"
 #include "cli/rehearse/artifacts.h"
@@ -20,6 +23,7 @@
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/search.h"
 #include "cli/rehearse/trial_cache.h"
+#include "cli/rehearse/trial_pool.h"
 #include "job/cluster/cluster.h"
 #include "job/fields/field_text.h"
 
@@ -27,7 +31,7 @@ namespace vramfit {
 namespace {
 
 struct RehearseFlags {
-  std::string gpus, ranks = "all", timeout, settings, keep, output, snapshot, trace, cache;
+  std::string gpus, ranks = "all", timeout, settings, keep, output, snapshot, trace, cache, jobs;
   bool json = false, strict_oom = false;
   std::vector<std::string> command, searches;
   RecipeFlags recipe;
@@ -138,6 +142,7 @@ RehearsalRequest request_of(const RehearseFlags& flags) {
 int run_rehearse(const RehearseFlags& flags) {
   RehearsalRequest request = request_of(flags);
   if (!flags.cache.empty()) throw InputError("--cache: keeps the results of a --search, which is missing");
+  if (!flags.jobs.empty()) throw InputError("--jobs: is how many rehearsals of a --search run at once");
   if (!flags.snapshot.empty()) check_can_write("--snapshot", flags.snapshot);
   if (!flags.trace.empty()) check_can_write("--trace", flags.trace);
   if (!flags.output.empty()) check_can_write("--output", flags.output);
@@ -162,25 +167,50 @@ RehearsalTrial trial_of(const Rehearsal& rehearsal, const SearchPoint& point) {
           .total = total,
           .exit_code = rehearsal.exit_code(),
           .is_interrupted = rehearsal.end.interrupted_by != 0,
-          .is_cached = false};
+          .is_cached = false,
+          .processes = static_cast<int>(std::ranges::count_if(
+              rehearsal.processes, [](const ProcessRecord& process) { return !process.cards.empty(); }))};
 }
 
-/// Of one point: from the cache, or rehearsed. Says how it went on stderr.
-RehearsalTrial try_point(const RehearsalRequest& request, const Subject& subject, const SearchPoint& point,
-                         TrialCache& cache) {
-  const std::string key = trial_key(request, subject.identity(point));
-  std::optional<RehearsalTrial> trial = cache.find(key);
-  if (trial) {
-    trial->point = point;
-  } else {
+/// Nothing: as many as cores and host memory allow.
+std::optional<int> jobs_of(const RehearseFlags& flags) {
+  constexpr int kMostJobs = 256;
+  if (flags.jobs.empty() || flags.jobs == "auto") return std::nullopt;
+  try {
+    return static_cast<int>(whole_number(flags.jobs, 1, kMostJobs));
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--jobs: \"auto\", or a number: {}", error.what()));
+  }
+}
+
+/// torchrun's default port, which several rehearsals can't have at once, unless the user chose one.
+void set_own_port(RehearsalRequest& request) {
+  constexpr const char* kPort = "PET_MASTER_PORT";
+  if (environment_value(kPort).empty())
+    request.environment.emplace_back(kPort, fmt::to_string(LoopbackPort().number()));
+}
+
+TrialActions trial_actions(const RehearsalRequest& request, const Subject& subject, TrialCache& cache,
+                           bool has_others) {
+  const auto key = [&](const SearchPoint& point) { return trial_key(request, subject.identity(point)); };
+  const auto run = [&, has_others](const SearchPoint& point) {
+    RehearsalRequest own = request;
+    if (has_others) set_own_port(own);
     const SessionFolder session("");
     const SignalDescriptor signals;
-    trial = trial_of(rehearse_once(request, subject.command(point), session.path(), signals), point);
-    const bool is_answer = trial->exit_code == 0 || trial->exit_code == static_cast<int>(ExitCode::out_of_memory);
-    if (is_answer && !trial->is_interrupted) cache.put(key, *trial);
-  }
-  complain("vramfit", fmt::format("{}: {}{}", point_text(point), trial->verdict, trial->is_cached ? " (cached)" : ""));
-  return *trial;
+    return trial_of(rehearse_once(own, subject.command(point), session.path(), signals), point);
+  };
+  const auto kept = [&, key](const SearchPoint& point) {
+    std::optional<RehearsalTrial> trial = cache.find(key(point));
+    if (trial) trial->point = point;
+    return trial;
+  };
+  const auto ended = [&, key](const RehearsalTrial& trial) { cache.put(key(trial.point), trial); };
+  const auto accept = [](const RehearsalTrial& trial) {
+    const char* origin = trial.is_cached ? " (cached)" : "";
+    complain("vramfit", fmt::format("{}: {}{}", point_text(trial.point), trial.verdict, origin));
+  };
+  return {.run = run, .kept = kept, .ended = ended, .accept = accept};
 }
 
 /// Where the {NAME} of a search can be.
@@ -206,8 +236,9 @@ int run_searches(const RehearseFlags& flags) {
   TrialCache cache(flags.cache);
   const Subject subject(flags, request);
   for (const std::string& note : subject.notes()) complain("vramfit", note);
-  const SearchResult result =
-      run_search(axes, [&](const SearchPoint& point) { return try_point(request, subject, point, cache); });
+  const std::optional<int> jobs = jobs_of(flags);
+  ProcessPool pool(trial_actions(request, subject, cache, jobs != 1), jobs);
+  const SearchResult result = run_search(axes, pool);
   const Bytes capacity = request.cluster.card.memory;
   const std::string json = search_to_json(result, request.cluster.text, capacity);
   if (!flags.output.empty()) write_file(flags.output, json);
@@ -225,6 +256,11 @@ void add_search_flags(CLI::App& command, RehearseFlags& flags) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false)  // CMD may come next
+      ->group(kRunFlags);
+  command
+      .add_option("--jobs", flags.jobs,
+                  "How many rehearsals of a search run at once. Default: auto, as many as cores and host memory allow")
+      ->type_name("N|auto")
       ->group(kRunFlags);
   command.add_option("--cache", flags.cache, "Keep the results of a search in FILE, and use those that are there")
       ->type_name("FILE")

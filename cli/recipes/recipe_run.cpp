@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/mix_bits.h"
 #include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/fake_weights/checkpoint.h"
@@ -114,7 +115,9 @@ std::vector<std::string> RecipeRun::words(const std::string& script) const {
 }
 
 std::vector<std::string> RecipeRun::command(const SearchPoint& point) const {
-  const std::string script = folder_->path() + "/train.py";
+  // Rehearsals of a search run at the same time, so each has a script of its own.
+  const std::string mark = point.empty() ? "" : fmt::format("-{:016x}", fnv1a(point_text(point)));
+  const std::string script = fmt::format("{}/train{}.py", folder_->path(), mark);
   write_file(script, recipe_script(recipe_, values_at(point), folder_->path() + "/model"));
   return words(script);
 }

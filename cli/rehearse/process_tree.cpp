@@ -8,7 +8,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -122,6 +121,12 @@ std::vector<Descendant> descendants() {
     if (above == getpid()) found.push_back({process, entry.name});
   }
   return found;
+}
+
+std::map<pid_t, pid_t> parents_of_all() {
+  std::map<pid_t, pid_t> parents;
+  for (const auto& [process, entry] : all_processes()) parents.emplace(process, entry.parent);
+  return parents;
 }
 
 void send_to_all(const std::vector<Descendant>& processes, int signal) {

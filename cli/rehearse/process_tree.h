@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct Descendant {
 /// All that are running, without those that have ended and only wait to be collected. One that is started while this
 /// looks may be missed; what collect_ended returns is certain.
 std::vector<Descendant> descendants();
+
+/// The parent of every process of this machine that can be seen.
+std::map<pid_t, pid_t> parents_of_all();
 
 void send_to_all(const std::vector<Descendant>& processes, int signal);
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <functional>
-#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -55,87 +53,6 @@ void check_use(const SearchAxis& axis, const std::vector<std::string>& command) 
   if (!is_used) {
     throw InputError(fmt::format("--search {0}: CMD has no {{{0}}}, where the value would go", axis.name));
   }
-}
-
-/// What of a row is known of its range.
-class RowSearch {
- public:
-  RowSearch(SearchRow& row, const SearchAxis& range, const RunTrial& run) : row_(row), range_(range), run_(run) {}
-
-  void find_largest() {
-    std::int64_t low = range_.first;
-    if (!fits(low)) return;
-    row_.largest = low;
-    std::int64_t high = range_.last + 1;  // the smallest that does not fit, as far as it is known
-    while (low < range_.last && high > range_.last) {
-      const std::int64_t next = std::min(range_.last, std::max(low + 1, 2 * low));
-      (fits(next) ? low : high) = next;
-      if (is_over_) return;
-      row_.largest = low;
-    }
-    while (high - low > 1) {
-      const std::int64_t middle = low + (high - low) / 2;
-      (fits(middle) ? low : high) = middle;
-      if (is_over_) return;
-      row_.largest = low;
-    }
-  }
-
- private:
-  bool fits(std::int64_t value) {
-    SearchPoint point = row_.values;
-    point.emplace_back(range_.name, fmt::to_string(value));
-    RehearsalTrial trial = run_(point);
-    is_over_ =
-        trial.is_interrupted || (trial.exit_code != 0 && trial.exit_code != static_cast<int>(ExitCode::out_of_memory));
-    const bool is_fitting = !is_over_ && trial.exit_code == 0;
-    tried_.emplace(value, row_.trials.size());
-    row_.trials.push_back(std::move(trial));
-    return is_fitting;
-  }
-
-  SearchRow& row_;
-  const SearchAxis& range_;
-  const RunTrial& run_;
-  std::map<std::int64_t, std::size_t> tried_;
-  bool is_over_ = false;
-
- public:
-  void sort_trials() {
-    std::vector<RehearsalTrial> sorted;
-    for (const auto& [value, index] : tried_) sorted.push_back(std::move(row_.trials[index]));
-    row_.trials = std::move(sorted);
-  }
-};
-
-/// All combinations of the values that are listed.
-std::vector<SearchPoint> combinations(const std::vector<SearchAxis>& axes) {
-  std::vector<SearchPoint> points{{}};
-  for (const SearchAxis& axis : axes) {
-    if (axis.is_range) continue;
-    std::vector<SearchPoint> more;
-    for (const SearchPoint& point : points) {
-      for (const std::string& value : axis.values) {
-        more.push_back(point);
-        more.back().emplace_back(axis.name, value);
-      }
-    }
-    points = std::move(more);
-  }
-  return points;
-}
-
-SearchRow search_row(const SearchPoint& values, const SearchAxis* range, const RunTrial& run) {
-  SearchRow row{.values = values, .trials = {}, .largest = {}};
-  if (range != nullptr) {
-    RowSearch search(row, *range, run);
-    search.find_largest();
-    search.sort_trials();
-  } else {
-    row.trials.push_back(run(values));
-    if (row.trials[0].exit_code == 0 && !row.trials[0].is_interrupted) row.largest = 1;
-  }
-  return row;
 }
 
 }  // namespace
@@ -207,11 +124,13 @@ std::string point_text(const SearchPoint& point) {
   return text;
 }
 
+bool RehearsalTrial::is_failure() const {
+  return !is_interrupted && exit_code != 0 && exit_code != static_cast<int>(ExitCode::out_of_memory);
+}
+
 const RehearsalTrial* SearchRow::failed() const {
-  const auto found = std::ranges::find_if(trials, [](const RehearsalTrial& trial) {
-    return trial.is_interrupted ||
-           (trial.exit_code != 0 && trial.exit_code != static_cast<int>(ExitCode::out_of_memory));
-  });
+  const auto found = std::ranges::find_if(
+      trials, [](const RehearsalTrial& trial) { return trial.is_interrupted || trial.is_failure(); });
   return found == trials.end() ? nullptr : &*found;
 }
 
@@ -235,16 +154,6 @@ int SearchResult::exit_code() const {
   }
   const bool any = std::ranges::any_of(rows, [](const SearchRow& row) { return row.largest.has_value(); });
   return any ? 0 : static_cast<int>(ExitCode::out_of_memory);
-}
-
-SearchResult run_search(const std::vector<SearchAxis>& axes, const RunTrial& run) {
-  SearchResult result{.axes = axes, .rows = {}};
-  for (const SearchPoint& values : combinations(axes)) {
-    result.rows.push_back(search_row(values, result.range(), run));
-    const RehearsalTrial* failed = result.rows.back().failed();
-    if (failed != nullptr && failed->is_interrupted) break;
-  }
-  return result;
 }
 
 }  // namespace vramfit

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,6 +45,9 @@ struct RehearsalTrial {
   int exit_code = 0;  // 0: fits; 6: does not; else the command could not be rehearsed with these values
   bool is_interrupted = false;
   bool is_cached = false;
+  int processes = 1;  // that used a GPU
+  /// Neither an answer about memory nor the user's wish.
+  bool is_failure() const;
 };
 
 /// The trials of one combination of listed values, in ascending order of the range's.
@@ -65,13 +67,6 @@ struct SearchResult {
   /// 0: each row has a value that fits, or at least one; 6: none has; else that of the first trial that failed.
   int exit_code() const;
 };
-
-/// Rehearses with these values.
-using RunTrial = std::function<RehearsalTrial(const SearchPoint& point)>;
-
-/// Of a range, values are doubled until one does not fit, and halved from there, so that in the end the largest that
-/// fits and the next one have both been tried. A failed trial ends its row, an interrupted one the search.
-SearchResult run_search(const std::vector<SearchAxis>& axes, const RunTrial& run);
 
 /// vramfit/rehearsal-search@1.
 std::string search_to_json(const SearchResult& result, const std::string& gpus, Bytes capacity);

@@ -2,10 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
+#include <random>
 #include <set>
 
 #include "base/error.h"
 #include "base/result_file.h"
+#include "cli/rehearse/search_schedule.h"
 #include "cli/rehearse/trial_cache.h"
 #include "tests/support/temporary_directory.h"
 
@@ -24,6 +27,101 @@ RehearsalTrial trial_up_to(std::int64_t most, const SearchPoint& point) {
           .exit_code = value <= most ? 0 : 6,
           .is_interrupted = false,
           .is_cached = false};
+}
+
+using Rehearse = std::function<RehearsalTrial(const SearchPoint& point)>;
+
+/// Has room for `jobs`, which end in an order drawn from `seed`.
+class FakePool : public TrialPool {
+ public:
+  FakePool(Rehearse rehearse, std::size_t jobs, unsigned seed)
+      : rehearse_(std::move(rehearse)), jobs_(jobs), random_(seed) {}
+
+  std::optional<RehearsalTrial> kept(const SearchPoint& /*point*/) override { return std::nullopt; }
+  bool has_room() override { return running_.size() < jobs_; }
+  void start(const SearchPoint& point) override {
+    for (Running& other : running_) other.is_alone = false;
+    running_.push_back({point, running_.empty(), true});
+    most = std::max(most, running_.size());
+    ++started;
+  }
+  void cancel(const SearchPoint& point) override {
+    for (Running& running : running_) {
+      if (running.point == point) running.is_wanted = false;
+    }
+  }
+  std::optional<Ended> wait() override {
+    REQUIRE(!running_.empty());  // a search that waits for nothing would never end
+    const auto at = running_.begin() + static_cast<std::ptrdiff_t>(random_() % running_.size());
+    const Running ended = *at;
+    running_.erase(at);
+    if (!ended.is_wanted) return std::nullopt;
+    RehearsalTrial trial = rehearse_(ended.point);
+    if (fails_beside_others && !ended.is_alone && random_() % 2 == 0) trial.exit_code = 1;
+    return Ended{trial, ended.is_alone};
+  }
+  bool is_idle() override { return running_.empty(); }
+  void accept(const RehearsalTrial& trial) override { accepted.push_back(trial.point); }
+
+  bool fails_beside_others = false;
+  std::size_t most = 0, started = 0;
+  std::vector<SearchPoint> accepted;
+
+ private:
+  struct Running {
+    SearchPoint point;
+    bool is_alone, is_wanted;
+  };
+  Rehearse rehearse_;
+  std::size_t jobs_;
+  std::mt19937 random_;
+  std::vector<Running> running_;
+};
+
+SearchResult search_alone(const std::vector<SearchAxis>& axes, const Rehearse& rehearse) {
+  FakePool pool(rehearse, 1, 0);
+  return run_search(axes, pool);
+}
+
+TEST_CASE("a search with several at once finds what one with one at a time does, and shows the same trials") {
+  unsigned seed = 0;
+  std::size_t most_at_once = 0;
+  for (const bool is_disturbed : {false, true}) {
+    for (const std::int64_t most : {0, 1, 5, 31, 47, 64}) {
+      for (const std::size_t jobs : {2, 3, 8}) {
+        CAPTURE(most);
+        CAPTURE(jobs);
+        const Rehearse rehearse = [&](const SearchPoint& point) {
+          RehearsalTrial trial = trial_up_to(most / std::stoll(point[0].second), point);
+          if (point[0].second == "3" && point[1].second == "8") trial.exit_code = 9;
+          return trial;
+        };
+        const auto axes = parse_search({"seq=1,2,3", "bs=1..64"}, kCommand);
+        const SearchResult alone = search_alone(axes, rehearse);
+        FakePool pool(rehearse, jobs, ++seed);
+        pool.fails_beside_others = is_disturbed;
+        const SearchResult together = run_search(axes, pool);
+        CHECK(search_text(together, "g", kGiB) == search_text(alone, "g", kGiB));
+        CHECK(search_to_json(together, "g", kGiB) == search_to_json(alone, "g", kGiB));
+        CHECK(pool.most <= jobs);
+        std::size_t shown = 0;
+        for (const SearchRow& row : together.rows) shown += row.trials.size();
+        CHECK(pool.accepted.size() == shown);
+        most_at_once = std::max(most_at_once, pool.most);
+      }
+    }
+  }
+  CHECK(most_at_once == 8);
+}
+
+TEST_CASE("values that may be needed next are tried beforehand, and a search with room for one tries no others") {
+  const Rehearse rehearse = [](const SearchPoint& point) { return trial_up_to(40, point); };
+  const auto axes = parse_search({"bs=1..64"}, kCommand);
+  FakePool alone(rehearse, 1, 0), together(rehearse, 4, 0);
+  const std::size_t shown = run_search(axes, alone).rows[0].trials.size();
+  CHECK((alone.started == shown && alone.most == 1));
+  CHECK(run_search(axes, together).rows[0].trials.size() == shown);
+  CHECK((together.started > shown && together.most == 4));
 }
 
 TEST_CASE("a search is read, and what is wrong with one is said by its name") {
@@ -55,8 +153,8 @@ TEST_CASE("values go where their names are, and other braces stay") {
 TEST_CASE("the largest value that fits is found, and the next one was tried") {
   for (const std::int64_t most : {0, 1, 2, 3, 31, 47, 63, 64, 1000}) {
     CAPTURE(most);
-    const SearchResult found = run_search(parse_search({"bs=1..64"}, kCommand),
-                                          [&](const SearchPoint& point) { return trial_up_to(most, point); });
+    const SearchResult found = search_alone(parse_search({"bs=1..64"}, kCommand),
+                                            [&](const SearchPoint& point) { return trial_up_to(most, point); });
     const SearchRow& row = found.rows.at(0);
     CHECK(row.largest == (most == 0 ? std::nullopt : std::optional(std::min<std::int64_t>(most, 64))));
     CHECK(row.trials.size() <= 12);
@@ -70,7 +168,7 @@ TEST_CASE("the largest value that fits is found, and the next one was tried") {
 }
 
 TEST_CASE("each combination of listed values is a row, and one that can't be rehearsed does not end the others") {
-  const SearchResult found = run_search(parse_search({"seq=1,2", "bs=1..8"}, kCommand), [](const SearchPoint& point) {
+  const SearchResult found = search_alone(parse_search({"seq=1,2", "bs=1..8"}, kCommand), [](const SearchPoint& point) {
     RehearsalTrial trial = trial_up_to(5, point);
     if (point[0].second == "1" && point[1].second == "4") trial.exit_code = 9;
     return trial;
@@ -83,7 +181,7 @@ TEST_CASE("each combination of listed values is a row, and one that can't be reh
 }
 
 TEST_CASE("an interrupted search ends") {
-  const SearchResult found = run_search(parse_search({"seq=1,2"}, kCommand), [](const SearchPoint& point) {
+  const SearchResult found = search_alone(parse_search({"seq=1,2"}, kCommand), [](const SearchPoint& point) {
     RehearsalTrial trial = trial_up_to(5, point);
     trial.is_interrupted = true;
     trial.exit_code = 130;
@@ -93,8 +191,25 @@ TEST_CASE("an interrupted search ends") {
   CHECK(found.exit_code() == 130);
 }
 
+TEST_CASE("a search is over when one of several is interrupted, needed or not") {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    int left = 6;
+    const Rehearse rehearse = [&](const SearchPoint& point) {
+      RehearsalTrial trial = trial_up_to(40, point);
+      if (--left < 0) trial.is_interrupted = true, trial.exit_code = 130;
+      return trial;
+    };
+    FakePool pool(rehearse, 4, seed);
+    const SearchResult found = run_search(parse_search({"seq=1,2", "bs=1..64"}, kCommand), pool);
+    CHECK(found.exit_code() == 130);
+    CHECK(left >= -1);  // nothing was waited for after it
+    REQUIRE(!found.rows.empty());
+    CHECK(found.rows.back().failed() != nullptr);
+  }
+}
+
 TEST_CASE("a need that falls is said, because a value beyond the largest may fit too") {
-  const SearchResult found = run_search(parse_search({"bs=1..64"}, kCommand), [](const SearchPoint& point) {
+  const SearchResult found = search_alone(parse_search({"bs=1..64"}, kCommand), [](const SearchPoint& point) {
     RehearsalTrial trial = trial_up_to(40, point);
     if (point[0].second == "32") trial.total = {3};
     return trial;

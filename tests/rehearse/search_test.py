@@ -1,9 +1,11 @@
-"""rehearse --search: the largest value that fits, kept results, and refusals, with programs that call the CUDA runtime by ctypes."""
+"""rehearse --search: the largest value that fits, several rehearsals at once, kept results, and refusals, with programs that call the CUDA runtime by ctypes."""
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["VRAMFIT_SOURCE_DIR"], "tests", "cli"))
@@ -18,19 +20,57 @@ print("allocating")
 block = ctypes.c_void_p()
 sys.exit(ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(block), ctypes.c_size_t(gib << 30)))
 """
+# Fails where another of its kind runs, as programs do that meet at a fixed port.
+EXCLUSIVE = """import fcntl, os, sys, time
+lock = open(sys.argv[3], "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    sys.exit("there is another")
+time.sleep(0.3)
+exec(open(sys.argv[4]).read())
+"""
+# Leaves its process id and that of a child in a session of its own, and sleeps.
+SLEEP = """import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+path = os.path.join(sys.argv[2], sys.argv[1])
+with open(path + ".new", "w") as out:
+    out.write(f"{os.getpid()} {child.pid}")
+os.rename(path + ".new", path)
+time.sleep(1000)
+"""
 
 
-def search(folder, *flags, words=("{gib}", "0")):
-    command = [sys.executable, os.path.join(folder, "allocate.py"), *words]
-    return subprocess.run([VRAMFIT, "rehearse", "--gpus", "1xH100-80GB", *flags, "--", *command], capture_output=True, text=True,
-                          timeout=100, check=False)
+def command_of(folder, *flags, program="allocate.py", words=("{gib}", "0")):
+    return [VRAMFIT, "rehearse", "--gpus", "1xH100-80GB", *flags, "--", sys.executable, os.path.join(folder, program), *words]
+
+
+def search(folder, *flags, **choices):
+    return subprocess.run(command_of(folder, *flags, **choices), capture_output=True, text=True, timeout=100, check=False)
+
+
+def is_running(process):
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(what):
+    for _ in range(6000):
+        if what():
+            return
+        time.sleep(0.02)
+    raise AssertionError("this did not happen within two minutes")
 
 
 class Search(unittest.TestCase):
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
-        with open(os.path.join(self.folder, "allocate.py"), "w", encoding="utf-8") as out:
-            out.write(ALLOCATE)
+        for name, text in (("allocate.py", ALLOCATE), ("exclusive.py", EXCLUSIVE), ("sleep.py", SLEEP)):
+            with open(os.path.join(self.folder, name), "w", encoding="utf-8") as out:
+                out.write(text)
 
     def test_the_largest_that_fits_is_found_and_kept(self):
         flags = ["--search", "gib=70..80", "--cache", os.path.join(self.folder, "cache")]
@@ -46,6 +86,38 @@ class Search(unittest.TestCase):
         self.assertTrue(all(trial["cached"] for trial in found["rows"][0]["trials"]))
         self.assertNotIn("allocating", again.stderr)
 
+    def test_several_at_once_give_the_same_table_and_answer(self):
+        alone, together, chosen = (search(self.folder, "--search", "gib=66..80", "--jobs", jobs) for jobs in ("1", "3", "auto"))
+        self.assertEqual((alone.returncode, together.returncode, chosen.returncode), (0, 0, 0), together.stderr)
+        self.assertIn("largest gib that fits: 78", alone.stdout)
+        self.assertEqual((together.stdout, chosen.stdout), (alone.stdout, alone.stdout))
+        self.assertIn("[gib=66] allocating\n", together.stderr)
+
+    def test_one_that_fails_beside_others_is_repeated_alone(self):
+        words = ("{gib}", "0", os.path.join(self.folder, "lock"), os.path.join(self.folder, "allocate.py"))
+        done = search(self.folder, "--search", "gib=1,2,90", "--jobs", "3", "--json", program="exclusive.py", words=words)
+        trials = [row["trials"][0] for row in json.loads(done.stdout)["rows"]]
+        self.assertEqual([trial["exit_code"] for trial in trials], [0, 0, 6], done.stderr)
+
+    def test_nothing_is_left_of_several_that_are_interrupted(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+            folder = self.enterContext(tempfile.TemporaryDirectory())
+            places, sessions = os.path.join(folder, "places"), os.path.join(folder, "sessions")
+            os.mkdir(places)
+            os.mkdir(sessions)
+            command = command_of(self.folder, "--search", "gib=1,2,3", "--jobs", "3", program="sleep.py", words=("{gib}", places))
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": sessions}) as done:
+                wait_until(lambda: sorted(os.listdir(places)) == ["1", "2", "3"])
+                self.assertEqual(len(os.listdir(sessions)), 3)
+                done.send_signal(number)
+                self.assertEqual(done.wait(timeout=100), code)
+            processes = []
+            for name in os.listdir(places):
+                with open(os.path.join(places, name), encoding="utf-8") as file:
+                    processes += file.read().split()
+            # After SIGKILL it is the processes of the rehearsals that end the rest.
+            wait_until(lambda: not any(map(is_running, processes)) and not os.listdir(sessions))
+
     def test_values_that_are_listed_are_all_tried(self):
         done = search(self.folder, "--search", "gib in 1,90", "--json")
         found, schema = json.loads(done.stdout), load("rehearsal-search.schema.json")
@@ -60,7 +132,8 @@ class Search(unittest.TestCase):
         self.assertIn("gib=4 could not be rehearsed: CMD ended with exit code 9", done.stdout)
 
     def test_what_makes_no_sense_is_refused(self):
-        for flags, why in ((["--search", "gib=1..2", "--keep", "x"], "--keep: is of one rehearsal"), (["--cache", "x"], "--cache: keeps"),
+        for flags, why in ((["--search", "gib=1..2", "--keep", "x"], "--keep: is of one rehearsal"), (["--cache", "x"], "--cache: keeps"), (["--jobs", "2"], "--jobs: is how many"),
+                           (["--search", "gib=1..2", "--jobs", "0"], "--jobs: \"auto\", or a number: "),
                            (["--search", "gb=1..2"], "CMD has no {gb}"), (["--search", "gib=1..2", "--cache", "/"], "--cache")):
             done = search(self.folder, *flags)
             self.assertEqual((done.stdout, done.stderr.count("\n")), ("", 1), done.stderr)
