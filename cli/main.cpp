@@ -7,11 +7,13 @@
 #include "base/process/standard_streams.h"
 #include "base/result_file.h"
 #include "cli/command_line.h"
+#include "cli/rehearse/launcher_shims.h"
 
 int main(int argc, char** argv) try {
   vramfit::take_over_standard_streams();
   vramfit::keep_freed_memory();
   vramfit::end_threads_out_of_memory("vramfit", vramfit::ExitCode::failed);
+  if (vramfit::is_started_as_launcher(argv[0])) vramfit::become_rank_of_launcher(argc, argv);
   const int code = vramfit::run_command_line(argc, argv);
   vramfit::finish_stdout();
   return code;

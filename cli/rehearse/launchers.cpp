@@ -10,20 +10,17 @@
 namespace vramfit {
 namespace {
 
-// Launchers that don't start their ranks through torch.distributed.launcher (phantom/python/vramfit_rehearsal/
-// launchers.py). `second` is the word that must follow, if any.
+// Launchers that nothing here plays (launcher_shims.h, phantom/python/vramfit_rehearsal/launchers.py). `second` is the
+// word that must follow, if any.
 struct Row {
   std::string_view program, second;
 };
 constexpr std::array kPrograms{
-    Row{"deepspeed", ""}, Row{"mpirun", ""}, Row{"mpiexec", ""},    Row{"mpiexec.hydra", ""}, Row{"orterun", ""},
-    Row{"prterun", ""},   Row{"srun", ""},   Row{"horovodrun", ""}, Row{"composer", ""},      Row{"colossalai", "run"},
+    Row{"horovodrun", ""},
+    Row{"composer", ""},
+    Row{"colossalai", "run"},
 };
-constexpr std::array<std::string_view, 3> kModules{
-    "deepspeed.launcher.runner",
-    "deepspeed.launcher.launch",
-    "composer.cli.launcher",
-};
+constexpr std::array<std::string_view, 1> kModules{"composer.cli.launcher"};
 
 using Words = std::vector<std::string>;
 

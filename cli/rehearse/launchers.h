@@ -7,12 +7,12 @@
 namespace vramfit {
 
 struct Launcher {
-  std::string name;                  // "mpirun", "python -m deepspeed.launcher.runner"; "" when it is none
+  std::string name;                  // "composer", "python -m composer.cli.launcher"; "" when it is none
   std::vector<std::string> program;  // what it would start, as a separate command; empty if unknown
 };
 
-/// Recognises deepspeed, mpirun, srun and their like, also as python -m. torchrun, accelerate launch and all that start
-/// ranks as torchrun does are not among them: they become the rank that is played.
+/// Recognises horovodrun, composer and colossalai, also as python -m. torchrun and all that start ranks as it does,
+/// deepspeed, and the launchers of MPI and Slurm are not among them: they become the rank that is played.
 Launcher launcher_past_torch(const std::vector<std::string>& command);
 
 /// Words as a shell parses them, quoted where necessary.

@@ -1,5 +1,7 @@
 #include "cli/rehearse/once.h"
 
+#include <filesystem>
+
 #include <fmt/format.h>
 
 #include "base/result_file.h"
@@ -7,15 +9,21 @@
 #include "cli/rehearse/command.h"
 #include "cli/rehearse/environment.h"
 #include "cli/rehearse/ghost_store.h"
+#include "cli/rehearse/launcher_shims.h"
 #include "cli/rehearse/program_file.h"
 #include "cli/rehearse/records.h"
 
 namespace vramfit {
 namespace {
 
+bool is_played_launcher(const RehearsalRequest& request, const std::string& word) {
+  return (request.played_rank || request.cluster.nodes > 1) && has_shim(word);
+}
+
 CommandStart command_start(const RehearsalRequest& request, const std::vector<std::string>& command,
                            const std::string& folder) {
-  CommandStart start{.program = find_program(command[0]),
+  const bool is_played = is_played_launcher(request, command[0]);  // it need not be installed
+  CommandStart start{.program = is_played ? command[0] : find_program(command[0]),
                      .words = command,
                      .environment = phantom_environment(request.library, folder),
                      .timeout = request.timeout,
@@ -23,6 +31,15 @@ CommandStart command_start(const RehearsalRequest& request, const std::vector<st
   start.environment.insert(start.environment.end(), request.environment.begin(), request.environment.end());
   if (request.snapshot) start.environment.emplace_back("VRAMFIT_REHEARSAL_SNAPSHOT", "1");
   return start;
+}
+
+/// Those of MPI and Slurm, as this program plays them. `all`: CMD is started once for each rank.
+void put_launchers_first(CommandStart& start, const std::string& folder, bool all) {
+  const std::string launchers = make_launcher_shims(folder);
+  if (all) start.words.insert(start.words.begin(), kStartsAllRanks);
+  const std::string name = std::filesystem::path(start.words[0]).filename().string();
+  if (all || has_shim(name)) start.program = launchers + "/" + name;
+  start.environment.emplace_back("PATH", launchers + ":" + environment_value("PATH"));
 }
 
 }  // namespace
@@ -37,13 +54,16 @@ Rehearsal rehearse_once(const RehearsalRequest& request, const std::vector<std::
   write_file(folder + "/session.json", session_to_json(request.cluster, request.played_rank, request.settings));
 
   CommandStart start = command_start(request, command, folder);
-  const std::string unreachable = why_out_of_reach(start.program);
   std::optional<GhostStore> ghosts;
-  if (request.played_rank) {
-    ghosts.emplace(GhostWorld{.ranks = request.cluster.cards(), .played = *request.played_rank});
-    const EnvironmentChanges more = rank_environment(request.cluster, *request.played_rank, ghosts->port());
+  if (request.played_rank || request.cluster.nodes > 1) {
+    // Where all run, it is a store like any other.
+    ghosts.emplace(GhostWorld{.ranks = request.played_rank ? request.cluster.cards() : 1,
+                              .played = request.played_rank.value_or(0)});
+    const EnvironmentChanges more = rank_environment(request.cluster, request.played_rank.value_or(0), ghosts->port());
     start.environment.insert(start.environment.end(), more.begin(), more.end());
+    put_launchers_first(start, folder, !request.played_rank);
   }
+  const std::string unreachable = why_out_of_reach(start.program);
   rehearsal.end = run_command(start, signals);
   if (ghosts) rehearsal.ghosts = ghosts->report();
   rehearsal.processes = read_records(folder, rehearsal.notes);

@@ -11,6 +11,7 @@
 #include "base/suggest.h"
 #include "cli/command_line.h"
 #include "cli/files.h"
+#include "cli/rehearse/launcher_shims.h"
 #include "cli/rehearse/program_file.h"
 
 namespace vramfit {
@@ -86,9 +87,11 @@ void TrialCache::put(const std::string& key, const RehearsalTrial& trial) {
 
 std::string trial_key(const RehearsalRequest& request, const std::vector<std::string>& command) {
   std::error_code error;
+  const bool is_played =
+      (request.played_rank || request.cluster.nodes > 1) && has_shim(command[0]);  // it need not be installed
   std::vector<std::string> parts{version_text(), std::filesystem::current_path(error).string(),
                                  session_to_json(request.cluster, request.played_rank, request.settings),
-                                 contents_of(find_program(command[0]))};
+                                 is_played ? "" : contents_of(find_program(command[0]))};
   for (const std::string& word : command) {
     parts.push_back(word);
     parts.push_back(contents_of(word));

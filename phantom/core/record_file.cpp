@@ -83,6 +83,7 @@ layout::Text* RecordFile::text(layout::TextKind kind, bool steers, std::string_v
 }
 
 void RecordFile::look_at_rank() {
+  if (const auto& played = session().played_rank) put(header_->rank, *played);
   const char* rank = std::getenv("RANK");
   if (rank == nullptr || *rank == '\0') return;
   const std::size_t digits = std::strspn(rank, "0123456789");

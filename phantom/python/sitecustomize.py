@@ -51,6 +51,23 @@ def _play_a_rank_of_accelerate(launch):
     launchers.install_accelerate(launch)
 
 
+def _play_a_rank_of_deepspeed(runner):
+    from vramfit_rehearsal import launchers
+    launchers.install_deepspeed_runner(runner)
+
+
+def _say_what_mpi_sees(_mpi4py):
+    print("vramfit rehearse: mpi4py is imported, and MPI itself has one rank here: the program sees its rank and the number of ranks only in the "
+          "launcher's variables (OMPI_COMM_WORLD_RANK, PMI_RANK, RANK)", file=sys.stderr)
+
+
+def _is_program(module):
+    """Whether this process was started as python -m MODULE."""
+    with open("/proc/self/cmdline", "rb") as file:
+        words = file.read().split(b"\0")
+    return module.encode() in words and b"-m" in words[:words.index(module.encode())][-1:]
+
+
 def _watch_triton(jit):
     try:
         from vramfit_rehearsal import triton_kernels
@@ -76,4 +93,9 @@ if os.environ.get("VRAMFIT_PHANTOM"):
     if os.environ.get("VRAMFIT_REHEARSAL_RANK"):
         sys.meta_path.insert(0, _AfterImport("torch.distributed.launcher.api", _play_a_rank_of_torchrun))
         sys.meta_path.insert(0, _AfterImport("accelerate.commands.launch", _play_a_rank_of_accelerate))
+        sys.meta_path.insert(0, _AfterImport("deepspeed.launcher.runner", _play_a_rank_of_deepspeed))
+        sys.meta_path.insert(0, _AfterImport("mpi4py", _say_what_mpi_sees))
+        if _is_program("deepspeed.launcher.launch"):
+            from vramfit_rehearsal import launchers as _launchers
+            _launchers.install_deepspeed_launch()
 _import_the_next_one()

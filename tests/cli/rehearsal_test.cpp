@@ -265,11 +265,11 @@ TEST_CASE("without an end, the driver's figures hold and torch's are those of th
 TEST_CASE("launchers that start ranks in a way of their own are told from programs that only look like them") {
   CHECK(launcher_past_torch({"colossalai", "check"}).name.empty());
   CHECK(launcher_past_torch({"torchrun", "train.py"}).name.empty());
-  CHECK(launcher_past_torch({"python", "deepspeed.py"}).name.empty());
-  CHECK(launcher_past_torch({"python", "-m", "pytest", "-m", "deepspeed.launcher.runner"}).name.empty());
-  CHECK(launcher_past_torch({"python", "-u", "-m", "deepspeed.launcher.runner", "t.py"}).name ==
-        "python -m deepspeed.launcher.runner");
-  CHECK(launcher_past_torch({"/opt/bin/mpirun", "-n", "4", "-m", "pkg", "--lr", "1"}).program ==
+  CHECK(launcher_past_torch({"python", "composer.py"}).name.empty());
+  CHECK(launcher_past_torch({"python", "-m", "pytest", "-m", "composer.cli.launcher"}).name.empty());
+  CHECK(launcher_past_torch({"python", "-u", "-m", "composer.cli.launcher", "t.py"}).name ==
+        "python -m composer.cli.launcher");
+  CHECK(launcher_past_torch({"/opt/bin/horovodrun", "-np", "4", "-m", "pkg", "--lr", "1"}).program ==
         std::vector<std::string>{"python", "-m", "pkg", "--lr", "1"});
   CHECK(shell_words({"a", "", "it's"}) == R"(a '' 'it'\''s')");
 }

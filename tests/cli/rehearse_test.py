@@ -89,13 +89,12 @@ class Rehearse(unittest.TestCase):
         script = self.path("moved", "#!/no/such/python\n", 0o755)
         self.refused([*CARDS, "--", script], 1, "moved: can't be started", "interpreter")
 
-    def test_launchers_that_torch_does_not_know_are_refused_for_one_rank_with_the_command_to_use_instead(self):
+    def test_launchers_that_are_not_played_are_refused_for_one_rank_with_the_command_to_use_instead(self):
         one = [*CARDS, "--ranks", "1", "--"]
-        for command, instead in ((["mpiexec", "-n", "2", "train.py", "--a", "b c"], "-- python train.py --a 'b c'"),
-                                 (["/opt/bin/python3.11", "-m", "deepspeed.launcher.runner", "t.py"], "-- /opt/bin/python3.11 t.py"),
-                                 (["deepspeed", "train.py"], "-- python train.py"),
-                                 (["mpirun", "-n", "2", "python", "train.py"], "-- python train.py"),
-                                 (["srun", "prog"], "-- PROGRAM ...")):
+        for command, instead in ((["horovodrun", "-np", "2", "train.py", "--a", "b c"], "-- python train.py --a 'b c'"),
+                                 (["/opt/bin/python3.11", "-m", "composer.cli.launcher", "t.py"], "-- /opt/bin/python3.11 t.py"),
+                                 (["composer", "-n", "2", "python", "train.py"], "-- python train.py"),
+                                 (["colossalai", "run", "prog"], "-- PROGRAM ...")):
             self.refused([*one, *command], 2, command[0].rpartition("/")[2], "starts ranks", "--ranks 1 " + instead)
 
     def test_ranks_outside_the_cluster_and_nodes_that_one_launcher_cannot_fill_are_refused(self):
