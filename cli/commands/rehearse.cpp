@@ -21,6 +21,7 @@
 #include "cli/rehearse/launchers.h"
 #include "cli/rehearse/once.h"
 #include "cli/rehearse/phantom_library.h"
+#include "cli/rehearse/played_ranks.h"
 #include "cli/rehearse/search.h"
 #include "cli/rehearse/trial_cache.h"
 #include "cli/rehearse/trial_pool.h"
@@ -68,18 +69,16 @@ Cluster phantom_cluster(const RehearseFlags& flags) {
   return cluster;
 }
 
+bool plays_worst(const RehearseFlags& flags) { return flags.ranks == "worst"; }
+
+/// Of --ranks worst it is the first that is played.
 std::optional<std::int64_t> played_rank(const RehearseFlags& flags, const Cluster& cluster) {
-  if (flags.ranks == "all") {
-    if (cluster.nodes == 1) return std::nullopt;
-    throw InputError(
-        fmt::format("--ranks all: CMD's processes share one node, {} has {}; play one rank of it: "
-                    "--ranks 0",
-                    cluster.text, cluster.nodes));
-  }
+  if (plays_worst(flags)) return 0;
+  if (flags.ranks == "all") return std::nullopt;
   try {
     return whole_number(flags.ranks, 0, cluster.cards() - 1);
   } catch (const InputError& error) {
-    throw InputError(fmt::format("--ranks: \"all\", or one rank of {}: {}", cluster.text, error.what()));
+    throw InputError(fmt::format("--ranks: \"all\", \"worst\", or one rank of {}: {}", cluster.text, error.what()));
   }
 }
 
@@ -108,7 +107,7 @@ void check_command(const RehearseFlags& flags, const std::optional<std::int64_t>
   throw InputError(
       printable(fmt::format("CMD: {} starts ranks, but --ranks {} plays one itself; use: vramfit rehearse --gpus {} "
                             "--ranks {} -- {}",
-                            launcher.name, *rank, flags.gpus, *rank, program),
+                            launcher.name, flags.ranks, flags.gpus, flags.ranks, program),
                 2000));
 }
 
@@ -139,7 +138,41 @@ RehearsalRequest request_of(const RehearseFlags& flags) {
   return request;
 }
 
+/// Flags that ask for files of one rehearsal, where there are several.
+void refuse_files(const RehearseFlags& flags, const char* several) {
+  for (const auto& [flag, value] : {std::pair("--snapshot", &flags.snapshot), std::pair("--trace", &flags.trace),
+                                    std::pair("--keep", &flags.keep)}) {
+    if (!value->empty()) throw InputError(fmt::format("{}: is of one rehearsal, and {} makes several", flag, several));
+  }
+}
+
+Rehearsal rehearse_worst(const RehearsalRequest& request, const Subject& subject) {
+  constexpr std::size_t kMostPlayed = 16;
+  const PrivateFolder objects("rehearsal");
+  const std::vector<std::string> command = subject.command({});
+  const SignalDescriptor signals;
+  const auto play = [&](std::int64_t rank) {
+    complain("vramfit", fmt::format("playing rank {}", rank));
+    RehearsalRequest one = request;
+    one.played_rank = rank;
+    const SessionFolder session("");
+    return rehearse_after_senders(one, command, session.path(), objects.path(), signals);
+  };
+  return rehearse_ranks_that_differ(request, command, play, kMostPlayed);
+}
+
+Rehearsal rehearse_single(const RehearseFlags& flags, const RehearsalRequest& request, const Subject& subject) {
+  const SessionFolder session(subject.kept_session(flags.keep));
+  const SignalDescriptor signals;
+  const std::vector<std::string> command = subject.command({});
+  if (!request.played_rank && request.cluster.nodes > 1) require_host_memory_for_all(request, command, signals);
+  Rehearsal rehearsal = rehearse_with_senders(request, command, session.path(), signals);
+  deliver_files(flags, session.path(), rehearsal);
+  return rehearsal;
+}
+
 int run_rehearse(const RehearseFlags& flags) {
+  if (plays_worst(flags)) refuse_files(flags, "--ranks worst");
   RehearsalRequest request = request_of(flags);
   if (!flags.cache.empty()) throw InputError("--cache: keeps the results of a --search, which is missing");
   if (!flags.jobs.empty()) throw InputError("--jobs: is how many rehearsals of a --search run at once");
@@ -149,11 +182,9 @@ int run_rehearse(const RehearseFlags& flags) {
   request.library = find_phantom_library();
   sweep_private_folders();
   const Subject subject(flags, request);
-  const SessionFolder session(subject.kept_session(flags.keep));
-  const SignalDescriptor signals;
-  Rehearsal rehearsal = rehearse_once(request, subject.command({}), session.path(), signals);
+  Rehearsal rehearsal =
+      plays_worst(flags) ? rehearse_worst(request, subject) : rehearse_single(flags, request, subject);
   for (const std::string& note : subject.notes()) rehearsal.notes.push_back(note);
-  deliver_files(flags, session.path(), rehearsal);
   if (!flags.output.empty()) write_file(flags.output, rehearsal_to_json(rehearsal));
   write_file("-", flags.json ? rehearsal_to_json(rehearsal) : rehearsal_text(rehearsal));
   return rehearsal.exit_code();
@@ -198,7 +229,7 @@ TrialActions trial_actions(const RehearsalRequest& request, const Subject& subje
     if (has_others) set_own_port(own);
     const SessionFolder session("");
     const SignalDescriptor signals;
-    return trial_of(rehearse_once(own, subject.command(point), session.path(), signals), point);
+    return trial_of(rehearse_with_senders(own, subject.command(point), session.path(), signals), point);
   };
   const auto kept = [&, key](const SearchPoint& point) {
     std::optional<RehearsalTrial> trial = cache.find(key(point));
@@ -221,10 +252,9 @@ std::vector<std::string> searched_words(const RehearseFlags& flags) {
 }
 
 int run_searches(const RehearseFlags& flags) {
-  for (const auto& [flag, value] : {std::pair("--snapshot", &flags.snapshot), std::pair("--trace", &flags.trace),
-                                    std::pair("--keep", &flags.keep)}) {
-    if (!value->empty()) throw InputError(fmt::format("{}: is of one rehearsal, and --search makes several", flag));
-  }
+  refuse_files(flags, "--search");
+  if (plays_worst(flags))
+    throw InputError("--ranks worst: plays several ranks; a --search plays one or all: --ranks R");
   RehearsalRequest request = request_of(flags);
   request.strict_out_of_memory = true;  // a program that went on with another batch did not fit with the given one
   request.output_to_stderr = true;
@@ -291,8 +321,9 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       ->group(kCommonFlags);
   command
       .add_option("--ranks", flags->ranks,
-                  "all: CMD starts its own ranks; R: CMD is rank R alone, the other ranks are simulated. Default: all")
-      ->type_name("all|R")
+                  "all: CMD starts its own ranks; R: CMD is rank R alone, the other ranks are simulated; worst: ranks "
+                  "that may differ, one after another. Default: all")
+      ->type_name("all|R|worst")
       ->group(kCommonFlags);
   command.add_option("--timeout", flags->timeout, "Kill CMD and its children after this many seconds")
       ->type_name("SECONDS")

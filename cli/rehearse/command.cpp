@@ -17,6 +17,7 @@
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/rehearse/control_group.h"
+#include "cli/rehearse/host_use.h"
 #include "cli/rehearse/process_tree.h"
 
 namespace vramfit {
@@ -83,6 +84,7 @@ class Watch {
   CommandEnd run() {
     while (any_left_ && !given_up_) {
       wait_for_something();
+      measure();
       take_signal();
       any_left_ = collect_ended(note_end_);
       if (running_ && Clock::now() >= time_out_at_ && !end_.timed_out) {
@@ -101,6 +103,13 @@ class Watch {
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
     pollfd signals{signals_.descriptor(), POLLIN, 0};
     poll(&signals, 1, static_cast<int>(std::max<long>(1, left)));
+  }
+
+  void measure() {
+    constexpr milliseconds kBetween{1000};
+    if (Clock::now() - measured_ < kBetween) return;
+    measured_ = Clock::now();
+    end_.host_memory = std::max(end_.host_memory, host_memory_of({process_})[0]);
   }
 
   void take_signal() {
@@ -145,7 +154,7 @@ class Watch {
   const SignalDescriptor& signals_;
   Subreaper subreaper_;
   std::optional<ControlGroup> group_ = ControlGroup::make();
-  Clock::time_point began_, command_ended_;
+  Clock::time_point began_, command_ended_, measured_;
   pid_t process_;
   bool running_ = true, any_left_ = true, terminated_ = false, given_up_ = false;
   Clock::time_point time_out_at_ = Clock::time_point::max(), end_at_ = Clock::time_point::max();

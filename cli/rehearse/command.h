@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "cli/launch/environment.h"
 #include "cli/launch/signal_descriptor.h"
 #include "cli/rehearse/process_tree.h"
@@ -29,6 +30,7 @@ struct CommandEnd {
   std::vector<Descendant> outlived;  // what could not be ended
   bool outlived_unseen = false;      // some of it starts itself anew before it can be looked at
   double seconds = 0;
+  Bytes host_memory;  // the most that it and all it started had at once, of about one look a second
 };
 
 /// Runs it in the foreground. Signals that ask this process to end are passed on; 10 seconds later, at a second

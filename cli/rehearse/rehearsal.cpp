@@ -184,6 +184,35 @@ void note_processes(Rehearsal& rehearsal) {
   note_outlived(rehearsal);
 }
 
+/// "0, 3-5, 7"; at most `most` parts.
+std::string rank_ranges(const std::vector<std::int64_t>& ranks, std::size_t most) {
+  std::string text;
+  std::size_t parts = 0;
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (++parts > most) return text + ", ...";
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", ranks[first]);
+    if (last > first) text += fmt::format("-{}", ranks[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
+void note_played_ranks(Rehearsal& rehearsal) {
+  if (rehearsal.played_ranks.empty()) return;
+  constexpr std::size_t kMostParts = 40;
+  std::vector<std::int64_t> others;
+  for (std::int64_t rank = 0; rank < rehearsal.cluster.cards(); ++rank) {
+    if (std::ranges::find(rehearsal.played_ranks, rank) == rehearsal.played_ranks.end()) others.push_back(rank);
+  }
+  std::string text =
+      fmt::format("ranks {} were played, each alone among ghosts", rank_ranges(rehearsal.played_ranks, kMostParts));
+  if (!others.empty())
+    text += fmt::format("; ranks {} were not, and nothing is known of them", rank_ranges(others, kMostParts));
+  rehearsal.notes.push_back(std::move(text));
+}
+
 void note_ghosts(Rehearsal& rehearsal) {
   if (!rehearsal.played_rank) return;
   std::int64_t answers = rehearsal.ghosts.answers;
@@ -244,7 +273,11 @@ void judge(Rehearsal& rehearsal) {
   const auto worst = std::ranges::max_element(rehearsal.ranks, {}, &RehearsedRank::total);
   rehearsal.worst = worst == rehearsal.ranks.end() ? -1 : static_cast<int>(worst - rehearsal.ranks.begin());
   decide(rehearsal);
+  if (const auto played = std::ssize(rehearsal.played_ranks); played > 0 && played < rehearsal.cluster.cards()) {
+    rehearsal.why += fmt::format("; of the ranks that were played ({} of {})", played, rehearsal.cluster.cards());
+  }
   note_processes(rehearsal);
+  note_played_ranks(rehearsal);
   note_ghosts(rehearsal);
 }
 

@@ -37,7 +37,8 @@ struct Rehearsal {
   std::vector<std::string> command;
   Cluster cluster;
   std::optional<std::int64_t> played_rank;
-  bool strict_out_of_memory = false;  // one that the program survived counts too, in the exit code
+  std::vector<std::int64_t> played_ranks;  // of --ranks worst: each was played alone, the others were not
+  bool strict_out_of_memory = false;       // one that the program survived counts too, in the exit code
   CommandEnd end;
   GhostReport ghosts;                    // of the store that a rank played alone meets
   std::vector<ProcessRecord> processes;  // all that opened a GPU library

@@ -121,6 +121,7 @@ std::string rehearsal_to_json(const Rehearsal& rehearsal) {
   writer.member("command", rehearsal.command);
   write_cluster(writer.key("cluster"), rehearsal.cluster);
   write_if_any(writer, "played_rank", rehearsal.played_rank);
+  if (!rehearsal.played_ranks.empty()) write_sizes(writer, "played_ranks", rehearsal.played_ranks);
   writer.member("exit_code", end.exit_code).member("exit_signal", end.exit_signal);
   writer.member("seconds", end.seconds);
   writer.key("ranks").begin_array();

@@ -55,10 +55,10 @@ std::string values_lines(const Rehearsal& rehearsal) {
   }
   if (invented.count > 0) {
     text += fmt::format(
-        "values: {} invented reads ({} bytes){}: the other ranks don't run, so each is taken to have sent\n  what rank "
-        "{} "
+        "values: {} invented reads ({} bytes){}: the other ranks don't run, so each is taken to have sent\n  what {} "
         "sent. Sizes that follow from it (uneven shards, token counts by rank) may differ\n",
-        invented.count, invented.bytes.n, places_of(invented), rehearsal.played_rank.value_or(0));
+        invented.count, invented.bytes.n, places_of(invented),
+        rehearsal.played_rank ? fmt::format("rank {}", *rehearsal.played_rank) : "the played rank");
   }
   return text.empty() ? "values: certain\n" : text;
 }
@@ -134,11 +134,14 @@ std::string rank_list(const Rehearsal& rehearsal) {
 
 std::string rehearsal_text(const Rehearsal& rehearsal) {
   std::string text = headline(rehearsal, detect_terminal());
-  text += fmt::format("{} on {}, {:.1f} s{}\n", printable(shell_words(rehearsal.command), 100), rehearsal.cluster.text,
-                      rehearsal.end.seconds,
-                      rehearsal.played_rank ? fmt::format("; rank {} of {}, the others are ghosts",
-                                                          *rehearsal.played_rank, rehearsal.cluster.cards())
-                                            : "");
+  text += fmt::format(
+      "{} on {}, {:.1f} s{}\n", printable(shell_words(rehearsal.command), 100), rehearsal.cluster.text,
+      rehearsal.end.seconds,
+      rehearsal.played_rank
+          ? fmt::format("; rank {} of {}, the others are ghosts", *rehearsal.played_rank, rehearsal.cluster.cards())
+      : rehearsal.played_ranks.empty() ? ""
+                                       : fmt::format("; {} of {} ranks, each played alone",
+                                                     rehearsal.played_ranks.size(), rehearsal.cluster.cards()));
   if (rehearsal.worst >= 0) {
     text += values_lines(rehearsal);
     text += rank_table(rehearsal.ranks[static_cast<std::size_t>(rehearsal.worst)], rehearsal.ranks.size() > 1);

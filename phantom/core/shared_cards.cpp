@@ -35,11 +35,25 @@ struct Table {
   CardSlots* cards = nullptr;
 };
 
+// Of the node whose GPUs this process has: vramfit sets it where one machine plays several.
+std::size_t node() {
+  static const std::size_t kNode = [] {
+    const char* text = std::getenv("VRAMFIT_PHANTOM_NODE");
+    const long number = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+    return number > 0 && number < session().nodes ? static_cast<std::size_t>(number) : 0;
+  }();
+  return kNode;
+}
+
+std::size_t index_of(int place) {
+  return node() * static_cast<std::size_t>(session().cards_per_node) + static_cast<std::size_t>(place);
+}
+
 const Table& table() {
   static const Table kTable = [] {
     Table made;
     const std::string path = session().folder + "/cards.shared";
-    const std::size_t bytes = sizeof(CardSlots) * static_cast<std::size_t>(session().cards_per_node);
+    const std::size_t bytes = sizeof(CardSlots) * static_cast<std::size_t>(session().world());
     made.file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     void* address = MAP_FAILED;
     if (made.file >= 0 && ftruncate(made.file, static_cast<off_t>(bytes)) == 0) {
@@ -73,7 +87,7 @@ class Lock {
   std::lock_guard<std::mutex> threads_;
 };
 
-CardSlots& slots_of(int card) { return table().cards[place_of_card(card)]; }
+CardSlots& slots_of(int card) { return table().cards[index_of(place_of_card(card))]; }
 
 std::int64_t sum_of(CardSlots& slots) {
   std::int64_t sum = 0;
@@ -117,7 +131,7 @@ std::int64_t used_of_card(int card) {
 std::vector<std::pair<std::int32_t, std::int64_t>> users_of_place(int place) {
   const Lock lock;
   std::vector<std::pair<std::int32_t, std::int64_t>> users;
-  for (const Slot& slot : table().cards[place]) {
+  for (const Slot& slot : table().cards[index_of(place)]) {
     if (is_alive(slot.pid)) users.emplace_back(slot.pid.load(), slot.used_bytes.load());
   }
   return users;

@@ -99,8 +99,9 @@ class Rehearse(unittest.TestCase):
 
     def test_ranks_outside_the_cluster_and_nodes_that_one_launcher_cannot_fill_are_refused(self):
         self.refused([*CARDS, "--ranks", "2", "--", "true"], 2, "--ranks", "2 is outside 0 to 1")
-        self.refused([*CARDS, "--ranks", "some", "--", "true"], 2, '"all", or one rank')
-        self.refused(["--gpus", "2x8xH100-80GB", "--", "true"], 2, "--ranks all", "--ranks 0")
+        self.refused([*CARDS, "--ranks", "some", "--", "true"], 2, '"all", "worst", or one rank')
+        for flags, why in ((["--snapshot", "x"], "--snapshot: is of one rehearsal"), (["--search", "a=1,2"], "--ranks worst: plays several")):
+            self.refused([*CARDS, "--ranks", "worst", *flags, "--", "echo", "{a}"], 2, why)
 
     def test_settings_that_do_not_exist_are_refused(self):
         for value, word in (("adresses=ascending", 'did you mean "addresses"?'), ("addresses=up", "up"), ("completion=late:x", "x"),

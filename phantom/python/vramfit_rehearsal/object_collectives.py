@@ -3,11 +3,18 @@
 The originals use kernels to compute how many bytes to expect (sums, maxima and concatenations of sizes), and kernels don't run
 here. These versions compute the same on the host. What moves over the group is the same: first sizes, then the objects' bytes, on
 the GPU, in pieces that are small enough to really move.
+
+A ghost sends no objects. What a rank that is played sends to another is therefore kept in a folder, and a rank that receives objects
+finds there what its sender sent when it was played. If the sender was not played yet, the process ends, and vramfit plays the sender
+first (cli/rehearse/played_ranks.cpp).
 """
 
+import collections
 import functools
 import inspect
+import os
 import pickle
+import sys
 
 PIECE_BYTES = 256 << 10  # of all ranks together; the session's real_bytes are no less unless somebody asks for it
 
@@ -47,6 +54,7 @@ def replace(distributed, original, replacement, ghosts):
 class ObjectCollectives:
     def __init__(self, torch, ghosts):
         self.torch, self.distributed, self.ghosts = torch, torch.distributed, ghosts
+        self.sent = Sent(os.environ["VRAMFIT_REHEARSAL_OBJECTS"]) if ghosts and "VRAMFIT_REHEARSAL_OBJECTS" in os.environ else None
 
     def broadcast_object_list(self, object_list, src=None, group=None, group_src=None, **_):
         root = self.root(src, group, group_src)
@@ -84,6 +92,8 @@ class ObjectCollectives:
     def send_object_list(self, object_list, dst=None, group=None, group_dst=None, **_):
         peer = self.root(dst, group, group_dst)
         parts = [pickle.dumps(each) for each in object_list]
+        if self.sent:
+            self.sent.keep(self.distributed.get_rank(), peer, parts)
         self.distributed.send(self.numbers(group, [len(part) for part in parts]), peer, group=group)
         data = self.upload(group, b"".join(parts))
         for first, end in pieces(len(data), 1):
@@ -93,12 +103,15 @@ class ObjectCollectives:
         peer = self.root(src, group, group_src)
         sizes = self.room(group, len(object_list), self.torch.long)
         self.distributed.recv(sizes, peer, group=group)
-        if not self.ghosts:
-            sizes = self.read_numbers(sizes)
-            data = self.room(group, sum(sizes))
-            for first, end in pieces(sum(sizes), 1):
-                self.distributed.recv(data[first:end], peer, group=group)
-            object_list[:len(sizes)] = self.unpack(self.download(data), sizes)
+        parts = self.sent.find(peer, self.distributed.get_rank()) if self.sent else None
+        if self.ghosts and parts is None:
+            return peer  # what it would send stays unknown: the list keeps what it holds
+        sizes = [len(part) for part in parts] if self.ghosts else self.read_numbers(sizes)
+        data = self.room(group, sum(sizes))
+        for first, end in pieces(sum(sizes), 1):
+            self.distributed.recv(data[first:end], peer, group=group)
+        objects = b"".join(parts) if self.ghosts else self.download(data)
+        object_list[:len(sizes)] = self.unpack(objects, sizes)
         return peer
 
     def gathered(self, obj, group):
@@ -152,6 +165,38 @@ class ObjectCollectives:
             objects.append(pickle.loads(data[first:first + size]))
             first += size
         return objects
+
+
+class Sent:
+    """What ranks that were played sent to others: a file for each call, by sender, receiver and number."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.calls = collections.Counter()
+
+    def path(self, sender, receiver):
+        self.calls[sender, receiver] += 1
+        return os.path.join(self.folder, f"{sender}-{receiver}-{self.calls[sender, receiver]}")
+
+    def keep(self, sender, receiver, parts):
+        write(self.path(sender, receiver), pickle.dumps(parts))
+
+    def find(self, sender, receiver):
+        path = self.path(sender, receiver)
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                return pickle.load(file)
+        if os.path.exists(os.path.join(self.folder, f"played.{sender}")):
+            raise RuntimeError(f"vramfit rehearse: rank {receiver} receives objects that rank {sender} did not send when it was played alone")
+        write(os.path.join(self.folder, "needed"), str(sender).encode())
+        print(f"vramfit rehearse: rank {receiver} receives objects from rank {sender}, which is played first", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def write(path, data):
+    with open(path + ".new", "wb") as file:
+        file.write(data)
+    os.replace(path + ".new", path)
 
 
 def pieces(count, ranks):
