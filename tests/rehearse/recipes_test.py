@@ -37,7 +37,7 @@ CASES = {
     "accelerate-fsdp2": (4, ADAM * PARAMETERS / 4, "other"),
     # Beside the fp32 weights and moments: bf16 weights, bf16 gradients and fp32 copies of them, and a bucket of 5e8 bf16 gradients.
     "deepspeed-zero3": (4, (4 + 8 + 2 + 2 + 4) * PARAMETERS / 4 + 2 * 5e8, "optimizer"),
-    "lightning": (4, ADAM * PARAMETERS / 4 + 4 * PARAMETERS / 4, "other"),  # AdamW of a loop has temporaries of a parameter's size
+    "lightning": (4, ADAM * PARAMETERS / 4 + 4 * PARAMETERS / 4, "optimizer"),  # AdamW of a loop has temporaries of a parameter's size
 }
 TOLERANCE = 0.02
 

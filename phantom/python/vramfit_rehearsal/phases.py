@@ -26,8 +26,10 @@ class Phases:
         self._lock = threading.RLock()
         self._begun = False  # the first step
         self._stepped = False
+        self._saw_module = False  # in this step
         self._backwards = 0  # nested: reentrant checkpointing
         self._stepping = None  # the optimizer whose step is running, outside of backward
+        self._closing = None  # the optimizer whose step calls a closure, with forward and backward in it
         self._handle = None
         self._hook = self._make_hook()
 
@@ -88,10 +90,10 @@ class Phases:
     def _make_optimizer_hook(self, act):
         is_compiling = self.torch.compiler.is_compiling
 
-        def hook(optimizer, _args, _kwargs):
+        def hook(optimizer, args, kwargs):
             if is_compiling():
                 return None
-            act(optimizer)
+            act(optimizer, any(map(callable, (*args[1:2], kwargs.get("closure")))))  # args begins with the optimizer
             return None
 
         return hook
@@ -104,6 +106,7 @@ class Phases:
                 return
             self.inputs = next((list(value.shape) for value in given if isinstance(value, self.torch.Tensor)), [])
             self._begin_step()
+            self._saw_module = True
             self.enter("forward")
             self._stop_awaiting()
 
@@ -112,7 +115,7 @@ class Phases:
         with self._lock:
             self.inputs = []
             if self._backwards == 0 and self._begun:
-                self._stepping = None
+                self._stepping = self._closing = None
                 self._await_forward()
 
     def inputs_of_step(self):
@@ -121,7 +124,7 @@ class Phases:
 
     def _begin_step(self):
         if self._stepped:
-            self._stepped = False
+            self._stepped = self._saw_module = False
             self.step += 1
         elif self._begun:
             return
@@ -134,7 +137,8 @@ class Phases:
             if self._backwards > 1:
                 return
             self._stop_awaiting()
-            if self.phase != "forward":
+            # Pipelines and scripts with several losses go backward several times after their forwards.
+            if self.phase != "forward" and (self._stepped or not self._saw_module):
                 self._begin_step()
                 self.phase = "forward"
                 self.peaks.current = self.now()
@@ -146,22 +150,27 @@ class Phases:
         with self._lock:
             self._backwards -= 1
             if self._backwards == 0:
-                self.enter("other")
+                # After a closure's backward the update follows, or the closure is called again.
+                self.enter("optimizer" if self._closing is not None else "other")
                 self._await_forward()
 
-    def _begin_optimizer(self, optimizer):
+    def _begin_optimizer(self, optimizer, has_closure):
         with self._lock:
-            if self._backwards == 0 and self._stepping is None:
-                self._stop_awaiting()
-                self._stepping = optimizer
-                self.enter("optimizer")
+            if self._backwards > 0 or self._stepping is not None or self._closing is not None:
+                return
+            if has_closure:  # as Lightning and LBFGS step
+                self._closing = optimizer
+                return
+            self._stop_awaiting()
+            self._stepping = optimizer
+            self.enter("optimizer")
 
-    def _end_optimizer(self, optimizer):
+    def _end_optimizer(self, optimizer, _has_closure):
         with self._lock:
             self._stepped = True
             self.on_stepped()
-            if self._stepping is optimizer:
-                self._stepping = None
+            if optimizer in (self._stepping, self._closing):
+                self._stepping = self._closing = None
                 self.enter("other")
                 self._await_forward()
 
