@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "job/fields/job_field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/sharding.h"
 
@@ -30,10 +31,9 @@ std::string common_key(const Job& job) {
 }  // namespace
 
 std::string units_key(const Graph& graph, const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", graph.segments.size(), common_key(job), job.optimizer,
+  return fmt::format("{} {} {} {} {} {} {} {} {}", graph.segments.size(), common_key(job), job.optimizer,
                      number(job.optimizer_implementation), sharding_named(job.sharding).parameters, job.mesh.shard,
-                     reshard_ranks(job), number(job.wrap), job.wrap_min_parameters, job.wrap_embeddings,
-                     fmt::join(job.wrap_patterns, ","));
+                     reshard_ranks(job), get_wrap(job), job.wrap_embeddings);
 }
 
 std::string ops_key(const Graph& graph, const Job& job) {
@@ -42,12 +42,11 @@ std::string ops_key(const Graph& graph, const Job& job) {
 }
 
 std::string schedule_key(const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
-                     job.mesh.replicate, number(job.reshard), number(job.backward_prefetch), job.forward_prefetch,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
+                     job.mesh.replicate, job.reshard.index(), number(job.backward_prefetch), job.forward_prefetch,
                      job.prefetch_limit, number(job.reduce_finish), job.bucket_bytes, job.reshard_head,
-                     number(job.checkpointing), job.checkpoint_every, number(job.accumulate),
-                     std::min<std::int64_t>(job.accumulation, 3), number(job.gradient_mask),
-                     fmt::join(job.offload, ","));
+                     get_checkpointing(job), number(job.accumulate), std::min<std::int64_t>(job.accumulation, 3),
+                     job.gradient_mask.index(), fmt::join(job.offload, ","));
 }
 
 std::string program_key(const Graph& graph, const Job& job) {

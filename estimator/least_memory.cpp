@@ -118,8 +118,8 @@ Bytes LeastMemory::requested(const Graph& graph, const Job& job) {
     const bool whole = job.accumulate == Accumulate::unsharded && job.mesh.shard > 1;
     left += whole ? units.whole_gradients : units.gradient_shards;
   }
-  const bool keeps_units =
-      job.mesh.shard > 1 && (!sharding_named(job.sharding).reshard || job.reshard == Reshard::never);
+  const bool keeps_units = job.mesh.shard > 1 &&
+                           (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard));
   const Bytes at_optimizer = units.states + units.gradient_shards;
   const Bytes after_forward =
       left + (keeps_units ? units.gathered : units.slices) + held_below(saved, checkpointed, saved.size());
@@ -132,7 +132,7 @@ Bytes LeastMemory::requested(const Graph& graph, const Job& job) {
 
 Bytes LeastMemory::least_outside(const Graph& graph, const Job& job) const {
   Job ungrouped = job;  // whether --reshard N makes a group takes a schedule to find out
-  if (job.reshard == Reshard::groups) ungrouped.reshard = Reshard::always;
+  if (std::holds_alternative<ReshardGroups>(job.reshard)) ungrouped.reshard = ReshardAlways{};
   return outside_allocator(graph, ungrouped, cluster_);
 }
 

@@ -34,17 +34,16 @@ struct Change {
 using Maker = std::optional<Change> (*)(const Estimate& e);
 
 std::optional<Change> checkpoint(const Estimate& e) {
-  if (e.job.checkpointing == Checkpointing::full) return std::nullopt;
+  if (std::holds_alternative<FullCheckpointing>(e.job.checkpointing)) return std::nullopt;
   Change change{"--checkpointing full", e.job, e.cluster};
-  change.job.checkpointing = Checkpointing::full;
+  change.job.checkpointing = FullCheckpointing{};
   return change;
 }
 
 std::optional<Change> chunk_loss(const Estimate& e) {
-  if (e.job.loss == LossKind::chunked) return std::nullopt;
+  if (std::holds_alternative<ChunkedLoss>(e.job.loss)) return std::nullopt;
   Change change{fmt::format("--loss chunked:{}", kSuggestedChunks), e.job, e.cluster};
-  change.job.loss = LossKind::chunked;
-  change.job.loss_chunks = kSuggestedChunks;
+  change.job.loss = ChunkedLoss{kSuggestedChunks};
   return change;
 }
 
@@ -62,17 +61,18 @@ std::optional<Change> shard_fully(const Estimate& e) {
   if (e.job.sharding == "full-shard" || e.cluster.cards() == 1) return std::nullopt;
   Change change{"--sharding full-shard", e.job, e.cluster};
   change.job.sharding = "full-shard";
-  change.job.reshard = Reshard::by_default;
+  change.job.reshard = ReshardByDefault{};
   change.job.mesh = {.replicate = 0, .shard = 0};
   return change;
 }
 
 std::optional<Change> reshard_always(const Estimate& e) {
-  if (!sharding_named(e.job.sharding).reshard || e.job.reshard == Reshard::always || e.job.mesh.shard == 1) {
+  if (!sharding_named(e.job.sharding).reshard || std::holds_alternative<ReshardAlways>(e.job.reshard) ||
+      e.job.mesh.shard == 1) {
     return std::nullopt;
   }
   Change change{"--reshard always", e.job, e.cluster};
-  change.job.reshard = Reshard::always;
+  change.job.reshard = ReshardAlways{};
   return change;
 }
 
@@ -151,7 +151,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       std::vector<std::string> notes;
       const Job job = resolve_job(change->job, spec, change->cluster, notes);
       require_rules(job, change->cluster);
-      const bool same_graph = job.loss == e.job.loss && job.loss_chunks == e.job.loss_chunks;
+      const bool same_graph = loss_options(job).chunks == loss_options(e.job).chunks;
       const std::optional<RankEstimate> rank =
           estimate_rank_below(same_graph ? graph : build_graph(spec, loss_options(job)), job, change->cluster,
                               {.run = {.clip = clip}, .steps = kSuggestedSteps}, now);

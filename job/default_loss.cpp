@@ -52,24 +52,15 @@ bool chunks_need_less(const Job& job, std::int64_t tokens, std::int64_t chunks, 
 
 }  // namespace
 
-bool is_unset_loss(const Job& job) { return job.loss_chunks == 0; }
-
-void unset_loss(Job& job) {
-  job.loss = LossKind::full;
-  job.loss_chunks = 0;
-}
-
 void set_default_loss(Job& job, const ModelSpec& spec, const Cluster& cluster) {
-  job.loss = LossKind::full;
-  job.loss_chunks = Job{}.loss_chunks;
+  job.loss = FullLoss{};
   const std::int64_t tokens = checked_mul(job.micro_batch, job.sequence);
   if (cluster.is_cpu() || job.runtime != Runtime::vramfit) return;
   const bool is_trained = is_head_trained(job, spec);
   const std::int64_t per_chunk = is_trained ? kTokensPerChunk : kTokensPerChunkOfFrozenHead;
   const std::int64_t chunks = std::min(ceil_div(tokens, per_chunk), kMostLossChunks);
   if (chunks < 2 || !chunks_need_less(job, tokens, chunks, is_trained ? spec.hidden_size : 0)) return;
-  job.loss = LossKind::chunked;
-  job.loss_chunks = chunks;
+  job.loss = ChunkedLoss{chunks};
 }
 
 }  // namespace vramfit

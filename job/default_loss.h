@@ -12,10 +12,6 @@ namespace vramfit {
 /// That --loss chunked:N takes.
 inline constexpr std::int64_t kMostLossChunks = 65536;
 
-/// Whether nobody has chosen the loss yet: it is in an unresolved_job() until resolve_job() has been called.
-bool is_unset_loss(const Job& job);
-void unset_loss(Job& job);
-
 /// The default for a job whose sequence, micro-batch, precision and runtime are resolved. Chunked, with at most 1024
 /// tokens per chunk (512 if the head isn't trained), on GPUs where that needs less memory than full; otherwise full.
 void set_default_loss(Job& job, const ModelSpec& spec, const Cluster& cluster);

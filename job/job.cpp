@@ -38,13 +38,14 @@ Precision precision_named(std::string_view name) {
   return {std::string(row->name), row->storage, row->compute, row->reduce, row->buffer, row->output, row->state};
 }
 
-LossScale::Kind loss_scaling(const Job& job) {
-  if (job.loss_scale.kind != LossScale::Kind::by_precision) return job.loss_scale.kind;
+LossScale loss_scaling(const Job& job) {
+  if (!std::holds_alternative<LossScaleByPrecision>(job.loss_scale)) return job.loss_scale;
   const bool narrow = job.precision.compute == Dtype::f16 || job.precision.reduce == Dtype::f16;
-  return narrow ? LossScale::Kind::dynamic : LossScale::Kind::none;
+  if (narrow) return DynamicLossScale{};
+  return NoLossScale{};
 }
 
-bool scales_loss(const Job& job) { return loss_scaling(job) != LossScale::Kind::none; }
+bool scales_loss(const Job& job) { return !std::holds_alternative<NoLossScale>(loss_scaling(job)); }
 
 std::int64_t data_ranks(const Job& job) { return checked_mul(job.mesh.replicate, job.mesh.shard); }
 

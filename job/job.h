@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "job/choices.h"
 #include "model_specs/dtype.h"
 
 namespace vramfit {
@@ -31,17 +32,6 @@ Precision precision_named(std::string_view name);
 /// Whether the job computes its linears in FP8 where possible.
 inline bool wants_fp8(const Precision& precision) { return precision.name == "fp8"; }
 
-/// The factor by which the loss is multiplied in backward, so that gradients survive that fp16 would round to zero.
-/// They are divided by it before they are clipped and used. A step whose gradients overflow is skipped, as in
-/// torch.amp.GradScaler.
-struct LossScale {
-  enum class Kind { by_precision, none, fixed, dynamic };
-  Kind kind = Kind::by_precision;       // dynamic if an op or a reduction computes in fp16, otherwise none
-  double value = 65536;                 // fixed; dynamic: of the first step
-  std::int64_t growth_interval = 2000;  // dynamic: steps without an overflow after which it doubles
-  bool operator==(const LossScale&) const = default;
-};
-
 /// Ranks along each axis.
 struct Mesh {
 #define AXIS(x) std::int64_t x = 1;
@@ -56,15 +46,10 @@ struct Coords {
   bool operator==(const Coords&) const = default;
 };
 
-enum class Reshard { by_default, last_kept, always, never, groups };
-enum class Wrap { layer, size, none, pattern };
 enum class BackwardPrefetch { pre, post, none };
 enum class ReduceFinish { early, end };
 enum class Accumulate { sharded, unsharded };
-enum class GradientMask { none, keep, file };
-enum class Checkpointing { none, full, every, selective };
 enum class OptimizerImplementation { fused, foreach, loop };
-enum class LossKind { full, chunked };
 enum class Load { each, rank0 };
 enum class Attention { automatic, flash, efficient, cudnn, math };
 
@@ -76,11 +61,8 @@ struct Job {
   LossScale loss_scale;
   Mesh mesh;
   std::string sharding = "full-shard";  // row of kShardings (job/sharding.h)
-  Reshard reshard = Reshard::by_default;
-  std::int64_t reshard_groups = 0;  // Reshard::groups
-  Wrap wrap = Wrap::layer;
-  std::int64_t wrap_min_parameters = 0;    // Wrap::size
-  std::vector<std::string> wrap_patterns;  // Wrap::pattern
+  Reshard reshard;
+  Wrap wrap;
   bool wrap_embeddings = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::post;
   std::int64_t forward_prefetch = 1;  // units gathered ahead in forward
@@ -90,20 +72,16 @@ struct Job {
   bool reshard_head = false;             // release the head's unit while the loss runs
   bool deterministic = false;
   Load load = Load::each;  // who reads the initial weights
-  Checkpointing checkpointing = Checkpointing::none;
-  std::int64_t checkpoint_every = 1;  // Checkpointing::every
-  std::vector<std::string> offload;   // params, optimizer, optimizer+gradients, activations
-  std::string optimizer = "adamw";    // of the list in job/optimizers.def
+  Checkpointing checkpointing;
+  std::vector<std::string> offload;  // params, optimizer, optimizer+gradients, activations
+  std::string optimizer = "adamw";   // of the list in job/optimizers.def
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
-  LossKind loss = LossKind::full;
-  std::int64_t loss_chunks = 8;  // LossKind::chunked
+  Loss loss;
   Attention attention = Attention::automatic;
   std::string allocator = "expandable";  // native, expandable, or KEY=VALUE,...
   std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
-  GradientMask gradient_mask = GradientMask::none;
-  double gradient_keep = 1;        // GradientMask::keep: probability of an element's gradient
-  std::string gradient_mask_file;  // GradientMask::file
+  GradientMask gradient_mask;
   std::int64_t lora_rank = 0;
   std::int64_t sequence = 0;  // tokens; 0 until resolved
   std::int64_t micro_batch = 1, accumulation = 1, global_batch = 0;
@@ -114,8 +92,8 @@ struct Job {
 /// Data-parallel ranks: each reads different rows of the global batch.
 std::int64_t data_ranks(const Job& job);
 
-/// How the loss is scaled, `by_precision` resolved.
-LossScale::Kind loss_scaling(const Job& job);
+/// How the loss is scaled, LossScaleByPrecision resolved.
+LossScale loss_scaling(const Job& job);
 bool scales_loss(const Job& job);
 
 }  // namespace vramfit

@@ -2,6 +2,9 @@
 
 namespace vramfit {
 
-LossOptions loss_options(const Job& job) { return {.chunks = job.loss == LossKind::chunked ? job.loss_chunks : 0}; }
+LossOptions loss_options(const Job& job) {
+  const auto* chunked = std::get_if<ChunkedLoss>(&job.loss);
+  return {.chunks = chunked != nullptr ? chunked->chunks : 0};
+}
 
 }  // namespace vramfit

@@ -98,8 +98,8 @@ void resolve_mesh(Job& job, const Cluster& cluster, Notes& notes) {
 
 void check_reshard(const Job& job) {
   const Sharding& sharding = sharding_named(job.sharding);
-  if (sharding.reshard || job.reshard == Reshard::by_default) return;
-  if (sharding.parameters && job.reshard == Reshard::never) return;  // what these strategies mean
+  if (sharding.reshard || std::holds_alternative<ReshardByDefault>(job.reshard)) return;
+  if (sharding.parameters && std::holds_alternative<ReshardNever>(job.reshard)) return;  // what these strategies mean
   throw InputError(
       sharding.parameters
           ? fmt::format("--reshard with --sharding {}: it never reshards; leave --reshard out, or use {}",
@@ -148,24 +148,26 @@ void resolve_batch(Job& job, Notes& notes) {
 }
 
 void resolve_loss(Job& job, const ModelSpec& spec, const Cluster& cluster, Notes& notes) {
-  if (!is_unset_loss(job)) return;
+  if (!std::holds_alternative<UnsetLoss>(job.loss)) return;
   set_default_loss(job, spec, cluster);
-  if (job.loss == LossKind::full) return;
+  const auto* chunked = std::get_if<ChunkedLoss>(&job.loss);
+  if (chunked == nullptr) return;
   notes.push_back(
       fmt::format("--loss chunked:{} (the default where {} tokens of logits at once would need more memory)",
-                  job.loss_chunks, job.micro_batch * job.sequence));
+                  chunked->chunks, job.micro_batch * job.sequence));
 }
 
 void check_rest(const Job& job) {
   if (job.lora_rank != 0 && job.method == Method::full) {
     throw InputError("--lora-rank with --method full: there are no adapters; leave it out, or use --method lora");
   }
-  if (job.reshard == Reshard::groups && job.mesh.shard % job.reshard_groups != 0) {
+  const auto* reshard = std::get_if<ReshardGroups>(&job.reshard);
+  if (reshard != nullptr && job.mesh.shard % reshard->ranks != 0) {
     std::string groups;
     for (std::int64_t ranks = 2; ranks <= job.mesh.shard; ++ranks) {
       if (job.mesh.shard % ranks == 0) groups += fmt::format("{}{}", groups.empty() ? "" : ", ", ranks);
     }
-    throw InputError(fmt::format("--reshard {}: {} ranks do not divide into such groups{}", job.reshard_groups,
+    throw InputError(fmt::format("--reshard {}: {} ranks do not divide into such groups{}", reshard->ranks,
                                  job.mesh.shard, groups.empty() ? "" : ", only into groups of " + groups));
   }
 }

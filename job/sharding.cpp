@@ -20,7 +20,8 @@ const Sharding& sharding_named(std::string_view name) {
 }
 
 std::int64_t reshard_ranks(const Job& job) {
-  return job.reshard == Reshard::groups && job.reshard_groups < job.mesh.shard ? job.reshard_groups : 0;
+  const auto* groups = std::get_if<ReshardGroups>(&job.reshard);
+  return groups != nullptr && groups->ranks < job.mesh.shard ? groups->ranks : 0;
 }
 
 }  // namespace vramfit

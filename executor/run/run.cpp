@@ -160,7 +160,7 @@ class RankRun {
 
   void run() {
     const Graph graph = build_graph(plan_.spec, loss_options(plan_.job));
-    if (options_.dumps.logits && plan_.job.loss == LossKind::chunked) {
+    if (options_.dumps.logits && std::holds_alternative<ChunkedLoss>(plan_.job.loss)) {
       throw InputError("--dump-logits: a chunked loss never has all logits at once; give --loss full");
     }
     const std::unique_ptr<Dataset> data = open_data(options_, plan_, graph);

@@ -51,10 +51,10 @@ std::string compute_fact(const Precision& precision) {
 
 std::string mask_fact(const RunCheckpointInputs& inputs) {
   const Job& job = inputs.plan.job;
-  if (job.gradient_mask != GradientMask::file) return job_field_named("gradient_mask").get(job);
+  const auto* file = std::get_if<GradientMaskFile>(&job.gradient_mask);
+  if (file == nullptr) return job_field_named("gradient_mask").get(job);
   const bool reads = inputs.place.rank == 0;
-  return inputs.groups
-      .share_texts("masks", reads ? fmt::format("file, crc32c {:08x}", mask_digest(job.gradient_mask_file)) : "")
+  return inputs.groups.share_texts("masks", reads ? fmt::format("file, crc32c {:08x}", mask_digest(file->path)) : "")
       .front();
 }
 

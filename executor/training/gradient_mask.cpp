@@ -89,7 +89,7 @@ void mask_by_calls(at::Tensor& gradient, const MaskDraw& draw, const at::Tensor&
   gradient.mul_(b).mul_(-1 / draw.keep);
 }
 
-void GradientMasks::draw(std::int64_t step, const std::vector<at::Tensor>& gradients) const {
+void GradientMasks::draw(double keep, std::int64_t step, const std::vector<at::Tensor>& gradients) const {
   at::Tensor words, bits;
   if (in_.place.is_cuda()) {
     const std::int64_t elements = mask_part(in_.layout);
@@ -102,7 +102,7 @@ void GradientMasks::draw(std::int64_t step, const std::vector<at::Tensor>& gradi
       if (!p.trainable) continue;
       const std::string& name = in_.graph.parameters[static_cast<std::size_t>(p.parameter)].name;
       const at::Tensor slice = UnitState::slice(gradients[u], p);
-      MaskDraw draw{.key = mask_key(in_.seed, step, name), .first = 0, .keep = in_.job.gradient_keep};
+      MaskDraw draw{.key = mask_key(in_.seed, step, name), .first = 0, .keep = keep};
       for (std::int64_t first = 0; first < p.shard_elements; first += kMaskPart) {
         at::Tensor part = slice.narrow(0, first, std::min(kMaskPart, p.shard_elements - first));
         draw.first = in_.shard_rank * p.shard_elements + first;
@@ -113,7 +113,9 @@ void GradientMasks::draw(std::int64_t step, const std::vector<at::Tensor>& gradi
 }
 
 void GradientMasks::apply(std::int64_t step, std::vector<at::Tensor>& gradients) const {
-  if (in_.job.gradient_mask == GradientMask::keep) draw(step, gradients);
+  if (const auto* random = std::get_if<RandomGradientMask>(&in_.job.gradient_mask)) {
+    draw(random->keep, step, gradients);
+  }
   for (std::size_t u = 0; u < masks_.size(); ++u) {
     if (gradients[u].defined()) multiply_by_bytes(gradients[u], masks_[u]);
   }

@@ -55,7 +55,7 @@ class GradientMasks {
   void apply(std::int64_t step, std::vector<at::Tensor>& gradients) const;
 
  private:
-  void draw(std::int64_t step, const std::vector<at::Tensor>& gradients) const;
+  void draw(double keep, std::int64_t step, const std::vector<at::Tensor>& gradients) const;
 
   MaskInputs in_;
   std::vector<at::Tensor> masks_;

@@ -22,13 +22,18 @@ double number_of(const NamedNumbers& numbers, const char* name) {
   throw ModelError(fmt::format("--resume: the checkpoint has no {}; it was saved without --loss-scale", name));
 }
 
+double factor_of_first_step(const LossScale& scale) {
+  if (const auto* fixed = std::get_if<FixedLossScale>(&scale)) return fixed->factor;
+  return std::get<DynamicLossScale>(scale).first;
+}
+
 }  // namespace
 
 void LossScaler::load(Tensors tensors, const NamedNumbers* saved) {
   scale_ = std::move(tensors.scale);
   growth_tracker_ = std::move(tensors.growth_tracker);
   found_inf_ = std::move(tensors.found_inf);
-  scale_.fill_(saved == nullptr ? options_.value : number_of(*saved, kScale));
+  scale_.fill_(saved == nullptr ? factor_of_first_step(options_) : number_of(*saved, kScale));
   growth_tracker_.fill_(saved == nullptr ? 0 : number_of(*saved, kGrowthTracker));
   found_inf_.zero_();
 }
@@ -48,8 +53,9 @@ void LossScaler::check_on_device(at::Tensor& norm) {
 }
 
 void LossScaler::update() {
-  if (!adapts()) return;
-  at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, kGrowth, kBackoff, options_.growth_interval);
+  const auto* dynamic = std::get_if<DynamicLossScale>(&options_);
+  if (dynamic == nullptr) return;
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, kGrowth, kBackoff, dynamic->growth_interval);
 }
 
 NamedNumbers LossScaler::numbers() const {

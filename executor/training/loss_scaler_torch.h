@@ -21,10 +21,10 @@ class LossScaler {
     at::Tensor scale, growth_tracker, found_inf;  // fp32, int32, fp32
   };
 
-  explicit LossScaler(const Job& job) : options_(job.loss_scale), kind_(loss_scaling(job)) {}
+  explicit LossScaler(const Job& job) : options_(loss_scaling(job)) {}
 
-  bool is_on() const { return kind_ != LossScale::Kind::none; }
-  bool adapts() const { return kind_ == LossScale::Kind::dynamic; }
+  bool is_on() const { return !std::holds_alternative<NoLossScale>(options_); }
+  bool adapts() const { return std::holds_alternative<DynamicLossScale>(options_); }
   /// Sets the tensors; not called without a scale. Throws ModelError when `saved` lacks a number that this run needs.
   void load(Tensors tensors, const NamedNumbers* saved);
 
@@ -46,7 +46,6 @@ class LossScaler {
 
  private:
   LossScale options_;
-  LossScale::Kind kind_;
   at::Tensor scale_, growth_tracker_, found_inf_;
 };
 

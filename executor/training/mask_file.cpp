@@ -95,7 +95,7 @@ class MaskFile {
 
 void GradientMasks::load(std::vector<at::Tensor> masks) {
   masks_ = std::move(masks);
-  const MaskFile file(in_.job.gradient_mask_file, in_.graph, in_.layout);
+  const MaskFile file(std::get<GradientMaskFile>(in_.job.gradient_mask).path, in_.graph, in_.layout);
   for (std::size_t u = 0; u < masks_.size(); ++u) {
     if (masks_[u].defined()) masks_[u].fill_(1);
     for (const UnitParameter& p : in_.layout.units[u].parameters) {

@@ -228,7 +228,7 @@ void Trainer::State::load_rope_table(Operands& operands) {
 void Trainer::State::load() {
   run_sections(program::Section::Kind::load, program::Section::Kind::load);
   supply.reset();
-  if (in.job.gradient_mask == GradientMask::file) masks.load(std::move(loaded_masks));
+  if (std::holds_alternative<GradientMaskFile>(in.job.gradient_mask)) masks.load(std::move(loaded_masks));
 }
 
 void Trainer::State::run_sections(program::Section::Kind first, program::Section::Kind last) {

@@ -47,16 +47,19 @@ inline constexpr std::array kModelings{Named{"vramfit", Modeling::vramfit}, Name
                                        Named{"transformers", Modeling::transformers}};
 inline constexpr std::array kMethods{Named{"full", Method::full}, Named{"lora", Method::lora},
                                      Named{"qlora", Method::qlora}};
-inline constexpr std::array kReshards{Named{"default", Reshard::by_default}, Named{"last-kept", Reshard::last_kept},
-                                      Named{"always", Reshard::always}, Named{"never", Reshard::never}};
+/// Of the kinds that are a name alone. So are kCheckpointings.
+inline constexpr std::array kReshards{
+    Named{"default", Reshard{ReshardByDefault{}}}, Named{"last-kept", Reshard{ReshardLastKept{}}},
+    Named{"always", Reshard{ReshardAlways{}}}, Named{"never", Reshard{ReshardNever{}}}};
 inline constexpr std::array kPrefetches{Named{"pre", BackwardPrefetch::pre}, Named{"post", BackwardPrefetch::post},
                                         Named{"none", BackwardPrefetch::none}};
 inline constexpr std::array kFinishes{Named{"early", ReduceFinish::early}, Named{"end", ReduceFinish::end}};
 inline constexpr std::array kLoads{Named{"each", Load::each}, Named{"rank0", Load::rank0}};
 inline constexpr std::array kAccumulates{Named{"sharded", Accumulate::sharded},
                                          Named{"unsharded", Accumulate::unsharded}};
-inline constexpr std::array kCheckpointings{Named{"none", Checkpointing::none}, Named{"full", Checkpointing::full},
-                                            Named{"selective", Checkpointing::selective}};
+inline constexpr std::array kCheckpointings{Named{"none", Checkpointing{NoCheckpointing{}}},
+                                            Named{"full", Checkpointing{FullCheckpointing{}}},
+                                            Named{"selective", Checkpointing{SelectiveCheckpointing{}}}};
 inline constexpr std::array kImplementations{Named{"fused", OptimizerImplementation::fused},
                                              Named{"foreach", OptimizerImplementation::foreach},
                                              Named{"loop", OptimizerImplementation::loop}};
@@ -87,6 +90,13 @@ auto named(const Table& table, std::string_view value) {
 template <typename Table, typename E>
 std::string name_in(const Table& table, E value) {
   const auto row = std::ranges::find_if(table, [&](const auto& r) { return r.value == value; });
+  return row == table.end() ? "" : std::string(row->name);
+}
+
+/// The same for a choice that is a variant.
+template <typename Table, typename Choice>
+std::string name_of_kind(const Table& table, const Choice& choice) {
+  const auto row = std::ranges::find_if(table, [&](const auto& r) { return r.value.index() == choice.index(); });
   return row == table.end() ? "" : std::string(row->name);
 }
 

@@ -27,42 +27,34 @@ std::string get_precision(const Job& job) { return job.precision.name; }
 void set_precision(Job& job, std::string_view value) { job.precision = precision_named(value); }
 
 std::string get_loss_scale(const Job& job) {
-  const LossScale& scale = job.loss_scale;
-  switch (scale.kind) {
-    case LossScale::Kind::by_precision:
-      return "auto";
-    case LossScale::Kind::none:
-      return "none";
-    case LossScale::Kind::fixed:
-      return fmt::format("{}", scale.value);
-    case LossScale::Kind::dynamic:
-      return fmt::format("dynamic:{}:{}", scale.value, scale.growth_interval);
+  if (const auto* fixed = std::get_if<FixedLossScale>(&job.loss_scale)) return fmt::format("{}", fixed->factor);
+  if (const auto* dynamic = std::get_if<DynamicLossScale>(&job.loss_scale)) {
+    return fmt::format("dynamic:{}:{}", dynamic->first, dynamic->growth_interval);
   }
-  return "";
+  return std::holds_alternative<NoLossScale>(job.loss_scale) ? "none" : "auto";
 }
 void set_loss_scale(Job& job, std::string_view value) {
   constexpr double kLeast = 1e-30, kMost = 1e30;  // their inverses are fp32 numbers too
-  using Kind = LossScale::Kind;
-  LossScale scale;
-  if (value == "none") {
-    scale.kind = Kind::none;
+  if (value == "auto") {
+    job.loss_scale = LossScaleByPrecision{};
+  } else if (value == "none") {
+    job.loss_scale = NoLossScale{};
   } else if (value.starts_with("dynamic")) {
-    scale.kind = Kind::dynamic;
+    DynamicLossScale scale;
     std::string_view rest = value.substr(7);
     if (!rest.empty() && rest.front() != ':') unknown_value(value, {"auto", "none", "dynamic[:INIT[:INTERVAL]]"});
     if (!rest.empty()) {
       rest.remove_prefix(1);
       const std::size_t colon = rest.find(':');
-      scale.value = real_number(rest.substr(0, colon), kLeast, kMost);
+      scale.first = real_number(rest.substr(0, colon), kLeast, kMost);
       if (colon != std::string_view::npos) {
         scale.growth_interval = whole_number(rest.substr(colon + 1), 1, 1'000'000'000);
       }
     }
-  } else if (value != "auto") {
-    scale.kind = Kind::fixed;
-    scale.value = real_number(value, kLeast, kMost);
+    job.loss_scale = scale;
+  } else {
+    job.loss_scale = FixedLossScale{real_number(value, kLeast, kMost)};
   }
-  job.loss_scale = scale;
 }
 
 /// Of the largest cluster that can be named: 65536 nodes of 1024 cards.
@@ -98,38 +90,31 @@ std::string get_sharding(const Job& job) { return job.sharding; }
 void set_sharding(Job& job, std::string_view value) { job.sharding = sharding_named(value).name; }
 
 std::string get_reshard(const Job& job) {
-  return job.reshard == Reshard::groups ? fmt::to_string(job.reshard_groups) : name_in(kReshards, job.reshard);
+  if (const auto* groups = std::get_if<ReshardGroups>(&job.reshard)) return fmt::to_string(groups->ranks);
+  return name_of_kind(kReshards, job.reshard);
 }
 void set_reshard(Job& job, std::string_view value) {
   const bool digits = !value.empty() && std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; });
-  job.reshard = digits ? Reshard::groups : named(kReshards, value);
-  job.reshard_groups = digits ? whole_number(value, 2, kMostRanks) : 0;
+  job.reshard = digits ? ReshardGroups{whole_number(value, 2, kMostRanks)} : named(kReshards, value);
 }
 
 std::string get_wrap(const Job& job) {
-  switch (job.wrap) {
-    case Wrap::layer:
-      return "layer";
-    case Wrap::none:
-      return "none";
-    case Wrap::size:
-      return fmt::format("size:{}", job.wrap_min_parameters);
-    case Wrap::pattern:
-      return fmt::format("pattern:{}", fmt::join(job.wrap_patterns, ","));
+  if (const auto* by_size = std::get_if<WrapBySize>(&job.wrap))
+    return fmt::format("size:{}", by_size->least_parameters);
+  if (const auto* by_pattern = std::get_if<WrapByPattern>(&job.wrap)) {
+    return fmt::format("pattern:{}", fmt::join(by_pattern->globs, ","));
   }
-  return "";
+  return std::holds_alternative<WrapNothing>(job.wrap) ? "none" : "layer";
 }
 void set_wrap(Job& job, std::string_view value) {
-  job.wrap_min_parameters = 0;
-  job.wrap_patterns.clear();
-  if (value == "layer" || value == "none") {
-    job.wrap = value == "layer" ? Wrap::layer : Wrap::none;
+  if (value == "layer") {
+    job.wrap = WrapLayers{};
+  } else if (value == "none") {
+    job.wrap = WrapNothing{};
   } else if (value.starts_with("size:")) {
-    job.wrap = Wrap::size;
-    job.wrap_min_parameters = whole_number(value.substr(5), 1, std::int64_t{1} << 48);
+    job.wrap = WrapBySize{whole_number(value.substr(5), 1, std::int64_t{1} << 48)};
   } else if (value.starts_with("pattern:") && value.size() > 8) {
-    job.wrap = Wrap::pattern;
-    job.wrap_patterns = split_list(value.substr(8));
+    job.wrap = WrapByPattern{split_list(value.substr(8))};
   } else {
     unknown_value(value, {"layer", "none", "size:N", "pattern:GLOB,..."});
   }
@@ -156,16 +141,15 @@ void set_prefetch(Job& job, std::string_view value) {
 }
 
 std::string get_checkpointing(const Job& job) {
-  return job.checkpointing == Checkpointing::every ? fmt::format("every:{}", job.checkpoint_every)
-                                                   : name_in(kCheckpointings, job.checkpointing);
+  if (const auto* every = std::get_if<EveryNth>(&job.checkpointing)) return fmt::format("every:{}", every->n);
+  return name_of_kind(kCheckpointings, job.checkpointing);
 }
 void set_checkpointing(Job& job, std::string_view value) {
   const bool every = value.starts_with("every:");
   if (!every && std::ranges::none_of(kCheckpointings, [&](const auto& row) { return row.name == value; })) {
     unknown_value(value, {"none", "full", "every:N", "selective"});
   }
-  job.checkpointing = every ? Checkpointing::every : named(kCheckpointings, value);
-  job.checkpoint_every = every ? whole_number(value.substr(6), 1, 4096) : 1;
+  job.checkpointing = every ? EveryNth{whole_number(value.substr(6), 1, 4096)} : named(kCheckpointings, value);
 }
 
 std::string get_offload(const Job& job) {
@@ -199,16 +183,14 @@ void set_optimizer(Job& job, std::string_view value) {
 }
 
 std::string get_loss(const Job& job) {
-  if (is_unset_loss(job)) return "";
-  return job.loss == LossKind::chunked ? fmt::format("chunked:{}", job.loss_chunks) : "full";
+  if (const auto* chunked = std::get_if<ChunkedLoss>(&job.loss)) return fmt::format("chunked:{}", chunked->chunks);
+  return std::holds_alternative<UnsetLoss>(job.loss) ? "" : "full";
 }
 void set_loss(Job& job, std::string_view value) {
   if (value == "full") {
-    job.loss = LossKind::full;
-    job.loss_chunks = Job{}.loss_chunks;
+    job.loss = FullLoss{};
   } else if (value.starts_with("chunked:")) {
-    job.loss_chunks = whole_number(value.substr(8), 1, kMostLossChunks);
-    job.loss = LossKind::chunked;
+    job.loss = ChunkedLoss{whole_number(value.substr(8), 1, kMostLossChunks)};
   } else {
     unknown_value(value, {"full", "chunked:N"});
   }
@@ -231,29 +213,31 @@ void set_freeze(Job& job, std::string_view value) {
 }
 
 std::string get_gradient_mask(const Job& job) {
-  if (job.gradient_mask == GradientMask::keep) return fmt::format("keep:{}", job.gradient_keep);
-  return job.gradient_mask == GradientMask::file ? "file:" + job.gradient_mask_file : "none";
+  if (const auto* random = std::get_if<RandomGradientMask>(&job.gradient_mask)) {
+    return fmt::format("keep:{}", random->keep);
+  }
+  const auto* file = std::get_if<GradientMaskFile>(&job.gradient_mask);
+  return file != nullptr ? "file:" + file->path : "none";
 }
 void set_gradient_mask(Job& job, std::string_view value) {
-  job.gradient_keep = 1;
-  job.gradient_mask_file.clear();
   if (value == "none") {
-    job.gradient_mask = GradientMask::none;
+    job.gradient_mask = NoGradientMask{};
   } else if (value.starts_with("keep:")) {
     const std::string_view text = value.substr(5);
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), job.gradient_keep);
+    RandomGradientMask mask;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mask.keep);
     const bool is_number = error == std::errc{} && end == text.data() + text.size();
     // Written as a negated comparison so that NaN fails it.
-    if (!is_number || !(job.gradient_keep >= kLeastKeep && job.gradient_keep <= 1)) {
+    if (!is_number || !(mask.keep >= kLeastKeep && mask.keep <= 1)) {
       throw InputError(fmt::format("\"{}\" is no probability from {} to 1", printable(text), kLeastKeep));
     }
-    job.gradient_mask = GradientMask::keep;
+    job.gradient_mask = mask;
   } else if (value.starts_with("file:") && value.size() > 5) {
-    job.gradient_mask_file = value.substr(5);
-    if (printable(job.gradient_mask_file, kLongestText) != job.gradient_mask_file) {
+    const GradientMaskFile file{std::string(value.substr(5))};
+    if (printable(file.path, kLongestText) != file.path) {
       throw InputError("the path holds control characters or broken UTF-8");
     }
-    job.gradient_mask = GradientMask::file;
+    job.gradient_mask = file;
   } else {
     unknown_value(value, {"none", "keep:P", "file:PATH"});
   }

@@ -277,7 +277,7 @@ Job unresolved_job() {
                    .state = unset};
   job.mesh = {.replicate = 0, .shard = 0};
   job.micro_batch = job.accumulation = 0;
-  unset_loss(job);
+  job.loss = UnsetLoss{};
   return job;
 }
 

@@ -12,17 +12,16 @@ constexpr std::array<std::int64_t, 5> kEvery{8, 6, 4, 3, 2};
 
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs;
-  const auto add = [&](Checkpointing checkpointing, std::int64_t every) {
+  const auto add = [&](Checkpointing checkpointing) {
     jobs.push_back(job);
     jobs.back().checkpointing = checkpointing;
-    jobs.back().checkpoint_every = every;
   };
-  add(Checkpointing::none, 1);
-  if (job.runtime != Runtime::vramfit) add(Checkpointing::selective, 1);
-  for (const std::int64_t every : kEvery) {
-    if (every < space.spec.num_hidden_layers) add(Checkpointing::every, every);
+  add(NoCheckpointing{});
+  if (job.runtime != Runtime::vramfit) add(SelectiveCheckpointing{});
+  for (const std::int64_t n : kEvery) {
+    if (n < space.spec.num_hidden_layers) add(EveryNth{n});
   }
-  add(Checkpointing::full, 1);
+  add(FullCheckpointing{});
   return jobs;
 }
 

@@ -9,7 +9,8 @@ namespace {
 std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
   Job kept = job;
   kept.reshard_head = false;
-  if (job.mesh.shard == 1 || job.loss == LossKind::chunked || job.wrap == Wrap::none) return {kept};
+  const bool is_in_loss = std::holds_alternative<ChunkedLoss>(job.loss);
+  if (job.mesh.shard == 1 || is_in_loss || std::holds_alternative<WrapNothing>(job.wrap)) return {kept};
   Job released = job;
   released.reshard_head = true;
   return {kept, released};

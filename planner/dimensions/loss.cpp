@@ -1,4 +1,5 @@
 #include "job/default_loss.h"
+#include "job/loss_options.h"
 #include "planner/dimensions/dimensions.h"
 
 namespace vramfit::dimension {
@@ -11,13 +12,12 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
   Job& usual = jobs.front();
   set_default_loss(usual, space.spec, space.cluster);
-  const std::int64_t fewest = usual.loss == LossKind::chunked ? usual.loss_chunks + 1 : 1;
+  const std::int64_t fewest = loss_options(usual).chunks + 1;
   for (const std::int64_t chunks : {4, 8, 16, 32}) {
     if (chunks < fewest) continue;
     if (chunks > job.micro_batch * job.sequence) break;
     Job choice = job;
-    choice.loss = LossKind::chunked;
-    choice.loss_chunks = chunks;
+    choice.loss = ChunkedLoss{chunks};
     jobs.push_back(choice);
   }
   return jobs;

@@ -6,7 +6,8 @@ namespace {
 
 // Without prefetch only one gathered unit lives at a time, and every gather is waited for.
 std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
-  if (job.mesh.shard == 1 || job.wrap == Wrap::none) return {job};  // nothing to gather, or nothing else
+  if (job.mesh.shard == 1 || std::holds_alternative<WrapNothing>(job.wrap))
+    return {job};  // nothing to gather, or nothing else
   Job none = job;
   none.backward_prefetch = BackwardPrefetch::none;
   none.forward_prefetch = 0;

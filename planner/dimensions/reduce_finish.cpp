@@ -11,8 +11,8 @@ std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
   Job early = job;
   early.reduce_finish = ReduceFinish::early;
   const bool is_prefetched = job.backward_prefetch != BackwardPrefetch::none;
-  const bool is_reduced = job.mesh.shard > 1 && job.wrap != Wrap::none;
-  if (!is_reduced || !is_prefetched || job.checkpointing == Checkpointing::none) return {early};
+  const bool is_reduced = job.mesh.shard > 1 && !std::holds_alternative<WrapNothing>(job.wrap);
+  if (!is_reduced || !is_prefetched || std::holds_alternative<NoCheckpointing>(job.checkpointing)) return {early};
   Job end = job;
   end.reduce_finish = ReduceFinish::end;
   return {early, end};

@@ -10,20 +10,19 @@ namespace {
 // Across nodes, groups of a node's cards gather for backward without the network.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
-  jobs.front().reshard = Reshard::by_default;
+  jobs.front().reshard = ReshardByDefault{};
   if (!sharding_named(job.sharding).reshard) return jobs;
   jobs.insert(jobs.begin(), jobs.front());
-  jobs.front().reshard = Reshard::last_kept;
-  const bool has_root = !job.wrap_embeddings || job.wrap != Wrap::layer;
+  jobs.front().reshard = ReshardLastKept{};
+  const bool has_root = !job.wrap_embeddings || !std::holds_alternative<WrapLayers>(job.wrap);
   if (has_root || job.runtime != Runtime::vramfit) {
     jobs.push_back(jobs.front());
-    jobs.back().reshard = Reshard::always;
+    jobs.back().reshard = ReshardAlways{};
   }
   const std::int64_t node = space.cluster.cards_per_node;
   if (node > 1 && node < job.mesh.shard && job.mesh.shard % node == 0) {
     jobs.push_back(jobs.front());
-    jobs.back().reshard = Reshard::groups;
-    jobs.back().reshard_groups = node;
+    jobs.back().reshard = ReshardGroups{node};
   }
   return jobs;
 }

@@ -8,10 +8,10 @@ namespace {
 // release early, so only one policy is tried. Units finer than layers transfer less at a time but have the same peak.
 std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
   Job layer = job;
-  layer.wrap = Wrap::layer;
-  if (job.mesh.shard == 1 || job.reshard != Reshard::by_default) return {layer};
+  layer.wrap = WrapLayers{};
+  if (job.mesh.shard == 1 || !std::holds_alternative<ReshardByDefault>(job.reshard)) return {layer};
   Job none = job;
-  none.wrap = Wrap::none;
+  none.wrap = WrapNothing{};
   return {layer, none};
 }
 

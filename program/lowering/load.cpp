@@ -49,7 +49,7 @@ void LoadLowering::load_units() const {
 }
 
 void LoadLowering::load_masks() {
-  if (in_.job.gradient_mask != GradientMask::file) return;
+  if (!std::holds_alternative<GradientMaskFile>(in_.job.gradient_mask)) return;
   for (std::size_t u = 0; u < in_.layout.units.size(); ++u) {
     const Unit& unit = in_.layout.units[u];
     made_.masks.push_back(in_.writer.allocate({.bytes = unit.trainable_elements * dtype_bytes(Dtype::u8),

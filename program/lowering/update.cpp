@@ -36,7 +36,7 @@ void UpdateLowering::mask() {
   for (const UnitLowering& unit : in_.units) operands.emplace_back(&unit.gradient_shard(), How::add);
   for (const Held& held : there_.masks) operands.emplace_back(&held, How::read);
   in_.writer.begin_inside();
-  if (in_.job.gradient_mask == GradientMask::keep && in_.is_cuda) {
+  if (std::holds_alternative<RandomGradientMask>(in_.job.gradient_mask) && in_.is_cuda) {
     const Bytes bytes = mask_part(in_.layout) * dtype_bytes(Dtype::i64);
     const Held words = temporary("mask: words", bytes);
     const Held bits = temporary("mask: bits", bytes);
@@ -95,7 +95,7 @@ void UpdateLowering::update() {
   wait_for_replicas();
   const bool divides = in_.in.run.clip || scales_loss(in_.job);
   for (UnitLowering& unit : in_.units) unit.update(divides ? there_.divisor : Held{}, there_.found_inf);
-  if (loss_scaling(in_.job) == LossScale::Kind::dynamic) {
+  if (std::holds_alternative<DynamicLossScale>(loss_scaling(in_.job))) {
     in_.writer.run({.kernel = Kernel::update_scale},
                    {{&there_.scale, How::add}, {&there_.growth, How::add}, {&there_.found_inf, How::read}});
   }

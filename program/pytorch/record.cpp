@@ -53,10 +53,10 @@ class Trainer {
   void enter(Phase phase) { recording_.writer.write(program::Mark{phase}); }
 
   bool is_checkpointed(std::size_t block) const {
-    if (job_.checkpointing == Checkpointing::every) {
-      return (static_cast<std::int64_t>(block) + 1) % job_.checkpoint_every == 0;
+    if (const auto* every = std::get_if<EveryNth>(&job_.checkpointing)) {
+      return (static_cast<std::int64_t>(block) + 1) % every->n == 0;
     }
-    return job_.checkpointing != Checkpointing::none;
+    return !std::holds_alternative<NoCheckpointing>(job_.checkpointing);
   }
 
   /// What the micro-batch before left is let go of where Python assigns its variables again.
@@ -106,7 +106,8 @@ class Trainer {
   Tensor block(std::size_t number, const Tensor& input) {
     if (!is_checkpointed(number)) return model_.block(number, input);
     const auto body = [this, number](const Tensor& x) { return model_.block(number, x); };
-    return checkpoint(torch_.checkpoints(), body, input, job_.checkpointing == Checkpointing::selective);
+    const bool selective = std::holds_alternative<SelectiveCheckpointing>(job_.checkpointing);
+    return checkpoint(torch_.checkpoints(), body, input, selective);
   }
 
   Tensor forward() {

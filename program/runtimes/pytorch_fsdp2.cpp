@@ -38,7 +38,7 @@ class Sharded final : public eager::Wrapper {
     const std::size_t last = modules.size() - 1;
     if (job.wrap_embeddings) {
       wrap(0, block_reshards(job, false));
-      wrap(last, job.reshard == Reshard::always);
+      wrap(last, std::holds_alternative<ReshardAlways>(job.reshard));
     }
     for (std::size_t m = 1; m < last; ++m) wrap(m, block_reshards(job, m + 1 == last));
     std::vector<int> others;
@@ -47,7 +47,8 @@ class Sharded final : public eager::Wrapper {
       order_.insert(order_.end(), parameters.begin(), parameters.end());
       if (groups_[m] < 0) others.insert(others.end(), parameters.begin(), parameters.end());
     }
-    if (!others.empty()) root_ = fsdp_.add_group("root", graph, others, job.reshard == Reshard::always);
+    if (!others.empty())
+      root_ = fsdp_.add_group("root", graph, others, std::holds_alternative<ReshardAlways>(job.reshard));
   }
 
   void load() override {
@@ -100,8 +101,8 @@ class Sharded final : public eager::Wrapper {
 
  private:
   static bool block_reshards(const Job& job, bool is_last) {
-    if (!sharding_named(job.sharding).reshard || job.reshard == Reshard::never) return false;
-    return job.reshard != Reshard::last_kept || !is_last;
+    if (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard)) return false;
+    return !std::holds_alternative<ReshardLastKept>(job.reshard) || !is_last;
   }
 
   /// With its group, each parameter in the order in which the model holds them.
@@ -139,7 +140,7 @@ void require(const Job& job, const Cluster& cluster) {
   eager::require_rules(job, modelled, cluster, kHonoured);
   if (job.accumulation > 1) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard");
-  if (job.reshard == Reshard::groups) refuse_field(job, "reshard");
+  if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");
 }
 
 program::Program make(const program::LowerInputs& inputs) { return eager::record(inputs, wrap); }

@@ -47,7 +47,7 @@ void require_own(const Job& job, const Cluster& cluster) {
   if (job.modeling != Modeling::vramfit) refuse_field(job, "modeling");
   require_precision(job);
   require_optimizer(job);
-  if (job.checkpointing == Checkpointing::selective) refuse_field(job, "checkpointing");
+  if (std::holds_alternative<SelectiveCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");
 }

@@ -58,9 +58,10 @@ bool is_loss_segment(const Segment& segment) {
 bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>& segment_has_backward, int segment) {
   const auto index = static_cast<std::size_t>(segment);
   if (graph.segments[index].role != SegmentRole::block || !segment_has_backward[index]) return false;
-  if (job.checkpointing == Checkpointing::full) return true;
+  if (std::holds_alternative<FullCheckpointing>(job.checkpointing)) return true;
   // Segment 0 is the embedding, so block b is segment b + 1.
-  return job.checkpointing == Checkpointing::every && (segment - 1) % job.checkpoint_every == 0;
+  const auto* every = std::get_if<EveryNth>(&job.checkpointing);
+  return every != nullptr && (segment - 1) % every->n == 0;
 }
 
 Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current) {

@@ -47,7 +47,7 @@ class Maker {
   std::vector<Instruction> make() {
     schedule_.reserve(list_.size() * kInstructionsOfAPass * static_cast<std::size_t>(in_.job.accumulation));
     for (micro_batch_ = 0; micro_batch_ < in_.job.accumulation; ++micro_batch_) run_micro_batch();
-    if (in_.job.gradient_mask != GradientMask::none) add({.what = Do::mask});
+    if (!std::holds_alternative<NoGradientMask>(in_.job.gradient_mask)) add({.what = Do::mask});
     if (in_.clip) add({.what = Do::clip});
     add({.what = Do::step});
     return std::move(schedule_);
@@ -110,7 +110,8 @@ class Maker {
 
   void check() const {
     const Job& job = in_.job;
-    if (job.checkpointing == Checkpointing::selective) throw NotModelled("--checkpointing selective");
+    if (std::holds_alternative<SelectiveCheckpointing>(job.checkpointing))
+      throw NotModelled("--checkpointing selective");
     if (!job.offload.empty()) throw NotModelled("--offload " + job.offload.front());
   }
 
@@ -148,10 +149,11 @@ class Maker {
   bool is_kept(int unit) const {
     const Job& job = in_.job;
     if (in_.layout.shards == 1) return false;  // a compute copy is made again without communication
-    if (!sharding_named(job.sharding).reshard || job.reshard == Reshard::never) return true;
-    if (job.reshard == Reshard::always || job.reshard == Reshard::groups) return false;
+    const Reshard& reshard = job.reshard;
+    if (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(reshard)) return true;
+    if (std::holds_alternative<ReshardAlways>(reshard) || std::holds_alternative<ReshardGroups>(reshard)) return false;
     if (in_.layout.units[static_cast<std::size_t>(unit)].name == kRootUnit) return true;
-    if (job.reshard != Reshard::last_kept) return false;
+    if (!std::holds_alternative<ReshardLastKept>(reshard)) return false;
     if (last_block_ < 0) return false;
     const std::vector<int>& units = in_.layout.units_of_segment[static_cast<std::size_t>(last_block_)];
     return std::ranges::find(units, unit) != units.end();

@@ -15,7 +15,7 @@ std::int64_t mask_part(const UnitLayout& layout) {
 }
 
 Work mask_work(const Job& job, const UnitLayout& layout) {
-  const bool is_read = job.gradient_mask == GradientMask::file;
+  const bool is_read = std::holds_alternative<GradientMaskFile>(job.gradient_mask);
   Work work{.launches = 0};
   for (const Unit& unit : layout.units) {
     const double each = 2 * static_cast<double>(dtype_bytes(unit.gradient).n) + (is_read ? 1.0 : 15.0 * 16);

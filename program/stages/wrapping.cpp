@@ -125,17 +125,11 @@ Names wrap_by_pattern(const Graph& graph, const std::vector<std::string>& patter
 }  // namespace
 
 std::vector<std::string> unit_names(const Graph& graph, const Job& job) {
+  if (std::holds_alternative<WrapLayers>(job.wrap)) return wrap_by_layer(graph, job.wrap_embeddings);
+  if (const auto* by_pattern = std::get_if<WrapByPattern>(&job.wrap)) return wrap_by_pattern(graph, by_pattern->globs);
   Names names(graph.parameters.size(), kRootUnit);
-  switch (job.wrap) {
-    case Wrap::layer:
-      return wrap_by_layer(graph, job.wrap_embeddings);
-    case Wrap::size:
-      wrap_by_size(module_tree(graph), job.wrap_min_parameters, names);
-      return names;
-    case Wrap::none:
-      return names;
-    case Wrap::pattern:
-      return wrap_by_pattern(graph, job.wrap_patterns);
+  if (const auto* by_size = std::get_if<WrapBySize>(&job.wrap)) {
+    wrap_by_size(module_tree(graph), by_size->least_parameters, names);
   }
   return names;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "job/fields/job_field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
@@ -17,7 +18,7 @@ namespace vramfit {
 namespace {
 
 void measure(const std::string& model, const std::string& gpus, std::int64_t accumulation,
-             Checkpointing checkpointing) {
+             const Checkpointing& checkpointing) {
   const ModelSpec spec = catalog_spec(*find_in_catalog(model));
   const Cluster cluster = parse_cluster(gpus);
   Job job = unresolved_job();
@@ -34,8 +35,8 @@ void measure(const std::string& model, const std::string& gpus, std::int64_t acc
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print(
       "{} on {}, {} micro-batches, checkpointing {}: {} blocks, {} of {}: {:.3f} % above the bound, by {}, {:.3f} s\n",
-      model, gpus, accumulation, checkpointing == Checkpointing::full ? "full" : "none", lifetimes.size(),
-      format_gib(packing.size), format_gib(packing.bound),
+      model, gpus, accumulation, get_checkpointing(job), lifetimes.size(), format_gib(packing.size),
+      format_gib(packing.bound),
       100 * static_cast<double>((packing.size - packing.bound).n) / static_cast<double>(packing.bound.n), packing.order,
       seconds);
 }
@@ -44,7 +45,8 @@ void measure(const std::string& model, const std::string& gpus, std::int64_t acc
 }  // namespace vramfit
 
 int main() {
-  for (const auto checkpointing : {vramfit::Checkpointing::none, vramfit::Checkpointing::full}) {
+  for (const vramfit::Checkpointing& checkpointing :
+       {vramfit::Checkpointing{vramfit::NoCheckpointing{}}, vramfit::Checkpointing{vramfit::FullCheckpointing{}}}) {
     vramfit::measure("meta-llama/Llama-3.1-8B", "8xH100-80GB", 1, checkpointing);
     vramfit::measure("meta-llama/Llama-3.1-8B", "8xH100-80GB", 4, checkpointing);
     vramfit::measure("meta-llama/Llama-3.1-70B", "2x8xH100-80GB", 1, checkpointing);

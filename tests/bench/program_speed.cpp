@@ -73,7 +73,7 @@ void measure(const std::string& model, const std::string& gpus, std::int64_t acc
   const Cluster cluster = parse_cluster(gpus);
   Job job = unresolved_job();
   job.accumulation = accumulation;
-  job.checkpointing = Checkpointing::full;
+  job.checkpointing = FullCheckpointing{};
   std::vector<std::string> notes;
   job = resolve_job(job, spec, cluster, notes);
   const Graph graph = build_graph(spec, loss_options(job));

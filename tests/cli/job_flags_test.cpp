@@ -132,7 +132,7 @@ TEST_CASE("flags win over the job file and --set wins over flags") {
   const JobChoice choice = choice_of({"--job", file, "--seq-len", "256", "--set", "micro-batch=8"});
   CHECK(choice.job.sequence == 256);
   CHECK(choice.job.micro_batch == 8);
-  CHECK(choice.job.checkpointing == Checkpointing::full);
+  CHECK(std::holds_alternative<FullCheckpointing>(choice.job.checkpointing));
   CHECK(choice.fixed == std::vector<std::string>{"checkpointing", "seq_len", "micro_batch"});
 }
 

@@ -334,8 +334,8 @@ TEST_CASE("a plan for PyTorch's FSDP2 has nothing that it doesn't honour, and sa
   REQUIRE(plan.chosen);
   CHECK(plan.chosen->job.accumulation == 1);
   CHECK(plan.chosen->job.micro_batch == 2);
-  CHECK(plan.chosen->job.wrap == Wrap::layer);
-  CHECK(plan.chosen->job.checkpointing == Checkpointing::none);
+  CHECK(std::holds_alternative<WrapLayers>(plan.chosen->job.wrap));
+  CHECK(std::holds_alternative<NoCheckpointing>(plan.chosen->job.checkpointing));
   CHECK(plan.chosen->time.communication_seconds > 0);
   Evaluator evaluator(request);
   std::set<std::string> checkpointing, reshard;

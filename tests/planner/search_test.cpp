@@ -122,7 +122,7 @@ TEST_CASE("recomputing every Nth block is chosen where it is the fastest that fi
   fix(request, "global_batch", "4");
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
-  CHECK(plan.chosen->job.checkpointing == Checkpointing::every);
+  CHECK(std::holds_alternative<EveryNth>(plan.chosen->job.checkpointing));
   double fastest_else = 0;
   for (const std::string checkpointing : {"none", "full"}) {
     PlanRequest without = request;

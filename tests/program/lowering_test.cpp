@@ -58,7 +58,7 @@ TEST_CASE("layers that are alike share their blocks, however many there are") {
   job.mesh.shard = 2;
   job.accumulation = 3;
   CHECK(blocks_of(30, job) == blocks_of(5, job));
-  job.checkpointing = Checkpointing::full;
+  job.checkpointing = FullCheckpointing{};
   CHECK(blocks_of(30, job) == blocks_of(5, job));
 }
 

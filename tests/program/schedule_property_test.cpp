@@ -70,8 +70,9 @@ Job job_of(const Picks& picks) {
   for (std::size_t c = 2; c < picks.size(); ++c) job_field_named(choices()[c].field).set(job, picked(picks, c));
   const Sharding& sharding = sharding_named(job.sharding);
   if (!sharding.parameters) job.mesh = {.replicate = job.mesh.shard, .shard = 1};
-  const bool no_groups = job.reshard == Reshard::groups && job.mesh.shard % job.reshard_groups != 0;
-  if (!sharding.reshard || no_groups) job.reshard = Reshard::by_default;
+  const auto* groups = std::get_if<ReshardGroups>(&job.reshard);
+  const bool no_groups = groups != nullptr && job.mesh.shard % groups->ranks != 0;
+  if (!sharding.reshard || no_groups) job.reshard = ReshardByDefault{};
   return job;
 }
 
@@ -167,7 +168,7 @@ class Walk {
     std::size_t most = 0;
     std::set<int> kept;
     const Job& job = c_.job;
-    const bool keeps_all = !sharding_named(job.sharding).reshard || job.reshard == Reshard::never;
+    const bool keeps_all = !sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard);
     std::size_t last_block = 0;
     for (std::size_t s = 0; s < c_.graph.segments.size(); ++s) {
       if (c_.graph.segments[s].role == SegmentRole::block) last_block = s;
@@ -176,10 +177,11 @@ class Walk {
       const std::vector<int>& units = c_.layout.units_of_segment[s];
       most = std::max(most, units.size());
       const bool head = c_.graph.segments[s].role == SegmentRole::head && !job.reshard_head;
-      const bool last = s == last_block && job.reshard == Reshard::last_kept;
+      const bool keeps_last = std::holds_alternative<ReshardLastKept>(job.reshard);
+      const bool last = s == last_block && keeps_last;
       for (const int unit : units) {
         const bool root = c_.layout.units[static_cast<std::size_t>(unit)].name == "root" &&
-                          (job.reshard == Reshard::by_default || job.reshard == Reshard::last_kept);
+                          (std::holds_alternative<ReshardByDefault>(job.reshard) || keeps_last);
         if (keeps_all || head || last || root) kept.insert(unit);
       }
     }

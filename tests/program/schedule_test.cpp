@@ -94,15 +94,14 @@ TEST_CASE("shard-grad-op holds every unit from its forward to its backward") {
 
 TEST_CASE("resharded to groups, units are gathered from shards in forward and from the groups' slices in backward") {
   Job job = sharded_job();
-  job.reshard = Reshard::groups;
-  job.reshard_groups = 2;
+  job.reshard = ReshardGroups{2};
   job.reshard_head = true;
   job.accumulation = 2;
   const auto schedule = schedule_of(job, tiny_graph({.blocks = 3}));
   // Three blocks and the head, twice; backward reads no embedding.
   CHECK(count_of(schedule, Do::reshard) == 8);
   CHECK(std::ranges::count_if(schedule, [](const Instruction& i) { return i.in_group; }) == 8);
-  job.reshard_groups = 4;  // all shards: each rank has its slice anyway
+  job.reshard = ReshardGroups{4};  // all shards: each rank has its slice anyway
   CHECK(count_of(schedule_of(job, tiny_graph({.blocks = 3})), Do::reshard) == 0);
 }
 
@@ -128,10 +127,10 @@ TEST_CASE("forward prefetch of K gathers K units ahead, and so many live besides
 
 TEST_CASE("one unit of all parameters is gathered once forward, and once backward unless it was kept") {
   Job job = sharded_job();
-  job.wrap = Wrap::none;
+  job.wrap = WrapNothing{};
   const Graph graph = tiny_graph({.blocks = 3});
   CHECK(count_of(schedule_of(job, graph), Do::issue) == 1);  // the root is kept by default
-  job.reshard = Reshard::always;
+  job.reshard = ReshardAlways{};
   CHECK(count_of(schedule_of(job, graph), Do::issue) == 1);  // the head's unit over the loss
   job.reshard_head = true;
   CHECK(count_of(schedule_of(job, graph), Do::issue) == 2);
@@ -140,7 +139,7 @@ TEST_CASE("one unit of all parameters is gathered once forward, and once backwar
 
 TEST_CASE("every gathered unit is released and every reduction finished by the end of the step") {
   for (const char* sharding : {"no-shard", "shard-grad-op", "full-shard"}) {
-    for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+    for (const Checkpointing& checkpointing : {Checkpointing{NoCheckpointing{}}, Checkpointing{FullCheckpointing{}}}) {
       CAPTURE(sharding);
       Job job = sharded_job();
       job.sharding = sharding;
@@ -167,10 +166,10 @@ TEST_CASE("a unit is waited for before any pass that reads it, and not released 
 
 TEST_CASE("full checkpointing recomputes each block once a micro-batch, and nothing else") {
   Job job = sharded_job();
-  job.checkpointing = Checkpointing::full;
+  job.checkpointing = FullCheckpointing{};
   job.accumulation = 2;
   CHECK(count_of(schedule_of(job, tiny_graph({.blocks = 3})), Do::recompute) == 6);
-  job.checkpointing = Checkpointing::none;
+  job.checkpointing = NoCheckpointing{};
   CHECK(count_of(schedule_of(job, tiny_graph({.blocks = 3})), Do::recompute) == 0);
 }
 

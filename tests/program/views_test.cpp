@@ -48,7 +48,7 @@ TEST_CASE("layers of one unit share their blocks, and calls say where their para
   const auto lowered = [&](int layers) {
     const Graph graph = testing::tiny_graph({.blocks = layers});
     Job job = testing::tiny_job();
-    job.wrap = Wrap::none;
+    job.wrap = WrapNothing{};
     job.mesh.shard = 2;
     return lower({.graph = graph, .job = job, .device = cpu, .coords = {.shard = 1}});
   };

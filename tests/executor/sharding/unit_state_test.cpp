@@ -50,8 +50,7 @@ struct World {
   explicit World(int ranks, const char* precision = "fp32", int reshard_groups = 0) {
     job.precision = precision_named(precision);
     job.mesh.shard = ranks;
-    if (reshard_groups > 0) job.reshard = Reshard::groups;
-    job.reshard_groups = reshard_groups;
+    if (reshard_groups > 0) job.reshard = ReshardGroups{reshard_groups};
     layout = lay_out_units(graph, job);
   }
   testing::UnitPrograms programs(ProcessGroups& groups) const { return {graph, job, layout, groups}; }

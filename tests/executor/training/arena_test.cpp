@@ -99,7 +99,7 @@ TEST_CASE(
     CAPTURE(model);
     check_in_arena(model, job_of("full-shard", 1, "fp32"));
     Job job = job_of("full-shard", 2, "bf16-mixed");
-    job.checkpointing = Checkpointing::full;
+    job.checkpointing = FullCheckpointing{};
     check_in_arena(model, job);
   }
 }
@@ -117,14 +117,11 @@ TEST_CASE("likewise for each sharding, precision, accumulation, loss, reshard an
   jobs.push_back(job_of("hybrid-shard", 4, "bf16-mixed"));
   jobs.back().mesh = {.replicate = 2, .shard = 2};
   jobs.push_back(job_of("full-shard", 4, "fp32"));
-  jobs.back().reshard = Reshard::groups;
-  jobs.back().reshard_groups = 2;
+  jobs.back().reshard = ReshardGroups{2};
   jobs.push_back(job_of("full-shard", 2, "bf16-mixed"));
-  jobs.back().loss = LossKind::chunked;
-  jobs.back().loss_chunks = 4;
+  jobs.back().loss = ChunkedLoss{4};
   jobs.push_back(job_of("full-shard", 1, "bf16-mixed"));
-  jobs.back().gradient_mask = GradientMask::keep;
-  jobs.back().gradient_keep = 0.5;
+  jobs.back().gradient_mask = RandomGradientMask{0.5};
   for (const Job& job : jobs) {
     CAPTURE(job.sharding);
     CAPTURE(data_ranks(job));

@@ -241,7 +241,7 @@ std::vector<Subject> subjects() {
       job.global_batch = 3;
       job.accumulation = 3;
       job.precision = precision_named(precision);
-      job.checkpointing = model == "llama" ? Checkpointing::full : Checkpointing::none;
+      if (model == "llama") job.checkpointing = FullCheckpointing{};
       all.push_back(subject_of(model, job));
     }
   }

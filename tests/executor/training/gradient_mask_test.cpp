@@ -46,7 +46,7 @@ std::map<std::string, std::vector<float>> masked_ones(Job job, int ranks, int re
       gradients.push_back(unit.trainable_elements > 0 ? at::ones({unit.trainable_elements}, at::kFloat) : at::Tensor());
       bytes.push_back(unit.trainable_elements > 0 ? at::empty({unit.trainable_elements}, at::kByte) : at::Tensor());
     }
-    if (job.gradient_mask == GradientMask::file) masks.load(std::move(bytes));
+    if (std::holds_alternative<GradientMaskFile>(job.gradient_mask)) masks.load(std::move(bytes));
     masks.apply(step, gradients);
     const std::scoped_lock lock(mutex);
     for (std::size_t u = 0; u < gradients.size(); ++u) {
@@ -68,8 +68,7 @@ std::map<std::string, std::vector<float>> masked_ones(Job job, int ranks, int re
 Job masked_job(const std::string& sharding) {
   Job job = testing::tiny_job();
   job.sharding = sharding;
-  job.gradient_mask = GradientMask::keep;
-  job.gradient_keep = 0.25;
+  job.gradient_mask = RandomGradientMask{0.25};
   return job;
 }
 
@@ -150,8 +149,7 @@ TEST_CASE("a mask from a file is applied as it stands, and what the file lacks i
   std::string mask;
   for (int i = 0; i < 66; ++i) mask += static_cast<char>(i % 3 == 0);
   Job job = masked_job("full-shard");
-  job.gradient_mask = GradientMask::file;
-  job.gradient_mask_file = file_of(directory, {{"embed.weight", "U8", "[11, 6]", mask}});
+  job.gradient_mask = GradientMaskFile{file_of(directory, {{"embed.weight", "U8", "[11, 6]", mask}})};
   const auto whole = masked_ones(job, 1, 1, 1);
   for (std::size_t i = 0; i < 66; ++i) CHECK(whole.at("embed.weight")[i] == (i % 3 == 0 ? 1 : 0));
   for (const float value : whole.at("head.weight")) CHECK(value == 1);
@@ -162,10 +160,9 @@ TEST_CASE("a file that is no set of masks of the model is refused by name, and n
   const testing::TemporaryDirectory directory;
   const std::string mask(66, '\1');
   Job job = masked_job("no-shard");
-  job.gradient_mask = GradientMask::file;
   const auto error = [&](const std::string& name, const std::string& dtype, const std::string& shape,
                          const std::string& data) {
-    job.gradient_mask_file = file_of(directory, {{name, dtype, shape, data}});
+    job.gradient_mask = GradientMaskFile{file_of(directory, {{name, dtype, shape, data}})};
     return error_of(job);
   };
   CHECK(error("embed.weight", "BOOL", "[11, 6]", mask).empty());
@@ -177,6 +174,6 @@ TEST_CASE("a file that is no set of masks of the model is refused by name, and n
   job.freeze = {"embed.*"};
   CHECK(error("embed.weight", "U8", "[11, 6]", mask).find("frozen") != std::string::npos);
   job.freeze.clear();
-  job.gradient_mask_file = directory.path().string() + "/none.safetensors";
+  job.gradient_mask = GradientMaskFile{directory.path().string() + "/none.safetensors"};
   CHECK(error_of(job).find("none.safetensors") != std::string::npos);
 }

@@ -39,7 +39,7 @@ std::vector<double> scales_after(LossScaler& scaler, const LossScaler::Tensors& 
 }  // namespace
 
 TEST_CASE("a dynamic scale is halved by an overflow and doubled by so many steps without one") {
-  LossScaler scaler(job_with({LossScale::Kind::dynamic, 1024, 3}));
+  LossScaler scaler(job_with(DynamicLossScale{1024, 3}));
   const LossScaler::Tensors held = tensors();
   scaler.load(held, nullptr);
   CHECK(scaler.check_on_host(1) == 1024);
@@ -48,7 +48,7 @@ TEST_CASE("a dynamic scale is halved by an overflow and doubled by so many steps
 }
 
 TEST_CASE("the device's way to find an overflow is the host's") {
-  LossScaler scaler(job_with({LossScale::Kind::dynamic, 8, 2000}));
+  LossScaler scaler(job_with(DynamicLossScale{8, 2000}));
   const LossScaler::Tensors held = tensors();
   scaler.load(held, nullptr);
   for (const double value : {0.0, 3.5, 1e38, double{INFINITY}, double{NAN}}) {
@@ -60,18 +60,18 @@ TEST_CASE("the device's way to find an overflow is the host's") {
 }
 
 TEST_CASE("a fixed scale stays, and without one nothing is found") {
-  LossScaler fixed(job_with({LossScale::Kind::fixed, 128, 1}));
+  LossScaler fixed(job_with(FixedLossScale{128}));
   const LossScaler::Tensors held = tensors();
   fixed.load(held, nullptr);
   CHECK(scales_after(fixed, held, {1, INFINITY, 1}) == std::vector<double>{128, 128, 128});
-  LossScaler none(job_with({LossScale::Kind::none, 1, 1}));
+  LossScaler none(job_with(NoLossScale{}));
   CHECK(none.check_on_host(INFINITY) == 1);
   CHECK(none.scale() == nullptr);
   CHECK(none.numbers().empty());
 }
 
 TEST_CASE("scale and growth tracker go on where a checkpoint left them") {
-  const Job job = job_with({LossScale::Kind::dynamic, 1024, 3});
+  const Job job = job_with(DynamicLossScale{1024, 3});
   LossScaler first(job), second(job);
   const LossScaler::Tensors held_by_first = tensors(), held_by_second = tensors();
   first.load(held_by_first, nullptr);

@@ -179,7 +179,7 @@ TEST_CASE("all ranks ask for the same collectives in the same order, whatever th
     for (const auto& of_rank : calls) CHECK(of_rank == calls.front());
     const bool grouped = std::ranges::any_of(
         calls.front(), [](const std::string& call) { return call.starts_with("reshard all_gather"); });
-    CHECK(grouped == (job.reshard == Reshard::groups));
+    CHECK(grouped == std::holds_alternative<ReshardGroups>(job.reshard));
   }
 }
 
@@ -258,8 +258,7 @@ TEST_CASE("frozen parameters are left out of the norm, and a mesh changes nothin
 TEST_CASE("masked gradients make the same run on every mesh, and another one than whole gradients") {
   Job job = small_job("no-shard", 1);
   const Trained whole = train(job, 3);
-  job.gradient_mask = GradientMask::keep;
-  job.gradient_keep = 0.3;
+  job.gradient_mask = RandomGradientMask{0.3};
   const Trained alone = train(job, 3);
   CHECK(alone.losses.front() == whole.losses.front());
   CHECK(std::abs(alone.losses.back() - whole.losses.back()) > 1e-4);
@@ -267,8 +266,7 @@ TEST_CASE("masked gradients make the same run on every mesh, and another one tha
   CHECK(alone.norms.front() == doctest::Approx(whole.norms.front() / std::sqrt(0.3)).epsilon(0.1));
   for (Job sharded : {small_job("full-shard", 4), small_job("no-shard", 2), hybrid_job("hybrid-shard-zero2")}) {
     CAPTURE(sharded.sharding);
-    sharded.gradient_mask = GradientMask::keep;
-    sharded.gradient_keep = 0.3;
+    sharded.gradient_mask = RandomGradientMask{0.3};
     const Trained trained = train(sharded, 3);
     check_close(trained.losses, alone.losses, 1e-6);
     check_close(trained.norms, alone.norms, 1e-5);
@@ -285,16 +283,16 @@ TEST_CASE("a gradient that is no number ends the run in its step, on every rank"
 
 TEST_CASE("what a run allocates is what was counted, event by event") {
   for (const std::string model : {"llama", "gpt2"}) {
-    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
-      for (const LossKind loss : {LossKind::full, LossKind::chunked}) {
+    for (const Checkpointing& checkpointing : {Checkpointing{NoCheckpointing{}}, Checkpointing{FullCheckpointing{}}}) {
+      for (const Loss& loss : {Loss{FullLoss{}}, Loss{ChunkedLoss{}}}) {
         for (const std::string precision : {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed"}) {
           Job job = small_job("full-shard", 1);
           job.checkpointing = checkpointing;
           job.loss = loss;
           job.precision = precision_named(precision);
           CAPTURE(model);
-          CAPTURE(static_cast<int>(checkpointing));
-          CAPTURE(static_cast<int>(loss));
+          CAPTURE(checkpointing.index());
+          CAPTURE(loss.index());
           CAPTURE(precision);
           const LedgerDifference difference = counted_against_measured(job, model);
           CHECK_MESSAGE(difference.equal, difference.first);

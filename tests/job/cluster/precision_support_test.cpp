@@ -102,12 +102,12 @@ TEST_CASE("emulation is said") {
 }
 
 TEST_CASE("the loss is scaled by itself where fp16 computes or reduces") {
-  CHECK(loss_scaling(in_precision("fp16-mixed")) == LossScale::Kind::dynamic);
+  CHECK(std::holds_alternative<DynamicLossScale>(loss_scaling(in_precision("fp16-mixed"))));
   CHECK_FALSE(scales_loss(in_precision("bf16-mixed")));
   Job job = in_precision("bf16-mixed");
   job.precision.reduce = Dtype::f16;
   CHECK(scales_loss(job));
-  job.loss_scale.kind = LossScale::Kind::none;
+  job.loss_scale = NoLossScale{};
   CHECK_FALSE(scales_loss(job));
 }
 

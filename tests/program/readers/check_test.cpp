@@ -25,7 +25,7 @@ Job job_with_everything() {
   job.precision = precision_named("bf16-mixed");
   job.sharding = "hybrid-shard";
   job.mesh = {.replicate = 2, .shard = 2};
-  job.checkpointing = Checkpointing::full;
+  job.checkpointing = FullCheckpointing{};
   job.accumulation = 3;
   return job;
 }

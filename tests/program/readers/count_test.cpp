@@ -56,7 +56,8 @@ TEST_CASE("the ledger of a one-block chain on one rank reads like the step") {
 TEST_CASE("each step leaves exactly what load left") {
   for (const char* precision : {"fp32", "bf16-mixed", "bf16-pure"}) {
     for (const char* sharding : {"no-shard", "shard-grad-op", "full-shard"}) {
-      for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+      for (const Checkpointing& checkpointing :
+           {Checkpointing{NoCheckpointing{}}, Checkpointing{FullCheckpointing{}}}) {
         CAPTURE(precision);
         CAPTURE(sharding);
         Job job = tiny_job();
@@ -76,7 +77,7 @@ TEST_CASE("each step leaves exactly what load left") {
 TEST_CASE("every block is freed at most once, with the bytes it was allocated with") {
   Job job = tiny_job();
   job.mesh.shard = 3;
-  job.checkpointing = Checkpointing::full;
+  job.checkpointing = FullCheckpointing{};
   std::map<std::int64_t, std::int64_t> live;
   for (const Event& event : count_tiny(job, tiny_graph({.blocks = 3}), 2).events) {
     if (event.bytes > 0) CHECK(live.emplace(event.id, event.bytes).second);
@@ -113,7 +114,7 @@ TEST_CASE("micro-batches left out of an abbreviated count change no peak") {
 
 TEST_CASE("checkpointing holds block inputs only, and rebuilds the rest before backward") {
   Job job = tiny_job();
-  job.checkpointing = Checkpointing::full;
+  job.checkpointing = FullCheckpointing{};
   const Graph graph = tiny_graph({.blocks = 3});
   const auto lines = story(count_tiny(job, graph), 1);
   // proj's output is taken over by the residual, whose result nobody reads in backward: it is not run again.

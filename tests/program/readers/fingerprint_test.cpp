@@ -45,7 +45,7 @@ TEST_CASE("whatever changes the job, its sections or its collectives changes the
   CHECK(fingerprint(sharded_job(), {}, /*clip=*/false) != base);  // the norm is summed over ranks
   const std::vector<std::function<void(Job&)>> changes{[](Job& job) { job.mesh = {.replicate = 1, .shard = 4}; },
                                                        [](Job& job) { job.accumulation = 4; },
-                                                       [](Job& job) { job.wrap = Wrap::none; },
+                                                       [](Job& job) { job.wrap = WrapNothing{}; },
                                                        [](Job& job) { job.bucket_bytes = 1; },
                                                        [](Job& job) { job.precision.reduce = Dtype::bf16; },
                                                        [](Job& job) { job.micro_batch = 7; }};

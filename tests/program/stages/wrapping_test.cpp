@@ -62,7 +62,7 @@ TEST_CASE(
       std::mt19937_64 random(seed);
       Job job = wrapped(random_wrap(random));
       job.wrap_embeddings = random() % 2 == 0;
-      job.loss = random() % 2 == 0 ? LossKind::full : LossKind::chunked;
+      if (random() % 2 != 0) job.loss = ChunkedLoss{};
       job.mesh.shard = 1 + static_cast<std::int64_t>(random() % 5);
       const std::string wrap = job_field_named("wrap").get(job);
       CAPTURE(model);

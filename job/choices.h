@@ -1,0 +1,74 @@
+// Choices of a job that have kinds. Each is a variant, so that a figure exists only with the kind that it belongs to.
+// The first kind is what a job has if nobody says otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace vramfit {
+
+/// --reshard: whether a unit's gathered parameters are dropped between forward and backward.
+struct ReshardByDefault {};  // all but the root's
+struct ReshardLastKept {};   // all but the root's and the last block's
+struct ReshardAlways {};
+struct ReshardNever {};
+struct ReshardGroups {
+  std::int64_t ranks = 0;  // that hold a unit among them until backward
+};
+using Reshard = std::variant<ReshardByDefault, ReshardLastKept, ReshardAlways, ReshardNever, ReshardGroups>;
+
+/// --wrap: which parameters are gathered together.
+struct WrapLayers {};
+struct WrapBySize {
+  std::int64_t least_parameters = 0;
+};
+struct WrapNothing {};  // one unit for everything
+struct WrapByPattern {
+  std::vector<std::string> globs;  // over modules
+};
+using Wrap = std::variant<WrapLayers, WrapBySize, WrapNothing, WrapByPattern>;
+
+/// --checkpointing: which blocks run forward again in backward.
+struct NoCheckpointing {};
+struct FullCheckpointing {};
+struct EveryNth {
+  std::int64_t n = 1;  // one block of n
+};
+struct SelectiveCheckpointing {};
+using Checkpointing = std::variant<NoCheckpointing, FullCheckpointing, EveryNth, SelectiveCheckpointing>;
+
+/// --loss: whether the logits of all tokens exist at once.
+struct FullLoss {};
+struct ChunkedLoss {
+  std::int64_t chunks = 8;
+};
+struct UnsetLoss {};  // nobody has chosen yet: only until resolve_job() has been called
+using Loss = std::variant<FullLoss, ChunkedLoss, UnsetLoss>;
+
+/// --gradient-mask: which elements of a gradient are used.
+struct NoGradientMask {};
+struct RandomGradientMask {
+  double keep = 1;  // probability that an element is used
+};
+struct GradientMaskFile {
+  std::string path;
+};
+using GradientMask = std::variant<NoGradientMask, RandomGradientMask, GradientMaskFile>;
+
+/// --loss-scale: the factor by which the loss is multiplied in backward, so that gradients survive that fp16 would
+/// round to zero. They are divided by it before they are clipped and used. A step whose gradients overflow is skipped,
+/// as in torch.amp.GradScaler.
+struct LossScaleByPrecision {};  // dynamic if an op or a reduction computes in fp16, otherwise none
+struct NoLossScale {};
+struct FixedLossScale {
+  double factor = 1;
+};
+struct DynamicLossScale {
+  double first = 65536;                 // factor of the first step
+  std::int64_t growth_interval = 2000;  // steps without an overflow after which it doubles
+};
+using LossScale = std::variant<LossScaleByPrecision, NoLossScale, FixedLossScale, DynamicLossScale>;
+
+}  // namespace vramfit
