@@ -12,16 +12,18 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class BlockLowering {
  public:
-  BlockLowering(const BlockInputs& inputs, const CallSlots& call) : in_(inputs), call_(call), is_new_(call.is_new) {
-    for (const Dtype dtype : call.dtypes) slots_.push_back(writer_.declare({.bytes = {}, .dtype = dtype}));
-    const auto take = [&](const std::vector<int>& from, std::vector<Held>& to) {
-      for (const int slot : from) to.push_back(slot < 0 ? Held{} : slots_[at(slot)]);
-    };
-    take(call.values, values_);
-    take(call.gradients, gradients_);
-    take(call.weights, weights_);
+  BlockLowering(const BlockInputs& inputs, const CallSlots& call)
+      : in_(inputs),
+        call_(call),
+        is_written_(call.slots.size()),
+        values_(inputs.segment.values.size()),
+        gradients_(inputs.segment.values.size()) {
+    for (const Slot& slot : call.slots) slots_.push_back(writer_.declare({.bytes = {}, .dtype = slot.dtype}));
+    for (const SlotOfValue& v : call.values) values_[at(v.value)] = slots_[at(v.slot)];
+    for (const SlotOfValue& v : call.gradients) gradients_[at(v.value)] = slots_[at(v.slot)];
+    for (const int slot : call.weights) weights_.push_back(slot < 0 ? Held{} : slots_[at(slot)]);
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (!call.is_kept[slot]) slots_[slot].reset();
+      if (!call.slots[slot].is_kept) slots_[slot].reset();
     }
     first_weight_.push_back(0);
     for (const Op& op : in_.segment.ops) first_weight_.push_back(first_weight_.back() + op.parameters.size());
@@ -33,8 +35,10 @@ class BlockLowering {
     LoweredBlock lowered;
     const std::vector<int> numbers = renumber(lowered);
     const auto slots_of = [&](const std::vector<Held>& list) {
-      std::vector<int> slots;
-      for (const Held& held : list) slots.push_back(held ? numbers[at(held.buffer())] : -1);
+      std::vector<SlotOfValue> slots;
+      for (std::size_t v = 0; v < list.size(); ++v) {
+        if (list[v]) slots.push_back({static_cast<int>(v), numbers[at(list[v].buffer())]});
+      }
       return slots;
     };
     lowered.values = slots_of(values_);
@@ -152,7 +156,7 @@ class BlockLowering {
       }
     }
     const Range steps = inside(op, rule.forward, nullptr);
-    Writer::Operands operands;
+    Writer::Operands& operands = writer_.operands();
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const bool is_taken = static_cast<int>(i) == rule.in_place_input;
       operands.push_back(value_operand(&values_[at(is_taken ? op.outputs[0] : op.inputs[i])], How::read, op.inputs[i]));
@@ -170,28 +174,28 @@ class BlockLowering {
   /// it.
   Writer::Operand next_home(const Op& op, std::size_t parameter) {
     const std::size_t home = next_home_++;
-    const auto slot = at(call_.homes[home]);
+    const auto slot = at(call_.homes[home].slot);
     const ParameterUse& use = op.parameters[parameter];
     const std::size_t base = weights_.size() + home;
-    if (is_new_[slot]) {
+    if (call_.slots[slot].is_new && !is_written_[slot]) {
       writer_.allocate(slots_[slot]);
-      const Bytes filled = call_.filled[slot];
+      const Bytes filled = call_.slots[slot].filled;
       const bool writes_whole = !is_direct_gradient(op.kind, in_.precision, in_.layout) && use.count < 0;
       const int padding = writes_whole ? padding_view(use, slot, base) : -1;
       writer_.run({.kernel = Kernel::zero},
                   {Writer::viewed(slots_[slot], writes_whole ? How::write_part : How::write, padding)},
                   Work{.launches = filled.n > 0 ? 1 : 0, .bytes = static_cast<double>(filled.n)});
     }
-    is_new_[slot] = false;
-    const How how = call_.adds[home] ? How::add : How::write;
+    is_written_[slot] = true;
+    const How how = call_.homes[home].adds ? How::add : How::write;
     return Writer::viewed(slots_[slot], how, view_of(op, use, slots_[slot], base));
   }
 
   /// Of a whole parameter's gradient, what lies beyond the parameter.
   int padding_view(const ParameterUse& use, std::size_t slot, std::size_t base) {
-    const Dtype dtype = call_.dtypes[slot];
+    const Dtype dtype = call_.slots[slot].dtype;
     View view = list_view(element_count(in_.graph.parameters[at(use.parameter)]),
-                          call_.filled[slot].n / dtype_bytes(dtype).n, dtype);
+                          call_.slots[slot].filled.n / dtype_bytes(dtype).n, dtype);
     view.base = static_cast<int>(base);
     return in_.views.number(view);
   }
@@ -228,7 +232,7 @@ class BlockLowering {
     using Mode = GradientTarget::Mode;
     const Op& op = in_.segment.ops[at(action.op)];
     const Rule& rule = in_.tape.rules[at(action.op)];
-    Writer::Operands operands;
+    Writer::Operands& operands = writer_.operands();
     add_read(op, action.op, operands);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const GradientTarget& target = action.input_gradients[i];
@@ -236,13 +240,16 @@ class BlockLowering {
       if (target.mode == Mode::fresh && !rule.gradients_inside) gradient = allocate_value(op.inputs[i], true);
       if (target.mode == Mode::take_output_gradient) gradient = gradients_[at(target.value)];
       if (target.mode == Mode::take_saved) gradient = values_[at(target.value)];
-      operands.push_back(
-          gradient_operand(target.mode == Mode::none ? nullptr : &gradient, how_of(target, rule, i), op.inputs[i]));
+    }
+    const Range steps = inside(op, rule.backward, &action);
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const GradientTarget& target = action.input_gradients[i];
+      const Held* gradient = target.mode == Mode::none ? nullptr : &gradients_[at(op.inputs[i])];
+      operands.push_back(gradient_operand(gradient, how_of(target, rule, i), op.inputs[i]));
     }
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
       operands.push_back(action.needs.parameters[p] ? next_home(op, p) : Writer::Operand(nullptr, How::write));
     }
-    const Range steps = inside(op, rule.backward, &action);
     writer_.run({.kernel = Kernel::backward, .op = action.op, .inside = steps}, operands, rule.work.backward);
   }
 
@@ -281,8 +288,8 @@ class BlockLowering {
 
   const BlockInputs& in_;
   const CallSlots& call_;
-  Writer writer_;  // outlives what it handed out
-  std::vector<bool> is_new_;
+  Writer writer_;                 // outlives what it handed out
+  std::vector<bool> is_written_;  // by slot: something in the block has written a gradient there
   std::vector<Held> slots_, values_, gradients_, weights_;
   std::vector<std::size_t> first_weight_;  // by op, in weights_
   std::size_t next_home_ = 0;

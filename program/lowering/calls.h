@@ -1,8 +1,7 @@
 // Calls of segments: a tape is lowered to a block once, and called wherever it lowers alike.
 #pragma once
 
-#include <map>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "program/lowering/block.h"
@@ -11,9 +10,23 @@
 
 namespace vramfit::program {
 
+/// The few values of a segment that are held, ascending.
+class HeldValues {
+ public:
+  /// Empty: it isn't held.
+  Held of(int value) const;
+  /// Empty: it is held no more.
+  void set(int value, Held held);
+  std::vector<std::pair<int, Held>>& list() { return list_; }
+  const std::vector<std::pair<int, Held>>& list() const { return list_; }
+
+ private:
+  std::vector<std::pair<int, Held>> list_;
+};
+
 /// What is held of one segment while a micro-batch passes through it.
 struct SegmentState {
-  std::vector<Held> values, gradients;
+  HeldValues values, gradients;
 };
 
 struct CallInputs {
@@ -38,34 +51,36 @@ class Calls {
   std::vector<Block> take() { return std::move(blocks_); }
 
  private:
-  /// Equal for calls that lower alike: of the same names inside, with the same slots for the same values, weights and
-  /// homes, and slots of the same kinds.
-  struct Key {
+  /// A block, and the call that it was made for.
+  struct Known {
     const void* actions = nullptr;
-    int segment_class = -1;
-    std::vector<std::int64_t> bound;
-    auto operator<=>(const Key&) const = default;
+    CallSlots call;
+    LoweredBlock lowered;
+    Range offsets;  // of the latest call
   };
-  enum class Bound : std::uint8_t { value, gradient, weights, home, added_home };
 
-  /// Adds to the key what `slot` is bound for: the `index`th of its kind.
-  void note(Bound what, std::size_t index, int slot);
-  /// Fills in call_ and key_.
+  /// Fills in call_.
   void bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state);
   void bind_values(const SegmentState& state);
   void bind_weights(const std::vector<Op>& ops);
   void bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>& actions);
-  LoweredBlock& block_of(int segment, const std::vector<TapeAction>& actions);
-  Range offsets_of(LoweredBlock& lowered);
+  /// The slot of a buffer, new if it has none; -1: of none.
+  int slot_of(const Held& held);
+  void clear();
+  Known& block_of(int segment, const std::vector<TapeAction>& actions);
+  Range offsets_of(Known& known);
+  /// The buffers of the slots, and of what the block makes.
+  Range bindings_of(int segment, const LoweredBlock& lowered);
+  void hold(const std::vector<SlotOfValue>& slots, Range bindings, HeldValues& values);
   UnitLowering& unit_of(int parameter);
 
   CallInputs in_;
   std::vector<int> class_of_segment_;  // segments of one class have one tape and the same names inside
   std::vector<Block> blocks_;
-  std::map<Key, LoweredBlock> lowered_;
-  CallSlots call_;  // of the call under way: with its key, it keeps its memory from call to call
-  Key key_;
-  std::vector<int> shares_;  // by slot of the call under way: how many the segment has
+  std::vector<std::vector<Known>> known_;  // by class
+  CallSlots call_;                         // the call under way; keeps its memory from call to call
+  std::vector<int> slot_of_buffer_;        // by buffer of the main list; -1: none. Beyond its end: none
+  std::vector<int> shares_;                // by slot of the call under way: how many the segment has
 };
 
 }  // namespace vramfit::program

@@ -45,14 +45,11 @@ class Lowering {
         shared_{inputs, job_, layout_, shape_, is_cuda_, writer_, labels_, views_, units_, tokens_},
         calls_(
             {inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_, views_, residents_.loss}),
-        update_(shared_, residents_) {
+        update_(shared_, residents_),
+        segments_(inputs.graph.segments.size()) {
     units_.reserve(layout_.units.size());
     for (std::size_t u = 0; u < layout_.units.size(); ++u) units_.emplace_back(units_inputs_, static_cast<int>(u));
-    for (const Segment& segment : inputs.graph.segments) {
-      segments_.emplace_back();
-      segments_.back().values.resize(segment.values.size());
-      segments_.back().gradients.resize(segment.values.size());
-    }
+    for (const Segment& segment : inputs.graph.segments) computes_loss_.push_back(is_loss_segment(segment));
   }
 
   Program lower() {
@@ -108,7 +105,7 @@ class Lowering {
 
   void lower(const vramfit::Instruction& i) {
     begin_section_of(i);
-    phase_ = phase_of(i, in_.graph, phase_);
+    phase_ = phase_of(i, i.segment >= 0 && computes_loss_[at(i.segment)], phase_);
     writer_.write(Mark{.phase = phase_, .is_step = true, .what = i.what, .segment = i.segment, .unit = i.unit});
     switch (i.what) {
       case Do::begin:
@@ -181,10 +178,10 @@ class Lowering {
   }
 
   void set_inputs(const Held& ids, const Held& labels) {
-    segments_.front().values[0] = ids;
+    segments_.front().values.set(0, ids);
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       const int value = in_.graph.segments[s].labels;
-      if (value >= 0) segments_[s].values[at(value)] = labels;
+      if (value >= 0) segments_[s].values.set(value, labels);
     }
   }
 
@@ -196,14 +193,17 @@ class Lowering {
     const SegmentTape& tape = *tapes_[at(i.segment)];
     call(i.segment, i.checkpointed ? tape.forward_checkpointed : tape.forward);
     if (at(i.segment) + 1 == segments_.size()) return;
-    Held& output = segments_[at(i.segment)].values[at(in_.graph.segments[at(i.segment)].output)];
-    segments_[at(i.segment) + 1].values[0] = output;
-    if (i.checkpointed || !tape.output_is_saved) output.reset();
+    HeldValues& values = segments_[at(i.segment)].values;
+    const int output = in_.graph.segments[at(i.segment)].output;
+    segments_[at(i.segment) + 1].values.set(0, values.of(output));
+    if (i.checkpointed || !tape.output_is_saved) values.set(output, {});
   }
 
   void backward(int s) {
     if (at(s) + 1 < segments_.size()) {
-      segments_[at(s)].gradients[at(in_.graph.segments[at(s)].output)] = std::move(segments_[at(s) + 1].gradients[0]);
+      HeldValues& of_next = segments_[at(s) + 1].gradients;
+      segments_[at(s)].gradients.set(in_.graph.segments[at(s)].output, of_next.of(0));
+      of_next.set(0, {});
     }
     call(s, tapes_[at(s)]->backward);
   }
@@ -227,7 +227,8 @@ class Lowering {
   Calls calls_;
   UpdateLowering update_;
   std::vector<SegmentState> segments_;
-  std::vector<Held> inputs_;  // token ids, labels
+  std::vector<bool> computes_loss_;  // by segment
+  std::vector<Held> inputs_;         // token ids, labels
   std::optional<SaveLowering> save_;
   std::vector<Section> sections_;
   Phase phase_ = Phase::load;

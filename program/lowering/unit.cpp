@@ -1,7 +1,6 @@
 #include "program/lowering/unit.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -28,17 +27,20 @@ UnitLowering::UnitLowering(const UnitsInputs& inputs, int number)
       unit_(inputs.layout.units[at(number)]),
       number_(number),
       views_(inputs.views.of(unit_)),
-      gradients_(unit_.parameters.size()),
-      in_order_(unit_.reduce_order) {
-  std::ranges::sort(in_order_);
-}
-
-const UnitParameter& UnitLowering::slot_of(int parameter) const {
-  return unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
-}
-
-UnitLowering::Gradients& UnitLowering::gradients_of(int parameter) {
-  return gradients_[at(in_.layout.slot_of_parameter[at(parameter)])];
+      gradients_(unit_.parameters.size()) {
+  for (const int parameter : unit_.reduce_order) reduce_order_.push_back(slot_of(parameter));
+  in_order_ = reduce_order_;
+  std::ranges::sort(in_order_, {}, [&](std::size_t slot) { return unit_.parameters[slot].parameter; });
+  std::int64_t padded = 0, shard = 0, kept = 0;  // no more than the layout's sums, which are checked
+  for (const UnitParameter& p : unit_.parameters) {
+    padded += p.padded_elements;
+    shard += p.shard_elements;
+    kept += p.kept_elements;
+  }
+  const Bytes compute = dtype_bytes(unit_.compute);
+  padded_bytes_ = padded * compute;
+  shard_bytes_ = shard * compute;
+  kept_bytes_ = kept * compute;
 }
 
 Buffer UnitLowering::buffer(std::int64_t elements, Dtype dtype, Category category, std::string_view what) const {
@@ -49,9 +51,9 @@ Buffer UnitLowering::buffer(std::int64_t elements, Dtype dtype, Category categor
           .dtype = dtype};
 }
 
-Buffer UnitLowering::buffer_of(int parameter, Dtype dtype, Category category, const char* what) const {
-  return {.bytes = slot_of(parameter).padded_elements * dtype_bytes(dtype),
-          .label = in_.labels.number({in_.graph.parameters[at(parameter)].name, ": ", what}),
+Buffer UnitLowering::buffer_of(const UnitParameter& p, Dtype dtype, Category category, std::string_view what) const {
+  return {.bytes = p.padded_elements * dtype_bytes(dtype),
+          .label = in_.labels.number({in_.graph.parameters[at(p.parameter)].name, ": ", what}),
           .segment = -1,
           .category = category,
           .dtype = dtype};
@@ -64,7 +66,8 @@ void UnitLowering::load(const Held& staging) {
     shards_.push_back(writer.allocate(buffer(storage.elements, storage.dtype, Category::parameters, what)));
     writer.run({.kernel = Kernel::zero}, {{&shards_.back(), How::write}});
   }
-  Writer::Operands operands = all_shards(How::write);
+  Writer::Operands& operands = writer.operands();
+  add_shards(How::write, operands);
   operands.emplace_back(&staging, How::write);
   writer.run(run_of(Kernel::load_shard), operands);
   if (unit_.trainable_elements == 0) return;
@@ -72,21 +75,20 @@ void UnitLowering::load(const Held& staging) {
     states_.push_back(writer.allocate(
         buffer(elements_of(state, unit_), dtype_of(state, in_.precision), Category::optimizer_state, state.name)));
   }
-  if (!states_.empty()) writer.run(run_of(Kernel::load_states), all_states(How::write));
+  if (states_.empty()) return;
+  Writer::Operands& states = writer.operands();
+  add_states(How::write, states);
+  writer.run(run_of(Kernel::load_states), states);
 }
 
-Writer::Operands UnitLowering::all_shards(How how) const {
-  Writer::Operands operands;
+void UnitLowering::add_shards(How how, Writer::Operands& operands) const {
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     operands.push_back(Writer::viewed(shards_[s], how, views_.shards[s]));
   }
-  return operands;
 }
 
-Writer::Operands UnitLowering::all_states(How how) const {
-  Writer::Operands operands;
+void UnitLowering::add_states(How how, Writer::Operands& operands) const {
   for (const Held& state : states_) operands.emplace_back(&state, how);
-  return operands;
 }
 
 int UnitLowering::start(Start start, Writer::Listed operands) {
@@ -97,34 +99,39 @@ int UnitLowering::start(Start start, Writer::Listed operands) {
 }
 
 int UnitLowering::start_gather(Axis axis) {
-  Start start{.collective = Collective::all_gather, .axis = axis, .accesses = {}};
-  for (const UnitParameter& p : unit_.parameters) {
-    start.bytes += p.padded_elements * dtype_bytes(unit_.compute);
-    start.part += (axis == Axis::reshard ? p.kept_elements : p.shard_elements) * dtype_bytes(unit_.compute);
-  }
-  return this->start(start, {Writer::viewed(gathered_, How::add, views_.gathered)});
+  return start({.collective = Collective::all_gather,
+                .axis = axis,
+                .accesses = {},
+                .bytes = padded_bytes_,
+                .part = axis == Axis::reshard ? kept_bytes_ : shard_bytes_},
+               {Writer::viewed(gathered_, How::add, views_.gathered)});
 }
 
 int UnitLowering::start_reduction() {
-  Start start{.collective = Collective::reduce_scatter, .axis = Axis::shard, .accesses = {}};
-  Writer::Operands operands;
-  for (const auto& [parameter, piece] : pieces_) {
-    const UnitParameter& slot = unit_.parameters[at(in_.layout.slot_of_parameter[at(parameter)])];
-    start.bytes += slot.padded_elements * dtype_bytes(unit_.reduce);
-    start.part += slot.shard_elements * dtype_bytes(unit_.reduce);
+  std::int64_t padded = 0, shard = 0;
+  Writer::Operands& operands = in_.writer.operands();
+  for (const auto& [slot, piece] : pieces_) {
+    padded += unit_.parameters[slot].padded_elements;
+    shard += unit_.parameters[slot].shard_elements;
     operands.emplace_back(&piece, How::add);
   }
-  return this->start(start, operands);
+  const Bytes reduce = dtype_bytes(unit_.reduce);
+  return start({.collective = Collective::reduce_scatter,
+                .axis = Axis::shard,
+                .accesses = {},
+                .bytes = padded * reduce,
+                .part = shard * reduce},
+               operands);
 }
 
 Work UnitLowering::passes(Bytes bytes) const {
   return {.launches = static_cast<std::int64_t>(unit_.parameters.size()), .bytes = static_cast<double>(bytes.n)};
 }
 
-void UnitLowering::add_rows(Kernel kernel, int parameter, const Held& gradient, Dtype dtype) {
-  const auto slot = at(in_.layout.slot_of_parameter[at(parameter)]);
-  const Bytes bytes = slot_of(parameter).shard_elements * (dtype_bytes(dtype) + 2 * dtype_bytes(unit_.gradient));
-  in_.writer.run(run_of(kernel, parameter),
+void UnitLowering::add_rows(Kernel kernel, std::size_t slot, const Held& gradient, Dtype dtype) {
+  const UnitParameter& p = unit_.parameters[slot];
+  const Bytes bytes = p.shard_elements * (dtype_bytes(dtype) + 2 * dtype_bytes(unit_.gradient));
+  in_.writer.run(run_of(kernel, p.parameter),
                  {Writer::viewed(gradient, How::read, views_.own_rows[slot]),
                   Writer::viewed(gradient_shard_, How::add, views_.gradients[slot])},
                  Work{.bytes = static_cast<double>(bytes.n)});
@@ -154,7 +161,8 @@ void UnitLowering::fill_gathered(How how) {
         {Writer::viewed(kept_slice_, How::read, views_.kept), Writer::viewed(gathered_, how, views_.slices)},
         passes(unit_.kept_elements * (2 * compute)));
   }
-  Writer::Operands operands = all_shards(How::read);
+  Writer::Operands& operands = in_.writer.operands();
+  add_shards(How::read, operands);
   operands.push_back(Writer::viewed(gathered_, how, views_.own));
   Bytes bytes = shard_bytes(unit_);
   for (const UnitStorage& storage : unit_.storages) bytes += storage.elements * compute;
@@ -198,7 +206,9 @@ void UnitLowering::make_gradient_shard() {
 }
 
 UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
-  Gradients& gradients = gradients_of(use.parameter);
+  const std::size_t slot = slot_of(use.parameter);
+  const UnitParameter& p = unit_.parameters[slot];
+  Gradients& gradients = gradients_[slot];
   if (is_direct_gradient(kind, in_.precision, in_.layout)) {
     const bool is_new = !gradient_shard_;
     if (is_new) {
@@ -206,8 +216,7 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
       forget_written_shard();
     }
     const Bytes whole = unit_.trainable_elements * dtype_bytes(unit_.gradient);
-    const std::int64_t offset = slot_of(use.parameter).shard_offset;
-    return {gradient_shard_, is_new, whole, adds(gradients.written_to_shard, use), offset};
+    return {gradient_shard_, is_new, whole, adds(gradients.written_to_shard, use), p.shard_offset};
   }
   Gradient& gradient = gradients.buffer;
   std::vector<std::int64_t>& written = gradients.written_to_buffer;
@@ -219,62 +228,61 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
   }
   const bool is_new = !gradient.held;
   if (is_new) {
-    gradient.held = in_.writer.declare(buffer_of(use.parameter, gradient.dtype, Category::gradients, "gradient"));
+    gradient.held = in_.writer.declare(buffer_of(p, gradient.dtype, Category::gradients, "gradient"));
     written.clear();
   }
-  const UnitParameter& slot = slot_of(use.parameter);
-  const std::int64_t own = use.count < 0 ? slot.rows * slot.row_elements : 0;
-  const Bytes filled = (slot.padded_elements - own) * dtype_bytes(gradient.dtype);
+  const std::int64_t own = use.count < 0 ? p.rows * p.row_elements : 0;
+  const Bytes filled = (p.padded_elements - own) * dtype_bytes(gradient.dtype);
   return {gradient.held, is_new, filled, adds(written, use)};
 }
 
 void UnitLowering::accumulate() {
-  for (int parameter : unit_.reduce_order) {
-    Gradients& gradients = gradients_of(parameter);
+  for (const std::size_t slot : reduce_order_) {
+    const UnitParameter& p = unit_.parameters[slot];
+    Gradients& gradients = gradients_[slot];
     if (!gradients.buffer.held) continue;
     const Gradient gradient = std::move(gradients.buffer);
     Held& sum = gradients.sum;
     if (gradient.dtype == unit_.reduce) {
       sum = gradient.held;  // it went on from the sum, if there was one
     } else if (sum) {
-      in_.writer.run(run_of(Kernel::add, parameter), {{&gradient.held, How::read}, {&sum, How::add}});
+      in_.writer.run(run_of(Kernel::add, p.parameter), {{&gradient.held, How::read}, {&sum, How::add}});
     } else {
-      sum = in_.writer.allocate(buffer_of(parameter, unit_.reduce, Category::gradients, "accumulated gradient"));
-      in_.writer.run(run_of(Kernel::copy, parameter), {{&gradient.held, How::read}, {&sum, How::write}});
+      sum = in_.writer.allocate(buffer_of(p, unit_.reduce, Category::gradients, "accumulated gradient"));
+      in_.writer.run(run_of(Kernel::copy, p.parameter), {{&gradient.held, How::read}, {&sum, How::write}});
     }
   }
 }
 
 void UnitLowering::add_to_shard() {
-  for (const int parameter : in_order_) {
-    Gradients& gradients = gradients_of(parameter);
+  for (const std::size_t slot : in_order_) {
+    Gradients& gradients = gradients_[slot];
     if (!gradients.buffer.held) continue;
     make_gradient_shard();
-    add_rows(Kernel::add_whole, parameter, gradients.buffer.held, gradients.buffer.dtype);
+    add_rows(Kernel::add_whole, slot, gradients.buffer.held, gradients.buffer.dtype);
     gradients.written_to_shard.push_back(kAllUses);
   }
-  for (auto parameter = in_order_.rbegin(); parameter != in_order_.rend(); ++parameter) {
-    gradients_of(*parameter).buffer.held.reset();
-  }
+  for (auto slot = in_order_.rbegin(); slot != in_order_.rend(); ++slot) gradients_[*slot].buffer.held.reset();
 }
 
-Held UnitLowering::piece_of(int parameter, Gradient gradient) {
+Held UnitLowering::piece_of(std::size_t slot, Gradient gradient) {
   if (gradient.dtype == unit_.reduce) return std::move(gradient.held);
   Writer& writer = in_.writer;
-  if (Held sum = std::move(gradients_of(parameter).sum)) {
-    writer.run(run_of(Kernel::add, parameter), {{&gradient.held, How::read}, {&sum, How::add}});
+  const UnitParameter& p = unit_.parameters[slot];
+  if (Held sum = std::move(gradients_[slot].sum)) {
+    writer.run(run_of(Kernel::add, p.parameter), {{&gradient.held, How::read}, {&sum, How::add}});
     return sum;
   }
-  Held piece = writer.allocate(buffer_of(parameter, unit_.reduce, Category::communication, "reduce piece"));
-  writer.run(run_of(Kernel::copy, parameter), {{&gradient.held, How::read}, {&piece, How::write}});
+  Held piece = writer.allocate(buffer_of(p, unit_.reduce, Category::communication, "reduce piece"));
+  writer.run(run_of(Kernel::copy, p.parameter), {{&gradient.held, How::read}, {&piece, How::write}});
   return piece;
 }
 
 void UnitLowering::reduce() {
   if (in_.layout.shards == 1) return add_to_shard();
-  for (int parameter : unit_.reduce_order) {
-    Gradient& gradient = gradients_of(parameter).buffer;
-    if (gradient.held) pieces_.emplace_back(parameter, piece_of(parameter, std::move(gradient)));
+  for (const std::size_t slot : reduce_order_) {
+    Gradient& gradient = gradients_[slot].buffer;
+    if (gradient.held) pieces_.emplace_back(slot, piece_of(slot, std::move(gradient)));
   }
   if (pieces_.empty()) return;
   reducing_ = start_reduction();
@@ -284,19 +292,20 @@ void UnitLowering::finish() {
   if (pieces_.empty()) return;
   wait_for(reducing_);
   make_gradient_shard();
-  for (const auto& [parameter, piece] : pieces_) {
-    add_rows(Kernel::add_own, parameter, piece, unit_.reduce);
+  for (const auto& [slot, piece] : pieces_) {
+    add_rows(Kernel::add_own, slot, piece, unit_.reduce);
   }
   pieces_.clear();
 }
 
 void UnitLowering::update(const Held& divisor, const Held& found_inf) {
   if (!gradient_shard_) return;
-  Writer::Operands operands{Writer::viewed(shards_.front(), How::add, views_.trained),
-                            {&gradient_shard_, How::read},
-                            {&divisor, How::read},
-                            {&found_inf, How::read}};
-  std::ranges::move(all_states(How::add), std::back_inserter(operands));
+  Writer::Operands& operands = in_.writer.operands();
+  operands.assign({Writer::viewed(shards_.front(), How::add, views_.trained),
+                   {&gradient_shard_, How::read},
+                   {&divisor, How::read},
+                   {&found_inf, How::read}});
+  add_states(How::add, operands);
   in_.writer.run(run_of(Kernel::update), operands,
                  in_.optimizer.work({.elements = unit_.trainable_elements,
                                      .storage = unit_.storages.front().dtype,

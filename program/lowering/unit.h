@@ -44,7 +44,7 @@ class UnitLowering {
   const Held& weights() const { return unit_.gathered_is_shard ? shards_.front() : gathered_; }
   /// Where a parameter begins there, in elements.
   std::int64_t weight_offset(int parameter) const {
-    const UnitParameter& p = slot_of(parameter);
+    const UnitParameter& p = unit_.parameters[slot_of(parameter)];
     return unit_.gathered_is_shard ? p.shard_offset : p.gathered_offset;
   }
 
@@ -82,18 +82,20 @@ class UnitLowering {
   };
 
   Buffer buffer(std::int64_t elements, Dtype dtype, Category category, std::string_view what) const;
-  /// A whole gradient of `parameter`, padded.
-  Buffer buffer_of(int parameter, Dtype dtype, Category category, const char* what) const;
-  Writer::Operands all_shards(How how) const;
-  Writer::Operands all_states(How how) const;
+  /// A whole gradient of a parameter, padded.
+  Buffer buffer_of(const UnitParameter& p, Dtype dtype, Category category, std::string_view what) const;
+  void add_shards(How how, Writer::Operands& operands) const;
+  void add_states(How how, Writer::Operands& operands) const;
   Buffer gradient_shard_buffer() const;
   void forget_written_shard();
   void make_gradient_shard();
-  const UnitParameter& slot_of(int parameter) const;
-  Gradients& gradients_of(int parameter);
+  /// Its place in the unit.
+  std::size_t slot_of(int parameter) const {
+    return static_cast<std::size_t>(in_.layout.slot_of_parameter[static_cast<std::size_t>(parameter)]);
+  }
   /// With one shard: the buffers are added where they belong.
   void add_to_shard();
-  Held piece_of(int parameter, Gradient gradient);
+  Held piece_of(std::size_t slot, Gradient gradient);
   /// The tokens of collectives over the parameters' padded rows.
   int start_gather(Axis axis);
   int start_reduction();
@@ -103,7 +105,7 @@ class UnitLowering {
   /// A copy, parameter by parameter, of this rank's part of the unit: all that is read and written.
   Work passes(Bytes bytes) const;
   /// Adds this rank's rows of a whole gradient to the gradient shard.
-  void add_rows(Kernel kernel, int parameter, const Held& gradient, Dtype dtype);
+  void add_rows(Kernel kernel, std::size_t slot, const Held& gradient, Dtype dtype);
   void wait_for(int& token);
 
   Run run_of(Kernel kernel, int parameter = -1) const {
@@ -116,11 +118,13 @@ class UnitLowering {
   const UnitViews::Numbers& views_;
   std::vector<Held> shards_;  // by storage
   Held gathered_, kept_slice_, gradient_shard_;
-  std::vector<Held> states_;                  // of the optimizer, in the order of its row
-  std::vector<Gradients> gradients_;          // by place in the unit
-  std::vector<int> in_order_;                 // the unit's parameters, ascending
-  std::vector<std::pair<int, Held>> pieces_;  // by parameter: being reduced
-  int gathering_ = -1, reducing_ = -1;        // tokens; -1: nothing is under way
+  std::vector<Held> states_;                          // of the optimizer, in the order of its row
+  std::vector<Gradients> gradients_;                  // by place in the unit
+  std::vector<std::size_t> reduce_order_, in_order_;  // places in the unit: as reduced; of ascending parameters
+  std::vector<std::pair<std::size_t, Held>> pieces_;  // of the parameter at a place: being reduced
+  // Of all parameters, in the compute dtype: whole, and what a rank, or a rank of its group, has of them.
+  Bytes padded_bytes_, shard_bytes_, kept_bytes_;
+  int gathering_ = -1, reducing_ = -1;  // tokens; -1: nothing is under way
 };
 
 }  // namespace vramfit::program

@@ -19,11 +19,13 @@ class Labels {
   /// `are_kept` false: nobody will read them, and none is made.
   explicit Labels(bool are_kept = true) : are_kept_(are_kept) {}
   /// Of the text that the parts make together; -1 where none are kept.
-  int number(std::initializer_list<std::string_view> parts);
+  int number(std::initializer_list<std::string_view> parts) { return are_kept_ ? number_of(parts) : -1; }
   int number(std::string_view text) { return number({text}); }
   std::vector<std::string> take() { return std::move(texts_); }
 
  private:
+  int number_of(std::initializer_list<std::string_view> parts);
+
   bool are_kept_;
   std::string text_;
   std::vector<std::string> texts_;
@@ -63,20 +65,26 @@ class Held {
 class Writer {
  public:
   /// A buffer that something else allocates (a block that is called), or a slot.
-  Held declare(const Buffer& buffer);
+  Held declare(const Buffer& buffer) {
+    code_.buffers.push_back(buffer);
+    owners_.push_back(0);
+    return {*this, static_cast<int>(code_.buffers.size()) - 1};
+  }
   /// Nothing of zero bytes is allocated: the result is empty.
   Held allocate(const Buffer& buffer);
   void allocate(const Held& declared);
-  struct Operand {
+  /// An access to what is held at that time; `of` may be null or empty.
+  struct Operand : Access {
     Operand(const Held* of, How does, std::int16_t with = -1, int seen_as = -1)
-        : held(of), how(does), value(with), view(seen_as) {}
-    const Held* held;  // may be null or empty
-    How how;
-    std::int16_t value;  // as Access::value
-    int view;            // as Access::view
+        : Access{of == nullptr ? -1 : of->buffer(), does, with, of == nullptr || !*of ? -1 : seen_as} {}
   };
   static Operand viewed(const Held& held, How how, int view) { return {&held, how, -1, view}; }
   using Operands = std::vector<Operand>;
+  /// An empty list to be filled and handed over. There is one, which keeps its memory from use to use.
+  Operands& operands() {
+    operands_.clear();
+    return operands_;
+  }
   /// Operands as a function takes them: those of a list or of braces.
   class Listed : public std::span<const Operand> {
    public:
@@ -91,11 +99,14 @@ class Writer {
   /// One kernel that reads and writes all of these buffers once. Here and below, accesses and work are filled in.
   void run(const Run& run, Listed list);
   void run(const Run& run, Listed list, const Work& work) { this->run(run, list, std::span(&work, 1)); }
-  void run(Run run, Listed list, std::span<const Work> work);
+  void run(const Run& run, Listed list, std::span<const Work> work);
   /// Over all of the operands. The rest is filled in: bytes, where there are none, are those of the operands, and each
   /// rank's part is all of them.
   void start(Start start, Listed operands);
-  void write(Instruction instruction) { code_.instructions.push_back(instruction); }
+  template <typename What>
+  void write(const What& what) {
+    code_.instructions.emplace_back(what);
+  }
 
   int owners(int buffer) const { return owners_[static_cast<std::size_t>(buffer)]; }
   /// While quiet, an owner's end writes nothing: a block that was called has freed the buffer, or nothing does.
@@ -117,6 +128,7 @@ class Writer {
 
   Code code_;
   std::vector<int> owners_;  // by buffer
+  Operands operands_;
   bool quiet_ = false, inside_ = false;
   std::uint32_t inside_begin_ = 0;
 };

@@ -64,16 +64,15 @@ bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>
   return every != nullptr && (segment - 1) % every->n == 0;
 }
 
-Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current) {
-  const auto in_loss = [&] { return is_loss_segment(graph.segments[static_cast<std::size_t>(instruction.segment)]); };
+Phase phase_of(const Instruction& instruction, bool computes_loss, Phase current) {
   switch (instruction.what) {
     case Do::begin:
       return Phase::forward;
     case Do::forward:
-      return in_loss() ? Phase::loss : Phase::forward;
+      return computes_loss ? Phase::loss : Phase::forward;
     case Do::recompute:
     case Do::backward:
-      return in_loss() ? Phase::loss : Phase::backward;
+      return computes_loss ? Phase::loss : Phase::backward;
     case Do::mask:
     case Do::clip:
       return Phase::clip;

@@ -66,8 +66,9 @@ std::vector<Instruction> with_replica_sums(std::vector<Instruction> schedule, co
 /// Whether the job recomputes a segment in backward instead of keeping what its forward pass made.
 bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>& segment_has_backward, int segment);
 
-/// The phase in which an instruction's events fall; `current` is that of the instruction before it.
-Phase phase_of(const Instruction& instruction, const Graph& graph, Phase current);
+/// The phase in which an instruction's events fall. `computes_loss`: its segment does; `current`: that of the
+/// instruction before it.
+Phase phase_of(const Instruction& instruction, bool computes_loss, Phase current);
 
 /// Whether a segment computes the loss (alone, or with the head when chunked).
 bool is_loss_segment(const Segment& segment);

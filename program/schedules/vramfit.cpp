@@ -118,7 +118,7 @@ class Maker {
   void add(Instruction instruction) {
     instruction.micro_batch = micro_batch_;
     instruction.last = micro_batch_ + 1 >= in_.job.accumulation;
-    schedule_.push_back(instruction);
+    schedule_.push_back(std::move(instruction));
   }
 
   const Segment& segment(int i) const { return in_.graph.segments[static_cast<std::size_t>(i)]; }
