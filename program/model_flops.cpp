@@ -61,15 +61,17 @@ double forward_flops(const Graph& graph, const BatchShape& shape) {
 }
 
 double training_flops(const TapeInputs& inputs) {
-  const std::vector<SegmentTape> tapes = make_tapes(inputs);
+  const SharedTapes tapes = make_shared_tapes(inputs);
   double flops = 0;
   for (std::size_t s = 0; s < tapes.size(); ++s) {
     const std::vector<Op>& ops = inputs.graph.segments[s].ops;
     for (const Op& op : ops) flops += forward_flops(inputs.graph, op, inputs.shape);
-    for (const TapeAction& action : tapes[s].backward) {
+    const SegmentTape& tape = *tapes[s];
+    for (const TapeAction& action : tape.backward) {
       if (action.what != TapeAction::Do::backward) continue;
       const Op& op = ops[static_cast<std::size_t>(action.op)];
-      flops += backward_factor(op, action.needs) * forward_flops(inputs.graph, op, inputs.shape);
+      flops += backward_factor(op, tape.needs[static_cast<std::size_t>(action.op)]) *
+               forward_flops(inputs.graph, op, inputs.shape);
     }
   }
   return flops;

@@ -6,6 +6,7 @@
 #include <map>
 #include <stdexcept>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "estimator/time/kernels.h"
@@ -84,6 +85,18 @@ class Transfers {
   bool has_changed_ = false;
 };
 
+/// Kernels that one stream is given, one after the other.
+struct Launched {
+  Kernels kernels;
+  std::size_t stream;  // its clock
+};
+struct Begun {
+  const Start* start;
+  double duration;
+};
+/// What instructions do to the clocks.
+using Timed = std::variant<Launched, Begun, Record, Wait, HostRead>;
+
 class Simulation {
  public:
   Simulation(const Program& program, const Cluster& cluster, const Costs& costs, Transfers& transfers)
@@ -110,9 +123,10 @@ class Simulation {
     for (const Section& section : program_.sections) {
       if (!is_in_step(section, kSteadyStep)) continue;
       const double computed = computed_, communicated = communicated_;
-      pass(section);
+      note(section);
+      pass();
       if (section.times == 1) continue;
-      repeat(section, section.times - 1);
+      repeat(section.times - 1);
       computed_ = computed + (computed_ - computed) * static_cast<double>(section.times);
       communicated_ = communicated + (communicated_ - communicated) * static_cast<double>(section.times);
     }
@@ -124,20 +138,46 @@ class Simulation {
   }
 
  private:
-  void pass(const Section& section) {
+  /// Fills in timed_.
+  void note(const Section& section) {
+    timed_.clear();
     for (std::size_t i = section.begin; i < section.end; ++i) {
-      std::visit([&](const auto& what) { read(what); }, program_.main.instructions[i]);
+      std::visit([&](const auto& what) { note(what); }, program_.main.instructions[i]);
     }
   }
 
-  void read(const Run& run) { add(timer_.kernels_of(run, program_.main), clock_of(run.stream)); }
+  void note(const Run& run) { note(timer_.kernels_of(run, program_.main), clock_of(run.stream)); }
   /// What a block runs is on the compute stream.
-  void read(const Call& call) { add(blocks_[static_cast<std::size_t>(call.block)], kCompute); }
+  void note(const Call& call) { note(blocks_[static_cast<std::size_t>(call.block)], kCompute); }
+  void note(const Kernels& kernels, std::size_t stream) {
+    auto* latest = timed_.empty() ? nullptr : std::get_if<Launched>(&timed_.back());
+    if (latest != nullptr && latest->stream == stream) return latest->kernels.then(kernels);
+    timed_.emplace_back(Launched{kernels, stream});
+  }
+  void note(const Start& start) {
+    timed_.emplace_back(Begun{&start, timer_.of(start, program_.groups[static_cast<std::size_t>(start.axis)])});
+  }
+  void note(const Record& record) { timed_.emplace_back(record); }
+  void note(const Wait& wait) { timed_.emplace_back(wait); }
+  void note(const HostRead& what) { timed_.emplace_back(what); }
+  // Memory is handed out by the host alone, and phases are only names.
+  void note(const Allocate&) {}
+  void note(const Free&) {}
+  void note(const Keep&) {}
+  void note(const Mark&) {}
 
-  void add(const Kernels& kernels, std::size_t stream) {
-    clocks_[stream] = std::max(clocks_[stream] + kernels.compute, clocks_[kHost] + kernels.launched);
+  void pass() {
+    for (const Timed& timed : timed_) {
+      std::visit([&](const auto& what) { read(what); }, timed);
+    }
+  }
+
+  void read(const Launched& launched) {
+    const Kernels& kernels = launched.kernels;
+    double& stream = clocks_[launched.stream];
+    stream = std::max(stream + kernels.compute, clocks_[kHost] + kernels.launched);
     clocks_[kHost] += kernels.host;
-    if (stream == kCompute) computed_ += kernels.compute;
+    if (launched.stream == kCompute) computed_ += kernels.compute;
   }
 
   void note_clocks(const Start& start) {
@@ -149,9 +189,8 @@ class Simulation {
   }
 
   /// A transfer runs beside all streams and collectives.
-  void transfer(const Start& start) {
+  void transfer(const Start& start, double duration) {
     if (is_repeated_) throw std::invalid_argument("a transfer between stages in a section that is repeated");
-    const double duration = timer_.of(start, program_.groups[static_cast<std::size_t>(start.axis)]);
     clocks_[kHost] += timer_.launch();
     const double started = std::max(clocks_[clock_of(start.stream)], clocks_[kHost]);
     const double done = transfers_.done(start, program_.stage, started, duration);
@@ -160,10 +199,13 @@ class Simulation {
     communicated_ += duration;
   }
 
-  void read(const Start& start) {
-    if (start.collective == Collective::send || start.collective == Collective::receive) return transfer(start);
+  void read(const Begun& begun) {
+    const Start& start = *begun.start;
+    const double duration = begun.duration;
+    if (start.collective == Collective::send || start.collective == Collective::receive) {
+      return transfer(start, duration);
+    }
     const auto axis = static_cast<std::size_t>(start.axis);
-    const double duration = timer_.of(start, program_.groups[axis]);
     clocks_[kHost] += timer_.launch();
     double& stream = clocks_[kFirstAxis + axis];
     stream = std::max({stream, clocks_[clock_of(start.stream)], clocks_[kHost]}) + duration;
@@ -182,14 +224,8 @@ class Simulation {
 
   void read(const HostRead& what) { clocks_[kHost] = std::max(clocks_[kHost], clocks_[clock_of(what.stream)]); }
 
-  // Memory is handed out by the host alone, and phases are only names.
-  void read(const Allocate&) {}
-  void read(const Free&) {}
-  void read(const Keep&) {}
-  void read(const Mark&) {}
-
   /// The clocks after `times` further passes. Tokens of other sections have been waited for in the first pass.
-  void repeat(const Section& section, std::int64_t times) {
+  void repeat(std::int64_t times) {
     const Clocks before = clocks_;
     const double computed = computed_, communicated = communicated_;
     std::ranges::fill(done_, kNever);
@@ -198,7 +234,7 @@ class Simulation {
     for (std::size_t from = 0; from < kClocks; ++from) {
       clocks_.fill(kNever);
       clocks_[from] = 0;
-      if (is_used_[from]) pass(section);
+      if (is_used_[from]) pass();
       for (std::size_t to = 0; to < kClocks; ++to) passes[to][from] = clocks_[to];
     }
     clocks_ = before;
@@ -216,6 +252,7 @@ class Simulation {
   Transfers& transfers_;
   bool is_cpu_, is_repeated_ = false;
   std::vector<Kernels> blocks_;
+  std::vector<Timed> timed_;  // the section under way
   Clocks clocks_{};
   // Clocks of streams and axes that the program names; the others stand still.
   std::array<bool, kClocks> is_used_{true, true};

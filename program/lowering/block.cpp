@@ -248,7 +248,8 @@ class BlockLowering {
       operands.push_back(gradient_operand(gradient, how_of(target, rule, i), op.inputs[i]));
     }
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
-      operands.push_back(action.needs.parameters[p] ? next_home(op, p) : Writer::Operand(nullptr, How::write));
+      operands.push_back(in_.tape.needs[at(action.op)].parameters[p] ? next_home(op, p)
+                                                                     : Writer::Operand(nullptr, How::write));
     }
     writer_.run({.kernel = Kernel::backward, .op = action.op, .inside = steps}, operands, rule.work.backward);
   }

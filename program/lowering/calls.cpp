@@ -10,10 +10,9 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// Labels inside a segment are those of another one: values and ops have the same names.
+/// Labels inside a segment are those of another one: ops have the same names. So have values where tapes are shared.
 bool has_names_of(const Segment& a, const Segment& b) {
-  return std::ranges::equal(a.values, b.values, {}, &Value::name, &Value::name) &&
-         std::ranges::equal(a.ops, b.ops, {}, &Op::name, &Op::name);
+  return std::ranges::equal(a.ops, b.ops, {}, &Op::name, &Op::name);
 }
 
 }  // namespace
@@ -96,21 +95,26 @@ void Calls::bind_values(const SegmentState& state) {
 }
 
 void Calls::bind_weights(const std::vector<Op>& ops) {
+  const UnitLowering* latest = nullptr;  // mostly that of the next parameter too
+  int slot = -1;
   for (const Op& op : ops) {
     for (const ParameterUse& use : op.parameters) {
       const UnitLowering& unit = unit_of(use.parameter);
-      call_.weights.push_back(slot_of(unit.weights()));
+      if (&unit != latest) slot = slot_of(unit.weights());
+      latest = &unit;
+      call_.weights.push_back(slot);
       if (in_.views.are_kept()) call_.offsets.push_back(unit.weight_offset(use.parameter));
     }
   }
 }
 
-void Calls::bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>& actions) {
+void Calls::bind_homes(int segment, const std::vector<TapeAction>& actions) {
   for (const TapeAction& action : actions) {
     if (action.what != TapeAction::Do::backward) continue;
-    const Op& op = ops[at(action.op)];
+    const Op& op = in_.graph.segments[at(segment)].ops[at(action.op)];
+    const Needs& needs = in_.tapes[at(segment)]->needs[at(action.op)];
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
-      if (!action.needs.parameters[p]) continue;
+      if (!needs.parameters[p]) continue;
       const UnitLowering::Home home = unit_of(op.parameters[p].parameter).home(op.kind, op.parameters[p]);
       const int slot = slot_of(home.held);
       if (home.is_new) {
@@ -126,9 +130,8 @@ void Calls::bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>
 void Calls::bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state) {
   clear();
   bind_values(state);
-  const std::vector<Op>& ops = in_.graph.segments[at(segment)].ops;
-  bind_weights(ops);  // units hold these, and gradients
-  bind_homes(ops, actions);
+  bind_weights(in_.graph.segments[at(segment)].ops);  // units hold these, and gradients
+  bind_homes(segment, actions);
   if (at(segment) + 1 == in_.graph.segments.size()) call_.loss = slot_of(in_.loss);
 }
 
@@ -166,13 +169,15 @@ Range Calls::offsets_of(Known& known) {
 
 Range Calls::bindings_of(int segment, const LoweredBlock& lowered) {
   std::vector<int>& bindings = in_.writer.code().bindings;
-  const std::size_t first = bindings.size();
-  for (const Slot& slot : call_.slots) bindings.push_back(slot.buffer);
+  const std::size_t first = bindings.size(), count = call_.slots.size() + lowered.made.size();
+  bindings.resize(first + count);
+  auto next = bindings.begin() + static_cast<std::ptrdiff_t>(first);
+  for (const Slot& slot : call_.slots) *next++ = slot.buffer;
   for (Buffer made : lowered.made) {
     made.segment = segment;
-    bindings.push_back(in_.writer.declare(made).buffer());
+    *next++ = in_.writer.declare(made).buffer();
   }
-  return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(bindings.size() - first)};
+  return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count)};
 }
 
 void Calls::hold(const std::vector<SlotOfValue>& slots, Range bindings, HeldValues& values) {

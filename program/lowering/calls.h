@@ -63,7 +63,7 @@ class Calls {
   void bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state);
   void bind_values(const SegmentState& state);
   void bind_weights(const std::vector<Op>& ops);
-  void bind_homes(const std::vector<Op>& ops, const std::vector<TapeAction>& actions);
+  void bind_homes(int segment, const std::vector<TapeAction>& actions);
   /// The slot of a buffer, new if it has none; -1: of none.
   int slot_of(const Held& held);
   void clear();

@@ -8,19 +8,18 @@ namespace vramfit::program {
 
 namespace {
 
-constexpr std::int64_t kAllUses = -1;  // among written uses: a reduction or a sum has written all of the parameter
-
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// Whether a use finds a gradient where it writes; from now on the next one does.
-bool adds(std::vector<std::int64_t>& written, const ParameterUse& use) {
-  const bool found =
-      std::ranges::any_of(written, [&](std::int64_t first) { return first == kAllUses || first == use.first; });
-  if (!found) written.push_back(use.first);
-  return found;
-}
-
 }  // namespace
+
+bool UnitLowering::Written::note(std::int64_t first) {
+  if (is_whole_) return true;
+  if (!has_one_) one_ = first;
+  if (!std::exchange(has_one_, true)) return false;
+  if (one_ == first || std::ranges::find(more_, first) != more_.end()) return true;
+  more_.push_back(first);
+  return false;
+}
 
 UnitLowering::UnitLowering(const UnitsInputs& inputs, int number)
     : in_(inputs),
@@ -28,6 +27,7 @@ UnitLowering::UnitLowering(const UnitsInputs& inputs, int number)
       number_(number),
       views_(inputs.views.of(unit_)),
       gradients_(unit_.parameters.size()) {
+  reduce_order_.reserve(unit_.parameters.size());
   for (const int parameter : unit_.reduce_order) reduce_order_.push_back(slot_of(parameter));
   in_order_ = reduce_order_;
   std::ranges::sort(in_order_, {}, [&](std::size_t slot) { return unit_.parameters[slot].parameter; });
@@ -61,6 +61,7 @@ Buffer UnitLowering::buffer_of(const UnitParameter& p, Dtype dtype, Category cat
 
 void UnitLowering::load(const Held& staging) {
   Writer& writer = in_.writer;
+  shards_.reserve(unit_.storages.size());
   for (const UnitStorage& storage : unit_.storages) {
     const std::string what = shards_.empty() ? "shard" : std::string(dtype_name(storage.dtype)) + " shard";
     shards_.push_back(writer.allocate(buffer(storage.elements, storage.dtype, Category::parameters, what)));
@@ -71,6 +72,7 @@ void UnitLowering::load(const Held& staging) {
   operands.emplace_back(&staging, How::write);
   writer.run(run_of(Kernel::load_shard), operands);
   if (unit_.trainable_elements == 0) return;
+  states_.reserve(in_.optimizer.states.size());
   for (const OptimizerState& state : in_.optimizer.states) {
     states_.push_back(writer.allocate(
         buffer(elements_of(state, unit_), dtype_of(state, in_.precision), Category::optimizer_state, state.name)));
@@ -216,15 +218,15 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
       forget_written_shard();
     }
     const Bytes whole = unit_.trainable_elements * dtype_bytes(unit_.gradient);
-    return {gradient_shard_, is_new, whole, adds(gradients.written_to_shard, use), p.shard_offset};
+    return {gradient_shard_, is_new, whole, gradients.written_to_shard.note(use.first), p.shard_offset};
   }
   Gradient& gradient = gradients.buffer;
-  std::vector<std::int64_t>& written = gradients.written_to_buffer;
+  Written& written = gradients.written_to_buffer;
   const bool is_there = static_cast<bool>(gradient.held);
   if (!is_there) gradient.dtype = gradient_dtype(kind, in_.precision);
   if (!is_there && gradient.dtype == unit_.reduce && gradients.sum) {
     gradient.held = std::move(gradients.sum);
-    written = {kAllUses};
+    written.set_whole();
   }
   const bool is_new = !gradient.held;
   if (is_new) {
@@ -233,7 +235,7 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
   }
   const std::int64_t own = use.count < 0 ? p.rows * p.row_elements : 0;
   const Bytes filled = (p.padded_elements - own) * dtype_bytes(gradient.dtype);
-  return {gradient.held, is_new, filled, adds(written, use)};
+  return {gradient.held, is_new, filled, written.note(use.first)};
 }
 
 void UnitLowering::accumulate() {
@@ -260,7 +262,7 @@ void UnitLowering::add_to_shard() {
     if (!gradients.buffer.held) continue;
     make_gradient_shard();
     add_rows(Kernel::add_whole, slot, gradients.buffer.held, gradients.buffer.dtype);
-    gradients.written_to_shard.push_back(kAllUses);
+    gradients.written_to_shard.set_whole();
   }
   for (auto slot = in_order_.rbegin(); slot != in_order_.rend(); ++slot) gradients_[*slot].buffer.held.reset();
 }
@@ -280,6 +282,7 @@ Held UnitLowering::piece_of(std::size_t slot, Gradient gradient) {
 
 void UnitLowering::reduce() {
   if (in_.layout.shards == 1) return add_to_shard();
+  pieces_.reserve(reduce_order_.size());
   for (const std::size_t slot : reduce_order_) {
     Gradient& gradient = gradients_[slot].buffer;
     if (gradient.held) pieces_.emplace_back(slot, piece_of(slot, std::move(gradient)));

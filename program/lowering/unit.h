@@ -70,6 +70,23 @@ class UnitLowering {
   void update(const Held& divisor, const Held& found_inf);
 
  private:
+  /// `first` of the uses of a parameter that have been written.
+  class Written {
+   public:
+    void clear() {
+      is_whole_ = has_one_ = false;
+      more_.clear();
+    }
+    /// A reduction or a sum has written all of it.
+    void set_whole() { is_whole_ = true; }
+    /// Returns whether the use was written before, as it is from now on.
+    bool note(std::int64_t first);
+
+   private:
+    bool is_whole_ = false, has_one_ = false;
+    std::int64_t one_ = 0;
+    std::vector<std::int64_t> more_;  // of slices of a packed matrix
+  };
   struct Gradient {
     Held held;
     Dtype dtype = Dtype::f32;
@@ -78,7 +95,7 @@ class UnitLowering {
   struct Gradients {
     Gradient buffer;  // not yet reduced; empty if there is none
     Held sum;         // the whole gradient of earlier micro-batches, in the reduce dtype; empty if there is none
-    std::vector<std::int64_t> written_to_buffer, written_to_shard;  // `first` of each use that has been written
+    Written written_to_buffer, written_to_shard;
   };
 
   Buffer buffer(std::int64_t elements, Dtype dtype, Category category, std::string_view what) const;

@@ -35,7 +35,7 @@ void Writer::write_free(int buffer) noexcept {
 
 Range Writer::accesses(Listed list) {
   const Range range{static_cast<std::uint32_t>(code_.accesses.size()), static_cast<std::uint32_t>(list.size())};
-  code_.accesses.insert(code_.accesses.end(), list.begin(), list.end());
+  for (const Access& access : list) code_.accesses.push_back(access);
   return range;
 }
 

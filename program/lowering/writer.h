@@ -108,6 +108,15 @@ class Writer {
     code_.instructions.emplace_back(what);
   }
 
+  /// Room for about as many instructions, and for what they usually refer to.
+  void reserve(std::size_t instructions) {
+    code_.instructions.reserve(instructions);
+    code_.accesses.reserve(instructions);
+    code_.buffers.reserve(instructions / 2);
+    owners_.reserve(instructions / 2);
+    code_.work.reserve(instructions / 2);
+  }
+
   int owners(int buffer) const { return owners_[static_cast<std::size_t>(buffer)]; }
   /// While quiet, an owner's end writes nothing: a block that was called has freed the buffer, or nothing does.
   void be_quiet(bool quiet) { quiet_ = quiet; }

@@ -22,6 +22,7 @@ struct Change {
   std::array<std::int64_t, kSpaces> spaces{}, space_peaks{};  // of those but the card's
   bool has_events = false, has_spaces = false;
 
+  /// `granule`: a power of two.
   void add(const Buffer& buffer, std::int64_t sign, std::int64_t granule) {
     const std::int64_t bytes = sign * buffer.bytes.n;
     if (buffer.space != Space::device) return add_to(static_cast<std::size_t>(buffer.space), bytes);
@@ -29,7 +30,7 @@ struct Change {
     expected += buffer.expected.n == 0 ? bytes : sign * buffer.expected.n;
     expected_peak = std::max(expected_peak, expected);
     requested = checked_add(requested, bytes);
-    rounded = checked_add(rounded, sign * round_up(buffer.bytes.n, granule));
+    rounded = checked_add(rounded, sign * (checked_add(buffer.bytes.n, granule - 1) & -granule));
     categories[static_cast<std::size_t>(buffer.category)] += bytes;
     requested_peak = std::max(requested_peak, requested);
     if (rounded <= rounded_peak) return;
@@ -150,7 +151,8 @@ class Folder {
     } else {
       for_each_event(instruction, main_, [this](const Buffer& buffer, std::int64_t sign) {
         const bool is_freed = sign < 0, is_on_card = buffer.space == Space::device;
-        if (is_freed && is_on_card) raise(kNothing);  // a phase begins as high as what it finds
+        // A phase begins as high as what it finds. From its first event on, it is as high as what there is.
+        if (is_freed && is_on_card && folded_ == kNone) raise(kNothing);
         all_.add(buffer, sign, granule_);
         if (!is_freed && is_on_card) raise(kNothing);
       });

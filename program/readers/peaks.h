@@ -25,7 +25,7 @@ struct FoldedPeaks {
   std::array<Bytes, program::kSpaces> spaces;  // requested, by space
 };
 
-/// `rounded` counts each allocation as a multiple of `granule` bytes: 512 gives what is allocated under
+/// `rounded` counts each allocation as a multiple of `granule` bytes, a power of two: 512 gives what is allocated under
 /// expandable_segments. Equal to what the ledger's events add up to; what the allocator reserves needs the events.
 FoldedPeaks folded_peaks(const program::Program& program, Bytes granule);
 

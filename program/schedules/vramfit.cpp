@@ -1,6 +1,7 @@
 // The schedule of runtime vramfit. Gathers run ahead of compute by the prefetch depth, at most one reduction
 // is in flight, and every unit is released as soon as neither the next pass nor the reshard policy needs it.
 #include <algorithm>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -21,7 +22,7 @@ constexpr std::size_t kInstructionsOfAPass = 8;  // at most, where a pass has on
 struct Pass {
   int segment = -1;
   bool backward = false;
-  std::vector<int> units;  // gathered while it runs
+  std::span<const int> units = {};  // gathered while it runs
 };
 
 bool reads_weights_in_backward(const Segment& segment) {
@@ -82,7 +83,10 @@ class Maker {
       };
       add(list_[p]);
       const std::int64_t depth = list_[p].backward ? backward_depth() : in_.job.forward_prefetch;
-      for (const std::size_t next : reached_from(list_, p, depth)) add(list_[next]);
+      reach_from(list_, p, depth, [&](const Pass& next) {
+        add(next);
+        return true;
+      });
       most = std::max(most, kept + live);
       for (const int unit : until[p]) kept -= --keepers[static_cast<std::size_t>(unit)] == 0 ? 1 : 0;
     }
@@ -136,7 +140,7 @@ class Maker {
     }
     for (int i = segments() - 1; i >= 0; --i) {
       if (!in_.segment_has_backward[static_cast<std::size_t>(i)]) break;
-      Pass pass{i, true, {}};
+      Pass pass{i, true};
       if (reads_weights_in_backward(segment(i))) pass.units = in_.layout.units_of_segment[static_cast<std::size_t>(i)];
       list.push_back(pass);
     }
@@ -196,25 +200,25 @@ class Maker {
 
   std::int64_t backward_depth() const { return in_.job.backward_prefetch == BackwardPrefetch::none ? 0 : 1; }
 
-  /// The next `depth` passes in the same direction that need units which pass `p` and those between don't.
-  std::vector<std::size_t> reached_from(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) const {
-    std::vector<std::size_t> reached;
-    if (in_.layout.shards == 1) return reached;  // nothing to hide: a cast
+  /// Calls `reached` with each of the next `depth` passes in the same direction that need units which pass `p` and
+  /// those between don't, as long as it returns true.
+  template <typename Reached>
+  void reach_from(const std::vector<Pass>& list, std::size_t p, std::int64_t depth, const Reached& reached) const {
+    if (in_.layout.shards == 1) return;  // nothing to hide: a cast
     for (std::size_t next = p + 1, last = p; next < list.size() && depth > 0; ++next) {
       if (list[next].backward != list[p].backward) break;
       if (std::ranges::all_of(list[next].units, [&](int unit) { return uses(list[last], unit); })) continue;
-      reached.push_back(next);
+      if (!reached(list[next])) return;
       --depth;
       last = next;
     }
-    return reached;
   }
 
   void prefetch(const std::vector<Pass>& list, std::size_t p, std::int64_t depth) {
-    for (const std::size_t next : reached_from(list, p, depth)) {
-      issue(list[next]);
-      if (is_limit_reached()) return;  // in the order in which they are needed, so no pass waits behind a later one
-    }
+    reach_from(list, p, depth, [&](const Pass& next) {
+      issue(next);
+      return !is_limit_reached();  // in the order in which they are needed, so no pass waits behind a later one
+    });
   }
 
   void wait_for(const Pass& pass) {

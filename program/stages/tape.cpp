@@ -109,7 +109,7 @@ std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>&
   std::vector<TapeAction> actions;
   const auto drop = [&](int value) {
     if (a.owned(value) && !keeps[at(value)]) {
-      actions.push_back({.what = TapeAction::Do::drop_value, .value = value, .input_gradients = {}, .needs = {}});
+      actions.push_back({.what = TapeAction::Do::drop_value, .value = value});
     }
   };
   for (std::size_t i = 0; i < segment.ops.size(); ++i) {
@@ -120,7 +120,7 @@ std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>&
     if (consumed != kNever && (consumed == 0 || keeps[at(consumed)] || last_use[at(consumed)] != index)) {
       throw std::logic_error(segment.name + "." + op.name + ": in place of a value that is still read");
     }
-    actions.push_back({.what = TapeAction::Do::run, .op = index, .input_gradients = {}, .needs = a.needs[i]});
+    actions.push_back({.what = TapeAction::Do::run, .op = index});
     for (int value : done_after(op, index, last_use)) drop(value);
   }
   return actions;
@@ -189,8 +189,8 @@ GradientTarget first_target(const Analysis& a, int op_index, std::size_t i, cons
 TapeAction backward_of(const Analysis& a, int op_index, Gradients& gradients) {
   using Mode = GradientTarget::Mode;
   const Op& op = a.segment.ops[at(op_index)];
-  TapeAction action{
-      .what = TapeAction::Do::backward, .op = op_index, .input_gradients = {}, .needs = a.needs[at(op_index)]};
+  TapeAction action{.what = TapeAction::Do::backward, .op = op_index};
+  action.input_gradients.reserve(op.inputs.size());
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     const int value = op.inputs[i];
     if (!a.wants_gradient[at(value)]) {
@@ -201,7 +201,6 @@ TapeAction backward_of(const Analysis& a, int op_index, Gradients& gradients) {
     if (gradients.exists(value)) {
       if (!gradients.alone(value))
         throw std::logic_error(a.segment.name + "." + op.name + ": adds to a shared gradient");
-      action.needs.accumulate_inputs[i] = true;
     } else {
       target = first_target(a, op_index, i, gradients);
       if (target.mode == Mode::take_output_gradient) {
@@ -217,9 +216,7 @@ TapeAction backward_of(const Analysis& a, int op_index, Gradients& gradients) {
 
 std::vector<TapeAction> make_backward(const Analysis& a) {
   std::vector<TapeAction> actions;
-  const auto drop = [&](TapeAction::Do what, int value) {
-    actions.push_back({.what = what, .value = value, .input_gradients = {}, .needs = {}});
-  };
+  const auto drop = [&](TapeAction::Do what, int value) { actions.push_back({.what = what, .value = value}); };
   Gradients gradients(a.segment.values.size());
   if (!a.is_last && a.wants_gradient[at(a.segment.output)]) gradients.make(a.segment.output);
   for (std::size_t i = a.segment.ops.size(); i-- > 0;) {

@@ -24,8 +24,7 @@ struct TapeAction {
     drop_gradient  // forget the gradient of `value`
   } what = Do::run;
   int op = -1, value = -1;
-  std::vector<GradientTarget> input_gradients;  // Do::backward, one per input
-  Needs needs;                                  // accumulate_parameters is filled in when it runs
+  std::vector<GradientTarget> input_gradients = {};  // Do::backward, one per input
 };
 
 /// `forward` keeps what backward reads; `forward_checkpointed` keeps only the segment's input;

@@ -1,7 +1,9 @@
 #include "program/stages/units_layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
+#include <utility>
 
 #include "job/sharding.h"
 #include "program/ops/op_row.h"
@@ -22,6 +24,12 @@ std::int64_t align_elements(std::int64_t elements, Dtype dtype) {
 class UnitNames {
  public:
   int unit_called(UnitLayout& layout, const std::string& name, const Precision& precision) {
+    if (latest_ >= 0 && layout.units[static_cast<std::size_t>(latest_)].name == name) return latest_;
+    return latest_ = find_or_add(layout, name, precision);
+  }
+
+ private:
+  int find_or_add(UnitLayout& layout, const std::string& name, const Precision& precision) {
     const auto [entry, is_new] = numbers_.try_emplace(name, static_cast<int>(layout.units.size()));
     if (!is_new) return entry->second;
     Unit unit;
@@ -29,12 +37,12 @@ class UnitNames {
     unit.compute = precision.compute;
     unit.reduce = precision.reduce;
     unit.gradient = precision.storage;
-    layout.units.push_back(unit);
+    layout.units.push_back(std::move(unit));
     return entry->second;
   }
 
- private:
   std::unordered_map<std::string, int> numbers_;
+  int latest_ = -1;  // mostly that of the next parameter too
 };
 
 UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout& layout) {
@@ -59,9 +67,11 @@ int storage_of(Unit& unit, Dtype dtype) {
 }
 
 void assign_offsets(Unit& unit) {
-  // Not std::ranges::stable_partition, whose result clang 14 cannot parse.
-  std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
-                        [](const UnitParameter& p) { return p.trainable; });
+  if (!std::ranges::is_partitioned(unit.parameters, &UnitParameter::trainable)) {
+    // Not std::ranges::stable_partition, whose result clang 14 cannot parse.
+    std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
+                          [](const UnitParameter& p) { return p.trainable; });
+  }
   for (UnitParameter& p : unit.parameters) {
     p.storage = storage_of(unit, p.dtype);
     std::int64_t& stored = unit.storages[static_cast<std::size_t>(p.storage)].elements;
@@ -76,14 +86,15 @@ void assign_offsets(Unit& unit) {
 }
 
 std::vector<int> largest_first(const std::vector<UnitParameter>& parameters) {
-  std::vector<std::pair<std::int64_t, int>> order;  // size and parameter
-  order.reserve(parameters.size());
-  for (const UnitParameter& p : parameters) order.emplace_back(p.padded_elements, p.parameter);
-  std::ranges::stable_sort(order, std::greater{}, &std::pair<std::int64_t, int>::first);
-  std::vector<int> numbers;
-  numbers.reserve(order.size());
-  for (const auto& [elements, parameter] : order) numbers.push_back(parameter);
-  return numbers;
+  std::vector<int> order(parameters.size());  // places, then the parameters there
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [&](int place) -> const UnitParameter& { return parameters[static_cast<std::size_t>(place)]; };
+  std::ranges::sort(order, [&](int a, int b) {
+    const std::int64_t of_a = at(a).padded_elements, of_b = at(b).padded_elements;
+    return of_a != of_b ? of_a > of_b : a < b;
+  });
+  for (int& entry : order) entry = at(entry).parameter;
+  return order;
 }
 
 void add_unique(std::vector<int>& list, int item) {
