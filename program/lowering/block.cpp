@@ -21,12 +21,13 @@ class BlockLowering {
     for (const Slot& slot : call.slots) slots_.push_back(writer_.declare({.bytes = {}, .dtype = slot.dtype}));
     for (const SlotOfValue& v : call.values) values_[at(v.value)] = slots_[at(v.slot)];
     for (const SlotOfValue& v : call.gradients) gradients_[at(v.value)] = slots_[at(v.slot)];
-    for (const int slot : call.weights) weights_.push_back(slot < 0 ? Held{} : slots_[at(slot)]);
+    for (const Op& op : in_.segment.ops) {
+      first_weight_.push_back(weights_.size());
+      for (const ParameterUse& use : op.parameters) weights_.push_back(weight_of(use));
+    }
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       if (!call.slots[slot].is_kept) slots_[slot].reset();
     }
-    first_weight_.push_back(0);
-    for (const Op& op : in_.segment.ops) first_weight_.push_back(first_weight_.back() + op.parameters.size());
   }
 
   LoweredBlock lower(const std::vector<TapeAction>& actions) {
@@ -47,6 +48,12 @@ class BlockLowering {
   }
 
  private:
+  Held weight_of(const ParameterUse& use) const {
+    const auto unit = std::ranges::find(in_.units, in_.layout.unit_of_parameter[at(use.parameter)]);
+    const int slot = call_.weights[static_cast<std::size_t>(unit - in_.units.begin())];
+    return slot < 0 ? Held{} : slots_[at(slot)];
+  }
+
   void perform(const TapeAction& action) {
     switch (action.what) {
       case TapeAction::Do::run:

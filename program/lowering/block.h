@@ -34,10 +34,10 @@ struct HomeSlot {
 struct CallSlots {
   std::vector<Slot> slots;                     // each buffer once
   std::vector<SlotOfValue> values, gradients;  // that are held, ascending
-  std::vector<int> weights;           // by parameter use, op by op: the unit's storage, or -1 while it isn't gathered
-  std::vector<HomeSlot> homes;        // by parameter that gets a gradient, in backward's order
-  std::vector<std::int64_t> offsets;  // by weight, then by home: where it begins; none where no views are kept
-  int loss = -1;                      // last segment: the slot of the step's loss
+  std::vector<int> weights;                    // by unit of the segment: its storage, or -1 while it isn't gathered
+  std::vector<HomeSlot> homes;                 // by parameter that gets a gradient, in backward's order
+  std::vector<std::int64_t> offsets;           // by weight, then by home: where it begins; none where no views are kept
+  int loss = -1;                               // last segment: the slot of the step's loss
 };
 /// Whether one tape lowers to the same block for both, whatever the buffers are and wherever parameters lie.
 bool are_alike(const CallSlots& a, const CallSlots& b);
@@ -56,6 +56,7 @@ struct BlockInputs {
   BatchShape shape;
   const Segment& segment;
   const SegmentTape& tape;
+  const std::vector<int>& units;  // that the segment touches
   Labels& labels;
   Views& views;
 };

@@ -15,17 +15,31 @@ bool has_names_of(const Segment& a, const Segment& b) {
   return std::ranges::equal(a.ops, b.ops, {}, &Op::name, &Op::name);
 }
 
+/// For each use of a parameter, op by op, which of the segment's units has it.
+std::vector<std::ptrdiff_t> units_of_uses(const UnitLayout& layout, const Segment& segment,
+                                          const std::vector<int>& units) {
+  std::vector<std::ptrdiff_t> places;
+  for (const Op& op : segment.ops) {
+    for (const ParameterUse& use : op.parameters) {
+      places.push_back(std::ranges::find(units, layout.unit_of_parameter[at(use.parameter)]) - units.begin());
+    }
+  }
+  return places;
+}
+
 }  // namespace
 
 Calls::Calls(const CallInputs& inputs) : in_(inputs) {
-  std::vector<std::size_t> firsts;  // of each class
+  std::vector<std::pair<std::size_t, std::vector<std::ptrdiff_t>>> firsts;  // of each class, with its units_of_uses
   const std::vector<Segment>& segments = in_.graph.segments;
   for (std::size_t s = 0; s < segments.size(); ++s) {
-    const auto like = std::ranges::find_if(firsts, [&](std::size_t first) {
-      return in_.tapes[first] == in_.tapes[s] && has_names_of(segments[first], segments[s]);
+    std::vector<std::ptrdiff_t> units = units_of_uses(in_.layout, segments[s], in_.layout.units_of_segment[s]);
+    const auto like = std::ranges::find_if(firsts, [&](const auto& first) {
+      return in_.tapes[first.first] == in_.tapes[s] && first.second == units &&
+             has_names_of(segments[first.first], segments[s]);
     });
     class_of_segment_.push_back(static_cast<int>(like - firsts.begin()));
-    if (like == firsts.end()) firsts.push_back(s);
+    if (like == firsts.end()) firsts.emplace_back(s, std::move(units));
   }
   known_.resize(firsts.size());
 }
@@ -94,16 +108,14 @@ void Calls::bind_values(const SegmentState& state) {
   }
 }
 
-void Calls::bind_weights(const std::vector<Op>& ops) {
-  const UnitLowering* latest = nullptr;  // mostly that of the next parameter too
-  int slot = -1;
-  for (const Op& op : ops) {
+void Calls::bind_weights(int segment) {
+  for (const int unit : in_.layout.units_of_segment[at(segment)]) {
+    call_.weights.push_back(slot_of(in_.units[at(unit)].weights()));
+  }
+  if (!in_.views.are_kept()) return;
+  for (const Op& op : in_.graph.segments[at(segment)].ops) {
     for (const ParameterUse& use : op.parameters) {
-      const UnitLowering& unit = unit_of(use.parameter);
-      if (&unit != latest) slot = slot_of(unit.weights());
-      latest = &unit;
-      call_.weights.push_back(slot);
-      if (in_.views.are_kept()) call_.offsets.push_back(unit.weight_offset(use.parameter));
+      call_.offsets.push_back(unit_of(use.parameter).weight_offset(use.parameter));
     }
   }
 }
@@ -130,7 +142,7 @@ void Calls::bind_homes(int segment, const std::vector<TapeAction>& actions) {
 void Calls::bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state) {
   clear();
   bind_values(state);
-  bind_weights(in_.graph.segments[at(segment)].ops);  // units hold these, and gradients
+  bind_weights(segment);  // units hold these, and gradients
   bind_homes(segment, actions);
   if (at(segment) + 1 == in_.graph.segments.size()) call_.loss = slot_of(in_.loss);
 }
@@ -146,6 +158,7 @@ Calls::Known& Calls::block_of(int segment, const std::vector<TapeAction>& action
                                       .shape = in_.shape,
                                       .segment = in_.graph.segments[at(segment)],
                                       .tape = *in_.tapes[at(segment)],
+                                      .units = in_.layout.units_of_segment[at(segment)],
                                       .labels = in_.labels,
                                       .views = in_.views},
                                      actions, call_);

@@ -62,7 +62,7 @@ class Calls {
   /// Fills in call_.
   void bind(int segment, const std::vector<TapeAction>& actions, const SegmentState& state);
   void bind_values(const SegmentState& state);
-  void bind_weights(const std::vector<Op>& ops);
+  void bind_weights(int segment);
   void bind_homes(int segment, const std::vector<TapeAction>& actions);
   /// The slot of a buffer, new if it has none; -1: of none.
   int slot_of(const Held& held);
@@ -75,7 +75,7 @@ class Calls {
   UnitLowering& unit_of(int parameter);
 
   CallInputs in_;
-  std::vector<int> class_of_segment_;  // segments of one class have one tape and the same names inside
+  std::vector<int> class_of_segment_;  // segments of one class have one tape, the same names inside, units alike
   std::vector<Block> blocks_;
   std::vector<std::vector<Known>> known_;  // by class
   CallSlots call_;                         // the call under way; keeps its memory from call to call

@@ -2,6 +2,17 @@
 
 namespace vramfit::program {
 
+namespace {
+
+template <typename T, typename List>
+Range append(std::vector<T>& all, const List& list) {
+  const Range range{static_cast<std::uint32_t>(all.size()), static_cast<std::uint32_t>(list.size())};
+  for (const T& each : list) all.push_back(each);
+  return range;
+}
+
+}  // namespace
+
 int Labels::number_of(std::initializer_list<std::string_view> parts) {
   text_.clear();
   for (const std::string_view part : parts) text_.append(part);
@@ -33,12 +44,6 @@ void Writer::write_free(int buffer) noexcept {
   }
 }
 
-Range Writer::accesses(Listed list) {
-  const Range range{static_cast<std::uint32_t>(code_.accesses.size()), static_cast<std::uint32_t>(list.size())};
-  for (const Access& access : list) code_.accesses.push_back(access);
-  return range;
-}
-
 void Writer::run(const Run& run, Listed list) {
   double bytes = 0;
   for (const Operand& operand : list) {
@@ -48,15 +53,9 @@ void Writer::run(const Run& run, Listed list) {
 }
 
 void Writer::run(const Run& run, Listed list, std::span<const Work> work) {
-  Run& written = std::get<Run>(code_.instructions.emplace_back(run));
-  written.accesses = accesses(list);
-  written.work = this->work(work);
-}
-
-Range Writer::work(std::span<const Work> list) {
-  const Range range{static_cast<std::uint32_t>(code_.work.size()), static_cast<std::uint32_t>(list.size())};
-  for (const Work& work : list) code_.work.push_back(work);
-  return range;
+  Run& written = write(run);
+  written.accesses = append(code_.accesses, list);
+  written.work = append(code_.work, work);
 }
 
 void Writer::start(Start start, Listed operands) {
@@ -66,7 +65,7 @@ void Writer::start(Start start, Listed operands) {
     }
     start.part = start.bytes;
   }
-  start.accesses = accesses(operands);
+  start.accesses = append(code_.accesses, operands);
   write(start);
 }
 

@@ -93,10 +93,8 @@ class Writer {
     // NOLINTNEXTLINE(google-explicit-constructor)
     Listed(std::initializer_list<Operand> list) : span(list.begin(), list.size()) {}
   };
-  /// Operands keep their places: one that isn't there has buffer -1.
-  Range accesses(Listed list);
-  Range work(std::span<const Work> list);
   /// One kernel that reads and writes all of these buffers once. Here and below, accesses and work are filled in.
+  /// Operands keep their places: one that isn't there has buffer -1.
   void run(const Run& run, Listed list);
   void run(const Run& run, Listed list, const Work& work) { this->run(run, list, std::span(&work, 1)); }
   void run(const Run& run, Listed list, std::span<const Work> work);
@@ -104,8 +102,8 @@ class Writer {
   /// rank's part is all of them.
   void start(Start start, Listed operands);
   template <typename What>
-  void write(const What& what) {
-    code_.instructions.emplace_back(what);
+  What& write(const What& what) {
+    return code_.instructions.emplace_back().emplace<What>(what);
   }
 
   /// Room for about as many instructions, and for what they usually refer to.

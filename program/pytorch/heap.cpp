@@ -66,11 +66,13 @@ void Heap::run(const std::string& name, const Accesses& accesses, Stream stream)
 }
 
 void Heap::run(const std::string& name, const Accesses& accesses, const Work& work, Stream stream) {
+  std::vector<Work>& all = recording_.writer.code().work;
+  all.push_back(work);
   recording_.writer.write(program::Run{.kernel = program::Kernel::call,
                                        .op = recording_.labels.number(name),
                                        .accesses = range_of(accesses),
                                        .inside = {},
-                                       .work = recording_.writer.work({&work, 1}),
+                                       .work = {static_cast<std::uint32_t>(all.size() - 1), 1},
                                        .stream = stream});
 }
 

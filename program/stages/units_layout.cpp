@@ -1,6 +1,7 @@
 #include "program/stages/units_layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -17,7 +18,9 @@ namespace {
 constexpr Bytes kParameterAlignment{512};
 
 std::int64_t align_elements(std::int64_t elements, Dtype dtype) {
-  return round_up(elements, kParameterAlignment.n / dtype_bytes(dtype).n);
+  // Both are powers of two.
+  const std::int64_t step = kParameterAlignment.n >> std::countr_zero(static_cast<std::uint64_t>(dtype_bytes(dtype).n));
+  return checked_add(elements, step - 1) & -step;
 }
 
 /// Units by name, in the order of their first parameters.
@@ -49,7 +52,10 @@ UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout
   UnitParameter p;
   p.parameter = index;
   p.rows = parameter.shape.empty() ? 1 : parameter.shape[0];
-  p.row_elements = element_count(parameter) / p.rows;
+  p.row_elements = 1;
+  for (std::size_t dim = 1; dim < parameter.shape.size(); ++dim) {
+    p.row_elements = checked_mul(p.row_elements, parameter.shape[dim]);
+  }
   p.rows_per_rank = ceil_div(p.rows, layout.shards);
   p.shard_elements = checked_mul(p.rows_per_rank, p.row_elements);
   p.padded_elements = checked_mul(p.shard_elements, layout.shards);
@@ -137,12 +143,14 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
           UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout);
           p.trainable = held[index].trainable;
           p.dtype = held[index].dtype;
-          layout.units[static_cast<std::size_t>(unit)].parameters.push_back(p);
+          std::vector<UnitParameter>& parameters = layout.units[static_cast<std::size_t>(unit)].parameters;
+          if (parameters.empty()) parameters.reserve(segment.ops.size());
+          parameters.push_back(p);
         }
         add_unique(touched, unit);
       }
     }
-    layout.units_of_segment.push_back(touched);
+    layout.units_of_segment.push_back(std::move(touched));
   }
   for (Unit& unit : layout.units) {
     assign_offsets(unit);

@@ -27,10 +27,11 @@ Names wrap_by_layer(const Graph& graph, bool wrap_embeddings) {
   Names names(graph.parameters.size(), kRootUnit);
   std::vector<bool> seen(graph.parameters.size(), false);
   for (const Segment& segment : graph.segments) {
+    const std::string name = layer_of(segment, wrap_embeddings);
     for (const Op& op : segment.ops) {
       for (const ParameterUse& use : op.parameters) {
         const auto index = static_cast<std::size_t>(use.parameter);
-        if (!seen[index]) names[index] = layer_of(segment, wrap_embeddings);
+        if (!seen[index]) names[index] = name;
         seen[index] = true;
       }
     }
