@@ -7,6 +7,7 @@
 
 #include "program/lowering/calls.h"
 #include "program/lowering/load.h"
+#include "program/lowering/repeat.h"
 #include "program/lowering/save.h"
 #include "program/lowering/update.h"
 #include "program/schedules/schedule.h"
@@ -66,7 +67,7 @@ class Lowering {
                                                                       .clip = in_.run.clip || scales_loss(job_)});
     phase_ = Phase::forward;
     writer_.reserve(kInstructionsOfOne * schedule.size());
-    for (const vramfit::Instruction& instruction : schedule) lower(instruction);
+    lower(schedule);
     for (const Section::Kind kind : save_->kinds()) {
       begin_section(kind);
       save_->save(kind);
@@ -96,6 +97,36 @@ class Lowering {
 
  private:
   using Do = vramfit::Do;
+
+  /// The last micro-batch is written as a copy where it does what the one before did, from the same state.
+  void lower(const std::vector<vramfit::Instruction>& schedule) {
+    std::optional<Repeat> middle;
+    std::size_t middle_begin = 0;
+    for (std::size_t i = 0; i < schedule.size(); ++i) {
+      const bool begins = schedule[i].what == Do::begin && schedule[i].micro_batch > 0;
+      if (begins && middle && middle->is_closed() && is_alike(schedule, middle_begin, i)) {
+        begin_section_of(schedule[i]);
+        middle->write();
+        i += i - middle_begin - 1;
+        continue;
+      }
+      if (begins) {
+        middle.emplace(writer_, tokens_);
+        middle_begin = i;
+      }
+      lower(schedule[i]);
+    }
+  }
+
+  /// Whether the schedule from `next` on is that between `begin` and `next` once more.
+  static bool is_alike(const std::vector<vramfit::Instruction>& schedule, std::size_t begin, std::size_t next) {
+    const auto same = [](const vramfit::Instruction& a, const vramfit::Instruction& b) {
+      return a.what == b.what && a.segment == b.segment && a.unit == b.unit && a.checkpointed == b.checkpointed &&
+             a.in_group == b.in_group && a.bucket == b.bucket;
+    };
+    const auto at = [&](std::size_t i) { return schedule.begin() + static_cast<std::ptrdiff_t>(i); };
+    return 2 * next - begin <= schedule.size() && std::equal(at(begin), at(next), at(next), same);
+  }
 
   void begin_section(Section::Kind kind) {
     const std::size_t position = writer_.code().instructions.size();
