@@ -105,9 +105,6 @@ class Simulation {
         transfers_(transfers),
         is_cpu_(cluster.is_cpu()),
         done_(static_cast<std::size_t>(program.tokens), kNever) {
-    for (const Instruction& instruction : program.main.instructions) {
-      std::visit([&](const auto& what) { note_clocks(what); }, instruction);
-    }
     for (const Block& block : program.blocks) {
       Kernels kernels;
       for (const Instruction& instruction : block.code.instructions) {
@@ -138,9 +135,10 @@ class Simulation {
   }
 
  private:
-  /// Fills in timed_.
+  /// Fills in timed_ and is_used_.
   void note(const Section& section) {
     timed_.clear();
+    is_used_ = {true, true};
     for (std::size_t i = section.begin; i < section.end; ++i) {
       std::visit([&](const auto& what) { note(what); }, program_.main.instructions[i]);
     }
@@ -150,16 +148,23 @@ class Simulation {
   /// What a block runs is on the compute stream.
   void note(const Call& call) { note(blocks_[static_cast<std::size_t>(call.block)], kCompute); }
   void note(const Kernels& kernels, std::size_t stream) {
+    is_used_[stream] = true;
     auto* latest = timed_.empty() ? nullptr : std::get_if<Launched>(&timed_.back());
     if (latest != nullptr && latest->stream == stream) return latest->kernels.then(kernels);
     timed_.emplace_back(Launched{kernels, stream});
   }
   void note(const Start& start) {
+    is_used_[kFirstAxis + static_cast<std::size_t>(start.axis)] = is_used_[clock_of(start.stream)] = true;
     timed_.emplace_back(Begun{&start, timer_.of(start, program_.groups[static_cast<std::size_t>(start.axis)])});
   }
-  void note(const Record& record) { timed_.emplace_back(record); }
-  void note(const Wait& wait) { timed_.emplace_back(wait); }
-  void note(const HostRead& what) { timed_.emplace_back(what); }
+  void note(const Record& record) { note_on_stream(record); }
+  void note(const Wait& wait) { note_on_stream(wait); }
+  void note(const HostRead& what) { note_on_stream(what); }
+  template <typename What>
+  void note_on_stream(const What& what) {
+    is_used_[clock_of(what.stream)] = true;
+    timed_.emplace_back(what);
+  }
   // Memory is handed out by the host alone, and phases are only names.
   void note(const Allocate&) {}
   void note(const Free&) {}
@@ -178,14 +183,6 @@ class Simulation {
     stream = std::max(stream + kernels.compute, clocks_[kHost] + kernels.launched);
     clocks_[kHost] += kernels.host;
     if (launched.stream == kCompute) computed_ += kernels.compute;
-  }
-
-  void note_clocks(const Start& start) {
-    is_used_[kFirstAxis + static_cast<std::size_t>(start.axis)] = is_used_[clock_of(start.stream)] = true;
-  }
-  template <typename What>
-  void note_clocks(const What& what) {
-    if constexpr (requires { what.stream; }) is_used_[clock_of(what.stream)] = true;
   }
 
   /// A transfer runs beside all streams and collectives.
@@ -254,8 +251,8 @@ class Simulation {
   std::vector<Kernels> blocks_;
   std::vector<Timed> timed_;  // the section under way
   Clocks clocks_{};
-  // Clocks of streams and axes that the program names; the others stand still.
-  std::array<bool, kClocks> is_used_{true, true};
+  // Those of the host, of the compute stream, and of streams and axes that the section names; the others stand still.
+  std::array<bool, kClocks> is_used_{};
   std::vector<double> done_;  // by token
   double computed_ = 0, communicated_ = 0, transferred_ = 0;
 };

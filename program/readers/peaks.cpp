@@ -29,8 +29,8 @@ struct Change {
     has_events = true;
     expected += buffer.expected.n == 0 ? bytes : sign * buffer.expected.n;
     expected_peak = std::max(expected_peak, expected);
-    requested = checked_add(requested, bytes);
     rounded = checked_add(rounded, sign * (checked_add(buffer.bytes.n, granule - 1) & -granule));
+    requested += bytes;  // no more than `rounded`, which is checked
     categories[static_cast<std::size_t>(buffer.category)] += bytes;
     requested_peak = std::max(requested_peak, requested);
     if (rounded <= rounded_peak) return;
@@ -73,8 +73,6 @@ struct Change {
     for (std::size_t c = 0; c < kCategories; ++c) categories[c] += next.categories[c];
   }
 };
-
-constexpr Change kNothing;
 
 /// All that a block's allocations and frees depend on of what is bound to a slot.
 struct SlotKind {
@@ -149,14 +147,25 @@ class Folder {
       if (change.has_events) raise(change);
       all_.add(change);
     } else {
-      for_each_event(instruction, main_, [this](const Buffer& buffer, std::int64_t sign) {
-        const bool is_freed = sign < 0, is_on_card = buffer.space == Space::device;
-        // A phase begins as high as what it finds. From its first event on, it is as high as what there is.
-        if (is_freed && is_on_card && folded_ == kNone) raise(kNothing);
-        all_.add(buffer, sign, granule_);
-        if (!is_freed && is_on_card) raise(kNothing);
-      });
+      for_each_event(instruction, main_, [this](const Buffer& buffer, std::int64_t sign) { read(buffer, sign); });
     }
+  }
+
+  void read(const Buffer& buffer, std::int64_t sign) {
+    const bool is_freed = sign < 0, is_on_card = buffer.space == Space::device;
+    // A phase begins as high as what it finds. From its first event on, it is as high as what there is.
+    if (is_freed && is_on_card && folded_ == kNone) raise();
+    all_.add(buffer, sign, granule_);
+    if (!is_freed && is_on_card) raise();
+  }
+
+  /// The current phase is at least as high as what there is now.
+  void raise() {
+    FoldedPhase& phase = folded_phase();
+    phase.requested = std::max(phase.requested, Bytes{all_.requested});
+    if (Bytes{all_.rounded} <= phase.rounded) return;
+    phase.rounded = Bytes{all_.rounded};
+    for (std::size_t c = 0; c < kCategories; ++c) phase.categories[c] = Bytes{all_.categories[c]};
   }
 
   /// The current phase is at least as high as `change` lifts what there is now.
