@@ -201,7 +201,7 @@ const Command& whole_program() { return kProgram; }
 
 std::string version_text() { return "vramfit " VRAMFIT_VERSION; }
 
-std::unique_ptr<CLI::App> make_command_line(int& exit_code) {
+std::unique_ptr<CLI::App> make_command_line(int& exit_code, std::span<const std::string_view> words) {
   auto app = std::make_unique<CLI::App>(std::string(kProgram.summary), std::string(kProgram.name));
   app->formatter(help_formatter());
   app->set_help_flag("-h,--help", "Show this help");
@@ -209,14 +209,18 @@ std::unique_ptr<CLI::App> make_command_line(int& exit_code) {
   app->require_subcommand(0, 1);
   for (const Command& command : kCommands) {
     CLI::App* added = app->add_subcommand(std::string(command.name), std::string(command.summary));
-    command.add(*added, exit_code);
+    if (words.empty() || std::ranges::find(words, command.name) != words.end()) command.add(*added, exit_code);
   }
   return app;
 }
 
 int run_command_line(int argc, char** argv) {
   int exit_code = 0;
-  const std::unique_ptr<CLI::App> app = make_command_line(exit_code);
+  std::vector<std::string_view> words(argv + std::min(argc, 1), argv + argc);
+  const bool names_command =
+      !words.empty() && std::ranges::find(kCommands, words.front(), &Command::name) != kCommands.end();
+  if (!names_command) words.clear();  // whatever the first word is, all flags may be asked for
+  const std::unique_ptr<CLI::App> app = make_command_line(exit_code, words);
   try {
     app->parse(arguments_of(*app, argc, argv));
   } catch (const CLI::ParseError& error) {

@@ -33,8 +33,9 @@ std::span<const Command> commands();
 /// The program without a command: its own help.
 const Command& whole_program();
 
-/// The whole tree of commands and flags; callbacks write to `exit_code`, which must outlive the app.
-std::unique_ptr<CLI::App> make_command_line(int& exit_code);
+/// The tree of commands and flags; callbacks write to `exit_code`, which must outlive the app. Making all flags takes
+/// longer than many a command: with `words`, only commands that are among them have theirs.
+std::unique_ptr<CLI::App> make_command_line(int& exit_code, std::span<const std::string_view> words = {});
 
 /// Parses and runs; returns the exit code. Throws Error for anything the user should read.
 int run_command_line(int argc, char** argv);

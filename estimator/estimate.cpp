@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
+#include "estimator/allocator/requests.h"
 #include "estimator/rank_estimate.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
@@ -93,8 +94,12 @@ Bytes host_buffers(const Estimate& e, const Graph& graph, const RunEffects& run)
   Bytes bytes;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     const Coords coords{rank / e.job.mesh.shard, rank % e.job.mesh.shard};
-    bytes += host_bytes(program::make_program(
-        {.graph = graph, .job = e.job, .device = e.cluster.card.device, .coords = coords, .run = run}));
+    bytes += host_bytes(program::make_program({.graph = graph,
+                                               .job = e.job,
+                                               .device = e.cluster.card.device,
+                                               .coords = coords,
+                                               .run = run,
+                                               .labels = false}));
   }
   return bytes;
 }
@@ -107,7 +112,14 @@ Bytes host_bytes(const Estimate& e, const Graph& graph, const RunEffects& run) {
 }
 
 program::Program program_of(const Graph& graph, const Job& job, const Cluster& cluster, const RunEffects& run) {
-  return program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = run});
+  return program::make_program(
+      {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = run, .labels = false});
+}
+
+/// What the allocator is asked for. Names are needed only where a step keeps something for good.
+Ledger events_of(const program::Program& program, const CountOptions& options) {
+  if (options.abbreviate && has_requests(program)) return requests_of(program, options.steps);
+  return ledger_of(program, {.steps = options.steps, .abbreviate = options.abbreviate});
 }
 
 RankEstimate fold_by_allocator(const program::Program& program, const Ledger& ledger, const Job& job,
@@ -269,7 +281,7 @@ Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options,
                            bool retries) {
   const program::Program program = program_of(graph, job, cluster, options.run);
-  const Ledger ledger = ledger_of(program, {.steps = options.steps, .abbreviate = options.abbreviate});
+  const Ledger ledger = events_of(program, options);
   RankEstimate rank = fold_by_allocator(program, ledger, job, cluster.card.device);
   rank.host = host_bytes(program);
   add_totals(rank, job, cluster, outside_allocator(graph, job, cluster));
@@ -290,7 +302,7 @@ std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& j
   const Bytes outside = outside_allocator(graph, job, cluster);
   if (below <= outside) return std::nullopt;
   const program::Program program = program_of(graph, job, cluster, options.run);
-  const Ledger ledger = ledger_of(program, {.steps = options.steps, .abbreviate = options.abbreviate});
+  const Ledger ledger = events_of(program, options);
   std::optional<RankEstimate> rank = is_arena(job.allocator)
                                          ? fold_in_arena_below(program, ledger, cluster.card.device, below - outside)
                                          : fold_below(ledger, job, below - outside);

@@ -12,7 +12,7 @@ namespace vramfit {
 namespace {
 
 /// The running sums of a ledger, and their peaks. Without a replay every block is as large as its request.
-class Folder {
+class Folder final : public RunningSums {
  public:
   explicit Folder(LedgerReplay* replay, Bytes below = kNoLimit) : replay_(replay), below_(below.n) {}
 
@@ -34,6 +34,19 @@ class Folder {
   }
 
   bool is_over() const { return reserved_ >= below_; }
+
+  void keep(std::size_t part) override {
+    kept_.resize(std::max(kept_.size(), part + 1));
+    kept_[part] = {requested_, live_};
+  }
+
+  void go_back(std::size_t part) override {
+    requested_ = kept_[part].requested;
+    live_ = kept_[part].live;
+    allocated_ = replay_->stats().allocated.current;
+    reserved_ = replay_->stats().reserved.current;
+    current_ = nullptr;
+  }
 
   RankEstimate finish() {
     result_.breakdown.fragmentation = result_.peak_reserved - result_.peak_allocated;
@@ -76,12 +89,18 @@ class Folder {
     result_.breakdown.rounding.n = allocated_ - requested_;
   }
 
+  struct Sums {
+    std::int64_t requested = 0;
+    Breakdown live;
+  };
+
   LedgerReplay* replay_;
   std::int64_t below_;
   std::int64_t requested_ = 0, allocated_ = 0, reserved_ = 0;
   Breakdown live_;
   RankEstimate result_;
   PhasePeak* current_ = nullptr;
+  std::vector<Sums> kept_;  // by part
 };
 
 RankEstimate fold_over(const Ledger& ledger, LedgerReplay* replay) {
@@ -115,6 +134,65 @@ void take_higher(RankEstimate& band, const RankEstimate& rank) {
   }
 }
 
+/// What one order of addresses gives.
+struct Order {
+  std::optional<RankEstimate> rank;  // none: the card is full, or as much is reserved as nobody asks about
+  bool is_over = false;              // the latter
+};
+
+enum class Detail { totals, all };  // peaks over everything alone, or those of each phase and the breakdown as well
+
+RankEstimate totals_of(const AllocatorStats& stats) {
+  RankEstimate rank;
+  rank.peak_requested = Bytes{stats.requested.peak};
+  rank.peak_allocated = Bytes{stats.allocated.peak};
+  rank.peak_reserved = rank.least_reserved = Bytes{stats.reserved.peak};
+  rank.breakdown.fragmentation = rank.peak_reserved - rank.peak_allocated;
+  return rank;
+}
+
+/// Without a limit, what is reserved never becomes less.
+Order play(LedgerPlayer& player, LedgerReplay& replay, Folder* folder, Bytes below) {
+  const LedgerPlayer::Sink in_detail = [&](const Event& event) { return folder->add(event); };
+  const LedgerPlayer::Sink in_short = [&](const Event& event) {
+    return replay.add(event) && replay.stats().reserved.current < below.n;
+  };
+  const Playback played = player.play(folder != nullptr ? in_detail : in_short);
+  if (replay.stats().reserved.peak >= below.n) return {.rank = std::nullopt, .is_over = true};
+  if (played.out_of_memory) return {};
+  Order order{.rank = folder != nullptr ? folder->finish() : totals_of(replay.stats())};
+  order.rank->reserved_grows = played.grows;
+  return order;
+}
+
+std::optional<RankEstimate> band_below(const Ledger& ledger, const Job& job, Bytes below, Detail detail) {
+  AllocatorSettings settings = allocator_settings(job.allocator);
+  settings.memory_fraction = 1;  // a limit, which the replay on the card as it is looks at
+  const std::vector<RepeatedPart> parts = repeated_parts(ledger);
+  std::optional<RankEstimate> band;
+  std::size_t played_events = 0;
+  for (const Placement placement : placements_of(settings, ledger.events.size())) {
+    if (is_played_enough(placement, played_events)) break;
+    CardMemory card(placement);
+    LedgerReplay replay(settings, card);
+    Folder folder(&replay, below);
+    Folder* const sums = detail == Detail::all ? &folder : nullptr;
+    PlayedOrders alone;
+    LedgerPlayer player(ledger, parts, replay, alone, sums);
+    const Order order = play(player, replay, sums, below);
+    played_events += alone.events;
+    if (order.is_over) return std::nullopt;
+    if (!order.rank) return sum_below(ledger, below);
+    if (band) {
+      take_higher(*band, *order.rank);
+    } else {
+      band = order.rank;
+    }
+    if (!replay.placement_mattered() || order.rank->reserved_grows) break;
+  }
+  return band;
+}
+
 }  // namespace
 
 RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Driver& card) {
@@ -124,7 +202,7 @@ RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Dr
 
 RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device) {
   if (device.kind != DeviceKind::cuda) return fold_over(ledger, nullptr);
-  return *fold_below(ledger, job, kNoLimit);
+  return *band_below(ledger, job, kNoLimit, Detail::all);
 }
 
 Bytes arena_granule(const Device& device) {
@@ -150,32 +228,7 @@ RankEstimate fold_in_arena(const Ledger& ledger, const arena::Script& arena, con
 }
 
 std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Bytes below) {
-  AllocatorSettings settings = allocator_settings(job.allocator);
-  settings.memory_fraction = 1;  // a limit, which the replay on the card as it is looks at
-  const std::vector<RepeatedPart> parts = repeated_parts(ledger);
-  std::optional<RankEstimate> band;
-  std::size_t played_events = 0;
-  for (const Placement placement : placements_of(settings, ledger.events.size())) {
-    if (is_played_enough(placement, played_events)) break;
-    CardMemory card(placement);
-    LedgerReplay replay(settings, card);
-    Folder folder(&replay, below);
-    PlayedOrders alone;
-    const Playback played =
-        LedgerPlayer(ledger, parts, replay, alone).play([&](const Event& event) { return folder.add(event); });
-    played_events += alone.events;
-    if (folder.is_over()) return std::nullopt;
-    if (played.out_of_memory) return sum_below(ledger, below);
-    RankEstimate rank = folder.finish();
-    rank.reserved_grows = played.grows;
-    if (band) {
-      take_higher(*band, rank);
-    } else {
-      band = rank;
-    }
-    if (!replay.placement_mattered() || rank.reserved_grows) break;
-  }
-  return band;
+  return band_below(ledger, job, below, Detail::totals);
 }
 
 }  // namespace vramfit

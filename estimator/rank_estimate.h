@@ -23,16 +23,17 @@ RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cl
 
 /// The same for a caller that asks two things only: whether the total is below `below` (none if not), and whether the
 /// verdict is `fits`. Both are found out as early as possible: retries are not counted, and a job that needs one, or
-/// that runs out of memory, has gives_back.
+/// that runs out of memory, has gives_back. Of the rest, only what the verdict follows from is filled in: not the
+/// breakdown, nor phases.
 std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& job, const Cluster& cluster,
                                                 const CountOptions& options, Bytes below);
 
-/// The first rank of a job that isn't resolved yet, if its verdict is `fits`. Throws InputError where the job can't be
-/// on this cluster, NotModelled where it can't be counted.
+/// The first rank of a job that isn't resolved yet, as above, if its verdict is `fits`. Throws InputError where the job
+/// can't be on this cluster, NotModelled where it can't be counted.
 std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& job, const Cluster& cluster,
                                             const EstimateOptions& options);
 
-/// fold() for a GPU; none if the job reserves `below` or more.
+/// fold() for a GPU, its peaks over everything alone; none if the job reserves `below` or more.
 std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Bytes below);
 
 /// fold() with `arena` in the caching allocator's place: what is reserved is its block, from load to the end.

@@ -143,6 +143,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
   std::vector<Suggestion> suggestions;
   const Bytes now = e.ranks.front().total;
   std::size_t tried = 0;
+  Graph other;  // of a job whose loss is another one
   for (const Maker maker : kMakers) {
     const std::optional<Change> change = maker(e);
     if (!change) continue;
@@ -152,9 +153,9 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       const Job job = resolve_job(change->job, spec, change->cluster, notes);
       require_rules(job, change->cluster);
       const bool same_graph = loss_options(job).chunks == loss_options(e.job).chunks;
-      const std::optional<RankEstimate> rank =
-          estimate_rank_below(same_graph ? graph : build_graph(spec, loss_options(job)), job, change->cluster,
-                              {.run = {.clip = clip}, .steps = kSuggestedSteps}, now);
+      if (!same_graph) other = build_graph(spec, loss_options(job));
+      const std::optional<RankEstimate> rank = estimate_rank_below(
+          same_graph ? graph : other, job, change->cluster, {.run = {.clip = clip}, .steps = kSuggestedSteps}, now);
       if (!rank) continue;
       suggestions.push_back({.change = change->flags,
                              .total_after = rank->total,

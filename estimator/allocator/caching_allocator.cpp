@@ -16,7 +16,7 @@ constexpr std::int64_t kOwnSegment = std::int64_t{10} << 20;  // requests of at 
 }  // namespace
 
 CachingAllocator::CachingAllocator(const AllocatorSettings& settings, Driver& driver)
-    : settings_(settings), driver_(driver) {
+    : settings_(settings), driver_(&driver) {
   set_memory_fraction(settings.memory_fraction);
 }
 
@@ -27,7 +27,7 @@ void CachingAllocator::set_settings(const AllocatorSettings& settings) {
 
 void CachingAllocator::set_memory_fraction(double fraction) {
   allowed_.reset();
-  if (fraction < 1) allowed_ = static_cast<std::int64_t>(fraction * static_cast<double>(driver_.total()));
+  if (fraction < 1) allowed_ = static_cast<std::int64_t>(fraction * static_cast<double>(driver_->total()));
   find_whole_large();
 }
 
@@ -87,32 +87,39 @@ int CachingAllocator::malloc(std::int64_t bytes, int stream) {
     block = new_block(request, false);
     if (block < 0 && release_available(request)) block = new_block(request, false);
     if (block < 0 && release_cached()) block = new_block(request, true);
+    if (block < 0) {
+      ++stats_.ooms;
+      return kOutOfMemory;
+    }
+    if (const int rest = split(block, request); rest >= 0) insert_free(rest);
   }
-  if (block < 0) {
-    ++stats_.ooms;
-    return kOutOfMemory;
-  }
-  return hand_out(block, request, bytes);
+  hand_out(at(block), bytes);
+  return block;
 }
 
 /// The smallest block that fits, ties by address. What an expandable block's end could grow to counts as its size.
 FreeBlocks::Place CachingAllocator::best_fit(const Pool& pool, const Request& request) const {
   const FreeBlocks& free = pool.free;
   FreeBlocks::Place place = free.lower_bound(request.size, 0);
-  if (place.is_end() || at(free.at(place).block).range < 0) return place;
+  if (place.is_end()) return place;
+  const auto block_at = [&](FreeBlocks::Place there) -> const Block& { return at(free.at(there).block); };
+  if (block_at(place).range < 0) return place;
   if (settings_.expandable_segments) {
-    while (at(free.at(place).block).range >= 0) {
+    for (const Block* best = &block_at(place); best->range >= 0; best = &block_at(place)) {
+      const std::int64_t grown = grown_size(*best);
+      if (grown == best->size) break;  // no later one is smaller
       const FreeBlocks::Place next = free.next(place);
-      if (next.is_end() || grown_size(free.at(next).block) >= grown_size(free.at(place).block)) break;
+      if (next.is_end() || grown_size(block_at(next)) >= grown) break;
       place = next;
     }
     return place;
   }
   // Expandable segments were switched off: their blocks are left alone.
-  while (!place.is_end() && at(free.at(place).block).range >= 0) place = free.next(place);
+  while (!place.is_end() && block_at(place).range >= 0) place = free.next(place);
   return place;
 }
 
+/// What the request leaves of the best fit stays free in its place.
 int CachingAllocator::take_free_block(const Request& request) {
   if (collects_garbage()) ++searches_[request.is_small ? 1 : 0];
   Pool& pool = this->pool(request.stream, request.is_small);
@@ -126,8 +133,13 @@ int CachingAllocator::take_free_block(const Request& request) {
   }
   if (!placement_mattered_) note_tie(pool.free, place);
   const int block = entry.block;
-  pool.free.erase(place);
   if (collects_garbage() && is_whole_large(at(block))) whole_large_.erase(block);
+  if (const int rest = split(block, request); rest >= 0) {
+    at(rest).free_since = searches_[request.is_small ? 1 : 0];
+    pool.free.replace(place, {.size = at(rest).size, .address = at(rest).address, .block = rest});
+  } else {
+    pool.free.erase(place);
+  }
   return block;
 }
 
@@ -153,7 +165,7 @@ int CachingAllocator::new_block(const Request& request, bool is_retry) {
 }
 
 int CachingAllocator::new_segment(const Request& request) {
-  const std::optional<std::int64_t> address = driver_.allocate(request.segment_size);
+  const std::optional<std::int64_t> address = driver_->allocate(request.segment_size);
   if (!address) return -1;
   held_ += request.segment_size;
   stats_.reserved.add(request.segment_size);
@@ -164,22 +176,23 @@ int CachingAllocator::new_segment(const Request& request) {
                     .is_small = request.is_small});
 }
 
-int CachingAllocator::hand_out(int block, const Request& request, std::int64_t bytes) {
+/// Cuts off what is more than the request, if that is worth it: the rest, which is in no set yet, or -1.
+int CachingAllocator::split(int block, const Request& request) {
   const std::int64_t left = at(block).size - request.size;
   const bool splits = request.is_small || settings_.expandable_segments
                           ? left >= kMinBlock
                           : request.size < settings_.max_split.n && left > kMostSmall;
-  if (splits) {
-    at(block).size = request.size;
-    insert_free(add_behind(block, at(block).address + request.size, left));
-  }
-  Block& b = at(block);
-  b.is_allocated = true;
-  b.requested = bytes;
-  stats_.allocated.add(b.size);
-  stats_.active.add(b.size);
+  if (!splits) return -1;
+  at(block).size = request.size;
+  return add_behind(block, at(block).address + request.size, left);
+}
+
+void CachingAllocator::hand_out(Block& block, std::int64_t bytes) {
+  block.is_allocated = true;
+  block.requested = bytes;
+  stats_.allocated.add(block.size);
+  stats_.active.add(block.size);
   stats_.requested.add(bytes);
-  return block;
 }
 
 void CachingAllocator::free(int block) {
@@ -211,26 +224,47 @@ void CachingAllocator::erase_free(int block) {
   if (collects_garbage() && is_whole_large(b)) whole_large_.erase(block);
 }
 
-/// A block that nobody uses any more joins its free neighbours.
+/// A block that nobody uses any more joins its free neighbours, and takes the place of one of them in the pool.
 void CachingAllocator::release_to_pool(int block) {
-  stats_.active.add(-at(block).size);
-  stats_.requested.add(-at(block).requested);
-  merge(block, at(block).previous);
-  merge(block, at(block).next);
-  insert_free(block);
+  Block& b = at(block);
+  stats_.active.add(-b.size);
+  stats_.requested.add(-b.requested);
+  FreeBlocks& free = pool_of(b).free;
+  std::optional<FreeBlocks::Place> taken;
+  for (const int neighbour : {b.previous, b.next}) {
+    if (!can_merge(b, neighbour)) continue;
+    if (taken) free.erase(*taken);
+    taken = free.lower_bound(at(neighbour).size, at(neighbour).address);
+    join(block, neighbour);
+  }
+  if (!taken) return insert_free(block);
+  b.free_since = searches_[b.is_small ? 1 : 0];
+  free.replace(*taken, {.size = b.size, .address = b.address, .block = block});
+  if (collects_garbage() && is_whole_large(b)) whole_large_.insert(block);
+}
+
+bool CachingAllocator::can_merge(const Block& block, int neighbour) const {
+  if (neighbour < 0) return false;
+  const Block& n = at(neighbour);
+  return !n.is_allocated && n.events == 0 && n.other_streams == 0 && n.is_mapped == block.is_mapped;
 }
 
 /// Merges a neighbour into the block if it is free, or unmapped, like the block. The block itself is in no set.
 bool CachingAllocator::merge(int block, int neighbour) {
-  if (neighbour < 0) return false;
-  Block& b = at(block);
-  const Block& n = at(neighbour);
-  if (n.is_allocated || n.events > 0 || n.other_streams != 0 || n.is_mapped != b.is_mapped) return false;
-  if (n.is_mapped) {
+  if (!can_merge(at(block), neighbour)) return false;
+  if (at(neighbour).is_mapped) {
     erase_free(neighbour);
   } else {
     erase_unmapped(neighbour);
   }
+  join(block, neighbour);
+  return true;
+}
+
+/// The neighbour, which is in no set any more, becomes part of the block.
+void CachingAllocator::join(int block, int neighbour) {
+  Block& b = at(block);
+  const Block& n = at(neighbour);
   if (b.previous == neighbour) {
     b.address = n.address;
     b.previous = n.previous;
@@ -241,7 +275,6 @@ bool CachingAllocator::merge(int block, int neighbour) {
   }
   b.size += n.size;
   remove_block(neighbour);
-  return true;
 }
 
 void CachingAllocator::insert_events(int block) {
@@ -266,7 +299,7 @@ void CachingAllocator::finish_event(int block) {
 void CachingAllocator::process_events() {
   for (int stream = 0; stream < kStreams; ++stream) {
     std::deque<Waiting>& waiting = events_[static_cast<std::size_t>(stream)].waiting;
-    while (!waiting.empty() && driver_.event_complete(stream, waiting.front().event)) {
+    while (!waiting.empty() && driver_->event_complete(stream, waiting.front().event)) {
       const int block = waiting.front().block;
       waiting.pop_front();
       finish_event(block);

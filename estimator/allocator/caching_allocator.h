@@ -85,6 +85,9 @@ class CachingAllocator {
   /// A fingerprint: two allocators in equal states answer the same further requests in the same way. `owners`: who owns
   /// each block, by block number; may be shorter.
   std::uint64_t state(std::span<const std::int64_t> owners) const;
+  /// Becomes as `end` is, an earlier state of this allocator: what has happened since `then`, when it was in the state
+  /// that it is in now, happens again. The driver was asked for nothing since `end`. Counts and peaks go on.
+  void repeat_up_to(const CachingAllocator& end, const AllocatorStats& then);
   /// All segments by address; an expandable one is shown as its mapped ranges.
   std::vector<SegmentView> segments() const;
 
@@ -143,12 +146,15 @@ class CachingAllocator {
   void note_tie(const FreeBlocks& free, FreeBlocks::Place chosen);
   int new_block(const Request& request, bool is_retry);
   int new_segment(const Request& request);
-  int hand_out(int block, const Request& request, std::int64_t bytes);
+  int split(int block, const Request& request);
+  void hand_out(Block& block, std::int64_t bytes);
 
   void insert_free(int block);
   void erase_free(int block);
   void release_to_pool(int block);
+  bool can_merge(const Block& block, int neighbour) const;
   bool merge(int block, int neighbour);
+  void join(int block, int neighbour);
 
   void insert_events(int block);
   void process_events();
@@ -176,10 +182,13 @@ class CachingAllocator {
   void insert_unmapped(int block);
   void erase_unmapped(int block);
   void release_range(int block);
-  std::int64_t grown_size(int block) const;
+  /// What a free block could become if the unmapped addresses behind it were mapped.
+  std::int64_t grown_size(const Block& block) const {
+    return block.size + (block.next >= 0 && !at(block.next).is_mapped ? at(block.next).size : 0);
+  }
 
   AllocatorSettings settings_;
-  Driver& driver_;
+  Driver* driver_;
   std::optional<std::int64_t> allowed_;  // bytes this process may reserve
   std::int64_t held_ = 0;                // bytes of all segments
   AllocatorStats stats_;

@@ -9,12 +9,6 @@ namespace {
 constexpr std::int64_t kSmallPage = std::int64_t{2} << 20;
 }
 
-/// What a free block could become if the unmapped addresses behind it were mapped.
-std::int64_t CachingAllocator::grown_size(int block) const {
-  const Block& b = at(block);
-  return b.size + (b.next >= 0 && !at(b.next).is_mapped ? at(b.next).size : 0);
-}
-
 bool CachingAllocator::is_allocatable(int block) const {
   if (block < 0) return false;
   const Block& b = at(block);
@@ -35,8 +29,8 @@ int CachingAllocator::find_growable(const Request& request) {
   const std::int64_t page = request.is_small ? kSmallPage : settings_.large_segment.n;
   Range range{.address = 0, .size = 0, .page = page};
   // An eighth more than the card holds, so that pages can move to the end.
-  range.size = ceil_div(driver_.total() + driver_.total() / 8, page) * page;
-  range.address = driver_.reserve(range.size);
+  range.size = ceil_div(driver_->total() + driver_->total() / 8, page) * page;
+  range.address = driver_->reserve(range.size);
   ranges_.push_back(range);
   const int block = add_block({.address = range.address,
                                .size = range.size,
@@ -66,7 +60,7 @@ int CachingAllocator::grow_range(const Request& request) {
 bool CachingAllocator::map(int block, std::int64_t size) {
   const std::int64_t page = ranges_[static_cast<std::size_t>(at(block).range)].page;
   const std::int64_t pages = ceil_div(size, page), mapped = pages * page;
-  if (!driver_.create_pages(pages, page)) return false;
+  if (!driver_->create_pages(pages, page)) return false;
   erase_unmapped(block);
   const std::int64_t left = at(block).size - mapped;
   at(block).is_mapped = true;
@@ -92,7 +86,7 @@ void CachingAllocator::unmap(int block) {
   const std::int64_t offset = b.address - range.address;
   const std::int64_t first = ceil_div(offset, range.page), last = (offset + b.size) / range.page;
   if (first >= last) return;
-  driver_.release_pages(last - first, range.page);
+  driver_->release_pages(last - first, range.page);
   erase_free(block);
   const std::int64_t start = range.address + first * range.page, size = (last - first) * range.page;
   const std::int64_t before = start - b.address, after = b.size - before - size;
@@ -123,7 +117,7 @@ void CachingAllocator::unmap(int block) {
 
 void CachingAllocator::release_range(int block) {
   const Block& b = at(block);
-  driver_.unreserve(b.address, b.size);
+  driver_->unreserve(b.address, b.size);
   erase_unmapped(block);
   remove_block(block);
 }

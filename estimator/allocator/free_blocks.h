@@ -1,20 +1,16 @@
 // The free blocks of one pool and stream, ordered by size, then address: what best fit searches.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace vramfit {
 
-/// A sorted set. Sizes fall into classes, 16 between one power of two and the next. A bitmap says which classes are not
-/// empty, so a search looks at the bitmap and at the few blocks of one class. A class with many blocks (a model's
-/// layers free thousands of one size) is kept in short chunks, so that an insertion moves few of them.
+/// A sorted set, kept in short sorted chunks: nearly always one. A model's layers can free thousands of one size, and
+/// an insertion then moves the few of one chunk.
 class FreeBlocks {
-  static constexpr int kParts = 4;       // log2 of the classes of an octave
-  static constexpr int kMostUnits = 42;  // log2 of blocks' sizes in units; what is larger shares a class
-  static constexpr std::uint32_t kClasses = ((kMostUnits - kParts) << kParts) + (1 << kParts);
-  static constexpr std::size_t kWords = (kClasses + 63) / 64;
+  static constexpr std::uint32_t kEnd = ~std::uint32_t{0};
 
  public:
   struct Entry {
@@ -23,34 +19,55 @@ class FreeBlocks {
   };
   /// A place in the order; any change invalidates it.
   struct Place {
-    std::uint32_t size_class = 0, chunk = 0, index = 0;
-    bool is_end() const { return size_class == kClasses; }
+    std::uint32_t chunk = 0, index = 0;
+    bool is_end() const { return chunk == kEnd; }
     bool operator==(const Place&) const = default;
   };
 
-  const Entry& at(Place place) const { return classes_[place.size_class][place.chunk][place.index]; }
-  Place begin() const { return {filled_from(0), 0, 0}; }
-  Place next(Place place) const;
+  const Entry& at(Place place) const { return chunks_[place.chunk][place.index]; }
+  Place begin() const { return chunks_.front().empty() ? Place{kEnd, 0} : Place{}; }
+  Place next(Place place) const {
+    if (++place.index < chunks_[place.chunk].size()) return place;
+    return place.chunk + 1 < chunks_.size() ? Place{place.chunk + 1, 0} : Place{kEnd, 0};
+  }
   /// The place before `place`, which must not be the first. If the set isn't empty, the end has a place before it.
   Place previous(Place place) const;
   /// The first entry of at least this size and, among those of this size, this address.
-  Place lower_bound(std::int64_t size, std::int64_t address) const;
+  Place lower_bound(std::int64_t size, std::int64_t address) const {
+    const Place place = place_of(size, address);
+    return place.index < chunks_[place.chunk].size() ? place : Place{kEnd, 0};
+  }
   void insert(const Entry& entry);
   void erase(Place place);
   void erase(std::int64_t size, std::int64_t address) { erase(lower_bound(size, address)); }
+  /// Erases what is at `place` and inserts `entry`, which may belong elsewhere: a block that is split, or that grows.
+  void replace(Place place, const Entry& entry);
 
  private:
   using Chunk = std::vector<Entry>;
 
-  static std::uint32_t class_of(std::int64_t size);
-  bool is_filled(std::uint32_t size_class) const { return ((filled_[size_class / 64] >> (size_class % 64)) & 1U) != 0; }
-  /// The first class from `first` on that is not empty, or kClasses.
-  std::uint32_t filled_from(std::uint32_t first) const;
-  /// Where an entry is, or would be inserted, in its class: perhaps behind the last entry of the last chunk.
-  Place place_of(std::int64_t size, std::int64_t address) const;
+  static bool is_before(const Entry& entry, std::int64_t size, std::int64_t address) {
+    return entry.size < size || (entry.size == size && entry.address < address);
+  }
+  /// How many of these entries come before this one.
+  static std::uint32_t count_before(const Entry* begin, std::size_t entries, std::int64_t size, std::int64_t address) {
+    const Entry* first = begin;
+    for (std::size_t left = entries; left > 0;) {
+      const std::size_t half = left / 2;
+      const bool is_right = is_before(first[half], size, address);
+      first = is_right ? first + half + 1 : first;
+      left = is_right ? left - half - 1 : half;
+    }
+    return static_cast<std::uint32_t>(first - begin);
+  }
+  std::uint32_t chunk_of(std::int64_t size, std::int64_t address) const;
+  /// Where an entry is, or would be inserted: perhaps behind the last entry of the last chunk.
+  Place place_of(std::int64_t size, std::int64_t address) const {
+    const std::uint32_t chunk = chunks_.size() == 1 ? 0 : chunk_of(size, address);
+    return {chunk, count_before(chunks_[chunk].data(), chunks_[chunk].size(), size, address)};
+  }
 
-  std::array<std::vector<Chunk>, kClasses> classes_;  // sorted; no chunk is empty, unless it is the class's only one
-  std::array<std::uint64_t, kWords> filled_{};        // a bit for each class
+  std::vector<Chunk> chunks_ = std::vector<Chunk>(1);  // none is empty, unless it is the only one
 };
 
 }  // namespace vramfit

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
+#include <span>
 
 namespace vramfit {
 
@@ -53,6 +55,18 @@ void pair_up(const Balance& balance, RepeatedPart& part) {
   if (!part.left.empty() && part.events.times != kForever) part.is_closed = false;
 }
 
+constexpr std::size_t kStops = 6, kEventsBetween = 200;
+
+/// Some, spread over the events of the part that are not inside another one.
+void add_stops(RepeatedPart& part, std::span<const Repeat> inner) {
+  const std::size_t events = part.events.end - part.events.begin;
+  const std::size_t distance = std::max(events / kStops, kEventsBetween);
+  for (std::size_t stop = part.events.begin + distance / 4; stop < part.events.end; stop += distance) {
+    const bool is_inside = std::ranges::any_of(inner, [&](const Repeat& r) { return r.begin < stop && stop < r.end; });
+    if (!is_inside) part.stops.push_back(stop);
+  }
+}
+
 }  // namespace
 
 std::vector<RepeatedPart> repeated_parts(const Ledger& ledger) {
@@ -62,7 +76,8 @@ std::vector<RepeatedPart> repeated_parts(const Ledger& ledger) {
     part.events = repeat;
     part.next = parts.size() + 1;
     while (part.next < ledger.repeats.size() && ledger.repeats[part.next].end <= repeat.end) ++part.next;
-    pair_up(balance_of(ledger, repeat), part);
+    if (!ledger.labels.empty()) pair_up(balance_of(ledger, repeat), part);
+    add_stops(part, std::span(ledger.repeats).subspan(parts.size() + 1, part.next - parts.size() - 1));
     parts.push_back(std::move(part));
   }
   return parts;
@@ -72,6 +87,16 @@ std::vector<RepeatedPart> repeated_parts(const Ledger& ledger) {
 struct LedgerPlayer::Passes {
   std::vector<std::uint64_t> states;
   std::vector<std::int64_t> retries, reserved;  // reserved: the peak
+  std::optional<LedgerReplay> latest;           // before the latest pass, where there was one before it
+  std::int64_t latest_skipped = 0;              // skipped_retries_ then
+  /// What the latest pass had come to.
+  struct Stop {
+    std::uint64_t state = 0;
+    AllocatorStats stats;
+    std::int64_t skipped_retries = 0;
+  };
+  std::vector<Stop> stops;
+  bool is_alike = false;  // the latest pass ended as the one before it, which was not played
 };
 
 Playback LedgerPlayer::play(const Sink& add) {
@@ -122,6 +147,37 @@ void LedgerPlayer::give_up(std::size_t part, const Passes& before) {
   result_.grows = result_.grows || replay_.stats().reserved.peak > before.reserved[before.reserved.size() / 2];
 }
 
+/// Whether the rest of this pass is that of the pass before: then the replay is as it was when this one began.
+bool LedgerPlayer::goes_on_alike(std::size_t stop, Passes& passes) {
+  const Passes::Stop now{replay_.state(), replay_.stats(), skipped_retries_};
+  if (stop == passes.stops.size()) {
+    passes.stops.push_back(now);
+    return false;
+  }
+  const Passes::Stop then = std::exchange(passes.stops[stop], now);
+  if (then.state != now.state || !passes.latest) return false;
+  const AllocatorStats& begin = passes.latest->stats();
+  if (now.stats.device_allocs != begin.device_allocs || now.stats.device_frees != begin.device_frees) return false;
+  replay_.repeat_up_to(*passes.latest, then.stats);
+  skipped_retries_ += passes.latest_skipped - then.skipped_retries;
+  return true;
+}
+
+bool LedgerPlayer::add_pass(std::size_t index, Passes& passes, const Sink& add) {
+  const RepeatedPart& part = parts_[index];
+  std::size_t begin = part.events.begin, inner = index + 1;
+  for (std::size_t stop = 0; stop < part.stops.size(); ++stop) {
+    if (!add_events(begin, part.stops[stop], inner, add)) return false;
+    begin = part.stops[stop];
+    while (inner < part.next && parts_[inner].events.begin < begin) inner = parts_[inner].next;
+    passes.is_alike = goes_on_alike(stop, passes);
+    if (!passes.is_alike) continue;
+    if (sums_ != nullptr) sums_->go_back(index);
+    return true;
+  }
+  return add_events(begin, part.events.end, inner, add);
+}
+
 bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
   const RepeatedPart& part = parts_[index];
   const bool is_step = part.events.times == kForever;
@@ -131,19 +187,26 @@ bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
     before.states.push_back(state);
     before.retries.push_back(retries());
     before.reserved.push_back(replay_.stats().reserved.peak);
-    const bool done = add_events(part.events.begin, part.events.end, index + 1, add);
+    const bool done = add_pass(index, before, add);
     if (is_step) note_step(pass, retries() - before.retries.back());
     if (!done) return false;
-    if (pass == part.events.times || !part.is_closed) return true;
-    if (pass >= most_passes(index)) {
-      give_up(index, before);
-      return true;
+    if (!before.is_alike) {
+      if (pass == part.events.times || !part.is_closed) return true;
+      if (pass >= most_passes(index)) {
+        give_up(index, before);
+        return true;
+      }
+      for (const Event& event : part.left) add(event);
+      carry(part);
+      state = replay_.state();
     }
-    for (const Event& event : part.left) add(event);
-    carry(part);
-    state = replay_.state();
     const auto seen = std::ranges::find(before.states, state);
-    if (seen == before.states.end()) continue;
+    if (seen == before.states.end()) {
+      before.latest.emplace(replay_);
+      before.latest_skipped = skipped_retries_;
+      if (sums_ != nullptr) sums_->keep(index);
+      continue;
+    }
     carry(part);  // back again: what follows knows the blocks by their own ids
     const auto first = static_cast<std::size_t>(seen - before.states.begin());
     if (is_step) {

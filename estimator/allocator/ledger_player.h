@@ -20,9 +20,12 @@ struct RepeatedPart {
   std::vector<std::pair<std::int64_t, std::int64_t>> carried;
   std::vector<Event> left;  // frees of what a step leaves behind for good (a loss kept for a log): once, not each step
   bool is_closed = true;    // false: a second pass would free what the first did, so there is none
+  /// Where in the events a pass is compared with the one before it: from equal states on, both are the same.
+  std::vector<std::size_t> stops;
 };
 
-/// The ledger's repeats, in its order.
+/// The ledger's repeats, in its order. Without labels it is one of requests_of(): what a pass leaves has the ids of
+/// what it found.
 std::vector<RepeatedPart> repeated_parts(const Ledger& ledger);
 
 /// After this many passes a part whose states have not repeated is given up.
@@ -56,14 +59,31 @@ struct Playback {
   std::int64_t retries = 0, later_retries = 0;  // as in CapacityReplay
 };
 
+/// What a caller adds up beside the replay, event by event. The end of a pass that goes on as the one before it is not
+/// played: what there was when it began is there again when it ends.
+class RunningSums {
+ public:
+  RunningSums() = default;
+  RunningSums(const RunningSums&) = delete;
+  RunningSums(RunningSums&&) = delete;
+  RunningSums& operator=(const RunningSums&) = delete;
+  RunningSums& operator=(RunningSums&&) = delete;
+  virtual ~RunningSums() = default;
+
+  /// Keeps the sums as they are now, in place of those kept for the same `part` before.
+  virtual void keep(std::size_t part) = 0;
+  virtual void go_back(std::size_t part) = 0;
+};
+
 class LedgerPlayer {
  public:
   /// Receives the events; false: out of memory, which ends the play.
   using Sink = std::function<bool(const Event&)>;
 
-  /// All outlive the player. `orders`: updated as this one is played.
-  LedgerPlayer(const Ledger& ledger, const std::vector<RepeatedPart>& parts, LedgerReplay& replay, PlayedOrders& orders)
-      : ledger_(ledger), parts_(parts), replay_(replay), orders_(orders) {
+  /// All outlive the player. `orders`: updated as this one is played. `sums`: of the events that the sink receives.
+  LedgerPlayer(const Ledger& ledger, const std::vector<RepeatedPart>& parts, LedgerReplay& replay, PlayedOrders& orders,
+               RunningSums* sums = nullptr)
+      : ledger_(ledger), parts_(parts), replay_(replay), orders_(orders), sums_(sums) {
     orders_.given_up.resize(parts.size(), false);
   }
 
@@ -74,6 +94,8 @@ class LedgerPlayer {
   bool add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add);
   bool add_plainly(std::size_t begin, std::size_t end, const Sink& add);
   bool repeat(std::size_t part, const Sink& add);
+  bool add_pass(std::size_t part, Passes& passes, const Sink& add);
+  bool goes_on_alike(std::size_t stop, Passes& passes);
   bool run_again(std::size_t part, std::int64_t times, const Sink& add);
   void carry(const RepeatedPart& part);
   std::int64_t most_passes(std::size_t part) const;
@@ -86,6 +108,7 @@ class LedgerPlayer {
   const std::vector<RepeatedPart>& parts_;
   LedgerReplay& replay_;
   PlayedOrders& orders_;
+  RunningSums* sums_;
   Playback result_;
   std::size_t played_ = 0;            // events of this order
   std::int64_t skipped_retries_ = 0;  // of passes that were not played, being known

@@ -21,23 +21,26 @@ bool LedgerReplay::add(const Event& event) {
     return true;
   }
   if (blocks_.size() <= id) blocks_.resize(std::max(id + 1, 2 * blocks_.size()), CachingAllocator::kOutOfMemory);
-  blocks_[id] = allocator_.malloc(event.bytes, static_cast<int>(event.stream));
-  return blocks_[id] != CachingAllocator::kOutOfMemory;
+  const int block = blocks_[id] = allocator_.malloc(event.bytes, static_cast<int>(event.stream));
+  if (block == CachingAllocator::kOutOfMemory) return false;
+  set_owner(block, event.id);
+  return true;
 }
 
 void LedgerReplay::swap(std::int64_t a, std::int64_t b) {
   std::swap(blocks_[static_cast<std::size_t>(a)], blocks_[static_cast<std::size_t>(b)]);
+  for (const std::int64_t id : {a, b}) {
+    const int block = blocks_[static_cast<std::size_t>(id)];
+    if (block != CachingAllocator::kOutOfMemory) set_owner(block, id);
+  }
 }
 
-std::uint64_t LedgerReplay::state() const {
-  std::vector<std::int64_t> owners;
-  for (std::size_t id = 0; id < blocks_.size(); ++id) {
-    if (blocks_[id] == CachingAllocator::kOutOfMemory) continue;
-    const auto block = static_cast<std::size_t>(blocks_[id]);
-    if (owners.size() <= block) owners.resize(std::max(block + 1, 2 * owners.size()));
-    owners[block] = static_cast<std::int64_t>(id);
-  }
-  return allocator_.state(owners);
+std::uint64_t LedgerReplay::state() const { return allocator_.state(owners_); }
+
+void LedgerReplay::repeat_up_to(const LedgerReplay& end, const AllocatorStats& then) {
+  allocator_.repeat_up_to(end.allocator_, then);
+  blocks_ = end.blocks_;
+  owners_ = end.owners_;
 }
 
 std::vector<Placement> placements_of(const AllocatorSettings& settings, std::size_t events) {

@@ -23,12 +23,21 @@ class LedgerReplay {
   /// A fingerprint of the allocator and of the ids its blocks belong to: from equal states, the same events have the
   /// same effect.
   std::uint64_t state() const;
+  /// As CachingAllocator::repeat_up_to.
+  void repeat_up_to(const LedgerReplay& end, const AllocatorStats& then);
   const AllocatorStats& stats() const { return allocator_.stats(); }
   bool placement_mattered() const { return allocator_.placement_mattered(); }
 
  private:
+  void set_owner(int block, std::int64_t id) {
+    const auto number = static_cast<std::size_t>(block);
+    if (owners_.size() <= number) owners_.resize(2 * number + 1);
+    owners_[number] = id;
+  }
+
   CachingAllocator allocator_;
-  std::vector<int> blocks_;  // by id; kOutOfMemory: none
+  std::vector<int> blocks_;           // by id; kOutOfMemory: none
+  std::vector<std::int64_t> owners_;  // by block: its id, while it is allocated
 };
 
 /// The placements that a prediction is made over. Expandable segments don't depend on them: one is enough. Otherwise

@@ -105,7 +105,7 @@ void CachingAllocator::release_pool(Pool& pool) {
 void CachingAllocator::release_block(int block) {
   const Block& b = at(block);
   ++stats_.device_frees;
-  driver_.free(b.address, b.size);
+  driver_->free(b.address, b.size);
   held_ -= b.size;
   stats_.reserved.add(-b.size);
   erase_free(block);

@@ -1,4 +1,6 @@
-// A fingerprint of all that decides what the allocator does next.
+// A fingerprint of all that decides what the allocator does next, and what follows from two being equal.
+#include <algorithm>
+
 #include "base/mix_bits.h"
 #include "estimator/allocator/caching_allocator.h"
 
@@ -22,7 +24,7 @@ std::vector<std::uint64_t> CachingAllocator::range_numbers() const {
 /// under it states are equal only when no segment was asked for in between, without which it does not run.
 std::uint64_t CachingAllocator::state(std::span<const std::int64_t> owners) const {
   const std::vector<std::uint64_t> numbers = range_numbers();
-  std::uint64_t sum = driver_.state();
+  std::uint64_t sum = driver_->state();
   if (collects_garbage()) sum += mix_bits(static_cast<std::uint64_t>(stats_.device_allocs));
   for (std::size_t number = 0; number < blocks_.size(); ++number) {
     const Block& b = blocks_[number];
@@ -36,6 +38,22 @@ std::uint64_t CachingAllocator::state(std::span<const std::int64_t> owners) cons
     sum += mix_bits(place, mix_bits(mix_bits(b.other_streams, flags), owner));
   }
   return sum;
+}
+
+void CachingAllocator::repeat_up_to(const CachingAllocator& end, const AllocatorStats& then) {
+  const AllocatorStats now = stats_;
+  const bool mattered = placement_mattered_;
+  *this = end;
+  placement_mattered_ = placement_mattered_ || mattered;
+  for (PeakedSum AllocatorStats::*const sum :
+       {&AllocatorStats::requested, &AllocatorStats::allocated, &AllocatorStats::active, &AllocatorStats::reserved}) {
+    (stats_.*sum).peak = std::max((stats_.*sum).peak, (now.*sum).peak);
+  }
+  for (std::int64_t AllocatorStats::*const count :
+       {&AllocatorStats::alloc_retries, &AllocatorStats::ooms, &AllocatorStats::device_allocs,
+        &AllocatorStats::device_frees, &AllocatorStats::sync_all_streams}) {
+    stats_.*count += now.*count - then.*count;
+  }
 }
 
 std::uint64_t CachingAllocator::place_of(const Block& block, const std::vector<std::uint64_t>& numbers) const {
