@@ -183,9 +183,9 @@ struct Start {
   int token = -1;
   Stream stream = Stream::compute;
   int unit = -1;        // all_gather: whose parameters lie in the buffer, each of them gathered
+  int peer = -1;        // send, receive: the stage at the other end
   Bytes part = {};      // all_gather: what each rank brings; reduce_scatter: what it keeps; others: all of it
   Bytes expected = {};  // all_to_all: what is likely sent; 0: all of it
-  int peer = -1;        // send, receive: the stage at the other end
 };
 /// `token` is done when all that came before on `stream` is done (a CUDA event).
 struct Record {

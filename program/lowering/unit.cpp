@@ -211,7 +211,7 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
   const std::size_t slot = slot_of(use.parameter);
   const UnitParameter& p = unit_.parameters[slot];
   Gradients& gradients = gradients_[slot];
-  if (is_direct_gradient(kind, in_.precision, in_.layout)) {
+  if (in_.layout.shards == 1 && is_direct_gradient(kind, in_.precision, in_.layout)) {
     const bool is_new = !gradient_shard_;
     if (is_new) {
       gradient_shard_ = in_.writer.declare(gradient_shard_buffer());

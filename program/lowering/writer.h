@@ -113,6 +113,7 @@ class Writer {
     code_.buffers.reserve(instructions / 2);
     owners_.reserve(instructions / 2);
     code_.work.reserve(instructions / 2);
+    code_.bindings.reserve(instructions / 2);
   }
 
   int owners(int buffer) const { return owners_[static_cast<std::size_t>(buffer)]; }

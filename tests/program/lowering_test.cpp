@@ -2,9 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "program/readers/check.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit::program {
@@ -39,7 +42,63 @@ std::pair<int, int> slots_written_and_added(const Program& program) {
   return {written, added};
 }
 
+/// The buffers that the main list allocates in the only section of `kind`, and the tokens that it waits for.
+std::pair<std::set<int>, std::set<int>> made_in(const Program& program, Section::Kind kind) {
+  std::pair<std::set<int>, std::set<int>> made;
+  for (const Section& section : program.sections) {
+    if (section.kind != kind) continue;
+    for (std::size_t i = section.begin; i < section.end; ++i) {
+      const Instruction& instruction = program.main.instructions[i];
+      if (const auto* allocation = std::get_if<Allocate>(&instruction)) made.first.insert(allocation->buffer);
+      if (const auto* wait = std::get_if<Wait>(&instruction)) made.second.insert(wait->token);
+    }
+  }
+  return made;
+}
+
+bool are_apart(const std::set<int>& a, const std::set<int>& b) {
+  return std::ranges::none_of(a, [&](int number) { return b.contains(number); });
+}
+
 }  // namespace
+
+TEST_CASE("a last micro-batch that does what the one before did has buffers and tokens of its own") {
+  Job job = tiny_job();
+  job.mesh.shard = 2;
+  job.accumulation = 3;
+  const Program program = program_of(tiny_graph(), job);
+  const auto [buffers, tokens] = made_in(program, Section::Kind::middle);
+  const auto [last_buffers, last_tokens] = made_in(program, Section::Kind::last);
+  CHECK(!buffers.empty());
+  CHECK(!tokens.empty());
+  CHECK(buffers.size() == last_buffers.size());
+  CHECK(tokens.size() == last_tokens.size());
+  CHECK(are_apart(buffers, last_buffers));
+  CHECK(are_apart(tokens, last_tokens));
+  for (const int token : last_tokens) CHECK(token < program.tokens);
+  CHECK(!fault_of(program));
+}
+
+TEST_CASE("sums over replicas are in the last micro-batch alone, which is then no copy") {
+  Job job = tiny_job();
+  job.mesh.shard = 2;
+  job.mesh.replicate = 2;
+  job.accumulation = 3;
+  const Program program = program_of(tiny_graph(), job);
+  const auto sums_in = [&](Section::Kind kind) {
+    int sums = 0;
+    for (const Section& section : program.sections) {
+      for (std::size_t i = section.begin; section.kind == kind && i < section.end; ++i) {
+        const auto* start = std::get_if<Start>(&program.main.instructions[i]);
+        sums += start != nullptr && start->axis == Axis::replicate ? 1 : 0;
+      }
+    }
+    return sums;
+  };
+  CHECK(sums_in(Section::Kind::middle) == 0);
+  CHECK(sums_in(Section::Kind::last) > 0);
+  CHECK(!fault_of(program));
+}
 
 TEST_CASE("the first micro-batch writes gradients, later ones add to what is there") {
   Job job = tiny_job();
