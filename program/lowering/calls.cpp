@@ -19,6 +19,7 @@ bool has_names_of(const Segment& a, const Segment& b) {
 std::vector<std::ptrdiff_t> units_of_uses(const UnitLayout& layout, const Segment& segment,
                                           const std::vector<int>& units) {
   std::vector<std::ptrdiff_t> places;
+  places.reserve(segment.ops.size());
   for (const Op& op : segment.ops) {
     for (const ParameterUse& use : op.parameters) {
       places.push_back(std::ranges::find(units, layout.unit_of_parameter[at(use.parameter)]) - units.begin());

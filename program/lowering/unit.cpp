@@ -29,8 +29,10 @@ UnitLowering::UnitLowering(const UnitsInputs& inputs, int number)
       gradients_(unit_.parameters.size()) {
   reduce_order_.reserve(unit_.parameters.size());
   for (const int parameter : unit_.reduce_order) reduce_order_.push_back(slot_of(parameter));
-  in_order_ = reduce_order_;
-  std::ranges::sort(in_order_, {}, [&](std::size_t slot) { return unit_.parameters[slot].parameter; });
+  if (in_.layout.shards == 1) {
+    in_order_ = reduce_order_;
+    std::ranges::sort(in_order_, {}, [&](std::size_t slot) { return unit_.parameters[slot].parameter; });
+  }
   std::int64_t padded = 0, shard = 0, kept = 0;  // no more than the layout's sums, which are checked
   for (const UnitParameter& p : unit_.parameters) {
     padded += p.padded_elements;

@@ -39,6 +39,7 @@ class Maker {
     }
     list_ = passes();
     uses_.resize(inputs.layout.units.size());
+    for (std::vector<std::size_t>& passes : uses_) passes.reserve(2);  // forward and backward
     live_.resize(inputs.layout.units.size());
     for (std::size_t p = 0; p < list_.size(); ++p) {
       for (const int unit : list_[p].units) uses_[static_cast<std::size_t>(unit)].push_back(p);

@@ -107,6 +107,7 @@ std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>&
   const Segment& segment = a.segment;
   const std::vector<int> last_use = last_uses(segment, runs);
   std::vector<TapeAction> actions;
+  actions.reserve(segment.ops.size() + segment.values.size());
   const auto drop = [&](int value) {
     if (a.owned(value) && !keeps[at(value)]) {
       actions.push_back({.what = TapeAction::Do::drop_value, .value = value});
@@ -216,6 +217,7 @@ TapeAction backward_of(const Analysis& a, int op_index, Gradients& gradients) {
 
 std::vector<TapeAction> make_backward(const Analysis& a) {
   std::vector<TapeAction> actions;
+  actions.reserve(a.segment.ops.size() + 2 * a.segment.values.size());
   const auto drop = [&](TapeAction::Do what, int value) { actions.push_back({.what = what, .value = value}); };
   Gradients gradients(a.segment.values.size());
   if (!a.is_last && a.wants_gradient[at(a.segment.output)]) gradients.make(a.segment.output);
