@@ -1,0 +1,71 @@
+"""Ranks of a process group, each with a GPU. Usage: ranks.py NAME"""
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+
+from tiny import LAYERS, WIDTH, Block, LanguageModel, loss_of, on_card, say_held, tokens
+
+STEPS = 3
+LOCAL = int(os.environ.get("LOCAL_RANK", 0))
+
+
+def train(model, optimizer=None):
+    optimizer = optimizer or torch.optim.AdamW(model.parameters())
+    for step in range(STEPS):
+        loss_of(model, tokens(step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    say_held()
+
+
+def data_parallel():
+    train(nn.parallel.DistributedDataParallel(on_card(LanguageModel), device_ids=[LOCAL]))
+
+
+def zero_redundancy():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    model = nn.parallel.DistributedDataParallel(on_card(LanguageModel), device_ids=[LOCAL])
+    train(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-3))
+
+
+def fsdp1():
+    import functools
+
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    train(FullyShardedDataParallel(on_card(LanguageModel), auto_wrap_policy=policy, device_id=LOCAL, use_orig_params=True))
+
+
+def fsdp2():
+    from torch.distributed.fsdp import fully_shard
+    model = on_card(LanguageModel)
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    train(model)
+
+
+def tensor_parallel():
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    model = on_card(lambda: nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)) for _ in range(LAYERS))))
+    for layer in model:
+        parallelize_module(layer, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(STEPS):
+        model(torch.randn(1024, WIDTH, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    say_held()
+
+
+if __name__ == "__main__":
+    torch.cuda.set_device(LOCAL)
+    dist.init_process_group("nccl", device_id=torch.device("cuda", LOCAL))
+    globals()[sys.argv[1]]()
+    dist.destroy_process_group()

@@ -1,0 +1,101 @@
+"""Rehearses programs of programs/: each ends, three repeats equal to the byte, with what a count by hand says: bytes held at the end, bounds for the peak, and the
+verdict that follows from those bounds.
+
+Usage: programs_test.py REPEATS NAME...    (names of rows; or `ci` or `all`)
+Prints a row of the table in docs/rehearsals.md for each.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from program_list import ROWS
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
+VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
+GROUPS = {"ci": [name for name, program in ROWS.items() if program.in_ci], "all": list(ROWS)}
+DIFFERS = ("seconds", "processes", "session")  # time, process numbers and folders
+
+
+def rehearse(program):
+    """The report and what was printed, both without what differs by nature, and seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "report.json")
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
+        done = subprocess.run([VRAMFIT, "rehearse", "--gpus", program.cards, *program.flags, "-o", path, "--", sys.executable, *program.call.split()],
+                              cwd=FOLDER, env=environment, text=True, capture_output=True, timeout=900, check=False)
+        if not os.path.exists(path):
+            sys.exit(f"no report, exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+        with open(path, encoding="utf-8") as file:
+            report = json.loads(re.sub(r"\bprocess \d+ ", "process ", file.read()))  # notes name processes by their numbers
+    seconds = report["seconds"]
+    done.stdout = re.sub(r"\bprocess \d+ ", "process ", re.sub(r", [\d.]+ s$", "", done.stdout, flags=re.M))
+    return {name: value for name, value in report.items() if name not in DIFFERS}, done, seconds
+
+
+def expected_verdict(program, report):
+    """What the bounds of the count say; they must leave no doubt."""
+    room = report["cluster"]["card"]["memory_bytes"] - report["cluster"]["card"]["context_bytes"]
+    if program.survives:
+        return "at_risk"
+    if program.count.least > room:
+        return "does_not_fit"
+    assert program.count.most < room * 0.8, f"the count leaves it open whether {program.count.least} to {program.count.most} bytes fit into {room}"
+    return "at_risk" if program.assumed else "fits"
+
+
+def check(program, report, done):
+    assert report["verdict"] == expected_verdict(program, report), (report["verdict"], report["why"], done.stderr[-3000:])
+    printed = done.stdout.splitlines()
+    for line in program.prints:
+        assert line in printed, (line, done.stdout[-2000:])
+    if report["verdict"] == "does_not_fit":
+        assert done.returncode == 6, done.returncode
+        return "-"
+    assert done.returncode == 0, done.returncode
+    held = next(int(line.split()[1]) for line in printed if line.startswith("held "))
+    count = program.count
+    assert abs(held - count.held) <= count.within * count.held, f"holds {held}, by hand {count.held}"
+    peak = max(rank["peak_requested_bytes"] for rank in report["ranks"])
+    assert count.least <= peak <= count.most, f"peak {peak}, by hand from {count.least} to {count.most}"
+    return held
+
+
+def gib(size):
+    return f"{size / (1 << 30):.3f}"
+
+
+def run(name, repeats):
+    program = ROWS[name]
+    first, done, seconds = rehearse(program)
+    held = check(program, first, done)
+    for _ in range(repeats - 1):
+        again, printed, more = rehearse(program)
+        assert json.dumps(again) == json.dumps(first), f"differs:\n{json.dumps(first)}\n{json.dumps(again)}"
+        assert printed.stdout == done.stdout, (printed.stdout, done.stdout)
+        seconds = min(seconds, more)
+    rank, count = first["ranks"][0], program.count
+    cells = [name, program.cards, held if held == "-" else gib(held), gib(count.held), gib(rank["peak_requested_bytes"]), f"{gib(count.least)} to {gib(count.most)}",
+             f"{rank['total_bytes'] / (1 << 30):.2f}", first["verdict"], str(repeats), f"{seconds:.0f}"]
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def main():
+    repeats, names = int(sys.argv[1]), sys.argv[2:]
+    names = GROUPS.get(names[0], names)
+    assert len(GROUPS["ci"]) >= 18, GROUPS["ci"]
+    failed = []
+    for name in names:
+        try:
+            run(name, repeats)
+        except (AssertionError, subprocess.TimeoutExpired, StopIteration) as error:
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            failed.append(name)
+    if failed:
+        sys.exit(f"failed: {' '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
