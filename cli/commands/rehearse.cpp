@@ -42,7 +42,9 @@ struct RehearseFlags {
 class Subject {
  public:
   Subject(const RehearseFlags& flags, const RehearsalRequest& request) : command_(flags.command) {
-    if (!flags.recipe.name.empty()) recipe_.emplace(flags.recipe, request.cluster, request.played_rank, flags.keep);
+    // Ranks of several nodes are started by vramfit, each as if it were played alone.
+    const auto rank = request.cluster.nodes > 1 ? request.played_rank.value_or(0) : request.played_rank;
+    if (!flags.recipe.name.empty()) recipe_.emplace(flags.recipe, request.cluster, rank, flags.keep);
   }
   std::vector<std::string> command(const SearchPoint& point) const {
     return recipe_ ? recipe_->command(point) : with_values(command_, point);

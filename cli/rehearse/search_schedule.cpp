@@ -224,27 +224,33 @@ class Search {
     }
   }
 
-  void start_more() {
+  /// Whether one must run alone, or does. It starts once all others have ended, and no other starts until it has.
+  bool keeps_one_alone() {
     for (Row& row : rows_) {
       const auto needed = row.needed();
       if (!needed || !row.must_run_alone(*needed)) continue;
       if (pool_.is_idle()) row.start(*needed, pool_);
       runs_alone_ = true;
-      return;
+      return true;
     }
-    if (runs_alone_ && !pool_.is_idle()) return;
-    runs_alone_ = false;
-    std::vector<std::pair<Row*, std::vector<std::int64_t>>> candidates;
+    runs_alone_ = runs_alone_ && !pool_.is_idle();
+    return runs_alone_;
+  }
+
+  /// First what each row needs, then what each may need next, and so on.
+  void start_more() {
+    if (keeps_one_alone()) return;
+    std::vector<std::vector<std::int64_t>> candidates;
     std::size_t most = 0;
     for (Row& row : rows_) {
-      candidates.emplace_back(&row, row.candidates(pool_));
-      most = std::max(most, candidates.back().second.size());
+      candidates.push_back(row.candidates(pool_));
+      most = std::max(most, candidates.back().size());
     }
     for (std::size_t rank = 0; rank < most; ++rank) {
-      for (auto& [row, values] : candidates) {
-        if (rank >= values.size()) continue;
+      for (std::size_t row = 0; row < rows_.size(); ++row) {
+        if (rank >= candidates[row].size()) continue;
         if (!pool_.has_room()) return;
-        row->start(values[rank], pool_);
+        rows_[row].start(candidates[row][rank], pool_);
       }
     }
   }

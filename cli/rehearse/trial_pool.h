@@ -20,7 +20,7 @@ struct TrialActions {
   std::function<void(const RehearsalTrial& trial)> accept;  // those that the result has
 };
 
-class ProcessPool : public TrialPool {
+class ProcessPool final : public TrialPool {
  public:
   /// `jobs`: how many run at once. Without it, as many as there are cores for their processes, and as fit the host's
   /// memory if each takes as much as the largest so far, and a quarter more; the first runs alone, so that this is
