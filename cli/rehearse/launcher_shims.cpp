@@ -53,8 +53,8 @@ const std::array kLaunchers{
 std::string base_name(const std::string& path) { return fs::path(path).filename().string(); }
 
 const Row* row_of(const std::string& name) {
-  const auto row = std::ranges::find(kLaunchers, name, &Row::name);
-  return row == kLaunchers.end() ? nullptr : &*row;
+  const Row* const row = std::ranges::find(kLaunchers, name, &Row::name);
+  return row == kLaunchers.end() ? nullptr : row;
 }
 
 /// What a launcher of this name really is on this machine: "/usr/bin/orterun"; "" where there is none.

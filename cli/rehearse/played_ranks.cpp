@@ -46,9 +46,9 @@ bool is_done(const Rehearsal& rehearsal) {
 /// Each with the ranks that it needs first on top.
 class Senders {
  public:
-  Senders(const RehearsalRequest& request, const std::vector<std::string>& command, std::string objects,
+  Senders(RehearsalRequest request, const std::vector<std::string>& command, std::string objects,
           const SignalDescriptor& signals)
-      : request_(request), command_(command), objects_(std::move(objects)), signals_(signals) {
+      : request_(std::move(request)), command_(command), objects_(std::move(objects)), signals_(signals) {
     request_.environment.emplace_back(kObjects, objects_);
   }
 

@@ -94,10 +94,10 @@ std::optional<TrialPool::Ended> ProcessPool::wait() {
 std::optional<TrialPool::Ended> ProcessPool::end_of(Place running) {
   Running ended = std::move(*running);
   running_.erase(running);
+  if (!ended.is_wanted) return std::nullopt;  // it was interrupted by us
   RehearsalTrial trial = ended.process.take_trial();
   if (trial.is_interrupted && interrupted_by_ == 0)
     interrupted_by_ = trial.exit_code > 128 ? trial.exit_code - 128 : SIGTERM;
-  if (!ended.is_wanted) return std::nullopt;
   processes_ = std::max({processes_, trial.processes, 1});
   if (!trial.is_failure() && !trial.is_interrupted) actions_.ended(trial);
   return Ended{std::move(trial), ended.was_alone};

@@ -30,6 +30,13 @@ except OSError:
 time.sleep(0.3)
 exec(open(sys.argv[4]).read())
 """
+# In row 1 no value fits, and all but the first would take forever.
+STUCK = """import sys, time
+row, value = map(int, sys.argv[1:3])
+time.sleep(1000 if row == 1 and value > 1 else 0.2)
+sys.argv[1:3] = ["100" if row == 1 or value > 5 else "1", "0"]
+exec(open(sys.argv[3]).read())
+"""
 # Leaves its process id and that of a child in a session of its own, and sleeps.
 SLEEP = """import os, subprocess, sys, time
 child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
@@ -68,7 +75,7 @@ def wait_until(what):
 class Search(unittest.TestCase):
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
-        for name, text in (("allocate.py", ALLOCATE), ("exclusive.py", EXCLUSIVE), ("sleep.py", SLEEP)):
+        for name, text in (("allocate.py", ALLOCATE), ("exclusive.py", EXCLUSIVE), ("sleep.py", SLEEP), ("stuck.py", STUCK)):
             with open(os.path.join(self.folder, name), "w", encoding="utf-8") as out:
                 out.write(text)
 
@@ -98,6 +105,13 @@ class Search(unittest.TestCase):
         done = search(self.folder, "--search", "gib=1,2,90", "--jobs", "3", "--json", program="exclusive.py", words=words)
         trials = [row["trials"][0] for row in json.loads(done.stdout)["rows"]]
         self.assertEqual([trial["exit_code"] for trial in trials], [0, 0, 6], done.stderr)
+
+    def test_those_that_turn_out_not_to_be_needed_are_ended_and_the_search_goes_on(self):
+        words = ("{row}", "{value}", os.path.join(self.folder, "allocate.py"))
+        flags = ["--search", "row=1,2", "--search", "value=1..8"]
+        alone, together = (search(self.folder, *flags, "--jobs", jobs, program="stuck.py", words=words) for jobs in ("1", "4"))
+        self.assertIn("no value from 1 to 8 fits with row=1\nlargest value that fits with row=2: 5 ", together.stdout, together.stderr)
+        self.assertEqual((together.returncode, together.stdout), (0, alone.stdout))
 
     def test_nothing_is_left_of_several_that_are_interrupted(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
