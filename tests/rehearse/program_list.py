@@ -68,7 +68,7 @@ def layers():
         "custom-function": Program("layers.py custom_function", small(custom, FP32 * 2048 * 4 * (512 + 2 * 2048), FP32 * 2048 * 2048), in_ci=True),
         # Weights before and after, and gradients of 32 samples.
         "torch-func": Program("layers.py per_sample_gradients", training(2 * FP32 * samples + CUBLAS_WORKSPACES, 32 * FP32 * samples, 0, 32 * FP32 * 512 * 1024), in_ci=True),
-        "gan": Program("layers.py adversarial", small(gan, 0, 4 * made, rest=made + 2 * FP32 * 256)),
+        "gan": Program("layers.py adversarial", small(gan, 0, 4 * made, rest=made + 2 * FP32 * 256), in_ci=True),
         "convolution": Program("layers.py convolution", convolution(), in_ci=True),
     }
 
@@ -95,7 +95,7 @@ def steers():
         "routing-worst": Program("steers.py routing", small(experts, routed, 4 * out, rest=out), flags=("--set", "routing=worst"),
                                  prints=("sizes 8192 8192" + 14 * " 0",), assumed=True),
         "hard-examples": Program("steers.py hard_examples", small(mlp, 2 * wide, wide, rest=2 * FP32 * 4096), prints=("rows 4096",), assumed=True),
-        "beam-search": Program("steers.py beam_search", forward_only(FP32 * LANGUAGE_MODEL + one + beams, 0, attention), prints=("length 24",), assumed=True),
+        "beam-search": Program("steers.py beam_search", forward_only(FP32 * LANGUAGE_MODEL + one + beams, 0, attention), prints=("length 24",), assumed=True, in_ci=True),
         "sampling": Program("steers.py sampling", forward_only(FP32 * LANGUAGE_MODEL + one + sampled, 0, attention), prints=("length 40",), assumed=True),
     }
 
