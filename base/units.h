@@ -7,15 +7,27 @@
 
 namespace vramfit {
 
-/// a * b and a + b of non-negative sizes; throw InputError "size overflows 64 bits" instead of wrapping.
-std::int64_t checked_mul(std::int64_t a, std::int64_t b);
-std::int64_t checked_add(std::int64_t a, std::int64_t b);
+/// Throws InputError "size overflows 64 bits".
+[[noreturn]] void size_overflows();
+
+/// a * b and a + b of non-negative sizes; throw InputError "size overflows 64 bits" instead of wrapping. Here, because
+/// replays and programs add up millions of sizes.
+inline std::int64_t checked_mul(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) size_overflows();
+  return product;
+}
+inline std::int64_t checked_add(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) size_overflows();
+  return sum;
+}
 
 /// Smallest integer >= a / b; a >= 0, b > 0.
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 /// Smallest multiple of `step` that is >= a; checked.
-std::int64_t round_up(std::int64_t a, std::int64_t step);
+inline std::int64_t round_up(std::int64_t a, std::int64_t step) { return checked_mul(ceil_div(a, step), step); }
 
 /// A number of bytes. Never mixes with element counts: there is no Bytes * Bytes.
 struct Bytes {
@@ -23,12 +35,16 @@ struct Bytes {
   constexpr auto operator<=>(const Bytes&) const = default;
 };
 
-Bytes operator+(Bytes a, Bytes b);
-Bytes operator-(Bytes a, Bytes b);
-Bytes operator*(std::int64_t count, Bytes each);
-Bytes& operator+=(Bytes& a, Bytes b);
-Bytes& operator-=(Bytes& a, Bytes b);
-Bytes round_up(Bytes a, Bytes step);
+inline Bytes operator+(Bytes a, Bytes b) { return Bytes{checked_add(a.n, b.n)}; }
+inline Bytes operator-(Bytes a, Bytes b) {
+  std::int64_t difference = 0;
+  if (__builtin_sub_overflow(a.n, b.n, &difference)) size_overflows();
+  return Bytes{difference};
+}
+inline Bytes operator*(std::int64_t count, Bytes each) { return Bytes{checked_mul(count, each.n)}; }
+inline Bytes& operator+=(Bytes& a, Bytes b) { return a = a + b; }
+inline Bytes& operator-=(Bytes& a, Bytes b) { return a = a - b; }
+inline Bytes round_up(Bytes a, Bytes step) { return Bytes{round_up(a.n, step.n)}; }
 
 inline constexpr Bytes kKiB{std::int64_t{1} << 10};
 inline constexpr Bytes kMiB{std::int64_t{1} << 20};

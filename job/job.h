@@ -78,7 +78,7 @@ struct Job {
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
   Loss loss;
   Attention attention = Attention::automatic;
-  std::string allocator = "expandable";  // native, expandable, or KEY=VALUE,...
+  std::string allocator = "expandable";  // native, expandable, arena, or KEY=VALUE,...
   std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
   GradientMask gradient_mask;

@@ -47,9 +47,15 @@ constexpr std::array kAliases{
     Alias{"U8", Dtype::u8},
 };
 
-const Row& row(Dtype dtype) {
-  return *std::find_if(kDtypes.begin(), kDtypes.end(), [dtype](const Row& r) { return r.dtype == dtype; });
+constexpr bool is_in_order() {
+  for (std::size_t i = 0; i < kDtypes.size(); ++i) {
+    if (static_cast<std::size_t>(kDtypes[i].dtype) != i) return false;
+  }
+  return true;
 }
+static_assert(is_in_order(), "a row is found by its place");
+
+const Row& row(Dtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)]; }
 
 }  // namespace
 
