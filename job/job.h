@@ -81,6 +81,7 @@ struct Job {
   std::string allocator = "expandable";  // native, expandable, arena, or KEY=VALUE,...
   std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
+  std::string quantization = "none";     // row of kQuantizations (job/quantization.h), of frozen matrices of layers
   GradientMask gradient_mask;
   std::int64_t lora_rank = 0;
   std::int64_t sequence = 0;  // tokens; 0 until resolved

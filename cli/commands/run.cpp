@@ -23,6 +23,7 @@
 #include "job/optimizers.h"
 #include "job/run/run_flags.h"
 #include "program/files/plan_reader.h"
+#include "program/not_modelled.h"
 
 namespace vramfit {
 namespace {
@@ -78,6 +79,7 @@ void check_job(const PlanFile& plan, const RunOptions& options) {
     throw InputError(fmt::format("--runtime {}: run executes vramfit's own runtime only; plan with --runtime vramfit",
                                  job_field_named("runtime").get(plan.job)));
   }
+  require_kernels(plan.job);
   if (!plan.cluster.is_cpu()) check_allocator_variables(plan.job);
   complete_options(options.train.optimizer, plan.job.optimizer);  // refuses those of another one
 }

@@ -30,6 +30,7 @@
 #include "job/loss_options.h"
 #include "job/optimizers.h"
 #include "job/sharding.h"
+#include "program/not_modelled.h"
 #include "program/readers/fingerprint.h"
 #include "program/schedules/schedule.h"
 
@@ -60,6 +61,7 @@ void check_plan(const PlanFile& plan, const RankPlace& place) {
   if (plan.job.runtime != Runtime::vramfit) {
     throw InputError("the plan is for a PyTorch runtime; vramfit-train runs --runtime vramfit only");
   }
+  require_kernels(plan.job);
   if (data_ranks(plan.job) != place.world) {
     throw InputError(fmt::format("the plan is for {} ranks, {} were started", data_ranks(plan.job), place.world));
   }

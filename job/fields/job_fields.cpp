@@ -13,6 +13,7 @@
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_field_words.h"
 #include "job/optimizers.h"
+#include "job/quantization.h"
 
 namespace vramfit {
 namespace {
@@ -46,6 +47,17 @@ std::string get_frozen_dtype(const Job& job) {
   return job.frozen_dtype ? std::string(dtype_name(*job.frozen_dtype)) : "";
 }
 void set_frozen_dtype(Job& job, std::string_view value) { job.frozen_dtype = trained_dtype(value); }
+
+/// "" without one, so that plan files and fingerprints from before there was any are what they were.
+std::string get_quantization(const Job& job) {
+  return quantization_named(job.quantization) == nullptr ? "" : job.quantization;
+}
+void set_quantization(Job& job, std::string_view value) {
+  std::vector<std::string> known = names_of(kQuantizations);
+  known.emplace_back("none");
+  if (std::ranges::find(known, value) == known.end()) unknown_value(value, known);
+  job.quantization = value;
+}
 
 template <bool Job::*Member>
 std::string get_toggle(const Job& job) {
@@ -214,6 +226,11 @@ constexpr std::array kJobFields{
     JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",
              "Frozen parameters' shards, which are then stored apart from the trainable ones. Default: --storage-dtype",
              get_frozen_dtype, set_frozen_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional, Decides::parameters},
+    JobField{"quantization", FieldForm::text, "none|nf4|nf4-double|int8",
+             "Frozen matrices of layers, as codes of 4 or 8 bits with scales, made whole in the compute dtype while "
+             "their unit is used (counted; run has no kernels for it yet). Default: none",
+             get_quantization, set_quantization, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{"gradient_mask", FieldForm::text, "none|keep:P|file:PATH",
              "Child-tuning: keep each gradient element with probability P, drawn every step, or apply masks from a "

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "program/optimizers/optimizers.h"
 
 namespace vramfit::program {
@@ -14,6 +17,9 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 SaveLowering::SaveLowering(const SaveInputs& inputs) : in_(inputs), is_rank0_(inputs.in.coords == Coords{}) {
   if (kinds().empty()) return;
+  if (in_.in.job.quantization != "none") {
+    throw NotModelled(fmt::format("checkpoints of weights under --quantization {}", in_.in.job.quantization));
+  }
   find_units();
   if (in_.in.run.saves) copy_ = copy_of_units();
 }

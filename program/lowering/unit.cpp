@@ -65,7 +65,10 @@ void UnitLowering::load(const Held& staging) {
   Writer& writer = in_.writer;
   shards_.reserve(unit_.storages.size());
   for (const UnitStorage& storage : unit_.storages) {
-    const std::string what = shards_.empty() ? "shard" : std::string(dtype_name(storage.dtype)) + " shard";
+    const std::string_view name =
+        storage.quantization != nullptr ? storage.quantization->name : dtype_name(storage.dtype);
+    const bool is_usual = shards_.empty() && storage.quantization == nullptr;
+    const std::string what = is_usual ? "shard" : std::string(name) + " shard";
     shards_.push_back(writer.allocate(buffer(storage.elements, storage.dtype, Category::parameters, what)));
     writer.run({.kernel = Kernel::zero}, {{&shards_.back(), How::write}});
   }
@@ -169,7 +172,7 @@ void UnitLowering::fill_gathered(How how) {
   add_shards(How::read, operands);
   operands.push_back(Writer::viewed(gathered_, how, views_.own));
   Bytes bytes = shard_bytes(unit_);
-  for (const UnitStorage& storage : unit_.storages) bytes += storage.elements * compute;
+  for (const UnitStorage& storage : unit_.storages) bytes += storage.whole_elements * compute;
   in_.writer.run(run_of(Kernel::gather_own), operands, passes(bytes));
 }
 

@@ -11,7 +11,7 @@ bool are_alike(const Unit& a, const Unit& b) {
     return p.shard_elements == q.shard_elements && p.padded_elements == q.padded_elements &&
            p.gathered_offset == q.gathered_offset && p.shard_offset == q.shard_offset &&
            p.kept_elements == q.kept_elements && p.kept_offset == q.kept_offset && p.storage == q.storage &&
-           p.dtype == q.dtype;
+           p.dtype == q.dtype && p.stored_elements == q.stored_elements;
   };
   return a.trainable_elements == b.trainable_elements && std::ranges::equal(a.parameters, b.parameters, same);
 }
@@ -45,7 +45,7 @@ UnitViews::Numbers UnitViews::made_for(const Unit& unit) {
     std::vector<View> shard;
     for (const UnitParameter& p : unit.parameters) {
       if (static_cast<std::size_t>(p.storage) != storage) continue;
-      shard.push_back(list_view(p.shard_offset, p.shard_elements, p.dtype));
+      shard.push_back(list_view(p.shard_offset, p.stored_elements, p.dtype));
       own.push_back(list_view(p.gathered_offset + rank * p.shard_elements, p.shard_elements, unit.compute));
     }
     made.shards.push_back(views_.number(shard));

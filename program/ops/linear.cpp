@@ -68,7 +68,10 @@ OpWork work_of_linear(const OpContext& context, const Needs& needs) {
 
 }  // namespace
 
-const OpRow op_rows::linear{
-    .rule = rule_of_linear, .work = work_of_linear, .model_flops = flops_of_product, .adds_bias_in_product = true};
+const OpRow op_rows::linear{.rule = rule_of_linear,
+                            .work = work_of_linear,
+                            .model_flops = flops_of_product,
+                            .quantizes_weight = true,
+                            .adds_bias_in_product = true};
 
 }  // namespace vramfit

@@ -17,6 +17,7 @@ struct OpRow {
   bool is_loss = false;                // its backward begins without a gradient
   bool sums_many = false;              // so many terms in a parameter's gradient that it has the reduce dtype
   bool reads_weights_backward = true;  // false: a table, of which backward needs the gradient alone
+  bool quantizes_weight = false;       // its first parameter is a matrix that may be stored in few bits
   bool adds_bias_in_product = false;   // CUDA uses cublasLt for that, if it has a second parameter
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "job/quantization.h"
 #include "program/not_modelled.h"
 #include "program/ops/fp8.h"
 #include "program/optimizers/optimizers.h"
@@ -43,10 +44,17 @@ void require_precision(const Job& job) {
   require_output(p);
 }
 
+/// Rank 0 would have to send codes, in blocks, instead of rows.
+void require_quantization(const Job& job) {
+  if (quantization_named(job.quantization) == nullptr || job.load == Load::each) return;
+  throw NotModelled(fmt::format("--quantization {} with --load rank0 (use --load each)", job.quantization));
+}
+
 void require_own(const Job& job, const Cluster& cluster) {
   if (job.modeling != Modeling::vramfit) refuse_field(job, "modeling");
   require_precision(job);
   require_optimizer(job);
+  require_quantization(job);
   if (std::holds_alternative<SelectiveCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");

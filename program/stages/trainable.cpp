@@ -9,6 +9,7 @@
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/glob.h"
+#include "program/ops/op_row.h"
 
 namespace vramfit {
 
@@ -101,6 +102,32 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
   return trainable;
 }
 
+namespace {
+
+/// Frozen weights of products within layers. Embeddings and head keep their dtype, as with bitsandbytes in
+/// transformers.
+void quantize(const Graph& graph, const Job& job, std::vector<HeldParameter>& held) {
+  const Quantization* format = quantization_named(job.quantization);
+  if (format == nullptr) return;
+  bool any = false;
+  for (const Segment& segment : graph.segments) {
+    if (segment.role != SegmentRole::block) continue;
+    for (const Op& op : segment.ops) {
+      if (!op_row(op.kind).quantizes_weight) continue;
+      HeldParameter& weight = held[static_cast<std::size_t>(op.parameters.front().parameter)];
+      if (weight.trainable) continue;
+      weight.dtype = Dtype::u8;
+      weight.quantization = format;
+      any = true;
+    }
+  }
+  if (any) return;
+  throw InputError(fmt::format("--quantization {}: no matrix of a layer is frozen; give --freeze, or leave it out",
+                               job.quantization));
+}
+
+}  // namespace
+
 std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
   const std::vector<bool> trainable = trainable_parameters(graph, job);
   if (job.frozen_dtype && std::ranges::all_of(trainable, [](bool b) { return b; })) {
@@ -112,6 +139,7 @@ std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
   for (const bool is_trainable : trainable) {
     held.push_back({is_trainable, is_trainable ? job.precision.storage : frozen});
   }
+  quantize(graph, job, held);
   return held;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "job/job.h"
+#include "job/quantization.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {
@@ -14,7 +15,8 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job);
 /// A parameter between steps.
 struct HeldParameter {
   bool trainable = true;
-  Dtype dtype = Dtype::f32;
+  Dtype dtype = Dtype::f32;                    // uint8 if quantized
+  const Quantization* quantization = nullptr;  // a frozen matrix may be
 };
 /// By index.
 std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job);

@@ -64,12 +64,22 @@ UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout
   return p;
 }
 
-/// The number of the unit's storage of `dtype`, which is made if it is the first parameter there.
-int storage_of(Unit& unit, Dtype dtype) {
-  const auto found = std::ranges::find(unit.storages, dtype, &UnitStorage::dtype);
+/// The number of the unit's storage for `p`, which is made if it is the first parameter there.
+int storage_of(Unit& unit, const UnitParameter& p) {
+  const auto found = std::ranges::find_if(unit.storages, [&](const UnitStorage& storage) {
+    return storage.dtype == p.dtype && storage.quantization == p.quantization;
+  });
   const auto number = static_cast<int>(found - unit.storages.begin());
-  if (found == unit.storages.end()) unit.storages.push_back({.dtype = dtype});
+  if (found == unit.storages.end()) unit.storages.push_back({.dtype = p.dtype, .quantization = p.quantization});
   return number;
+}
+
+void hold(UnitParameter& p, const HeldParameter& held) {
+  p.trainable = held.trainable;
+  p.dtype = held.dtype;
+  p.quantization = held.quantization;
+  p.stored_elements = p.quantization == nullptr ? p.shard_elements
+                                                : quantized_bytes(*p.quantization, p.rows_per_rank, p.row_elements).n;
 }
 
 void assign_offsets(Unit& unit) {
@@ -79,13 +89,16 @@ void assign_offsets(Unit& unit) {
                           [](const UnitParameter& p) { return p.trainable; });
   }
   for (UnitParameter& p : unit.parameters) {
-    p.storage = storage_of(unit, p.dtype);
-    std::int64_t& stored = unit.storages[static_cast<std::size_t>(p.storage)].elements;
+    p.storage = storage_of(unit, p);
+    UnitStorage& storage = unit.storages[static_cast<std::size_t>(p.storage)];
+    std::int64_t& stored = storage.elements;
     p.gathered_offset = unit.gathered_elements;
     p.shard_offset = stored;
     p.kept_offset = unit.kept_elements;
     unit.gathered_elements = checked_add(unit.gathered_elements, align_elements(p.padded_elements, unit.compute));
-    stored = checked_add(stored, align_elements(p.shard_elements, p.dtype));
+    stored = checked_add(stored, align_elements(p.stored_elements, p.dtype));
+    const Dtype dtype = p.quantization == nullptr ? p.dtype : unit.compute;
+    storage.whole_elements = checked_add(storage.whole_elements, align_elements(p.shard_elements, dtype));
     unit.kept_elements = checked_add(unit.kept_elements, align_elements(p.kept_elements, unit.compute));
     if (p.trainable) unit.trainable_elements = stored;
   }
@@ -141,8 +154,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
         if (unit < 0) {
           unit = units.unit_called(layout, names[index], job.precision);
           UnitParameter p = split_rows(graph.parameters[index], use.parameter, layout);
-          p.trainable = held[index].trainable;
-          p.dtype = held[index].dtype;
+          hold(p, held[index]);
           std::vector<UnitParameter>& parameters = layout.units[static_cast<std::size_t>(unit)].parameters;
           if (parameters.empty()) parameters.reserve(segment.ops.size());
           parameters.push_back(p);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "job/job.h"
+#include "job/quantization.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {
@@ -16,12 +17,14 @@ namespace vramfit {
 struct UnitParameter {
   int parameter = -1;  // index in Graph::parameters
   bool trainable = true;
-  Dtype dtype = Dtype::f32;  // between steps
-  int storage = 0;           // index in Unit::storages: the one of that dtype
-  std::int64_t rows = 0;     // dim 0
+  Dtype dtype = Dtype::f32;                    // between steps; uint8 if quantized
+  const Quantization* quantization = nullptr;  // how its codes and scales are stored
+  int storage = 0;                             // index in Unit::storages: the one of that dtype or format
+  std::int64_t rows = 0;                       // dim 0
   std::int64_t row_elements = 0;
   std::int64_t rows_per_rank = 0;    // ceil(rows / shards)
   std::int64_t shard_elements = 0;   // rows_per_rank * row_elements
+  std::int64_t stored_elements = 0;  // of `dtype`: shard_elements, or bytes of codes and scales
   std::int64_t padded_elements = 0;  // shard_elements * shards
   std::int64_t gathered_offset = 0;  // elements of compute dtype from the unit's start; 512-byte aligned
   std::int64_t shard_offset = 0;     // elements from its storage's start, 512-byte aligned in the storage's dtype; of a
@@ -35,14 +38,16 @@ inline std::int64_t own_rows(const UnitParameter& p, std::int64_t shard) {
   return std::clamp<std::int64_t>(p.rows - p.rows_per_rank * shard, 0, p.rows_per_rank);
 }
 
-/// What a rank holds of a unit's parameters of one dtype: one flat tensor, trainable parameters first.
+/// What a rank holds of a unit's parameters of one dtype or format: one flat tensor, trainable parameters first.
 struct UnitStorage {
   Dtype dtype = Dtype::f32;
-  std::int64_t elements = 0;
+  const Quantization* quantization = nullptr;
+  std::int64_t elements = 0;        // of `dtype`
+  std::int64_t whole_elements = 0;  // of the compute dtype, which a gather makes of them
 };
 
-/// A unit's shard is a storage for each dtype that its parameters have. All trainable ones are in the first storage;
-/// gradients and optimizer states are flat tensors over that prefix of it.
+/// A unit's shard is a storage for each dtype and format that its parameters have. All trainable ones are in the first
+/// storage; gradients and optimizer states are flat tensors over that prefix of it.
 struct Unit {
   std::string name;  // "layers.3", "embed", "head", "root", or a module's: "model.layers.3.mlp"
   std::vector<UnitParameter> parameters;

@@ -66,6 +66,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"allocator", "expandable_segments=True,max_split_size_mb=64"},
     {"freeze", "*.norm.*,lm_head"},
     {"frozen_dtype", "bf16"},
+    {"quantization", "nf4-double"},
     {"gradient_mask", "keep:0.3"},
     {"lora_rank", "8"},
     {"seq_len", "512"},

@@ -227,6 +227,21 @@ TEST_CASE("rank 0 that reads for all has an entry of its own, which differs whil
   }
 }
 
+TEST_CASE("quantized weights take less between uses, and as much while they are used") {
+  const auto peak_of = [](const char* quantization) {
+    const Settings settings{
+        {"freeze", "layers:0-31,embeddings"}, {"precision", "bf16-pure"}, {"quantization", quantization}};
+    return estimate_of(testing::llama_8b(), "8xH100-80GB", settings).ranks.front();
+  };
+  const RankEstimate whole = peak_of("none"), quantized = peak_of("nf4-double");
+  const auto of = [](const RankEstimate& rank, Category category) {
+    return rank.breakdown.categories[static_cast<std::size_t>(category)].n;
+  };
+  // An eighth of the layers' matrices: 16 bits for each of 6,979,321,856 elements, and codes with their scales.
+  CHECK(of(whole, Category::parameters) - of(quantized, Category::parameters) == 1'744'830'464 - 450'134'016);
+  CHECK(of(whole, Category::unsharded_parameters) == of(quantized, Category::unsharded_parameters));
+}
+
 TEST_CASE("choices without rules are named, not guessed") {
   const std::vector<std::pair<Settings, std::string>> cases{
       {{{"runtime", "pytorch-fsdp2"}}, "--runtime pytorch-fsdp2"},
@@ -242,6 +257,7 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"checkpointing", "selective"}}, "--checkpointing selective"},
       {{{"allocator", "backend:cudaMallocAsync"}}, "--allocator backend:cudaMallocAsync"},
       {{{"attention", "cudnn"}}, "--attention cudnn"},
+      {{{"freeze", "layers:0"}, {"quantization", "nf4"}, {"load", "rank0"}}, "--quantization nf4 with --load rank0"},
   };
   for (const auto& [settings, feature] : cases) {
     const Estimate e = estimate_of(testing::llama_8b(), "4xH100-80GB", settings);

@@ -105,6 +105,7 @@ constexpr std::array kFields{
     FieldRow{"allocator", "native", false},
     FieldRow{"freeze", "*norm*", true},
     FieldRow{"frozen_dtype", "fp16", true},
+    FieldRow{"quantization", "nf4", true},
     FieldRow{"gradient_mask", "keep:0.5", true},
     FieldRow{"lora_rank", "3", true},
     FieldRow{"seq_len", "16", true},

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "tests/support/models.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit {
@@ -131,6 +132,66 @@ TEST_CASE("a unit that is frozen in the compute dtype is its only shard's gather
   CHECK_FALSE(lay_out_units(tiny_graph(), job).units[0].gathered_is_shard);
   job.frozen_dtype = Dtype::bf16;
   CHECK(lay_out_units(tiny_graph(), job).units[0].gathered_is_shard);
+}
+
+TEST_CASE("quantized matrices are codes and scales of a rank's rows, each on 512 bytes") {
+  const Graph graph = build_graph(testing::llama_8b(), {});
+  Job job = tiny_job();
+  job.precision = precision_named("bf16-mixed");
+  job.freeze = {"layers:0-31"};
+  const auto quantized = [&](const char* format, std::int64_t shards) {
+    job.quantization = format;
+    job.mesh.shard = shards;
+    std::int64_t bytes = 0;
+    for (const Unit& unit : lay_out_units(graph, job).units) {
+      for (const UnitStorage& storage : unit.storages) {
+        if (storage.quantization == nullptr) continue;
+        bytes += storage.elements * dtype_bytes(storage.dtype).n;
+        CHECK(storage.quantization->name == format);
+        CHECK(storage.whole_elements * shards == 218'103'808);  // the seven matrices of a layer
+      }
+    }
+    return bytes;
+  };
+  // 6,979,321,856 elements: half a byte each, 4 bytes for each 64.
+  CHECK(quantized("nf4", 1) == 3'489'660'928 + 436'207'616);
+  // 224 matrices: a byte for each 64, 4 for each 16,384, an offset that takes 512 as all else is aligned.
+  CHECK(quantized("nf4-double", 1) == 3'489'660'928 + 109'051'904 + 1'703'936 + 114'688);
+  CHECK(quantized("nf4-double", 8) == 450'134'016);
+  // A byte each and 4 for each of 43,008 rows of a layer.
+  CHECK(quantized("int8", 1) == 6'979'321'856 + 32 * 4 * 43'008);
+}
+
+TEST_CASE("what isn't a frozen matrix of a layer keeps its dtype, and what a gather makes keeps its place") {
+  Job job = tiny_job();
+  job.freeze = {"layers:0"};
+  const UnitLayout before = lay_out_units(tiny_graph(), job);
+  job.quantization = "nf4";
+  const UnitLayout layout = lay_out_units(tiny_graph(), job);
+  int quantized = 0;
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    const Unit& unit = layout.units[u];
+    CHECK(unit.gathered_elements == before.units[u].gathered_elements);
+    CHECK(unit.gathered_is_shard == (unit.name != "layers.0"));
+    for (const UnitParameter& p : unit.parameters) {
+      const bool is_matrix = p.row_elements > 1;
+      CHECK((p.quantization != nullptr) == (unit.name == "layers.0" && is_matrix));
+      CHECK((p.dtype == Dtype::u8) == (p.quantization != nullptr));
+      quantized += p.quantization != nullptr ? 1 : 0;
+    }
+  }
+  CHECK(quantized > 0);
+}
+
+TEST_CASE("a quantization of nothing is an error") {
+  Job job = tiny_job();
+  job.quantization = "nf4";
+  for (const char* pattern : {"embeddings", "head"}) {
+    job.freeze = {pattern};
+    CHECK_THROWS_WITH_AS(lay_out_units(tiny_graph(), job),
+                         "--quantization nf4: no matrix of a layer is frozen; give --freeze, or leave it out",
+                         InputError);
+  }
 }
 
 TEST_CASE("a dtype of frozen parameters where nothing is frozen is an error") {
