@@ -1,9 +1,9 @@
-"""Programs that need PyTorch alone: how each is called, and what a count by hand says of it."""
+"""Programs that need PyTorch alone: how each is called, and what a count by hand says of it. Those of library_list.py need more."""
 from dataclasses import dataclass
 
 from hand_counts import CUBLASLT_WORKSPACE
 from program_counts import (BATCH, BF16, CUBLAS_WORKSPACE, CUBLAS_WORKSPACES, FP32, INT64, LANGUAGE_MODEL, LAYERS, LOGITS, SEQUENCE, VOCABULARY, WIDTH, WORKSPACES,
-                            WORKSPACES_OF_8_9, Count, feed_forward, forward_only, kept_by_blocks, language_model, linear, small, tiny, training)
+                            WORKSPACES_OF_8_9, Count, block, feed_forward, forward_only, kept_by_blocks, language_model, linear, small, tiny, training)
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,7 @@ class Program:
     count: Count
     cards: str = "1xH100-80GB"
     flags: tuple = ()  # of `vramfit rehearse`
+    ranks: int = 0  # that torchrun starts
     prints: tuple = ()  # lines that follow from shapes, values and assumptions
     assumed: bool = False  # sizes or branches follow from values that nobody computes
     survives: bool = False  # an out-of-memory error
@@ -61,6 +62,7 @@ def layers():
     samples = feed_forward(512, 1024) - 1024 * 512 - 512 + linear(1024, 256)
     gan = linear(128, 1024) + linear(1024, 4096) + linear(4096, 1024) + linear(1024, 1)
     made = FP32 * 256 * 4096
+    parts = FP32 * 256 * sum(50 + 30 * (2 + number) for number in range(4))
     return {
         # Gates and cells of 64 times and 2 layers.
         "recurrent": Program("layers.py recurrent", small(lstm + linear(512, 128), FP32 * 16 * 64 * (256 + 2 * 5 * 512), FP32 * 16 * 64 * 2048), in_ci=True),
@@ -70,6 +72,7 @@ def layers():
         "torch-func": Program("layers.py per_sample_gradients", training(2 * FP32 * samples + CUBLAS_WORKSPACES, 32 * FP32 * samples, 0, 32 * FP32 * 512 * 1024), in_ci=True),
         "gan": Program("layers.py adversarial", small(gan, 0, 4 * made, rest=made + 2 * FP32 * 256), in_ci=True),
         "convolution": Program("layers.py convolution", convolution(), in_ci=True),
+        "nested": Program("layers.py nested", small(feed_forward(256, 1024), 5 * parts, 4 * parts, rest=parts)),
     }
 
 
@@ -134,6 +137,8 @@ def sharded(share_of_states, rest=0):
 def ranks():
     part = 2 * WIDTH * WIDTH + 4 * WIDTH // 4 + WIDTH  # of a feed-forward on 4 ranks; what comes out has its whole bias on each
     tensor = training(12 * LAYERS * part + WORKSPACES, FP32 * LAYERS * part, FP32 * LAYERS * 1024 * 2 * WIDTH, FP32 * 1024 * WIDTH)
+    stage = VOCABULARY * WIDTH + LAYERS // 2 * block()
+    hidden = FP32 * SEQUENCE * WIDTH
     four = {"cards": "4xH100-80GB", "flags": ALONE}
     return {
         "ddp": Program("ranks.py data_parallel", tiny(rest=FP32 * LANGUAGE_MODEL), **four),  # DDP's buckets
@@ -142,6 +147,9 @@ def ranks():
         "fsdp1": Program("ranks.py fsdp1", sharded(4), **four),  # the flat gradient stays
         "fsdp2": Program("ranks.py fsdp2", sharded(3), **four),
         "tensor-parallel": Program("ranks.py tensor_parallel", tensor, **four),
+        # The first of two stages: the embedding and half of the blocks, four micro-batches of one row, of which two are under way.
+        "pipeline": Program("ranks.py pipeline", training(12 * stage + WORKSPACES, FP32 * stage, 2 * kept_by_blocks(layers=2) // 4, 4 * hidden, within=0.05),
+                            cards="2xH100-80GB", ranks=2),
     }
 
 

@@ -1,4 +1,5 @@
 """Models that are not language models, and other ways to differentiate. Usage: layers.py NAME"""
+import gc
 import sys
 
 import torch
@@ -76,6 +77,7 @@ def custom_function():
 
 def per_sample_gradients():
     """torch.func: a gradient for each of 32 samples."""
+    gc.disable()  # it would free, at some moment or other, what vmap leaves in cycles
     model = on_card(lambda: nn.Sequential(nn.Linear(512, 1024), nn.Tanh(), nn.Linear(1024, 256)))
     weights = {name: value.detach() for name, value in model.named_parameters()}
 
@@ -122,6 +124,18 @@ def convolution():
     model = on_card(lambda: nn.Sequential(Stage(3, 64), Stage(64, 128), Stage(128, 256), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 1000)))
     model = model.to(memory_format=torch.channels_last)
     train(model, lambda: torch.randn(16, 3, 128, 128, device="cuda"), torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+
+
+def nested():
+    """Sequences of different lengths in one jagged tensor."""
+    model = on_card(lambda: nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(STEPS):
+        parts = [torch.randn(50 + 30 * (step + number), 256, device="cuda") for number in range(4)]
+        model(torch.nested.nested_tensor(parts, layout=torch.jagged)).values().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    say_held()
 
 
 if __name__ == "__main__":

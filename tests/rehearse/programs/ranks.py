@@ -1,4 +1,4 @@
-"""Ranks of a process group, each with a GPU. Usage: ranks.py NAME"""
+"""One process for each GPU, started by torchrun. Usage: ranks.py NAME"""
 import os
 import sys
 
@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from tiny import LAYERS, WIDTH, Block, LanguageModel, loss_of, on_card, say_held, tokens
+from tiny import LAYERS, VOCABULARY, WIDTH, Block, LanguageModel, loss_of, on_card, say_held, tokens
 
 STEPS = 3
 LOCAL = int(os.environ.get("LOCAL_RANK", 0))
@@ -59,6 +59,33 @@ def tensor_parallel():
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(STEPS):
         model(torch.randn(1024, WIDTH, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    say_held()
+
+
+def pipeline():
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    each = LAYERS // ranks
+    parts = [on_card(nn.Embedding, VOCABULARY, WIDTH)] if rank == 0 else []
+    parts += [on_card(Block) for _ in range(each)]
+    parts += [on_card(nn.Linear, WIDTH, VOCABULARY, bias=False)] if rank == ranks - 1 else []
+    stage = PipelineStage(nn.Sequential(*parts), rank, ranks, torch.device("cuda", LOCAL))
+
+    def loss(logits, ids):
+        return nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
+
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=loss)
+    optimizer = torch.optim.AdamW(stage.submod.parameters())
+    for step in range(STEPS):
+        ids = tokens(step)
+        if rank == 0:
+            schedule.step(ids)
+        elif rank == ranks - 1:
+            schedule.step(target=ids)
+        else:
+            schedule.step()
         optimizer.step()
         optimizer.zero_grad()
     say_held()

@@ -1,0 +1,38 @@
+"""Optimizers of bitsandbytes and torchao. Usage: optimizers.py NAME"""
+import sys
+
+from tiny import LanguageModel, loss_of, on_card, say_held, tokens
+
+
+def train(make):
+    model = on_card(LanguageModel)
+    optimizer = make(model.parameters())
+    for step in range(3):
+        loss_of(model, tokens(step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    say_held()
+
+
+def bitsandbytes_adam():
+    import bitsandbytes
+    train(bitsandbytes.optim.AdamW8bit)
+
+
+def bitsandbytes_paged():
+    import bitsandbytes
+    train(bitsandbytes.optim.PagedAdamW)
+
+
+def bitsandbytes_lion():
+    import bitsandbytes
+    train(bitsandbytes.optim.Lion8bit)
+
+
+def torchao_adam():
+    from torchao.optim import AdamW4bit
+    train(AdamW4bit)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
