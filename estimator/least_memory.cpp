@@ -26,26 +26,44 @@ std::size_t topmost_block(const Graph& graph, const std::vector<bool>& has_backw
   return graph.segments.size();
 }
 
+/// Whether a segment keeps only its input until backward; `unknown`: it may, or not.
+enum class Kept { all, input, unknown };
+
 /// Activations that the segments before `end` hold once they have all run forward.
-Bytes held_below(const std::vector<SavedActivations>& saved, const std::vector<bool>& checkpointed, std::size_t end) {
+Bytes held_below(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept, std::size_t end) {
   Bytes sum;
   bool input_is_held = false;  // as the output of the segment before
   for (std::size_t s = 0; s < end; ++s) {
-    if (input_is_held || checkpointed[s] || saved[s].holds_input) sum += saved[s].input;
-    if (!checkpointed[s]) sum += saved[s].inner;
-    input_is_held = !checkpointed[s] && saved[s].holds_output;
+    const Bytes of_all = (input_is_held || saved[s].holds_input ? saved[s].input : Bytes{}) + saved[s].inner;
+    if (kept[s] == Kept::all) sum += of_all;
+    if (kept[s] == Kept::input) sum += saved[s].input;
+    if (kept[s] == Kept::unknown) sum += std::min(of_all, saved[s].input);
+    input_is_held = kept[s] == Kept::all && saved[s].holds_output;
   }
   return sum;
 }
 
 /// What the topmost block adds when its backward begins: all that it saved, and the gradient of its output.
-Bytes held_by_top(const std::vector<SavedActivations>& saved, const std::vector<bool>& checkpointed, std::size_t top) {
+Bytes held_by_top(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept, std::size_t top) {
   const SavedActivations& s = saved[top];
-  const bool before_holds = top > 0 && !checkpointed[top - 1] && saved[top - 1].holds_output;
-  Bytes sum = s.output;
-  if (before_holds || (checkpointed[top] ? s.holds_input_recomputed : s.holds_input)) sum += s.input;
-  if (checkpointed[top]) return sum + s.recomputed_inner;
-  return sum + s.inner + (s.holds_output ? s.output : Bytes{});
+  const bool before_holds = top > 0 && kept[top - 1] == Kept::all && saved[top - 1].holds_output;
+  const auto input_if = [&](bool holds) { return before_holds || holds ? s.input : Bytes{}; };
+  const Bytes of_all = input_if(s.holds_input) + s.inner + (s.holds_output ? s.output : Bytes{});
+  const Bytes of_input = input_if(s.holds_input_recomputed) + s.recomputed_inner;
+  if (kept[top] == Kept::all) return s.output + of_all;
+  if (kept[top] == Kept::input) return s.output + of_input;
+  return s.output + std::min(of_all, of_input);
+}
+
+/// Of each segment.
+std::vector<Kept> kept_by(const Graph& graph, const Job& job, const std::vector<bool>& has_backward, bool is_open) {
+  std::vector<Kept> kept(graph.segments.size(), Kept::all);
+  for (std::size_t s = 0; s < kept.size(); ++s) {
+    const bool may_recompute = graph.segments[s].role == SegmentRole::block && has_backward[s];
+    if (is_open && may_recompute) kept[s] = Kept::unknown;
+    if (!is_open && is_checkpointed(job, graph, has_backward, static_cast<int>(s))) kept[s] = Kept::input;
+  }
+  return kept;
 }
 
 Bytes optimizer_states(const Unit& unit, const Job& job) {
@@ -104,48 +122,59 @@ const LeastMemory::Units& LeastMemory::units_of(const Graph& graph, const Job& j
   return units_.emplace(key, make_units(graph, job)).first->second;
 }
 
-Bytes LeastMemory::requested(const Graph& graph, const Job& job) {
+LeastMemory::Parts LeastMemory::parts_of(const Graph& graph, const Job& job, OpenChoices open) {
   if (job.runtime != Runtime::vramfit) return {};
-  const Units& units = units_of(graph, job);
-  const std::vector<SavedActivations>& saved = saved_of(graph, job);
-  std::vector<bool> checkpointed;
-  for (std::size_t s = 0; s < saved.size(); ++s) {
-    checkpointed.push_back(is_checkpointed(job, graph, units.has_backward, static_cast<int>(s)));
-  }
+  return {.units = &units_of(graph, job), .saved = open.has(OpenChoice::micro_batch) ? nullptr : &saved_of(graph, job)};
+}
+
+Bytes LeastMemory::requested(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const {
+  if (parts.units == nullptr) return {};
+  const Units& units = *parts.units;
+  const Bytes at_optimizer = units.states + units.gradient_shards;
+  if (open.has(OpenChoice::micro_batch)) return at_optimizer;
+  const std::vector<SavedActivations>& saved = *parts.saved;
+  const std::vector<Kept> kept = kept_by(graph, job, units.has_backward, open.has(OpenChoice::checkpointing));
   // The last micro-batch starts with what those before it left.
   Bytes left = units.states;
   if (job.accumulation > 1) {
+    const bool is_open = open.has(OpenChoice::accumulate) && job.mesh.shard > 1;
     const bool whole = job.accumulate == Accumulate::unsharded && job.mesh.shard > 1;
-    left += whole ? units.whole_gradients : units.gradient_shards;
+    if (is_open) {
+      left += std::min(units.whole_gradients, units.gradient_shards);
+    } else {
+      left += whole ? units.whole_gradients : units.gradient_shards;
+    }
   }
   const bool keeps_units = job.mesh.shard > 1 &&
                            (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard));
-  const Bytes at_optimizer = units.states + units.gradient_shards;
-  const Bytes after_forward =
-      left + (keeps_units ? units.gathered : units.slices) + held_below(saved, checkpointed, saved.size());
-  if (units.top == saved.size()) return std::max(at_optimizer, after_forward);
+  Bytes most = at_optimizer;
+  // With an open loss, what comes after the blocks isn't known.
+  if (!open.has(OpenChoice::loss)) {
+    most = std::max(most, left + (keeps_units ? units.gathered : units.slices) + held_below(saved, kept, saved.size()));
+  }
+  if (units.top == saved.size()) return most;
   const Bytes gathered_at_top = keeps_units ? units.gathered : units.slices - units.top_slices + units.top_gathered;
-  const Bytes at_top =
-      left + gathered_at_top + held_below(saved, checkpointed, units.top) + held_by_top(saved, checkpointed, units.top);
-  return std::max({at_optimizer, after_forward, at_top});
+  return std::max(most,
+                  left + gathered_at_top + held_below(saved, kept, units.top) + held_by_top(saved, kept, units.top));
 }
 
-Bytes LeastMemory::least_outside(const Graph& graph, const Job& job) const {
+Bytes LeastMemory::outside(const Graph& graph, const Job& job) const {
+  if (!std::holds_alternative<ReshardGroups>(job.reshard)) return outside_allocator(graph, job, cluster_);
   Job ungrouped = job;  // whether --reshard N makes a group takes a schedule to find out
-  if (std::holds_alternative<ReshardGroups>(job.reshard)) ungrouped.reshard = ReshardAlways{};
+  ungrouped.reshard = ReshardAlways{};
   return outside_allocator(graph, ungrouped, cluster_);
 }
 
-Bytes LeastMemory::total(const Graph& graph, const Job& job) {
-  return requested(graph, job) + least_outside(graph, job);
+Bytes LeastMemory::total(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const {
+  return requested(parts, graph, job, open) + outside(graph, job);
 }
 
-bool LeastMemory::is_too_much(const Graph& graph, const Job& job) {
-  RankEstimate least;
-  least.peak_requested = least.peak_allocated = least.peak_reserved = requested(graph, job);
-  least.breakdown.outside_allocator = least_outside(graph, job);
-  least.total = least.peak_reserved + least.breakdown.outside_allocator;
-  return upper_bound(least, cluster_.is_cpu()) > cluster_.card.memory;
+bool LeastMemory::is_too_much(const Graph& graph, const Job& job, Bytes least) const {
+  RankEstimate rank;
+  rank.breakdown.outside_allocator = outside(graph, job);
+  rank.total = least;
+  rank.peak_requested = rank.peak_allocated = rank.peak_reserved = least - rank.breakdown.outside_allocator;
+  return upper_bound(rank, cluster_.is_cpu()) > cluster_.card.memory;
 }
 
 }  // namespace vramfit

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "estimator/open_choices.h"
 #include "estimator/saved_activations.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
@@ -19,18 +20,8 @@ class LeastMemory {
  public:
   explicit LeastMemory(const Cluster& cluster) : cluster_(cluster) {}
 
-  /// At most RankEstimate::peak_requested of the resolved job; 0 for other runtimes than vramfit. `graph` is the job's
-  /// and outlives this object. Throws NotModelled where an op has no rule.
-  Bytes requested(const Graph& graph, const Job& job);
-
-  /// At most RankEstimate::total: the above and what lies outside the allocator.
-  Bytes total(const Graph& graph, const Job& job);
-
-  /// Whether the bound alone excludes the verdict `fits`.
-  bool is_too_much(const Graph& graph, const Job& job);
-
- private:
-  /// What a rank holds of its units, whatever the micro-batch.
+  /// What a rank holds of its units, and what its segments hold: shared by jobs that differ in other choices than those
+  /// of units_key() and ops_key().
   struct Units {
     Bytes states;                    // parameter shards and optimizer states
     Bytes gradient_shards;           // of all units
@@ -40,8 +31,34 @@ class LeastMemory {
     std::vector<bool> has_backward;  // by segment
     std::size_t top = 0;             // the block whose backward comes first; the number of segments if there is none
   };
+  struct Parts {
+    const Units* units = nullptr;
+    const std::vector<SavedActivations>* saved = nullptr;  // none while the micro-batch is open
+  };
+  Parts parts_of(const Graph& graph, const Job& job, OpenChoices open = {});
 
-  Bytes least_outside(const Graph& graph, const Job& job) const;
+  /// At most RankEstimate::peak_requested of the resolved job; 0 for other runtimes than vramfit. `graph` is the job's
+  /// and outlives this object. What is open holds for every choice: the job's own is not looked at, nor with an open
+  /// loss the number of chunks in the graph. Throws NotModelled where an op has no rule.
+  Bytes requested(const Graph& graph, const Job& job, OpenChoices open = {}) {
+    return requested(parts_of(graph, job, open), graph, job, open);
+  }
+  Bytes requested(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const;
+
+  /// At most RankEstimate::total: the above and what lies outside the allocator.
+  Bytes total(const Graph& graph, const Job& job, OpenChoices open = {}) {
+    return total(parts_of(graph, job, open), graph, job, open);
+  }
+  Bytes total(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const;
+
+  /// Whether a job of which at least `least` is known to be needed can't have the verdict `fits`. `least`: as total()
+  /// gives it, or more.
+  bool is_too_much(const Graph& graph, const Job& job, Bytes least) const;
+
+  /// What lies outside the allocator at least: total() less requested().
+  Bytes outside(const Graph& graph, const Job& job) const;
+
+ private:
   const std::vector<SavedActivations>& saved_of(const Graph& graph, const Job& job);
   const Units& units_of(const Graph& graph, const Job& job);
   Units make_units(const Graph& graph, const Job& job) const;

@@ -11,16 +11,15 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "planner/best_first.h"
 #include "planner/changes.h"
-#include "planner/ranking.h"
 #include "planner/search.h"
 
 namespace vramfit {
 namespace {
 
-constexpr std::size_t kMostAlternatives = 5;    // of each sort
-constexpr std::size_t kFrontierEstimates = 48;  // estimates spent on what is slower but smaller
-constexpr std::size_t kChangeEstimates = 64;    // and on each change that isn't allowed
+constexpr std::size_t kMostFaster = 5;      // of what doesn't fit, shown
+constexpr std::int64_t kFrontierStep = 20;  // each point of the frontier needs a twentieth less than the one before
 
 // Which fields tell two jobs apart; accumulation follows from the micro-batch and the mesh from the sharding.
 std::set<std::string_view> differing_fields(const Job& a, const Job& b) {
@@ -77,61 +76,24 @@ class Search {
     } else {
       explain_failure();
     }
-    if (plan_.search.cut)
-      plan_.why += fmt::format("; the search was cut at {} configurations", request_.most_configurations);
+    plan_.search.times = evaluator_.timings();
     plan_.search.estimates = evaluator_.estimates();
     plan_.search.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return std::move(plan_);
   }
 
  private:
-  // The configurations of a change: those that may fit, and those that the lower bound rules out.
-  struct Options {
-    std::vector<Option> possible, ruled_out;  // not timed
-    bool cut = false;
-  };
-
-  Options options_of(const Change& base) {
-    PlanRequest changed = request_;
-    changed.job = base.job;
-    Space space = enumerate_jobs(changed);
-    Options options;
-    options.cut = space.cut;
-    for (Job& job : space.jobs) {
-      if (!evaluator_.has_rules(job)) continue;
-      std::vector<Option>& list = evaluator_.is_ruled_out(job) ? options.ruled_out : options.possible;
-      list.push_back({.job = std::move(job), .time = {}, .needs = {}});
-    }
-    for (std::vector<Option>* list : {&options.possible, &options.ruled_out}) {
-      for (Option& option : *list) {
-        if (!base.needs.empty()) option.needs.push_back(base.needs);
-      }
-    }
-    return options;
-  }
-
-  void collect(const std::vector<Change>& bases) {
-    std::vector<Option> possible;
-    ruled_out_.clear();
-    for (const Change& base : bases) {
-      Options more = options_of(base);
-      std::ranges::move(more.possible, std::back_inserter(possible));
-      std::ranges::move(more.ruled_out, std::back_inserter(ruled_out_));
-      plan_.search.cut |= more.cut;
-    }
-    possible_ = Ranking(evaluator_, std::move(possible));
-    plan_.search.ruled_out += static_cast<std::int64_t>(ruled_out_.size());
-    plan_.search.configurations += static_cast<std::int64_t>(possible_.size() + ruled_out_.size());
-  }
-
   void search(const std::vector<Change>& bases) {
-    collect(bases);
-    for (std::size_t i = 0; i < possible_.size(); ++i) {
-      const Option& option = possible_.at(i);
-      note_smallest(option.job);
-      if (!evaluator_.trial_of(option.job).fits) continue;
-      plan_.chosen = evaluator_.candidate(option);
-      return;
+    bases_ = bases;
+    faster_.clear();
+    queue_.emplace(evaluator_, request_, bases, BestBy::speed, plan_.search);
+    while (const std::optional<Option> option = queue_->next(kNoLimit)) {
+      note_smallest(option->job);
+      if (evaluator_.trial_of(option->job).fits) {
+        plan_.chosen = evaluator_.candidate(*option);
+        return;
+      }
+      faster_.push_back(*option);
     }
     find_smallest();
   }
@@ -147,15 +109,11 @@ class Search {
 
   // The smallest need of all: those whose bound is lowest are estimated until no bound is below what was found.
   void find_smallest() {
-    std::vector<std::pair<Bytes, const Job*>> least;
-    for (const Option& option : ruled_out_) {
-      least.emplace_back(evaluator_.least_total(option.job), &option.job);
-    }
-    std::ranges::stable_sort(least, {}, &std::pair<Bytes, const Job*>::first);
-    for (const auto& [bound, job] : least) {
-      if (smallest_ && bound >= evaluator_.trial_of(*smallest_).total) return;
-      note_smallest(*job);
-    }
+    SearchCounts counts;  // the configurations have been counted
+    BestFirst smallest(evaluator_, request_, bases_, BestBy::need, counts);
+    const auto limit = [&] { return smallest_ ? evaluator_.trial_of(*smallest_).total - Bytes{1} : kNoLimit; };
+    while (const std::optional<Option> option = smallest.next(limit())) note_smallest(option->job);
+    plan_.search.bounds += counts.bounds;
   }
 
   void explain_plan() {
@@ -171,17 +129,16 @@ class Search {
     add_changes(chosen);
   }
 
-  // Faster choices that don't fit: those nearest to the plan say most. Of what the bound rules out only the nearest are
-  // timed.
+  // Faster choices that don't fit: those nearest to the plan say most. They are among those that were tried, and among
+  // the plan's neighbours, of which the bound of memory may have ruled out any.
   void add_faster(const Candidate& chosen) {
-    std::vector<std::pair<std::set<std::string_view>, const Option*>> others;
-    for (std::size_t i = 0; i < possible_.size(); ++i) {
-      const Option& option = possible_.at(i);
-      if (option.job.sequence == chosen.job.sequence && option.tokens_per_second <= chosen.tokens_per_second) break;
-      others.emplace_back(differing_fields(option.job, chosen.job), &option);
-    }
-    for (const Option& option : ruled_out_) {
-      others.emplace_back(differing_fields(option.job, chosen.job), &option);
+    std::vector<std::pair<std::set<std::string_view>, Option>> others;
+    const auto add = [&](const Option& option) {
+      others.emplace_back(differing_fields(option.job, chosen.job), option);
+    };
+    for (const Option& option : faster_) add(option);
+    for (const Job& job : Space(request_, chosen.job).neighbours(chosen.job)) {
+      add({.job = job, .time = {}, .needs = chosen.needs, .least_total = {}});
     }
     std::ranges::stable_sort(others, {}, [](const auto& other) { return other.first.size(); });
     std::vector<std::set<std::string_view>> shown;
@@ -189,64 +146,73 @@ class Search {
       // An option that changes more than one already shown says nothing new.
       const auto says_less = [&other = fields](const auto& less) { return std::ranges::includes(other, less); };
       if (std::ranges::any_of(shown, says_less)) continue;
-      const Option timed = with_time(*option);
-      if (timed.tokens_per_second <= chosen.tokens_per_second) continue;
-      if (!evaluator_.trial_of(timed.job).is_modelled) continue;
+      const std::optional<Option> timed = timed_if_faster(option, chosen);
+      if (!timed || !is_modelled_misfit(timed->job)) continue;
       shown.push_back(fields);
-      add_alternative(timed, fmt::format("{}: faster by {}, but needs", job_as_flags(timed.job, chosen.job),
-                                         percent(timed.tokens_per_second, chosen.tokens_per_second)));
-      if (shown.size() == kMostAlternatives) return;
+      add_alternative(*timed, fmt::format("{}: faster by {}, but needs", job_as_flags(timed->job, chosen.job),
+                                          percent(timed->tokens_per_second, chosen.tokens_per_second)));
+      if (shown.size() == kMostFaster) return;
     }
   }
 
-  Option with_time(const Option& option) {
-    if (option.tokens_per_second > 0) return option;
-    Option timed = evaluator_.timed(option.job);
-    timed.needs = option.needs;
-    return timed;
+  bool is_modelled_misfit(const Job& job) {
+    const Trial& trial = evaluator_.trial_of(job);
+    return trial.is_modelled && !trial.fits;
+  }
+
+  std::optional<Option> timed_if_faster(const Option& option, const Candidate& chosen) {
+    Option timed = option;
+    if (timed.tokens_per_second == 0) {
+      if (evaluator_.most_tokens_per_second(option.job) <= chosen.tokens_per_second) return std::nullopt;
+      timed = evaluator_.timed(option.job);
+      timed.needs = option.needs;
+    }
+    return timed.tokens_per_second > chosen.tokens_per_second ? std::optional(timed) : std::nullopt;
   }
 
   // `why` is completed by what the option needs.
   void add_alternative(const Option& option, const std::string& why) {
-    Candidate candidate = evaluator_.candidate(option);
+    const bool fits = evaluator_.trial_of(option.job).fits;
+    Candidate candidate = fits ? evaluator_.tried_candidate(option) : evaluator_.candidate(option);
     candidate.why = fmt::format("{} {}", why, needs_text(candidate.estimate));
     plan_.alternatives.push_back(std::move(candidate));
   }
 
-  // Slower choices, each of which needs less than all before it.
+  // Slower choices, each of them the fastest that needs a twentieth less than the one before.
   void add_frontier(const Candidate& chosen) {
-    Bytes least = worst_total(chosen.estimate);
-    std::size_t spent = 0, added = 0;
-    for (std::size_t i = 0; i < possible_.size(); ++i) {
-      const Option& option = possible_.at(i);
-      if (option.tokens_per_second >= chosen.tokens_per_second) continue;
-      if (++spent > kFrontierEstimates || added == kMostAlternatives) return;
-      const Trial& trial = evaluator_.trial_of(option.job);
-      // A step of the frontier is worth showing from a twentieth on.
-      if (!trial.fits || trial.total.n > least.n - least.n / 20) continue;
-      least = trial.total;
-      ++added;
-      add_alternative(option, fmt::format("{}: slower by {}, needs", job_as_flags(option.job, chosen.job),
-                                          percent(chosen.tokens_per_second, option.tokens_per_second)));
+    const auto below = [](Bytes total) { return total - Bytes{total.n / kFrontierStep}; };
+    Bytes most = below(worst_total(chosen.estimate));
+    while (const std::optional<Option> option = queue_->next(most)) {
+      const Trial& trial = evaluator_.trial_of(option->job);
+      if (!trial.fits || trial.total > most) continue;
+      most = below(trial.total);
+      Candidate candidate = evaluator_.tried_candidate(*option);
+      candidate.why =
+          fmt::format("{}: slower by {}, needs {}", job_as_flags(option->job, chosen.job),
+                      percent(chosen.tokens_per_second, option->tokens_per_second), needs_text(candidate.estimate));
+      plan_.alternatives.push_back(std::move(candidate));
     }
+  }
+
+  // The fastest job under a change that fits and is faster than `above`, if there is one.
+  std::optional<Option> fastest_with(const Change& change, double above) {
+    SearchCounts counts;  // of configurations that the plan has no choice of
+    BestFirst queue(evaluator_, request_, {change}, BestBy::speed, counts);
+    std::optional<Option> option;
+    do {
+      option = queue.next(kNoLimit, above);
+    } while (option && !evaluator_.trial_of(option->job).fits);
+    plan_.search.bounds += counts.bounds;
+    return option;
   }
 
   // What would be faster still if more were allowed.
   void add_changes(const Candidate& chosen) {
     for (const Change& change : changes(request_, false, false)) {
-      std::size_t spent = 0;
-      Ranking options(evaluator_, options_of(change).possible);
-      for (std::size_t i = 0; i < options.size(); ++i) {
-        const Option& option = options.at(i);
-        if (option.tokens_per_second <= chosen.tokens_per_second || ++spent > kChangeEstimates) break;
-        if (!evaluator_.trial_of(option.job).fits) continue;
-        Candidate candidate = evaluator_.candidate(option);
-        candidate.why =
-            fmt::format("with --allow {}: faster by {}, needs {}", change.needs,
-                        percent(candidate.tokens_per_second, chosen.tokens_per_second), needs_text(candidate.estimate));
-        plan_.alternatives.push_back(std::move(candidate));
-        break;
-      }
+      const std::optional<Option> option = fastest_with(change, chosen.tokens_per_second);
+      if (!option) continue;
+      add_alternative(*option, fmt::format("with --allow {}: faster by {}, needs", change.needs,
+                                           percent(option->tokens_per_second, chosen.tokens_per_second)));
     }
   }
 
@@ -278,24 +244,20 @@ class Search {
     return true;
   }
 
-  // The fastest job under a change that fits, if there is one.
   bool add_help(const Change& change) {
-    Ranking options(evaluator_, options_of(change).possible);
-    for (std::size_t i = 0; i < options.size(); ++i) {
-      const Option& option = options.at(i);
-      if (!evaluator_.trial_of(option.job).fits) continue;
-      add_alternative(option,
-                      fmt::format("with --allow {}: {:.0f} tokens/s, needs", change.needs, option.tokens_per_second));
-      return true;
-    }
-    return false;
+    const std::optional<Option> option = fastest_with(change, -1);
+    if (!option) return false;
+    add_alternative(*option,
+                    fmt::format("with --allow {}: {:.0f} tokens/s, needs", change.needs, option->tokens_per_second));
+    return true;
   }
 
   const PlanRequest& request_;
   Evaluator evaluator_;
-  // Of the last search, over all bases; of equally fast options the earlier base's come first.
-  Ranking possible_;
-  std::vector<Option> ruled_out_;
+  // Of the last search, over all bases:
+  std::vector<Change> bases_;
+  std::optional<BestFirst> queue_;
+  std::vector<Option> faster_;  // those that were tried and don't fit
   Plan plan_;
   std::optional<Job> smallest_;  // of the jobs seen, the one with the smallest total
   std::string not_modelled_;

@@ -27,8 +27,6 @@ struct Candidate {
   std::string why;                 // "slower by 12 %: full recomputation", "+3.1 GiB in activations"
 };
 
-inline constexpr std::size_t kMostConfigurations = 20000;
-
 struct PlanRequest {
   ModelSpec spec;
   Job job;                         // what the user set
@@ -36,14 +34,15 @@ struct PlanRequest {
   Cluster cluster;
   Allowed allowed;
   bool clip = true;
-  std::size_t most_configurations = kMostConfigurations;  // for each change; the search is cut there
 };
 
+/// What an answer took.
 struct SearchCounts {
-  std::int64_t configurations = 0;  // covered: ruled out by the lower bound, or ranked by time
-  std::int64_t ruled_out = 0;       // of them, by the bound
-  std::int64_t estimates = 0;       // made, those for alternatives included
-  bool cut = false;                 // the space holds more than the search looks at
+  std::int64_t configurations = 0;  // decided, nearly all of them in groups
+  std::int64_t ruled_out = 0;       // of them, by a lower bound of memory
+  std::int64_t bounds = 0;          // of groups and of single configurations
+  std::int64_t times = 0;           // exact, each of a configuration
+  std::int64_t estimates = 0;       // likewise, those for alternatives included
   double seconds = 0;
 };
 

@@ -89,7 +89,8 @@ std::string plan_to_json(const PlanRequest& request, const Plan& plan) {
   writer.end_array().key("search").begin_object();
   const SearchCounts& search = plan.search;
   writer.member("configurations", search.configurations).member("ruled_out", search.ruled_out);
-  writer.member("estimates", search.estimates).member("cut", search.cut).member("seconds", search.seconds);
+  writer.member("bounds", search.bounds).member("times", search.times).member("estimates", search.estimates);
+  writer.member("seconds", search.seconds);
   writer.end_object().end_object();
   return writer.take();
 }

@@ -1,67 +1,21 @@
 #include "planner/search.h"
 
-#include <algorithm>
-#include <iterator>
-#include <limits>
-
 #include "base/error.h"
-#include "estimator/rank_estimate.h"
+#include "estimator/job_keys.h"
+#include "estimator/time/seconds.h"
+#include "estimator/time/step_timer.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
-#include "job/resolve_job.h"
-#include "planner/dimensions/dimensions.h"
+#include "program/make_program.h"
 #include "program/not_modelled.h"
+#include "program/readers/peaks.h"
 
 namespace vramfit {
 namespace {
 
-bool decided_by_person(const Dimension& dimension, const std::vector<std::string>& fixed) {
-  return std::ranges::any_of(dimension.fields,
-                             [&](std::string_view field) { return std::ranges::find(fixed, field) != fixed.end(); });
-}
-
-// Resolves a combination, or says that it contradicts itself (a reshard policy with no-shard).
-bool resolves(Job& job, const PlanRequest& request) {
-  std::vector<std::string> notes;
-  try {
-    job = resolve_job(job, request.spec, request.cluster, notes);
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
-}
-
-/// Every choice of a dimension for every job, `most` at most.
-std::vector<Job> choices_along(const Dimension& dimension, const std::vector<Job>& jobs, const SearchSpace& space,
-                               std::size_t most, bool& cut) {
-  std::vector<Job> next;
-  for (const Job& job : jobs) {
-    std::ranges::move(dimension.choices(job, space), std::back_inserter(next));
-    if (next.size() <= most) continue;
-    cut = true;
-    next.resize(most);
-    break;
-  }
-  return next;
-}
-
 double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) * static_cast<double>(job.sequence); }
 
 }  // namespace
-
-Space enumerate_jobs(const PlanRequest& request) {
-  std::vector<std::string> notes;
-  const SearchSpace space{request.spec, request.cluster};
-  Space found;
-  found.jobs = {resolve_job(request.job, request.spec, request.cluster, notes)};
-  for (const Dimension& dimension : dimensions()) {
-    if (decided_by_person(dimension, request.fixed)) continue;
-    std::vector<Job> next = choices_along(dimension, found.jobs, space, request.most_configurations, found.cut);
-    if (!next.empty()) found.jobs = std::move(next);
-  }
-  std::erase_if(found.jobs, [&](Job& job) { return !resolves(job, request); });
-  return found;
-}
 
 const Graph& Evaluator::graph_of(const Job& job) {
   const LossOptions loss = loss_options(job);
@@ -70,29 +24,68 @@ const Graph& Evaluator::graph_of(const Job& job) {
   return graphs_.emplace(loss.chunks, build_graph(request_.spec, loss)).first->second;
 }
 
-bool Evaluator::has_rules(const Job& job) const {
+const UnitLayout& Evaluator::layout_of(const Graph& graph, const Job& job) {
+  const std::string key = units_key(graph, job);
+  const auto known = layouts_.find(key);
+  return known != layouts_.end() ? known->second : layouts_.emplace(key, lay_out_units(graph, job)).first->second;
+}
+
+const SharedTapes& Evaluator::tapes_of(const Graph& graph, const Job& job) {
+  SharedTapes& tapes = tapes_[ops_key(graph, job)];
+  if (tapes.empty()) tapes = make_shared_tapes(tape_inputs(graph, job, request_.cluster.card.device));
+  return tapes;
+}
+
+BoundParts Evaluator::parts_of(const Job& job, OpenChoices open) {
+  const Graph& graph = graph_of(job);
   try {
-    require_rules(job, request_.cluster);
-    return true;
+    return {.graph = &graph,
+            .memory = least_.parts_of(graph, job, open),
+            .seconds = least_seconds_.parts_of(graph, job, open)};
   } catch (const NotModelled&) {
-    return false;
+    return {.graph = &graph, .memory = {}, .seconds = {}, .is_modelled = false};
   }
 }
 
+Bytes Evaluator::least_total(const BoundParts& parts, const Job& job, OpenChoices open) {
+  return parts.is_modelled ? least_.total(parts.memory, *parts.graph, job, open) : Bytes{};
+}
+
+bool Evaluator::is_ruled_out(const BoundParts& parts, const Job& job, Bytes least) const {
+  return parts.is_modelled && least_.is_too_much(*parts.graph, job, least);
+}
+
 bool Evaluator::is_ruled_out(const Job& job) {
-  try {
-    return least_.is_too_much(graph_of(job), job);
-  } catch (const NotModelled&) {
-    return false;
-  }
+  const BoundParts parts = parts_of(job);
+  return is_ruled_out(parts, job, least_total(parts, job, {}));
+}
+
+double Evaluator::most_tokens_per_second(const BoundParts& parts, const Job& job, OpenChoices open) const {
+  if (!parts.is_modelled) return std::numeric_limits<double>::infinity();
+  return tokens_of(job) / LeastSeconds::step_seconds(parts.seconds, *parts.graph, job, open);
 }
 
 Option Evaluator::timed(const Job& job) {
   ++timings_;
-  Option option{.job = job, .time = {}, .needs = {}};
+  Option option{.job = job, .time = {}, .needs = {}, .least_total = {}};
+  const Graph& graph = graph_of(job);
+  const Cluster& cluster = request_.cluster;
   try {
-    require_rules(job, request_.cluster);
-    option.time = timer_.time(graph_of(job), job);
+    require_rules(job, cluster);
+    if (job.runtime != Runtime::vramfit) {
+      option.time = step_time(graph, job, cluster);
+    } else {
+      const program::Program program = program::make_program({.graph = graph,
+                                                              .job = job,
+                                                              .device = cluster.card.device,
+                                                              .coords = {},
+                                                              .layout = &layout_of(graph, job),
+                                                              .tapes = &tapes_of(graph, job),
+                                                              .labels = false});
+      option.time = seconds_of(program, cluster);
+      // Clipped, as times are; without it a step may need less.
+      if (request_.clip) option.least_total = folded_peaks(program, Bytes{1}).requested + least_.outside(graph, job);
+    }
   } catch (const NotModelled&) {
     return option;
   }
@@ -100,22 +93,16 @@ Option Evaluator::timed(const Job& job) {
   return option;
 }
 
-double Evaluator::most_tokens_per_second(const Job& job) {
-  try {
-    return tokens_of(job) / least_seconds_.step_seconds(graph_of(job), job);
-  } catch (const NotModelled&) {
-    return std::numeric_limits<double>::infinity();
-  }
-}
-
 Trial Evaluator::try_out(const Job& job) {
   try {
     require_rules(job, request_.cluster);
-    const RankEstimate rank =
+    RankEstimate rank =
         estimate_rank(graph_of(job), job, request_.cluster, {.run = {.clip = request_.clip}}, /*retries=*/false);
-    return {.fits = verdict_of(rank, request_.cluster.card.memory) == Verdict::fits, .total = rank.total};
+    const bool fits = verdict_of(rank, request_.cluster.card.memory) == Verdict::fits;
+    const Bytes total = rank.total;
+    return {.fits = fits, .total = total, .rank = std::move(rank)};
   } catch (const NotModelled&) {
-    return {.is_modelled = false, .total = {}};
+    return {.is_modelled = false, .total = {}, .rank = {}};
   }
 }
 
@@ -133,13 +120,32 @@ const Estimate& Evaluator::estimate_of(const Job& job) {
   const Estimate& made = estimates_.emplace(key, estimate(request_.spec, job, request_.cluster, options)).first->second;
   trials_.insert_or_assign(key, Trial{.is_modelled = made.verdict != Verdict::not_modelled,
                                       .fits = made.verdict == Verdict::fits,
-                                      .total = worst_total(made)});
+                                      .total = worst_total(made),
+                                      .rank = {}});
   return made;
 }
 
 Candidate Evaluator::candidate(const Option& option) {
   return {.job = option.job,
           .estimate = estimate_of(option.job),
+          .time = option.time,
+          .tokens_per_second = option.tokens_per_second,
+          .needs = option.needs,
+          .why = ""};
+}
+
+Candidate Evaluator::tried_candidate(const Option& option) {
+  const Trial& trial = trial_of(option.job);
+  if (!trial.fits || trial.rank.total.n == 0) return candidate(option);
+  Estimate estimate;
+  estimate.model_name = request_.spec.name;
+  estimate.job = option.job;
+  estimate.cluster = request_.cluster;
+  estimate.ranks = {trial.rank};
+  estimate.capacity = request_.cluster.card.memory;
+  estimate.verdict = Verdict::fits;
+  return {.job = option.job,
+          .estimate = std::move(estimate),
           .time = option.time,
           .tokens_per_second = option.tokens_per_second,
           .needs = option.needs,

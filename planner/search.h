@@ -1,17 +1,18 @@
-// Enumerates the space of same-result choices, rules out by a lower bound of memory what cannot fit, orders the rest by
-// predicted time, and estimates only as far as it must.
+// What a search asks of jobs: bounds of whole groups, exact times, trials and estimates.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "estimator/job_keys.h"
 #include "estimator/least_memory.h"
+#include "estimator/rank_estimate.h"
 #include "estimator/time/least_seconds.h"
-#include "estimator/time/step_timer.h"
 #include "planner/plan.h"
+#include "planner/space.h"
+#include "program/stages/tape.h"
 
 namespace vramfit {
 
@@ -21,50 +22,57 @@ struct Option {
   StepTime time;
   double tokens_per_second = 0;
   std::vector<std::string> needs;
+  Bytes least_total;  // at most the total of the job's estimate, in most cases nearly it
 };
-
-/// Every combination of the dimensions that `fixed` leaves open, as complete jobs; combinations that contradict each
-/// other are left out.
-struct Space {
-  std::vector<Job> jobs;
-  bool cut = false;  // there are more than the request's most_configurations
-};
-
-/// Throws InputError when the job itself is contradictory.
-Space enumerate_jobs(const PlanRequest& request);
 
 /// What a search asks of a job: less than an estimate, which takes longer.
 struct Trial {
   bool is_modelled = true;
   bool fits = false;  // whether the estimate's verdict is `fits`
   Bytes total;        // of the estimate's worst rank
+  RankEstimate rank;  // empty where it is known from a full estimate
 };
 
-/// Bounds, times, trials and estimates of jobs of one model on one cluster; each job is tried and estimated once.
+/// What the bounds of a job are made of; jobs that differ in simple rows alone share it.
+struct BoundParts {
+  const Graph* graph = nullptr;
+  LeastMemory::Parts memory;
+  LeastSeconds::Parts seconds;
+  bool is_modelled = true;
+};
+
+/// Bounds, times, trials and estimates of jobs of one model on one cluster; each job is tried and estimated once. Not
+/// for several threads at once.
 class Evaluator {
  public:
   explicit Evaluator(const PlanRequest& request)
-      : request_(request), least_(request.cluster), least_seconds_(request.cluster), timer_(request.cluster) {}
+      : request_(request), least_(request.cluster), least_seconds_(request.cluster) {}
 
-  /// Whether the runtime honours all that the job asks for.
-  bool has_rules(const Job& job) const;
-  /// Of a job that has rules: whether the lower bound alone excludes the verdict `fits`. A job that isn't modelled is
-  /// left to its estimate.
+  BoundParts parts_of(const Job& job, OpenChoices open = {});
+  /// At most the total of the estimate of each job that differs in what is open; 0 for one that isn't modelled, which
+  /// is left to its estimate.
+  Bytes least_total(const BoundParts& parts, const Job& job, OpenChoices open);
+  Bytes least_total(const Job& job) { return least_total(parts_of(job), job, {}); }
+  /// Whether a job that needs `least` or more can't have the verdict `fits`.
+  bool is_ruled_out(const BoundParts& parts, const Job& job, Bytes least) const;
+  /// At least the tokens_per_second of the timed() of each job that differs in what is open; infinite without a bound.
+  double most_tokens_per_second(const BoundParts& parts, const Job& job, OpenChoices open) const;
+  double most_tokens_per_second(const Job& job) { return most_tokens_per_second(parts_of(job), job, {}); }
+  /// Whether the lower bound alone excludes the verdict `fits`.
   bool is_ruled_out(const Job& job);
-  /// At most the total of the job's estimate.
-  Bytes least_total(const Job& job) { return least_.total(graph_of(job), job); }
-  /// The job with its time; one that isn't modelled has none, which puts it behind all others.
+
+  /// The job with its time and the most that its program requests at once; one that isn't modelled has no time, which
+  /// puts it behind all others.
   Option timed(const Job& job);
-  /// At least the tokens_per_second of the job's timed(); infinite for jobs without a bound.
-  double most_tokens_per_second(const Job& job);
-  /// Jobs with equal keys are timed fastest one after the other.
-  std::string program_key(const Job& job) { return vramfit::program_key(graph_of(job), job); }
   /// Counted and replayed as for the estimate, but not at the card's capacity: how far retries help is for the reader
   /// of an estimate.
   const Trial& trial_of(const Job& job);
   const Estimate& estimate_of(const Job& job);
   Candidate candidate(const Option& option);
-  /// Times that were asked for.
+  /// As candidate(), of an option that fits, without an estimate beyond its trial: ranks after the first are left out.
+  Candidate tried_candidate(const Option& option);
+
+  /// Jobs whose times were asked for.
   std::int64_t timings() const { return timings_; }
   /// Jobs that were tried or estimated.
   std::int64_t estimates() const { return static_cast<std::int64_t>(trials_.size()); }
@@ -72,12 +80,15 @@ class Evaluator {
  private:
   Trial try_out(const Job& job);
   const Graph& graph_of(const Job& job);
+  const UnitLayout& layout_of(const Graph& graph, const Job& job);
+  const SharedTapes& tapes_of(const Graph& graph, const Job& job);
 
   const PlanRequest& request_;
   std::map<std::int64_t, Graph> graphs_;  // by loss chunks
   LeastMemory least_;
   LeastSeconds least_seconds_;
-  StepTimer timer_;
+  std::map<std::string, UnitLayout> layouts_;  // by units_key
+  std::map<std::string, SharedTapes> tapes_;   // by ops_key
   std::int64_t timings_ = 0;
   std::map<std::string, Trial> trials_;  // by the job's flags
   std::map<std::string, Estimate> estimates_;

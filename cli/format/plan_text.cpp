@@ -53,9 +53,8 @@ std::string plan_text(const PlanRequest& request, const Plan& plan, const Termin
   std::string text = verdict_line(chosen.estimate, terminal);
   text += fmt::format("Flags: {}\n", printable(job_as_flags(chosen.job, unresolved_job()), 4000));
   text += speed_line(request, chosen);
-  text += fmt::format("{} on {}: {}, {} of them estimated{}\n\n", printable(request.spec.name),
-                      printable(request.cluster.text), printable(chosen.why), plan.search.estimates,
-                      plan.search.cut ? "; there are more, but the search stops there" : "");
+  text += fmt::format("{} on {}: {}, {} of them estimated\n\n", printable(request.spec.name),
+                      printable(request.cluster.text), printable(chosen.why), plan.search.estimates);
   text += breakdown_table(worst_rank(chosen.estimate), terminal) + "\n" + phase_table(worst_rank(chosen.estimate));
   text += alternative_lines(plan);
   text += assumption_lines(chosen.estimate);

@@ -169,27 +169,38 @@ const std::vector<LeastSeconds::SegmentTimes>& LeastSeconds::segments_of(const G
   return segments_.emplace(key, std::move(times)).first->second;
 }
 
-Kernels LeastSeconds::blocks_of(const Graph& graph, const Job& job, const Units& units) {
-  const std::vector<SegmentTimes>& segments = segments_of(graph, job);
+LeastSeconds::Parts LeastSeconds::parts_of(const Graph& graph, const Job& job, OpenChoices open) {
+  if (job.runtime != Runtime::vramfit) return {};
+  if (open.has(OpenChoice::micro_batch) || open.has(OpenChoice::loss)) return {};
+  return {.units = &units_of(graph, job), .segments = &segments_of(graph, job)};
+}
+
+Kernels LeastSeconds::blocks_of(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) {
+  const std::vector<SegmentTimes>& segments = *parts.segments;
+  const std::vector<bool>& has_backward = parts.units->has_backward;
+  const bool may_keep_all = open.has(OpenChoice::checkpointing);
   Kernels blocks;
   for (const SegmentTimes& segment : segments) blocks.then(segment.forward);
   for (std::size_t s = segments.size(); s-- > 0;) {
-    if (!units.has_backward[s]) break;
-    if (is_checkpointed(job, graph, units.has_backward, static_cast<int>(s))) blocks.then(segments[s].recompute);
+    if (!has_backward[s]) break;
+    if (!may_keep_all && is_checkpointed(job, graph, has_backward, static_cast<int>(s))) {
+      blocks.then(segments[s].recompute);
+    }
     blocks.then(segments[s].backward);
   }
   return blocks;
 }
 
-double LeastSeconds::step_seconds(const Graph& graph, const Job& job) {
-  if (job.runtime != Runtime::vramfit) return 0;
-  const Units& units = units_of(graph, job);
-  const Kernels blocks = blocks_of(graph, job, units);
+double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) {
+  if (parts.units == nullptr) return 0;
+  const Units& units = *parts.units;
+  const Kernels blocks = blocks_of(parts, graph, job, open);
   const auto times = static_cast<double>(job.accumulation);
   // Sums kept whole are reduced in the last micro-batch alone.
-  const bool once = job.accumulate == Accumulate::unsharded && job.mesh.shard > 1;
+  const bool may_keep_sums = open.has(OpenChoice::accumulate) || job.accumulate == Accumulate::unsharded;
+  const bool once = may_keep_sums && job.mesh.shard > 1;
   const double later = once ? 0 : times - 1;
-  const bool prefetches = job.forward_prefetch > 0;
+  const bool prefetches = open.has(OpenChoice::prefetch) || job.forward_prefetch > 0;
   const auto sum = [&](double block, const auto& of) {
     return times * (block + of(units.gathers)) + of(units.first_reductions) + later * of(units.later_reductions) +
            of(units.update);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "estimator/open_choices.h"
 #include "estimator/time/kernels.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
@@ -19,10 +20,6 @@ class LeastSeconds {
   /// The cluster outlives the bounds, and so do the graphs.
   explicit LeastSeconds(const Cluster& cluster) : cluster_(cluster), timer_(cluster, costs()) {}
 
-  /// At most what StepTimer::time says of the step; 0 for runtimes whose step isn't lowered. Throws NotModelled.
-  double step_seconds(const Graph& graph, const Job& job);
-
- private:
   struct SegmentTimes {
     Kernels forward, recompute, backward;
   };
@@ -41,13 +38,28 @@ class LeastSeconds {
     double last_wait = 0;                          // at the end of a micro-batch that reduces
     UnitTimes update;
   };
+  /// Shared by jobs that differ in other choices than those of units_key() and ops_key().
+  struct Parts {
+    const Units* units = nullptr;
+    const std::vector<SegmentTimes>* segments = nullptr;  // none while the micro-batch or the loss is open
+  };
+  Parts parts_of(const Graph& graph, const Job& job, OpenChoices open = {});
+
+  /// At most what StepTimer::time says of the step, whatever open choices turn out to be; 0 for runtimes whose step
+  /// isn't lowered, and with an open micro-batch or loss. Throws NotModelled.
+  double step_seconds(const Graph& graph, const Job& job, OpenChoices open = {}) {
+    return step_seconds(parts_of(graph, job, open), graph, job, open);
+  }
+  static double step_seconds(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open);
+
+ private:
   class UnitsMaker;
 
   const std::vector<SegmentTimes>& segments_of(const Graph& graph, const Job& job);
   const Units& units_of(const Graph& graph, const Job& job);
   Kernels kernels_of(const std::vector<TapeAction>& actions, const SegmentTape& tape) const;
   /// Of the blocks of one micro-batch.
-  Kernels blocks_of(const Graph& graph, const Job& job, const Units& units);
+  static Kernels blocks_of(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open);
 
   const Cluster& cluster_;
   WorkTimer timer_;

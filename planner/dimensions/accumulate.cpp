@@ -20,7 +20,9 @@ Dimension accumulate() {
   return {.name = "accumulate",
           .cost = "a reduction of each unit in every micro-batch",
           .fields = {"accumulate"},
-          .choices = choices};
+          .choices = choices,
+          .open = OpenChoice::accumulate,
+          .is_simple = true};
 }
 
 }  // namespace vramfit::dimension

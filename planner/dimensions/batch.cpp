@@ -37,7 +37,9 @@ Dimension batch() {
   return {.name = "micro_batch",
           .cost = "more, smaller micro-batches",
           .fields = {"micro_batch", "grad_accum"},
-          .choices = choices};
+          .choices = choices,
+          .open = OpenChoice::micro_batch,
+          .may_contradict = true};
 }
 
 }  // namespace vramfit::dimension

@@ -31,7 +31,9 @@ Dimension checkpointing() {
   return {.name = "checkpointing",
           .cost = "a second forward pass of each block",
           .fields = {"checkpointing"},
-          .choices = choices};
+          .choices = choices,
+          .open = OpenChoice::checkpointing,
+          .is_simple = true};
 }
 
 }  // namespace vramfit::dimension

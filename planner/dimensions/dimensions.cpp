@@ -1,5 +1,7 @@
 #include "planner/dimensions/dimensions.h"
 
+#include "job/default_loss.h"
+
 namespace vramfit {
 
 std::span<const Dimension> dimensions() {
@@ -9,6 +11,25 @@ std::span<const Dimension> dimensions() {
 #undef DIMENSION
   };
   return kDimensions;
+}
+
+Loss SearchSpace::default_loss(const Job& job) const {
+  const auto known = default_losses.find(job.micro_batch);
+  if (known != default_losses.end()) return known->second;
+  Job usual = job;
+  set_default_loss(usual, spec, cluster);
+  return default_losses.emplace(job.micro_batch, usual.loss).first->second;
+}
+
+std::uint32_t kinds_of(const Job& job) {
+  std::uint32_t kinds = 0;
+  for (const bool kind :
+       {job.mesh.shard == 1, job.accumulation == 1, std::holds_alternative<WrapNothing>(job.wrap),
+        std::holds_alternative<ChunkedLoss>(job.loss), std::holds_alternative<NoCheckpointing>(job.checkpointing),
+        job.backward_prefetch == BackwardPrefetch::none}) {
+    kinds = kinds << 1U | (kind ? 1U : 0U);
+  }
+  return kinds;
 }
 
 }  // namespace vramfit

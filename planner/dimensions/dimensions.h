@@ -3,19 +3,28 @@
 // in list.def.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "estimator/open_choices.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/spec.h"
 
 namespace vramfit {
 
+/// What choices follow from besides the job.
 struct SearchSpace {
   const ModelSpec& spec;
   const Cluster& cluster;
+  mutable std::map<std::int64_t, Loss> default_losses = {};  // by micro-batch: set_default_loss may take long
+
+  /// As set_default_loss.
+  Loss default_loss(const Job& job) const;
 };
 
 struct Dimension {
@@ -24,7 +33,18 @@ struct Dimension {
   std::vector<std::string_view> fields;  // job fields it decides; skipped if the user set one of them
   /// What `job` may become, including `job` itself, fastest kind first. The training result is the same.
   std::vector<Job> (*choices)(const Job& job, const SearchSpace& space);
+  /// As what the bounds know this choice while it is open. Without it, nothing is known of a group of jobs before the
+  /// choice has been made.
+  std::optional<OpenChoice> open = std::nullopt;
+  /// Whether a choice may contradict others, so that resolve_job refuses the job.
+  bool may_contradict = false;
+  /// Whether `choices` looks at nothing of a job but kinds_of() it, and changes nothing that units_key() and ops_key()
+  /// are made of.
+  bool is_simple = false;
 };
+
+/// What simple rows look at, packed: jobs with equal kinds have equally many choices.
+std::uint32_t kinds_of(const Job& job);
 
 /// All dimensions, in the order in which they are applied; ties between equally fast jobs go to the choice named first.
 std::span<const Dimension> dimensions();

@@ -19,8 +19,12 @@ std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
 }  // namespace
 
 Dimension head() {
-  return {
-      .name = "reshard_head", .cost = "a second gather of the head", .fields = {"reshard_head"}, .choices = choices};
+  return {.name = "reshard_head",
+          .cost = "a second gather of the head",
+          .fields = {"reshard_head"},
+          .choices = choices,
+          .open = OpenChoice::reshard_head,
+          .is_simple = true};
 }
 
 }  // namespace vramfit::dimension

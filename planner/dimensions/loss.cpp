@@ -1,4 +1,3 @@
-#include "job/default_loss.h"
 #include "job/loss_options.h"
 #include "planner/dimensions/dimensions.h"
 
@@ -11,7 +10,7 @@ namespace {
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
   Job& usual = jobs.front();
-  set_default_loss(usual, space.spec, space.cluster);
+  usual.loss = space.default_loss(job);
   const std::int64_t fewest = loss_options(usual).chunks + 1;
   for (const std::int64_t chunks : {4, 8, 16, 32}) {
     if (chunks < fewest) continue;
@@ -25,6 +24,12 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
 
 }  // namespace
 
-Dimension loss() { return {.name = "loss", .cost = "head and loss in pieces", .fields = {"loss"}, .choices = choices}; }
+Dimension loss() {
+  return {.name = "loss",
+          .cost = "head and loss in pieces",
+          .fields = {"loss"},
+          .choices = choices,
+          .open = OpenChoice::loss};
+}
 
 }  // namespace vramfit::dimension

@@ -27,6 +27,8 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
 
 }  // namespace
 
-Dimension mesh() { return {.name = "mesh", .cost = "sums over replicas", .fields = {"mesh"}, .choices = choices}; }
+Dimension mesh() {
+  return {.name = "mesh", .cost = "sums over replicas", .fields = {"mesh"}, .choices = choices, .may_contradict = true};
+}
 
 }  // namespace vramfit::dimension

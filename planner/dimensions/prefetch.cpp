@@ -17,7 +17,12 @@ std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
 }  // namespace
 
 Dimension prefetch() {
-  return {.name = "prefetch", .cost = "gathers that nothing hides", .fields = {"prefetch"}, .choices = choices};
+  return {.name = "prefetch",
+          .cost = "gathers that nothing hides",
+          .fields = {"prefetch"},
+          .choices = choices,
+          .open = OpenChoice::prefetch,
+          .is_simple = true};
 }
 
 }  // namespace vramfit::dimension

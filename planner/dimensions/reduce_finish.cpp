@@ -24,7 +24,9 @@ Dimension reduce_finish() {
   return {.name = "reduce_finish",
           .cost = "a reduction that only a recomputation hides",
           .fields = {"reduce_finish"},
-          .choices = choices};
+          .choices = choices,
+          .open = OpenChoice::reduce_finish,
+          .is_simple = true};
 }
 
 }  // namespace vramfit::dimension

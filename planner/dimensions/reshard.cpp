@@ -30,7 +30,11 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
 }  // namespace
 
 Dimension reshard() {
-  return {.name = "reshard", .cost = "a second gather of each unit", .fields = {"reshard"}, .choices = choices};
+  return {.name = "reshard",
+          .cost = "a second gather of each unit",
+          .fields = {"reshard"},
+          .choices = choices,
+          .may_contradict = true};
 }
 
 }  // namespace vramfit::dimension

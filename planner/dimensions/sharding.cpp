@@ -19,8 +19,11 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
 }  // namespace
 
 Dimension sharding() {
-  return {
-      .name = "sharding", .cost = "gathers and reductions over the links", .fields = {"sharding"}, .choices = choices};
+  return {.name = "sharding",
+          .cost = "gathers and reductions over the links",
+          .fields = {"sharding"},
+          .choices = choices,
+          .may_contradict = true};
 }
 
 }  // namespace vramfit::dimension

@@ -102,7 +102,8 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
       const Bytes bound = least.requested(graph, *job);
       CHECK(bound <= rank.peak_requested);
       CHECK(least.total(graph, *job) <= rank.total);
-      if (least.is_too_much(graph, *job)) CHECK(verdict_of(rank, cluster.card.memory) != Verdict::fits);
+      if (least.is_too_much(graph, *job, least.total(graph, *job)))
+        CHECK(verdict_of(rank, cluster.card.memory) != Verdict::fits);
       shares.push_back(static_cast<double>(bound.n) / static_cast<double>(rank.peak_requested.n));
     } catch (const NotModelled&) {
       continue;

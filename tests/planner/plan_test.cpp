@@ -39,14 +39,14 @@ TEST_CASE("with memory to spare the fastest configuration of all is chosen") {
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
   Evaluator evaluator(request);
-  CHECK(plan.chosen->tokens_per_second == all_timed(evaluator, enumerate_jobs(request).jobs).front().tokens_per_second);
+  CHECK(plan.chosen->tokens_per_second == all_timed(evaluator, enumerate_jobs(request)).front().tokens_per_second);
 }
 
 TEST_CASE("what is chosen fits, and nothing of the space that fits is faster, whatever the budget") {
   for (const std::string model : {"llama", "gpt2", "bert"}) {
     const PlanRequest any_budget = request_for(model, cpu_ranks(2, kGiB));
     Evaluator any(any_budget);
-    const std::vector<Option> fastest_first = all_timed(any, enumerate_jobs(any_budget).jobs);
+    const std::vector<Option> fastest_first = all_timed(any, enumerate_jobs(any_budget));
     for (const Bytes budget : budgets()) {
       CAPTURE(model);
       CAPTURE(budget.n);
@@ -188,8 +188,7 @@ TEST_CASE("a change of the result is used only when it is allowed, and offered w
   fix(request, "precision", "fp32");
   Evaluator evaluator(request);
   Bytes smallest = kGiB;
-  for (const Job& job : enumerate_jobs(request).jobs)
-    smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
+  for (const Job& job : enumerate_jobs(request)) smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
   request.cluster.card.memory = smallest;  // but not what it may come to
   CHECK(make_plan(request).why.find("(its upper bound)") != std::string::npos);
   request.cluster.card.memory = smallest - Bytes{4096};
@@ -240,8 +239,7 @@ TEST_CASE("a shorter sequence is used only when nothing else fits") {
   CHECK(make_plan(request).chosen->job.sequence == 1024);
   Evaluator evaluator(request);
   Bytes smallest = kGiB;
-  for (const Job& job : enumerate_jobs(request).jobs)
-    smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
+  for (const Job& job : enumerate_jobs(request)) smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
   request.cluster.card.memory = smallest - Bytes{4096};
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
@@ -339,8 +337,8 @@ TEST_CASE("a plan for PyTorch's FSDP2 has nothing that it doesn't honour, and sa
   CHECK(plan.chosen->time.communication_seconds > 0);
   Evaluator evaluator(request);
   std::set<std::string> checkpointing, reshard;
-  for (const Option& option : all_timed(evaluator, enumerate_jobs(request).jobs)) {
-    if (!evaluator.has_rules(option.job)) continue;
+  for (const Option& option : all_timed(evaluator, enumerate_jobs(request))) {
+    REQUIRE(has_rules(option.job, request.cluster));
     CHECK(option.tokens_per_second > 0);
     CHECK(option.tokens_per_second <= plan.chosen->tokens_per_second);
     checkpointing.insert(job_field_named("checkpointing").get(option.job));
