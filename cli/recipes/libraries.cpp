@@ -21,24 +21,34 @@ namespace {
 constexpr std::chrono::seconds kMost{60};
 
 // A line for each library: its state, what pip takes, its version, with tabs between them.
-constexpr const char* kProbe = R"(
+constexpr const char* kProbe = R"python(
 import importlib.metadata, re, sys
 def numbers(text):
-    return [int(number) for number in re.findall(r"\d+", re.split("[+a-z]", text)[0])]
+    found = [int(number) for number in re.findall(r"\d+", re.split("[+a-z]", text)[0])]
+    while found and found[-1] == 0:
+        found.pop()
+    return found
+def judge(version, limits):
+    for sign, limit in re.findall("(>=|==|<)([^,]+)", limits):
+        if sign != "<" and numbers(version) < numbers(limit):
+            return "old"
+        if sign == "==" and numbers(version) > numbers(limit) or sign == "<" and numbers(version) >= numbers(limit):
+            return "new"
+    return "there"
 with open(sys.argv[1], "w") as out:
     for wanted in sys.argv[2:]:
-        name, _, least = wanted.partition(">=")
+        name = re.match("[^<>=]*", wanted)[0]
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             version = ""
-        state = "missing" if not version else "old" if least and numbers(version) < numbers(least) else "there"
+        state = judge(version, wanted[len(name):]) if version else "missing"
         out.write(f"{state}\t{wanted}\t{version}\n")
-)";
+)python";
 
 struct Found {
   std::string there;                  // "torch 2.11.0, trl 1.16.0"
-  std::string lacking;                // "trl is missing", "transformers 4.57 is too old"
+  std::string lacking;                // "trl is missing", "transformers 4.57.0 is too old"
   std::vector<std::string> pip = {};  // what pip takes for those
 };
 
@@ -53,12 +63,14 @@ Found read_lines(const std::string& text) {
     const std::size_t first = line.find('\t'), second = line.find('\t', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string state = line.substr(0, first), wanted = line.substr(first + 1, second - first - 1);
-    const std::string version = printable(line.substr(second + 1), 40), name = wanted.substr(0, wanted.find(">="));
+    const std::string version = printable(line.substr(second + 1), 40),
+                      name = wanted.substr(0, wanted.find_first_of("<>="));
     if (state == "there") {
       append(found.there, fmt::format("{} {}", name, version));
       continue;
     }
-    append(found.lacking, state == "missing" ? name + " is missing" : fmt::format("{} {} is too old", name, version));
+    append(found.lacking,
+           state == "missing" ? name + " is missing" : fmt::format("{} {} is too {}", name, version, state));
     found.pip.push_back(wanted);
   }
   return found;

@@ -11,7 +11,8 @@ namespace vramfit {
 std::string find_python(const std::string& wanted);
 
 /// "torch 2.11.0, trl 1.16.0": what `python` has of the recipe's libraries, read from their metadata without importing
-/// them. Throws FaultError naming those that are missing or too old, with the line for pip that installs them.
+/// them. Throws FaultError naming those that are missing, too old or too new, with the line for pip that installs
+/// others.
 std::string check_libraries(const Recipe& recipe, const std::string& python);
 
 }  // namespace vramfit

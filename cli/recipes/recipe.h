@@ -26,7 +26,7 @@ struct RecipeChoice {
 
 struct Recipe {
   std::string name, summary;
-  std::vector<std::string> libraries;  // as pip takes them: "trl>=1.0"
+  std::vector<std::string> libraries;  // as pip takes them: "trl>=1.0", "torchao>=0.9,<0.16"
   bool alone = false;                  // can be started as one process without a launcher, on one GPU
   bool several = false;                // can be started by torchrun
   std::vector<RecipeChoice> choices;   // "model" is not among them

@@ -147,6 +147,20 @@ void note_torch(Rehearsal& rehearsal, const std::string& who, const TorchRecord&
   for (const std::string& text : torch.notes) note(rehearsal, fmt::format("{}: {}", who, printable(text)));
 }
 
+std::string times(std::int64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
+
+/// Entries of stand-ins that answer a size with 0 are named "cuDNN convolution: workspace taken as 0".
+std::string unsupported_text(const std::string& who, const std::string& function, std::int64_t calls) {
+  constexpr std::string_view kZero = " taken as 0";
+  const std::size_t colon = function.find(": ");
+  if (colon == std::string::npos || !function.ends_with(kZero)) {
+    return fmt::format("{} called {} {}, which phantom GPUs don't support", who, printable(function), times(calls));
+  }
+  const std::string area = function.substr(colon + 2, function.size() - colon - 2 - kZero.size());
+  return fmt::format("{}: the {} of {} is not known and counts as 0 bytes (asked for {}), so a real GPU may need more",
+                     who, printable(area), printable(function.substr(0, colon)), times(calls));
+}
+
 void note_process(Rehearsal& rehearsal, const ProcessRecord& process) {
   const std::string who =
       process.rank ? fmt::format("rank {}", *process.rank) : fmt::format("process {}", process.process);
@@ -157,7 +171,7 @@ void note_process(Rehearsal& rehearsal, const ProcessRecord& process) {
     note(rehearsal, fmt::format("{} goes past a part of the phantom: {}", who, printable(escape)));
   }
   for (const auto& [function, calls] : process.unsupported) {
-    note(rehearsal, fmt::format("{} called {} {} times, which is not supported", who, printable(function), calls));
+    note(rehearsal, unsupported_text(who, function, calls));
   }
   if (process.torch) note_torch(rehearsal, who, *process.torch);
 }

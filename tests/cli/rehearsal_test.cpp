@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <elf.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -131,6 +132,23 @@ std::string elf_file(const testing::TemporaryDirectory& directory, const std::st
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
   bytes.append(reinterpret_cast<const char*>(&segment), sizeof segment);
   return program_file(directory, "program", bytes + loader + '\0');
+}
+
+TEST_CASE("notes say what a stand-in answers with 0, and which calls it doesn't support") {
+  ProcessRecord process = process_of(71, 0, 500);
+  process.unsupported = {{"cuDNN convolution: workspace taken as 0", 9},
+                         {"cufftPlan1d: work area taken as 0", 1},
+                         {"ncclFoo (newer than this vramfit)", 2}};
+  const std::vector<std::string> notes = judged({process}, 0).notes;
+  for (const char* text :
+       {"rank 0: the workspace of cuDNN convolution is not known and counts as 0 bytes (asked for 9 times), so a real "
+        "GPU may need more",
+        "rank 0: the work area of cufftPlan1d is not known and counts as 0 bytes (asked for once), so a real GPU may "
+        "need more",
+        "rank 0 called ncclFoo (newer than this vramfit) 2 times, which phantom GPUs don't support"}) {
+    CAPTURE(text);
+    CHECK(std::ranges::find(notes, text) != notes.end());
+  }
 }
 
 TEST_CASE("statistics of torch and of the driver about one process become one rank") {

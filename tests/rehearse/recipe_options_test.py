@@ -63,12 +63,20 @@ class Recipes(unittest.TestCase):
                               check=False)
         self.refused("--steps: is a choice of a recipe, and --recipe NAME is missing", done)
 
-    def test_libraries_that_are_missing_or_too_old_are_named_with_what_installs_them(self):
+    def test_libraries_that_are_missing_too_old_or_too_new_are_named_with_what_installs_them(self):
         python = self.interpreter({"torch": "2.11.0", "transformers": "4.57.1"})
         done = self.rehearse(MODEL, python=python)
         self.refused(f"transformers 4.57.1 is too old, accelerate is missing; install with: {python} -m pip ", done, 1)
         self.assertIn("'transformers>=", done.stderr)
         self.assertIn("'accelerate>=", done.stderr)
+        python = self.interpreter({"torch": "2.11.0", "torchtune": "0.6.1", "torchao": "0.16.0"})
+        done = self.rehearse(MODEL, recipe="torchtune", python=python)
+        self.refused(f"torchao 0.16.0 is too new; install with: {python} -m pip ", done, 1)
+        self.assertIn(" 'torchao>=0.9,<0.16' ", done.stderr)
+        python = self.interpreter({"torch": "2.11.0", "torchtune": "0.7.0.dev1", "torchao": "0.15"})
+        self.refused("torchtune 0.7.0.dev1 is too new; install with", self.rehearse(MODEL, recipe="torchtune", python=python), 1)
+        python = self.interpreter({"torch": "2.11.0", "torchtune": "0.6.0", "torchao": "0.15"})
+        self.refused("torchtune 0.6.0 is too old; install with", self.rehearse(MODEL, recipe="torchtune", python=python), 1)
         self.refused("does not run a few lines of Python", self.rehearse(MODEL, python="/bin/true"), 1)
 
     def test_the_script_has_the_choices_and_is_kept_with_a_model_of_zeros(self):

@@ -1,8 +1,8 @@
 """Recipes of `rehearse --recipe` with their real libraries: each ends well, equal to the byte in all repeats, and holds what a hand count says.
 
 Usage: recipes_test.py RECIPE REPEATS
-Libraries are those of $VRAMFIT_RECIPES_PYTHON, an environment with requirements-recipes.txt; without it, of the Python that runs this,
-and a recipe whose libraries that hasn't is skipped (exit code 77).
+Libraries are those of $VRAMFIT_RECIPES_PYTHON, an environment with requirements-recipes.txt (of torchtune, $VRAMFIT_TORCHTUNE_PYTHON and
+requirements-torchtune.txt); without it, of the Python that runs this, and a recipe whose libraries that hasn't is skipped (exit code 77).
 """
 import json
 import os
@@ -37,6 +37,7 @@ CASES = {
     "accelerate-fsdp2": (4, ADAM * PARAMETERS / 4, "other"),
     # Beside the fp32 weights and moments: bf16 weights, bf16 gradients and fp32 copies of them, and a bucket of 5e8 bf16 gradients.
     "deepspeed-zero3": (4, (4 + 8 + 2 + 2 + 4) * PARAMETERS / 4 + 2 * 5e8, "optimizer"),
+    "torchtune": (4, ADAM / 2 * PARAMETERS / 4, "other"),  # all of them in bf16
     "lightning": (4, ADAM * PARAMETERS / 4 + 4 * PARAMETERS / 4, "optimizer"),  # AdamW of a loop has temporaries of a parameter's size
 }
 TOLERANCE = 0.02
@@ -44,11 +45,12 @@ TOLERANCE = 0.02
 
 def rehearse(recipe, cards, folder):
     report = os.path.join(folder, "report.json")
-    python = os.environ.get("VRAMFIT_RECIPES_PYTHON", sys.executable)
+    setting = "VRAMFIT_TORCHTUNE_PYTHON" if recipe == "torchtune" else "VRAMFIT_RECIPES_PYTHON"
+    python = os.environ.get(setting, sys.executable)
     alone = ["--ranks", "0"] if cards > 1 else []
     done = subprocess.run([VRAMFIT, "rehearse", "--recipe", recipe, MODEL, "--gpus", f"{cards}xH100-80GB", *alone, "--python", python, "-o", report],
                           text=True, capture_output=True, timeout=900, check=False)
-    if "install with: " in done.stderr and "VRAMFIT_RECIPES_PYTHON" not in os.environ:
+    if "install with: " in done.stderr and setting not in os.environ:
         print(f"skipped: {done.stderr}")
         sys.exit(SKIPPED)
     if done.returncode != 0:

@@ -1,0 +1,127 @@
+# recipe: full fine-tuning by torchtune's own recipes; with FSDP2 on several GPUs
+# libraries: torch>=2.6 torchtune==0.6.1 torchao>=0.9,<0.16
+# launch: python torchrun
+import json
+import os
+import pathlib
+import runpy
+import sys
+
+import torch
+import torchtune
+from omegaconf import OmegaConf
+
+MODEL = "model"  # --model
+SEQ_LEN = 1024  # --seq-len
+MICRO_BATCH = 1  # --micro-batch
+GRAD_ACCUM = 1  # --grad-accum
+PRECISION = "bf16-pure"  # --precision fp32|bf16-pure
+GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
+OPTIMIZER = "AdamW"  # --optimizer AdamW|Adam|SGD|Adagrad|RMSprop|NAdam|RAdam
+STEPS = 3  # --steps
+
+HERE = pathlib.Path(__file__).resolve().parent
+COMPONENTS = pathlib.Path(__file__).stem  # this file, from which torchtune imports Tokens and Tokenizer
+# transformers' model_type: (torchtune's builder, what its checkpointer calls the family)
+FAMILIES = {
+    "llama": ("torchtune.models.llama3_2.llama3_2", "LLAMA3_2"),
+    "mistral": ("torchtune.models.mistral.mistral", "MISTRAL"),
+    "qwen2": ("torchtune.models.qwen2.qwen2", "QWEN2"),
+}
+
+
+class Tokenizer:
+    pad_id = 0
+
+
+class Tokens(torch.utils.data.Dataset):
+    """Sequences of full length, of random tokens."""
+
+    def __init__(self, tokenizer, vocabulary):
+        self.vocabulary = vocabulary
+
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, index):
+        tokens = torch.randint(0, self.vocabulary, (SEQ_LEN,), generator=torch.Generator().manual_seed(index)).tolist()
+        return {"tokens": tokens, "labels": tokens}
+
+
+def model_config(hugging_face):
+    """The same model, built by torchtune."""
+    kind, tied = hugging_face["model_type"], hugging_face.get("tie_word_embeddings", False)
+    if kind not in FAMILIES or (kind == "mistral" and tied):
+        sys.exit(f"this script has no builder of torchtune's for {kind}{' with tied embeddings' if tied else ''} (known: {', '.join(FAMILIES)})")
+    if hugging_face.get("head_dim") not in (None, hugging_face["hidden_size"] // hugging_face["num_attention_heads"]):
+        sys.exit("torchtune's builders have heads of hidden_size / num_attention_heads alone")
+    config = {
+        "_component_": FAMILIES[kind][0],
+        "vocab_size": hugging_face["vocab_size"],
+        "num_layers": hugging_face["num_hidden_layers"],
+        "num_heads": hugging_face["num_attention_heads"],
+        "num_kv_heads": hugging_face["num_key_value_heads"],
+        "embed_dim": hugging_face["hidden_size"],
+        "intermediate_dim": hugging_face["intermediate_size"],
+        "max_seq_len": SEQ_LEN,
+    }
+    return config if kind == "mistral" else {**config, "tie_word_embeddings": tied}
+
+
+def training_config():
+    hugging_face = json.loads(pathlib.Path(MODEL, "config.json").read_text(encoding="utf-8"))
+    return OmegaConf.create({
+        "output_dir": str(HERE / "output"),
+        "model": model_config(hugging_face),
+        "tokenizer": {"_component_": f"{COMPONENTS}.Tokenizer"},
+        "dataset": {"_component_": f"{COMPONENTS}.Tokens", "vocabulary": hugging_face["vocab_size"]},
+        "checkpointer": {
+            "_component_": "torchtune.training.FullModelHFCheckpointer",
+            "checkpoint_dir": MODEL,
+            "checkpoint_files": sorted(path.name for path in pathlib.Path(MODEL).glob("*.safetensors")),
+            "output_dir": str(HERE / "output"),
+            "model_type": FAMILIES[hugging_face["model_type"]][1],
+        },
+        "resume_from_checkpoint": False,
+        "seed": 0,
+        "shuffle": False,
+        "batch_size": MICRO_BATCH,
+        "gradient_accumulation_steps": GRAD_ACCUM,
+        "epochs": 1,
+        "max_steps_per_epoch": STEPS,
+        "optimizer": {"_component_": f"torch.optim.{OPTIMIZER}", "lr": 2e-5, **({"fused": True} if OPTIMIZER == "AdamW" else {})},
+        "optimizer_in_bwd": False,
+        "loss": {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"},
+        "clip_grad_norm": None,
+        "compile": False,
+        "device": "cuda",
+        "dtype": "fp32" if PRECISION == "fp32" else "bf16",
+        "enable_activation_checkpointing": GRADIENT_CHECKPOINTING == "on",
+        "enable_activation_offloading": False,
+        # FSDP2 must not shard embeddings apart from the layer that shares their weight.
+        "custom_sharded_layers": None if hugging_face.get("tie_word_embeddings", False) else ["tok_embeddings", "output"],
+        "metric_logger": {"_component_": "torchtune.training.metric_logging.StdoutLogger"},
+        "log_every_n_steps": 1,
+        "log_peak_memory_stats": True,
+    })
+
+
+def main():
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    file, name = ("distributed", "Distributed") if several else ("single_device", "SingleDevice")
+    recipes = pathlib.Path(torchtune.__file__).parent.parent / "recipes"
+    base = runpy.run_path(str(recipes / f"full_finetune_{file}.py"))[f"FullFinetuneRecipe{name}"]
+    config = training_config()
+    training = base(cfg=config)
+    training.setup(cfg=config)
+    # To save the trained model, remove these lines.
+    if several:
+        training._checkpoint_client.save_checkpoint = lambda **_: None
+    else:
+        training.save_checkpoint = lambda **_: None
+    training.train()
+    training.cleanup()
+
+
+if __name__ == "__main__":
+    main()
