@@ -64,7 +64,8 @@ bool withdraw_answer() {
 
 bool take_answer(void* target, std::int64_t bytes) {
   const std::optional<std::int64_t> answer = thread().answer;
-  if (!answer || (bytes != sizeof(std::int32_t) && bytes != sizeof(std::int64_t))) return false;
+  if (!answer || (bytes != sizeof(bool) && bytes != sizeof(std::int32_t) && bytes != sizeof(std::int64_t)))
+    return false;
   std::memcpy(target, &*answer, static_cast<std::size_t>(bytes));  // the low bytes come first
   thread().answer.reset();
   return true;

@@ -22,8 +22,8 @@ bool launch_in_operation();
 /// The innermost operation's, or the session's.
 std::int64_t real_bytes_here();
 
-/// An operator whose output's size follows from a count reads that count from the card: the next copy to the host of 4
-/// or 8 bytes on this thread gets this one.
+/// An operator reads a count that its output's size follows from, or a boolean: the next copy to the host of 1, 4 or 8
+/// bytes on this thread gets this one.
 PHANTOM_CORE void leave_answer(std::int64_t count);
 /// True if there was one that nobody took.
 PHANTOM_CORE bool withdraw_answer();

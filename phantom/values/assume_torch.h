@@ -151,17 +151,28 @@ inline bool assume_all(const Unknown& unknown) {
   return set_integers(unknown.results[0], VRAMFIT_ASSUMES_FINITE, [=](std::int64_t) { return value; });
 }
 
+/// Whole numbers that are made of unknown floating ones, as predicted lengths are: each is what the host would read of
+/// it, so that a sum of them is right too. Smaller types are quantized weights as a rule.
+inline bool assume_conversion(const Unknown& unknown) {
+  const at::Tensor& to = unknown.results[0];
+  const at::Tensor& from = unknown.arguments[1].toTensor();
+  if (is_integral(from) || !is_on_card(from)) return false;
+  if (to.scalar_type() == at::kBool) return set_integers(to, VRAMFIT_ASSUMES_SELECTION, is_selected);
+  if (to.scalar_type() != at::kLong && to.scalar_type() != at::kInt) return false;
+  return set_integers(to, VRAMFIT_ASSUMES_VALUE, [](std::int64_t) { return 1; });
+}
+
 /// Fills in what an operator made of unknown values. False where the assumption doesn't fit: the result is unknown.
 using Rule = bool (*)(const Unknown&);
 
 /// By an operator's base name; null: its results are unknown.
 inline Rule rule_of(const std::string& base) {
   static const std::unordered_map<std::string, Rule> kRules{
-      {"topk", assume_ranking},  {"sort", assume_ranking},      {"argmax", assume_choice},   {"argmin", assume_choice},
-      {"max", assume_choice},    {"min", assume_choice},        {"eq", assume_equality},     {"ne", assume_equality},
-      {"lt", assume_comparison}, {"le", assume_comparison},     {"gt", assume_comparison},   {"ge", assume_comparison},
-      {"isnan", assume_finite},  {"isposinf", assume_finite},   {"isneginf", assume_finite}, {"all", assume_all},
-      {"any", assume_all},       {"multinomial", assume_sample}};
+      {"topk", assume_ranking},  {"sort", assume_ranking},       {"argmax", assume_choice},   {"argmin", assume_choice},
+      {"max", assume_choice},    {"min", assume_choice},         {"eq", assume_equality},     {"ne", assume_equality},
+      {"lt", assume_comparison}, {"le", assume_comparison},      {"gt", assume_comparison},   {"ge", assume_comparison},
+      {"isnan", assume_finite},  {"isposinf", assume_finite},    {"isneginf", assume_finite}, {"all", assume_all},
+      {"any", assume_all},       {"multinomial", assume_sample}, {"copy", assume_conversion}};
   const auto rule = kRules.find(base);
   return rule == kRules.end() ? nullptr : rule->second;
 }

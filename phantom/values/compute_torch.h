@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/copy_ops.h>
+#include <ATen/ops/unique_dim_ops.h>
 
 #include "phantom/values/operator_facts_torch.h"
 #include "phantom/values/tensors_torch.h"

@@ -46,7 +46,7 @@ VRAMFIT_VALUES void* vramfit_value_view(void* address, std::int64_t bytes, std::
 VRAMFIT_VALUES std::int32_t vramfit_operation_begin(std::int64_t real_bytes);
 /* Nonzero: it launched something itself, so what it wrote is not known by core. */
 VRAMFIT_VALUES std::int32_t vramfit_operation_end();
-/* The next count that this thread copies to the host, in 4 or 8 bytes, is this one. */
+/* The next count or boolean that this thread copies to the host, in 1, 4 or 8 bytes, is this one. */
 VRAMFIT_VALUES void vramfit_answer_leave(std::int64_t count);
 /* Takes back what nobody asked for. Nonzero: there was such an answer. */
 VRAMFIT_VALUES std::int32_t vramfit_answer_withdraw();

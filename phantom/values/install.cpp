@@ -1,5 +1,7 @@
 // Computes small results of torch's operators on phantom GPUs (docs/values.md). Loaded by vramfit_rehearsal/values.py
 // into programs that use torch; made for the version of torch that it is compiled with.
+#include <c10/util/Exception.h>
+
 #include <memory>
 #include <vector>
 
@@ -14,6 +16,12 @@ std::vector<c10::RegistrationHandleRAII>& handles() {
       new std::vector<c10::RegistrationHandleRAII>;  // NOLINT(cppcoreguidelines-owning-memory)
   return *kHandles;
 }
+
+/// Factories have a kernel at BackendSelect, which ours stands in for: torch would warn.
+class Silent final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& /*warning*/) override {}
+};
 
 /// BackendSelect is what every operator passes after autograd and before its kernel.
 void observe(c10::Dispatcher& dispatcher, const c10::OperatorName& name, OperatorFacts facts) {
@@ -30,6 +38,8 @@ VRAMFIT_VALUES std::int32_t vramfit_values_install(vramfit::values::OnRead on_re
   namespace values = vramfit::values;
   if (values::settings().is_on == 0) return 0;
   values::on_read() = on_read;
+  values::Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(name);

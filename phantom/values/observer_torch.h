@@ -33,10 +33,16 @@ class InSizedOperator {
   }
 };
 
-inline void report_read(const char* kind, const at::Tensor& t, std::int64_t assumptions) {
+inline constexpr std::int32_t kFloating = 0, kInteger = 1, kBoolean = 2;
+
+inline void report_read(const char* kind, std::int64_t assumptions, std::int32_t type, std::int64_t bytes) {
   if (assumptions == 0 || on_read() == nullptr || InSizedOperator::depth() > 0) return;
-  const std::int32_t type = t.scalar_type() == at::kBool ? 2 : is_integral(t) ? 1 : 0;
-  on_read()(kind, assumptions, bytes_of(t), type);
+  on_read()(kind, assumptions, bytes, type);
+}
+
+inline void report_read(const char* kind, const at::Tensor& t, std::int64_t assumptions) {
+  const std::int32_t type = t.scalar_type() == at::kBool ? kBoolean : is_integral(t) ? kInteger : kFloating;
+  report_read(kind, assumptions, type, bytes_of(t));
 }
 
 /// What is known of an operator's arguments before it runs.
@@ -52,9 +58,15 @@ class Observer final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const {
     const c10::DispatchKeySet next =
-        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
+        facts_.role == Role::factory
+            ? c10::DispatchKeySet(key_of_factory(*stack))
+            : keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
+    const bool is_sparse =
+        facts_.role == Role::coalesce && next.highestPriorityTypeId() == c10::DispatchKey::SparseCUDA;
+    if (is_sparse) return run_coalesce(op, next, *stack);
     if (next.highestPriorityTypeId() != c10::DispatchKey::CUDA) return op.redispatchBoxed(next, stack);
     if (facts_.role == Role::sized) return run_sized(op, next, *stack);
+    if (facts_.role == Role::equal) return run_equal(op, next, *stack);
     const bool to_host = facts_.role == Role::copy && !argument(*stack, 0).toTensor().is_cuda();
     if (to_host) return read(op, next, *stack, argument(*stack, 1).toTensor(), "copy to the host");
     if (facts_.role == Role::scalar_read) return read(op, next, *stack, argument(*stack, 0).toTensor(), "item");
@@ -114,11 +126,11 @@ class Observer final : public c10::OperatorKernel {
   }
 
   void settle(const c10::OperatorHandle& op, const Call& call, const Tensors& results) const {
-    if (facts_.role == Role::keeps) return keep(results);
     if (call.assumptions != VRAMFIT_UNKNOWN && are_small(results)) {
       const std::optional<c10::Stack> made = computed(op, facts_, call.arguments);
       if (made && put_all(*made, results, call.written.size())) return set_all(results, of_result(call));
     }
+    if (facts_.role == Role::keeps || facts_.role == Role::unscale) return keep(results);
     set_all(results, VRAMFIT_UNKNOWN);
     if (rule_ != nullptr && !results.empty() && call.arguments[0].isTensor()) rule_({facts_, call.arguments, results});
   }
@@ -150,11 +162,60 @@ class Observer final : public c10::OperatorKernel {
   }
 
   /// Scales of mixed precision: gradients are unknown after it, whether they were finite and the scale are not.
-  static void keep(const Tensors& results) {
+  void keep(const Tensors& results) const {
     for (const at::Tensor& t : results) {
-      const std::int64_t before = bytes_of(t) <= limit_bytes(t) ? known(t) : VRAMFIT_UNKNOWN;
+      const bool is_gradient = facts_.role == Role::unscale && !t.is_same(results.back());
+      const bool is_kept = !is_gradient && bytes_of(t) <= limit_bytes(t);
+      const std::int64_t before = is_kept ? known(t) : VRAMFIT_UNKNOWN;
       set_known(t, before == VRAMFIT_UNKNOWN ? before : before | VRAMFIT_ASSUMES_FINITE);
     }
+  }
+
+  c10::DispatchKey key_of_factory(const c10::Stack& stack) const {
+    const c10::IValue& device = argument(stack, static_cast<std::size_t>(facts_.device));
+    return c10::computeDispatchKey(std::nullopt, std::nullopt, device.toOptional<c10::Device>());
+  }
+
+  /// The card's kernel compares without further operators, and reads one boolean.
+  void run_equal(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack) const {
+    const Call call = look_at(stack);
+    const at::Tensor left = argument(stack, 0).toTensor(), right = argument(stack, 1).toTensor();
+    const bool is_read = is_on_card(left) && is_on_card(right) && left.sizes() == right.sizes() && left.numel() > 0 &&
+                         left.const_data_ptr() != right.const_data_ptr();
+    if (!is_read) return run_answered(op, next, stack, std::nullopt);
+    std::optional<c10::Stack> made;
+    if (call.assumptions != VRAMFIT_UNKNOWN) made = computed(op, facts_, call.arguments);
+    report_read("equal", made ? call.assumptions : std::int64_t{VRAMFIT_ASSUMES_SELECTION}, kBoolean, 1);
+    // As `(left == right).all()` with unknown numbers, by assume_equality.
+    run_answered(op, next, stack, made ? made->back().toBool() : is_integral(left));
+  }
+
+  static auto unique_columns(const at::Tensor& host) {
+    return at::_ops::unique_dim::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), host, /*dim=*/1,
+                                            /*sorted=*/true, /*return_inverse=*/false, /*return_counts=*/false);
+  }
+
+  /// What duplicate entries of a sparse tensor are joined to.
+  void run_coalesce(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack) const {
+    const at::Tensor indices = argument(stack, 0).toTensor()._indices();
+    const std::int64_t assumptions = bytes_of(indices) > limit_bytes(indices) ? VRAMFIT_UNKNOWN : known(indices);
+    const auto view = assumptions == VRAMFIT_UNKNOWN ? std::nullopt : host_view(indices);
+    std::optional<at::Tensor> joined;
+    if (view) joined = std::get<0>(unique_columns(*view));
+    const std::int64_t rests_on = joined ? assumptions : std::int64_t{VRAMFIT_ASSUMES_SELECTION};
+    report_read("size of coalesce", indices, rests_on);
+    run_answered(op, next, stack, joined ? joined->size(1) : assumed_rows(indices[0]));
+    const at::Tensor result = stack.back().toTensor();
+    set_known(result._values(), VRAMFIT_UNKNOWN);
+    set_known(result._indices(), joined && put(result._indices(), *joined) ? assumptions : VRAMFIT_UNKNOWN);
+  }
+
+  /// Runs an operator that reads a count or a boolean of the card itself: this one.
+  static void run_answered(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack,
+                           std::optional<std::int64_t> answer) {
+    if (answer) vramfit_answer_leave(*answer);
+    const InSizedOperator inside;
+    run(op, next, stack, {});
   }
 
   /// A read that fails, because another rank has ended, fails at once: who reads is looked up afterwards.
@@ -179,11 +240,7 @@ class Observer final : public c10::OperatorKernel {
     if (call.assumptions != VRAMFIT_UNKNOWN) made = computed(op, facts_, call.arguments);
     const std::int64_t assumptions = made ? call.assumptions : std::int64_t{VRAMFIT_ASSUMES_SELECTION};
     if (source.numel() > 0) report_read(("size of " + facts_.name).c_str(), source, assumptions);
-    vramfit_answer_leave(made ? rows_of((*made)[0].toTensor(), call) : assumed_rows(source));
-    {
-      const InSizedOperator inside;
-      run(op, next, stack, {});
-    }
+    run_answered(op, next, stack, made ? rows_of((*made)[0].toTensor(), call) : assumed_rows(source));
     const Tensors results = results_of(stack, {});
     const bool is_whole = made && put_all(*made, results, 0);
     set_all(results, is_whole ? assumptions : VRAMFIT_UNKNOWN);

@@ -17,16 +17,20 @@ enum class Role {
   copy,         // copy_: between host and card, or on it
   scalar_read,  // _local_scalar_dense: item()
   sized,        // the number of its rows follows from values
+  coalesce,     // the same of a sparse tensor
+  equal,        // reads a boolean itself
+  factory,      // has a kernel for cards, which it chooses by the device that it is told
+  unscale,      // divides gradients, and leaves its flag as it is if they are finite
   keeps         // leaves what it writes as it is, if numbers are finite
 };
 
 struct OperatorFacts {
-  std::string name;                         // without namespace and overload: "topk"
-  std::string base;                         // without the underscore of the form that works in place
-  std::vector<bool> writes, only_writes;    // of each argument; the second: its former value doesn't matter
-  std::vector<bool> aliases;                // of each result: it is an argument
-  std::ptrdiff_t generator = -1, dim = -1;  // the arguments of these names
-  bool computes = false;                    // the CPU has it, and results are the same kind
+  std::string name;                       // without namespace and overload: "topk"
+  std::string base;                       // without the underscore of the form that works in place
+  std::vector<bool> writes, only_writes;  // of each argument; the second: its former value doesn't matter
+  std::vector<bool> aliases;              // of each result: it is an argument
+  std::ptrdiff_t generator = -1, dim = -1, device = -1;  // the arguments of these names
+  bool computes = false;                                 // the CPU has it, and results are the same kind
   Role role = Role::ordinary;
 };
 
@@ -38,15 +42,20 @@ inline bool starts_with_any(std::string_view text, std::initializer_list<std::st
 }
 
 inline Role role_of(const std::string& name, const std::string& overload) {
-  static const std::unordered_map<std::string, Role> kRoles{{"copy_", Role::copy},
-                                                            {"_local_scalar_dense", Role::scalar_read},
-                                                            {"nonzero", Role::sized},
-                                                            {"_unique2", Role::sized},
-                                                            {"unique_dim", Role::sized},
-                                                            {"unique_consecutive", Role::sized},
-                                                            {"unique_dim_consecutive", Role::sized},
-                                                            {"_amp_foreach_non_finite_check_and_unscale_", Role::keeps},
-                                                            {"_amp_update_scale_", Role::keeps}};
+  static const std::unordered_map<std::string, Role> kRoles{
+      {"copy_", Role::copy},
+      {"_local_scalar_dense", Role::scalar_read},
+      {"nonzero", Role::sized},
+      {"_unique2", Role::sized},
+      {"unique_dim", Role::sized},
+      {"unique_consecutive", Role::sized},
+      {"unique_dim_consecutive", Role::sized},
+      {"_coalesce", Role::coalesce},
+      {"equal", Role::equal},
+      {"tril_indices", Role::factory},
+      {"triu_indices", Role::factory},
+      {"_amp_foreach_non_finite_check_and_unscale_", Role::unscale},
+      {"_amp_update_scale_", Role::keeps}};
   const auto found = kRoles.find(name);
   return found == kRoles.end() || overload == "out" ? Role::ordinary : found->second;
 }
@@ -59,9 +68,9 @@ inline bool is_left_alone(std::string_view name) {
 /// The CPU has kernels of these names that give other tensors, or take long, or need what only a card has.
 inline bool is_for_cards_only(std::string_view name) {
   return starts_with_any(
-      name, {"_fused",         "_scaled",     "_flash",       "_efficient",     "_cudnn",  "cudnn",        "_thnn",
-             "native_dropout", "convolution", "_convolution", "miopen",         "_ctc",    "_transformer", "_triton",
-             "_amp",           "_weight_int", "_grouped",     "_embedding_bag", "_assert", "_cslt",        "_sparse"});
+      name, {"_fused",         "_scaled",     "_flash",         "_efficient", "_cudnn", "cudnn",        "_thnn",
+             "native_dropout", "convolution", "_convolution",   "miopen",     "_ctc",   "_transformer", "_triton",
+             "_weight_int",    "_grouped",    "_embedding_bag", "_assert",    "_cslt",  "_sparse"});
 }
 
 /// Of the schema; empty where an operator is not to be observed.
@@ -87,6 +96,7 @@ inline std::optional<OperatorFacts> facts_of(const c10::OperatorHandle& op) {
     const std::ptrdiff_t position = static_cast<std::ptrdiff_t>(facts.writes.size()) - 1;
     if (argument.name() == "generator") facts.generator = position;
     if (argument.name() == "dim") facts.dim = position;
+    if (argument.name() == "device") facts.device = position;
   }
   const bool fills = facts.role == Role::copy || facts.name == "fill_" || facts.name == "zero_" ||
                      (facts.generator >= 0 && facts.name.back() == '_');
@@ -94,14 +104,18 @@ inline std::optional<OperatorFacts> facts_of(const c10::OperatorHandle& op) {
   const bool has_kernel = op.hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
                           op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
                           op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
-  facts.computes = has_kernel && !is_for_cards_only(facts.name) && facts.role != Role::keeps;
+  facts.computes = has_kernel && !is_for_cards_only(facts.name);
   return facts;
 }
 
-/// Every operator of torch's own with a kernel for cards. copy_ has none of its own but launches some.
+/// Every operator of torch's own with a kernel for cards. copy_ has none of its own but launches some; _coalesce has
+/// one for sparse tensors.
 inline bool is_observed(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
-  if (!starts_with_any(name, {"aten::"}) || op.hasKernelForDispatchKey(c10::DispatchKey::BackendSelect)) return false;
+  if (!starts_with_any(name, {"aten::"})) return false;
+  const Role role = role_of(name.substr(6), op.schema().overload_name());
+  if (role == Role::coalesce) return op.hasKernelForDispatchKey(c10::DispatchKey::SparseCUDA);
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::BackendSelect) && role != Role::factory) return false;
   return op.hasKernelForDispatchKey(c10::DispatchKey::CUDA) ||
          (name == "aten::copy_" && op.schema().overload_name().empty());
 }

@@ -1,6 +1,6 @@
 """Values that sizes and branches follow from: those that are known are computed, the others follow named assumptions.
 
-Usage: values_test.py known|assumed|events|triton
+Usage: values_test.py steering|events|triton
 """
 import json
 import os
@@ -11,6 +11,12 @@ import sys
 import tempfile
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
+STEERING = os.path.join(os.path.dirname(FOLDER), "steering")
+sys.path.insert(0, STEERING)
+import assumed  # noqa: E402
+import run  # noqa: E402
+
+KNOWN = ("routing", "sequences", "decoding", "masks", "loops", "transfers")
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
 
 
@@ -26,41 +32,64 @@ def rehearse(script, *flags, gpus="1xH100-80GB"):
             return done.stdout, json.load(file)
 
 
-def known():
-    """Sizes and branches equal those on CPU tensors, and the report calls them certain."""
-    printed, report = rehearse([os.path.join(FOLDER, "steering.py")])
-    programs, different = map(int, re.search(r"(\d+) programs, (\d+) different", printed).groups())
-    assert programs >= 30 and different == 0, printed
-    assert report["values"]["certain"] and report["verdict"] == "fits", (report["values"], report["notes"])
+def traces(printed):
+    """{program: what it did}"""
+    return dict(json.loads(line) for line in printed.splitlines() if line.startswith('["'))
 
 
-def numbers_after(word, printed):
-    return [int(number) for number in re.search(f"^{word} ([\\d ]+)", printed, re.M).group(1).split()]
+def on_the_cpu():
+    """What the programs with known values do on tensors of the CPU, as they would without vramfit."""
+    done = [[f"{module}.{name}", run.trace(program, "cpu")] for module in KNOWN for name, program in run.programs(module)]
+    assert not any(isinstance(trace, str) for _, trace in done), done  # an error
+    return traces("\n".join(map(json.dumps, done)))
 
 
-def assumed():
-    script = os.path.join(FOLDER, "assuming.py")
-    printed, report = rehearse([script])
-    assert numbers_after("steps", printed) == [3], printed  # finite
-    assert numbers_after("sizes", printed) == [96 * 2 // 8] * 8, printed
-    assert numbers_after("selected", printed) == [96], printed
-    assert "generated 2 12 True" in printed and "scale 65536.0" in printed, printed
-    reads = {read["what"]: read for read in report["values"]["assumed_reads"]}
-    assert report["verdict"] == "at_risk" and not report["values"]["certain"], report["why"]
-    assert re.search(r"(scripts/)?assuming.py:\d+", report["why"]), report["why"]
-    names = {name for read in reads.values() for name in read["assumptions"]}
-    assert {"finite", "routing", "selection", "sampled", "value"} <= names, names
-    lines = {line: text.strip() for line, text in enumerate(open(script, encoding="utf-8"), 1)}
-    finite = [read for read in reads.values() if read["assumptions"] == ["finite"] and read["steers"]]
-    assert any(lines[int(read["what"].rsplit(":", 1)[1])].startswith("if not torch.isfinite") for read in finite), reads
-    assert not any(read["at_risk"] for read in finite), finite
-    logged = [read for read in reads.values() if not read["steers"]]
-    assert any("loss.item" in lines[int(read["what"].rsplit(":", 1)[1])] for read in logged), reads
-    for name in ("routing", "selection", "sampled"):
+def marked_lines(path):
+    """{line: the words of its comment} where a read is expected"""
+    with open(path, encoding="utf-8") as file:
+        comments = {line: text.partition("  # ")[2].strip() for line, text in enumerate(file, 1)}
+    return {line: set(comment.split(", ")) for line, comment in comments.items() if comment}
+
+
+def reads_by_line(report):
+    """{line: assumptions that reads on it rest on, and `output` if nothing follows from any}"""
+    found = {}
+    for read in report["values"]["assumed_reads"]:
+        path, line = read["what"].rsplit(" ", 1)[1].rsplit(":", 1)
+        assert path.endswith("steering/assumed.py"), read  # all others are known
+        assert read["at_risk"] == (read["steers"] and not set(read["assumptions"]) <= {"finite"}), read
+        found.setdefault(int(line), []).append(read)
+    return {line: {name for read in reads for name in read["assumptions"]} | (set() if any(read["steers"] for read in reads) else {"output"})
+            for line, reads in found.items()}
+
+
+def check_assumed(printed, report, end):
+    done = traces(printed)
+    for name, expected in assumed.EXPECTED.items():
+        assert done[f"assumed.{name}"] == expected[end], (name, done[f"assumed.{name}"], expected[end])
+    found, marked = reads_by_line(report), marked_lines(assumed.__file__)
+    different = {line: (names, marked.get(line)) for line, names in found.items() if names != marked.get(line)}
+    assert not different, different
+    values = report["values"]
+    assert report["verdict"] == "at_risk" and re.search(r"steering/assumed.py:\d+", report["why"]), report["why"]
+    assert not values["certain"] and values["uncertain_reads"] == values["invented_reads"] == 0, values
+    for name in ("finite", "routing", "selection", "sampled", "value"):
         assert f"assumed, {name}: " in printed, printed
-    printed, _ = rehearse([script], "--set", "routing=worst,selected=0.25")
-    assert numbers_after("sizes", printed) == [96, 96, 0, 0, 0, 0, 0, 0], printed
-    assert numbers_after("selected", printed) == [24], printed
+    return found.keys()
+
+
+def steering():
+    """Sizes and branches equal those on CPU tensors where values are known; where they are not, they are what the assumptions say, and the report
+    names exactly the lines that read them."""
+    script = [os.path.join(STEERING, "run.py"), "cuda"]
+    printed, report = rehearse([*script, *KNOWN, "assumed"])
+    on_cpu, on_card = on_the_cpu(), traces(printed)
+    assert len(on_cpu) >= 80, len(on_cpu)
+    different = {name: (trace, on_card.get(name)) for name, trace in on_cpu.items() if on_card.get(name) != trace}
+    assert not different, different
+    lines = check_assumed(printed, report, 0)
+    lines |= check_assumed(*rehearse([*script, "assumed"], "--set", "routing=worst,selected=0.25"), 1)
+    assert lines == marked_lines(assumed.__file__).keys(), lines  # none is left out of both reports
 
 
 def events_of(script, *flags):
@@ -95,4 +124,4 @@ def triton():
 
 
 if __name__ == "__main__":
-    {"known": known, "assumed": assumed, "events": events, "triton": triton}[sys.argv[1]]()
+    {"steering": steering, "events": events, "triton": triton}[sys.argv[1]]()

@@ -8,29 +8,30 @@ import sys
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 PRINTING = {"print", "log", "info", "debug", "warning", "error", "write", "format", "append", "update", "add_scalar", "set_postfix"}
+CHOICE = "choice"  # `a if test else b`: Python asks for the test's truth at the place of the whole
 
 
 def caller():
-    """("train.py:12", "condition", "finite" (isnan(...)), "printed" or "other")"""
+    """("train.py:12", "condition", "finite" (isnan(...)), "printed", "formatted" (a tensor, by torch) or "other")"""
     torch = os.path.dirname(sys.modules["torch"].__file__) + os.sep
-    frame = sys._getframe(2)
+    frame, is_formatted = sys._getframe(2), False
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith((torch, OWN, "<frozen")):
-            return f"{shown(path)}:{frame.f_lineno}", expression_at(path, *position(frame))
+            return f"{shown(path)}:{frame.f_lineno}", "formatted" if is_formatted else expression_at(path, *position(frame))
+        is_formatted = is_formatted or path == torch + "_tensor_str.py"
         frame = frame.f_back
     return "a thread without Python code, such as autograd's", "other"
 
 
 def position(frame):
-    """Line, and the column if this Python tells (3.11 and later)."""
+    """(line, column) of the first character and after the last of what is evaluated, if this Python tells (3.11 and later), or the line alone."""
     positions = getattr(frame.f_code, "co_positions", None)
-    if positions is None or frame.f_lasti < 0:
-        return frame.f_lineno, None
-    for index, (line, _, column, _) in enumerate(positions()):
-        if index == frame.f_lasti // 2:
-            return line or frame.f_lineno, column
-    return frame.f_lineno, None
+    if positions is not None and frame.f_lasti >= 0:
+        for index, (line, last_line, column, last_column) in enumerate(positions()):
+            if index == frame.f_lasti // 2 and column is not None:
+                return (line, column), (last_line, last_column)
+    return (frame.f_lineno, None), None
 
 
 def shown(path):
@@ -42,13 +43,15 @@ def shown(path):
 
 
 @functools.lru_cache(maxsize=4096)
-def expression_at(path, line, column):
+def expression_at(path, begin, end):
     spans = spans_of(path)
-    if column is None:
-        around = [(size, what) for first, last, size, what in spans if first[0] <= line <= last[0]]
+    if end is None:
+        around = [(size, what) for first, last, size, what in spans if first[0] <= begin[0] <= last[0]]
+    elif any((first, last, what) == (begin, end, CHOICE) for first, last, _, what in spans):
+        return "condition"
     else:
-        around = [(size, what) for first, last, size, what in spans if first <= (line, column) < last]
-    return min(around, default=(0, "other"))[1]
+        around = [(size, what) for first, last, size, what in spans if first <= begin < last]
+    return min(((size, what) for size, what in around if what != CHOICE), default=(0, "other"))[1]
 
 
 @functools.lru_cache(maxsize=64)
@@ -67,7 +70,9 @@ def spans_of(path):
 
 
 def parts_of(node):
-    if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+    if isinstance(node, ast.IfExp):
+        return [(node.test, "condition"), (node, CHOICE)]
+    if isinstance(node, (ast.If, ast.While, ast.Assert)):
         return [(node.test, "condition")]
     if isinstance(node, ast.BoolOp):
         return [(node, "condition")]

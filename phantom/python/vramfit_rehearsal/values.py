@@ -58,7 +58,10 @@ def reporter(core):
 
 
 def steers_by(kind, value_type, expression):
-    """A size always does. So do integers and booleans, unless they are only printed. A floating number does in a condition."""
+    """A size always does, but where torch makes a text of a tensor. So do integers and booleans, unless they are only printed. A floating number
+    does in a condition."""
+    if expression == "formatted":
+        return 0
     if kind.startswith("size of") or expression in ("condition", "finite"):
         return 1
     return int(value_type != FLOATING and expression != "printed")
