@@ -28,21 +28,6 @@ Event event_of(const Buffer& buffer, std::int64_t sign, std::int64_t id) {
           .stream = buffer.stream};
 }
 
-/// Calls `event` with each buffer that the instruction allocates (1) or frees (-1).
-template <typename OnEvent>
-void for_each_event(const Code& code, const Instruction& instruction, const OnEvent& event) {
-  if (const auto* allocation = std::get_if<Allocate>(&instruction)) {
-    event(allocation->buffer, 1);
-  } else if (const auto* end = std::get_if<Free>(&instruction)) {
-    event(end->buffer, -1);
-  } else if (const auto* run = std::get_if<Run>(&instruction)) {
-    for (std::uint32_t i = 0; i < run->inside.count; ++i) {
-      const Inside& inside = code.inside[run->inside.first + i];
-      event(inside.buffer, inside.what == Inside::What::allocate ? 1 : -1);
-    }
-  }
-}
-
 bool is_on_card(const Buffer& buffer) { return buffer.space == Space::device; }
 
 class RequestReader {

@@ -61,6 +61,21 @@ inline std::size_t buffer_numbers(const Program& program) {
   return program.main.buffers.size() + most;
 }
 
+/// Calls `event(buffer, sign)` with each buffer that the instruction of `code` allocates (1) or frees (-1).
+template <typename OnEvent>
+void for_each_event(const Code& code, const Instruction& instruction, const OnEvent& event) {
+  if (const auto* allocation = std::get_if<Allocate>(&instruction)) {
+    event(allocation->buffer, 1);
+  } else if (const auto* end = std::get_if<Free>(&instruction)) {
+    event(end->buffer, -1);
+  } else if (const auto* run = std::get_if<Run>(&instruction)) {
+    for (std::uint32_t i = 0; i < run->inside.count; ++i) {
+      const Inside& inside = code.inside[run->inside.first + i];
+      event(inside.buffer, inside.what == Inside::What::allocate ? 1 : -1);
+    }
+  }
+}
+
 /// Calls reader.read(what, place) for each instruction of the section but calls, and but those that the reader has no
 /// read() for.
 template <typename Reader>

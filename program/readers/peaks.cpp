@@ -84,21 +84,6 @@ struct SlotKind {
 
 SlotKind kind_of(const Buffer& buffer) { return {buffer.bytes, buffer.expected, buffer.space, buffer.category}; }
 
-/// Calls `event` with each buffer that the instruction allocates (1) or frees (-1).
-template <typename Event>
-void for_each_event(const Instruction& instruction, const Place& place, const Event& event) {
-  if (const auto* allocation = std::get_if<Allocate>(&instruction)) {
-    event(place.buffer(allocation->buffer), 1);
-  } else if (const auto* end = std::get_if<Free>(&instruction)) {
-    event(place.buffer(end->buffer), -1);
-  } else if (const auto* run = std::get_if<Run>(&instruction)) {
-    for (std::uint32_t i = 0; i < run->inside.count; ++i) {
-      const Inside& step = place.code.inside[run->inside.first + i];
-      event(place.buffer(step.buffer), step.what == Inside::What::allocate ? 1 : -1);
-    }
-  }
-}
-
 class Folder {
  public:
   Folder(const Program& program, std::int64_t granule)
@@ -147,7 +132,7 @@ class Folder {
       if (change.has_events) raise(change);
       all_.add(change);
     } else {
-      for_each_event(instruction, main_, [this](const Buffer& buffer, std::int64_t sign) { read(buffer, sign); });
+      for_each_event(main_.code, instruction, [this](int buffer, int sign) { read(main_.buffer(buffer), sign); });
     }
   }
 
@@ -202,8 +187,8 @@ class Folder {
     Known& made = known.emplace_back();
     for (int slot = 0; slot < place.slots; ++slot) made.slots.push_back(kind_of(place.buffer(slot)));
     for (const Instruction& instruction : place.code.instructions) {
-      for_each_event(instruction, place,
-                     [&](const Buffer& buffer, std::int64_t sign) { made.change.add(buffer, sign, granule_); });
+      for_each_event(place.code, instruction,
+                     [&](int buffer, int sign) { made.change.add(place.buffer(buffer), sign, granule_); });
     }
     return made.change;
   }
