@@ -14,9 +14,9 @@ namespace {
 /// The running sums of a ledger, and their peaks. Without a replay every block is as large as its request.
 class Folder final : public RunningSums {
  public:
-  explicit Folder(LedgerReplay* replay, Bytes below = kNoLimit) : replay_(replay), below_(below.n) {}
+  explicit Folder(LedgerReplay* replay) : replay_(replay) {}
 
-  /// False: the card is full, or as much is reserved as nobody asks about.
+  /// False: the card is full.
   bool add(const Event& event) {
     enter_phase(event);
     live_.categories[static_cast<std::size_t>(event.category)].n += event.bytes;
@@ -25,15 +25,12 @@ class Folder final : public RunningSums {
       if (!replay_->add(event)) return false;
       allocated_ = replay_->stats().allocated.current;
       reserved_ = replay_->stats().reserved.current;
-      if (is_over()) return false;
     } else {
       allocated_ = reserved_ = requested_;
     }
     if (event.bytes > 0) record();
     return true;
   }
-
-  bool is_over() const { return reserved_ >= below_; }
 
   void keep(std::size_t part) override {
     kept_.resize(std::max(kept_.size(), part + 1));
@@ -95,7 +92,6 @@ class Folder final : public RunningSums {
   };
 
   LedgerReplay* replay_;
-  std::int64_t below_;
   std::int64_t requested_ = 0, allocated_ = 0, reserved_ = 0;
   Breakdown live_;
   RankEstimate result_;
@@ -175,7 +171,7 @@ std::optional<RankEstimate> band_below(const Ledger& ledger, const Job& job, Byt
     if (is_played_enough(placement, played_events)) break;
     CardMemory card(placement);
     LedgerReplay replay(settings, card);
-    Folder folder(&replay, below);
+    Folder folder(&replay);
     Folder* const sums = detail == Detail::all ? &folder : nullptr;
     PlayedOrders alone;
     LedgerPlayer player(ledger, parts, replay, alone, sums);

@@ -135,8 +135,7 @@ int CachingAllocator::take_free_block(const Request& request) {
   const int block = entry.block;
   if (collects_garbage() && is_whole_large(at(block))) whole_large_.erase(block);
   if (const int rest = split(block, request); rest >= 0) {
-    at(rest).free_since = searches_[request.is_small ? 1 : 0];
-    pool.free.replace(place, {.size = at(rest).size, .address = at(rest).address, .block = rest});
+    insert_free(rest, place);
   } else {
     pool.free.erase(place);
   }
@@ -211,10 +210,15 @@ void CachingAllocator::record_stream(int block, int stream) {
   if (stream != b.stream) b.other_streams |= std::uint64_t{1} << static_cast<unsigned>(stream);
 }
 
-void CachingAllocator::insert_free(int block) {
+void CachingAllocator::insert_free(int block, std::optional<FreeBlocks::Place> place) {
   Block& b = at(block);
   b.free_since = searches_[b.is_small ? 1 : 0];
-  pool_of(b).free.insert({.size = b.size, .address = b.address, .block = block});
+  const FreeBlocks::Entry entry{.size = b.size, .address = b.address, .block = block};
+  if (place) {
+    pool_of(b).free.replace(*place, entry);
+  } else {
+    pool_of(b).free.insert(entry);
+  }
   if (collects_garbage() && is_whole_large(b)) whole_large_.insert(block);
 }
 
@@ -237,10 +241,7 @@ void CachingAllocator::release_to_pool(int block) {
     taken = free.lower_bound(at(neighbour).size, at(neighbour).address);
     join(block, neighbour);
   }
-  if (!taken) return insert_free(block);
-  b.free_since = searches_[b.is_small ? 1 : 0];
-  free.replace(*taken, {.size = b.size, .address = b.address, .block = block});
-  if (collects_garbage() && is_whole_large(b)) whole_large_.insert(block);
+  insert_free(block, taken);
 }
 
 bool CachingAllocator::can_merge(const Block& block, int neighbour) const {
