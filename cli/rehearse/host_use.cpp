@@ -12,17 +12,16 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "cli/rehearse/process_tree.h"
 
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kKiB = 1024;
-
 /// Of "NAME: 123 kB", in bytes; 0 where there is no such line.
 std::int64_t kilobytes_of(std::istream& file, const std::string& name) {
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(name + ":")) return std::atoll(line.c_str() + name.size() + 1) * kKiB;
+    if (line.starts_with(name + ":")) return std::atoll(line.c_str() + name.size() + 1) * kKiB.n;
   }
   return 0;
 }

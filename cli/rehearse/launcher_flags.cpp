@@ -1,7 +1,5 @@
 #include "cli/rehearse/launcher_flags.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -330,69 +328,10 @@ class Reader {
   LaunchRequest request_;
 };
 
-using Numbers = std::vector<std::pair<const char*, std::int64_t>>;
-
-EnvironmentChanges as_text(const Numbers& numbers) {
-  EnvironmentChanges changes;
-  for (const auto& [name, number] : numbers) changes.emplace_back(name, fmt::to_string(number));
-  return changes;
-}
-
-/// srun(1), "output environment variables". All nodes are this machine.
-EnvironmentChanges slurm_environment(const RankPlace& place) {
-  constexpr std::int64_t kJob = 1;
-  EnvironmentChanges changes = as_text({{"SLURM_PROCID", place.rank},
-                                        {"SLURM_LOCALID", place.local},
-                                        {"SLURM_NODEID", place.node},
-                                        {"SLURM_NTASKS", place.ranks},
-                                        {"SLURM_NPROCS", place.ranks},
-                                        {"SLURM_NNODES", place.nodes},
-                                        {"SLURM_JOB_NUM_NODES", place.nodes},
-                                        {"SLURM_STEP_NUM_TASKS", place.ranks},
-                                        {"SLURM_STEP_NUM_NODES", place.nodes},
-                                        {"SLURM_JOB_ID", kJob},
-                                        {"SLURM_JOBID", kJob},
-                                        {"SLURM_STEP_ID", 0},
-                                        {"SLURM_NTASKS_PER_NODE", place.per_node},
-                                        {"SLURM_TASK_PID", ::getpid()}});
-  const std::string tasks =
-      place.nodes == 1 ? fmt::to_string(place.per_node) : fmt::format("{}(x{})", place.per_node, place.nodes);
-  for (const char* name : {"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}) changes.emplace_back(name, tasks);
-  std::string nodes = "localhost";
-  for (std::int64_t node = 1; node < place.nodes; ++node) nodes += ",localhost";
-  for (const char* name : {"SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"}) {
-    changes.emplace_back(name, nodes);
-  }
-  changes.emplace_back("SLURMD_NODENAME", "localhost");
-  changes.emplace_back("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1");
-  return changes;
-}
-
 }  // namespace
 
 LaunchRequest read_launch(LauncherKind kind, std::string_view name, const std::vector<std::string>& words) {
   return Reader(kind, name, words).read();
-}
-
-EnvironmentChanges launcher_environment(LauncherKind kind, const RankPlace& place) {
-  switch (kind) {
-    case LauncherKind::open_mpi:  // mpirun(1), and seen with Open MPI 4.1.4
-      return as_text({{"OMPI_COMM_WORLD_RANK", place.rank},
-                      {"OMPI_COMM_WORLD_SIZE", place.ranks},
-                      {"OMPI_COMM_WORLD_LOCAL_RANK", place.local},
-                      {"OMPI_COMM_WORLD_LOCAL_SIZE", place.per_node},
-                      {"OMPI_COMM_WORLD_NODE_RANK", place.local},
-                      {"OMPI_UNIVERSE_SIZE", place.ranks},
-                      {"OMPI_APP_CTX_NUM_PROCS", place.ranks}});
-    case LauncherKind::mpich:  // seen with MPICH 4.0.2
-      return as_text({{"PMI_RANK", place.rank},
-                      {"PMI_SIZE", place.ranks},
-                      {"MPI_LOCALRANKID", place.local},
-                      {"MPI_LOCALNRANKS", place.per_node}});
-    case LauncherKind::slurm:
-      return slurm_environment(place);
-  }
-  return {};
 }
 
 }  // namespace vramfit

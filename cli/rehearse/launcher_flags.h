@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "cli/launch/environment.h"
+#include "cli/rehearse/launcher_environment.h"
 
 namespace vramfit {
-
-enum class LauncherKind { open_mpi, mpich, slurm };
 
 /// What a launcher was asked for.
 struct LaunchRequest {
@@ -24,13 +23,5 @@ struct LaunchRequest {
 /// `words` after the launcher's name. Flags that change nothing for a rank's memory are read over. Throws InputError
 /// for a flag that is not known here, for several programs at once, and if there is no program.
 LaunchRequest read_launch(LauncherKind kind, std::string_view name, const std::vector<std::string>& words);
-
-/// Where a rank is among the others.
-struct RankPlace {
-  std::int64_t rank = 0, ranks = 1, local = 0, per_node = 1, node = 0, nodes = 1;
-};
-
-/// The variables that the launcher gives this rank.
-EnvironmentChanges launcher_environment(LauncherKind kind, const RankPlace& place);
 
 }  // namespace vramfit

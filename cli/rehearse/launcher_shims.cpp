@@ -22,6 +22,7 @@
 #include "base/suggest.h"
 #include "cli/launch/environment.h"
 #include "cli/rehearse/environment.h"
+#include "cli/rehearse/launcher_environment.h"
 #include "cli/rehearse/launcher_flags.h"
 #include "cli/rehearse/program_file.h"
 
@@ -89,7 +90,7 @@ std::map<std::string, std::string> rank_variables() {
   return variables;
 }
 
-RankPlace place_of(const std::map<std::string, std::string>& variables) {
+LaunchedRank place_of(const std::map<std::string, std::string>& variables) {
   const auto number = [&](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? 0 : std::atoll(found->second.c_str());
@@ -110,20 +111,20 @@ bool starts_ranks_itself(const std::vector<std::string>& program) {
 }
 
 /// One process for each GPU, or one for each node.
-RankPlace asked_place(const std::string& name, const LaunchRequest& asked, const RankPlace& of_gpu) {
-  const RankPlace of_node{.rank = of_gpu.node,
-                          .ranks = of_gpu.nodes,
-                          .local = 0,
-                          .per_node = 1,
-                          .node = of_gpu.node,
-                          .nodes = of_gpu.nodes};
-  const auto agrees = [&](const RankPlace& place) {
+LaunchedRank asked_place(const std::string& name, const LaunchRequest& asked, const LaunchedRank& of_gpu) {
+  const LaunchedRank of_node{.rank = of_gpu.node,
+                             .ranks = of_gpu.nodes,
+                             .local = 0,
+                             .per_node = 1,
+                             .node = of_gpu.node,
+                             .nodes = of_gpu.nodes};
+  const auto agrees = [&](const LaunchedRank& place) {
     return asked.ranks.value_or(place.ranks) == place.ranks &&
            asked.per_node.value_or(place.per_node) == place.per_node &&
            asked.nodes.value_or(place.nodes) == place.nodes;
   };
   const bool by_node = starts_ranks_itself(asked.program);
-  for (const RankPlace* place : {by_node ? &of_node : &of_gpu, by_node ? &of_gpu : &of_node}) {
+  for (const LaunchedRank* place : {by_node ? &of_node : &of_gpu, by_node ? &of_gpu : &of_node}) {
     if (agrees(*place)) return *place;
   }
   const auto text = [](const std::optional<std::int64_t>& number) { return number ? fmt::to_string(*number) : "any"; };
@@ -165,7 +166,7 @@ int wait_for_all(std::vector<pid_t> processes) {
 
 [[noreturn]] void start_all_ranks(const std::vector<std::string>& words) {
   const std::map<std::string, std::string> variables = rank_variables();
-  const RankPlace place = place_of(variables);
+  const LaunchedRank place = place_of(variables);
   const int port = std::atoi(variables.at("MASTER_PORT").c_str());
   Cluster cluster;
   cluster.nodes = static_cast<int>(place.nodes);
@@ -215,7 +216,7 @@ void become_rank_of_launcher(int argc, char** argv) {
   const LauncherKind kind = kind_of(*row_of(name), word);
   const LaunchRequest asked = read_launch(kind, name, {argv + 1, argv + argc});
   const std::map<std::string, std::string> variables = rank_variables();
-  const RankPlace place = asked_place(name, asked, place_of(variables));
+  const LaunchedRank place = asked_place(name, asked, place_of(variables));
   set_all(asked.environment);
   // Whatever a script made of them: the store of the ghosts is where they say.
   set_all({variables.begin(), variables.end()});
