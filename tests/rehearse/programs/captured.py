@@ -4,7 +4,7 @@ import sys
 import torch
 from torch import nn
 
-from tiny import WIDTH, LanguageModel, loss_of, on_card, say_held, tokens
+from tiny import WIDTH, LanguageModel, on_card, say_held, step_of
 
 STEPS = 3
 
@@ -49,9 +49,7 @@ def compiled():
     optimizer = torch.optim.AdamW(model.parameters())
     fast = torch.compile(model)
     for step in range(STEPS):
-        loss_of(fast, tokens(step)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        step_of(fast, optimizer, step)
     say_held()
 
 

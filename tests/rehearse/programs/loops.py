@@ -6,16 +6,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tiny import LAYERS, SEQUENCE, VOCABULARY, LanguageModel, loss_of, on_card, say_held, tokens
+from tiny import LAYERS, SEQUENCE, VOCABULARY, LanguageModel, loss_of, on_card, say_held, step_of, tokens
 
 STEPS = 3
-
-
-def step_of(model, optimizer, step):
-    loss = loss_of(model, tokens(step))
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
 
 
 def accumulation():

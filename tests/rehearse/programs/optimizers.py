@@ -1,16 +1,14 @@
 """Optimizers of bitsandbytes and torchao. Usage: optimizers.py NAME"""
 import sys
 
-from tiny import LanguageModel, loss_of, on_card, say_held, tokens
+from tiny import LanguageModel, on_card, say_held, step_of
 
 
 def train(make):
     model = on_card(LanguageModel)
     optimizer = make(model.parameters())
     for step in range(3):
-        loss_of(model, tokens(step)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        step_of(model, optimizer, step)
     say_held()
 
 

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from tiny import LAYERS, VOCABULARY, WIDTH, Block, LanguageModel, loss_of, on_card, say_held, tokens
+from tiny import LAYERS, VOCABULARY, WIDTH, Block, LanguageModel, on_card, say_held, step_of, tokens
 
 STEPS = 3
 LOCAL = int(os.environ.get("LOCAL_RANK", 0))
@@ -16,9 +16,7 @@ LOCAL = int(os.environ.get("LOCAL_RANK", 0))
 def train(model, optimizer=None):
     optimizer = optimizer or torch.optim.AdamW(model.parameters())
     for step in range(STEPS):
-        loss_of(model, tokens(step)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        step_of(model, optimizer, step)
     say_held()
 
 

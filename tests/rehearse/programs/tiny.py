@@ -50,6 +50,12 @@ def loss_of(model, ids):
     return nn.functional.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
+def step_of(model, optimizer, step):
+    loss_of(model, tokens(step)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def say_held(card=0):
     """Requested bytes, without what the allocator rounds up."""
     gc.collect()
