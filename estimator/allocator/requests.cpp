@@ -49,6 +49,7 @@ class RequestReader {
   }
 
   Ledger requests() {
+    requests_.events.reserve(most_events());
     play(program_.sections.front(), 0);
     for (int step = 1; step <= steps_; ++step) {
       const bool stands_for_all = step == steps_ && step >= 2;
@@ -58,7 +59,6 @@ class RequestReader {
         if (is_in_step(section, step)) play(section, step);
       }
       if (stands_for_all) requests_.repeats[repeat].end = requests_.events.size();
-      requests_.events.reserve(requests_.events.size() * static_cast<std::size_t>(steps_));
     }
     for (const Section& section : program_.sections) {
       if (is_save(section)) play(section, steps_);
@@ -67,6 +67,29 @@ class RequestReader {
   }
 
  private:
+  /// Room for all of them at once: a list that grows is copied to memory that the kernel has to map first.
+  std::size_t most_events() const {
+    std::size_t events = 0;
+    for (const Section& section : program_.sections) {
+      const bool is_once = section.kind == Section::Kind::load || is_save(section);
+      events += most_events(section) * (is_once ? 1 : static_cast<std::size_t>(steps_));
+    }
+    return events;
+  }
+
+  std::size_t most_events(const Section& section) const {
+    std::size_t events = 0;
+    for (std::size_t i = section.begin; i < section.end; ++i) {
+      const Instruction& instruction = program_.main.instructions[i];
+      if (const auto* call = std::get_if<Call>(&instruction)) {
+        events += blocks_[static_cast<std::size_t>(call->block)].size();
+      } else {
+        for_each_event(program_.main, instruction, [&](int /*buffer*/, int /*sign*/) { ++events; });
+      }
+    }
+    return events;
+  }
+
   void play(const Section& section, int step) {
     step_ = step;
     const std::size_t begin = requests_.events.size();
