@@ -149,11 +149,11 @@ RankEstimate totals_of(const AllocatorStats& stats) {
 
 /// Without a limit, what is reserved never becomes less.
 Order play(LedgerPlayer& player, LedgerReplay& replay, Folder* folder, Bytes below) {
-  const LedgerPlayer::Sink in_detail = [&](const Event& event) { return folder->add(event); };
-  const LedgerPlayer::Sink in_short = [&](const Event& event) {
+  const auto in_detail = [&](const Event& event) { return folder->add(event); };
+  const auto in_short = [&](const Event& event) {
     return replay.add(event) && replay.stats().reserved.current < below.n;
   };
-  const Playback played = player.play(folder != nullptr ? in_detail : in_short);
+  const Playback played = folder != nullptr ? player.play(in_detail) : player.play(in_short);
   if (replay.stats().reserved.peak >= below.n) return {.rank = std::nullopt, .is_over = true};
   if (played.out_of_memory) return {};
   Order order{.rank = folder != nullptr ? folder->finish() : totals_of(replay.stats())};

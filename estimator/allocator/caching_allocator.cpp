@@ -67,7 +67,7 @@ int CachingAllocator::add_behind(int before, std::int64_t address, std::int64_t 
   return number;
 }
 
-CachingAllocator::Request CachingAllocator::request_for(std::int64_t bytes, int stream) const {
+inline CachingAllocator::Request CachingAllocator::request_for(std::int64_t bytes, int stream) const {
   Request request{.size = rounded_request(settings_, bytes), .segment_size = kSmallSegment, .stream = stream};
   request.is_small = request.size <= kMostSmall;
   if (request.is_small) return request;
@@ -98,7 +98,7 @@ int CachingAllocator::malloc(std::int64_t bytes, int stream) {
 }
 
 /// The smallest block that fits, ties by address. What an expandable block's end could grow to counts as its size.
-FreeBlocks::Place CachingAllocator::best_fit(const Pool& pool, const Request& request) const {
+inline FreeBlocks::Place CachingAllocator::best_fit(const Pool& pool, const Request& request) const {
   const FreeBlocks& free = pool.free;
   FreeBlocks::Place place = free.lower_bound(request.size, 0);
   if (place.is_end()) return place;
@@ -120,7 +120,7 @@ FreeBlocks::Place CachingAllocator::best_fit(const Pool& pool, const Request& re
 }
 
 /// What the request leaves of the best fit stays free in its place.
-int CachingAllocator::take_free_block(const Request& request) {
+inline int CachingAllocator::take_free_block(const Request& request) {
   if (collects_garbage()) ++searches_[request.is_small ? 1 : 0];
   Pool& pool = this->pool(request.stream, request.is_small);
   const FreeBlocks::Place place = best_fit(pool, request);
@@ -145,7 +145,7 @@ int CachingAllocator::take_free_block(const Request& request) {
 /// Blocks of equal size are chosen by address. Among whole segments the choice makes no difference, because what
 /// remains is the same apart from addresses. With a split-size limit or garbage collection, every choice counts as a
 /// difference.
-void CachingAllocator::note_tie(const FreeBlocks& free, FreeBlocks::Place chosen) {
+inline void CachingAllocator::note_tie(const FreeBlocks& free, FreeBlocks::Place chosen) {
   if (settings_.expandable_segments) return;
   placement_mattered_ = settings_.max_split != kUnlimited || collects_garbage();
   const std::int64_t size = free.at(chosen).size;
@@ -176,7 +176,7 @@ int CachingAllocator::new_segment(const Request& request) {
 }
 
 /// Cuts off what is more than the request, if that is worth it: the rest, which is in no set yet, or -1.
-int CachingAllocator::split(int block, const Request& request) {
+inline int CachingAllocator::split(int block, const Request& request) {
   const std::int64_t left = at(block).size - request.size;
   const bool splits = request.is_small || settings_.expandable_segments
                           ? left >= kMinBlock
@@ -186,7 +186,7 @@ int CachingAllocator::split(int block, const Request& request) {
   return add_behind(block, at(block).address + request.size, left);
 }
 
-void CachingAllocator::hand_out(Block& block, std::int64_t bytes) {
+inline void CachingAllocator::hand_out(Block& block, std::int64_t bytes) {
   block.is_allocated = true;
   block.requested = bytes;
   stats_.allocated.add(block.size);
@@ -244,7 +244,7 @@ void CachingAllocator::release_to_pool(int block) {
   insert_free(block, taken);
 }
 
-bool CachingAllocator::can_merge(const Block& block, int neighbour) const {
+inline bool CachingAllocator::can_merge(const Block& block, int neighbour) const {
   if (neighbour < 0) return false;
   const Block& n = at(neighbour);
   return !n.is_allocated && n.events == 0 && n.other_streams == 0 && n.is_mapped == block.is_mapped;
@@ -263,7 +263,7 @@ bool CachingAllocator::merge(int block, int neighbour) {
 }
 
 /// The neighbour, which is in no set any more, becomes part of the block.
-void CachingAllocator::join(int block, int neighbour) {
+inline void CachingAllocator::join(int block, int neighbour) {
   Block& b = at(block);
   const Block& n = at(neighbour);
   if (b.previous == neighbour) {

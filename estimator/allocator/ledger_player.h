@@ -2,8 +2,10 @@
 // asks for is the same in every step; what the allocator makes of it is the same only once the allocator's state is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,9 @@ struct RepeatedPart {
   std::vector<std::pair<std::int64_t, std::int64_t>> carried;
   std::vector<Event> left;  // frees of what a step leaves behind for good (a loss kept for a log): once, not each step
   bool is_closed = true;    // false: a second pass would free what the first did, so there is none
+  /// How many of the events after the part are one more pass of it under other ids (a last micro-batch): as many as the
+  /// part has, or 0. Looked for where there are no labels.
+  std::size_t once_more = 0;
   /// Where in the events a pass is compared with the one before it: from equal states on, both are the same.
   std::vector<std::size_t> stops;
 };
@@ -77,23 +82,28 @@ class RunningSums {
 
 class LedgerPlayer {
  public:
-  /// Receives the events; false: out of memory, which ends the play.
-  using Sink = std::function<bool(const Event&)>;
-
-  /// All outlive the player. `orders`: updated as this one is played. `sums`: of the events that the sink receives.
+  /// All outlive the player. `orders`: updated as this one is played. `sums`: of the events that are added.
   LedgerPlayer(const Ledger& ledger, const std::vector<RepeatedPart>& parts, LedgerReplay& replay, PlayedOrders& orders,
                RunningSums* sums = nullptr)
       : ledger_(ledger), parts_(parts), replay_(replay), orders_(orders), sums_(sums) {
     orders_.given_up.resize(parts.size(), false);
   }
 
-  Playback play(const Sink& add);
+  /// Calls `add` with one event after the other; false: out of memory, which ends the play.
+  template <typename Add>
+  Playback play(const Add& add) {
+    return play_lists([&](std::span<const Event> events) { return std::ranges::all_of(events, add); });
+  }
 
  private:
+  /// Events that follow each other: a call for each of them would cost more than some of them do.
+  using Sink = std::function<bool(std::span<const Event>)>;
   struct Passes;
+  Playback play_lists(const Sink& add);
   bool add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add);
   bool add_plainly(std::size_t begin, std::size_t end, const Sink& add);
   bool repeat(std::size_t part, const Sink& add);
+  std::size_t skip_once_more(std::size_t part);
   bool add_pass(std::size_t part, Passes& passes, const Sink& add);
   bool goes_on_alike(std::size_t stop, Passes& passes);
   bool run_again(std::size_t part, std::int64_t times, const Sink& add);
@@ -110,7 +120,8 @@ class LedgerPlayer {
   PlayedOrders& orders_;
   RunningSums* sums_;
   Playback result_;
-  std::size_t played_ = 0;            // events of this order
+  std::size_t played_ = 0;  // events of this order
+  bool is_idle_ = false;    // one more pass of the latest repeat would change nothing and ask the card for nothing
   std::int64_t skipped_retries_ = 0;  // of passes that were not played, being known
 };
 

@@ -1,7 +1,6 @@
 #include "estimator/allocator/ledger_replay.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "estimator/allocator/ledger_player.h"
 
@@ -12,20 +11,6 @@ constexpr std::uint64_t kShuffles = 16, kFewestShuffles = 2;
 // Over all placements: 18 of the 32,000 events of the deepest published model (126 layers, units by layer).
 constexpr std::uint64_t kMostEvents = 600'000;
 }  // namespace
-
-bool LedgerReplay::add(const Event& event) {
-  const auto id = static_cast<std::size_t>(event.id);
-  if (event.bytes < 0) {
-    const int block = std::exchange(blocks_[id], CachingAllocator::kOutOfMemory);
-    if (block != CachingAllocator::kOutOfMemory) allocator_.free(block);
-    return true;
-  }
-  if (blocks_.size() <= id) blocks_.resize(std::max(id + 1, 2 * blocks_.size()), CachingAllocator::kOutOfMemory);
-  const int block = blocks_[id] = allocator_.malloc(event.bytes, static_cast<int>(event.stream));
-  if (block == CachingAllocator::kOutOfMemory) return false;
-  set_owner(block, event.id);
-  return true;
-}
 
 void LedgerReplay::swap(std::int64_t a, std::int64_t b) {
   std::swap(blocks_[static_cast<std::size_t>(a)], blocks_[static_cast<std::size_t>(b)]);

@@ -1,7 +1,9 @@
 // A ledger's events through the replay of the caching allocator.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "estimator/allocator/caching_allocator.h"
@@ -39,6 +41,20 @@ class LedgerReplay {
   std::vector<int> blocks_;           // by id; kOutOfMemory: none
   std::vector<std::int64_t> owners_;  // by block: its id, while it is allocated
 };
+
+inline bool LedgerReplay::add(const Event& event) {
+  const auto id = static_cast<std::size_t>(event.id);
+  if (event.bytes < 0) {
+    const int block = std::exchange(blocks_[id], CachingAllocator::kOutOfMemory);
+    if (block != CachingAllocator::kOutOfMemory) allocator_.free(block);
+    return true;
+  }
+  if (blocks_.size() <= id) blocks_.resize(std::max(id + 1, 2 * blocks_.size()), CachingAllocator::kOutOfMemory);
+  const int block = blocks_[id] = allocator_.malloc(event.bytes, static_cast<int>(event.stream));
+  if (block == CachingAllocator::kOutOfMemory) return false;
+  set_owner(block, event.id);
+  return true;
+}
 
 /// The placements that a prediction is made over. Expandable segments don't depend on them: one is enough. Otherwise
 /// best fit breaks ties by address, and the band is over ascending and descending addresses and 16 fixed shuffles

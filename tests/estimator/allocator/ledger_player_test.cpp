@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -182,6 +183,84 @@ TEST_CASE("once memory has not settled under one address order, the others get f
   CHECK(steps({AddressOrder::ascending, 0}) < kFewPasses);  // this one settles
   orders.events = kMostPlayed;
   CHECK(steps({AddressOrder::shuffled, 3}) == kFewestPasses);
+}
+
+namespace {
+
+/// Requests without names: a pass as a repeat of `times`, and once more after it with other ids.
+Ledger pass_and_one_more(const Pass& pass, std::int64_t times) {
+  Ledger ledger;
+  for (const std::int64_t shift : {0, 100}) {
+    for (const Pass::Step& step : pass.steps) {
+      Event event;
+      event.id = step.slot + shift;
+      event.bytes = step.bytes;
+      if (!step.is_malloc) event.bytes = -std::ranges::find(ledger.events, event.id, &Event::id)->bytes;
+      ledger.events.push_back(event);
+    }
+    if (shift == 0) ledger.repeats.push_back({.begin = 0, .end = ledger.events.size(), .times = times});
+  }
+  return ledger;
+}
+
+}  // namespace
+
+TEST_CASE("one more pass after a repeat is not played where it is known what it does") {
+  std::mt19937_64 random(7);
+  int skipped = 0;
+  for (int round = 0; round < 40; ++round) {
+    CAPTURE(round);
+    Pass pass = random_pass(random);
+    std::erase_if(pass.steps, [](const Pass::Step& step) { return step.slot == kKept; });
+    const Ledger ledger = pass_and_one_more(pass, 9);
+    std::vector<RepeatedPart> parts = repeated_parts(ledger);
+    REQUIRE(parts.size() == 1);
+    CHECK(parts[0].once_more == pass.steps.size());
+    AllocatorSettings settings;
+    settings.expandable_segments = round % 2 == 0;
+    const auto played = [&](std::size_t& events) {
+      CardMemory card(kGiB, (round % 5 == 0 ? 240 : 900) * kMiB, {});
+      LedgerReplay replay(settings, card);
+      PlayedOrders orders;
+      Outcome outcome;
+      outcome.played = LedgerPlayer(ledger, parts, replay, orders).play([&](const Event& event) {
+        ++events;
+        return replay.add(event);
+      });
+      outcome.stats = replay.stats();
+      return outcome;
+    };
+    std::size_t some = 0, all = 0;
+    const Outcome shortened = played(some);
+    parts[0].once_more = 0;
+    const Outcome whole = played(all);
+    check_equal(shortened, whole);
+    CHECK(shortened.stats == whole.stats);
+    skipped += some < all ? 1 : 0;
+  }
+  CHECK(skipped > 20);
+  CHECK(skipped < 40);  // where memory is given back and asked for again in every pass, it is played
+}
+
+TEST_CASE("a pass after a repeat that does something else is not taken for one more") {
+  const auto malloc_of = [](std::int64_t slot) { return Pass::Step{true, slot, kMiB.n}; };
+  const Pass pass{{malloc_of(1), malloc_of(2), {.slot = 2}, {.slot = 1}}};
+  Ledger ledger = pass_and_one_more(pass, 5);
+  CHECK(repeated_parts(ledger)[0].once_more == 4);
+  std::swap(ledger.events[6], ledger.events[7]);  // frees in another order
+  CHECK(repeated_parts(ledger)[0].once_more == 0);
+  ledger = pass_and_one_more(pass, 5);
+  ledger.events[5].bytes *= 2;
+  CHECK(repeated_parts(ledger)[0].once_more == 0);
+  ledger = pass_and_one_more(pass, 5);
+  ledger.events[5].phase = Phase::backward;
+  CHECK(repeated_parts(ledger)[0].once_more == 0);
+  ledger = pass_and_one_more(pass, 5);
+  ledger.events.pop_back();  // what it made lives on
+  CHECK(repeated_parts(ledger)[0].once_more == 0);
+  ledger = pass_and_one_more(pass, 5);
+  ledger.repeats.push_back({.begin = 5, .end = 7, .times = 3});
+  CHECK(repeated_parts(ledger)[0].once_more == 0);
 }
 
 TEST_CASE("a job's shortened ledger gives the peaks and retries of all its micro-batches and steps") {
