@@ -17,6 +17,7 @@ def llama(hidden=512, inner=1408, layers=4, key_value=256):
 
 
 LLAMA = llama()
+SCORES = LLAMA - (VOCABULARY - 1) * 512  # the same with a head of one number
 ADAPTERS = 16 * 4 * (4 * 512 + 2 * (512 + 256) + 3 * (512 + 1408))  # of rank 16 on all linears but the head
 
 
@@ -127,6 +128,9 @@ def trainers():
         "trl-dpo": Program("trainers.py dpo", llama_training(full + FP32 * LLAMA, 4 * 50, **short)),
         "trl-grpo": Program("trainers.py grpo", llama_training(full, 4 * 36, **short), assumed=True),
         "trl-rloo": Program("trainers.py rloo", llama_training(full, 4 * 36, **short), assumed=True),
+        # The policy and its values are trained; a copy of the policy and the reward, in fp32, are not. The last two have a head of one number.
+        "trl-ppo": Program("trainers.py ppo", llama_training(full + 12 * SCORES + FP32 * (LLAMA + SCORES), 4 * 36, gradients=FP32 * (LLAMA + SCORES), **short), assumed=True,
+                           own_python="VRAMFIT_PPO_PYTHON"),
         "peft-lora": Program("trainers.py lora", llama_training(lora, 2 * 256, gradients=FP32 * ADAPTERS)),
     }
 
@@ -247,6 +251,7 @@ def others():
     return {
         "megatron-core": Program("parallel.py", training(12 * megatron + WORKSPACES + joined, FP32 * megatron, kept, FP32 * 4 * 256 * VOCABULARY, FEW),
                                  cards="2xH100-80GB", flags=ALONE, prints=(f"parameters {megatron}",)),
+        "nemo-automodel": Program("nemo.py", llama_training(12 * LLAMA / 4, 2 * 256, gradients=LLAMA), cards="4xH100-80GB", flags=ALONE, own_python="VRAMFIT_NEMO_PYTHON"),
         "torchtitan": Program("titan.py", Count(titan_count.held, titan_count.least, titan_count.most + 2 * FP32 * titan + titan_kept, 0.005), cards="4xH100-80GB", flags=ALONE),
     }
 

@@ -17,6 +17,7 @@ class Program:
     assumed: bool = False  # sizes or branches follow from values that nobody computes
     survives: bool = False  # an out-of-memory error
     in_ci: bool = False
+    own_python: str = ""  # the variable that names a Python with its libraries, if they don't go together with those of the other programs
 
 
 ALONE = ("--ranks", "0")

@@ -3,7 +3,7 @@ verdict that follows from those bounds.
 
 Usage: programs_test.py REPEATS NAME...    (names of rows; or `ci`, `torch` or `library`)
 Prints a row of the table in docs/rehearsals.md for each. Libraries are those of $VRAMFIT_PROGRAMS_PYTHON, an environment with requirements-programs.txt; without
-it, of the Python that runs this.
+it, of the Python that runs this. Programs whose libraries don't go together with those name a variable of their own; `library` leaves them out where it is not set.
 """
 import json
 import os
@@ -19,7 +19,8 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
 PYTHON = os.environ.get("VRAMFIT_PROGRAMS_PYTHON", sys.executable)
 ROWS = {**TORCH_ROWS, **LIBRARY_ROWS}
-GROUPS = {"ci": [name for name, program in TORCH_ROWS.items() if program.in_ci], "torch": list(TORCH_ROWS), "library": list(LIBRARY_ROWS)}
+GROUPS = {"ci": [name for name, program in TORCH_ROWS.items() if program.in_ci], "torch": list(TORCH_ROWS),
+          "library": [name for name, program in LIBRARY_ROWS.items() if not program.own_python or program.own_python in os.environ]}
 SKIPPED = 77
 DIFFERS = ("seconds", "processes", "session")  # time, process numbers and folders
 TIMES = ((r", [\d.]+ s(?=$|;)", ""), (r"\bprocess \d+ ", "process "))
@@ -31,7 +32,7 @@ def rehearse(program):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "report.json")
         environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run([VRAMFIT, "rehearse", "--gpus", program.cards, *program.flags, "-o", path, "--", PYTHON, *launcher, *program.call.split()],
+        done = subprocess.run([VRAMFIT, "rehearse", "--gpus", program.cards, *program.flags, "-o", path, "--", os.environ.get(program.own_python, PYTHON), *launcher, *program.call.split()],
                               cwd=FOLDER, env=environment, text=True, capture_output=True, timeout=900, check=False)
         if not os.path.exists(path):
             sys.exit(f"no report, exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")

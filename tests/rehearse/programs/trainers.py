@@ -4,7 +4,7 @@ import sys
 import tempfile
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 from tiny import say_held
 
@@ -107,6 +107,20 @@ def rloo():
     rows = texts([{"prompt": words(12, number)} for number in range(8)])
     arguments = RLOOConfig(**BASE, beta=0, per_device_train_batch_size=4, num_generations=4, max_completion_length=24)
     trainer = RLOOTrainer(model=LlamaForCausalLM(config()), reward_funcs=reward, args=arguments, train_dataset=rows, processing_class=tokenizer())
+    trainer.train()
+    say_held()
+
+
+def ppo():
+    """The policy and a model of its values are trained; a copy of the policy and a model of the reward stay as they are."""
+    from trl.experimental.ppo import PPOConfig, PPOTrainer  # up to TRL 1.12
+    draw = torch.Generator().manual_seed(0)
+    rows = texts([{"input_ids": torch.randint(4, VOCABULARY, (12,), generator=draw).tolist()} for _ in range(16)])
+    arguments = PPOConfig(**BASE, per_device_train_batch_size=4, num_ppo_epochs=1, total_episodes=4 * STEPS, response_length=24, num_sample_generations=0)
+    score = config()
+    score.num_labels = 1
+    trainer = PPOTrainer(args=arguments, processing_class=tokenizer(), model=LlamaForCausalLM(config()), ref_model=LlamaForCausalLM(config()), train_dataset=rows,
+                         eval_dataset=rows, value_model=LlamaForSequenceClassification(score), reward_model=LlamaForSequenceClassification(score))
     trainer.train()
     say_held()
 
