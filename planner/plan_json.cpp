@@ -5,6 +5,8 @@
 #include "job/fields/job_json.h"
 #include "job/loss_options.h"
 #include "model_specs/parameters.h"
+#include "planner/search.h"
+#include "planner/training_cost.h"
 #include "program/files/rank_json.h"
 #include "program/make_program.h"
 #include "program/readers/fingerprint.h"
@@ -73,10 +75,8 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   writer.member("capacity_bytes", request.cluster.card.memory).member("verdict", "no_plan").member("fits", false);
 }
 
-}  // namespace
-
-std::string plan_to_json(const PlanRequest& request, const Plan& plan) {
-  JsonWriter writer;
+/// All but the closing brace.
+void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan) {
   writer.begin_object().member("schema", "vramfit/plan@1");
   write_model(writer, request.spec);
   if (plan.chosen) {
@@ -91,7 +91,55 @@ std::string plan_to_json(const PlanRequest& request, const Plan& plan) {
   writer.member("configurations", search.configurations).member("ruled_out", search.ruled_out);
   writer.member("bounds", search.bounds).member("times", search.times).member("estimates", search.estimates);
   writer.member("seconds", search.seconds);
-  writer.end_object().end_object();
+  writer.end_object();
+}
+
+void write_training(JsonWriter& writer, const ClusterPlan& made, std::int64_t tokens) {
+  const TrainingCost cost =
+      training_cost(tokens, made.plan->chosen->tokens_per_second, made.request.cluster.cards(), made.price);
+  writer.key("training").begin_object().member("tokens", tokens).member("hours", cost.hours);
+  writer.member("gpu_hours", cost.gpu_hours);
+  if (cost.money) {
+    writer.member("money", *cost.money).member("price_per_gpu_hour", made.price->per_gpu_hour);
+    writer.member("price_origin", made.price->origin);
+  }
+  writer.end_object();
+}
+
+void write_cluster_plan(JsonWriter& writer, const ClusterPlan& made, std::optional<std::int64_t> tokens) {
+  writer.begin_object().member("gpus", made.request.cluster.text);
+  writer.member("verdict", !made.plan ? "refused" : made.has_plan() ? "fits" : "no_plan");
+  writer.member("why", made.plan ? made.plan->why : made.refusal);
+  if (made.has_plan()) {
+    const Candidate& chosen = *made.plan->chosen;
+    writer.member("tokens_per_second", chosen.tokens_per_second).member("total_bytes", worst_total(chosen.estimate));
+    write_job(writer.key("job"), chosen.job);
+    if (tokens) write_training(writer, made, *tokens);
+  }
+  writer.end_object();
+}
+
+}  // namespace
+
+std::string plan_to_json(const PlanRequest& request, const Plan& plan) {
+  JsonWriter writer;
+  write_plan(writer, request, plan);
+  writer.end_object();
+  return writer.take();
+}
+
+std::string answer_to_json(const PlanAnswer& answer, std::optional<std::int64_t> tokens) {
+  const ClusterPlan& best = answer.tried[answer.best];
+  JsonWriter writer;
+  write_plan(writer, best.request, *best.plan);
+  writer.member("objective", std::string(objective_name(answer.objective)));
+  if (tokens && best.has_plan()) write_training(writer, best, *tokens);
+  if (answer.tried.size() > 1) {
+    writer.key("clusters").begin_array();
+    for (const ClusterPlan& made : answer.tried) write_cluster_plan(writer, made, tokens);
+    writer.end_array();
+  }
+  writer.end_object();
   return writer.take();
 }
 

@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -8,51 +9,91 @@
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
-#include "cli/format/plan_text.h"
+#include "cli/format/answer_text.h"
 #include "cli/format/ticker.h"
 #include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/model.h"
+#include "planner/objective.h"
 #include "planner/plan_json.h"
+#include "planner/training_cost.h"
 
 namespace vramfit {
 namespace {
 
+constexpr std::int64_t kUsualTokens = 1'000'000'000;  // of which --objective cost tells the cost
+
 struct PlanFlags {
   JobFlags job;
-  std::string allow, output, network;
+  std::string allow, output, network, objective, tokens, price;
   bool json = false, no_clip = false;
 };
 
-Plan searched(const PlanRequest& request) {
-  const Ticker ticker(
-      fmt::format("vramfit: searching for the fastest configuration on {}", printable(request.cluster.text)));
-  return make_plan(request);
+ClusterChoice read_clusters(const PlanFlags& flags) {
+  if (flags.job.gpus.empty()) read_cluster_flag(flags.job);  // says what is missing
+  ClusterChoice choice = parse_cluster_choice(flags.job.gpus);
+  if (flags.network.empty()) return choice;
+  bool is_used = false;
+  for (Cluster& cluster : choice.clusters) {
+    if (cluster.nodes == 1 && (is_used || &cluster != &choice.clusters.back())) continue;
+    set_network(cluster, flags.network);  // refuses the last one where none has several nodes
+    is_used = true;
+  }
+  return choice;
+}
+
+Objective read_objective(const PlanFlags& flags, const ClusterChoice& clusters) {
+  if (flags.objective.empty()) return clusters.asks_how_many ? Objective::fewest_gpus : Objective::throughput;
+  const Objective objective = parse_objective(flags.objective);
+  if (clusters.asks_how_many && objective != Objective::fewest_gpus) {
+    throw InputError(
+        fmt::format("--objective {}: --gpus auto: asks for the fewest GPUs; list the clusters to choose from",
+                    objective_name(objective)));
+  }
+  return objective;
+}
+
+PlanAnswer searched(const PlanRequest& request, const ClusterChoice& clusters, Objective objective,
+                    const Prices& prices) {
+  const Ticker ticker(fmt::format("vramfit: searching for a configuration, best by {}", objective_name(objective)));
+  return best_plan(request, clusters, objective, prices);
+}
+
+int write_answer(const PlanFlags& flags, const PlanAnswer& answer, std::optional<std::int64_t> tokens) {
+  const bool has_plan = answer.tried[answer.best].has_plan();
+  const auto json = [&] { return answer_to_json(answer, tokens); };
+  if (has_plan && !flags.output.empty()) write_file(flags.output, json());
+  if (flags.json) {
+    if (!is_stdout(flags.output)) write_file("-", json());
+  } else if (!is_stdout(flags.output)) {
+    write_file("-", answer_text(answer, tokens, detect_terminal()));
+  }
+  if (has_plan && !flags.output.empty() && !is_stdout(flags.output)) {
+    complain("vramfit", "plan written to " + printable(flags.output, 4096));
+  }
+  return static_cast<int>(has_plan ? ExitCode::done : ExitCode::no_plan);
 }
 
 int run_plan(const PlanFlags& flags) {
   const JobChoice choice = read_job_choice(flags.job);
   const Allowed allowed = parse_allowed(flags.allow);
-  Cluster cluster = read_cluster_flag(flags.job);
-  if (!flags.network.empty()) set_network(cluster, flags.network);
+  const ClusterChoice clusters = read_clusters(flags);
+  const Objective objective = read_objective(flags, clusters);
+  const Prices prices = flags.price.empty() ? Prices() : Prices(flags.price);
+  std::optional<std::int64_t> tokens;
+  if (!flags.tokens.empty()) tokens = parse_tokens(flags.tokens);
+  if (!tokens && objective == Objective::cost) tokens = kUsualTokens;
+  if (!flags.price.empty() && !tokens) {
+    throw InputError("--price: changes nothing without --tokens or --objective cost");
+  }
   const PlanRequest request{.spec = read_model(flags.job.model),
                             .job = choice.job,
                             .fixed = choice.fixed,
-                            .cluster = cluster,
+                            .cluster = clusters.clusters.front(),
                             .allowed = allowed,
                             .clip = !flags.no_clip};
   check_output("-o", flags.output);
-  const Plan plan = searched(request);
-  if (plan.chosen && !flags.output.empty()) write_file(flags.output, plan_to_json(request, plan));
-  if (flags.json) {
-    if (!is_stdout(flags.output)) write_file("-", plan_to_json(request, plan));
-  } else if (!is_stdout(flags.output)) {
-    write_file("-", plan_text(request, plan, detect_terminal()));
-  }
-  if (plan.chosen && !flags.output.empty() && !is_stdout(flags.output)) {
-    complain("vramfit", "plan written to " + printable(flags.output, 4096));
-  }
-  return static_cast<int>(plan.chosen ? ExitCode::done : ExitCode::no_plan);
+  return write_answer(flags, searched(request, clusters, objective, prices), tokens);
 }
 
 }  // namespace
@@ -70,6 +111,21 @@ void add_plan(CLI::App& command, int& exit_code) {
           "--network", flags->network,
           "Bandwidth between nodes, per direction: 400Gbps/card or 50GB/s/node. Default: what is usual for the GPU")
       ->type_name("SPEED")
+      ->group(kCommonFlags);
+  command
+      .add_option(
+          "--objective", flags->objective,
+          "throughput (default), cost, fewest-gpus, longest-sequence, largest-batch. Several clusters to choose "
+          "from: --gpus 4xRTX4090,1xH100-80GB; how many GPUs are needed: --gpus auto:H100-80GB")
+      ->type_name("NAME")
+      ->group(kCommonFlags);
+  command.add_option("--tokens", flags->tokens, "Say what training on so many tokens takes: 15B, 300M, 1.5T")
+      ->type_name("COUNT")
+      ->group(kCommonFlags);
+  command
+      .add_option("--price", flags->price,
+                  "Of a GPU for an hour: 2.5/h, or H100-80GB=2.5/h,RTX4090=0.4/h. Default: configs/prices.json")
+      ->type_name("PRICE")
       ->group(kCommonFlags);
   command.add_option("-o,--output", flags->output, "Write the plan; - is stdout")
       ->type_name("FILE")

@@ -43,7 +43,8 @@ std::string speed_line(const PlanRequest& request, const Candidate& chosen) {
 
 }  // namespace
 
-std::string plan_text(const PlanRequest& request, const Plan& plan, const Terminal& terminal) {
+std::string plan_text(const PlanRequest& request, const Plan& plan, const Terminal& terminal,
+                      const std::string& decision) {
   if (!plan.chosen) {
     constexpr std::string_view kOpening = "no plan";  // of every such sentence
     return fmt::format("{}{}\n{}", styled(terminal, Style::bad, "NO PLAN"),
@@ -52,7 +53,7 @@ std::string plan_text(const PlanRequest& request, const Plan& plan, const Termin
   const Candidate& chosen = *plan.chosen;
   std::string text = verdict_line(chosen.estimate, terminal);
   text += fmt::format("Flags: {}\n", printable(job_as_flags(chosen.job, unresolved_job()), 4000));
-  text += speed_line(request, chosen);
+  text += speed_line(request, chosen) + decision;
   text += fmt::format("{} on {}: {}, {} of them estimated\n\n", printable(request.spec.name),
                       printable(request.cluster.text), printable(chosen.why), plan.search.estimates);
   text += breakdown_table(worst_rank(chosen.estimate), terminal) + "\n" + phase_table(worst_rank(chosen.estimate));

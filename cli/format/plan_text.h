@@ -8,7 +8,9 @@
 
 namespace vramfit {
 
-/// Ends in a newline. Without a chosen job: "NO PLAN: " and what would help.
-std::string plan_text(const PlanRequest& request, const Plan& plan, const Terminal& terminal);
+/// Ends in a newline. Without a chosen job: "NO PLAN: " and what would help. `decision`: lines that belong to the first
+/// ones, behind the speed.
+std::string plan_text(const PlanRequest& request, const Plan& plan, const Terminal& terminal,
+                      const std::string& decision = "");
 
 }  // namespace vramfit

@@ -177,10 +177,17 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(program("estimate", *base, "--strict").returncode, 3)
 
     def test_of_plan(self):
-        self.known("plan", ["--gpus", "--job", "--set", "--allow", "--network", "--output", "--json", "--no-clip"])
+        self.known("plan", ["--gpus", "--job", "--set", "--allow", "--network", "--objective", "--tokens", "--price", "--output", "--json", "--no-clip"])
         base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--wrap", "layer", "--loss", "full")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
         self.refused("--network", "plan", *base, "--network", "10Gbps/card")
+        cards = (MODEL, "--gpus", "1xL4,1xH100-80GB,2xH100-80GB", "--precision", "bf16-mixed")
+        for objective in ("cost", "fewest-gpus", "longest-sequence", "largest-batch"):
+            self.different("--objective", objective, base=cards, command="plan")
+        self.refused("--objective", "plan", *base, "--objective", "speed")
+        self.different("--tokens", "3B", base=base, command="plan")
+        self.different("--price", "2.5/h", base=(*cards, "--tokens", "1B"), command="plan")
+        self.refused("--price", "plan", *base, "--price", "2.5/h")
         self.different("--json", base=base, command="plan")
         self.different("--no-clip", base=base, command="plan")
         with tempfile.TemporaryDirectory() as folder:

@@ -98,6 +98,13 @@ class Schemas(unittest.TestCase):
         self.assertTrue(plan["fits"])
         self.assertEqual(plan["ranks"], plan["prediction"]["ranks"])
 
+    def test_plans_of_several_clusters_are_as_the_schema_says(self):
+        gpus = "2xcpu-1GiB,1xH100-80GB,1xcpu-1MiB,3xH100-80GB"
+        plan = json.loads(program("plan", MODEL, "--gpus", gpus, "--seq-len", "64", "--global-batch", "4", "--tokens", "1B", "--json"))
+        self.validate(plan, "plan")
+        self.assertEqual([each["verdict"] for each in plan["clusters"]], ["fits", "fits", "no_plan", "refused"])
+        self.assertEqual(plan["training"], plan["clusters"][1]["training"])
+
     def test_the_answer_that_there_is_no_plan_is_as_the_schema_says(self):
         plan = json.loads(program("plan", MODEL, "--gpus", "2xcpu-1MiB", "--seq-len", "64", "--json", expected=4))
         self.validate(plan, "plan")

@@ -1,0 +1,76 @@
+#include "cli/format/answer_text.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/suggest.h"
+#include "cli/format/plan_text.h"
+#include "planner/search.h"
+#include "planner/training_cost.h"
+
+namespace vramfit {
+namespace {
+
+/// "4.31", "43.1", "431": three digits, or all of a larger number.
+std::string three_digits(double value) { return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 100 ? 1 : 0); }
+
+TrainingCost cost_of(const ClusterPlan& made, std::int64_t tokens) {
+  return training_cost(tokens, made.plan->chosen->tokens_per_second, made.request.cluster.cards(), made.price);
+}
+
+/// "115", "115 US dollars".
+std::string money_text(const TrainingCost& cost, const Price& price) {
+  return fmt::format("{}{}", three_digits(*cost.money), price.is_dollars ? " US dollars" : "");
+}
+
+/// "1 B tokens: 4.31 h, 34.5 GPU hours, 115 US dollars (3.35 per GPU and hour: ...)".
+std::string training_line(const ClusterPlan& made, std::int64_t tokens) {
+  const TrainingCost cost = cost_of(made, tokens);
+  std::string text = fmt::format("Training on {} tokens: {} h, {} GPU hours", short_count(tokens),
+                                 three_digits(cost.hours), three_digits(cost.gpu_hours));
+  if (!made.price) return text + "; no price of this GPU is known: --price 2.5/h, per GPU\n";
+  return text + fmt::format(", {} ({} per GPU and hour: {})\n", money_text(cost, *made.price),
+                            three_digits(made.price->per_gpu_hour), made.price->origin);
+}
+
+std::string cluster_row(const ClusterPlan& made, std::optional<std::int64_t> tokens) {
+  if (!made.plan) return "can't be: " + printable(made.refusal, 300);
+  if (!made.has_plan()) return printable(made.plan->why, 300);
+  const Candidate& chosen = *made.plan->chosen;
+  std::string text =
+      fmt::format("{:>8.0f} tokens/s, {:>5} GiB", chosen.tokens_per_second, gib(worst_total(chosen.estimate)));
+  text += fmt::format(", {} x {} x {}", chosen.job.micro_batch, chosen.job.accumulation, chosen.job.sequence);
+  if (tokens) {
+    const TrainingCost cost = cost_of(made, *tokens);
+    text += fmt::format(", {:>6} h", three_digits(cost.hours));
+    if (cost.money) text += fmt::format(", {:>6}", money_text(cost, *made.price));
+  }
+  return text;
+}
+
+/// A line for each; ">" marks the answer.
+std::string clusters_table(const PlanAnswer& answer, std::optional<std::int64_t> tokens) {
+  std::size_t width = 0;
+  for (const ClusterPlan& made : answer.tried) width = std::max(width, made.request.cluster.text.size());
+  std::string text = fmt::format("\nClusters, best by {}: memory of a GPU, micro-batch x accumulation x sequence\n",
+                                 objective_name(answer.objective));
+  for (std::size_t i = 0; i < answer.tried.size(); ++i) {
+    const ClusterPlan& made = answer.tried[i];
+    text += fmt::format("{} {:<{}}  {}\n", i == answer.best && made.has_plan() ? ">" : " ",
+                        printable(made.request.cluster.text), width, cluster_row(made, tokens));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string answer_text(const PlanAnswer& answer, std::optional<std::int64_t> tokens, const Terminal& terminal) {
+  const ClusterPlan& best = answer.tried[answer.best];
+  const std::string cost = tokens && best.has_plan() ? training_line(best, *tokens) : "";
+  std::string text = plan_text(best.request, *best.plan, terminal, cost);
+  if (answer.tried.size() > 1) text += clusters_table(answer, tokens);
+  return text;
+}
+
+}  // namespace vramfit

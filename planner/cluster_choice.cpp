@@ -1,0 +1,53 @@
+#include "planner/cluster_choice.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/fields/field_text.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::string_view kAuto = "auto:";
+constexpr std::size_t kMostClusters = 64;
+constexpr std::int64_t kUsualCardsOfANode = 8;
+
+ClusterChoice sizes_of(std::string_view text, std::string_view sort) {
+  const bool has_count = sort.find('x') != std::string_view::npos && sort.front() >= '0' && sort.front() <= '9';
+  const Cluster node = parse_cluster(has_count ? std::string(sort) : fmt::format("{}x{}", kUsualCardsOfANode, sort));
+  if (node.nodes > 1) {
+    throw InputError(
+        fmt::format("--gpus {}: after auto: comes a card, or a node of them, such as auto:4xRTX4090", printable(text)));
+  }
+  const std::string_view card = has_count ? sort.substr(sort.find('x') + 1) : sort;
+  ClusterChoice choice{.clusters = {}, .asks_how_many = true};
+  for (std::int64_t cards = 1; cards < node.cards_per_node; cards *= 2) {
+    choice.clusters.push_back(parse_cluster(fmt::format("{}x{}", cards, card)));
+  }
+  choice.clusters.push_back(parse_cluster(fmt::format("{}x{}", node.cards_per_node, card)));
+  if (node.is_cpu()) return choice;
+  for (std::int64_t nodes = 2; nodes <= kMostAutoNodes; ++nodes) {
+    choice.clusters.push_back(parse_cluster(fmt::format("{}x{}x{}", nodes, node.cards_per_node, card)));
+  }
+  return choice;
+}
+
+}  // namespace
+
+ClusterChoice parse_cluster_choice(std::string_view text) {
+  if (text.starts_with(kAuto)) {
+    const std::string_view sort = text.substr(kAuto.size());
+    if (sort.empty()) throw InputError("--gpus auto: a card is missing, such as auto:H100-80GB");
+    return sizes_of(text, sort);
+  }
+  ClusterChoice choice;
+  for (const std::string& part : split_list(text)) choice.clusters.push_back(parse_cluster(part));
+  if (choice.clusters.size() > kMostClusters) {
+    throw InputError(fmt::format("--gpus: {} clusters; at most {}", choice.clusters.size(), kMostClusters));
+  }
+  return choice;
+}
+
+}  // namespace vramfit

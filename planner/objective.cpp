@@ -1,0 +1,204 @@
+#include "planner/objective.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/fields/field_text.h"
+#include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::array<std::pair<Objective, std::string_view>, 5> kNames{{
+    {Objective::throughput, "throughput"},
+    {Objective::cost, "cost"},
+    {Objective::fewest_gpus, "fewest-gpus"},
+    {Objective::longest_sequence, "longest-sequence"},
+    {Objective::largest_batch, "largest-batch"},
+}};
+
+constexpr std::int64_t kMostSequence = std::int64_t{1} << 24;    // where a model has no limit of its own
+constexpr std::int64_t kMostMicroBatch = std::int64_t{1} << 16;  // far above what any GPU holds
+
+void set_field(PlanRequest& request, const std::string& name, std::int64_t value) {
+  set_job_field(request.job, job_field_named(name), fmt::to_string(value), name);
+  request.fixed.push_back(name);
+}
+
+void refuse_if_set(const PlanRequest& request, Objective objective, const std::vector<std::string>& fields) {
+  for (const std::string& field : fields) {
+    if (std::ranges::find(request.fixed, field) == request.fixed.end()) continue;
+    throw InputError(fmt::format("--objective {} decides {}, which is set; leave out one of them",
+                                 objective_name(objective), flag_of(job_field_named(field))));
+  }
+}
+
+ClusterPlan plan_on(const PlanRequest& request) {
+  ClusterPlan made{.request = request, .plan = {}, .error = {}, .refusal = {}, .price = {}};
+  try {
+    made.plan = make_plan(request);
+  } catch (const Error& error) {
+    made.error = std::current_exception();
+    made.refusal = error.what();
+  }
+  return made;
+}
+
+/// Whether the job can be on the cluster at all: its batch divides among the ranks, its dtypes are supported.
+bool can_be_on(const PlanRequest& request, const Cluster& cluster) {
+  try {
+    std::vector<std::string> notes;
+    resolve_job(request.job, request.spec, cluster, notes);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Calls `works` with numbers from 0 on, doubling, then halving; returns the greatest below `end` that worked, taking
+/// it that whatever is less than one that works does too. -1: not even 0 does.
+std::int64_t greatest(std::int64_t end, const std::function<bool(std::int64_t)>& works) {
+  std::int64_t good = -1, bad = 0;
+  while (bad < end && works(bad)) {
+    good = bad;
+    bad = 2 * bad + 1;
+  }
+  bad = std::min(bad, end);
+  while (bad - good > 1) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (works(middle) ? good : bad) = middle;
+  }
+  return good;
+}
+
+/// The plan for the greatest of `step`, 2 step, ... `most` for which there is one; without any, that for `step`.
+ClusterPlan with_greatest(const PlanRequest& request, std::int64_t step, std::int64_t most,
+                          const std::function<void(PlanRequest&, std::int64_t)>& set) {
+  std::optional<ClusterPlan> best, smallest;
+  greatest(std::max<std::int64_t>(1, most / step), [&](std::int64_t index) {
+    PlanRequest changed = request;
+    set(changed, std::min(most, (index + 1) * step));
+    ClusterPlan made = plan_on(changed);
+    const bool works = made.has_plan();
+    if (works) {
+      best = std::move(made);  // each that works is greater than the one before
+    } else if (index == 0) {
+      smallest = std::move(made);
+    }
+    return works;
+  });
+  return best ? std::move(*best) : std::move(*smallest);
+}
+
+ClusterPlan plan_for(const PlanRequest& request, Objective objective) {
+  if (objective == Objective::longest_sequence) {
+    const std::int64_t positions = request.spec.max_position_embeddings;
+    return with_greatest(request, kSequenceStep, positions > 0 ? positions : kMostSequence,
+                         [](PlanRequest& changed, std::int64_t tokens) { set_field(changed, "seq_len", tokens); });
+  }
+  if (objective == Objective::largest_batch) {
+    return with_greatest(request, 1, kMostMicroBatch, [](PlanRequest& changed, std::int64_t rows) {
+      set_field(changed, "micro_batch", rows);
+      set_field(changed, "grad_accum", 1);
+    });
+  }
+  return plan_on(request);
+}
+
+/// The greatest is best.
+std::pair<double, double> merit(const ClusterPlan& made, Objective objective) {
+  const Candidate& chosen = *made.plan->chosen;
+  const auto gpus = static_cast<double>(made.request.cluster.cards());
+  switch (objective) {
+    case Objective::throughput:
+      break;
+    case Objective::cost:
+      return {chosen.tokens_per_second / (gpus * made.price->per_gpu_hour), 0};
+    case Objective::fewest_gpus:
+      return {-gpus, chosen.tokens_per_second};
+    case Objective::longest_sequence:
+      return {static_cast<double>(chosen.job.sequence), chosen.tokens_per_second};
+    case Objective::largest_batch:
+      return {static_cast<double>(chosen.job.micro_batch), chosen.tokens_per_second};
+  }
+  return {chosen.tokens_per_second, 0};
+}
+
+void require_price(const ClusterPlan& made) {
+  if (made.price) return;
+  const std::string& card = made.request.cluster.card.name;
+  throw InputError(fmt::format("--objective cost: no price of {} is known; give --price {}=2.5/h, per GPU",
+                               printable(card), printable(card)));
+}
+
+std::size_t best_of(const std::vector<ClusterPlan>& tried, Objective objective) {
+  std::optional<std::size_t> best, searched;
+  for (std::size_t i = 0; i < tried.size(); ++i) {
+    if (tried[i].plan) searched = i;
+    if (!tried[i].has_plan()) continue;
+    if (objective == Objective::cost) require_price(tried[i]);
+    if (!best || merit(tried[i], objective) > merit(tried[*best], objective)) best = i;
+  }
+  if (!best && !searched) std::rethrow_exception(tried.front().error);
+  return best ? *best : *searched;
+}
+
+}  // namespace
+
+std::string_view objective_name(Objective objective) {
+  return std::ranges::find(kNames, objective, &std::pair<Objective, std::string_view>::first)->second;
+}
+
+Objective parse_objective(std::string_view name) {
+  std::vector<std::string> known;
+  for (const auto& [objective, its_name] : kNames) {
+    if (name == its_name) return objective;
+    known.emplace_back(its_name);
+  }
+  try {
+    unknown_value(name, known);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--objective: {}", error.what()));
+  }
+}
+
+PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Objective objective,
+                     const Prices& prices) {
+  if (objective == Objective::longest_sequence) refuse_if_set(request, objective, {"seq_len"});
+  if (objective == Objective::largest_batch) {
+    refuse_if_set(request, objective, {"micro_batch", "grad_accum", "global_batch"});
+  }
+  PlanAnswer answer{.objective = objective, .tried = {}, .best = 0};
+  const auto try_on = [&](const Cluster& cluster) {
+    PlanRequest on_cluster = request;
+    on_cluster.cluster = cluster;
+    ClusterPlan& made = answer.tried.emplace_back(plan_for(on_cluster, objective));
+    made.price = prices.of(cluster.card);
+    return made.has_plan();
+  };
+  if (choice.asks_how_many) {
+    answer.objective = Objective::fewest_gpus;
+    std::vector<Cluster> sizes;
+    std::ranges::copy_if(choice.clusters, std::back_inserter(sizes),
+                         [&](const Cluster& cluster) { return can_be_on(request, cluster); });
+    if (sizes.empty()) sizes.push_back(choice.clusters.front());  // to say why
+    greatest(static_cast<std::int64_t>(sizes.size()),
+             [&](std::int64_t index) { return !try_on(sizes[static_cast<std::size_t>(index)]); });
+    std::ranges::stable_sort(answer.tried, {}, [](const ClusterPlan& made) { return made.request.cluster.cards(); });
+  } else {
+    for (const Cluster& cluster : choice.clusters) try_on(cluster);
+  }
+  answer.best = best_of(answer.tried, answer.objective);
+  return answer;
+}
+
+}  // namespace vramfit
