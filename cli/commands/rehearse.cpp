@@ -13,16 +13,16 @@
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/help.h"
-#include "cli/launch/environment.h"
-#include "cli/launch/loopback_port.h"
 #include "cli/private_folder.h"
 #include "cli/recipes/recipe_run.h"
 #include "cli/rehearse/artifacts.h"
+#include "cli/rehearse/band.h"
 #include "cli/rehearse/launchers.h"
 #include "cli/rehearse/once.h"
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/played_ranks.h"
 #include "cli/rehearse/search.h"
+#include "cli/rehearse/trial.h"
 #include "cli/rehearse/trial_cache.h"
 #include "cli/rehearse/trial_pool.h"
 #include "job/cluster/cluster.h"
@@ -33,7 +33,7 @@ namespace {
 
 struct RehearseFlags {
   std::string gpus, ranks = "all", timeout, settings, keep, output, snapshot, trace, cache, jobs;
-  bool json = false, strict_oom = false;
+  bool json = false, strict_oom = false, band = false;
   std::vector<std::string> command, searches;
   RecipeFlags recipe;
 };
@@ -140,6 +140,10 @@ RehearsalRequest request_of(const RehearseFlags& flags) {
   return request;
 }
 
+void refuse_cache(const RehearseFlags& flags) {
+  if (!flags.cache.empty()) throw InputError("--cache: keeps the results of a --search, which is missing");
+}
+
 /// Flags that ask for files of one rehearsal, where there are several.
 void refuse_files(const RehearseFlags& flags, const char* several) {
   for (const auto& [flag, value] : {std::pair("--snapshot", &flags.snapshot), std::pair("--trace", &flags.trace),
@@ -176,8 +180,8 @@ Rehearsal rehearse_single(const RehearseFlags& flags, const RehearsalRequest& re
 int run_rehearse(const RehearseFlags& flags) {
   if (plays_worst(flags)) refuse_files(flags, "--ranks worst");
   RehearsalRequest request = request_of(flags);
-  if (!flags.cache.empty()) throw InputError("--cache: keeps the results of a --search, which is missing");
-  if (!flags.jobs.empty()) throw InputError("--jobs: is how many rehearsals of a --search run at once");
+  refuse_cache(flags);
+  if (!flags.jobs.empty()) throw InputError("--jobs: is how many rehearsals of a --search or a --band run at once");
   if (!flags.snapshot.empty()) check_can_write("--snapshot", flags.snapshot);
   if (!flags.trace.empty()) check_can_write("--trace", flags.trace);
   if (!flags.output.empty()) check_can_write("--output", flags.output);
@@ -192,19 +196,6 @@ int run_rehearse(const RehearseFlags& flags) {
   return rehearsal.exit_code();
 }
 
-RehearsalTrial trial_of(const Rehearsal& rehearsal, const SearchPoint& point) {
-  const Bytes total = rehearsal.worst < 0 ? Bytes{} : rehearsal.ranks[static_cast<std::size_t>(rehearsal.worst)].total;
-  return {.point = point,
-          .verdict = std::string(verdict_name(rehearsal.verdict)),
-          .why = rehearsal.why,
-          .total = total,
-          .exit_code = rehearsal.exit_code(),
-          .is_interrupted = rehearsal.end.interrupted_by != 0,
-          .is_cached = false,
-          .processes = static_cast<int>(std::ranges::count_if(
-              rehearsal.processes, [](const ProcessRecord& process) { return !process.cards.empty(); }))};
-}
-
 /// Nothing: as many as cores and host memory allow.
 std::optional<int> jobs_of(const RehearseFlags& flags) {
   constexpr int kMostJobs = 256;
@@ -216,22 +207,16 @@ std::optional<int> jobs_of(const RehearseFlags& flags) {
   }
 }
 
-/// torchrun's default port, which several rehearsals can't have at once, unless the user chose one.
-void set_own_port(RehearsalRequest& request) {
-  constexpr const char* kPort = "PET_MASTER_PORT";
-  if (environment_value(kPort).empty())
-    request.environment.emplace_back(kPort, fmt::to_string(LoopbackPort().number()));
+void say_verdict(const RehearsalTrial& trial) {
+  const char* origin = trial.is_cached ? " (cached)" : "";
+  complain("vramfit", fmt::format("{}: {}{}", point_text(trial.point), trial.verdict, origin));
 }
 
 TrialActions trial_actions(const RehearsalRequest& request, const Subject& subject, TrialCache& cache,
                            bool has_others) {
   const auto key = [&](const SearchPoint& point) { return trial_key(request, subject.identity(point)); };
   const auto run = [&, has_others](const SearchPoint& point) {
-    RehearsalRequest own = request;
-    if (has_others) set_own_port(own);
-    const SessionFolder session("");
-    const SignalDescriptor signals;
-    return trial_of(rehearse_with_senders(own, subject.command(point), session.path(), signals), point);
+    return rehearse_trial(request, subject.command(point), point, has_others);
   };
   const auto kept = [&, key](const SearchPoint& point) {
     std::optional<RehearsalTrial> trial = cache.find(key(point));
@@ -239,11 +224,7 @@ TrialActions trial_actions(const RehearsalRequest& request, const Subject& subje
     return trial;
   };
   const auto ended = [&, key](const RehearsalTrial& trial) { cache.put(key(trial.point), trial); };
-  const auto accept = [](const RehearsalTrial& trial) {
-    const char* origin = trial.is_cached ? " (cached)" : "";
-    complain("vramfit", fmt::format("{}: {}{}", point_text(trial.point), trial.verdict, origin));
-  };
-  return {.run = run, .kept = kept, .ended = ended, .accept = accept};
+  return {.run = run, .kept = kept, .ended = ended, .accept = say_verdict};
 }
 
 /// Where the {NAME} of a search can be.
@@ -278,6 +259,46 @@ int run_searches(const RehearseFlags& flags) {
   return result.exit_code();
 }
 
+/// --band decides these.
+void refuse_chosen_ends(const PhantomSettings& settings) {
+  const PhantomSettings usual;
+  if (settings.routing == usual.routing && settings.selected == usual.selected && settings.values == usual.values)
+    return;
+  throw InputError("--set: routing, selected and values are what --band tries the ends of");
+}
+
+int run_bands(const RehearseFlags& flags) {
+  refuse_files(flags, "--band");
+  refuse_cache(flags);
+  if (!flags.searches.empty()) throw InputError("--band: is of one program; a --search has many");
+  if (plays_worst(flags)) throw InputError("--ranks worst: plays several ranks; --band plays one or all: --ranks R");
+  RehearsalRequest request = request_of(flags);
+  refuse_chosen_ends(request.settings);
+  request.output_to_stderr = true;
+  if (!flags.output.empty()) check_can_write("--output", flags.output);
+  request.library = find_phantom_library();
+  sweep_private_folders();
+  const Subject subject(flags, request);
+  for (const std::string& note : subject.notes()) complain("vramfit", note);
+  const std::optional<int> jobs = jobs_of(flags);
+  const auto run = [&](const SearchPoint& point) {
+    RehearsalRequest own = request;
+    own.settings = settings_at(own.settings, point);
+    return rehearse_trial(own, subject.command({}), point, jobs != 1);
+  };
+  ProcessPool pool({.run = run,
+                    .kept = [](const SearchPoint&) { return std::nullopt; },
+                    .ended = [](const RehearsalTrial&) {},
+                    .accept = say_verdict},
+                   jobs);
+  const RehearsalBand band = run_band(pool);
+  const Bytes capacity = request.cluster.card.memory;
+  const std::string json = band_to_json(band, request.cluster.text, capacity);
+  if (!flags.output.empty()) write_file(flags.output, json);
+  write_file("-", flags.json ? json : band_text(band, request.cluster.text, capacity));
+  return band.exit_code();
+}
+
 void add_search_flags(CLI::App& command, RehearseFlags& flags) {
   command
       .add_option(
@@ -290,8 +311,14 @@ void add_search_flags(CLI::App& command, RehearseFlags& flags) {
       ->allow_extra_args(false)  // CMD may come next
       ->group(kRunFlags);
   command
+      .add_flag("--band", flags.band,
+                "Rehearse both ends of each assumption that sizes or branches follow from: routing balanced and worst, "
+                "selections full and empty")
+      ->group(kRunFlags);
+  command
       .add_option("--jobs", flags.jobs,
-                  "How many rehearsals of a search run at once. Default: auto, as many as cores and host memory allow")
+                  "How many rehearsals of a search or a band run at once. Default: auto, as many as cores and host "
+                  "memory allow")
       ->type_name("N|auto")
       ->group(kRunFlags);
   command.add_option("--cache", flags.cache, "Keep the results of a search in FILE, and use those that are there")
@@ -366,7 +393,7 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       flags->json = true;
       flags->output.clear();
     }
-    exit_code = flags->searches.empty() ? run_rehearse(*flags) : run_searches(*flags);
+    exit_code = flags->band ? run_bands(*flags) : flags->searches.empty() ? run_rehearse(*flags) : run_searches(*flags);
   });
 }
 

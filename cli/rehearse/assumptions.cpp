@@ -83,6 +83,14 @@ std::vector<std::string> assumption_names(std::int64_t assumptions) {
 
 bool is_risky(const AssumedRead& read) { return read.steers && (read.assumptions & ~(kFinite | kGhosts)) != 0; }
 
+std::int64_t risky_assumptions(const std::vector<ProcessRecord>& processes) {
+  std::int64_t all = 0;
+  for (const AssumedRead& read : merged_reads(processes)) {
+    if (is_risky(read) && read.assumptions > 0) all |= read.assumptions & ~(kFinite | kGhosts);
+  }
+  return all;
+}
+
 std::string assumed_lines(const std::vector<AssumedRead>& reads) {
   std::vector<AssumedRead> risky, harmless;
   for (const AssumedRead& read : reads) {

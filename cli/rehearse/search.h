@@ -45,7 +45,8 @@ struct RehearsalTrial {
   int exit_code = 0;  // 0: fits; 6: does not; else the command could not be rehearsed with these values
   bool is_interrupted = false;
   bool is_cached = false;
-  int processes = 1;  // that used a GPU
+  int processes = 1;             // that used a GPU
+  std::int64_t assumptions = 0;  // that sizes or branches follow from; bits: assumptions.h
   /// Neither an answer about memory nor the user's wish.
   bool is_failure() const;
 };

@@ -6,25 +6,10 @@
 #include "base/json_writer.h"
 #include "base/suggest.h"
 #include "cli/rehearse/search.h"
+#include "cli/rehearse/trial_report.h"
 
 namespace vramfit {
 namespace {
-
-void write_point(JsonWriter& writer, const SearchPoint& point) {
-  writer.key("values").begin_object();
-  for (const auto& [name, value] : point) writer.member(name, value);
-  writer.end_object();
-}
-
-void write_trial(JsonWriter& writer, const RehearsalTrial& trial) {
-  writer.begin_object();
-  write_point(writer, trial.point);
-  writer.member("verdict", trial.verdict).member("fits", trial.exit_code == 0).member("why", trial.why);
-  writer.member("total_bytes", trial.total).member("exit_code", trial.exit_code).member("cached", trial.is_cached);
-  writer.end_object();
-}
-
-double gib_of(Bytes bytes) { return static_cast<double>(bytes.n) / static_cast<double>(kGiB.n); }
 
 /// The trial of the largest value that fits.
 const RehearsalTrial& best_of(const SearchRow& row) {
@@ -90,17 +75,9 @@ std::string search_to_json(const SearchResult& result, const std::string& gpus, 
 }
 
 std::string search_text(const SearchResult& result, const std::string& gpus, Bytes capacity) {
-  std::size_t width = 10;
-  for (const SearchRow& row : result.rows) {
-    for (const RehearsalTrial& trial : row.trials) width = std::max(width, point_text(trial.point).size());
-  }
-  std::string text = fmt::format("{:<{}}  {:>10}  verdict (rehearsed on phantom GPUs: {})\n", "", width, "GiB", gpus);
-  for (const SearchRow& row : result.rows) {
-    for (const RehearsalTrial& trial : row.trials) {
-      text += fmt::format("{:<{}}  {:>10.1f}  {}{}\n", point_text(trial.point), width, gib_of(trial.total),
-                          trial.verdict, trial.is_cached ? " (cached)" : "");
-    }
-  }
+  std::vector<RehearsalTrial> trials;
+  for (const SearchRow& row : result.rows) trials.insert(trials.end(), row.trials.begin(), row.trials.end());
+  std::string text = trial_table(trials, gpus);
   text += "\n";
   for (const SearchRow& row : result.rows) {
     if (const SearchAxis* range = result.range()) {

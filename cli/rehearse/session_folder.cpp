@@ -38,7 +38,23 @@ std::string one_of(const std::string& value, const std::vector<std::string>& wor
   return value;
 }
 
-void set(PhantomSettings& settings, const std::string& key, const std::string& value) {
+std::string make_kept_folder(const std::string& wanted) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(wanted, error);
+  std::filesystem::create_directories(path, error);
+  if (error) throw FaultError(fmt::format("--keep {}: can't be made: {}", printable(wanted), error.message()));
+  if (!std::filesystem::is_empty(path, error) || error) {
+    throw InputError(fmt::format("--keep {}: is not an empty folder", printable(wanted)));
+  }
+  if (::access(path.c_str(), W_OK) != 0) {
+    throw FaultError(fmt::format("--keep {}: can't be written", printable(wanted)));
+  }
+  return path.string();
+}
+
+}  // namespace
+
+void set_phantom_setting(PhantomSettings& settings, const std::string& key, const std::string& value) {
   using Setter = void (*)(PhantomSettings&, const std::string&);
   static const std::map<std::string, Setter> kSetters{
       {"addresses",
@@ -65,22 +81,6 @@ void set(PhantomSettings& settings, const std::string& key, const std::string& v
   throw InputError(fmt::format("unknown key{}", did_you_mean(key, known)));
 }
 
-std::string make_kept_folder(const std::string& wanted) {
-  std::error_code error;
-  const std::filesystem::path path = std::filesystem::absolute(wanted, error);
-  std::filesystem::create_directories(path, error);
-  if (error) throw FaultError(fmt::format("--keep {}: can't be made: {}", printable(wanted), error.message()));
-  if (!std::filesystem::is_empty(path, error) || error) {
-    throw InputError(fmt::format("--keep {}: is not an empty folder", printable(wanted)));
-  }
-  if (::access(path.c_str(), W_OK) != 0) {
-    throw FaultError(fmt::format("--keep {}: can't be written", printable(wanted)));
-  }
-  return path.string();
-}
-
-}  // namespace
-
 PhantomSettings parse_phantom_settings(const std::string& text) {
   PhantomSettings settings;
   if (text.empty()) return settings;
@@ -88,7 +88,7 @@ PhantomSettings parse_phantom_settings(const std::string& text) {
     auto [key, value] = key_and_value(part);
     std::ranges::replace(key, '_', '-');
     try {
-      set(settings, key, value);
+      set_phantom_setting(settings, key, value);
     } catch (const InputError& error) {
       throw InputError(fmt::format("--set {}: {}", printable(key, 40), error.what()));
     }

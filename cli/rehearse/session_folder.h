@@ -25,6 +25,9 @@ struct PhantomSettings {
 /// Reads "addresses=descending,completion=late:7,real-bytes=4096"; throws InputError.
 PhantomSettings parse_phantom_settings(const std::string& text);
 
+/// One of them; throws InputError.
+void set_phantom_setting(PhantomSettings& settings, const std::string& key, const std::string& value);
+
 /// vramfit/phantom-session@1. `played_rank` empty: every rank has its own process.
 std::string session_to_json(const Cluster& cluster, std::optional<std::int64_t> played_rank,
                             const PhantomSettings& settings);

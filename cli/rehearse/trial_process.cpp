@@ -22,13 +22,15 @@ namespace vramfit {
 namespace {
 
 constexpr std::size_t kMostOfLine = 64 << 10;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 60, kMostCode = 255, kMostProcesses = 1 << 22;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 60, kMostCode = 255, kMostProcesses = 1 << 22,
+                       kMostAssumptions = 1 << 30;
 
 std::string document_of(const RehearsalTrial& trial) {
   JsonWriter writer(JsonForm::one_line);
   writer.begin_object().member("error", "").member("verdict", trial.verdict).member("why", trial.why);
   writer.member("total_bytes", trial.total).member("exit_code", trial.exit_code);
-  writer.member("interrupted", trial.is_interrupted).member("processes", trial.processes).end_object();
+  writer.member("interrupted", trial.is_interrupted).member("processes", trial.processes);
+  writer.member("assumptions", trial.assumptions).end_object();
   return writer.take();
 }
 
@@ -177,7 +179,8 @@ RehearsalTrial TrialProcess::take_trial() {
           .exit_code = code,
           .is_interrupted = object.boolean("interrupted"),
           .is_cached = false,
-          .processes = static_cast<int>(object.integer("processes", 0, kMostProcesses))};
+          .processes = static_cast<int>(object.integer("processes", 0, kMostProcesses)),
+          .assumptions = object.integer("assumptions", 0, kMostAssumptions)};
 }
 
 }  // namespace vramfit

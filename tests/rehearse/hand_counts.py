@@ -47,6 +47,21 @@ def fused_adam(elements):
     return adam(elements) + FP32  # with `step` on the GPU
 
 
+def eager_experts(rows):
+    """scripts/experts.py at its peak: backward of the last expert that has tokens, `rows` of them, where the product of gate and up is differentiated.
+
+    For backward, forward keeps of each row that an expert takes: what goes into it, what comes out, and that times its weight, which index_add_ keeps (one
+    width each), gate and up, the gate after SiLU, the product of both (one inner width each), the weight and two indices. At the peak, this expert's product
+    and what came out are gone; gradients of the product and of its factors are there. Experts before it in backward have no tokens, but gradients of zeros.
+    """
+    tokens, width, inner, experts, chosen = 8192, 512, 1024, 8, 2
+    expert = FP32 * 3 * inner * width
+    kept = tokens * chosen * (FP32 * (3 * width + 4 * inner + 1) + 2 * INT64)
+    without_tokens = experts - tokens * chosen // rows
+    gradients = without_tokens * expert + FP32 * inner * width  # and that of the last matrix of this one
+    x_and_out = 2 * FP32 * tokens * width
+    return CUBLAS_WORKSPACES + experts * expert + x_and_out + kept + gradients + FP32 * rows * (2 * inner - 2 * width)
+
 RESIDENT_BYTES = {
     "lora": CUBLAS_WORKSPACES + adapted_llama(bf16_weight, BF16),
     # PEFT's preparation makes fp32 of all that isn't quantized; bitsandbytes keeps 256 codes of its own.

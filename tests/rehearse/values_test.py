@@ -1,6 +1,6 @@
 """Values that sizes and branches follow from: those that are known are computed, the others follow named assumptions.
 
-Usage: values_test.py steering|events|triton
+Usage: values_test.py steering|events|triton|band
 """
 import json
 import os
@@ -15,6 +15,9 @@ STEERING = os.path.join(os.path.dirname(FOLDER), "steering")
 sys.path.insert(0, STEERING)
 import assumed  # noqa: E402
 import run  # noqa: E402
+from hand_counts import eager_experts  # noqa: E402
+sys.path.insert(0, os.path.join(os.environ["VRAMFIT_SOURCE_DIR"], "tests", "cli"))
+from schemas_test import check, load  # noqa: E402
 
 KNOWN = ("routing", "sequences", "decoding", "masks", "loops", "transfers")
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
@@ -123,5 +126,25 @@ def triton():
     assert report["values"]["certain"], report["values"]
 
 
+def band():
+    """Both ends of routing in one command: verdict, band and places, and peaks within 1 % of a count by hand."""
+    command = [VRAMFIT, "rehearse", "--gpus", "1xH100-80GB", "--band", "--json", "--", sys.executable, os.path.join(FOLDER, "experts.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-8000:]
+    found, schema = json.loads(done.stdout), load("rehearsal-band.schema.json")
+    check(found, schema, schema)
+    totals = [end["total_bytes"] for end in found["ends"]]
+    assert [end["values"] for end in found["ends"]] == [{"routing": "balanced"}, {"routing": "worst"}], found
+    assert found["verdict"] == "at_risk" and [found["least_bytes"], found["most_bytes"]] == totals and totals[0] < totals[1], found
+    assert found["assumptions"] == ["routing"] and found["assumptions_without_ends"] == [], found
+    assert all("experts.py:" in end["why"] for end in found["ends"]), found
+    for routing, most_rows, sizes in (("balanced", 2048, "2048 " * 8), ("worst", 8192, "8192 8192" + " 0" * 6)):
+        said = re.findall(rf"^\[routing={routing} selected=1\] (\w+) (.*)", done.stderr, re.M)
+        assert said.count(("sizes", sizes.strip())) == 2, done.stderr
+        for peak in [int(number) for what, number in said if what == "peak"]:
+            count = eager_experts(most_rows)
+            assert abs(peak - count) <= 0.01 * count, f"{routing}: {peak} bytes, by hand {count}"
+
+
 if __name__ == "__main__":
-    {"steering": steering, "events": events, "triton": triton}[sys.argv[1]]()
+    {"steering": steering, "events": events, "triton": triton, "band": band}[sys.argv[1]]()
