@@ -21,6 +21,9 @@ struct JobFlags {
   std::vector<std::vector<std::string>> values;  // one entry a field of job_fields()
 };
 
+inline constexpr const char* kNetworkHelp =
+    "Bandwidth between nodes, per direction: 400Gbps/card or 50GB/s/node. Default: what is usual for the GPU";
+
 /// Declares MODEL, --gpus, --job, --set and every job flag; `flags` must outlive the app.
 void add_job_flags(CLI::App& command, JobFlags& flags);
 

@@ -366,4 +366,11 @@ std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& jo
   return rank && verdict_of(*rank, memory) == Verdict::fits ? std::move(rank) : std::nullopt;
 }
 
+void add_speed(Estimate& estimate, const ModelSpec& spec, const Efficiency* calibrated) {
+  if (estimate.verdict == Verdict::not_modelled || estimate.ranks.empty()) return;
+  const Efficiency& efficiency = calibrated != nullptr ? *calibrated : efficiency_of(estimate.cluster);
+  estimate.speed = speed_of(build_graph(spec, loss_options(estimate.job)), estimate.job, estimate.cluster, efficiency);
+  if (const std::string note = network_note(estimate.cluster); !note.empty()) estimate.assumptions.push_back(note);
+}
+
 }  // namespace vramfit

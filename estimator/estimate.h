@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "estimator/time/speed.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
@@ -39,7 +40,8 @@ struct Estimate {
   std::string why;  // one sentence; the feature's name when not_modelled
   std::vector<Suggestion> suggestions;
   std::vector<std::string> assumptions;
-  Bytes host_bytes;  // per node
+  Bytes host_bytes;            // per node
+  std::optional<Speed> speed;  // what add_speed predicts
 };
 
 /// "3 in the first two steps, then up to 1 per step"
@@ -56,6 +58,10 @@ struct EstimateOptions {
 
 /// Never throws for a job that doesn't fit or has no rules: those are verdicts.
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options);
+
+/// Predicts the speed of an estimated job, with the efficiency of its card or another one; leaves it out for jobs that
+/// aren't modelled.
+void add_speed(Estimate& estimate, const ModelSpec& spec, const Efficiency* calibrated = nullptr);
 
 /// Folds a ledger into peaks and breakdown (peak tick, categories that sum exactly), on a card without a limit. With
 /// the native allocator the peaks are the highest over the orders of addresses that placements_of names. Repeats are

@@ -15,6 +15,19 @@ void write_suggestions(JsonWriter& writer, const std::vector<Suggestion>& sugges
   writer.end_array();
 }
 
+void write_speed(JsonWriter& writer, const Speed& speed) {
+  writer.begin_object();
+  writer.member("step_seconds", speed.time.step_seconds);
+  writer.member("least_step_seconds", speed.least_step_seconds).member("most_step_seconds", speed.most_step_seconds);
+  writer.member("compute_seconds", speed.time.compute_seconds);
+  writer.member("communication_seconds", speed.time.communication_seconds);
+  writer.member("exposed_communication_seconds", speed.exposed_communication_seconds);
+  writer.member("tokens_per_second", speed.tokens_per_second);
+  writer.member("tokens_per_second_per_card", speed.tokens_per_second_per_card);
+  writer.member("model_flops_utilization", speed.model_flops_utilization);
+  writer.end_object();
+}
+
 }  // namespace
 
 void write_estimate_members(JsonWriter& writer, const Estimate& estimate) {
@@ -34,6 +47,7 @@ std::string estimate_to_json(const Estimate& estimate) {
   JsonWriter writer;
   writer.begin_object().member("schema", "vramfit/estimate@1");
   write_estimate_members(writer, estimate);
+  if (estimate.speed) write_speed(writer.key("speed"), *estimate.speed);
   writer.end_object();
   return writer.take();
 }

@@ -8,15 +8,23 @@
 
 namespace vramfit {
 
+/// What each launch works on. A product: [rows, inner] by [inner, columns]. Attention: a sequence of `rows` positions
+/// in heads of `columns` numbers. Zeros where that isn't known, or doesn't matter.
+struct WorkShape {
+  std::int64_t rows = 0, columns = 0, inner = 0;
+};
+
 /// One kernel, or several alike that follow each other.
 struct Work {
   /// What its FLOPs run on: matrix units, as products or as fused attention. None: bound by memory or by launches.
-  /// Host link: a copy whose bytes go between the card and its host.
-  enum class Unit : std::uint8_t { none, product, attention, host_link } unit = Unit::none;
+  /// Cast: likewise, conversions of a product's factors to FP8. Host link: a copy whose bytes go between the card and
+  /// its host.
+  enum class Unit : std::uint8_t { none, product, attention, attention_backward, cast, host_link } unit = Unit::none;
   Dtype dtype = Dtype::f32;   // of the factors
   std::int64_t launches = 1;  // kernels
   double flops = 0;
   double bytes = 0;  // read and written in the device's memory
+  WorkShape shape = {};
 };
 
 /// What an op's forward and backward do, kernel by kernel.

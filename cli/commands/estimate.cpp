@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -25,7 +26,7 @@ namespace {
 
 struct EstimateFlags {
   JobFlags job;
-  std::string format = "table";
+  std::string format = "table", network, calibration;
   bool json = false, strict = false;
   RunEffectFlags run;
 };
@@ -51,12 +52,29 @@ void check_flags(const EstimateFlags& flags) {
     throw InputError(fmt::format("--format: {}", error.what()));
   }
   if (flags.format == "accelerate" &&
-      (any_job_flag(flags.job) || flags.json || flags.strict || flags.run.no_clip || flags.run.save_kind != "none")) {
+      (any_job_flag(flags.job) || flags.json || flags.strict || !flags.network.empty() || !flags.calibration.empty() ||
+       flags.run.no_clip || flags.run.save_kind != "none")) {
     throw InputError("--format accelerate: its table depends on MODEL alone; give it no other flag");
+  }
+  for (const auto& [flag, value] : {std::pair{"--network", &flags.network}, {"--calibration", &flags.calibration}}) {
+    if (value->empty() || !flags.job.gpus.empty()) continue;
+    throw InputError(fmt::format("{}: needs --gpus; without it no speed is predicted", flag));
   }
   if (flags.strict && flags.job.gpus.empty()) {
     throw InputError("--strict: needs --gpus; without it there is no verdict to be strict about");
   }
+}
+
+Cluster cluster_of(const EstimateFlags& flags) {
+  Cluster cluster = read_cluster_flag(flags.job);
+  if (!flags.network.empty()) set_network(cluster, flags.network);
+  return cluster;
+}
+
+void predict_speed(const EstimateFlags& flags, const ModelSpec& spec, Estimate& result) {
+  if (flags.calibration.empty()) return add_speed(result, spec);
+  const Efficiency efficiency = calibrated_efficiency(result.cluster, read_file(flags.calibration), flags.calibration);
+  add_speed(result, spec, &efficiency);
 }
 
 int run_estimate(const EstimateFlags& flags) {
@@ -69,8 +87,9 @@ int run_estimate(const EstimateFlags& flags) {
   const JobChoice choice = read_job_choice(flags.job);
   const bool json = flags.json || flags.format == "json";
   if (flags.job.gpus.empty()) return run_requirements(flags, spec, choice.job, json);
-  const Cluster cluster = read_cluster_flag(flags.job);
-  const Estimate result = estimate(spec, choice.job, cluster, {.suggestions = true, .run = effects_of(flags.run)});
+  const Cluster cluster = cluster_of(flags);
+  Estimate result = estimate(spec, choice.job, cluster, {.suggestions = true, .run = effects_of(flags.run)});
+  predict_speed(flags, spec, result);
   const std::string text = json ? estimate_to_json(result) : estimate_text(result, detect_terminal());
   write_file("-", text);
   if (result.verdict == Verdict::at_risk) {
@@ -92,6 +111,12 @@ void add_estimate(CLI::App& command, int& exit_code) {
   command.add_option("--format", flags->format, "How to print; accelerate: its estimate-memory table. Default: table")
       ->type_name("table|json|accelerate")
       ->group(kOutputFlags);
+  command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
+  command
+      .add_option("--calibration", flags->calibration,
+                  "Figures of the GPU in use, in the form of configs/efficiency, instead of those known for it")
+      ->type_name("FILE")
+      ->group(kCommonFlags);
   command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
   add_run_effects(command, flags->run);
   command.callback([flags, &exit_code] { exit_code = run_estimate(*flags); });

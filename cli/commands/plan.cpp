@@ -106,12 +106,7 @@ void add_plan(CLI::App& command, int& exit_code) {
                   "Changes of the training result that the search may use: precision:bf16-pure, seq-len, any")
       ->type_name("KIND[:VALUE],...")
       ->group(kCommonFlags);
-  command
-      .add_option(
-          "--network", flags->network,
-          "Bandwidth between nodes, per direction: 400Gbps/card or 50GB/s/node. Default: what is usual for the GPU")
-      ->type_name("SPEED")
-      ->group(kCommonFlags);
+  command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
   command
       .add_option(
           "--objective", flags->objective,

@@ -64,6 +64,27 @@ std::string stack_text(const Estimate& estimate) {
                      job_field_named("modeling").get(job));
 }
 
+/// "Step 2.68 s (2.31 to 3.22), 6113 tokens/s (764 per GPU), MFU 41.2 %, 0.12 s of it waiting for other ranks".
+std::string speed_lines(const Estimate& estimate) {
+  if (!estimate.speed) return "";
+  const Speed& speed = *estimate.speed;
+  const double step = speed.time.step_seconds;
+  const int digits = step < 1 ? 4 : 2;
+  const auto seconds = [&](double value) { return fmt::format("{:.{}f}", value, digits); };
+  std::string text =
+      fmt::format("Step {} s ({} to {}), {:.0f} tokens/s", seconds(step), seconds(speed.least_step_seconds),
+                  seconds(speed.most_step_seconds), speed.tokens_per_second);
+  if (estimate.cluster.cards() > 1) {
+    text +=
+        fmt::format(" ({:.0f} per {})", speed.tokens_per_second_per_card, estimate.cluster.is_cpu() ? "rank" : "GPU");
+  }
+  if (speed.model_flops_utilization > 0) text += fmt::format(", MFU {:.1f} %", 100 * speed.model_flops_utilization);
+  if (estimate.cluster.cards() > 1) {
+    text += fmt::format(", {} s of it waiting for other ranks", seconds(speed.exposed_communication_seconds));
+  }
+  return text + " (predicted)\n";
+}
+
 }  // namespace
 
 const RankEstimate& worst_rank(const Estimate& estimate) {
@@ -162,6 +183,7 @@ std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
   std::string text = verdict_line(estimate, terminal);
   text += fmt::format("{}, {} parameters, on {}\n{}\n", printable(estimate.model_name),
                       short_count(estimate.parameters), printable(estimate.cluster.text), stack_text(estimate));
+  text += speed_lines(estimate);
   if (!estimate.ranks.empty() && estimate.verdict != Verdict::not_modelled) {
     text += fmt::format("\n{}\n{}", breakdown_table(worst_rank(estimate), terminal), phase_table(worst_rank(estimate)));
     text += suggestion_lines(estimate, terminal);

@@ -5,10 +5,10 @@
 #include "base/suggest.h"
 #include "cli/format/estimate_text.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/time/speed.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "model_specs/graph.h"
-#include "program/model_flops.h"
 
 namespace vramfit {
 namespace {
@@ -20,20 +20,10 @@ std::string alternative_lines(const Plan& plan) {
   return text;
 }
 
-/// Of one rank in one step; what the matrix units of the cards give at most. Recomputation is not counted.
-double flops_utilization(const PlanRequest& request, const Candidate& chosen) {
-  const Job& job = chosen.job;
-  const Card& card = request.cluster.card;
-  const double peak = peak_flops(card, job.precision.compute);
-  if (peak == 0 || chosen.time.step_seconds <= 0 || job.runtime != Runtime::vramfit) return 0;
-  const Graph graph = build_graph(request.spec, loss_options(job));
-  const double flops = training_flops(tape_inputs(graph, job, card.device));
-  return static_cast<double>(job.accumulation) * flops / (chosen.time.step_seconds * peak);
-}
-
 /// "Step 2.68 s, 6113 tokens/s (1528 per GPU), MFU 41.2 % (predicted)".
 std::string speed_line(const PlanRequest& request, const Candidate& chosen) {
-  const double utilization = flops_utilization(request, chosen);
+  const double utilization = model_flops_utilization(build_graph(request.spec, loss_options(chosen.job)), chosen.job,
+                                                     request.cluster.card, chosen.time.step_seconds);
   const auto cards = static_cast<double>(request.cluster.cards());
   return fmt::format("Step {:.{}f} s, {:.0f} tokens/s ({:.0f} per {}){} (predicted)\n", chosen.time.step_seconds,
                      chosen.time.step_seconds < 1 ? 4 : 2, chosen.tokens_per_second, chosen.tokens_per_second / cards,

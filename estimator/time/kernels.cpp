@@ -14,11 +14,11 @@ void Kernels::then(const Kernels& next) {
   compute += next.compute;
 }
 
-WorkTimer::WorkTimer(const Cluster& cluster, const Costs& costs)
-    : rates_(cluster, costs),
+WorkTimer::WorkTimer(const Cluster& cluster, const Efficiency& efficiency)
+    : rates_(cluster, efficiency),
       is_cpu_(cluster.is_cpu()),
-      launch_(ticks(costs.launch_seconds)),
-      eager_call_(ticks(costs.eager_call_seconds)) {}
+      launch_(ticks(efficiency.launch_seconds)),
+      eager_call_(ticks(efficiency.eager_call_seconds)) {}
 
 Kernels WorkTimer::kernels_of(const Work& work, std::int64_t times) const {
   const auto launches = static_cast<double>(work.launches * times);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "estimator/time/costs.h"
+#include "estimator/time/efficiency.h"
 #include "estimator/time/rates.h"
 #include "job/cluster/cluster.h"
 #include "program/program.h"
@@ -28,7 +28,8 @@ struct Kernels {
 /// How long things take on a cluster, in ticks.
 class WorkTimer {
  public:
-  WorkTimer(const Cluster& cluster, const Costs& costs);
+  /// Both outlive the timer.
+  WorkTimer(const Cluster& cluster, const Efficiency& efficiency);
 
   /// `times` kernels that are alike are launched and run one after the other. On CPU ranks the host computes itself.
   Kernels kernels_of(const Work& work, std::int64_t times = 1) const;

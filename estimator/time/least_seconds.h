@@ -18,7 +18,7 @@ namespace vramfit {
 class LeastSeconds {
  public:
   /// The cluster outlives the bounds, and so do the graphs.
-  explicit LeastSeconds(const Cluster& cluster) : cluster_(cluster), timer_(cluster, costs()) {}
+  explicit LeastSeconds(const Cluster& cluster) : cluster_(cluster), timer_(cluster, efficiency_of(cluster)) {}
 
   struct SegmentTimes {
     Kernels forward, recompute, backward;

@@ -99,9 +99,9 @@ using Timed = std::variant<Launched, Begun, Record, Wait, HostRead>;
 
 class Simulation {
  public:
-  Simulation(const Program& program, const Cluster& cluster, const Costs& costs, Transfers& transfers)
+  Simulation(const Program& program, const Cluster& cluster, const Efficiency& efficiency, Transfers& transfers)
       : program_(program),
-        timer_(cluster, costs),
+        timer_(cluster, efficiency),
         transfers_(transfers),
         is_cpu_(cluster.is_cpu()),
         done_(static_cast<std::size_t>(program.tokens), kNever) {
@@ -259,17 +259,26 @@ class Simulation {
 
 }  // namespace
 
-StepTime seconds_of(const Program& program, const Cluster& cluster, const Costs& costs) {
-  Transfers transfers;
-  return Simulation(program, cluster, costs, transfers).time();
+StepTime seconds_of(const Program& program, const Cluster& cluster) {
+  return seconds_of(program, cluster, efficiency_of(cluster));
 }
 
-std::vector<StepTime> seconds_of(std::span<const Program> stages, const Cluster& cluster, const Costs& costs) {
+StepTime seconds_of(const Program& program, const Cluster& cluster, const Efficiency& efficiency) {
+  Transfers transfers;
+  return Simulation(program, cluster, efficiency, transfers).time();
+}
+
+std::vector<StepTime> seconds_of(std::span<const Program> stages, const Cluster& cluster) {
+  return seconds_of(stages, cluster, efficiency_of(cluster));
+}
+
+std::vector<StepTime> seconds_of(std::span<const Program> stages, const Cluster& cluster,
+                                 const Efficiency& efficiency) {
   Transfers transfers;
   std::vector<Simulation> simulations;
   std::size_t plays = 2;  // each settles at least one more transfer
   for (const Program& program : stages) {
-    simulations.emplace_back(program, cluster, costs, transfers);
+    simulations.emplace_back(program, cluster, efficiency, transfers);
     plays += static_cast<std::size_t>(program.tokens);
   }
   for (; plays > 0; --plays) {

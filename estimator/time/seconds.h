@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "estimator/time/costs.h"
+#include "estimator/time/efficiency.h"
 #include "estimator/time/step_time.h"
 #include "job/cluster/cluster.h"
 #include "program/program.h"
@@ -13,12 +13,14 @@
 namespace vramfit {
 
 /// One training step after the first; load isn't counted. A step begins when the one before it is done.
-StepTime seconds_of(const program::Program& program, const Cluster& cluster, const Costs& costs = vramfit::costs());
+StepTime seconds_of(const program::Program& program, const Cluster& cluster);
+StepTime seconds_of(const program::Program& program, const Cluster& cluster, const Efficiency& efficiency);
 
 /// Likewise of a pipeline, stage by stage: a transfer begins when both its ends have started it and the one before it
 /// on the same way is done. The step ends with its last stage. Throws std::invalid_argument where stages wait for each
 /// other, which fault_between (program/readers/check.h) explains, and for transfers in a section that is repeated.
+std::vector<StepTime> seconds_of(std::span<const program::Program> stages, const Cluster& cluster);
 std::vector<StepTime> seconds_of(std::span<const program::Program> stages, const Cluster& cluster,
-                                 const Costs& costs = vramfit::costs());
+                                 const Efficiency& efficiency);
 
 }  // namespace vramfit

@@ -252,15 +252,16 @@ OpWork work_of_attention(const OpContext& context, const Needs& needs) {
   if (attention_path(context) == AttentionPath::math) return work_of_math_attention(context, needs);
   constexpr double kBackwardProducts = 5.0 / 2;
   const double flops = forward_flops(context.graph, context.op, context.shape), bytes = bytes_of(context);
-  const auto kernel = [&](double products, double passes, std::int64_t launches) {
-    return Work{.unit = Work::Unit::attention,
+  const auto kernel = [&](Work::Unit unit, double products, double passes, std::int64_t launches) {
+    return Work{.unit = unit,
                 .dtype = context.compute(),
                 .launches = launches,
                 .flops = products * flops,
-                .bytes = passes * bytes};
+                .bytes = passes * bytes,
+                .shape = {.rows = context.shape.sequence, .columns = context.op.attributes.head_dim}};
   };
-  OpWork work{.forward = {kernel(1, 1, 1)}, .backward = {}};
-  if (needs.any()) work.backward = {kernel(kBackwardProducts, 2, 2)};
+  OpWork work{.forward = {kernel(Work::Unit::attention, 1, 1, 1)}, .backward = {}};
+  if (needs.any()) work.backward = {kernel(Work::Unit::attention_backward, kBackwardProducts, 2, 2)};
   return work;
 }
 

@@ -50,19 +50,23 @@ Rule rule_of_linear(const OpContext& context, const Needs& needs) {
 /// two of input, weight and output and writes the third. FP8 operands are cast before.
 OpWork work_of_linear(const OpContext& context, const Needs& needs) {
   const bool is_fp8 = is_cuda(context) && multiplies_in_fp8(context);
-  const Work product{.unit = Work::Unit::product,
-                     .dtype = is_fp8 ? Dtype::f8_e4m3 : context.compute(),
-                     .flops = forward_flops(context.graph, context.op, context.shape),
-                     .bytes = bytes_of(context)};
+  const std::int64_t tokens = context.tokens();
+  const std::int64_t inputs = context.input_elements(0) / tokens, outputs = context.output_elements(0) / tokens;
   OpWork work;
-  const auto add = [&](std::vector<Work>& list) {
+  const auto add = [&](std::vector<Work>& list, WorkShape shape) {
     const Fp8Casts casts = fp8_casts(context);
-    if (casts.launches > 0) list.push_back({.launches = casts.launches, .bytes = casts.bytes});
-    list.push_back(product);
+    if (casts.launches > 0) {
+      list.push_back({.unit = Work::Unit::cast, .launches = casts.launches, .bytes = casts.bytes});
+    }
+    list.push_back({.unit = Work::Unit::product,
+                    .dtype = is_fp8 ? Dtype::f8_e4m3 : context.compute(),
+                    .flops = forward_flops(context.graph, context.op, context.shape),
+                    .bytes = bytes_of(context),
+                    .shape = shape});
   };
-  add(work.forward);
-  if (wants_input(needs, 0)) add(work.backward);
-  if (wants_parameter(needs, 0)) add(work.backward);
+  add(work.forward, {tokens, outputs, inputs});
+  if (wants_input(needs, 0)) add(work.backward, {tokens, inputs, outputs});
+  if (wants_parameter(needs, 0)) add(work.backward, {outputs, inputs, tokens});
   return work;
 }
 

@@ -78,35 +78,37 @@ OpWork work_of_linear_cross_entropy(const OpContext& context, const Needs& needs
   const auto width = static_cast<double>(dtype_bytes(context.compute()).n);
   const auto sum_width = static_cast<double>(dtype_bytes(context.precision.reduce).n);
   const auto weight = static_cast<double>(element_count(parameter));
-  const auto vocabulary = static_cast<double>(parameter.shape[0]), hidden = static_cast<double>(parameter.shape[1]);
+  const std::int64_t words = parameter.shape[0], hidden = parameter.shape[1];
   const std::int64_t chunks = ceil_div(context.tokens(), ceil_div(context.tokens(), context.op.attributes.chunks));
   const auto tokens = static_cast<double>(context.tokens());
   const double weights = static_cast<double>(chunks) * weight;  // elements read over all chunks
-  const double activations = tokens * (vocabulary + hidden) * width;
-  const auto product = [&](double weight_bytes) {
+  const double activations = tokens * static_cast<double>(words + hidden) * width;
+  const std::int64_t rows_of_chunk = ceil_div(context.tokens(), chunks);
+  const auto product = [&](double weight_bytes, WorkShape shape) {
     return Work{.unit = Work::Unit::product,
                 .dtype = context.compute(),
                 .launches = chunks,
                 .flops = 2 * tokens * weight,
-                .bytes = weight_bytes + activations};
+                .bytes = weight_bytes + activations,
+                .shape = shape};
   };
   OpWork work;
   std::vector<Work>& list = needs.any() ? work.backward : work.forward;
-  list = {product(weights * width)};
+  list = {product(weights * width, {rows_of_chunk, words, hidden})};
   if (is_cuda(context)) {
     for (auto* part : {cuda_cross_entropy_forward_work, cuda_cross_entropy_backward_work}) {
-      Work rows = part(context, ceil_div(context.tokens(), chunks), parameter.shape[0]);
+      Work rows = part(context, rows_of_chunk, words);
       rows.launches = checked_mul(rows.launches, chunks);
       rows.bytes *= static_cast<double>(chunks);
       list.push_back(rows);
       if (!needs.any()) break;
     }
   } else {
-    list.push_back({.launches = 3 * chunks, .bytes = 3 * tokens * vocabulary * width});
+    list.push_back({.launches = 3 * chunks, .bytes = 3 * tokens * static_cast<double>(words) * width});
   }
-  if (wants_input(needs, 0)) list.push_back(product(weights * width));
+  if (wants_input(needs, 0)) list.push_back(product(weights * width, {rows_of_chunk, hidden, words}));
   if (!wants_parameter(needs, 0)) return work;
-  list.push_back(product(2 * weights * sum_width));
+  list.push_back(product(2 * weights * sum_width, {words, hidden, rows_of_chunk}));
   list.push_back({.bytes = weight * sum_width});  // the gradient starts at zero
   return work;
 }

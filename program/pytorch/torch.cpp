@@ -25,10 +25,15 @@ Tensor Torch::computed(const std::string& name, Accesses inputs, Tensor output) 
   return output;
 }
 
-Tensor Torch::multiplied(Accesses inputs, double flops, Tensor output) {
+Tensor Torch::multiplied(Accesses inputs, const WorkShape& shape, Tensor output) {
   inputs.push_back(writes(output));
+  const double sums = static_cast<double>(shape.rows) * static_cast<double>(shape.columns);
   heap_.run("aten::mm", inputs,
-            {.unit = Work::Unit::product, .dtype = output.dtype, .flops = flops, .bytes = heap_.bytes_of(inputs)});
+            {.unit = Work::Unit::product,
+             .dtype = output.dtype,
+             .flops = 2 * sums * static_cast<double>(shape.inner),
+             .bytes = heap_.bytes_of(inputs),
+             .shape = shape});
   return output;
 }
 
@@ -117,7 +122,6 @@ void Torch::ensure_workspace() {
 
 Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs) {
   const std::int64_t rows = x.elements / inputs;
-  const double flops = 2 * static_cast<double>(x.elements) * static_cast<double>(outputs);
   std::vector<Saved> saved{save(x)};
   SelectiveCache* const cache = checkpoints_.cache;
   const bool is_kept = cache != nullptr && cache->keeps(Kept::matmul);
@@ -127,18 +131,18 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
   } else {
     y = value(checked_mul(rows, outputs), x.dtype, "linear");
     ensure_workspace();
-    y = multiplied({reads(x), reads_parameter(parameter)}, flops, std::move(y));
+    y = multiplied({reads(x), reads_parameter(parameter)}, {rows, outputs, inputs}, std::move(y));
     if (is_kept) cache->put(Kept::matmul, {y});
   }
   y.is_view = true;  // of the matrix that the product made
   const Dtype dtype = x.dtype;
   const std::int64_t weight = checked_mul(inputs, outputs);
   return record(std::move(y), {edge_to(parameter, weight), edge_to(x)}, std::move(saved),
-                [this, rows, inputs, weight, dtype, parameter, flops](Tensor& g, const std::vector<Tensor>& kept) {
+                [this, rows, inputs, outputs, weight, dtype, parameter](Tensor& g, const std::vector<Tensor>& kept) {
                   Tensor dw = heap_.make(weight, dtype, Category::gradients, "weight gradient");
                   ensure_workspace();
-                  dw = multiplied({reads(g), reads(kept[0])}, flops, std::move(dw));
-                  Tensor dx = multiplied({reads(g), reads_parameter(parameter)}, flops,
+                  dw = multiplied({reads(g), reads(kept[0])}, {outputs, inputs, rows}, std::move(dw));
+                  Tensor dx = multiplied({reads(g), reads_parameter(parameter)}, {rows, inputs, outputs},
                                          value(rows * inputs, dtype, "input gradient"));
                   dx.is_view = true;
                   return std::vector<Tensor>{std::move(dw), std::move(dx)};

@@ -74,8 +74,7 @@ class Torch final : public Backend {
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
   /// What the call `name` computes from what it reads: `output` itself.
   Tensor computed(const std::string& name, Accesses inputs, Tensor output);
-  /// A matrix product of `flops`.
-  Tensor multiplied(Accesses inputs, double flops, Tensor output);
+  Tensor multiplied(Accesses inputs, const WorkShape& shape, Tensor output);
   program::Access reads_parameter(int parameter) const;
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);
   static Edge edge_to(const Tensor& input);

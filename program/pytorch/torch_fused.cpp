@@ -18,14 +18,16 @@ constexpr double kForwardProducts = 2, kBackwardProducts = 5;  // of attention
 /// Two products in forward, Q K^T and P V; in backward Q K^T again, and one for each of the gradients of V, P, Q and K.
 void Torch::run_attention(const std::string& name, const AttentionShape& s, Dtype dtype, const Accesses& accesses,
                           double products) {
+  const bool is_backward = products == kBackwardProducts;
   const auto sequence = static_cast<double>(s.sequence);
   const double scores = static_cast<double>(s.batch * s.heads) * sequence * attended_rows({.causal = true}, sequence);
   heap_.run(name, accesses,
-            {.unit = Work::Unit::attention,
+            {.unit = is_backward ? Work::Unit::attention_backward : Work::Unit::attention,
              .dtype = dtype,
-             .launches = products == kBackwardProducts ? 2 : 1,
+             .launches = is_backward ? 2 : 1,
              .flops = 2 * products * scores * static_cast<double>(s.head_dim),
-             .bytes = heap_.bytes_of(accesses)});
+             .bytes = heap_.bytes_of(accesses),
+             .shape = {.rows = s.sequence, .columns = s.head_dim}});
 }
 
 /// out, lse, [split-keys scratch], rng state, an unused 8 bytes; all but the scratch are saved.

@@ -182,7 +182,7 @@ class Text {
       const Work& work = code_->work[range.first + i];
       if (work.launches == 0) continue;
       text_ += fmt::format("    launches {}: ", work.launches);
-      if (work.unit == Work::Unit::product || work.unit == Work::Unit::attention) {
+      if (work.flops > 0) {
         text_ += fmt::format("{:.0f} FLOPs of {} in {}, ", work.flops,
                              work.unit == Work::Unit::product ? "products" : "attention", dtype_name(work.dtype));
       }

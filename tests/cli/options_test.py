@@ -148,7 +148,8 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(set(help_of(command)) - set(job_flags()), set(tested), f"flags of {command} without a test here")
 
     def test_of_estimate(self):
-        self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip", "--save-kind"])
+        self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip", "--save-kind", "--network",
+                                "--calibration"])
         self.different("--set", "precision=fp32")
         self.different("--json")
         self.different("--format", "json")
@@ -160,11 +161,21 @@ class OtherFlags(unittest.TestCase):
         for flags in (["--gpus", "2xH100-80GB"], ["--precision", "fp32"], ["--json"], ["--strict"], ["--no-clip"], ["--save-kind", "full"]):
             self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", *flags)
         self.refused("--strict", "estimate", MODEL, "--strict")
+        self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", "--seq-len", "64"))
+        self.refused("--network", "estimate", MODEL, "--gpus", "2xH100-80GB", "--network", "10Gbps/card")
+        for flag in ("--network", "--calibration"):
+            self.refused(f"{flag}: needs --gpus", "estimate", MODEL, flag, "10Gbps/card")
+            self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", flag, "10Gbps/card")
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "job.json")
             with open(path, "w", encoding="utf-8") as file:
                 json.dump({"precision": "fp32"}, file)
             self.different("--job", path)
+            self.refused("figures: missing", "estimate", MODEL, "--gpus", "2xH100-80GB", "--calibration", path)
+            figures = os.path.join(folder, "figures.json")
+            with open(figures, "w", encoding="utf-8") as file:
+                json.dump({"figures": {"memory_share": [0.01, "measured"]}}, file)
+            self.different("--calibration", figures)
             self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--job", path)
 
     def test_strict_changes_what_at_risk_exits_with(self):

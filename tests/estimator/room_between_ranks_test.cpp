@@ -22,7 +22,7 @@ using namespace program;  // NOLINT(google-build-using-namespace): the program's
 using testing::HandProgram;
 using Kind = Section::Kind;
 
-const Costs kOne = testing::unit_costs();
+const Efficiency kOne = testing::unit_efficiency();
 
 void set_members(Program& program, Axis axis, std::int64_t members) {
   program.groups[static_cast<std::size_t>(axis)] = {members, 1};

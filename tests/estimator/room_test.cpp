@@ -26,7 +26,7 @@ const Buffer kPinned{.bytes = {}, .space = Space::pinned};
 const Buffer kGradient{.bytes = {}, .category = Category::gradients};
 
 double step_seconds(const Program& program) {
-  return seconds_of(program, testing::unit_cluster(1, 1), testing::unit_costs()).step_seconds;
+  return seconds_of(program, testing::unit_cluster(1, 1), testing::unit_efficiency()).step_seconds;
 }
 
 /// Of one space, from the events; the folded figure must be the same.

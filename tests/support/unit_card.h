@@ -2,23 +2,17 @@
 // over the link or to the host, 1 FLOP in fp32 and 2 in 16 bits; launches and latencies take no time.
 #pragma once
 
-#include "estimator/time/costs.h"
+#include "estimator/time/efficiency.h"
 #include "job/cluster/cluster.h"
 
 namespace vramfit::testing {
 
-inline Costs unit_costs() {
-  return {.products = 1,
-          .memory = 1,
-          .link = 1,
-          .network = 1,
-          .cpu_attention = 1,
-          .fused_attention = {{0, 0.5}},
-          .fp8_speedup = 2,
-          .cpu_converted_bf16 = 0.5,
-          .launch_seconds = 0,
-          .eager_call_seconds = 0,
-          .collective_seconds = 0};
+inline Efficiency unit_efficiency() {
+  Efficiency efficiency;
+  efficiency.fp8_speedup = 2;
+  efficiency.converted_bf16 = 0.5;
+  efficiency.attention = efficiency.attention_backward = {.share_64 = 0.5, .share_128 = 0.5, .half_length = 0};
+  return efficiency;
 }
 
 inline Cluster unit_cluster(std::int64_t nodes, std::int64_t cards) {

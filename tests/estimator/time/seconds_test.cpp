@@ -18,7 +18,7 @@ using namespace program;  // NOLINT(google-build-using-namespace): the program's
 
 constexpr auto kShard = static_cast<std::size_t>(Axis::shard);
 using testing::unit_cluster;
-const Costs kOne = testing::unit_costs();
+const Efficiency kOne = testing::unit_efficiency();
 
 Work bytes(double bytes, std::int64_t launches = 1) { return {.launches = launches, .bytes = bytes}; }
 
@@ -62,14 +62,14 @@ Program program_of(const Writer& writer, std::int64_t times = 1) {
           .tokens = writer.tokens};
 }
 
-StepTime time_of(const Program& program, const Costs& costs = kOne) {
-  return seconds_of(program, unit_cluster(1, 8), costs);
+StepTime time_of(const Program& program, const Efficiency& efficiency = kOne) {
+  return seconds_of(program, unit_cluster(1, 8), efficiency);
 }
 
-Costs with_launches(double seconds) {
-  Costs costs = kOne;
-  costs.launch_seconds = seconds;
-  return costs;
+Efficiency with_launches(double seconds) {
+  Efficiency efficiency = kOne;
+  efficiency.launch_seconds = seconds;
+  return efficiency;
 }
 
 }  // namespace
@@ -101,10 +101,10 @@ TEST_CASE("2b. a call of PyTorch's library takes the host its own time, whose en
   Writer w;
   w.run(bytes(1)).run(bytes(1, 2));
   for (Instruction& instruction : w.code.instructions) std::get<Run>(instruction).kernel = Kernel::call;
-  Costs costs = with_launches(1);
-  costs.eager_call_seconds = 5;
+  Efficiency efficiency = with_launches(1);
+  efficiency.eager_call_seconds = 5;
   // The first kernel runs from 5 to 6; the second call's two of half a second are launched after 10 and 11.
-  CHECK(time_of(program_of(w), costs).step_seconds == 11.5);
+  CHECK(time_of(program_of(w), efficiency).step_seconds == 11.5);
 }
 
 TEST_CASE("3. behind a long kernel, launches cost nothing") {
@@ -146,17 +146,23 @@ TEST_CASE("6. collectives of one axis follow each other, those of two axes don't
   }
 }
 
-TEST_CASE("7. a ring moves (n - 1) / n of the data, a sum twice that, and each collective has its latency") {
+TEST_CASE(
+    "7. a ring moves (n - 1) / n of the data in n - 1 steps, a sum twice that, and each collective has its latency") {
   Writer w;
   w.wait(w.start(Collective::all_gather, 100));
   w.wait(w.start(Collective::all_reduce, 100));
   Program program = program_of(w);
-  Costs costs = kOne;
-  costs.collective_seconds = 2;
-  program.groups[kShard] = {4, 1};  // 75 + 2, then 2 x (75 + 2)
-  CHECK(time_of(program, costs).step_seconds == 77 * 3);
+  Efficiency efficiency = kOne;
+  efficiency.collective_base_seconds = 2;
+  efficiency.collective_step_seconds = 0.5;
+  program.groups[kShard] = {4, 1};  // 2 + 75 + 3 steps, then 2 + 2 x (75 + 3 steps)
+  CHECK(time_of(program, efficiency).step_seconds == 78.5 + 155);
+  efficiency.link_share = 0.5;  // sums run on switches that add: their share is another
+  CHECK(time_of(program, efficiency).step_seconds == 153.5 + 155);
+  efficiency.link_share_all_reduce = 0.25;
+  CHECK(time_of(program, efficiency).step_seconds == 153.5 + 605);
   program.groups[kShard] = {1, 1};
-  CHECK(time_of(program, costs).step_seconds == 0);
+  CHECK(time_of(program, efficiency).step_seconds == 0);
 }
 
 TEST_CASE("8. across nodes a group uses the rails of all its members on a node, up to the link") {
@@ -171,6 +177,23 @@ TEST_CASE("8. across nodes a group uses the rails of all its members on a node, 
   CHECK(seconds({8, 1}, 4, 2) == 28);  // two rails of 0.25: 14 / 0.5
   CHECK(seconds({8, 1}, 2, 4) == 14);  // four rails are as fast as the link
   CHECK(seconds({2, 8}, 2, 8) == 32);  // replicas: one card of each node, 8 / 0.25
+}
+
+TEST_CASE("8b. steps between nodes have a latency of their own, which grows with the nodes") {
+  Writer w;
+  w.wait(w.start(Collective::all_gather, 0));
+  Program program = program_of(w);
+  Efficiency efficiency = kOne;
+  efficiency.collective_step_seconds = 1;
+  efficiency.network_step_seconds = 100;
+  const auto seconds = [&](const Group& group, std::int64_t nodes, std::int64_t cards) {
+    program.groups[kShard] = group;
+    return seconds_of(program, unit_cluster(nodes, cards), efficiency).step_seconds;
+  };
+  CHECK(seconds({8, 1}, 1, 8) == 7);
+  CHECK(seconds({8, 1}, 4, 2) == 3 * 100 + 4);
+  CHECK(seconds({32, 1}, 4, 8) == 3 * 100 + 28);
+  CHECK(seconds({4, 8}, 4, 8) == 3 * 100);  // replicas: one card of each node
 }
 
 TEST_CASE("9. on CPU the host computes itself, and collectives go on beside it") {
@@ -306,32 +329,12 @@ TEST_CASE("calls of blocks, and repeated sections, take as long as all of their 
     for (int i = 0; i < times; ++i) write(unrolled, false);
     Program program = program_of(folded, times);
     program.blocks.push_back({block.code, 0});
-    const Costs costs = with_launches(pick(100) / 16.0);
-    const StepTime a = time_of(program, costs), b = time_of(program_of(unrolled), costs);
+    const Efficiency efficiency = with_launches(pick(100) / 16.0);
+    const StepTime a = time_of(program, efficiency), b = time_of(program_of(unrolled), efficiency);
     CHECK(a.step_seconds == b.step_seconds);
     CHECK(a.compute_seconds == b.compute_seconds);
     CHECK(a.communication_seconds == b.communication_seconds);
   }
-}
-
-TEST_CASE("costs.json is read in full, and names what is wrong with another") {
-  CHECK(costs().products == 0.65);
-  CHECK(costs().fused_attention.size() == 4);
-  const auto message = [](const std::string& text) {
-    try {
-      (void)parse_costs(text, "costs.json");
-      return std::string();
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-  };
-  CHECK(message(R"({"origins": {"a": "b"}, "shares": {"products": [0.5, "c"]}})") ==
-        "costs.json: products: unknown origin");
-  CHECK(message(R"({"origins": {"a": "b"}, "shares": {"products": [1.5, "a"]}})") ==
-        "costs.json: products: is more than 1");
-  CHECK(message(R"({"origins": {"a": "b"}, "shares": {"products": 0.5}})") ==
-        "costs.json: products: is not [number, origin]");
-  CHECK(message(R"({"origins": {"a": "b"}, "shares": {}})") == "costs.json: products: missing");
 }
 
 }  // namespace vramfit

@@ -86,7 +86,7 @@ TEST_CASE("cpu ranks have the size given, no compute capability, and at least on
 
 TEST_CASE("a misspelt card gets a suggestion") {
   const std::string text = error_of("8xH100-80GD");
-  CHECK(text.find("did you mean H100-80GB or H100-PCIe-80GB?") != std::string::npos);
+  CHECK(text.find("did you mean H100-80GB or H100-96GB?") != std::string::npos);
   CHECK(error_of("8xH10O-80GB").find("did you mean") == std::string::npos);  // other digits are another card
 }
 

@@ -1,0 +1,45 @@
+#include "estimator/time/speed.h"
+
+#include <limits>
+
+#include "estimator/time/seconds.h"
+#include "program/make_program.h"
+#include "program/model_flops.h"
+
+namespace vramfit {
+
+namespace {
+
+/// A step in which collectives take no time.
+double seconds_without_collectives(const program::Program& program, Cluster cluster, Efficiency efficiency) {
+  cluster.card.link_bandwidth = cluster.network_bandwidth = std::numeric_limits<double>::infinity();
+  efficiency.collective_base_seconds = efficiency.collective_step_seconds = efficiency.network_step_seconds = 0;
+  return seconds_of(program, cluster, efficiency).step_seconds;
+}
+
+}  // namespace
+
+double model_flops_utilization(const Graph& graph, const Job& job, const Card& card, double step_seconds) {
+  const double peak = peak_flops(card, job.precision.compute);
+  if (peak == 0 || step_seconds <= 0) return 0;
+  // PyTorch's runtimes train every parameter, and have no tapes.
+  const double flops = job.runtime == Runtime::vramfit ? training_flops(tape_inputs(graph, job, card.device))
+                                                       : 3 * forward_flops(graph, {job.micro_batch, job.sequence});
+  return static_cast<double>(job.accumulation) * flops / (step_seconds * peak);
+}
+
+Speed speed_of(const Graph& graph, const Job& job, const Cluster& cluster, const Efficiency& efficiency) {
+  const program::Program program =
+      program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .labels = false});
+  Speed speed{.time = seconds_of(program, cluster, efficiency)};
+  const double seconds = speed.time.step_seconds;
+  speed.least_step_seconds = seconds * efficiency.step_least;
+  speed.most_step_seconds = seconds * efficiency.step_most;
+  speed.exposed_communication_seconds = seconds - seconds_without_collectives(program, cluster, efficiency);
+  speed.tokens_per_second = static_cast<double>(checked_mul(job.global_batch, job.sequence)) / seconds;
+  speed.tokens_per_second_per_card = speed.tokens_per_second / static_cast<double>(cluster.cards());
+  speed.model_flops_utilization = model_flops_utilization(graph, job, cluster.card, seconds);
+  return speed;
+}
+
+}  // namespace vramfit

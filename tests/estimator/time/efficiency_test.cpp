@@ -1,0 +1,78 @@
+#include "estimator/time/efficiency.h"
+
+#include <doctest/doctest.h>
+
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "estimator/time/efficiency_json.h"
+
+namespace vramfit {
+namespace {
+
+std::string message(const std::vector<EfficiencyFile>& files, const std::string& name) {
+  try {
+    (void)read_efficiency(files, name);
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+std::string figures(const std::string& text) { return "{\"figures\": {" + text + "}}"; }
+
+Cluster cluster_of(const std::string& card) { return parse_cluster("1x" + card); }
+
+}  // namespace
+
+TEST_CASE("every file of configs/efficiency is read in full") {
+  CHECK(kEfficiencyFiles.size() > 10);
+  for (const EfficiencyFile& file : kEfficiencyFiles) CHECK(message(kEfficiencyFiles, std::string(file.name)).empty());
+}
+
+TEST_CASE(
+    "every card of the catalog has figures: its own before those of its compute capability, and these before all") {
+  for (const Card& card : card_catalog()) CHECK(efficiency_of(cluster_of(card.name)).product_share > 0.3);
+  const Efficiency &h100 = efficiency_of(cluster_of("H100-80GB")), &b200 = efficiency_of(cluster_of("B200-192GB"));
+  CHECK(h100.attention.share_128 < 0.5);  // FlashAttention-2 on compute capability 9.0
+  CHECK(b200.attention.share_128 < h100.attention.share_128);
+  CHECK(h100.link_share_all_reduce > h100.link_share);  // switches add
+  CHECK(efficiency_of(cluster_of("A100-80GB")).launch_seconds == h100.launch_seconds);
+  CHECK(efficiency_of(parse_cluster("2xcpu-4GiB")).collective_step_seconds == 0);
+}
+
+TEST_CASE("a file's own figures come before those that it inherits, and an error says where it is") {
+  std::string all;
+  for (const EfficiencyFile& file : kEfficiencyFiles) {
+    if (file.name == "gpu") all = file.text;
+  }
+  const std::string own = R"({"inherits": "gpu", "figures": {"memory_share": [0.125, "here"]}})";
+  const auto with = [&](const std::string& text) { return message({{"gpu", all}, {"card", text}}, "card"); };
+  CHECK(read_efficiency({{"gpu", all}, {"card", own}}, "card").memory_share == 0.125);
+  CHECK(with(R"({"inherits": "gpu", "figures": {"memory_share": [0.5]}})") ==
+        "efficiency/card.json: memory_share: is not [number, origin]");
+  CHECK(with(R"({"inherits": "gpu", "figures": {"memory_share": [3, "a"]}})") ==
+        "efficiency/card.json: memory_share: is out of range");
+  CHECK(with(R"({"inherits": "gpu", "figures": {"memory_shares": [1, "a"]}})") ==
+        "efficiency/card.json: memory_shares: unknown figure");
+  CHECK(with(R"({"inherits": "cards", "figures": {}})") == "efficiency/cards.json: there is no such file");
+  CHECK(with(R"({"inherits": "card", "figures": {}})") == "efficiency/card.json: inherits itself");
+  CHECK(with(figures(R"("product_share": [1, "a"])")) == "efficiency/card.json: product_share_fp32: missing");
+  CHECK(with(R"({"figures": [1]})") == "efficiency/card.json: figures: is not an object");
+  CHECK(with("{}") == "efficiency/card.json: figures: missing");
+}
+
+TEST_CASE("a calibration replaces what it names, and the card keeps the rest") {
+  const Cluster cluster = cluster_of("H100-80GB");
+  const Efficiency known = efficiency_of(cluster);
+  const Efficiency own = calibrated_efficiency(cluster, figures(R"("product_share": [0.5, "measured"])"), "mine.json");
+  CHECK(own.product_share == 0.5);
+  CHECK(own.memory_share == known.memory_share);
+  CHECK(efficiency_of(cluster).product_share == known.product_share);
+  CHECK_THROWS_WITH_AS((void)calibrated_efficiency(cluster, figures(R"("product_share": [-1, "a"])"), "mine.json"),
+                       "mine.json: product_share: is out of range", InputError);
+}
+
+}  // namespace vramfit
