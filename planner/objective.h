@@ -16,7 +16,7 @@ namespace vramfit {
 enum class Objective {
   throughput,        // the most tokens per second
   cost,              // the least money per token
-  fewest_gpus,       // of the clusters; of equally many the faster
+  fewest_gpus,       // among the clusters; of equally many the faster
   longest_sequence,  // in steps of kSequenceStep
   largest_batch,     // sequences that a GPU computes at once
 };

@@ -53,9 +53,25 @@ Objective read_objective(const PlanFlags& flags, const ClusterChoice& clusters) 
   return objective;
 }
 
+std::string_view words_of(Objective objective) {
+  switch (objective) {
+    case Objective::throughput:
+      break;
+    case Objective::cost:
+      return "cheapest plan";
+    case Objective::fewest_gpus:
+      return "fewest GPUs";
+    case Objective::longest_sequence:
+      return "longest sequence";
+    case Objective::largest_batch:
+      return "largest batch";
+  }
+  return "fastest plan";
+}
+
 PlanAnswer searched(const PlanRequest& request, const ClusterChoice& clusters, Objective objective,
                     const Prices& prices) {
-  const Ticker ticker(fmt::format("vramfit: searching for a configuration, best by {}", objective_name(objective)));
+  const Ticker ticker(fmt::format("vramfit: searching for the {}", words_of(objective)));
   return best_plan(request, clusters, objective, prices);
 }
 
