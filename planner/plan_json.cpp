@@ -128,7 +128,8 @@ std::string plan_to_json(const PlanRequest& request, const Plan& plan) {
   return writer.take();
 }
 
-std::string answer_to_json(const PlanAnswer& answer, std::optional<std::int64_t> tokens) {
+std::string answer_to_json(const PlanAnswer& answer, std::optional<std::int64_t> tokens,
+                           const std::vector<TooLarge>& larger) {
   const ClusterPlan& best = answer.tried[answer.best];
   JsonWriter writer;
   write_plan(writer, best.request, *best.plan);
@@ -137,6 +138,13 @@ std::string answer_to_json(const PlanAnswer& answer, std::optional<std::int64_t>
   if (answer.tried.size() > 1) {
     writer.key("clusters").begin_array();
     for (const ClusterPlan& made : answer.tried) write_cluster_plan(writer, made, tokens);
+    writer.end_array();
+  }
+  if (!larger.empty()) {
+    writer.key("larger_models").begin_array();
+    for (const TooLarge& each : larger) {
+      writer.begin_object().member("name", each.model).member("why", each.why).end_object();
+    }
     writer.end_array();
   }
   writer.end_object();

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "planner/objective.h"
+#include "planner/largest_model.h"
 #include "planner/plan.h"
 
 namespace vramfit {
@@ -14,8 +14,9 @@ namespace vramfit {
 /// job: the request, `verdict` "no_plan", why, and the alternatives that would help.
 std::string plan_to_json(const PlanRequest& request, const Plan& plan);
 
-/// The best plan of an answer; with what it costs to train on `tokens`, if given; and, of several clusters, what came
-/// of each.
-std::string answer_to_json(const PlanAnswer& answer, std::optional<std::int64_t> tokens);
+/// The best plan of an answer; with what it costs to train on `tokens`, if given; of several clusters, what came of
+/// each; and larger models that have no plan.
+std::string answer_to_json(const PlanAnswer& answer, std::optional<std::int64_t> tokens,
+                           const std::vector<TooLarge>& larger = {});
 
 }  // namespace vramfit

@@ -14,7 +14,7 @@
 #include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/model.h"
-#include "planner/objective.h"
+#include "planner/largest_model.h"
 #include "planner/plan_json.h"
 #include "planner/training_cost.h"
 
@@ -25,7 +25,7 @@ constexpr std::int64_t kUsualTokens = 1'000'000'000;  // of which --objective co
 
 struct PlanFlags {
   JobFlags job;
-  std::string allow, output, network, objective, tokens, price;
+  std::string allow, output, network, objective, tokens, price, largest_model;
   bool json = false, no_clip = false;
 };
 
@@ -69,20 +69,22 @@ std::string_view words_of(Objective objective) {
   return "fastest plan";
 }
 
-PlanAnswer searched(const PlanRequest& request, const ClusterChoice& clusters, Objective objective,
-                    const Prices& prices) {
+LargestModel searched(const PlanFlags& flags, const PlanRequest& request, const ClusterChoice& clusters,
+                      Objective objective, const Prices& prices) {
   const Ticker ticker(fmt::format("vramfit: searching for the {}", words_of(objective)));
-  return best_plan(request, clusters, objective, prices);
+  if (flags.largest_model.empty()) return {.answer = best_plan(request, clusters, objective, prices), .larger = {}};
+  return plan_largest(request, models_of_family(flags.largest_model), clusters, objective, prices);
 }
 
-int write_answer(const PlanFlags& flags, const PlanAnswer& answer, std::optional<std::int64_t> tokens) {
+int write_answer(const PlanFlags& flags, const LargestModel& largest, std::optional<std::int64_t> tokens) {
+  const PlanAnswer& answer = largest.answer;
   const bool has_plan = answer.tried[answer.best].has_plan();
-  const auto json = [&] { return answer_to_json(answer, tokens); };
+  const auto json = [&] { return answer_to_json(answer, tokens, largest.larger); };
   if (has_plan && !flags.output.empty()) write_file(flags.output, json());
   if (flags.json) {
     if (!is_stdout(flags.output)) write_file("-", json());
   } else if (!is_stdout(flags.output)) {
-    write_file("-", answer_text(answer, tokens, detect_terminal()));
+    write_file("-", answer_text(answer, tokens, largest.larger, detect_terminal()));
   }
   if (has_plan && !flags.output.empty() && !is_stdout(flags.output)) {
     complain("vramfit", "plan written to " + printable(flags.output, 4096));
@@ -102,14 +104,17 @@ int run_plan(const PlanFlags& flags) {
   if (!flags.price.empty() && !tokens) {
     throw InputError("--price: changes nothing without --tokens or --objective cost");
   }
-  const PlanRequest request{.spec = read_model(flags.job.model),
+  if (!flags.largest_model.empty() && !flags.job.model.empty()) {
+    throw InputError("--largest-model chooses the model; leave out MODEL");
+  }
+  const PlanRequest request{.spec = flags.largest_model.empty() ? read_model(flags.job.model) : ModelSpec{},
                             .job = choice.job,
                             .fixed = choice.fixed,
                             .cluster = clusters.clusters.front(),
                             .allowed = allowed,
                             .clip = !flags.no_clip};
   check_output("-o", flags.output);
-  return write_answer(flags, searched(request, clusters, objective, prices), tokens);
+  return write_answer(flags, searched(flags, request, clusters, objective, prices), tokens);
 }
 
 }  // namespace
@@ -129,6 +134,12 @@ void add_plan(CLI::App& command, int& exit_code) {
           "throughput (default), cost, fewest-gpus, longest-sequence, largest-batch. Several clusters to choose "
           "from: --gpus 4xRTX4090,1xH100-80GB; how many GPUs are needed: --gpus auto:H100-80GB")
       ->type_name("NAME")
+      ->group(kCommonFlags);
+  command
+      .add_option(
+          "--largest-model", flags->largest_model,
+          "Instead of MODEL: the largest of the catalog's models of a family (llama, qwen3, ...) that has a plan")
+      ->type_name("FAMILY")
       ->group(kCommonFlags);
   command.add_option("--tokens", flags->tokens, "Say what training on so many tokens takes: 15B, 300M, 1.5T")
       ->type_name("COUNT")

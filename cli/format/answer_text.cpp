@@ -65,11 +65,15 @@ std::string clusters_table(const PlanAnswer& answer, std::optional<std::int64_t>
 
 }  // namespace
 
-std::string answer_text(const PlanAnswer& answer, std::optional<std::int64_t> tokens, const Terminal& terminal) {
+std::string answer_text(const PlanAnswer& answer, std::optional<std::int64_t> tokens,
+                        const std::vector<TooLarge>& larger, const Terminal& terminal) {
   const ClusterPlan& best = answer.tried[answer.best];
   const std::string cost = tokens && best.has_plan() ? training_line(best, *tokens) : "";
   std::string text = plan_text(best.request, *best.plan, terminal, cost);
   if (answer.tried.size() > 1) text += clusters_table(answer, tokens);
+  if (!larger.empty()) text += "\nLarger models, which have no plan\n";
+  for (const TooLarge& each : larger)
+    text += fmt::format("  {}: {}\n", printable(each.model), printable(each.why, 300));
   return text;
 }
 

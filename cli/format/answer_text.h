@@ -6,11 +6,12 @@
 #include <string>
 
 #include "cli/format/terminal.h"
-#include "planner/objective.h"
+#include "planner/largest_model.h"
 
 namespace vramfit {
 
-/// Ends in a newline. `tokens`: to train on, for hours and money.
-std::string answer_text(const PlanAnswer& answer, std::optional<std::int64_t> tokens, const Terminal& terminal);
+/// Ends in a newline. `tokens`: to train on, for hours and money. `larger`: models that have no plan.
+std::string answer_text(const PlanAnswer& answer, std::optional<std::int64_t> tokens,
+                        const std::vector<TooLarge>& larger, const Terminal& terminal);
 
 }  // namespace vramfit

@@ -188,7 +188,7 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(program("estimate", *base, "--strict").returncode, 3)
 
     def test_of_plan(self):
-        self.known("plan", ["--gpus", "--job", "--set", "--allow", "--network", "--objective", "--tokens", "--price", "--output", "--json", "--no-clip"])
+        self.known("plan", ["--gpus", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--output", "--json", "--no-clip"])
         base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--wrap", "layer", "--loss", "full")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
         self.refused("--network", "plan", *base, "--network", "10Gbps/card")
@@ -197,6 +197,10 @@ class OtherFlags(unittest.TestCase):
             self.different("--objective", objective, base=cards, command="plan")
         self.refused("--objective", "plan", *base, "--objective", "speed")
         self.different("--tokens", "3B", base=base, command="plan")
+        family = ["plan", "--largest-model", "gpt2", "--gpus", "1xL4", "--seq-len", "128"]
+        self.assertIn("gpt2-large on 1xL4", program(*family).stdout)
+        self.refused("--largest-model", *family, MODEL)
+        self.refused("--largest-model", "plan", "--largest-model", "lama", "--gpus", "1xL4")
         self.different("--price", "2.5/h", base=(*cards, "--tokens", "1B"), command="plan")
         self.refused("--price", "plan", *base, "--price", "2.5/h")
         self.different("--json", base=base, command="plan")

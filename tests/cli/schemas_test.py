@@ -105,6 +105,11 @@ class Schemas(unittest.TestCase):
         self.assertEqual([each["verdict"] for each in plan["clusters"]], ["fits", "fits", "no_plan", "refused"])
         self.assertEqual(plan["training"], plan["clusters"][1]["training"])
 
+    def test_the_plan_of_the_largest_model_is_as_the_schema_says(self):
+        plan = json.loads(program("plan", "--largest-model", "gpt2", "--gpus", "1xRTX4080", "--seq-len", "128", "--json"))
+        self.validate(plan, "plan")
+        self.assertEqual([each["name"] for each in plan["larger_models"]], ["openai-community/gpt2-xl"])
+
     def test_the_answer_that_there_is_no_plan_is_as_the_schema_says(self):
         plan = json.loads(program("plan", MODEL, "--gpus", "2xcpu-1MiB", "--seq-len", "64", "--json", expected=4))
         self.validate(plan, "plan")

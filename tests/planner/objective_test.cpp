@@ -1,4 +1,4 @@
-#include "planner/objective.h"
+#include "planner/largest_model.h"
 
 #include <doctest/doctest.h>
 
@@ -123,6 +123,25 @@ TEST_CASE("cost needs a price of every GPU that has a plan") {
                        doctest::Contains("no price of RTX4080 is known"), InputError);
   CHECK_THROWS_WITH_AS(answer_for(request, "1xRTX4090", Objective::cost, Prices("RTX3090=1/h")),
                        doctest::Contains("no price of RTX4090 is known"), InputError);
+}
+
+TEST_CASE("the largest model of a family that has a plan: all larger ones have none") {
+  const std::vector<ModelSpec> models = models_of_family("gpt2");
+  REQUIRE(models.size() >= 3);
+  PlanRequest request = request_for("llama", parse_cluster("1xcpu-1GiB"));
+  for (const std::string gpus : {"1x24GB", "1x3GiB", "1x0.5GiB"}) {
+    CAPTURE(gpus);
+    const LargestModel largest = plan_largest(request, models, parse_cluster_choice(gpus), Objective::throughput, {});
+    const std::string chosen = best_of(largest.answer).request.spec.name;
+    for (std::size_t i = 0; i <= largest.larger.size(); ++i) {
+      request.spec = models[i];
+      request.cluster = parse_cluster(gpus);
+      const bool has_plan = make_plan(request).chosen.has_value();
+      CHECK(has_plan == (i == largest.larger.size() && best_of(largest.answer).has_plan()));
+      CHECK((i < largest.larger.size() ? largest.larger[i].model : chosen) == models[i].name);
+    }
+  }
+  CHECK_THROWS_WITH_AS(models_of_family("lama"), doctest::Contains("did you mean \"llama\""), InputError);
 }
 
 TEST_CASE("lists of clusters") {
