@@ -1,0 +1,77 @@
+#include "estimator/time/speed.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "job/fields/job_fields.h"
+#include "job/loss_options.h"
+#include "job/resolve_job.h"
+#include "program/model_flops.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+namespace {
+
+struct World {
+  Cluster cluster;
+  Job job;
+  Graph graph;
+  Efficiency efficiency;
+  Speed speed() const { return speed_of(graph, job, cluster, efficiency); }
+};
+
+World world_of(const std::string& gpus, const std::vector<std::pair<std::string, std::string>>& fields = {}) {
+  const ModelSpec spec = testing::llama_8b();
+  World world{.cluster = parse_cluster(gpus), .job = unresolved_job(), .graph = {}, .efficiency = {}};
+  for (const auto& [name, value] : fields) set_job_field(world.job, job_field_named(name), value, name);
+  std::vector<std::string> notes;
+  world.job = resolve_job(world.job, spec, world.cluster, notes);
+  world.graph = build_graph(spec, loss_options(world.job));
+  world.efficiency = efficiency_of(world.cluster);
+  return world;
+}
+
+}  // namespace
+
+TEST_CASE("a speed is that of its step, for all ranks and for one, with a range around it") {
+  World world = world_of("8xH100-80GB", {{"seq_len", "2048"}, {"micro_batch", "2"}, {"grad_accum", "3"}});
+  world.efficiency.step_least = 0.5;
+  world.efficiency.step_most = 1.5;
+  const Speed speed = world.speed();
+  const double step = speed.time.step_seconds;
+  CHECK(speed.least_step_seconds == 0.5 * step);
+  CHECK(speed.most_step_seconds == 1.5 * step);
+  CHECK(speed.tokens_per_second == doctest::Approx(8 * 2 * 3 * 2048 / step));
+  CHECK(speed.tokens_per_second_per_card == doctest::Approx(2 * 3 * 2048 / step));
+  const double flops = training_flops(tape_inputs(world.graph, world.job, world.cluster.card.device));
+  CHECK(speed.model_flops_utilization == doctest::Approx(3 * flops / (step * world.cluster.card.bf16_flops)));
+}
+
+TEST_CASE("exposed communication is what collectives lengthen a step by: nothing alone, more over a slow network") {
+  CHECK(world_of("1xH100-80GB").speed().exposed_communication_seconds == 0);
+  World world = world_of("2x8xH100-80GB");
+  const Speed fast = world.speed();
+  CHECK(fast.exposed_communication_seconds > 0);
+  CHECK(fast.exposed_communication_seconds <= fast.time.communication_seconds);
+  world.cluster.network_bandwidth /= 10;
+  const Speed slow = world.speed();
+  CHECK(slow.exposed_communication_seconds > fast.exposed_communication_seconds);
+  // What is left without collectives doesn't depend on the network.
+  CHECK(slow.time.step_seconds - slow.exposed_communication_seconds ==
+        doctest::Approx(fast.time.step_seconds - fast.exposed_communication_seconds));
+}
+
+TEST_CASE("kernels in a step are slower than alone by one figure, which leaves launches and collectives as they are") {
+  World world = world_of("8xH100-80GB");
+  world.efficiency.step_share = 1;
+  const Speed alone = world.speed();
+  world.efficiency.step_share = 0.5;
+  const Speed step = world.speed();
+  CHECK(step.time.compute_seconds == doctest::Approx(2 * alone.time.compute_seconds));
+  CHECK(step.time.communication_seconds == alone.time.communication_seconds);
+}
+
+}  // namespace vramfit
