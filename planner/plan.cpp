@@ -14,6 +14,7 @@
 #include "planner/best_first.h"
 #include "planner/changes.h"
 #include "planner/search.h"
+#include "planner/waterfall.h"
 
 namespace vramfit {
 namespace {
@@ -124,6 +125,7 @@ class Search {
     if (const std::string note = network_note(request_.cluster); !note.empty()) {
       chosen.estimate.assumptions.push_back(note);
     }
+    plan_.steps = waterfall(request_, chosen.job, evaluator_);
     add_faster(chosen);
     add_frontier(chosen);
     add_changes(chosen);

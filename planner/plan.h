@@ -46,8 +46,16 @@ struct SearchCounts {
   double seconds = 0;
 };
 
+/// What one choice of a plan does to the job as it was asked for.
+struct PlanStep {
+  std::string change;  // "--checkpointing full"; "" for the job as asked for
+  Bytes total;         // of the worst rank, with this choice and those before it
+  double tokens_per_second = 0;
+};
+
 struct Plan {
   std::optional<Candidate> chosen;  // none: exit 4
+  std::vector<PlanStep> steps;      // from the job as asked for to the chosen one; none if that is it
   std::vector<Candidate> alternatives;
   std::string why;  // one sentence, also when there is no plan ("fits with --allow precision:bf16-pure: ...")
   SearchCounts search;

@@ -84,6 +84,12 @@ void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan
   } else {
     write_request(writer, request);
   }
+  writer.key("steps").begin_array();
+  for (const PlanStep& step : plan.steps) {
+    writer.begin_object().member("change", step.change).member("total_bytes", step.total);
+    writer.member("tokens_per_second", step.tokens_per_second).end_object();
+  }
+  writer.end_array();
   writer.member("why", plan.why).key("alternatives").begin_array();
   for (const Candidate& candidate : plan.alternatives) write_alternative(writer, candidate);
   writer.end_array().key("search").begin_object();

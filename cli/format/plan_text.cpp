@@ -1,5 +1,7 @@
 #include "cli/format/plan_text.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "base/suggest.h"
@@ -13,11 +15,60 @@
 namespace vramfit {
 namespace {
 
+/// Whether an alternative is slower than the plan and needs less memory.
+bool is_of_frontier(const Candidate& candidate) {
+  return candidate.needs.empty() && candidate.estimate.verdict == Verdict::fits;
+}
+
 std::string alternative_lines(const Plan& plan) {
-  if (plan.alternatives.empty()) return "";
-  std::string text = "\nAlternatives\n";
-  for (const Candidate& candidate : plan.alternatives) text += fmt::format("  {}\n", printable(candidate.why, 500));
+  std::string text;
+  for (const Candidate& candidate : plan.alternatives) {
+    if (!is_of_frontier(candidate)) text += fmt::format("  {}\n", printable(candidate.why, 500));
+  }
+  return text.empty() ? "" : "\nAlternatives\n" + text;
+}
+
+/// "+12 %", "-3.1 %".
+std::string change_text(double from, double to) {
+  const double percent = 100 * (to / from - 1);
+  return fmt::format("{:+.{}f} %", percent, std::abs(percent) < 9.95 ? 1 : 0);
+}
+
+/// What each choice saves and costs, from the job as asked for to the plan.
+std::string step_lines(const Plan& plan) {
+  if (plan.steps.empty()) return "";
+  std::string text = "\nFrom the job as asked for to the plan       GiB    tokens/s\n";
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const PlanStep& step = plan.steps[i];
+    if (i == 0) {
+      text += fmt::format("  {:<36} {:>8} {:>11.0f}\n", "as asked for", gib(step.total), step.tokens_per_second);
+      continue;
+    }
+    const PlanStep& before = plan.steps[i - 1];
+    const double gibibytes = static_cast<double>(step.total.n - before.total.n) / static_cast<double>(kGiB.n);
+    text +=
+        fmt::format("  {:<36} {:>+8.2f} {:>11}\n", printable(step.change, 500), gibibytes,
+                    before.tokens_per_second > 0 ? change_text(before.tokens_per_second, step.tokens_per_second) : "");
+  }
   return text;
+}
+
+/// The plan and what is slower but smaller, with a bar for the speed of each.
+std::string frontier_table(const Plan& plan, const Terminal& terminal) {
+  constexpr int kCells = 20;
+  const Candidate& chosen = *plan.chosen;
+  std::string text;
+  for (const Candidate& candidate : plan.alternatives) {
+    if (!is_of_frontier(candidate)) continue;
+    const double share = candidate.tokens_per_second / chosen.tokens_per_second;
+    text += fmt::format("  {:>7} {:>10.0f}  {}  {}\n", gib(worst_rank(candidate.estimate).total),
+                        candidate.tokens_per_second, padded_bar(terminal, share, kCells),
+                        printable(job_as_flags(candidate.job, chosen.job), 500));
+  }
+  if (text.empty()) return "";
+  return fmt::format("\nMemory against speed\n  {:>7} {:>10}\n  {:>7} {:>10.0f}  {}  the plan\n{}", "GiB", "tokens/s",
+                     gib(worst_rank(chosen.estimate).total), chosen.tokens_per_second, padded_bar(terminal, 1, kCells),
+                     text);
 }
 
 /// "Step 2.68 s, 6113 tokens/s (1528 per GPU), MFU 41.2 % (predicted)".
@@ -47,7 +98,7 @@ std::string plan_text(const PlanRequest& request, const Plan& plan, const Termin
   text += fmt::format("{} on {}: {}, {} of them estimated\n\n", printable(request.spec.name),
                       printable(request.cluster.text), printable(chosen.why), plan.search.estimates);
   text += breakdown_table(worst_rank(chosen.estimate), terminal) + "\n" + phase_table(worst_rank(chosen.estimate));
-  text += alternative_lines(plan);
+  text += step_lines(plan) + frontier_table(plan, terminal) + alternative_lines(plan);
   text += assumption_lines(chosen.estimate);
   return text;
 }

@@ -85,6 +85,14 @@ std::string bar(const Terminal& terminal, double share, int cells) {
   return out;
 }
 
+std::string padded_bar(const Terminal& terminal, double share, int cells) {
+  std::string text = bar(terminal, share, cells);
+  const auto begins_character = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; };
+  const auto drawn = static_cast<int>(std::ranges::count_if(text, begins_character));
+  text.append(static_cast<std::size_t>(std::max(0, cells - drawn)), ' ');
+  return text;
+}
+
 std::string gib(Bytes bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes.n) / static_cast<double>(kGiB.n));
 }

@@ -27,6 +27,9 @@ std::string styled(const Terminal& terminal, Style style, std::string_view text)
 /// A bar of at most `cells` cells for a share in [0, 1].
 std::string bar(const Terminal& terminal, double share, int cells);
 
+/// bar() with spaces up to `cells` cells.
+std::string padded_bar(const Terminal& terminal, double share, int cells);
+
 /// "83.2": GiB with one digit after the point, for lines that name the unit once.
 std::string gib(Bytes bytes);
 

@@ -223,6 +223,22 @@ class PlanSaysItsDecisionFirst(unittest.TestCase):
         self.assertTrue(speed, lines[2])
         self.assertAlmostEqual(int(speed[2]) / 2, int(speed[3]), delta=1)
         self.assertTrue(0 < float(speed[4]) <= 100)
+
+    def test_frontier_and_steps_are_tables(self):
+        text = program("plan", "meta-llama/Llama-3.1-8B", "--gpus", "8xH100-80GB", "--json").stdout
+        plan = json.loads(text)
+        lines = program("plan", "meta-llama/Llama-3.1-8B", "--gpus", "8xH100-80GB").stdout
+        rows = lines.split("\nMemory against speed\n")[1].split("\n\n")[0].splitlines()[1:]
+        smaller = [each for each in plan["alternatives"] if each["fits"] and not each["needs"]]
+        self.assertEqual(len(rows), 1 + len(smaller))
+        for row, point in zip(rows, [plan["prediction"], *smaller]):
+            self.assertEqual(int(row.split()[1]), round(point["tokens_per_second"]))
+        self.assertEqual(len({row.index("█") for row in rows}), 1)
+        steps = lines.split("\nFrom the job as asked for to the plan")[1].split("\n\n")[0].splitlines()[1:]
+        self.assertEqual(len(steps), len(plan["steps"]))
+        self.assertIn("as asked for", steps[0])
+        for line, step in zip(steps[1:], plan["steps"][1:]):
+            self.assertIn(step["change"], line)
         cpu = program("plan", MODEL, "--gpus", "2xcpu-1GiB", "--seq-len", "64").stdout.splitlines()
         self.assertRegex(cpu[2], r"per rank\) \(predicted\)$")  # the peak of a CPU is not known
 
