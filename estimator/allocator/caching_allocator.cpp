@@ -210,7 +210,9 @@ void CachingAllocator::record_stream(int block, int stream) {
   if (stream != b.stream) b.other_streams |= std::uint64_t{1} << static_cast<unsigned>(stream);
 }
 
-void CachingAllocator::insert_free(int block, std::optional<FreeBlocks::Place> place) {
+void CachingAllocator::insert_free(int block) { insert_free(block, std::nullopt); }
+
+inline void CachingAllocator::insert_free(int block, std::optional<FreeBlocks::Place> place) {
   Block& b = at(block);
   b.free_since = searches_[b.is_small ? 1 : 0];
   const FreeBlocks::Entry entry{.size = b.size, .address = b.address, .block = block};

@@ -149,8 +149,9 @@ class CachingAllocator {
   int split(int block, const Request& request);
   void hand_out(Block& block, std::int64_t bytes);
 
+  void insert_free(int block);
   /// Where there is a place, in that of the block that stood there.
-  void insert_free(int block, std::optional<FreeBlocks::Place> place = {});
+  void insert_free(int block, std::optional<FreeBlocks::Place> place);
   void erase_free(int block);
   void release_to_pool(int block);
   bool can_merge(const Block& block, int neighbour) const;

@@ -80,13 +80,15 @@ void Calls::clear() {
   call_.loss = -1;
 }
 
-int Calls::slot_of(const Held& held) {
+inline int Calls::slot_of(const Held& held) {
   if (!held) return -1;
-  if (at(held.buffer()) >= slot_of_buffer_.size()) slot_of_buffer_.resize(in_.writer.code().buffers.size(), -1);
-  int& slot = slot_of_buffer_[at(held.buffer())];
+  const std::size_t buffer = at(held.buffer());
+  const std::vector<Buffer>& buffers = in_.writer.code().buffers;
+  if (buffer >= slot_of_buffer_.size()) slot_of_buffer_.resize(buffers.capacity(), -1);
+  int& slot = slot_of_buffer_[buffer];
   if (slot >= 0) return slot;
   slot = static_cast<int>(call_.slots.size());
-  call_.slots.push_back({.buffer = held.buffer(), .dtype = in_.writer.code().buffers[at(held.buffer())].dtype});
+  call_.slots.push_back({.buffer = held.buffer(), .dtype = buffers[buffer].dtype});
   return slot;
 }
 

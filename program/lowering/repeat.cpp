@@ -10,13 +10,14 @@ namespace {
 /// A list grows by its elements from `first` on, each changed by `change`. Returns by how many.
 template <typename T, typename Change>
 std::uint32_t append(std::vector<T>& list, std::size_t first, const Change& change) {
-  const std::size_t end = list.size();
-  list.reserve(2 * end - first);
-  for (std::size_t i = first; i < end; ++i) {
-    list.push_back(list[i]);
-    change(list.back());
+  const std::size_t count = list.size() - first;
+  list.resize(list.size() + count);
+  T* const from = list.data() + first;
+  for (std::size_t i = 0; i < count; ++i) {
+    from[count + i] = from[i];
+    change(from[count + i]);
   }
-  return static_cast<std::uint32_t>(end - first);
+  return static_cast<std::uint32_t>(count);
 }
 
 }  // namespace

@@ -27,11 +27,9 @@ UnitLowering::UnitLowering(const UnitsInputs& inputs, int number)
       number_(number),
       views_(inputs.views.of(unit_)),
       gradients_(unit_.parameters.size()) {
-  reduce_order_.reserve(unit_.parameters.size());
-  for (const int parameter : unit_.reduce_order) reduce_order_.push_back(slot_of(parameter));
   if (in_.layout.shards == 1) {
-    in_order_ = reduce_order_;
-    std::ranges::sort(in_order_, {}, [&](std::size_t slot) { return unit_.parameters[slot].parameter; });
+    in_order_ = unit_.reduce_order;
+    std::ranges::sort(in_order_);
   }
   std::int64_t padded = 0, shard = 0, kept = 0;  // no more than the layout's sums, which are checked
   for (const UnitParameter& p : unit_.parameters) {
@@ -244,7 +242,8 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
 }
 
 void UnitLowering::accumulate() {
-  for (const std::size_t slot : reduce_order_) {
+  for (const int parameter : unit_.reduce_order) {
+    const std::size_t slot = slot_of(parameter);
     const UnitParameter& p = unit_.parameters[slot];
     Gradients& gradients = gradients_[slot];
     if (!gradients.buffer.held) continue;
@@ -262,14 +261,17 @@ void UnitLowering::accumulate() {
 }
 
 void UnitLowering::add_to_shard() {
-  for (const std::size_t slot : in_order_) {
+  for (const int parameter : in_order_) {
+    const std::size_t slot = slot_of(parameter);
     Gradients& gradients = gradients_[slot];
     if (!gradients.buffer.held) continue;
     make_gradient_shard();
     add_rows(Kernel::add_whole, slot, gradients.buffer.held, gradients.buffer.dtype);
     gradients.written_to_shard.set_whole();
   }
-  for (auto slot = in_order_.rbegin(); slot != in_order_.rend(); ++slot) gradients_[*slot].buffer.held.reset();
+  for (auto parameter = in_order_.rbegin(); parameter != in_order_.rend(); ++parameter) {
+    gradients_[slot_of(*parameter)].buffer.held.reset();
+  }
 }
 
 Held UnitLowering::piece_of(std::size_t slot, Gradient gradient) {
@@ -287,8 +289,9 @@ Held UnitLowering::piece_of(std::size_t slot, Gradient gradient) {
 
 void UnitLowering::reduce() {
   if (in_.layout.shards == 1) return add_to_shard();
-  pieces_.reserve(reduce_order_.size());
-  for (const std::size_t slot : reduce_order_) {
+  pieces_.reserve(unit_.reduce_order.size());
+  for (const int parameter : unit_.reduce_order) {
+    const std::size_t slot = slot_of(parameter);
     Gradient& gradient = gradients_[slot].buffer;
     if (gradient.held) pieces_.emplace_back(slot, piece_of(slot, std::move(gradient)));
   }

@@ -137,7 +137,7 @@ class UnitLowering {
   Held gathered_, kept_slice_, gradient_shard_;
   std::vector<Held> states_;                          // of the optimizer, in the order of its row
   std::vector<Gradients> gradients_;                  // by place in the unit
-  std::vector<std::size_t> reduce_order_, in_order_;  // places in the unit: as reduced; of ascending parameters
+  std::vector<int> in_order_;                         // parameters, ascending; with one shard
   std::vector<std::pair<std::size_t, Held>> pieces_;  // of the parameter at a place: being reduced
   // Of all parameters, in the compute dtype: whole, and what a rank, or a rank of its group, has of them.
   Bytes padded_bytes_, shard_bytes_, kept_bytes_;

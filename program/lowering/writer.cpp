@@ -5,7 +5,7 @@ namespace vramfit::program {
 namespace {
 
 template <typename T, typename List>
-Range append(std::vector<T>& all, const List& list) {
+inline Range append(std::vector<T>& all, const List& list) {
   const Range range{static_cast<std::uint32_t>(all.size()), static_cast<std::uint32_t>(list.size())};
   for (const T& each : list) all.push_back(each);
   return range;

@@ -103,7 +103,7 @@ class Writer {
   void start(Start start, Listed operands);
   template <typename What>
   What& write(const What& what) {
-    return code_.instructions.emplace_back().emplace<What>(what);
+    return std::get<What>(code_.instructions.emplace_back(what));
   }
 
   /// Room for about as many instructions, and for what they usually refer to.
@@ -113,7 +113,7 @@ class Writer {
     code_.buffers.reserve(instructions / 2);
     owners_.reserve(instructions / 2);
     code_.work.reserve(instructions / 2);
-    code_.bindings.reserve(instructions / 2);
+    code_.bindings.reserve(instructions / 3 * 2);
   }
 
   int owners(int buffer) const { return owners_[static_cast<std::size_t>(buffer)]; }

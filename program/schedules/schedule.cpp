@@ -93,15 +93,15 @@ Phase phase_of(const Instruction& instruction, bool computes_loss, Phase current
 }
 
 int peak_live_units(const std::vector<Instruction>& schedule) {
-  std::vector<bool> is_live;
+  std::vector<char> is_live;  // not of bool: each is looked at alone
   int live = 0, peak = 0;
   for (const Instruction& i : schedule) {
     const bool drops = i.what == Do::release || i.what == Do::reshard;
     if (i.what != Do::issue && !drops) continue;
     const auto unit = static_cast<std::size_t>(i.unit);
     if (unit >= is_live.size()) is_live.resize(unit + 1);
-    if (is_live[unit] == drops) live += drops ? -1 : 1;
-    is_live[unit] = !drops;
+    if ((is_live[unit] != 0) == drops) live += drops ? -1 : 1;
+    is_live[unit] = drops ? 0 : 1;
     peak = std::max(peak, live);
   }
   return peak;
