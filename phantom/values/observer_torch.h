@@ -234,16 +234,41 @@ class Observer final : public c10::OperatorKernel {
   }
 
   void run_sized(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack) const {
-    const Call call = look_at(stack);
+    Call call = look_at(stack);
     const at::Tensor source = argument(stack, 0).toTensor();
+    const bool counts_trues = facts_.name == "_unique2" && source.scalar_type() == at::kBool;
+    if (counts_trues) ask_for_all(call);
     std::optional<c10::Stack> made;
     if (call.assumptions != VRAMFIT_UNKNOWN) made = computed(op, facts_, call.arguments);
     const std::int64_t assumptions = made ? call.assumptions : std::int64_t{VRAMFIT_ASSUMES_SELECTION};
     if (source.numel() > 0) report_read(("size of " + facts_.name).c_str(), source, assumptions);
-    run_answered(op, next, stack, made ? rows_of((*made)[0].toTensor(), call) : assumed_rows(source));
-    const Tensors results = results_of(stack, {});
-    const bool is_whole = made && put_all(*made, results, 0);
-    set_all(results, is_whole ? assumptions : VRAMFIT_UNKNOWN);
+    const std::int64_t count = !made          ? assumed_rows(source)
+                               : counts_trues ? trues_of((*made)[0].toTensor(), (*made)[2].toTensor())
+                                              : rows_of((*made)[0].toTensor(), call);
+    run_answered(op, next, stack, count);
+    const bool is_whole = made && put_each(*made, stack);
+    set_all(results_of(stack, {}), is_whole ? assumptions : VRAMFIT_UNKNOWN);
+  }
+
+  /// Tensors by their position: those that nobody asked for may be missing on the card.
+  static bool put_each(const c10::Stack& made, const c10::Stack& stack) {
+    const std::size_t first = stack.size() - made.size();
+    for (std::size_t n = 0; n < made.size(); ++n) {
+      const at::Tensor& to = stack[first + n].toTensor();
+      if (to.defined() && !put(to, made[n].toTensor())) return false;
+    }
+    return true;
+  }
+
+  /// Of booleans, the card's _unique2 reads how many are true, and always returns how often each value is there.
+  static void ask_for_all(Call& call) {
+    for (std::size_t n = 2; n < call.arguments.size(); ++n) call.arguments[n] = true;
+  }
+
+  static std::int64_t trues_of(const at::Tensor& values, const at::Tensor& counts) {
+    const std::int64_t last = values.numel() - 1;  // false comes before true
+    if (last < 0 || !static_cast<const bool*>(values.const_data_ptr())[last]) return 0;
+    return static_cast<const std::int64_t*>(counts.const_data_ptr())[last];
   }
 
   /// The size of the first result that follows from values.

@@ -23,6 +23,13 @@ def rows_met_before(device):
     return [unique.tolist(), inverse.tolist(), counts.tolist(), first.tolist(), runs.tolist()]
 
 
+def unique_booleans(device):
+    mixed, equal = draws(9, 2, device).bool(), torch.ones(7, dtype=torch.bool, device=device)
+    found = [each.unique().tolist() for each in (mixed, equal, ~equal)]
+    values, inverse, counts = (~mixed).unique(return_inverse=True, return_counts=True)
+    return [found, values.tolist(), inverse.tolist(), counts.tolist()]
+
+
 def boolean_assignment(device):
     ids = draws(32, 9, device)
     ids[ids > 5] = -1
