@@ -224,9 +224,7 @@ Status fill(void* target, std::uint32_t value, int value_bytes, std::int64_t cou
 
 void touched(std::span<const void* const> pointers) {
   if (launch_in_operation()) return;
-  for (const void* pointer : pointers) {
-    if (pointer != nullptr) supersede(number(pointer));
-  }
+  supersede(pointers);
   note_touched(pointers);
   State& s = state();
   {

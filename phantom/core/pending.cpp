@@ -41,7 +41,7 @@ State& state() {
 // Writing the result is itself an access to memory.
 thread_local bool going_on = false;
 
-bool nothing_to_do() { return going_on || state().count == 0; }
+bool nothing_to_do() { return state().count == 0 || going_on; }
 
 template <typename Choose>
 Entries chosen(const Choose& choose) {
@@ -152,13 +152,17 @@ Status settle_what_came(const void* stream_or_event) {
 
 // As contents.cpp has it: a pointer stands for the tensor from the last place where one can begin, and what begins
 // behind it where none can begin belongs to it too.
-void supersede(std::uintptr_t address) {
+void supersede(std::span<const void* const> pointers) {
   if (nothing_to_do()) return;
-  for (const auto& entry : chosen([&](const Entry& each) {
-         const bool is_inside = address >= each.first / kAlignment * kAlignment && address < each.end;
-         return is_inside || (address < each.first && each.first % kAlignment != 0);
-       })) {
-    entry->superseded = true;
+  for (const void* pointer : pointers) {
+    if (pointer == nullptr) continue;
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    for (const auto& entry : chosen([&](const Entry& each) {
+           const bool is_inside = address >= each.first / kAlignment * kAlignment && address < each.end;
+           return is_inside || (address < each.first && each.first % kAlignment != 0);
+         })) {
+      entry->superseded = true;
+    }
   }
 }
 

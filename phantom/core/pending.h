@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "phantom/core/status.h"
 #include "phantom/core/streams.h"
@@ -40,8 +41,8 @@ Status settle_card(int card);
 /// The same as settle_waits without waiting: not_ready while something is missing.
 Status settle_what_came(const void* stream_or_event);
 
-/// A kernel or call was given the pointer, or the memory was freed: results that are still to come there are lost.
-void supersede(std::uintptr_t address);
+/// A kernel or call was given the pointers, or the memory was freed: results that are still to come there are lost.
+void supersede(std::span<const void* const> pointers);
 void supersede_range(std::uintptr_t first, std::uintptr_t end);
 void supersede_all();
 
