@@ -3,10 +3,12 @@
 #include "estimator/least_memory.h"
 
 #include <algorithm>
+#include <set>
 
 #include "estimator/job_keys.h"
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
+#include "program/ops/op_row.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/trainable.h"
@@ -18,42 +20,8 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// The block whose backward comes first; the number of segments when none has one.
-std::size_t topmost_block(const Graph& graph, const std::vector<bool>& has_backward) {
-  for (std::size_t s = graph.segments.size(); s-- > 0;) {
-    if (graph.segments[s].role == SegmentRole::block && has_backward[s]) return s;
-  }
-  return graph.segments.size();
-}
-
 /// Whether a segment keeps only its input until backward; `unknown`: it may, or not.
 enum class Kept { all, input, unknown };
-
-/// Activations that the segments before `end` hold once they have all run forward.
-Bytes held_below(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept, std::size_t end) {
-  Bytes sum;
-  bool input_is_held = false;  // as the output of the segment before
-  for (std::size_t s = 0; s < end; ++s) {
-    const Bytes of_all = (input_is_held || saved[s].holds_input ? saved[s].input : Bytes{}) + saved[s].inner;
-    if (kept[s] == Kept::all) sum += of_all;
-    if (kept[s] == Kept::input) sum += saved[s].input;
-    if (kept[s] == Kept::unknown) sum += std::min(of_all, saved[s].input);
-    input_is_held = kept[s] == Kept::all && saved[s].holds_output;
-  }
-  return sum;
-}
-
-/// What the topmost block adds when its backward begins: all that it saved, and the gradient of its output.
-Bytes held_by_top(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept, std::size_t top) {
-  const SavedActivations& s = saved[top];
-  const bool before_holds = top > 0 && kept[top - 1] == Kept::all && saved[top - 1].holds_output;
-  const auto input_if = [&](bool holds) { return before_holds || holds ? s.input : Bytes{}; };
-  const Bytes of_all = input_if(s.holds_input) + s.inner + (s.holds_output ? s.output : Bytes{});
-  const Bytes of_input = input_if(s.holds_input_recomputed) + s.recomputed_inner;
-  if (kept[top] == Kept::all) return s.output + of_all;
-  if (kept[top] == Kept::input) return s.output + of_input;
-  return s.output + std::min(of_all, of_input);
-}
 
 /// Of each segment.
 std::vector<Kept> kept_by(const Graph& graph, const Job& job, const std::vector<bool>& has_backward, bool is_open) {
@@ -65,6 +33,132 @@ std::vector<Kept> kept_by(const Graph& graph, const Job& job, const std::vector<
   }
   return kept;
 }
+
+/// Activations that the segments before each one hold once they have all run forward; those of all at the end.
+std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept) {
+  std::vector<Bytes> below;
+  below.reserve(saved.size() + 1);
+  Bytes sum;
+  bool input_is_held = false;  // as the output of the segment before
+  for (std::size_t s = 0; s < saved.size(); ++s) {
+    below.push_back(sum);
+    const Bytes of_all = (input_is_held || saved[s].holds_input ? saved[s].input : Bytes{}) + saved[s].inner;
+    if (kept[s] == Kept::all) sum += of_all;
+    if (kept[s] == Kept::input) sum += saved[s].input;
+    if (kept[s] == Kept::unknown) sum += std::min(of_all, saved[s].input);
+    input_is_held = kept[s] == Kept::all && saved[s].holds_output;
+  }
+  below.push_back(sum);
+  return below;
+}
+
+/// The moments of the last micro-batch and of the update, each a sum of what is certainly held then.
+class Moments {
+ public:
+  Moments(const LeastMemory::Units& units, const std::vector<SavedActivations>& saved, const Graph& graph,
+          const Job& job, OpenChoices open)
+      : units_(units),
+        saved_(saved),
+        open_(open),
+        accumulates_(job.accumulation > 1),
+        kept_(kept_by(graph, job, units.has_backward, open.has(OpenChoice::checkpointing))),
+        below_(held_below(saved, kept_)),
+        keeps_units_(units.shards > 1 &&
+                     (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard))),
+        prefetches_(!open.has(OpenChoice::prefetch) && job.backward_prefetch != BackwardPrefetch::none),
+        finishes_late_(!open.has(OpenChoice::reduce_finish) && job.reduce_finish == ReduceFinish::end) {}
+
+  /// `whole`: gradients of earlier micro-batches are kept whole.
+  Bytes most(bool whole) {
+    whole_ = whole;
+    Bytes most = units_.resident + units_.gradient_shards;
+    const bool is_known = !open_.has(OpenChoice::loss);  // what comes after the blocks
+    if (is_known) most = std::max(most, after_forward());
+    for (std::size_t s = saved_.size(); s-- > units_.top;) {
+      if (is_known || s == units_.top) most = std::max(most, of_segment(s));
+    }
+    if (whole_ || units_.top == saved_.size()) return most;
+    if (units_.bottom + 1 < units_.top) most = std::max(most, of_segment(units_.top - 1));
+    return std::max(most, of_segment(units_.bottom));
+  }
+
+ private:
+  /// Gradients of earlier micro-batches, or of this one's segments from `first` on.
+  Bytes gradients(std::size_t first) const {
+    if (whole_) return units_.whole_gradients;
+    if (accumulates_) return units_.gradient_shards;
+    return first < saved_.size() ? units_.segments[first].gradient_shards : Bytes{};
+  }
+  Bytes gathered(std::size_t s) const {
+    const LeastMemory::Units::OfSegment& of = units_.segments[s];
+    if (keeps_units_) return of.kept + (s > units_.top ? of.gathered : Bytes{});
+    return of.slices + of.gathered;
+  }
+  Bytes ahead(std::size_t s) const { return prefetches_ && !keeps_units_ ? units_.segments[s].next : Bytes{}; }
+  Bytes pieces(std::size_t s) const {
+    return s < saved_.size() && units_.shards > 1 && !whole_ ? units_.segments[s].pieces : Bytes{};
+  }
+
+  Bytes after_forward() const {
+    const std::size_t last = saved_.size() - 1;
+    const Bytes units = keeps_units_ ? units_.segments[last].kept : units_.slices;
+    const Bytes running = below_[last] + saved_[last].forward_peak;
+    return units_.resident + gradients(saved_.size()) + units + std::max(running, below_[saved_.size()]);
+  }
+
+  Bytes of_segment(std::size_t s) const {
+    if (!units_.has_backward[s]) return {};
+    Bytes most;
+    if (kept_[s] == Kept::all) most = of_kept(s);
+    if (kept_[s] == Kept::input) most = of_recomputed(s);
+    if (kept_[s] == Kept::unknown) most = std::min(of_kept(s), of_recomputed(s));
+    return units_.resident + below_[s] + std::max(most, while_reduced(s));
+  }
+
+  /// What lives besides resident bytes and activations below, while backward of a segment runs that kept all it needs.
+  /// The reduction of the segment above is still under way.
+  Bytes of_kept(std::size_t s) const {
+    return gradients(s + 2) + pieces(s + 1) + gathered(s) + ahead(s) + input_of_before(s, saved_[s].holds_input) +
+           peak_of(saved_[s].backward);
+  }
+
+  /// Likewise of one that is recomputed first. The reduction ends with that, or else with its backward.
+  Bytes of_recomputed(std::size_t s) const {
+    const Bytes input = input_of_before(s, true);
+    const Bytes recomputing = gradients(s + 2) + pieces(s + 1) + gathered(s) + input + saved_[s].recompute_peak;
+    if (whole_) return recomputing;  // with it sums may become shards
+    const Bytes reduced = finishes_late_ ? gradients(s + 2) + pieces(s + 1) : gradients(s + 1);
+    return std::max(recomputing, reduced + gathered(s) + ahead(s) + input + peak_of(saved_[s].backward_recomputed));
+  }
+
+  /// After its backward, when all of its gradients are on their way.
+  Bytes while_reduced(std::size_t s) const {
+    if (s == 0 || whole_) return {};
+    const LeastMemory::Units::OfSegment& of = units_.segments[s];
+    const Bytes units = keeps_units_ ? units_.segments[s - 1].kept : of.slices + ahead(s);
+    return gradients(s + 1) + pieces(s) + units;
+  }
+
+  /// A segment's input counts with the segment, unless that drops it while the one before holds it as its output.
+  Bytes input_of_before(std::size_t s, bool is_counted) const {
+    const bool is_held = s > 0 && kept_[s - 1] == Kept::all && saved_[s - 1].holds_output;
+    return is_held && !is_counted ? saved_[s].input : Bytes{};
+  }
+
+  Bytes peak_of(const BackwardPeak& peak) const {
+    if (whole_) return peak.values;
+    return units_.shards > 1 ? peak.many_shards : peak.one_shard;
+  }
+
+  const LeastMemory::Units& units_;
+  const std::vector<SavedActivations>& saved_;
+  OpenChoices open_;
+  bool accumulates_;
+  std::vector<Kept> kept_;    // by segment
+  std::vector<Bytes> below_;  // likewise
+  bool keeps_units_, prefetches_, finishes_late_;
+  bool whole_ = false;
+};
 
 Bytes optimizer_states(const Unit& unit, const Job& job) {
   Bytes sum;
@@ -83,35 +177,140 @@ const std::vector<SavedActivations>& LeastMemory::saved_of(const Graph& graph, c
   return saved_.emplace(key, saved_activations(tape_inputs(graph, job, cluster_.card.device))).first->second;
 }
 
+namespace {
+
+bool reads_weights_in_backward(const Segment& segment) {
+  return std::ranges::any_of(
+      segment.ops, [](const Op& op) { return !op.parameters.empty() && op_row(op.kind).reads_weights_backward; });
+}
+
+/// Of the tables of rotary embeddings, for each token of a sequence.
+Bytes rope_bytes(const Graph& graph, const Job& job) {
+  Bytes sum;
+  for (const std::int64_t dims : graph.rope_dims) sum += 2 * (dims / 2) * dtype_bytes(job.precision.buffer);
+  return sum;
+}
+
+/// Adds up a layout's units, segment by segment.
+class UnitSums {
+ public:
+  UnitSums(const Graph& graph, const Job& job, LeastMemory::Units& result)
+      : graph_(graph), layout_(lay_out_units(graph, job)), trainable_(trainable_parameters(graph, job)), r_(result) {
+    r_.shards = layout_.shards;
+    r_.segments.resize(graph.segments.size());
+    r_.top = r_.bottom = graph.segments.size();
+    for (std::size_t s = graph.segments.size(); s-- > 0;) {
+      if (!is_block(s)) continue;
+      if (r_.top == graph.segments.size()) r_.top = s;
+      r_.bottom = s;
+    }
+    last_use_.assign(layout_.units.size(), 0);
+    for (std::size_t s = 0; s < graph.segments.size(); ++s) {
+      for (const int unit : layout_.units_of_segment[s]) last_use_[at(unit)] = s;
+    }
+  }
+
+  void add(const Job& job) {
+    for (const Unit& unit : layout_.units) {
+      r_.resident += shard_bytes(unit);
+      if (unit.trainable_elements > 0) r_.resident += optimizer_states(unit, job);
+      r_.gradient_shards += shard_of(unit);
+      for (const UnitParameter& p : unit.parameters) {
+        if (p.trainable) r_.whole_gradients += p.padded_elements * dtype_bytes(unit.reduce);
+      }
+    }
+    add_gradients();
+    add_gathered();
+  }
+
+ private:
+  static Bytes shard_of(const Unit& unit) { return unit.trainable_elements * dtype_bytes(unit.gradient); }
+  Bytes whole(int unit) const {
+    const Unit& u = layout_.units[at(unit)];
+    return u.gathered_is_shard ? Bytes{} : u.gathered_elements * dtype_bytes(u.compute);
+  }
+  Bytes slice(int unit) const {
+    const Unit& u = layout_.units[at(unit)];
+    return u.gathered_is_shard ? Bytes{} : u.kept_elements * dtype_bytes(u.compute);
+  }
+  bool is_block(std::size_t s) const { return graph_.segments[s].role == SegmentRole::block && r_.has_backward[s]; }
+
+  /// From the last segment to the first, as backward passes go.
+  void add_gradients() {
+    std::vector<bool> has_shard(layout_.units.size());
+    Bytes shards;
+    for (std::size_t s = graph_.segments.size(); s-- > 0;) {
+      std::set<int> parameters;
+      for (const Op& op : graph_.segments[s].ops) {
+        for (const ParameterUse& use : op.parameters) {
+          if (trainable_[at(use.parameter)]) parameters.insert(use.parameter);
+        }
+      }
+      for (const int parameter : parameters) {
+        const int number = layout_.unit_of_parameter[at(parameter)];
+        const Unit& unit = layout_.units[at(number)];
+        const UnitParameter& p = unit.parameters[at(layout_.slot_of_parameter[at(parameter)])];
+        r_.segments[s].pieces += p.padded_elements * dtype_bytes(unit.reduce);
+        if (has_shard[at(number)]) continue;
+        has_shard[at(number)] = true;
+        shards += shard_of(unit);
+      }
+      r_.segments[s].gradient_shards = shards;
+    }
+  }
+
+  /// From the first segment to the last, as units are gathered and left in slices.
+  void add_gathered() {
+    std::vector<bool> is_kept(layout_.units.size());
+    Bytes kept;
+    for (std::size_t s = 0; s < graph_.segments.size(); ++s) {
+      LeastMemory::Units::OfSegment& of = r_.segments[s];
+      const bool reads = r_.has_backward[s] && reads_weights_in_backward(graph_.segments[s]);
+      for (const int unit : layout_.units_of_segment[s]) {
+        if (reads && !is_kept[at(unit)]) of.gathered += whole(unit);
+        if (!is_block(s) || is_kept[at(unit)]) continue;
+        is_kept[at(unit)] = true;
+        kept += whole(unit);
+        r_.slices += slice(unit);
+      }
+      of.kept = kept;
+      if (reads && is_block(s)) of.gathered = gathered_by(s);
+      for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+        if (is_kept[u] && last_use_[u] < s) of.slices += slice(static_cast<int>(u));
+      }
+      of.next = next_of(s);
+    }
+  }
+
+  Bytes gathered_by(std::size_t s) const {
+    Bytes sum;
+    for (const int unit : layout_.units_of_segment[s]) sum += whole(unit);
+    return sum;
+  }
+
+  /// Of the block before `s`, if it has one unit, and one that is its own.
+  Bytes next_of(std::size_t s) const {
+    if (layout_.shards == 1 || s == 0 || !is_block(s - 1)) return {};
+    const std::vector<int>& units = layout_.units_of_segment[s - 1];
+    if (units.size() != 1 || last_use_[at(units.front())] != s - 1) return {};
+    return whole(units.front()) - slice(units.front());
+  }
+
+  const Graph& graph_;
+  UnitLayout layout_;
+  std::vector<bool> trainable_;        // by parameter
+  std::vector<std::size_t> last_use_;  // by unit: the last segment that uses it
+  LeastMemory::Units& r_;
+};
+
+}  // namespace
+
 LeastMemory::Units LeastMemory::make_units(const Graph& graph, const Job& job) const {
-  const UnitLayout layout = lay_out_units(graph, job);
   Units units;
   units.has_backward = segments_with_backward(graph, job);
-  units.top = topmost_block(graph, units.has_backward);
-  std::vector<bool> of_block(layout.units.size()), of_top(layout.units.size());
-  for (std::size_t s = 0; s < graph.segments.size(); ++s) {
-    if (graph.segments[s].role != SegmentRole::block || !units.has_backward[s]) continue;
-    for (const int unit : layout.units_of_segment[s]) of_block[at(unit)] = true;
-    if (s != units.top) continue;
-    for (const int unit : layout.units_of_segment[s]) of_top[at(unit)] = true;
-  }
-  for (std::size_t u = 0; u < layout.units.size(); ++u) {
-    const Unit& unit = layout.units[u];
-    units.states += shard_bytes(unit);
-    if (unit.trainable_elements > 0) units.states += optimizer_states(unit, job);
-    units.gradient_shards += unit.trainable_elements * dtype_bytes(unit.gradient);
-    for (const UnitParameter& p : unit.parameters) {
-      if (p.trainable) units.whole_gradients += p.padded_elements * dtype_bytes(unit.reduce);
-    }
-    if (unit.gathered_is_shard || !of_block[u]) continue;
-    const Bytes whole = unit.gathered_elements * dtype_bytes(unit.compute);
-    const Bytes slice = unit.kept_elements * dtype_bytes(unit.compute);
-    units.gathered += whole;
-    units.slices += slice;
-    if (!of_top[u]) continue;
-    units.top_gathered += whole;
-    units.top_slices += slice;
-  }
+  UnitSums(graph, job, units).add(job);
+  if (!cluster_.is_cpu()) units.resident += cublas_workspace(cluster_.card.device);
+  units.rope = rope_bytes(graph, job);
   return units;
 }
 
@@ -130,32 +329,14 @@ LeastMemory::Parts LeastMemory::parts_of(const Graph& graph, const Job& job, Ope
 Bytes LeastMemory::requested(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const {
   if (parts.units == nullptr) return {};
   const Units& units = *parts.units;
-  const Bytes at_optimizer = units.states + units.gradient_shards;
-  if (open.has(OpenChoice::micro_batch)) return at_optimizer;
-  const std::vector<SavedActivations>& saved = *parts.saved;
-  const std::vector<Kept> kept = kept_by(graph, job, units.has_backward, open.has(OpenChoice::checkpointing));
-  // The last micro-batch starts with what those before it left.
-  Bytes left = units.states;
-  if (job.accumulation > 1) {
-    const bool is_open = open.has(OpenChoice::accumulate) && job.mesh.shard > 1;
-    const bool whole = job.accumulate == Accumulate::unsharded && job.mesh.shard > 1;
-    if (is_open) {
-      left += std::min(units.whole_gradients, units.gradient_shards);
-    } else {
-      left += whole ? units.whole_gradients : units.gradient_shards;
-    }
+  const Bytes ropes = job.sequence * units.rope;
+  if (open.has(OpenChoice::micro_batch)) return ropes + units.resident + units.gradient_shards;
+  Moments moments(units, *parts.saved, graph, job, open);
+  const bool is_choice = job.accumulation > 1 && units.shards > 1;
+  if (is_choice && open.has(OpenChoice::accumulate)) {
+    return ropes + std::min(moments.most(false), moments.most(true));
   }
-  const bool keeps_units = job.mesh.shard > 1 &&
-                           (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard));
-  Bytes most = at_optimizer;
-  // With an open loss, what comes after the blocks isn't known.
-  if (!open.has(OpenChoice::loss)) {
-    most = std::max(most, left + (keeps_units ? units.gathered : units.slices) + held_below(saved, kept, saved.size()));
-  }
-  if (units.top == saved.size()) return most;
-  const Bytes gathered_at_top = keeps_units ? units.gathered : units.slices - units.top_slices + units.top_gathered;
-  return std::max(most,
-                  left + gathered_at_top + held_below(saved, kept, units.top) + held_by_top(saved, kept, units.top));
+  return ropes + moments.most(is_choice && job.accumulate == Accumulate::unsharded);
 }
 
 Bytes LeastMemory::outside(const Graph& graph, const Job& job) const {

@@ -1,7 +1,8 @@
-// A lower bound of what a job requests at once: what is certainly held at a few moments of a step, added up without
-// counting the step event by event. A search rules out most of what does not fit with it.
+// A lower bound of what a job requests at once: the most of what is certainly held at a few moments of a step, added up
+// without counting the step event by event. A search rules out most of what does not fit with it.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,17 +21,29 @@ class LeastMemory {
  public:
   explicit LeastMemory(const Cluster& cluster) : cluster_(cluster) {}
 
-  /// What a rank holds of its units, and what its segments hold: shared by jobs that differ in other choices than those
-  /// of units_key() and ops_key().
+  /// What a rank holds of its units, whatever the micro-batch.
   struct Units {
-    Bytes states;                    // parameter shards and optimizer states
+    Bytes resident;                  // parameter shards, optimizer states and libraries' workspaces
+    Bytes rope;                      // tables of rotary embeddings, for each token of a sequence
     Bytes gradient_shards;           // of all units
     Bytes whole_gradients;           // as --accumulate unsharded keeps them
-    Bytes gathered, slices;          // all units that blocks read: whole, and as --reshard N leaves them
-    Bytes top_gathered, top_slices;  // of these, the topmost block's
+    std::int64_t shards = 1;         // ranks a parameter is split over
     std::vector<bool> has_backward;  // by segment
     std::size_t top = 0;             // the block whose backward comes first; the number of segments if there is none
+    std::size_t bottom = 0;          // likewise, last
+    /// By segment. Gathered units count in the compute dtype; those that are their own shard don't.
+    struct OfSegment {
+      Bytes gradient_shards;  // of units that this segment or a later one has gradients of
+      Bytes pieces;           // the gradients of this segment's parameters while they are reduced
+      Bytes gathered;         // its units, where its backward reads them
+      Bytes kept;             // units of blocks with backward up to this one, all gathered
+      Bytes slices;           // what --reshard N leaves of units that this segment and later ones don't use
+      Bytes next;             // more with the unit that is gathered ahead while its backward runs
+    };
+    std::vector<OfSegment> segments;
+    Bytes slices;  // what --reshard N leaves of all units of blocks
   };
+  /// Shared by jobs that differ in other choices than those of units_key() and ops_key().
   struct Parts {
     const Units* units = nullptr;
     const std::vector<SavedActivations>* saved = nullptr;  // none while the micro-batch is open

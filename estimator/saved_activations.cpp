@@ -1,7 +1,12 @@
 // Follows the tapes as program/lowering/block.cpp does, but adds up sizes instead of recording events.
 #include "estimator/saved_activations.h"
 
+#include <algorithm>
 #include <map>
+#include <string_view>
+#include <utility>
+
+#include "program/stages/units_layout.h"
 
 namespace vramfit {
 
@@ -9,46 +14,186 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-Bytes bytes_of(const TapeInputs& inputs, const Segment& segment, int value) {
-  const Value& v = segment.values[at(value)];
-  if (v.type == ValueType::ids) return {};
-  return element_count(v, inputs.shape) * dtype_bytes(value_dtype(v, inputs.precision));
-}
+/// Which gradients of parameters have buffers of their own.
+enum class Buffers { none, one_shard, many_shards };
 
-/// Bytes that are held of each value after `actions`.
-std::vector<Bytes> held_after(const std::vector<TapeAction>& actions, const TapeInputs& inputs, const Segment& segment,
-                              const SegmentTape& tape) {
-  std::vector<Bytes> held(segment.values.size());
-  held[0] = bytes_of(inputs, segment, 0);
-  for (const TapeAction& action : actions) {
-    if (action.what == TapeAction::Do::drop_value) held[at(action.value)] = {};
-    if (action.what != TapeAction::Do::run) continue;
-    const Op& op = segment.ops[at(action.op)];
-    const int taken_over = tape.rules[at(action.op)].in_place_input;
-    if (taken_over >= 0) held[at(op.inputs[at(taken_over)])] = {};
-    for (const int output : op.outputs) held[at(output)] = bytes_of(inputs, segment, output);
-  }
-  return held;
-}
+class Walk {
+ public:
+  Walk(const TapeInputs& inputs, const Segment& segment, const SegmentTape& tape)
+      : in_(inputs), segment_(segment), tape_(tape), values_(segment.values.size(), -1), gradients_(values_) {}
 
-Bytes inner(const std::vector<Bytes>& held, const Segment& segment) {
-  Bytes sum;
-  for (std::size_t v = 1; v < held.size(); ++v) {
-    if (v != at(segment.output)) sum += held[v];
+  void hold_value(int value) { values_[at(value)] = make(bytes_of(value)); }
+  void hold_gradient(int value) { gradients_[at(value)] = make(bytes_of(value)); }
+  void drop_value(int value) { drop(values_[at(value)]); }
+
+  /// Returns the most that lived.
+  Bytes perform(const std::vector<TapeAction>& actions, Buffers buffers) {
+    buffers_ = buffers;
+    peak_ = live_;
+    for (const TapeAction& action : actions) perform(action);
+    return peak_;
   }
-  return sum;
+
+  bool holds(int value) const { return values_[at(value)] >= 0 && storages_[at(values_[at(value)])].bytes.n > 0; }
+  Bytes live() const { return live_; }
+
+  Bytes bytes_of(int value) const {
+    const Value& v = segment_.values[at(value)];
+    if (v.type == ValueType::ids) return {};
+    return element_count(v, in_.shape) * dtype_bytes(value_dtype(v, in_.precision));
+  }
+
+ private:
+  struct Storage {
+    Bytes bytes;
+    int owners = 0;
+  };
+
+  void grow(Bytes bytes) {
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+  }
+  int make(Bytes bytes) {
+    storages_.push_back({bytes, 1});
+    grow(bytes);
+    return static_cast<int>(storages_.size()) - 1;
+  }
+  void drop(int& storage) {
+    if (storage >= 0 && --storages_[at(storage)].owners == 0) live_ -= storages_[at(storage)].bytes;
+    storage = -1;
+  }
+  void share(int& taker, int storage) {
+    if (storage >= 0) ++storages_[at(storage)].owners;
+    drop(taker);
+    taker = storage;
+  }
+  void set_new(int& taker, int value) {
+    const int made = make(bytes_of(value));
+    drop(taker);
+    taker = made;
+  }
+
+  void perform(const TapeAction& action) {
+    switch (action.what) {
+      case TapeAction::Do::run:
+        return forward(action.op);
+      case TapeAction::Do::backward:
+        return backward(action);
+      case TapeAction::Do::drop_value:
+        return drop(values_[at(action.value)]);
+      case TapeAction::Do::drop_gradient:
+        return drop(gradients_[at(action.value)]);
+    }
+  }
+
+  void forward(int index) {
+    const Op& op = segment_.ops[at(index)];
+    const Rule& rule = tape_.rules[at(index)];
+    std::size_t first = 0;
+    if (rule.in_place_input >= 0) {
+      int& taken = values_[at(op.inputs[at(rule.in_place_input)])];
+      values_[at(op.outputs[0])] = std::exchange(taken, -1);
+      first = 1;
+    }
+    if (!rule.outputs_inside) {
+      for (std::size_t o = first; o < op.outputs.size(); ++o) set_new(values_[at(op.outputs[o])], op.outputs[o]);
+    }
+    inside(op, rule.forward, nullptr);
+  }
+
+  void backward(const TapeAction& action) {
+    using Mode = GradientTarget::Mode;
+    const Op& op = segment_.ops[at(action.op)];
+    const Rule& rule = tape_.rules[at(action.op)];
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const GradientTarget& target = action.input_gradients[i];
+      int& gradient = gradients_[at(op.inputs[i])];
+      if (target.mode == Mode::fresh && !rule.gradients_inside) set_new(gradient, op.inputs[i]);
+      if (target.mode == Mode::take_output_gradient) share(gradient, gradients_[at(target.value)]);
+      if (target.mode == Mode::take_saved) share(gradient, values_[at(target.value)]);
+    }
+    for (std::size_t p = 0; p < op.parameters.size(); ++p) {
+      if (tape_.needs[at(action.op)].parameters[p]) add_buffer(op.kind, op.parameters[p].parameter);
+    }
+    inside(op, rule.backward, &action);
+  }
+
+  /// Lives until the segment is done.
+  void add_buffer(OpKind kind, int parameter) {
+    const Dtype dtype = gradient_dtype(kind, in_.precision);
+    if (buffers_ == Buffers::none || (buffers_ == Buffers::one_shard && dtype == in_.precision.storage)) return;
+    if (std::ranges::find(written_, parameter) != written_.end()) return;
+    written_.push_back(parameter);
+    grow(element_count(in_.graph.parameters[at(parameter)]) * dtype_bytes(dtype));
+  }
+
+  void inside(const Op& op, const std::vector<Step>& steps, const TapeAction* backward) {
+    std::vector<std::pair<std::string_view, Bytes>> temporaries;
+    for (const Step& step : steps) {
+      if (step.what == Step::What::temporary) {
+        temporaries.emplace_back(step.name, step.bytes);
+        grow(step.bytes);
+      } else if (step.what == Step::What::release) {
+        std::erase_if(temporaries, [&](const auto& temporary) {
+          if (temporary.first != step.name) return false;
+          live_ -= temporary.second;
+          return true;
+        });
+      } else if (step.what == Step::What::output) {
+        set_new(values_[at(op.outputs[at(step.index)])], op.outputs[at(step.index)]);
+      } else if (step.what == Step::What::input_gradient) {
+        if (backward->input_gradients[at(step.index)].mode != GradientTarget::Mode::fresh) continue;
+        set_new(gradients_[at(op.inputs[at(step.index)])], op.inputs[at(step.index)]);
+      }
+    }
+    for (const auto& temporary : temporaries) live_ -= temporary.second;
+  }
+
+  const TapeInputs& in_;
+  const Segment& segment_;
+  const SegmentTape& tape_;
+  std::vector<Storage> storages_;
+  std::vector<int> values_, gradients_;  // numbers of storages; -1: none
+  std::vector<int> written_;             // parameters whose gradients have buffers
+  Buffers buffers_ = Buffers::none;
+  Bytes live_, peak_;
+};
+
+/// Of a segment that has run as far as its backward pass, the gradient of its output there.
+BackwardPeak backward_peak(const Walk& ready, const SegmentTape& tape) {
+  const auto with = [&](Buffers buffers) { return Walk(ready).perform(tape.backward, buffers); };
+  return {
+      .values = with(Buffers::none), .one_shard = with(Buffers::one_shard), .many_shards = with(Buffers::many_shards)};
 }
 
 SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, const SegmentTape& tape) {
-  const std::vector<Bytes> forward = held_after(tape.forward, inputs, segment, tape);
-  const std::vector<Bytes> recomputed = held_after(tape.recompute, inputs, segment, tape);
-  return {.inner = inner(forward, segment),
-          .recomputed_inner = inner(recomputed, segment),
-          .input = bytes_of(inputs, segment, 0),
-          .output = bytes_of(inputs, segment, segment.output),
-          .holds_input = forward[0].n > 0,
-          .holds_output = tape.output_is_saved,
-          .holds_input_recomputed = recomputed[0].n > 0};
+  const bool is_last = &segment == &inputs.graph.segments.back();
+  Walk forward(inputs, segment, tape);
+  SavedActivations saved;
+  saved.input = forward.bytes_of(0);
+  saved.output = forward.bytes_of(segment.output);
+  saved.holds_output = tape.output_is_saved;
+  forward.hold_value(0);
+  saved.forward_peak = forward.perform(tape.forward, Buffers::none);
+  saved.holds_input = forward.holds(0);
+  if (!is_last && !tape.output_is_saved) forward.drop_value(segment.output);
+  const auto own = [&](const Walk& walk) {
+    const auto if_held = [&](int value) { return walk.holds(value) ? walk.bytes_of(value) : Bytes{}; };
+    return walk.live() - if_held(0) - (segment.output == 0 ? Bytes{} : if_held(segment.output));
+  };
+  saved.inner = own(forward);
+  Walk recomputed(inputs, segment, tape);
+  recomputed.hold_value(0);
+  saved.recompute_peak = recomputed.perform(tape.recompute, Buffers::none) + (is_last ? Bytes{} : saved.output);
+  saved.holds_input_recomputed = recomputed.holds(0);
+  saved.recomputed_inner = own(recomputed);
+  for (Walk* walk : {&forward, &recomputed}) {
+    if (!is_last) walk->hold_gradient(segment.output);
+  }
+  if (!tape.has_backward) return saved;
+  saved.backward = backward_peak(forward, tape);
+  saved.backward_recomputed = backward_peak(recomputed, tape);
+  return saved;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What each segment of a model holds between its forward and its backward pass, read off its tape.
+// What each segment of a model holds between its forward and its backward pass, and at most while it runs, read off its
+// tape.
 #pragma once
 
 #include <vector>
@@ -7,6 +8,14 @@
 
 namespace vramfit {
 
+/// The most that lives of a segment's own while it runs backward: what it saved, the gradient of its output, further
+/// gradients and temporaries.
+struct BackwardPeak {
+  Bytes values;       // without gradients of parameters
+  Bytes one_shard;    // with those that can't be written straight into the gradient shard
+  Bytes many_shards;  // with those of all parameters, unpadded
+};
+
 /// One segment's blocks while others run. A segment's output is the next one's input: one block.
 struct SavedActivations {
   Bytes inner;             // all but input and output
@@ -14,6 +23,9 @@ struct SavedActivations {
   Bytes input, output;     // their sizes, held or not; ids count as nothing
   bool holds_input = false, holds_output = false;
   bool holds_input_recomputed = false;
+  Bytes forward_peak;    // the most that lives of it while it runs forward, its input included
+  Bytes recompute_peak;  // likewise while it is recomputed, with the gradient of its output
+  BackwardPeak backward, backward_recomputed;
 };
 
 /// One entry a segment. Throws what make_shared_tapes throws.

@@ -89,8 +89,7 @@ class Search {
     faster_.clear();
     queue_.emplace(evaluator_, request_, bases, BestBy::speed, plan_.search);
     while (const std::optional<Option> option = queue_->next(kNoLimit)) {
-      note_smallest(option->job);
-      if (evaluator_.trial_of(option->job).fits) {
+      if (fitting(*option)) {
         plan_.chosen = evaluator_.candidate(*option);
         return;
       }
@@ -99,21 +98,27 @@ class Search {
     find_smallest();
   }
 
-  void note_smallest(const Job& job) {
-    const Trial& trial = evaluator_.trial_of(job);
-    if (!trial.is_modelled) {
-      if (not_modelled_.empty()) not_modelled_ = evaluator_.estimate_of(job).why;
-      return;
-    }
-    if (!smallest_ || trial.total < evaluator_.trial_of(*smallest_).total) smallest_ = job;
+  // What the option needs, if it fits.
+  std::optional<RankEstimate> fitting(const Option& option) {
+    Attempt attempt = evaluator_.attempt(option.job, request_.cluster.card.memory + Bytes{1});
+    note(attempt, option.job);
+    return attempt.fits ? std::move(attempt.rank) : std::nullopt;
+  }
+
+  void note(const Attempt& attempt, const Job& job) {
+    if (!attempt.is_modelled && not_modelled_.empty()) not_modelled_ = evaluator_.estimate_of(job).why;
+    if (!attempt.rank || attempt.rank->total >= smallest_total_) return;
+    smallest_total_ = attempt.rank->total;
+    smallest_ = job;
   }
 
   // The smallest need of all: those whose bound is lowest are estimated until no bound is below what was found.
   void find_smallest() {
     SearchCounts counts;  // the configurations have been counted
     BestFirst smallest(evaluator_, request_, bases_, BestBy::need, counts);
-    const auto limit = [&] { return smallest_ ? evaluator_.trial_of(*smallest_).total - Bytes{1} : kNoLimit; };
-    while (const std::optional<Option> option = smallest.next(limit())) note_smallest(option->job);
+    while (const std::optional<Option> option = smallest.next(smallest_total_ - Bytes{1})) {
+      note(evaluator_.attempt(option->job, smallest_total_), option->job);
+    }
     plan_.search.bounds += counts.bounds;
   }
 
@@ -149,7 +154,7 @@ class Search {
       const auto says_less = [&other = fields](const auto& less) { return std::ranges::includes(other, less); };
       if (std::ranges::any_of(shown, says_less)) continue;
       const std::optional<Option> timed = timed_if_faster(option, chosen);
-      if (!timed || !is_modelled_misfit(timed->job)) continue;
+      if (!timed || !is_misfit(evaluator_.estimate_of(timed->job))) continue;
       shown.push_back(fields);
       add_alternative(*timed, fmt::format("{}: faster by {}, but needs", job_as_flags(timed->job, chosen.job),
                                           percent(timed->tokens_per_second, chosen.tokens_per_second)));
@@ -157,9 +162,8 @@ class Search {
     }
   }
 
-  bool is_modelled_misfit(const Job& job) {
-    const Trial& trial = evaluator_.trial_of(job);
-    return trial.is_modelled && !trial.fits;
+  static bool is_misfit(const Estimate& estimate) {
+    return estimate.verdict != Verdict::not_modelled && estimate.verdict != Verdict::fits;
   }
 
   std::optional<Option> timed_if_faster(const Option& option, const Candidate& chosen) {
@@ -174,8 +178,7 @@ class Search {
 
   // `why` is completed by what the option needs.
   void add_alternative(const Option& option, const std::string& why) {
-    const bool fits = evaluator_.trial_of(option.job).fits;
-    Candidate candidate = fits ? evaluator_.tried_candidate(option) : evaluator_.candidate(option);
+    Candidate candidate = evaluator_.candidate(option);
     candidate.why = fmt::format("{} {}", why, needs_text(candidate.estimate));
     plan_.alternatives.push_back(std::move(candidate));
   }
@@ -185,10 +188,10 @@ class Search {
     const auto below = [](Bytes total) { return total - Bytes{total.n / kFrontierStep}; };
     Bytes most = below(worst_total(chosen.estimate));
     while (const std::optional<Option> option = queue_->next(most)) {
-      const Trial& trial = evaluator_.trial_of(option->job);
-      if (!trial.fits || trial.total > most) continue;
-      most = below(trial.total);
-      Candidate candidate = evaluator_.tried_candidate(*option);
+      const Attempt attempt = evaluator_.attempt(option->job, most + Bytes{1});
+      if (!attempt.fits) continue;
+      most = below(attempt.rank->total);
+      Candidate candidate = evaluator_.candidate(*option, *attempt.rank);
       candidate.why =
           fmt::format("{}: slower by {}, needs {}", job_as_flags(option->job, chosen.job),
                       percent(chosen.tokens_per_second, option->tokens_per_second), needs_text(candidate.estimate));
@@ -197,24 +200,29 @@ class Search {
   }
 
   // The fastest job under a change that fits and is faster than `above`, if there is one.
-  std::optional<Option> fastest_with(const Change& change, double above) {
+  std::optional<Candidate> fastest_with(const Change& change, double above) {
     SearchCounts counts;  // of configurations that the plan has no choice of
     BestFirst queue(evaluator_, request_, {change}, BestBy::speed, counts);
-    std::optional<Option> option;
-    do {
-      option = queue.next(kNoLimit, above);
-    } while (option && !evaluator_.trial_of(option->job).fits);
+    std::optional<Candidate> found;
+    while (!found) {
+      const std::optional<Option> option = queue.next(kNoLimit, above);
+      if (!option) break;
+      const Attempt attempt = evaluator_.attempt(option->job, request_.cluster.card.memory + Bytes{1});
+      if (attempt.fits) found = evaluator_.candidate(*option, *attempt.rank);
+    }
     plan_.search.bounds += counts.bounds;
-    return option;
+    return found;
   }
 
   // What would be faster still if more were allowed.
   void add_changes(const Candidate& chosen) {
     for (const Change& change : changes(request_, false, false)) {
-      const std::optional<Option> option = fastest_with(change, chosen.tokens_per_second);
-      if (!option) continue;
-      add_alternative(*option, fmt::format("with --allow {}: faster by {}, needs", change.needs,
-                                           percent(option->tokens_per_second, chosen.tokens_per_second)));
+      std::optional<Candidate> found = fastest_with(change, chosen.tokens_per_second);
+      if (!found) continue;
+      found->why =
+          fmt::format("with --allow {}: faster by {}, needs {}", change.needs,
+                      percent(found->tokens_per_second, chosen.tokens_per_second), needs_text(found->estimate));
+      plan_.alternatives.push_back(*std::move(found));
     }
   }
 
@@ -247,10 +255,11 @@ class Search {
   }
 
   bool add_help(const Change& change) {
-    const std::optional<Option> option = fastest_with(change, -1);
-    if (!option) return false;
-    add_alternative(*option,
-                    fmt::format("with --allow {}: {:.0f} tokens/s, needs", change.needs, option->tokens_per_second));
+    std::optional<Candidate> found = fastest_with(change, -1);
+    if (!found) return false;
+    found->why = fmt::format("with --allow {}: {:.0f} tokens/s, needs {}", change.needs, found->tokens_per_second,
+                             needs_text(found->estimate));
+    plan_.alternatives.push_back(*std::move(found));
     return true;
   }
 
@@ -262,6 +271,7 @@ class Search {
   std::vector<Option> faster_;  // those that were tried and don't fit
   Plan plan_;
   std::optional<Job> smallest_;  // of the jobs seen, the one with the smallest total
+  Bytes smallest_total_ = kNoLimit;
   std::string not_modelled_;
 };
 

@@ -96,32 +96,45 @@ Option Evaluator::timed(const Job& job) {
 Trial Evaluator::try_out(const Job& job) {
   try {
     require_rules(job, request_.cluster);
-    RankEstimate rank =
+    const RankEstimate rank =
         estimate_rank(graph_of(job), job, request_.cluster, {.run = {.clip = request_.clip}}, /*retries=*/false);
-    const bool fits = verdict_of(rank, request_.cluster.card.memory) == Verdict::fits;
-    const Bytes total = rank.total;
-    return {.fits = fits, .total = total, .rank = std::move(rank)};
+    return {.fits = verdict_of(rank, request_.cluster.card.memory) == Verdict::fits, .total = rank.total};
   } catch (const NotModelled&) {
-    return {.is_modelled = false, .total = {}, .rank = {}};
+    return {.is_modelled = false, .total = {}};
   }
+}
+
+Attempt Evaluator::attempt(const Job& job, Bytes below) {
+  ++estimates_made_;
+  Attempt attempt;
+  try {
+    require_rules(job, request_.cluster);
+    attempt.rank = estimate_rank_below(graph_of(job), job, request_.cluster, {.run = {.clip = request_.clip}}, below);
+    attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster.card.memory) == Verdict::fits;
+  } catch (const NotModelled&) {
+    attempt.is_modelled = false;
+  }
+  return attempt;
 }
 
 const Trial& Evaluator::trial_of(const Job& job) {
   const std::string key = job_as_flags(job, unresolved_job());
   const auto found = trials_.find(key);
-  return found != trials_.end() ? found->second : trials_.emplace(key, try_out(job)).first->second;
+  if (found != trials_.end()) return found->second;
+  ++estimates_made_;
+  return trials_.emplace(key, try_out(job)).first->second;
 }
 
 const Estimate& Evaluator::estimate_of(const Job& job) {
   const std::string key = job_as_flags(job, unresolved_job());
   const auto found = estimates_.find(key);
   if (found != estimates_.end()) return found->second;
+  ++estimates_made_;
   const EstimateOptions options{.suggestions = false, .run = {.clip = request_.clip}};
   const Estimate& made = estimates_.emplace(key, estimate(request_.spec, job, request_.cluster, options)).first->second;
   trials_.insert_or_assign(key, Trial{.is_modelled = made.verdict != Verdict::not_modelled,
                                       .fits = made.verdict == Verdict::fits,
-                                      .total = worst_total(made),
-                                      .rank = {}});
+                                      .total = worst_total(made)});
   return made;
 }
 
@@ -134,14 +147,12 @@ Candidate Evaluator::candidate(const Option& option) {
           .why = ""};
 }
 
-Candidate Evaluator::tried_candidate(const Option& option) {
-  const Trial& trial = trial_of(option.job);
-  if (!trial.fits || trial.rank.total.n == 0) return candidate(option);
+Candidate Evaluator::candidate(const Option& option, const RankEstimate& rank) const {
   Estimate estimate;
   estimate.model_name = request_.spec.name;
   estimate.job = option.job;
   estimate.cluster = request_.cluster;
-  estimate.ranks = {trial.rank};
+  estimate.ranks = {rank};
   estimate.capacity = request_.cluster.card.memory;
   estimate.verdict = Verdict::fits;
   return {.job = option.job,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,14 @@ struct Trial {
   bool is_modelled = true;
   bool fits = false;  // whether the estimate's verdict is `fits`
   Bytes total;        // of the estimate's worst rank
-  RankEstimate rank;  // empty where it is known from a full estimate
+};
+
+/// What a search asks first: whether a job needs less than some limit, which is found out faster still.
+struct Attempt {
+  bool is_modelled = true;
+  bool fits = false;  // its verdict is `fits`
+  /// The first rank, without breakdown and phases; none if its total isn't below the limit.
+  std::optional<RankEstimate> rank;
 };
 
 /// What the bounds of a job are made of; jobs that differ in simple rows alone share it.
@@ -67,15 +75,17 @@ class Evaluator {
   /// Counted and replayed as for the estimate, but not at the card's capacity: how far retries help is for the reader
   /// of an estimate.
   const Trial& trial_of(const Job& job);
+  /// Whether the job's total is below a limit; not kept.
+  Attempt attempt(const Job& job, Bytes below);
   const Estimate& estimate_of(const Job& job);
   Candidate candidate(const Option& option);
-  /// As candidate(), of an option that fits, without an estimate beyond its trial: ranks after the first are left out.
-  Candidate tried_candidate(const Option& option);
+  /// Likewise of an option that fits, with what its attempt found in place of an estimate.
+  Candidate candidate(const Option& option, const RankEstimate& rank) const;
 
   /// Jobs whose times were asked for.
   std::int64_t timings() const { return timings_; }
-  /// Jobs that were tried or estimated.
-  std::int64_t estimates() const { return static_cast<std::int64_t>(trials_.size()); }
+  /// Attempts, trials and estimates that were made.
+  std::int64_t estimates() const { return estimates_made_; }
 
  private:
   Trial try_out(const Job& job);
@@ -89,7 +99,7 @@ class Evaluator {
   LeastSeconds least_seconds_;
   std::map<std::string, UnitLayout> layouts_;  // by units_key
   std::map<std::string, SharedTapes> tapes_;   // by ops_key
-  std::int64_t timings_ = 0;
+  std::int64_t timings_ = 0, estimates_made_ = 0;
   std::map<std::string, Trial> trials_;  // by the job's flags
   std::map<std::string, Estimate> estimates_;
 };

@@ -17,16 +17,11 @@ std::vector<Job> choices(const Job& job, const SearchSpace& /*space*/) {
     const bool power_of_two = (size & (size - 1)) == 0;
     if (rows % size == 0 && (rows <= kMostRows || power_of_two)) sizes.push_back(size);
   }
-  // At most twelve sizes, spread over the range: neighbours cost about the same.
-  constexpr std::size_t kMostSizes = 12;
   std::vector<Job> jobs;
-  const std::size_t kept = std::min(sizes.size(), kMostSizes);
-  for (std::size_t i = kept; i-- > 0;) {
-    const std::size_t at = kept == 1 ? 0 : i * (sizes.size() - 1) / (kept - 1);
-    Job choice = job;
-    choice.micro_batch = sizes[at];
-    choice.accumulation = rows / sizes[at];
-    jobs.push_back(choice);
+  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+    jobs.push_back(job);
+    jobs.back().micro_batch = *size;
+    jobs.back().accumulation = rows / *size;
   }
   return jobs;
 }

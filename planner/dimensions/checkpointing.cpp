@@ -1,5 +1,4 @@
-#include <array>
-
+#include "base/units.h"
 #include "planner/dimensions/dimensions.h"
 
 namespace vramfit::dimension {
@@ -7,9 +6,7 @@ namespace vramfit::dimension {
 namespace {
 
 // PyTorch's selective policy keeps every second matrix product. Every Nth block recomputed costs 1/N of a forward pass.
-// Larger N than 8 are left out: they recompute, and save, little more than nothing.
-constexpr std::array<std::int64_t, 5> kEvery{8, 6, 4, 3, 2};
-
+// Of the Ns that recompute equally many blocks, the smallest is tried.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs;
   const auto add = [&](Checkpointing checkpointing) {
@@ -18,8 +15,9 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   };
   add(NoCheckpointing{});
   if (job.runtime != Runtime::vramfit) add(SelectiveCheckpointing{});
-  for (const std::int64_t n : kEvery) {
-    if (n < space.spec.num_hidden_layers) add(EveryNth{n});
+  const std::int64_t layers = space.spec.num_hidden_layers;
+  for (std::int64_t n = layers; n > 1; --n) {
+    if (ceil_div(layers, n) != ceil_div(layers, n - 1)) add(EveryNth{n});
   }
   add(FullCheckpointing{});
   return jobs;

@@ -6,13 +6,13 @@ namespace vramfit::dimension {
 namespace {
 
 // The default, and more chunks. Where the default is chunked, full loss and fewer chunks are left out: they are hardly
-// faster and need more memory. With more than 32 chunks, logits are too small to matter.
+// faster and need more memory. With more than 64 chunks, logits are too small to matter.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
   Job& usual = jobs.front();
   usual.loss = space.default_loss(job);
   const std::int64_t fewest = loss_options(usual).chunks + 1;
-  for (const std::int64_t chunks : {4, 8, 16, 32}) {
+  for (const std::int64_t chunks : {2, 4, 8, 16, 32, 64}) {
     if (chunks < fewest) continue;
     if (chunks > job.micro_batch * job.sequence) break;
     Job choice = job;

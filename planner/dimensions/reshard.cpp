@@ -7,7 +7,8 @@ namespace {
 
 // `never` would be shard-grad-op under another name; with embeddings in units of their own, `default` is `always`
 // (but FSDP2, as torchtitan calls it, keeps the head's).
-// Across nodes, groups of a node's cards gather for backward without the network.
+// Groups of any number of ranks that divides the shards may keep slices and gather for backward among themselves; a
+// node's cards do it without the network.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
   jobs.front().reshard = ReshardByDefault{};
@@ -20,9 +21,14 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
     jobs.back().reshard = ReshardAlways{};
   }
   const std::int64_t node = space.cluster.cards_per_node;
-  if (node > 1 && node < job.mesh.shard && job.mesh.shard % node == 0) {
+  const auto add_groups = [&](std::int64_t ranks) {
     jobs.push_back(jobs.front());
-    jobs.back().reshard = ReshardGroups{node};
+    jobs.back().reshard = ReshardGroups{ranks};
+  };
+  const bool has_nodes = node > 1 && node < job.mesh.shard && job.mesh.shard % node == 0;
+  if (has_nodes) add_groups(node);
+  for (std::int64_t ranks = 2; ranks < job.mesh.shard; ++ranks) {
+    if (job.mesh.shard % ranks == 0 && !(has_nodes && ranks == node)) add_groups(ranks);
   }
   return jobs;
 }

@@ -86,7 +86,7 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
   const std::vector<Cluster> clusters{parse_cluster("2x2xH100-80GB"), parse_cluster("4xcpu-4GiB"),
                                       parse_cluster("1xRTX4090")};
   std::vector<double> shares;
-  for (int round = 0; round < 1200; ++round) {
+  while (shares.size() < 2000) {
     const std::string model = testing::small_models()[random() % testing::small_models().size()];
     const ModelSpec spec = testing::small_model(model);
     const Cluster& cluster = clusters[random() % clusters.size()];
@@ -111,9 +111,9 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
       continue;  // a wrapping that the model has no modules for
     }
   }
-  REQUIRE(shares.size() > 400);
   std::ranges::sort(shares);
   MESSAGE("bound / requested, median: ", shares[shares.size() / 2], ", least: ", shares.front());
+  CHECK(shares[shares.size() / 2] > 0.9);
 }
 
 TEST_CASE("what is kept between jobs changes no bound and no step time") {

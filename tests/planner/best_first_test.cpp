@@ -26,6 +26,7 @@ std::vector<PlanRequest> requests() {
   fix(list[2], "wrap", "pattern:*.mlp,*.self_attn");
   fix(list[3], "runtime", "pytorch-fsdp2");
   for (PlanRequest& request : list) {
+    fix(request, "micro_batch", "1");  // few enough to look at all of them
     std::vector<std::string> notes;
     request.job = resolve_job(request.job, request.spec, request.cluster, notes);
   }

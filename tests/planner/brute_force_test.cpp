@@ -20,6 +20,8 @@ using testing::fix;
 
 namespace {
 
+constexpr std::size_t kMostConfigurations = 400;  // larger spaces take too long to try out
+
 using Setting = std::pair<std::string, std::string>;
 
 /// What a search may find set, and the space that is left open. Kept as a list, so that it can be shrunk.
@@ -63,7 +65,7 @@ Drawn draw(std::mt19937_64& random) {
               .set = {}};
   for (const auto& [name, values] : settings()) {
     const bool is_of_space = name != "precision" && name != "optimizer" && name != "freeze" && name != "gradient_mask";
-    if (random() % 5 < (is_of_space ? 2U : 4U)) continue;
+    if (random() % 10 < (is_of_space ? 3U : 8U)) continue;
     drawn.set.emplace_back(name, values[random() % values.size()]);
   }
   return drawn;
@@ -110,6 +112,7 @@ std::optional<Answers> answers_to(const Drawn& drawn) {
   try {
     PlanRequest request = request_of(drawn);
     const std::vector<Job> jobs = enumerate_jobs(request);
+    if (jobs.size() > kMostConfigurations) return std::nullopt;
     request.cluster.card.memory = capacity_for(request, jobs, drawn.capacity);
     Evaluator evaluator(request);
     Answers answers{.searched = "none", .found = "none", .listed = static_cast<std::int64_t>(jobs.size())};
@@ -171,6 +174,39 @@ TEST_CASE("the plan is the fastest job that fits of all that there are, in space
   MESSAGE(planned, " of ", compared, " have a plan");
   CHECK(planned > 100);
   CHECK(planned < compared);
+}
+
+TEST_CASE("more memory, bandwidth or FLOPs never make the plan slower, in spaces drawn at random") {
+  std::mt19937_64 random(17);
+  int compared = 0;
+  while (compared < 60) {
+    const Drawn drawn = draw(random);
+    try {
+      PlanRequest request = request_of(drawn);
+      const std::vector<Job> jobs = enumerate_jobs(request);
+      if (jobs.size() > kMostConfigurations) continue;
+      request.cluster.card.memory = capacity_for(request, jobs, drawn.capacity);
+      const Plan before = make_plan(request);
+      Card& card = request.cluster.card;
+      const double more = 1 + static_cast<double>(random() % 100) / 50;
+      const std::string what[] = {"memory", "memory bandwidth", "link", "network", "FLOPs"};
+      const std::size_t changed = random() % std::size(what);
+      if (changed == 0) card.memory = Bytes{static_cast<std::int64_t>(static_cast<double>(card.memory.n) * more)};
+      if (changed == 1) card.memory_bandwidth *= more;
+      if (changed == 2) card.link_bandwidth *= more;
+      if (changed == 3) request.cluster.network_bandwidth *= more;
+      if (changed == 4) card.bf16_flops *= more, card.fp32_flops *= more;
+      const Plan after = make_plan(request);
+      CAPTURE(text_of(drawn));
+      CAPTURE(what[changed]);
+      CAPTURE(more);
+      CHECK((after.chosen ? after.chosen->tokens_per_second : 0) >=
+            (before.chosen ? before.chosen->tokens_per_second : 0));
+      ++compared;
+    } catch (const Error&) {
+      continue;  // a contradiction, or nothing is modelled
+    }
+  }
 }
 
 }  // namespace vramfit

@@ -44,13 +44,20 @@ TEST_CASE("with memory to spare the fastest configuration of all is chosen") {
 
 TEST_CASE("what is chosen fits, and nothing of the space that fits is faster, whatever the budget") {
   for (const std::string model : {"llama", "gpt2", "bert"}) {
-    const PlanRequest any_budget = request_for(model, cpu_ranks(2, kGiB));
+    const auto request_with = [&](Bytes budget) {
+      PlanRequest request = request_for(model, cpu_ranks(2, budget));
+      fix(request, "reshard_head", "off");
+      fix(request, "reduce_finish", "early");
+      fix(request, "prefetch", "backward=post,forward=1,limit=0");  // so that all of the space can be tried
+      return request;
+    };
+    const PlanRequest any_budget = request_with(kGiB);
     Evaluator any(any_budget);
     const std::vector<Option> fastest_first = all_timed(any, enumerate_jobs(any_budget));
     for (const Bytes budget : budgets()) {
       CAPTURE(model);
       CAPTURE(budget.n);
-      const PlanRequest request = request_for(model, cpu_ranks(2, budget));
+      const PlanRequest request = request_with(budget);
       const Plan plan = make_plan(request);
       Evaluator evaluator(request);
       for (const Option& option : fastest_first) {
@@ -186,6 +193,7 @@ TEST_CASE("--allow any leaves alone what was set, and its kind's name doesn't") 
 TEST_CASE("a change of the result is used only when it is allowed, and offered when it isn't") {
   PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
   fix(request, "precision", "fp32");
+  fix(request, "prefetch", "backward=post,forward=1,limit=0");  // few enough to estimate all of them
   Evaluator evaluator(request);
   Bytes smallest = kGiB;
   for (const Job& job : enumerate_jobs(request)) smallest = std::min(smallest, worst_total(evaluator.estimate_of(job)));
@@ -344,7 +352,7 @@ TEST_CASE("a plan for PyTorch's FSDP2 has nothing that it doesn't honour, and sa
     checkpointing.insert(job_field_named("checkpointing").get(option.job));
     reshard.insert(job_field_named("reshard").get(option.job));
   }
-  CHECK(checkpointing == std::set<std::string>{"every:2", "full", "none", "selective"});
+  for (const char* choice : {"every:2", "full", "none", "selective"}) CHECK(checkpointing.contains(choice));
   CHECK(reshard == std::set<std::string>{"always", "default", "last-kept"});
 }
 
