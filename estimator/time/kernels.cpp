@@ -1,11 +1,9 @@
 #include "estimator/time/kernels.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace vramfit {
 
-double ticks(double seconds) { return std::round(seconds * 1e12); }
 double seconds_of_ticks(double ticks) { return ticks / 1e12; }
 
 void Kernels::then(const Kernels& next) {
@@ -25,7 +23,7 @@ Kernels WorkTimer::kernels_of(const Work& work, std::int64_t times) const {
   const double compute = ticks(rates_.seconds(work) * static_cast<double>(times)), host = launches * launch_;
   if (is_cpu_) return {host + compute, host + compute, host + compute};
   if (launches == 0) return {0, compute, compute};
-  return {host, compute, std::max(launch_ + compute, host + std::round(compute / launches))};
+  return {host, compute, std::max(launch_ + compute, host + whole(compute / launches))};
 }
 
 Kernels WorkTimer::kernels_of(const program::Run& run, const program::Code& code) const {
