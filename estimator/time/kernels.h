@@ -11,7 +11,8 @@
 
 namespace vramfit {
 
-/// The nearest whole number; 0 or more. Here, and without a call of the C library, because a step has thousands of runs.
+/// The nearest whole number; 0 or more. Here, and without a call of the C library, because a step has thousands of
+/// runs.
 inline double whole(double ticks) {
   constexpr double kAllAreWhole = 4503599627370496;  // 2^52
   return ticks < kAllAreWhole ? static_cast<double>(static_cast<std::int64_t>(ticks + 0.5)) : ticks;
