@@ -47,6 +47,15 @@ struct ChunkedLoss {
 struct UnsetLoss {};  // nobody has chosen yet: only until resolve_job() has been called
 using Loss = std::variant<FullLoss, ChunkedLoss, UnsetLoss>;
 
+/// --lora-*: the adapters of --method lora and qlora (Hu et al. 2021, arXiv 2106.09685).
+struct Lora {
+  std::int64_t rank = 0;             // 0: not set
+  double alpha = 0;                  // the adapter's output is scaled by alpha / rank; 0: not set
+  double dropout = 0;                // probability that an element of the adapter's input is dropped
+  std::vector<std::string> targets;  // globs over linears; none: not set
+  bool rank_stabilized = false;      // scaled by alpha / sqrt(rank) instead (Kalajdzievski 2023, arXiv 2312.03732)
+};
+
 /// --gradient-mask: which elements of a gradient are used.
 struct NoGradientMask {};
 struct RandomGradientMask {

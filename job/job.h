@@ -83,7 +83,7 @@ struct Job {
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
   std::string quantization = "none";     // row of kQuantizations (job/quantization.h), of frozen matrices of layers
   GradientMask gradient_mask;
-  std::int64_t lora_rank = 0;
+  Lora lora;
   std::int64_t sequence = 0;  // tokens; 0 until resolved
   std::int64_t micro_batch = 1, accumulation = 1, global_batch = 0;
   Accumulate accumulate =

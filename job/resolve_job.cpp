@@ -158,7 +158,7 @@ void resolve_loss(Job& job, const ModelSpec& spec, const Cluster& cluster, Notes
 }
 
 void check_rest(const Job& job) {
-  if (job.lora_rank != 0 && job.method == Method::full) {
+  if (job.lora.rank != 0 && job.method == Method::full) {
     throw InputError("--lora-rank with --method full: there are no adapters; leave it out, or use --method lora");
   }
   const auto* reshard = std::get_if<ReshardGroups>(&job.reshard);

@@ -80,6 +80,9 @@ void set_count(Job& job, std::string_view value) {
 // A product of three counts, which has to be readable again.
 constexpr std::int64_t kMostGlobalBatch = std::numeric_limits<std::int64_t>::max();
 
+std::string get_lora_rank(const Job& job) { return job.lora.rank == 0 ? "" : fmt::to_string(job.lora.rank); }
+void set_lora_rank(Job& job, std::string_view value) { job.lora.rank = whole_number(value, 1, kMostCount); }
+
 /// A runtime brings its own defaults, as a precision brings its dtypes: PyTorch's allocator and FSDP2's schedule, which
 /// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit.
 void set_runtime(Job& job, std::string_view value) {
@@ -238,7 +241,7 @@ constexpr std::array kJobFields{
              get_gradient_mask, set_gradient_mask, FieldGroup::memory, HonouredBy::own_runtime, AtResume::in_part},
     JobField{"lora_rank", FieldForm::integer, "N",
              "Rank of the adapters, with --method lora or qlora (not modelled yet, rehearse a script instead)",
-             get_count<&Job::lora_rank>, set_count<&Job::lora_rank>, FieldGroup::memory, HonouredBy::every_runtime,
+             get_lora_rank, set_lora_rank, FieldGroup::memory, HonouredBy::every_runtime,
              AtResume::must_match, InPlan::optional},
     JobField{"seq_len", FieldForm::integer, "N",
              "Sequence length in tokens. Default: min(max_position_embeddings, 4096)", get_count<&Job::sequence>,

@@ -23,7 +23,7 @@ GROUPS = {"ci": [name for name, program in TORCH_ROWS.items() if program.in_ci],
           "library": [name for name, program in LIBRARY_ROWS.items() if not program.own_python or program.own_python in os.environ]}
 SKIPPED = 77
 DIFFERS = ("seconds", "processes", "session")  # time, process numbers and folders
-TIMES = ((r", [\d.]+ s(?=$|;)", ""), (r"\bprocess \d+ ", "process "))
+TIMES = ((r", [\d.]+ s(?=$|;)", ""), (r"\bprocess \d+\b", "process"))
 
 
 def rehearse(program):
@@ -37,7 +37,7 @@ def rehearse(program):
         if not os.path.exists(path):
             sys.exit(f"no report, exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
         with open(path, encoding="utf-8") as file:
-            report = json.loads(re.sub(r"\bprocess \d+ ", "process ", file.read()))  # notes name processes by their numbers
+            report = json.loads(re.sub(r"\bprocess \d+\b", "process", file.read()))  # notes name processes by their numbers
     seconds = report["seconds"]
     for what, instead in TIMES:
         done.stdout = re.sub(what, instead, done.stdout, flags=re.M)
