@@ -19,10 +19,13 @@ using namespace program;  // NOLINT(google-build-using-namespace): the program's
 
 constexpr int kSteadyStep = 2;  // all steps after the first are alike
 /// When each is done with what it was given: the host, the streams of kernels, and the stream of each axis.
-constexpr std::size_t kHost = 0, kFirstStream = 1, kFirstAxis = kFirstStream + kStreams, kClocks = kFirstAxis + kAxes;
+constexpr std::size_t kHost = 0, kFirstStream = 1, kFirstAxis = kFirstStream + static_cast<std::size_t>(Stream::host),
+                      kClocks = kFirstAxis + kAxes;
 using Clocks = std::array<double, kClocks>;
 
-std::size_t clock_of(Stream stream) { return kFirstStream + static_cast<std::size_t>(stream); }
+std::size_t clock_of(Stream stream) {
+  return stream == Stream::host ? kHost : kFirstStream + static_cast<std::size_t>(stream);
+}
 const std::size_t kCompute = clock_of(Stream::compute);
 
 /// What one pass of a section does to the clocks. All that happens in it is additions and maxima, so pass after pass is
@@ -179,10 +182,16 @@ class Simulation {
 
   void read(const Launched& launched) {
     const Kernels& kernels = launched.kernels;
+    if (launched.stream == kHost) return compute_on_host(kernels.compute);
     double& stream = clocks_[launched.stream];
     stream = std::max(stream + kernels.compute, clocks_[kHost] + kernels.launched);
     clocks_[kHost] += kernels.host;
     if (launched.stream == kCompute) computed_ += kernels.compute;
+  }
+
+  void compute_on_host(double duration) {
+    clocks_[kHost] += duration;
+    if (is_cpu_) clocks_[kCompute] = clocks_[kHost];
   }
 
   /// A transfer runs beside all streams and collectives.
@@ -216,7 +225,7 @@ class Simulation {
   void read(const Wait& wait) {
     double& stream = clocks_[clock_of(wait.stream)];
     stream = std::max(stream, done_[static_cast<std::size_t>(wait.token)]);
-    if (is_cpu_) clocks_[kHost] = clocks_[kCompute];
+    if (is_cpu_) clocks_[kHost] = clocks_[kCompute] = std::max(clocks_[kHost], clocks_[kCompute]);
   }
 
   void read(const HostRead& what) { clocks_[kHost] = std::max(clocks_[kHost], clocks_[clock_of(what.stream)]); }
