@@ -10,6 +10,7 @@
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/help.h"
+#include "job/cluster/host_memory.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
@@ -41,6 +42,12 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--gpus", flags.gpus, "[NODESx]COUNTxCARD: 8xH100-80GB, 2x8xA100-40GB, 4x24GB, 2xcpu-4GiB")
       ->type_name("CLUSTER")
       ->group(kCommonFlags);
+  command
+      .add_option("--host-memory", flags.host_memory,
+                  "Host memory of a node that ranks may use (64GiB): what they keep there counts for the verdict. "
+                  "Default: not limited")
+      ->type_name("SIZE")
+      ->group(kCommonFlags);
   const auto fields = job_fields();
   flags.values.resize(fields.size());
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -64,7 +71,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
 }
 
 bool any_job_flag(const JobFlags& flags) {
-  return !flags.gpus.empty() || !flags.job_file.empty() || !flags.set.empty() ||
+  return !flags.gpus.empty() || !flags.host_memory.empty() || !flags.job_file.empty() || !flags.set.empty() ||
          std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
 }
 
@@ -102,7 +109,9 @@ Cluster read_cluster_flag(const JobFlags& flags) {
         "--gpus: missing; say what the job runs on, for example --gpus 8xH100-80GB or --gpus 2xcpu-4GiB "
         "(\"vramfit estimate MODEL\" without it lists the cards that would hold the job)");
   }
-  return parse_cluster(flags.gpus);
+  Cluster cluster = parse_cluster(flags.gpus);
+  if (!flags.host_memory.empty()) set_host_memory(cluster, flags.host_memory);
+  return cluster;
 }
 
 }  // namespace vramfit

@@ -16,7 +16,7 @@ namespace vramfit {
 
 /// What was typed, unread.
 struct JobFlags {
-  std::string model, gpus, job_file;
+  std::string model, gpus, host_memory, job_file;
   std::vector<std::string> set;                  // "seq_len=4096"
   std::vector<std::vector<std::string>> values;  // one entry a field of job_fields()
 };
@@ -38,7 +38,7 @@ JobChoice read_job_choice(const JobFlags& flags);
 /// Whether any flag that describes a job was given.
 bool any_job_flag(const JobFlags& flags);
 
-/// --gpus; throws InputError when it is missing.
+/// --gpus and --host-memory; throws InputError when it is missing.
 Cluster read_cluster_flag(const JobFlags& flags);
 
 }  // namespace vramfit

@@ -232,6 +232,21 @@ std::string rehearsal_hint(const Cluster& cluster) {
   return fmt::format("; your own script answers it: vramfit rehearse --gpus {} {}", cluster.text, command);
 }
 
+/// What ranks keep in host memory, of what a node has.
+void judge_host_memory(Estimate& e, const RunEffects& run) {
+  const bool saves = run.saves || run.saves_full;
+  const std::string has = e.cluster.host_memory.n > 0 ? fmt::format(" of {}", format_gib(e.cluster.host_memory)) : "";
+  if (saves || !e.job.offload.empty()) {
+    e.assumptions.push_back(fmt::format("{}{} of host memory a node{}", format_gib(e.host_bytes), has,
+                                        saves ? ", copies for checkpoints included" : ""));
+  }
+  if (!exceeds_host_memory(e.host_bytes, e.cluster)) return;
+  const int digits = digits_apart(e.host_bytes, e.cluster.host_memory);
+  e.why = fmt::format("host memory: {} of {} a node", format_gib(e.host_bytes, digits),
+                      format_gib(e.cluster.host_memory, digits));
+  e.verdict = Verdict::does_not_fit;
+}
+
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
   require_rules(e.job, e.cluster);
   const Graph graph = build_graph(spec, loss_options(e.job));
@@ -242,10 +257,7 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   add_assumptions(e, spec, graph);
   set_rank0_apart(e, graph, options.run);
   e.host_bytes = host_bytes(e, graph, options.run);
-  if (options.run.saves || options.run.saves_full) {
-    e.assumptions.push_back(
-        fmt::format("{} of host memory a node, copies for checkpoints included", format_gib(e.host_bytes)));
-  }
+  judge_host_memory(e, options.run);
   if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.run.clip);
 }
 
@@ -308,6 +320,7 @@ std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& j
                                          : fold_below(ledger, job, below - outside);
   if (!rank) return std::nullopt;
   add_totals(*rank, job, cluster, outside);
+  rank->host = host_bytes(program);
   const Card& card = cluster.card;
   const AllocatorSettings settings = allocator_settings(job.allocator);
   if (rank->total <= card.memory && !rank->reserved_grows && settings.memory_fraction < 1) {
@@ -337,6 +350,15 @@ Verdict verdict_of(const RankEstimate& rank, Bytes capacity) {
   return rank.total <= capacity ? Verdict::at_risk : Verdict::does_not_fit;
 }
 
+Verdict verdict_of(const RankEstimate& rank, const Cluster& cluster) {
+  if (exceeds_host_memory(cluster.cards_per_node * rank.host, cluster)) return Verdict::does_not_fit;
+  return verdict_of(rank, cluster.card.memory);
+}
+
+bool exceeds_host_memory(Bytes host, const Cluster& cluster) {
+  return cluster.host_memory.n > 0 && !cluster.is_cpu() && host > cluster.host_memory;
+}
+
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options) {
   Estimate e;
   e.model_name = spec.name;
@@ -363,7 +385,7 @@ std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& jo
   const Bytes memory = cluster.card.memory;
   std::optional<RankEstimate> rank = estimate_rank_below(build_graph(spec, loss_options(resolved)), resolved, cluster,
                                                          {.run = options.run}, memory + Bytes{1});
-  return rank && verdict_of(*rank, memory) == Verdict::fits ? std::move(rank) : std::nullopt;
+  return rank && verdict_of(*rank, cluster) == Verdict::fits ? std::move(rank) : std::nullopt;
 }
 
 void add_speed(Estimate& estimate, const ModelSpec& spec, const Efficiency* calibrated) {

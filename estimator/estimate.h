@@ -18,6 +18,10 @@
 namespace vramfit {
 
 enum class Verdict { fits, at_risk, does_not_fit, not_modelled };
+
+/// Whether `host` bytes of a node's ranks are more than it has; false where that isn't stated.
+bool exceeds_host_memory(Bytes host, const Cluster& cluster);
+
 std::string_view verdict_name(Verdict verdict);
 
 /// A single change and what the job would need with it, re-estimated.

@@ -22,6 +22,8 @@ void write_speed(JsonWriter& writer, const Speed& speed) {
   writer.member("compute_seconds", speed.time.compute_seconds);
   writer.member("communication_seconds", speed.time.communication_seconds);
   writer.member("exposed_communication_seconds", speed.exposed_communication_seconds);
+  writer.member("exposed_copy_seconds", speed.exposed_copy_seconds);
+  writer.member("exposed_host_seconds", speed.exposed_host_seconds);
   writer.member("tokens_per_second", speed.tokens_per_second);
   writer.member("tokens_per_second_per_card", speed.tokens_per_second_per_card);
   writer.member("model_flops_utilization", speed.model_flops_utilization);

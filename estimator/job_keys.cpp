@@ -31,9 +31,9 @@ std::string common_key(const Job& job) {
 }  // namespace
 
 std::string units_key(const Graph& graph, const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {} {}", graph.segments.size(), common_key(job), job.optimizer,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {}", graph.segments.size(), common_key(job), job.optimizer,
                      number(job.optimizer_implementation), sharding_named(job.sharding).parameters, job.mesh.shard,
-                     reshard_ranks(job), get_wrap(job), job.wrap_embeddings);
+                     reshard_ranks(job), get_wrap(job), job.wrap_embeddings, get_offload(job));
 }
 
 std::string ops_key(const Graph& graph, const Job& job) {
@@ -42,11 +42,10 @@ std::string ops_key(const Graph& graph, const Job& job) {
 }
 
 std::string schedule_key(const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
-                     job.mesh.replicate, job.reshard.index(), number(job.backward_prefetch), job.forward_prefetch,
-                     job.prefetch_limit, number(job.reduce_finish), job.bucket_bytes, job.reshard_head,
-                     get_checkpointing(job), number(job.accumulate), std::min<std::int64_t>(job.accumulation, 3),
-                     job.gradient_mask.index(), fmt::join(job.offload, ","));
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding, job.mesh.replicate,
+                     job.reshard.index(), number(job.backward_prefetch), job.forward_prefetch, job.prefetch_limit,
+                     number(job.reduce_finish), job.bucket_bytes, job.reshard_head, get_checkpointing(job),
+                     number(job.accumulate), std::min<std::int64_t>(job.accumulation, 3), job.gradient_mask.index());
 }
 
 std::string program_key(const Graph& graph, const Job& job) {

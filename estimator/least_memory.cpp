@@ -11,6 +11,7 @@
 #include "program/ops/op_row.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/offload.h"
 #include "program/stages/trainable.h"
 #include "program/stages/units_layout.h"
 
@@ -195,7 +196,11 @@ Bytes rope_bytes(const Graph& graph, const Job& job) {
 class UnitSums {
  public:
   UnitSums(const Graph& graph, const Job& job, LeastMemory::Units& result)
-      : graph_(graph), layout_(lay_out_units(graph, job)), trainable_(trainable_parameters(graph, job)), r_(result) {
+      : graph_(graph),
+        layout_(lay_out_units(graph, job)),
+        offload_(offload_of(job)),
+        trainable_(trainable_parameters(graph, job)),
+        r_(result) {
     r_.shards = layout_.shards;
     r_.segments.resize(graph.segments.size());
     r_.top = r_.bottom = graph.segments.size();
@@ -212,8 +217,8 @@ class UnitSums {
 
   void add(const Job& job) {
     for (const Unit& unit : layout_.units) {
-      r_.resident += shard_bytes(unit);
-      if (unit.trainable_elements > 0) r_.resident += optimizer_states(unit, job);
+      if (!offload_.parameters) r_.resident += shard_bytes(unit);
+      if (unit.trainable_elements > 0 && !offload_.states) r_.resident += optimizer_states(unit, job);
       r_.gradient_shards += shard_of(unit);
       for (const UnitParameter& p : unit.parameters) {
         if (p.trainable) r_.whole_gradients += p.padded_elements * dtype_bytes(unit.reduce);
@@ -224,7 +229,10 @@ class UnitSums {
   }
 
  private:
-  static Bytes shard_of(const Unit& unit) { return unit.trainable_elements * dtype_bytes(unit.gradient); }
+  /// Between reductions; those that leave for host memory are on the card only on their way.
+  Bytes shard_of(const Unit& unit) const {
+    return offload_.gradients ? Bytes{} : unit.trainable_elements * dtype_bytes(unit.gradient);
+  }
   Bytes whole(int unit) const {
     const Unit& u = layout_.units[at(unit)];
     return u.gathered_is_shard ? Bytes{} : u.gathered_elements * dtype_bytes(u.compute);
@@ -298,6 +306,7 @@ class UnitSums {
 
   const Graph& graph_;
   UnitLayout layout_;
+  Offload offload_;
   std::vector<bool> trainable_;        // by parameter
   std::vector<std::size_t> last_use_;  // by unit: the last segment that uses it
   LeastMemory::Units& r_;

@@ -53,6 +53,8 @@ RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Dr
 
 /// fits: the bound is within capacity; at_risk: only the total is, or the allocator gets by with retries.
 Verdict verdict_of(const RankEstimate& rank, Bytes capacity);
+/// Likewise on a cluster's cards, and does_not_fit where a node's ranks keep more in host memory than it has.
+Verdict verdict_of(const RankEstimate& rank, const Cluster& cluster);
 
 /// Up to five single changes, each re-estimated, most saved first.
 std::vector<Suggestion> suggest(const Estimate& estimate, const ModelSpec& spec, const Graph& graph, bool clip);

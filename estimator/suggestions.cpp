@@ -160,7 +160,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       suggestions.push_back({.change = change->flags,
                              .total_after = rank->total,
                              .saved = now - rank->total,
-                             .fits = verdict_of(*rank, e.capacity) == Verdict::fits});
+                             .fits = verdict_of(*rank, change->cluster) == Verdict::fits});
     } catch (const Error&) {
       continue;  // a change that can't be made or counted is no suggestion
     }

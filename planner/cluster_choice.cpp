@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "job/cluster/host_memory.h"
 #include "job/fields/field_text.h"
 
 namespace vramfit {
@@ -34,6 +35,19 @@ ClusterChoice sizes_of(std::string_view text, std::string_view sort) {
   return choice;
 }
 
+/// Parted by commas, but for that before a node's host memory.
+std::vector<std::string> cluster_texts(std::string_view text) {
+  std::vector<std::string> texts;
+  for (std::string& part : split_list(text)) {
+    if (part.starts_with(kHostMemoryKey) && !texts.empty()) {
+      texts.back() += "," + part;
+    } else {
+      texts.push_back(std::move(part));
+    }
+  }
+  return texts;
+}
+
 }  // namespace
 
 ClusterChoice parse_cluster_choice(std::string_view text) {
@@ -43,7 +57,7 @@ ClusterChoice parse_cluster_choice(std::string_view text) {
     return sizes_of(text, sort);
   }
   ClusterChoice choice;
-  for (const std::string& part : split_list(text)) choice.clusters.push_back(parse_cluster(part));
+  for (const std::string& part : cluster_texts(text)) choice.clusters.push_back(parse_cluster(part));
   if (choice.clusters.size() > kMostClusters) {
     throw InputError(fmt::format("--gpus: {} clusters; at most {}", choice.clusters.size(), kMostClusters));
   }

@@ -98,7 +98,7 @@ Trial Evaluator::try_out(const Job& job) {
     require_rules(job, request_.cluster);
     const RankEstimate rank =
         estimate_rank(graph_of(job), job, request_.cluster, {.run = {.clip = request_.clip}}, /*retries=*/false);
-    return {.fits = verdict_of(rank, request_.cluster.card.memory) == Verdict::fits, .total = rank.total};
+    return {.fits = verdict_of(rank, request_.cluster) == Verdict::fits, .total = rank.total};
   } catch (const NotModelled&) {
     return {.is_modelled = false, .total = {}};
   }
@@ -110,7 +110,7 @@ Attempt Evaluator::attempt(const Job& job, Bytes below) {
   try {
     require_rules(job, request_.cluster);
     attempt.rank = estimate_rank_below(graph_of(job), job, request_.cluster, {.run = {.clip = request_.clip}}, below);
-    attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster.card.memory) == Verdict::fits;
+    attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster) == Verdict::fits;
   } catch (const NotModelled&) {
     attempt.is_modelled = false;
   }

@@ -25,7 +25,7 @@ void require_kernels(const Job& job) {
 
 void require_rules(const Job& job, const Cluster& cluster) {
   if (job.method != Method::full) refuse_field(job, "method");
-  if (!job.offload.empty()) refuse_field(job, "offload");
+  if (job.runtime != Runtime::vramfit && !job.offload.empty()) refuse_field(job, "offload");
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
   if (is_arena(job.allocator) && job.runtime != Runtime::vramfit) refuse_field(job, "allocator");
   runtime_row(job.runtime).require_rules(job, cluster);

@@ -53,9 +53,9 @@ bool is_copy(Kernel kernel) {
 }
 
 bool reaches_host(Kernel kernel) {
-  return kernel == Kernel::copy || kernel == Kernel::inputs || kernel == Kernel::load_shard ||
+  return kernel == Kernel::copy || kernel == Kernel::inputs || kernel == Kernel::zero || kernel == Kernel::load_shard ||
          kernel == Kernel::load_states || kernel == Kernel::load_mask || kernel == Kernel::save_states ||
-         kernel == Kernel::write_parameter;
+         kernel == Kernel::gather_parameter || kernel == Kernel::write_parameter;
 }
 
 bool is_save(const Section& section) {

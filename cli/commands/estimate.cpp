@@ -60,6 +60,9 @@ void check_flags(const EstimateFlags& flags) {
     if (value->empty() || !flags.job.gpus.empty()) continue;
     throw InputError(fmt::format("{}: needs --gpus; without it no speed is predicted", flag));
   }
+  if (!flags.job.host_memory.empty() && flags.job.gpus.empty()) {
+    throw InputError("--host-memory: needs --gpus; without it there are no nodes");
+  }
   if (flags.strict && flags.job.gpus.empty()) {
     throw InputError("--strict: needs --gpus; without it there is no verdict to be strict about");
   }

@@ -14,6 +14,7 @@
 #include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/model.h"
+#include "job/cluster/host_memory.h"
 #include "planner/largest_model.h"
 #include "planner/plan_json.h"
 #include "planner/training_cost.h"
@@ -32,6 +33,9 @@ struct PlanFlags {
 ClusterChoice read_clusters(const PlanFlags& flags) {
   if (flags.job.gpus.empty()) read_cluster_flag(flags.job);  // says what is missing
   ClusterChoice choice = parse_cluster_choice(flags.job.gpus);
+  for (Cluster& cluster : choice.clusters) {
+    if (!flags.job.host_memory.empty()) set_host_memory(cluster, flags.job.host_memory);
+  }
   if (flags.network.empty()) return choice;
   bool is_used = false;
   for (Cluster& cluster : choice.clusters) {

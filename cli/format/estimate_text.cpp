@@ -82,6 +82,10 @@ std::string speed_lines(const Estimate& estimate) {
   if (estimate.cluster.cards() > 1) {
     text += fmt::format(", {} s of it waiting for other ranks", seconds(speed.exposed_communication_seconds));
   }
+  if (!estimate.job.offload.empty()) {
+    text += fmt::format(", {} s of it copies to and from the host, {} s the CPU's part",
+                        seconds(speed.exposed_copy_seconds), seconds(speed.exposed_host_seconds));
+  }
   return text + " (predicted)\n";
 }
 
@@ -113,6 +117,10 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   int digits = digits_apart(rank.total, estimate.capacity);
   if (rank.upper_bound > estimate.capacity) digits = digits_apart(estimate.capacity, rank.upper_bound, digits);
   const std::string of = fmt::format("{} of {} GiB", amount(rank.total, digits), amount(estimate.capacity, digits));
+  if (exceeds_host_memory(estimate.host_bytes, estimate.cluster)) {
+    return fmt::format("{}: {}; the card would hold {}\n", styled(terminal, Style::bad, "DOES NOT FIT"),
+                       printable(estimate.why, 500), of);
+  }
   if (estimate.verdict == Verdict::does_not_fit) {
     std::string over = "out of the memory that it may use";
     if (rank.total > estimate.capacity) {

@@ -25,6 +25,7 @@ using Member = double& (*)(Efficiency&);
 constexpr Row share(std::string_view key, Member of) { return {key, of, 1e-6, kMostShare}; }
 constexpr Row seconds(std::string_view key, Member of) { return {key, of, 0, 1}; }
 constexpr Row size(std::string_view key, Member of) { return {key, of, 1, 1e6}; }
+constexpr Row bandwidth(std::string_view key, Member of) { return {key, of, 1e6, 1e14}; }
 
 constexpr std::array kRows{
     share("product_share", [](Efficiency& e) -> double& { return e.product_share; }),
@@ -47,6 +48,7 @@ constexpr std::array kRows{
     share("cast_share", [](Efficiency& e) -> double& { return e.cast_share; }),
     seconds("memory_start_seconds", [](Efficiency& e) -> double& { return e.memory_start_seconds; }),
     share("host_link_share", [](Efficiency& e) -> double& { return e.host_link_share; }),
+    bandwidth("host_memory_bandwidth", [](Efficiency& e) -> double& { return e.host_memory_bandwidth; }),
     share("link_share", [](Efficiency& e) -> double& { return e.link_share; }),
     share("link_share_all_reduce", [](Efficiency& e) -> double& { return e.link_share_all_reduce; }),
     share("network_share", [](Efficiency& e) -> double& { return e.network_share; }),

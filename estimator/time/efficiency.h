@@ -32,8 +32,9 @@ struct Efficiency {
 
   // Kernels bound by memory: shares of the card's bandwidth.
   double memory_share = 1, cast_share = 1;
-  double memory_start_seconds = 0;  // of each launch
-  double host_link_share = 1;       // of PCIe's bandwidth
+  double memory_start_seconds = 0;   // of each launch
+  double host_link_share = 1;        // of PCIe's bandwidth
+  double host_memory_bandwidth = 1;  // bytes a second that the CPU reaches for each card in updates in host memory
 
   // Collectives: shares of the links between cards of a node, and of a node's network adapters.
   double link_share = 1, link_share_all_reduce = 1, network_share = 1;

@@ -46,9 +46,13 @@ class WorkTimer {
   double launch() const { return launch_; }
 
  private:
+  /// What the CPU computes for a card is bound by host memory.
+  Kernels on_host(const program::Run& run, const program::Code& code) const;
+
   Rates rates_;
   bool is_cpu_;
   double launch_, eager_call_;
+  double host_bandwidth_;  // bytes a second
 };
 
 }  // namespace vramfit

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "estimator/job_keys.h"
+#include "program/lowering/host.h"
 #include "program/lowering/unit.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
@@ -39,8 +40,10 @@ class LeastSeconds::UnitsMaker {
         timer_(timer),
         layout_(lay_out_units(graph, job)),
         trainable_(trainable_parameters(graph, job)),
-        inputs_{graph,   job.precision, layout_,    optimizer_named(job.optimizer), cluster.card.device.kind, writer_,
-                labels_, tokens_,       unit_views_} {
+        host_(writer_, labels_, tokens_, cluster.card.device.kind, offload_of(job)),
+        inputs_{
+            graph,   job.precision, layout_, optimizer_named(job.optimizer), cluster.card.device.kind, writer_, labels_,
+            tokens_, unit_views_,   host_} {
     units_.reserve(layout_.units.size());
     for (std::size_t u = 0; u < layout_.units.size(); ++u) units_.emplace_back(inputs_, static_cast<int>(u));
   }
@@ -49,11 +52,12 @@ class LeastSeconds::UnitsMaker {
     Units result;
     result.has_backward = segments_with_backward(graph_, job_);
     for (program::UnitLowering& unit : units_) unit.load({});
+    host_.load_staging(layout_, true);
     take();
     gather(result);
     result.first_reductions = reductions(result.last_wait);
     result.later_reductions = reductions(result.last_wait);
-    for (program::UnitLowering& unit : units_) unit.update({}, {});
+    for (program::UnitLowering& unit : units_) update(unit);
     result.update = take();
     writer_.be_quiet(true);
     return result;
@@ -66,7 +70,9 @@ class LeastSeconds::UnitsMaker {
     const program::Code& code = writer_.code();
     for (; taken_ < code.instructions.size(); ++taken_) {
       if (const auto* run = std::get_if<program::Run>(&code.instructions[taken_])) {
-        times.runs.then(timer_.kernels_of(*run, code));
+        const Kernels kernels = timer_.kernels_of(*run, code);
+        if (run->stream == Stream::compute) times.runs.then(kernels);
+        if (run->stream == Stream::host) times.launches += kernels.compute;
       }
       if (const auto* start = std::get_if<program::Start>(&code.instructions[taken_])) {
         times.collectives += timer_.of(*start, {layout_.shards, 1});
@@ -74,6 +80,16 @@ class LeastSeconds::UnitsMaker {
       }
     }
     return times;
+  }
+
+  void update(program::UnitLowering& unit) {
+    if (!host_.offload().states) return unit.update({}, {});
+    if (const program::Held gradient = unit.left_gradient()) return unit.update_on_host(gradient, {}, {});
+    if (!unit.gradient_shard()) return;
+    const program::Held& staging = host_.next_staging();
+    unit.send_gradient(staging);
+    unit.drop_gradient();
+    unit.update_on_host(staging, {}, {});
   }
 
   /// How long the compute stream waits at least for collectives of a segment's units: with several, what one of them
@@ -106,6 +122,7 @@ class LeastSeconds::UnitsMaker {
       }
       for (const int unit : layout_.units_of_segment[s]) units_[at(unit)].reduce();
       for (const int unit : layout_.units_of_segment[s]) units_[at(unit)].finish();
+      if (s == 0) host_.land();
       const UnitTimes own = take();
       if (own.collectives > 0) last_wait = wait_of(s, own);
       all += own;
@@ -127,6 +144,7 @@ class LeastSeconds::UnitsMaker {
   program::Views views_{false};
   program::UnitViews unit_views_{views_, layout_, {}};
   int tokens_ = 0;
+  program::HostSide host_;
   program::UnitsInputs inputs_;
   std::vector<program::UnitLowering> units_;
   std::size_t taken_ = 0;  // instructions

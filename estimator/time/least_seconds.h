@@ -26,7 +26,7 @@ class LeastSeconds {
   /// A part of what units do: runs on the compute stream, and collectives beside it.
   struct UnitTimes {
     Kernels runs;
-    double collectives = 0, launches = 0;  // ticks; the host's, of collectives
+    double collectives = 0, launches = 0;  // ticks; the host's, of collectives and of what it computes
     UnitTimes& operator+=(const UnitTimes& more);
   };
   struct Units {

@@ -17,6 +17,16 @@ double seconds_without_collectives(const program::Program& program, Cluster clus
   return seconds_of(program, cluster, efficiency).step_seconds;
 }
 
+double seconds_without_copies(const program::Program& program, Cluster cluster, const Efficiency& efficiency) {
+  cluster.card.pcie_bandwidth = std::numeric_limits<double>::infinity();
+  return seconds_of(program, cluster, efficiency).step_seconds;
+}
+
+double seconds_without_host(const program::Program& program, const Cluster& cluster, Efficiency efficiency) {
+  efficiency.host_memory_bandwidth = std::numeric_limits<double>::infinity();
+  return seconds_of(program, cluster, efficiency).step_seconds;
+}
+
 }  // namespace
 
 double model_flops_utilization(const Graph& graph, const Job& job, const Card& card, double step_seconds) {
@@ -36,6 +46,10 @@ Speed speed_of(const Graph& graph, const Job& job, const Cluster& cluster, const
   speed.least_step_seconds = seconds * efficiency.step_least;
   speed.most_step_seconds = seconds * efficiency.step_most;
   speed.exposed_communication_seconds = seconds - seconds_without_collectives(program, cluster, efficiency);
+  if (!job.offload.empty()) {
+    speed.exposed_copy_seconds = seconds - seconds_without_copies(program, cluster, efficiency);
+    speed.exposed_host_seconds = seconds - seconds_without_host(program, cluster, efficiency);
+  }
   speed.tokens_per_second = static_cast<double>(checked_mul(job.global_batch, job.sequence)) / seconds;
   speed.tokens_per_second_per_card = speed.tokens_per_second / static_cast<double>(cluster.cards());
   speed.model_flops_utilization = model_flops_utilization(graph, job, cluster.card, seconds);

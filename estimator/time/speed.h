@@ -14,7 +14,9 @@ struct Speed {
   /// their predictions (step_least and step_most of configs/efficiency/).
   double least_step_seconds = 0, most_step_seconds = 0;
   double exposed_communication_seconds = 0;  // by which a step would be shorter if collectives took no time
-  double tokens_per_second = 0;              // of the whole job
+  // Likewise if copies between the card and its host took none, and if what the CPU computes for it didn't (--offload).
+  double exposed_copy_seconds = 0, exposed_host_seconds = 0;
+  double tokens_per_second = 0;  // of the whole job
   double tokens_per_second_per_card = 0;
   double model_flops_utilization = 0;  // share of the cards' dense peak; 0: not known (CPU ranks)
 };

@@ -15,6 +15,7 @@
 #include "base/suggest.h"
 #include "executor/meter/cuda_arena.h"
 #include "executor/meter/meter.h"
+#include "executor/meter/registered_memory.h"
 #include "job/allocator/allocator_environment.h"
 #include "job/allocator/allocator_settings.h"
 
@@ -133,7 +134,9 @@ DeviceMemory device_memory() {
           .retries = stats.num_alloc_retries};
 }
 
-Bytes pinned_host_memory() { return {at::getHostAllocator(at::kCUDA)->get_stats().allocated_bytes.peak}; }
+Bytes pinned_host_memory() {
+  return Bytes{at::getHostAllocator(at::kCUDA)->get_stats().allocated_bytes.peak} + registered_host_memory();
+}
 
 void add_cuda_peaks(RankEstimate& rank) {
   rank.peak_allocated = rank.peak_reserved = {};

@@ -64,9 +64,9 @@ void UnitRuns::load_count(const Unit& unit, StateSource& states, std::string_vie
 
 void update_unit(Operands& operands, OptimizerStep step, const OptimizerOptions& options) {
   constexpr std::size_t kFirstState = 4;
-  at::Tensor trained = operands.view(0);
+  at::Tensor trained = operands.view(0), gradients = operands.view(1);
   OptimizerCall call{.parameters = trained,
-                     .gradients = operands[1],
+                     .gradients = gradients,
                      .states = {},
                      .gradient_divisor = operands.has(2) ? &operands[2] : nullptr,
                      .found_inf = operands.has(3) ? &operands[3] : nullptr,
@@ -91,7 +91,8 @@ void add_unit_runs(ProgramRunner& runner) {
       }
     });
   }
-  runner.on(Kernel::copy, [](Operands& o) { o[1].copy_(o[0]); });
+  // To and from the host beside everything else: who needs it waits for the copy's token.
+  runner.on(Kernel::copy, [](Operands& o) { o.view(1).copy_(o.view(0), /*non_blocking=*/true); });
   for (const Kernel kernel : {Kernel::add, Kernel::add_whole, Kernel::add_own}) {
     runner.on(kernel, [](Operands& o) {
       at::Tensor to = o.view(1);

@@ -30,9 +30,15 @@ std::vector<UnitState::Buffers> unit_buffers(const program::Program& program, co
     const auto* run = std::get_if<program::Run>(&instruction);
     if (run == nullptr || run->unit < 0) continue;
     const auto operand = [&](std::uint32_t i) { return program.main.accesses[run->accesses.first + i].buffer; };
+    const auto is_staging = [&](int buffer) {
+      const program::Buffer& made = program.main.buffers[static_cast<std::size_t>(buffer)];
+      return made.category == Category::communication && made.space != program::Space::device;
+    };
     UnitState::Buffers& unit = units[static_cast<std::size_t>(run->unit)];
     const std::uint32_t count = run->accesses.count;
-    if (run->kernel == program::Kernel::update) unit.gradient_shard = operand(1);
+    if (run->kernel == program::Kernel::update && unit.gradient_shard < 0) unit.gradient_shard = operand(1);
+    // One that is sent to the host for its update is whole on the card.
+    if (run->kernel == program::Kernel::copy && is_staging(operand(1))) unit.gradient_shard = operand(0);
     for (std::uint32_t i = 0; run->kernel == program::Kernel::load_shard && i + 1 < count; ++i) {
       unit.shards.push_back(operand(i));
     }

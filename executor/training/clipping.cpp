@@ -31,7 +31,7 @@ void Clipping::add_parts(Operands& operands) const {
 
 void Clipping::add_rest(Operands& operands) {
   const at::Tensor rest = operands.view(0);
-  if (place_.is_cuda()) return add_part(operands, rest);
+  if (rest.is_cuda()) return add_part(operands, rest);
   squares_ += sum_of_squares(rest);
   operands[1].fill_(squares_);
 }

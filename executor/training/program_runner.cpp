@@ -1,5 +1,8 @@
 #include "executor/training/program_runner_torch.h"
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -84,6 +87,7 @@ ProgramRunner::ProgramRunner(const Inputs& inputs)
     : in_(inputs),
       tensors_(program::buffer_numbers(inputs.lowered)),
       pending_(at_index(inputs.lowered.tokens)),
+      recorded_(inputs.device.is_cuda() ? at_index(inputs.lowered.tokens) : 0),
       numbers_(inputs.lowered.main.buffers.size()) {}
 
 void ProgramRunner::run(const program::Section& section) {
@@ -117,8 +121,35 @@ void ProgramRunner::read(const program::Run& run, const Place& place) {
     if (is_request && place.buffer(step.buffer).space == program::Space::device) ++requests;
   }
   expect(requests, run.times);
+  if (is_left_out(run, place)) return;
+  std::optional<c10::StreamGuard> beside;
+  if (run.stream != Stream::compute && run.stream != Stream::host && in_.device.is_cuda())
+    beside.emplace(stream_of(run.stream));
   Operands operands(run, place, tensors_);
   functions_.at(static_cast<std::size_t>(run.kernel))(operands);
+}
+
+/// The rank's thread is the host: what it is told to compute it does itself.
+bool ProgramRunner::is_left_out(const program::Run& run, const Place& place) const {
+  using program::Kernel;
+  if (in_.has_values) return false;
+  const bool fills =
+      run.kernel == Kernel::zero || run.kernel == Kernel::load_shard || run.kernel == Kernel::load_states;
+  return run.stream == Stream::host || (fills && is_on_host(run, place));
+}
+
+bool ProgramRunner::is_on_host(const program::Run& run, const Place& place) const {
+  if (run.accesses.count == 0) return false;
+  const int first = place.code.accesses[run.accesses.first].buffer;
+  return first >= 0 && place.buffer(first).space != program::Space::device;
+}
+
+c10::Stream ProgramRunner::stream_of(Stream stream) {
+  const c10::impl::VirtualGuardImpl card(in_.device.type());
+  if (stream == Stream::compute) return card.getStream(in_.device);
+  std::optional<c10::Stream>& made = streams_[static_cast<std::size_t>(stream)];
+  if (!made) made = card.getStreamFromGlobalPool(in_.device);
+  return *made;
 }
 
 std::vector<at::Tensor> ProgramRunner::tensors_of(const program::Start& start, const Place& place) {
@@ -137,14 +168,27 @@ std::vector<at::Tensor> ProgramRunner::tensors_of(const program::Start& start, c
 
 void ProgramRunner::read(const program::Start& start, const Place& place) {
   expect(0, 0);
+  std::optional<c10::StreamGuard> beside;
+  if (start.stream != Stream::compute && in_.device.is_cuda()) beside.emplace(stream_of(start.stream));
   pending_[at_index(start.token)] =
       start_on(group_of(in_.groups, start.axis), start.collective, tensors_of(start, place));
 }
 
+/// What the host computes is done when anything after it is launched. On CPU ranks everything is.
+void ProgramRunner::read(const program::Record& record, const Place& /*place*/) {
+  expect(0, 0);
+  if (record.stream == Stream::host || !in_.device.is_cuda()) return;
+  std::optional<c10::Event>& event = recorded_[at_index(record.token)];
+  if (!event) event.emplace(in_.device.type());
+  event->record(stream_of(record.stream));
+}
+
 void ProgramRunner::read(const program::Wait& wait, const Place& /*place*/) {
   expect(0, 0);
-  const Pending work = std::move(pending_[at_index(wait.token)]);
-  if (work) work->wait();
+  if (const Pending work = std::move(pending_[at_index(wait.token)])) return work->wait();
+  if (recorded_.empty() || !recorded_[at_index(wait.token)]) return;
+  const c10::Event& event = *recorded_[at_index(wait.token)];
+  wait.stream == Stream::host ? event.synchronize() : event.block(stream_of(wait.stream));
 }
 
 void ProgramRunner::read(const program::HostRead& what, const Place& place) {

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -61,6 +64,9 @@ class ProgramRunner {
     ProcessGroups& groups;
     at::Device device;
     Arena* arena = nullptr;  // of the program's memory; null: none
+    // False on phantom GPUs: the host computes nothing, and host memory that only the card or the CPU would fill stays
+    // untouched, so that it takes none.
+    bool has_values = true;
   };
   using Function = std::function<void(Operands&)>;
 
@@ -84,18 +90,25 @@ class ProgramRunner {
   void read(const program::Free& what, const program::Place& place);
   void read(const program::Run& run, const program::Place& place);
   void read(const program::Start& start, const program::Place& place);
+  void read(const program::Record& record, const program::Place& place);
   void read(const program::Wait& wait, const program::Place& place);
   void read(const program::HostRead& what, const program::Place& place);
   void read(const program::Mark& mark, const program::Place& place);
 
  private:
   void expect(std::size_t requests, std::int64_t times);
+  bool is_left_out(const program::Run& run, const program::Place& place) const;
+  bool is_on_host(const program::Run& run, const program::Place& place) const;
+  c10::Stream stream_of(Stream stream);
   std::vector<at::Tensor> tensors_of(const program::Start& start, const program::Place& place);
 
   Inputs in_;
   std::vector<at::Tensor> tensors_;  // by number of the buffer (program::Place)
   std::vector<Pending> pending_;     // by token
-  std::vector<double> numbers_;      // by buffer of the main list
+  // CUDA: by token, where it was recorded; by stream, those that are used.
+  std::vector<std::optional<c10::Event>> recorded_;
+  std::array<std::optional<c10::Stream>, kStreams> streams_;
+  std::vector<double> numbers_;  // by buffer of the main list
   std::array<Function, program::kKernels> functions_;
 };
 

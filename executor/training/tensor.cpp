@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "executor/meter/meter.h"
+#include "executor/meter/registered_memory.h"
 #include "executor/training/tensor_torch.h"
 
 namespace vramfit {
@@ -63,7 +64,20 @@ double sum_of_squares_cpu(const Scalar* values, std::int64_t count) {
   return std::accumulate(partial.begin(), partial.end(), 0.0);
 }
 
-constexpr std::int64_t kHostAlignment = 64;
+constexpr std::int64_t kHostAlignment = 64, kPage = 4096;
+
+/// Pages of its own, registered with the driver: PyTorch's pool of pinned memory would round up to a power of two.
+at::Tensor pinned_tensor(std::int64_t elements, Dtype dtype) {
+  const Bytes bytes = elements * dtype_bytes(dtype);
+  void* memory = std::aligned_alloc(kPage, static_cast<std::size_t>(round_up(bytes.n, kPage)));
+  if (memory == nullptr) throw std::bad_alloc();
+  register_host_memory(memory, bytes);
+  const auto release = [bytes](void* held) {
+    unregister_host_memory(held, bytes);
+    std::free(held);
+  };
+  return at::from_blob(memory, {elements}, release, at::TensorOptions().dtype(scalar_type(dtype)));
+}
 
 at::Tensor host_tensor(std::int64_t elements, Dtype dtype, const std::string& label) {
   const Bytes bytes = elements * dtype_bytes(dtype);
@@ -106,9 +120,7 @@ at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, 
   for (std::int64_t size : sizes) elements = checked_mul(elements, size);
   if (elements == 0) return {};
   if (placement.space == program::Space::host) return host_tensor(elements, dtype, placement.label);
-  if (placement.space == program::Space::pinned) {
-    return at::empty(sizes, at::TensorOptions().dtype(scalar_type(dtype)).pinned_memory(true));
-  }
+  if (placement.space == program::Space::pinned) return pinned_tensor(elements, dtype);
   const LabelScope scope(placement.category, placement.label);
   return at::empty(sizes, at::TensorOptions().dtype(scalar_type(dtype)).device(placement.device));
 }

@@ -30,6 +30,7 @@
 #include "job/optimizers.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 
@@ -38,6 +39,11 @@ namespace {
 at::Device place_of(const TrainInputs& inputs) {
   return inputs.device.kind == DeviceKind::cpu ? at::Device(at::kCPU)
                                                : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(inputs.card));
+}
+
+/// The CPU updates what lies in host memory.
+DeviceKind updating_device(const TrainInputs& inputs) {
+  return offload_of(inputs.job).states ? DeviceKind::cpu : inputs.device.kind;
 }
 
 double read_scalar(const at::Tensor& tensor) { return tensor.item<double>(); }
@@ -99,13 +105,17 @@ Trainer::State::State(const TrainInputs& inputs)
       place(place_of(inputs)),
       layout(lay_out_units(inputs.graph, inputs.job)),
       lowered(inputs.lowered),
-      runner({.lowered = lowered, .groups = inputs.groups, .device = place, .arena = inputs.arena}),
+      runner({.lowered = lowered,
+              .groups = inputs.groups,
+              .device = place,
+              .arena = inputs.arena,
+              .has_values = inputs.has_values}),
       unit_runs({.graph = inputs.graph,
                  .layout = layout,
                  .optimizer = optimizer_named(inputs.job.optimizer),
                  .shard_rank = inputs.groups.shard().rank()}),
       op_runs({.graph = inputs.graph, .job = inputs.job, .device = inputs.device, .facts = facts, .place = place}),
-      optimizer_step(vramfit::optimizer_step(inputs.job.optimizer, inputs.device.kind)),
+      optimizer_step(vramfit::optimizer_step(inputs.job.optimizer, updating_device(inputs))),
       scaler(inputs.job),
       clipping(inputs.options.clip, place, scaler),
       masks({.graph = inputs.graph,

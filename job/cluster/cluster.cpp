@@ -6,12 +6,14 @@
 #include <cmath>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/cluster/card_names.h"
+#include "job/cluster/host_memory.h"
 
 namespace vramfit {
 
@@ -33,7 +35,7 @@ constexpr double kNodeNetworkBandwidth = 100e9 / 8;
 }
 
 constexpr std::string_view kGrammar =
-    "expected [NODESx]COUNTxCARD, such as 8xH100-80GB, 2x8xA100-40GB, 4x24GB or 2xcpu-4GiB";
+    "expected [NODESx]COUNTxCARD, such as 8xH100-80GB, 2x8xA100-40GB, 4x24GB, 1x16GB,host=64GiB or 2xcpu-4GiB";
 
 /// Takes "8x" off the front of `rest`.
 std::optional<std::int64_t> take_count(std::string_view text, std::string_view& rest) {
@@ -188,9 +190,39 @@ void assume_network(Cluster& cluster) {
   }
 }
 
+/// The text before a node's host memory, and that.
+std::pair<std::string_view, std::string_view> split_host_memory(std::string_view text) {
+  const std::size_t comma = text.find(',');
+  if (comma == std::string_view::npos || !text.substr(comma + 1).starts_with(kHostMemoryKey)) return {text, ""};
+  return {text.substr(0, comma), text.substr(comma + 1 + kHostMemoryKey.size())};
+}
+
+Cluster parse_cards(std::string_view text);
+
 }  // namespace
 
+void set_host_memory(Cluster& cluster, std::string_view text) {
+  const std::optional<Size> size = read_size(text);
+  if (!size) throw InputError(fmt::format("--host-memory \"{}\": expected a size such as 64GiB", printable(text)));
+  if (cluster.is_cpu()) {
+    throw InputError(
+        fmt::format("--host-memory: CPU ranks have one memory, of which --gpus {} gives each its part", cluster.text));
+  }
+  cluster.host_memory = size->bytes;
+}
+
 Cluster parse_cluster(std::string_view given) {
+  const auto [cards, host] = split_host_memory(given);
+  Cluster cluster = parse_cards(cards);
+  if (cards.size() == given.size()) return cluster;
+  set_host_memory(cluster, host);
+  cluster.text += fmt::format(",{}{}", kHostMemoryKey, host);
+  return cluster;
+}
+
+namespace {
+
+Cluster parse_cards(std::string_view given) {
   if (given.empty() || given.size() > kLongestText) refuse(given, std::string(kGrammar));
   const std::string text = usual_form(given);
   Cluster cluster;
@@ -217,5 +249,7 @@ Cluster parse_cluster(std::string_view given) {
   assume_network(cluster);
   return cluster;
 }
+
+}  // namespace
 
 }  // namespace vramfit

@@ -200,11 +200,12 @@ constexpr std::array kJobFields{
              "Activation checkpointing: no layer, all layers, every Nth layer, or selected ops (selective: PyTorch "
              "runtimes only). Default: none",
              get_checkpointing, set_checkpointing, FieldGroup::memory},
-    JobField{"offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations",
-             "What is kept in host memory; a list. Not modelled yet except none, rehearse a script instead. Default: "
-             "none",
-             get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
-             InPlan::optional},
+    JobField{
+        "offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations",
+        "What is kept in host memory: optimizer states, gradients too, or all with the parameters (docs/offload.md; "
+        "activations: not modelled yet). Default: none",
+        get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
+        InPlan::optional},
     JobField{"optimizer", FieldForm::text, kOptimizerValues,
              "Optimizer and its implementation (foreach: PyTorch runtimes only; loop: not modelled yet). Default: "
              "adamw:fused",
@@ -241,8 +242,8 @@ constexpr std::array kJobFields{
              get_gradient_mask, set_gradient_mask, FieldGroup::memory, HonouredBy::own_runtime, AtResume::in_part},
     JobField{"lora_rank", FieldForm::integer, "N",
              "Rank of the adapters, with --method lora or qlora (not modelled yet, rehearse a script instead)",
-             get_lora_rank, set_lora_rank, FieldGroup::memory, HonouredBy::every_runtime,
-             AtResume::must_match, InPlan::optional},
+             get_lora_rank, set_lora_rank, FieldGroup::memory, HonouredBy::every_runtime, AtResume::must_match,
+             InPlan::optional},
     JobField{"seq_len", FieldForm::integer, "N",
              "Sequence length in tokens. Default: min(max_position_embeddings, 4096)", get_count<&Job::sequence>,
              set_count<&Job::sequence>, FieldGroup::common, HonouredBy::every_runtime, AtResume::must_match},

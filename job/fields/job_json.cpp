@@ -135,6 +135,7 @@ void write_cluster(JsonWriter& writer, const Cluster& cluster) {
   writer.begin_object();
   writer.member("text", cluster.text).member("nodes", cluster.nodes).member("cards_per_node", cluster.cards_per_node);
   write_card(writer, cluster.card);
+  if (cluster.host_memory.n > 0) writer.member("host_memory_bytes", cluster.host_memory);
   writer.member("network_bandwidth", cluster.network_bandwidth).member("notes", cluster.notes);
   writer.end_object();
 }
@@ -145,7 +146,9 @@ Cluster read_cluster(JsonObject& object) {
   cluster.nodes = object.integer("nodes", 1, kMostCards);
   cluster.cards_per_node = object.integer("cards_per_node", 1, kMostCards);
   cluster.card = read_card(object.object("card"));
-  object.skip("host_memory_bytes");  // always 0 in the files that have it
+  if (object.has("host_memory_bytes")) {
+    cluster.host_memory = {object.integer("host_memory_bytes", 0, std::numeric_limits<std::int64_t>::max())};
+  }
   cluster.network_bandwidth = object.real("network_bandwidth", 0, kMostRate);
   cluster.notes = object.texts("notes");
   object.finish();

@@ -11,13 +11,15 @@ Bytes bytes_of_ids(const Shared& in) {
   return checked_mul(in.shape.batch, in.shape.sequence) * dtype_bytes(Dtype::i64);
 }
 
-void LoadLowering::load() {
+void LoadLowering::load(bool sums_gradients) {
   in_.writer.write(Mark{});
   load_units();
+  in_.host.load_staging(in_.layout, sums_gradients);
   load_masks();
   load_ropes();
   load_workspaces();
   load_numbers();
+  load_host_numbers();
   made_.pinned = {pinned("inputs: ids, pinned", bytes_of_ids(in_), Dtype::i64),
                   pinned("inputs: labels, pinned", bytes_of_ids(in_), Dtype::i64)};
 }
@@ -102,6 +104,22 @@ void LoadLowering::load_numbers() {
   r.found_inf = workspace("found inf", Bytes{4});
   in_.writer.run({.kernel = Kernel::load_scale},
                  {{&r.scale, How::write}, {&r.growth, How::write}, {&r.found_inf, How::write}});
+}
+
+void LoadLowering::load_host_numbers() {
+  const Offload& offload = in_.host.offload();
+  if (!offload.states) return;
+  const auto number = [&](const char* label, bool is_needed) {
+    return in_.writer.allocate(in_.host.on_host({.bytes = is_needed ? Bytes{4} : Bytes{0},
+                                                 .label = in_.labels.number(label),
+                                                 .segment = -1,
+                                                 .category = Category::workspace,
+                                                 .dtype = Dtype::f32}));
+  };
+  const bool divides = in_.in.run.clip || scales_loss(in_.job);
+  made_.host_norm = number("gradient norm, on the host", divides && offload.gradients);
+  made_.host_divisor = number("clip scale, on the host", divides);
+  made_.host_found_inf = number("found inf, on the host", scales_loss(in_.job));
 }
 
 }  // namespace vramfit::program

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "program/lowering/host.h"
 #include "program/lowering/lower.h"
 #include "program/lowering/unit.h"
 #include "program/lowering/views.h"
@@ -23,21 +24,24 @@ struct Shared {
   Views& views;
   std::vector<UnitLowering>& units;
   int& tokens;  // how many there are
+  HostSide& host;
 };
 
 /// What load makes besides the units; empty where the job has none.
 struct Residents {
-  Held loss, norm, divisor, norm_part;  // of the step; what gradients are divided by; CUDA: the norm of a part
-  Held scale, growth, found_inf;        // of a loss that is scaled
-  std::vector<Held> masks;              // by unit: of gradients
-  std::vector<Held> pinned;             // token ids, labels
-  std::vector<Held> workspace;          // rope tables, libraries' own
+  Held loss, norm, divisor, norm_part;           // of the step; what gradients are divided by; CUDA: the norm of a part
+  Held scale, growth, found_inf;                 // of a loss that is scaled
+  Held host_norm, host_divisor, host_found_inf;  // the same in host memory, of what is updated there
+  std::vector<Held> masks;                       // by unit: of gradients
+  std::vector<Held> pinned;                      // token ids, labels
+  std::vector<Held> workspace;                   // rope tables, libraries' own
 };
 
 class LoadLowering {
  public:
   LoadLowering(const Shared& shared, Residents& residents) : in_(shared), made_(residents) {}
-  void load();
+  /// `sums_gradients`: a unit's gradients are reduced several times in a step.
+  void load(bool sums_gradients);
 
  private:
   Held workspace(std::string_view label, Bytes bytes, Dtype dtype = Dtype::f32) const;
@@ -47,6 +51,7 @@ class LoadLowering {
   void load_ropes();
   void load_workspaces();
   void load_numbers();
+  void load_host_numbers();
 
   const Shared& in_;
   Residents& made_;

@@ -41,10 +41,11 @@ class Lowering {
         labels_(inputs.labels),
         views_(inputs.labels),
         unit_views_(views_, layout_, inputs.coords),
+        host_(writer_, labels_, tokens_, inputs.device.kind, offload_of(job_)),
         units_inputs_{inputs.graph,       job_.precision, layout_, optimizer_named(job_.optimizer),
                       inputs.device.kind, writer_,        labels_, tokens_,
-                      unit_views_},
-        shared_{inputs, job_, layout_, shape_, is_cuda_, writer_, labels_, views_, units_, tokens_},
+                      unit_views_,        host_},
+        shared_{inputs, job_, layout_, shape_, is_cuda_, writer_, labels_, views_, units_, tokens_, host_},
         calls_(
             {inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_, views_, residents_.loss}),
         update_(shared_, residents_),
@@ -55,16 +56,10 @@ class Lowering {
   }
 
   Program lower() {
+    const std::vector<vramfit::Instruction> schedule = schedule_of_step();
     begin_section(Section::Kind::load);
-    LoadLowering(shared_, residents_).load();
+    LoadLowering(shared_, residents_).load(reduces_again(schedule));
     save_.emplace(SaveInputs{in_, layout_, writer_, labels_, views_, tokens_});
-    std::vector<bool> has_backward;
-    for (const auto& tape : tapes_) has_backward.push_back(tape->has_backward);
-    const std::vector<vramfit::Instruction> schedule = make_schedule({.job = job_,
-                                                                      .graph = in_.graph,
-                                                                      .layout = layout_,
-                                                                      .segment_has_backward = has_backward,
-                                                                      .clip = in_.run.clip || scales_loss(job_)});
     phase_ = Phase::forward;
     writer_.reserve(kInstructionsOfOne * schedule.size());
     lower(schedule);
@@ -97,6 +92,27 @@ class Lowering {
 
  private:
   using Do = vramfit::Do;
+
+  std::vector<vramfit::Instruction> schedule_of_step() const {
+    std::vector<bool> has_backward;
+    for (const auto& tape : tapes_) has_backward.push_back(tape->has_backward);
+    return make_schedule({.job = job_,
+                          .graph = in_.graph,
+                          .layout = layout_,
+                          .segment_has_backward = has_backward,
+                          .clip = in_.run.clip || scales_loss(job_)});
+  }
+
+  /// Whether a unit's gradients are reduced more than once in a step.
+  bool reduces_again(const std::vector<vramfit::Instruction>& schedule) const {
+    std::vector<bool> reduced(layout_.units.size());
+    return std::ranges::any_of(schedule, [&](const vramfit::Instruction& i) {
+      if (i.what != Do::reduce) return false;
+      const bool again = reduced[at(i.unit)];
+      reduced[at(i.unit)] = true;
+      return again;
+    });
+  }
 
   /// The last micro-batch is written as a copy where it does what the one before did, from the same state.
   void lower(const std::vector<vramfit::Instruction>& schedule) {
@@ -205,6 +221,7 @@ class Lowering {
   }
 
   void end() {
+    host_.land();
     set_inputs({}, {});
     inputs_.clear();
   }
@@ -252,6 +269,7 @@ class Lowering {
   Views views_;
   UnitViews unit_views_;
   int tokens_ = 0;
+  HostSide host_;
   UnitsInputs units_inputs_;
   std::vector<UnitLowering> units_;
   Shared shared_;

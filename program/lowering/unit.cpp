@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "program/lowering/host.h"
+
 namespace vramfit::program {
 
 namespace {
@@ -67,18 +69,21 @@ void UnitLowering::load(const Held& staging) {
         storage.quantization != nullptr ? storage.quantization->name : dtype_name(storage.dtype);
     const bool is_usual = shards_.empty() && storage.quantization == nullptr;
     const std::string what = is_usual ? "shard" : std::string(name) + " shard";
-    shards_.push_back(writer.allocate(buffer(storage.elements, storage.dtype, Category::parameters, what)));
+    shards_.push_back(writer.allocate(
+        placed(buffer(storage.elements, storage.dtype, Category::parameters, what), in_.host.offload().parameters)));
     writer.run({.kernel = Kernel::zero}, {{&shards_.back(), How::write}});
   }
   Writer::Operands& operands = writer.operands();
-  add_shards(How::write, operands);
+  add_shards(shards_, How::write, operands);
   operands.emplace_back(&staging, How::write);
   writer.run(run_of(Kernel::load_shard), operands);
+  load_on_host();
   if (unit_.trainable_elements == 0) return;
   states_.reserve(in_.optimizer.states.size());
   for (const OptimizerState& state : in_.optimizer.states) {
     states_.push_back(writer.allocate(
-        buffer(elements_of(state, unit_), dtype_of(state, in_.precision), Category::optimizer_state, state.name)));
+        placed(buffer(elements_of(state, unit_), dtype_of(state, in_.precision), Category::optimizer_state, state.name),
+               in_.host.offload().states)));
   }
   if (states_.empty()) return;
   Writer::Operands& states = writer.operands();
@@ -86,9 +91,9 @@ void UnitLowering::load(const Held& staging) {
   writer.run(run_of(Kernel::load_states), states);
 }
 
-void UnitLowering::add_shards(How how, Writer::Operands& operands) const {
-  for (std::size_t s = 0; s < shards_.size(); ++s) {
-    operands.push_back(Writer::viewed(shards_[s], how, views_.shards[s]));
+void UnitLowering::add_shards(const std::vector<Held>& shards, How how, Writer::Operands& operands) const {
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    operands.push_back(Writer::viewed(shards[s], how, views_.shards[s]));
   }
 }
 
@@ -103,11 +108,12 @@ int UnitLowering::start(Start start, Writer::Listed operands) {
   return start.token;
 }
 
-int UnitLowering::start_gather(Axis axis) {
+int UnitLowering::start_gather(Axis axis, Stream stream) {
   return start({.collective = Collective::all_gather,
                 .axis = axis,
                 .accesses = {},
                 .bytes = padded_bytes_,
+                .stream = stream,
                 .part = axis == Axis::reshard ? kept_bytes_ : shard_bytes_},
                {Writer::viewed(gathered_, How::add, views_.gathered)});
 }
@@ -152,35 +158,40 @@ void UnitLowering::issue() {
   gathered_ =
       in_.writer.allocate(buffer(unit_.gathered_elements, unit_.compute, Category::unsharded_parameters, "gathered"));
   const bool in_group = static_cast<bool>(kept_slice_);
-  fill_gathered(in_.layout.shards == 1 ? How::write : How::write_part);
+  if (in_.host.offload().parameters && !in_group) return fetch();
+  const How how = in_.layout.shards == 1 ? How::write : How::write_part;
+  in_group ? fill_from_kept(how) : fill_gathered(shards_, how, Stream::compute);
   kept_slice_.reset();
   if (in_.layout.shards == 1) return;
   gathering_ = start_gather(in_group ? Axis::reshard : Axis::shard);
 }
 
-void UnitLowering::fill_gathered(How how) {
-  const Bytes compute = dtype_bytes(unit_.compute);
-  if (kept_slice_) {
-    return in_.writer.run(
-        run_of(Kernel::gather_kept),
-        {Writer::viewed(kept_slice_, How::read, views_.kept), Writer::viewed(gathered_, how, views_.slices)},
-        passes(unit_.kept_elements * (2 * compute)));
-  }
+void UnitLowering::fill_from_kept(How how) {
+  in_.writer.run(run_of(Kernel::gather_kept),
+                 {Writer::viewed(kept_slice_, How::read, views_.kept), Writer::viewed(gathered_, how, views_.slices)},
+                 passes(unit_.kept_elements * (2 * dtype_bytes(unit_.compute))));
+}
+
+void UnitLowering::fill_gathered(const std::vector<Held>& shards, How how, Stream stream) {
   Writer::Operands& operands = in_.writer.operands();
-  add_shards(How::read, operands);
+  add_shards(shards, How::read, operands);
   operands.push_back(Writer::viewed(gathered_, how, views_.own));
   Bytes bytes = shard_bytes(unit_);
-  for (const UnitStorage& storage : unit_.storages) bytes += storage.whole_elements * compute;
-  in_.writer.run(run_of(Kernel::gather_own), operands, passes(bytes));
+  for (const UnitStorage& storage : unit_.storages) bytes += storage.whole_elements * dtype_bytes(unit_.compute);
+  Run run = run_of(Kernel::gather_own);
+  run.stream = stream;
+  in_.writer.run(run, operands, passes(bytes));
 }
 
 void UnitLowering::wait() {
   issue();
   wait_for(gathering_);
+  arriving_.clear();
 }
 
 void UnitLowering::release() {
   wait_for(gathering_);
+  arriving_.clear();
   gathered_.reset();
 }
 
@@ -300,7 +311,13 @@ void UnitLowering::reduce() {
 }
 
 void UnitLowering::finish() {
-  if (pieces_.empty()) return;
+  const bool leaves = in_.host.offload().gradients;
+  if (leaves) in_.host.land();
+  if (!pieces_.empty()) add_pieces();
+  if (leaves && gradient_shard_) leave();
+}
+
+void UnitLowering::add_pieces() {
   wait_for(reducing_);
   make_gradient_shard();
   for (const auto& [slot, piece] : pieces_) {
@@ -311,18 +328,7 @@ void UnitLowering::finish() {
 
 void UnitLowering::update(const Held& divisor, const Held& found_inf) {
   if (!gradient_shard_) return;
-  Writer::Operands& operands = in_.writer.operands();
-  operands.assign({Writer::viewed(shards_.front(), How::add, views_.trained),
-                   {&gradient_shard_, How::read},
-                   {&divisor, How::read},
-                   {&found_inf, How::read}});
-  add_states(How::add, operands);
-  in_.writer.run(run_of(Kernel::update), operands,
-                 in_.optimizer.work({.elements = unit_.trainable_elements,
-                                     .storage = unit_.storages.front().dtype,
-                                     .gradient = unit_.gradient,
-                                     .state = in_.precision.state,
-                                     .device = in_.device}));
+  run_update(shards_.front(), gradient_shard_, divisor, found_inf, Stream::compute);
   gradient_shard_.reset();
 }
 

@@ -13,6 +13,8 @@
 
 namespace vramfit::program {
 
+class HostSide;
+
 /// What all units of a rank share.
 struct UnitsInputs {
   const Graph& graph;
@@ -24,6 +26,7 @@ struct UnitsInputs {
   Labels& labels;
   int& tokens;  // how many there are
   UnitViews& views;
+  HostSide& host;
 };
 
 class UnitLowering {
@@ -65,6 +68,13 @@ class UnitLowering {
   /// Waits for it and adds this rank's slices to the gradient shard.
   void finish();
   const Held& gradient_shard() const { return gradient_shard_; }
+  /// What has left of it for host memory, complete once it has landed; empty where nothing has.
+  Held left_gradient() const { return has_left_ ? host_gradient_ : Held(); }
+  /// Starts to copy the gradient shard; the copy's token. The shard stays until it is dropped.
+  int send_gradient(const Held& staging);
+  void drop_gradient() { gradient_shard_.reset(); }
+  /// On the CPU, from a gradient in host memory; what is trained goes back to the card, if it is kept there.
+  void update_on_host(const Held& gradient, const Held& divisor, const Held& found_inf);
   /// Writes over the first shard. `divisor` and `found_inf`: what the optimizer is told about all gradients; may be
   /// empty.
   void update(const Held& divisor, const Held& found_inf);
@@ -101,7 +111,7 @@ class UnitLowering {
   Buffer buffer(std::int64_t elements, Dtype dtype, Category category, std::string_view what) const;
   /// A whole gradient of a parameter, padded.
   Buffer buffer_of(const UnitParameter& p, Dtype dtype, Category category, std::string_view what) const;
-  void add_shards(How how, Writer::Operands& operands) const;
+  void add_shards(const std::vector<Held>& shards, How how, Writer::Operands& operands) const;
   void add_states(How how, Writer::Operands& operands) const;
   Buffer gradient_shard_buffer() const;
   void forget_written_shard();
@@ -114,11 +124,24 @@ class UnitLowering {
   void add_to_shard();
   Held piece_of(std::size_t slot, Gradient gradient);
   /// The tokens of collectives over the parameters' padded rows.
-  int start_gather(Axis axis);
+  int start_gather(Axis axis, Stream stream = Stream::compute);
   int start_reduction();
   int start(Start start, Writer::Listed operands);
-  /// This rank's slices of the gathered unit, from `kept_slice_` or else from the shards.
-  void fill_gathered(How how);
+  /// This rank's slices of the gathered unit, from `kept_slice_` or from shards on the card.
+  void fill_from_kept(How how);
+  void fill_gathered(const std::vector<Held>& shards, How how, Stream stream);
+  /// The reduction has them.
+  void add_pieces();
+  void run_update(const Held& trained, const Held& gradient, const Held& divisor, const Held& found_inf, Stream stream);
+
+  // program/lowering/unit_offload.cpp
+  Buffer placed(Buffer buffer, bool on_host) const;
+  void load_on_host();
+  /// Fills the gathered storage, or starts to, from shards in host memory.
+  void fetch();
+  /// The gradient shard leaves for host memory.
+  void leave();
+
   /// A copy, parameter by parameter, of this rank's part of the unit: all that is read and written.
   Work passes(Bytes bytes) const;
   /// Adds this rank's rows of a whole gradient to the gradient shard.
@@ -135,6 +158,10 @@ class UnitLowering {
   const UnitViews::Numbers& views_;
   std::vector<Held> shards_;  // by storage
   Held gathered_, kept_slice_, gradient_shard_;
+  // In host memory: the trained part of the first shard where that itself stays on the card, and gradients.
+  Held master_, host_gradient_;
+  std::vector<Held> arriving_;                        // by storage: shards on the card, until they are gathered
+  bool has_left_ = false;                             // of this step, a gradient for the host
   std::vector<Held> states_;                          // of the optimizer, in the order of its row
   std::vector<Gradients> gradients_;                  // by place in the unit
   std::vector<int> in_order_;                         // parameters, ascending; with one shard

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "program/lowering/host.h"
 #include "program/stages/gradient_mask.h"
 
 namespace vramfit::program {
@@ -69,14 +70,7 @@ void UpdateLowering::add_squares(Kernel kernel, int unit, std::int64_t elements,
 
 void UpdateLowering::clip() {
   wait_for_replicas();
-  in_.writer.run({.kernel = Kernel::norm_begin}, {{&there_.norm, How::write}});
-  for (std::size_t u = 0; u < in_.units.size(); ++u) {
-    if (!in_.units[u].gradient_shard()) continue;
-    const std::int64_t elements = in_.layout.units[u].trainable_elements;
-    const std::int64_t part = in_.is_cuda ? kNormPart : elements + 1;
-    add_squares(Kernel::norm_parts, static_cast<int>(u), part, elements / part);
-    add_squares(Kernel::norm_rest, static_cast<int>(u), elements % part, 1);
-  }
+  in_.host.offload().gradients ? clip_on_host() : add_all_squares();
   if (in_.layout.shards > 1) {
     const int token = in_.tokens++;
     in_.writer.start({.collective = Collective::all_reduce, .axis = Axis::shard, .accesses = {}, .token = token},
@@ -91,10 +85,30 @@ void UpdateLowering::clip() {
                  Work{.launches = 6, .bytes = 12});
 }
 
+void UpdateLowering::add_all_squares() const {
+  in_.writer.run({.kernel = Kernel::norm_begin}, {{&there_.norm, How::write}});
+  for (std::size_t u = 0; u < in_.units.size(); ++u) {
+    if (!in_.units[u].gradient_shard()) continue;
+    const std::int64_t elements = in_.layout.units[u].trainable_elements;
+    const std::int64_t part = in_.is_cuda ? kNormPart : elements + 1;
+    add_squares(Kernel::norm_parts, static_cast<int>(u), part, elements / part);
+    add_squares(Kernel::norm_rest, static_cast<int>(u), elements % part, 1);
+  }
+}
+
+UpdateLowering::Numbers UpdateLowering::numbers() const {
+  const bool divides = in_.in.run.clip || scales_loss(in_.job);
+  return {.divisor = divides ? there_.divisor : Held{}, .found_inf = there_.found_inf};
+}
+
 void UpdateLowering::update() {
   wait_for_replicas();
-  const bool divides = in_.in.run.clip || scales_loss(in_.job);
-  for (UnitLowering& unit : in_.units) unit.update(divides ? there_.divisor : Held{}, there_.found_inf);
+  if (in_.host.offload().states) {
+    update_on_host();
+  } else {
+    const Numbers all = numbers();
+    for (UnitLowering& unit : in_.units) unit.update(all.divisor, all.found_inf);
+  }
   if (std::holds_alternative<DynamicLossScale>(loss_scaling(in_.job))) {
     in_.writer.run({.kernel = Kernel::update_scale},
                    {{&there_.scale, How::add}, {&there_.growth, How::add}, {&there_.found_inf, How::read}});

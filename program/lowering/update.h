@@ -21,7 +21,19 @@ class UpdateLowering {
   Held temporary(const char* label, Bytes bytes) const;
   void wait_for_replicas();
   void read_results() const;
+  /// What the optimizer is told about all gradients.
+  struct Numbers {
+    Held divisor, found_inf;
+  };
+  Numbers numbers() const;
+  void add_all_squares() const;
   void add_squares(Kernel kernel, int unit, std::int64_t elements, std::int64_t times) const;
+
+  // program/lowering/update_on_host.cpp
+  void clip_on_host();
+  void update_on_host();
+  Numbers numbers_on_host() const;
+  void update_from_card(const Numbers& numbers);
 
   const Shared& in_;
   const Residents& there_;

@@ -75,9 +75,7 @@ class Check {
       find_parts(access, place);
       if (!program_.views.empty()) require_read(run, access, place);
       touch(access, run.stream, place);
-      const Space space = place.buffer(access.buffer).space;
-      if ((space == Space::pinned || space == Space::host) && !reaches_host(run.kernel))
-        fail(access.buffer, place, "touches", "which lies in host memory");
+      require_place(run, access, place);
       if (run.kernel == Kernel::update) spend(access, place);
       if (!is_copy(run.kernel)) continue;
       if (access.how == How::read)
@@ -245,6 +243,18 @@ class Check {
     }
   }
 
+  void require_place(const Run& run, const Access& access, const Place& place) const {
+    const bool is_on_host = is_in_host_memory(access, place);
+    if (run.stream == Stream::host && !is_on_host) fail(access.buffer, place, "touches", "which lies on the card");
+    if (run.stream != Stream::host && is_on_host && !reaches_host(run.kernel))
+      fail(access.buffer, place, "touches", "which lies in host memory");
+  }
+
+  static bool is_in_host_memory(const Access& access, const Place& place) {
+    const Space space = place.buffer(access.buffer).space;
+    return space == Space::pinned || space == Space::host;
+  }
+
   /// Gradients that a later reduction adds to, or that are clipped later, would be lost on the parameters.
   void spend(const Access& access, const Place& place) {
     const bool is_gradient = place.buffer(access.buffer).category == Category::gradients;
@@ -307,6 +317,8 @@ class Check {
       fail(access.buffer, place, "touches", "for which its stream has not waited");
     only_reads ? order_.read(stream, state.use) : order_.write(stream, state.use);
     if (state.is_in_flight) fail(access.buffer, place, "touches", "which a collective has");
+    // Those in host memory stay allocated: the first of the next step's take their place.
+    if (access.how == How::write && is_in_host_memory(access, place)) state.is_spent = false;
     if (state.is_spent) fail(access.buffer, place, "touches", "with which the parameters were updated");
     if (only_reads || access.how == How::add) {
       if (!state.written.any()) fail(access.buffer, place, "reads", "which nothing has written");

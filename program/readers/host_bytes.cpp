@@ -15,9 +15,11 @@ using namespace program;  // NOLINT(google-build-using-namespace): the program's
 /// Managed memory is where it was touched last, so it is nobody's here.
 bool is_on_host(const Buffer& buffer) { return buffer.space == Space::pinned || buffer.space == Space::host; }
 
-std::int64_t held_by(const Buffer& buffer) {
-  if (!is_on_host(buffer)) return 0;
-  const auto bytes = static_cast<std::uint64_t>(buffer.bytes.n);
+std::int64_t held_by(const Buffer& buffer) { return is_on_host(buffer) ? buffer.bytes.n : 0; }
+
+/// What a kernel pins itself comes from PyTorch's pool, which rounds up to a power of two.
+std::int64_t pinned_by_kernel(const Buffer& buffer) {
+  const auto bytes = static_cast<std::uint64_t>(held_by(buffer));
   return static_cast<std::int64_t>(buffer.space == Space::pinned ? std::bit_ceil(bytes) : bytes);
 }
 
@@ -28,7 +30,7 @@ class HostReader {
   void read(const Run& run, const Place& place) {
     for (std::uint32_t i = 0; i < run.inside.count; ++i) {
       const Inside& step = place.code.inside[run.inside.first + i];
-      const std::int64_t held = held_by(place.buffer(step.buffer));
+      const std::int64_t held = pinned_by_kernel(place.buffer(step.buffer));
       add(step.what == Inside::What::allocate ? held : -held);
     }
   }

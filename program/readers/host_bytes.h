@@ -5,8 +5,9 @@
 
 namespace vramfit {
 
-/// The most that a rank's buffers in host memory take at once. Pinned ones are rounded up to a power of two, as
-/// PyTorch's pool of pinned memory makes them. What CPU ranks hold on their "device" is not among them.
+/// The most that a rank's buffers in host memory take at once. Pinned ones are registered at their exact size; those
+/// that kernels ask for themselves are rounded up to a power of two, as PyTorch's pool of pinned memory makes them.
+/// What CPU ranks hold on their "device" is not among them.
 Bytes host_bytes(const program::Program& program);
 
 }  // namespace vramfit

@@ -7,6 +7,7 @@
 #include "program/ops/fp8.h"
 #include "program/optimizers/optimizers.h"
 #include "program/runtimes/runtimes.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 
@@ -55,6 +56,7 @@ void require_own(const Job& job, const Cluster& cluster) {
   require_precision(job);
   require_optimizer(job);
   require_quantization(job);
+  require_offload(job);
   if (std::holds_alternative<SelectiveCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");

@@ -9,6 +9,7 @@
 #include "job/sharding.h"
 #include "program/ops/op_row.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/offload.h"
 #include "program/stages/trainable.h"
 #include "program/stages/wrapping.h"
 
@@ -117,7 +118,7 @@ class Maker {
     const Job& job = in_.job;
     if (std::holds_alternative<SelectiveCheckpointing>(job.checkpointing))
       throw NotModelled("--checkpointing selective");
-    if (!job.offload.empty()) throw NotModelled("--offload " + job.offload.front());
+    require_offload(job);
   }
 
   void add(Instruction instruction) {
@@ -205,7 +206,7 @@ class Maker {
   /// those between don't, as long as it returns true.
   template <typename Reached>
   void reach_from(const std::vector<Pass>& list, std::size_t p, std::int64_t depth, const Reached& reached) const {
-    if (in_.layout.shards == 1) return;  // nothing to hide: a cast
+    if (in_.layout.shards == 1 && !offload_of(in_.job).parameters) return;  // nothing to hide: a cast
     for (std::size_t next = p + 1, last = p; next < list.size() && depth > 0; ++next) {
       if (list[next].backward != list[p].backward) break;
       if (std::ranges::all_of(list[next].units, [&](int unit) { return uses(list[last], unit); })) continue;

@@ -8,6 +8,7 @@
 
 #include "job/sharding.h"
 #include "program/ops/op_row.h"
+#include "program/stages/offload.h"
 #include "program/stages/trainable.h"
 #include "program/stages/wrapping.h"
 
@@ -168,7 +169,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
     assign_offsets(unit);
     unit.reduce_order = largest_first(unit.parameters);
     const bool is_in_compute_dtype = unit.storages.size() == 1 && unit.storages.front().dtype == unit.compute;
-    unit.gathered_is_shard = layout.shards == 1 && is_in_compute_dtype;
+    unit.gathered_is_shard = layout.shards == 1 && is_in_compute_dtype && !offload_of(job).parameters;
     for (std::size_t slot = 0; slot < unit.parameters.size(); ++slot) {
       layout.slot_of_parameter[static_cast<std::size_t>(unit.parameters[slot].parameter)] = static_cast<int>(slot);
     }

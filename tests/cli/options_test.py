@@ -149,7 +149,7 @@ class OtherFlags(unittest.TestCase):
 
     def test_of_estimate(self):
         self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip", "--save-kind", "--network",
-                                "--calibration"])
+                                "--calibration", "--host-memory"])
         self.different("--set", "precision=fp32")
         self.different("--json")
         self.different("--format", "json")
@@ -162,6 +162,11 @@ class OtherFlags(unittest.TestCase):
             self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", *flags)
         self.refused("--strict", "estimate", MODEL, "--strict")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", "--seq-len", "64"))
+        offloaded = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--offload", "optimizer")
+        self.different("--host-memory", "1MiB", base=offloaded)
+        self.assertEqual(program("estimate", *offloaded, "--host-memory", "1MiB").returncode, 3)
+        self.refused("--host-memory", "estimate", *offloaded, "--host-memory", "much")
+        self.refused("--host-memory: needs --gpus", "estimate", MODEL, "--host-memory", "64GiB")
         self.refused("--network", "estimate", MODEL, "--gpus", "2xH100-80GB", "--network", "10Gbps/card")
         for flag in ("--network", "--calibration"):
             self.refused(f"{flag}: needs --gpus", "estimate", MODEL, flag, "10Gbps/card")
@@ -188,10 +193,11 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(program("estimate", *base, "--strict").returncode, 3)
 
     def test_of_plan(self):
-        self.known("plan", ["--gpus", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--output", "--json", "--no-clip"])
+        self.known("plan", ["--gpus", "--host-memory", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--output", "--json", "--no-clip"])
         base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--wrap", "layer", "--loss", "full")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
         self.refused("--network", "plan", *base, "--network", "10Gbps/card")
+        self.different("--host-memory", "64GiB", base=(MODEL, "--gpus", "1x24GB", "--seq-len", "64"), command="plan")
         cards = (MODEL, "--gpus", "1xL4,1xH100-80GB,2xH100-80GB", "--precision", "bf16-mixed")
         for objective in ("cost", "fewest-gpus", "longest-sequence", "largest-batch"):
             self.different("--objective", objective, base=cards, command="plan")

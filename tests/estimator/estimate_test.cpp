@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "job/loss_options.h"
+#include "program/stages/units_layout.h"
 #include "tests/support/config_file.h"
 #include "tests/support/job_settings.h"
 #include "tests/support/models.h"
@@ -253,7 +255,8 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"precision", "bf16-mixed"}, {"state_dtype", "bf16"}}, "--storage-dtype fp32 with --state-dtype bf16"},
       {{{"optimizer", "adamw:foreach"}}, "--optimizer adamw:foreach"},
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"optimizer", "sgd"}}, "--optimizer sgd:fused"},
-      {{{"offload", "params"}}, "--offload params"},
+      {{{"offload", "activations"}}, "--offload activations"},
+      {{{"offload", "optimizer"}, {"runtime", "pytorch-fsdp2"}}, "--offload optimizer"},
       {{{"checkpointing", "selective"}}, "--checkpointing selective"},
       {{{"allocator", "backend:cudaMallocAsync"}}, "--allocator backend:cudaMallocAsync"},
       {{{"attention", "cudnn"}}, "--attention cudnn"},
@@ -307,6 +310,46 @@ TEST_CASE("a suggestion of more cards keeps the card as it was given, and is rea
       std::ranges::find_if(e.suggestions, [](const Suggestion& s) { return s.change.starts_with("--gpus"); });
   REQUIRE(more != e.suggestions.end());
   CHECK(more->change == "--gpus 4xH100-80GB@95.04GiB");
+}
+
+TEST_CASE("what is offloaded is in host memory to the byte, and no longer on the card") {
+  const Settings full{{"checkpointing", "full"}};
+  const Estimate kept = estimate_of(testing::llama_8b(), "4xH100-80GB", full);
+  const UnitLayout layout = lay_out_units(build_graph(testing::llama_8b(), loss_options(kept.job)), kept.job);
+  Bytes elements, units, largest;
+  for (const Unit& unit : layout.units) {
+    elements += Bytes{unit.trainable_elements};
+    units += Bytes{1};
+    largest = std::max(largest, Bytes{4 * unit.trainable_elements});
+  }
+  const Bytes ids = Bytes{2 * 8 * kept.job.micro_batch * kept.job.sequence}, scalar{4}, count = 4 * units;
+  const std::vector<std::pair<const char*, Bytes>> kinds{{"optimizer", 12 * elements + count + 2 * largest + scalar},
+                                                         {"optimizer+gradients", 16 * elements + count + 2 * scalar},
+                                                         {"params", 16 * elements + count + 2 * scalar}};
+  CHECK(kept.host_bytes == 4 * (ids + scalar));
+  Bytes before = kept.ranks.front().total;
+  for (const auto& [kind, host] : kinds) {
+    CAPTURE(kind);
+    const Estimate e = estimate_of(testing::llama_8b(), "4xH100-80GB", {full.front(), {"offload", kind}});
+    REQUIRE_MESSAGE(e.ranks.size() == 1, e.why);
+    CHECK(e.host_bytes == 4 * (ids + scalar + host));
+    CHECK(e.ranks.front().total < before);
+    before = e.ranks.front().total;
+  }
+}
+
+TEST_CASE("host memory is a budget of each node") {
+  const Settings offloaded{{"checkpointing", "full"}, {"offload", "optimizer"}};
+  const Estimate e = estimate_of(testing::llama_8b(), "2x4xH100-80GB", offloaded);
+  REQUIRE_MESSAGE(e.verdict == Verdict::fits, e.why);
+  Cluster cluster = parse_cluster("2x4xH100-80GB");
+  cluster.host_memory = e.host_bytes;
+  const Job job = testing::job_with(offloaded);
+  CHECK(estimate(testing::llama_8b(), job, cluster, {}).verdict == Verdict::fits);
+  cluster.host_memory = e.host_bytes - Bytes{1};
+  const Estimate beyond = estimate(testing::llama_8b(), job, cluster, {});
+  CHECK(beyond.verdict == Verdict::does_not_fit);
+  CHECK_MESSAGE(beyond.why.starts_with("host memory: "), beyond.why);
 }
 
 }  // namespace vramfit

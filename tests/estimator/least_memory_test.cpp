@@ -13,6 +13,7 @@
 #include "job/loss_options.h"
 #include "job/optimizers.h"
 #include "job/resolve_job.h"
+#include "program/stages/offload.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {
@@ -55,7 +56,8 @@ const std::vector<Choice>& choices() {
       {"seq_len", {"16", "61", "128"}},
       {"micro_batch", {"1", "3", "4"}},
       {"grad_accum", {"1", "2", "5"}},
-      {"optimizer", listed_optimizers()}};
+      {"optimizer", listed_optimizers()},
+      {"offload", {"none", "optimizer", "optimizer+gradients", "params"}}};
   return kChoices;
 }
 
@@ -73,9 +75,11 @@ std::optional<Job> draw(std::mt19937_64& random, const ModelSpec& spec, const Cl
   }
   try {
     std::vector<std::string> notes;
-    return resolve_job(job, spec, cluster, notes);
+    Job resolved = resolve_job(job, spec, cluster, notes);
+    require_offload(resolved);
+    return resolved;
   } catch (const Error&) {
-    return std::nullopt;  // a contradiction
+    return std::nullopt;  // a contradiction, or not modelled
   }
 }
 

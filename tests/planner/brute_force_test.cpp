@@ -53,7 +53,12 @@ const std::vector<std::pair<std::string, std::vector<std::string>>>& settings() 
 }
 
 std::vector<Cluster> clusters() {
-  return {cpu_ranks(2, kGiB), parse_cluster("2x2xRTX3090"), parse_cluster("1xH100-80GB"), parse_cluster("4xA100-40GB")};
+  return {cpu_ranks(2, kGiB),
+          parse_cluster("2x2xRTX3090"),
+          parse_cluster("1xH100-80GB"),
+          parse_cluster("4xA100-40GB"),
+          parse_cluster("1xH100-80GB,host=64GiB"),
+          parse_cluster("2xA100-40GB,host=1MB")};
 }
 
 Drawn draw(std::mt19937_64& random) {

@@ -262,8 +262,8 @@ TEST_CASE("nothing is summed where there are no replicas") {
 
 TEST_CASE("a choice without rules is named, not ignored") {
   Job job = sharded_job();
-  job.offload = {"params"};
-  CHECK_THROWS_WITH_AS(schedule_of(job, tiny_graph()), "not modelled: --offload params", NotModelled);
+  job.offload = {"activations"};
+  CHECK_THROWS_WITH_AS(schedule_of(job, tiny_graph()), "not modelled: --offload activations", NotModelled);
 }
 
 }  // namespace vramfit

@@ -17,7 +17,8 @@ struct Axis {
 };
 
 // Where they stand in axes().
-constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kFreeze = 13;
+constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kFreeze = 13,
+                      kGradientMask = 14, kLoad = 22, kOffload = 25;
 
 const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
                                            "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -48,7 +49,8 @@ std::vector<Axis> axes() {
           {"--attention", {"auto", "math"}},
           {"--load", {"each", "rank0"}},
           {"--optimizer", listed_optimizers()},
-          {"--frozen-dtype", {"", "fp32", "bf16", "fp16"}}};
+          {"--frozen-dtype", {"", "fp32", "bf16", "fp16"}},
+          {"--offload", offload_kinds()}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
@@ -80,6 +82,15 @@ std::vector<std::string> listed_optimizers() {
   return names;
 }
 
+std::vector<std::string> offload_kinds() { return {"none", "optimizer", "optimizer+gradients", "params"}; }
+
+bool can_offload(const std::string& offload, const std::string& ranks, const std::string& sharding, bool is_masked,
+                 bool from_rank0) {
+  if (offload == "none" || offload == "optimizer") return true;
+  const bool has_replicas = ranks != "1" && (sharding == "no-shard" || is_hybrid(sharding));
+  return !has_replicas && !is_masked && (offload != "params" || ranks == "1" || !from_rank0);
+}
+
 std::string model_path(const std::string& family) {
   return std::string(VRAMFIT_SOURCE_DIR) + "/tests/models/" + family + ".json";
 }
@@ -103,6 +114,8 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     const std::string sharding = value(row, kSharding), reshard = value(row, kReshard);
     if (is_hybrid(sharding) && value(row, kRanks) != "4") return false;
     if (reshard == "2" && value(row, kRanks) == "1") return false;
+    const bool is_masked = value(row, kGradientMask) != "none", from_rank0 = value(row, kLoad) == "rank0";
+    if (!can_offload(value(row, kOffload), value(row, kRanks), sharding, is_masked, from_rank0)) return false;
     return reshard == "default" || sharding == "full-shard" || sharding == "hybrid-shard";
   };
   std::mt19937_64 random(seed);

@@ -24,6 +24,11 @@ std::vector<std::string> runnable_families();
 std::vector<std::string> sharding_names();
 std::vector<std::string> listed_optimizers();
 
+/// Values of --offload that the engine has rules for, and whether it has them for such a job.
+std::vector<std::string> offload_kinds();
+bool can_offload(const std::string& offload, const std::string& ranks, const std::string& sharding, bool is_masked,
+                 bool from_rank0);
+
 /// tests/models/FAMILY.json
 std::string model_path(const std::string& family);
 

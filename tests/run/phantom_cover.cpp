@@ -18,7 +18,7 @@ struct Axis {
 
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
-                      kPrecision = 7, kAttention = 8;
+                      kPrecision = 7, kAttention = 8, kLoad = 21, kGradientMask = 27, kOffload = 29;
 
 std::vector<Axis> axes() {
   return {{"", runnable_families()},
@@ -51,7 +51,8 @@ std::vector<Axis> axes() {
           {"--clip", {"1", "0"}},
           {"--freeze", {"none", "embeddings", "layers:0", "*att*", "layers:0,embeddings", "head"}},
           {"--gradient-mask", {"none", "keep:0.4"}},
-          {"--optimizer", listed_optimizers()}};
+          {"--optimizer", listed_optimizers()},
+          {"--offload", offload_kinds()}};
 }
 
 /// What the job's own checks refuse by name is not drawn.
@@ -64,6 +65,8 @@ bool is_allowed(const std::vector<std::string>& row) {
   if (row[kPrecision] == "fp8" && row[kCard] == "A100-40GB") return false;  // no such units
   if (row[kCard] == "T4" && (row[kPrecision].starts_with("bf16") || row[kPrecision] == "fp8")) return false;
   const bool is_16_bit = row[kPrecision] != "fp32";
+  const bool is_masked = row[kGradientMask] != "none", from_rank0 = row[kLoad] == "rank0";
+  if (!can_offload(row[kOffload], row[kRanks], row[kSharding], is_masked, from_rank0)) return false;
   const bool softcap = row[kFamily] == "gemma2";
   const bool has_positions = row[kFamily] == "gpt2" || row[kFamily] == "bert";  // a table of 128
   if (has_positions && row[kSequence] == "1024") return false;

@@ -55,6 +55,7 @@ const std::vector<Choice> kOwn{
     {"deterministic", {"on", "off"}},
     {"attention", {"auto", "math", "flash", "efficient"}},
     {"load", {"each", "rank0"}},
+    {"offload", {"none", "optimizer", "optimizer+gradients", "params"}},
     {"seq_len", {"17", "32", "128"}},
     {"micro_batch", {"1", "2", "3"}},
     {"grad_accum", {"1", "2", "3", "4", "5", "6", "7"}},

@@ -74,4 +74,24 @@ TEST_CASE("kernels in a step are slower than alone by one figure, which leaves l
   CHECK(step.time.communication_seconds == alone.time.communication_seconds);
 }
 
+TEST_CASE(
+    "gradients and parameters that leave a 16 GB card hide most of their copies, and the CPU's part is told apart") {
+  const std::vector<std::pair<std::string, std::string>> fields{
+      {"precision", "bf16-pure"}, {"checkpointing", "full"}, {"seq_len", "2048"}};
+  CHECK(world_of("1x16GB", fields).speed().exposed_copy_seconds == 0);
+  for (const char* kind : {"optimizer", "optimizer+gradients"}) {
+    CAPTURE(kind);
+    std::vector<std::pair<std::string, std::string>> offloaded = fields;
+    offloaded.emplace_back("offload", kind);
+    World world = world_of("1x16GB", offloaded);
+    const Speed speed = world.speed();
+    CHECK(speed.exposed_copy_seconds > 0);
+    CHECK(speed.exposed_copy_seconds < 0.15 * speed.time.step_seconds);
+    CHECK(speed.exposed_host_seconds > 0);
+    world.efficiency.host_memory_bandwidth /= 10;
+    const Speed slow = world.speed();
+    CHECK(slow.exposed_host_seconds > 5 * speed.exposed_host_seconds);
+  }
+}
+
 }  // namespace vramfit

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "job/cluster/host_memory.h"
 
 namespace vramfit {
 
@@ -148,6 +149,26 @@ TEST_CASE(
   }
   Cluster node = parse_cluster("8xH100-80GB");
   CHECK_THROWS_WITH_AS(set_network(node, "400Gbps/card"), doctest::Contains("is one node"), InputError);
+}
+
+TEST_CASE("a node's host memory follows its cards, or is set; CPU ranks have one memory") {
+  const Cluster cluster = parse_cluster("2x16GB,host=64GiB");
+  CHECK(cluster.cards_per_node == 2);
+  CHECK(cluster.host_memory == 64 * kGiB);
+  CHECK(cluster.text == "2x16GB,host=64GiB");
+  CHECK(parse_cluster(cluster.text).host_memory == cluster.host_memory);
+  CHECK(parse_cluster("2x16GB").host_memory == Bytes{});
+  Cluster node = parse_cluster("8xH100-80GB");
+  set_host_memory(node, "64GB");
+  CHECK(node.host_memory == Bytes{64'000'000'000});
+  for (const char* text : {"", "64", "GiB", "-1GiB", "nanGiB", "0GiB", "1e400GiB"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(set_host_memory(node, text), InputError);
+    CHECK_THROWS_AS(parse_cluster(std::string("8xH100-80GB,host=") + text), InputError);
+  }
+  CHECK_THROWS_WITH_AS(parse_cluster("2xcpu-4GiB,host=64GiB"), doctest::Contains("CPU ranks have one memory"),
+                       InputError);
+  CHECK_THROWS_AS(parse_cluster("8xH100-80GB,memory=64GiB"), InputError);
 }
 
 }  // namespace vramfit

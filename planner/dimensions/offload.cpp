@@ -1,0 +1,43 @@
+#include <utility>
+
+#include "base/error.h"
+#include "planner/dimensions/dimensions.h"
+#include "program/stages/offload.h"
+
+namespace vramfit::dimension {
+
+namespace {
+
+bool has_rules_for(const Job& job) {
+  try {
+    require_offload(job);
+    return true;
+  } catch (const NotModelled&) {
+    return false;
+  }
+}
+
+// What leaves the card costs copies and an update on the CPU, so each kind is slower than those before it, and takes
+// more host memory. Without a stated amount of that (--host-memory), nobody has said that there is any to use.
+std::vector<Job> choices(const Job& job, const SearchSpace& space) {
+  std::vector<Job> list{job};
+  list.front().offload.clear();
+  if (space.cluster.is_cpu() || space.cluster.host_memory.n == 0 || job.runtime != Runtime::vramfit) return list;
+  for (const char* kind : {"optimizer", "optimizer+gradients", "params"}) {
+    Job offloaded = job;
+    offloaded.offload = {kind};
+    if (has_rules_for(offloaded)) list.push_back(std::move(offloaded));
+  }
+  return list;
+}
+
+}  // namespace
+
+Dimension offload() {
+  return {.name = "offload",
+          .cost = "copies over PCIe, and an update on the CPU",
+          .fields = {"offload"},
+          .choices = choices};
+}
+
+}  // namespace vramfit::dimension

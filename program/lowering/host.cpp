@@ -1,0 +1,87 @@
+#include "program/lowering/host.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace vramfit::program {
+
+namespace {
+
+constexpr std::int64_t kStagingBuffers = 2;  // one is filled while the host reads the other
+
+}  // namespace
+
+Buffer HostSide::on_host(Buffer buffer) const {
+  buffer.space = is_cuda_ ? Space::pinned : Space::host;
+  return buffer;
+}
+
+void HostSide::load_staging(const UnitLayout& layout, bool sums) {
+  if (!offload_.states || (offload_.gradients && !sums)) return;
+  Bytes largest;
+  std::int64_t units = 0;
+  Dtype dtype = Dtype::f32;
+  for (const Unit& unit : layout.units) {
+    if (unit.trainable_elements == 0) continue;
+    largest = std::max(largest, unit.trainable_elements * dtype_bytes(unit.gradient));
+    dtype = unit.gradient;
+    ++units;
+  }
+  for (std::int64_t i = 0; i < std::min(units, kStagingBuffers); ++i) {
+    staging_.push_back(writer_.allocate(on_host({.bytes = largest,
+                                                 .label = labels_.number("gradients on their way to the host"),
+                                                 .segment = -1,
+                                                 .category = Category::communication,
+                                                 .dtype = dtype})));
+  }
+}
+
+void HostSide::order(Stream from, Stream to) {
+  const int token = tokens_++;
+  writer_.write(Record{token, from});
+  writer_.write(Wait{token, to});
+}
+
+int HostSide::copy(Stream stream, int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes) {
+  order(Stream::compute, stream);
+  order(Stream::host, stream);
+  const auto crossing = static_cast<double>(bytes.n);
+  const Work work = is_cuda_ ? Work{.unit = Work::Unit::host_link, .bytes = crossing} : Work{.bytes = 2 * crossing};
+  writer_.run({.kernel = Kernel::copy, .unit = unit, .stream = stream}, {from, to}, work);
+  const int token = tokens_++;
+  writer_.write(Record{token, stream});
+  return token;
+}
+
+int HostSide::to_host(int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes) {
+  return copy(Stream::to_host, unit, from, to, bytes);
+}
+
+int HostSide::to_device(int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes) {
+  return copy(Stream::to_device, unit, from, to, bytes);
+}
+
+void HostSide::leave(Leaving leaving) {
+  land();
+  if (leaving.adds) landing_ = next_staging();
+  const Writer::Operand to = leaving.adds ? Writer::viewed(landing_, How::write, leaving.view)
+                                          : Writer::viewed(leaving.sum, How::write, leaving.view);
+  landed_ = to_host(leaving.unit, Writer::viewed(leaving.shard, How::read, leaving.view), to, leaving.bytes);
+  leaving_ = std::move(leaving);
+}
+
+void HostSide::land() {
+  if (!leaving_) return;
+  writer_.write(Wait{landed_, Stream::compute});
+  if (leaving_->adds) {
+    writer_.write(Wait{landed_, Stream::host});
+    writer_.run(
+        {.kernel = Kernel::add, .unit = leaving_->unit, .stream = Stream::host},
+        {Writer::viewed(landing_, How::read, leaving_->view), Writer::viewed(leaving_->sum, How::add, leaving_->view)},
+        Work{.bytes = 3 * static_cast<double>(leaving_->bytes.n)});
+  }
+  landing_.reset();
+  leaving_.reset();
+}
+
+}  // namespace vramfit::program

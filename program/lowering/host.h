@@ -1,0 +1,68 @@
+// Copies between the card and host memory, each on the stream of its way, and the order that they and what the host
+// computes need. docs/offload.md has the picture.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "job/cluster/device.h"
+#include "program/lowering/writer.h"
+#include "program/stages/offload.h"
+#include "program/stages/units_layout.h"
+
+namespace vramfit::program {
+
+class HostSide {
+ public:
+  HostSide(Writer& writer, Labels& labels, int& tokens, DeviceKind device, Offload offload)
+      : writer_(writer), labels_(labels), tokens_(tokens), is_cuda_(device == DeviceKind::cuda), offload_(offload) {}
+
+  const Offload& offload() const { return offload_; }
+
+  /// The same in host memory: pinned, so that a card copies beside everything else. A CPU rank has one memory, in which
+  /// these are copies of their own.
+  Buffer on_host(Buffer buffer) const;
+  /// What gradients pass through, for units of `layout`: on their way to an update, or (`sums`) to be added to those of
+  /// an earlier reduction.
+  void load_staging(const UnitLayout& layout, bool sums);
+
+  /// What `to` is given next begins after all that `from` has been given.
+  void order(Stream from, Stream to);
+  /// After what the compute stream and the host have been given; returns the token of the copy's end.
+  int to_host(int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes);
+  int to_device(int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes);
+
+  /// The gradient shard of a unit on its way to the host.
+  struct Leaving {
+    int unit = -1;
+    Held shard;         // on the card
+    Held sum;           // on the host
+    bool adds = false;  // to what the sum holds
+    int view = -1;      // of a buffer that may be larger than the shard: as much as that
+    Bytes bytes;
+  };
+  /// Starts the copy. The shard stays on the card until the next one leaves, or land().
+  void leave(Leaving leaving);
+  /// The copy is done, the shard freed, and the sum complete.
+  void land();
+
+  /// A part of host memory that a copy may go to while the host reads the other one.
+  const Held& next_staging() { return staging_.at(next_++ % staging_.size()); }
+
+ private:
+  int copy(Stream stream, int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes);
+
+  Writer& writer_;
+  Labels& labels_;
+  int& tokens_;  // how many there are
+  bool is_cuda_;
+  Offload offload_;
+  std::vector<Held> staging_;
+  std::size_t next_ = 0;
+  std::optional<Leaving> leaving_;
+  Held landing_;     // of `leaving_`, if it adds
+  int landed_ = -1;  // its token
+};
+
+}  // namespace vramfit::program

@@ -1,0 +1,95 @@
+// What of a unit lies in host memory: shards that come for each gather, gradients that leave, the update on the CPU.
+#include <utility>
+
+#include "program/lowering/host.h"
+#include "program/lowering/unit.h"
+
+namespace vramfit::program {
+
+Buffer UnitLowering::placed(Buffer buffer, bool on_host) const { return on_host ? in_.host.on_host(buffer) : buffer; }
+
+void UnitLowering::load_on_host() {
+  const Offload& offload = in_.host.offload();
+  if (unit_.trainable_elements == 0 || !offload.states) return;
+  if (offload.gradients) host_gradient_ = in_.writer.allocate(placed(gradient_shard_buffer(), true));
+  if (offload.parameters) return;
+  const UnitStorage& storage = unit_.storages.front();
+  master_ = in_.writer.allocate(
+      placed(buffer(unit_.trainable_elements, storage.dtype, Category::parameters, "trained, on the host"), true));
+  in_.host.to_host(number_, Writer::viewed(shards_.front(), How::read, views_.trained),
+                   Writer::viewed(master_, How::write, views_.trained),
+                   unit_.trainable_elements * dtype_bytes(storage.dtype));
+  in_.host.order(Stream::to_host, Stream::compute);
+}
+
+void UnitLowering::fetch() {
+  Writer& writer = in_.writer;
+  const bool is_one = in_.layout.shards == 1;
+  if (is_one && unit_.storages.size() == 1 && unit_.storages.front().dtype == unit_.compute) {
+    gathering_ =
+        in_.host.to_device(number_, {&shards_.front(), How::read}, {&gathered_, How::write}, shard_bytes(unit_));
+    return;
+  }
+  for (const UnitStorage& storage : unit_.storages) {
+    arriving_.push_back(
+        writer.allocate(buffer(storage.elements, storage.dtype, Category::communication, "arriving shard")));
+  }
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    in_.host.to_device(number_, {&shards_[s], How::read}, {&arriving_[s], How::write},
+                       unit_.storages[s].elements * dtype_bytes(unit_.storages[s].dtype));
+  }
+  fill_gathered(arriving_, is_one ? How::write : How::write_part, Stream::to_device);
+  if (!is_one) {
+    gathering_ = start_gather(Axis::shard, Stream::to_device);
+    return;
+  }
+  gathering_ = in_.tokens++;
+  writer.write(Record{gathering_, Stream::to_device});
+}
+
+void UnitLowering::leave() {
+  in_.host.leave({.unit = number_,
+                  .shard = std::move(gradient_shard_),
+                  .sum = host_gradient_,
+                  .adds = std::exchange(has_left_, true),
+                  .view = views_.trained,
+                  .bytes = unit_.trainable_elements * dtype_bytes(unit_.gradient)});
+  gradient_shard_.reset();
+}
+
+int UnitLowering::send_gradient(const Held& staging) {
+  return in_.host.to_host(number_, Writer::viewed(gradient_shard_, How::read, views_.trained),
+                          Writer::viewed(staging, How::write, views_.trained),
+                          unit_.trainable_elements * dtype_bytes(unit_.gradient));
+}
+
+void UnitLowering::update_on_host(const Held& gradient, const Held& divisor, const Held& found_inf) {
+  const bool are_there = in_.host.offload().parameters;  // and come for the next gather
+  const Held& trained = are_there ? shards_.front() : master_;
+  run_update(trained, gradient, divisor, found_inf, Stream::host);
+  has_left_ = false;
+  if (are_there) return;
+  in_.host.to_device(number_, Writer::viewed(master_, How::read, views_.trained),
+                     Writer::viewed(shards_.front(), How::write, views_.trained),
+                     unit_.trainable_elements * dtype_bytes(unit_.storages.front().dtype));
+}
+
+void UnitLowering::run_update(const Held& trained, const Held& gradient, const Held& divisor, const Held& found_inf,
+                              Stream stream) {
+  Writer::Operands& operands = in_.writer.operands();
+  operands.assign({Writer::viewed(trained, How::add, views_.trained),
+                   Writer::viewed(gradient, How::read, views_.trained),
+                   {&divisor, How::read},
+                   {&found_inf, How::read}});
+  add_states(How::add, operands);
+  Run run = run_of(Kernel::update);
+  run.stream = stream;
+  in_.writer.run(run, operands,
+                 in_.optimizer.work({.elements = unit_.trainable_elements,
+                                     .storage = unit_.storages.front().dtype,
+                                     .gradient = unit_.gradient,
+                                     .state = in_.precision.state,
+                                     .device = stream == Stream::host ? DeviceKind::cpu : in_.device}));
+}
+
+}  // namespace vramfit::program

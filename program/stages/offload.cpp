@@ -1,0 +1,52 @@
+#include "program/stages/offload.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace vramfit {
+
+namespace {
+
+bool has(const Job& job, std::string_view kind) { return std::ranges::find(job.offload, kind) != job.offload.end(); }
+
+[[noreturn]] void refuse(const Job& job, std::string_view with, std::string_view instead) {
+  throw NotModelled(fmt::format("--offload {} with {} ({})", fmt::join(job.offload, ","), with, instead));
+}
+
+/// What a gradient shard goes through after its last reduction, on the card.
+void require_gradients_ready(const Job& job) {
+  if (!std::holds_alternative<NoGradientMask>(job.gradient_mask))
+    refuse(job, "--gradient-mask", "use --offload optimizer: gradients are masked on the card");
+  if (job.mesh.replicate > 1)
+    refuse(job, "replicas", "use --sharding full-shard, or --offload optimizer: replicas are summed on the card");
+}
+
+}  // namespace
+
+Offload offload_of(const Job& job) {
+  Offload offload;
+  offload.parameters = has(job, "params");
+  offload.gradients = offload.parameters || has(job, "optimizer+gradients");
+  offload.states = offload.gradients || has(job, "optimizer");
+  return offload;
+}
+
+void require_offload(const Job& job) {
+  if (job.offload.empty()) return;
+  if (has(job, "activations")) throw NotModelled(fmt::format("--offload {}", fmt::join(job.offload, ",")));
+  if (job.offload.size() > 1) {
+    throw NotModelled(
+        fmt::format("--offload {} (params includes optimizer+gradients, which includes optimizer: give one)",
+                    fmt::join(job.offload, ",")));
+  }
+  const Offload offload = offload_of(job);
+  if (offload.gradients) require_gradients_ready(job);
+  if (offload.parameters && job.load == Load::rank0 && job.mesh.shard > 1)
+    refuse(job, "--load rank0", "use --load each: rank 0 sends to cards");
+}
+
+}  // namespace vramfit

@@ -1,0 +1,20 @@
+// What a rank keeps in host memory instead of on its card (--offload), and which jobs can (docs/offload.md).
+#pragma once
+
+#include "job/job.h"
+
+namespace vramfit {
+
+/// Each includes those before it. States: of the optimizer, with the trained parameters that the CPU updates.
+/// Gradients: they leave the card as soon as they are reduced. Parameters: shards come to the card for each gather.
+struct Offload {
+  bool states = false, gradients = false, parameters = false;
+};
+
+/// Of a job whose choices are modelled.
+Offload offload_of(const Job& job);
+
+/// Throws NotModelled for kinds without rules, and for choices that don't go with the job's kind.
+void require_offload(const Job& job);
+
+}  // namespace vramfit

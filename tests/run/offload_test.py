@@ -1,0 +1,51 @@
+"""Offloading on CPU ranks: another place, the same numbers. Checkpoints don't say where states were, so a run may go on with another kind."""
+
+import os
+import shutil
+import unittest
+
+from checkpoints import Workplace, contents
+
+KINDS = ["optimizer", "optimizer+gradients", "params"]
+JOBS = [(1, ()), (2, ("--precision", "bf16-mixed", "--checkpointing", "full")), (4, ("--precision", "fp16-mixed")),
+        (2, ("--micro-batch", "1", "--freeze", "layers:0"))]
+
+
+class Offload(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.place = Workplace("llama", steps=3)
+
+    def trained(self, ranks, job, *flags):
+        full = self.place.fresh("full")
+        run = self.place.run("--dump-gradients", "2", "--save-full", full, *flags, ranks=ranks, job=job)
+        self.assertEqual(run.code, 0, run.errors)
+        return run.losses, run.parameters, contents(os.path.join(full, "model.safetensors")), contents(self.place.path("dump", "gradients-step2.safetensors"))
+
+    def test_same_numbers(self):
+        for ranks, job in JOBS:
+            kept = self.trained(ranks, (*job, "--offload", "none"))
+            for kind in KINDS:
+                with self.subTest(ranks=ranks, job=job, kind=kind):
+                    self.assertTrue(self.trained(ranks, (*job, "--offload", kind)) == kept)
+
+    def test_replicas_keep_what_the_host_updates(self):
+        job = ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")
+        self.assertTrue(self.trained(4, (*job, "--offload", "optimizer")) == self.trained(4, (*job, "--offload", "none")))
+
+    def test_a_resumed_run_may_keep_states_elsewhere(self):
+        whole = self.place.run(ranks=2)
+        for first, then in [("none", "params"), ("params", "optimizer")]:
+            with self.subTest(first=first, then=then):
+                saved = self.place.fresh("saved")
+                begun = self.place.run("--save", saved, "--save-every", "2", ranks=2, job=("--offload", first))
+                self.assertEqual(begun.code, 0, begun.errors)
+                self.assertEqual(begun.parameters, whole.parameters)
+                shutil.rmtree(os.path.join(saved, "step-00000003"))
+                resumed = self.place.run("--resume", saved, ranks=2, job=("--offload", then))
+                self.assertEqual(resumed.code, 0, resumed.errors)
+                self.assertEqual(resumed.parameters, whole.parameters)
+
+
+if __name__ == "__main__":
+    unittest.main()
