@@ -229,9 +229,10 @@ class Search {
   void explain_failure() {
     if (!smallest_) throw NotModelled(reason_of_none());
     const Estimate& estimate = evaluator_.estimate_of(*smallest_);
-    plan_.why =
-        fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
-                    shortage_text(estimate.ranks.at(static_cast<std::size_t>(estimate.worst)), estimate.capacity));
+    const RankEstimate& rank = estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
+    const bool lacks_host_memory = exceeds_host_memory(estimate.host_bytes, estimate.cluster);
+    plan_.why = fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
+                            lacks_host_memory ? estimate.why : shortage_text(rank, estimate.capacity));
     for (const Change& change : changes(request_, false, false)) offer(change);
     for (const Change& change : changes(request_, false, true)) {
       if (offer(change)) return;  // the smallest cut is enough

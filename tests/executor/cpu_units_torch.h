@@ -12,6 +12,7 @@
 #include "executor/sharding/unit_state_torch.h"
 #include "executor/training/program_runner_torch.h"
 #include "job/job.h"
+#include "program/lowering/host.h"
 #include "program/lowering/unit.h"
 #include "program/stages/load_rows.h"
 
@@ -26,8 +27,9 @@ class UnitPrograms {
         layout_(layout),
         groups_(groups),
         unit_views_(views_, layout, {.shard = groups.shard().rank()}),
-        lowering_{graph,   job.precision, layout,     optimizer_named(job.optimizer), DeviceKind::cpu, writer,
-                  labels_, tokens_,       unit_views_},
+        host_(writer, labels_, tokens_, DeviceKind::cpu, offload_of(job)),
+        lowering_{graph,   job.precision, layout, optimizer_named(job.optimizer), DeviceKind::cpu, writer, labels_,
+                  tokens_, unit_views_,   host_},
         runs_({.graph = graph,
                .layout = layout,
                .optimizer = optimizer_named(job.optimizer),
@@ -95,6 +97,7 @@ class UnitPrograms {
   program::Views views_;
   program::UnitViews unit_views_;
   int tokens_ = 0;
+  program::HostSide host_;
   program::UnitsInputs lowering_;
   UnitRuns runs_;
   program::Program program_;

@@ -13,6 +13,7 @@
 #include "planner/search.h"
 #include "program/files/plan_reader.h"
 #include "tests/planner/requests.h"
+#include "tests/support/models.h"
 
 namespace vramfit {
 
@@ -354,6 +355,26 @@ TEST_CASE("a plan for PyTorch's FSDP2 has nothing that it doesn't honour, and sa
   }
   for (const char* choice : {"every:2", "full", "none", "selective"}) CHECK(checkpointing.contains(choice));
   CHECK(reshard == std::set<std::string>{"always", "default", "last-kept"});
+}
+
+TEST_CASE("a plan offloads where host memory is stated, and no more than fits there") {
+  const auto plan_on = [](const char* gpus) {
+    PlanRequest request = request_for("llama", parse_cluster(gpus));
+    request.spec = testing::llama_8b();
+    fix(request, "precision", "bf16-pure");
+    return make_plan(request);
+  };
+  const Plan kept = plan_on("1x24GB");
+  CHECK_FALSE(kept.chosen);
+  const Plan offloaded = plan_on("1x24GB,host=128GiB");
+  REQUIRE(offloaded.chosen);
+  CHECK(offloaded.chosen->job.offload.size() == 1);
+  CHECK(offloaded.chosen->estimate.verdict == Verdict::fits);
+  CHECK(offloaded.chosen->estimate.host_bytes <= 128 * kGiB);
+  CHECK(offloaded.search.configurations == 4 * kept.search.configurations);
+  const Plan none = plan_on("1x24GB,host=16GiB");
+  CHECK_FALSE(none.chosen);
+  CHECK_MESSAGE(none.why.find("host memory") != std::string::npos, none.why);
 }
 
 }  // namespace vramfit
