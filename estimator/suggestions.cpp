@@ -119,6 +119,15 @@ std::optional<Change> store_in_bf16(const Estimate& e) {
   return change;
 }
 
+/// AdamW's averages in blocks of bytes.
+std::optional<Change> quantize_states(const Estimate& e) {
+  if (e.job.runtime != Runtime::vramfit || e.job.optimizer != "adamw") return std::nullopt;
+  Change change{std::string("--optimizer adamw-8bit") + kChangesResult, e.job, e.cluster};
+  change.job.optimizer = "adamw-8bit";
+  change.job.optimizer_implementation = OptimizerImplementation::fused;
+  return change;
+}
+
 std::optional<Change> halve_sequence(const Estimate& e) {
   if (e.job.sequence < 2 * kLeastSequence) return std::nullopt;
   Change change{fmt::format("--seq-len {}{}", e.job.sequence / 2, kChangesResult), e.job, e.cluster};
@@ -134,8 +143,9 @@ std::optional<Change> expand_segments(const Estimate& e) {
   return change;
 }
 
-constexpr std::array<Maker, 9> kMakers{checkpoint,   chunk_loss,    halve_micro_batch, shard_fully,    reshard_always,
-                                       double_cards, store_in_bf16, halve_sequence,    expand_segments};
+constexpr std::array<Maker, 10> kMakers{checkpoint,     chunk_loss,      halve_micro_batch, shard_fully,
+                                        reshard_always, quantize_states, double_cards,      store_in_bf16,
+                                        halve_sequence, expand_segments};
 
 }  // namespace
 

@@ -20,8 +20,11 @@ namespace options {
 #undef OPTIMIZER
 }  // namespace options
 
+/// "adamw-8bit" of "adamw-8bit:fused".
+constexpr std::string_view name_in(std::string_view values) { return values.substr(0, values.find(':')); }
+
 constexpr auto kNames = std::to_array<OptimizerName>({
-#define OPTIMIZER(name, values, ...) {#name, values, options::name},
+#define OPTIMIZER(name, values, ...) {name_in(values), values, options::name},
 #include "job/optimizers.def"
 #undef OPTIMIZER
 });

@@ -9,6 +9,7 @@
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
+#include "job/optimizers.h"
 #include "job/resolve_job.h"
 
 namespace vramfit {
@@ -48,6 +49,23 @@ std::vector<Job> sequences(const Job& job, const std::vector<std::string>& value
   return changed;
 }
 
+// Those of the engine that keep less for each weight; by default the one that trains most alike.
+std::vector<Job> optimizers(const Job& job, const std::vector<std::string>& values) {
+  std::vector<std::string> names = values;
+  if (values.empty() && job.optimizer == "adamw") names.emplace_back("adamw-8bit");
+  std::vector<Job> changed;
+  for (const std::string& name : names) {
+    Job choice = job;
+    job_field_named("optimizer").set(choice, name);
+    if (choice.optimizer != job.optimizer) changed.push_back(std::move(choice));
+  }
+  return changed;
+}
+
+std::string precision_of(const Job& job) { return job.precision.name; }
+std::string sequence_of(const Job& job) { return fmt::to_string(job.sequence); }
+std::string optimizer_of(const Job& job) { return job.optimizer; }
+
 /// Whether the job can be at all: a card may not compute in its precision.
 bool resolves(const Job& job, const PlanRequest& request) {
   std::vector<std::string> notes;
@@ -60,8 +78,9 @@ bool resolves(const Job& job, const PlanRequest& request) {
 }
 
 constexpr std::array kChangeKinds{
-    ChangeKind{"precision", "precision", false, precisions},
-    ChangeKind{"seq-len", "seq_len", true, sequences},
+    ChangeKind{"precision", "precision", false, precisions, precision_of},
+    ChangeKind{"optimizer", "optimizer", false, optimizers, optimizer_of},
+    ChangeKind{"seq-len", "seq_len", true, sequences, sequence_of},
 };
 
 /// Changes that people ask for and the search has no choice of, each with the way to its answer.
@@ -73,9 +92,6 @@ constexpr std::array kUnsearchedKinds{
                    "the engine trains all weights; for LoRA, \"vramfit rehearse\" runs a script that does it"},
     UnsearchedKind{"quantization",
                    "the engine quantizes no weights; for QLoRA, \"vramfit rehearse\" runs a script that does it"},
-    UnsearchedKind{"optimizer",
-                   "another one trains differently; set it with --optimizer, or let \"vramfit rehearse\" run a script "
-                   "that has it"},
     UnsearchedKind{"global-batch", "the search keeps the global batch; set a smaller one with --global-batch"},
 };
 
@@ -122,6 +138,7 @@ Allowed parse_allowed(const std::string& text) {
     if (kind == "any") throw InputError("--allow any: takes no value");
     values.push_back(part.substr(colon + 1));
     if (kind == "precision") precision_named(values.back());
+    if (kind == "optimizer") optimizer_number(values.back());
     if (kind == "seq-len") whole_number(values.back(), 1, std::int64_t{1} << 28);
     if (values.size() > kMostValues)
       throw InputError(fmt::format("--allow {}: more than {} values", kind, kMostValues));
@@ -142,7 +159,7 @@ std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_
       keep_what_was_set(job, request, kind.field);
       if (values.empty() && !resolves(job, request))
         continue;  // what a person names is refused with the reason instead
-      list.push_back({fmt::format("{}:{}", kind.name, job_field_named(kind.field).get(job)), std::move(job)});
+      list.push_back({fmt::format("{}:{}", kind.name, kind.value(job)), std::move(job)});
     }
   }
   return list;

@@ -22,6 +22,7 @@ struct ChangeKind {
   bool last_resort = false;  // tokens aren't comparable: used only when nothing else fits
   /// Changed jobs, the smallest change first; `values` are those that were named, or empty for any.
   std::vector<Job> (*choices)(const Job& job, const std::vector<std::string>& values);
+  std::string (*value)(const Job& job);  // of a changed job, as --allow takes it: "bf16-pure"
 };
 
 /// Every kind that --allow accepts, besides "any".

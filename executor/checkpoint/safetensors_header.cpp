@@ -11,6 +11,7 @@ const char* stored_name(Dtype dtype) {
   if (dtype == Dtype::f32) return "F32";
   if (dtype == Dtype::bf16) return "BF16";
   if (dtype == Dtype::f16) return "F16";
+  if (dtype == Dtype::u8) return "U8";
   throw NotModelled("checkpoints of " + std::string(dtype_name(dtype)));
 }
 

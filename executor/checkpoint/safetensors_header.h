@@ -12,7 +12,7 @@ namespace vramfit {
 
 struct HeaderEntry {
   std::string name;
-  Dtype dtype = Dtype::f32;  // fp32, bf16 or fp16
+  Dtype dtype = Dtype::f32;  // fp32, bf16, fp16 or bytes
   std::vector<std::int64_t> shape;
 };
 

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/suggest.h"
 #include "base/units.h"
 #include "executor/checkpoint/read_numbers.h"
+#include "executor/checkpoint/write_torch.h"
 #include "model_specs/hub/safetensors.h"
 
 namespace vramfit {
@@ -63,11 +65,12 @@ void SavedStates::add_file(std::size_t rank) {
   for (StoredTensor& tensor : read_header(file)) {
     const auto name = split(tensor.name);
     const auto type = stored_float(tensor.dtype);
-    if (!name || !type || tensor.shape.empty()) {
+    const bool is_bytes = tensor.dtype == "U8";
+    if (!name || (!type && !is_bytes) || tensor.shape.empty()) {
       damaged(path, fmt::format("tensor {} is not a slice of a state", printable(tensor.name, 80)));
     }
     const std::int64_t rows = tensor.shape.front();
-    slices_[name->first].push_back({name->second, rows, std::move(tensor.shape), rank, tensor.offset, *type});
+    slices_[name->first].push_back({name->second, rows, std::move(tensor.shape), rank, tensor.offset, type});
   }
 }
 
@@ -110,6 +113,37 @@ void SavedStates::read_state(std::string_view kind, const Parameter& parameter, 
   read(kind, {parameter, first_row, rows, row_element_count(parameter)}, into);
 }
 
+void SavedStates::read_blocks(std::string_view kind, const Parameter& parameter, std::int64_t first_row,
+                              std::int64_t rows, at::Tensor& into) {
+  constexpr std::int64_t kPieceBytes = std::int64_t{1} << 20;
+  const auto found = slices_.find(key_of(kind, parameter.name));
+  if (found == slices_.end()) damaged(folder_, fmt::format("{} of {} is missing", kind, parameter.name));
+  const std::vector<Slice>& slices = found->second;
+  const auto saved = std::ranges::find(slices, first_row, &Slice::first_row);
+  const bool is_last = saved == slices.end() || saved + 1 == slices.end();
+  const std::int64_t end = is_last ? parameter.shape.front() : (saved + 1)->first_row;
+  if (saved == slices.end() || end != first_row + rows) {
+    throw InputError(
+        fmt::format("--resume: {} of {} is in blocks of the rows that a rank had; resume with parameters sharded over "
+                    "as many ranks as in the run that saved",
+                    kind, parameter.name));
+  }
+  std::int64_t numbers = 1;
+  for (const std::int64_t dim : saved->shape) numbers = checked_mul(numbers, dim);
+  const auto [elements, width] = size_of(into);
+  if (numbers != elements || width != (saved->type ? stored_bytes(*saved->type) : 1)) {
+    damaged(folder_, fmt::format("{} of {}: {} numbers, {} are needed", kind, parameter.name, numbers, elements));
+  }
+  const std::int64_t most = kPieceBytes / width;
+  std::vector<char> piece(static_cast<std::size_t>(std::min(numbers, most) * width));
+  for (std::int64_t done = 0; done < numbers; done += most) {
+    const std::int64_t count = std::min(most, numbers - done);
+    const std::span<char> bytes = std::span(piece).first(static_cast<std::size_t>(count * width));
+    open_file(saved->file).read(saved->offset + done * width, bytes);
+    write_bytes(into, done, bytes);
+  }
+}
+
 void SavedStates::read_count(std::string_view kind, const Parameter& parameter, at::Tensor& into) {
   read(kind, {parameter, 0, 1, 1}, into);
 }
@@ -123,11 +157,12 @@ void SavedStates::read(std::string_view kind, const Rows& rows, at::Tensor& into
     std::int64_t elements = 1;
     for (std::size_t dim = 1; dim < slice.shape.size(); ++dim) elements = checked_mul(elements, slice.shape[dim]);
     const std::int64_t to = std::min(end, checked_add(slice.first_row, slice.rows));
-    if (slice.first_row > next || to <= next || elements != rows.row_elements) continue;
-    const std::int64_t row_bytes = rows.row_elements * stored_bytes(slice.type);
+    if (slice.first_row > next || to <= next || elements != rows.row_elements || !slice.type) continue;
+    const std::int64_t row_bytes = rows.row_elements * stored_bytes(*slice.type);
     const std::int64_t offset = slice.offset + (next - slice.first_row) * row_bytes;
-    read_numbers(open_file(slice.file), {.type = slice.type, .begin = offset, .count = (to - next) * rows.row_elements},
-                 into, (next - rows.first) * rows.row_elements);
+    read_numbers(open_file(slice.file),
+                 {.type = *slice.type, .begin = offset, .count = (to - next) * rows.row_elements}, into,
+                 (next - rows.first) * rows.row_elements);
     next = to;
   }
   if (next < end)

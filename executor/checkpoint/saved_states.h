@@ -26,6 +26,10 @@ struct StateSource {
   virtual ~StateSource() = default;
   virtual void read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
                           at::Tensor& into) = 0;
+  /// A state whose numbers stand for blocks of a rank's elements, or are codes of such a block: as the rank saved it.
+  /// Throws InputError unless one rank held just these rows.
+  virtual void read_blocks(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
+                           at::Tensor& into) = 0;
   /// A state that is one fp32 number.
   virtual void read_count(std::string_view kind, const Parameter& parameter, at::Tensor& into) = 0;
 };
@@ -40,6 +44,8 @@ class SavedStates final : public WeightSource, public StateSource {
   void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) override;
   void read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
                   at::Tensor& into) override;
+  void read_blocks(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
+                   at::Tensor& into) override;
   void read_count(std::string_view kind, const Parameter& parameter, at::Tensor& into) override;
   std::string description() const override { return folder_; }
 
@@ -48,8 +54,8 @@ class SavedStates final : public WeightSource, public StateSource {
     std::int64_t first_row = 0, rows = 0;
     std::vector<std::int64_t> shape;
     std::size_t file = 0;
-    std::int64_t offset = 0;  // bytes
-    StoredFloat type = StoredFloat::f32;
+    std::int64_t offset = 0;          // bytes
+    std::optional<StoredFloat> type;  // none: bytes
   };
   /// Rows of `parameter`, of `row_elements` each.
   struct Rows {

@@ -39,12 +39,13 @@ class Collector {
     std::string_view kind;
     const at::Tensor& tensor;
     Dtype dtype;
+    std::int64_t covers = 1;  // elements of a parameter that each number is for
   };
 
   void add_states(const UnitState& unit, const Precision& precision, const UnitParameter& p, Rows rows) {
     for (std::size_t i = 0; i < unit.states().size(); ++i) {
       const OptimizerState& state = context_.optimizer.states[i];
-      const Flat flat{state.name, *unit.states()[i], dtype_of(state, precision)};
+      const Flat flat{state.name, *unit.states()[i], dtype_of(state, precision), state.covers};
       if (state.holds == OptimizerState::Holds::elements) {
         add_rows(flat, p, rows);
       } else if (rows.first == 0) {
@@ -59,8 +60,13 @@ class Collector {
 
   void add_rows(const Flat& flat, const UnitParameter& p, Rows rows) {
     HeaderEntry entry{slice_name(flat.kind, parameter_of(p).name, rows.first), flat.dtype, parameter_of(p).shape};
-    entry.shape.front() = rows.count;
-    sources_.push_back({std::move(entry), UnitState::slice(flat.tensor, p).narrow(0, 0, rows.count * p.row_elements)});
+    at::Tensor part = UnitState::part(flat.tensor, p, rows.count * p.row_elements, flat.covers);
+    if (flat.covers == 1) {
+      entry.shape.front() = rows.count;
+    } else {
+      entry.shape = {part.numel()};
+    }
+    sources_.push_back({std::move(entry), std::move(part)});
   }
 
   const SnapshotContext& context_;

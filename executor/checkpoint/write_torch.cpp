@@ -88,6 +88,16 @@ void write_numbers(at::Tensor& into, std::int64_t offset, const StoredNumbers& n
   }
 }
 
+TensorSize size_of(const at::Tensor& tensor) {
+  return {.elements = tensor.numel(), .element_bytes = static_cast<std::int64_t>(tensor.element_size())};
+}
+
+void write_bytes(at::Tensor& into, std::int64_t offset, std::span<char> bytes) {
+  const auto count = static_cast<std::int64_t>(bytes.size() / into.element_size());
+  check_place(into, offset, count);
+  into.narrow(0, offset, count).copy_(tensor_over(bytes.data(), count, into.scalar_type()));
+}
+
 int writing_threads(const at::Tensor& into) { return into.is_cpu() ? at::get_num_threads() : 1; }
 
 }  // namespace vramfit

@@ -19,6 +19,14 @@ void write_numbers(at::Tensor& into, std::int64_t offset, std::span<const float>
 /// The same from numbers as a file stores them; equal element types are copied as they are.
 void write_numbers(at::Tensor& into, std::int64_t offset, const StoredNumbers& numbers);
 
+struct TensorSize {
+  std::int64_t elements = 0, element_bytes = 0;
+};
+TensorSize size_of(const at::Tensor& tensor);
+
+/// Writes bytes of numbers of the tensor's own element type at element `offset` and up.
+void write_bytes(at::Tensor& into, std::int64_t offset, std::span<char> bytes);
+
 /// Where `count` numbers at element `offset` may be read into as a file stores them: the tensor's own memory; empty
 /// when they have to be converted or carried to another device.
 std::span<char> stored_place(at::Tensor& into, std::int64_t offset, StoredFloat type, std::int64_t count);

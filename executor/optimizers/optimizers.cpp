@@ -23,4 +23,6 @@ OptimizerStep optimizer_step(std::string_view name, DeviceKind device) {
   return device == DeviceKind::cpu ? row.cpu : row.cuda;
 }
 
+bool draws_random_numbers(std::string_view optimizer) { return kSteps.at(optimizer_number(optimizer))->draws; }
+
 }  // namespace vramfit

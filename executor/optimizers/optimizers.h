@@ -2,6 +2,8 @@
 // each NAME of job/optimizers.def. What it keeps and costs is in the row of program/optimizers/NAME.cpp.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -14,8 +16,15 @@ class Tensor;
 
 namespace vramfit {
 
-/// Flat 1-D tensors over the trainable prefix of one unit's shard, all of one dtype where nothing else is said. A call
-/// allocates nothing.
+/// A parameter's elements in a unit's flat tensors, and the random numbers that are drawn for them.
+struct RandomStretch {
+  std::int64_t offset = 0, elements = 0;
+  std::int64_t first = 0;  // index in the whole parameter of the stretch's first element
+  std::uint64_t key = 0;   // of the stream whose i-th word is element i's (executor/training/counter_random.h)
+};
+
+/// Flat 1-D tensors over the trainable prefix of one unit's shard. Parameters and gradients have one dtype, states that
+/// of their row (program/optimizers). A call allocates nothing.
 struct OptimizerCall {
   at::Tensor& parameters;              // updated
   at::Tensor& gradients;               // may be overwritten
@@ -23,6 +32,8 @@ struct OptimizerCall {
   const at::Tensor* gradient_divisor;  // [1] fp32 on the device: gradients are divided by it first; null: none
   const at::Tensor* found_inf;         // [1] fp32 on the device: 1: nothing is changed or counted; null: none
   const OptimizerOptions& options;     // complete (job/optimizers.h)
+  at::Tensor* scratch = nullptr;       // [Optimizer::scratch] fp32, undefined; null where that is 0
+  std::span<const RandomStretch> stretches = {};  // of an optimizer that draws random numbers, ascending
 };
 
 using OptimizerStep = void (*)(OptimizerCall& call);
@@ -30,10 +41,12 @@ using OptimizerStep = void (*)(OptimizerCall& call);
 /// By the kind of device that the tensors are on.
 struct OptimizerSteps {
   OptimizerStep cpu, cuda;
+  bool draws = false;  // random numbers
 };
 
 /// Throws InputError with a suggestion for an unknown name.
 OptimizerStep optimizer_step(std::string_view name, DeviceKind device);
+bool draws_random_numbers(std::string_view optimizer);
 
 namespace optimizer_steps {
 #define OPTIMIZER(name, ...) extern const OptimizerSteps name;

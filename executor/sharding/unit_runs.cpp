@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "executor/sharding/unit_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
+#include "executor/training/counter_random.h"
 #include "executor/training/tensor_torch.h"
 
 namespace vramfit {
@@ -30,18 +31,23 @@ void UnitRuns::load_states(Operands& operands, StateSource* states) const {
     const OptimizerState& state = context_.optimizer.states[i];
     const bool is_count = state.holds == OptimizerState::Holds::updates;
     is_count ? load_count(unit_of(operands), *states, state.name, operands[i])
-             : load_elements(unit_of(operands), *states, state.name, operands[i]);
+             : load_elements(unit_of(operands), *states, state, operands[i]);
   }
 }
 
-void UnitRuns::load_elements(const Unit& unit, StateSource& states, std::string_view name,
+void UnitRuns::load_elements(const Unit& unit, StateSource& states, const OptimizerState& state,
                              const at::Tensor& into) const {
   for (const UnitParameter& p : unit.parameters) {
     const std::int64_t first = p.rows_per_rank * context_.shard_rank;
     const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
     if (!p.trainable || rows == 0) continue;
-    at::Tensor held = UnitState::slice(into, p).narrow(0, 0, rows * p.row_elements);
-    states.read_state(name, context_.graph.parameters[at_index(p.parameter)], first, rows, held);
+    const Parameter& parameter = context_.graph.parameters[at_index(p.parameter)];
+    at::Tensor held = UnitState::part(into, p, rows * p.row_elements, state.covers);
+    if (context_.optimizer.block > 1) {
+      states.read_blocks(state.name, parameter, first, rows, held);
+    } else {
+      states.read_state(state.name, parameter, first, rows, held);
+    }
   }
 }
 
@@ -62,17 +68,37 @@ void UnitRuns::load_count(const Unit& unit, StateSource& states, std::string_vie
   }
 }
 
-void update_unit(Operands& operands, OptimizerStep step, const OptimizerOptions& options) {
+std::vector<RandomStretch> UnitRuns::stretches_of(const Unit& unit, const StepOfUpdate& step) const {
+  constexpr std::uint64_t kRoundingStreams = 0x726F756EU;  // "roun": not the streams of weights and masks
+  std::vector<RandomStretch> stretches;
+  for (const UnitParameter& p : unit.parameters) {
+    if (!p.trainable) continue;
+    const std::string& name = context_.graph.parameters[at_index(p.parameter)].name;
+    const std::uint64_t stream = stream_key(mix_bits(step.seed ^ kRoundingStreams), name);
+    stretches.push_back({.offset = p.shard_offset,
+                         .elements = p.shard_elements,
+                         .first = context_.shard_rank * p.shard_elements,
+                         .key = random_word(stream, static_cast<std::uint64_t>(step.step))});
+  }
+  return stretches;
+}
+
+void UnitRuns::update(Operands& operands, const StepOfUpdate& step) const {
   constexpr std::size_t kFirstState = 4;
   at::Tensor trained = operands.view(0), gradients = operands.view(1);
+  std::vector<RandomStretch> stretches;
+  if (step.draws) stretches = stretches_of(unit_of(operands), step);
   OptimizerCall call{.parameters = trained,
                      .gradients = gradients,
                      .states = {},
                      .gradient_divisor = operands.has(2) ? &operands[2] : nullptr,
                      .found_inf = operands.has(3) ? &operands[3] : nullptr,
-                     .options = options};
-  for (std::size_t i = kFirstState; i < operands.size(); ++i) call.states.push_back(operands[i]);
-  step(call);
+                     .options = step.options,
+                     .stretches = stretches};
+  const std::size_t end = kFirstState + context_.optimizer.states.size();
+  for (std::size_t i = kFirstState; i < end; ++i) call.states.push_back(operands[i]);
+  if (operands.size() > end) call.scratch = &operands[end];
+  step.function(call);
 }
 
 void add_unit_runs(ProgramRunner& runner) {

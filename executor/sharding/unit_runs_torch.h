@@ -1,9 +1,11 @@
 // The runs that work on one unit: loading, the copies around its gathers, gradients, the update.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "executor/checkpoint/saved_states.h"
 #include "executor/optimizers/optimizers.h"
@@ -22,6 +24,15 @@ struct UnitContext {
   int shard_rank = 0;  // of this rank
 };
 
+/// What the updates of all units in a step share.
+struct StepOfUpdate {
+  OptimizerStep function = nullptr;
+  const OptimizerOptions& options;
+  bool draws = false;  // random numbers, from seed, step, parameter and element alone
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+};
+
 class UnitRuns {
  public:
   explicit UnitRuns(const UnitContext& context) : context_(context) {}
@@ -31,16 +42,16 @@ class UnitRuns {
   /// Zeros, or what `states` holds (null: nothing). Throws InputError when the unit's parameters were not updated
   /// equally often (they were in different units, one of which had no gradients): a unit has one count.
   void load_states(Operands& operands, StateSource* states) const;
+  void update(Operands& operands, const StepOfUpdate& step) const;
 
  private:
+  std::vector<RandomStretch> stretches_of(const Unit& unit, const StepOfUpdate& step) const;
   const Unit& unit_of(const Operands& operands) const;
-  void load_elements(const Unit& unit, StateSource& states, std::string_view name, const at::Tensor& into) const;
+  void load_elements(const Unit& unit, StateSource& states, const OptimizerState& state, const at::Tensor& into) const;
   void load_count(const Unit& unit, StateSource& states, std::string_view name, at::Tensor& into) const;
 
   UnitContext context_;
 };
-
-void update_unit(Operands& operands, OptimizerStep step, const OptimizerOptions& options);
 
 /// A table's rows of those runs that need nothing but what the program views: zeros, copies, sums.
 void add_unit_runs(ProgramRunner& runner);

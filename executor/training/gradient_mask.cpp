@@ -1,10 +1,10 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_right_shift.h>
 
 #include <algorithm>
 
+#include "executor/ops/random_words_torch.h"
 #include "executor/training/counter_random.h"
 #include "executor/training/gradient_mask_torch.h"
 #include "executor/training/tensor_torch.h"
@@ -20,24 +20,6 @@ constexpr int kProbabilityBits = 53;  // of a word, compared with the probabilit
 /// Kept when the word's upper 53 bits are below this.
 std::int64_t threshold_of(double keep) {
   return static_cast<std::int64_t>(keep * static_cast<double>(std::int64_t{1} << kProbabilityBits));
-}
-
-std::int64_t as_signed(std::uint64_t word) { return static_cast<std::int64_t>(word); }
-
-/// bits = words >> shift, with zeros shifted in.
-void shift_right(const at::Tensor& words, at::Tensor& bits, int shift) {
-  at::bitwise_right_shift_out(bits, words, shift);
-  bits.bitwise_and_(as_signed(~std::uint64_t{0} >> static_cast<unsigned>(shift)));
-}
-
-/// words = mix_bits(words), see executor/training/counter_random.h.
-void mix(at::Tensor& words, at::Tensor& bits) {
-  shift_right(words, bits, 30);
-  words.bitwise_xor_(bits).mul_(as_signed(0xBF58476D1CE4E5B9U));
-  shift_right(words, bits, 27);
-  words.bitwise_xor_(bits).mul_(as_signed(0x94D049BB133111EBU));
-  shift_right(words, bits, 31);
-  words.bitwise_xor_(bits);
 }
 
 /// gradient *= mask, a byte an element, without the temporary that ATen's CPU kernels make of it.
@@ -79,10 +61,7 @@ void mask_on_cpu(at::Tensor& gradient, const MaskDraw& draw) {
 
 void mask_by_calls(at::Tensor& gradient, const MaskDraw& draw, const at::Tensor& words, const at::Tensor& bits) {
   at::Tensor w = words.narrow(0, 0, gradient.numel()), b = bits.narrow(0, 0, gradient.numel());
-  // random_word(key, index): the state of SplitMix64 after index + 1 steps, mixed.
-  at::arange_out(w, draw.first + 1, draw.first + 1 + gradient.numel(), 1);
-  w.mul_(as_signed(0x9E3779B97F4A7C15U)).add_(as_signed(draw.key));
-  mix(w, b);
+  draw_words(w, b, draw.key, draw.first);
   shift_right(w, b, 64 - kProbabilityBits);
   b.sub_(threshold_of(draw.keep));
   at::bitwise_right_shift_out(b, b, 63);  // of a difference: -1 where it is negative, the gradient kept; else 0

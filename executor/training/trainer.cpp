@@ -182,7 +182,11 @@ void Trainer::State::add_step_runs() {
   runner.on(Kernel::scale, [this](Operands& o) { clipping.scale(o); });
   runner.on(Kernel::update, [this](Operands& o) {
     gradients_ready();
-    update_unit(o, optimizer_step, optimizer_options);
+    unit_runs.update(o, {.function = optimizer_step,
+                         .options = optimizer_options,
+                         .draws = draws_random_numbers(in.job.optimizer),
+                         .seed = in.options.seed,
+                         .step = facts.step});
   });
   runner.on(Kernel::update_scale, [this](Operands& /*o*/) { scaler.update(); });
 }

@@ -1,6 +1,8 @@
 #include "job/fields/job_field_text.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -18,6 +20,29 @@
 namespace vramfit {
 
 namespace {
+
+/// Optimizers of other libraries by how their names begin, each with the way to an answer.
+struct OtherOptimizer {
+  std::string_view prefix, answer;
+};
+constexpr std::array kOtherOptimizers{
+    OtherOptimizer{"paged",
+                   "its states are in managed memory; --optimizer adamw-8bit keeps as few bytes on the card, and "
+                   "\"vramfit rehearse\" runs a script that pages them"},
+    OtherOptimizer{
+        "adafactor",
+        "its column statistics need sums over ranks; --optimizer adamw-4bit comes nearest to its memory, and "
+        "\"vramfit rehearse\" runs a script that has it"},
+};
+
+void refuse_known_elsewhere(std::string_view optimizer) {
+  std::string name(optimizer);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto* const other =
+      std::ranges::find_if(kOtherOptimizers, [&](const OtherOptimizer& row) { return name.starts_with(row.prefix); });
+  if (other == kOtherOptimizers.end()) return;
+  throw NotModelled(fmt::format("--optimizer {}: {}", printable(optimizer, kLongestText), other->answer));
+}
 
 constexpr double kLeastKeep = 1e-6;  // of a gradient mask; below it, the scaled gradients would be useless
 
@@ -174,6 +199,7 @@ void set_optimizer(Job& job, std::string_view value) {
   const std::string_view kind = value.substr(0, colon);
   const auto rows = optimizer_names();
   const auto row = std::ranges::find(rows, kind, &OptimizerName::name);
+  if (row == rows.end()) refuse_known_elsewhere(kind);
   if (row == rows.end()) unknown_value(kind, names_of(rows));
   const std::vector<std::string> known = split_list(row->values, '|');
   const std::string chosen(colon == std::string_view::npos ? known.front() : value);

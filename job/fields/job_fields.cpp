@@ -138,7 +138,8 @@ constexpr std::array kJobFields{
              get_dtype<&Precision::output>, set_dtype<&Precision::output>, FieldGroup::precision,
              HonouredBy::own_runtime, AtResume::must_match},
     JobField{"state_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Optimizer states: as --storage-dtype (fp16: not modelled). Default: by --precision",
+             "Optimizer states (with optimizers other than adamw: as --storage-dtype; fp16: not modelled). Default: by "
+             "--precision",
              get_dtype<&Precision::state>, set_dtype<&Precision::state>, FieldGroup::precision, HonouredBy::own_runtime,
              AtResume::must_match},
     JobField{"loss_scale", FieldForm::text, "auto|none|N|dynamic[:INIT[:INTERVAL]]",

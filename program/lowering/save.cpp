@@ -66,7 +66,8 @@ Bytes SaveLowering::saved_bytes(std::size_t unit) const {
     for (const OptimizerState& state : optimizer_named(in_.in.job.optimizer).states) {
       const bool has_rows = state.holds == OptimizerState::Holds::elements;
       const std::int64_t number = in_.in.coords.shard == 0 ? 1 : 0;  // goes with the first row
-      bytes += (has_rows ? rows * p.row_elements : number) * dtype_bytes(dtype_of(state, in_.in.job.precision));
+      const std::int64_t numbers = has_rows ? numbers_of(state, rows * p.row_elements) : number;
+      bytes += numbers * dtype_bytes(dtype_of(state, in_.in.job.precision));
     }
   }
   return bytes;

@@ -76,6 +76,16 @@ void UnitLowering::update_on_host(const Held& gradient, const Held& divisor, con
 
 void UnitLowering::run_update(const Held& trained, const Held& gradient, const Held& divisor, const Held& found_inf,
                               Stream stream) {
+  const UnitUpdate update{.elements = unit_.trainable_elements,
+                          .storage = unit_.storages.front().dtype,
+                          .gradient = unit_.gradient,
+                          .state = in_.precision.state,
+                          .device = stream == Stream::host ? DeviceKind::cpu : in_.device};
+  Held scratch;
+  const std::int64_t numbers = in_.optimizer.scratch == nullptr ? 0 : in_.optimizer.scratch(update);
+  if (numbers > 0) {
+    scratch = in_.writer.allocate(buffer(numbers, Dtype::f32, Category::temporaries, "update scratch"));
+  }
   Writer::Operands& operands = in_.writer.operands();
   operands.assign({Writer::viewed(trained, How::add, views_.trained),
                    Writer::viewed(gradient, How::read, views_.trained),
@@ -84,12 +94,8 @@ void UnitLowering::run_update(const Held& trained, const Held& gradient, const H
   add_states(How::add, operands);
   Run run = run_of(Kernel::update);
   run.stream = stream;
-  in_.writer.run(run, operands,
-                 in_.optimizer.work({.elements = unit_.trainable_elements,
-                                     .storage = unit_.storages.front().dtype,
-                                     .gradient = unit_.gradient,
-                                     .state = in_.precision.state,
-                                     .device = stream == Stream::host ? DeviceKind::cpu : in_.device}));
+  if (scratch) operands.emplace_back(&scratch, How::write);
+  in_.writer.run(run, operands, in_.optimizer.work(update));
 }
 
 }  // namespace vramfit::program

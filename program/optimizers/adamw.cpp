@@ -1,6 +1,7 @@
 // AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019).
 #include <array>
 
+#include "program/optimizers/block_states.h"
 #include "program/optimizers/optimizers.h"
 #include "program/pytorch/optimizers.h"
 
@@ -14,16 +15,26 @@ constexpr std::array kStates{OptimizerState{"exp_avg"}, OptimizerState{"exp_avg_
                              OptimizerState{"step", Holds::updates}};
 constexpr std::array kPytorch{OptimizerImplementation::fused, OptimizerImplementation::foreach};
 
+bool is_fused(const UnitUpdate& update) { return update.state == update.storage; }
+
 /// Counting the step, and one kernel for all, which reads the gradient and reads and writes parameters and averages.
 Work work_of_adamw(const UnitUpdate& update) {
+  if (!is_fused(update) && update.device == DeviceKind::cuda) return work_of_adamw_in_chunks(update);
   const Bytes each = dtype_bytes(update.gradient) + 2 * dtype_bytes(update.storage) + 4 * dtype_bytes(update.state);
   return {.launches = 2, .bytes = static_cast<double>((update.elements * each).n)};
+}
+
+std::int64_t scratch_of_adamw(const UnitUpdate& update) {
+  if (is_fused(update) || update.device == DeviceKind::cpu) return 0;
+  return BlockScratch{.elements = update.elements, .block = update.elements}.size();
 }
 
 }  // namespace
 
 const Optimizer optimizers::adamw{.states = kStates,
                                   .work = work_of_adamw,
+                                  .scratch = scratch_of_adamw,
+                                  .takes_other_states = true,
                                   .implementations = kFusedOnly,
                                   .pytorch = kPytorch,
                                   .pytorch_step = eager::adamw_step};

@@ -17,12 +17,17 @@ constexpr std::array kOptimizers{
 
 }  // namespace
 
+std::int64_t numbers_of(const OptimizerState& state, std::int64_t elements) {
+  return state.holds == OptimizerState::Holds::updates ? 1 : ceil_div(elements, state.covers);
+}
+
 std::int64_t elements_of(const OptimizerState& state, const Unit& unit) {
-  return state.holds == OptimizerState::Holds::updates ? 1 : unit.trainable_elements;
+  return numbers_of(state, unit.trainable_elements);
 }
 
 Dtype dtype_of(const OptimizerState& state, const Precision& precision) {
-  return state.holds == OptimizerState::Holds::updates ? Dtype::f32 : precision.state;
+  if (state.holds == OptimizerState::Holds::updates) return Dtype::f32;
+  return state.dtype.value_or(precision.state);
 }
 
 const Optimizer& optimizer_named(std::string_view name) { return *kOptimizers.at(optimizer_number(name)); }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -23,12 +24,16 @@ class Wrapper;
 /// parameter has its part of it under NAME.
 struct OptimizerState {
   enum class Holds : std::uint8_t {
-    elements,  // of --state-dtype, one for each trainable element of the unit's shard, in the same places
+    elements,  // one number for every `covers` trainable elements of the unit's shard, in their order
     updates    // one fp32 number: how often the unit was updated
   };
   std::string_view name;
   Holds holds = Holds::elements;
+  std::int64_t covers = 1;          // at most, and a divisor of, Optimizer::block
+  std::optional<Dtype> dtype = {};  // of its numbers; none: --state-dtype's
 };
+/// How many numbers it has for that many elements of a shard.
+std::int64_t numbers_of(const OptimizerState& state, std::int64_t elements);
 std::int64_t elements_of(const OptimizerState& state, const Unit& unit);
 Dtype dtype_of(const OptimizerState& state, const Precision& precision);
 
@@ -42,6 +47,13 @@ struct UnitUpdate {
 struct Optimizer {
   std::span<const OptimizerState> states;  // as executor/optimizers gets them
   Work (*work)(const UnitUpdate& update);
+  /// Elements of a parameter's shard that share numbers of its states; a power of two. Parameters begin at multiples of
+  /// it in the shard, so that no block has elements of two.
+  std::int64_t block = 1;
+  /// Elements of fp32 that an update works in, which are allocated before it and freed after it; null: none.
+  std::int64_t (*scratch)(const UnitUpdate& update) = nullptr;
+  bool takes_other_states = false;                           // of another dtype than the parameters
+  bool rounds_randomly = false;                              // parameters, which must be stored in bf16 then
   std::span<const OptimizerImplementation> implementations;  // that executor/optimizers has
   std::span<const OptimizerImplementation> pytorch;          // that `pytorch_step` knows
   /// What PyTorch's optimizer does in a step (program/pytorch/optimizers.h); null: not modelled.

@@ -13,16 +13,24 @@ namespace vramfit {
 
 namespace {
 
-/// The optimizers take one dtype for parameter, gradient and states, as LibTorch's fused kernels do. The gradient shard
-/// has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in.
+/// The gradient shard has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in. States have it as
+/// well, as LibTorch's fused kernels want it, but for optimizers that say otherwise.
 void require_optimizer(const Job& job) {
   if (!has_optimizer(job)) refuse_field(job, "optimizer");
   const Precision& p = job.precision;
+  if (optimizer_named(job.optimizer).rounds_randomly && p.storage != Dtype::bf16) {
+    throw NotModelled(fmt::format(
+        "--optimizer {} with --storage-dtype {} (it rounds parameters stored in bf16; adamw needs none of that)",
+        job.optimizer, dtype_name(p.storage)));
+  }
   if (p.storage == p.state) return;
-  throw NotModelled(
-      fmt::format("--storage-dtype {} with --state-dtype {} (the engine's optimizers want one dtype for parameters and "
-                  "states)",
-                  dtype_name(p.storage), dtype_name(p.state)));
+  const std::string both = fmt::format("--optimizer {} with --storage-dtype {} and --state-dtype {}", job.optimizer,
+                                       dtype_name(p.storage), dtype_name(p.state));
+  if (!optimizer_named(job.optimizer).takes_other_states) {
+    throw NotModelled(
+        fmt::format("{} (its states follow --storage-dtype or have a form of their own; adamw takes any)", both));
+  }
+  if (p.state == Dtype::f16) throw NotModelled(fmt::format("{} (squares of gradients below 6e-8 would vanish)", both));
 }
 
 /// The loss reads logits of the compute dtype as fp32, block by block: what FSDP2's output_dtype=float32 computes,

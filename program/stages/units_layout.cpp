@@ -8,6 +8,7 @@
 
 #include "job/sharding.h"
 #include "program/ops/op_row.h"
+#include "program/optimizers/optimizers.h"
 #include "program/stages/offload.h"
 #include "program/stages/trainable.h"
 #include "program/stages/wrapping.h"
@@ -18,9 +19,10 @@ namespace {
 
 constexpr Bytes kParameterAlignment{512};
 
-std::int64_t align_elements(std::int64_t elements, Dtype dtype) {
-  // Both are powers of two.
-  const std::int64_t step = kParameterAlignment.n >> std::countr_zero(static_cast<std::uint64_t>(dtype_bytes(dtype).n));
+/// To a multiple of the alignment and of `least` elements; all are powers of two.
+std::int64_t align_elements(std::int64_t elements, Dtype dtype, std::int64_t least = 1) {
+  const auto bytes = static_cast<std::uint64_t>(dtype_bytes(dtype).n);
+  const std::int64_t step = std::max(kParameterAlignment.n >> std::countr_zero(bytes), least);
   return checked_add(elements, step - 1) & -step;
 }
 
@@ -83,7 +85,8 @@ void hold(UnitParameter& p, const HeldParameter& held) {
                                                 : quantized_bytes(*p.quantization, p.rows_per_rank, p.row_elements).n;
 }
 
-void assign_offsets(Unit& unit) {
+/// `block`: of the optimizer, whose states share numbers within it. With one shard, the gathered unit may be the shard.
+void assign_offsets(Unit& unit, std::int64_t block, std::int64_t shards) {
   if (!std::ranges::is_partitioned(unit.parameters, &UnitParameter::trainable)) {
     // Not std::ranges::stable_partition, whose result clang 14 cannot parse.
     std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
@@ -96,8 +99,10 @@ void assign_offsets(Unit& unit) {
     p.gathered_offset = unit.gathered_elements;
     p.shard_offset = stored;
     p.kept_offset = unit.kept_elements;
-    unit.gathered_elements = checked_add(unit.gathered_elements, align_elements(p.padded_elements, unit.compute));
-    stored = checked_add(stored, align_elements(p.stored_elements, p.dtype));
+    const std::int64_t least = p.trainable ? block : 1;
+    unit.gathered_elements =
+        checked_add(unit.gathered_elements, align_elements(p.padded_elements, unit.compute, shards == 1 ? least : 1));
+    stored = checked_add(stored, align_elements(p.stored_elements, p.dtype, least));
     const Dtype dtype = p.quantization == nullptr ? p.dtype : unit.compute;
     storage.whole_elements = checked_add(storage.whole_elements, align_elements(p.shard_elements, dtype));
     unit.kept_elements = checked_add(unit.kept_elements, align_elements(p.kept_elements, unit.compute));
@@ -145,6 +150,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   layout.slot_of_parameter.assign(graph.parameters.size(), -1);
   const std::vector<HeldParameter> held = held_parameters(graph, job);
   const std::vector<std::string> names = unit_names(graph, job);
+  const std::int64_t block = optimizer_named(job.optimizer).block;
   UnitNames units;
   for (const Segment& segment : graph.segments) {
     std::vector<int> touched;
@@ -166,7 +172,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
     layout.units_of_segment.push_back(std::move(touched));
   }
   for (Unit& unit : layout.units) {
-    assign_offsets(unit);
+    assign_offsets(unit, block, layout.shards);
     unit.reduce_order = largest_first(unit.parameters);
     const bool is_in_compute_dtype = unit.storages.size() == 1 && unit.storages.front().dtype == unit.compute;
     unit.gathered_is_shard = layout.shards == 1 && is_in_compute_dtype && !offload_of(job).parameters;

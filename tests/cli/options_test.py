@@ -223,7 +223,7 @@ class OtherFlags(unittest.TestCase):
         for allowed in ("any", "precision"):
             self.assertEqual(program(*cards, "--allow", allowed).stdout.splitlines()[1], other.stdout.splitlines()[1])
         base = (*cards, "--precision", "bf16-mixed")
-        for kind, answer in (("method", "vramfit rehearse"), ("quantization:4bit", "vramfit rehearse"), ("optimizer", "vramfit rehearse"),
+        for kind, answer in (("method", "vramfit rehearse"), ("quantization:4bit", "vramfit rehearse"),
                              ("global-batch", "--global-batch")):
             self.refused(f"--allow {kind.split(':')[0]}: not searched", *base, "--allow", kind)
             self.refused(answer, *base, "--allow", kind)

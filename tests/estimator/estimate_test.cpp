@@ -252,7 +252,9 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"precision", "fp8"}, {"compute_dtype", "fp16"}}, "--precision fp8 with --compute-dtype fp16"},
       {{{"storage_dtype", "fp16"}, {"state_dtype", "fp16"}}, "use --precision fp16-mixed"},
       {{{"output_dtype", "fp16"}}, "--output-dtype fp16 with --compute-dtype bf16"},
-      {{{"precision", "bf16-mixed"}, {"state_dtype", "bf16"}}, "--storage-dtype fp32 with --state-dtype bf16"},
+      {{{"precision", "bf16-mixed"}, {"state_dtype", "bf16"}, {"optimizer", "lion"}},
+       "--optimizer lion with --storage-dtype fp32 and --state-dtype bf16"},
+      {{{"precision", "fp32"}, {"state_dtype", "fp16"}}, "squares of gradients below 6e-8 would vanish"},
       {{{"optimizer", "adamw:foreach"}}, "--optimizer adamw:foreach"},
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"optimizer", "sgd"}}, "--optimizer sgd:fused"},
       {{{"offload", "activations"}}, "--offload activations"},
@@ -292,6 +294,18 @@ TEST_CASE("suggestions are single changes that save what they say") {
     CHECK((after.verdict == Verdict::fits) == s.fits);
   }
   CHECK(mentions({e.suggestions[0].change}, "--checkpointing full"));
+}
+
+TEST_CASE("states of 8 bits are suggested beside AdamW, with what they save, and only there") {
+  const auto of_states = [](const Estimate& e) {
+    return std::ranges::find(e.suggestions, "--optimizer adamw-8bit (changes the result)", &Suggestion::change);
+  };
+  const Estimate e = estimate_of(testing::llama_8b(), "8xH100-80GB", {});
+  REQUIRE(of_states(e) != e.suggestions.end());
+  const Estimate after = estimate_of(testing::llama_8b(), "8xH100-80GB", {{"optimizer", "adamw-8bit"}});
+  CHECK(of_states(e)->total_after == after.ranks.at(0).total);
+  CHECK(of_states(e)->saved > 5 * kGiB);
+  CHECK(of_states(after) == after.suggestions.end());
 }
 
 TEST_CASE("a suggested precision leaves alone the dtypes that were set") {

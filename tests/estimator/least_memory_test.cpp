@@ -26,7 +26,13 @@ struct Choice {
 
 std::vector<const char*> listed_optimizers() {
   std::vector<const char*> names;
-  for (const OptimizerName& row : optimizer_names()) names.push_back(row.name.data());  // of literals
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> all;
+    for (const OptimizerName& row : optimizer_names()) all.emplace_back(row.name);
+    return all;
+  }();
+  names.reserve(kNames.size());
+  for (const std::string& name : kNames) names.push_back(name.c_str());
   return names;
 }
 

@@ -176,7 +176,8 @@ class Lion:
 
 OPTIMIZERS = {"adamw": AdamW, "sgd": Sgd, "lion": Lion}
 # The fields of Hyper that each takes.
-OPTIONS = {"adamw": ("weight_decay", "beta1", "beta2", "eps"), "sgd": ("weight_decay", "momentum"), "lion": ("weight_decay", "beta1", "beta2")}
+OF_ADAMW = ("weight_decay", "beta1", "beta2", "eps")
+OPTIONS = {"adamw": OF_ADAMW, "adamw-8bit": OF_ADAMW, "adamw-4bit": OF_ADAMW, "sgd": ("weight_decay", "momentum"), "lion": ("weight_decay", "beta1", "beta2")}
 
 
 @dataclass

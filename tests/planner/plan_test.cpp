@@ -124,7 +124,8 @@ TEST_CASE("fields that were set are never changed, drawn at random, under every 
       {"state_dtype", {"fp32", "bf16"}},
       {"compute_dtype", {"fp32", "bf16"}},
       {"buffer_dtype", {"fp32", "bf16"}}};
-  const std::vector<std::string> allows{"", "any", "precision", "precision:bf16-pure", "precision:fp32,seq-len"};
+  const std::vector<std::string> allows{"",         "any", "precision", "precision:bf16-pure", "precision:fp32,seq-len",
+                                        "optimizer"};
   std::mt19937_64 random(7);
   int planned = 0;
   for (int round = 0; round < 60; ++round) {
@@ -215,6 +216,16 @@ TEST_CASE("a change of the result is used only when it is allowed, and offered w
   REQUIRE(allowed.chosen);
   CHECK(allowed.chosen->job.precision.name == "bf16-pure");
   CHECK(allowed.chosen->job.precision.state == Dtype::bf16);
+
+  CHECK(refused.why.find("with --allow optimizer:adamw-8bit it would fit at") != std::string::npos);
+  for (const auto& [kind, optimizer] :
+       {std::pair{"optimizer", "adamw-8bit"}, std::pair{"optimizer:adamw-4bit", "adamw-4bit"}}) {
+    request.allowed = parse_allowed(kind);
+    const Plan with_fewer_bits = make_plan(request);
+    REQUIRE(with_fewer_bits.chosen);
+    CHECK(with_fewer_bits.chosen->job.optimizer == optimizer);
+    CHECK(with_fewer_bits.chosen->job.precision.name == "fp32");
+  }
 }
 
 TEST_CASE("no plan and no alternative computes in a precision that the card lacks") {
@@ -326,6 +337,8 @@ TEST_CASE("kinds of --allow are known by name") {
   CHECK(parse_allowed("").kinds.empty());
   CHECK_THROWS_AS(parse_allowed("precison"), InputError);
   CHECK_THROWS_AS(parse_allowed("precision:bf17"), InputError);
+  CHECK(parse_allowed("optimizer:adamw-8bit").kinds.at("optimizer") == std::vector<std::string>{"adamw-8bit"});
+  CHECK_THROWS_AS(parse_allowed("optimizer:adamw-9bit"), InputError);
   CHECK_THROWS_AS(parse_allowed("seq-len:-1"), InputError);
 }
 

@@ -33,7 +33,9 @@ class Resume(unittest.TestCase):
                   ("llama", 2, ("--precision", "bf16-mixed")), ("llama", 2, ("--precision", "bf16-pure")), ("llama", 2, ("--freeze", "*.mlp.*", "--frozen-dtype", "bf16")),
                   ("llama", 2, ("--gradient-mask", "keep:0.3", "--accumulate", "unsharded")),
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2")),
-                  ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2", "--optimizer", "sgd"))]
+                  ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2", "--optimizer", "sgd")),
+                  ("llama", 2, ("--optimizer", "adamw-8bit", "--sharding", "full-shard")), ("gpt2", 4, ("--optimizer", "adamw-4bit", "--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")),
+                  ("llama", 2, ("--precision", "bf16-pure", "--state-dtype", "fp32"))]
         for family, ranks, job in worlds:
             with self.subTest(family=family, ranks=ranks, job=job):
                 place = Workplace(family)
@@ -65,6 +67,18 @@ class Resume(unittest.TestCase):
                 self.assertLess(relative(rest.losses, whole.losses[2:]), 1e-6)
                 fresh = place.run(ranks=elsewhere)   # the comparison can fail: a run that resumed nothing has other losses
                 self.assertGreater(relative(fresh.losses[:4], whole.losses[2:]), 1e-4)
+
+    def test_states_in_blocks_need_as_many_shards_as_in_the_run_that_saved(self):
+        place = Workplace("llama")
+        job = ("--optimizer", "adamw-8bit", "--sharding", "full-shard")
+        whole, saved = self.interrupted(place, 2, job)
+        replicas = ("--optimizer", "adamw-8bit", "--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")
+        rest = place.run("--resume", saved, ranks=4, job=replicas)
+        self.assertEqual(rest.code, 0, rest.errors)
+        self.assertLess(relative(rest.losses, whole.losses[2:]), 1e-3)
+        other = place.run("--resume", saved, ranks=4, job=job)
+        self.assertEqual(other.code, 2, other.errors)
+        self.assertIn("as many ranks as in the run that saved", other.errors)
 
     def test_a_run_that_resumes_saves_where_it_began(self):
         place = Workplace()

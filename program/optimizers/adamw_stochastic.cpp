@@ -1,0 +1,48 @@
+// AdamW that rounds bf16 parameters stochastically: up or down with the odds of where the number lies between the two,
+// so that updates too small for one rounding are kept on average (Zamirai et al., "Revisiting BFloat16 Training",
+// arXiv:2010.06192; torchao's bf16_stochastic_round).
+#include <array>
+
+#include "program/optimizers/block_states.h"
+#include "program/optimizers/optimizers.h"
+
+namespace vramfit {
+
+namespace {
+
+using Holds = OptimizerState::Holds;
+
+constexpr std::array kStates{OptimizerState{"exp_avg"}, OptimizerState{"exp_avg_sq"},
+                             OptimizerState{"step", Holds::updates}};
+
+Work work_of(const UnitUpdate& update) {
+  if (update.device == DeviceKind::cpu) {
+    const Bytes each = dtype_bytes(update.gradient) + 2 * dtype_bytes(update.storage) + 4 * dtype_bytes(update.state);
+    return {.bytes = static_cast<double>((update.elements * each).n)};
+  }
+  // Beside the update, a word of 8 bytes for each element: made, mixed and added by 18 calls.
+  constexpr std::int64_t kOfWords = 18;
+  constexpr double kWordBytes = 260;
+  Work work = work_of_adamw_in_chunks(update);
+  work.launches += ceil_div(update.elements, kBlockStatesChunk) * kOfWords;
+  work.bytes += kWordBytes * static_cast<double>(update.elements);
+  return work;
+}
+
+std::int64_t scratch_of(const UnitUpdate& update) {
+  if (update.device == DeviceKind::cpu) return 0;
+  return BlockScratch{.elements = update.elements, .block = update.elements, .rows = kRowsWithWords}.size();
+}
+
+}  // namespace
+
+const Optimizer optimizers::adamw_stochastic{.states = kStates,
+                                             .work = work_of,
+                                             .scratch = scratch_of,
+                                             .takes_other_states = true,
+                                             .rounds_randomly = true,
+                                             .implementations = kFusedOnly,
+                                             .pytorch = {},
+                                             .pytorch_step = nullptr};
+
+}  // namespace vramfit

@@ -1,0 +1,188 @@
+"""AdamW with block-quantized states against its published definition, and training with it against AdamW in fp32.
+
+    block_states.py states      updates of a flat tensor: maps, and how far states are from those of AdamW in double
+    block_states.py losses      200 steps of a tiny model
+    block_states.py libraries   the first with bitsandbytes' and torchao's own updates; skipped where they aren't installed
+
+The definition is Dettmers et al., arXiv:2110.02861: blocks of 256, each scaled by its largest magnitude, every number as the
+nearest value of a dynamic map; with 4 bits, torchao's: blocks of 128, second moments in sixteenths.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+
+import numpy
+import torch
+
+from executor import BIN
+
+OPTIONS = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight-decay": 0.1}
+ELEMENTS, STEPS = 1 << 16, 30
+CLOSE = 1.005   # of an error's root mean square; two roundings of equally many bits differ by less
+SKIPPED = 77
+
+
+def dynamic_map(signed, bits=8, decades=7):
+    """Cells of a decade have their middles as values: 2^k cells for each sign in decade k, unsigned twice as many; 0 and 1."""
+    values = [0.0, 1.0]
+    for k in range(decades):
+        exponents = k + (bits - 1 - decades) + (0 if signed else 1)
+        edges = numpy.linspace(0.1, 1, 2**exponents + 1) * 10.0 ** (k - decades + 1)
+        middles = (edges[:-1] + edges[1:]) / 2
+        values += list(middles) + (list(-middles) if signed else [])
+    return numpy.sort(numpy.array(values))
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    block: int
+    first: numpy.ndarray
+    second: numpy.ndarray
+
+    def rounded(self, values, table):
+        blocks = values.reshape(-1, self.block)
+        scale = numpy.abs(blocks).max(axis=1, keepdims=True)
+        x = blocks / numpy.where(scale == 0, 1, scale)
+        borders = (table[1:] + table[:-1]) / 2
+        return (table[numpy.searchsorted(borders, x)] * scale).reshape(-1)
+
+
+FORMS = {"adamw-8bit": Quantizer(256, dynamic_map(True), dynamic_map(False)),
+         "adamw-4bit": Quantizer(128, dynamic_map(True, bits=4, decades=3), numpy.arange(1, 17) / 16)}
+
+
+def adamw(parameters, gradients, quantizer=None):
+    """In double; states are rounded after each update, if at all."""
+    o = OPTIONS
+    p = parameters.astype(numpy.float64)
+    m, v = numpy.zeros_like(p), numpy.zeros_like(p)
+    for step, g in enumerate(gradients.astype(numpy.float64), 1):
+        m, v = o["beta1"] * m + (1 - o["beta1"]) * g, o["beta2"] * v + (1 - o["beta2"]) * g * g
+        direction = (m / (1 - o["beta1"] ** step)) / (numpy.sqrt(v / (1 - o["beta2"] ** step)) + o["eps"])
+        p = p * (1 - o["lr"] * o["weight-decay"]) - o["lr"] * direction
+        if quantizer is not None:
+            m, v = quantizer.rounded(m, quantizer.first), quantizer.rounded(v, quantizer.second)
+    return p, m, v
+
+
+def problem(seed=1):
+    """Gradients of different sizes, element by element and block by block, with rows that get none now and then."""
+    random = numpy.random.default_rng(seed)
+    sizes = 10.0 ** random.uniform(-4, 0, ELEMENTS // 256).repeat(256) * 10.0 ** random.uniform(-1.5, 0, ELEMENTS)
+    gradients = random.standard_normal((STEPS, ELEMENTS)) * sizes
+    gradients[:, : 8 * 256][random.random((STEPS, 8 * 256)) < 0.7] = 0
+    return random.standard_normal(ELEMENTS).astype(numpy.float32), gradients.astype(numpy.float32)
+
+
+def ours(optimizer, device, parameters, gradients, dtype="fp32"):
+    with tempfile.TemporaryDirectory(prefix="vramfit-states-") as directory:
+        given, made = os.path.join(directory, "in"), os.path.join(directory, "out")
+        with open(given, "wb") as f:
+            f.write(parameters.tobytes() + gradients.tobytes())
+        options = ",".join(f"{name}={value}" for name, value in OPTIONS.items())
+        subprocess.run([os.path.join(BIN, "update_flat"), optimizer, dtype, device, str(len(parameters)), str(len(gradients)), options, given, made], check=True)
+        return numpy.fromfile(made, dtype=numpy.float32).astype(numpy.float64).reshape(-1, len(parameters))
+
+
+def errors(result, truth):
+    """Of parameters and states: root mean squares of what is off, those of states relative to a block's largest."""
+    p, m, v = (a.reshape(-1, 256) for a in result)
+    tp, tm, tv = (a.reshape(-1, 256) for a in truth)
+
+    def rms(a, t, scaled):
+        scale = numpy.abs(t).max(axis=1, keepdims=True) if scaled else 1.0
+        return float(numpy.sqrt((((a - t) / scale) ** 2).mean()))
+
+    return {"parameters": rms(p, tp, False), "exp_avg": rms(m, tm, True), "exp_avg_sq": rms(v, tv, True)}
+
+
+def held(what, own, other, factor=CLOSE):
+    ok = all(own[name] <= factor * other[name] for name in own)
+    print(f"{'ok  ' if ok else 'FAIL'} {what}: " + ", ".join(f"{name} {own[name]:.3g} (theirs {other[name]:.3g})" for name in own), flush=True)
+    return ok
+
+
+def states(others=lambda optimizer: {}):
+    parameters, gradients = problem()
+    truth = adamw(parameters, gradients)
+    ok = True
+    for optimizer, form in FORMS.items():
+        defined = errors(adamw(parameters, gradients, form), truth)
+        for device in ("cpu", "cuda"):
+            own = errors(ours(optimizer, device, parameters, gradients), truth)
+            ok &= held(f"{optimizer} for {device} beside its definition", own, defined)
+            for name, run in others(optimizer).items():
+                ok &= held(f"{optimizer} for {device} beside {name}", own, errors(run(parameters, gradients), truth))
+        # Mistakes must be noticed: larger blocks, and second moments by the signed map.
+        for mistake, wrong in (("blocks of 4096", Quantizer(4096, form.first, form.second)), ("signed second moments", Quantizer(form.block, form.first, form.first))):
+            made = errors(adamw(parameters, gradients, wrong), truth)
+            noticed = any(made[name] > 1.2 * CLOSE * defined[name] for name in made)
+            print(f"{'ok  ' if noticed else 'FAIL'} {optimizer}, mistake noticed: {mistake}", flush=True)
+            ok &= noticed
+    return ok
+
+
+def losses():
+    from executor import Case, Workplace
+    from parity import HYPER
+    place = Workplace("llama")
+    hyper = HYPER.with_(steps=200, lr=2e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.1, warmup=10)
+    last = {}
+    for optimizer in ("adamw", *FORMS):
+        run = place.executor(Case("llama", ranks=2), hyper.with_(optimizer=optimizer))
+        last[optimizer] = sum(run.losses[-20:]) / 20
+        print(f"{optimizer}: loss {run.losses[0]:.4f}, then {last[optimizer]:.4f} over the last 20 of {len(run.losses)} steps", flush=True)
+    ok = all(abs(last[optimizer] - last["adamw"]) <= 0.01 * last["adamw"] for optimizer in FORMS)
+    print("ok  " if ok else "FAIL", "within 1 % of adamw's", flush=True)
+    return ok
+
+
+def by_torch(make):
+    """Updates by a library's optimizer, and the states that `make` reads from it."""
+    def run(parameters, gradients):
+        parameter = torch.nn.Parameter(torch.from_numpy(parameters.copy()).reshape(-1, 256))
+        optimizer, read = make(parameter)
+        for gradient in gradients:
+            parameter.grad = torch.from_numpy(gradient.copy()).reshape(-1, 256)
+            optimizer.step()
+        return [t.detach().double().reshape(-1).numpy() for t in (parameter, *read(optimizer.state[parameter]))]
+    return run
+
+
+def library_updates(optimizer):
+    import bitsandbytes
+    import torchao.optim
+    o = {"lr": OPTIONS["lr"], "betas": (OPTIONS["beta1"], OPTIONS["beta2"]), "eps": OPTIONS["eps"], "weight_decay": OPTIONS["weight-decay"]}
+
+    def of_torchao(parameter):
+        kind = {"adamw-8bit": torchao.optim.AdamW8bit, "adamw-4bit": torchao.optim.AdamW4bit}[optimizer]
+        return kind([parameter], **o), lambda state: (state["exp_avg"].dequantize(), state["exp_avg_sq"].dequantize())
+
+    def of_bitsandbytes(parameter):
+        def value(state, number):
+            codes, absmax, table = state[f"state{number}"], state[f"absmax{number}"], state[f"qmap{number}"]
+            return table[codes.reshape(-1).long()].reshape(-1, 256) * absmax.reshape(-1, 1)
+        return bitsandbytes.optim.AdamW8bit([parameter], **o), lambda state: (value(state, 1), value(state, 2))
+
+    found = {"torchao": by_torch(of_torchao)}
+    if optimizer == "adamw-8bit":
+        found["bitsandbytes"] = by_torch(of_bitsandbytes)
+    return found
+
+
+def libraries():
+    os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+    try:
+        import bitsandbytes  # noqa: F401
+        import torchao.optim  # noqa: F401
+    except ImportError as error:
+        print(f"skipped: {error}")
+        sys.exit(SKIPPED)
+    return states(library_updates)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if {"states": states, "losses": losses, "libraries": libraries}[sys.argv[1]]() else 1)
