@@ -10,7 +10,6 @@
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/allocator/requests.h"
 #include "estimator/rank_estimate.h"
-#include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "job/sharding.h"
 #include "model_specs/parameters.h"
@@ -20,6 +19,7 @@
 #include "program/readers/bytes.h"
 #include "program/readers/host_bytes.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/adapters.h"
 #include "program/stages/trainable.h"
 #include "program/stages/units_layout.h"
 
@@ -249,7 +249,7 @@ void judge_host_memory(Estimate& e, const RunEffects& run) {
 
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
   require_rules(e.job, e.cluster);
-  const Graph graph = build_graph(spec, loss_options(e.job));
+  const Graph graph = training_graph(spec, e.job);
   RankEstimate rank = estimate_rank(graph, e.job, e.cluster, {.run = options.run});
   e.ranks = {rank};
   e.verdict = verdict_of(rank, e.capacity);
@@ -383,15 +383,15 @@ std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& jo
   const Job resolved = resolve_job(job, spec, cluster, notes);
   require_rules(resolved, cluster);
   const Bytes memory = cluster.card.memory;
-  std::optional<RankEstimate> rank = estimate_rank_below(build_graph(spec, loss_options(resolved)), resolved, cluster,
-                                                         {.run = options.run}, memory + Bytes{1});
+  std::optional<RankEstimate> rank =
+      estimate_rank_below(training_graph(spec, resolved), resolved, cluster, {.run = options.run}, memory + Bytes{1});
   return rank && verdict_of(*rank, cluster) == Verdict::fits ? std::move(rank) : std::nullopt;
 }
 
 void add_speed(Estimate& estimate, const ModelSpec& spec, const Efficiency* calibrated) {
   if (estimate.verdict == Verdict::not_modelled || estimate.ranks.empty()) return;
   const Efficiency& efficiency = calibrated != nullptr ? *calibrated : efficiency_of(estimate.cluster);
-  estimate.speed = speed_of(build_graph(spec, loss_options(estimate.job)), estimate.job, estimate.cluster, efficiency);
+  estimate.speed = speed_of(training_graph(spec, estimate.job), estimate.job, estimate.cluster, efficiency);
   if (const std::string note = network_note(estimate.cluster); !note.empty()) estimate.assumptions.push_back(note);
 }
 

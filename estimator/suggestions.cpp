@@ -11,6 +11,7 @@
 #include "job/resolve_job.h"
 #include "job/sharding.h"
 #include "program/not_modelled.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 
@@ -163,7 +164,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       const Job job = resolve_job(change->job, spec, change->cluster, notes);
       require_rules(job, change->cluster);
       const bool same_graph = loss_options(job).chunks == loss_options(e.job).chunks;
-      if (!same_graph) other = build_graph(spec, loss_options(job));
+      if (!same_graph) other = training_graph(spec, job);
       const std::optional<RankEstimate> rank = estimate_rank_below(
           same_graph ? graph : other, job, change->cluster, {.run = {.clip = clip}, .steps = kSuggestedSteps}, now);
       if (!rank) continue;

@@ -33,7 +33,7 @@ bool freezes(const std::string& pattern, const Graph& graph, int parameter) {
 }
 
 bool is_head_trained(const Job& job, const ModelSpec& spec) {
-  if (job.freeze.empty()) return true;
+  if (job.freeze.empty()) return job.method == Method::full;
   const Graph graph = build_graph(spec, {.chunks = 1});
   const Op& loss = graph.segments.back().ops.back();  // of a chunked loss, which makes the logits too
   const int weight = loss.parameters.front().parameter;

@@ -17,6 +17,8 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kDefaultMostSequence = 4096;
+constexpr std::int64_t kDefaultLoraRank = 8;
+constexpr double kDefaultLoraAlpha = 8;
 
 using Notes = std::vector<std::string>;
 
@@ -157,10 +159,35 @@ void resolve_loss(Job& job, const ModelSpec& spec, const Cluster& cluster, Notes
                   chunked->chunks, job.micro_batch * job.sequence));
 }
 
-void check_rest(const Job& job) {
-  if (job.lora.rank != 0 && job.method == Method::full) {
-    throw InputError("--lora-rank with --method full: there are no adapters; leave it out, or use --method lora");
+/// Rank, alpha and dropout are those of PEFT's LoraConfig; the targets are QLoRA's, all linears (Dettmers et al. 2023,
+/// section 4). Weights of qlora are stored as in that paper.
+void resolve_adapters(Job& job, Notes& notes) {
+  Lora& lora = job.lora;
+  if (job.method == Method::full) {
+    for (const std::string_view field : {"lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "rslora"}) {
+      const JobField& row = job_field_named(field);
+      if (row.get(job).empty()) continue;
+      throw InputError(fmt::format("{} with --method full: there are no adapters; leave it out, or use --method lora",
+                                   flag_of(row)));
+    }
+    return;
   }
+  if (lora.rank == 0) {
+    lora.rank = kDefaultLoraRank;
+    notes.push_back(fmt::format("--lora-rank {}", lora.rank));
+  }
+  if (lora.alpha == 0) {
+    lora.alpha = kDefaultLoraAlpha;
+    notes.push_back(fmt::format("--lora-alpha {}", lora.alpha));
+  }
+  if (lora.targets.empty()) notes.emplace_back("--lora-targets all-linear");
+  if (job.method == Method::qlora && job.quantization == "none") {
+    job.quantization = "nf4-double";
+    notes.emplace_back("--quantization nf4-double");
+  }
+}
+
+void check_rest(const Job& job) {
   const auto* reshard = std::get_if<ReshardGroups>(&job.reshard);
   if (reshard != nullptr && job.mesh.shard % reshard->ranks != 0) {
     std::string groups;
@@ -181,6 +208,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   check_reshard(job);
   resolve_batch(job, notes);
   resolve_loss(job, spec, cluster, notes);
+  resolve_adapters(job, notes);
   check_rest(job);
   return job;
 }

@@ -42,7 +42,8 @@ std::int64_t element_count(const Value& value, const BatchShape& shape);
 struct Parameter {
   std::string name;  // checkpoint name: "model.layers.0.self_attn.q_proj.weight"
   std::vector<std::int64_t> shape;
-  enum class Init { normal, ones, zeros } init = Init::normal;
+  /// normal: deviation 0.02; uniform: between -1 and 1 divided by the square root of shape[1].
+  enum class Init { normal, ones, zeros, uniform } init = Init::normal;
 };
 std::int64_t element_count(const Parameter& parameter);
 
@@ -76,6 +77,7 @@ struct Attributes {
   Activation activation = Activation::silu;
   int rope_table = 0;       // index in Graph::ropes
   std::int64_t chunks = 1;  // linear_cross_entropy
+  double dropout = 0;       // lora: probability that an element of its input is dropped
   bool operator==(const Attributes&) const = default;
 };
 

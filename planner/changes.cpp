@@ -88,10 +88,10 @@ struct UnsearchedKind {
   std::string_view name, answer;
 };
 constexpr std::array kUnsearchedKinds{
-    UnsearchedKind{"method",
-                   "the engine trains all weights; for LoRA, \"vramfit rehearse\" runs a script that does it"},
-    UnsearchedKind{"quantization",
-                   "the engine quantizes no weights; for QLoRA, \"vramfit rehearse\" runs a script that does it"},
+    UnsearchedKind{"method", "adapters train differently; set them with --method lora"},
+    UnsearchedKind{
+        "quantization",
+        "weights in few bits train differently; set them with --method qlora, or --quantization and --freeze"},
     UnsearchedKind{"global-batch", "the search keeps the global batch; set a smaller one with --global-batch"},
 };
 

@@ -3,13 +3,13 @@
 #include "base/json_writer.h"
 #include "estimator/estimate_json.h"
 #include "job/fields/job_json.h"
-#include "job/loss_options.h"
 #include "model_specs/parameters.h"
 #include "planner/search.h"
 #include "planner/training_cost.h"
 #include "program/files/rank_json.h"
 #include "program/make_program.h"
 #include "program/readers/fingerprint.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {
@@ -39,7 +39,7 @@ void write_alternative(JsonWriter& writer, const Candidate& candidate) {
 }
 
 std::string fingerprint_of(const PlanRequest& request, const Job& job) {
-  const Graph graph = build_graph(request.spec, loss_options(job));
+  const Graph graph = training_graph(request.spec, job);
   return program::fingerprint_of(job, program::make_program({.graph = graph,
                                                              .job = job,
                                                              .device = request.cluster.card.device,

@@ -9,6 +9,7 @@
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/peaks.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {
@@ -21,7 +22,7 @@ const Graph& Evaluator::graph_of(const Job& job) {
   const LossOptions loss = loss_options(job);
   const auto found = graphs_.find(loss.chunks);
   if (found != graphs_.end()) return found->second;
-  return graphs_.emplace(loss.chunks, build_graph(request_.spec, loss)).first->second;
+  return graphs_.emplace(loss.chunks, training_graph(request_.spec, job)).first->second;
 }
 
 const UnitLayout& Evaluator::layout_of(const Graph& graph, const Job& job) {

@@ -8,11 +8,11 @@
 #include "cli/job_flags.h"
 #include "cli/model.h"
 #include "cli/run_effects.h"
-#include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/program_text.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {
@@ -28,7 +28,7 @@ int run_program(const ProgramFlags& flags) {
   std::vector<std::string> notes;
   const Job job = resolve_job(read_job_choice(flags.job).job, spec, cluster, notes);
   require_rules(job, cluster);
-  const Graph graph = build_graph(spec, loss_options(job));
+  const Graph graph = training_graph(spec, job);
   write_file(
       "-",
       program::program_text(program::make_program(

@@ -9,10 +9,10 @@
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "estimator/rank_estimate.h"
-#include "job/loss_options.h"
 #include "program/ledger/event_lines.h"
 #include "program/ledger/ledger_diff.h"
 #include "program/readers/count.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {
@@ -38,7 +38,7 @@ RunEffects effects_seen(const PlanFile& plan, const RunRecord& run, const Ledger
 
 ComparedEvents compare_rank(const PlanFile& plan, const RunRecord& run, const RankEstimate& rank,
                             const std::string& file) {
-  const Graph graph = build_graph(plan.spec, loss_options(plan.job));
+  const Graph graph = training_graph(plan.spec, plan.job);
   const Ledger measured = ledger_from_lines(read_file(file), printable(file), kSteps);
   const std::int32_t steps = measured.events.empty() ? 0 : measured.events.back().step;
   const Ledger predicted = count(graph, plan.job, plan.cluster.card.device, rank.coords,
@@ -51,7 +51,7 @@ ComparedEvents compare_rank(const PlanFile& plan, const RunRecord& run, const Ra
 }  // namespace
 
 std::vector<ComparedEvents> compare_events(const PlanFile& plan, const RunRecord& run, const std::string& directory) {
-  const Graph graph = build_graph(plan.spec, loss_options(plan.job));
+  const Graph graph = training_graph(plan.spec, plan.job);
   check_size(graph, plan.job);
   std::vector<ComparedEvents> compared;
   for (const MeasuredRank& rank : run.ranks) {

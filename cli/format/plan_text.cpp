@@ -9,8 +9,8 @@
 #include "estimator/rank_estimate.h"
 #include "estimator/time/speed.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
 #include "model_specs/graph.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {
@@ -73,7 +73,7 @@ std::string frontier_table(const Plan& plan, const Terminal& terminal) {
 
 /// "Step 2.68 s, 6113 tokens/s (1528 per GPU), MFU 41.2 % (predicted)".
 std::string speed_line(const PlanRequest& request, const Candidate& chosen) {
-  const double utilization = model_flops_utilization(build_graph(request.spec, loss_options(chosen.job)), chosen.job,
+  const double utilization = model_flops_utilization(training_graph(request.spec, chosen.job), chosen.job,
                                                      request.cluster.card, chosen.time.step_seconds);
   const auto cards = static_cast<double>(request.cluster.cards());
   return fmt::format("Step {:.{}f} s, {:.0f} tokens/s ({:.0f} per {}){} (predicted)\n", chosen.time.step_seconds,

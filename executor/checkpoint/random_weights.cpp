@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -29,6 +30,16 @@ void in_ranges(std::int64_t count, int most_threads, const std::function<void(st
   work(0, std::min(each, count));
 }
 
+/// Elements `first` and up of the stream `key`, uniform between -bound and bound; each from the upper 24 bits of a
+/// word.
+void fill_uniform(std::uint64_t key, std::int64_t first, float bound, std::span<float> into) {
+  constexpr float kStep = 1.0F / static_cast<float>(1 << 23);
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    const std::uint64_t word = random_word(key, static_cast<std::uint64_t>(first) + i);
+    into[i] = bound * (static_cast<float>(word >> 40U) * kStep - 1.0F);
+  }
+}
+
 class RandomWeights : public WeightSource {
  public:
   explicit RandomWeights(std::uint64_t seed) : seed_(seed) {}
@@ -44,6 +55,9 @@ class RandomWeights : public WeightSource {
       for (std::int64_t at = begin; at < end; at += kBlock) {
         const std::span<float> block = std::span(values).first(static_cast<std::size_t>(std::min(kBlock, end - at)));
         if (parameter.init == Parameter::Init::normal) fill_normal(key, first + at, kDeviation, block);
+        if (parameter.init == Parameter::Init::uniform) {
+          fill_uniform(key, first + at, 1.0F / std::sqrt(static_cast<float>(row_elements)), block);
+        }
         write_numbers(into, at, block);
       }
     });

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/checkpoint/weights.h"
 #include "model_specs/hub/safetensors.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {
@@ -20,7 +22,9 @@ constexpr std::size_t kNamedInErrors = 3;
 
 class SafetensorsWeights : public WeightSource {
  public:
-  SafetensorsWeights(const std::string& path, const Graph& graph) : path_(path), checkpoint_(list_tensors(path)) {
+  SafetensorsWeights(const std::string& path, const Graph& graph, std::unique_ptr<WeightSource> initial)
+      : path_(path), initial_(std::move(initial)), checkpoint_(list_tensors(path)) {
+    const std::vector<bool> is_adapter = adapter_parameters(graph);
     std::unordered_map<std::string_view, const StoredTensor*> stored;
     for (const StoredTensor& tensor : checkpoint_.tensors) stored.emplace(tensor.name, &tensor);
     std::vector<std::string> missing;
@@ -28,7 +32,8 @@ class SafetensorsWeights : public WeightSource {
       const std::vector<std::string> names = checkpoint_names(parameter.name, graph);
       const auto name = std::find_if(names.begin(), names.end(), [&](const auto& n) { return stored.contains(n); });
       if (name == names.end()) {
-        missing.push_back(parameter.name);
+        const auto index = static_cast<std::size_t>(&parameter - graph.parameters.data());
+        if (initial_ == nullptr || !is_adapter[index]) missing.push_back(parameter.name);
         continue;
       }
       const StoredTensor& tensor = *stored.at(*name);
@@ -40,7 +45,9 @@ class SafetensorsWeights : public WeightSource {
   }
 
   void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) override {
-    const StoredTensor& tensor = *tensor_of_.at(parameter.name);
+    const auto found = tensor_of_.find(parameter.name);
+    if (found == tensor_of_.end()) return initial_->read_rows(parameter, first_row, rows, into);
+    const StoredTensor& tensor = *found->second;
     const File& file = files_[static_cast<std::size_t>(tensor.file)];
     const StoredFloat type = *stored_float(tensor.dtype);
     const std::int64_t width = stored_bytes(type), row_elements = row_element_count(parameter);
@@ -75,6 +82,7 @@ class SafetensorsWeights : public WeightSource {
   }
 
   std::string path_;
+  std::unique_ptr<WeightSource> initial_;  // of adapters that the file lacks
   Checkpoint checkpoint_;
   std::unordered_map<std::string, const StoredTensor*> tensor_of_;  // by parameter
   std::vector<File> files_;
@@ -82,8 +90,9 @@ class SafetensorsWeights : public WeightSource {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph) {
-  return std::make_unique<SafetensorsWeights>(path, graph);
+std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph,
+                                                  std::unique_ptr<WeightSource> initial) {
+  return std::make_unique<SafetensorsWeights>(path, graph, std::move(initial));
 }
 
 }  // namespace vramfit

@@ -24,15 +24,17 @@ struct WeightSource {
 /// Elements of one row (dims 1 and up) of a parameter.
 std::int64_t row_element_count(const Parameter& parameter);
 
-/// Normal(0, 0.02), ones or zeros as Parameter::init says; every element depends on (seed, name, index) only,
+/// Normal(0, 0.02), uniform, ones or zeros as Parameter::init says; every element depends on (seed, name, index) only,
 /// so any mesh sees the same weights.
 std::unique_ptr<WeightSource> random_weights(std::uint64_t seed);
 
 /// A .safetensors file, an index.json, or a directory holding either. Only the rows asked for are read: into the
 /// tensor's own memory where the types agree, else through a buffer of 1 MiB. Nothing is mapped, so a file that becomes
 /// shorter meanwhile is an error and no signal.
-/// Throws ModelError for a missing tensor, a wrong shape or a malformed file.
-std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph);
+/// Adapters that the file lacks are those of `initial`. Throws ModelError for any other missing tensor, a wrong shape
+/// or a malformed file.
+std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph,
+                                                  std::unique_ptr<WeightSource> initial = nullptr);
 
 /// The source for a rank that rank 0 sends its rows to; reading from it is a bug in the program.
 std::unique_ptr<WeightSource> sent_weights();

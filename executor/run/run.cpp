@@ -27,12 +27,12 @@
 #include "executor/run/run_record.h"
 #include "executor/sharding/meeting.h"
 #include "executor/training/program_to_train.h"
-#include "job/loss_options.h"
 #include "job/optimizers.h"
 #include "job/sharding.h"
 #include "program/not_modelled.h"
 #include "program/readers/fingerprint.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 
@@ -115,8 +115,8 @@ Coords coords_of(const PlanFile& plan, int rank) {
 std::int64_t shard_ranks(const Job& job) { return sharding_named(job.sharding).parameters ? job.mesh.shard : 1; }
 
 std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Graph& graph, bool has_values) {
-  std::unique_ptr<WeightSource> weights =
-      options.weights == "random" ? random_weights(options.train.seed) : safetensors_weights(options.weights, graph);
+  std::unique_ptr<WeightSource> weights = random_weights(options.train.seed);
+  if (options.weights != "random") weights = safetensors_weights(options.weights, graph, std::move(weights));
   return has_values ? std::move(weights) : without_values(std::move(weights));
 }
 
@@ -161,7 +161,7 @@ class RankRun {
   }
 
   void run() {
-    const Graph graph = build_graph(plan_.spec, loss_options(plan_.job));
+    const Graph graph = training_graph(plan_.spec, plan_.job);
     if (options_.dumps.logits && std::holds_alternative<ChunkedLoss>(plan_.job.loss)) {
       throw InputError("--dump-logits: a chunked loss never has all logits at once; give --loss full");
     }

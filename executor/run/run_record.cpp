@@ -15,9 +15,9 @@
 #include "executor/meter/arena.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"
-#include "job/loss_options.h"
 #include "model_specs/graph.h"
 #include "program/files/rank_json.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 
@@ -105,7 +105,7 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
                           std::vector<MeasuredRank> ranks) {
   RunRecord record;
   record.model_name = plan.spec.name;
-  for (const Parameter& parameter : build_graph(plan.spec, loss_options(plan.job)).parameters) {
+  for (const Parameter& parameter : training_graph(plan.spec, plan.job).parameters) {
     record.parameters += element_count(parameter);
   }
   record.job = plan.job;

@@ -1,10 +1,8 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/bitwise_right_shift.h>
 
 #include <algorithm>
 
-#include "executor/ops/random_words_torch.h"
 #include "executor/training/counter_random.h"
 #include "executor/training/gradient_mask_torch.h"
 #include "executor/training/tensor_torch.h"
@@ -15,12 +13,6 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kGrain = std::int64_t{1} << 16;
-constexpr int kProbabilityBits = 53;  // of a word, compared with the probability
-
-/// Kept when the word's upper 53 bits are below this.
-std::int64_t threshold_of(double keep) {
-  return static_cast<std::int64_t>(keep * static_cast<double>(std::int64_t{1} << kProbabilityBits));
-}
 
 /// gradient *= mask, a byte an element, without the temporary that ATen's CPU kernels make of it.
 void multiply_by_bytes(at::Tensor& gradient, const at::Tensor& mask) {
@@ -42,30 +34,6 @@ void multiply_by_bytes(at::Tensor& gradient, const at::Tensor& mask) {
 std::uint64_t mask_key(std::uint64_t seed, std::int64_t step, std::string_view parameter) {
   constexpr std::uint64_t kMaskStreams = 0x6D61736BU;  // "mask": not the stream of the parameter's first weights
   return random_word(stream_key(mix_bits(seed ^ kMaskStreams), parameter), static_cast<std::uint64_t>(step));
-}
-
-void mask_on_cpu(at::Tensor& gradient, const MaskDraw& draw) {
-  const auto threshold = static_cast<std::uint64_t>(threshold_of(draw.keep));
-  const auto scale = static_cast<float>(1 / draw.keep);
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, gradient.scalar_type(), "mask_on_cpu", [&] {
-    auto* values = gradient.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, gradient.numel(), kGrain, [&](std::int64_t first, std::int64_t end) {
-      for (std::int64_t i = first; i < end; ++i) {
-        const std::uint64_t word = random_word(draw.key, static_cast<std::uint64_t>(draw.first + i));
-        const float factor = (word >> (64U - kProbabilityBits)) < threshold ? scale : 0.0F;
-        values[i] = static_cast<scalar_t>(static_cast<float>(values[i]) * factor);  // not finite stays so
-      }
-    });
-  });
-}
-
-void mask_by_calls(at::Tensor& gradient, const MaskDraw& draw, const at::Tensor& words, const at::Tensor& bits) {
-  at::Tensor w = words.narrow(0, 0, gradient.numel()), b = bits.narrow(0, 0, gradient.numel());
-  draw_words(w, b, draw.key, draw.first);
-  shift_right(w, b, 64 - kProbabilityBits);
-  b.sub_(threshold_of(draw.keep));
-  at::bitwise_right_shift_out(b, b, 63);  // of a difference: -1 where it is negative, the gradient kept; else 0
-  gradient.mul_(b).mul_(-1 / draw.keep);
 }
 
 void GradientMasks::draw(double keep, std::int64_t step, const std::vector<at::Tensor>& gradients) const {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "executor/ops/random_mask_torch.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
@@ -15,22 +16,8 @@
 
 namespace vramfit {
 
-/// A random mask over a stretch of one parameter's gradient. Element i of the whole parameter is kept when the i-th
-/// word of the stream `key` is below the probability, whatever rank holds it.
-struct MaskDraw {
-  std::uint64_t key = 0;
-  std::int64_t first = 0;  // index in the whole parameter of the stretch's first element
-  double keep = 1;         // probability
-};
-
 /// The stream of one parameter in one step.
 std::uint64_t mask_key(std::uint64_t seed, std::int64_t step, std::string_view parameter);
-
-/// gradient * mask / keep, over 1-D CPU tensors of any float dtype; allocates nothing.
-void mask_on_cpu(at::Tensor& gradient, const MaskDraw& draw);
-/// The same numbers by LibTorch's elementwise calls, on any device; `words` and `bits` are int64, at least as long as
-/// the gradient. On CUDA nothing else is allocated.
-void mask_by_calls(at::Tensor& gradient, const MaskDraw& draw, const at::Tensor& words, const at::Tensor& bits);
 
 struct MaskInputs {
   const Graph& graph;

@@ -45,6 +45,7 @@ void refuse_known_elsewhere(std::string_view optimizer) {
 }
 
 constexpr double kLeastKeep = 1e-6;  // of a gradient mask; below it, the scaled gradients would be useless
+constexpr double kLeastAlpha = 1e-6, kMostAlpha = 1e6, kMostDropout = 0.99;  // of adapters
 
 }  // namespace
 
@@ -236,6 +237,27 @@ std::string get_freeze(const Job& job) { return fmt::format("{}", fmt::join(job.
 void set_freeze(Job& job, std::string_view value) {
   job.freeze.clear();
   if (!value.empty() && value != "none") job.freeze = split_list(value);
+}
+
+std::string get_lora_rank(const Job& job) { return job.lora.rank == 0 ? "" : fmt::to_string(job.lora.rank); }
+void set_lora_rank(Job& job, std::string_view value) { job.lora.rank = whole_number(value, 1, kMostCount); }
+
+std::string get_lora_alpha(const Job& job) { return job.lora.alpha == 0 ? "" : fmt::to_string(job.lora.alpha); }
+void set_lora_alpha(Job& job, std::string_view value) { job.lora.alpha = real_number(value, kLeastAlpha, kMostAlpha); }
+
+std::string get_lora_dropout(const Job& job) { return job.lora.dropout == 0 ? "" : fmt::to_string(job.lora.dropout); }
+void set_lora_dropout(Job& job, std::string_view value) { job.lora.dropout = real_number(value, 0, kMostDropout); }
+
+std::string get_lora_targets(const Job& job) { return fmt::format("{}", fmt::join(job.lora.targets, ",")); }
+void set_lora_targets(Job& job, std::string_view value) {
+  job.lora.targets.clear();
+  if (!value.empty() && value != "all-linear" && value != "none") job.lora.targets = split_list(value);
+}
+
+std::string get_rslora(const Job& job) { return job.lora.rank_stabilized ? "on" : ""; }
+void set_rslora(Job& job, std::string_view value) {
+  if (value != "on" && value != "off") unknown_value(value, {"on", "off"});
+  job.lora.rank_stabilized = value == "on";
 }
 
 std::string get_gradient_mask(const Job& job) {

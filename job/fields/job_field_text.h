@@ -36,6 +36,16 @@ std::string get_allocator(const Job& job);
 void set_allocator(Job& job, std::string_view value);
 std::string get_gradient_mask(const Job& job);
 void set_gradient_mask(Job& job, std::string_view value);
+std::string get_lora_rank(const Job& job);
+void set_lora_rank(Job& job, std::string_view value);
+std::string get_lora_alpha(const Job& job);
+void set_lora_alpha(Job& job, std::string_view value);
+std::string get_lora_dropout(const Job& job);
+void set_lora_dropout(Job& job, std::string_view value);
+std::string get_lora_targets(const Job& job);
+void set_lora_targets(Job& job, std::string_view value);
+std::string get_rslora(const Job& job);
+void set_rslora(Job& job, std::string_view value);
 std::string get_freeze(const Job& job);
 void set_freeze(Job& job, std::string_view value);
 

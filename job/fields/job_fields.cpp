@@ -80,9 +80,6 @@ void set_count(Job& job, std::string_view value) {
 // A product of three counts, which has to be readable again.
 constexpr std::int64_t kMostGlobalBatch = std::numeric_limits<std::int64_t>::max();
 
-std::string get_lora_rank(const Job& job) { return job.lora.rank == 0 ? "" : fmt::to_string(job.lora.rank); }
-void set_lora_rank(Job& job, std::string_view value) { job.lora.rank = whole_number(value, 1, kMostCount); }
-
 /// A runtime brings its own defaults, as a precision brings its dtypes: PyTorch's allocator and FSDP2's schedule, which
 /// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit.
 void set_runtime(Job& job, std::string_view value) {
@@ -110,10 +107,10 @@ constexpr std::array kJobFields{
         "modelled yet. Default: vramfit",
         get_choice<&Job::modeling, kModelings>, set_choice<&Job::modeling, kModelings>, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
-             "What is trained: all weights, or adapters on frozen weights (lora, qlora: not modelled yet, rehearse a "
-             "script instead). Default: full",
+             "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 bits "
+             "(counted; run has no kernels for it yet). Default: full",
              get_choice<&Job::method, kMethods>, set_choice<&Job::method, kMethods>, FieldGroup::common,
-             HonouredBy::every_runtime, AtResume::must_match},
+             HonouredBy::own_runtime, AtResume::must_match, InPlan::required, Decides::parameters},
     JobField{"precision", FieldForm::text, "fp32|bf16-mixed|bf16-pure|fp16-mixed|fp8",
              "Mixed-precision recipe; sets the six dtypes of the precision flags. Default: bf16-mixed on GPUs "
              "(fp16-mixed below compute capability 8.0), fp32 on CPU ranks",
@@ -225,11 +222,13 @@ constexpr std::array kJobFields{
              get_allocator, set_allocator, FieldGroup::memory},
     JobField{"freeze", FieldForm::list, "PATTERN,...",
              "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head. Default: "
-             "none",
+             "none; with --method lora or qlora all but the adapters, which are always trained",
              get_freeze, set_freeze, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Frozen parameters' shards, which are then stored apart from the trainable ones. Default: --storage-dtype",
+             "Frozen parameters' shards, which are then stored apart from the trainable ones. Default: "
+             "--storage-dtype; with "
+             "--method lora or qlora --compute-dtype",
              get_frozen_dtype, set_frozen_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{"quantization", FieldForm::text, "none|nf4|nf4-double|int8",
@@ -241,9 +240,24 @@ constexpr std::array kJobFields{
              "Child-tuning: keep each gradient element with probability P, drawn every step, or apply masks from a "
              "safetensors file. Default: none",
              get_gradient_mask, set_gradient_mask, FieldGroup::memory, HonouredBy::own_runtime, AtResume::in_part},
-    JobField{"lora_rank", FieldForm::integer, "N",
-             "Rank of the adapters, with --method lora or qlora (not modelled yet, rehearse a script instead)",
-             get_lora_rank, set_lora_rank, FieldGroup::memory, HonouredBy::every_runtime, AtResume::must_match,
+    JobField{"lora_rank", FieldForm::integer, "N", "Rank of the adapters, with --method lora or qlora. Default: 8",
+             get_lora_rank, set_lora_rank, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional, Decides::parameters},
+    JobField{"lora_alpha", FieldForm::text, "X",
+             "Adapters' output is multiplied by alpha / rank, or with --rslora by alpha / sqrt(rank). Default: 8",
+             get_lora_alpha, set_lora_alpha, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional},
+    JobField{"lora_dropout", FieldForm::text, "P",
+             "Probability that an element of an adapter's input is dropped, drawn every step. Default: 0",
+             get_lora_dropout, set_lora_dropout, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional},
+    JobField{"lora_targets", FieldForm::text, "all-linear|GLOB,...",
+             "Linears that get adapters: all but the output layer, or globs over names of modules or their ends "
+             "(q_proj, layers.0.*). Default: all-linear",
+             get_lora_targets, set_lora_targets, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional, Decides::parameters},
+    JobField{"rslora", FieldForm::text, "on|off", "Scale adapters by alpha / sqrt(rank) (rsLoRA). Default: off",
+             get_rslora, set_rslora, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional},
     JobField{"seq_len", FieldForm::integer, "N",
              "Sequence length in tokens. Default: min(max_position_embeddings, 4096)", get_count<&Job::sequence>,

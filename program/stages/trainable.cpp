@@ -10,6 +10,7 @@
 #include "job/fields/field_text.h"
 #include "job/glob.h"
 #include "program/ops/op_row.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 
@@ -91,10 +92,15 @@ std::vector<bool> matched_parameters(const Graph& graph, const std::string& patt
 }  // namespace
 
 std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
-  std::vector<bool> trainable(graph.parameters.size(), true);
+  // Of a model with adapters, all else is frozen unless --freeze says which part of it.
+  std::vector<bool> trainable(graph.parameters.size(), !has_adapters(job) || !job.freeze.empty());
   for (const std::string& pattern : job.freeze) {
     const std::vector<bool> frozen = matched_parameters(graph, pattern);
     for (std::size_t i = 0; i < frozen.size(); ++i) trainable[i] = trainable[i] && !frozen[i];
+  }
+  if (has_adapters(job)) {
+    const std::vector<bool> adapters = adapter_parameters(graph);
+    for (std::size_t i = 0; i < adapters.size(); ++i) trainable[i] = trainable[i] || adapters[i];
   }
   if (std::ranges::none_of(trainable, [](bool b) { return b; })) {
     throw InputError("--freeze leaves no parameter to train");
@@ -134,7 +140,7 @@ std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
     throw InputError(fmt::format("--frozen-dtype {}: nothing is frozen; give --freeze, or leave it out",
                                  dtype_name(*job.frozen_dtype)));
   }
-  const Dtype frozen = job.frozen_dtype.value_or(job.precision.storage);
+  const Dtype frozen = job.frozen_dtype.value_or(has_adapters(job) ? job.precision.compute : job.precision.storage);
   std::vector<HeldParameter> held;
   for (const bool is_trainable : trainable) {
     held.push_back({is_trainable, is_trainable ? job.precision.storage : frozen});

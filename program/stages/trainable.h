@@ -9,7 +9,8 @@
 
 namespace vramfit {
 
-/// Parameters that `--freeze` leaves trainable, by index.
+/// Parameters that are trained, by index: those that `--freeze` leaves, and adapters. With adapters and no `--freeze`,
+/// nothing but them.
 std::vector<bool> trainable_parameters(const Graph& graph, const Job& job);
 
 /// A parameter between steps.

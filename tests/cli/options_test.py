@@ -27,6 +27,7 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
         (MODEL, "--gpus", "2xcpu-2GiB", "--seq-len", "256", "--sharding", "full-shard"),
         (SMALL, "--gpus", "8xH100-80GB", "--seq-len", "128"),
         (LARGE, "--gpus", "8xH100-80GB", "--seq-len", "512", "--checkpointing", "full"),
+        (MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--method", "lora"),
         # Halves of pairs, each refused without the other.
         *((MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", *half) for half in (
             ("--modeling", "torchtitan", "--attention", "flash"), ("--runtime", "pytorch-fsdp2", "--attention", "flash"),
@@ -35,7 +36,7 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
 # What stands for the capital letters of the help. One of them at least is not the default.
 VALUES = {
     "--seq-len": ["64", "1024"], "--micro-batch": ["1", "8"], "--grad-accum": ["1", "4"], "--global-batch": ["16", "32"],
-    "--lora-rank": ["8"], "--bucket-bytes": ["1024", "1048576"], "--freeze": ["none", "embeddings", "layers:0-1", "*norm*"],
+    "--lora-rank": ["8", "16"], "--lora-alpha": ["16"], "--lora-dropout": ["0.1"], "--lora-targets": ["q_proj"], "--bucket-bytes": ["1024", "1048576"], "--freeze": ["none", "embeddings", "layers:0-1", "*norm*"],
     "--mesh": ["replicate=1,shard=4", "replicate=2,shard=2", "replicate=4,shard=1"],
     "--loss-scale": ["1024", "dynamic", "dynamic:1024:7"], "--reshard": ["2"], "--wrap": ["size:100000", "pattern:model.layers.*"],
     "--checkpointing": ["every:2"], "--loss": ["chunked:4"], "--allocator": ["max_split_size_mb=64", "backend:cudaMallocAsync"],
@@ -45,6 +46,8 @@ VALUES = {
 # Accepted, and no other estimate in any job. Each is held to be so.
 SAME_ESTIMATE = {
     "--attention flash": "auto takes it wherever it is accepted",
+    "--lora-alpha 16": "a factor; what it does is tested in tests/oracle/lora.py",
+    "--rslora on": "as above",
     "--bucket-bytes 1024": "buckets of the all-reduce cost time and no memory: tests/executor/sharding",
     "--bucket-bytes 1048576": "as above",
 }
@@ -223,7 +226,7 @@ class OtherFlags(unittest.TestCase):
         for allowed in ("any", "precision"):
             self.assertEqual(program(*cards, "--allow", allowed).stdout.splitlines()[1], other.stdout.splitlines()[1])
         base = (*cards, "--precision", "bf16-mixed")
-        for kind, answer in (("method", "vramfit rehearse"), ("quantization:4bit", "vramfit rehearse"),
+        for kind, answer in (("method", "--method lora"), ("quantization:4bit", "--method qlora"),
                              ("global-batch", "--global-batch")):
             self.refused(f"--allow {kind.split(':')[0]}: not searched", *base, "--allow", kind)
             self.refused(answer, *base, "--allow", kind)

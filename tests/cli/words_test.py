@@ -180,9 +180,9 @@ class WithoutGpus(unittest.TestCase):
         done = program("estimate", MODEL, "--lora-rank", "8")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--lora-rank", done.stderr)
-        done = program("estimate", MODEL, "--method", "lora")
+        done = program("estimate", MODEL, "--attention", "cudnn")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("--method lora", done.stderr)
+        self.assertIn("--attention cudnn", done.stderr)
         self.assertIn("vramfit rehearse --gpus 1xH100-80GB -- python train.py", done.stderr)
 
 
@@ -252,10 +252,10 @@ class WhatIsNotModelled(unittest.TestCase):
     def test_it_comes_with_the_command_that_would_answer(self):
         for gpus, command in (("1xH100-80GB", "-- python train.py"), ("8xH100-80GB", "-- torchrun --nproc-per-node 8 train.py"),
                               ("2x8xH100-80GB", "--ranks 0 -- python train.py")):
-            done = program("estimate", MODEL, "--gpus", gpus, "--method", "lora")
+            done = program("estimate", MODEL, "--gpus", gpus, "--attention", "cudnn")
             self.assertEqual(done.returncode, 1)
-            self.assertIn(f"--method lora; your own script answers it: vramfit rehearse --gpus {gpus} {command}\n", done.stdout)
-            self.assertIn(f"vramfit rehearse --gpus {gpus}", program("plan", MODEL, "--gpus", gpus, "--method", "lora").stderr)
+            self.assertIn(f"--attention cudnn; your own script answers it: vramfit rehearse --gpus {gpus} {command}\n", done.stdout)
+            self.assertIn(f"vramfit rehearse --gpus {gpus}", program("plan", MODEL, "--gpus", gpus, "--attention", "cudnn").stderr)
 
 
 class Completion(unittest.TestCase):

@@ -248,7 +248,8 @@ TEST_CASE("choices without rules are named, not guessed") {
   const std::vector<std::pair<Settings, std::string>> cases{
       {{{"runtime", "pytorch-fsdp2"}}, "--runtime pytorch-fsdp2"},
       {{{"modeling", "torchtitan"}}, "--modeling torchtitan"},
-      {{{"method", "qlora"}}, "--method qlora"},
+      {{{"method", "qlora"}, {"load", "rank0"}}, "--quantization nf4-double with --load rank0"},
+      {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"method", "lora"}}, "--method lora"},
       {{{"precision", "fp8"}, {"compute_dtype", "fp16"}}, "--precision fp8 with --compute-dtype fp16"},
       {{{"storage_dtype", "fp16"}, {"state_dtype", "fp16"}}, "use --precision fp16-mixed"},
       {{{"output_dtype", "fp16"}}, "--output-dtype fp16 with --compute-dtype bf16"},

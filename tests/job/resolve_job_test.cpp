@@ -151,7 +151,10 @@ TEST_CASE("a sequence beyond a table of positions is a usage error") {
 }
 
 TEST_CASE("adapters need a method that has them") {
-  CHECK(contains(error_of({{"lora_rank", "8"}}, "1xA100"), "no adapters"));
+  CHECK(contains(error_of({{"lora_rank", "8"}}, "1xA100"), "--lora-rank with --method full: there are no adapters"));
+  CHECK(contains(error_of({{"lora_targets", "q_proj"}}, "1xA100"), "--lora-targets with --method full"));
+  CHECK(contains(error_of({{"rslora", "on"}}, "1xA100"), "--rslora with --method full"));
+  CHECK(error_of({{"lora_targets", "all-linear"}}, "1xA100").empty());
 }
 
 TEST_CASE("sizes beyond 64 bits are refused, not wrapped") {

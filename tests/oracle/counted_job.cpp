@@ -9,10 +9,10 @@
 #include "estimator/estimate.h"
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/config.h"
 #include "program/readers/count.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit::testing {
 
@@ -30,7 +30,7 @@ CountedJob count_from_arguments(int argc, char** argv) {
   }
   std::vector<std::string> notes;
   counted.job = resolve_job(counted.job, spec, counted.cluster, notes);
-  const Graph graph = build_graph(spec, loss_options(counted.job));
+  const Graph graph = training_graph(spec, counted.job);
   counted.ledger = count(graph, counted.job, counted.cluster.card.device, {}, {.steps = std::stoi(argv[3])});
   return counted;
 }

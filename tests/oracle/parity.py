@@ -35,6 +35,8 @@ def relative(a, b):
 
 def split_heads(name, tensor, config):
     """Parts of a packed tensor: a key's slice may have no gradient where the query's has one."""
+    if ".lora_" in name:
+        return {"": tensor}
     if "qkv_proj" in name:
         heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
         dim = config["hidden_size"] // heads

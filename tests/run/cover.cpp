@@ -18,7 +18,7 @@ struct Axis {
 
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kFreeze = 13,
-                      kGradientMask = 14, kLoad = 22, kOffload = 25;
+                      kGradientMask = 14, kLoad = 22, kOffload = 25, kMethod = 26, kDropout = 27;
 
 const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
                                            "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -50,7 +50,9 @@ std::vector<Axis> axes() {
           {"--load", {"each", "rank0"}},
           {"--optimizer", listed_optimizers()},
           {"--frozen-dtype", {"", "fp32", "bf16", "fp16"}},
-          {"--offload", offload_kinds()}};
+          {"--offload", offload_kinds()},
+          {"--method", {"full", "lora"}},
+          {"--lora-dropout", {"0", "0.25"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
@@ -116,6 +118,8 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (reshard == "2" && value(row, kRanks) == "1") return false;
     const bool is_masked = value(row, kGradientMask) != "none", from_rank0 = value(row, kLoad) == "rank0";
     if (!can_offload(value(row, kOffload), value(row, kRanks), sharding, is_masked, from_rank0)) return false;
+    if (value(row, kMethod) == "full" && value(row, kDropout) != "0") return false;
+    if (value(row, kMethod) == "lora" && value(row, kOffload) != "none") return false;
     return reshard == "default" || sharding == "full-shard" || sharding == "hybrid-shard";
   };
   std::mt19937_64 random(seed);
@@ -126,6 +130,7 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
       if (table[axis].flag == "--frozen-dtype" && (value(row, axis).empty() || value(row, kFreeze) == "none")) continue;
       job.flags.insert(job.flags.end(), {table[axis].flag, value(row, axis)});
     }
+    if (value(row, kMethod) == "lora") job.flags.insert(job.flags.end(), {"--lora-rank", "3"});  // padded on 2 ranks
     if (is_hybrid(value(row, kSharding))) job.flags.insert(job.flags.end(), {"--mesh", "replicate=2,shard=2"});
     std::string sequence = odd_size(random, 5, 40);
     // FP8 wants rows in multiples of 16; every third such job has others.

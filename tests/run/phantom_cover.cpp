@@ -18,7 +18,8 @@ struct Axis {
 
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
-                      kPrecision = 7, kAttention = 8, kLoad = 21, kGradientMask = 27, kOffload = 29;
+                      kPrecision = 7, kAttention = 8, kLoad = 21, kGradientMask = 27, kOffload = 29, kMethod = 30,
+                      kDropout = 31;
 
 std::vector<Axis> axes() {
   return {{"", runnable_families()},
@@ -52,13 +53,17 @@ std::vector<Axis> axes() {
           {"--freeze", {"none", "embeddings", "layers:0", "*att*", "layers:0,embeddings", "head"}},
           {"--gradient-mask", {"none", "keep:0.4"}},
           {"--optimizer", listed_optimizers()},
-          {"--offload", offload_kinds()}};
+          {"--offload", offload_kinds()},
+          {"--method", {"full", "lora"}},
+          {"--lora-dropout", {"0", "0.25"}}};
 }
 
 /// What the job's own checks refuse by name is not drawn.
 bool is_allowed(const std::vector<std::string>& row) {
   const bool hybrid = row[kSharding].starts_with("hybrid");
   if (hybrid && row[kRanks] == "1") return false;
+  if (row[kMethod] == "full" && row[kDropout] != "0") return false;
+  if (row[kMethod] == "lora" && row[kOffload] != "none") return false;
   if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
   const int shards = std::stoi(row[kRanks]) / (hybrid ? 2 : 1);
   if ((row[kReshard] == "2" || row[kReshard] == "4") && shards % std::stoi(row[kReshard]) != 0) return false;

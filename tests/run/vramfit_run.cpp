@@ -15,11 +15,11 @@
 #include <stdexcept>
 
 #include "estimator/rank_estimate.h"
-#include "job/loss_options.h"
 #include "model_specs/config.h"
 #include "program/ledger/event_lines.h"
 #include "program/make_program.h"
 #include "program/readers/bytes.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit::testing {
 
@@ -105,7 +105,7 @@ program::Program program_as_run(const FinishedRun& run, int rank) {
   const RunRecord record = run.record();
   const ModelSpec spec = parse_config(read_text(model_path(run.family)), run.family);
   const Coords coords{rank / record.job.mesh.shard, rank % record.job.mesh.shard};
-  const Graph graph = build_graph(spec, loss_options(record.job));
+  const Graph graph = training_graph(spec, record.job);
   return program::make_program({.graph = graph,
                                 .job = record.job,
                                 .device = record.cluster.card.device,

@@ -74,6 +74,16 @@ void check_attention(const Looked& at) {
   CHECK(at.output(1).type == ValueType::fp32);
 }
 
+/// B may be used in parts.
+void check_lora(const Looked& at) {
+  check_counts(at, 2, 2, 2);
+  CHECK(at.parameter(0).shape == std::vector<std::int64_t>{at.out(1), at.in(0)});
+  CHECK(at.parameter(1).shape.at(1) == at.out(1));
+  CHECK(at.used(1, 0) == at.in(1));
+  CHECK(at.out(0) == at.in(1));
+  CHECK(at.op.attributes.scale > 0);
+}
+
 void check_rope(const Looked& at) {
   const Attributes& a = at.op.attributes;
   check_counts(at, 1, 0, 1);
@@ -120,6 +130,8 @@ void check_shapes(const Looked& at) {
       return check_norm(at, true);
     case OpKind::linear:
       return check_linear(at);
+    case OpKind::lora:
+      return check_lora(at);
     case OpKind::rope:
       return check_rope(at);
     case OpKind::attention:
@@ -152,6 +164,7 @@ int overwritten(const Op& op) {
     case OpKind::scale:
       return op.inputs.at(0);
     case OpKind::add:
+    case OpKind::lora:
       return op.inputs.at(1);
     case OpKind::embedding:
     case OpKind::rms_norm:

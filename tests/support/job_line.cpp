@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "model_specs/config.h"
 #include "program/not_modelled.h"
+#include "program/stages/adapters.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit::testing {
@@ -91,7 +91,7 @@ ResolvedJob resolved(const JobLine& line) {
   std::vector<std::string> notes;
   made.job = resolve_job(made.job, made.spec, made.cluster, notes);
   require_rules(made.job, made.cluster);
-  made.graph = build_graph(made.spec, loss_options(made.job));
+  made.graph = training_graph(made.spec, made.job);
   return made;
 }
 

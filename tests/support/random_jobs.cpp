@@ -44,6 +44,7 @@ const std::vector<Choice> kOwn{
     {"frozen_dtype", {"fp32", "bf16", "fp16"}},
     {"quantization", {"none", "nf4", "nf4-double", "int8"}},
     {"gradient_mask", {"none", "keep:0.4"}},
+    {"method", {"full", "lora", "lora", "qlora"}},
     {"wrap",
      {"layer", "none", "size:1", "size:6000", "size:18000", "size:50000000", "pattern:*att*n*,*.1", "pattern:*mlp*"}},
     {"wrap_embeddings", {"on", "off"}},

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "program/model_flops.h"
+#include "program/stages/adapters.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -29,7 +29,7 @@ World world_of(const std::string& gpus, const std::vector<std::pair<std::string,
   for (const auto& [name, value] : fields) set_job_field(world.job, job_field_named(name), value, name);
   std::vector<std::string> notes;
   world.job = resolve_job(world.job, spec, world.cluster, notes);
-  world.graph = build_graph(spec, loss_options(world.job));
+  world.graph = training_graph(spec, world.job);
   world.efficiency = efficiency_of(world.cluster);
   return world;
 }

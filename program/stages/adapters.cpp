@@ -1,0 +1,170 @@
+#include "program/stages/adapters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/glob.h"
+#include "job/loss_options.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::size_t kNamedInErrors = 12;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+std::string_view last_part(std::string_view module) { return module.substr(module.rfind('.') + 1); }
+
+/// The linear that makes the logits has no adapter, as with PEFT's "all-linear". All families call it so
+/// (model_specs/families/graph_builder.cpp).
+bool may_have_adapter(const Op& op) { return op.kind == OpKind::linear && op.name != "lm_head"; }
+
+/// A glob means whole names of modules, or how they end: `q_proj`, `self_attn.*`, `model.layers.3.*`.
+bool matches_target(const std::string& glob, std::string_view module) {
+  return matches_glob(glob, module) || matches_glob("*." + glob, module);
+}
+
+/// Adds adapters to one graph.
+class AdapterMaker {
+ public:
+  AdapterMaker(Graph& graph, const Lora& lora) : graph_(graph), lora_(lora), is_used_(lora.targets.size()) {}
+
+  void add_to(Segment& segment) {
+    std::vector<Op> ops;
+    ops.reserve(2 * segment.ops.size());
+    std::map<int, int> adapted;  // a linear's output, and what takes its place for the ops that follow
+    for (Op& op : segment.ops) {
+      for (int& input : op.inputs) {
+        if (const auto entry = adapted.find(input); entry != adapted.end()) input = entry->second;
+      }
+      ops.push_back(std::move(op));
+      if (!is_target(ops.back())) continue;
+      Op adapter = make_op(segment, ops.back());
+      adapted[adapter.inputs[1]] = adapter.outputs[0];
+      ops.push_back(std::move(adapter));
+    }
+    if (const auto entry = adapted.find(segment.output); entry != adapted.end()) segment.output = entry->second;
+    segment.ops = std::move(ops);
+  }
+
+  /// Throws InputError if a target has matched nothing.
+  void check_targets() const {
+    for (std::size_t i = 0; i < is_used_.size(); ++i) {
+      if (!is_used_[i]) fail_unmatched(lora_.targets[i]);
+    }
+  }
+
+ private:
+  struct Matrices {
+    int a = -1, b = -1;
+  };
+
+  bool is_target(const Op& op) {
+    if (!may_have_adapter(op)) return false;
+    const std::string_view module = module_of(graph_.parameters[at(op.parameters.front().parameter)].name);
+    names_.emplace(last_part(module));
+    bool matches = lora_.targets.empty();
+    for (std::size_t i = 0; i < is_used_.size(); ++i) {
+      if (!matches_target(lora_.targets[i], module)) continue;
+      matches = is_used_[i] = true;
+    }
+    return matches;
+  }
+
+  Op make_op(Segment& segment, const Op& linear) {
+    const Matrices matrices = matrices_of(linear);
+    const ParameterUse& weight = linear.parameters.front();
+    const int y = linear.outputs.front();
+    Op op;
+    op.kind = OpKind::lora;
+    op.name = linear.name + ".lora";
+    op.inputs = {linear.inputs.front(), y};
+    op.parameters = {{matrices.a}, {matrices.b, weight.first, weight.count}};
+    op.attributes.scale = adapter_scale(lora_);
+    op.attributes.dropout = lora_.dropout;
+    Value output = segment.values[at(y)], hidden = output;
+    output.name += ".adapted";
+    hidden.name += ".lora_A";
+    hidden.shape.back() = fixed(lora_.rank);
+    for (Value* const value : {&output, &hidden}) {
+      op.outputs.push_back(static_cast<int>(segment.values.size()));
+      segment.values.push_back(std::move(*value));
+    }
+    return op;
+  }
+
+  Matrices matrices_of(const Op& linear) {
+    const int weight = linear.parameters.front().parameter;
+    Matrices& made = of_weight_[weight];
+    if (made.a >= 0) return made;
+    const Parameter& matrix = graph_.parameters[at(weight)];
+    const bool swapped = linear.attributes.transposed_weight;
+    const std::string module(module_of(matrix.name));
+    const std::int64_t outputs = matrix.shape.at(swapped ? 1 : 0), inputs = matrix.shape.at(swapped ? 0 : 1);
+    made = {.a = static_cast<int>(graph_.parameters.size()), .b = static_cast<int>(graph_.parameters.size()) + 1};
+    graph_.parameters.push_back({module + ".lora_A.weight", {lora_.rank, inputs}, Parameter::Init::uniform});
+    graph_.parameters.push_back({module + ".lora_B.weight", {outputs, lora_.rank}, Parameter::Init::zeros});
+    return made;
+  }
+
+  [[noreturn]] void fail_unmatched(const std::string& target) const {
+    std::vector<std::string> names(names_.begin(), names_.end());
+    if (names.size() > kNamedInErrors) names.resize(kNamedInErrors);
+    throw InputError(
+        fmt::format("--lora-targets {}: no linear has such a name; they end in {} (embeddings, norms and the output "
+                    "layer have no adapters; --freeze says which of the model's own parameters are trained)",
+                    printable(target), fmt::join(names, ", ")));
+  }
+
+  Graph& graph_;
+  const Lora& lora_;
+  std::vector<bool> is_used_;    // by target
+  std::set<std::string> names_;  // how modules of linears end
+  std::map<int, Matrices> of_weight_;
+};
+
+}  // namespace
+
+bool has_adapters(const Job& job) { return job.method != Method::full; }
+
+double adapter_scale(const Lora& lora) {
+  const auto rank = static_cast<double>(lora.rank);
+  return lora.alpha / (lora.rank_stabilized ? std::sqrt(rank) : rank);
+}
+
+std::string_view module_of(std::string_view parameter) { return parameter.substr(0, parameter.rfind('.')); }
+
+Graph with_adapters(Graph graph, const Job& job) {
+  if (!has_adapters(job)) return graph;
+  if (job.lora.rank < 1) throw std::logic_error("adapters without a rank: the job is not resolved");
+  AdapterMaker maker(graph, job.lora);
+  for (Segment& segment : graph.segments) maker.add_to(segment);
+  maker.check_targets();
+  return graph;
+}
+
+Graph training_graph(const ModelSpec& spec, const Job& job) {
+  return with_adapters(build_graph(spec, loss_options(job)), job);
+}
+
+std::vector<bool> adapter_parameters(const Graph& graph) {
+  std::vector<bool> parameters(graph.parameters.size(), false);
+  for (const Segment& segment : graph.segments) {
+    for (const Op& op : segment.ops) {
+      if (op.kind != OpKind::lora) continue;
+      for (const ParameterUse& use : op.parameters) parameters[at(use.parameter)] = true;
+    }
+  }
+  return parameters;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,34 @@
+// --method lora and qlora: from a graph to the graph with low-rank adapters beside its linears (Hu et al. 2021, "LoRA:
+// Low-Rank Adaptation of Large Language Models", arXiv 2106.09685). docs/lora.md describes them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "job/job.h"
+#include "model_specs/graph.h"
+
+namespace vramfit {
+
+/// The graph that a resolved job trains: the model's, with its adapters. Throws as build_graph and with_adapters do.
+Graph training_graph(const ModelSpec& spec, const Job& job);
+
+/// Each targeted linear of weight W (O, I) gets parameters MODULE.lora_A.weight (R, I) and MODULE.lora_B.weight (O, R),
+/// and an op `lora` after it. Linears that use parts of one matrix share its adapter, each with its rows of B.
+/// Throws InputError for a target that no linear has.
+Graph with_adapters(Graph graph, const Job& job);
+
+/// Whether the job trains adapters.
+bool has_adapters(const Job& job);
+
+/// What the adapter's output is multiplied by: alpha / rank, or alpha / sqrt(rank) (rsLoRA).
+double adapter_scale(const Lora& lora);
+
+/// By parameter: whether an adapter has it.
+std::vector<bool> adapter_parameters(const Graph& graph);
+
+/// "model.layers.0.self_attn.q_proj" of "model.layers.0.self_attn.q_proj.weight".
+std::string_view module_of(std::string_view parameter);
+
+}  // namespace vramfit
