@@ -105,7 +105,7 @@ Bytes host_buffers(const Estimate& e, const Graph& graph, const RunEffects& run)
 }
 
 /// Of the first node. What CPU ranks allocate is host memory, too.
-Bytes host_bytes(const Estimate& e, const Graph& graph, const RunEffects& run) {
+Bytes host_bytes_of_node(const Estimate& e, const Graph& graph, const RunEffects& run) {
   const Bytes buffers = host_buffers(e, graph, run);
   if (!e.cluster.is_cpu()) return buffers;
   return e.ranks.front().total + (e.cluster.cards_per_node - 1) * e.ranks.back().total + buffers;
@@ -250,15 +250,19 @@ void judge_host_memory(Estimate& e, const RunEffects& run) {
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
   require_rules(e.job, e.cluster);
   const Graph graph = training_graph(spec, e.job);
-  RankEstimate rank = estimate_rank(graph, e.job, e.cluster, {.run = options.run});
+  const program::Program program = program_of(graph, e.job, e.cluster, options.run);
+  const RankEstimate rank = estimate_program(program, graph, e.job, e.cluster, {.run = options.run});
   e.ranks = {rank};
   e.verdict = verdict_of(rank, e.capacity);
   e.why = explain(rank, e.capacity);
   add_assumptions(e, spec, graph);
   set_rank0_apart(e, graph, options.run);
-  e.host_bytes = host_bytes(e, graph, options.run);
+  e.host_bytes = host_bytes_of_node(e, graph, options.run);
   judge_host_memory(e, options.run);
   if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.run.clip);
+  if (options.speed_with == nullptr) return;
+  e.speed = speed_of(program, graph, e.job, e.cluster, *options.speed_with);
+  if (const std::string note = network_note(e.cluster); !note.empty()) e.assumptions.push_back(note);
 }
 
 }  // namespace
@@ -292,7 +296,11 @@ Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
 
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options,
                            bool retries) {
-  const program::Program program = program_of(graph, job, cluster, options.run);
+  return estimate_program(program_of(graph, job, cluster, options.run), graph, job, cluster, options, retries);
+}
+
+RankEstimate estimate_program(const program::Program& program, const Graph& graph, const Job& job,
+                              const Cluster& cluster, const CountOptions& options, bool retries) {
   const Ledger ledger = events_of(program, options);
   RankEstimate rank = fold_by_allocator(program, ledger, job, cluster.card.device);
   rank.host = host_bytes(program);
@@ -386,13 +394,6 @@ std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& jo
   std::optional<RankEstimate> rank =
       estimate_rank_below(training_graph(spec, resolved), resolved, cluster, {.run = options.run}, memory + Bytes{1});
   return rank && verdict_of(*rank, cluster) == Verdict::fits ? std::move(rank) : std::nullopt;
-}
-
-void add_speed(Estimate& estimate, const ModelSpec& spec, const Efficiency* calibrated) {
-  if (estimate.verdict == Verdict::not_modelled || estimate.ranks.empty()) return;
-  const Efficiency& efficiency = calibrated != nullptr ? *calibrated : efficiency_of(estimate.cluster);
-  estimate.speed = speed_of(training_graph(spec, estimate.job), estimate.job, estimate.cluster, efficiency);
-  if (const std::string note = network_note(estimate.cluster); !note.empty()) estimate.assumptions.push_back(note);
 }
 
 }  // namespace vramfit

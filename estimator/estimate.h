@@ -45,7 +45,7 @@ struct Estimate {
   std::vector<Suggestion> suggestions;
   std::vector<std::string> assumptions;
   Bytes host_bytes;            // per node
-  std::optional<Speed> speed;  // what add_speed predicts
+  std::optional<Speed> speed;  // if EstimateOptions asks for it
 };
 
 /// "3 in the first two steps, then up to 1 per step"
@@ -58,14 +58,11 @@ inline constexpr double kBandSaid = 0.05;  // a wider band is mentioned in the v
 struct EstimateOptions {
   bool suggestions = true;
   RunEffects run = {};
+  const Efficiency* speed_with = nullptr;  // figures of the card to predict the speed with; null: no speed
 };
 
 /// Never throws for a job that doesn't fit or has no rules: those are verdicts.
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options);
-
-/// Predicts the speed of an estimated job, with the efficiency of its card or another one; leaves it out for jobs that
-/// aren't modelled.
-void add_speed(Estimate& estimate, const ModelSpec& spec, const Efficiency* calibrated = nullptr);
 
 /// Folds a ledger into peaks and breakdown (peak tick, categories that sum exactly), on a card without a limit. With
 /// the native allocator the peaks are the highest over the orders of addresses that placements_of names. Repeats are

@@ -8,6 +8,7 @@
 #include "estimator/estimate.h"
 #include "job/allocator/allocator_settings.h"
 #include "program/arena/script.h"
+#include "program/program.h"
 #include "program/readers/count.h"
 
 namespace vramfit {
@@ -20,6 +21,10 @@ inline constexpr Bytes kNoLimit{std::numeric_limits<std::int64_t>::max()};
 /// retries.
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options,
                            bool retries = true);
+
+/// The same from a program of the job, made for `options.run`.
+RankEstimate estimate_program(const program::Program& program, const Graph& graph, const Job& job,
+                              const Cluster& cluster, const CountOptions& options, bool retries = true);
 
 /// The same for a caller that asks two things only: whether the total is below `below` (none if not), and whether the
 /// verdict is `fits`. Both are found out as early as possible: retries are not counted, and a job that needs one, or

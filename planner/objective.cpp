@@ -13,17 +13,19 @@
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "planner/search.h"
 
 namespace vramfit {
 
 namespace {
 
-constexpr std::array<std::pair<Objective, std::string_view>, 5> kNames{{
+constexpr std::array<std::pair<Objective, std::string_view>, 6> kNames{{
     {Objective::throughput, "throughput"},
     {Objective::cost, "cost"},
     {Objective::fewest_gpus, "fewest-gpus"},
     {Objective::longest_sequence, "longest-sequence"},
     {Objective::largest_batch, "largest-batch"},
+    {Objective::headroom, "headroom"},
 }};
 
 constexpr std::int64_t kMostSequence = std::int64_t{1} << 24;    // where a model has no limit of its own
@@ -111,7 +113,13 @@ ClusterPlan plan_for(const PlanRequest& request, Objective objective) {
       set_field(changed, "grad_accum", 1);
     });
   }
-  return plan_on(request);
+  PlanRequest wanted = request;
+  wanted.smallest = objective == Objective::headroom;
+  return plan_on(wanted);
+}
+
+double free_share(const Estimate& estimate) {
+  return 1 - static_cast<double>(worst_total(estimate).n) / static_cast<double>(estimate.capacity.n);
 }
 
 /// The greatest is best.
@@ -129,6 +137,8 @@ std::pair<double, double> merit(const ClusterPlan& made, Objective objective) {
       return {static_cast<double>(chosen.job.sequence), chosen.tokens_per_second};
     case Objective::largest_batch:
       return {static_cast<double>(chosen.job.micro_batch), chosen.tokens_per_second};
+    case Objective::headroom:
+      return {free_share(chosen.estimate), chosen.tokens_per_second};
   }
   return {chosen.tokens_per_second, 0};
 }

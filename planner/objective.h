@@ -19,6 +19,7 @@ enum class Objective {
   fewest_gpus,       // among the clusters; of equally many the faster
   longest_sequence,  // in steps of kSequenceStep
   largest_batch,     // sequences that a GPU computes at once
+  headroom,          // the least memory, and among clusters the largest share of it left free
 };
 
 inline constexpr std::int64_t kSequenceStep = 256;

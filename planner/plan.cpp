@@ -86,8 +86,17 @@ class Search {
  private:
   void search(const std::vector<Change>& bases) {
     bases_ = bases;
+    if (request_.smallest) {
+      take_smallest();
+    } else {
+      take_fastest();
+    }
+    if (!plan_.chosen) find_smallest();
+  }
+
+  void take_fastest() {
     faster_.clear();
-    queue_.emplace(evaluator_, request_, bases, BestBy::speed, plan_.search);
+    queue_.emplace(evaluator_, request_, bases_, BestBy::speed, plan_.search);
     while (const std::optional<Option> option = queue_->next(kNoLimit)) {
       if (fitting(*option)) {
         plan_.chosen = evaluator_.candidate(*option);
@@ -95,7 +104,20 @@ class Search {
       }
       faster_.push_back(*option);
     }
-    find_smallest();
+  }
+
+  void take_smallest() {
+    BestFirst queue(evaluator_, request_, bases_, BestBy::need, plan_.search);
+    std::optional<Option> smallest;
+    Bytes most = request_.cluster.card.memory;
+    while (const std::optional<Option> option = queue.next(most)) {
+      const Attempt attempt = evaluator_.attempt(option->job, most + Bytes{1});
+      note(attempt, option->job);
+      if (!attempt.fits) continue;
+      smallest = option;
+      most = attempt.rank->total - Bytes{1};
+    }
+    if (smallest) plan_.chosen = evaluator_.candidate(*smallest);
   }
 
   // What the option needs, if it fits.
@@ -124,16 +146,37 @@ class Search {
 
   void explain_plan() {
     Candidate& chosen = *plan_.chosen;
-    chosen.why = fmt::format("fastest of {} configurations that fits", plan_.search.configurations);
+    chosen.why = fmt::format("{} of {} configurations that fits", request_.smallest ? "smallest" : "fastest",
+                             plan_.search.configurations);
     plan_.why =
         fmt::format("{} at {:.0f} tokens/s, {}", chosen.why, chosen.tokens_per_second, needs_text(chosen.estimate));
     if (const std::string note = network_note(request_.cluster); !note.empty()) {
       chosen.estimate.assumptions.push_back(note);
     }
     plan_.steps = waterfall(request_, chosen.job, evaluator_);
-    add_faster(chosen);
-    add_frontier(chosen);
-    add_changes(chosen);
+    if (request_.smallest) {
+      add_fastest_and_frontier();
+    } else {
+      add_faster(chosen);
+      add_frontier(worst_total(chosen.estimate));
+      add_changes(chosen);
+    }
+  }
+
+  // What a plan with the most headroom gives up: the fastest job that fits, and what lies between.
+  void add_fastest_and_frontier() {
+    SearchCounts counts;  // the configurations have been counted
+    const Candidate& chosen = *plan_.chosen;
+    queue_.emplace(evaluator_, request_, bases_, BestBy::speed, counts);
+    while (const std::optional<Option> option = queue_->next(kNoLimit, chosen.tokens_per_second)) {
+      const Attempt attempt = evaluator_.attempt(option->job, request_.cluster.card.memory + Bytes{1});
+      if (!attempt.fits) continue;
+      add_trade(evaluator_.candidate(*option, *attempt.rank));
+      add_frontier(attempt.rank->total, chosen.tokens_per_second);
+      break;
+    }
+    plan_.search.bounds += counts.bounds;
+    queue_.reset();  // it refers to the counts
   }
 
   // Faster choices that don't fit: those nearest to the plan say most. They are among those that were tried, and among
@@ -183,20 +226,28 @@ class Search {
     plan_.alternatives.push_back(std::move(candidate));
   }
 
-  // Slower choices, each of them the fastest that needs a twentieth less than the one before.
-  void add_frontier(const Candidate& chosen) {
-    const auto below = [](Bytes total) { return total - Bytes{total.n / kFrontierStep}; };
-    Bytes most = below(worst_total(chosen.estimate));
-    while (const std::optional<Option> option = queue_->next(most)) {
+  // Choices that are slower than one that needs `total` and faster than `above`, each of them the fastest that needs a
+  // twentieth less than the one before.
+  void add_frontier(Bytes total, double above = -1) {
+    const auto below = [](Bytes bytes) { return bytes - Bytes{bytes.n / kFrontierStep}; };
+    Bytes most = below(total);
+    while (const std::optional<Option> option = queue_->next(most, above)) {
       const Attempt attempt = evaluator_.attempt(option->job, most + Bytes{1});
       if (!attempt.fits) continue;
       most = below(attempt.rank->total);
-      Candidate candidate = evaluator_.candidate(*option, *attempt.rank);
-      candidate.why =
-          fmt::format("{}: slower by {}, needs {}", job_as_flags(option->job, chosen.job),
-                      percent(chosen.tokens_per_second, option->tokens_per_second), needs_text(candidate.estimate));
-      plan_.alternatives.push_back(std::move(candidate));
+      add_trade(evaluator_.candidate(*option, *attempt.rank));
     }
+  }
+
+  // An alternative that trades the plan's memory for speed, or the other way round.
+  void add_trade(Candidate candidate) {
+    const Candidate& chosen = *plan_.chosen;
+    const bool is_faster = candidate.tokens_per_second > chosen.tokens_per_second;
+    const double fast = is_faster ? candidate.tokens_per_second : chosen.tokens_per_second;
+    const double slow = is_faster ? chosen.tokens_per_second : candidate.tokens_per_second;
+    candidate.why = fmt::format("{}: {} by {}, needs {}", job_as_flags(candidate.job, chosen.job),
+                                is_faster ? "faster" : "slower", percent(fast, slow), needs_text(candidate.estimate));
+    plan_.alternatives.push_back(std::move(candidate));
   }
 
   // The fastest job under a change that fits and is faster than `above`, if there is one.

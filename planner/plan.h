@@ -1,4 +1,4 @@
-// The plan: the fastest job that fits, why, and the alternatives. Written to plan.json (vramfit/plan@1).
+// The plan: the fastest job that fits (or the one that needs least), why, and the alternatives. Written to plan.json (vramfit/plan@1).
 #pragma once
 
 #include <map>
@@ -34,6 +34,7 @@ struct PlanRequest {
   Cluster cluster;
   Allowed allowed;
   bool clip = true;
+  bool smallest = false;  // the job that needs least is wanted, not the fastest
 };
 
 /// What an answer took.

@@ -74,10 +74,9 @@ Cluster cluster_of(const EstimateFlags& flags) {
   return cluster;
 }
 
-void predict_speed(const EstimateFlags& flags, const ModelSpec& spec, Estimate& result) {
-  if (flags.calibration.empty()) return add_speed(result, spec);
-  const Efficiency efficiency = calibrated_efficiency(result.cluster, read_file(flags.calibration), flags.calibration);
-  add_speed(result, spec, &efficiency);
+Efficiency efficiency_for(const EstimateFlags& flags, const Cluster& cluster) {
+  if (flags.calibration.empty()) return efficiency_of(cluster);
+  return calibrated_efficiency(cluster, read_file(flags.calibration), flags.calibration);
 }
 
 int run_estimate(const EstimateFlags& flags) {
@@ -91,8 +90,9 @@ int run_estimate(const EstimateFlags& flags) {
   const bool json = flags.json || flags.format == "json";
   if (flags.job.gpus.empty()) return run_requirements(flags, spec, choice.job, json);
   const Cluster cluster = cluster_of(flags);
-  Estimate result = estimate(spec, choice.job, cluster, {.suggestions = true, .run = effects_of(flags.run)});
-  predict_speed(flags, spec, result);
+  const Efficiency efficiency = efficiency_for(flags, cluster);
+  const Estimate result =
+      estimate(spec, choice.job, cluster, {.run = effects_of(flags.run), .speed_with = &efficiency});
   const std::string text = json ? estimate_to_json(result) : estimate_text(result, detect_terminal());
   write_file("-", text);
   if (result.verdict == Verdict::at_risk) {

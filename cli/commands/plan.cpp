@@ -69,6 +69,8 @@ std::string_view words_of(Objective objective) {
       return "longest sequence";
     case Objective::largest_batch:
       return "largest batch";
+    case Objective::headroom:
+      return "plan with the most headroom";
   }
   return "fastest plan";
 }
@@ -135,8 +137,8 @@ void add_plan(CLI::App& command, int& exit_code) {
   command
       .add_option(
           "--objective", flags->objective,
-          "throughput (default), cost, fewest-gpus, longest-sequence, largest-batch. Several clusters to choose "
-          "from: --gpus 4xRTX4090,1xH100-80GB; how many GPUs are needed: --gpus auto:H100-80GB")
+          "throughput (default), cost, fewest-gpus, longest-sequence, largest-batch, headroom. Several clusters to "
+          "choose from: --gpus 4xRTX4090,1xH100-80GB; how many GPUs are needed: --gpus auto:H100-80GB")
       ->type_name("NAME")
       ->group(kCommonFlags);
   command

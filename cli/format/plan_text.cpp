@@ -1,6 +1,9 @@
 #include "cli/format/plan_text.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,7 +18,7 @@
 namespace vramfit {
 namespace {
 
-/// Whether an alternative is slower than the plan and needs less memory.
+/// Whether an alternative fits as the plan does, and trades speed for memory.
 bool is_of_frontier(const Candidate& candidate) {
   return candidate.needs.empty() && candidate.estimate.verdict == Verdict::fits;
 }
@@ -53,22 +56,24 @@ std::string step_lines(const Plan& plan) {
   return text;
 }
 
-/// The plan and what is slower but smaller, with a bar for the speed of each.
+/// The plan and its alternatives between speed and memory, with a bar for the speed of each.
 std::string frontier_table(const Plan& plan, const Terminal& terminal) {
   constexpr int kCells = 20;
   const Candidate& chosen = *plan.chosen;
-  std::string text;
+  std::vector<const Candidate*> rows{&chosen};
   for (const Candidate& candidate : plan.alternatives) {
-    if (!is_of_frontier(candidate)) continue;
-    const double share = candidate.tokens_per_second / chosen.tokens_per_second;
-    text += fmt::format("  {:>7} {:>10.0f}  {}  {}\n", gib(worst_rank(candidate.estimate).total),
-                        candidate.tokens_per_second, padded_bar(terminal, share, kCells),
-                        printable(job_as_flags(candidate.job, chosen.job), 500));
+    if (is_of_frontier(candidate)) rows.push_back(&candidate);
   }
-  if (text.empty()) return "";
-  return fmt::format("\nMemory against speed\n  {:>7} {:>10}\n  {:>7} {:>10.0f}  {}  the plan\n{}", "GiB", "tokens/s",
-                     gib(worst_rank(chosen.estimate).total), chosen.tokens_per_second, padded_bar(terminal, 1, kCells),
-                     text);
+  if (rows.size() == 1) return "";
+  std::ranges::stable_sort(rows, std::greater{}, &Candidate::tokens_per_second);
+  std::string text = fmt::format("\nMemory against speed\n  {:>7} {:>10}\n", "GiB", "tokens/s");
+  for (const Candidate* row : rows) {
+    const double share = row->tokens_per_second / rows.front()->tokens_per_second;
+    text += fmt::format("  {:>7} {:>10.0f}  {}  {}\n", gib(worst_rank(row->estimate).total), row->tokens_per_second,
+                        padded_bar(terminal, share, kCells),
+                        row == &chosen ? "the plan" : printable(job_as_flags(row->job, chosen.job), 500));
+  }
+  return text;
 }
 
 /// "Step 2.68 s, 6113 tokens/s (1528 per GPU), MFU 41.2 % (predicted)".

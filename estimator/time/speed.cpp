@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "estimator/time/seconds.h"
-#include "program/make_program.h"
 #include "program/model_flops.h"
 
 namespace vramfit {
@@ -38,9 +37,8 @@ double model_flops_utilization(const Graph& graph, const Job& job, const Card& c
   return static_cast<double>(job.accumulation) * flops / (step_seconds * peak);
 }
 
-Speed speed_of(const Graph& graph, const Job& job, const Cluster& cluster, const Efficiency& efficiency) {
-  const program::Program program =
-      program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .labels = false});
+Speed speed_of(const program::Program& program, const Graph& graph, const Job& job, const Cluster& cluster,
+               const Efficiency& efficiency) {
   Speed speed{.time = seconds_of(program, cluster, efficiency)};
   const double seconds = speed.time.step_seconds;
   speed.least_step_seconds = seconds * efficiency.step_least;

@@ -5,6 +5,7 @@
 #include "estimator/time/step_time.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
+#include "program/program.h"
 
 namespace vramfit {
 
@@ -21,8 +22,9 @@ struct Speed {
   double model_flops_utilization = 0;  // share of the cards' dense peak; 0: not known (CPU ranks)
 };
 
-/// Of a resolved job that clips gradients. Throws NotModelled for features without rules.
-Speed speed_of(const Graph& graph, const Job& job, const Cluster& cluster, const Efficiency& efficiency);
+/// Of a resolved job, from its program for that cluster.
+Speed speed_of(const program::Program& program, const Graph& graph, const Job& job, const Cluster& cluster,
+               const Efficiency& efficiency);
 
 /// FLOPs that training needs in a step of that time (docs/time-model.md), of what the card's matrix units give at most;
 /// 0 where that isn't known.

@@ -202,7 +202,7 @@ class OtherFlags(unittest.TestCase):
         self.refused("--network", "plan", *base, "--network", "10Gbps/card")
         self.different("--host-memory", "64GiB", base=(MODEL, "--gpus", "1x24GB", "--seq-len", "64"), command="plan")
         cards = (MODEL, "--gpus", "1xL4,1xH100-80GB,2xH100-80GB", "--precision", "bf16-mixed")
-        for objective in ("cost", "fewest-gpus", "longest-sequence", "largest-batch"):
+        for objective in ("cost", "fewest-gpus", "longest-sequence", "largest-batch", "headroom"):
             self.different("--objective", objective, base=cards, command="plan")
         self.refused("--objective", "plan", *base, "--objective", "speed")
         self.different("--tokens", "3B", base=base, command="plan")

@@ -117,6 +117,28 @@ TEST_CASE("the largest batch has a plan, and one row more doesn't") {
   CHECK_THROWS_AS(answer_for(request, "2xcpu-24MiB", Objective::largest_batch), InputError);
 }
 
+TEST_CASE("with the most headroom, nothing of the space that fits needs less") {
+  PlanRequest request = request_for("llama", parse_cluster("2xcpu-24MiB"));
+  const Plan fastest = make_plan(request);
+  REQUIRE(fastest.chosen);
+  const PlanAnswer answer = answer_for(request, "2xcpu-24MiB", Objective::headroom);
+  const Plan& smallest = *best_of(answer).plan;
+  REQUIRE(smallest.chosen);
+  const Bytes least = worst_total(smallest.chosen->estimate);
+  CHECK(least < worst_total(fastest.chosen->estimate));
+  Evaluator evaluator(request);
+  for (const Job& job : enumerate_jobs(request)) {
+    const Trial& trial = evaluator.trial_of(job);
+    if (trial.fits) CHECK(trial.total >= least);
+  }
+  // The first alternative is what the headroom costs: the fastest of all.
+  REQUIRE_FALSE(smallest.alternatives.empty());
+  CHECK(smallest.alternatives.front().tokens_per_second == doctest::Approx(fastest.chosen->tokens_per_second));
+  for (const Candidate& other : smallest.alternatives) {
+    CHECK(other.tokens_per_second > smallest.chosen->tokens_per_second);
+  }
+}
+
 TEST_CASE("cost needs a price of every GPU that has a plan") {
   const PlanRequest request = request_for("llama", parse_cluster("1xcpu-1GiB"));
   CHECK_THROWS_WITH_AS(answer_for(request, "1xRTX4080", Objective::cost),

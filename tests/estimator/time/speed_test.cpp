@@ -8,6 +8,7 @@
 
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "program/make_program.h"
 #include "program/model_flops.h"
 #include "program/stages/adapters.h"
 #include "tests/support/models.h"
@@ -20,7 +21,11 @@ struct World {
   Job job;
   Graph graph;
   Efficiency efficiency;
-  Speed speed() const { return speed_of(graph, job, cluster, efficiency); }
+  Speed speed(const RunEffects& run = {}) const {
+    const program::Program program = program::make_program(
+        {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = run, .labels = false});
+    return speed_of(program, graph, job, cluster, efficiency);
+  }
 };
 
 World world_of(const std::string& gpus, const std::vector<std::pair<std::string, std::string>>& fields = {}) {
@@ -62,6 +67,13 @@ TEST_CASE("exposed communication is what collectives lengthen a step by: nothing
   // What is left without collectives doesn't depend on the network.
   CHECK(slow.time.step_seconds - slow.exposed_communication_seconds ==
         doctest::Approx(fast.time.step_seconds - fast.exposed_communication_seconds));
+}
+
+TEST_CASE("a step that doesn't clip gradients is faster, and one after which a checkpoint is saved is as fast") {
+  const World world = world_of("8xH100-80GB");
+  const double step = world.speed().time.step_seconds;
+  CHECK(world.speed({.clip = false}).time.step_seconds < step);
+  CHECK(world.speed({.saves = true}).time.step_seconds == step);
 }
 
 TEST_CASE("kernels in a step are slower than alone by one figure, which leaves launches and collectives as they are") {
