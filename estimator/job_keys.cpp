@@ -8,6 +8,7 @@
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/sharding.h"
+#include "program/stages/kept_values.h"
 
 namespace vramfit {
 
@@ -28,6 +29,12 @@ std::string common_key(const Job& job) {
   return key;
 }
 
+/// What tapes keep in selective checkpointing, where it isn't one of the policies that all tapes have.
+std::string own_policy(const Job& job) {
+  const bool is_own = kept_policies(job.checkpointing).size() > kept_policies(NoCheckpointing{}).size();
+  return is_own ? get_checkpointing(job) : "";
+}
+
 }  // namespace
 
 std::string units_key(const Graph& graph, const Job& job) {
@@ -37,8 +44,8 @@ std::string units_key(const Graph& graph, const Job& job) {
 }
 
 std::string ops_key(const Graph& graph, const Job& job) {
-  return fmt::format("{} {} {} {} {} {}", fmt::ptr(&graph), common_key(job), job.micro_batch, job.sequence,
-                     number(job.attention), job.deterministic);
+  return fmt::format("{} {} {} {} {} {} {}", fmt::ptr(&graph), common_key(job), job.micro_batch, job.sequence,
+                     number(job.attention), job.deterministic, own_policy(job));
 }
 
 std::string schedule_key(const Job& job) {

@@ -21,8 +21,8 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// Whether a segment keeps only its input until backward; `unknown`: it may, or not.
-enum class Kept { all, input, unknown };
+/// Whether a segment keeps what its backward reads; `unknown`: it may, or not.
+enum class Kept { all, checkpointed, unknown };
 
 /// Of each segment.
 std::vector<Kept> kept_by(const Graph& graph, const Job& job, const std::vector<bool>& has_backward, bool is_open) {
@@ -30,23 +30,34 @@ std::vector<Kept> kept_by(const Graph& graph, const Job& job, const std::vector<
   for (std::size_t s = 0; s < kept.size(); ++s) {
     const bool may_recompute = graph.segments[s].role == SegmentRole::block && has_backward[s];
     if (is_open && may_recompute) kept[s] = Kept::unknown;
-    if (!is_open && is_checkpointed(job, graph, has_backward, static_cast<int>(s))) kept[s] = Kept::input;
+    if (!is_open && is_checkpointed(job, graph, has_backward, static_cast<int>(s))) kept[s] = Kept::checkpointed;
   }
   return kept;
 }
 
+const CheckpointedActivations& checkpointed_by(const Job& job, const SavedActivations& saved) {
+  return is_selective(job.checkpointing) ? saved.selective.at(policy_number(job.checkpointing)) : saved.full;
+}
+
 /// Activations that the segments before each one hold once they have all run forward; those of all at the end.
-std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept) {
+std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept,
+                              const Job& job) {
   std::vector<Bytes> below;
   below.reserve(saved.size() + 1);
   Bytes sum;
   bool input_is_held = false;  // as the output of the segment before
   for (std::size_t s = 0; s < saved.size(); ++s) {
     below.push_back(sum);
-    const Bytes of_all = (input_is_held || saved[s].holds_input ? saved[s].input : Bytes{}) + saved[s].inner;
-    if (kept[s] == Kept::all) sum += of_all;
-    if (kept[s] == Kept::input) sum += saved[s].input;
-    if (kept[s] == Kept::unknown) sum += std::min(of_all, saved[s].input);
+    const auto held = [&](const auto& activations) {
+      return (input_is_held || activations.holds_input ? saved[s].input : Bytes{}) + activations.inner;
+    };
+    Bytes least = held(saved[s]);
+    if (kept[s] == Kept::checkpointed) least = held(checkpointed_by(job, saved[s]));
+    if (kept[s] == Kept::unknown) {
+      least = std::min(least, held(saved[s].full));
+      for (const CheckpointedActivations& selective : saved[s].selective) least = std::min(least, held(selective));
+    }
+    sum += least;
     input_is_held = kept[s] == Kept::all && saved[s].holds_output;
   }
   below.push_back(sum);
@@ -60,10 +71,11 @@ class Moments {
           const Job& job, OpenChoices open)
       : units_(units),
         saved_(saved),
+        job_(job),
         open_(open),
         accumulates_(job.accumulation > 1),
         kept_(kept_by(graph, job, units.has_backward, open.has(OpenChoice::checkpointing))),
-        below_(held_below(saved, kept_)),
+        below_(held_below(saved, kept_, job)),
         keeps_units_(units.shards > 1 &&
                      (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard))),
         prefetches_(!open.has(OpenChoice::prefetch) && job.backward_prefetch != BackwardPrefetch::none),
@@ -110,9 +122,15 @@ class Moments {
   Bytes of_segment(std::size_t s) const {
     if (!units_.has_backward[s]) return {};
     Bytes most;
-    if (kept_[s] == Kept::all) most = of_kept(s);
-    if (kept_[s] == Kept::input) most = of_recomputed(s);
-    if (kept_[s] == Kept::unknown) most = std::min(of_kept(s), of_recomputed(s));
+    if (kept_[s] == Kept::checkpointed) {
+      most = of_recomputed(s, checkpointed_by(job_, saved_[s]));
+    } else {
+      most = of_kept(s);
+    }
+    if (kept_[s] == Kept::unknown) {
+      most = std::min(most, of_recomputed(s, saved_[s].full));
+      for (const CheckpointedActivations& each : saved_[s].selective) most = std::min(most, of_recomputed(s, each));
+    }
     return units_.resident + below_[s] + std::max(most, while_reduced(s));
   }
 
@@ -124,12 +142,12 @@ class Moments {
   }
 
   /// Likewise of one that is recomputed first. The reduction ends with that, or else with its backward.
-  Bytes of_recomputed(std::size_t s) const {
-    const Bytes input = input_of_before(s, true);
-    const Bytes recomputing = gradients(s + 2) + pieces(s + 1) + gathered(s) + input + saved_[s].recompute_peak;
+  Bytes of_recomputed(std::size_t s, const CheckpointedActivations& activations) const {
+    const Bytes input = input_of_before(s, activations.holds_input);
+    const Bytes recomputing = gradients(s + 2) + pieces(s + 1) + gathered(s) + input + activations.recompute_peak;
     if (whole_) return recomputing;  // with it sums may become shards
     const Bytes reduced = finishes_late_ ? gradients(s + 2) + pieces(s + 1) : gradients(s + 1);
-    return std::max(recomputing, reduced + gathered(s) + ahead(s) + input + peak_of(saved_[s].backward_recomputed));
+    return std::max(recomputing, reduced + gathered(s) + ahead(s) + input + peak_of(activations.backward));
   }
 
   /// After its backward, when all of its gradients are on their way.
@@ -153,6 +171,7 @@ class Moments {
 
   const LeastMemory::Units& units_;
   const std::vector<SavedActivations>& saved_;
+  const Job& job_;
   OpenChoices open_;
   bool accumulates_;
   std::vector<Kept> kept_;    // by segment

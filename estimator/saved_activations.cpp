@@ -166,9 +166,30 @@ BackwardPeak backward_peak(const Walk& ready, const SegmentTape& tape) {
       .values = with(Buffers::none), .one_shard = with(Buffers::one_shard), .many_shards = with(Buffers::many_shards)};
 }
 
+/// What lives of a segment but its input and its output.
+Bytes inner_of(const Walk& walk, const Segment& segment) {
+  const auto if_held = [&](int value) { return walk.holds(value) ? walk.bytes_of(value) : Bytes{}; };
+  return walk.live() - if_held(0) - (segment.output == 0 ? Bytes{} : if_held(segment.output));
+}
+
+CheckpointedActivations checkpointed(Walk walk, const Segment& segment, const SegmentTape& tape,
+                                     const CheckpointedTape& actions) {
+  walk.hold_value(0);
+  walk.perform(actions.forward, Buffers::none);
+  walk.drop_value(segment.output);
+  CheckpointedActivations activations;
+  activations.inner = inner_of(walk, segment);
+  activations.holds_input = walk.holds(0);
+  walk.hold_gradient(segment.output);
+  activations.recompute_peak = walk.perform(actions.recompute, Buffers::none);
+  activations.backward = backward_peak(walk, tape);
+  return activations;
+}
+
 SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, const SegmentTape& tape) {
   const bool is_last = &segment == &inputs.graph.segments.back();
-  Walk forward(inputs, segment, tape);
+  const Walk empty(inputs, segment, tape);
+  Walk forward = empty;
   SavedActivations saved;
   saved.input = forward.bytes_of(0);
   saved.output = forward.bytes_of(segment.output);
@@ -177,22 +198,15 @@ SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, cons
   saved.forward_peak = forward.perform(tape.forward, Buffers::none);
   saved.holds_input = forward.holds(0);
   if (!is_last && !tape.output_is_saved) forward.drop_value(segment.output);
-  const auto own = [&](const Walk& walk) {
-    const auto if_held = [&](int value) { return walk.holds(value) ? walk.bytes_of(value) : Bytes{}; };
-    return walk.live() - if_held(0) - (segment.output == 0 ? Bytes{} : if_held(segment.output));
-  };
-  saved.inner = own(forward);
-  Walk recomputed(inputs, segment, tape);
-  recomputed.hold_value(0);
-  saved.recompute_peak = recomputed.perform(tape.recompute, Buffers::none) + (is_last ? Bytes{} : saved.output);
-  saved.holds_input_recomputed = recomputed.holds(0);
-  saved.recomputed_inner = own(recomputed);
-  for (Walk* walk : {&forward, &recomputed}) {
-    if (!is_last) walk->hold_gradient(segment.output);
-  }
+  saved.inner = inner_of(forward, segment);
   if (!tape.has_backward) return saved;
+  if (!is_last) forward.hold_gradient(segment.output);
   saved.backward = backward_peak(forward, tape);
-  saved.backward_recomputed = backward_peak(recomputed, tape);
+  if (segment.role != SegmentRole::block) return saved;
+  saved.full = checkpointed(empty, segment, tape, tape.full);
+  for (const CheckpointedTape& each : tape.selective) {
+    saved.selective.push_back(checkpointed(empty, segment, tape, each));
+  }
   return saved;
 }
 

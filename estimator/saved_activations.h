@@ -16,16 +16,23 @@ struct BackwardPeak {
   Bytes many_shards;  // with those of all parameters, unpadded
 };
 
+/// A segment that is checkpointed.
+struct CheckpointedActivations {
+  Bytes inner;               // held between its forward and its recomputation: all but input and output
+  bool holds_input = false;  // there, and while it is recomputed
+  Bytes recompute_peak;      // the most that lives of it while it is recomputed, with the gradient of its output
+  BackwardPeak backward;
+};
+
 /// One segment's blocks while others run. A segment's output is the next one's input: one block.
 struct SavedActivations {
-  Bytes inner;             // all but input and output
-  Bytes recomputed_inner;  // the same of a checkpointed segment, once it has been recomputed
-  Bytes input, output;     // their sizes, held or not; ids count as nothing
+  Bytes inner;          // all but input and output
+  Bytes input, output;  // their sizes, held or not; ids count as nothing
   bool holds_input = false, holds_output = false;
-  bool holds_input_recomputed = false;
-  Bytes forward_peak;    // the most that lives of it while it runs forward, its input included
-  Bytes recompute_peak;  // likewise while it is recomputed, with the gradient of its output
-  BackwardPeak backward, backward_recomputed;
+  Bytes forward_peak;  // the most that lives of it while it runs forward, its input included
+  BackwardPeak backward;
+  CheckpointedActivations full;                    // of a block with a backward pass
+  std::vector<CheckpointedActivations> selective;  // likewise, by policy
 };
 
 /// One entry a segment. Throws what make_shared_tapes throws.

@@ -36,8 +36,22 @@ struct FullCheckpointing {};
 struct EveryNth {
   std::int64_t n = 1;  // one block of n
 };
-struct SelectiveCheckpointing {};
-using Checkpointing = std::variant<NoCheckpointing, FullCheckpointing, EveryNth, SelectiveCheckpointing>;
+/// Ops whose results a block keeps: of those of a kind (model_specs/ops.def) the first, and every `every`-th after it.
+struct KeptOps {
+  std::string kind;
+  std::int64_t every = 1;
+  bool operator==(const KeptOps&) const = default;
+};
+struct SelectiveCheckpointing {
+  std::vector<KeptOps> kept;  // none: attention/1 and linear/2, which is torchtitan's policy
+  bool operator==(const SelectiveCheckpointing&) const = default;
+};
+struct BudgetCheckpointing {
+  std::int64_t percent = 0;  // of what a block keeps without checkpointing, its input apart, 0 to 100
+  bool operator==(const BudgetCheckpointing&) const = default;
+};
+using Checkpointing =
+    std::variant<NoCheckpointing, FullCheckpointing, EveryNth, SelectiveCheckpointing, BudgetCheckpointing>;
 
 /// --loss: whether the logits of all tokens exist at once.
 struct FullLoss {};

@@ -181,8 +181,12 @@ const std::vector<LeastSeconds::SegmentTimes>& LeastSeconds::segments_of(const G
       continue;
     }
     times.push_back({.forward = kernels_of(tape->forward, *tape),
-                     .recompute = kernels_of(tape->recompute, *tape),
-                     .backward = kernels_of(tape->backward, *tape)});
+                     .recompute = kernels_of(tape->full.recompute, *tape),
+                     .backward = kernels_of(tape->backward, *tape),
+                     .recompute_selective = {}});
+    for (const CheckpointedTape& each : tape->selective) {
+      times.back().recompute_selective.push_back(kernels_of(each.recompute, *tape));
+    }
   }
   return segments_.emplace(key, std::move(times)).first->second;
 }
@@ -197,12 +201,14 @@ Kernels LeastSeconds::blocks_of(const Parts& parts, const Graph& graph, const Jo
   const std::vector<SegmentTimes>& segments = *parts.segments;
   const std::vector<bool>& has_backward = parts.units->has_backward;
   const bool may_keep_all = open.has(OpenChoice::checkpointing);
+  std::optional<std::size_t> policy;
+  if (is_selective(job.checkpointing)) policy = policy_number(job.checkpointing);
   Kernels blocks;
   for (const SegmentTimes& segment : segments) blocks.then(segment.forward);
   for (std::size_t s = segments.size(); s-- > 0;) {
     if (!has_backward[s]) break;
     if (!may_keep_all && is_checkpointed(job, graph, has_backward, static_cast<int>(s))) {
-      blocks.then(segments[s].recompute);
+      blocks.then(policy ? segments[s].recompute_selective.at(*policy) : segments[s].recompute);
     }
     blocks.then(segments[s].backward);
   }

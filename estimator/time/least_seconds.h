@@ -22,6 +22,7 @@ class LeastSeconds {
 
   struct SegmentTimes {
     Kernels forward, recompute, backward;
+    std::vector<Kernels> recompute_selective;  // by policy
   };
   /// A part of what units do: runs on the compute stream, and collectives beside it.
   struct UnitTimes {

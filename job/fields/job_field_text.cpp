@@ -47,6 +47,12 @@ void refuse_known_elsewhere(std::string_view optimizer) {
 constexpr double kLeastKeep = 1e-6;  // of a gradient mask; below it, the scaled gradients would be useless
 constexpr double kLeastAlpha = 1e-6, kMostAlpha = 1e6, kMostDropout = 0.99;  // of adapters
 
+constexpr auto kOpNames = std::to_array<std::string_view>({
+#define OP(name) #name,
+#include "model_specs/ops.def"
+#undef OP
+});
+
 }  // namespace
 
 std::string get_precision(const Job& job) { return job.precision.name; }
@@ -166,16 +172,56 @@ void set_prefetch(Job& job, std::string_view value) {
   }
 }
 
+namespace {
+
+std::string text_of(const KeptOps& ops) {
+  return ops.every == 1 ? ops.kind : fmt::format("{}/{}", ops.kind, ops.every);
+}
+
+KeptOps kept_ops(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  KeptOps ops{.kind = text.substr(0, slash)};
+  if (std::ranges::find(kOpNames, ops.kind) == kOpNames.end()) {
+    unknown_value(ops.kind, {kOpNames.begin(), kOpNames.end()});
+  }
+  if (slash != std::string::npos) ops.every = whole_number(std::string_view(text).substr(slash + 1), 1, 4096);
+  return ops;
+}
+
+Checkpointing selective(std::string_view text) {
+  SelectiveCheckpointing chosen;
+  for (const std::string& part : split_list(text)) chosen.kept.push_back(kept_ops(part));
+  return chosen;
+}
+
+}  // namespace
+
 std::string get_checkpointing(const Job& job) {
   if (const auto* every = std::get_if<EveryNth>(&job.checkpointing)) return fmt::format("every:{}", every->n);
+  if (const auto* budget = std::get_if<BudgetCheckpointing>(&job.checkpointing)) {
+    return fmt::format("budget:{}%", budget->percent);
+  }
+  if (const auto* chosen = std::get_if<SelectiveCheckpointing>(&job.checkpointing); chosen && !chosen->kept.empty()) {
+    std::vector<std::string> parts;
+    for (const KeptOps& ops : chosen->kept) parts.push_back(text_of(ops));
+    return fmt::format("selective:{}", fmt::join(parts, ","));
+  }
   return name_of_kind(kCheckpointings, job.checkpointing);
 }
 void set_checkpointing(Job& job, std::string_view value) {
-  const bool every = value.starts_with("every:");
-  if (!every && std::ranges::none_of(kCheckpointings, [&](const auto& row) { return row.name == value; })) {
-    unknown_value(value, {"none", "full", "every:N", "selective"});
+  if (value.starts_with("every:")) {
+    job.checkpointing = EveryNth{whole_number(value.substr(6), 1, 4096)};
+  } else if (value.starts_with("selective:")) {
+    job.checkpointing = selective(value.substr(10));
+  } else if (value.starts_with("budget:")) {
+    std::string_view percent = value.substr(7);
+    if (percent.ends_with('%')) percent.remove_suffix(1);
+    job.checkpointing = BudgetCheckpointing{whole_number(percent, 0, 100)};
+  } else if (std::ranges::none_of(kCheckpointings, [&](const auto& row) { return row.name == value; })) {
+    unknown_value(value, {"none", "full", "every:N", "selective", "selective:KIND,...", "budget:N%"});
+  } else {
+    job.checkpointing = named(kCheckpointings, value);
   }
-  job.checkpointing = every ? EveryNth{whole_number(value.substr(6), 1, 4096)} : named(kCheckpointings, value);
 }
 
 std::string get_offload(const Job& job) {

@@ -194,9 +194,10 @@ constexpr std::array kJobFields{
              "Who reads the initial weights: each rank its own shard, or rank 0 for all ranks. Default: each",
              get_choice<&Job::load, kLoads>, set_choice<&Job::load, kLoads>, FieldGroup::sharding,
              HonouredBy::own_runtime},
-    JobField{"checkpointing", FieldForm::text, "none|full|every:N|selective",
-             "Activation checkpointing: no layer, all layers, every Nth layer, or selected ops (selective: PyTorch "
-             "runtimes only). Default: none",
+    JobField{"checkpointing", FieldForm::text, "none|full|every:N|selective|selective:KIND,...|budget:N%",
+             "Activation checkpointing: of no layer, all layers or every Nth; of all but selected ops (attention and "
+             "every other product; selective:attention,linear/3 names them, KIND as in the program); or of as much as "
+             "leaves N % of what layers keep. Default: none",
              get_checkpointing, set_checkpointing, FieldGroup::memory},
     JobField{
         "offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations",

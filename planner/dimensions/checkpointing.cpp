@@ -1,12 +1,13 @@
 #include "base/units.h"
 #include "planner/dimensions/dimensions.h"
+#include "program/stages/kept_values.h"
 
 namespace vramfit::dimension {
 
 namespace {
 
-// PyTorch's selective policy keeps every second matrix product. Every Nth block recomputed costs 1/N of a forward pass.
-// Of the Ns that recompute equally many blocks, the smallest is tried.
+// Every Nth block recomputed costs 1/N of a forward pass. Of the Ns that recompute equally many blocks, the smallest is
+// tried. PyTorch's runtimes have one selective policy.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs;
   const auto add = [&](Checkpointing checkpointing) {
@@ -14,7 +15,13 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
     jobs.back().checkpointing = checkpointing;
   };
   add(NoCheckpointing{});
-  if (job.runtime != Runtime::vramfit) add(SelectiveCheckpointing{});
+  if (job.runtime == Runtime::vramfit) {
+    for (const KeptPolicy& policy : kept_policies(NoCheckpointing{})) {
+      std::visit([&](const auto& kind) { add(kind); }, policy);
+    }
+  } else {
+    add(SelectiveCheckpointing{});
+  }
   const std::int64_t layers = space.spec.num_hidden_layers;
   for (std::int64_t n = layers; n > 1; --n) {
     if (ceil_div(layers, n) != ceil_div(layers, n - 1)) add(EveryNth{n});

@@ -27,6 +27,13 @@ Job with_one_middle(Job job) {
   return job;
 }
 
+/// Tapes that no other job shares need no policies but their own job's.
+SharedTapes own_tapes(const LowerInputs& inputs) {
+  TapeInputs wanted = tape_inputs(inputs.graph, inputs.job, inputs.device);
+  if (!is_selective(inputs.job.checkpointing)) wanted.policies.clear();
+  return make_shared_tapes(wanted);
+}
+
 class Lowering {
  public:
   explicit Lowering(const LowerInputs& inputs)
@@ -36,8 +43,7 @@ class Lowering {
         layout_(inputs.layout == nullptr ? own_layout_ : *inputs.layout),
         shape_{job_.micro_batch, job_.sequence},
         is_cuda_(inputs.device.kind == DeviceKind::cuda),
-        tapes_(inputs.tapes == nullptr ? make_shared_tapes(tape_inputs(inputs.graph, job_, inputs.device))
-                                       : *inputs.tapes),
+        tapes_(inputs.tapes == nullptr ? own_tapes(inputs) : *inputs.tapes),
         labels_(inputs.labels),
         views_(inputs.labels),
         unit_views_(views_, layout_, inputs.coords),
@@ -169,7 +175,7 @@ class Lowering {
       case Do::forward:
         return forward(i);
       case Do::recompute:
-        return call(i.segment, tapes_[at(i.segment)]->recompute);
+        return call(i.segment, checkpointed_tape(*tapes_[at(i.segment)], job_).recompute);
       case Do::backward:
         return backward(i.segment);
       case Do::accumulate:
@@ -240,7 +246,7 @@ class Lowering {
 
   void forward(const vramfit::Instruction& i) {
     const SegmentTape& tape = *tapes_[at(i.segment)];
-    call(i.segment, i.checkpointed ? tape.forward_checkpointed : tape.forward);
+    call(i.segment, i.checkpointed ? checkpointed_tape(tape, job_).forward : tape.forward);
     if (at(i.segment) + 1 == segments_.size()) return;
     HeldValues& values = segments_[at(i.segment)].values;
     const int output = in_.graph.segments[at(i.segment)].output;

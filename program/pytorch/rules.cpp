@@ -28,6 +28,13 @@ void require_attention(const Job& job, const Cluster& cluster) {
   }
 }
 
+/// The walk of PyTorch's step keeps what torchtitan's policy keeps.
+void require_checkpointing(const Job& job) {
+  const auto* selective = std::get_if<SelectiveCheckpointing>(&job.checkpointing);
+  const bool is_other = selective != nullptr && !selective->kept.empty();
+  if (is_other || std::holds_alternative<BudgetCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
+}
+
 }  // namespace
 
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
@@ -46,6 +53,7 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
   if (!has_optimizer(job)) refuse_field(job, "optimizer");
+  require_checkpointing(job);
   require_attention(job, cluster);
 }
 

@@ -65,7 +65,6 @@ void require_own(const Job& job, const Cluster& cluster) {
   require_optimizer(job);
   require_quantization(job);
   require_offload(job);
-  if (std::holds_alternative<SelectiveCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");
 }

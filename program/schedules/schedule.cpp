@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "program/ops/op_row.h"
+#include "program/stages/kept_values.h"
 
 namespace vramfit {
 
@@ -58,7 +59,7 @@ bool is_loss_segment(const Segment& segment) {
 bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>& segment_has_backward, int segment) {
   const auto index = static_cast<std::size_t>(segment);
   if (graph.segments[index].role != SegmentRole::block || !segment_has_backward[index]) return false;
-  if (std::holds_alternative<FullCheckpointing>(job.checkpointing)) return true;
+  if (std::holds_alternative<FullCheckpointing>(job.checkpointing) || is_selective(job.checkpointing)) return true;
   // Segment 0 is the embedding, so block b is segment b + 1.
   const auto* every = std::get_if<EveryNth>(&job.checkpointing);
   return every != nullptr && (segment - 1) % every->n == 0;

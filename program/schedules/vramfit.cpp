@@ -116,8 +116,6 @@ class Maker {
 
   void check() const {
     const Job& job = in_.job;
-    if (std::holds_alternative<SelectiveCheckpointing>(job.checkpointing))
-      throw NotModelled("--checkpointing selective");
     require_offload(job);
   }
 

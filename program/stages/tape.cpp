@@ -127,25 +127,20 @@ std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>&
   return actions;
 }
 
-std::vector<bool> kept_in_forward(const Analysis& a, bool checkpointed) {
-  std::vector<bool> keeps(a.segment.values.size(), false);
-  for (std::size_t v = 0; v < keeps.size(); ++v) keeps[v] = !checkpointed && a.saved(static_cast<int>(v));
-  if (checkpointed) keeps[0] = true;
-  keeps[at(a.segment.output)] = true;  // it passes to the next segment
-  return keeps;
+std::vector<bool> saved_by(const Analysis& a) {
+  std::vector<bool> saved(a.segment.values.size(), false);
+  for (std::size_t v = 0; v < saved.size(); ++v) saved[v] = a.saved(static_cast<int>(v));
+  return saved;
 }
 
-std::vector<TapeAction> make_recompute(const Analysis& a) {
-  std::vector<bool> keeps(a.segment.values.size(), false);
-  for (std::size_t v = 0; v < keeps.size(); ++v) keeps[v] = a.saved(static_cast<int>(v));
-  std::vector<bool> needed = keeps, runs(a.segment.ops.size(), false);
-  for (std::size_t i = runs.size(); i-- > 0;) {
-    const Op& op = a.segment.ops[i];
-    runs[i] = std::ranges::any_of(op.outputs, [&](int value) { return needed[at(value)]; });
-    if (!runs[i]) continue;
-    for (int value : op.inputs) needed[at(value)] = true;
-  }
-  return walk_forward(a, runs, keeps);
+std::vector<TapeAction> make_forward(const Analysis& a, std::vector<bool> keeps) {
+  keeps[at(a.segment.output)] = true;  // it passes to the next segment
+  return walk_forward(a, std::vector<bool>(a.segment.ops.size(), true), keeps);
+}
+
+CheckpointedTape make_checkpointed(const Analysis& a, const Recomputation& recomputation) {
+  return {.forward = make_forward(a, recomputation.kept),
+          .recompute = walk_forward(a, recomputation.runs, saved_by(a))};
 }
 
 /// Which gradients exist while backward is walked, and which of them share a storage.
@@ -256,14 +251,19 @@ struct Made {
 Made make_tape(const TapeInputs& inputs, const Segment& segment, const Incoming& incoming) {
   Analysis a = analyse(inputs, segment, incoming.wants_gradient);
   a.input_is_shared = incoming.is_shared;
-  const std::vector<bool> all(segment.ops.size(), true);
   SegmentTape tape;
   tape.input_wants_gradient = incoming.wants_gradient;
   tape.has_backward = std::ranges::any_of(a.active, [](bool b) { return b; });
-  tape.forward = walk_forward(a, all, kept_in_forward(a, false));
+  const std::vector<bool> saved = saved_by(a);
+  tape.forward = make_forward(a, saved);
   if (tape.has_backward) {
-    tape.forward_checkpointed = walk_forward(a, all, kept_in_forward(a, true));
-    tape.recompute = make_recompute(a);
+    const BlockOps block{segment, a.rules, saved, inputs.precision, inputs.shape};
+    tape.full = make_checkpointed(a, recompute_all(block));
+    if (segment.role == SegmentRole::block && !inputs.policies.empty()) {
+      for (const Recomputation& each : recompute_but(block, inputs.policies)) {
+        tape.selective.push_back(make_checkpointed(a, each));
+      }
+    }
     tape.backward = make_backward(a);
   }
   tape.output_is_saved = a.saved(segment.output);
@@ -307,7 +307,12 @@ TapeInputs tape_inputs(const Graph& graph, const Job& job, const Device& device)
           .attention = job.attention,
           .deterministic = job.deterministic,
           .shape = {job.micro_batch, job.sequence},
-          .trainable = trainable_parameters(graph, job)};
+          .trainable = trainable_parameters(graph, job),
+          .policies = kept_policies(job.checkpointing)};
+}
+
+const CheckpointedTape& checkpointed_tape(const SegmentTape& tape, const Job& job) {
+  return is_selective(job.checkpointing) ? tape.selective.at(policy_number(job.checkpointing)) : tape.full;
 }
 
 SharedTapes make_shared_tapes(const TapeInputs& inputs) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "program/ops/rule.h"
+#include "program/stages/kept_values.h"
 
 namespace vramfit {
 
@@ -27,13 +28,20 @@ struct TapeAction {
   std::vector<GradientTarget> input_gradients = {};  // Do::backward, one per input
 };
 
-/// `forward` keeps what backward reads; `forward_checkpointed` keeps only the segment's input;
-/// `recompute` rebuilds from it what `forward` would have kept, skipping ops nobody reads.
+/// A segment that runs again before its backward: `forward` keeps less than backward reads, `recompute` rebuilds the
+/// rest, skipping ops nobody reads.
+struct CheckpointedTape {
+  std::vector<TapeAction> forward, recompute;
+};
+
+/// `forward` keeps what backward reads, `full` only the segment's input, `selective` what each policy says besides.
 /// Values of type ids (token ids, labels) belong to the micro-batch and are never dropped here. The segment's
 /// output passes to the next segment as its value 0; the last segment's output (the loss) is dropped at the
 /// end of its backward. After `backward`, the gradient of value 0, if needed, is that of the previous output.
 struct SegmentTape {
-  std::vector<TapeAction> forward, forward_checkpointed, recompute, backward;
+  std::vector<TapeAction> forward, backward;
+  CheckpointedTape full;
+  std::vector<CheckpointedTape> selective;  // of a block, by policy
   bool has_backward = false;  // something in it, or below it, is trainable
   bool input_wants_gradient = false;
   bool output_is_saved = false;  // this segment's backward reads its output too
@@ -49,10 +57,15 @@ struct TapeInputs {
   Attention attention = Attention::automatic;
   bool deterministic = false;
   BatchShape shape;
-  std::vector<bool> trainable;  // per parameter of the graph
+  std::vector<bool> trainable;            // per parameter of the graph
+  std::vector<KeptPolicy> policies = {};  // of SegmentTape::selective
 };
 
-/// What a resolved job makes of them; refers to all three.
+/// What a job's checkpointed segments do; the tape was made with kept_policies() of that job.
+const CheckpointedTape& checkpointed_tape(const SegmentTape& tape, const Job& job);
+
+/// What a resolved job makes of them, with the policies that a search chooses from besides its own, so that jobs share
+/// their tapes which differ in that alone; refers to all three.
 TapeInputs tape_inputs(const Graph& graph, const Job& job, const Device& device);
 
 /// One tape per segment. Throws NotModelled where an op has no rule, std::logic_error when a graph asks

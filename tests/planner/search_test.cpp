@@ -10,6 +10,7 @@
 
 #include "base/digits_apart.h"
 #include "estimator/rank_estimate.h"
+#include "job/fields/job_field_text.h"
 #include "job/fields/job_fields.h"
 #include "model_specs/catalog.h"
 #include "planner/plan_json.h"
@@ -115,7 +116,7 @@ TEST_CASE("a trial says of a job what its estimate says, on a card that holds ha
   }
 }
 
-TEST_CASE("recomputing every Nth block is chosen where it is the fastest that fits") {
+TEST_CASE("recomputing a part is chosen where it is the fastest that fits: every Nth block, or some ops of each") {
   const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
   PlanRequest request{
       .spec = spec, .job = unresolved_job(), .fixed = {}, .cluster = parse_cluster("4xA100-40GB"), .allowed = {}};
@@ -123,16 +124,24 @@ TEST_CASE("recomputing every Nth block is chosen where it is the fastest that fi
   fix(request, "global_batch", "4");
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
-  CHECK(std::holds_alternative<EveryNth>(plan.chosen->job.checkpointing));
-  double fastest_else = 0;
+  CHECK(is_selective(plan.chosen->job.checkpointing));
+  double fastest_else = 0, fastest_every = 0;
   for (const std::string checkpointing : {"none", "full"}) {
     PlanRequest without = request;
     fix(without, "checkpointing", checkpointing);
     const Plan other = make_plan(without);
     if (other.chosen) fastest_else = std::max(fastest_else, other.chosen->tokens_per_second);
   }
-  MESSAGE("every:N is faster by ", 100 * (plan.chosen->tokens_per_second / fastest_else - 1), " %");
-  CHECK(plan.chosen->tokens_per_second > fastest_else);
+  for (const std::int64_t n : {2, 3, 4, 6, 8, 11, 16}) {
+    PlanRequest every = request;
+    fix(every, "checkpointing", fmt::format("every:{}", n));
+    const Plan other = make_plan(every);
+    if (other.chosen) fastest_every = std::max(fastest_every, other.chosen->tokens_per_second);
+  }
+  MESSAGE("every:N is faster by ", 100 * (fastest_every / fastest_else - 1), " %, ",
+          get_checkpointing(plan.chosen->job), " by ", 100 * (plan.chosen->tokens_per_second / fastest_else - 1), " %");
+  CHECK(fastest_every > fastest_else);
+  CHECK(plan.chosen->tokens_per_second > fastest_every);
 }
 
 TEST_CASE("a reduction goes on behind the backward pass where links are slow, if there is memory for it") {

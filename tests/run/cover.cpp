@@ -29,7 +29,7 @@ std::vector<Axis> axes() {
           {"", {"1", "2", "4"}},
           {"--sharding", sharding_names()},
           {"--reshard", {"default", "last-kept", "always", "never", "2"}},
-          {"--checkpointing", {"none", "full", "every:2"}},
+          {"--checkpointing", {"none", "full", "every:2", "selective", "budget:40%"}},
           {"--precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed", "fp8"}},
           {"--reduce-dtype", {"fp32", "bf16", "fp16"}},
           {"--buffer-dtype", {"fp32", "bf16", "fp16"}},

@@ -32,7 +32,7 @@ std::vector<Axis> axes() {
           {"--precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed", "fp8"}},
           {"--attention", {"auto", "math", "flash", "efficient"}},
           {"--allocator", {"expandable", "native"}},
-          {"--checkpointing", {"none", "full", "every:2"}},
+          {"--checkpointing", {"none", "full", "every:2", "selective", "budget:40%"}},
           {"--loss", {"full", "chunked:3"}},
           {"--grad-accum", {"1", "2", "3"}},
           {"--wrap", {"layer", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},

@@ -31,7 +31,8 @@ const Words kTorchModels{"llama", "llama/5", "llama-3.1-8b", "llama-3.1-70b"};
 const std::vector<Choice> kOwn{
     {"sharding", {"no-shard", "shard-grad-op", "full-shard", "hybrid-shard", "hybrid-shard-zero2"}},
     {"reshard", {"default", "last-kept", "always", "never", "2", "4"}},
-    {"checkpointing", {"none", "full", "every:2", "every:3"}},
+    {"checkpointing",
+     {"none", "full", "every:2", "every:3", "selective", "selective:glu,linear/3", "budget:0%", "budget:60%"}},
     {"precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed", "fp8"}},
     {"reduce_dtype", {"fp32", "bf16", "fp16"}},
     {"buffer_dtype", {"fp32", "bf16"}},

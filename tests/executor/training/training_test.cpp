@@ -138,7 +138,7 @@ TEST_CASE("training a small llama makes its loss fall") {
   CHECK(loss.back() < 0.9 * loss.front());
 }
 
-TEST_CASE("wrapping, groups to reshard to and prefetch change no loss") {
+TEST_CASE("wrapping, groups to reshard to, checkpointing and prefetch change no loss") {
   const std::vector<double> usual = losses(small_job("full-shard", 4), 3);
   const std::vector<std::vector<std::pair<std::string, std::string>>> choices{
       {{"wrap", "none"}},
@@ -147,7 +147,8 @@ TEST_CASE("wrapping, groups to reshard to and prefetch change no loss") {
       {{"wrap", "size:18000"}, {"reshard", "2"}},
       {{"wrap", "pattern:*.self_attn,*.1"}, {"prefetch", "backward=post,forward=1,limit=1"}},
       {{"reshard", "2"}, {"checkpointing", "full"}},
-      {{"reshard", "4"}},
+      {{"reshard", "4"}, {"checkpointing", "selective"}},
+      {{"reshard", "always"}, {"checkpointing", "budget:30%"}},
       {{"prefetch", "backward=none,forward=5,limit=2"}}};
   for (const auto& choice : choices) {
     Job job = small_job("full-shard", 4);
@@ -158,6 +159,19 @@ TEST_CASE("wrapping, groups to reshard to and prefetch change no loss") {
     REQUIRE(loss.size() == usual.size());
     // Units differ in how the norm of all gradients is added up.
     for (std::size_t i = 0; i < loss.size(); ++i) CHECK(std::abs(loss[i] - usual[i]) / usual[i] < 1e-6);
+  }
+}
+
+TEST_CASE("what blocks keep and what they compute again changes no number") {
+  const Trained usual = train(small_job("full-shard", 2), 3);
+  for (const std::string checkpointing : {"full", "every:2", "selective", "selective:glu,linear/3", "selective:rms_norm,rope",
+                                          "budget:0%", "budget:20%", "budget:55%", "budget:100%"}) {
+    CAPTURE(checkpointing);
+    Job job = small_job("full-shard", 2);
+    job_field_named("checkpointing").set(job, checkpointing);
+    const Trained trained = train(job, 3);
+    CHECK(trained.losses == usual.losses);
+    CHECK(trained.norms == usual.norms);
   }
 }
 
@@ -283,7 +297,9 @@ TEST_CASE("a gradient that is no number ends the run in its step, on every rank"
 
 TEST_CASE("what a run allocates is what was counted, event by event") {
   for (const std::string model : {"llama", "gpt2"}) {
-    for (const Checkpointing& checkpointing : {Checkpointing{NoCheckpointing{}}, Checkpointing{FullCheckpointing{}}}) {
+    for (const Checkpointing& checkpointing :
+         {Checkpointing{NoCheckpointing{}}, Checkpointing{FullCheckpointing{}}, Checkpointing{SelectiveCheckpointing{}},
+          Checkpointing{BudgetCheckpointing{.percent = 30}}}) {
       for (const Loss& loss : {Loss{FullLoss{}}, Loss{ChunkedLoss{}}}) {
         for (const std::string precision : {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed"}) {
           Job job = small_job("full-shard", 1);

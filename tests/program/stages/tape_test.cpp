@@ -69,7 +69,7 @@ TEST_CASE("backward is forward's list reversed, and recompute leaves out what no
   CHECK(ops_run(made[1]->forward, TapeAction::Do::run) == std::vector{0, 1, 2});
   CHECK(ops_run(made[1]->backward, TapeAction::Do::backward) == std::vector{2, 1, 0});
   // Backward reads x and the activation's input; the activation and the addition would only rebuild the output.
-  CHECK(ops_run(made[1]->recompute, TapeAction::Do::run) == std::vector{0});
+  CHECK(ops_run(made[1]->full.recompute, TapeAction::Do::run) == std::vector{0});
 }
 
 TEST_CASE("copied tapes are those that are shared") {

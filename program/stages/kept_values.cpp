@@ -1,0 +1,244 @@
+#include "program/stages/kept_values.h"
+
+#include <algorithm>
+#include <bit>
+#include <bitset>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::size_t kMostTried = 12;  // candidates of which every subset is tried
+using Values = std::bitset<256>;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// A block's ops as sets of values.
+class Block {
+ public:
+  explicit Block(const BlockOps& ops) : ops_(ops.segment.ops), output_(at(ops.segment.output)) {
+    if (ops.segment.values.size() > Values{}.size()) throw std::logic_error(ops.segment.name + ": too many values");
+    for (std::size_t v = 0; v < ops.saved.size(); ++v) {
+      saved_[v] = ops.saved[v];
+      const Value& value = ops.segment.values[v];
+      bytes_.push_back(value.type == ValueType::ids
+                           ? Bytes{}
+                           : element_count(value, ops.shape) * dtype_bytes(value_dtype(value, ops.precision)));
+    }
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      inputs_.push_back(set_of(ops_[i].inputs));
+      outputs_.push_back(set_of(ops_[i].outputs));
+      const int taken = ops.rules[i].in_place_input;
+      taken_.push_back(taken < 0 ? std::nullopt : std::optional(at(ops_[i].inputs[at(taken)])));
+      double work = 0;
+      for (const Work& kernel : ops.rules[i].work.forward) {
+        work += std::max(kernel.flops, kFlopsWhileByteMoves * kernel.bytes);
+      }
+      work_.push_back(work);
+    }
+    for (std::size_t i = 0; i < ops_.size(); ++i) results_.push_back(become(i));
+  }
+
+  std::size_t ops() const { return ops_.size(); }
+  bool makes_something_new(std::size_t op) const { return !taken_[op]; }
+  OpKind kind(std::size_t op) const { return ops_[op].kind; }
+  /// An op's outputs, or what later ops make of them in place.
+  const Values& results(std::size_t op) const { return results_[op]; }
+
+  /// But for input and output, which are there in any case or the next segment's affair.
+  Bytes bytes(Values values) const {
+    values[0] = values[output_] = false;
+    Bytes sum;
+    for (std::size_t v = 0; v < bytes_.size(); ++v) {
+      if (values[v]) sum += bytes_[v];
+    }
+    return sum;
+  }
+  Bytes saved_bytes() const { return bytes(saved_); }
+
+  struct Cost {
+    double work = std::numeric_limits<double>::infinity();  // of what runs again
+    Bytes bytes;                                            // kept
+    bool operator<(const Cost& other) const { return std::pair(work, bytes) < std::pair(other.work, other.bytes); }
+  };
+  Cost cost(const Values& wanted) const {
+    const auto [kept, runs] = made_with(wanted);
+    Cost cost{.work = 0, .bytes = bytes(kept)};
+    for (std::size_t i = 0; i < work_.size(); ++i) cost.work += runs[i] ? work_[i] : 0;
+    return cost;
+  }
+
+  Recomputation recomputation(const Values& wanted) const {
+    const auto [kept, runs] = made_with(wanted);
+    Recomputation made;
+    for (std::size_t v = 0; v < bytes_.size(); ++v) made.kept.push_back(kept[v]);
+    for (std::size_t i = 0; i < ops_.size(); ++i) made.runs.push_back(runs[i]);
+    return made;
+  }
+
+ private:
+  static Values set_of(const std::vector<int>& values) {
+    Values set;
+    for (const int value : values) set.set(at(value));
+    return set;
+  }
+
+  Values become(std::size_t op) const {
+    Values results = outputs_[op];
+    for (std::size_t i = op + 1; i < ops_.size(); ++i) {
+      if (!taken_[i] || !results[*taken_[i]]) continue;
+      results[*taken_[i]] = false;
+      results |= outputs_[i];
+    }
+    return results;
+  }
+
+  /// What is kept of `wanted` and the input, and which ops run again: a bit for each. An op has at least one output, so
+  /// there are no more ops than values.
+  std::pair<Values, Values> made_with(const Values& wanted) const {
+    Values kept = wanted, needed = saved_, runs;
+    kept[0] = true;
+    kept[output_] = false;
+    for (std::size_t i = ops_.size(); i-- > 0;) {
+      if ((outputs_[i] & needed & ~kept).none()) continue;
+      runs[i] = true;
+      needed |= inputs_[i];
+    }
+    return {kept & needed, runs};
+  }
+
+  const std::vector<Op>& ops_;
+  std::size_t output_;
+  Values saved_;
+  std::vector<Bytes> bytes_;                       // per value
+  std::vector<Values> inputs_, outputs_, results_;  // per op
+  std::vector<std::optional<std::size_t>> taken_;  // per op: the value whose storage its output takes over
+  std::vector<double> work_;                       // per op, of its forward
+};
+
+Values chosen_by(const Block& block, const SelectiveCheckpointing& policy) {
+  const std::vector<KeptOps> usual{{.kind = "attention"}, {.kind = "linear", .every = 2}};
+  Values chosen;
+  for (const KeptOps& wanted : policy.kept.empty() ? usual : policy.kept) {
+    std::int64_t seen = 0;
+    for (std::size_t i = 0; i < block.ops(); ++i) {
+      if (op_name(block.kind(i)) == wanted.kind && seen++ % wanted.every == 0) chosen |= block.results(i);
+    }
+  }
+  return chosen;
+}
+
+/// Of all policies that are budgets, the best that each can pay for.
+class Budgets {
+ public:
+  Budgets(const Block& block, const std::vector<KeptPolicy>& policies) : block_(block), chosen_(policies.size()) {
+    for (std::size_t i = 0; i < block.ops(); ++i) {
+      if (block.makes_something_new(i)) candidates_.push_back(i);
+    }
+    for (std::size_t p = 0; p < policies.size(); ++p) {
+      const auto* budget = std::get_if<BudgetCheckpointing>(&policies[p]);
+      if (budget == nullptr) continue;
+      budgets_.push_back({p, Bytes{checked_mul(block.saved_bytes().n, budget->percent) / 100}});
+    }
+    if (candidates_.size() <= kMostTried) {
+      try_subsets();
+    } else {
+      for (const Budget& budget : budgets_) chosen_[budget.policy] = one_by_one(budget.most);
+    }
+  }
+
+  const Values& chosen(std::size_t policy) const { return chosen_[policy]; }
+
+ private:
+  struct Budget {
+    std::size_t policy = 0;
+    Bytes most;
+    Block::Cost cost = {};  // of what was chosen so far
+  };
+
+  void try_subsets() {
+    if (budgets_.empty()) return;
+    for (std::uint32_t subset = 0; subset < (1U << candidates_.size()); ++subset) {
+      Values wanted;
+      for (std::uint32_t rest = subset; rest != 0; rest &= rest - 1) {
+        wanted |= block_.results(candidates_[static_cast<std::size_t>(std::countr_zero(rest))]);
+      }
+      const Block::Cost cost = block_.cost(wanted);
+      for (Budget& budget : budgets_) {
+        if (cost.bytes > budget.most || !(cost < budget.cost)) continue;
+        budget.cost = cost;
+        chosen_[budget.policy] = wanted;
+      }
+    }
+  }
+
+  Values one_by_one(Bytes most) const {
+    Values chosen;
+    std::vector<std::size_t> left = candidates_;
+    Block::Cost now = block_.cost(chosen);
+    while (true) {
+      auto next = left.end();
+      double most_saved = 0;  // work for each byte
+      for (auto op = left.begin(); op != left.end(); ++op) {
+        const Block::Cost cost = block_.cost(chosen | block_.results(*op));
+        const auto more = static_cast<double>(std::max<std::int64_t>(1, cost.bytes.n - now.bytes.n));
+        if (cost.bytes > most || (now.work - cost.work) / more <= most_saved) continue;
+        most_saved = (now.work - cost.work) / more;
+        next = op;
+      }
+      if (next == left.end()) return chosen;
+      chosen |= block_.results(*next);
+      left.erase(next);
+      now = block_.cost(chosen);
+    }
+  }
+
+  const Block& block_;
+  std::vector<Values> chosen_;  // by policy
+  std::vector<std::size_t> candidates_;
+  std::vector<Budget> budgets_;
+};
+
+std::optional<KeptPolicy> own_policy(const Checkpointing& checkpointing) {
+  if (const auto* budget = std::get_if<BudgetCheckpointing>(&checkpointing)) return *budget;
+  if (const auto* selective = std::get_if<SelectiveCheckpointing>(&checkpointing)) return *selective;
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool is_selective(const Checkpointing& checkpointing) { return own_policy(checkpointing).has_value(); }
+
+std::vector<KeptPolicy> kept_policies(const Checkpointing& checkpointing) {
+  std::vector<KeptPolicy> policies{SelectiveCheckpointing{}, SelectiveCheckpointing{.kept = {{.kind = "attention"}}},
+                                   BudgetCheckpointing{.percent = 25}, BudgetCheckpointing{.percent = 50},
+                                   BudgetCheckpointing{.percent = 75}};
+  const std::optional<KeptPolicy> own = own_policy(checkpointing);
+  if (own && std::ranges::find(policies, *own) == policies.end()) policies.push_back(*own);
+  return policies;
+}
+
+std::size_t policy_number(const Checkpointing& checkpointing) {
+  const std::vector<KeptPolicy> policies = kept_policies(checkpointing);
+  return static_cast<std::size_t>(std::ranges::find(policies, own_policy(checkpointing).value()) - policies.begin());
+}
+
+Recomputation recompute_all(const BlockOps& block) { return Block(block).recomputation({}); }
+
+std::vector<Recomputation> recompute_but(const BlockOps& ops, const std::vector<KeptPolicy>& policies) {
+  const Block block(ops);
+  const Budgets budgets(block, policies);
+  std::vector<Recomputation> made;
+  for (std::size_t p = 0; p < policies.size(); ++p) {
+    const auto* selective = std::get_if<SelectiveCheckpointing>(&policies[p]);
+    made.push_back(block.recomputation(selective != nullptr ? chosen_by(block, *selective) : budgets.chosen(p)));
+  }
+  return made;
+}
+
+}  // namespace vramfit
