@@ -75,7 +75,8 @@ class RunOptions(Folder):
         refused = self.refusals()
         for path in ELSEWHERE.values():
             self.assertTrue(os.path.exists(os.path.join(os.environ.get("VRAMFIT_SOURCE_DIR", "."), path)), path)
-        tested = {*files, *losses, *said, *refused, *COMPANIONS, *ELSEWHERE, "--gpus", "--job", "--set"}
+        self.refused("--host-memory", run(MODEL, "--gpus", "1xcpu-64MiB", "--seq-len", "32", "--host-memory", "much"))
+        tested = {*files, *losses, *said, *refused, *COMPANIONS, *ELSEWHERE, "--gpus", "--host-memory", "--job", "--set"}
         self.assertEqual(set(help_of("run")) - set(job_flags()), tested)
 
     def losses_change(self):

@@ -1,5 +1,6 @@
 // What an update of 2^24 elements takes on CPU, beside LibTorch's fused AdamW in fp32 by turns: the best of several.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -140,7 +140,7 @@ const std::vector<TruthRow>& truths() {
       {"adamw", adamw_truth, kAdam},
       {"adamw-stochastic", adamw_truth, kAdam},
       {.name = "adamw-8bit", .step = adamw_truth, .options = kAdam, .limit = 1e-3, .has_codes = true},
-      {.name = "adamw-4bit", .step = adamw_truth, .options = kAdam, .limit = 2e-2, .has_codes = true},
+      {.name = "adamw-4bit", .step = adamw_truth, .options = kAdam, .limit = 1.5e-2, .has_codes = true},
       // LibTorch 2.11's fused kernel on CPU: github.com/pytorch/pytorch/issues/191763
       {"sgd", sgd_truth, {.learning_rate = 0.1, .values = {{"momentum", 0.7}, {"weight-decay", 0.3}}}, false},
       {"lion", lion_truth, {.learning_rate = 0.05, .values = {{"beta1", 0.7}, {"beta2", 0.9}, {"weight-decay", 0.3}}}},
