@@ -1,4 +1,5 @@
-// The plan: the fastest job that fits (or the one that needs least), why, and the alternatives. Written to plan.json (vramfit/plan@1).
+// The plan: the fastest job that fits (or the one that needs least), why, and the alternatives. Written to plan.json
+// (vramfit/plan@1).
 #pragma once
 
 #include <map>

@@ -115,10 +115,10 @@ class Block {
   const std::vector<Op>& ops_;
   std::size_t output_;
   Values saved_;
-  std::vector<Bytes> bytes_;                       // per value
+  std::vector<Bytes> bytes_;                        // per value
   std::vector<Values> inputs_, outputs_, results_;  // per op
-  std::vector<std::optional<std::size_t>> taken_;  // per op: the value whose storage its output takes over
-  std::vector<double> work_;                       // per op, of its forward
+  std::vector<std::optional<std::size_t>> taken_;   // per op: the value whose storage its output takes over
+  std::vector<double> work_;                        // per op, of its forward
 };
 
 Values chosen_by(const Block& block, const SelectiveCheckpointing& policy) {

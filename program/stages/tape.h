@@ -42,7 +42,7 @@ struct SegmentTape {
   std::vector<TapeAction> forward, backward;
   CheckpointedTape full;
   std::vector<CheckpointedTape> selective;  // of a block, by policy
-  bool has_backward = false;  // something in it, or below it, is trainable
+  bool has_backward = false;                // something in it, or below it, is trainable
   bool input_wants_gradient = false;
   bool output_is_saved = false;  // this segment's backward reads its output too
   std::vector<Rule> rules;       // per op

@@ -164,8 +164,9 @@ TEST_CASE("wrapping, groups to reshard to, checkpointing and prefetch change no 
 
 TEST_CASE("what blocks keep and what they compute again changes no number") {
   const Trained usual = train(small_job("full-shard", 2), 3);
-  for (const std::string checkpointing : {"full", "every:2", "selective", "selective:glu,linear/3", "selective:rms_norm,rope",
-                                          "budget:0%", "budget:20%", "budget:55%", "budget:100%"}) {
+  for (const std::string checkpointing :
+       {"full", "every:2", "selective", "selective:glu,linear/3", "selective:rms_norm,rope", "budget:0%", "budget:20%",
+        "budget:55%", "budget:100%"}) {
     CAPTURE(checkpointing);
     Job job = small_job("full-shard", 2);
     job_field_named("checkpointing").set(job, checkpointing);

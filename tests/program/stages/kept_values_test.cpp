@@ -101,7 +101,8 @@ bool makes_all_that_is_saved(const Block& block, const Recomputation& recomputat
     for (const int input : op.inputs) {
       if (!there[Block::at(input)]) return false;
     }
-    if (const int taken = block.rules[i].in_place_input; taken >= 0) there[Block::at(op.inputs[Block::at(taken)])] = false;
+    if (const int taken = block.rules[i].in_place_input; taken >= 0)
+      there[Block::at(op.inputs[Block::at(taken)])] = false;
     for (const int output : op.outputs) there[Block::at(output)] = true;
   }
   for (std::size_t v = 0; v < there.size(); ++v) {
@@ -116,14 +117,16 @@ bool makes_all_that_is_saved(const Block& block, const Recomputation& recomputat
 TEST_CASE("selective keeps attention and every second product, as what later ops make of them in place") {
   const Block block(testing::llama_8b());
   const Recomputation made = block.of("selective");
-  CHECK(block.kept(made) == " self_attn.v_proj self_attn.rope_q self_attn.attention self_attn.attention.lse mlp.gate_proj");
-  CHECK(block.run(made) == " input_layernorm self_attn.k_proj self_attn.rope_k self_attn.o_proj residual_1 post_attention_layernorm mlp.up_proj mlp.glu");
+  CHECK(block.kept(made) ==
+        " self_attn.v_proj self_attn.rope_q self_attn.attention self_attn.attention.lse mlp.gate_proj");
+  CHECK(block.run(made) ==
+        " input_layernorm self_attn.k_proj self_attn.rope_k self_attn.o_proj residual_1 post_attention_layernorm "
+        "mlp.up_proj mlp.glu");
 }
 
 TEST_CASE("named kinds are kept, each from its first on, and what nobody reads isn't") {
   const Block block(testing::llama_8b());
-  CHECK(block.kept(block.of("selective:attention")) ==
-        " self_attn.attention self_attn.attention.lse");
+  CHECK(block.kept(block.of("selective:attention")) == " self_attn.attention self_attn.attention.lse");
   // The fourth product is followed by an addition in place; the seventh makes the block's output.
   CHECK(block.kept(block.of("selective:linear/3")) == " self_attn.rope_q residual_1");
   CHECK(block.kept(block.of("selective:softcap")).empty());
