@@ -5,6 +5,7 @@
 #include "job/optimizers.h"
 #include "job/sharding.h"
 #include "model_specs/families/families.h"
+#include "program/optimizers/optimizers.h"
 #include "tests/support/pairwise.h"
 
 namespace vramfit::testing {
@@ -18,7 +19,7 @@ struct Axis {
 
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kFreeze = 13,
-                      kGradientMask = 14, kLoad = 22, kOffload = 25, kMethod = 26, kDropout = 27;
+                      kGradientMask = 14, kLoad = 22, kOptimizer = 23, kOffload = 25, kMethod = 26, kDropout = 27;
 
 const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
                                            "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -84,6 +85,10 @@ std::vector<std::string> listed_optimizers() {
   return names;
 }
 
+bool can_update(const std::string& optimizer, const std::string& precision) {
+  return !optimizer_named(optimizer).rounds_randomly || precision == "bf16-pure";
+}
+
 std::vector<std::string> offload_kinds() { return {"none", "optimizer", "optimizer+gradients", "params"}; }
 
 bool can_offload(const std::string& offload, const std::string& ranks, const std::string& sharding, bool is_masked,
@@ -118,6 +123,7 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (reshard == "2" && value(row, kRanks) == "1") return false;
     const bool is_masked = value(row, kGradientMask) != "none", from_rank0 = value(row, kLoad) == "rank0";
     if (!can_offload(value(row, kOffload), value(row, kRanks), sharding, is_masked, from_rank0)) return false;
+    if (!can_update(value(row, kOptimizer), value(row, kPrecision))) return false;
     if (value(row, kMethod) == "full" && value(row, kDropout) != "0") return false;
     if (value(row, kMethod) == "lora" && value(row, kOffload) != "none") return false;
     return reshard == "default" || sharding == "full-shard" || sharding == "hybrid-shard";

@@ -24,6 +24,9 @@ std::vector<std::string> runnable_families();
 std::vector<std::string> sharding_names();
 std::vector<std::string> listed_optimizers();
 
+/// Whether an optimizer takes parameters stored as such a precision stores them.
+bool can_update(const std::string& optimizer, const std::string& precision);
+
 /// Values of --offload that the engine has rules for, and whether it has them for such a job.
 std::vector<std::string> offload_kinds();
 bool can_offload(const std::string& offload, const std::string& ranks, const std::string& sharding, bool is_masked,

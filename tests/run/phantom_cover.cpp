@@ -18,8 +18,8 @@ struct Axis {
 
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
-                      kPrecision = 7, kAttention = 8, kLoad = 21, kGradientMask = 27, kOffload = 29, kMethod = 30,
-                      kDropout = 31;
+                      kPrecision = 7, kAttention = 8, kLoad = 21, kGradientMask = 27, kOptimizer = 28, kOffload = 29,
+                      kMethod = 30, kDropout = 31;
 
 std::vector<Axis> axes() {
   return {{"", runnable_families()},
@@ -62,6 +62,7 @@ std::vector<Axis> axes() {
 bool is_allowed(const std::vector<std::string>& row) {
   const bool hybrid = row[kSharding].starts_with("hybrid");
   if (hybrid && row[kRanks] == "1") return false;
+  if (!can_update(row[kOptimizer], row[kPrecision])) return false;
   if (row[kMethod] == "full" && row[kDropout] != "0") return false;
   if (row[kMethod] == "lora" && row[kOffload] != "none") return false;
   if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
