@@ -53,7 +53,7 @@ std::optional<std::int64_t> take_count(std::string_view text, std::string_view& 
 
 struct Size {
   double number = 0;
-  std::string unit;  // "gb", "gib", "mib", "mb"
+  std::string unit;  // "gb", "gib", "tib", ...
   Bytes bytes;
 };
 
@@ -64,13 +64,16 @@ std::optional<Size> read_size(std::string_view text) {
       std::from_chars(text.data(), text.data() + text.size(), size.number, std::chars_format::fixed);
   if (error != std::errc{} || end == text.data()) return std::nullopt;
   size.unit = folded_card_name(text.substr(static_cast<std::size_t>(end - text.data())));
-  const double unit_bytes = size.unit == "gib"   ? static_cast<double>(kGiB.n)
+  const double gib = static_cast<double>(kGiB.n);
+  const double unit_bytes = size.unit == "gib"   ? gib
+                            : size.unit == "tib" ? 1024 * gib
                             : size.unit == "mib" ? static_cast<double>(kMiB.n)
                             : size.unit == "gb"  ? 1e9
+                            : size.unit == "tb"  ? 1e12
                             : size.unit == "mb"  ? 1e6
                                                  : 0;
   const double bytes = size.number * unit_bytes;
-  if (unit_bytes == 0 || !(bytes >= 1) || bytes > kMostGib * static_cast<double>(kGiB.n)) return std::nullopt;
+  if (unit_bytes == 0 || !(bytes >= 1) || bytes > kMostGib * gib) return std::nullopt;
   size.bytes = {std::llround(bytes)};
   return size;
 }

@@ -47,7 +47,7 @@ inline constexpr std::array kModelings{Named{"vramfit", Modeling::vramfit}, Name
                                        Named{"transformers", Modeling::transformers}};
 inline constexpr std::array kMethods{Named{"full", Method::full}, Named{"lora", Method::lora},
                                      Named{"qlora", Method::qlora}};
-/// Of the kinds that are a name alone. So are kCheckpointings.
+/// Of the kinds that are a name alone.
 inline constexpr std::array kReshards{
     Named{"default", Reshard{ReshardByDefault{}}}, Named{"last-kept", Reshard{ReshardLastKept{}}},
     Named{"always", Reshard{ReshardAlways{}}}, Named{"never", Reshard{ReshardNever{}}}};
@@ -57,9 +57,6 @@ inline constexpr std::array kFinishes{Named{"early", ReduceFinish::early}, Named
 inline constexpr std::array kLoads{Named{"each", Load::each}, Named{"rank0", Load::rank0}};
 inline constexpr std::array kAccumulates{Named{"sharded", Accumulate::sharded},
                                          Named{"unsharded", Accumulate::unsharded}};
-inline constexpr std::array kCheckpointings{Named{"none", Checkpointing{NoCheckpointing{}}},
-                                            Named{"full", Checkpointing{FullCheckpointing{}}},
-                                            Named{"selective", Checkpointing{SelectiveCheckpointing{}}}};
 inline constexpr std::array kImplementations{Named{"fused", OptimizerImplementation::fused},
                                              Named{"foreach", OptimizerImplementation::foreach},
                                              Named{"loop", OptimizerImplementation::loop}};

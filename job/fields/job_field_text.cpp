@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -194,6 +195,14 @@ Checkpointing selective(std::string_view text) {
   return chosen;
 }
 
+/// Those that are a name alone.
+std::span<const Named<Checkpointing>> checkpointings() {
+  static const std::array table{Named{"none", Checkpointing{NoCheckpointing{}}},
+                                Named{"full", Checkpointing{FullCheckpointing{}}},
+                                Named{"selective", Checkpointing{SelectiveCheckpointing{}}}};
+  return table;
+}
+
 }  // namespace
 
 std::string get_checkpointing(const Job& job) {
@@ -206,7 +215,7 @@ std::string get_checkpointing(const Job& job) {
     for (const KeptOps& ops : chosen->kept) parts.push_back(text_of(ops));
     return fmt::format("selective:{}", fmt::join(parts, ","));
   }
-  return name_of_kind(kCheckpointings, job.checkpointing);
+  return name_of_kind(checkpointings(), job.checkpointing);
 }
 void set_checkpointing(Job& job, std::string_view value) {
   if (value.starts_with("every:")) {
@@ -217,10 +226,10 @@ void set_checkpointing(Job& job, std::string_view value) {
     std::string_view percent = value.substr(7);
     if (percent.ends_with('%')) percent.remove_suffix(1);
     job.checkpointing = BudgetCheckpointing{whole_number(percent, 0, 100)};
-  } else if (std::ranges::none_of(kCheckpointings, [&](const auto& row) { return row.name == value; })) {
+  } else if (std::ranges::none_of(checkpointings(), [&](const auto& row) { return row.name == value; })) {
     unknown_value(value, {"none", "full", "every:N", "selective", "selective:KIND,...", "budget:N%"});
   } else {
-    job.checkpointing = named(kCheckpointings, value);
+    job.checkpointing = named(checkpointings(), value);
   }
 }
 

@@ -156,6 +156,7 @@ TEST_CASE("a node's host memory follows its cards, or is set; CPU ranks have one
   CHECK(cluster.cards_per_node == 2);
   CHECK(cluster.host_memory == 64 * kGiB);
   CHECK(cluster.text == "2x16GB,host=64GiB");
+  CHECK(parse_cluster("8xH100-80GB,host=1.5TiB").host_memory == 1536 * kGiB);
   CHECK(parse_cluster(cluster.text).host_memory == cluster.host_memory);
   CHECK(parse_cluster("2x16GB").host_memory == Bytes{});
   Cluster node = parse_cluster("8xH100-80GB");
