@@ -13,23 +13,24 @@ void add_run_effects(CLI::App& command, RunEffectFlags& flags) {
   command.add_flag("--no-clip", flags.no_clip, "A step without gradient clipping")->group(kMemoryFlags);
   command
       .add_option("--save-kind", flags.save_kind,
-                  "Checkpoints that the run writes (run --save, run --save-full). Default: none")
-      ->type_name("none|sharded|full|both")
+                  "What the run writes (run --save, --save-full, both, or --save-adapters). Default: none")
+      ->type_name("none|sharded|full|both|adapters")
       ->group(kMemoryFlags);
 }
 
 RunEffects effects_of(const RunEffectFlags& flags) {
   const std::string& kind = flags.save_kind;
   try {
-    if (kind != "none" && kind != "sharded" && kind != "full" && kind != "both") {
-      unknown_value(kind, {"none", "sharded", "full", "both"});
+    if (kind != "none" && kind != "sharded" && kind != "full" && kind != "both" && kind != "adapters") {
+      unknown_value(kind, {"none", "sharded", "full", "both", "adapters"});
     }
   } catch (const InputError& error) {
     throw InputError(fmt::format("--save-kind: {}", error.what()));
   }
   return {.clip = !flags.no_clip,
           .saves = kind == "sharded" || kind == "both",
-          .saves_full = kind == "full" || kind == "both"};
+          .saves_full = kind == "full" || kind == "both",
+          .saves_adapters = kind == "adapters"};
 }
 
 }  // namespace vramfit

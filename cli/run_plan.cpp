@@ -17,6 +17,7 @@
 #include "job/resolve_job.h"
 #include "planner/plan_json.h"
 #include "planner/search.h"
+#include "program/files/peft_folder.h"
 
 namespace vramfit {
 namespace {
@@ -46,8 +47,9 @@ bool is_plan_file(const std::string& path) {
   return document.kind == JsonValue::Kind::object && std::ranges::find(document.keys, "schema") != document.keys.end();
 }
 
-TemporaryPlan::TemporaryPlan(const JobFlags& flags, bool clip) {
-  const JobChoice choice = read_job_choice(flags);
+TemporaryPlan::TemporaryPlan(const JobFlags& flags, bool clip, const std::string& adapters) {
+  JobChoice choice = read_job_choice(flags);
+  if (!adapters.empty()) take_adapters(read_peft_folder(adapters), choice.job, choice.fixed);
   const PlanRequest request{.spec = read_model(flags.model),
                             .job = choice.job,
                             .fixed = choice.fixed,

@@ -15,9 +15,9 @@ bool is_plan_file(const std::string& path);
 /// if the job is predicted not to fit.
 class TemporaryPlan {
  public:
-  /// `clip`: whether the step clips gradients. Throws InputError, ModelError, NotModelled, and FaultError when the file
-  /// can't be written.
-  TemporaryPlan(const JobFlags& flags, bool clip);
+  /// `clip`: whether the step clips gradients. `adapters`: PEFT's folder that says what flags leave open. Throws
+  /// InputError, ModelError, NotModelled, and FaultError when the file can't be written.
+  TemporaryPlan(const JobFlags& flags, bool clip, const std::string& adapters = "");
   std::string path() const { return folder_.path() + "/plan.json"; }
 
  private:

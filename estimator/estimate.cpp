@@ -90,7 +90,7 @@ void add_totals(RankEstimate& rank, const Job& job, const Cluster& cluster, Byte
 /// What buffers in host memory take on the first node, which holds rank 0. Ranks differ only in what they save.
 Bytes host_buffers(const Estimate& e, const Graph& graph, const RunEffects& run) {
   const std::int64_t ranks = e.cluster.cards_per_node;
-  if (!run.saves && !run.saves_full) return ranks * e.ranks.front().host;
+  if (!run.saves && !run.saves_full && !run.saves_adapters) return ranks * e.ranks.front().host;
   Bytes bytes;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     const Coords coords{rank / e.job.mesh.shard, rank % e.job.mesh.shard};
@@ -234,7 +234,7 @@ std::string rehearsal_hint(const Cluster& cluster) {
 
 /// What ranks keep in host memory, of what a node has.
 void judge_host_memory(Estimate& e, const RunEffects& run) {
-  const bool saves = run.saves || run.saves_full;
+  const bool saves = run.saves || run.saves_full || run.saves_adapters;
   const std::string has = e.cluster.host_memory.n > 0 ? fmt::format(" of {}", format_gib(e.cluster.host_memory)) : "";
   if (saves || !e.job.offload.empty()) {
     e.assumptions.push_back(fmt::format("{}{} of host memory a node{}", format_gib(e.host_bytes), has,

@@ -159,6 +159,20 @@ void resolve_loss(Job& job, const ModelSpec& spec, const Cluster& cluster, Notes
                   chunked->chunks, job.micro_batch * job.sequence));
 }
 
+void check_rest(const Job& job) {
+  const auto* reshard = std::get_if<ReshardGroups>(&job.reshard);
+  if (reshard != nullptr && job.mesh.shard % reshard->ranks != 0) {
+    std::string groups;
+    for (std::int64_t ranks = 2; ranks <= job.mesh.shard; ++ranks) {
+      if (job.mesh.shard % ranks == 0) groups += fmt::format("{}{}", groups.empty() ? "" : ", ", ranks);
+    }
+    throw InputError(fmt::format("--reshard {}: {} ranks do not divide into such groups{}", reshard->ranks,
+                                 job.mesh.shard, groups.empty() ? "" : ", only into groups of " + groups));
+  }
+}
+
+}  // namespace
+
 /// Rank, alpha and dropout are those of PEFT's LoraConfig; the targets are QLoRA's, all linears (Dettmers et al. 2023,
 /// section 4). Weights of qlora are stored as in that paper.
 void resolve_adapters(Job& job, Notes& notes) {
@@ -186,20 +200,6 @@ void resolve_adapters(Job& job, Notes& notes) {
     notes.emplace_back("--quantization nf4-double");
   }
 }
-
-void check_rest(const Job& job) {
-  const auto* reshard = std::get_if<ReshardGroups>(&job.reshard);
-  if (reshard != nullptr && job.mesh.shard % reshard->ranks != 0) {
-    std::string groups;
-    for (std::int64_t ranks = 2; ranks <= job.mesh.shard; ++ranks) {
-      if (job.mesh.shard % ranks == 0) groups += fmt::format("{}{}", groups.empty() ? "" : ", ", ranks);
-    }
-    throw InputError(fmt::format("--reshard {}: {} ranks do not divide into such groups{}", reshard->ranks,
-                                 job.mesh.shard, groups.empty() ? "" : ", only into groups of " + groups));
-  }
-}
-
-}  // namespace
 
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes) {
   resolve_precision(job, cluster, notes);

@@ -16,4 +16,7 @@ namespace vramfit {
 /// twice changes nothing. `notes` receives one line per default used.
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes);
 
+/// The part of it that concerns adapters, of a job that is resolved but for them.
+void resolve_adapters(Job& job, std::vector<std::string>& notes);
+
 }  // namespace vramfit

@@ -62,9 +62,27 @@ std::vector<Job> optimizers(const Job& job, const std::vector<std::string>& valu
   return changed;
 }
 
+// Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large. Other
+// runtimes than the engine's own have no adapters.
+std::vector<Job> methods(const Job& job, const std::vector<std::string>& values) {
+  std::vector<std::string> names = values;
+  if (values.empty() && job.method == Method::full && job.runtime == Runtime::vramfit) names = {"lora", "qlora"};
+  std::vector<Job> changed;
+  for (const std::string& name : names) {
+    Job choice = job;
+    job_field_named("method").set(choice, name);
+    if (choice.method == job.method) continue;
+    std::vector<std::string> notes;  // defaults show as flags of the plan
+    resolve_adapters(choice, notes);
+    changed.push_back(std::move(choice));
+  }
+  return changed;
+}
+
 std::string precision_of(const Job& job) { return job.precision.name; }
 std::string sequence_of(const Job& job) { return fmt::to_string(job.sequence); }
 std::string optimizer_of(const Job& job) { return job.optimizer; }
+std::string method_of(const Job& job) { return job_field_named("method").get(job); }
 
 /// Whether the job can be at all: a card may not compute in its precision.
 bool resolves(const Job& job, const PlanRequest& request) {
@@ -78,9 +96,10 @@ bool resolves(const Job& job, const PlanRequest& request) {
 }
 
 constexpr std::array kChangeKinds{
-    ChangeKind{"precision", "precision", false, precisions, precision_of},
-    ChangeKind{"optimizer", "optimizer", false, optimizers, optimizer_of},
-    ChangeKind{"seq-len", "seq_len", true, sequences, sequence_of},
+    ChangeKind{"precision", "precision", false, false, precisions, precision_of},
+    ChangeKind{"optimizer", "optimizer", false, false, optimizers, optimizer_of},
+    ChangeKind{"method", "method", true, true, methods, method_of},
+    ChangeKind{"seq-len", "seq_len", true, false, sequences, sequence_of},
 };
 
 /// Changes that people ask for and the search has no choice of, each with the way to its answer.
@@ -88,12 +107,16 @@ struct UnsearchedKind {
   std::string_view name, answer;
 };
 constexpr std::array kUnsearchedKinds{
-    UnsearchedKind{"method", "adapters train differently; set them with --method lora"},
     UnsearchedKind{
         "quantization",
         "weights in few bits train differently; set them with --method qlora, or --quantization and --freeze"},
     UnsearchedKind{"global-batch", "the search keeps the global batch; set a smaller one with --global-batch"},
 };
+
+void check_method(const std::string& name) {
+  Job job;
+  job_field_named("method").set(job, name);
+}
 
 void require_kind(const std::string& kind) {
   const auto* const unsearched = std::ranges::find(kUnsearchedKinds, kind, &UnsearchedKind::name);
@@ -139,6 +162,7 @@ Allowed parse_allowed(const std::string& text) {
     values.push_back(part.substr(colon + 1));
     if (kind == "precision") precision_named(values.back());
     if (kind == "optimizer") optimizer_number(values.back());
+    if (kind == "method") check_method(values.back());
     if (kind == "seq-len") whole_number(values.back(), 1, std::int64_t{1} << 28);
     if (values.size() > kMostValues)
       throw InputError(fmt::format("--allow {}: more than {} values", kind, kMostValues));
@@ -157,9 +181,11 @@ std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_
     const std::vector<std::string> values = is_named ? named->second : std::vector<std::string>{};
     for (Job& job : kind.choices(request.job, values)) {
       keep_what_was_set(job, request, kind.field);
+      if (job.method == Method::qlora && job.quantization == "none") continue;  // as was set: lora by another name
       if (values.empty() && !resolves(job, request))
         continue;  // what a person names is refused with the reason instead
-      list.push_back({fmt::format("{}:{}", kind.name, kind.value(job)), std::move(job)});
+      const std::string needs = fmt::format("{}:{}", kind.name, kind.value(job));
+      list.push_back({.needs = needs, .job = std::move(job), .shown_if_faster = kind.shown_if_faster});
     }
   }
   return list;

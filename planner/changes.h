@@ -14,12 +14,14 @@ namespace vramfit {
 struct Change {
   std::string needs;
   Job job;
+  bool shown_if_faster = false;  // of a last resort that is allowed: beside a plan that does without it
 };
 
 struct ChangeKind {
-  std::string_view name;     // as --allow takes it
-  std::string_view field;    // the job field it changes
-  bool last_resort = false;  // tokens aren't comparable: used only when nothing else fits
+  std::string_view name;         // as --allow takes it
+  std::string_view field;        // the job field it changes
+  bool last_resort = false;      // what is trained isn't comparable: used only when nothing else fits
+  bool shown_if_faster = false;  // as in Change
   /// Changed jobs, the smallest change first; `values` are those that were named, or empty for any.
   std::vector<Job> (*choices)(const Job& job, const std::vector<std::string>& values);
   std::string (*value)(const Job& job);  // of a changed job, as --allow takes it: "bf16-pure"

@@ -66,7 +66,7 @@ class Search {
 
   Plan run() {
     const auto begin = std::chrono::steady_clock::now();
-    std::vector<Change> bases{{"", request_.job}};
+    std::vector<Change> bases{{.needs = "", .job = request_.job}};
     std::ranges::move(changes(request_, true, false), std::back_inserter(bases));
     search(bases);
     for (const Change& change : changes(request_, true, true)) {
@@ -267,7 +267,10 @@ class Search {
 
   // What would be faster still if more were allowed.
   void add_changes(const Candidate& chosen) {
-    for (const Change& change : changes(request_, false, false)) {
+    std::vector<Change> others = changes(request_, false, false);
+    std::ranges::copy_if(changes(request_, true, true), std::back_inserter(others), &Change::shown_if_faster);
+    for (const Change& change : others) {
+      if (chosen.needs == std::vector{change.needs}) continue;
       std::optional<Candidate> found = fastest_with(change, chosen.tokens_per_second);
       if (!found) continue;
       found->why =
@@ -285,8 +288,11 @@ class Search {
     plan_.why = fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
                             lacks_host_memory ? estimate.why : shortage_text(rank, estimate.capacity));
     for (const Change& change : changes(request_, false, false)) offer(change);
-    for (const Change& change : changes(request_, false, true)) {
-      if (offer(change)) return;  // the smallest cut is enough
+    std::string_view offered;  // of each kind the smallest cut is enough
+    const std::vector<Change> resorts = changes(request_, false, true);
+    for (const Change& change : resorts) {
+      const std::string_view kind = std::string_view(change.needs).substr(0, change.needs.find(':'));
+      if (kind != offered && offer(change)) offered = kind;
     }
     if (plan_.alternatives.empty()) plan_.why += "; more or larger cards would help";
   }

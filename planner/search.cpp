@@ -19,10 +19,10 @@ double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) 
 }  // namespace
 
 const Graph& Evaluator::graph_of(const Job& job) {
-  const LossOptions loss = loss_options(job);
-  const auto found = graphs_.find(loss.chunks);
+  const std::pair key{loss_options(job).chunks, has_adapters(job)};
+  const auto found = graphs_.find(key);
   if (found != graphs_.end()) return found->second;
-  return graphs_.emplace(loss.chunks, training_graph(request_.spec, job)).first->second;
+  return graphs_.emplace(key, training_graph(request_.spec, job)).first->second;
 }
 
 const UnitLayout& Evaluator::layout_of(const Graph& graph, const Job& job) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "estimator/least_memory.h"
@@ -94,7 +95,8 @@ class Evaluator {
   const SharedTapes& tapes_of(const Graph& graph, const Job& job);
 
   const PlanRequest& request_;
-  std::map<std::int64_t, Graph> graphs_;  // by loss chunks
+  /// By loss chunks, and whether there are adapters; all adapters of a request are alike.
+  std::map<std::pair<std::int64_t, bool>, Graph> graphs_;
   LeastMemory least_;
   LeastSeconds least_seconds_;
   std::map<std::string, UnitLayout> layouts_;  // by units_key

@@ -24,12 +24,6 @@ void require_kernels(const Job& job) {
 }
 
 void require_rules(const Job& job, const Cluster& cluster) {
-  if (job.method != Method::full && !job.offload.empty()) {
-    const JobField& offload = job_field_named("offload");
-    const JobField& method = job_field_named("method");
-    throw NotModelled(
-        fmt::format("{} {} with {} {}", flag_of(offload), offload.get(job), flag_of(method), method.get(job)));
-  }
   if (job.runtime != Runtime::vramfit && !job.offload.empty()) refuse_field(job, "offload");
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
   if (is_arena(job.allocator) && job.runtime != Runtime::vramfit) refuse_field(job, "allocator");

@@ -4,10 +4,11 @@
 namespace vramfit {
 
 struct RunEffects {
-  bool clip = true;         // gradients are clipped to a norm
-  bool resumes = false;     // each rank reads its part of a checkpoint, so nothing is staged on rank 0
-  bool saves = false;       // sharded checkpoints are written, from a copy on the host
-  bool saves_full = false;  // the whole model is written by rank 0 at the end
+  bool clip = true;             // gradients are clipped to a norm
+  bool resumes = false;         // each rank reads its part of a checkpoint, so nothing is staged on rank 0
+  bool saves = false;           // sharded checkpoints are written, from a copy on the host
+  bool saves_full = false;      // the whole model is written by rank 0 at the end
+  bool saves_adapters = false;  // likewise the adapters
 };
 
 }  // namespace vramfit

@@ -13,6 +13,7 @@ void add_run(CLI::App& command, int& exit_code);
 void add_rehearse(CLI::App& command, int& exit_code);
 void add_compare(CLI::App& command, int& exit_code);
 void add_fake_weights(CLI::App& command, int& exit_code);
+void add_merge(CLI::App& command, int& exit_code);
 void add_models(CLI::App& command, int& exit_code);
 void add_gpus(CLI::App& command, int& exit_code);
 void add_program(CLI::App& command, int& exit_code);

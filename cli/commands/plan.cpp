@@ -130,7 +130,8 @@ void add_plan(CLI::App& command, int& exit_code) {
   add_job_flags(command, flags->job);
   command
       .add_option("--allow", flags->allow,
-                  "Changes of the training result that the search may use: precision:bf16-pure, seq-len, any")
+                  "Changes of the training result that the search may use: precision:bf16-pure, optimizer, "
+                  "method:lora, seq-len, any")
       ->type_name("KIND[:VALUE],...")
       ->group(kCommonFlags);
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);

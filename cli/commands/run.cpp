@@ -22,8 +22,11 @@
 #include "job/fields/job_fields.h"
 #include "job/optimizers.h"
 #include "job/run/run_flags.h"
+#include "program/files/peft_folder.h"
 #include "program/files/plan_reader.h"
 #include "program/not_modelled.h"
+#include "program/stages/adapters.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit {
 namespace {
@@ -80,6 +83,8 @@ void check_job(const PlanFile& plan, const RunOptions& options) {
                                  job_field_named("runtime").get(plan.job)));
   }
   require_kernels(plan.job);
+  if (!options.adapters.empty()) check_adapters(read_peft_folder(options.adapters), plan.job);
+  if (!options.save.adapters.empty()) require_adapters_alone(training_graph(plan.spec, plan.job), plan.job);
   if (!plan.cluster.is_cpu()) check_allocator_variables(plan.job);
   complete_options(options.train.optimizer, plan.job.optimizer);  // refuses those of another one
 }
@@ -114,7 +119,7 @@ int run_run(RunFlags& flags) {
           fmt::format("{}: a plan decides the job; flags that describe one go to \"vramfit plan\"", printable(path)));
     }
   } else {
-    made = std::make_unique<TemporaryPlan>(flags.job, options.train.clip > 0);
+    made = std::make_unique<TemporaryPlan>(flags.job, options.train.clip > 0, options.adapters);
     path = made->path();
   }
   const PlanFile plan = plan_from_json(read_file(path), path);

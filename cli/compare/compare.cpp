@@ -46,6 +46,9 @@ std::vector<std::string> program_differences(const PlanFile& plan, const RunReco
   if (effects.saves_full) {
     differences.emplace_back("the run saves the whole model (--save-full), which a plan does not count");
   }
+  if (effects.saves_adapters) {
+    differences.emplace_back("the run saves its adapters (--save-adapters), which a plan does not count");
+  }
   if (differences.empty()) {
     differences.emplace_back(
         "job, cluster and flags are equal: the model's config.json was changed, or another version of vramfit made one "

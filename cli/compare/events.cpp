@@ -28,11 +28,14 @@ void check_size(const Graph& graph, const Job& job) {
                   job.accumulation));
 }
 
-/// Those that can be seen in the events: a full checkpoint is written after the last step, which may not be among them.
+/// Those that can be seen in the events: a full checkpoint, or the adapters, are written after the last step, which may
+/// not be among them.
 RunEffects effects_seen(const PlanFile& plan, const RunRecord& run, const Ledger& measured) {
   RunEffects effects = run.effects.value_or(RunEffects{.clip = plan.clip});
-  effects.saves_full = effects.saves_full && std::ranges::find(measured.events, Phase::checkpoint_save,
-                                                               &Event::phase) != measured.events.end();
+  const bool is_seen =
+      std::ranges::find(measured.events, Phase::checkpoint_save, &Event::phase) != measured.events.end();
+  effects.saves_full = effects.saves_full && is_seen;
+  effects.saves_adapters = effects.saves_adapters && is_seen;
   return effects;
 }
 

@@ -8,6 +8,8 @@
 #include "executor/checkpoint/open_folder.h"
 #include "executor/checkpoint/safetensors_header.h"
 #include "executor/checkpoint/snapshot_torch.h"
+#include "program/files/peft_config.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {
@@ -58,35 +60,43 @@ void write_text(FileCalls& files, const OpenFolder& folder, const std::string& n
   file.finish();
 }
 
-}  // namespace
-
-std::string full_header(const Graph& graph, const UnitLayout& layout) {
+std::string header_of(const Graph& graph, const UnitLayout& layout, const std::vector<bool>& written,
+                      std::string_view prefix) {
   std::vector<HeaderEntry> entries;
   for (const Unit& unit : layout.units) {
     for (const UnitParameter& p : unit.parameters) {
-      const Parameter& parameter = graph.parameters[static_cast<std::size_t>(p.parameter)];
-      entries.push_back({parameter.name, p.dtype, parameter.shape});
+      const auto index = static_cast<std::size_t>(p.parameter);
+      const Parameter& parameter = graph.parameters[index];
+      if (written[index]) entries.push_back({std::string(prefix) + parameter.name, p.dtype, parameter.shape});
     }
   }
   return safetensors_header(entries, true);
 }
 
+}  // namespace
+
+std::string full_header(const Graph& graph, const UnitLayout& layout) {
+  return header_of(graph, layout, std::vector<bool>(graph.parameters.size(), true), "");
+}
+
+std::string adapter_header(const Graph& graph, const UnitLayout& layout) {
+  return header_of(graph, layout, adapter_parameters(graph), kPeftPrefix);
+}
+
 struct FullCheckpointFile::State {
-  State(FileCalls& calls, const std::string& directory, const std::string& config_json)
-      : files(calls), folder(OpenFolder::make(files, directory)) {
-    write_text(files, folder, "config.json", config_json);
-    weights.emplace(files, folder, "model.safetensors");
+  State(FileCalls& calls, const WrittenFolder& written)
+      : files(calls), folder(OpenFolder::make(files, written.directory)) {
+    write_text(files, folder, std::string(written.config_name), written.config);
+    weights.emplace(files, folder, std::string(written.weights_name));
+    weights->append(written.header);
   }
   FileCalls& files;
   OpenFolder folder;
   std::optional<NamedWhenWhole> weights;
 };
 
-FullCheckpointFile::FullCheckpointFile(FileCalls& files, const std::string& directory, const std::string& config_json,
-                                       const std::string& header)
-    : state_(std::make_unique<State>(files, directory, config_json)) {
-  state_->weights->append(header);
-}
+FullCheckpointFile::FullCheckpointFile(FileCalls& files, const WrittenFolder& folder)
+    : state_(std::make_unique<State>(files, folder)) {}
 FullCheckpointFile::~FullCheckpointFile() = default;
 
 void FullCheckpointFile::append(const at::Tensor& rows, const at::Tensor& on_host) {
@@ -97,5 +107,32 @@ void FullCheckpointFile::append(const at::Tensor& rows, const at::Tensor& on_hos
 }
 
 void FullCheckpointFile::finish() { state_->weights->finish(); }
+
+FinalFiles::FinalFiles(FileCalls& files, const FinalFolders& folders, const Graph& graph, const UnitLayout& layout)
+    : is_adapter_(adapter_parameters(graph)) {
+  const auto open = [&](const WrittenFolder& folder) {
+    return folder.directory.empty() ? nullptr : std::make_unique<FullCheckpointFile>(files, folder);
+  };
+  model_ = open({.directory = folders.model,
+                 .config_name = "config.json",
+                 .weights_name = "model.safetensors",
+                 .config = folders.config_json,
+                 .header = full_header(graph, layout)});
+  adapters_ = open({.directory = folders.adapters,
+                    .config_name = kPeftConfigFile,
+                    .weights_name = kPeftWeightsFile,
+                    .config = folders.adapter_config,
+                    .header = adapter_header(graph, layout)});
+}
+
+void FinalFiles::append(int parameter, const at::Tensor& rows, const at::Tensor& on_host) {
+  if (model_) model_->append(rows, on_host);
+  if (adapters_ && is_adapter_[static_cast<std::size_t>(parameter)]) adapters_->append(rows, on_host);
+}
+
+void FinalFiles::finish() {
+  if (model_) model_->finish();
+  if (adapters_) adapters_->finish();
+}
 
 }  // namespace vramfit

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/file.h"
-#include "executor/checkpoint/stored_numbers.h"
+#include "base/stored_numbers.h"
 
 namespace at {
 class Tensor;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/stored_numbers.h"
 #include "executor/checkpoint/manifest.h"
-#include "executor/checkpoint/stored_numbers.h"
 #include "executor/checkpoint/weights.h"
 
 namespace vramfit {

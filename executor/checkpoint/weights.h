@@ -7,6 +7,7 @@
 #include <string>
 
 #include "model_specs/graph.h"
+#include "program/files/peft_folder.h"
 
 namespace at {
 class Tensor;
@@ -35,6 +36,11 @@ std::unique_ptr<WeightSource> random_weights(std::uint64_t seed);
 /// or a malformed file.
 std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const Graph& graph,
                                                   std::unique_ptr<WeightSource> initial = nullptr);
+
+/// PEFT's folder of adapters over the base's weights, which hold everything else. Throws ModelError for an adapter of
+/// the graph that the folder lacks, one of the folder that the graph lacks, and a wrong shape.
+std::unique_ptr<WeightSource> peft_weights(const PeftFolder& folder, const Graph& graph,
+                                           std::unique_ptr<WeightSource> base);
 
 /// The source for a rank that rank 0 sends its rows to; reading from it is a bug in the program.
 std::unique_ptr<WeightSource> sent_weights();

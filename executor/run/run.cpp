@@ -33,6 +33,7 @@
 #include "program/readers/fingerprint.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/adapters.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit {
 
@@ -114,9 +115,20 @@ Coords coords_of(const PlanFile& plan, int rank) {
 
 std::int64_t shard_ranks(const Job& job) { return sharding_named(job.sharding).parameters ? job.mesh.shard : 1; }
 
-std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Graph& graph, bool has_values) {
+/// Adapters are read before ranks meet, so that what is wrong with them is said by name.
+std::unique_ptr<WeightSource> open_adapters(const RunOptions& options, const PlanFile& plan, const Graph& graph,
+                                            std::unique_ptr<WeightSource> base) {
+  if (options.adapters.empty()) return base;
+  const PeftFolder folder = read_peft_folder(options.adapters);
+  check_adapters(folder, plan.job);
+  return peft_weights(folder, graph, std::move(base));
+}
+
+std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const PlanFile& plan, const Graph& graph,
+                                           bool has_values) {
   std::unique_ptr<WeightSource> weights = random_weights(options.train.seed);
   if (options.weights != "random") weights = safetensors_weights(options.weights, graph, std::move(weights));
+  weights = open_adapters(options, plan, graph, std::move(weights));
   return has_values ? std::move(weights) : without_values(std::move(weights));
 }
 
@@ -143,6 +155,7 @@ void check_phantom(const RunOptions& options) {
   const std::string why = "tensors on phantom GPUs have no values";
   if (!options.dumps.directory.empty()) throw InputError("--dump-state: " + why);
   if (!save.directory.empty() || !save.full.empty()) throw InputError("--save and --save-full: " + why);
+  if (!save.adapters.empty()) throw InputError("--save-adapters: " + why);
   if (!save.resume.empty()) throw InputError("--resume: " + why);
 }
 
@@ -162,6 +175,7 @@ class RankRun {
 
   void run() {
     const Graph graph = training_graph(plan_.spec, plan_.job);
+    if (!options_.save.adapters.empty()) require_adapters_alone(graph, plan_.job);
     if (options_.dumps.logits && std::holds_alternative<ChunkedLoss>(plan_.job.loss)) {
       throw InputError("--dump-logits: a chunked loss never has all logits at once; give --loss full");
     }
@@ -182,7 +196,7 @@ class RankRun {
     std::unique_ptr<WeightSource> weights;
     if (options_.save.resume.empty()) {
       const bool is_sent = plan_.job.load == Load::rank0 && place_.rank != 0;
-      weights = is_sent ? sent_weights() : open_weights(options_, graph, !is_phantom());
+      weights = is_sent ? sent_weights() : open_weights(options_, plan_, graph, !is_phantom());
     }
     if (weights) progress_.weights = weights->description();  // also of a run that ends before it loads them
     const program::Program lowered = program_to_train({.graph = graph,

@@ -11,11 +11,13 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "executor/checkpoint/crc32c.h"
+#include "executor/checkpoint/final_folders.h"
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/mask_digest.h"
 #include "executor/training/trainer.h"
 #include "job/fields/job_fields.h"
 #include "job/run/run_flags.h"
+#include "program/files/peft_config.h"
 #include "program/ops/fp8.h"
 
 namespace vramfit {
@@ -58,6 +60,14 @@ std::string mask_fact(const RunCheckpointInputs& inputs) {
       .front();
 }
 
+/// The model that adapters belong to, as PEFT names it: where its weights lie, or its id on the hub.
+std::string base_of(const RunOptions& options, const PlanFile& plan) {
+  if (options.weights != "random") return options.weights;
+  std::error_code error;
+  const bool is_id = plan.spec.name.find('/') != std::string::npos && !fs::exists(plan.spec.name, error);
+  return is_id ? plan.spec.name : "";
+}
+
 bool is_same(const std::string& a, const std::string& b) {
   std::error_code error;
   return a == b || fs::equivalent(a, b, error);
@@ -88,7 +98,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointInputs& inputs, const Graph& g
       place_(inputs.place),
       files_(file_calls_from_environment(inputs.place.rank)) {
   const SaveFlags& flags = options_.save;
-  if (flags.directory.empty() && flags.full.empty() && flags.resume.empty()) return;
+  if (flags.directory.empty() && flags.full.empty() && flags.adapters.empty() && flags.resume.empty()) return;
   facts_ = run_facts(inputs, graph, data);
   if (!flags.resume.empty()) {
     resumed_ = resume({.directory = flags.resume, .facts = facts_, .rank = place_.rank, .world = place_.world}, graph,
@@ -97,6 +107,10 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointInputs& inputs, const Graph& g
   // The others start to save only after steps that need rank 0, so what it does here is done by then.
   if (place_.rank == 0 && !flags.directory.empty()) prepare(flags.directory);
   if (place_.rank == 0 && !flags.full.empty()) prepare_full(flags.full);
+  if (place_.rank == 0 && !flags.adapters.empty()) {
+    prepare_adapters(flags.adapters);
+    adapter_config_ = peft_config_to_json(graph, plan_.job, base_of(options_, plan_));
+  }
   if (flags.directory.empty()) return;
   saver_ = std::make_unique<Saver>(SaverOptions{.directory = flags.directory,
                                                 .keep = flags.keep,
@@ -118,6 +132,14 @@ void RunCheckpoints::prepare_full(const std::string& directory) {
   if (!lock_ || !is_same(directory, options_.save.directory)) {
     full_lock_ = std::make_unique<FolderLock>(folder, "--save-full");
   }
+}
+
+void RunCheckpoints::prepare_adapters(const std::string& directory) {
+  const OpenFolder folder = OpenFolder::make(*files_, directory);
+  const SaveFlags& flags = options_.save;
+  const bool is_locked =
+      (lock_ && is_same(directory, flags.directory)) || (full_lock_ && is_same(directory, flags.full));
+  if (!is_locked) adapter_lock_ = std::make_unique<FolderLock>(folder, "--save-adapters");
 }
 
 void RunCheckpoints::prepare(const std::string& directory) {
@@ -154,7 +176,12 @@ void RunCheckpoints::after_step(std::int64_t step, const Trainer& trainer) {
 
 void RunCheckpoints::finish(const Trainer& trainer) {
   if (saver_) saver_->wait();
-  if (!options_.save.full.empty()) trainer.save_full(*files_, options_.save.full, plan_.spec.config_json);
+  const SaveFlags& flags = options_.save;
+  if (flags.full.empty() && flags.adapters.empty()) return;
+  trainer.save_full(*files_, {.model = flags.full,
+                              .config_json = plan_.spec.config_json,
+                              .adapters = flags.adapters,
+                              .adapter_config = adapter_config_});
 }
 
 }  // namespace vramfit

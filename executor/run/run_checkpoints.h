@@ -48,16 +48,18 @@ class RunCheckpoints {
 
  private:
   void prepare_full(const std::string& directory);
+  void prepare_adapters(const std::string& directory);
   void prepare(const std::string& directory);
 
   const RunOptions& options_;
   const PlanFile& plan_;
   const RankPlace& place_;
   std::unique_ptr<FileCalls> files_;
-  std::unique_ptr<FolderLock> lock_, full_lock_;  // rank 0's, of --save and --save-full
+  std::unique_ptr<FolderLock> lock_, full_lock_, adapter_lock_;  // rank 0's, of --save, --save-full, --save-adapters
   std::vector<std::pair<std::string, std::string>> facts_;
   Resumed resumed_;
   std::unique_ptr<Saver> saver_;
+  std::string adapter_config_;
 };
 
 /// What a run that resumes must have in common with the one that saved: the model, what is trained and how, the data.

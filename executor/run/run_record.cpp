@@ -98,7 +98,8 @@ RunEffects run_effects(const RunOptions& options) {
   return {.clip = options.train.clip > 0,
           .resumes = !options.save.resume.empty(),
           .saves = !options.save.directory.empty(),
-          .saves_full = !options.save.full.empty()};
+          .saves_full = !options.save.full.empty(),
+          .saves_adapters = !options.save.adapters.empty()};
 }
 
 RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const RunProgress& progress,

@@ -56,7 +56,7 @@ struct Trainer::State {
   void add_load_runs();
   void add_step_runs();
   void add_save_runs();
-  void save_full(FileCalls& files, const std::string& directory, const std::string& config_json);
+  void save_full(FileCalls& files, const FinalFolders& folders);
   void load();
   StepResult run_step(std::int64_t step);
   void run_sections(program::Section::Kind first, program::Section::Kind last);
@@ -90,9 +90,9 @@ struct Trainer::State {
   Clipping clipping;
   GradientMasks masks;
   InputStaging staging;
-  std::unique_ptr<RowSupply> supply;              // while weights are loaded
-  Snapshot* snapshot = nullptr;                   // while one is taken
-  std::unique_ptr<FullCheckpointFile> full_file;  // while rank 0 writes it
+  std::unique_ptr<RowSupply> supply;        // while weights are loaded
+  Snapshot* snapshot = nullptr;             // while one is taken
+  std::unique_ptr<FinalFiles> final_files;  // while rank 0 writes them
   std::vector<at::Tensor> loaded_masks, rope_cos, rope_sin;
   OptimizerOptions optimizer_options;
   Phase phase = Phase::load;
@@ -200,16 +200,15 @@ void Trainer::State::add_save_runs() {
                                   .replicate_group = in.groups.replicate()};
     take_snapshot(context, units, o[0], *snapshot);
   });
-  runner.on(Kernel::write_parameter, [this](Operands& o) { full_file->append(o.view(0), o[1]); });
+  runner.on(Kernel::write_parameter, [this](Operands& o) { final_files->append(o.run().parameter, o.view(0), o[1]); });
 }
 
-void Trainer::State::save_full(FileCalls& files, const std::string& directory, const std::string& config_json) {
-  if (in.groups.world().rank() == 0) {
-    full_file = std::make_unique<FullCheckpointFile>(files, directory, config_json, full_header(in.graph, layout));
-  }
+void Trainer::State::save_full(FileCalls& files, const FinalFolders& folders) {
+  const bool writes = in.groups.world().rank() == 0;
+  if (writes) final_files = std::make_unique<FinalFiles>(files, folders, in.graph, layout);
   run_sections(program::Section::Kind::save_full, program::Section::Kind::save_full);
-  if (full_file) full_file->finish();
-  full_file.reset();
+  if (writes) final_files->finish();
+  final_files.reset();
 }
 
 void Trainer::State::load_shard(Operands& operands) {
@@ -386,9 +385,7 @@ void Trainer::snapshot(Snapshot& into) const {
   state_->snapshot = &into;
   state_->run_sections(Kind::save_sharded, Kind::save_sharded);
 }
-void Trainer::save_full(FileCalls& files, const std::string& directory, const std::string& config_json) const {
-  state_->save_full(files, directory, config_json);
-}
+void Trainer::save_full(FileCalls& files, const FinalFolders& folders) const { state_->save_full(files, folders); }
 std::vector<std::pair<std::string, double>> Trainer::numbers() const { return state_->scaler.numbers(); }
 void Trainer::finish() {
   if (state_->in.dumps.parameters) state_->dump(kShard, false, "parameters.safetensors");

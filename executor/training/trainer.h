@@ -23,6 +23,7 @@ namespace vramfit {
 
 class Arena;
 struct FileCalls;
+struct FinalFolders;
 struct StateSource;
 class TrainObserver;
 
@@ -71,8 +72,9 @@ class Trainer {
   void snapshot(Snapshot& into) const;
   /// What a checkpoint's manifest keeps of it: the loss scale. Waits for the device.
   std::vector<std::pair<std::string, double>> numbers() const;
-  /// The whole model as transformers reads it; a collective call, between two steps (RunEffects::saves_full).
-  void save_full(FileCalls& files, const std::string& directory, const std::string& config_json) const;
+  /// The whole model as transformers reads it, the adapters as PEFT does, or both; a collective call, between two steps
+  /// (RunEffects::saves_full and saves_adapters).
+  void save_full(FileCalls& files, const FinalFolders& folders) const;
   /// Writes what `dumps` asks for at the end.
   void finish();
 

@@ -46,7 +46,6 @@ void refuse_known_elsewhere(std::string_view optimizer) {
 }
 
 constexpr double kLeastKeep = 1e-6;  // of a gradient mask; below it, the scaled gradients would be useless
-constexpr double kLeastAlpha = 1e-6, kMostAlpha = 1e6, kMostDropout = 0.99;  // of adapters
 
 constexpr auto kOpNames = std::to_array<std::string_view>({
 #define OP(name) #name,

@@ -36,6 +36,8 @@ std::string get_allocator(const Job& job);
 void set_allocator(Job& job, std::string_view value);
 std::string get_gradient_mask(const Job& job);
 void set_gradient_mask(Job& job, std::string_view value);
+/// Bounds of --lora-alpha and --lora-dropout.
+inline constexpr double kLeastAlpha = 1e-6, kMostAlpha = 1e6, kMostDropout = 0.99;
 std::string get_lora_rank(const Job& job);
 void set_lora_rank(Job& job, std::string_view value);
 std::string get_lora_alpha(const Job& job);

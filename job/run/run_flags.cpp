@@ -66,6 +66,11 @@ constexpr std::array kOwnFlags{
             [](const Options& o) { return fmt::to_string(o.token_bytes); }},
     RunFlag{"--weights", "random|PATH", "Initial weights: random, or safetensors. Default: random", Group::run,
             [](Options& o, Text t) { o.weights = not_empty(t); }, [](const Options& o) { return o.weights; }},
+    RunFlag{"--adapters", "DIR",
+            "Initial adapters as PEFT writes them, which decide --method, rank, alpha, dropout and targets where these "
+            "are not given",
+            Group::run, [](Options& o, Text t) { o.adapters = not_empty(t); },
+            [](const Options& o) { return o.adapters; }},
     RunFlag{"--lr", "X", "Peak learning rate. Default: 0.001", Group::optimizer,
             [](Options& o, Text t) { o.train.optimizer.learning_rate = real_number(t, 0, 1e6); },
             [](const Options& o) { return fmt::to_string(o.train.optimizer.learning_rate); }, true},
@@ -97,6 +102,10 @@ constexpr std::array kOwnFlags{
             "After the last step: write DIR/model.safetensors and config.json in transformers' format",
             Group::checkpoints, [](Options& o, Text t) { o.save.full = not_empty(t); },
             [](const Options& o) { return o.save.full; }},
+    RunFlag{"--save-adapters", "DIR",
+            "After the last step: write DIR/adapter_model.safetensors and adapter_config.json as PEFT does",
+            Group::checkpoints, [](Options& o, Text t) { o.save.adapters = not_empty(t); },
+            [](const Options& o) { return o.save.adapters; }},
     RunFlag{"--resume", "DIR", "Resume from the latest valid checkpoint in DIR, on any number of ranks",
             Group::checkpoints, [](Options& o, Text t) { o.save.resume = not_empty(t); },
             [](const Options& o) { return o.save.resume; }},
@@ -179,6 +188,9 @@ void check_companions(const std::set<std::string_view>& given) {
   }
   if (given.contains("--resume") && given.contains("--weights")) {
     throw InputError("--weights: --resume takes the weights from its checkpoint; give only one of the two");
+  }
+  if (given.contains("--resume") && given.contains("--adapters")) {
+    throw InputError("--adapters: --resume takes the adapters from its checkpoint; give only one of the two");
   }
 }
 

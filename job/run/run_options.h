@@ -42,6 +42,7 @@ struct SaveFlags {
   std::int64_t every = 0;  // steps between them; 0: only after the last step
   std::int64_t keep = 3;   // committed ones that stay
   std::string full;        // the whole model after the last step; "": none
+  std::string adapters;    // the adapters after the last step, as PEFT writes them; "": none
   std::string resume;      // directory to resume from; "": a new run
 };
 
@@ -69,6 +70,7 @@ struct RunOptions {
   std::vector<std::string> data;
   int token_bytes = 0;             // 0: by vocabulary size
   std::string weights = "random";  // or a path
+  std::string adapters;            // PEFT's folder of initial adapters; "": random
   int threads = 0;                 // 0: cores / local ranks
   Bytes budget{-1};                // -1: the plan's cpu-SIZE
   std::int64_t timeout_seconds = 600;

@@ -31,14 +31,16 @@ MeasuredRank read_measured_rank(JsonObject& object) {
 void write_effects(JsonWriter& writer, const RunEffects& effects) {
   writer.key("effects").begin_object();
   writer.member("clip", effects.clip).member("resumes", effects.resumes);
-  writer.member("saves", effects.saves).member("saves_full", effects.saves_full).end_object();
+  writer.member("saves", effects.saves).member("saves_full", effects.saves_full);
+  writer.member("saves_adapters", effects.saves_adapters).end_object();
 }
 
 RunEffects read_effects(JsonObject object) {
-  const RunEffects effects{.clip = object.boolean("clip"),
-                           .resumes = object.boolean("resumes"),
-                           .saves = object.boolean("saves"),
-                           .saves_full = object.boolean("saves_full")};
+  RunEffects effects{.clip = object.boolean("clip"),
+                     .resumes = object.boolean("resumes"),
+                     .saves = object.boolean("saves"),
+                     .saves_full = object.boolean("saves_full")};
+  if (object.has("saves_adapters")) effects.saves_adapters = object.boolean("saves_adapters");  // not in older records
   object.finish();
   return effects;
 }

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "program/optimizers/optimizers.h"
+#include "program/stages/adapters.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit::program {
 
@@ -20,6 +22,8 @@ SaveLowering::SaveLowering(const SaveInputs& inputs) : in_(inputs), is_rank0_(in
   if (in_.in.job.quantization != "none") {
     throw NotModelled(fmt::format("checkpoints of weights under --quantization {}", in_.in.job.quantization));
   }
+  if (in_.in.run.saves_adapters) require_adapters_alone(in_.in.graph, in_.in.job);
+  is_adapter_ = adapter_parameters(in_.in.graph);
   find_units();
   if (in_.in.run.saves) copy_ = copy_of_units();
 }
@@ -27,7 +31,7 @@ SaveLowering::SaveLowering(const SaveInputs& inputs) : in_(inputs), is_rank0_(in
 std::vector<Section::Kind> SaveLowering::kinds() const {
   std::vector<Section::Kind> kinds;
   if (in_.in.run.saves) kinds.push_back(Section::Kind::save_sharded);
-  if (in_.in.run.saves_full) kinds.push_back(Section::Kind::save_full);
+  if (in_.in.run.saves_full || in_.in.run.saves_adapters) kinds.push_back(Section::Kind::save_full);
   return kinds;
 }
 
@@ -50,6 +54,10 @@ void SaveLowering::find_units() {
       unit.states.push_back(held(*run, i));
     }
   }
+}
+
+bool SaveLowering::is_written(const UnitParameter& p) const {
+  return in_.in.run.saves_full || is_adapter_[at(p.parameter)];
 }
 
 bool SaveLowering::is_saved_here(std::size_t unit) const {
@@ -131,7 +139,7 @@ void SaveLowering::full() {
   Bytes largest;
   for (const vramfit::Unit& unit : in_.layout.units) {
     for (const UnitParameter& p : unit.parameters) {
-      largest = std::max(largest, p.rows * p.row_elements * dtype_bytes(p.dtype));
+      if (is_written(p)) largest = std::max(largest, p.rows * p.row_elements * dtype_bytes(p.dtype));
     }
   }
   const bool copies = is_rank0_ && in_.in.device.kind == DeviceKind::cuda;
@@ -141,7 +149,9 @@ void SaveLowering::full() {
                                             .category = Category::temporaries,
                                             .space = Space::host});
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    for (const UnitParameter& p : in_.layout.units[u].parameters) write_parameter(u, p, on_host);
+    for (const UnitParameter& p : in_.layout.units[u].parameters) {
+      if (is_written(p)) write_parameter(u, p, on_host);
+    }
   }
 }
 

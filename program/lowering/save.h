@@ -39,8 +39,10 @@ class SaveLowering {
   Held copy_of_units();
   /// Copies shards and states there. Replicas hold the same, so they divide the units among themselves.
   void sharded();
-  /// Gathers parameter after parameter, all ranks together; rank 0 writes them.
+  /// Gathers parameter after parameter, all ranks together; rank 0 writes them. Adapters alone, if the run saves no
+  /// more.
   void full();
+  bool is_written(const UnitParameter& p) const;
   bool is_saved_here(std::size_t unit) const;
   Bytes saved_bytes(std::size_t unit) const;
   void write_parameter(std::size_t unit, const UnitParameter& p, const Held& on_host);
@@ -49,6 +51,7 @@ class SaveLowering {
   bool is_rank0_;
   std::vector<Unit> units_;
   Held copy_;
+  std::vector<bool> is_adapter_;  // by parameter
 };
 
 }  // namespace vramfit::program

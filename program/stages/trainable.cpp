@@ -134,6 +134,20 @@ void quantize(const Graph& graph, const Job& job, std::vector<HeldParameter>& he
 
 }  // namespace
 
+void require_adapters_alone(const Graph& graph, const Job& job) {
+  if (!has_adapters(job)) {
+    throw InputError("--save-adapters with --method full: there are no adapters; use --save-full, or --method lora");
+  }
+  const std::vector<bool> trained = trainable_parameters(graph, job), adapters = adapter_parameters(graph);
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    if (!trained[i] || adapters[i]) continue;
+    throw InputError(
+        fmt::format("--save-adapters: --freeze leaves {} and others to train, and adapters alone would lack "
+                    "them; use --save-full",
+                    graph.parameters[i].name));
+  }
+}
+
 std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
   const std::vector<bool> trainable = trainable_parameters(graph, job);
   if (job.frozen_dtype && std::ranges::all_of(trainable, [](bool b) { return b; })) {

@@ -13,6 +13,10 @@ namespace vramfit {
 /// nothing but them.
 std::vector<bool> trainable_parameters(const Graph& graph, const Job& job);
 
+/// For a run that saves its adapters alone: throws InputError unless the job has adapters and trains nothing else,
+/// which such a folder would lack.
+void require_adapters_alone(const Graph& graph, const Job& job);
+
 /// A parameter between steps.
 struct HeldParameter {
   bool trainable = true;

@@ -159,6 +159,8 @@ class OtherFlags(unittest.TestCase):
         self.different("--no-clip")
         for kind in ("sharded", "full", "both"):
             self.different("--save-kind", kind)
+        self.different("--save-kind", "adapters", base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--method", "lora"))
+        self.refused("--save-adapters with --method full", "estimate", MODEL, "--gpus", "2xH100-80GB", "--save-kind", "adapters")
         self.refused("--save-kind", "estimate", MODEL, "--gpus", "2xH100-80GB", "--save-kind", "whole")
         self.assertEqual(program("estimate", MODEL, "--format", "accelerate").returncode, 0)
         for flags in (["--gpus", "2xH100-80GB"], ["--precision", "fp32"], ["--json"], ["--strict"], ["--no-clip"], ["--save-kind", "full"]):
@@ -226,7 +228,7 @@ class OtherFlags(unittest.TestCase):
         for allowed in ("any", "precision"):
             self.assertEqual(program(*cards, "--allow", allowed).stdout.splitlines()[1], other.stdout.splitlines()[1])
         base = (*cards, "--precision", "bf16-mixed")
-        for kind, answer in (("method", "--method lora"), ("quantization:4bit", "--method qlora"),
+        for kind, answer in (("quantization:4bit", "--method qlora"),
                              ("global-batch", "--global-batch")):
             self.refused(f"--allow {kind.split(':')[0]}: not searched", *base, "--allow", kind)
             self.refused(answer, *base, "--allow", kind)

@@ -73,10 +73,11 @@ class RunOptions(Folder):
         losses = self.losses_change()
         said = self.progress_differs()
         refused = self.refusals()
+        adapters = self.adapters_are_written_and_read()
         for path in ELSEWHERE.values():
             self.assertTrue(os.path.exists(os.path.join(os.environ.get("VRAMFIT_SOURCE_DIR", "."), path)), path)
         self.refused("--host-memory", run(MODEL, "--gpus", "1xcpu-64MiB", "--seq-len", "32", "--host-memory", "much"))
-        tested = {*files, *losses, *said, *refused, *COMPANIONS, *ELSEWHERE, "--gpus", "--host-memory", "--job", "--set"}
+        tested = {*files, *losses, *said, *refused, *adapters, *COMPANIONS, *ELSEWHERE, "--gpus", "--host-memory", "--job", "--set"}
         self.assertEqual(set(help_of("run")) - set(job_flags()), tested)
 
     def losses_change(self):
@@ -105,6 +106,23 @@ class RunOptions(Folder):
         self.assertEqual(sorted(os.listdir(paths["--dump-state"])),
                          ["gradients-step2.safetensors", "logits-step1-micro0-rank0.safetensors", "parameters.safetensors"])
         return {*paths, "--output"}
+
+    def adapters_are_written_and_read(self):
+        job = [MODEL, "--gpus", "1xcpu-64MiB", "--seq-len", "32", "--data", self.path("tokens.bin"), "--threads", "1", "--steps", "2", "-o", self.path("run.json")]
+        folder = self.path("adapters")
+
+        def losses(*flags):
+            done = run(*job, *flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(contents(self.path("run.json")))["loss"]
+
+        usual = losses("--method", "lora", "--save-adapters", folder)
+        self.assertEqual(sorted(name for name in os.listdir(folder) if name.startswith("adapter_")), ["adapter_config.json", "adapter_model.safetensors"])
+        self.assertNotEqual(losses("--adapters", folder), usual)
+        self.refused("--save-adapters with --method full", run(*job, "--save-adapters", folder))
+        self.refused("--save-full", run(*job, "--method", "lora", "--freeze", "layers:0", "--save-adapters", folder))
+        self.refused("--adapters: --resume", run(*job, "--adapters", folder, "--resume", self.path("saved")))
+        return {"--adapters", "--save-adapters"}
 
     def progress_differs(self):
         said = {style: self.record("--progress", style, "--steps", "1")[1] for style in ("bar", "lines", "none")}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import unittest
 
@@ -37,6 +38,21 @@ class CompareEvents(Place):
         self.equal_runs()
         self.one_that_differs()
         self.what_cannot_be_compared()
+
+    def test_what_saving_gathers_is_as_predicted(self):
+        self.plan("2xcpu-1GiB", "--sharding", "full-shard", "--method", "lora")
+        compared = {}
+        for kinds in ((), ("adapters",), ("adapters", "full")):
+            saving = [word for kind in kinds for word in (f"--save-{kind}", self.path(kind))]
+            ran = subprocess.run([os.path.join(BIN, "vramfit"), "run", self.path("plan.json"), *self.flags(steps=2), "--events", self.path("events"),
+                                  "-o", self.path("run.json"), *saving], capture_output=True, text=True, timeout=300, check=False)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            text = self.compare("--events", self.path("events")).stdout
+            compared[kinds] = {int(number) for number in re.findall(r"rank [01]: all (\d+) are as predicted", text)}
+            self.assertEqual(text.count("are as predicted"), 2, text)
+            self.assertEqual(text.count("the run saves"), len(kinds), text)
+        numbers = [min(found) for found in compared.values()]
+        self.assertTrue(numbers[0] < numbers[1] < numbers[2], compared)  # adapters are gathered, and then all else too
 
     def equal_runs(self):
         self.assertEqual(max(line["step"] for line in self.lines), 3)  # of which two are compared

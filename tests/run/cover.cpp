@@ -125,7 +125,6 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (!can_offload(value(row, kOffload), value(row, kRanks), sharding, is_masked, from_rank0)) return false;
     if (!can_update(value(row, kOptimizer), value(row, kPrecision))) return false;
     if (value(row, kMethod) == "full" && value(row, kDropout) != "0") return false;
-    if (value(row, kMethod) == "lora" && value(row, kOffload) != "none") return false;
     return reshard == "default" || sharding == "full-shard" || sharding == "hybrid-shard";
   };
   std::mt19937_64 random(seed);

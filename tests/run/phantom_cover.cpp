@@ -64,7 +64,6 @@ bool is_allowed(const std::vector<std::string>& row) {
   if (hybrid && row[kRanks] == "1") return false;
   if (!can_update(row[kOptimizer], row[kPrecision])) return false;
   if (row[kMethod] == "full" && row[kDropout] != "0") return false;
-  if (row[kMethod] == "lora" && row[kOffload] != "none") return false;
   if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
   const int shards = std::stoi(row[kRanks]) / (hybrid ? 2 : 1);
   if ((row[kReshard] == "2" || row[kReshard] == "4") && shards % std::stoi(row[kReshard]) != 0) return false;

@@ -34,6 +34,7 @@ constexpr std::array kFlags{
     FlagRow{"--token-bytes", "4", true},    FlagRow{"--weights", "other", true},
     FlagRow{"--save", "other", true},       FlagRow{"--save-every", "3", true},
     FlagRow{"--keep", "2", true},           FlagRow{"--save-full", "other", true},
+    FlagRow{"--adapters", "other", true},   FlagRow{"--save-adapters", "other", true},
     FlagRow{"--resume", "other", true},     FlagRow{"--lr", "0.5", true},
     FlagRow{"--warmup", "2", true},         FlagRow{"--clip", "0.5", true},
     FlagRow{"--beta1", "0.5", true},        FlagRow{"--beta2", "0.5", true},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "executor/checkpoint/files.h"
+#include "executor/checkpoint/final_folders.h"
 #include "executor/meter/meter.h"
 #include "program/ledger/ledger_diff.h"
 #include "program/readers/bytes.h"
@@ -148,7 +149,8 @@ TEST_CASE("events in an arena, saving included, are those that the program says"
           trainer.step(1);
           Snapshot snapshot;
           trainer.snapshot(snapshot);
-          trainer.save_full(*files, directory.path().string(), "{}");
+          trainer.save_full(
+              *files, {.model = directory.path().string(), .config_json = "{}", .adapters = {}, .adapter_config = {}});
           measured = meter.take_ledger();
         },
         &program);

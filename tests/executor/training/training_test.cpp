@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
 #include "executor/checkpoint/files.h"
+#include "executor/checkpoint/final_folders.h"
 #include "executor/meter/meter.h"
 #include "executor/training/trainer.h"
 #include "job/fields/job_fields.h"
@@ -342,7 +343,8 @@ TEST_CASE("saving allocates what was counted, on the device and on the host, and
           CHECK(first.data.data() == second.data.data());
           CHECK(Bytes{static_cast<std::int64_t>(first.data.size())} == host_bytes(program));
           CHECK(meter.host_peak() == host_bytes(program));
-          trainer.save_full(*files, directory.path().string(), "{}");
+          trainer.save_full(
+              *files, {.model = directory.path().string(), .config_json = "{}", .adapters = {}, .adapter_config = {}});
           device = meter.take_ledger();
           host = meter.take_host_ledger();
         },

@@ -23,4 +23,7 @@ struct StoredNumbers {
 /// Widens `into.size()` numbers from element `first` on; exact.
 void widen_numbers(const StoredNumbers& numbers, std::int64_t first, std::span<float> into);
 
+/// Writes numbers as `type`, rounded to nearest, ties to even; too large ones become infinite.
+void narrow_numbers(std::span<const float> numbers, StoredFloat type, char* into);
+
 }  // namespace vramfit

@@ -1,4 +1,4 @@
-#include "executor/checkpoint/stored_numbers.h"
+#include "base/stored_numbers.h"
 
 #include <bit>
 #include <cmath>
@@ -22,6 +22,25 @@ float from_f16(std::uint16_t bits) {
   return std::bit_cast<float>(sign | wide << 23U | fraction << 13U);
 }
 
+// Half of the unit that is dropped is added, less the smallest step where the last bit that stays is even.
+std::uint16_t to_bf16(float number) {
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  if (std::isnan(number)) return static_cast<std::uint16_t>(bits >> 16U | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
+}
+
+std::uint16_t to_f16(float number) {
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  const std::uint32_t sign = bits >> 16U & 0x8000U, magnitude = bits & 0x7FFFFFFFU;
+  if (std::isnan(number)) return static_cast<std::uint16_t>(sign | 0x7E00U);
+  if (std::abs(number) >= 65520.0F) return static_cast<std::uint16_t>(sign | 0x7C00U);  // half way beyond the largest
+  if (std::abs(number) < 0x1p-14F) {                                                    // subnormal: units of 2^-24
+    return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::nearbyint(std::abs(number) * 0x1p24F)));
+  }
+  const std::uint32_t rounded = magnitude + 0xFFFU + (magnitude >> 13U & 1U);
+  return static_cast<std::uint16_t>(sign | (rounded - (112U << 23U)) >> 13U);
+}
+
 }  // namespace
 
 std::optional<StoredFloat> stored_float(std::string_view name) {
@@ -43,6 +62,17 @@ void widen_numbers(const StoredNumbers& numbers, std::int64_t first, std::span<f
     std::uint16_t bits = 0;
     std::memcpy(&bits, from + 2 * i, 2);
     into[i] = numbers.type == StoredFloat::bf16 ? from_bf16(bits) : from_f16(bits);
+  }
+}
+
+void narrow_numbers(std::span<const float> numbers, StoredFloat type, char* into) {
+  if (type == StoredFloat::f32) {
+    std::memcpy(into, numbers.data(), numbers.size_bytes());
+    return;
+  }
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::uint16_t bits = type == StoredFloat::bf16 ? to_bf16(numbers[i]) : to_f16(numbers[i]);
+    std::memcpy(into + 2 * i, &bits, 2);
   }
 }
 

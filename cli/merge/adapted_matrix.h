@@ -1,0 +1,30 @@
+// One matrix of a model with its adapter.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace vramfit {
+
+/// How a matrix is stored: (outputs, inputs) as torch's Linear, or (inputs, outputs) as gpt2's Conv1D.
+enum class MatrixForm : std::uint8_t { outputs_first, inputs_first };
+
+/// The scaled product of an adapter, row by row in the form of the matrix.
+class AdapterProduct {
+ public:
+  /// `a`: (rank, inputs); `b`: (outputs, rank); both row by row.
+  AdapterProduct(std::vector<float> a, std::vector<float> b, std::int64_t rank, double scale, MatrixForm form);
+
+  std::int64_t columns() const { return columns_; }
+  /// Adds row `row` of s B A to `into`, columns() elements. Products are added up in fp32, in the order of ranks.
+  void add_row(std::int64_t row, std::span<float> into);
+
+ private:
+  std::int64_t rank_, rows_, columns_;
+  float scale_;
+  std::vector<float> left_, right_;  // (rows, rank) and (rank, columns)
+  std::vector<float> sum_;           // of one row
+};
+
+}  // namespace vramfit
