@@ -14,15 +14,6 @@ void refuse_field(const Job& job, std::string_view field) {
   throw NotModelled(fmt::format("{} {}", flag_of(row), row.get(job)));
 }
 
-void require_kernels(const Job& job) {
-  if (job.quantization != "none") {
-    throw NotModelled(
-        fmt::format("a run with --quantization {} (it has no kernels yet; estimate, plan and program "
-                    "count it)",
-                    job.quantization));
-  }
-}
-
 void require_rules(const Job& job, const Cluster& cluster) {
   if (job.runtime != Runtime::vramfit && !job.offload.empty()) refuse_field(job, "offload");
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");

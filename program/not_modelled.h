@@ -12,9 +12,6 @@ namespace vramfit {
 /// or a layout (family, wrapping) are made there.
 void require_rules(const Job& job, const Cluster& cluster);
 
-/// Throws InputError or NotModelled for a job that the executor can't run, though it can be counted.
-void require_kernels(const Job& job);
-
 /// Throws NotModelled("--modeling transformers"): a field's value, as the user would type it.
 [[noreturn]] void refuse_field(const Job& job, std::string_view field);
 

@@ -24,7 +24,6 @@
 #include "job/run/run_flags.h"
 #include "program/files/peft_folder.h"
 #include "program/files/plan_reader.h"
-#include "program/not_modelled.h"
 #include "program/stages/adapters.h"
 #include "program/stages/trainable.h"
 
@@ -82,7 +81,6 @@ void check_job(const PlanFile& plan, const RunOptions& options) {
     throw InputError(fmt::format("--runtime {}: run executes vramfit's own runtime only; plan with --runtime vramfit",
                                  job_field_named("runtime").get(plan.job)));
   }
-  require_kernels(plan.job);
   if (!options.adapters.empty()) check_adapters(read_peft_folder(options.adapters), plan.job);
   if (!options.save.adapters.empty()) require_adapters_alone(training_graph(plan.spec, plan.job), plan.job);
   if (!plan.cluster.is_cpu()) check_allocator_variables(plan.job);

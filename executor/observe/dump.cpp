@@ -7,6 +7,7 @@
 #include "base/json_writer.h"
 #include "executor/meter/meter.h"
 #include "executor/observe/dump_torch.h"
+#include "executor/sharding/load_rows_torch.h"
 
 namespace vramfit {
 
@@ -35,13 +36,26 @@ std::vector<DumpedTensor> listed(const DumpContext& context, const std::vector<U
   return tensors;
 }
 
+at::Tensor whole_on_host(const UnitParameter& p, int shard, const at::Tensor& flat) {
+  const at::Tensor stored = flat.narrow(0, p.shard_offset, p.stored_elements).cpu();
+  at::Tensor values = at::empty({p.shard_elements}, at::kFloat);
+  dequantize_on_cpu(quantized_rows(p, shard), stored, values);
+  return values;
+}
+
 /// The parameter's part of `flat` from all ranks, padded; zeros where there is no `flat`. A collective call.
 at::Tensor gathered(const DumpContext& context, const UnitState& unit, const UnitParameter& p, const at::Tensor& flat) {
-  const at::TensorOptions options = flat.defined() ? flat.options() : unit.shard(p).options();
+  at::TensorOptions options = flat.defined() ? flat.options() : unit.shard(p).options();
+  if (p.quantization != nullptr) options = options.dtype(at::kFloat);
   at::Tensor whole = at::zeros({p.padded_elements}, options);
   if (!flat.defined()) return whole;
   const std::int64_t first = context.shard_group.rank() * p.shard_elements;
-  whole.narrow(0, first, p.shard_elements).copy_(UnitState::slice(flat, p));
+  at::Tensor own = whole.narrow(0, first, p.shard_elements);
+  if (p.quantization == nullptr) {
+    own.copy_(UnitState::slice(flat, p));
+  } else {
+    own.copy_(whole_on_host(p, context.shard_group.rank(), flat));
+  }
   if (const Pending gathering = context.shard_group.all_gather({whole})) gathering->wait();
   return whole;
 }

@@ -29,7 +29,6 @@
 #include "executor/training/program_to_train.h"
 #include "job/optimizers.h"
 #include "job/sharding.h"
-#include "program/not_modelled.h"
 #include "program/readers/fingerprint.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/adapters.h"
@@ -62,7 +61,6 @@ void check_plan(const PlanFile& plan, const RankPlace& place) {
   if (plan.job.runtime != Runtime::vramfit) {
     throw InputError("the plan is for a PyTorch runtime; vramfit-train runs --runtime vramfit only");
   }
-  require_kernels(plan.job);
   if (data_ranks(plan.job) != place.world) {
     throw InputError(fmt::format("the plan is for {} ranks, {} were started", data_ranks(plan.job), place.world));
   }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "executor/checkpoint/weights.h"
+#include "executor/ops/quantized_torch.h"
 #include "executor/sharding/collectives.h"
 #include "program/stages/units_layout.h"
 
@@ -28,6 +29,20 @@ struct LoadGroups {
   Collectives& replicate;               // and from each of its ranks to those that hold the same shard
   const at::Tensor* staging = nullptr;  // rank 0, with several shards: load_staging() bytes
 };
+
+/// How a rank's rows of quantized matrices become codes: read some at a time in fp32, on the host.
+struct QuantizingLoad {
+  WeightSource& weights;
+  Collectives& shard_group;
+  const at::Tensor* sum = nullptr;  // 8 bytes on the device; with several shards, where scales have a mean
+  bool has_values = true;           // false: nothing is read and nothing written
+};
+
+/// The same rows, quantized where the layout says so.
+std::unique_ptr<RowSupply> quantizing_rows(std::unique_ptr<RowSupply> rows, const QuantizingLoad& inputs);
+
+/// What rank `shard` of those that share the matrix holds of it.
+QuantizedRows quantized_rows(const UnitParameter& p, std::int64_t shard);
 
 /// Rank 0 reads for all; `weights` of the others is never asked.
 std::unique_ptr<RowSupply> rank0_reads(WeightSource& weights, const LoadGroups& groups);

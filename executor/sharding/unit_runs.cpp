@@ -68,6 +68,27 @@ void UnitRuns::load_count(const Unit& unit, StateSource& states, std::string_vie
   }
 }
 
+void UnitRuns::gather_own(Operands& operands) const {
+  const Unit& unit = unit_of(operands);
+  const std::size_t whole = unit.storages.size(), scratch = whole + 1;
+  std::size_t next = 0;
+  for (std::size_t storage = 0; storage < whole; ++storage) {
+    std::size_t part = 0;
+    for (const UnitParameter& p : unit.parameters) {
+      if (at_index(p.storage) != storage) continue;
+      const at::Tensor from = operands.part(storage, part++);
+      at::Tensor to = operands.part(whole, next++);
+      if (p.quantization == nullptr) {
+        to.copy_(from);
+        continue;
+      }
+      const QuantizedRows matrix = quantized_rows(p, context_.shard_rank);
+      scratch < operands.size() ? dequantize_by_calls(matrix, from, to, operands[scratch])
+                                : dequantize_on_cpu(matrix, from, to);
+    }
+  }
+}
+
 std::vector<RandomStretch> UnitRuns::stretches_of(const Unit& unit, const StepOfUpdate& step) const {
   constexpr std::uint64_t kRoundingStreams = 0x726F756EU;  // "roun": not the streams of weights and masks
   std::vector<RandomStretch> stretches;
@@ -108,7 +129,7 @@ void add_unit_runs(ProgramRunner& runner) {
       if (o.has(i)) o.view(i).zero_();
     }
   });
-  for (const Kernel kernel : {Kernel::gather_own, Kernel::gather_kept, Kernel::keep_slice, Kernel::gather_parameter}) {
+  for (const Kernel kernel : {Kernel::gather_kept, Kernel::keep_slice, Kernel::gather_parameter}) {
     runner.on(kernel, [](Operands& o) {
       const std::size_t to = o.size() - 1;  // the operands before it go there, one after the other
       std::size_t next = 0;

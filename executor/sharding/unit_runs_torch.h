@@ -42,6 +42,9 @@ class UnitRuns {
   /// Zeros, or what `states` holds (null: nothing). Throws InputError when the unit's parameters were not updated
   /// equally often (they were in different units, one of which had no gradients): a unit has one count.
   void load_states(Operands& operands, StateSource* states) const;
+  /// Rows of the rank go to their places in the gathered unit: cast, or made whole from codes, on GPUs in the scratch
+  /// that is the operand after the unit.
+  void gather_own(Operands& operands) const;
   void update(Operands& operands, const StepOfUpdate& step) const;
 
  private:

@@ -162,6 +162,7 @@ void Trainer::State::add_load_runs() {
     scaler.load({.scale = o[0], .growth_tracker = o[1], .found_inf = o[2]}, in.numbers);
     facts.gradient_scale = scaler.scale();
   });
+  runner.on(Kernel::gather_own, [this](Operands& o) { unit_runs.gather_own(o); });
   runner.on(Kernel::rope_table, [this](Operands& o) { load_rope_table(o); });
   runner.on(Kernel::workspaces, [](Operands& o) { make_cublas_handle(o.has(1)); });
 }
@@ -216,10 +217,11 @@ void Trainer::State::load_shard(Operands& operands) {
   const bool is_sent = in.job.load == Load::rank0 && in.states == nullptr;
   if (supply == nullptr) {
     const std::size_t last = operands.size() - 1;
-    supply = is_sent ? rank0_reads(in.weights, {.shard = in.groups.shard(),
-                                                .replicate = in.groups.replicate(),
-                                                .staging = operands.has(last) ? &operands[last] : nullptr})
+    const at::Tensor* const shared = operands.has(last) ? &operands[last] : nullptr;
+    supply = is_sent ? rank0_reads(in.weights,
+                                   {.shard = in.groups.shard(), .replicate = in.groups.replicate(), .staging = shared})
                      : each_reads(in.weights, in.groups.shard());
+    supply = quantizing_rows(std::move(supply), {in.weights, in.groups.shard(), shared, in.has_values});
   }
   unit_runs.load_shard(operands, *supply);
 }

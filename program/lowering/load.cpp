@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "job/quantization.h"
 #include "program/ops/fp8.h"
 #include "program/stages/load_rows.h"
 
@@ -43,10 +44,15 @@ Held LoadLowering::pinned(const char* label, Bytes bytes, Dtype dtype) const {
 
 void LoadLowering::load_units() const {
   const bool stages = in_.job.load == Load::rank0 && !in_.in.run.resumes && in_.in.coords == Coords{};
-  const Held staging = in_.writer.allocate({.bytes = stages ? load_staging(in_.layout) : Bytes{0},
-                                            .label = in_.labels.number("load: rows of all ranks"),
-                                            .segment = -1,
-                                            .category = Category::communication});
+  const Quantization* format = quantization_named(in_.job.quantization);
+  const bool sums_scales = format != nullptr && format->scale_block > 0 && in_.layout.shards > 1;
+  constexpr Bytes kSum{8};  // in double
+  const Bytes rows = stages ? load_staging(in_.layout) : Bytes{0};
+  const Held staging =
+      in_.writer.allocate({.bytes = sums_scales ? kSum : rows,
+                           .label = in_.labels.number(sums_scales ? "load: sum of scales" : "load: rows of all ranks"),
+                           .segment = -1,
+                           .category = Category::communication});
   for (UnitLowering& unit : in_.units) unit.load(staging);
 }
 

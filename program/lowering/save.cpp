@@ -19,8 +19,10 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 SaveLowering::SaveLowering(const SaveInputs& inputs) : in_(inputs), is_rank0_(inputs.in.coords == Coords{}) {
   if (kinds().empty()) return;
-  if (in_.in.job.quantization != "none") {
-    throw NotModelled(fmt::format("checkpoints of weights under --quantization {}", in_.in.job.quantization));
+  if (in_.in.job.quantization != "none" && (in_.in.run.saves || in_.in.run.saves_full)) {
+    throw NotModelled(
+        fmt::format("checkpoints of weights under --quantization {} (--save-adapters writes adapters alone)",
+                    in_.in.job.quantization));
   }
   if (in_.in.run.saves_adapters) require_adapters_alone(in_.in.graph, in_.in.job);
   is_adapter_ = adapter_parameters(in_.in.graph);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "program/lowering/host.h"
+#include "program/stages/quantized_parts.h"
 
 namespace vramfit::program {
 
@@ -160,7 +161,7 @@ void UnitLowering::issue() {
   const bool in_group = static_cast<bool>(kept_slice_);
   if (in_.host.offload().parameters && !in_group) return fetch();
   const How how = in_.layout.shards == 1 ? How::write : How::write_part;
-  in_group ? fill_from_kept(how) : fill_gathered(shards_, how, Stream::compute);
+  in_group ? fill_from_kept(how) : fill_gathered(shards_, codes_scratch(), how, Stream::compute);
   kept_slice_.reset();
   if (in_.layout.shards == 1) return;
   gathering_ = start_gather(in_group ? Axis::reshard : Axis::shard);
@@ -172,10 +173,17 @@ void UnitLowering::fill_from_kept(How how) {
                  passes(unit_.kept_elements * (2 * dtype_bytes(unit_.compute))));
 }
 
-void UnitLowering::fill_gathered(const std::vector<Held>& shards, How how, Stream stream) {
+Held UnitLowering::codes_scratch() {
+  const std::int64_t numbers = in_.device == DeviceKind::cuda ? dequantize_scratch(unit_) : 0;
+  return numbers == 0 ? Held()
+                      : in_.writer.allocate(buffer(numbers, Dtype::f32, Category::temporaries, "scratch for codes"));
+}
+
+void UnitLowering::fill_gathered(const std::vector<Held>& shards, const Held& scratch, How how, Stream stream) {
   Writer::Operands& operands = in_.writer.operands();
   add_shards(shards, How::read, operands);
   operands.push_back(Writer::viewed(gathered_, how, views_.own));
+  if (scratch) operands.emplace_back(&scratch, How::write);
   Bytes bytes = shard_bytes(unit_);
   for (const UnitStorage& storage : unit_.storages) bytes += storage.whole_elements * dtype_bytes(unit_.compute);
   Run run = run_of(Kernel::gather_own);

@@ -129,7 +129,9 @@ class UnitLowering {
   int start(Start start, Writer::Listed operands);
   /// This rank's slices of the gathered unit, from `kept_slice_` or from shards on the card.
   void fill_from_kept(How how);
-  void fill_gathered(const std::vector<Held>& shards, How how, Stream stream);
+  /// What a GPU makes codes whole in; empty where there are none, and on CPU ranks.
+  Held codes_scratch();
+  void fill_gathered(const std::vector<Held>& shards, const Held& scratch, How how, Stream stream);
   /// The reduction has them.
   void add_pieces();
   void run_update(const Held& trained, const Held& gradient, const Held& divisor, const Held& found_inf, Stream stream);
@@ -160,11 +162,11 @@ class UnitLowering {
   Held gathered_, kept_slice_, gradient_shard_;
   // In host memory: the trained part of the first shard where that itself stays on the card, and gradients.
   Held master_, host_gradient_;
-  std::vector<Held> arriving_;                        // by storage: shards on the card, until they are gathered
-  bool has_left_ = false;                             // of this step, a gradient for the host
-  std::vector<Held> states_;                          // of the optimizer, in the order of its row
-  std::vector<Gradients> gradients_;                  // by place in the unit
-  std::vector<int> in_order_;                         // parameters, ascending; with one shard
+  std::vector<Held> arriving_;        // by storage: shards on the card, until they are gathered; scratch
+  bool has_left_ = false;             // of this step, a gradient for the host
+  std::vector<Held> states_;          // of the optimizer, in the order of its row
+  std::vector<Gradients> gradients_;  // by place in the unit
+  std::vector<int> in_order_;         // parameters, ascending; with one shard
   std::vector<std::pair<std::size_t, Held>> pieces_;  // of the parameter at a place: being reduced
   // Of all parameters, in the compute dtype: whole, and what a rank, or a rank of its group, has of them.
   Bytes padded_bytes_, shard_bytes_, kept_bytes_;

@@ -34,11 +34,13 @@ void UnitLowering::fetch() {
     arriving_.push_back(
         writer.allocate(buffer(storage.elements, storage.dtype, Category::communication, "arriving shard")));
   }
+  const Held scratch = codes_scratch();
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     in_.host.to_device(number_, {&shards_[s], How::read}, {&arriving_[s], How::write},
                        unit_.storages[s].elements * dtype_bytes(unit_.storages[s].dtype));
   }
-  fill_gathered(arriving_, is_one ? How::write : How::write_part, Stream::to_device);
+  fill_gathered(arriving_, scratch, is_one ? How::write : How::write_part, Stream::to_device);
+  if (scratch) arriving_.push_back(scratch);  // another stream's, which the free must wait for as well
   if (!is_one) {
     gathering_ = start_gather(Axis::shard, Stream::to_device);
     return;

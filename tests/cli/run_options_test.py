@@ -144,9 +144,12 @@ class RunOptions(Folder):
             done = run(*base, "--device", device)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("--device", done.stderr)
-        no_kernels = run(MODEL, "--gpus", "1xcpu-64MiB", "--seq-len", "32", "--freeze", "layers:0", "--quantization", "nf4", "--steps", "1")
-        self.assertEqual((no_kernels.returncode, no_kernels.stdout), (1, ""), no_kernels.stderr)
-        self.assertIn("a run with --quantization nf4", no_kernels.stderr)
+        quantized = [MODEL, "--gpus", "1xcpu-64MiB", "--seq-len", "32", "--freeze", "layers:0", "--quantization", "nf4", "--steps", "1"]
+        self.assertEqual(run(*quantized).returncode, 0)
+        for flag in ("--save", "--save-full"):
+            done = run(*quantized, flag, self.path("quantized"))
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+            self.assertIn("checkpoints of weights under --quantization nf4", done.stderr)
         self.assertEqual(run(*base, "--device", "cpu").returncode, 0)
         self.assertEqual(run(*base, "--budget", "100000").returncode, 6)
         return {"--device", "--budget"}

@@ -19,7 +19,8 @@ struct Axis {
 
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kFreeze = 13,
-                      kGradientMask = 14, kLoad = 22, kOptimizer = 23, kOffload = 25, kMethod = 26, kDropout = 27;
+                      kGradientMask = 14, kLoad = 22, kOptimizer = 23, kOffload = 25, kMethod = 26, kDropout = 27,
+                      kQuantization = 28;
 
 const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
                                            "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -53,7 +54,8 @@ std::vector<Axis> axes() {
           {"--frozen-dtype", {"", "fp32", "bf16", "fp16"}},
           {"--offload", offload_kinds()},
           {"--method", {"full", "lora"}},
-          {"--lora-dropout", {"0", "0.25"}}};
+          {"--lora-dropout", {"0", "0.25"}},
+          {"--quantization", {"none", "nf4", "nf4-double", "int8"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
@@ -98,6 +100,14 @@ bool can_offload(const std::string& offload, const std::string& ranks, const std
   return !has_replicas && !is_masked && (offload != "params" || ranks == "1" || !from_rank0);
 }
 
+bool can_quantize(const std::string& quantization, const std::string& method, const std::string& freeze,
+                  bool from_rank0) {
+  if (quantization == "none") return true;
+  const bool has_frozen_matrices =
+      freeze.starts_with("layers") || freeze == "*att*" || (method == "lora" && freeze == "none");
+  return has_frozen_matrices && !from_rank0;
+}
+
 std::string model_path(const std::string& family) {
   return std::string(VRAMFIT_SOURCE_DIR) + "/tests/models/" + family + ".json";
 }
@@ -125,6 +135,7 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (!can_offload(value(row, kOffload), value(row, kRanks), sharding, is_masked, from_rank0)) return false;
     if (!can_update(value(row, kOptimizer), value(row, kPrecision))) return false;
     if (value(row, kMethod) == "full" && value(row, kDropout) != "0") return false;
+    if (!can_quantize(value(row, kQuantization), value(row, kMethod), value(row, kFreeze), from_rank0)) return false;
     return reshard == "default" || sharding == "full-shard" || sharding == "hybrid-shard";
   };
   std::mt19937_64 random(seed);

@@ -32,6 +32,10 @@ std::vector<std::string> offload_kinds();
 bool can_offload(const std::string& offload, const std::string& ranks, const std::string& sharding, bool is_masked,
                  bool from_rank0);
 
+/// Whether a job freezes matrices of layers, as --quantization wants, and each rank reads its own rows.
+bool can_quantize(const std::string& quantization, const std::string& method, const std::string& freeze,
+                  bool from_rank0);
+
 /// tests/models/FAMILY.json
 std::string model_path(const std::string& family);
 

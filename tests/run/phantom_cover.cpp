@@ -18,8 +18,8 @@ struct Axis {
 
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
-                      kPrecision = 7, kAttention = 8, kLoad = 21, kGradientMask = 27, kOptimizer = 28, kOffload = 29,
-                      kMethod = 30, kDropout = 31;
+                      kPrecision = 7, kAttention = 8, kLoad = 21, kFreeze = 26, kGradientMask = 27, kOptimizer = 28,
+                      kOffload = 29, kMethod = 30, kDropout = 31, kQuantization = 32;
 
 std::vector<Axis> axes() {
   return {{"", runnable_families()},
@@ -55,7 +55,8 @@ std::vector<Axis> axes() {
           {"--optimizer", listed_optimizers()},
           {"--offload", offload_kinds()},
           {"--method", {"full", "lora"}},
-          {"--lora-dropout", {"0", "0.25"}}};
+          {"--lora-dropout", {"0", "0.25"}},
+          {"--quantization", {"none", "nf4", "nf4-double", "int8"}}};
 }
 
 /// What the job's own checks refuse by name is not drawn.
@@ -72,6 +73,7 @@ bool is_allowed(const std::vector<std::string>& row) {
   const bool is_16_bit = row[kPrecision] != "fp32";
   const bool is_masked = row[kGradientMask] != "none", from_rank0 = row[kLoad] == "rank0";
   if (!can_offload(row[kOffload], row[kRanks], row[kSharding], is_masked, from_rank0)) return false;
+  if (!can_quantize(row[kQuantization], row[kMethod], row[kFreeze], from_rank0)) return false;
   const bool softcap = row[kFamily] == "gemma2";
   const bool has_positions = row[kFamily] == "gpt2" || row[kFamily] == "bert";  // a table of 128
   if (has_positions && row[kSequence] == "1024") return false;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "program/stages/quantized_parts.h"
 #include "tests/support/models.h"
 #include "tests/support/tiny_graph.h"
 
@@ -181,6 +182,29 @@ TEST_CASE("what isn't a frozen matrix of a layer keeps its dtype, and what a gat
     }
   }
   CHECK(quantized > 0);
+}
+
+TEST_CASE("parts of a quantized matrix fill its bytes, with numbers of 32 bits where they are aligned") {
+  for (const Quantization& format : kQuantizations) {
+    for (const auto& [rows, columns] : {std::pair{1024, 4096}, std::pair{7, 10}, std::pair{1, 1}, std::pair{130, 65}}) {
+      CAPTURE(format.name);
+      CAPTURE(rows);
+      const QuantizedParts parts = quantized_parts(format, rows, columns);
+      CHECK(parts.codes_begin + ceil_div(rows * columns * format.code, 8) == quantized_bytes(format, rows, columns).n);
+      CHECK((format.scale == 8 || parts.scales_begin % 4 == 0));
+      CHECK(parts.offset_begin % 4 == 0);
+    }
+  }
+}
+
+TEST_CASE("what a GPU makes codes whole in is bounded, but for a row") {
+  const auto bytes = [](const char* format, std::int64_t rows, std::int64_t columns) {
+    return 4 * DequantizeScratch(*quantization_named(format), rows, columns).end;
+  };
+  CHECK(bytes("nf4-double", 14336, 4096) == 12'717'056);
+  CHECK(bytes("nf4-double", 4096, 28672) == 12'717'056);
+  CHECK(bytes("int8", 14336, 4096) == 8'388'608);
+  CHECK(bytes("int8", 3, 2'500'000) == 10'000'000);
 }
 
 TEST_CASE("a quantization of nothing is an error") {
