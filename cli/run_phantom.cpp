@@ -19,7 +19,8 @@ namespace {
 
 constexpr double kTolerance = 0.02;  // of the verdict in the comparison's first line, as compare's own
 
-/// None: every rank has its process.
+}  // namespace
+
 std::optional<int> played_rank(const PhantomRun& run) {
   if (run.ranks == "all") return std::nullopt;
   if (run.ranks.empty()) return 0;
@@ -30,8 +31,6 @@ std::optional<int> played_rank(const PhantomRun& run) {
         fmt::format("--ranks: \"all\", or one rank of {}: {}", printable(run.plan.cluster.text), error.what()));
   }
 }
-
-}  // namespace
 
 void check_phantom_run(const PhantomRun& run) {
   const Cluster& cluster = run.plan.cluster;
@@ -44,29 +43,34 @@ void check_phantom_run(const PhantomRun& run) {
   }
 }
 
-int run_on_phantoms(const PhantomRun& run, LaunchOptions launch) {
-  const Cluster& cluster = run.plan.cluster;
-  const std::optional<int> rank = played_rank(run);
+PhantomEnd run_recorded_on_phantoms(const PlanFile& plan, std::optional<int> played, LaunchOptions launch) {
+  const Cluster& cluster = plan.cluster;
   const std::string library = find_phantom_library();
   const SessionFolder session("");
-  write_file(session.path() + "/session.json", session_to_json(cluster, rank, {}));
+  write_file(session.path() + "/session.json", session_to_json(cluster, played, {}));
   const EnvironmentChanges environment = phantom_environment(library, session.path());
   launch.environment.insert(launch.environment.end(), environment.begin(), environment.end());
   launch.ranks = static_cast<int>(cluster.cards());
   launch.ranks_per_node = static_cast<int>(cluster.cards_per_node);
-  launch.played = rank;
-  if (rank) launch.arguments.insert(launch.arguments.end(), {"--ghosts", "on"});
+  launch.played = played;
+  if (played) launch.arguments.insert(launch.arguments.end(), {"--ghosts", "on"});
   const std::string record = session.path() + "/run.json";
   launch.arguments.insert(launch.arguments.end(), {"-o", record});
   const int code = launch_ranks(launch);
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(record, ignored)) return code;
-  const std::string text = read_file(record);
-  if (!run.output.empty()) write_file(run.output, text);
-  if (!is_stdout(run.output)) {
-    write_file("-", comparison_text(compare(run.plan, run_from_json(text, record), kTolerance)));
-  }
-  return code;
+  return {.exit_code = code, .record = std::filesystem::is_regular_file(record, ignored) ? read_file(record) : ""};
+}
+
+void show_comparison(const PlanFile& plan, const std::string& record) {
+  write_file("-", comparison_text(compare(plan, run_from_json(record, "run.json"), kTolerance)));
+}
+
+int run_on_phantoms(const PhantomRun& run, LaunchOptions launch) {
+  const PhantomEnd end = run_recorded_on_phantoms(run.plan, played_rank(run), std::move(launch));
+  if (end.record.empty()) return end.exit_code;
+  if (!run.output.empty()) write_file(run.output, end.record);
+  if (!is_stdout(run.output)) show_comparison(run.plan, end.record);
+  return end.exit_code;
 }
 
 }  // namespace vramfit

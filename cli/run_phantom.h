@@ -1,6 +1,7 @@
 // `vramfit run --device phantom`: the ranks of a plan on cards that don't exist (docs/phantom-run.md).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/launch/launch.h"
@@ -14,8 +15,24 @@ struct PhantomRun {
   std::string output;  // where run.json goes, or ""
 };
 
+/// What ranks on phantom GPUs leave.
+struct PhantomEnd {
+  int exit_code = 0;
+  std::string record;  // run.json of rank 0, or of the rank that was played; "" if it wrote none
+};
+
+/// Runs the ranks of `plan` as `launch` says, in a session of their own: rank `played` alone with the others simulated,
+/// or all. Throws FaultError when they can't be started.
+PhantomEnd run_recorded_on_phantoms(const PlanFile& plan, std::optional<int> played, LaunchOptions launch);
+
+/// The rank that --ranks asks for; none: every rank has its process. Throws InputError.
+std::optional<int> played_rank(const PhantomRun& run);
+
 /// Throws InputError if the plan or --ranks asks for something that phantoms can't simulate.
 void check_phantom_run(const PhantomRun& run);
+
+/// Prints the prediction next to what a record says.
+void show_comparison(const PlanFile& plan, const std::string& record);
 
 /// Runs the ranks as `launch` says, in a session of their own, and prints the prediction next to the rehearsed figures.
 /// Returns the ranks' exit code. Throws FaultError when they can't be started.

@@ -7,12 +7,12 @@
 
 #include <fmt/format.h>
 
-#include "base/digits_apart.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/best_first.h"
 #include "planner/changes.h"
+#include "planner/plan_words.h"
 #include "planner/search.h"
 #include "planner/waterfall.h"
 
@@ -30,34 +30,6 @@ std::set<std::string_view> differing_fields(const Job& a, const Job& b) {
     if (field.get(a) != field.get(b)) fields.insert(field.name);
   }
   return fields;
-}
-
-std::string percent(double a, double b) {
-  const double share = 100 * (a / b - 1);
-  return fmt::format("{:.{}f} %", share, share < 9.95 ? 1 : 0);
-}
-
-// "34.30 of 23.52 GiB"
-std::string of_capacity(Bytes bytes, Bytes capacity, int digits) {
-  const std::string needed = format_gib(bytes, digits);
-  return fmt::format("{} of {}", needed.substr(0, needed.find(' ')), format_gib(capacity, digits));
-}
-
-// Why a job that needs `total` doesn't count as fitting: "34.30 of 23.52 GiB", or what else stands against it.
-std::string shortage_text(const RankEstimate& rank, Bytes capacity) {
-  int digits = digits_apart(rank.total, capacity);
-  if (rank.upper_bound > capacity) digits = digits_apart(capacity, rank.upper_bound, digits);
-  const std::string needs = of_capacity(rank.total, capacity, digits);
-  if (rank.total > capacity) return needs;
-  if (rank.upper_bound > capacity)
-    return fmt::format("{}, but up to {} (its upper bound)", needs, format_gib(rank.upper_bound, digits));
-  if (rank.reserved_grows) return needs + ", but reserved memory grows with every step";
-  return needs + ", but only if the allocator releases cached memory and tries again";
-}
-
-std::string needs_text(const Estimate& estimate) {
-  const Bytes total = worst_total(estimate);
-  return of_capacity(total, estimate.capacity, digits_apart(total, estimate.capacity));
 }
 
 class Search {
@@ -98,6 +70,7 @@ class Search {
     faster_.clear();
     queue_.emplace(evaluator_, request_, bases_, BestBy::speed, plan_.search);
     while (const std::optional<Option> option = queue_->next(kNoLimit)) {
+      if (is_rejected(option->job)) continue;
       if (fitting(*option)) {
         plan_.chosen = evaluator_.candidate(*option);
         return;
@@ -118,6 +91,12 @@ class Search {
       most = attempt.rank->total - Bytes{1};
     }
     if (smallest) plan_.chosen = evaluator_.candidate(*smallest);
+  }
+
+  bool is_rejected(const Job& job) const {
+    return std::ranges::any_of(request_.rejected, [&](const RejectedJob& rejected) {
+      return job_as_flags(job, unresolved_job()) == job_as_flags(rejected.job, unresolved_job());
+    });
   }
 
   // What the option needs, if it fits.
@@ -252,8 +231,13 @@ class Search {
 
   // The fastest job under a change that fits and is faster than `above`, if there is one.
   std::optional<Candidate> fastest_with(const Change& change, double above) {
+    return fastest_of(request_, change, above);
+  }
+
+  // Likewise, with the choices that `request` leaves open.
+  std::optional<Candidate> fastest_of(const PlanRequest& request, const Change& change, double above) {
     SearchCounts counts;  // of configurations that the plan has no choice of
-    BestFirst queue(evaluator_, request_, {change}, BestBy::speed, counts);
+    BestFirst queue(evaluator_, request, {change}, BestBy::speed, counts);
     std::optional<Candidate> found;
     while (!found) {
       const std::optional<Option> option = queue.next(kNoLimit, above);
@@ -285,8 +269,9 @@ class Search {
     const Estimate& estimate = evaluator_.estimate_of(*smallest_);
     const RankEstimate& rank = estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
     const bool lacks_host_memory = exceeds_host_memory(estimate.host_bytes, estimate.cluster);
-    plan_.why = fmt::format("no plan fits {}: the smallest needs {}", request_.cluster.text,
+    plan_.why = fmt::format("no plan{} fits {}: the smallest needs {}", set_choices(request_), request_.cluster.text,
                             lacks_host_memory ? estimate.why : shortage_text(rank, estimate.capacity));
+    offer_open_rows();
     for (const Change& change : changes(request_, false, false)) offer(change);
     std::string_view offered;  // of each kind the smallest cut is enough
     const std::vector<Change> resorts = changes(request_, false, true);
@@ -295,6 +280,23 @@ class Search {
       if (kind != offered && offer(change)) offered = kind;
     }
     if (plan_.alternatives.empty()) plan_.why += "; more or larger cards would help";
+  }
+
+  // Names each choice that was set and without which the job would fit.
+  void offer_open_rows() {
+    for (const Dimension& row : dimensions()) {
+      const std::string set = set_flags(request_, row);
+      if (set.empty()) continue;
+      PlanRequest open = request_;
+      std::erase_if(open.fixed,
+                    [&](const std::string& name) { return std::ranges::find(row.fields, name) != row.fields.end(); });
+      std::optional<Candidate> found = fastest_of(open, {"", request_.job}, -1);
+      if (!found) continue;
+      found->why = fmt::format("without {}: {:.0f} tokens/s, needs {}", set, found->tokens_per_second,
+                               needs_text(found->estimate));
+      plan_.alternatives.push_back(*std::move(found));
+      say_offer("without " + set);
+    }
   }
 
   // Why no choice is modelled: what stands against the job that was asked for, or else against the first choice.
@@ -307,9 +309,14 @@ class Search {
   // Says at what size a change would make the job fit, if it does.
   bool offer(const Change& change) {
     if (!add_help(change)) return false;
-    plan_.why += fmt::format("{} with --allow {} it would fit at {}", plan_.alternatives.size() == 1 ? ";" : ", or",
-                             change.needs, format_gib(worst_total(plan_.alternatives.back().estimate)));
+    say_offer("with --allow " + change.needs);
     return true;
+  }
+
+  // Of the last alternative.
+  void say_offer(const std::string& how) {
+    plan_.why += fmt::format("{} {} it would fit at {}", plan_.alternatives.size() == 1 ? ";" : ", or", how,
+                             format_gib(worst_total(plan_.alternatives.back().estimate)));
   }
 
   bool add_help(const Change& change) {

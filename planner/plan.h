@@ -28,6 +28,12 @@ struct Candidate {
   std::string why;                 // "slower by 12 %: full recomputation", "+3.1 GiB in activations"
 };
 
+/// A job that fits by its estimate and that a rehearsal or a run showed not to.
+struct RejectedJob {
+  Job job;
+  std::string why;  // "ran out of memory on phantom GPUs"
+};
+
 struct PlanRequest {
   ModelSpec spec;
   Job job;                         // what the user set
@@ -35,7 +41,8 @@ struct PlanRequest {
   Cluster cluster;
   Allowed allowed;
   bool clip = true;
-  bool smallest = false;  // the job that needs least is wanted, not the fastest
+  bool smallest = false;                   // the job that needs least is wanted, not the fastest
+  std::vector<RejectedJob> rejected = {};  // resolved; never chosen
 };
 
 /// What an answer took.
@@ -55,9 +62,17 @@ struct PlanStep {
   double tokens_per_second = 0;
 };
 
+/// What the chosen job needed when it was run on phantom GPUs (`plan --verify phantom`).
+struct PlanRehearsal {
+  std::int64_t rank = 0;  // that was played, one of the predicted worst
+  Bytes predicted_reserved, reserved;
+  double seconds = 0;  // that the rehearsal took
+};
+
 struct Plan {
-  std::optional<Candidate> chosen;  // none: exit 4
-  std::vector<PlanStep> steps;      // from the job as asked for to the chosen one; none if that is it
+  std::optional<Candidate> chosen;         // none: exit 4
+  std::optional<PlanRehearsal> rehearsal;  // none: it wasn't rehearsed
+  std::vector<PlanStep> steps;             // from the job as asked for to the chosen one; none if that is it
   std::vector<Candidate> alternatives;
   std::string why;  // one sentence, also when there is no plan ("fits with --allow precision:bf16-pure: ...")
   SearchCounts search;

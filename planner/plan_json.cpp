@@ -38,6 +38,21 @@ void write_alternative(JsonWriter& writer, const Candidate& candidate) {
   writer.end_object();
 }
 
+void write_rehearsal(JsonWriter& writer, const PlanRehearsal& rehearsal) {
+  writer.key("rehearsal").begin_object().member("device", "phantom").member("rank", rehearsal.rank);
+  writer.member("predicted_reserved_bytes", rehearsal.predicted_reserved);
+  writer.member("reserved_bytes", rehearsal.reserved).member("seconds", rehearsal.seconds).end_object();
+}
+
+void write_rejected(JsonWriter& writer, const std::vector<RejectedJob>& rejected) {
+  writer.key("rejected").begin_array();
+  for (const RejectedJob& each : rejected) {
+    write_job(writer.begin_object().member("why", each.why).key("job"), each.job);
+    writer.end_object();
+  }
+  writer.end_array();
+}
+
 std::string fingerprint_of(const PlanRequest& request, const Job& job) {
   const Graph graph = training_graph(request.spec, job);
   return program::fingerprint_of(job, program::make_program({.graph = graph,
@@ -60,7 +75,7 @@ void write_chosen(JsonWriter& writer, const PlanRequest& request, const Candidat
   const Estimate& estimate = chosen.estimate;
   write_job(writer.key("job"), chosen.job);
   write_cluster(writer.key("cluster"), request.cluster);
-  writer.member("clip", request.clip);
+  writer.member("clip", request.clip).member("fixed", request.fixed);
   writer.member("capacity_bytes", estimate.capacity).member("verdict", verdict_name(estimate.verdict));
   writer.member("fits", estimate.verdict == Verdict::fits);
   writer.member("host_bytes", estimate.host_bytes).member("assumptions", estimate.assumptions);
@@ -92,7 +107,10 @@ void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan
   writer.end_array();
   writer.member("why", plan.why).key("alternatives").begin_array();
   for (const Candidate& candidate : plan.alternatives) write_alternative(writer, candidate);
-  writer.end_array().key("search").begin_object();
+  writer.end_array();
+  if (plan.rehearsal) write_rehearsal(writer, *plan.rehearsal);
+  if (!request.rejected.empty()) write_rejected(writer, request.rejected);
+  writer.key("search").begin_object();
   const SearchCounts& search = plan.search;
   writer.member("configurations", search.configurations).member("ruled_out", search.ruled_out);
   writer.member("bounds", search.bounds).member("times", search.times).member("estimates", search.estimates);

@@ -14,6 +14,7 @@
 #include "cli/help.h"
 #include "cli/job_flags.h"
 #include "cli/model.h"
+#include "cli/verify_plan.h"
 #include "job/cluster/host_memory.h"
 #include "planner/largest_model.h"
 #include "planner/plan_json.h"
@@ -26,7 +27,7 @@ constexpr std::int64_t kUsualTokens = 1'000'000'000;  // of which --objective co
 
 struct PlanFlags {
   JobFlags job;
-  std::string allow, output, network, objective, tokens, price, largest_model;
+  std::string allow, output, network, objective, tokens, price, largest_model, verify;
   bool json = false, no_clip = false;
 };
 
@@ -120,7 +121,14 @@ int run_plan(const PlanFlags& flags) {
                             .allowed = allowed,
                             .clip = !flags.no_clip};
   check_output("-o", flags.output);
-  return write_answer(flags, searched(flags, request, clusters, objective, prices), tokens);
+  int rehearsals = 0;
+  if (!flags.verify.empty()) {
+    rehearsals = parse_verify(flags.verify);
+    check_can_verify(request, clusters);
+  }
+  LargestModel largest = searched(flags, request, clusters, objective, prices);
+  if (rehearsals > 0) verify_on_phantoms(largest.answer.tried[largest.answer.best], rehearsals);
+  return write_answer(flags, largest, tokens);
 }
 
 }  // namespace
@@ -155,6 +163,12 @@ void add_plan(CLI::App& command, int& exit_code) {
       .add_option("--price", flags->price,
                   "Of a GPU for an hour: 2.5/h, or H100-80GB=2.5/h,RTX4090=0.4/h. Default: configs/prices.json")
       ->type_name("PRICE")
+      ->group(kCommonFlags);
+  command
+      .add_option("--verify", flags->verify,
+                  "Run the plan on phantom GPUs before it is given; where it fails the next best one, K in all. "
+                  "Default of K: 3")
+      ->type_name("phantom[:K]")
       ->group(kCommonFlags);
   command.add_option("-o,--output", flags->output, "Write the plan; - is stdout")
       ->type_name("FILE")

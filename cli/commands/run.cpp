@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/executor_program.h"
@@ -19,6 +20,8 @@
 #include "cli/private_folder.h"
 #include "cli/run_phantom.h"
 #include "cli/run_plan.h"
+#include "cli/run_replan.h"
+#include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/optimizers.h"
 #include "job/run/run_flags.h"
@@ -30,11 +33,14 @@
 namespace vramfit {
 namespace {
 
+constexpr int kMostReplans = 100;
+
 struct RunFlags {
   JobFlags job;
   std::vector<std::vector<std::string>> passed;  // to vramfit-train: one entry a row of run_flags()
   RunOptions options;                            // what `passed` says
   std::string ranks;
+  std::string replan;  // times that it may be planned again
 };
 
 const char* heading_of(RunFlagGroup group) {
@@ -104,9 +110,48 @@ void make_folder(const char* flag, const std::string& path) {
   if (error) throw FaultError(fmt::format("{} {}: can't be made: {}", flag, printable(path), error.message()));
 }
 
+int read_replans(const std::string& text) {
+  try {
+    return text.empty() ? 0 : static_cast<int>(whole_number(text, 0, kMostReplans));
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--replan: {}", error.what()));
+  }
+}
+
+/// Each attempt keeps its record where the next can read it.
+RunEnd run_recorded(const RunFlags& flags, const PlanFile& plan, LaunchOptions launch) {
+  launch.environment.emplace_back("VRAMFIT_STOP_AT_RETRIES", "1");
+  if (on_phantoms(flags)) {
+    const PhantomRun phantom{.plan = plan, .ranks = flags.ranks, .output = ""};
+    const PhantomEnd end = run_recorded_on_phantoms(plan, played_rank(phantom), std::move(launch));
+    if (end.exit_code == 0 && !is_stdout(flags.options.output)) show_comparison(plan, end.record);
+    return {.exit_code = end.exit_code, .record = end.record};
+  }
+  const PrivateFolder folder("run");
+  const std::string record = folder.path() + "/run.json";
+  launch.arguments.insert(launch.arguments.end(), {"-o", record});
+  const int code = launch_ranks(launch);
+  std::error_code ignored;
+  return {.exit_code = code, .record = std::filesystem::is_regular_file(record, ignored) ? read_file(record) : ""};
+}
+
+int run_with_replanning(const RunFlags& flags, const std::string& path, const LaunchOptions& launch, int most) {
+  std::vector<std::string> arguments = executor_arguments(flags, path, false);
+  arguments.erase(arguments.begin(), arguments.begin() + 2);  // --plan, which changes
+  const ReplannedRun run{.plan_path = path, .most = most, .arguments = std::move(arguments), .options = flags.options};
+  return run_replanning(run,
+                        [&](const PlanFile& plan, const std::string& plan_path, const std::vector<std::string>& words) {
+                          LaunchOptions attempt = launch;
+                          attempt.arguments = {"--plan", plan_path};
+                          attempt.arguments.insert(attempt.arguments.end(), words.begin(), words.end());
+                          return run_recorded(flags, plan, std::move(attempt));
+                        });
+}
+
 int run_run(RunFlags& flags) {
   read_options(flags);
   const RunOptions& options = flags.options;
+  const int replans = read_replans(flags.replan);
   sweep_private_folders();
   const std::string program = find_executor();
   std::unique_ptr<TemporaryPlan> made;
@@ -136,6 +181,7 @@ int run_run(RunFlags& flags) {
   launch.arguments = executor_arguments(flags, path, !on_phantoms(flags));
   launch.ranks = static_cast<int>(plan.cluster.cards_per_node);
   launch.threads = options.threads;
+  if (replans > 0) return run_with_replanning(flags, path, launch, replans);
   if (on_phantoms(flags)) return run_on_phantoms(phantom, launch);
   return launch_ranks(launch);
 }
@@ -164,6 +210,12 @@ void add_run(CLI::App& command, int& exit_code) {
       .add_option("--ranks", flags->ranks,
                   "With --device phantom: run all ranks, or this one alone with the others simulated. Default: 0")
       ->type_name("all|R")
+      ->group(kRunFlags);
+  command
+      .add_option("--replan", flags->replan,
+                  "When memory runs out, plan again for less and resume from the last checkpoint, at most K times. "
+                  "Default: 0")
+      ->type_name("K")
       ->group(kRunFlags);
   command.callback([flags, &exit_code] { exit_code = run_run(*flags); });
 }

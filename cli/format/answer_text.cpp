@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "base/digits_apart.h"
 #include "base/suggest.h"
 #include "cli/format/plan_text.h"
+#include "job/fields/job_fields.h"
 #include "planner/search.h"
 #include "planner/training_cost.h"
 
@@ -32,6 +34,22 @@ std::string training_line(const ClusterPlan& made, std::int64_t tokens) {
   if (!made.price) return text + "; no price of this GPU is known: --price 2.5/h, per GPU\n";
   return text + fmt::format(", {} ({} per GPU and hour: {})\n", money_text(cost, *made.price),
                             three_digits(made.price->per_gpu_hour), made.price->origin);
+}
+
+/// What rehearsals found, of the plan and of faster ones.
+std::string rehearsal_lines(const ClusterPlan& made) {
+  std::string text;
+  if (made.plan->rehearsal) {
+    const auto& [rank, predicted, reserved, seconds] = *made.plan->rehearsal;
+    const int digits = digits_apart(reserved, predicted);
+    text = fmt::format("Rehearsed on phantom GPUs: reserved {}, predicted {} (rank {}, {:.1f} s)\n",
+                       format_gib(reserved, digits), format_gib(predicted, digits), rank, seconds);
+  }
+  for (const RejectedJob& rejected : made.request.rejected) {
+    text += fmt::format("Rejected: {}: {}\n", printable(job_as_flags(rejected.job, unresolved_job()), 1000),
+                        printable(rejected.why, 500));
+  }
+  return text;
 }
 
 std::string cluster_row(const ClusterPlan& made, std::optional<std::int64_t> tokens) {
@@ -69,7 +87,7 @@ std::string answer_text(const PlanAnswer& answer, std::optional<std::int64_t> to
                         const std::vector<TooLarge>& larger, const Terminal& terminal) {
   const ClusterPlan& best = answer.tried[answer.best];
   const std::string cost = tokens && best.has_plan() ? training_line(best, *tokens) : "";
-  std::string text = plan_text(best.request, *best.plan, terminal, cost);
+  std::string text = plan_text(best.request, *best.plan, terminal, rehearsal_lines(best) + cost);
   if (answer.tried.size() > 1) text += clusters_table(answer, tokens);
   if (!larger.empty()) text += "\nLarger models, which have no plan\n";
   for (const TooLarge& each : larger)

@@ -26,7 +26,7 @@ bool is_of_frontier(const Candidate& candidate) {
 std::string alternative_lines(const Plan& plan) {
   std::string text;
   for (const Candidate& candidate : plan.alternatives) {
-    if (!is_of_frontier(candidate)) text += fmt::format("  {}\n", printable(candidate.why, 500));
+    if (!plan.chosen || !is_of_frontier(candidate)) text += fmt::format("  {}\n", printable(candidate.why, 500));
   }
   return text.empty() ? "" : "\nAlternatives\n" + text;
 }

@@ -271,7 +271,20 @@ class RankRun {
     for (std::int64_t step = checkpoints.first_step(); step <= options_.train.steps; ++step) {
       progress_.steps.push_back(trainer.step(step));
       checkpoints.after_step(step, trainer);
+      if (step < options_.train.steps) stop_at_retries();
     }
+  }
+
+  /// For `vramfit run --replan`, which sets the variable: each retry waits for the GPU, and as memory fragments there
+  /// are more.
+  void stop_at_retries() const {
+    const bool asked = std::getenv("VRAMFIT_STOP_AT_RETRIES") != nullptr;  // NOLINT(concurrency-mt-unsafe): read only
+    if (!asked || device_ != DeviceKind::cuda) return;
+    const std::int64_t retries = device_memory().retries;
+    if (retries == 0) return;
+    throw OutOfMemory(
+        fmt::format("out of memory but for retries: the allocator released cached memory and tried again, {} time{}",
+                    retries, retries == 1 ? "" : "s"));
   }
 
   bool is_phantom() const { return progress_.device == "phantom"; }

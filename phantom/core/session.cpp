@@ -50,13 +50,15 @@ void set(Settings& settings, const std::string& key, const std::string& value) {
   } else if (key == "nccl_timeout") {
     settings.nccl_timeout = std::chrono::seconds(std::stoll(value));
   } else {
-    throw std::invalid_argument("setting " + key + "=" + value +
-                                ": unknown (known: addresses, completion, real_bytes, trace, values, routing, "
-                                "integer_bytes, float_bytes, selected, nccl_timeout in seconds)");
+    throw std::invalid_argument(
+        "setting " + key + "=" + value +
+        ": unknown (known: addresses, completion, real_bytes, trace, values, routing, "
+        "integer_bytes, float_bytes, selected, nccl_timeout in seconds, and memory_bytes of a card)");
   }
 }
 
-void set_from_environment(Settings& settings) {
+/// For hosts that try what a program does on cards with less memory than whoever started it believes.
+void set_from_environment(Session& session) {
   const char* text = std::getenv("VRAMFIT_PHANTOM_SET");
   std::string_view rest = text == nullptr ? "" : text;
   while (!rest.empty()) {
@@ -64,7 +66,12 @@ void set_from_environment(Settings& settings) {
     rest.remove_prefix(std::min(rest.size(), item.size() + 1));
     const auto equals = item.find('=');
     if (equals == std::string_view::npos) throw std::invalid_argument("VRAMFIT_PHANTOM_SET: expected KEY=VALUE,...");
-    set(settings, std::string(item.substr(0, equals)), std::string(item.substr(equals + 1)));
+    const std::string key(item.substr(0, equals)), value(item.substr(equals + 1));
+    if (key == "memory_bytes") {
+      session.card.memory_bytes = std::stoll(value);
+    } else {
+      set(session.settings, key, value);
+    }
   }
 }
 
@@ -103,7 +110,7 @@ Session read_session() {
     for (const auto& [key, value] : settings.items()) {
       set(session.settings, key, value.is_string() ? value.get<std::string>() : value.dump());
     }
-    set_from_environment(session.settings);
+    set_from_environment(session);
     return session;
   } catch (const std::exception& error) {
     refuse(path + ": " + error.what());

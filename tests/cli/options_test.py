@@ -198,7 +198,7 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(program("estimate", *base, "--strict").returncode, 3)
 
     def test_of_plan(self):
-        self.known("plan", ["--gpus", "--host-memory", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--output", "--json", "--no-clip"])
+        self.known("plan", ["--gpus", "--host-memory", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--verify", "--output", "--json", "--no-clip"])
         base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--wrap", "layer", "--loss", "full")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
         self.refused("--network", "plan", *base, "--network", "10Gbps/card")
@@ -214,6 +214,8 @@ class OtherFlags(unittest.TestCase):
         self.refused("--largest-model", "plan", "--largest-model", "lama", "--gpus", "1xL4")
         self.different("--price", "2.5/h", base=(*cards, "--tokens", "1B"), command="plan")
         self.refused("--price", "plan", *base, "--price", "2.5/h")
+        self.different("--verify", "phantom", base=base, command="plan")
+        self.refused("--verify", "plan", *base, "--verify", "gpus")
         self.different("--json", base=base, command="plan")
         self.different("--no-clip", base=base, command="plan")
         with tempfile.TemporaryDirectory() as folder:
