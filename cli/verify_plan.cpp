@@ -106,7 +106,6 @@ void check_can_verify(const PlanRequest& request, const ClusterChoice& choice) {
 void verify_on_phantoms(ClusterPlan& made, int most) {
   std::vector<RejectedJob>& rejected = made.request.rejected;
   while (made.has_plan()) {
-    require_kernels(made.plan->chosen->job);
     check_allocator_variables(made.plan->chosen->job);
     Outcome outcome;
     {
