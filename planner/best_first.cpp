@@ -91,17 +91,22 @@ void BestFirst::expand(const Node& node) {
 }
 
 /// Its time and what its program requests, instead of bounds.
-void BestFirst::look_at(Node node) {
+void BestFirst::look_at(Node& node) {
   const Option timed = evaluator_.timed(node.job);
   node.time = timed.time;
   node.most_tokens_per_second = timed.tokens_per_second;
   node.least = std::max(node.least, timed.least_total);
   node.is_exact = true;
-  if (is_ruled_out(node)) {
-    ++counts_.ruled_out;
-    return;
-  }
-  push(std::move(node));
+}
+
+Option BestFirst::option_of(Node node) const {
+  Option option{.job = std::move(node.job),
+                .time = node.time,
+                .tokens_per_second = node.most_tokens_per_second,
+                .needs = {},
+                .least_total = node.least};
+  if (!needs_[node.base].empty()) option.needs.push_back(needs_[node.base]);
+  return option;
 }
 
 std::optional<Option> BestFirst::next(Bytes most_total, double above) {
@@ -113,16 +118,16 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
     if (node.least > most_total) continue;
     if (node.level < spaces_[node.base].levels()) {
       expand(node);
-    } else if (!node.is_exact) {
-      look_at(std::move(node));
-    } else {
-      Option option{.job = std::move(node.job),
-                    .time = node.time,
-                    .tokens_per_second = node.most_tokens_per_second,
-                    .needs = {},
-                    .least_total = node.least};
-      if (!needs_[node.base].empty()) option.needs.push_back(needs_[node.base]);
-      return option;
+      continue;
+    }
+    if (node.is_exact) return option_of(std::move(node));
+    look_at(node);
+    if (is_ruled_out(node)) {
+      ++counts_.ruled_out;
+    } else if (by_ == BestBy::speed) {
+      push(std::move(node));
+    } else if (node.least <= most_total) {
+      return option_of(std::move(node));  // thousands may have the same bound: the first shall lower the limit
     }
   }
   return std::nullopt;

@@ -25,7 +25,7 @@ struct Place {
 
 enum class BestBy {
   speed,  // the fastest first; what the bound of memory rules out is left out
-  need    // the smallest need first, by a bound that is nearly the need; none is left out
+  need    // the smallest bound of need first; none is left out
 };
 
 class BestFirst {
@@ -64,7 +64,8 @@ class BestFirst {
   void add(Node node);
   void push(Node node);
   void expand(const Node& node);
-  void look_at(Node node);
+  void look_at(Node& node);
+  Option option_of(Node node) const;
   bool is_ruled_out(const Node& node) const;
   Node take(std::size_t number);
 

@@ -114,10 +114,18 @@ class Search {
   }
 
   // The smallest need of all: those whose bound is lowest are estimated until no bound is below what was found.
+  // The most that a job may need to be looked at: where thousands need nearly the same, the last two percent tell
+  // nobody anything, unless it is what is missing.
+  Bytes worth_knowing() const {
+    if (smallest_total_ == kNoLimit) return kNoLimit;
+    const std::int64_t missing = std::max<std::int64_t>(smallest_total_.n - request_.cluster.card.memory.n, 0);
+    return smallest_total_ - Bytes{1 + std::min(missing / 20, smallest_total_.n / 50)};
+  }
+
   void find_smallest() {
     SearchCounts counts;  // the configurations have been counted
     BestFirst smallest(evaluator_, request_, bases_, BestBy::need, counts);
-    while (const std::optional<Option> option = smallest.next(smallest_total_ - Bytes{1})) {
+    while (const std::optional<Option> option = smallest.next(worth_knowing())) {
       note(evaluator_.attempt(option->job, smallest_total_), option->job);
     }
     plan_.search.bounds += counts.bounds;
