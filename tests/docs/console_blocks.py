@@ -1,7 +1,9 @@
-"""Runs the `$ vramfit ...` lines of README.md's console blocks and compares what follows with what is printed.
+"""Runs the `$ vramfit ...` lines of a page's console blocks and compares what follows with what is printed.
+
+    console_blocks.py PAGE [--update]
 
 In a block, `...` alone on a line stands for lines left out, and `(exit N)` for an exit code other than 0. With --update the
-output in README.md is replaced by the real one; the part before a `...` keeps its length.
+output in the page is replaced by the real one; what `...` leaves out stays left out.
 """
 import os
 import pathlib
@@ -12,7 +14,6 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
 BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.M | re.S)
 DURATION = re.compile(r"\b\d+(\.\d+)? (s|ms)\b")  # how long a search took differs from run to run
 ELISION = "..."
@@ -21,7 +22,8 @@ ELISION = "..."
 def run(command, folder):
     words = shlex.split(command)
     program = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", ROOT / "build" / "bin"), words[0])
-    done = subprocess.run([str(program), *words[1:]], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}  # of rehearsed scripts
+    done = subprocess.run([str(program), *words[1:]], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
     # A verdict is on stdout, the reason of a failure on stderr; progress is not for documents.
     lines = (done.stdout if done.returncode in (0, 3) else done.stdout + done.stderr).rstrip("\n").splitlines()
     if done.returncode:
@@ -43,11 +45,19 @@ def matches(expected, real):
 
 
 def shortened(expected, real):
-    """The real lines, cut where the document cuts them: only a cut before the last line, (exit N), is kept."""
+    """The real lines, cut where the document cuts them: of lines between cuts, those that begin like the document's up to a number."""
     if ELISION not in expected:
         return real
-    kept = real[:expected.index(ELISION)] + [ELISION]
-    return kept + [line for line in real[-1:] if line.startswith("(exit")]
+    kept, after = [], 0
+    for line in expected:
+        start = re.split(r"\d", line)[0]
+        found = next((i for i in range(after, len(real)) if real[i].startswith(start)), 0 if after == 0 else None)
+        if line == ELISION:
+            kept.append(ELISION)
+        elif found is not None:
+            kept.append(real[found])
+            after = found + 1
+    return kept + [line for line in real[-1:] if line.startswith("(exit") and line not in kept]
 
 
 def parts(block):
@@ -61,7 +71,7 @@ def parts(block):
     return found
 
 
-def check_block(block, folder, problems):
+def check_block(block, folder, page, problems):
     pieces = []
     for command, expected in parts(block):
         if not command.startswith("vramfit "):
@@ -69,21 +79,23 @@ def check_block(block, folder, problems):
             continue
         real = run(command, folder)
         if not matches(expected, real):
-            problems.append(f"$ {command}\nREADME.md says:\n" + "\n".join(expected) + "\nprinted:\n" + "\n".join(real) + "\n")
+            problems.append(f"$ {command}\n{page} says:\n" + "\n".join(expected) + "\nprinted:\n" + "\n".join(real) + "\n")
         pieces += ["$ " + command, *shortened(expected, real)]
     return "\n".join(pieces) + "\n"
 
 
 def main():
-    text = README.read_text(encoding="utf-8")
+    page = sys.argv[1]
+    text = (ROOT / page).read_text(encoding="utf-8")
     problems, commands = [], sum(block.count("$ vramfit ") for block in BLOCK.findall(text))
     with tempfile.TemporaryDirectory() as folder:
-        updated = BLOCK.sub(lambda match: check_block(match.group(0), folder, problems), text)
+        pathlib.Path(folder, "tests").symlink_to(ROOT / "tests")
+        updated = BLOCK.sub(lambda match: check_block(match.group(0), folder, page, problems), text)
     if "--update" in sys.argv:
-        README.write_text(updated, encoding="utf-8")
+        (ROOT / page).write_text(updated, encoding="utf-8")
         return 0
-    print("\n".join(problems) + f"README.md: {commands} commands, {len(problems)} with other output than it says"
-          + (" (tests/docs/readme.py --update rewrites it)" if problems else ""))
+    print("\n".join(problems) + f"{page}: {commands} commands, {len(problems)} with other output than it says"
+          + (f" (tests/docs/console_blocks.py {page} --update rewrites it)" if problems else ""))
     return 1 if problems or not commands else 0
 
 
