@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "estimator/estimate.h"
 #include "estimator/job_keys.h"
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
@@ -236,8 +237,8 @@ class UnitSums {
 
   void add(const Job& job) {
     for (const Unit& unit : layout_.units) {
-      if (!offload_.parameters) r_.resident += shard_bytes(unit);
-      if (unit.trainable_elements > 0 && !offload_.states) r_.resident += optimizer_states(unit, job);
+      (offload_.parameters ? r_.host : r_.resident) += shard_bytes(unit);
+      if (unit.trainable_elements > 0) add_trained(unit, job);
       r_.gradient_shards += shard_of(unit);
       for (const UnitParameter& p : unit.parameters) {
         if (p.trainable) r_.whole_gradients += p.padded_elements * dtype_bytes(unit.reduce);
@@ -248,6 +249,15 @@ class UnitSums {
   }
 
  private:
+  /// What an update reads and writes, but for the gradient on the card.
+  void add_trained(const Unit& unit, const Job& job) {
+    (offload_.states ? r_.host : r_.resident) += optimizer_states(unit, job);
+    if (offload_.gradients) r_.host += unit.trainable_elements * dtype_bytes(unit.gradient);
+    if (offload_.states && !offload_.parameters) {
+      r_.host += unit.trainable_elements * dtype_bytes(unit.storages.front().dtype);
+    }
+  }
+
   /// Between reductions; those that leave for host memory are on the card only on their way.
   Bytes shard_of(const Unit& unit) const {
     return offload_.gradients ? Bytes{} : unit.trainable_elements * dtype_bytes(unit.gradient);
@@ -378,7 +388,8 @@ Bytes LeastMemory::total(const Parts& parts, const Graph& graph, const Job& job,
   return requested(parts, graph, job, open) + outside(graph, job);
 }
 
-bool LeastMemory::is_too_much(const Graph& graph, const Job& job, Bytes least) const {
+bool LeastMemory::is_too_much(const Parts& parts, const Graph& graph, const Job& job, Bytes least) const {
+  if (parts.units != nullptr && exceeds_host_memory(cluster_.cards_per_node * parts.units->host, cluster_)) return true;
   RankEstimate rank;
   rank.breakdown.outside_allocator = outside(graph, job);
   rank.total = least;

@@ -24,6 +24,7 @@ class LeastMemory {
   /// What a rank holds of its units, whatever the micro-batch.
   struct Units {
     Bytes resident;                  // parameter shards, optimizer states and libraries' workspaces
+    Bytes host;                      // shards, states and gradients in host memory
     Bytes rope;                      // tables of rotary embeddings, for each token of a sequence
     Bytes gradient_shards;           // of all units
     Bytes whole_gradients;           // as --accumulate unsharded keeps them
@@ -65,8 +66,8 @@ class LeastMemory {
   Bytes total(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const;
 
   /// Whether a job of which at least `least` is known to be needed can't have the verdict `fits`. `least`: as total()
-  /// gives it, or more.
-  bool is_too_much(const Graph& graph, const Job& job, Bytes least) const;
+  /// gives it, or more. Nor can one whose ranks certainly need more host memory than a node has.
+  bool is_too_much(const Parts& parts, const Graph& graph, const Job& job, Bytes least) const;
 
   /// What lies outside the allocator at least: total() less requested().
   Bytes outside(const Graph& graph, const Job& job) const;

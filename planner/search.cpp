@@ -53,7 +53,7 @@ Bytes Evaluator::least_total(const BoundParts& parts, const Job& job, OpenChoice
 }
 
 bool Evaluator::is_ruled_out(const BoundParts& parts, const Job& job, Bytes least) const {
-  return parts.is_modelled && least_.is_too_much(*parts.graph, job, least);
+  return parts.is_modelled && least_.is_too_much(parts.memory, *parts.graph, job, least);
 }
 
 bool Evaluator::is_ruled_out(const Job& job) {
