@@ -28,6 +28,14 @@ trust() {
   done
 }
 
+# Gives the environment $1.partial, now that all is in it, its name $1, by which its programs (torchrun) find their Python.
+name_environment() {
+  local partial="$1.partial" programs
+  readarray -d '' -t programs < <(grep -rlIZF -- "$partial" "$partial/bin")
+  ((${#programs[@]} == 0)) || sed -i "s|$partial|$1|g" -- "${programs[@]}"
+  mv -T -- "$partial" "$1"
+}
+
 # Two users of one cache, or two terminals, build one after the other. $1 is the lock's name.
 lock() {
   mkdir -p "$VRAMFIT_CACHE" || die "cannot make $VRAMFIT_CACHE; set VRAMFIT_CACHE to a folder that can be written"

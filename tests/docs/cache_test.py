@@ -81,6 +81,19 @@ class Cache(unittest.TestCase):
         self.assertIn(f"{wanted[1]} belongs to another user", done.stderr)
         self.assertFalse(os.path.lexists(os.path.join(root, ".venv")))
 
+    def test_programs_of_an_environment_find_their_python_under_its_last_name(self):
+        environment = os.path.join(self.cache, "venv", "0123")
+        program = os.path.join(environment + ".partial", "bin", "torchrun")
+        os.makedirs(os.path.dirname(program))
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(f"#!{os.path.dirname(program)}/python\nprint('started')\n")
+        os.chmod(program, 0o755)
+        os.symlink(shutil.which("python3"), os.path.join(os.path.dirname(program), "python"))
+        done = bash(f'name_environment "{environment}" && "{environment}/bin/torchrun"', VRAMFIT_CACHE=self.cache)
+        self.assertEqual(done.stdout, "started\n", done.stderr)
+        self.assertTrue(os.path.islink(os.path.join(environment, "bin", "python")))
+        self.assertFalse(os.path.exists(environment + ".partial"))
+
     def test_what_is_made_in_the_cache_can_be_written_by_nobody_else(self):
         self.assertEqual(bash("umask 000; source scripts/common.sh; umask", VRAMFIT_CACHE=self.cache).stdout, "0022\n")
 
