@@ -9,7 +9,6 @@
 #include "estimator/job_keys.h"
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
-#include "program/ops/op_row.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/offload.h"
@@ -199,11 +198,6 @@ const std::vector<SavedActivations>& LeastMemory::saved_of(const Graph& graph, c
 }
 
 namespace {
-
-bool reads_weights_in_backward(const Segment& segment) {
-  return std::ranges::any_of(
-      segment.ops, [](const Op& op) { return !op.parameters.empty() && op_row(op.kind).reads_weights_backward; });
-}
 
 /// Of the tables of rotary embeddings, for each token of a sequence.
 Bytes rope_bytes(const Graph& graph, const Job& job) {

@@ -1,17 +1,19 @@
-// Whatever is added up here is in the program of every schedule: the blocks of each micro-batch, and of each unit at
-// least one gather a micro-batch, the reductions and the update. The streams do one thing after the other, so none is
-// done before the sum of what it is given. What is left out can only lower the bound.
+// Whatever is added up here is in the program of every schedule: the blocks of each micro-batch, of each unit at least
+// one gather a micro-batch and a second one where no policy spares it, the reductions and the update. The streams do one
+// thing after the other, so none is done before the sum of what it is given. What is left out can only lower the bound.
 #include "estimator/time/least_seconds.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "estimator/job_keys.h"
+#include "job/sharding.h"
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/trainable.h"
+#include "program/stages/wrapping.h"
 
 namespace vramfit {
 
@@ -28,6 +30,8 @@ LeastSeconds::UnitTimes& LeastSeconds::UnitTimes::operator+=(const UnitTimes& mo
   runs.then(more.runs);
   collectives += more.collectives;
   launches += more.launches;
+  copies_in += more.copies_in;
+  copies_out += more.copies_out;
   return *this;
 }
 
@@ -73,6 +77,8 @@ class LeastSeconds::UnitsMaker {
         const Kernels kernels = timer_.kernels_of(*run, code);
         if (run->stream == Stream::compute) times.runs.then(kernels);
         if (run->stream == Stream::host) times.launches += kernels.compute;
+        if (run->stream == Stream::to_device) times.copies_in += kernels.compute;
+        if (run->stream == Stream::to_host) times.copies_out += kernels.compute;
       }
       if (const auto* start = std::get_if<program::Start>(&code.instructions[taken_])) {
         times.collectives += timer_.of(*start, {layout_.shards, 1});
@@ -107,7 +113,33 @@ class LeastSeconds::UnitsMaker {
       if (s == 0) result.first_wait = wait_of(s, own);
       result.all_waits += wait_of(s, own);
       result.gathers += own;
+      if (is_gathered_again(result, s)) result.regathers += own;
     }
+  }
+
+  /// Whether the units of a block are certainly dropped after its forward pass and gathered whole for its backward
+  /// pass.
+  bool is_gathered_again(const Units& units, std::size_t segment) const {
+    if (layout_.shards == 1 || !sharding_named(job_.sharding).reshard || !is_block(segment)) return false;
+    if (std::holds_alternative<ReshardNever>(job_.reshard)) return false;
+    if (std::holds_alternative<ReshardGroups>(job_.reshard)) return false;  // among fewer ranks
+    if (std::holds_alternative<ReshardLastKept>(job_.reshard) && !has_block_after(segment)) return false;
+    if (!units.has_backward[segment] || !reads_weights_in_backward(graph_.segments[segment])) return false;
+    return std::ranges::all_of(layout_.units_of_segment[segment],
+                               [&](int unit) { return layout_.units[at(unit)].name != kRootUnit && uses(unit) == 1; });
+  }
+  bool is_block(std::size_t segment) const { return graph_.segments[segment].role == SegmentRole::block; }
+  bool has_block_after(std::size_t segment) const {
+    for (std::size_t s = segment + 1; s < graph_.segments.size(); ++s) {
+      if (is_block(s)) return true;
+    }
+    return false;
+  }
+  /// In how many segments.
+  std::ptrdiff_t uses(int unit) const {
+    return std::ranges::count_if(layout_.units_of_segment, [&](const std::vector<int>& units) {
+      return std::ranges::find(units, unit) != units.end();
+    });
   }
 
   /// After the backward pass of each segment, from the last to the first.
@@ -226,14 +258,16 @@ double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const 
   const double later = once ? 0 : times - 1;
   const bool prefetches = open.has(OpenChoice::prefetch) || job.forward_prefetch > 0;
   const auto sum = [&](double block, const auto& of) {
-    return times * (block + of(units.gathers)) + of(units.first_reductions) + later * of(units.later_reductions) +
-           of(units.update);
+    return times * (block + of(units.gathers) + of(units.regathers)) + of(units.first_reductions) +
+           later * of(units.later_reductions) + of(units.update);
   };
   const double waits = times * (prefetches ? units.first_wait : units.all_waits) + (1 + later) * units.last_wait;
   const double host = sum(blocks.host, [](const UnitTimes& each) { return each.runs.host + each.launches; });
   const double compute = waits + sum(blocks.compute, [](const UnitTimes& each) { return each.runs.compute; });
   const double collectives = sum(0, [](const UnitTimes& each) { return each.collectives; });
-  return kRounding * seconds_of_ticks(std::max({host, compute, collectives}));
+  const double copies_in = sum(0, [](const UnitTimes& each) { return each.copies_in; });
+  const double copies_out = sum(0, [](const UnitTimes& each) { return each.copies_out; });
+  return kRounding * seconds_of_ticks(std::max({host, compute, collectives, copies_in, copies_out}));
 }
 
 }  // namespace vramfit

@@ -28,11 +28,13 @@ class LeastSeconds {
   struct UnitTimes {
     Kernels runs;
     double collectives = 0, launches = 0;  // ticks; the host's, of collectives and of what it computes
+    double copies_in = 0, copies_out = 0;  // ticks of copies from and to host memory
     UnitTimes& operator+=(const UnitTimes& more);
   };
   struct Units {
     std::vector<bool> has_backward;                // by segment
     UnitTimes gathers;                             // of all units once
+    UnitTimes regathers;                           // of those that certainly are gathered for backward again
     double first_wait = 0;                         // of the compute stream, for the first segment's units
     double all_waits = 0;                          // for those of each segment, if no gather begins before it
     UnitTimes first_reductions, later_reductions;  // of a step's first micro-batch, and of another one

@@ -9,6 +9,11 @@
 
 namespace vramfit {
 
+bool reads_weights_in_backward(const Segment& segment) {
+  return std::ranges::any_of(
+      segment.ops, [](const Op& op) { return !op.parameters.empty() && op_row(op.kind).reads_weights_backward; });
+}
+
 std::vector<Instruction> make_schedule(const ScheduleInputs& inputs) {
   if (inputs.job.runtime != Runtime::vramfit) throw NotModelled("schedules of PyTorch's runtimes");
   return with_replica_sums(make_vramfit_schedule(inputs), inputs);

@@ -51,6 +51,9 @@ struct ScheduleInputs {
   bool clip = true;
 };
 
+/// Whether the backward pass of a segment needs its parameters gathered.
+bool reads_weights_in_backward(const Segment& segment);
+
 /// The schedule of one training step for `job.runtime`; throws NotModelled for choices without rules.
 std::vector<Instruction> make_schedule(const ScheduleInputs& inputs);
 

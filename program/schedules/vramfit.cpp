@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "job/sharding.h"
-#include "program/ops/op_row.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/offload.h"
 #include "program/stages/trainable.h"
@@ -25,11 +24,6 @@ struct Pass {
   bool backward = false;
   std::span<const int> units = {};  // gathered while it runs
 };
-
-bool reads_weights_in_backward(const Segment& segment) {
-  return std::ranges::any_of(
-      segment.ops, [](const Op& op) { return !op.parameters.empty() && op_row(op.kind).reads_weights_backward; });
-}
 
 class Maker {
  public:

@@ -59,6 +59,7 @@ class UnitPrograms {
     runner_ = std::make_unique<ProgramRunner>(
         ProgramRunner::Inputs{.lowered = program_, .groups = groups_, .device = at::kCPU});
     add_unit_runs(*runner_);
+    runner_->on(program::Kernel::gather_own, [this](Operands& o) { runs_.gather_own(o); });
     runner_->on(program::Kernel::load_states, [this](Operands& o) { runs_.load_states(o, nullptr); });
     runner_->on(program::Kernel::load_shard, [this, rows = std::move(rows)](Operands& o) {
       const std::size_t staging = o.size() - 1;
