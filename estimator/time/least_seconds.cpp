@@ -1,6 +1,7 @@
 // Whatever is added up here is in the program of every schedule: the blocks of each micro-batch, of each unit at least
-// one gather a micro-batch and a second one where no policy spares it, the reductions and the update. The streams do one
-// thing after the other, so none is done before the sum of what it is given. What is left out can only lower the bound.
+// one gather a micro-batch and a second one where no policy spares it, the reductions and the update. The streams do
+// one thing after the other, so none is done before the sum of what it is given. What is left out can only lower the
+// bound.
 #include "estimator/time/least_seconds.h"
 
 #include <algorithm>
