@@ -3,11 +3,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
 
+#include <cstdint>
 #include <vector>
 
-#include "executor/optimizers/adam_numbers.h"
+#include "executor/optimizers/adam_elements_torch.h"
 #include "executor/optimizers/block_adamw_cuda.h"
-#include "executor/optimizers/elements_torch.h"
 
 namespace vramfit {
 
@@ -39,41 +39,14 @@ bool is_of_one_dtype(const OptimizerCall& call) {
   return call.states[0].scalar_type() == call.parameters.scalar_type();
 }
 
-/// Each element once, in fp32 in between.
-template <typename Number, typename State>
-void update_mixed(OptimizerCall& call, const AdamNumbers& numbers) {
-  constexpr std::int64_t kGrain = 16384;  // elements that a thread takes at least
-  const float divisor = number(call.gradient_divisor, 1);
-  auto* const parameters = call.parameters.mutable_data_ptr<Number>();
-  const auto* const gradients = call.gradients.const_data_ptr<Number>();
-  auto* const first = call.states[0].mutable_data_ptr<State>();
-  auto* const second = call.states[1].mutable_data_ptr<State>();
-  at::parallel_for(0, call.parameters.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    kernels::on_widest([&] {
-      VRAMFIT_INDEPENDENT_ELEMENTS
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float gradient = static_cast<float>(gradients[i]) / divisor;
-        const float m = numbers.first(static_cast<float>(first[i]), gradient);
-        const float v = numbers.second(static_cast<float>(second[i]), gradient);
-        parameters[i] = static_cast<Number>(numbers.parameter(static_cast<float>(parameters[i]), m, v));
-        first[i] = static_cast<State>(m);
-        second[i] = static_cast<State>(v);
-      }
-    });
-  });
-}
-
 void adamw_on_cpu(OptimizerCall& call) {
   if (is_of_one_dtype(call)) return fused_adamw(call);
   if (number(call.found_inf, 0) != 0) return;
   count(call.states[2]);
   const AdamNumbers numbers(call.options, static_cast<double>(number(&call.states[2], 0)));
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, call.parameters.scalar_type(), "update_mixed", [&] {
-    if (call.states[0].scalar_type() == at::kFloat) {
-      update_mixed<scalar_t, float>(call, numbers);
-    } else {
-      update_mixed<scalar_t, at::BFloat16>(call, numbers);
-    }
+    update_adam_elements<scalar_t>(call, numbers, 0, call.parameters.numel(),
+                                   [](float x, std::int64_t) { return static_cast<scalar_t>(x); });
   });
 }
 

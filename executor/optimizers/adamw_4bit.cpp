@@ -10,19 +10,9 @@ using First = DynamicCodes<3, true>;
 using Second = SixteenthCodes;
 constexpr std::int64_t kBlock = 128;
 
-void on_cpu(OptimizerCall& call) { update_blocks<First, Second, kBlock>(call); }
-
-void on_cuda(OptimizerCall& call) {
-  static constexpr auto kTables = block_tables<First, Second>();
-  update_blocks_on_cuda(call, {.tables = kTables,
-                               .codes = First::kValues.size(),
-                               .block = kBlock,
-                               .zero_of_first = First::kZero,
-                               .codes_per_byte = First::kPerByte});
-}
-
 }  // namespace
 
-const OptimizerSteps optimizer_steps::adamw_4bit{.cpu = on_cpu, .cuda = on_cuda};
+const OptimizerSteps optimizer_steps::adamw_4bit{.cpu = update_blocks<First, Second, kBlock>,
+                                                 .cuda = update_blocks_on_cuda<First, Second, kBlock>};
 
 }  // namespace vramfit

@@ -2,9 +2,8 @@
 // follows from seed, step, parameter and i alone, so neither the mesh nor a resume changes it.
 #include <bit>
 
-#include "executor/optimizers/adam_numbers.h"
+#include "executor/optimizers/adam_elements_torch.h"
 #include "executor/optimizers/block_adamw_cuda.h"
-#include "executor/optimizers/elements_torch.h"
 #include "executor/training/counter_random.h"
 
 namespace vramfit {
@@ -18,30 +17,6 @@ at::BFloat16 rounded(float x, std::uint64_t word) {
   return {x == x ? static_cast<std::uint16_t>(carried >> 16U) : kNan, at::BFloat16::from_bits()};
 }
 
-template <typename State>
-void update_stretch(OptimizerCall& call, const AdamNumbers& numbers, const RandomStretch& stretch) {
-  constexpr std::int64_t kGrain = 16384;  // elements that a thread takes at least
-  const float divisor = number(call.gradient_divisor, 1);
-  auto* const parameters = call.parameters.mutable_data_ptr<at::BFloat16>() + stretch.offset;
-  const auto* const gradients = call.gradients.const_data_ptr<at::BFloat16>() + stretch.offset;
-  auto* const first = call.states[0].mutable_data_ptr<State>() + stretch.offset;
-  auto* const second = call.states[1].mutable_data_ptr<State>() + stretch.offset;
-  at::parallel_for(0, stretch.elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    kernels::on_widest([&] {
-      VRAMFIT_INDEPENDENT_ELEMENTS
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float gradient = static_cast<float>(gradients[i]) / divisor;
-        const float m = numbers.first(static_cast<float>(first[i]), gradient);
-        const float v = numbers.second(static_cast<float>(second[i]), gradient);
-        const std::uint64_t word = random_word(stretch.key, static_cast<std::uint64_t>(stretch.first + i));
-        parameters[i] = rounded(numbers.parameter(static_cast<float>(parameters[i]), m, v), word);
-        first[i] = static_cast<State>(m);
-        second[i] = static_cast<State>(v);
-      }
-    });
-  });
-}
-
 /// The gaps between parameters are zeros and stay so.
 void on_cpu(OptimizerCall& call) {
   if (number(call.found_inf, 0) != 0) return;
@@ -49,11 +24,9 @@ void on_cpu(OptimizerCall& call) {
   steps += 1.0F;
   const AdamNumbers numbers(call.options, static_cast<double>(steps));
   for (const RandomStretch& stretch : call.stretches) {
-    if (call.states[0].scalar_type() == at::kFloat) {
-      update_stretch<float>(call, numbers, stretch);
-    } else {
-      update_stretch<at::BFloat16>(call, numbers, stretch);
-    }
+    update_adam_elements<at::BFloat16>(call, numbers, stretch.offset, stretch.elements, [&](float x, std::int64_t i) {
+      return rounded(x, random_word(stretch.key, static_cast<std::uint64_t>(stretch.first + i)));
+    });
   }
 }
 

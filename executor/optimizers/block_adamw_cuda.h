@@ -43,6 +43,17 @@ struct BlockForm {
 /// States: codes (or numbers) of the first and second moment, the scales of codes, the count.
 void update_blocks_on_cuda(OptimizerCall& call, const BlockForm& form);
 
+/// The same for one kind of codes of each moment.
+template <typename First, typename Second, std::int64_t kBlock>
+void update_blocks_on_cuda(OptimizerCall& call) {
+  static constexpr BlockTables kTables = block_tables<First, Second>();
+  update_blocks_on_cuda(call, {.tables = kTables,
+                               .codes = First::kValues.size(),
+                               .block = kBlock,
+                               .zero_of_first = First::kZero,
+                               .codes_per_byte = First::kPerByte});
+}
+
 /// The same with numbers of any dtype.
 inline void update_chunks_on_cuda(OptimizerCall& call) { update_blocks_on_cuda(call, {.tables = {}}); }
 

@@ -25,8 +25,7 @@ Work work_of_adamw(const UnitUpdate& update) {
 }
 
 std::int64_t scratch_of_adamw(const UnitUpdate& update) {
-  if (is_fused(update) || update.device == DeviceKind::cpu) return 0;
-  return BlockScratch{.elements = update.elements, .block = update.elements}.size();
+  return is_fused(update) ? 0 : adamw_scratch(update, update.elements);
 }
 
 }  // namespace

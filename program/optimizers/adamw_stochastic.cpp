@@ -29,10 +29,7 @@ Work work_of(const UnitUpdate& update) {
   return work;
 }
 
-std::int64_t scratch_of(const UnitUpdate& update) {
-  if (update.device == DeviceKind::cpu) return 0;
-  return BlockScratch{.elements = update.elements, .block = update.elements, .rows = kRowsWithWords}.size();
-}
+std::int64_t scratch_of(const UnitUpdate& update) { return adamw_scratch(update, update.elements, kRowsWithWords); }
 
 }  // namespace
 

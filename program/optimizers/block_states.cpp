@@ -2,6 +2,11 @@
 
 namespace vramfit {
 
+std::int64_t adamw_scratch(const UnitUpdate& update, std::int64_t block, int rows) {
+  if (update.device == DeviceKind::cpu) return 0;
+  return BlockScratch{.elements = update.elements, .block = block, .rows = rows}.size();
+}
+
 Work work_of_block_adamw(const UnitUpdate& update, std::int64_t block, std::int64_t codes_per_byte) {
   const auto elements = static_cast<double>(update.elements);
   const auto parameter = static_cast<double>(dtype_bytes(update.storage).n);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "base/units.h"
@@ -43,11 +44,38 @@ struct BlockScratch {
 
 // Of AdamW's updates.
 
+/// Elements of fp32 that LibTorch's calls on CUDA work in, with `rows` rows of a chunk; none on CPU, whose loop needs
+/// none.
+std::int64_t adamw_scratch(const UnitUpdate& update, std::int64_t block, int rows = kRows);
+
 /// States in blocks. On CPU one loop; on CUDA LibTorch's calls (executor/optimizers/
 /// block_adamw_cuda.cpp).
 Work work_of_block_adamw(const UnitUpdate& update, std::int64_t block, std::int64_t codes_per_byte);
 
 /// States of another dtype than the parameters, on CUDA.
 Work work_of_adamw_in_chunks(const UnitUpdate& update);
+
+/// The row of an AdamW that keeps codes of both averages, one or several in a byte, a scale for each block of them, and
+/// the count.
+template <std::int64_t kBlock, std::int64_t kPerByte>
+struct BlockAdamw {
+  static constexpr std::array<OptimizerState, 5> kStates{
+      {{.name = "exp_avg", .covers = kPerByte, .dtype = Dtype::u8},
+       {.name = "exp_avg_sq", .covers = kPerByte, .dtype = Dtype::u8},
+       {.name = "exp_avg_absmax", .covers = kBlock, .dtype = Dtype::f32},
+       {.name = "exp_avg_sq_absmax", .covers = kBlock, .dtype = Dtype::f32},
+       {.name = "step", .holds = OptimizerState::Holds::updates}}};
+
+  static Work work(const UnitUpdate& update) { return work_of_block_adamw(update, kBlock, kPerByte); }
+  static std::int64_t scratch(const UnitUpdate& update) { return adamw_scratch(update, kBlock); }
+
+  static constexpr Optimizer kRow{.states = kStates,
+                                  .work = work,
+                                  .block = kBlock,
+                                  .scratch = scratch,
+                                  .implementations = kFusedOnly,
+                                  .pytorch = {},
+                                  .pytorch_step = nullptr};
+};
 
 }  // namespace vramfit
