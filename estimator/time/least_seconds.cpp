@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "estimator/job_keys.h"
-#include "job/sharding.h"
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"
 #include "program/optimizers/optimizers.h"
@@ -121,21 +120,15 @@ class LeastSeconds::UnitsMaker {
   /// Whether the units of a block are certainly dropped after its forward pass and gathered whole for its backward
   /// pass.
   bool is_gathered_again(const Units& units, std::size_t segment) const {
-    if (layout_.shards == 1 || !sharding_named(job_.sharding).reshard || !is_block(segment)) return false;
-    if (std::holds_alternative<ReshardNever>(job_.reshard)) return false;
+    if (layout_.shards == 1 || !is_block(segment)) return false;
     if (std::holds_alternative<ReshardGroups>(job_.reshard)) return false;  // among fewer ranks
-    if (std::holds_alternative<ReshardLastKept>(job_.reshard) && !has_block_after(segment)) return false;
     if (!units.has_backward[segment] || !reads_weights_in_backward(graph_.segments[segment])) return false;
-    return std::ranges::all_of(layout_.units_of_segment[segment],
-                               [&](int unit) { return layout_.units[at(unit)].name != kRootUnit && uses(unit) == 1; });
+    return std::ranges::all_of(layout_.units_of_segment[segment], [&](int unit) {
+      return layout_.units[at(unit)].name != kRootUnit && uses(unit) == 1 &&
+             !is_kept_for_backward(job_, layout_, last_block_, unit);
+    });
   }
   bool is_block(std::size_t segment) const { return graph_.segments[segment].role == SegmentRole::block; }
-  bool has_block_after(std::size_t segment) const {
-    for (std::size_t s = segment + 1; s < graph_.segments.size(); ++s) {
-      if (is_block(s)) return true;
-    }
-    return false;
-  }
   /// In how many segments.
   std::ptrdiff_t uses(int unit) const {
     return std::ranges::count_if(layout_.units_of_segment, [&](const std::vector<int>& units) {
@@ -168,6 +161,7 @@ class LeastSeconds::UnitsMaker {
   }
 
   const Graph& graph_;
+  const int last_block_ = last_block(graph_);
   const Job& job_;
   const WorkTimer& timer_;
   UnitLayout layout_;

@@ -4,14 +4,34 @@
 #include <set>
 
 #include "base/error.h"
+#include "job/sharding.h"
 #include "program/ops/op_row.h"
 #include "program/stages/kept_values.h"
+#include "program/stages/wrapping.h"
 
 namespace vramfit {
 
 bool reads_weights_in_backward(const Segment& segment) {
   return std::ranges::any_of(
       segment.ops, [](const Op& op) { return !op.parameters.empty() && op_row(op.kind).reads_weights_backward; });
+}
+
+int last_block(const Graph& graph) {
+  for (int s = static_cast<int>(graph.segments.size()) - 1; s >= 0; --s) {
+    if (graph.segments[static_cast<std::size_t>(s)].role == SegmentRole::block) return s;
+  }
+  return -1;
+}
+
+bool is_kept_for_backward(const Job& job, const UnitLayout& layout, int last_block, int unit) {
+  if (layout.shards == 1) return false;  // a compute copy is made again without communication
+  const Reshard& reshard = job.reshard;
+  if (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(reshard)) return true;
+  if (std::holds_alternative<ReshardAlways>(reshard) || std::holds_alternative<ReshardGroups>(reshard)) return false;
+  if (layout.units[static_cast<std::size_t>(unit)].name == kRootUnit) return true;
+  if (!std::holds_alternative<ReshardLastKept>(reshard) || last_block < 0) return false;
+  const std::vector<int>& units = layout.units_of_segment[static_cast<std::size_t>(last_block)];
+  return std::ranges::find(units, unit) != units.end();
 }
 
 std::vector<Instruction> make_schedule(const ScheduleInputs& inputs) {

@@ -54,6 +54,12 @@ struct ScheduleInputs {
 /// Whether the backward pass of a segment needs its parameters gathered.
 bool reads_weights_in_backward(const Segment& segment);
 
+/// The last block among the segments; -1: there is none.
+int last_block(const Graph& graph);
+
+/// Whether --reshard keeps a unit gathered from forward to backward; `last_block` as above.
+bool is_kept_for_backward(const Job& job, const UnitLayout& layout, int last_block, int unit);
+
 /// The schedule of one training step for `job.runtime`; throws NotModelled for choices without rules.
 std::vector<Instruction> make_schedule(const ScheduleInputs& inputs);
 

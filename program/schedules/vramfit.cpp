@@ -29,9 +29,6 @@ class Maker {
  public:
   explicit Maker(const ScheduleInputs& inputs) : in_(inputs) {
     check();
-    for (int i = 0; i < segments(); ++i) {
-      if (segment(i).role == SegmentRole::block) last_block_ = i;
-    }
     list_ = passes();
     uses_.resize(inputs.layout.units.size());
     for (std::vector<std::size_t>& passes : uses_) passes.reserve(2);  // forward and backward
@@ -143,20 +140,6 @@ class Maker {
 
   static bool uses(const Pass& pass, int unit) { return std::ranges::find(pass.units, unit) != pass.units.end(); }
 
-  /// Whether the reshard policy keeps a unit from forward to backward.
-  bool is_kept(int unit) const {
-    const Job& job = in_.job;
-    if (in_.layout.shards == 1) return false;  // a compute copy is made again without communication
-    const Reshard& reshard = job.reshard;
-    if (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(reshard)) return true;
-    if (std::holds_alternative<ReshardAlways>(reshard) || std::holds_alternative<ReshardGroups>(reshard)) return false;
-    if (in_.layout.units[static_cast<std::size_t>(unit)].name == kRootUnit) return true;
-    if (!std::holds_alternative<ReshardLastKept>(reshard)) return false;
-    if (last_block_ < 0) return false;
-    const std::vector<int>& units = in_.layout.units_of_segment[static_cast<std::size_t>(last_block_)];
-    return std::ranges::find(units, unit) != units.end();
-  }
-
   /// The first pass after `p` that uses `unit`, or none.
   const Pass* next_use(const std::vector<Pass>& list, std::size_t p, int unit) const {
     const std::vector<std::size_t>& uses = uses_[static_cast<std::size_t>(unit)];
@@ -171,7 +154,7 @@ class Maker {
     if (p + 1 < list.size() && uses(list[p + 1], unit)) return true;
     if (list[p].backward) return false;
     const bool head_over_loss = segment(list[p].segment).role == SegmentRole::head && !in_.job.reshard_head;
-    return later->backward && (is_kept(unit) || head_over_loss);
+    return later->backward && (is_kept_for_backward(in_.job, in_.layout, last_block_, unit) || head_over_loss);
   }
 
   /// Starts gathering what a pass needs, as far as the limit on gathers in flight allows.
@@ -310,7 +293,7 @@ class Maker {
   std::vector<int> in_flight_, reducing_;
   std::vector<int> sliced_;  // kept in slices by the groups of --reshard N
   int micro_batch_ = 0;
-  int last_block_ = -1;
+  int last_block_ = last_block(in_.graph);
 };
 
 }  // namespace
