@@ -4,9 +4,6 @@ Dropout is drawn here a second time, from its definition in docs/lora.md, over a
 Each mistake in the reference (another scale, another step's masks, no dropout) must be noticed. Arguments: `cases` or `mistakes`.
 """
 
-import logging
-import sys
-import warnings
 
 import numpy
 import peft
@@ -17,6 +14,7 @@ import reference
 from child_tuning import GOLDEN, MASK, mix
 from executor import Case, Workplace, batches, model_path
 from parity import FIRST_STEP_TOLERANCE, LOSS_TOLERANCE, UPDATE_TOLERANCE, compare, report
+from parts import run_part
 
 RANK, ALPHA, DROPOUT = 4, 6, 0.2
 STREAMS = 0x64726F70
@@ -155,7 +153,4 @@ def mistakes():
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
-    sys.exit(0 if {"cases": cases, "mistakes": mistakes}[sys.argv[1]]() else 1)
+    run_part(cases, mistakes)

@@ -5,12 +5,9 @@ bf16, fp16: sums are made in fp32 and rounded once, so all but one element in a 
 fp64) rounded once; none is off by more than one rounding step. All else is copied to the byte."""
 
 import json
-import logging
 import os
 import subprocess
-import sys
 import tempfile
-import warnings
 
 import peft
 import torch
@@ -19,6 +16,7 @@ from safetensors.torch import load_file
 
 import executor
 import reference
+from parts import run_part
 
 VRAMFIT = os.path.join(executor.BIN, "vramfit")
 MATRIX_LIMIT, LOGITS_LIMIT, UNEQUAL = 1e-6, 1e-5, 1e-3
@@ -171,7 +169,4 @@ def main():
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
-    sys.exit(0 if main() else 1)
+    run_part(main)

@@ -2,12 +2,9 @@
 equal logits. What PEFT's save_pretrained writes, --adapters loads, with no other flag: the same tensors, equal logits. What of a
 configuration isn't supported is refused by name. Arguments: `cases` or `refusals`."""
 
-import logging
 import os
 import subprocess
-import sys
 import tempfile
-import warnings
 
 import peft
 import torch
@@ -15,6 +12,7 @@ from safetensors.torch import load_file
 
 import executor
 import reference
+from parts import run_part
 
 LIMIT = 1e-5  # of logits and losses, relative (docs/testing.md)
 PREFIX = "base_model.model."
@@ -170,7 +168,4 @@ def refusals():
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
-    sys.exit(0 if {"cases": cases, "refusals": refusals}[sys.argv[1]]() else 1)
+    run_part(cases, refusals)

@@ -6,10 +6,7 @@ one, which it takes for odd columns, is used instead.
 Each mistake in the reference (other blocks, scales that aren't quantized, a base that isn't) must be noticed. Arguments: `cases` or `mistakes`.
 """
 
-import logging
 import os
-import sys
-import warnings
 
 os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
 import torch
@@ -17,6 +14,7 @@ import torch
 import lora
 import reference
 from executor import Case, batches
+from parts import run_part
 from quantized import BLOCK, SCALE_BLOCK, bnb, theirs
 
 import bitsandbytes
@@ -101,7 +99,4 @@ def mistakes():
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
-    sys.exit(0 if {"cases": cases, "mistakes": mistakes}[sys.argv[1]]() else 1)
+    run_part(cases, mistakes)
