@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/suggest.h"
@@ -43,7 +43,7 @@ void check_phantom_run(const PhantomRun& run) {
   }
 }
 
-PhantomEnd run_recorded_on_phantoms(const PlanFile& plan, std::optional<int> played, LaunchOptions launch) {
+RunEnd run_recorded_on_phantoms(const PlanFile& plan, std::optional<int> played, LaunchOptions launch) {
   const Cluster& cluster = plan.cluster;
   const std::string library = find_phantom_library();
   const SessionFolder session("");
@@ -54,11 +54,7 @@ PhantomEnd run_recorded_on_phantoms(const PlanFile& plan, std::optional<int> pla
   launch.ranks_per_node = static_cast<int>(cluster.cards_per_node);
   launch.played = played;
   if (played) launch.arguments.insert(launch.arguments.end(), {"--ghosts", "on"});
-  const std::string record = session.path() + "/run.json";
-  launch.arguments.insert(launch.arguments.end(), {"-o", record});
-  const int code = launch_ranks(launch);
-  std::error_code ignored;
-  return {.exit_code = code, .record = std::filesystem::is_regular_file(record, ignored) ? read_file(record) : ""};
+  return launch_recorded(std::move(launch), session.path());
 }
 
 void show_comparison(const PlanFile& plan, const std::string& record) {
@@ -66,7 +62,7 @@ void show_comparison(const PlanFile& plan, const std::string& record) {
 }
 
 int run_on_phantoms(const PhantomRun& run, LaunchOptions launch) {
-  const PhantomEnd end = run_recorded_on_phantoms(run.plan, played_rank(run), std::move(launch));
+  const RunEnd end = run_recorded_on_phantoms(run.plan, played_rank(run), std::move(launch));
   if (end.record.empty()) return end.exit_code;
   if (!run.output.empty()) write_file(run.output, end.record);
   if (!is_stdout(run.output)) show_comparison(run.plan, end.record);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/launch/launch.h"
+#include "cli/recorded_run.h"
 #include "program/files/plan_reader.h"
 
 namespace vramfit {
@@ -15,15 +16,9 @@ struct PhantomRun {
   std::string output;  // where run.json goes, or ""
 };
 
-/// What ranks on phantom GPUs leave.
-struct PhantomEnd {
-  int exit_code = 0;
-  std::string record;  // run.json of rank 0, or of the rank that was played; "" if it wrote none
-};
-
 /// Runs the ranks of `plan` as `launch` says, in a session of their own: rank `played` alone with the others simulated,
 /// or all. Throws FaultError when they can't be started.
-PhantomEnd run_recorded_on_phantoms(const PlanFile& plan, std::optional<int> played, LaunchOptions launch);
+RunEnd run_recorded_on_phantoms(const PlanFile& plan, std::optional<int> played, LaunchOptions launch);
 
 /// The rank that --ranks asks for; none: every rank has its process. Throws InputError.
 std::optional<int> played_rank(const PhantomRun& run);

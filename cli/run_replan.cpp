@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/json_value.h"
 #include "base/process/standard_streams.h"
 #include "base/result_file.h"
 #include "base/suggest.h"
@@ -16,6 +15,7 @@
 #include "job/fields/job_fields.h"
 #include "planner/plan_json.h"
 #include "planner/search.h"
+#include "program/files/checkpoint_steps.h"
 #include "program/files/run_record.h"
 
 namespace vramfit {
@@ -50,17 +50,6 @@ std::vector<Bytes> capacities(const PlanFile& plan, const std::optional<RunRecor
   return list;
 }
 
-/// Whether a checkpoint has been committed there (docs/checkpoints.md). Whether it is sound is for the ranks to say.
-bool has_checkpoint(const std::string& folder) {
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    const std::string_view step = std::string_view(name).substr(std::min<std::size_t>(5, name.size()));
-    if (name.starts_with("step-") && !step.empty() && step.find_first_not_of("0123456789") == step.npos) return true;
-  }
-  return false;
-}
-
 void drop(std::vector<std::string>& arguments, std::string_view flag) {
   for (auto found = std::ranges::find(arguments, flag); found != arguments.end();
        found = std::ranges::find(arguments, flag)) {
@@ -89,12 +78,11 @@ class Replanning {
 
  private:
   void load(const std::string& path) {
-    const std::string text = read_file(path);
-    plan_ = plan_from_json(text, path);
+    plan_ = plan_from_json(read_file(path), path);
     path_ = path;
     request_.spec = plan_.spec;
     request_.job = plan_.job;
-    request_.fixed = fixed_fields(text, path);
+    request_.fixed = plan_.fixed;
     request_.cluster = plan_.cluster;
     request_.clip = plan_.clip;
   }
@@ -110,7 +98,7 @@ class Replanning {
   bool plan_again(const RunEnd& end, int attempt) {
     std::optional<RunRecord> record;
     if (!end.record.empty()) record = run_from_json(end.record, "run.json");
-    const bool retried = record && record->message.find("tried again") != std::string::npos;
+    const bool retried = record && record->stopped_at_retries;
     request_.rejected.push_back({.job = plan_.job, .why = retried ? "needed retries when run" : "ran out of memory"});
     for (const Bytes capacity : capacities(plan_, record, run_.options.budget)) {
       request_.cluster.card.memory = capacity;
@@ -143,7 +131,7 @@ class Replanning {
   /// A checkpoint of this run is newer than the one that it began with.
   bool resume_if_saved() {
     const SaveFlags& save = run_.options.save;
-    if (!save.directory.empty() && has_checkpoint(save.directory)) {
+    if (!save.directory.empty() && !committed_steps(save.directory).empty()) {
       drop(arguments_, "--resume");
       drop(arguments_, "--weights");
       arguments_.insert(arguments_.end(), {"--resume", save.directory});
@@ -161,12 +149,6 @@ class Replanning {
 };
 
 }  // namespace
-
-std::vector<std::string> fixed_fields(std::string_view plan_text, const std::string& file) {
-  const JsonValue document = parse_json(plan_text, file);
-  JsonObject object(document, file);
-  return object.has("fixed") ? object.texts("fixed") : std::vector<std::string>{};
-}
 
 int run_replanning(const ReplannedRun& run, const RunPlan& run_plan) { return Replanning(run).run(run_plan); }
 

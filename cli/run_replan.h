@@ -6,16 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/recorded_run.h"
 #include "job/run/run_options.h"
 #include "program/files/plan_reader.h"
 
 namespace vramfit {
-
-/// What ranks that have ended leave.
-struct RunEnd {
-  int exit_code = 0;
-  std::string record;  // run.json, or "" if none was written
-};
 
 /// Runs a plan, which lies at `path`, with the other arguments of vramfit-train, until all ranks have ended.
 using RunPlan =
@@ -27,9 +22,6 @@ struct ReplannedRun {
   std::vector<std::string> arguments;  // of vramfit-train, without --plan and -o
   RunOptions options;                  // what they say
 };
-
-/// Names of the job fields that a plan file's plan was not free to choose; none in plans that don't say.
-std::vector<std::string> fixed_fields(std::string_view plan_text, const std::string& file);
 
 /// Runs the plan. When all ranks have ended because one ran out of memory (or, on GPUs, because the allocator had to
 /// release cached memory and try again), plans the same job for less memory with what was fixed, and runs again:

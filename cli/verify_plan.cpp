@@ -31,7 +31,7 @@ struct Outcome {
   std::string why;
 };
 
-PhantomEnd run_two_steps(const PlanFile& plan, const std::string& path, int rank) {
+RunEnd run_two_steps(const PlanFile& plan, const std::string& path, int rank) {
   LaunchOptions launch;
   launch.program = find_executor();
   launch.arguments = {"--plan", path, "--device", "phantom", "--steps", "2", "--progress", "none"};
@@ -61,7 +61,7 @@ Outcome rehearse(const PlanRequest& request, const Plan& plan) {
   Outcome outcome{.rehearsal = {.rank = worst.first_rank, .predicted_reserved = worst.peak_reserved, .reserved = {}},
                   .why = ""};
   const auto begin = std::chrono::steady_clock::now();
-  const PhantomEnd end = run_two_steps(file, path, static_cast<int>(worst.first_rank));
+  const RunEnd end = run_two_steps(file, path, static_cast<int>(worst.first_rank));
   outcome.rehearsal.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (end.record.empty() || (end.exit_code != 0 && end.exit_code != static_cast<int>(ExitCode::out_of_memory))) {
     throw FaultError(fmt::format("--verify phantom: the rehearsal ended with exit code {}", end.exit_code));

@@ -58,9 +58,9 @@ const char* heading_of(RunFlagGroup group) {
   return kRunFlags;
 }
 
-/// `writes_record`: with -o; on phantoms the launcher writes the record itself.
-std::vector<std::string> executor_arguments(const RunFlags& flags, const std::string& plan, bool writes_record) {
-  std::vector<std::string> arguments{"--plan", plan};
+/// Those of vramfit-train but --plan. `writes_record`: with -o; on phantoms the launcher writes the record itself.
+std::vector<std::string> passed_arguments(const RunFlags& flags, bool writes_record) {
+  std::vector<std::string> arguments;
   const auto rows = run_flags();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].name == "-o" && !writes_record) continue;
@@ -72,11 +72,17 @@ std::vector<std::string> executor_arguments(const RunFlags& flags, const std::st
   return arguments;
 }
 
+std::vector<std::string> executor_arguments(const std::string& plan, const std::vector<std::string>& passed) {
+  std::vector<std::string> arguments{"--plan", plan};
+  arguments.insert(arguments.end(), passed.begin(), passed.end());
+  return arguments;
+}
+
 bool on_phantoms(const RunFlags& flags) { return flags.options.device == "phantom"; }
 
 /// Before a plan is made or ranks are started, which check the same.
 void read_options(RunFlags& flags) {
-  flags.options = parse_run_flags(executor_arguments(flags, "plan.json", true));
+  flags.options = parse_run_flags(executor_arguments("plan.json", passed_arguments(flags, true)));
   if (!on_phantoms(flags) && !flags.ranks.empty()) {
     throw InputError("--ranks: goes with --device phantom; elsewhere every rank runs");
   }
@@ -95,7 +101,8 @@ void check_job(const PlanFile& plan, const RunOptions& options) {
 
 /// Throws InputError with what to type on the machines instead.
 [[noreturn]] void refuse_nodes(const RunFlags& flags, const PlanFile& plan, const std::string& path, bool temporary) {
-  const std::vector<std::string> arguments = executor_arguments(flags, temporary ? "plan.json" : path, true);
+  const std::vector<std::string> arguments =
+      executor_arguments(temporary ? "plan.json" : path, passed_arguments(flags, true));
   const std::string program = find_executor();
   const std::string first = temporary ? "write the plan by `vramfit plan ... -o plan.json` first; " : "";
   throw InputError(
@@ -123,29 +130,23 @@ RunEnd run_recorded(const RunFlags& flags, const PlanFile& plan, LaunchOptions l
   launch.environment.emplace_back("VRAMFIT_STOP_AT_RETRIES", "1");
   if (on_phantoms(flags)) {
     const PhantomRun phantom{.plan = plan, .ranks = flags.ranks, .output = ""};
-    const PhantomEnd end = run_recorded_on_phantoms(plan, played_rank(phantom), std::move(launch));
+    RunEnd end = run_recorded_on_phantoms(plan, played_rank(phantom), std::move(launch));
     if (end.exit_code == 0 && !is_stdout(flags.options.output)) show_comparison(plan, end.record);
-    return {.exit_code = end.exit_code, .record = end.record};
+    return end;
   }
   const PrivateFolder folder("run");
-  const std::string record = folder.path() + "/run.json";
-  launch.arguments.insert(launch.arguments.end(), {"-o", record});
-  const int code = launch_ranks(launch);
-  std::error_code ignored;
-  return {.exit_code = code, .record = std::filesystem::is_regular_file(record, ignored) ? read_file(record) : ""};
+  return launch_recorded(std::move(launch), folder.path());
 }
 
 int run_with_replanning(const RunFlags& flags, const std::string& path, const LaunchOptions& launch, int most) {
-  std::vector<std::string> arguments = executor_arguments(flags, path, false);
-  arguments.erase(arguments.begin(), arguments.begin() + 2);  // --plan, which changes
-  const ReplannedRun run{.plan_path = path, .most = most, .arguments = std::move(arguments), .options = flags.options};
-  return run_replanning(run,
-                        [&](const PlanFile& plan, const std::string& plan_path, const std::vector<std::string>& words) {
-                          LaunchOptions attempt = launch;
-                          attempt.arguments = {"--plan", plan_path};
-                          attempt.arguments.insert(attempt.arguments.end(), words.begin(), words.end());
-                          return run_recorded(flags, plan, std::move(attempt));
-                        });
+  const ReplannedRun run{
+      .plan_path = path, .most = most, .arguments = passed_arguments(flags, false), .options = flags.options};
+  return run_replanning(
+      run, [&](const PlanFile& plan, const std::string& plan_path, const std::vector<std::string>& passed) {
+        LaunchOptions attempt = launch;
+        attempt.arguments = executor_arguments(plan_path, passed);
+        return run_recorded(flags, plan, std::move(attempt));
+      });
 }
 
 int run_run(RunFlags& flags) {
@@ -178,7 +179,7 @@ int run_run(RunFlags& flags) {
   make_folder("--dump-state", options.dumps.directory);
   LaunchOptions launch;
   launch.program = program;
-  launch.arguments = executor_arguments(flags, path, !on_phantoms(flags));
+  launch.arguments = executor_arguments(path, passed_arguments(flags, !on_phantoms(flags)));
   launch.ranks = static_cast<int>(plan.cluster.cards_per_node);
   launch.threads = options.threads;
   if (replans > 0) return run_with_replanning(flags, path, launch, replans);

@@ -14,31 +14,19 @@
 
 #include "base/suggest.h"
 #include "executor/checkpoint/manifest.h"
+#include "program/files/checkpoint_steps.h"
 
 namespace vramfit {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kCommitted = "step-", kAside = ".saving-", kRemoved = ".removing-";
-
-std::string name_of(std::int64_t step) { return fmt::format("{}{:08}", kCommitted, step); }
-
-/// The step in "step-00000010"; nothing for any other name.
-std::optional<std::int64_t> step_of(std::string_view name) {
-  if (!name.starts_with(kCommitted)) return std::nullopt;
-  const std::string_view digits = name.substr(kCommitted.size());
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  const bool read = error == std::errc() && end == digits.data() + digits.size() && step > 0;
-  if (!read || name != name_of(step)) return std::nullopt;
-  return step;
-}
+constexpr std::string_view kAside = ".saving-", kRemoved = ".removing-";
 
 /// The step of a folder that an interrupted save or removal left.
 std::optional<std::int64_t> leftover_step(std::string_view name) {
   for (const std::string_view prefix : {kAside, kRemoved}) {
-    if (name.starts_with(prefix)) return step_of(name.substr(prefix.size()));
+    if (name.starts_with(prefix)) return checkpoint_step(name.substr(prefix.size()));
   }
   return std::nullopt;
 }
@@ -49,25 +37,6 @@ bool is_rank_file(std::string_view name) {
   std::size_t rank = 0;
   std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), rank);
   return name == rank_file(rank);
-}
-
-std::vector<std::string> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
-  }
-  return names;
-}
-
-std::vector<std::int64_t> steps_among(const std::vector<std::string>& names) {
-  std::vector<std::int64_t> steps;
-  for (const std::string& name : names) {
-    if (const std::optional<std::int64_t> step = step_of(name)) steps.push_back(*step);
-  }
-  std::ranges::sort(steps);
-  return steps;
 }
 
 void warn(const std::string& text) { std::fputs(("vramfit-train: warning: " + text + "\n").c_str(), stderr); }
@@ -94,7 +63,7 @@ void remove_folder(FileCalls& files, const OpenFolder& directory, const std::str
   }
   const int removed = files.remove_directory(directory.descriptor(), folder);
   if (removed != ENOTEMPTY && removed != EEXIST) return check_call(removed, open.path(), "can't be removed");
-  const std::string kept = set_aside(files, directory, folder, "kept-" + name_of(step));
+  const std::string kept = set_aside(files, directory, folder, "kept-" + checkpoint_name(step));
   warn(fmt::format("{}: contains files that belong to no checkpoint; they stay in {}", printable(directory.path()),
                    kept));
 }
@@ -112,7 +81,7 @@ std::optional<std::vector<std::string>> names_in_manifest(const std::string& fol
 }
 
 void remove_checkpoint(FileCalls& files, const OpenFolder& directory, std::int64_t step) {
-  const std::string name = name_of(step), hidden = std::string(kRemoved) + name;
+  const std::string name = checkpoint_name(step), hidden = std::string(kRemoved) + name;
   const auto names = names_in_manifest(directory.path_of(name));
   if (!names) {
     const std::string aside = set_aside(files, directory, name, "damaged-" + name);
@@ -135,12 +104,10 @@ std::vector<std::string> checkpoint_files(const OpenFolder& folder) {
 }  // namespace
 
 std::string committed_folder(const std::string& directory, std::int64_t step) {
-  return directory + "/" + name_of(step);
+  return directory + "/" + checkpoint_name(step);
 }
 
-std::string aside_name(std::int64_t step) { return std::string(kAside) + name_of(step); }
-
-std::vector<std::int64_t> committed_steps(const std::string& directory) { return steps_among(names_in(directory)); }
+std::string aside_name(std::int64_t step) { return std::string(kAside) + checkpoint_name(step); }
 
 void commit(FileCalls& files, const OpenFolder& directory, std::int64_t step, std::string_view manifest) {
   const OpenFolder aside = directory.open(aside_name(step));
@@ -148,14 +115,15 @@ void commit(FileCalls& files, const OpenFolder& directory, std::int64_t step, st
   file.append(manifest);
   file.finish();
   aside.sync(files);
-  check_call(files.rename(directory.descriptor(), aside_name(step), name_of(step)), directory.path_of(name_of(step)),
-             "can't be committed");
+  check_call(files.rename(directory.descriptor(), aside_name(step), checkpoint_name(step)),
+             directory.path_of(checkpoint_name(step)), "can't be committed");
   directory.sync(files);
 }
 
 void remove_older(FileCalls& files, const OpenFolder& directory, std::int64_t step, std::int64_t keep) {
   std::vector<std::int64_t> steps = steps_among(directory.names());
-  std::erase_if(steps, [&](std::int64_t other) { return other > step || !directory.has_directory(name_of(other)); });
+  std::erase_if(steps,
+                [&](std::int64_t other) { return other > step || !directory.has_directory(checkpoint_name(other)); });
   const auto removed = static_cast<std::size_t>(std::max<std::int64_t>(0, std::ssize(steps) - keep));
   for (std::size_t i = 0; i < removed; ++i) remove_checkpoint(files, directory, steps[i]);
 }
@@ -178,7 +146,7 @@ void remove_leftovers(FileCalls& files, const OpenFolder& directory) {
 
 void set_damaged_aside(FileCalls& files, const OpenFolder& directory, std::int64_t step) {
   for (const std::int64_t later : steps_among(directory.names())) {
-    if (later > step) set_aside(files, directory, name_of(later), "damaged-" + name_of(later));
+    if (later > step) set_aside(files, directory, checkpoint_name(later), "damaged-" + checkpoint_name(later));
   }
   directory.sync(files);
 }

@@ -15,10 +15,6 @@ std::string committed_folder(const std::string& directory, std::int64_t step);
 /// The folder in which the files of a checkpoint are written until it is committed.
 std::string aside_name(std::int64_t step);
 
-/// Steps of the committed checkpoints, ascending, those that are links to one included: they can be read. None when the
-/// directory isn't there.
-std::vector<std::int64_t> committed_steps(const std::string& directory);
-
 /// Writes the manifest beside the ranks' files, which are on the disk already, and makes the checkpoint a committed
 /// one: a rename, after everything in the folder is synchronized. When this returns, the checkpoint outlives a power
 /// failure.

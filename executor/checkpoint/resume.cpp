@@ -7,6 +7,7 @@
 
 #include "base/suggest.h"
 #include "executor/checkpoint/folder.h"
+#include "program/files/checkpoint_steps.h"
 
 namespace vramfit {
 namespace {

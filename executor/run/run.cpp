@@ -277,11 +277,12 @@ class RankRun {
 
   /// For `vramfit run --replan`, which sets the variable: each retry waits for the GPU, and as memory fragments there
   /// are more.
-  void stop_at_retries() const {
+  void stop_at_retries() {
     const bool asked = std::getenv("VRAMFIT_STOP_AT_RETRIES") != nullptr;  // NOLINT(concurrency-mt-unsafe): read only
     if (!asked || device_ != DeviceKind::cuda) return;
     const std::int64_t retries = device_memory().retries;
     if (retries == 0) return;
+    progress_.stopped_at_retries = true;
     throw OutOfMemory(
         fmt::format("out of memory but for retries: the allocator released cached memory and tried again, {} time{}",
                     retries, retries == 1 ? "" : "s"));

@@ -17,6 +17,7 @@
 #include "executor/training/trainer.h"
 #include "job/fields/job_fields.h"
 #include "job/run/run_flags.h"
+#include "program/files/checkpoint_steps.h"
 #include "program/files/peft_config.h"
 #include "program/ops/fp8.h"
 

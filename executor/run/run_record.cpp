@@ -136,6 +136,7 @@ RunRecord make_run_record(const PlanFile& plan, const RunOptions& options, const
   }
   record.tokens_per_second = seconds > 0 ? tokens / seconds : 0;
   record.out_of_memory = progress.out_of_memory;
+  record.stopped_at_retries = progress.stopped_at_retries;
   record.message = progress.message;
   return record;
 }

@@ -24,9 +24,9 @@ std::vector<MeasuredRank> gather_measured_ranks(ProcessGroups& groups, const Mea
 /// What the run did, without its ranks.
 struct RunProgress {
   std::vector<StepResult> steps;
-  std::string device = "cpu", weights;  // device: cpu, cuda or phantom
-  std::string fingerprint;              // of the program
-  bool out_of_memory = false;
+  std::string device = "cpu", weights;                     // device: cpu, cuda or phantom
+  std::string fingerprint;                                 // of the program
+  bool out_of_memory = false, stopped_at_retries = false;  // RunRecord
   std::string message;
 };
 

@@ -73,9 +73,10 @@ PlanFile plan_from_json(std::string_view text, const std::string& file) {
   plan.clip = object.boolean("clip");
   plan.capacity = {object.integer("capacity_bytes", 1, kMostBytes)};
   read_prediction(object.object("prediction"), plan);
-  for (const char* key : {"verdict", "fits", "fixed", "why", "unverified", "host_bytes", "suggestions", "assumptions",
-                          "ranks", "worst", "steps", "alternatives", "rehearsal", "rejected", "search", "objective",
-                          "training", "clusters", "larger_models"}) {
+  if (object.has("fixed")) plan.fixed = object.texts("fixed");
+  for (const char* key :
+       {"verdict", "fits", "why", "unverified", "host_bytes", "suggestions", "assumptions", "ranks", "worst", "steps",
+        "alternatives", "rehearsal", "rejected", "search", "objective", "training", "clusters", "larger_models"}) {
     object.skip(key);
   }
   object.finish();

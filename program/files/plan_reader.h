@@ -16,7 +16,8 @@ struct PlanFile {
   ModelSpec spec;  // read from the config.json that the plan carries
   Job job;         // complete: nothing is left to resolve
   Cluster cluster;
-  bool clip = true;  // whether the prediction counts gradient clipping
+  std::vector<std::string> fixed;  // names of job fields that the planner was not free to choose
+  bool clip = true;                // whether the prediction counts gradient clipping
   Bytes capacity;
   std::string
       fingerprint;  // of the predicted program (program/readers/fingerprint.h); "" in plans written before it existed

@@ -83,7 +83,8 @@ std::string run_to_json(const RunRecord& run) {
   writer.end_array();
   write_reals(writer, "step_seconds", run.step_seconds);
   writer.member("tokens_per_second", run.tokens_per_second);
-  writer.member("out_of_memory", run.out_of_memory).member("message", run.message);
+  writer.member("out_of_memory", run.out_of_memory).member("stopped_at_retries", run.stopped_at_retries);
+  writer.member("message", run.message);
   writer.key("ranks").begin_array();
   for (const MeasuredRank& rank : run.ranks) {
     writer.begin_object();
@@ -121,6 +122,7 @@ RunRecord run_from_json(std::string_view text, const std::string& file) {
   run.step_seconds = object.reals("step_seconds");
   run.tokens_per_second = object.real("tokens_per_second", 0, std::numeric_limits<double>::max());
   run.out_of_memory = object.boolean("out_of_memory");
+  run.stopped_at_retries = object.has("stopped_at_retries") && object.boolean("stopped_at_retries");
   run.message = object.text("message");
   std::vector<JsonObject> entries = object.objects("ranks");
   if (entries.empty()) object.fail("ranks", "has no entries");

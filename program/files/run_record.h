@@ -51,6 +51,7 @@ struct RunRecord {
   std::vector<double> step_seconds;         // phantom: of the host
   double tokens_per_second = 0;             // of the whole job, over the steps after the first
   bool out_of_memory = false;               // it ended with exit code 6; figures up to that point
+  bool stopped_at_retries = false;          // and did because the allocator had to release cached memory and try again
   std::string message;                      // why it ended early, or ""
 };
 

@@ -9,6 +9,7 @@
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/manifest.h"
 #include "job/fields/job_fields.h"
+#include "program/files/checkpoint_steps.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {

@@ -8,6 +8,7 @@
 #include "executor/checkpoint/folder.h"
 #include "executor/checkpoint/saver.h"
 #include "job/fields/job_fields.h"
+#include "program/files/checkpoint_steps.h"
 #include "tests/executor/checkpoint/crash_disk.h"
 #include "tests/support/temporary_directory.h"
 

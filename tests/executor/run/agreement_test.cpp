@@ -132,7 +132,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Job& job) {
   const RunOptions options;
   const RankPlace place;
   const PlanFile plan{
-      .spec = spec, .job = job, .cluster = {}, .capacity = {}, .fingerprint = {}, .predicted_ranks = {}};
+      .spec = spec, .job = job, .cluster = {}, .fixed = {}, .capacity = {}, .fingerprint = {}, .predicted_ranks = {}};
   std::vector<std::pair<std::string, std::string>> facts;
   spawn_ranks(1, 1, [&](ProcessGroups& groups) {
     facts = run_facts({.options = options, .plan = plan, .place = place, .groups = groups}, graph,
