@@ -107,8 +107,8 @@ constexpr std::array kJobFields{
         "modelled yet. Default: vramfit",
         get_choice<&Job::modeling, kModelings>, set_choice<&Job::modeling, kModelings>, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
-             "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 bits "
-             "(counted; run has no kernels for it yet). Default: full",
+             "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 "
+             "bits. Default: full",
              get_choice<&Job::method, kMethods>, set_choice<&Job::method, kMethods>, FieldGroup::common,
              HonouredBy::own_runtime, AtResume::must_match, InPlan::required, Decides::parameters},
     JobField{"precision", FieldForm::text, "fp32|bf16-mixed|bf16-pure|fp16-mixed|fp8",
@@ -234,7 +234,7 @@ constexpr std::array kJobFields{
              InPlan::optional, Decides::parameters},
     JobField{"quantization", FieldForm::text, "none|nf4|nf4-double|int8",
              "Frozen matrices of layers, as codes of 4 or 8 bits with scales, made whole in the compute dtype while "
-             "their unit is used (counted; run has no kernels for it yet). Default: none",
+             "their unit is used. Default: none",
              get_quantization, set_quantization, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{"gradient_mask", FieldForm::text, "none|keep:P|file:PATH",

@@ -161,7 +161,7 @@ TEST_CASE("a step that leaves the allocator as it found it is also a later step,
   CHECK(outcome.played.later_retries == 2);
 }
 
-TEST_CASE("once memory has not settled under one address order, the others get fewer passes") {
+TEST_CASE("when memory does not settle under one address order, the other orders get fewer passes") {
   LedgerWriter writer;
   writer.begin_repeat(kForever);
   for (const Stream stream : {Stream::compute, Stream::all_gather}) {
