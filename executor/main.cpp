@@ -8,6 +8,7 @@
 #include "base/process/host_memory.h"
 #include "base/process/standard_streams.h"
 #include "base/result_file.h"
+#include "executor/calibrate/calibrate.h"
 #include "executor/place/error_file.h"
 #include "executor/run/machine_support.h"
 #include "executor/run/run.h"
@@ -17,6 +18,10 @@ int main(int argc, char** argv) try {
   vramfit::take_over_standard_streams();
   vramfit::end_threads_out_of_memory("vramfit-train", vramfit::ExitCode::out_of_memory);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments.front() == "--calibrate") {
+    vramfit::calibrate_rank(arguments);
+    return 0;
+  }
   const vramfit::RunOptions options = vramfit::parse_run_flags(arguments);
   if (options.help) {
     vramfit::write_file("-", vramfit::run_flags_help());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "estimator/estimate.h"
+#include "estimator/time/efficiency.h"
 #include "estimator/time/step_time.h"
 
 namespace vramfit {
@@ -41,8 +42,9 @@ struct PlanRequest {
   Cluster cluster;
   Allowed allowed;
   bool clip = true;
-  bool smallest = false;                   // the job that needs least is wanted, not the fastest
-  std::vector<RejectedJob> rejected = {};  // resolved; never chosen
+  bool smallest = false;                      // the job that needs least is wanted, not the fastest
+  std::vector<RejectedJob> rejected = {};     // resolved; never chosen
+  std::optional<Efficiency> efficiency = {};  // --calibration; none: what is known of the card
 };
 
 /// What an answer took.

@@ -74,7 +74,7 @@ Option Evaluator::timed(const Job& job) {
   try {
     require_rules(job, cluster);
     if (job.runtime != Runtime::vramfit) {
-      option.time = step_time(graph, job, cluster);
+      option.time = step_time(graph, job, cluster, efficiency_);
     } else {
       const program::Program program = program::make_program({.graph = graph,
                                                               .job = job,
@@ -83,7 +83,7 @@ Option Evaluator::timed(const Job& job) {
                                                               .layout = &layout_of(graph, job),
                                                               .tapes = &tapes_of(graph, job),
                                                               .labels = false});
-      option.time = seconds_of(program, cluster);
+      option.time = seconds_of(program, cluster, efficiency_);
       // Clipped, as times are; without it a step may need less.
       if (request_.clip) option.least_total = folded_peaks(program, Bytes{1}).requested + least_.outside(graph, job);
     }

@@ -55,7 +55,10 @@ struct BoundParts {
 class Evaluator {
  public:
   explicit Evaluator(const PlanRequest& request)
-      : request_(request), least_(request.cluster), least_seconds_(request.cluster) {}
+      : request_(request),
+        efficiency_(request.efficiency ? *request.efficiency : efficiency_of(request.cluster)),
+        least_(request.cluster),
+        least_seconds_(request.cluster, efficiency_) {}
 
   BoundParts parts_of(const Job& job, OpenChoices open = {});
   /// At most the total of the estimate of each job that differs in what is open; 0 for one that isn't modelled, which
@@ -95,6 +98,7 @@ class Evaluator {
   const SharedTapes& tapes_of(const Graph& graph, const Job& job);
 
   const PlanRequest& request_;
+  const Efficiency& efficiency_;
   /// By loss chunks, and whether there are adapters; all adapters of a request are alike.
   std::map<std::pair<std::int64_t, bool>, Graph> graphs_;
   LeastMemory least_;

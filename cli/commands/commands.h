@@ -11,6 +11,7 @@ void add_estimate(CLI::App& command, int& exit_code);
 void add_plan(CLI::App& command, int& exit_code);
 void add_run(CLI::App& command, int& exit_code);
 void add_rehearse(CLI::App& command, int& exit_code);
+void add_calibrate(CLI::App& command, int& exit_code);
 void add_compare(CLI::App& command, int& exit_code);
 void add_fake_weights(CLI::App& command, int& exit_code);
 void add_merge(CLI::App& command, int& exit_code);

@@ -1,11 +1,13 @@
 #include <cstdio>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "cli/calibration_files.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/format/estimate_text.h"
@@ -26,7 +28,8 @@ namespace {
 
 struct EstimateFlags {
   JobFlags job;
-  std::string format = "table", network, calibration;
+  std::string format = "table", network;
+  std::vector<std::string> calibration;
   bool json = false, strict = false;
   RunEffectFlags run;
 };
@@ -56,8 +59,9 @@ void check_flags(const EstimateFlags& flags) {
        flags.run.no_clip || flags.run.save_kind != "none")) {
     throw InputError("--format accelerate: its table depends on MODEL alone; give it no other flag");
   }
-  for (const auto& [flag, value] : {std::pair{"--network", &flags.network}, {"--calibration", &flags.calibration}}) {
-    if (value->empty() || !flags.job.gpus.empty()) continue;
+  for (const auto& [flag, is_given] :
+       {std::pair{"--network", !flags.network.empty()}, {"--calibration", !flags.calibration.empty()}}) {
+    if (!is_given || !flags.job.gpus.empty()) continue;
     throw InputError(fmt::format("{}: needs --gpus; without it no speed is predicted", flag));
   }
   if (!flags.job.host_memory.empty() && flags.job.gpus.empty()) {
@@ -74,11 +78,6 @@ Cluster cluster_of(const EstimateFlags& flags) {
   return cluster;
 }
 
-Efficiency efficiency_for(const EstimateFlags& flags, const Cluster& cluster) {
-  if (flags.calibration.empty()) return efficiency_of(cluster);
-  return calibrated_efficiency(cluster, read_file(flags.calibration), flags.calibration);
-}
-
 int run_estimate(const EstimateFlags& flags) {
   check_flags(flags);
   const ModelSpec spec = read_model(flags.job.model);
@@ -90,7 +89,7 @@ int run_estimate(const EstimateFlags& flags) {
   const bool json = flags.json || flags.format == "json";
   if (flags.job.gpus.empty()) return run_requirements(flags, spec, choice.job, json);
   const Cluster cluster = cluster_of(flags);
-  const Efficiency efficiency = efficiency_for(flags, cluster);
+  const Efficiency efficiency = efficiency_by(flags.calibration, cluster, spec);
   const Estimate result =
       estimate(spec, choice.job, cluster, {.run = effects_of(flags.run), .speed_with = &efficiency});
   const std::string text = json ? estimate_to_json(result) : estimate_text(result, detect_terminal());
@@ -115,9 +114,10 @@ void add_estimate(CLI::App& command, int& exit_code) {
       ->type_name("table|json|accelerate")
       ->group(kOutputFlags);
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
-  command
-      .add_option("--calibration", flags->calibration,
-                  "Figures of the GPU in use, in the form of configs/efficiency, instead of those known for it")
+  command.add_option("--calibration", flags->calibration, kCalibrationHelp)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all()
       ->type_name("FILE")
       ->group(kCommonFlags);
   command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);

@@ -1,5 +1,6 @@
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -7,6 +8,7 @@
 #include "base/error.h"
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
+#include "cli/calibration_files.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/format/answer_text.h"
@@ -28,6 +30,7 @@ constexpr std::int64_t kUsualTokens = 1'000'000'000;  // of which --objective co
 struct PlanFlags {
   JobFlags job;
   std::string allow, output, network, objective, tokens, price, largest_model, verify;
+  std::vector<std::string> calibration;
   bool json = false, no_clip = false;
 };
 
@@ -76,6 +79,18 @@ std::string_view words_of(Objective objective) {
   return "fastest plan";
 }
 
+/// None without --calibration. Figures are of one card, whatever number of them is asked about.
+std::optional<Efficiency> read_calibration(const PlanFlags& flags, const ClusterChoice& choice, const ModelSpec& spec) {
+  if (flags.calibration.empty()) return std::nullopt;
+  const Cluster& first = choice.clusters.front();
+  for (const Cluster& cluster : choice.clusters) {
+    if (cluster.card.name == first.card.name) continue;
+    throw InputError(
+        fmt::format("--calibration: is of one card; --gpus has {} and {}", first.card.name, cluster.card.name));
+  }
+  return efficiency_by(flags.calibration, first, spec);
+}
+
 LargestModel searched(const PlanFlags& flags, const PlanRequest& request, const ClusterChoice& clusters,
                       Objective objective, const Prices& prices) {
   const Ticker ticker(fmt::format("vramfit: searching for the {}", words_of(objective)));
@@ -114,12 +129,13 @@ int run_plan(const PlanFlags& flags) {
   if (!flags.largest_model.empty() && !flags.job.model.empty()) {
     throw InputError("--largest-model chooses the model; leave out MODEL");
   }
-  const PlanRequest request{.spec = flags.largest_model.empty() ? read_model(flags.job.model) : ModelSpec{},
-                            .job = choice.job,
-                            .fixed = choice.fixed,
-                            .cluster = clusters.clusters.front(),
-                            .allowed = allowed,
-                            .clip = !flags.no_clip};
+  PlanRequest request{.spec = flags.largest_model.empty() ? read_model(flags.job.model) : ModelSpec{},
+                      .job = choice.job,
+                      .fixed = choice.fixed,
+                      .cluster = clusters.clusters.front(),
+                      .allowed = allowed,
+                      .clip = !flags.no_clip};
+  request.efficiency = read_calibration(flags, clusters, request.spec);
   check_output("-o", flags.output);
   int rehearsals = 0;
   if (!flags.verify.empty()) {
@@ -143,6 +159,12 @@ void add_plan(CLI::App& command, int& exit_code) {
       ->type_name("KIND[:VALUE],...")
       ->group(kCommonFlags);
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
+  command.add_option("--calibration", flags->calibration, kCalibrationHelp)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all()
+      ->type_name("FILE")
+      ->group(kCommonFlags);
   command
       .add_option(
           "--objective", flags->objective,

@@ -14,6 +14,8 @@ namespace {
 
 /// A share may be above one: boost clocks go beyond the catalog's peaks, and switches that add beyond a ring's limit.
 constexpr double kMostShare = 2;
+/// Peaks of CPU ranks are assumptions (docs/time-model.md).
+constexpr double kMostShareOfAssumed = 1000;
 
 struct Row {
   std::string_view key;
@@ -68,7 +70,8 @@ const EfficiencyFile* find(const std::vector<EfficiencyFile>& files, std::string
 }
 
 /// Leaves rows alone that `is_set` names.
-void read(const JsonValue& figures, const std::string& where, Efficiency& efficiency, std::vector<bool>& is_set) {
+void read(const JsonValue& figures, const std::string& where, Efficiency& efficiency, std::vector<bool>& is_set,
+          double most_share = kMostShare) {
   if (figures.kind != JsonValue::Kind::object) throw InputError(where + ": figures: is not an object");
   for (std::size_t i = 0; i < figures.keys.size(); ++i) {
     const std::string& key = figures.keys[i];
@@ -77,7 +80,8 @@ void read(const JsonValue& figures, const std::string& where, Efficiency& effici
     const std::vector<JsonValue>& pair = figures.items[i].items;
     if (pair.size() != 2 || pair[1].text.empty()) throw InputError(where + ": " + key + ": is not [number, origin]");
     const double value = pair[0].real;
-    if (!(value >= row->least && value <= row->most)) throw InputError(where + ": " + key + ": is out of range");
+    const double most = row->most == kMostShare ? most_share : row->most;
+    if (!(value >= row->least && value <= most)) throw InputError(where + ": " + key + ": is out of range");
     const auto index = static_cast<std::size_t>(row - kRows.begin());
     if (is_set[index]) continue;  // by a file that comes before
     row->of(efficiency) = value;
@@ -120,13 +124,15 @@ Efficiency read_efficiency(const std::vector<EfficiencyFile>& files, const std::
   return efficiency;
 }
 
-Efficiency calibrated_efficiency(const Cluster& cluster, std::string_view text, const std::string& file) {
+Efficiency calibrated_efficiency(const Cluster& cluster, Efficiency efficiency, std::string_view text,
+                                 const std::string& file) {
   const JsonValue document = parse_json(text, file);
-  Efficiency efficiency = efficiency_of(cluster);
   std::vector<bool> is_set(kRows.size());
-  read(json_member(document, "figures", file), file, efficiency, is_set);
+  read(json_member(document, "figures", file), file, efficiency, is_set, most_share(cluster));
   return efficiency;
 }
+
+double most_share(const Cluster& cluster) { return cluster.is_cpu() ? kMostShareOfAssumed : kMostShare; }
 
 const Efficiency& efficiency_of(const Cluster& cluster) {
   static std::mutex mutex;

@@ -61,7 +61,11 @@ Efficiency read_efficiency(const std::vector<EfficiencyFile>& files, const std::
 /// Those compiled in: of the card, or else of its compute capability. Stays where it is.
 const Efficiency& efficiency_of(const Cluster& cluster);
 
-/// The same, but for what the text of a file says (--calibration). Throws InputError "FILE: ...".
-Efficiency calibrated_efficiency(const Cluster& cluster, std::string_view text, const std::string& file);
+/// `efficiency`, but for what the text of a file says (--calibration). Throws InputError "FILE: ...".
+Efficiency calibrated_efficiency(const Cluster& cluster, Efficiency efficiency, std::string_view text,
+                                 const std::string& file);
+
+/// The largest share of a peak that a file may say.
+double most_share(const Cluster& cluster);
 
 }  // namespace vramfit

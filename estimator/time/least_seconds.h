@@ -17,8 +17,9 @@ namespace vramfit {
 /// Bounds of many jobs of one model on one cluster. What jobs share is kept. Not for several threads at once.
 class LeastSeconds {
  public:
-  /// The cluster outlives the bounds, and so do the graphs.
-  explicit LeastSeconds(const Cluster& cluster) : cluster_(cluster), timer_(cluster, efficiency_of(cluster)) {}
+  /// Cluster and figures outlive the bounds, and so do the graphs.
+  LeastSeconds(const Cluster& cluster, const Efficiency& efficiency) : cluster_(cluster), timer_(cluster, efficiency) {}
+  explicit LeastSeconds(const Cluster& cluster) : LeastSeconds(cluster, efficiency_of(cluster)) {}
 
   struct SegmentTimes {
     Kernels forward, recompute, backward;

@@ -52,9 +52,14 @@ StepTime StepTimer::time(const Graph& graph, const Job& job) {
 }
 
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster) {
+  return step_time(graph, job, cluster, efficiency_of(cluster));
+}
+
+StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster, const Efficiency& efficiency) {
   const Device& device = cluster.card.device;
   return seconds_of(
-      program::make_program({.graph = graph, .job = job, .device = device, .coords = {}, .labels = false}), cluster);
+      program::make_program({.graph = graph, .job = job, .device = device, .coords = {}, .labels = false}), cluster,
+      efficiency);
 }
 
 }  // namespace vramfit

@@ -16,6 +16,7 @@ namespace vramfit {
 
 /// Of a resolved job that clips gradients. Throws NotModelled for features without rules.
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster);
+StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster, const Efficiency& efficiency);
 
 /// Step times of many jobs of one model on one cluster. Jobs of one program_key() (estimator/job_keys.h) share a
 /// program: timed one after the other, a further one costs little. Not for several threads at once.

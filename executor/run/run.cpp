@@ -7,7 +7,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <optional>
 #include <thread>
 
@@ -19,8 +18,8 @@
 #include "executor/meter/meter.h"
 #include "executor/meter/phantom.h"
 #include "executor/observe/run_observers.h"
-#include "executor/place/failure_watch.h"
 #include "executor/run/agreement.h"
+#include "executor/run/among_others.h"
 #include "executor/run/machine_support.h"
 #include "executor/run/out_of_memory.h"
 #include "executor/run/run_checkpoints.h"
@@ -322,26 +321,6 @@ void run_recording_out_of_memory(RankRun& run) {
     if (!is_out_of_memory(text)) throw;
     run.record_out_of_memory(text.c_str());
     throw OutOfMemory(text.substr(0, text.find('\n')));
-  }
-}
-
-/// What ends this rank is told to the others; where another one's end came first, that is what is thrown on.
-void run_among_others(FailureWatch& watch, const std::function<void()>& run) {
-  try {
-    run();
-    watch.done();
-  } catch (const PeerLost& error) {
-    throw FaultError(watch.lost_peer(error.what()));
-  } catch (const ReaderGone& error) {
-    watch.failed(error.what());
-    throw;
-  } catch (const Error& error) {
-    throw Error(error.code, watch.failed(error.what()));
-  } catch (const std::bad_alloc&) {
-    throw OutOfMemory(watch.failed("out of host memory"));
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    throw FaultError(watch.failed(text.substr(0, text.find('\n'))));
   }
 }
 

@@ -270,6 +270,8 @@ std::string run_flags_help() {
       "vramfit-train: runs one rank of a plan. `vramfit run` starts it; so can torchrun --no-python, srun and mpirun,\n"
       "whose variables say which rank it is (docs/launching.md).\n\n";
   text += fmt::format("  {:<28}{}\n", "--support", "print which precisions this machine computes and reduces in");
+  text +=
+      fmt::format("  {:<28}{}\n", "--calibrate FILE", "write how fast this machine is; `vramfit calibrate` starts it");
   for (const RunFlag& flag : run_flags()) {
     text += fmt::format("  {:<27} {}\n", fmt::format("{} {}", flag.name, flag.values), flag.help);
   }

@@ -136,6 +136,26 @@ class EmptyValues(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout, done.stderr.splitlines()[-1]), (2, "", f"vramfit: {said}"), words)
 
 
+class Calibrate(unittest.TestCase):
+    """What it measures is tested in tests/run/calibrate_test.py; here what it refuses before it starts a rank."""
+
+    def refused(self, said, *flags):
+        done = program("calibrate", *flags)
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), (flags, done.stderr))
+        self.assertIn(said, done.stderr)
+
+    def test_what_says_nothing_of_a_machine_is_refused_by_name(self):
+        self.refused("--gpus: missing")
+        self.refused("--device phantom: nothing takes time on phantom GPUs", "--gpus", "2xH100-80GB", "--device", "phantom")
+        self.refused("--device cpu: --gpus 2xH100-80GB asks for GPUs", "--gpus", "2xH100-80GB", "--device", "cpu")
+        self.refused("--device cuda: --gpus 2xcpu-1GiB asks for CPU ranks", "--gpus", "2xcpu-1GiB", "--device", "cuda")
+        self.refused("--device: ", "--gpus", "2xcpu-1GiB", "--device", "tpu")
+        self.refused("one machine is measured", "--gpus", "2x8xH100-80GB")
+        self.refused("--seconds: ", "--gpus", "1xcpu-1GiB", "--seconds", "0")
+        self.refused("--seconds: ", "--gpus", "1xcpu-1GiB", "--seconds", "nan")
+        self.refused("--threads: ", "--gpus", "1xcpu-1GiB", "--threads", "0")
+
+
 class OtherFlags(unittest.TestCase):
     def different(self, *flags, base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"), command="estimate"):
         one, other = program(command, *base), program(command, *base, *flags)
@@ -186,6 +206,12 @@ class OtherFlags(unittest.TestCase):
             with open(figures, "w", encoding="utf-8") as file:
                 json.dump({"figures": {"memory_share": [0.01, "measured"]}}, file)
             self.different("--calibration", figures)
+            self.different("--calibration", figures, base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"), command="plan")
+            self.refused("--calibration: is of one card", "plan", MODEL, "--gpus", "2xH100-80GB,1xL4", "--calibration", figures)
+            phantom = os.path.join(folder, "run.json")
+            with open(phantom, "w", encoding="utf-8") as file:
+                json.dump({"schema": "vramfit/run@1"}, file)
+            self.refused("run.json: model: missing", "estimate", MODEL, "--gpus", "2xH100-80GB", "--calibration", figures, "--calibration", phantom)
             self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--job", path)
 
     def test_strict_changes_what_at_risk_exits_with(self):
@@ -198,7 +224,7 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(program("estimate", *base, "--strict").returncode, 3)
 
     def test_of_plan(self):
-        self.known("plan", ["--gpus", "--host-memory", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--verify", "--output", "--json", "--no-clip"])
+        self.known("plan", ["--gpus", "--host-memory", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--verify", "--output", "--json", "--no-clip", "--calibration"])
         base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--wrap", "layer", "--loss", "full")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
         self.refused("--network", "plan", *base, "--network", "10Gbps/card")

@@ -141,6 +141,10 @@ class Schemas(unittest.TestCase):
             self.assertEqual(comparison["error"]["allocated"], -0.5)
             self.assertEqual(len(comparison["program_differences"]), 1)
 
+    @unittest.skipUnless(os.path.exists(os.path.join(os.path.dirname(PROGRAM), "vramfit-train")), "built without the executor")
+    def test_a_calibration_is_as_its_schema_says(self):
+        self.validate(json.loads(program("calibrate", "--gpus", "1xcpu-1GiB", "--seconds", "0.2", "--json")), "calibration")
+
     def test_every_field_of_a_job_is_in_the_schema(self):
         with open(os.path.join(SOURCE, "tests", "cli", "job_flags.txt"), encoding="utf-8") as file:
             flags = [line.split()[0][2:].replace("-", "_") for line in file]

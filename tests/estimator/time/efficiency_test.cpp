@@ -67,12 +67,21 @@ TEST_CASE("a file's own figures come before those that it inherits, and an error
 TEST_CASE("a calibration replaces what it names, and the card keeps the rest") {
   const Cluster cluster = cluster_of("H100-80GB");
   const Efficiency known = efficiency_of(cluster);
-  const Efficiency own = calibrated_efficiency(cluster, figures(R"("product_share": [0.5, "measured"])"), "mine.json");
+  const Efficiency own =
+      calibrated_efficiency(cluster, known, figures(R"("product_share": [0.5, "measured"])"), "mine.json");
   CHECK(own.product_share == 0.5);
   CHECK(own.memory_share == known.memory_share);
   CHECK(efficiency_of(cluster).product_share == known.product_share);
-  CHECK_THROWS_WITH_AS((void)calibrated_efficiency(cluster, figures(R"("product_share": [-1, "a"])"), "mine.json"),
-                       "mine.json: product_share: is out of range", InputError);
+  CHECK_THROWS_WITH_AS(
+      (void)calibrated_efficiency(cluster, known, figures(R"("product_share": [-1, "a"])"), "mine.json"),
+      "mine.json: product_share: is out of range", InputError);
+}
+
+TEST_CASE("shares of what a CPU is assumed to reach may be large, those of a card's peaks not") {
+  const std::string text = figures(R"("product_share_fp32": [3.5, "measured"])");
+  const Cluster cpu = parse_cluster("2xcpu-4GiB"), card = cluster_of("H100-80GB");
+  CHECK(calibrated_efficiency(cpu, efficiency_of(cpu), text, "mine.json").product_share_fp32 == 3.5);
+  CHECK_THROWS_AS((void)calibrated_efficiency(card, efficiency_of(card), text, "mine.json"), InputError);
 }
 
 }  // namespace vramfit

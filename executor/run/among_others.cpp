@@ -1,0 +1,31 @@
+#include "executor/run/among_others.h"
+
+#include <new>
+#include <string>
+
+#include "base/error.h"
+#include "base/result_file.h"
+#include "executor/meter/meter.h"
+
+namespace vramfit {
+
+void run_among_others(FailureWatch& watch, const std::function<void()>& run) {
+  try {
+    run();
+    watch.done();
+  } catch (const PeerLost& error) {
+    throw FaultError(watch.lost_peer(error.what()));
+  } catch (const ReaderGone& error) {
+    watch.failed(error.what());
+    throw;
+  } catch (const Error& error) {
+    throw Error(error.code, watch.failed(error.what()));
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemory(watch.failed("out of host memory"));
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw FaultError(watch.failed(text.substr(0, text.find('\n'))));
+  }
+}
+
+}  // namespace vramfit
