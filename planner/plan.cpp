@@ -12,6 +12,7 @@
 #include "job/resolve_job.h"
 #include "planner/best_first.h"
 #include "planner/changes.h"
+#include "planner/larger_batch.h"
 #include "planner/plan_words.h"
 #include "planner/search.h"
 #include "planner/waterfall.h"
@@ -141,6 +142,7 @@ class Search {
       chosen.estimate.assumptions.push_back(note);
     }
     plan_.steps = waterfall(request_, chosen.job, evaluator_);
+    if (!request_.smallest) plan_.larger = larger_batch(request_, chosen, evaluator_);
     if (request_.smallest) {
       add_fastest_and_frontier();
     } else {

@@ -71,8 +71,15 @@ struct PlanRehearsal {
   double seconds = 0;  // that the rehearsal took
 };
 
+/// What the same choices would give with a larger global batch, where nobody set one.
+struct LargerBatch {
+  std::int64_t global_batch = 0, micro_batch = 0, accumulation = 0;
+  double tokens_per_second = 0;
+};
+
 struct Plan {
   std::optional<Candidate> chosen;         // none: exit 4
+  std::optional<LargerBatch> larger;       // of the chosen job; none if its global batch is set, or if none is faster
   std::optional<PlanRehearsal> rehearsal;  // none: it wasn't rehearsed
   std::vector<PlanStep> steps;             // from the job as asked for to the chosen one; none if that is it
   std::vector<Candidate> alternatives;

@@ -90,6 +90,12 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   writer.member("capacity_bytes", request.cluster.card.memory).member("verdict", "no_plan").member("fits", false);
 }
 
+void write_larger(JsonWriter& writer, const LargerBatch& larger) {
+  writer.key("larger_batch").begin_object().member("global_batch", larger.global_batch);
+  writer.member("micro_batch", larger.micro_batch).member("grad_accum", larger.accumulation);
+  writer.member("tokens_per_second", larger.tokens_per_second).end_object();
+}
+
 /// All but the closing brace.
 void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan) {
   writer.begin_object().member("schema", "vramfit/plan@1");
@@ -108,6 +114,7 @@ void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan
   writer.member("why", plan.why).key("alternatives").begin_array();
   for (const Candidate& candidate : plan.alternatives) write_alternative(writer, candidate);
   writer.end_array();
+  if (plan.larger) write_larger(writer, *plan.larger);
   if (plan.rehearsal) write_rehearsal(writer, *plan.rehearsal);
   if (!request.rejected.empty()) write_rejected(writer, request.rejected);
   writer.key("search").begin_object();
