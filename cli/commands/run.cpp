@@ -21,6 +21,7 @@
 #include "cli/run_phantom.h"
 #include "cli/run_plan.h"
 #include "cli/run_replan.h"
+#include "cli/tune_plans.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/optimizers.h"
@@ -33,7 +34,7 @@
 namespace vramfit {
 namespace {
 
-constexpr int kMostReplans = 100;
+constexpr int kMostReplans = 100, kMostTuned = 100;
 
 struct RunFlags {
   JobFlags job;
@@ -41,6 +42,7 @@ struct RunFlags {
   RunOptions options;                            // what `passed` says
   std::string ranks;
   std::string replan;  // times that it may be planned again
+  std::string tune;    // plans to try before
 };
 
 const char* heading_of(RunFlagGroup group) {
@@ -117,11 +119,11 @@ void make_folder(const char* flag, const std::string& path) {
   if (error) throw FaultError(fmt::format("{} {}: can't be made: {}", flag, printable(path), error.message()));
 }
 
-int read_replans(const std::string& text) {
+int read_count(const char* flag, const std::string& text, int most) {
   try {
-    return text.empty() ? 0 : static_cast<int>(whole_number(text, 0, kMostReplans));
+    return text.empty() ? 0 : static_cast<int>(whole_number(text, 0, most));
   } catch (const InputError& error) {
-    throw InputError(fmt::format("--replan: {}", error.what()));
+    throw InputError(fmt::format("{}: {}", flag, error.what()));
   }
 }
 
@@ -152,7 +154,9 @@ int run_with_replanning(const RunFlags& flags, const std::string& path, const La
 int run_run(RunFlags& flags) {
   read_options(flags);
   const RunOptions& options = flags.options;
-  const int replans = read_replans(flags.replan);
+  const int replans = read_count("--replan", flags.replan, kMostReplans);
+  const int tuned_plans = read_count("--tune", flags.tune, kMostTuned);
+  if (tuned_plans > 0) check_can_tune(on_phantoms(flags), replans > 0);
   sweep_private_folders();
   const std::string program = find_executor();
   std::unique_ptr<TemporaryPlan> made;
@@ -182,6 +186,13 @@ int run_run(RunFlags& flags) {
   launch.arguments = executor_arguments(path, passed_arguments(flags, !on_phantoms(flags)));
   launch.ranks = static_cast<int>(plan.cluster.cards_per_node);
   launch.threads = options.threads;
+  TunedPlan tuned;  // its plan is there while the run goes on
+  if (tuned_plans > 0) {
+    tuned =
+        tune({.plan = plan, .is_planned = made == nullptr, .most = tuned_plans, .launch = launch, .options = options});
+    if (tuned.exit_code != 0) return tuned.exit_code;
+    launch.arguments = executor_arguments(tuned.path, passed_arguments(flags, true));
+  }
   if (replans > 0) return run_with_replanning(flags, path, launch, replans);
   if (on_phantoms(flags)) return run_on_phantoms(phantom, launch);
   return launch_ranks(launch);
@@ -216,6 +227,11 @@ void add_run(CLI::App& command, int& exit_code) {
       .add_option("--replan", flags->replan,
                   "When memory runs out, plan again for less and resume from the last checkpoint, at most K times. "
                   "Default: 0")
+      ->type_name("K")
+      ->group(kRunFlags);
+  command
+      .add_option("--tune", flags->tune,
+                  "Run the K best plans for 5 steps each first, and train with the fastest. Default: 0")
       ->type_name("K")
       ->group(kRunFlags);
   command.callback([flags, &exit_code] { exit_code = run_run(*flags); });

@@ -16,7 +16,7 @@ from options_test import MODEL, PROGRAM, help_of, job_flags
 
 # What needs a broken machine, a clock or another optimizer to show: the test that has it.
 ELSEWHERE = {"--threads": "tests/run/place.py", "--timeout": "tests/run/rank_failures_test.py",
-             "--replan": "tests/run/replan_test.py",
+             "--replan": "tests/run/replan_test.py", "--tune": "tests/run/tune_test.py",
              "--momentum": "tests/executor/ops/optimizers_test.cpp"}
 
 # Another value than the default, which gives other losses.
