@@ -96,6 +96,10 @@ OptimizerOptions complete_options(OptimizerOptions given, std::string_view optim
       throw InputError(fmt::format("--{}: {} is more than {}, the most that --optimizer {} takes", name, value,
                                    option->most, row.name));
     }
+    if (value < option->least) {
+      throw InputError(fmt::format("--{}: {} is less than {}, the least that --optimizer {} takes", name, value,
+                                   option->least, row.name));
+    }
   }
   for (const OptimizerOption& option : row.options) given.values.try_emplace(std::string(option.name), option.value);
   return given;

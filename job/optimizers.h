@@ -14,7 +14,8 @@ namespace vramfit {
 struct OptimizerOption {
   std::string_view name;  // "weight-decay"; its flag is "--weight-decay"
   double value = 0;       // default
-  double most = 0;        // from 0 to this
+  double most = 0;
+  double least = 0;
 };
 
 struct OptimizerName {

@@ -110,7 +110,7 @@ void SavedStates::read_rows(const Parameter& parameter, std::int64_t first_row, 
 
 void SavedStates::read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row,
                              std::int64_t rows, at::Tensor& into) {
-  read(kind, {parameter, first_row, rows, row_element_count(parameter)}, into);
+  read_numbers(kind, parameter, {first_row, rows, row_element_count(parameter)}, into);
 }
 
 void SavedStates::read_blocks(std::string_view kind, const Parameter& parameter, std::int64_t first_row,
@@ -144,29 +144,25 @@ void SavedStates::read_blocks(std::string_view kind, const Parameter& parameter,
   }
 }
 
-void SavedStates::read_count(std::string_view kind, const Parameter& parameter, at::Tensor& into) {
-  read(kind, {parameter, 0, 1, 1}, into);
-}
-
-void SavedStates::read(std::string_view kind, const Rows& rows, at::Tensor& into) {
+void SavedStates::read_numbers(std::string_view kind, const Parameter& parameter, const StateRows& rows,
+                               at::Tensor& into) {
   const std::int64_t end = rows.first + rows.count;
   std::int64_t next = rows.first;
-  const auto found = slices_.find(key_of(kind, rows.parameter.name));
+  const auto found = slices_.find(key_of(kind, parameter.name));
   const std::vector<Slice> none;
   for (const Slice& slice : found == slices_.end() ? none : found->second) {
     std::int64_t elements = 1;
     for (std::size_t dim = 1; dim < slice.shape.size(); ++dim) elements = checked_mul(elements, slice.shape[dim]);
     const std::int64_t to = std::min(end, checked_add(slice.first_row, slice.rows));
-    if (slice.first_row > next || to <= next || elements != rows.row_elements || !slice.type) continue;
-    const std::int64_t row_bytes = rows.row_elements * stored_bytes(*slice.type);
+    if (slice.first_row > next || to <= next || elements != rows.each || !slice.type) continue;
+    const std::int64_t row_bytes = rows.each * stored_bytes(*slice.type);
     const std::int64_t offset = slice.offset + (next - slice.first_row) * row_bytes;
-    read_numbers(open_file(slice.file),
-                 {.type = *slice.type, .begin = offset, .count = (to - next) * rows.row_elements}, into,
-                 (next - rows.first) * rows.row_elements);
+    vramfit::read_numbers(open_file(slice.file),
+                          {.type = *slice.type, .begin = offset, .count = (to - next) * rows.each}, into,
+                          (next - rows.first) * rows.each);
     next = to;
   }
-  if (next < end)
-    damaged(folder_, fmt::format("{} of {}: rows {} to {} are missing", kind, rows.parameter.name, next, end));
+  if (next < end) damaged(folder_, fmt::format("{} of {}: rows {} to {} are missing", kind, parameter.name, next, end));
 }
 
 }  // namespace vramfit

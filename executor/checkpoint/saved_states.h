@@ -21,6 +21,11 @@ inline constexpr std::string_view kParameterKind = "parameter";
 /// The name of a slice in a rank's file: "exp_avg/model.norm.weight@32" begins at row 32.
 std::string slice_name(std::string_view kind, const std::string& parameter, std::int64_t first_row);
 
+/// Of a state that has `each` numbers for every row.
+struct StateRows {
+  std::int64_t first = 0, count = 1, each = 1;
+};
+
 /// Supplies optimizer states, as WeightSource supplies parameters.
 struct StateSource {
   virtual ~StateSource() = default;
@@ -30,8 +35,9 @@ struct StateSource {
   /// Throws InputError unless one rank held just these rows.
   virtual void read_blocks(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
                            at::Tensor& into) = 0;
-  /// A state that is one fp32 number.
-  virtual void read_count(std::string_view kind, const Parameter& parameter, at::Tensor& into) = 0;
+  /// A state with other rows than the parameter. One number for all of it is its first row.
+  virtual void read_numbers(std::string_view kind, const Parameter& parameter, const StateRows& rows,
+                            at::Tensor& into) = 0;
 };
 
 class SavedStates final : public WeightSource, public StateSource {
@@ -46,7 +52,8 @@ class SavedStates final : public WeightSource, public StateSource {
                   at::Tensor& into) override;
   void read_blocks(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
                    at::Tensor& into) override;
-  void read_count(std::string_view kind, const Parameter& parameter, at::Tensor& into) override;
+  void read_numbers(std::string_view kind, const Parameter& parameter, const StateRows& rows,
+                    at::Tensor& into) override;
   std::string description() const override { return folder_; }
 
  private:
@@ -57,13 +64,7 @@ class SavedStates final : public WeightSource, public StateSource {
     std::int64_t offset = 0;          // bytes
     std::optional<StoredFloat> type;  // none: bytes
   };
-  /// Rows of `parameter`, of `row_elements` each.
-  struct Rows {
-    const Parameter& parameter;
-    std::int64_t first, count, row_elements;
-  };
   void add_file(std::size_t rank);
-  void read(std::string_view kind, const Rows& rows, at::Tensor& into);
   const File& open_file(std::size_t rank);
   void check_parameter(const Parameter& parameter) const;
 

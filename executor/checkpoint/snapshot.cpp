@@ -20,12 +20,13 @@ class Collector {
   explicit Collector(const SnapshotContext& context) : context_(context) {}
 
   void add(const UnitState& unit, const Precision& precision) {
-    for (const UnitParameter& p : unit.unit().parameters) {
+    for (std::size_t slot = 0; slot < unit.unit().parameters.size(); ++slot) {
+      const UnitParameter& p = unit.unit().parameters[slot];
       const std::int64_t first = p.rows_per_rank * context_.shard_group.rank();
       const std::int64_t rows = own_rows(p, context_.shard_group.rank());
       if (rows == 0) continue;
-      add_rows({kParameterKind, unit.shard(p), p.dtype}, p, {first, rows});
-      if (p.trainable) add_states(unit, precision, p, {first, rows});
+      add_rows({kParameterKind, UnitState::slice(unit.shard(p), p), p.dtype}, p, {first, rows});
+      if (p.trainable) add_states(unit, precision, slot, {first, rows});
     }
   }
 
@@ -35,38 +36,48 @@ class Collector {
   struct Rows {
     std::int64_t first, count;
   };
-  struct Flat {
+  /// What a rank has of a parameter, of which it writes a part.
+  struct Held {
     std::string_view kind;
-    const at::Tensor& tensor;
+    at::Tensor tensor;
     Dtype dtype;
-    std::int64_t covers = 1;  // elements of a parameter that each number is for
   };
 
-  void add_states(const UnitState& unit, const Precision& precision, const UnitParameter& p, Rows rows) {
+  void add_states(const UnitState& unit, const Precision& precision, std::size_t slot, Rows rows) {
+    const UnitParameter& p = unit.unit().parameters[slot];
     for (std::size_t i = 0; i < unit.states().size(); ++i) {
       const OptimizerState& state = context_.optimizer.states[i];
-      const Flat flat{state.name, *unit.states()[i], dtype_of(state, precision), state.covers};
-      if (state.holds == OptimizerState::Holds::elements) {
-        add_rows(flat, p, rows);
-      } else if (rows.first == 0) {
-        sources_.push_back({{slice_name(flat.kind, parameter_of(p).name, 0), flat.dtype, {1}}, flat.tensor});
+      const StatePart part = saved_part_of(state, unit.unit(), slot, rows.first, rows.count);
+      if (part.numbers == 0) continue;
+      const Held held{state.name, unit.states()[i]->narrow(0, part.begin, part.numbers), dtype_of(state, precision)};
+      if (state.holds == OptimizerState::Holds::elements && state.covers == 1) {
+        add_rows(held, p, rows);
+      } else {
+        add(held, p, rows.first, shape_of(state, part));
       }
     }
+  }
+
+  /// Of states without the parameter's rows: the first dim counts rows all the same.
+  static std::vector<std::int64_t> shape_of(const OptimizerState& state, const StatePart& part) {
+    if (state.holds == OptimizerState::Holds::columns) return {1, part.numbers};
+    return {part.numbers};
   }
 
   const Parameter& parameter_of(const UnitParameter& p) const {
     return context_.graph.parameters[static_cast<std::size_t>(p.parameter)];
   }
 
-  void add_rows(const Flat& flat, const UnitParameter& p, Rows rows) {
-    HeaderEntry entry{slice_name(flat.kind, parameter_of(p).name, rows.first), flat.dtype, parameter_of(p).shape};
-    at::Tensor part = UnitState::part(flat.tensor, p, rows.count * p.row_elements, flat.covers);
-    if (flat.covers == 1) {
-      entry.shape.front() = rows.count;
-    } else {
-      entry.shape = {part.numel()};
-    }
-    sources_.push_back({std::move(entry), std::move(part)});
+  void add_rows(const Held& held, const UnitParameter& p, Rows rows) {
+    std::vector<std::int64_t> shape = parameter_of(p).shape;
+    shape.front() = rows.count;
+    add({held.kind, held.tensor.narrow(0, 0, rows.count * p.row_elements), held.dtype}, p, rows.first,
+        std::move(shape));
+  }
+
+  void add(const Held& held, const UnitParameter& p, std::int64_t first_row, std::vector<std::int64_t> shape) {
+    sources_.push_back(
+        {{slice_name(held.kind, parameter_of(p).name, first_row), held.dtype, std::move(shape)}, held.tensor});
   }
 
   const SnapshotContext& context_;

@@ -23,8 +23,15 @@ struct RandomStretch {
   std::uint64_t key = 0;   // of the stream whose i-th word is element i's (executor/training/counter_random.h)
 };
 
+/// A parameter that is trained, in a unit's flat tensors: [held_rows, columns] from `offset` on, of which the first
+/// `rows` are rows of the parameter and the rest padding.
+struct ParameterRows {
+  std::int64_t offset = 0, rows = 0, columns = 1, held_rows = 0;
+  std::int64_t all_rows = 0;  // on all ranks that hold some
+};
+
 /// Flat 1-D tensors over the trainable prefix of one unit's shard. Parameters and gradients have one dtype, states that
-/// of their row (program/optimizers). A call allocates nothing.
+/// of their row (program/optimizers); one without numbers is undefined. A call allocates nothing.
 struct OptimizerCall {
   at::Tensor& parameters;              // updated
   at::Tensor& gradients;               // may be overwritten
@@ -34,6 +41,11 @@ struct OptimizerCall {
   const OptimizerOptions& options;     // complete (job/optimizers.h)
   at::Tensor* scratch = nullptr;       // [Optimizer::scratch] fp32, undefined; null where that is 0
   std::span<const RandomStretch> stretches = {};  // of an optimizer that draws random numbers, ascending
+  // Of an optimizer that needs sums over parameters (Optimizer::sums): fp32, as its row has them. The call that finds
+  // sums writes the last of them for this rank's rows, and may change states; the update itself reads them all.
+  std::span<const ParameterRows> rows = {};
+  std::vector<at::Tensor> sums = {};
+  bool finds_sums = false;
 };
 
 using OptimizerStep = void (*)(OptimizerCall& call);

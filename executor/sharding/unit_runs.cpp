@@ -25,25 +25,35 @@ void UnitRuns::load_shard(Operands& operands, RowSupply& rows) const {
 }
 
 void UnitRuns::load_states(Operands& operands, StateSource* states) const {
-  for (std::size_t i = 0; i < operands.size(); ++i) operands[i].zero_();
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (operands.has(i)) operands[i].zero_();
+  }
   if (states == nullptr) return;
   for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (!operands.has(i)) continue;
     const OptimizerState& state = context_.optimizer.states[i];
     const bool is_count = state.holds == OptimizerState::Holds::updates;
     is_count ? load_count(unit_of(operands), *states, state.name, operands[i])
-             : load_elements(unit_of(operands), *states, state, operands[i]);
+             : load_parts(unit_of(operands), *states, state, operands[i]);
   }
 }
 
-void UnitRuns::load_elements(const Unit& unit, StateSource& states, const OptimizerState& state,
-                             const at::Tensor& into) const {
-  for (const UnitParameter& p : unit.parameters) {
+void UnitRuns::load_parts(const Unit& unit, StateSource& states, const OptimizerState& state,
+                          const at::Tensor& into) const {
+  using Holds = OptimizerState::Holds;
+  for (std::size_t slot = 0; slot < unit.parameters.size(); ++slot) {
+    const UnitParameter& p = unit.parameters[slot];
     const std::int64_t first = p.rows_per_rank * context_.shard_rank;
     const std::int64_t rows = std::clamp<std::int64_t>(p.rows - first, 0, p.rows_per_rank);
-    if (!p.trainable || rows == 0) continue;
+    const StatePart part = p.trainable ? part_of(state, unit, slot, rows) : StatePart{};
+    const bool is_by_columns = state.holds == Holds::columns;
+    if (part.numbers == 0 || (rows == 0 && !is_by_columns)) continue;
     const Parameter& parameter = context_.graph.parameters[at_index(p.parameter)];
-    at::Tensor held = UnitState::part(into, p, rows * p.row_elements, state.covers);
-    if (context_.optimizer.block > 1) {
+    at::Tensor held = into.narrow(0, part.begin, part.numbers);
+    if (state.holds != Holds::elements) {
+      const StateRows own{.first = first, .count = rows}, columns{.each = part.numbers};
+      states.read_numbers(state.name, parameter, is_by_columns ? columns : own, held);
+    } else if (context_.optimizer.block > 1) {
       states.read_blocks(state.name, parameter, first, rows, held);
     } else {
       states.read_state(state.name, parameter, first, rows, held);
@@ -56,7 +66,7 @@ void UnitRuns::load_count(const Unit& unit, StateSource& states, std::string_vie
   double count = 0;
   for (const UnitParameter& p : unit.parameters) {
     if (!p.trainable) continue;
-    states.read_count(name, context_.graph.parameters[at_index(p.parameter)], into);
+    states.read_numbers(name, context_.graph.parameters[at_index(p.parameter)], {}, into);
     const auto own = into.item<double>();
     if (!std::exchange(is_first, false) && own != count) {
       throw InputError(
@@ -104,21 +114,40 @@ std::vector<RandomStretch> UnitRuns::stretches_of(const Unit& unit, const StepOf
   return stretches;
 }
 
+std::vector<ParameterRows> UnitRuns::rows_of(const Unit& unit) const {
+  std::vector<ParameterRows> list;
+  for (const UnitParameter& p : unit.parameters) {
+    if (!p.trainable) continue;
+    list.push_back({.offset = p.shard_offset,
+                    .rows = own_rows(p, context_.shard_rank),
+                    .columns = p.row_elements,
+                    .held_rows = p.rows_per_rank,
+                    .all_rows = p.rows});
+  }
+  return list;
+}
+
 void UnitRuns::update(Operands& operands, const StepOfUpdate& step) const {
   constexpr std::size_t kFirstState = 4;
+  const Optimizer& row = context_.optimizer;
+  const std::size_t end = kFirstState + row.states.size();
   at::Tensor trained = operands.view(0), gradients = operands.view(1);
   std::vector<RandomStretch> stretches;
   if (step.draws) stretches = stretches_of(unit_of(operands), step);
+  std::vector<ParameterRows> rows;
+  if (!row.sums.empty()) rows = rows_of(unit_of(operands));
   OptimizerCall call{.parameters = trained,
                      .gradients = gradients,
                      .states = {},
                      .gradient_divisor = operands.has(2) ? &operands[2] : nullptr,
                      .found_inf = operands.has(3) ? &operands[3] : nullptr,
                      .options = step.options,
-                     .stretches = stretches};
-  const std::size_t end = kFirstState + context_.optimizer.states.size();
+                     .scratch = operands.size() > end && operands.has(end) ? &operands[end] : nullptr,
+                     .stretches = stretches,
+                     .rows = rows};
   for (std::size_t i = kFirstState; i < end; ++i) call.states.push_back(operands[i]);
-  if (operands.size() > end) call.scratch = &operands[end];
+  for (std::size_t i = end + 1; i < operands.size(); ++i) call.sums.push_back(operands[i]);
+  call.finds_sums = !operands.adds(0);
   step.function(call);
 }
 

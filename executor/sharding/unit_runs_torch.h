@@ -45,12 +45,14 @@ class UnitRuns {
   /// Rows of the rank go to their places in the gathered unit: cast, or made whole from codes, on GPUs in the scratch
   /// that is the operand after the unit.
   void gather_own(Operands& operands) const;
+  /// Where the parameters are only read, finds sums that the update needs (OptimizerSums).
   void update(Operands& operands, const StepOfUpdate& step) const;
 
  private:
   std::vector<RandomStretch> stretches_of(const Unit& unit, const StepOfUpdate& step) const;
+  std::vector<ParameterRows> rows_of(const Unit& unit) const;
   const Unit& unit_of(const Operands& operands) const;
-  void load_elements(const Unit& unit, StateSource& states, const OptimizerState& state, const at::Tensor& into) const;
+  void load_parts(const Unit& unit, StateSource& states, const OptimizerState& state, const at::Tensor& into) const;
   void load_count(const Unit& unit, StateSource& states, std::string_view name, at::Tensor& into) const;
 
   UnitContext context_;

@@ -35,10 +35,6 @@ class UnitState {
   const at::Tensor& gradient_shard() const { return *gradient_shard_; }
   /// A parameter's part of a flat shard tensor, rows_per_rank rows of it.
   static at::Tensor slice(const at::Tensor& flat, const UnitParameter& p);
-  /// Its part of a state that has a number for every `covers` elements, as far as `elements` of it go.
-  static at::Tensor part(const at::Tensor& state, const UnitParameter& p, std::int64_t elements, std::int64_t covers) {
-    return state.narrow(0, p.shard_offset / covers, ceil_div(elements, covers));
-  }
   /// That part of its shard.
   at::Tensor rows(const UnitParameter& p) const { return slice(shard(p), p); }
 

@@ -30,10 +30,6 @@ constexpr std::array kOtherOptimizers{
     OtherOptimizer{"paged",
                    "its states are in managed memory; --optimizer adamw-8bit keeps as few bytes on the card, and "
                    "\"vramfit rehearse\" runs a script that pages them"},
-    OtherOptimizer{
-        "adafactor",
-        "its column statistics need sums over ranks; --optimizer adamw-4bit comes nearest to its memory, and "
-        "\"vramfit rehearse\" runs a script that has it"},
 };
 
 void refuse_known_elsewhere(std::string_view optimizer) {

@@ -206,8 +206,7 @@ constexpr std::array kJobFields{
         get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
         InPlan::optional},
     JobField{"optimizer", FieldForm::text, kOptimizerValues,
-             "Optimizer and its implementation (foreach: PyTorch runtimes only; loop: not modelled yet). Default: "
-             "adamw:fused",
+             "Optimizer and its implementation (foreach, loop: PyTorch runtimes only). Default: adamw:fused",
              get_optimizer, set_optimizer, FieldGroup::common, HonouredBy::every_runtime, AtResume::in_part},
     JobField{"loss", FieldForm::text, "full|chunked:N",
              "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens. Default: "

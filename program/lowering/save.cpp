@@ -69,15 +69,14 @@ bool SaveLowering::is_saved_here(std::size_t unit) const {
 Bytes SaveLowering::saved_bytes(std::size_t unit) const {
   const vramfit::Unit& layout = in_.layout.units[unit];
   Bytes bytes;
-  for (const UnitParameter& p : layout.parameters) {
-    const std::int64_t rows = own_rows(p, in_.in.coords.shard);
+  for (std::size_t slot = 0; slot < layout.parameters.size(); ++slot) {
+    const UnitParameter& p = layout.parameters[slot];
+    const std::int64_t first = p.rows_per_rank * in_.in.coords.shard, rows = own_rows(p, in_.in.coords.shard);
     bytes += rows * p.row_elements * dtype_bytes(p.dtype);
-    if (!p.trainable || rows == 0) continue;
+    if (!p.trainable) continue;
     for (const OptimizerState& state : optimizer_named(in_.in.job.optimizer).states) {
-      const bool has_rows = state.holds == OptimizerState::Holds::elements;
-      const std::int64_t number = in_.in.coords.shard == 0 ? 1 : 0;  // goes with the first row
-      const std::int64_t numbers = has_rows ? numbers_of(state, rows * p.row_elements) : number;
-      bytes += numbers * dtype_bytes(dtype_of(state, in_.in.job.precision));
+      const StatePart part = saved_part_of(state, layout, slot, first, rows);
+      bytes += part.numbers * dtype_bytes(dtype_of(state, in_.in.job.precision));
     }
   }
   return bytes;

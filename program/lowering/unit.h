@@ -134,6 +134,9 @@ class UnitLowering {
   void fill_gathered(const std::vector<Held>& shards, const Held& scratch, How how, Stream stream);
   /// The reduction has them.
   void add_pieces();
+  /// What an update needs of whole parameters.
+  Buffer sums_buffer(const OptimizerSums& sums) const;
+  void add_over_ranks(const Held& sums);
   void run_update(const Held& trained, const Held& gradient, const Held& divisor, const Held& found_inf, Stream stream);
 
   // program/lowering/unit_offload.cpp
@@ -162,11 +165,12 @@ class UnitLowering {
   Held gathered_, kept_slice_, gradient_shard_;
   // In host memory: the trained part of the first shard where that itself stays on the card, and gradients.
   Held master_, host_gradient_;
-  std::vector<Held> arriving_;        // by storage: shards on the card, until they are gathered; scratch
-  bool has_left_ = false;             // of this step, a gradient for the host
-  std::vector<Held> states_;          // of the optimizer, in the order of its row
-  std::vector<Gradients> gradients_;  // by place in the unit
-  std::vector<int> in_order_;         // parameters, ascending; with one shard
+  std::vector<Held> host_sums_;  // what the CPU's update needs of whole parameters, in the order of the optimizer's row
+  std::vector<Held> arriving_;   // by storage: shards on the card, until they are gathered; scratch
+  bool has_left_ = false;        // of this step, a gradient for the host
+  std::vector<Held> states_;     // of the optimizer, in the order of its row
+  std::vector<Gradients> gradients_;                  // by place in the unit
+  std::vector<int> in_order_;                         // parameters, ascending; with one shard
   std::vector<std::pair<std::size_t, Held>> pieces_;  // of the parameter at a place: being reduced
   // Of all parameters, in the compute dtype: whole, and what a rank, or a rank of its group, has of them.
   Bytes padded_bytes_, shard_bytes_, kept_bytes_;

@@ -11,6 +11,9 @@ Buffer UnitLowering::placed(Buffer buffer, bool on_host) const { return on_host 
 void UnitLowering::load_on_host() {
   const Offload& offload = in_.host.offload();
   if (unit_.trainable_elements == 0 || !offload.states) return;
+  for (const OptimizerSums& sums : in_.optimizer.sums) {
+    host_sums_.push_back(in_.writer.allocate(placed(sums_buffer(sums), true)));
+  }
   if (offload.gradients) host_gradient_ = in_.writer.allocate(placed(gradient_shard_buffer(), true));
   if (offload.parameters) return;
   const UnitStorage& storage = unit_.storages.front();
@@ -76,28 +79,45 @@ void UnitLowering::update_on_host(const Held& gradient, const Held& divisor, con
                      unit_.trainable_elements * dtype_bytes(unit_.storages.front().dtype));
 }
 
+Buffer UnitLowering::sums_buffer(const OptimizerSums& sums) const {
+  return buffer(sums.numbers(unit_), Dtype::f32, Category::temporaries, sums.name);
+}
+
 void UnitLowering::run_update(const Held& trained, const Held& gradient, const Held& divisor, const Held& found_inf,
                               Stream stream) {
-  const UnitUpdate update{.elements = unit_.trainable_elements,
-                          .storage = unit_.storages.front().dtype,
-                          .gradient = unit_.gradient,
-                          .state = in_.precision.state,
-                          .device = stream == Stream::host ? DeviceKind::cpu : in_.device};
+  const UnitUpdate update = update_of(unit_, in_.precision, stream == Stream::host ? DeviceKind::cpu : in_.device);
   Held scratch;
   const std::int64_t numbers = in_.optimizer.scratch == nullptr ? 0 : in_.optimizer.scratch(update);
   if (numbers > 0) {
     scratch = in_.writer.allocate(buffer(numbers, Dtype::f32, Category::temporaries, "update scratch"));
   }
-  Writer::Operands& operands = in_.writer.operands();
-  operands.assign({Writer::viewed(trained, How::add, views_.trained),
-                   Writer::viewed(gradient, How::read, views_.trained),
-                   {&divisor, How::read},
-                   {&found_inf, How::read}});
-  add_states(How::add, operands);
-  Run run = run_of(Kernel::update);
-  run.stream = stream;
-  if (scratch) operands.emplace_back(&scratch, How::write);
-  in_.writer.run(run, operands, in_.optimizer.work(update));
+  std::vector<Held> sums;
+  const auto run = [&](How parameters, const Work& work) {
+    Writer::Operands& operands = in_.writer.operands();
+    operands.assign({Writer::viewed(trained, parameters, views_.trained),
+                     Writer::viewed(gradient, How::read, views_.trained),
+                     {&divisor, How::read},
+                     {&found_inf, How::read}});
+    add_states(How::add, operands);
+    if (scratch || !sums.empty()) operands.emplace_back(&scratch, How::write);
+    for (const Held& sum : sums) operands.emplace_back(&sum, How::read);
+    if (parameters == How::read) operands.back().how = How::write;  // finds the last sums
+    Run call = run_of(Kernel::update);
+    call.stream = stream;
+    in_.writer.run(call, operands, work);
+  };
+  sums.reserve(in_.optimizer.sums.size());
+  for (const OptimizerSums& each : in_.optimizer.sums) {
+    sums.push_back(stream == Stream::host ? host_sums_[sums.size()] : in_.writer.allocate(sums_buffer(each)));
+    run(How::read, each.work(update));
+    if (in_.layout.shards > 1) add_over_ranks(sums.back());
+  }
+  run(How::add, in_.optimizer.work(update));
+}
+
+void UnitLowering::add_over_ranks(const Held& sums) {
+  const Start all{.collective = Collective::all_reduce, .axis = Axis::shard, .accesses = {}};
+  in_.writer.write(Wait{start(all, {{&sums, How::add}})});
 }
 
 }  // namespace vramfit::program

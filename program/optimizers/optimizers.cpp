@@ -21,8 +21,64 @@ std::int64_t numbers_of(const OptimizerState& state, std::int64_t elements) {
   return state.holds == OptimizerState::Holds::updates ? 1 : ceil_div(elements, state.covers);
 }
 
+namespace {
+
+bool is_flat(const OptimizerState& state) {
+  return state.holds == OptimizerState::Holds::elements || state.holds == OptimizerState::Holds::updates;
+}
+
+/// Of a state by rows, columns or elements of vectors. A matrix with one column is as well described as a vector.
+std::int64_t numbers_of(const OptimizerState& state, const UnitParameter& p, std::int64_t rows) {
+  using Holds = OptimizerState::Holds;
+  const bool is_matrix = p.row_elements > 1;
+  if (state.holds == Holds::columns) return is_matrix ? p.row_elements : 0;
+  return is_matrix == (state.holds == Holds::rows) ? rows : 0;
+}
+
+}  // namespace
+
 std::int64_t elements_of(const OptimizerState& state, const Unit& unit) {
-  return numbers_of(state, unit.trainable_elements);
+  if (is_flat(state)) return numbers_of(state, unit.trainable_elements);
+  std::int64_t sum = 0;
+  for (const UnitParameter& p : unit.parameters) {
+    if (p.trainable) sum = checked_add(sum, numbers_of(state, p, p.rows_per_rank));
+  }
+  return sum;
+}
+
+StatePart part_of(const OptimizerState& state, const Unit& unit, std::size_t slot, std::int64_t rows) {
+  const UnitParameter& p = unit.parameters[slot];
+  if (state.holds == OptimizerState::Holds::updates) return {0, 1};
+  if (is_flat(state)) return {p.shard_offset / state.covers, numbers_of(state, checked_mul(rows, p.row_elements))};
+  StatePart part{0, numbers_of(state, p, rows)};
+  for (std::size_t before = 0; before < slot; ++before) {
+    const UnitParameter& other = unit.parameters[before];
+    if (other.trainable) part.begin += numbers_of(state, other, other.rows_per_rank);
+  }
+  return part;
+}
+
+StatePart saved_part_of(const OptimizerState& state, const Unit& unit, std::size_t slot, std::int64_t first_row,
+                        std::int64_t rows) {
+  using Holds = OptimizerState::Holds;
+  const bool is_everywhere = state.holds == Holds::updates || state.holds == Holds::columns;
+  if (rows == 0 || (is_everywhere && first_row > 0)) return {};
+  return part_of(state, unit, slot, rows);
+}
+
+UnitUpdate update_of(const Unit& unit, const Precision& precision, DeviceKind device) {
+  UnitUpdate update{.elements = unit.trainable_elements,
+                    .storage = unit.storages.front().dtype,
+                    .gradient = unit.gradient,
+                    .state = precision.state,
+                    .device = device,
+                    .parameters = 0};
+  for (const UnitParameter& p : unit.parameters) {
+    if (!p.trainable) continue;
+    ++update.parameters;
+    update.longest_row = std::max(update.longest_row, p.row_elements);
+  }
+  return update;
 }
 
 Dtype dtype_of(const OptimizerState& state, const Precision& precision) {

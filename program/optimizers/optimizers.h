@@ -25,23 +25,51 @@ class Wrapper;
 struct OptimizerState {
   enum class Holds : std::uint8_t {
     elements,  // one number for every `covers` trainable elements of the unit's shard, in their order
-    updates    // one fp32 number: how often the unit was updated
+    updates,   // one fp32 number: how often the unit was updated
+    // One number for each row of the shard's trained matrices, each of their columns (the same on all ranks that hold
+    // rows of it), each element of its other trained parameters; parameter by parameter, without gaps.
+    rows,
+    columns,
+    vectors
   };
   std::string_view name;
   Holds holds = Holds::elements;
   std::int64_t covers = 1;          // at most, and a divisor of, Optimizer::block
   std::optional<Dtype> dtype = {};  // of its numbers; none: --state-dtype's
 };
-/// How many numbers it has for that many elements of a shard.
+/// How many numbers a state of `elements` or `updates` has for that many elements of a shard.
 std::int64_t numbers_of(const OptimizerState& state, std::int64_t elements);
 std::int64_t elements_of(const OptimizerState& state, const Unit& unit);
 Dtype dtype_of(const OptimizerState& state, const Precision& precision);
+
+/// Where numbers of a unit's state lie.
+struct StatePart {
+  std::int64_t begin = 0, numbers = 0;
+};
+/// Those of the first `rows` rows of the trained parameter at `slot`; columns are all there.
+StatePart part_of(const OptimizerState& state, const Unit& unit, std::size_t slot, std::int64_t rows);
+/// Those that a rank with `rows` rows of the parameter from `first_row` on writes to a checkpoint: what is the same on
+/// all ranks goes with the first row.
+StatePart saved_part_of(const OptimizerState& state, const Unit& unit, std::size_t slot, std::int64_t first_row,
+                        std::int64_t rows);
 
 /// An update of one unit.
 struct UnitUpdate {
   std::int64_t elements = 0;  // trained on this rank
   Dtype storage = Dtype::f32, gradient = Dtype::f32, state = Dtype::f32;
   DeviceKind device = DeviceKind::cpu;
+  std::int64_t parameters = 1, longest_row = 1;  // that are trained; the most elements that a row of them has
+};
+UnitUpdate update_of(const Unit& unit, const Precision& precision, DeviceKind device);
+
+/// fp32 numbers that an update needs of all of a parameter. Before the update each rank finds them for its rows, and
+/// they are summed over the ranks that hold rows of it. The buffer is labelled "UNIT: NAME". What finds them is a run
+/// of Kernel::update that only reads the parameters and writes its last operand; that and the update have, after the
+/// states, what they work in and all sums so far.
+struct OptimizerSums {
+  std::string_view name;
+  std::int64_t (*numbers)(const Unit& unit);
+  Work (*work)(const UnitUpdate& update);
 };
 
 struct Optimizer {
@@ -52,8 +80,9 @@ struct Optimizer {
   std::int64_t block = 1;
   /// Elements of fp32 that an update works in, which are allocated before it and freed after it; null: none.
   std::int64_t (*scratch)(const UnitUpdate& update) = nullptr;
-  bool takes_other_states = false;                           // of another dtype than the parameters
-  bool rounds_randomly = false;                              // parameters, which must be stored in bf16 then
+  std::span<const OptimizerSums> sums = {};  // in the order in which they are found, each from those before it
+  bool takes_other_states = false;           // of another dtype than the parameters
+  bool rounds_randomly = false;              // parameters, which must be stored in bf16 then
   std::span<const OptimizerImplementation> implementations;  // that executor/optimizers has
   std::span<const OptimizerImplementation> pytorch;          // that `pytorch_step` knows
   /// What PyTorch's optimizer does in a step (program/pytorch/optimizers.h); null: not modelled.

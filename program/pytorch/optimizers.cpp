@@ -44,6 +44,33 @@ void run_foreach(Heap& heap, const std::vector<Trained*>& parameters, const Acce
   run("aten::_foreach_addcdiv_", with_denominators(reads), {{&Trained::exp_avg, reads}, {&Trained::value, changes}});
 }
 
+/// The calls of for-loop AdamW, parameter by parameter. The name `denom` of the loop keeps a parameter's denominator
+/// until that of the next one is whole, so two live beside the root that the next one is made from.
+void run_loop(Heap& heap, Wrapper& wrapper, const std::vector<Trained*>& parameters, Dtype state) {
+  Tensor denominator;
+  for (const Trained* parameter : parameters) {
+    const Trained& p = *parameter;
+    const Tensor gradient = wrapper.gradient_of(p);
+    const Bytes gradient_bytes = p.elements * dtype_bytes(gradient.dtype);  // of the buffer, which may hold others too
+    const auto move_by_gradient = [&](const char* name, const Tensor& average) {
+      const double bytes = heap.bytes_of({changes(average)}) + static_cast<double>(gradient_bytes.n);
+      heap.run(name, {changes(average), reads(gradient)}, Work{.bytes = bytes});
+    };
+    heap.run("aten::mul_", {changes(p.value)});
+    move_by_gradient("aten::lerp_", p.exp_avg);
+    heap.run("aten::mul_", {changes(p.exp_avg_sq)});
+    move_by_gradient("aten::addcmul_", p.exp_avg_sq);
+    Tensor root = heap.make(p.elements, state, Category::temporaries, "exp_avg_sq_sqrt");
+    heap.run("aten::sqrt", {reads(p.exp_avg_sq), writes(root)});
+    Tensor next = heap.make(p.elements, state, Category::temporaries, "denominator");
+    heap.run("aten::div", {reads(root), writes(next)});
+    root = {};
+    heap.run("aten::add_", {changes(next)});
+    denominator = std::move(next);
+    heap.run("aten::addcdiv_", {changes(p.value), reads(p.exp_avg), reads(denominator)});
+  }
+}
+
 }  // namespace
 
 void clip_gradients(Torch& torch, Wrapper& wrapper) {
@@ -107,8 +134,9 @@ void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implemen
     p->exp_avg = make(p->elements, state, "exp_avg");
     p->exp_avg_sq = make(p->elements, state, "exp_avg_sq");
   }
+  if (implementation == OptimizerImplementation::loop) return run_loop(heap, wrapper, parameters, state);
   const Accesses gradients = gradients_of(wrapper, reads);
-  if (implementation != OptimizerImplementation::foreach) {
+  if (implementation == OptimizerImplementation::fused) {
     Accesses accesses = gradients;
     for (Tensor Trained::*tensor : {&Trained::value, &Trained::exp_avg, &Trained::exp_avg_sq, &Trained::step}) {
       add(accesses, parameters, tensor, changes);

@@ -9,7 +9,8 @@ namespace vramfit::eager {
 void clip_gradients(Torch& torch, Wrapper& wrapper);
 
 /// torch.optim.AdamW over all parameters in the order in which the model holds them. States are made at the first step.
-/// foreach: one list as large as all parameters lives through each step. fused: none, but a step counter on the card.
+/// foreach: one list as large as all parameters lives through each step. loop (foreach=False): up to three tensors as
+/// large as parameters that follow each other. fused: none, but a step counter on the card.
 void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 
 }  // namespace vramfit::eager

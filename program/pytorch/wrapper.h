@@ -51,6 +51,8 @@ class Wrapper {
   virtual std::vector<Trained*> trained() = 0;
   /// The buffers that hold their gradients, once each, in any order.
   virtual std::vector<Tensor> gradients() = 0;
+  /// The one of them that has the gradient of what trained() gave.
+  virtual Tensor gradient_of(const Trained& parameter) = 0;
   /// The norms of all ranks' gradients from those of this rank's, as clip_grad_norm_ wants them.
   virtual Tensor reduced_norms(Tensor norms) { return norms; }
 };

@@ -76,7 +76,7 @@ class Check {
       if (!program_.views.empty()) require_read(run, access, place);
       touch(access, run.stream, place);
       require_place(run, access, place);
-      if (run.kernel == Kernel::update) spend(access, place);
+      if (is_update(run, place)) spend(access, place);
       if (!is_copy(run.kernel)) continue;
       if (access.how == How::read)
         add_source(place.number(access.buffer));
@@ -253,6 +253,11 @@ class Check {
   static bool is_in_host_memory(const Access& access, const Place& place) {
     const Space space = place.buffer(access.buffer).space;
     return space == Space::pinned || space == Space::host;
+  }
+
+  /// Not what finds sums for it, which leaves the parameters as they are.
+  static bool is_update(const Run& run, const Place& place) {
+    return run.kernel == Kernel::update && place.code.accesses[run.accesses.first].how != How::read;
   }
 
   /// Gradients that a later reduction adds to, or that are clipped later, would be lost on the parameters.

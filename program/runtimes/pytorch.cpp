@@ -57,6 +57,7 @@ class Plain final : public eager::Wrapper {
     for (const Trained& p : parameters_) list.push_back(torch_.gradient(p.parameter));
     return list;
   }
+  Tensor gradient_of(const Trained& p) override { return torch_.gradient(p.parameter); }
 
  private:
   Torch& torch_;

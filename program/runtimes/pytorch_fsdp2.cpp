@@ -1,5 +1,6 @@
 // PyTorch's FSDP2 (fully_shard) as torchtitan applies it: a unit for each block, and the root for everything else or
 // units of their own for embedding and output.
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string_view>
@@ -80,6 +81,14 @@ class Sharded final : public eager::Wrapper {
     std::vector<Tensor> list;
     for (const eager::ParameterGroup& group : fsdp_.groups()) list.push_back(group.reduced);
     return list;
+  }
+
+  Tensor gradient_of(const Trained& p) override {
+    for (const eager::ParameterGroup& group : fsdp_.groups()) {
+      const auto has = [&](const eager::ShardedParameter& own) { return &own.trained == &p; };
+      if (std::ranges::any_of(group.parameters, has)) return group.reduced;
+    }
+    return {};
   }
 
   /// Norms of shards are parts of a sum of squares over ranks.

@@ -1,8 +1,11 @@
 // This project's own engine.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "job/fields/job_fields.h"
 #include "job/quantization.h"
+#include "job/sharding.h"
 #include "program/not_modelled.h"
 #include "program/ops/fp8.h"
 #include "program/optimizers/optimizers.h"
@@ -13,10 +16,27 @@ namespace vramfit {
 
 namespace {
 
+/// Sums over ranks are made on cards.
+void require_sums(const Job& job) {
+  const bool is_split = sharding_named(job.sharding).parameters && job.mesh.shard > 1;
+  if (optimizer_named(job.optimizer).sums.empty() || !is_split || !offload_of(job).states) return;
+  throw NotModelled(
+      fmt::format("--optimizer {} with --offload {} and sharded parameters (its update sums over ranks on the card, "
+                  "where its states "
+                  "take little; leave out --offload, or use adamw-4bit)",
+                  job.optimizer, fmt::join(job.offload, ",")));
+}
+
 /// The gradient shard has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in. States have it as
 /// well, as LibTorch's fused kernels want it, but for optimizers that say otherwise.
 void require_optimizer(const Job& job) {
-  if (!has_optimizer(job)) refuse_field(job, "optimizer");
+  if (!has_optimizer(job)) {
+    throw NotModelled(fmt::format(
+        "--optimizer {} (PyTorch's runtimes have that form, as --runtime pytorch-fsdp2; the engine updates a "
+        "unit by one kernel without temporaries: use {}:fused)",
+        job_field_named("optimizer").get(job), job.optimizer));
+  }
+  require_sums(job);
   const Precision& p = job.precision;
   if (optimizer_named(job.optimizer).rounds_randomly && p.storage != Dtype::bf16) {
     throw NotModelled(fmt::format(

@@ -23,6 +23,9 @@ ELSEWHERE = {"--threads": "tests/run/place.py", "--timeout": "tests/run/rank_fai
 LOSSES = {"--steps": "2", "--lr": "0.05", "--warmup": "2", "--clip": "0.001", "--seed": "1", "--beta1": "0.5", "--beta2": "0.5", "--eps": "0.1",
           "--weight-decay": "10", "--token-bytes": "4"}
 
+# Likewise, with --optimizer adafactor.
+OF_ADAFACTOR = {"--beta2-decay": "0.1", "--eps1": "0.5", "--eps2": "1", "--update-clip": "1000"}
+
 # Useless without another flag, and refused then.
 COMPANIONS = {"--save-every": ["2"], "--keep": ["2"], "--trace-steps": ["1-2"], "--dump-gradients": ["1"], "--dump-logits": [], "--ranks": ["all"]}
 
@@ -78,7 +81,7 @@ class RunOptions(Folder):
         for path in ELSEWHERE.values():
             self.assertTrue(os.path.exists(os.path.join(os.environ.get("VRAMFIT_SOURCE_DIR", "."), path)), path)
         self.refused("--host-memory", run(MODEL, "--gpus", "1xcpu-64MiB", "--seq-len", "32", "--host-memory", "much"))
-        tested = {*files, *losses, *said, *refused, *adapters, *COMPANIONS, *ELSEWHERE, "--gpus", "--host-memory", "--job", "--set"}
+        tested = {*files, *losses, *self.losses_of_adafactor_change(), *said, *refused, *adapters, *COMPANIONS, *ELSEWHERE, "--gpus", "--host-memory", "--job", "--set"}
         self.assertEqual(set(help_of("run")) - set(job_flags()), tested)
 
     def losses_change(self):
@@ -92,6 +95,21 @@ class RunOptions(Folder):
         shutil.rmtree(self.path("saved", "step-00000003"))
         self.assertEqual(self.record("--resume", self.path("saved"))[0]["loss"], usual[2:])
         return {*LOSSES, "--data", "--weights", "--resume"}
+
+    def losses_of_adafactor_change(self):
+        job = [MODEL, "--gpus", "1xcpu-64MiB", "--seq-len", "32", "--data", self.path("tokens.bin"), "--threads", "1", "--steps", "3", "-o", self.path("run.json"),
+               "--optimizer", "adafactor", "--lr", "0.1", "--warmup", "0"]
+
+        def losses(*flags):
+            done = run(*job, *flags)
+            self.assertEqual(done.returncode, 0, (flags, done.stderr))
+            return json.loads(contents(self.path("run.json")))["loss"]
+
+        usual = losses()
+        for flag, value in OF_ADAFACTOR.items():
+            self.assertNotEqual(losses(flag, value), usual, flag)
+        self.refused("--update-clip: 0.5 is less than 1", run(*job, "--update-clip", "0.5"))
+        return set(OF_ADAFACTOR)
 
     def files_are_written(self):
         paths = {flag: self.path(name) for flag, name in (

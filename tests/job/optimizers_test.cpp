@@ -43,6 +43,8 @@ TEST_CASE("an optimizer gets its defaults for what is not given, and refuses opt
                        InputError);
   CHECK_THROWS_WITH_AS(complete_options({.values = {{"eps", 2}}}, "adamw"),
                        doctest::Contains("--eps: 2 is more than 1"), InputError);
+  CHECK_THROWS_WITH_AS(complete_options({.values = {{"update-clip", 0.5}}}, "adafactor"),
+                       doctest::Contains("--update-clip: 0.5 is less than 1"), InputError);
 }
 
 TEST_CASE("each option of an optimizer is one flag of a run, which says whose it is") {

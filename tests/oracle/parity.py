@@ -219,6 +219,7 @@ def far_elements(ours, theirs, distance):
 # luck, so all but one in a thousand elements must have gone the same way, where others' updates are compared tensor by tensor.
 OTHERS = [
     (HYPER.with_(optimizer="sgd", lr=0.05, steps=6), Mutation("momentum 0.7 -> 0.72", hyper={"momentum": 0.72})),
+    (HYPER.with_(optimizer="adafactor", lr=0.02, steps=6), Mutation("beta2_decay 0.6 -> 0.62", hyper={"beta2_decay": 0.62})),
     (HYPER.with_(optimizer="lion", lr=1e-3, steps=6), Mutation("beta1 0.8 -> 0.7", hyper={"beta1": 0.7})),
 ]
 FAR_ELEMENTS = 1e-3

@@ -28,6 +28,9 @@ class Hyper:
     beta2: float = 0.9
     eps: float = 1e-5     # far below typical gradients, far above rounding: twenty steps stay well-conditioned
     momentum: float = 0.7
+    beta2_decay: float = 0.6
+    eps2: float = 1e-2
+    update_clip: float = 1.1
     clip: float = 0.5
 
     def with_(self, **changes):
@@ -158,6 +161,16 @@ class Sgd:
         self.optimizer.step()
 
 
+class Adafactor:
+    """PyTorch's own."""
+
+    def __init__(self, model, hyper, _mutation):
+        self.parameters = dict(model.named_parameters())
+        self.optimizer = torch.optim.Adafactor(self.parameters.values(), lr=hyper.lr, beta2_decay=-hyper.beta2_decay, eps=(None, hyper.eps2), d=hyper.update_clip, weight_decay=hyper.weight_decay)
+
+    step = Sgd.step
+
+
 class Lion:
     """Chen et al., arXiv:2302.06675, algorithm 2."""
 
@@ -174,10 +187,11 @@ class Lion:
             self.m[name].mul_(h.beta2).add_(gradients[name], alpha=1 - h.beta2)
 
 
-OPTIMIZERS = {"adamw": AdamW, "sgd": Sgd, "lion": Lion}
+OPTIMIZERS = {"adamw": AdamW, "sgd": Sgd, "lion": Lion, "adafactor": Adafactor}
 # The fields of Hyper that each takes.
 OF_ADAMW = ("weight_decay", "beta1", "beta2", "eps")
-OPTIONS = {"adamw": OF_ADAMW, "adamw-8bit": OF_ADAMW, "adamw-4bit": OF_ADAMW, "sgd": ("weight_decay", "momentum"), "lion": ("weight_decay", "beta1", "beta2")}
+OPTIONS = {"adamw": OF_ADAMW, "adamw-8bit": OF_ADAMW, "adamw-4bit": OF_ADAMW, "sgd": ("weight_decay", "momentum"), "lion": ("weight_decay", "beta1", "beta2"),
+           "adafactor": ("weight_decay", "beta2_decay", "eps2", "update_clip")}
 
 
 @dataclass

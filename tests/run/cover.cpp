@@ -93,6 +93,12 @@ bool can_update(const std::string& optimizer, const std::string& precision) {
 
 std::vector<std::string> offload_kinds() { return {"none", "optimizer", "optimizer+gradients", "params"}; }
 
+bool can_offload(const std::string& optimizer, const std::string& offload, const std::string& ranks,
+                 const std::string& sharding) {
+  const bool sums = !optimizer_named(optimizer).sums.empty() && ranks != "1" && sharding != "no-shard";
+  return offload == "none" || !sums;
+}
+
 bool can_offload(const std::string& offload, const std::string& ranks, const std::string& sharding, bool is_masked,
                  bool from_rank0) {
   if (offload == "none" || offload == "optimizer") return true;
@@ -134,6 +140,7 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     const bool is_masked = value(row, kGradientMask) != "none", from_rank0 = value(row, kLoad) == "rank0";
     if (!can_offload(value(row, kOffload), value(row, kRanks), sharding, is_masked, from_rank0)) return false;
     if (!can_update(value(row, kOptimizer), value(row, kPrecision))) return false;
+    if (!can_offload(value(row, kOptimizer), value(row, kOffload), value(row, kRanks), sharding)) return false;
     if (value(row, kMethod) == "full" && value(row, kDropout) != "0") return false;
     if (!can_quantize(value(row, kQuantization), value(row, kMethod), value(row, kFreeze), from_rank0)) return false;
     return reshard == "default" || sharding == "full-shard" || sharding == "hybrid-shard";

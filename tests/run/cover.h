@@ -29,6 +29,8 @@ bool can_update(const std::string& optimizer, const std::string& precision);
 
 /// Values of --offload that the engine has rules for, and whether it has them for such a job.
 std::vector<std::string> offload_kinds();
+bool can_offload(const std::string& optimizer, const std::string& offload, const std::string& ranks,
+                 const std::string& sharding);
 bool can_offload(const std::string& offload, const std::string& ranks, const std::string& sharding, bool is_masked,
                  bool from_rank0);
 

@@ -64,6 +64,7 @@ bool is_allowed(const std::vector<std::string>& row) {
   const bool hybrid = row[kSharding].starts_with("hybrid");
   if (hybrid && row[kRanks] == "1") return false;
   if (!can_update(row[kOptimizer], row[kPrecision])) return false;
+  if (!can_offload(row[kOptimizer], row[kOffload], row[kRanks], row[kSharding])) return false;
   if (row[kMethod] == "full" && row[kDropout] != "0") return false;
   if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
   const int shards = std::stoi(row[kRanks]) / (hybrid ? 2 : 1);

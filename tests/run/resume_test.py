@@ -35,6 +35,7 @@ class Resume(unittest.TestCase):
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2")),
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2", "--optimizer", "sgd")),
                   ("llama", 2, ("--optimizer", "adamw-8bit", "--sharding", "full-shard")), ("gpt2", 4, ("--optimizer", "adamw-4bit", "--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")),
+                  ("llama", 2, ("--optimizer", "adafactor", "--sharding", "full-shard")),
                   ("llama", 2, ("--precision", "bf16-pure", "--state-dtype", "fp32"))]
         for family, ranks, job in worlds:
             with self.subTest(family=family, ranks=ranks, job=job):
@@ -67,6 +68,16 @@ class Resume(unittest.TestCase):
                 self.assertLess(relative(rest.losses, whole.losses[2:]), 1e-6)
                 fresh = place.run(ranks=elsewhere)   # the comparison can fail: a run that resumed nothing has other losses
                 self.assertGreater(relative(fresh.losses[:4], whole.losses[2:]), 1e-4)
+
+    def test_averages_of_rows_and_columns_go_on_in_another_world(self):
+        place = Workplace("llama")
+        job = ("--optimizer", "adafactor")
+        whole, saved = self.interrupted(place, 2, (*job, "--sharding", "full-shard"))
+        for ranks, sharding in [(4, "full-shard"), (1, "no-shard")]:
+            with self.subTest(ranks=ranks):
+                rest = place.run("--resume", saved, ranks=ranks, job=(*job, "--sharding", sharding))
+                self.assertEqual(rest.code, 0, rest.errors)
+                self.assertLess(relative(rest.losses, whole.losses[2:]), 1e-6)
 
     def test_states_in_blocks_need_as_many_shards_as_in_the_run_that_saved(self):
         place = Workplace("llama")

@@ -21,12 +21,38 @@ namespace {
 
 constexpr std::int64_t kElements = 1024;  // whole blocks
 
+/// A unit of a matrix and a vector that one rank has whole.
+constexpr std::int64_t kRowsOfMatrix = 24, kColumns = 40, kVector = kElements - kRowsOfMatrix * kColumns;
+Unit unit_of_two() {
+  Unit unit;
+  unit.trainable_elements = kElements;
+  std::int64_t offset = 0;
+  for (const auto& [rows, columns] : {std::pair(kRowsOfMatrix, kColumns), std::pair(kVector, std::int64_t{1})}) {
+    UnitParameter p;
+    p.rows = p.rows_per_rank = rows;
+    p.row_elements = columns;
+    p.shard_elements = rows * columns;
+    p.shard_offset = std::exchange(offset, offset + p.shard_elements);
+    unit.parameters.push_back(p);
+  }
+  return unit;
+}
+
+std::vector<ParameterRows> rows_of_two() {
+  std::vector<ParameterRows> rows;
+  for (const UnitParameter& p : unit_of_two().parameters) {
+    rows.push_back({p.shard_offset, p.rows, p.row_elements, p.rows, p.rows});
+  }
+  return rows;
+}
+
 /// Parameters and states of one unit, and what updates work in.
 struct Tensors {
   at::Tensor parameters;
   std::vector<at::Tensor> states;
   at::Tensor scratch;
   std::vector<RandomStretch> stretches{};
+  std::vector<ParameterRows> rows{};
 
   OptimizerCall call(at::Tensor& gradients, const at::Tensor* divisor, const at::Tensor* found_inf,
                      const OptimizerOptions& options) {
@@ -37,7 +63,8 @@ struct Tensors {
             .found_inf = found_inf,
             .options = options,
             .scratch = scratch.defined() ? &scratch : nullptr,
-            .stretches = stretches};
+            .stretches = stretches,
+            .rows = rows};
   }
 };
 
@@ -60,15 +87,18 @@ Tensors fresh(std::string_view optimizer, const Form& form) {
   const Optimizer& row = optimizer_named(optimizer);
   Tensors tensors{.parameters = random_tensor({kElements}, 1).to(type_of(form.storage)), .states = {}, .scratch = {}};
   for (const OptimizerState& state : row.states) {
-    tensors.states.push_back(at::zeros({numbers_of(state, kElements)}, type_of(dtype_of(state, form))));
+    tensors.states.push_back(at::zeros({elements_of(state, unit_of_two())}, type_of(dtype_of(state, form))));
   }
   const UnitUpdate update{.elements = kElements,
                           .storage = form.storage,
                           .gradient = form.storage,
                           .state = form.state,
-                          .device = form.device};
+                          .device = form.device,
+                          .parameters = 2,
+                          .longest_row = kColumns};
   const std::int64_t scratch = row.scratch == nullptr ? 0 : row.scratch(update);
   if (scratch > 0) tensors.scratch = at::full({scratch}, NAN);
+  if (!row.sums.empty()) tensors.rows = rows_of_two();
   if (row.rounds_randomly) tensors.stretches = {{.offset = 0, .elements = kElements, .first = 0, .key = 7}};
   return tensors;
 }
@@ -124,6 +154,35 @@ void lion_truth(Tensors& t, const at::Tensor& g, const OptimizerOptions& o) {
   t.states[0].copy_(o["beta2"] * t.states[0] + (1 - o["beta2"]) * g);
 }
 
+/// torch.optim.Adafactor's documentation with its epsilon 1.
+void adafactor_truth(Tensors& t, const at::Tensor& g, const OptimizerOptions& o) {
+  t.states[3].add_(1);
+  const auto steps = t.states[3].item<double>();
+  const double share = std::pow(steps, -o["beta2-decay"]), rate = std::min(o.learning_rate, 1 / std::sqrt(steps));
+  const auto rms = [](const at::Tensor& x) { return std::sqrt(x.square().mean().item<double>()); };
+  for (const ParameterRows& place : rows_of_two()) {
+    const bool is_matrix = place.columns > 1;
+    const auto own = [&](const at::Tensor& flat) {
+      return flat.narrow(0, place.offset, place.rows * place.columns).view({place.rows, place.columns});
+    };
+    at::Tensor p = own(t.parameters);
+    const at::Tensor squares = own(g).square();
+    const double size = std::max(o["eps2"], rms(p));
+    at::Tensor variance;
+    if (is_matrix) {
+      t.states[0].lerp_(squares.mean(1), share);
+      t.states[1].lerp_(squares.mean(0), share);
+      const at::Tensor mean = t.states[0].mean().clamp_min(o["eps1"]);
+      variance = t.states[0].unsqueeze(1) * t.states[1].unsqueeze(0) / mean;
+    } else {
+      variance = t.states[2].lerp_(squares.view({-1}), share).view({-1, 1});
+    }
+    const at::Tensor update = own(g) / variance.clamp_min(o["eps1"] * o["eps1"]).sqrt();
+    p.mul_(1 - o.learning_rate * o["weight-decay"]);
+    p.sub_(size * rate / std::max(1.0, rms(update) / o["update-clip"]) * update);
+  }
+}
+
 struct TruthRow {
   std::string_view name;
   void (*step)(Tensors&, const at::Tensor& gradient, const OptimizerOptions&);
@@ -143,14 +202,35 @@ const std::vector<TruthRow>& truths() {
       {.name = "adamw-4bit", .step = adamw_truth, .options = kAdam, .limit = 1.5e-2, .has_codes = true},
       // LibTorch 2.11's fused kernel on CPU: github.com/pytorch/pytorch/issues/191763
       {"sgd", sgd_truth, {.learning_rate = 0.1, .values = {{"momentum", 0.7}, {"weight-decay", 0.3}}}, false},
+      {"adafactor",
+       adafactor_truth,
+       {.learning_rate = 0.1,
+        .values =
+            {{"beta2-decay", 0.7}, {"eps1", 1e-5}, {"eps2", 1e-2}, {"update-clip", 1.01}, {"weight-decay", 0.3}}}},
       {"lion", lion_truth, {.learning_rate = 0.05, .values = {{"beta1", 0.7}, {"beta2", 0.9}, {"weight-decay", 0.3}}}},
   };
   return kRows;
 }
 
+/// What it needs of whole parameters first, and the update.
+void update(std::string_view optimizer, OptimizerStep step, OptimizerCall& call) {
+  call.finds_sums = true;
+  for (at::Tensor& sums : call.sums) sums.fill_(NAN);
+  const std::vector<at::Tensor> all = std::exchange(call.sums, {});
+  for (std::size_t i = 0; i < optimizer_named(optimizer).sums.size(); ++i) {
+    call.sums.push_back(all[i]);
+    step(call);
+  }
+  call.finds_sums = false;
+  step(call);
+}
+
 /// The function for GPUs computes the same on CPU ranks' tensors, but may allocate there.
 void run(const TruthRow& row, DeviceKind device, OptimizerCall& call) {
-  const OptimizerStep step = optimizer_step(row.name, device);
+  for (const OptimizerSums& sums : optimizer_named(row.name).sums) {
+    call.sums.push_back(at::empty({sums.numbers(unit_of_two())}));
+  }
+  const auto step = [&](OptimizerCall& with) { update(row.name, optimizer_step(row.name, device), with); };
   if (device == DeviceKind::cuda) return step(call);
   CHECK(allocations_of([&] { step(call); }).empty());
 }
@@ -224,7 +304,8 @@ TEST_CASE(
       for (std::size_t i = 0; i < own.states.size(); ++i) CHECK(at::equal(own.states[i], before.states[i]));
       found_inf.zero_();
       gradients.fill_(1);
-      run(row, form.device, call);
+      OptimizerCall next = own.call(gradients, &divisor, &found_inf, options);
+      run(row, form.device, next);
       CHECK_FALSE(at::equal(own.parameters, before.parameters));
       for (std::size_t i = 0; i < own.states.size(); ++i) CHECK_FALSE(at::equal(own.states[i], before.states[i]));
     }

@@ -21,6 +21,8 @@ CASES = {
         Case(**{**TINY, "kv_heads": 4}, ranks=4, replicas=2, checkpointing="every:2", optimizer="fused", wrap="ends"),
         Case(**SMALL, reshard="never", checkpointing="full"),
         Case(**TINY, runtime="plain", ranks=1, accumulation=3, optimizer="fused", checkpointing="none"),
+        Case(**TINY, ranks=4, optimizer="loop"),
+        Case(**TINY, runtime="plain", ranks=1, optimizer="loop", checkpointing="none"),
     ],
     "full": [
         *(Case(**SMALL, reshard=reshard, checkpointing=checkpointing)
@@ -28,6 +30,7 @@ CASES = {
         Case(**{**SMALL, "sequence": 1000}, batch=3),
         Case(**SMALL, ranks=32),
         Case(**SMALL, optimizer="fused"),
+        Case(**SMALL, optimizer="loop"),
         Case(**{**SMALL, "hidden": 1040, "heads": 13, "kv_heads": 1, "ffn": 1111, "vocabulary": 5003, "sequence": 4100}),
         Case(**SMALL, card="A100-80GB"),
         Case(layers=2, sequence=32768, checkpointing="full"),

@@ -48,7 +48,7 @@ def parse(arguments):
     parser.add_argument("--reshard", choices=list(RESHARDED), default="last-kept",
                         help="default: all units but the root; last-kept: nor the last block; always: all; never: none")
     parser.add_argument("--checkpointing", default="selective", help="none, selective, full or every:N blocks")
-    parser.add_argument("--optimizer", choices=["foreach", "fused"], default="foreach")
+    parser.add_argument("--optimizer", choices=["foreach", "fused", "loop"], default="foreach")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--attention", choices=["flash", "efficient"], default="flash")
     parser.add_argument("--wrap", choices=["root", "ends"], default="root",
