@@ -156,8 +156,8 @@ TEST_CASE("ranks agree on every flag that decides what is computed or who talks,
     CHECK((agreement_with({std::string(flag.name), std::string(flag.value)}) != base) == flag.shared);
     CHECK(run_flags_help().find("  " + std::string(flag.name) + " ") != std::string::npos);
   }
-  const std::string help = run_flags_help();  // one line a flag besides three of text and --support
-  CHECK(std::ranges::count(help, '\n') == static_cast<std::ptrdiff_t>(kFlags.size()) + 4);
+  const std::string help = run_flags_help();  // one line a flag besides three of text, --support and --calibrate
+  CHECK(std::ranges::count(help, '\n') == static_cast<std::ptrdiff_t>(kFlags.size()) + 5);
 }
 
 TEST_CASE("ranks that would run different programs are refused by name before any of them waits in a collective") {
