@@ -21,7 +21,6 @@ constexpr std::size_t kMostSuggestions = 5;
 // Each suggestion is an estimate. A model of more segments than twice the deepest published one's 126 layers gets the
 // first few, so that an answer takes less than two seconds.
 constexpr std::size_t kManySegments = 256, kFewSuggestions = 3;
-constexpr int kSuggestedSteps = 1;  // states are made at load, so the second step allocates as the first does
 constexpr std::int64_t kSuggestedChunks = 8, kLeastSequence = 128;
 constexpr const char* kChangesResult = " (changes the result)";
 
@@ -148,6 +147,9 @@ constexpr std::array<Maker, 10> kMakers{checkpoint,     chunk_loss,      halve_m
                                         reshard_always, quantize_states, double_cards,      store_in_bf16,
                                         halve_sequence, expand_segments};
 
+/// How many steps show the peak: runtime vramfit makes states at load, PyTorch's optimizers in the first step.
+int steps_to_peak(const Job& job) { return job.runtime == Runtime::vramfit ? 1 : 2; }
+
 }  // namespace
 
 std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const Graph& graph, bool clip) {
@@ -166,7 +168,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       const bool same_graph = loss_options(job).chunks == loss_options(e.job).chunks;
       if (!same_graph) other = training_graph(spec, job);
       const std::optional<RankEstimate> rank = estimate_rank_below(
-          same_graph ? graph : other, job, change->cluster, {.run = {.clip = clip}, .steps = kSuggestedSteps}, now);
+          same_graph ? graph : other, job, change->cluster, {.run = {.clip = clip}, .steps = steps_to_peak(job)}, now);
       if (!rank) continue;
       suggestions.push_back({.change = change->flags,
                              .total_after = rank->total,

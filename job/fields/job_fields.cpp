@@ -103,8 +103,8 @@ constexpr std::array kJobFields{
              get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
     JobField{
         "modeling", FieldForm::text, "vramfit|torchtitan|transformers",
-        "Whose model code runs: vramfit with --runtime vramfit, torchtitan with PyTorch's runtimes; transformers: not "
-        "modelled yet. Default: vramfit",
+        "Whose model code runs: vramfit with --runtime vramfit, torchtitan with PyTorch's runtimes, transformers (with "
+        "its Trainer) with --runtime pytorch. Default: vramfit",
         get_choice<&Job::modeling, kModelings>, set_choice<&Job::modeling, kModelings>, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
              "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 "

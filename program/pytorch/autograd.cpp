@@ -38,6 +38,7 @@ class Engine {
       Node* const node = open.back();
       open.pop_back();
       for (const Edge& edge : node->next) {
+        if (edge.parameter >= 0) ++uses_[edge.parameter];
         if (edge.node == nullptr) continue;
         ++dependencies_[edge.node.get()];
         if (seen.insert(edge.node.get()).second) open.push_back(edge.node.get());
@@ -76,7 +77,7 @@ class Engine {
   }
 
   void pass_on(const Edge& edge, Tensor gradient) {
-    if (edge.parameter >= 0) return backend_.accumulate(edge.parameter, std::move(gradient));
+    if (edge.parameter >= 0) return pass_to_parameter(edge.parameter, std::move(gradient));
     if (edge.node == nullptr) return;
     Tensor& buffer = gradients_[edge.node.get()];
     if (buffer.elements == 0) {
@@ -85,6 +86,17 @@ class Engine {
       add_to(buffer, gradient);
     }
     if (--dependencies_[edge.node.get()] == 0) ready_.push(edge.node);
+  }
+
+  /// Once the gradients of all its uses are there.
+  void pass_to_parameter(int parameter, Tensor gradient) {
+    Tensor& buffer = sums_[parameter];
+    if (buffer.elements == 0) {
+      buffer = std::move(gradient);
+    } else {
+      add_to(buffer, gradient);
+    }
+    if (--uses_[parameter] == 0) backend_.accumulate(parameter, std::exchange(buffer, {}));
   }
 
   /// In place if nobody else reads it.
@@ -99,6 +111,8 @@ class Engine {
   Backend& backend_;
   std::unordered_map<Node*, int> dependencies_;
   std::unordered_map<Node*, Tensor> gradients_;
+  std::unordered_map<int, int> uses_;     // of parameters, whose gradients are still to come
+  std::unordered_map<int, Tensor> sums_;  // of parameters
   std::priority_queue<NodePointer, std::vector<NodePointer>, EarlierFirst> ready_;
 };
 

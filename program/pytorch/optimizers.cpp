@@ -8,10 +8,9 @@ namespace vramfit::eager {
 
 namespace {
 
-/// All gradients, as `how` says.
-Accesses gradients_of(Wrapper& wrapper, program::Access (*how)(const Tensor&)) {
+Accesses accesses_of(const std::vector<Tensor>& tensors, program::Access (*how)(const Tensor&)) {
   Accesses accesses;
-  for (const Tensor& gradient : wrapper.gradients()) accesses.push_back(how(gradient));
+  for (const Tensor& tensor : tensors) accesses.push_back(how(tensor));
   return accesses;
 }
 
@@ -71,9 +70,41 @@ void run_loop(Heap& heap, Wrapper& wrapper, const std::vector<Trained*>& paramet
   }
 }
 
+void step_group(Heap& heap, Wrapper& wrapper, const OptimizerGroup& group, OptimizerImplementation implementation,
+                Dtype state) {
+  const std::vector<Trained*>& parameters = group.parameters;
+  for (Trained* p : parameters) {
+    if (p->exp_avg.elements != 0) continue;
+    const auto make = [&](std::int64_t elements, Dtype dtype, const char* what) {
+      Tensor made = heap.make(elements, dtype, Category::optimizer_state, what + (" of " + p->name));
+      heap.run("aten::zeros_like", {writes(made)});
+      return made;
+    };
+    if (implementation == OptimizerImplementation::fused) p->step = make(1, Dtype::f32, "step");
+    p->exp_avg = make(p->elements, state, "exp_avg");
+    p->exp_avg_sq = make(p->elements, state, "exp_avg_sq");
+  }
+  if (implementation == OptimizerImplementation::loop) return run_loop(heap, wrapper, parameters, state);
+  const Accesses gradients = accesses_of(group.gradients, reads);
+  if (implementation == OptimizerImplementation::fused) {
+    Accesses accesses = gradients;
+    for (Tensor Trained::*tensor : {&Trained::value, &Trained::exp_avg, &Trained::exp_avg_sq, &Trained::step}) {
+      add(accesses, parameters, tensor, changes);
+    }
+    heap.run("aten::_fused_adamw_", accesses);
+    return;
+  }
+  std::vector<Tensor> denominators;
+  denominators.reserve(parameters.size());
+  for (const Trained* p : parameters) {
+    denominators.push_back(heap.make(p->elements, state, Category::temporaries, "exp_avg_sq_sqrt"));
+  }
+  run_foreach(heap, parameters, gradients, denominators);
+}
+
 }  // namespace
 
-void clip_gradients(Torch& torch, Wrapper& wrapper) {
+Tensor clip_gradients(Torch& torch, Wrapper& wrapper) {
   Heap& heap = torch.heap();
   const Scope scope(heap, "clip");
   const std::vector<Trained*> parameters = wrapper.trained();
@@ -90,7 +121,7 @@ void clip_gradients(Torch& torch, Wrapper& wrapper) {
       const Tensor partials = heap.make(foreach_norm_partials(parameters.size(), largest->elements), Dtype::f32,
                                         Category::temporaries, "partial norms");
       for (std::size_t i = 0; i < parameters.size(); ++i) norms.push_back(make(1, "norm"));
-      Accesses accesses = gradients_of(wrapper, reads);
+      Accesses accesses = accesses_of(wrapper.gradients(), reads);
       for (const Tensor& norm : norms) accesses.push_back(writes(norm));
       heap.run("aten::_foreach_norm", accesses);
     }
@@ -114,42 +145,15 @@ void clip_gradients(Torch& torch, Wrapper& wrapper) {
   }
   const Tensor clamped = make(1, "clamped scale");
   heap.run("aten::clamp", {reads(scale), writes(clamped)});
-  Accesses accesses = gradients_of(wrapper, changes);
+  Accesses accesses = accesses_of(wrapper.gradients(), changes);
   accesses.push_back(reads(clamped));
   heap.run("aten::_foreach_mul_", accesses);
+  return total;
 }
 
 void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state) {
-  Heap& heap = torch.heap();
-  const Scope scope(heap, "adamw");
-  const std::vector<Trained*> parameters = wrapper.trained();
-  for (Trained* p : parameters) {
-    if (p->exp_avg.elements != 0) continue;
-    const auto make = [&](std::int64_t elements, Dtype dtype, const char* what) {
-      Tensor made = heap.make(elements, dtype, Category::optimizer_state, what + (" of " + p->name));
-      heap.run("aten::zeros_like", {writes(made)});
-      return made;
-    };
-    if (implementation == OptimizerImplementation::fused) p->step = make(1, Dtype::f32, "step");
-    p->exp_avg = make(p->elements, state, "exp_avg");
-    p->exp_avg_sq = make(p->elements, state, "exp_avg_sq");
-  }
-  if (implementation == OptimizerImplementation::loop) return run_loop(heap, wrapper, parameters, state);
-  const Accesses gradients = gradients_of(wrapper, reads);
-  if (implementation == OptimizerImplementation::fused) {
-    Accesses accesses = gradients;
-    for (Tensor Trained::*tensor : {&Trained::value, &Trained::exp_avg, &Trained::exp_avg_sq, &Trained::step}) {
-      add(accesses, parameters, tensor, changes);
-    }
-    heap.run("aten::_fused_adamw_", accesses);
-    return;
-  }
-  std::vector<Tensor> denominators;
-  denominators.reserve(parameters.size());
-  for (const Trained* p : parameters) {
-    denominators.push_back(heap.make(p->elements, state, Category::temporaries, "exp_avg_sq_sqrt"));
-  }
-  run_foreach(heap, parameters, gradients, denominators);
+  const Scope scope(torch.heap(), "adamw");
+  for (const OptimizerGroup& group : wrapper.groups()) step_group(torch.heap(), wrapper, group, implementation, state);
 }
 
 }  // namespace vramfit::eager

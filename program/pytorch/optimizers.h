@@ -5,8 +5,8 @@
 
 namespace vramfit::eager {
 
-/// clip_grad_norm_ with foreach: a norm a gradient, their total, the clamped scale.
-void clip_gradients(Torch& torch, Wrapper& wrapper);
+/// clip_grad_norm_ with foreach: a norm a gradient, their total, the clamped scale. Returns the total norm.
+Tensor clip_gradients(Torch& torch, Wrapper& wrapper);
 
 /// torch.optim.AdamW over all parameters in the order in which the model holds them. States are made at the first step.
 /// foreach: one list as large as all parameters lives through each step. loop (foreach=False): up to three tensors as

@@ -28,9 +28,12 @@ void require_attention(const Job& job, const Cluster& cluster) {
   }
 }
 
-/// The walk of PyTorch's step keeps what torchtitan's policy keeps.
+/// The walk of PyTorch's step keeps what torchtitan's policy keeps; transformers checkpoints all layers or none.
 void require_checkpointing(const Job& job) {
   const auto* selective = std::get_if<SelectiveCheckpointing>(&job.checkpointing);
+  const bool is_all_or_none = std::holds_alternative<NoCheckpointing>(job.checkpointing) ||
+                              std::holds_alternative<FullCheckpointing>(job.checkpointing);
+  if (job.modeling == Modeling::transformers && !is_all_or_none) refuse_field(job, "checkpointing");
   const bool is_other = selective != nullptr && !selective->kept.empty();
   if (is_other || std::holds_alternative<BudgetCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
 }
@@ -40,7 +43,9 @@ void require_checkpointing(const Job& job) {
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                    std::span<const std::string_view> honoured) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  if (job.modeling != Modeling::torchtitan) {
+  const bool has_code = job.modeling == Modeling::torchtitan ||
+                        (job.modeling == Modeling::transformers && job.runtime == Runtime::pytorch);
+  if (!has_code) {
     throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
   }
   if (cluster.is_cpu() || cluster.card.device.compute_capability < 80) {

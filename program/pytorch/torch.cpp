@@ -8,6 +8,12 @@
 
 namespace vramfit::eager {
 
+namespace {
+
+Dtype wider(Dtype a, Dtype b) { return a == Dtype::f32 ? a : b; }
+
+}  // namespace
+
 Torch::Torch(Recording& recording, Device device, std::size_t parameters)
     : heap_(recording), device_(std::move(device)), gradients_(parameters), parameters_(parameters, -1) {}
 
@@ -121,6 +127,10 @@ void Torch::ensure_workspace() {
 }
 
 Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs) {
+  if (autocast_) {
+    const Tensor weight = cast_parameter(parameter, checked_mul(inputs, outputs));
+    return linear_by(cast(x, *autocast_), weight, inputs, outputs);
+  }
   const std::int64_t rows = x.elements / inputs;
   std::vector<Saved> saved{save(x)};
   SelectiveCache* const cache = checkpoints_.cache;
@@ -142,11 +152,53 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
                   Tensor dw = heap_.make(weight, dtype, Category::gradients, "weight gradient");
                   ensure_workspace();
                   dw = multiplied({reads(g), reads(kept[0])}, {outputs, inputs, rows}, std::move(dw));
+                  dw.is_view = true;  // transposed
                   Tensor dx = multiplied({reads(g), reads_parameter(parameter)}, {rows, inputs, outputs},
                                          value(rows * inputs, dtype, "input gradient"));
                   dx.is_view = true;
                   return std::vector<Tensor>{std::move(dw), std::move(dx)};
                 });
+}
+
+/// By a tensor that is no parameter itself.
+Tensor Torch::linear_by(const Tensor& x, const Tensor& weight, std::int64_t inputs, std::int64_t outputs) {
+  const std::int64_t rows = x.elements / inputs;
+  std::vector<Saved> saved{save(x), save(weight)};
+  Tensor y = value(checked_mul(rows, outputs), x.dtype, "linear");
+  ensure_workspace();
+  y = multiplied({reads(x), reads(weight)}, {rows, outputs, inputs}, std::move(y));
+  y.is_view = true;  // of the matrix that the product made
+  return record(std::move(y), {edge_to(weight), edge_to(x)}, std::move(saved),
+                [this, rows, inputs, outputs, dtype = x.dtype](Tensor& g, const std::vector<Tensor>& kept) {
+                  Tensor dw = temporary(inputs * outputs, dtype, "weight gradient");
+                  ensure_workspace();
+                  dw = multiplied({reads(g), reads(kept[0])}, {outputs, inputs, rows}, std::move(dw));
+                  Tensor dx = multiplied({reads(g), reads(kept[1])}, {rows, inputs, outputs},
+                                         value(rows * inputs, dtype, "input gradient"));
+                  dx.is_view = true;
+                  return std::vector<Tensor>{std::move(dw), std::move(dx)};
+                });
+}
+
+Tensor Torch::cast_parameter(int parameter, std::int64_t elements) {
+  Tensor& cast = cast_parameters_[parameter];
+  if (cast.elements != 0) return cast;
+  cast = record(computed("aten::_to_copy", {reads_parameter(parameter)}, value(elements, *autocast_, "weight, cast")),
+                {edge_to(parameter, elements)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
+                  Tensor wide = heap_.make(g.elements, Dtype::f32, Category::gradients, "weight gradient");
+                  return std::vector<Tensor>{computed("aten::_to_copy", {reads(g)}, std::move(wide))};
+                });
+  return cast;
+}
+
+void Torch::set_autocast(std::optional<Dtype> dtype) {
+  autocast_ = dtype;
+  cast_parameters_.clear();
+}
+
+Tensor Torch::gradient_as(const Tensor& gradient, Dtype dtype) {
+  if (gradient.dtype == dtype) return gradient;
+  return computed("aten::_to_copy", {reads(gradient)}, value(gradient.elements, dtype, "cast gradient"));
 }
 
 Tensor Torch::cast(const Tensor& x, Dtype dtype) {
@@ -208,9 +260,10 @@ Tensor Torch::silu(const Tensor& x) {
 }
 
 Tensor Torch::add(const Tensor& a, const Tensor& b) {
-  return record(computed("aten::add", {reads(a), reads(b)}, make_like(a, "add")), {edge_to(a), edge_to(b)}, {},
-                [](Tensor& g, const std::vector<Tensor>&) {
-                  return std::vector<Tensor>{g, g};
+  Tensor sum = value(a.elements, wider(a.dtype, b.dtype), "add");
+  return record(computed("aten::add", {reads(a), reads(b)}, std::move(sum)), {edge_to(a), edge_to(b)}, {},
+                [this, first = a.dtype, second = b.dtype](Tensor& g, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{gradient_as(g, first), gradient_as(g, second)};
                 });
 }
 
@@ -242,6 +295,72 @@ Tensor Torch::multiply_by_parameter(const Tensor& x, int parameter, std::int64_t
                       std::move(dw),
                       computed("aten::mul", {reads(g), reads_parameter(parameter)}, make_like(g, "mul gradient"))};
                 });
+}
+
+Tensor Torch::parameter_times(int parameter, const Tensor& x, std::int64_t width) {
+  std::vector<Saved> saved{save(x)};
+  Edge weight = edge_to(parameter, width);
+  weight.sum = Edge::Sum::over_rows;
+  return record(
+      computed("aten::mul", {reads_parameter(parameter), reads(x)}, make_like(x, "mul")), {edge_to(x), weight},
+      std::move(saved), [this, parameter](Tensor& g, const std::vector<Tensor>& kept) {
+        Tensor dx = computed("aten::mul", {reads(g), reads_parameter(parameter)}, make_like(g, "mul gradient"));
+        return std::vector<Tensor>{std::move(dx),
+                                   computed("aten::mul", {reads(g), reads(kept[0])},
+                                            temporary(g.elements, g.dtype, "weight gradient of each row"))};
+      });
+}
+
+Tensor Torch::multiply_by_constant(const Tensor& x, const Tensor& constant) {
+  std::vector<Saved> saved{save(constant)};
+  Tensor product = value(x.elements, wider(x.dtype, constant.dtype), "mul");
+  return record(computed("aten::mul", {reads(x), reads(constant)}, std::move(product)), {edge_to(x)}, std::move(saved),
+                [this, dtype = x.dtype](Tensor& g, const std::vector<Tensor>& kept) {
+                  const Tensor dx = computed("aten::mul", {reads(g), reads(kept[0])}, make_like(g, "mul gradient"));
+                  return std::vector<Tensor>{gradient_as(dx, dtype)};
+                });
+}
+
+/// A slice of x, whose gradient is written into zeros of x's size.
+Tensor Torch::half_of(const Tensor& x) {
+  Tensor half = x;
+  half.elements /= 2;
+  half.is_view = true;
+  return record(std::move(half), {edge_to(x)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{
+        computed("aten::slice_backward", {reads(g)}, value(2 * g.elements, g.dtype, "slice gradient"))};
+  });
+}
+
+Tensor Torch::rotate_half(const Tensor& x) {
+  const Tensor first = half_of(x), second = half_of(x);
+  const Tensor negated =
+      record(computed("aten::neg", {reads(second)}, make_like(second, "neg")), {edge_to(second)}, {},
+             [this](Tensor& g, const std::vector<Tensor>&) {
+               return std::vector<Tensor>{computed("aten::neg", {reads(g)}, make_like(g, "neg gradient"))};
+             });
+  return record(computed("aten::cat", {reads(negated), reads(first)}, make_like(x, "cat")),
+                {edge_to(negated), edge_to(first)}, {}, [](Tensor& g, const std::vector<Tensor>&) {
+                  Tensor half = g;
+                  half.elements /= 2;
+                  half.is_view = true;
+                  return std::vector<Tensor>{half, half};
+                });
+}
+
+Tensor Torch::copied_in_backward(const Tensor& x) {
+  Edge edge = edge_to(x);
+  return record(x, {std::move(edge)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{computed("aten::clone", {reads(g)}, make_like(g, "copied gradient"))};
+  });
+}
+
+Tensor Torch::scale_in_place(const Tensor& x) {
+  heap_.run("aten::mul_", {changes(x)});
+  Edge edge = edge_to(x);
+  return record(x, {std::move(edge)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{computed("aten::mul", {reads(g)}, make_like(g, "mul gradient"))};
+  });
 }
 
 Tensor Torch::pass_through(Tensor x, std::function<void()> hook) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "job/cluster/device.h"
@@ -11,9 +13,9 @@
 
 namespace vramfit::eager {
 
-/// Attention's sizes once the key and value heads are repeated.
+/// Attention's sizes; `kv_heads` is less than `heads` where the call itself shares keys and values (enable_gqa).
 struct AttentionShape {
-  std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0;
+  std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0, kv_heads = 0;
 };
 
 class Torch final : public Backend {
@@ -28,6 +30,10 @@ class Torch final : public Backend {
   Tensor embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype);
   /// x times the transpose of `parameter` (outputs, inputs), x of rows of `inputs`; no bias.
   Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs);
+  /// torch.autocast: matrix products and attention work in this type; parameters are converted once, by their first
+  /// product.
+  std::optional<Dtype> autocast() const { return autocast_; }
+  void set_autocast(std::optional<Dtype> dtype);
   /// The same tensor where it has that type already.
   Tensor cast(const Tensor& x, Dtype dtype);
   Tensor square(const Tensor& x);
@@ -43,6 +49,16 @@ class Torch final : public Backend {
   Tensor multiply_rows(const Tensor& x, const Tensor& scale);
   /// Each row of x times `parameter`, a vector.
   Tensor multiply_by_parameter(const Tensor& x, int parameter, std::int64_t width);
+  /// `parameter`, a vector, times each row of x: the other way around.
+  Tensor parameter_times(int parameter, const Tensor& x, std::int64_t width);
+  /// By a tensor that needs no gradient and is as large as a part of x; in the wider of both types.
+  Tensor multiply_by_constant(const Tensor& x, const Tensor& constant);
+  /// x's halves along the last dimension, the second one negated and in front.
+  Tensor rotate_half(const Tensor& x);
+  /// x seen in another layout, whose gradient has to be copied into x's.
+  Tensor copied_in_backward(const Tensor& x);
+  /// x *= number
+  Tensor scale_in_place(const Tensor& x);
   /// The complex product of pairs of x (fp32) with a constant table, which outlives backward.
   Tensor rotate(const Tensor& x, const Tensor& table);
   /// unsqueeze, expand, reshape: a copy with every one of `heads` `times` times. x itself for 1; one head needs no
@@ -72,6 +88,11 @@ class Torch final : public Backend {
   using Backward = std::function<std::vector<Tensor>(Tensor&, const std::vector<Tensor>&)>;
   Tensor make_like(const Tensor& x, std::string_view what) { return value(x.elements, x.dtype, what); }
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
+  /// The gradient of an input of type `dtype` from one of the output's type.
+  Tensor gradient_as(const Tensor& gradient, Dtype dtype);
+  Tensor linear_by(const Tensor& x, const Tensor& weight, std::int64_t inputs, std::int64_t outputs);
+  Tensor cast_parameter(int parameter, std::int64_t elements);
+  Tensor half_of(const Tensor& x);
   /// What the call `name` computes from what it reads: `output` itself.
   Tensor computed(const std::string& name, Accesses inputs, Tensor output);
   Tensor multiplied(Accesses inputs, const WorkShape& shape, Tensor output);
@@ -98,8 +119,29 @@ class Torch final : public Backend {
   std::vector<Tensor> gradients_;     // by parameter
   std::vector<int> parameters_;       // buffers, by parameter; -1: none yet
   std::array<Tensor, 2> workspaces_;  // cuBLAS: of the main thread's handle, of the backward thread's
+  std::optional<Dtype> autocast_;
+  std::map<int, Tensor> cast_parameters_;  // under autocast
   bool in_backward_ = false;
   std::int64_t sequence_ = 0;
+};
+
+/// Autocast until the end of the scope, unless that is what there is already.
+class Autocast {
+ public:
+  Autocast(Torch& torch, std::optional<Dtype> dtype) : torch_(torch), is_new_(torch.autocast() != dtype) {
+    if (is_new_) torch_.set_autocast(dtype);
+  }
+  ~Autocast() {
+    if (is_new_) torch_.set_autocast(std::nullopt);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+  Autocast(Autocast&&) = delete;
+  Autocast& operator=(Autocast&&) = delete;
+
+ private:
+  Torch& torch_;
+  bool is_new_;
 };
 
 }  // namespace vramfit::eager

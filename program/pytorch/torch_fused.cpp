@@ -54,11 +54,16 @@ std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype, A
 std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
   const std::int64_t heads = checked_mul(s.batch, s.heads);
   const std::int64_t n = checked_mul(checked_mul(heads, s.sequence), s.head_dim);
+  const bool is_shared = s.kv_heads != 0 && s.kv_heads != s.heads;
+  const std::int64_t keys = is_shared ? n / s.heads * s.kv_heads : n;
   std::vector<Tensor> gradients;
-  for (const char* name : {"dq", "dk", "dv"}) gradients.push_back(value(n, dtype, name));
+  gradients.push_back(value(n, dtype, "dq"));
+  for (const char* name : {"dk", "dv"}) gradients.push_back(value(keys, dtype, name));
   const std::int64_t padded = checked_mul(heads, round_up(s.sequence, 128));
   const Tensor row_sums = temporary(padded, Dtype::f32, "softmax_d");
   const Tensor sum = temporary(checked_mul(padded, round_up(s.head_dim, 32)), Dtype::f32, "dq_accum");
+  const Tensor all_dk = temporary(is_shared ? n : 0, dtype, "dk of all heads");
+  const Tensor all_dv = temporary(is_shared ? n : 0, dtype, "dv of all heads");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
   run_attention("aten::_flash_attention_backward", s, dtype, inputs, kBackwardProducts);
   return gradients;
@@ -92,10 +97,15 @@ std::vector<Tensor> Torch::efficient_backward(const AttentionShape& s, Accesses 
   return gradients;
 }
 
-Tensor Torch::attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape) {
+Tensor Torch::attention(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionShape& shape) {
+  const auto as_computed = [&](const Tensor& x) { return autocast_ ? cast(x, *autocast_) : x; };
+  const Tensor v = as_computed(value), k = as_computed(key), q = as_computed(query);  // the last one first
   const bool is_flash = q.dtype != Dtype::f32;
   if (is_flash && (shape.head_dim % 8 != 0 || shape.head_dim > 256)) {
     throw NotModelled("attention of that head_dim in PyTorch");
+  }
+  if (!is_flash && shape.kv_heads != 0 && shape.kv_heads != shape.heads) {
+    throw NotModelled("attention in fp32 with shared keys and values in PyTorch");
   }
   if (!is_flash && (shape.head_dim % 4 != 0 || shape.sequence % 32 != 0)) {
     throw NotModelled("attention in fp32 of that head_dim or sequence in PyTorch");
@@ -189,11 +199,13 @@ Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels) {
   heap_.run("aten::nll_loss_forward", {reads(log_probabilities), reads(labels), writes(loss), writes(weight)},
             {.bytes = 2 * heap_.bytes_of({reads(labels)})});  // one number of each row
   saved.push_back(save(weight));
-  return record(std::move(loss), {edge_to(log_probabilities)}, std::move(saved),
-                [this, n = logits.elements, targets = reads(labels)](Tensor& g, const std::vector<Tensor>& kept) {
-                  return std::vector<Tensor>{computed("aten::nll_loss_backward", {reads(g), targets, reads(kept[1])},
-                                                      value(n, Dtype::f32, "nll_loss gradient"))};
-                });
+  saved.push_back(save(labels));
+  return record(
+      std::move(loss), {edge_to(log_probabilities)}, std::move(saved),
+      [this, n = logits.elements](Tensor& g, const std::vector<Tensor>& kept) {
+        return std::vector<Tensor>{computed("aten::nll_loss_backward", {reads(g), reads(kept[2]), reads(kept[1])},
+                                            value(n, Dtype::f32, "nll_loss gradient"))};
+      });
 }
 
 }  // namespace vramfit::eager

@@ -26,6 +26,12 @@ struct Trained {
   Tensor value, exp_avg, exp_avg_sq, step;
 };
 
+/// Parameters that the optimizer updates together, and the buffers that hold their gradients, once each.
+struct OptimizerGroup {
+  std::vector<Trained*> parameters;
+  std::vector<Tensor> gradients;
+};
+
 class Wrapper {
  public:
   Wrapper() = default;
@@ -53,6 +59,8 @@ class Wrapper {
   virtual std::vector<Tensor> gradients() = 0;
   /// The one of them that has the gradient of what trained() gave.
   virtual Tensor gradient_of(const Trained& parameter) = 0;
+  /// The optimizer's groups, in the order in which it has them.
+  virtual std::vector<OptimizerGroup> groups() { return {{trained(), gradients()}}; }
   /// The norms of all ranks' gradients from those of this rank's, as clip_grad_norm_ wants them.
   virtual Tensor reduced_norms(Tensor norms) { return norms; }
 };

@@ -21,7 +21,10 @@ using eager::Trained;
 class Plain final : public eager::Wrapper {
  public:
   Plain(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
-      : torch_(torch), dtype_(job.precision.storage) {
+      : torch_(torch),
+        graph_(graph),
+        is_trainer_(job.modeling == Modeling::transformers),
+        dtype_(job.precision.storage) {
     for (const Module& module : modules) {
       for (const int index : module.parameters) {
         const Parameter& parameter = graph.parameters[static_cast<std::size_t>(index)];
@@ -52,15 +55,29 @@ class Plain final : public eager::Wrapper {
     for (Trained& p : parameters_) list.push_back(&p);
     return list;
   }
-  std::vector<Tensor> gradients() override {
-    std::vector<Tensor> list;
-    for (const Trained& p : parameters_) list.push_back(torch_.gradient(p.parameter));
-    return list;
+  std::vector<Tensor> gradients() override { return group(trained()).gradients; }
+  /// The Trainer's weights decay apart from its vectors, which don't (transformers/trainer_pt_utils.py).
+  std::vector<eager::OptimizerGroup> groups() override {
+    if (!is_trainer_) return Wrapper::groups();
+    std::vector<Trained*> decaying, others;
+    for (Trained& p : parameters_) (is_vector(p) ? others : decaying).push_back(&p);
+    return {group(std::move(decaying)), group(std::move(others))};
   }
   Tensor gradient_of(const Trained& p) override { return torch_.gradient(p.parameter); }
 
  private:
+  bool is_vector(const Trained& p) const {
+    return graph_.parameters[static_cast<std::size_t>(p.parameter)].shape.size() == 1;
+  }
+  eager::OptimizerGroup group(std::vector<Trained*> parameters) const {
+    std::vector<Tensor> gradients;
+    for (const Trained* p : parameters) gradients.push_back(torch_.gradient(p->parameter));
+    return {std::move(parameters), std::move(gradients)};
+  }
+
   Torch& torch_;
+  const Graph& graph_;
+  bool is_trainer_;
   Dtype dtype_;
   std::vector<Trained> parameters_;
 };
@@ -73,7 +90,9 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch");
-  job_field_named("precision").set(modelled, job.precision.name == "fp32" ? "fp32" : "bf16-pure");
+  const bool has_autocast = job.modeling == Modeling::transformers && job.precision.name == "bf16-mixed";
+  job_field_named("precision")
+      .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   job_field_named("loss").set(modelled, "full");
   if (cluster.cards() > 1) throw NotModelled("--runtime pytorch on several GPUs (--runtime pytorch-fsdp2 shards)");
   eager::require_rules(job, modelled, cluster);

@@ -28,6 +28,8 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
         (SMALL, "--gpus", "8xH100-80GB", "--seq-len", "128"),
         (LARGE, "--gpus", "8xH100-80GB", "--seq-len", "512", "--checkpointing", "full"),
         (MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--method", "lora"),
+        (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--precision", "bf16-pure",
+         "--attention", "flash"),
         # Halves of pairs, each refused without the other.
         *((MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", *half) for half in (
             ("--modeling", "torchtitan", "--attention", "flash"), ("--runtime", "pytorch-fsdp2", "--attention", "flash"),

@@ -266,6 +266,8 @@ TEST_CASE("choices without rules are named, not guessed") {
        "--checkpointing budget:50%"},
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"checkpointing", "selective:glu"}},
        "--checkpointing selective:glu"},
+      {{{"runtime", "pytorch-fsdp2"}, {"modeling", "transformers"}},
+       "--runtime pytorch-fsdp2 with --modeling transformers"},
       {{{"allocator", "backend:cudaMallocAsync"}}, "--allocator backend:cudaMallocAsync"},
       {{{"attention", "cudnn"}}, "--attention cudnn"},
       {{{"freeze", "layers:0"}, {"quantization", "nf4"}, {"load", "rank0"}}, "--quantization nf4 with --load rank0"},
@@ -300,6 +302,22 @@ TEST_CASE("suggestions are single changes that save what they say") {
     CHECK((after.verdict == Verdict::fits) == s.fits);
   }
   CHECK(mentions({e.suggestions[0].change}, "--checkpointing full"));
+}
+
+TEST_CASE("suggestions for PyTorch's runtimes count the states that the first step makes") {
+  for (const auto& [modeling, precision] : {std::pair{"transformers", "bf16-mixed"}, {"torchtitan", "bf16-pure"}}) {
+    CAPTURE(modeling);
+    Settings settings{{"runtime", "pytorch"},
+                      {"modeling", modeling},
+                      {"precision", precision},
+                      {"attention", "flash"},
+                      {"seq_len", "2048"}};
+    const Estimate e = estimate_of(testing::llama_8b(), "1xH100-80GB", settings);
+    const auto full = std::ranges::find(e.suggestions, "--checkpointing full", &Suggestion::change);
+    REQUIRE_MESSAGE(full != e.suggestions.end(), e.why);
+    settings.emplace_back("checkpointing", "full");
+    CHECK(full->total_after == estimate_of(testing::llama_8b(), "1xH100-80GB", settings).ranks.front().total);
+  }
 }
 
 TEST_CASE("states of 8 bits are suggested beside AdamW, with what they save, and only there") {

@@ -162,8 +162,7 @@ Tensor Torchtitan::feed_forward(const TitanBlock& b, const Tensor& x) {
   return torch_.linear(product, b.w2, sizes_.ffn, sizes_.hidden);
 }
 
-Tensor Torchtitan::block(std::size_t number, const Tensor& x) {
-  const TitanBlock& b = blocks_.at(number);
+Tensor Torchtitan::run(const TitanBlock& b, const Tensor& x) {
   Heap& heap = torch_.heap();
   const auto normed = [&](const char* name, const Tensor& input, int weight) {
     const Scope scope(heap, b.name + "." + name);
@@ -198,11 +197,6 @@ Tensor Torchtitan::head(Tensor h) {
   const Scope scope(torch_.heap(), "output");
   torch_.heap().values = Category::logits_and_loss;
   return torch_.linear(h, output_, sizes_.hidden, sizes_.vocabulary);
-}
-
-Tensor Torchtitan::loss(const Tensor& logits, const Tensor& labels) {
-  const Scope scope(torch_.heap(), "loss");
-  return torch_.cross_entropy(torch_.cast(logits, Dtype::f32), labels);
 }
 
 }  // namespace vramfit::eager

@@ -5,10 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "job/job.h"
-#include "model_specs/graph.h"
-#include "program/pytorch/torch.h"
-#include "program/pytorch/wrapper.h"
+#include "program/pytorch/modelings/modeling.h"
 
 namespace vramfit::eager {
 
@@ -22,25 +19,24 @@ struct TitanSizes {
   std::int64_t batch = 0, sequence = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0;
 };
 
-class Torchtitan {
+class Torchtitan final : public Model {
  public:
   /// Throws NotModelled for a graph that isn't a Llama's: other ops, biases, tied or scaled embeddings, windows.
   Torchtitan(const Graph& graph, const Job& job, Torch& torch);
 
-  /// The embedding, the blocks, and norm and output as one, in the order in which the model holds and runs them.
-  std::vector<Module> modules() const;
-  std::size_t blocks() const { return blocks_.size(); }
+  std::vector<Module> modules() const override;
+  std::size_t blocks() const override { return blocks_.size(); }
 
   /// The table of rotations, made in place of an empty one as on any device.
-  void load();
-  Tensor embed(const Tensor& ids);
-  Tensor block(std::size_t number, const Tensor& x);
-  /// Takes ownership of `h`: the Python code reuses its variable for the normed tensor.
-  Tensor head(Tensor h);
-  /// cross_entropy(logits.flatten(0, 1).float(), labels)
-  Tensor loss(const Tensor& logits, const Tensor& labels);
+  void load() override;
+  Tensor embed(const Tensor& ids) override;
+  CheckpointBody block(std::size_t number) override {
+    return [this, number](const Tensor& x) { return run(blocks_.at(number), x); };
+  }
+  Tensor head(Tensor h) override;
 
  private:
+  Tensor run(const TitanBlock& block, const Tensor& x);
   Tensor norm(const Tensor& x, int weight);
   Tensor attention(const TitanBlock& block, const Tensor& x);
   Tensor feed_forward(const TitanBlock& block, const Tensor& x);

@@ -5,11 +5,14 @@ out: random numbers of distributed tensors briefly allocate 16 bytes per paramet
 Arguments: `ci`, `full`, or `planned`: jobs that `vramfit plan` chose.
 """
 
-import collections
+import pathlib
 import sys
 import time
 
 from readings import Case, counted_events, planned, rehearsed_events
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from compare_events import by_step, first_difference  # noqa: E402
 
 TINY = {"hidden": 64, "layers": 3, "heads": 4, "kv_heads": 2, "ffn": 192, "vocabulary": 2050, "sequence": 128}
 SMALL = {"hidden": 1024, "layers": 4, "heads": 16, "kv_heads": 4, "ffn": 3584, "vocabulary": 16384, "sequence": 2048}
@@ -50,36 +53,6 @@ CASES = {
         Case(layers=8, runtime="plain", ranks=1, optimizer="fused", checkpointing="full"),
     ],
 }
-
-
-def by_step(events):
-    """Step -> list of (bytes, stream, multiset of frees before it, label). Streams are numbered as they are met."""
-    steps, streams = {}, {}
-    for event in events:
-        if event[0] == "mark":
-            allocations, freed = steps.setdefault(event[1], []), collections.Counter()
-            continue
-        if event[0] not in "+-":
-            continue
-        stream = streams.setdefault(event[3], len(streams))
-        if event[0] == "-":
-            freed[event[1], stream] += 1
-            continue
-        allocations.append((event[1], stream, freed, event[4] if len(event) > 4 else ""))
-        freed = collections.Counter()
-    return {step: allocations for step, allocations in steps.items() if step != "load"}
-
-
-def first_difference(rehearsed, counted):
-    if rehearsed.keys() != counted.keys():
-        return f"steps {sorted(rehearsed)} and {sorted(counted)}"
-    for step, allocations in counted.items():
-        for number, (there, here) in enumerate(zip(rehearsed[step], allocations)):
-            if there[:3] != here[:3]:
-                return f"{step}, allocation {number} ({here[3]}):\n  rehearsed {there[:3]}\n  counted   {here[:3]}"
-        if len(rehearsed[step]) != len(allocations):
-            return f"{step}: {len(rehearsed[step])} allocations rehearsed, {len(allocations)} counted"
-    return None
 
 
 def cases_of(which):

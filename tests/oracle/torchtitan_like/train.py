@@ -11,6 +11,7 @@ without peers: it is meant for a phantom GPU, where they do. Prints one JSON obj
 import argparse
 import gc
 import json
+import pathlib
 import sys
 from collections import defaultdict
 
@@ -25,6 +26,9 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from dims import Dims
 from model import Date, Transformer
 from offload import offload_activations
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from event_log import EventLog, peaks  # noqa: E402
 
 MATMUL = torch.ops.aten.mm.default
 KEPT = {MATMUL, torch.ops.aten._scaled_dot_product_efficient_attention.default,
@@ -154,41 +158,6 @@ def forward_and_backward(model, tokens, labels, options, held):
         loss = loss / options.accumulation
     loss.backward()
     return loss
-
-
-def peaks():
-    stats = torch.cuda.memory_stats()
-    return {"peak_allocated": stats["allocated_bytes.all.peak"], "peak_reserved": stats["reserved_bytes.all.peak"],
-            "peak_requested": stats["requested_bytes.all.peak"], "peak_active": stats["active_bytes.all.peak"],
-            "allocated": stats["allocated_bytes.all.current"], "reserved": stats["reserved_bytes.all.current"],
-            "retries": stats["num_alloc_retries"]}
-
-
-class EventLog:
-    """All events of the allocator since it was made, in order; `mark` notes where a step begins."""
-
-    def __init__(self):
-        torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None, stacks="python")
-        self.marks = []
-
-    def mark(self, name):
-        self.marks.append((self.count(), name))
-
-    @staticmethod
-    def count():
-        return len(torch.cuda.memory._snapshot()["device_traces"][0])
-
-    def write(self, path):
-        events = torch.cuda.memory._snapshot()["device_traces"][0]
-        starts = dict(self.marks)
-        kinds = {"alloc": "+", "free_completed": "-"}
-        with open(path, "w", encoding="utf-8") as out:
-            for number, event in enumerate(events):
-                if number in starts:
-                    out.write(json.dumps(["mark", starts[number]]) + "\n")
-                kind = kinds.get(event["action"], event["action"])
-                if kind != "free_requested":
-                    out.write(json.dumps([kind, event["size"], event["addr"], event["stream"]]) + "\n")
 
 
 def main(arguments):

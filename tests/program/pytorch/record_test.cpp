@@ -125,6 +125,41 @@ TEST_CASE("two gradients that are views of products are added into a third tenso
   CHECK(std::ranges::count(recording.labels.take(), ": sum of gradients") == 1);
 }
 
+TEST_CASE("the gradients of a parameter that is used twice are added before they are its own") {
+  Recording recording;
+  {
+    Torch torch(recording, kH100, 1);
+    const Tensor x = torch.linear(torch.heap().make(4096, Dtype::bf16, Category::activations, "input"), 0, 64, 64);
+    torch.backward(torch.linear(x, 0, 64, 64), [] {});
+    CHECK(torch.gradient(0).elements == 4096);
+  }
+  CHECK(std::ranges::count(recording.labels.take(), ": sum of gradients") == 1);
+}
+
+TEST_CASE("under autocast a parameter is converted once, and what checkpoints run again converts it again") {
+  Recording recording;
+  Torch torch(recording, kH100, 1);
+  const auto conversions = [&] {
+    return std::ranges::count_if(recording.writer.code().instructions, [&](const program::Instruction& instruction) {
+      const auto* made = std::get_if<program::Allocate>(&instruction);
+      return made != nullptr &&
+             recording.writer.code().buffers[static_cast<std::size_t>(made->buffer)].bytes == Bytes{8192};
+    });
+  };
+  const Tensor input = torch.heap().make(64, Dtype::f32, Category::activations, "input");
+  {
+    const eager::Autocast autocast(torch, Dtype::bf16);
+    const Tensor once = torch.linear(input, 0, 64, 64), twice = torch.linear(once, 0, 64, 64);
+    CHECK(once.dtype == Dtype::bf16);
+    CHECK(conversions() == 1);
+    const eager::Autocast same(torch, Dtype::bf16);
+  }
+  CHECK_FALSE(torch.autocast());
+  const eager::Autocast again(torch, Dtype::bf16);
+  const Tensor y = torch.linear(input, 0, 64, 64);
+  CHECK(conversions() == 2);
+}
+
 TEST_CASE("a checkpointed function is run again up to the last tensor that backward reads") {
   Recording recording;
   Torch torch(recording, kH100, 1);

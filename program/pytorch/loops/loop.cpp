@@ -1,0 +1,73 @@
+#include "program/pytorch/loops/loop.h"
+
+#include <utility>
+#include <variant>
+
+#include "program/optimizers/optimizers.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+bool is_checkpointed(const Job& job, std::size_t block) {
+  if (const auto* every = std::get_if<EveryNth>(&job.checkpointing)) {
+    return (static_cast<std::int64_t>(block) + 1) % every->n == 0;
+  }
+  return !std::holds_alternative<NoCheckpointing>(job.checkpointing);
+}
+
+}  // namespace
+
+Tensor Loop::tokens(const char* what) {
+  const Scope scope(heap(), "inputs");
+  const Tensor made =
+      heap().make(checked_mul(parts_.job.micro_batch, parts_.job.sequence), Dtype::i64, Category::activations, what);
+  heap().run("aten::_to_copy", {writes(made)}, {.bytes = 0});
+  return made;
+}
+
+Tensor Loop::block(std::size_t number, const Tensor& input) {
+  CheckpointBody code = parts_.model.block(number);
+  if (!is_checkpointed(parts_.job, number)) return code(input);
+  const auto body = [&library = torch(), autocast = torch().autocast(), code = std::move(code)](const Tensor& x) {
+    const Autocast again(library, autocast);
+    return code(x);
+  };
+  const bool selective = std::holds_alternative<SelectiveCheckpointing>(parts_.job.checkpointing);
+  return checkpoint(torch().checkpoints(), body, input, selective);
+}
+
+Tensor Loop::forward(const Tensor& ids, const Tensor& mask) {
+  Model& model = parts_.model;
+  Wrapper& wrapper = parts_.wrapper;
+  heap().values = Category::activations;
+  wrapper.begin_forward();
+  Tensor h = model.embed(wrapper.pre_forward(0, ids));
+  wrapper.post_forward(0, h);
+  model.prepare(mask);
+  for (std::size_t b = 0; b < model.blocks(); ++b) {
+    Tensor input = wrapper.pre_forward(b + 1, h);
+    Tensor output = block(b, input);
+    wrapper.post_forward(b + 1, output);
+    input = {};
+    h = std::move(output);
+  }
+  const std::size_t last = model.blocks() + 1;
+  Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)));
+  wrapper.post_forward(last, logits);
+  wrapper.end_forward(logits);
+  return logits;
+}
+
+void Loop::step_optimizer() {
+  parts_.enter(Phase::optimizer);
+  optimizer_named(parts_.job.optimizer)
+      .pytorch_step(torch(), parts_.wrapper, parts_.job.optimizer_implementation, parts_.job.precision.state);
+}
+
+std::unique_ptr<Loop> make_loop(LoopParts parts) {
+  return parts.job.modeling == Modeling::transformers ? make_trainer_loop(std::move(parts))
+                                                      : make_plain_loop(std::move(parts));
+}
+
+}  // namespace vramfit::eager

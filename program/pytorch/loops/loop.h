@@ -1,0 +1,56 @@
+// A training loop as a person or a library writes it around a model: what it holds, and for how long.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "job/job.h"
+#include "program/pytorch/modelings/modeling.h"
+
+namespace vramfit::eager {
+
+/// What every loop works with; all of it outlives the loop.
+struct LoopParts {
+  const Job& job;
+  bool clip = true;
+  Torch& torch;
+  Model& model;
+  Wrapper& wrapper;
+  std::function<void(Phase)> enter;
+};
+
+class Loop {
+ public:
+  explicit Loop(LoopParts parts) : parts_(std::move(parts)) {}
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+  Loop(Loop&&) = delete;
+  Loop& operator=(Loop&&) = delete;
+  virtual ~Loop() = default;
+
+  /// Forward and backward; `is_first`: of its step, before which the step's own beginning comes.
+  virtual void micro_batch(bool is_first) = 0;
+  /// Clipping, the optimizer, and what is let go of at the end of a step.
+  virtual void update() = 0;
+
+ protected:
+  /// The model's forward; `mask` as Model::prepare takes it.
+  Tensor forward(const Tensor& ids, const Tensor& mask = {});
+  /// A tensor of one number for each token of a micro-batch, copied from the host.
+  Tensor tokens(const char* what);
+  void step_optimizer();
+
+  Torch& torch() { return parts_.torch; }
+  Heap& heap() { return parts_.torch.heap(); }
+  const LoopParts parts_;
+
+ private:
+  Tensor block(std::size_t number, const Tensor& input);
+};
+
+/// The loop that belongs to the job's modeling: a plain one, or transformers' Trainer.
+std::unique_ptr<Loop> make_loop(LoopParts parts);
+std::unique_ptr<Loop> make_plain_loop(LoopParts parts);
+std::unique_ptr<Loop> make_trainer_loop(LoopParts parts);
+
+}  // namespace vramfit::eager

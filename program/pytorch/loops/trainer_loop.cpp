@@ -1,0 +1,150 @@
+// The loop of transformers' Trainer (5.23) on one GPU with its defaults, accelerate's part in it, and the loss that its
+// models compute (loss/loss_utils.py: ForCausalLMLoss).
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "job/cluster/reduce_scratch.h"
+#include "program/pytorch/loops/loop.h"
+#include "program/pytorch/optimizers.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+struct Inputs {
+  Tensor ids, mask, labels;
+};
+
+class TrainerLoop final : public Loop {
+ public:
+  using Loop::Loop;
+
+  void micro_batch(bool is_first) override {
+    parts_.enter(Phase::forward);
+    if (is_first) begin_step();
+    const Inputs& inputs = batches_[next_++];
+    Tensor loss = loss_of(inputs);
+    const Tensor whole = detached(loss);
+    {
+      const Scope scope(heap(), "loss");
+      loss = torch().divide(loss);  // accelerator.backward, whatever the number of micro-batches
+    }
+    parts_.enter(Phase::backward);
+    torch().backward(loss, [] {});
+    loss = {};
+    loss_ = whole;
+    parts_.enter(Phase::loss);
+    look_at_loss();
+  }
+
+  void update() override {
+    parts_.enter(Phase::clip);
+    norm_ = {};
+    if (parts_.clip) norm_ = clip_gradients(torch(), parts_.wrapper);
+    step_optimizer();
+    parts_.wrapper.zero_gradients();
+  }
+
+ private:
+  /// get_batch_samples: all micro-batches of the step, then how many labels count in them.
+  void begin_step() {
+    heap().values = Category::activations;
+    std::vector<Inputs> batches;
+    for (std::int64_t i = 0; i < parts_.job.accumulation; ++i) {
+      Inputs inputs;
+      inputs.ids = tokens("ids");
+      inputs.mask = tokens("mask");
+      inputs.labels = tokens("labels");
+      batches.push_back(std::move(inputs));
+    }
+    items_ = counted_labels(batches);
+    batches_ = std::move(batches);
+    next_ = 0;
+  }
+
+  Tensor number(const char* call, const Accesses& inputs, Dtype dtype, const char* what) {
+    Tensor made = heap().make(1, dtype, Category::logits_and_loss, what);
+    Accesses all = inputs;
+    all.push_back(writes(made));
+    heap().run(call, all);
+    return made;
+  }
+
+  /// sum(labels[..., 1:].ne(-100).sum() for labels in batches) / 1
+  Tensor counted_labels(const std::vector<Inputs>& batches) {
+    const Scope scope(heap(), "labels that count");
+    const std::int64_t count = checked_mul(parts_.job.micro_batch, parts_.job.sequence - 1);
+    Tensor total;
+    for (const Inputs& inputs : batches) {
+      Tensor sum;
+      {
+        const auto temporary = [&](std::int64_t elements, Dtype dtype, const char* what) {
+          return heap().make(elements, dtype, Category::temporaries, what);
+        };
+        const Tensor flags = temporary(count, Dtype::u8, "flags");
+        heap().run("aten::ne", {reads(inputs.labels), writes(flags)});
+        sum = heap().make(1, Dtype::i64, Category::logits_and_loss, "sum of flags");
+        const Tensor wide = temporary(count, Dtype::i64, "flags as numbers");
+        const ReduceScratch scratch = sum_over_all(count, torch().device());
+        const Tensor partials = temporary(2 * scratch.partials.n, Dtype::u8, "partial sums");
+        const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+        heap().run("aten::sum", {reads(flags), writes(wide), writes(sum)});
+      }
+      total = number("aten::add", {reads(sum), reads(total)}, Dtype::i64, "sum over micro-batches");
+    }
+    return number("aten::div", {reads(total)}, Dtype::f32, "labels that count");
+  }
+
+  /// Padded by one and shifted, so that every token predicts the next; a copy where rows don't follow each other.
+  Tensor shifted(const Tensor& labels, Tensor& padded) {
+    const Job& job = parts_.job;
+    padded = heap().make(checked_mul(job.micro_batch, job.sequence + 1), Dtype::i64, Category::logits_and_loss,
+                         "padded labels");
+    heap().run("aten::constant_pad_nd", {reads(labels), writes(padded)});
+    if (job.micro_batch == 1) return padded;
+    const Tensor rows = heap().make(checked_mul(job.micro_batch, job.sequence), Dtype::i64, Category::logits_and_loss,
+                                    "shifted labels");
+    heap().run("aten::clone", {reads(padded), writes(rows)});
+    return rows;
+  }
+
+  /// The model's forward, which ends with its loss; accelerate's autocast around it widens what it returns.
+  Tensor loss_of(const Inputs& inputs) {
+    const Precision& precision = parts_.job.precision;
+    const bool is_autocast = precision.storage != precision.compute;
+    Tensor logits, loss;
+    {
+      const Autocast autocast(torch(), is_autocast ? std::optional(precision.compute) : std::nullopt);
+      logits = forward(inputs.ids, inputs.mask);
+      parts_.enter(Phase::loss);
+      const Scope scope(heap(), "loss");
+      const Tensor wide = torch().cast(logits, Dtype::f32);
+      Tensor padded;
+      const Tensor targets = shifted(inputs.labels, padded);
+      loss = torch().divide(torch().cross_entropy(wide, targets));
+      parts_.model.leave();
+    }
+    const Scope scope(heap(), "loss");
+    if (is_autocast) logits = torch().cast(logits, Dtype::f32);
+    return torch().scale_in_place(loss);  // by the number of processes
+  }
+
+  /// logging_nan_inf_filter
+  void look_at_loss() {
+    const Scope scope(heap(), "loss");
+    { const Tensor flag = number("aten::isnan", {reads(loss_)}, Dtype::u8, "is it a number"); }
+    const Tensor magnitude = number("aten::abs", {reads(loss_)}, Dtype::f32, "magnitude");
+    const Tensor flag = number("aten::eq", {reads(magnitude)}, Dtype::u8, "is it finite");
+  }
+
+  std::vector<Inputs> batches_;
+  std::size_t next_ = 0;
+  Tensor items_, loss_, norm_;
+};
+
+}  // namespace
+
+std::unique_ptr<Loop> make_trainer_loop(LoopParts parts) { return std::make_unique<TrainerLoop>(std::move(parts)); }
+
+}  // namespace vramfit::eager

@@ -1,0 +1,44 @@
+// A model's code as a library writes it, on counted tensors: its locals live as long as they do in Python.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/pytorch/torch.h"
+#include "program/pytorch/wrapper.h"
+
+namespace vramfit::eager {
+
+class Model {
+ public:
+  Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  Model(Model&&) = delete;
+  Model& operator=(Model&&) = delete;
+  virtual ~Model() = default;
+
+  /// The embedding, the blocks, and norm and output as one, in the order in which the model holds and runs them.
+  virtual std::vector<Module> modules() const = 0;
+  virtual std::size_t blocks() const = 0;
+
+  /// What it has beside parameters.
+  virtual void load() = 0;
+  virtual Tensor embed(const Tensor& ids) = 0;
+  /// Between the embedding and the blocks; `mask` is the attention mask that the loop passes, or empty.
+  virtual void prepare(const Tensor& /*mask*/) {}
+  /// The code of a block, with what it is passed beside its input: a checkpoint keeps both until backward.
+  virtual CheckpointBody block(std::size_t number) = 0;
+  /// Takes ownership of `h`: Python code reuses its variable for the normed tensor.
+  virtual Tensor head(Tensor h) = 0;
+  /// What its forward holds until it returns, after a loss that it computes itself.
+  virtual void leave() {}
+};
+
+/// The modeling that the job names. Throws NotModelled for a graph that it has no code for.
+std::unique_ptr<Model> make_model(const Graph& graph, const Job& job, Torch& torch);
+
+}  // namespace vramfit::eager

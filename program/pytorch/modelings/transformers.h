@@ -1,0 +1,61 @@
+// Llama and models of its shape as transformers 5.23 writes them (models/llama/modeling_llama.py), on counted tensors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/pytorch/modelings/modeling.h"
+
+namespace vramfit::eager {
+
+/// One decoder layer: parameters by index in the graph.
+struct TransformersLayer {
+  std::string name;
+  int q = -1, k = -1, v = -1, o = -1, gate = -1, up = -1, down = -1, input_norm = -1, post_attention_norm = -1;
+};
+
+class Transformers final : public Model {
+ public:
+  /// Throws NotModelled for a graph that isn't a Llama's: other ops, biases, windows.
+  Transformers(const Graph& graph, const Job& job, Torch& torch);
+
+  std::vector<Module> modules() const override;
+  std::size_t blocks() const override { return layers_.size(); }
+  /// The inverse frequencies and the copy that LlamaRotaryEmbedding keeps.
+  void load() override;
+  Tensor embed(const Tensor& ids) override;
+  /// Positions, what the mask is looked at with, and the tables of cosines and sines.
+  void prepare(const Tensor& mask) override;
+  CheckpointBody block(std::size_t number) override;
+  Tensor head(Tensor h) override;
+  void leave() override { hidden_ = {}; }
+
+ private:
+  struct Sizes {
+    std::int64_t batch = 0, sequence = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0;
+  };
+
+  /// What all layers are passed beside their input.
+  struct Positions {
+    Tensor ids, cosines, sines;
+  };
+
+  Tensor run(const TransformersLayer& layer, const Tensor& x, const Positions& positions);
+  Tensor norm(const Tensor& x, int weight);
+  Tensor rotated(const Tensor& x, const Positions& positions);
+  Tensor attention(const TransformersLayer& layer, const Tensor& x, const Positions& positions);
+  Tensor feed_forward(const TransformersLayer& layer, const Tensor& x);
+  Tensor constant(const char* call, Accesses inputs, std::int64_t elements, Dtype dtype, const char* what);
+  void look_at_mask(const Tensor& mask);
+
+  Torch& torch_;
+  Dtype hidden_dtype_;
+  Sizes sizes_;
+  std::vector<TransformersLayer> layers_;
+  int embedding_ = -1, norm_ = -1, output_ = -1;
+  Tensor frequencies_, original_frequencies_;
+  Positions positions_;
+  Tensor embedded_, hidden_;  // locals of LlamaModel.forward and LlamaForCausalLM.forward
+};
+
+}  // namespace vramfit::eager

@@ -1,0 +1,81 @@
+"""Trains a model with transformers' Trainer, as its users write it, and writes what the caching allocator did.
+
+For a phantom GPU. `--events FILE`: every allocation and free with size, stream and step, one JSON array a line.
+"""
+
+import argparse
+import gc
+import json
+import pathlib
+import sys
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from event_log import EventLog, peaks  # noqa: E402
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--sequence", type=int, default=128)
+    parser.add_argument("--accumulation", type=int, default=1)
+    parser.add_argument("--precision", choices=["fp32", "bf16-pure", "bf16-mixed"], default="bf16-mixed")
+    parser.add_argument("--optimizer", choices=["fused", "foreach"], default="fused")
+    parser.add_argument("--checkpointing", choices=["none", "full"], default="none")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--events", help="file for every allocation and free")
+    return parser.parse_args(arguments)
+
+
+class Texts(torch.utils.data.Dataset):
+    """Full rows: nothing is padded."""
+
+    def __init__(self, sequence):
+        self.ids = torch.zeros(sequence, dtype=torch.int64)
+
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, _):
+        return {"input_ids": self.ids, "attention_mask": torch.ones_like(self.ids), "labels": self.ids}
+
+
+class Marked(Trainer):
+    """Marks where a step begins: with fetching its micro-batches."""
+
+    events, steps = None, 0
+
+    def get_batch_samples(self, *arguments):
+        self.steps += 1
+        if self.events:
+            self.events.mark(f"step {self.steps}")
+        return super().get_batch_samples(*arguments)
+
+
+def main(arguments):
+    options = parse(arguments)
+    gc.disable()
+    torch.cuda.set_device(0)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    log = EventLog() if options.events else None
+    if log:
+        log.mark("load")
+    dtype = torch.bfloat16 if options.precision == "bf16-pure" else torch.float32
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(options.config), dtype=dtype)
+    settings = TrainingArguments(
+        output_dir="unused", report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=1000, dataloader_pin_memory=False,
+        per_device_train_batch_size=options.batch, gradient_accumulation_steps=options.accumulation, max_steps=options.steps, gradient_checkpointing=options.checkpointing == "full",
+        bf16=options.precision == "bf16-mixed", optim="adamw_torch_fused" if options.optimizer == "fused" else "adamw_torch")
+    trainer = Marked(model=model, args=settings, train_dataset=Texts(options.sequence))
+    trainer.events = log
+    trainer.train()
+    if log:
+        log.write(options.events)
+    print(json.dumps(peaks()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
