@@ -4,15 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "program/pytorch/modelings/llama_graph.h"
 #include "program/pytorch/modelings/modeling.h"
 
 namespace vramfit::eager {
-
-/// One decoder layer: parameters by index in the graph.
-struct TransformersLayer {
-  std::string name;
-  int q = -1, k = -1, v = -1, o = -1, gate = -1, up = -1, down = -1, input_norm = -1, post_attention_norm = -1;
-};
 
 class Transformers final : public Model {
  public:
@@ -20,7 +15,7 @@ class Transformers final : public Model {
   Transformers(const Graph& graph, const Job& job, Torch& torch);
 
   std::vector<Module> modules() const override;
-  std::size_t blocks() const override { return layers_.size(); }
+  std::size_t blocks() const override { return llama_.blocks.size(); }
   /// The inverse frequencies and the copy that LlamaRotaryEmbedding keeps.
   void load() override;
   Tensor embed(const Tensor& ids) override;
@@ -31,28 +26,22 @@ class Transformers final : public Model {
   void leave() override { hidden_ = {}; }
 
  private:
-  struct Sizes {
-    std::int64_t batch = 0, sequence = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0;
-  };
-
   /// What all layers are passed beside their input.
   struct Positions {
     Tensor ids, cosines, sines;
   };
 
-  Tensor run(const TransformersLayer& layer, const Tensor& x, const Positions& positions);
+  Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor norm(const Tensor& x, int weight);
   Tensor rotated(const Tensor& x, const Positions& positions);
-  Tensor attention(const TransformersLayer& layer, const Tensor& x, const Positions& positions);
-  Tensor feed_forward(const TransformersLayer& layer, const Tensor& x);
+  Tensor attention(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
+  Tensor feed_forward(const LlamaBlock& layer, const Tensor& x);
   Tensor constant(const char* call, Accesses inputs, std::int64_t elements, Dtype dtype, const char* what);
   void look_at_mask(const Tensor& mask);
 
   Torch& torch_;
   Dtype hidden_dtype_;
-  Sizes sizes_;
-  std::vector<TransformersLayer> layers_;
-  int embedding_ = -1, norm_ = -1, output_ = -1;
+  LlamaGraph llama_;
   Tensor frequencies_, original_frequencies_;
   Positions positions_;
   Tensor embedded_, hidden_;  // locals of LlamaModel.forward and LlamaForCausalLM.forward

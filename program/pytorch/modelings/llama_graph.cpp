@@ -1,0 +1,79 @@
+#include "program/pytorch/modelings/llama_graph.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+constexpr std::array kBlockOps{OpKind::rms_norm, OpKind::linear,    OpKind::linear, OpKind::linear, OpKind::rope,
+                               OpKind::rope,     OpKind::attention, OpKind::linear, OpKind::add,    OpKind::rms_norm,
+                               OpKind::linear,   OpKind::linear,    OpKind::glu,    OpKind::linear, OpKind::add};
+
+/// Kinds of a segment's ops, in order, and of parameters whole ones without bias.
+void require_ops(const Job& job, const Segment& segment, const auto& kinds) {
+  if (!std::ranges::equal(segment.ops, kinds, {}, &Op::kind)) refuse_model(job, "a model other than Llama");
+  for (const Op& op : segment.ops) {
+    if (op.parameters.size() > 1) refuse_model(job, "a model with biases");
+    for (const ParameterUse& use : op.parameters) {
+      if (use.count != -1) refuse_model(job, "packed matrices");
+    }
+    const Attributes& a = op.attributes;
+    if (a.window != 0 || a.softcap != 0 || a.weight_plus_one || a.transposed_weight || !a.causal || a.groups != 1) {
+      refuse_model(job, "a model other than Llama");
+    }
+  }
+}
+
+int parameter_of(const Segment& segment, std::size_t op) { return segment.ops[op].parameters.front().parameter; }
+
+}  // namespace
+
+void refuse_model(const Job& job, const std::string& what) {
+  throw NotModelled("modeling " + job_field_named("modeling").get(job) + " of " + what);
+}
+
+LlamaGraph llama_graph(const Graph& graph, const Job& job) {
+  const std::size_t n = graph.segments.size();
+  if (n < 4 || graph.masked_lm || graph.ropes.size() != 1) refuse_model(job, "a model other than Llama");
+  const Segment& first = graph.segments.front();
+  const Segment& head = graph.segments[n - 2];
+  require_ops(job, first, std::array{OpKind::embedding});
+  require_ops(job, head, std::array{OpKind::rms_norm, OpKind::linear});
+  require_ops(job, graph.segments[n - 1], std::array{OpKind::cross_entropy});
+  LlamaGraph llama;
+  for (std::size_t s = 1; s + 2 < n; ++s) {
+    const Segment& segment = graph.segments[s];
+    require_ops(job, segment, kBlockOps);
+    llama.blocks.push_back({.name = segment.name,
+                            .q = parameter_of(segment, 1),
+                            .k = parameter_of(segment, 2),
+                            .v = parameter_of(segment, 3),
+                            .o = parameter_of(segment, 7),
+                            .gate = parameter_of(segment, 10),
+                            .up = parameter_of(segment, 11),
+                            .down = parameter_of(segment, 13),
+                            .attention_norm = parameter_of(segment, 0),
+                            .ffn_norm = parameter_of(segment, 9)});
+  }
+  llama.embedding = parameter_of(first, 0);
+  llama.norm = parameter_of(head, 0);
+  llama.output = parameter_of(head, 1);
+  const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
+  const Attributes& attention = graph.segments[1].ops[6].attributes;
+  llama.sizes = {.batch = job.micro_batch,
+                 .sequence = job.sequence,
+                 .hidden = shape(llama.embedding)[1],
+                 .heads = attention.heads,
+                 .kv_heads = attention.kv_heads,
+                 .head_dim = attention.head_dim,
+                 .ffn = shape(llama.blocks.front().gate)[0],
+                 .vocabulary = shape(llama.embedding)[0]};
+  return llama;
+}
+
+}  // namespace vramfit::eager

@@ -1,0 +1,33 @@
+// A Llama's parameters and sizes, read from its graph: what the modelings of PyTorch's libraries run on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "job/job.h"
+#include "model_specs/graph.h"
+
+namespace vramfit::eager {
+
+/// One decoder block: parameters by index in the graph.
+struct LlamaBlock {
+  std::string name;
+  int q = -1, k = -1, v = -1, o = -1, gate = -1, up = -1, down = -1, attention_norm = -1, ffn_norm = -1;
+};
+
+struct LlamaSizes {
+  std::int64_t batch = 0, sequence = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0;
+};
+
+struct LlamaGraph {
+  std::vector<LlamaBlock> blocks;
+  int embedding = -1, norm = -1, output = -1;  // the same parameter where embeddings are tied
+  LlamaSizes sizes;
+};
+
+/// Throws NotModelled, naming the job's modeling, for a graph that isn't a Llama's: other ops, biases, windows.
+LlamaGraph llama_graph(const Graph& graph, const Job& job);
+/// Throws NotModelled("modeling torchtitan of WHAT").
+[[noreturn]] void refuse_model(const Job& job, const std::string& what);
+
+}  // namespace vramfit::eager
