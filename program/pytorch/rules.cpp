@@ -57,7 +57,9 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
-  if (!has_optimizer(job)) refuse_field(job, "optimizer");
+  const bool is_loop =
+      job.optimizer_implementation == OptimizerImplementation::loop;  // which the Trainer has no name for
+  if (!has_optimizer(job) || (is_loop && job.modeling == Modeling::transformers)) refuse_field(job, "optimizer");
   require_checkpointing(job);
   require_attention(job, cluster);
 }
