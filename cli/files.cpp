@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "base/file.h"
 #include "base/suggest.h"
 
@@ -18,6 +20,10 @@ std::string read_file(const std::string& path) { return read_file(path, kGivenFi
 void check_output(const std::string& flag, const std::string& path) {
   const std::string why = path.empty() ? "" : why_not_writable(path);
   if (!why.empty()) throw FaultError(fmt::format("{} {}: can't be written: {}", flag, printable(path), why));
+}
+
+std::string file_beside(const std::string& path, std::string_view part) {
+  return std::filesystem::path(path).replace_extension(fmt::format(".{}.json", part)).string();
 }
 
 }  // namespace vramfit

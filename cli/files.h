@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/result_file.h"
 
@@ -13,5 +14,8 @@ std::string read_file(const std::string& path);
 
 /// Before long work: throws FaultError when nothing can be written to `path`, which `flag` gave; "" is no path.
 void check_output(const std::string& flag, const std::string& path);
+
+/// A file that belongs to a JSON file: "run.json", "tuned.plan" -> "run.tuned.plan.json".
+std::string file_beside(const std::string& path, std::string_view part);
 
 }  // namespace vramfit

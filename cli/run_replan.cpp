@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 
 #include "base/error.h"
@@ -20,8 +19,6 @@
 
 namespace vramfit {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int kOutOfMemory = static_cast<int>(ExitCode::out_of_memory);
 
@@ -57,12 +54,6 @@ void drop(std::vector<std::string>& arguments, std::string_view flag) {
   }
 }
 
-/// "run.json", "2.plan" -> "run.2.plan.json"
-std::string beside(const std::string& output, const std::string& part) {
-  fs::path path(output);
-  return path.replace_extension("." + part + ".json").string();
-}
-
 class Replanning {
  public:
   explicit Replanning(const ReplannedRun& run) : run_(run), arguments_(run.arguments) { load(run.plan_path); }
@@ -92,7 +83,7 @@ class Replanning {
     const std::string& output = run_.options.output;
     if (output.empty() || end.record.empty()) return;
     if (number.empty()) return write_file(output, end.record);
-    if (!is_stdout(output)) write_file(beside(output, number), end.record);
+    if (!is_stdout(output)) write_file(file_beside(output, number), end.record);
   }
 
   bool plan_again(const RunEnd& end, int attempt) {
@@ -117,7 +108,7 @@ class Replanning {
     const std::string path = fmt::format("{}/plan{}.json", folder_.path(), attempt + 1);
     write_file(path, text);
     if (!run_.options.output.empty() && !is_stdout(run_.options.output)) {
-      write_file(beside(run_.options.output, fmt::format("{}.plan", attempt + 1)), text);
+      write_file(file_beside(run_.options.output, fmt::format("{}.plan", attempt + 1)), text);
     }
     const std::string changes = job_as_flags(plan.chosen->job, plan_.job);
     plan_ = plan_from_json(text, path);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -40,12 +39,6 @@ std::vector<std::string> trial_arguments(const std::vector<std::string>& of_run,
     arguments.insert(arguments.end(), {of_run[i], of_run[i + 1]});
   }
   return arguments;
-}
-
-/// "run.json", "tuned.plan" -> "run.tuned.plan.json"
-std::string beside(const std::string& output, std::string_view part) {
-  std::filesystem::path path(output);
-  return path.replace_extension(fmt::format(".{}.json", part)).string();
 }
 
 std::string calibration_json(const Cluster& cluster, double step_share, std::size_t runs) {
@@ -143,7 +136,7 @@ class Tuning {
   void keep_results() {
     const std::string& output = in_.options.output;
     if (output.empty() || !names_a_file(output)) return;
-    const std::string plan = beside(output, "tuned.plan"), calibration = beside(output, "calibration");
+    const std::string plan = file_beside(output, "tuned.plan"), calibration = file_beside(output, "calibration");
     write_file(plan, read_file(fastest_->path));
     std::ranges::sort(shares_);
     write_file(calibration, calibration_json(request_.cluster, shares_[shares_.size() / 2], shares_.size()));
