@@ -59,8 +59,7 @@ class Engine {
     }
     gradient = {};
     node.saved.clear();
-    // A weight reaches its node through a transposition, which was recorded first and so runs last.
-    for (const bool is_parameter : {false, true}) {
+    for (const bool is_parameter : {node.parameters_first, !node.parameters_first}) {
       for (std::size_t i = 0; i < results.size(); ++i) {
         if ((node.next[i].parameter >= 0) == is_parameter) pass_on(node.next[i], std::move(results[i]));
       }

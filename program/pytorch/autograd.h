@@ -52,6 +52,9 @@ struct Node {
   std::vector<Saved> saved;
   /// Gradients of the inputs, one per edge, from the gradient of the output and the unpacked saved tensors.
   std::function<std::vector<Tensor>(Tensor& gradient, const std::vector<Tensor>& saved)> backward;
+  /// Whether parameters get their gradients before other inputs do. In mm a weight reaches its node through a
+  /// transposition that was recorded before the input's view, and so runs after it; in addmm it is the other way around.
+  bool parameters_first = false;
   std::vector<std::function<void()>> before;  // hooks on the output's gradient
 };
 

@@ -31,18 +31,6 @@ Tensor Torch::computed(const std::string& name, Accesses inputs, Tensor output) 
   return output;
 }
 
-Tensor Torch::multiplied(Accesses inputs, const WorkShape& shape, Tensor output) {
-  inputs.push_back(writes(output));
-  const double sums = static_cast<double>(shape.rows) * static_cast<double>(shape.columns);
-  heap_.run("aten::mm", inputs,
-            {.unit = Work::Unit::product,
-             .dtype = output.dtype,
-             .flops = 2 * sums * static_cast<double>(shape.inner),
-             .bytes = heap_.bytes_of(inputs),
-             .shape = shape});
-  return output;
-}
-
 void Torch::set_parameter(int parameter, const Tensor& tensor) {
   parameters_.at(static_cast<std::size_t>(parameter)) = tensor.storage.buffer();
 }
@@ -117,83 +105,6 @@ void Torch::backward(const Tensor& loss, const std::function<void()>& at_end) {
   run_backward(*this, loss.made_by, std::move(one));
   at_end();
   in_backward_ = false;
-}
-
-void Torch::ensure_workspace() {
-  Tensor& workspace = workspaces_.at(in_backward_ ? 1 : 0);
-  if (workspace.elements != 0) return;
-  const Scope scope(heap_, in_backward_ ? "backward thread" : "main thread");
-  workspace = heap_.make(cublas_workspace(device_).n, Dtype::u8, Category::workspace, "cublas workspace");
-}
-
-Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs) {
-  if (autocast_) {
-    const Tensor weight = cast_parameter(parameter, checked_mul(inputs, outputs));
-    return linear_by(cast(x, *autocast_), weight, inputs, outputs);
-  }
-  const std::int64_t rows = x.elements / inputs;
-  std::vector<Saved> saved{save(x)};
-  SelectiveCache* const cache = checkpoints_.cache;
-  const bool is_kept = cache != nullptr && cache->keeps(Kept::matmul);
-  Tensor y;
-  if (is_kept && cache->is_recomputing()) {
-    y = cache->take(Kept::matmul).front();
-  } else {
-    y = value(checked_mul(rows, outputs), x.dtype, "linear");
-    ensure_workspace();
-    y = multiplied({reads(x), reads_parameter(parameter)}, {rows, outputs, inputs}, std::move(y));
-    if (is_kept) cache->put(Kept::matmul, {y});
-  }
-  y.is_view = true;  // of the matrix that the product made
-  const Dtype dtype = x.dtype;
-  const std::int64_t weight = checked_mul(inputs, outputs);
-  return record(std::move(y), {edge_to(parameter, weight), edge_to(x)}, std::move(saved),
-                [this, rows, inputs, outputs, weight, dtype, parameter](Tensor& g, const std::vector<Tensor>& kept) {
-                  Tensor dw = heap_.make(weight, dtype, Category::gradients, "weight gradient");
-                  ensure_workspace();
-                  dw = multiplied({reads(g), reads(kept[0])}, {outputs, inputs, rows}, std::move(dw));
-                  dw.is_view = true;  // transposed
-                  Tensor dx = multiplied({reads(g), reads_parameter(parameter)}, {rows, inputs, outputs},
-                                         value(rows * inputs, dtype, "input gradient"));
-                  dx.is_view = true;
-                  return std::vector<Tensor>{std::move(dw), std::move(dx)};
-                });
-}
-
-/// By a tensor that is no parameter itself.
-Tensor Torch::linear_by(const Tensor& x, const Tensor& weight, std::int64_t inputs, std::int64_t outputs) {
-  const std::int64_t rows = x.elements / inputs;
-  std::vector<Saved> saved{save(x), save(weight)};
-  Tensor y = value(checked_mul(rows, outputs), x.dtype, "linear");
-  ensure_workspace();
-  y = multiplied({reads(x), reads(weight)}, {rows, outputs, inputs}, std::move(y));
-  y.is_view = true;  // of the matrix that the product made
-  return record(std::move(y), {edge_to(weight), edge_to(x)}, std::move(saved),
-                [this, rows, inputs, outputs, dtype = x.dtype](Tensor& g, const std::vector<Tensor>& kept) {
-                  Tensor dw = temporary(inputs * outputs, dtype, "weight gradient");
-                  ensure_workspace();
-                  dw = multiplied({reads(g), reads(kept[0])}, {outputs, inputs, rows}, std::move(dw));
-                  Tensor dx = multiplied({reads(g), reads(kept[1])}, {rows, inputs, outputs},
-                                         value(rows * inputs, dtype, "input gradient"));
-                  dx.is_view = true;
-                  return std::vector<Tensor>{std::move(dw), std::move(dx)};
-                });
-}
-
-Tensor Torch::cast_parameter(int parameter, std::int64_t elements) {
-  Tensor& cast = cast_parameters_[parameter];
-  if (cast.elements != 0) return cast;
-  cast = record(computed("aten::_to_copy", {reads_parameter(parameter)}, value(elements, *autocast_, "weight, cast")),
-                {edge_to(parameter, elements)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
-                  Tensor wide = heap_.make(g.elements, Dtype::f32, Category::gradients, "weight gradient");
-                  return std::vector<Tensor>{computed("aten::_to_copy", {reads(g)}, std::move(wide))};
-                });
-  return cast;
-}
-
-void Torch::set_autocast(std::optional<Dtype> dtype) {
-  autocast_ = dtype;
-  cast_parameters_.clear();
 }
 
 Tensor Torch::gradient_as(const Tensor& gradient, Dtype dtype) {

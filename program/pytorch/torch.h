@@ -28,8 +28,8 @@ class Torch final : public Backend {
 
   /// table[ids]; the table is `parameter`, of `rows` rows of `dtype`.
   Tensor embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype);
-  /// x times the transpose of `parameter` (outputs, inputs), x of rows of `inputs`; no bias.
-  Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs);
+  /// x times the transpose of `parameter` (outputs, inputs), x of rows of `inputs`; `bias`: a parameter, or -1.
+  Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias = -1);
   /// torch.autocast: matrix products and attention work in this type; parameters are converted once, by their first
   /// product.
   std::optional<Dtype> autocast() const { return autocast_; }
@@ -90,7 +90,14 @@ class Torch final : public Backend {
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
   /// The gradient of an input of type `dtype` from one of the output's type.
   Tensor gradient_as(const Tensor& gradient, Dtype dtype);
-  Tensor linear_by(const Tensor& x, const Tensor& weight, std::int64_t inputs, std::int64_t outputs);
+  /// A parameter as products read it: itself, or its conversion under autocast.
+  struct Operand {
+    Tensor cast;  // empty: the parameter itself
+    program::Access access;
+    Edge edge;
+  };
+  Operand operand(int parameter, std::int64_t elements);
+  Tensor linear_of_operands(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias);
   Tensor cast_parameter(int parameter, std::int64_t elements);
   Tensor half_of(const Tensor& x);
   /// What the call `name` computes from what it reads: `output` itself.
@@ -105,6 +112,7 @@ class Torch final : public Backend {
   Tensor record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward);
   Tensor product(std::int64_t rows, std::int64_t outputs, Dtype dtype);
   void ensure_workspace();
+  void ensure_lt_workspace();
   void run_attention(const std::string& name, const AttentionShape& shape, Dtype dtype, const Accesses& accesses,
                      double products);
   std::vector<Tensor> flash_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
@@ -116,9 +124,10 @@ class Torch final : public Backend {
   Heap heap_;
   Device device_;
   CheckpointState checkpoints_;
-  std::vector<Tensor> gradients_;     // by parameter
-  std::vector<int> parameters_;       // buffers, by parameter; -1: none yet
-  std::array<Tensor, 2> workspaces_;  // cuBLAS: of the main thread's handle, of the backward thread's
+  std::vector<Tensor> gradients_;        // by parameter
+  std::vector<int> parameters_;          // buffers, by parameter; -1: none yet
+  std::array<Tensor, 2> workspaces_;     // cuBLAS: of the main thread's handle, of the backward thread's
+  std::array<Tensor, 2> lt_workspaces_;  // cuBLASLt's, in the same way
   std::optional<Dtype> autocast_;
   std::map<int, Tensor> cast_parameters_;  // under autocast
   bool in_backward_ = false;

@@ -14,11 +14,10 @@ constexpr std::array kBlockOps{OpKind::rms_norm, OpKind::linear,    OpKind::line
                                OpKind::rope,     OpKind::attention, OpKind::linear, OpKind::add,    OpKind::rms_norm,
                                OpKind::linear,   OpKind::linear,    OpKind::glu,    OpKind::linear, OpKind::add};
 
-/// Kinds of a segment's ops, in order, and of parameters whole ones without bias.
+/// Kinds of a segment's ops, in order, and of parameters whole ones.
 void require_ops(const Job& job, const Segment& segment, const auto& kinds) {
   if (!std::ranges::equal(segment.ops, kinds, {}, &Op::kind)) refuse_model(job, "a model other than Llama");
   for (const Op& op : segment.ops) {
-    if (op.parameters.size() > 1) refuse_model(job, "a model with biases");
     for (const ParameterUse& use : op.parameters) {
       if (use.count != -1) refuse_model(job, "packed matrices");
     }
@@ -30,6 +29,11 @@ void require_ops(const Job& job, const Segment& segment, const auto& kinds) {
 }
 
 int parameter_of(const Segment& segment, std::size_t op) { return segment.ops[op].parameters.front().parameter; }
+
+LlamaLinear linear_of(const Segment& segment, std::size_t op) {
+  const std::vector<ParameterUse>& uses = segment.ops[op].parameters;
+  return {.weight = uses.front().parameter, .bias = uses.size() > 1 ? uses[1].parameter : -1};
+}
 
 }  // namespace
 
@@ -50,19 +54,20 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
     const Segment& segment = graph.segments[s];
     require_ops(job, segment, kBlockOps);
     llama.blocks.push_back({.name = segment.name,
-                            .q = parameter_of(segment, 1),
-                            .k = parameter_of(segment, 2),
-                            .v = parameter_of(segment, 3),
-                            .o = parameter_of(segment, 7),
-                            .gate = parameter_of(segment, 10),
-                            .up = parameter_of(segment, 11),
-                            .down = parameter_of(segment, 13),
+                            .q = linear_of(segment, 1),
+                            .k = linear_of(segment, 2),
+                            .v = linear_of(segment, 3),
+                            .o = linear_of(segment, 7),
+                            .gate = linear_of(segment, 10),
+                            .up = linear_of(segment, 11),
+                            .down = linear_of(segment, 13),
                             .attention_norm = parameter_of(segment, 0),
                             .ffn_norm = parameter_of(segment, 9)});
   }
   llama.embedding = parameter_of(first, 0);
   llama.norm = parameter_of(head, 0);
   llama.output = parameter_of(head, 1);
+  if (head.ops[1].parameters.size() > 1) refuse_model(job, "a model whose output has a bias");
   const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
   const Attributes& attention = graph.segments[1].ops[6].attributes;
   llama.sizes = {.batch = job.micro_batch,
@@ -71,7 +76,7 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
                  .heads = attention.heads,
                  .kv_heads = attention.kv_heads,
                  .head_dim = attention.head_dim,
-                 .ffn = shape(llama.blocks.front().gate)[0],
+                 .ffn = shape(llama.blocks.front().gate.weight)[0],
                  .vocabulary = shape(llama.embedding)[0]};
   return llama;
 }

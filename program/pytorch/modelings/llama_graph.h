@@ -9,10 +9,16 @@
 
 namespace vramfit::eager {
 
-/// One decoder block: parameters by index in the graph.
+/// Parameters by index in the graph; -1: no bias.
+struct LlamaLinear {
+  int weight = -1, bias = -1;
+};
+
+/// One decoder block.
 struct LlamaBlock {
   std::string name;
-  int q = -1, k = -1, v = -1, o = -1, gate = -1, up = -1, down = -1, attention_norm = -1, ffn_norm = -1;
+  LlamaLinear q, k, v, o, gate, up, down;
+  int attention_norm = -1, ffn_norm = -1;
 };
 
 struct LlamaSizes {
@@ -25,7 +31,7 @@ struct LlamaGraph {
   LlamaSizes sizes;
 };
 
-/// Throws NotModelled, naming the job's modeling, for a graph that isn't a Llama's: other ops, biases, windows.
+/// Throws NotModelled, naming the job's modeling, for a graph that isn't a Llama's: other ops, windows.
 LlamaGraph llama_graph(const Graph& graph, const Job& job);
 /// Throws NotModelled("modeling torchtitan of WHAT").
 [[noreturn]] void refuse_model(const Job& job, const std::string& what);

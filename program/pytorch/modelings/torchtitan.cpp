@@ -7,12 +7,19 @@ namespace vramfit::eager {
 Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch), compute_(job.precision.compute), llama_(llama_graph(graph, job)) {
   if (llama_.embedding == llama_.output) refuse_model(job, "tied embeddings");
+  for (const LlamaBlock& b : llama_.blocks) {
+    for (const LlamaLinear& linear : {b.q, b.k, b.v, b.o, b.gate, b.up, b.down}) {
+      if (linear.bias >= 0) refuse_model(job, "a model with biases");
+    }
+  }
 }
 
 std::vector<Module> Torchtitan::modules() const {
   std::vector<Module> modules{{"tok_embeddings", {llama_.embedding}}};
   for (const LlamaBlock& b : llama_.blocks) {
-    modules.push_back({b.name, {b.q, b.k, b.v, b.o, b.gate, b.down, b.up, b.attention_norm, b.ffn_norm}});
+    modules.push_back({b.name,
+                       {b.q.weight, b.k.weight, b.v.weight, b.o.weight, b.gate.weight, b.down.weight, b.up.weight,
+                        b.attention_norm, b.ffn_norm}});
   }
   modules.push_back({"output", {llama_.norm, llama_.output}});
   return modules;
@@ -74,9 +81,9 @@ std::pair<Tensor, Tensor> Torchtitan::rotated(const Tensor& q, const Tensor& k) 
 Tensor Torchtitan::attention(const LlamaBlock& b, const Tensor& x) {
   const std::int64_t queries = llama_.sizes.heads * llama_.sizes.head_dim;
   const std::int64_t keys = llama_.sizes.kv_heads * llama_.sizes.head_dim;
-  Tensor q = torch_.linear(x, b.q, llama_.sizes.hidden, queries);
-  Tensor k = torch_.linear(x, b.k, llama_.sizes.hidden, keys);
-  Tensor v = torch_.linear(x, b.v, llama_.sizes.hidden, keys);
+  Tensor q = torch_.linear(x, b.q.weight, llama_.sizes.hidden, queries);
+  Tensor k = torch_.linear(x, b.k.weight, llama_.sizes.hidden, keys);
+  Tensor v = torch_.linear(x, b.v.weight, llama_.sizes.hidden, keys);
   std::tie(q, k) = rotated(q, k);
   const std::int64_t times = llama_.sizes.heads / llama_.sizes.kv_heads;
   const Tensor all_keys = torch_.repeat_heads(k, llama_.sizes.kv_heads, times);
@@ -85,17 +92,17 @@ Tensor Torchtitan::attention(const LlamaBlock& b, const Tensor& x) {
   v = all_values;
   const Tensor out =
       torch_.attention(q, k, v, {llama_.sizes.batch, llama_.sizes.sequence, llama_.sizes.heads, llama_.sizes.head_dim});
-  return torch_.linear(out, b.o, queries, llama_.sizes.hidden);
+  return torch_.linear(out, b.o.weight, queries, llama_.sizes.hidden);
 }
 
 Tensor Torchtitan::feed_forward(const LlamaBlock& b, const Tensor& x) {
-  Tensor gate = torch_.linear(x, b.gate, llama_.sizes.hidden, llama_.sizes.ffn);
+  Tensor gate = torch_.linear(x, b.gate.weight, llama_.sizes.hidden, llama_.sizes.ffn);
   gate = torch_.silu(gate);
-  Tensor up = torch_.linear(x, b.up, llama_.sizes.hidden, llama_.sizes.ffn);
+  Tensor up = torch_.linear(x, b.up.weight, llama_.sizes.hidden, llama_.sizes.ffn);
   const Tensor product = torch_.multiply(gate, up);
   gate = {};
   up = {};
-  return torch_.linear(product, b.down, llama_.sizes.ffn, llama_.sizes.hidden);
+  return torch_.linear(product, b.down.weight, llama_.sizes.ffn, llama_.sizes.hidden);
 }
 
 Tensor Torchtitan::run(const LlamaBlock& b, const Tensor& x) {

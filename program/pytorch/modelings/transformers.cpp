@@ -12,7 +12,13 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
 std::vector<Module> Transformers::modules() const {
   std::vector<Module> modules{{"embed_tokens", {llama_.embedding}}};
   for (const LlamaBlock& l : llama_.blocks) {
-    modules.push_back({l.name, {l.q, l.k, l.v, l.o, l.gate, l.up, l.down, l.attention_norm, l.ffn_norm}});
+    Module layer{.name = l.name, .parameters = {}};
+    for (const LlamaLinear& linear : {l.q, l.k, l.v, l.o, l.gate, l.up, l.down}) {
+      layer.parameters.push_back(linear.weight);
+      if (linear.bias >= 0) layer.parameters.push_back(linear.bias);
+    }
+    layer.parameters.insert(layer.parameters.end(), {l.attention_norm, l.ffn_norm});
+    modules.push_back(std::move(layer));
   }
   modules.push_back({"lm_head", {llama_.norm}});
   if (llama_.output != llama_.embedding) modules.back().parameters.push_back(llama_.output);
@@ -88,6 +94,10 @@ void Transformers::prepare(const Tensor& mask) {
   positions_.cosines = cosines;
 }
 
+Tensor Transformers::linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
+  return torch_.linear(x, by.weight, inputs, outputs, by.bias);
+}
+
 /// `variance` and the widened input are locals, held until the product with the weight is there.
 Tensor Transformers::norm(const Tensor& x, int weight) {
   Tensor h = torch_.cast(x, Dtype::f32);
@@ -113,9 +123,9 @@ Tensor Transformers::attention(const LlamaBlock& l, const Tensor& x, const Posit
     // The gradient of what is turned here has another layout, unless there is one head.
     return heads == 1 ? y : torch_.copied_in_backward(y);
   };
-  Tensor q = heads_first(torch_.linear(x, l.q, llama_.sizes.hidden, queries), llama_.sizes.heads);
-  Tensor k = heads_first(torch_.linear(x, l.k, llama_.sizes.hidden, keys), llama_.sizes.kv_heads);
-  const Tensor v = torch_.linear(x, l.v, llama_.sizes.hidden, keys);
+  Tensor q = heads_first(linear(x, l.q, llama_.sizes.hidden, queries), llama_.sizes.heads);
+  Tensor k = heads_first(linear(x, l.k, llama_.sizes.hidden, keys), llama_.sizes.kv_heads);
+  const Tensor v = linear(x, l.v, llama_.sizes.hidden, keys);
   {
     Tensor q_turned = rotated(q, positions);
     Tensor k_turned = rotated(k, positions);
@@ -128,16 +138,16 @@ Tensor Transformers::attention(const LlamaBlock& l, const Tensor& x, const Posit
                                        .heads = llama_.sizes.heads,
                                        .head_dim = llama_.sizes.head_dim,
                                        .kv_heads = llama_.sizes.kv_heads});
-  return torch_.linear(out, l.o, queries, llama_.sizes.hidden);
+  return linear(out, l.o, queries, llama_.sizes.hidden);
 }
 
 Tensor Transformers::feed_forward(const LlamaBlock& l, const Tensor& x) {
   Tensor product;
   {
-    const Tensor gate = torch_.silu(torch_.linear(x, l.gate, llama_.sizes.hidden, llama_.sizes.ffn));
-    product = torch_.multiply(gate, torch_.linear(x, l.up, llama_.sizes.hidden, llama_.sizes.ffn));
+    const Tensor gate = torch_.silu(linear(x, l.gate, llama_.sizes.hidden, llama_.sizes.ffn));
+    product = torch_.multiply(gate, linear(x, l.up, llama_.sizes.hidden, llama_.sizes.ffn));
   }
-  return torch_.linear(product, l.down, llama_.sizes.ffn, llama_.sizes.hidden);
+  return linear(product, l.down, llama_.sizes.ffn, llama_.sizes.hidden);
 }
 
 CheckpointBody Transformers::block(std::size_t number) {

@@ -1,4 +1,5 @@
-// Llama and models of its shape as transformers 5.23 writes them (models/llama/modeling_llama.py), on counted tensors.
+// Llama and models of its form, such as Qwen2 and Mistral, as transformers 5.23 writes them
+// (models/llama/modeling_llama.py), on counted tensors.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace vramfit::eager {
 
 class Transformers final : public Model {
  public:
-  /// Throws NotModelled for a graph that isn't a Llama's: other ops, biases, windows.
+  /// Throws NotModelled for a graph that isn't a Llama's: other ops, windows.
   Transformers(const Graph& graph, const Job& job, Torch& torch);
 
   std::vector<Module> modules() const override;
@@ -32,6 +33,7 @@ class Transformers final : public Model {
   };
 
   Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
+  Tensor linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
   Tensor norm(const Tensor& x, int weight);
   Tensor rotated(const Tensor& x, const Positions& positions);
   Tensor attention(const LlamaBlock& layer, const Tensor& x, const Positions& positions);

@@ -36,13 +36,16 @@ class Case:
     checkpointing: str = "none"
     optimizer: str = "fused"
     card: str = "H100-80GB"
+    family: str = "llama"
 
     def config(self):
-        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": self.vocabulary,
+        architecture = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2"}[self.family]
+        other = {"llama": {"attention_bias": False, "mlp_bias": False}, "mistral": {"sliding_window": None}, "qwen2": {"use_sliding_window": False}}
+        return {"architectures": [architecture + "ForCausalLM"], "model_type": self.family, "vocab_size": self.vocabulary,
                 "hidden_size": self.hidden, "intermediate_size": self.ffn, "num_hidden_layers": self.layers,
                 "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
                 "max_position_embeddings": self.sequence, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
-                "tie_word_embeddings": self.tied, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+                "tie_word_embeddings": self.tied, "hidden_act": "silu", **other[self.family]}
 
     def job(self):
         return {"runtime": "pytorch", "modeling": "transformers", "precision": self.precision,
@@ -55,7 +58,7 @@ SMALL = {"hidden": 1024, "layers": 3, "heads": 16, "kv_heads": 4, "ffn": 3584, "
 CASES = {
     "ci": [
         Case(checkpointing="full"),
-        Case(tied=True, precision="bf16-pure", accumulation=3, optimizer="foreach", kv_heads=1, batch=2),
+        Case(family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="foreach", kv_heads=1, batch=2),
         Case(precision="fp32", kv_heads=4, batch=3, tied=True),
     ],
     "full": [
@@ -64,9 +67,12 @@ CASES = {
         *(Case(**{**SMALL, "kv_heads": 16}, precision="fp32", tied=tied) for tied in (False, True)),
         *(Case(**SMALL, precision=precision, tied=tied, checkpointing="full") for precision in ("bf16-mixed", "bf16-pure") for tied in (False, True)),
         Case(**{**SMALL, "kv_heads": 16}, precision="fp32", checkpointing="full", accumulation=2),
+        *(Case(**SMALL, family=family, precision=precision, tied=True, checkpointing=checkpointing)
+          for family, checkpointing in (("qwen2", "full"), ("qwen2", "none"), ("mistral", "full")) for precision in ("bf16-mixed", "bf16-pure")),
         Case(**SMALL, batch=4),
         Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="foreach"),
         Case(**SMALL, card="RTX4090"),
+        Case(hidden=128, ffn=200, sequence=4096, batch=33, checkpointing="full"),  # sums over tokens by several thread blocks
         Case(**{**SMALL, "hidden": 1040, "heads": 13, "kv_heads": 1, "ffn": 1111, "vocabulary": 5003, "sequence": 4100}),
     ],
 }
