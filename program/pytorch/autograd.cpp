@@ -55,7 +55,8 @@ class Engine {
     for (const auto& hook : node.before) hook();
     std::vector<Tensor> results = apply(node, gradient);
     for (std::size_t i = 0; i < results.size(); ++i) {
-      if (node.next[i].sum != Edge::Sum::none) results[i] = backend_.sum_to(results[i], node.next[i]);
+      if (node.next[i].sum != Edge::Sum::none || node.next[i].dtype)
+        results[i] = backend_.sum_to(results[i], node.next[i]);
     }
     gradient = {};
     node.saved.clear();

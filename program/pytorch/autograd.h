@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "program/pytorch/heap.h"
@@ -39,9 +40,10 @@ class SavedTensorHook {
 /// Where the gradient of one input of a node goes, and what it is summed to where the input was broadcast.
 struct Edge {
   enum class Sum { none, over_rows, over_columns } sum = Sum::none;
-  std::shared_ptr<Node> node;  // the input's maker
-  int parameter = -1;          // the input is this parameter
-  std::int64_t elements = 0;   // of the input
+  std::shared_ptr<Node> node;       // the input's maker
+  int parameter = -1;               // the input is this parameter
+  std::optional<Dtype> dtype = {};  // of the input where the gradient comes in a wider one, and is converted last
+  std::int64_t elements = 0;        // of the input
 };
 
 struct Node {
@@ -53,7 +55,8 @@ struct Node {
   /// Gradients of the inputs, one per edge, from the gradient of the output and the unpacked saved tensors.
   std::function<std::vector<Tensor>(Tensor& gradient, const std::vector<Tensor>& saved)> backward;
   /// Whether parameters get their gradients before other inputs do. In mm a weight reaches its node through a
-  /// transposition that was recorded before the input's view, and so runs after it; in addmm it is the other way around.
+  /// transposition that was recorded before the input's view, and so runs after it; in addmm it is the other way
+  /// around.
   bool parameters_first = false;
   std::vector<std::function<void()>> before;  // hooks on the output's gradient
 };

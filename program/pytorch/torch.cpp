@@ -84,7 +84,7 @@ Tensor Torch::take_gradient(int parameter) {
 
 /// Over rows: with its scratch. Over columns: inside a thread block.
 Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
-  if (gradient.elements == edge.elements) return gradient;
+  if (gradient.elements == edge.elements) return edge.dtype ? gradient_as(gradient, *edge.dtype) : gradient;
   const Category category = edge.parameter >= 0 ? Category::gradients : heap_.values;
   Tensor sum = heap_.make(edge.elements, gradient.dtype, category, "broadcast gradient");
   if (edge.sum == Edge::Sum::over_rows) {
@@ -208,17 +208,20 @@ Tensor Torch::multiply_by_parameter(const Tensor& x, int parameter, std::int64_t
                 });
 }
 
-Tensor Torch::parameter_times(int parameter, const Tensor& x, std::int64_t width) {
+Tensor Torch::parameter_times(int parameter, Dtype dtype, const Tensor& x, std::int64_t width) {
   std::vector<Saved> saved{save(x)};
-  Edge weight = edge_to(parameter, width);
+  Edge weight = edge_to(parameter, width), input = edge_to(x);
   weight.sum = Edge::Sum::over_rows;
+  input.dtype = x.dtype;
+  Tensor product = value(x.elements, wider(dtype, x.dtype), "mul");
   return record(
-      computed("aten::mul", {reads_parameter(parameter), reads(x)}, make_like(x, "mul")), {edge_to(x), weight},
-      std::move(saved), [this, parameter](Tensor& g, const std::vector<Tensor>& kept) {
+      computed("aten::mul", {reads_parameter(parameter), reads(x)}, std::move(product)),
+      {std::move(weight), std::move(input)}, std::move(saved),
+      [this, parameter](Tensor& g, const std::vector<Tensor>& kept) {
         Tensor dx = computed("aten::mul", {reads(g), reads_parameter(parameter)}, make_like(g, "mul gradient"));
-        return std::vector<Tensor>{std::move(dx),
-                                   computed("aten::mul", {reads(g), reads(kept[0])},
-                                            temporary(g.elements, g.dtype, "weight gradient of each row"))};
+        Tensor dw = computed("aten::mul", {reads(g), reads(kept[0])},
+                             temporary(g.elements, g.dtype, "weight gradient of each row"));
+        return std::vector<Tensor>{std::move(dw), std::move(dx)};
       });
 }
 

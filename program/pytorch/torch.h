@@ -49,8 +49,8 @@ class Torch final : public Backend {
   Tensor multiply_rows(const Tensor& x, const Tensor& scale);
   /// Each row of x times `parameter`, a vector.
   Tensor multiply_by_parameter(const Tensor& x, int parameter, std::int64_t width);
-  /// `parameter`, a vector, times each row of x: the other way around.
-  Tensor parameter_times(int parameter, const Tensor& x, std::int64_t width);
+  /// `parameter`, a vector of `dtype`, times each row of x: the other way around, in the wider of both types.
+  Tensor parameter_times(int parameter, Dtype dtype, const Tensor& x, std::int64_t width);
   /// By a tensor that needs no gradient and is as large as a part of x; in the wider of both types.
   Tensor multiply_by_constant(const Tensor& x, const Tensor& constant);
   /// x's halves along the last dimension, the second one negated and in front.

@@ -14,6 +14,12 @@ constexpr std::array kBlockOps{OpKind::rms_norm, OpKind::linear,    OpKind::line
                                OpKind::rope,     OpKind::attention, OpKind::linear, OpKind::add,    OpKind::rms_norm,
                                OpKind::linear,   OpKind::linear,    OpKind::glu,    OpKind::linear, OpKind::add};
 
+/// With norms of queries and keys, as in Qwen3.
+constexpr std::array kNormedBlockOps{
+    OpKind::rms_norm, OpKind::linear, OpKind::linear,    OpKind::linear, OpKind::rms_norm, OpKind::rms_norm,
+    OpKind::rope,     OpKind::rope,   OpKind::attention, OpKind::linear, OpKind::add,      OpKind::rms_norm,
+    OpKind::linear,   OpKind::linear, OpKind::glu,       OpKind::linear, OpKind::add};
+
 /// Kinds of a segment's ops, in order, and of parameters whole ones.
 void require_ops(const Job& job, const Segment& segment, const auto& kinds) {
   if (!std::ranges::equal(segment.ops, kinds, {}, &Op::kind)) refuse_model(job, "a model other than Llama");
@@ -22,7 +28,9 @@ void require_ops(const Job& job, const Segment& segment, const auto& kinds) {
       if (use.count != -1) refuse_model(job, "packed matrices");
     }
     const Attributes& a = op.attributes;
-    if (a.window != 0 || a.softcap != 0 || a.weight_plus_one || a.transposed_weight || !a.causal || a.groups != 1) {
+    if (a.window != 0) refuse_model(job, "sliding windows");
+    if (a.softcap != 0 || a.weight_plus_one || a.transposed_weight || !a.causal || a.activation != Activation::silu ||
+        (a.groups != 1 && op.kind != OpKind::rms_norm)) {
       refuse_model(job, "a model other than Llama");
     }
   }
@@ -52,24 +60,29 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   LlamaGraph llama;
   for (std::size_t s = 1; s + 2 < n; ++s) {
     const Segment& segment = graph.segments[s];
-    require_ops(job, segment, kBlockOps);
+    const bool has_norms = segment.ops.size() == kNormedBlockOps.size();
+    has_norms ? require_ops(job, segment, kNormedBlockOps) : require_ops(job, segment, kBlockOps);
+    const std::size_t more = kNormedBlockOps.size() - kBlockOps.size(), rest = has_norms ? more : 0;
     llama.blocks.push_back({.name = segment.name,
                             .q = linear_of(segment, 1),
                             .k = linear_of(segment, 2),
                             .v = linear_of(segment, 3),
-                            .o = linear_of(segment, 7),
-                            .gate = linear_of(segment, 10),
-                            .up = linear_of(segment, 11),
-                            .down = linear_of(segment, 13),
+                            .o = linear_of(segment, 7 + rest),
+                            .gate = linear_of(segment, 10 + rest),
+                            .up = linear_of(segment, 11 + rest),
+                            .down = linear_of(segment, 13 + rest),
                             .attention_norm = parameter_of(segment, 0),
-                            .ffn_norm = parameter_of(segment, 9)});
+                            .ffn_norm = parameter_of(segment, 9 + rest),
+                            .q_norm = has_norms ? parameter_of(segment, 4) : -1,
+                            .k_norm = has_norms ? parameter_of(segment, 5) : -1});
   }
   llama.embedding = parameter_of(first, 0);
   llama.norm = parameter_of(head, 0);
   llama.output = parameter_of(head, 1);
   if (head.ops[1].parameters.size() > 1) refuse_model(job, "a model whose output has a bias");
   const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
-  const Attributes& attention = graph.segments[1].ops[6].attributes;
+  const auto attention_op = std::ranges::find(graph.segments[1].ops, OpKind::attention, &Op::kind);
+  const Attributes& attention = attention_op->attributes;
   llama.sizes = {.batch = job.micro_batch,
                  .sequence = job.sequence,
                  .hidden = shape(llama.embedding)[1],

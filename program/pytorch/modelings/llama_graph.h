@@ -19,6 +19,7 @@ struct LlamaBlock {
   std::string name;
   LlamaLinear q, k, v, o, gate, up, down;
   int attention_norm = -1, ffn_norm = -1;
+  int q_norm = -1, k_norm = -1;  // of each head; -1: none
 };
 
 struct LlamaSizes {

@@ -6,12 +6,13 @@ namespace vramfit::eager {
 
 Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch), compute_(job.precision.compute), llama_(llama_graph(graph, job)) {
-  if (llama_.embedding == llama_.output) refuse_model(job, "tied embeddings");
   for (const LlamaBlock& b : llama_.blocks) {
+    if (b.q_norm >= 0) refuse_model(job, "a model with norms of queries and keys");
     for (const LlamaLinear& linear : {b.q, b.k, b.v, b.o, b.gate, b.up, b.down}) {
       if (linear.bias >= 0) refuse_model(job, "a model with biases");
     }
   }
+  if (llama_.embedding == llama_.output) refuse_model(job, "tied embeddings");
 }
 
 std::vector<Module> Torchtitan::modules() const {

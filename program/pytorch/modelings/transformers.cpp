@@ -13,11 +13,17 @@ std::vector<Module> Transformers::modules() const {
   std::vector<Module> modules{{"embed_tokens", {llama_.embedding}}};
   for (const LlamaBlock& l : llama_.blocks) {
     Module layer{.name = l.name, .parameters = {}};
-    for (const LlamaLinear& linear : {l.q, l.k, l.v, l.o, l.gate, l.up, l.down}) {
-      layer.parameters.push_back(linear.weight);
-      if (linear.bias >= 0) layer.parameters.push_back(linear.bias);
-    }
-    layer.parameters.insert(layer.parameters.end(), {l.attention_norm, l.ffn_norm});
+    const auto add = [&](int parameter) {
+      if (parameter >= 0) layer.parameters.push_back(parameter);
+    };
+    const auto add_linear = [&](const LlamaLinear& linear) {
+      add(linear.weight);
+      add(linear.bias);
+    };
+    for (const LlamaLinear& linear : {l.q, l.k, l.v, l.o}) add_linear(linear);
+    for (const int parameter : {l.q_norm, l.k_norm}) add(parameter);
+    for (const LlamaLinear& linear : {l.gate, l.up, l.down}) add_linear(linear);
+    for (const int parameter : {l.attention_norm, l.ffn_norm}) add(parameter);
     modules.push_back(std::move(layer));
   }
   modules.push_back({"lm_head", {llama_.norm}});
@@ -99,14 +105,14 @@ Tensor Transformers::linear(const Tensor& x, const LlamaLinear& by, std::int64_t
 }
 
 /// `variance` and the widened input are locals, held until the product with the weight is there.
-Tensor Transformers::norm(const Tensor& x, int weight) {
+Tensor Transformers::norm(const Tensor& x, int weight, std::int64_t width) {
   Tensor h = torch_.cast(x, Dtype::f32);
-  const Tensor variance = torch_.mean_of_rows(torch_.square(h), llama_.sizes.hidden);
+  const Tensor variance = torch_.mean_of_rows(torch_.square(h), width);
   {
     const Tensor scale = torch_.rsqrt(torch_.add_scalar(variance));
     h = torch_.multiply_rows(h, scale);
   }
-  return torch_.parameter_times(weight, torch_.cast(h, x.dtype), llama_.sizes.hidden);
+  return torch_.parameter_times(weight, hidden_dtype_, torch_.cast(h, x.dtype), width);
 }
 
 /// (x * cos) + (rotate_half(x) * sin)
@@ -119,12 +125,14 @@ Tensor Transformers::rotated(const Tensor& x, const Positions& positions) {
 Tensor Transformers::attention(const LlamaBlock& l, const Tensor& x, const Positions& positions) {
   const std::int64_t queries = llama_.sizes.heads * llama_.sizes.head_dim,
                      keys = llama_.sizes.kv_heads * llama_.sizes.head_dim;
-  const auto heads_first = [&](const Tensor& y, std::int64_t heads) {
-    // The gradient of what is turned here has another layout, unless there is one head.
-    return heads == 1 ? y : torch_.copied_in_backward(y);
+  const auto projected = [&](const LlamaLinear& by, std::int64_t heads, int weight) {
+    Tensor y = linear(x, by, llama_.sizes.hidden, heads * llama_.sizes.head_dim);
+    // Seen with heads first from here on, so its gradient has another layout, unless there is one head.
+    if (heads > 1) y = torch_.copied_in_backward(y);
+    return weight < 0 ? y : norm(y, weight, llama_.sizes.head_dim);
   };
-  Tensor q = heads_first(linear(x, l.q, llama_.sizes.hidden, queries), llama_.sizes.heads);
-  Tensor k = heads_first(linear(x, l.k, llama_.sizes.hidden, keys), llama_.sizes.kv_heads);
+  Tensor q = projected(l.q, llama_.sizes.heads, l.q_norm);
+  Tensor k = projected(l.k, llama_.sizes.kv_heads, l.k_norm);
   const Tensor v = linear(x, l.v, llama_.sizes.hidden, keys);
   {
     Tensor q_turned = rotated(q, positions);
@@ -161,12 +169,12 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
     const Scope scope(heap, l.name + "." + name);
     return code();
   };
-  Tensor h = in("input_layernorm", [&] { return norm(x, l.attention_norm); });
+  Tensor h = in("input_layernorm", [&] { return norm(x, l.attention_norm, llama_.sizes.hidden); });
   h = in("self_attn", [&] { return attention(l, h, positions); });
   const Scope scope(heap, l.name);
   h = torch_.add(x, h);
   const Tensor residual = h;
-  h = in("post_attention_layernorm", [&] { return norm(h, l.ffn_norm); });
+  h = in("post_attention_layernorm", [&] { return norm(h, l.ffn_norm, llama_.sizes.hidden); });
   h = in("mlp", [&] { return feed_forward(l, h); });
   return torch_.add(residual, h);
 }
@@ -174,7 +182,7 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
 Tensor Transformers::head(Tensor h) {
   {
     const Scope scope(torch_.heap(), "norm");
-    h = norm(h, llama_.norm);
+    h = norm(h, llama_.norm, llama_.sizes.hidden);
   }
   positions_ = {};
   embedded_ = {};

@@ -1,4 +1,4 @@
-// Llama and models of its form, such as Qwen2 and Mistral, as transformers 5.23 writes them
+// Llama and models of its form, such as Mistral, Qwen2 and Qwen3, as transformers 5.23 writes them
 // (models/llama/modeling_llama.py), on counted tensors.
 #pragma once
 
@@ -34,7 +34,8 @@ class Transformers final : public Model {
 
   Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
-  Tensor norm(const Tensor& x, int weight);
+  /// Of rows of `width`.
+  Tensor norm(const Tensor& x, int weight, std::int64_t width);
   Tensor rotated(const Tensor& x, const Positions& positions);
   Tensor attention(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor feed_forward(const LlamaBlock& layer, const Tensor& x);

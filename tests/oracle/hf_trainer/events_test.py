@@ -39,8 +39,9 @@ class Case:
     family: str = "llama"
 
     def config(self):
-        architecture = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2"}[self.family]
-        other = {"llama": {"attention_bias": False, "mlp_bias": False}, "mistral": {"sliding_window": None}, "qwen2": {"use_sliding_window": False}}
+        architecture = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}[self.family]
+        other = {"llama": {"attention_bias": False, "mlp_bias": False}, "mistral": {"sliding_window": None}, "qwen2": {"use_sliding_window": False},
+                 "qwen3": {"use_sliding_window": False, "head_dim": self.hidden // self.heads, "attention_bias": False}}
         return {"architectures": [architecture + "ForCausalLM"], "model_type": self.family, "vocab_size": self.vocabulary,
                 "hidden_size": self.hidden, "intermediate_size": self.ffn, "num_hidden_layers": self.layers,
                 "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
@@ -59,7 +60,7 @@ CASES = {
     "ci": [
         Case(checkpointing="full"),
         Case(family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="foreach", kv_heads=1, batch=2),
-        Case(precision="fp32", kv_heads=4, batch=3, tied=True),
+        Case(family="qwen3", precision="fp32", kv_heads=4, batch=3, tied=True),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -68,7 +69,7 @@ CASES = {
         *(Case(**SMALL, precision=precision, tied=tied, checkpointing="full") for precision in ("bf16-mixed", "bf16-pure") for tied in (False, True)),
         Case(**{**SMALL, "kv_heads": 16}, precision="fp32", checkpointing="full", accumulation=2),
         *(Case(**SMALL, family=family, precision=precision, tied=True, checkpointing=checkpointing)
-          for family, checkpointing in (("qwen2", "full"), ("qwen2", "none"), ("mistral", "full")) for precision in ("bf16-mixed", "bf16-pure")),
+          for family, checkpointing in (("qwen2", "full"), ("qwen2", "none"), ("qwen3", "full"), ("qwen3", "none"), ("mistral", "full")) for precision in ("bf16-mixed", "bf16-pure")),
         Case(**SMALL, batch=4),
         Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="foreach"),
         Case(**SMALL, card="RTX4090"),

@@ -18,6 +18,7 @@
 #include "program/pytorch/torch.h"
 #include "program/readers/check.h"
 #include "program/readers/count.h"
+#include "tests/support/config_file.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -123,6 +124,24 @@ TEST_CASE("two gradients that are views of products are added into a third tenso
     torch.backward(y, [] {});
   }
   CHECK(std::ranges::count(recording.labels.take(), ": sum of gradients") == 1);
+}
+
+TEST_CASE("modelings name what they have no code for") {
+  const auto why = [](const char* family, const char* modeling) {
+    Job job = plain_job("modeling", modeling);
+    const Estimate e =
+        estimate(testing::small_model(family), job, parse_cluster("1xH100-80GB"), {.suggestions = false});
+    return e.verdict == Verdict::not_modelled ? e.why : "";
+  };
+  for (const char* family : {"llama", "qwen2", "qwen3"}) {
+    CAPTURE(family);
+    CHECK(why(family, "transformers").empty());
+  }
+  CHECK(why("qwen2", "torchtitan").find("modeling torchtitan of a model with biases") != std::string::npos);
+  CHECK(why("qwen3", "torchtitan").find("norms of queries and keys") != std::string::npos);
+  CHECK(why("mistral", "transformers").find("modeling transformers of sliding windows") != std::string::npos);
+  CHECK(why("phi3", "transformers").find("modeling transformers of packed matrices") != std::string::npos);
+  CHECK(why("gemma2", "transformers").find("a model other than Llama") != std::string::npos);
 }
 
 TEST_CASE("the gradients of a parameter that is used twice are added before they are its own") {
