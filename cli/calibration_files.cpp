@@ -3,11 +3,14 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/json_value.h"
+#include "base/median.h"
 #include "base/suggest.h"
 #include "cli/files.h"
+#include "cli/help.h"
 #include "cli/model.h"
 #include "estimator/time/recorded_runs.h"
 
@@ -32,12 +35,19 @@ ModelSpec model_of(const RunRecord& run, const ModelSpec& asked, const std::stri
   }
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 }  // namespace
+
+void add_calibration_flag(CLI::App& command, std::vector<std::string>& files) {
+  command
+      .add_option("--calibration", files,
+                  "What this machine reaches, instead of the figures known for its GPUs: a file of `vramfit "
+                  "calibrate`, or a run.json whose steps count. May be repeated")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all()
+      ->type_name("FILE")
+      ->group(kCommonFlags);
+}
 
 Efficiency efficiency_by(const std::vector<std::string>& files, const Cluster& cluster, const ModelSpec& spec) {
   Efficiency efficiency = efficiency_of(cluster);

@@ -8,12 +8,14 @@
 #include "job/cluster/cluster.h"
 #include "model_specs/spec.h"
 
+namespace CLI {
+class App;
+}
+
 namespace vramfit {
 
-inline constexpr const char* kCalibrationHelp =
-    "What this machine reaches, instead of the figures known for its GPUs: a file of `vramfit calibrate`, or a "
-    "run.json "
-    "whose steps count. May be repeated";
+/// The flag, whose values go to `files`.
+void add_calibration_flag(CLI::App& command, std::vector<std::string>& files);
 
 /// The figures known for the cluster's card, changed by `files` in their order: those of configs/efficiency's form
 /// replace what they name; then runs (run.json) scale the speed of kernels so that their steps take what they took, of

@@ -9,12 +9,13 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/json_writer.h"
+#include "base/median.h"
 #include "base/process/standard_streams.h"
 #include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/recorded_run.h"
+#include "estimator/time/calibration.h"
 #include "estimator/time/recorded_runs.h"
 #include "job/fields/job_fields.h"
 #include "planner/plan_json.h"
@@ -39,15 +40,6 @@ std::vector<std::string> trial_arguments(const std::vector<std::string>& of_run,
     arguments.insert(arguments.end(), {of_run[i], of_run[i + 1]});
   }
   return arguments;
-}
-
-std::string calibration_json(const Cluster& cluster, double step_share, std::size_t runs) {
-  JsonWriter writer;
-  writer.begin_object().member("schema", "vramfit/calibration@1").member("name", cluster.card.name);
-  writer.key("figures").begin_object().key("step_share").begin_array().real(step_share);
-  writer.text(
-      fmt::format("measured: {} plan{} of {} steps each (vramfit run --tune)", runs, runs == 1 ? "" : "s", kTuneSteps));
-  return writer.end_array().end_object().end_object().take();
 }
 
 class Tuning {
@@ -138,10 +130,18 @@ class Tuning {
     if (output.empty() || !names_a_file(output)) return;
     const std::string plan = file_beside(output, "tuned.plan"), calibration = file_beside(output, "calibration");
     write_file(plan, read_file(fastest_->path));
-    std::ranges::sort(shares_);
-    write_file(calibration, calibration_json(request_.cluster, shares_[shares_.size() / 2], shares_.size()));
+    write_file(calibration, figures_to_json({step_share()}, request_.cluster));
     complain("vramfit", fmt::format("--tune: wrote {}, and {} for --calibration", printable(plan, 4096),
                                     printable(calibration, 4096)));
+  }
+
+  CalibratedFigure step_share() const {
+    const std::size_t runs = shares_.size();
+    return {.key = "step_share",
+            .known = efficiency_of(request_.cluster).step_share,
+            .measured = median(shares_),
+            .origin = fmt::format("measured: {} plan{} of {} steps each (vramfit run --tune)", runs,
+                                  runs == 1 ? "" : "s", kTuneSteps)};
   }
 
   const TuneRequest& in_;

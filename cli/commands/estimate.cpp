@@ -114,12 +114,7 @@ void add_estimate(CLI::App& command, int& exit_code) {
       ->type_name("table|json|accelerate")
       ->group(kOutputFlags);
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
-  command.add_option("--calibration", flags->calibration, kCalibrationHelp)
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->take_all()
-      ->type_name("FILE")
-      ->group(kCommonFlags);
+  add_calibration_flag(command, flags->calibration);
   command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
   add_run_effects(command, flags->run);
   command.callback([flags, &exit_code] { exit_code = run_estimate(*flags); });

@@ -159,12 +159,7 @@ void add_plan(CLI::App& command, int& exit_code) {
       ->type_name("KIND[:VALUE],...")
       ->group(kCommonFlags);
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
-  command.add_option("--calibration", flags->calibration, kCalibrationHelp)
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->take_all()
-      ->type_name("FILE")
-      ->group(kCommonFlags);
+  add_calibration_flag(command, flags->calibration);
   command
       .add_option(
           "--objective", flags->objective,

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/json_writer.h"
+#include "base/median.h"
 #include "estimator/time/kernels.h"
 
 namespace vramfit {
@@ -16,12 +17,6 @@ namespace {
 
 using Unit = Work::Unit;
 using program::Collective;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 /// The argument with the least result: the best of a grid of ratios, then of finer ones around it.
 double best_value(double least, double most, const std::function<double(double)>& error) {
@@ -114,15 +109,21 @@ class Fit {
     figure = value;
   }
 
+  /// The value of `figure` with which `all` are predicted best. `figure` is left changed.
+  template <typename Measured>
+  double share_of(const std::vector<const Measured*>& all, double& figure) {
+    return best_value(kLeastShare, most_share_, [&](double value) {
+      figure = value;
+      return error_of(all, own_);
+    });
+  }
+
   /// A figure by which `all` are predicted.
   template <typename Measured>
   void fit(const char* key, double& figure, const std::vector<const Measured*>& all, const char* of) {
     if (all.empty()) return;
     const double before = figure;
-    const double best = best_value(kLeastShare, most_share_, [&](double value) {
-      figure = value;
-      return error_of(all, own_);
-    });
+    const double best = share_of(all, figure);
     figure = before;
     set(key, best, figure, fmt::format("{} {}", all.size(), of));
   }
@@ -146,13 +147,6 @@ class Fit {
 
   Kernels attention_kernels(Unit unit, std::int64_t head_size) const {
     return kernels_with([=](const Work& work) { return work.unit == unit && work.shape.columns == head_size; });
-  }
-
-  double share_of(const Kernels& kernels, double& figure) {
-    return best_value(kLeastShare, most_share_, [&](double value) {
-      figure = value;
-      return error_of(kernels, own_);
-    });
   }
 
   /// The half length that fits both head sizes best, each with the share that suits it.
@@ -261,7 +255,26 @@ class Fit {
   Calibration made_;
 };
 
+void begin(JsonWriter& writer, const Cluster& cluster) {
+  writer.begin_object().member("schema", "vramfit/calibration@1").member("name", cluster.card.name);
+}
+
+void write_figures(JsonWriter& writer, const std::vector<CalibratedFigure>& figures) {
+  writer.key("figures").begin_object();
+  for (const CalibratedFigure& figure : figures) {
+    writer.key(figure.key).begin_array().real(figure.measured).text(figure.origin).end_array();
+  }
+  writer.end_object();
+}
+
 }  // namespace
+
+std::string figures_to_json(const std::vector<CalibratedFigure>& figures, const Cluster& cluster) {
+  JsonWriter writer;
+  begin(writer, cluster);
+  write_figures(writer, figures);
+  return writer.end_object().take();
+}
 
 Calibration calibration_of(const Cluster& cluster, const Measurements& measurements) {
   return Fit(cluster, measurements).made();
@@ -269,13 +282,10 @@ Calibration calibration_of(const Cluster& cluster, const Measurements& measureme
 
 std::string calibration_to_json(const Calibration& calibration, const Cluster& cluster, const Measurements& measured) {
   JsonWriter writer;
-  writer.begin_object().member("schema", "vramfit/calibration@1").member("name", cluster.card.name);
+  begin(writer, cluster);
   writer.member("device", measured.device).member("ranks", measured.ranks).member("seconds", measured.seconds);
-  writer.key("figures").begin_object();
-  for (const CalibratedFigure& figure : calibration.figures) {
-    writer.key(figure.key).begin_array().real(figure.measured).text(figure.origin).end_array();
-  }
-  writer.end_object().key("errors").begin_object();
+  write_figures(writer, calibration.figures);
+  writer.key("errors").begin_object();
   for (const CalibratedGroup& group : calibration.groups) {
     writer.key(group.group).begin_object().member("measurements", static_cast<std::int64_t>(group.measurements));
     writer.member("of_known_figures", group.error_of_known).member("of_these_figures", group.error_of_measured);

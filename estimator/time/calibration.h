@@ -32,9 +32,11 @@ struct Calibration {
 };
 
 /// Each figure is the one with the least sum of logarithmic errors over what it decides, as scripts/fit-efficiency fits
-/// those of configs/efficiency/. Throws FaultError for measurements that no figure within its range comes near to.
+/// those of configs/efficiency/.
 Calibration calibration_of(const Cluster& cluster, const Measurements& measurements);
 
+/// A file for --calibration that has figures alone.
+std::string figures_to_json(const std::vector<CalibratedFigure>& figures, const Cluster& cluster);
 /// A file for --calibration, of the form of configs/efficiency/.
 std::string calibration_to_json(const Calibration& calibration, const Cluster& cluster, const Measurements& measured);
 

@@ -21,10 +21,11 @@ struct Row {
   std::string_view key;
   double& (*of)(Efficiency&);
   double least, most;
+  bool is_share = false;  // whose most depends on the cluster
 };
 
 using Member = double& (*)(Efficiency&);
-constexpr Row share(std::string_view key, Member of) { return {key, of, 1e-6, kMostShare}; }
+constexpr Row share(std::string_view key, Member of) { return {key, of, 1e-6, kMostShare, true}; }
 constexpr Row seconds(std::string_view key, Member of) { return {key, of, 0, 1}; }
 constexpr Row size(std::string_view key, Member of) { return {key, of, 1, 1e6}; }
 constexpr Row bandwidth(std::string_view key, Member of) { return {key, of, 1e6, 1e14}; }
@@ -80,7 +81,7 @@ void read(const JsonValue& figures, const std::string& where, Efficiency& effici
     const std::vector<JsonValue>& pair = figures.items[i].items;
     if (pair.size() != 2 || pair[1].text.empty()) throw InputError(where + ": " + key + ": is not [number, origin]");
     const double value = pair[0].real;
-    const double most = row->most == kMostShare ? most_share : row->most;
+    const double most = row->is_share ? most_share : row->most;
     if (!(value >= row->least && value <= most)) throw InputError(where + ": " + key + ": is out of range");
     const auto index = static_cast<std::size_t>(row - kRows.begin());
     if (is_set[index]) continue;  // by a file that comes before

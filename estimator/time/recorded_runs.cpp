@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "base/suggest.h"
 #include "estimator/time/seconds.h"
 #include "program/make_program.h"
@@ -40,10 +42,7 @@ void check_model(const RunRecord& run, const Graph& graph, const ModelSpec& spec
 double measured_step_seconds(const RunRecord& run) {
   std::vector<double> seconds(run.step_seconds.begin() + std::min<std::ptrdiff_t>(1, std::ssize(run.step_seconds)),
                               run.step_seconds.end());
-  if (seconds.empty()) return 0;
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::ranges::nth_element(seconds, middle);
-  return *middle;
+  return seconds.empty() ? 0 : median(std::move(seconds));
 }
 
 double step_share_of_run(const RunRecord& run, const ModelSpec& spec, const Cluster& cluster,

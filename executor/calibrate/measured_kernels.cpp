@@ -58,18 +58,16 @@ class Measuring {
     found_.device = in_.device.name;
     found_.ranks = in_.groups.world().size();
     for (std::size_t i = 0; i < todo_.size(); ++i) {
-      const double used = since(begin);
+      const double used = seconds_since(begin);
       share_ = std::max(0.0, in_.seconds - used) / static_cast<double>(todo_.size() - i);
       in_.groups.world().barrier();  // so that all ranks use the machine alike
       todo_[i]();
     }
-    found_.seconds = since(begin);
+    found_.seconds = seconds_since(begin);
     return std::move(found_);
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  static double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
   bool is_cuda() const { return in_.place.is_cuda(); }
 
   void plan() {

@@ -99,37 +99,36 @@ std::vector<at::Tensor> OneOp::outputs_before() const {
   return outputs;
 }
 
+OpCall OneOp::call(const OpContext& of, Temporaries& temporaries) const {
+  return {.context = of,
+          .needs = needs_,
+          .facts = facts_,
+          .temporaries = temporaries,
+          .inputs = inputs_,
+          .outputs = outputs_,
+          .parameters = parameters_,
+          .input_gradients = {},
+          .parameter_gradients = {}};
+}
+
 void OneOp::forward() {
   if (outputs_.empty()) outputs_ = outputs_before();
   const OpContext of = context();
   CallTemporaries temporaries(place_);
-  OpCall call{.context = of,
-              .needs = needs_,
-              .facts = facts_,
-              .temporaries = temporaries,
-              .inputs = inputs_,
-              .outputs = rule_.outputs_inside ? std::vector<at::Tensor>(outputs_.size()) : outputs_,
-              .parameters = parameters_,
-              .input_gradients = {},
-              .parameter_gradients = {}};
-  op_functions(of.op.kind, device_.kind).forward(call);
-  outputs_ = std::move(call.outputs);
+  OpCall forward = call(of, temporaries);
+  if (rule_.outputs_inside) forward.outputs.assign(outputs_.size(), {});
+  op_functions(of.op.kind, device_.kind).forward(forward);
+  outputs_ = std::move(forward.outputs);
 }
 
 void OneOp::backward() {
   const OpContext of = context();
   CallTemporaries temporaries(place_);
-  OpCall call{.context = of,
-              .needs = needs_,
-              .facts = facts_,
-              .temporaries = temporaries,
-              .inputs = inputs_,
-              .outputs = outputs_,
-              .parameters = parameters_,
-              .output_gradient = &output_gradient_,
-              .input_gradients = input_gradients_,
-              .parameter_gradients = parameter_gradients_};
-  op_functions(of.op.kind, device_.kind).backward(call);
+  OpCall backward = call(of, temporaries);
+  backward.output_gradient = &output_gradient_;
+  backward.input_gradients = input_gradients_;
+  backward.parameter_gradients = parameter_gradients_;
+  op_functions(of.op.kind, device_.kind).backward(backward);
 }
 
 }  // namespace vramfit

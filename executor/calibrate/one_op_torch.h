@@ -42,6 +42,8 @@ class OneOp {
  private:
   Op described(const OpSizes& sizes);
   OpContext context() const;
+  /// What forward and backward have in common.
+  OpCall call(const OpContext& of, Temporaries& temporaries) const;
   at::Tensor made(const std::vector<std::int64_t>& sizes, Dtype dtype, bool is_random) const;
   at::Tensor made(const Value& value, bool is_random) const;
   std::vector<at::Tensor> outputs_before() const;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
+#include "base/median.h"
 #include "executor/calibrate/stopwatch_torch.h"
 
 namespace vramfit {
@@ -21,9 +23,11 @@ constexpr int kMostCallsOfASample = 256;
 /// The driver holds back the host once about 1024 launches wait for the GPU.
 constexpr int kQueuedCalls = 200;
 
-double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
 }  // namespace
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 void Stopwatch::wait() const {
   if (device_.is_cuda()) c10::cuda::device_synchronize();
@@ -33,7 +37,7 @@ double Stopwatch::seconds_of_calls(const std::function<void()>& call, int calls)
   if (!device_.is_cuda()) {
     const Clock::time_point begin = Clock::now();
     for (int i = 0; i < calls; ++i) call();
-    return since(begin) / calls;
+    return seconds_since(begin) / calls;
   }
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
   c10::Event begin(device_.type(), c10::EventFlag::BACKEND_DEFAULT),
@@ -54,12 +58,10 @@ double Stopwatch::seconds_of(const std::function<void()>& call, double seconds) 
   const int calls = static_cast<int>(std::clamp(kLeastSampleSeconds / once, 1.0, double{kMostCallsOfASample}));
   std::vector<double> samples;
   while (static_cast<int>(samples.size()) < kLeastSamples ||
-         (since(begin) < seconds && static_cast<int>(samples.size()) < kMostSamples)) {
+         (seconds_since(begin) < seconds && static_cast<int>(samples.size()) < kMostSamples)) {
     samples.push_back(seconds_of_calls(call, calls));
   }
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::ranges::nth_element(samples, middle);
-  return *middle;
+  return median(std::move(samples));
 }
 
 double Stopwatch::host_seconds_of(const std::function<void()>& call) const {
@@ -67,7 +69,7 @@ double Stopwatch::host_seconds_of(const std::function<void()>& call) const {
   wait();
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < kQueuedCalls; ++i) call();
-  const double mean = since(begin) / kQueuedCalls;
+  const double mean = seconds_since(begin) / kQueuedCalls;
   wait();
   return mean;
 }

@@ -3,9 +3,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <functional>
 
 namespace vramfit {
+
+double seconds_since(std::chrono::steady_clock::time_point begin);
 
 class Stopwatch {
  public:
