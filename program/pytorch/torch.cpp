@@ -194,35 +194,33 @@ Tensor Torch::multiply_rows(const Tensor& x, const Tensor& scale) {
   return y;
 }
 
-Tensor Torch::multiply_by_parameter(const Tensor& x, int parameter, std::int64_t width) {
-  std::vector<Saved> saved{save(x)};
-  Edge weight = edge_to(parameter, width);
-  weight.sum = Edge::Sum::over_rows;
-  return record(computed("aten::mul", {reads(x), reads_parameter(parameter)}, make_like(x, "mul")),
-                {weight, edge_to(x)}, std::move(saved), [this, parameter](Tensor& g, const std::vector<Tensor>& kept) {
-                  Tensor dw = computed("aten::mul", {reads(g), reads(kept[0])},
-                                       temporary(g.elements, g.dtype, "weight gradient of each row"));
-                  return std::vector<Tensor>{
-                      std::move(dw),
-                      computed("aten::mul", {reads(g), reads_parameter(parameter)}, make_like(g, "mul gradient"))};
-                });
-}
-
-Tensor Torch::parameter_times(int parameter, Dtype dtype, const Tensor& x, std::int64_t width) {
+Tensor Torch::multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is) {
   std::vector<Saved> saved{save(x)};
   Edge weight = edge_to(parameter, width), input = edge_to(x);
   weight.sum = Edge::Sum::over_rows;
   input.dtype = x.dtype;
   Tensor product = value(x.elements, wider(dtype, x.dtype), "mul");
-  return record(
-      computed("aten::mul", {reads_parameter(parameter), reads(x)}, std::move(product)),
-      {std::move(weight), std::move(input)}, std::move(saved),
-      [this, parameter](Tensor& g, const std::vector<Tensor>& kept) {
-        Tensor dx = computed("aten::mul", {reads(g), reads_parameter(parameter)}, make_like(g, "mul gradient"));
-        Tensor dw = computed("aten::mul", {reads(g), reads(kept[0])},
-                             temporary(g.elements, g.dtype, "weight gradient of each row"));
-        return std::vector<Tensor>{std::move(dw), std::move(dx)};
-      });
+  return record(computed("aten::mul", {reads(x), reads_parameter(parameter)}, std::move(product)),
+                {std::move(weight), std::move(input)}, std::move(saved),
+                [this, parameter, parameter_is](Tensor& g, const std::vector<Tensor>& kept) {
+                  Tensor dx, dw;
+                  const auto make_dx = [&] {
+                    dx = computed("aten::mul", {reads(g), reads_parameter(parameter)}, make_like(g, "mul gradient"));
+                  };
+                  if (parameter_is == Factor::first) make_dx();
+                  dw = computed("aten::mul", {reads(g), reads(kept[0])},
+                                temporary(g.elements, g.dtype, "weight gradient of each row"));
+                  if (parameter_is == Factor::second) make_dx();
+                  return std::vector<Tensor>{std::move(dw), std::move(dx)};
+                });
+}
+
+Tensor Torch::multiply_by_parameter(const Tensor& x, int parameter, Dtype dtype, std::int64_t width) {
+  return multiply_rows_by(parameter, dtype, x, width, Factor::second);
+}
+
+Tensor Torch::parameter_times(int parameter, Dtype dtype, const Tensor& x, std::int64_t width) {
+  return multiply_rows_by(parameter, dtype, x, width, Factor::first);
 }
 
 Tensor Torch::multiply_by_constant(const Tensor& x, const Tensor& constant) {

@@ -47,9 +47,10 @@ class Torch final : public Backend {
   Tensor multiply(const Tensor& a, const Tensor& b);
   /// Each row of x times its element of `scale`.
   Tensor multiply_rows(const Tensor& x, const Tensor& scale);
-  /// Each row of x times `parameter`, a vector.
-  Tensor multiply_by_parameter(const Tensor& x, int parameter, std::int64_t width);
-  /// `parameter`, a vector of `dtype`, times each row of x: the other way around, in the wider of both types.
+  /// Each row of x times `parameter`, a vector of `width` numbers of `dtype`, in the wider of both types. Backward
+  /// makes the gradient of the second factor first.
+  Tensor multiply_by_parameter(const Tensor& x, int parameter, Dtype dtype, std::int64_t width);
+  /// The same with the parameter as first factor.
   Tensor parameter_times(int parameter, Dtype dtype, const Tensor& x, std::int64_t width);
   /// By a tensor that needs no gradient and is as large as a part of x; in the wider of both types.
   Tensor multiply_by_constant(const Tensor& x, const Tensor& constant);
@@ -68,6 +69,12 @@ class Torch final : public Backend {
   Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape);
   /// cross_entropy of fp32 logits: log_softmax and nll_loss.
   Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
+
+  /// How many of a tensor of booleans are true, as int64.
+  Tensor count_true(const Tensor& flags);
+
+  /// What the call `name` computes from what it reads, without a place in autograd's graph: `output` itself.
+  Tensor computed(const std::string& name, Accesses inputs, Tensor output);
 
   /// x itself; `hook` runs when its gradient is there.
   Tensor pass_through(Tensor x, std::function<void()> hook);
@@ -97,11 +104,10 @@ class Torch final : public Backend {
     Edge edge;
   };
   Operand operand(int parameter, std::int64_t elements);
-  Tensor linear_of_operands(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias);
+  enum class Factor { first, second };
+  Tensor multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is);
   Tensor cast_parameter(int parameter, std::int64_t elements);
   Tensor half_of(const Tensor& x);
-  /// What the call `name` computes from what it reads: `output` itself.
-  Tensor computed(const std::string& name, Accesses inputs, Tensor output);
   Tensor multiplied(Accesses inputs, const WorkShape& shape, Tensor output);
   program::Access reads_parameter(int parameter) const;
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);
@@ -110,7 +116,7 @@ class Torch final : public Backend {
   Saved save(const Tensor& tensor) const;
   /// Makes `output` the result of a node.
   Tensor record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward);
-  Tensor product(std::int64_t rows, std::int64_t outputs, Dtype dtype);
+  Tensor product(const Accesses& factors, const WorkShape& shape, Dtype dtype, bool has_bias);
   void ensure_workspace();
   void ensure_lt_workspace();
   void run_attention(const std::string& name, const AttentionShape& shape, Dtype dtype, const Accesses& accesses,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "job/cluster/reduce_scratch.h"
 #include "program/model_flops.h"
 #include "program/pytorch/kernels.h"
 #include "program/pytorch/torch.h"
@@ -206,6 +207,15 @@ Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels) {
         return std::vector<Tensor>{computed("aten::nll_loss_backward", {reads(g), reads(kept[2]), reads(kept[1])},
                                             value(n, Dtype::f32, "nll_loss gradient"))};
       });
+}
+
+Tensor Torch::count_true(const Tensor& flags) {
+  Tensor count = value(1, Dtype::i64, "sum of flags");
+  const Tensor wide = temporary(flags.elements, Dtype::i64, "flags as numbers");
+  const ReduceScratch scratch = sum_over_all(flags.elements, device_);  // of numbers of half the size
+  const Tensor partials = temporary(2 * scratch.partials.n, Dtype::u8, "partial sums");
+  const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+  return computed("aten::sum", {reads(flags), writes(wide)}, std::move(count));
 }
 
 }  // namespace vramfit::eager

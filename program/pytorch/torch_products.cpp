@@ -61,7 +61,7 @@ Torch::Operand Torch::operand(int parameter, std::int64_t elements) {
 
 /// mm, whose backward makes the weight's gradient first, or with a bias addmm, where it comes second. Autocast converts
 /// arguments from the last to the first.
-Tensor Torch::linear_of_operands(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias) {
+Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias) {
   const bool has_bias = bias >= 0;
   Operand added = has_bias ? operand(bias, outputs) : Operand{{}, {-1, program::How::read}, {}};
   Operand weight = operand(parameter, checked_mul(inputs, outputs));
@@ -69,32 +69,31 @@ Tensor Torch::linear_of_operands(const Tensor& x, int parameter, std::int64_t in
   const std::int64_t rows = input.elements / inputs;
   std::vector<Saved> saved{save(input)};
   if (autocast_) saved.push_back(save(weight.cast));
-  Tensor y = value(checked_mul(rows, outputs), input.dtype, "linear");
-  ensure_workspace();
-  if (has_bias) ensure_lt_workspace();
-  y = multiplied({reads(input), weight.access, added.access}, {rows, outputs, inputs}, std::move(y));
-  y.is_view = true;  // of the matrix that the product made
-  added.edge.sum = Edge::Sum::over_rows;
+  Tensor y = product({reads(input), weight.access, added.access}, {rows, outputs, inputs}, input.dtype, has_bias);
   std::vector<Edge> edges;
-  if (!has_bias) edges = {std::move(weight.edge), edge_to(input)};
-  if (has_bias) edges = {edge_to(input), std::move(weight.edge), std::move(added.edge)};
+  if (has_bias) {
+    added.edge.sum = Edge::Sum::over_rows;
+    edges = {edge_to(input), std::move(weight.edge), std::move(added.edge)};
+  } else {
+    edges = {std::move(weight.edge), edge_to(input)};
+  }
   const auto backward = [this, rows, inputs, outputs, has_bias, by = weight.access, dtype = input.dtype](
                             Tensor& g, const std::vector<Tensor>& kept) {
     const bool is_cast = kept.size() > 1;
-    const auto of_input = [&] {
-      Tensor dx = value(rows * inputs, dtype, "input gradient");
+    const auto multiply = [&](const Accesses& factors, const WorkShape& shape, Tensor made) {
       ensure_workspace();
-      dx = multiplied({reads(g), is_cast ? reads(kept[1]) : by}, {rows, inputs, outputs}, std::move(dx));
-      dx.is_view = true;
-      return dx;
+      made = multiplied(factors, shape, std::move(made));
+      made.is_view = true;  // of the input's shape; the weight's transposed
+      return made;
+    };
+    const auto of_input = [&] {
+      return multiply({reads(g), is_cast ? reads(kept[1]) : by}, {rows, inputs, outputs},
+                      value(rows * inputs, dtype, "input gradient"));
     };
     const auto of_weight = [&] {
-      Tensor dw =
-          heap_.make(inputs * outputs, dtype, is_cast ? Category::temporaries : Category::gradients, "weight gradient");
-      ensure_workspace();
-      dw = multiplied({reads(g), reads(kept[0])}, {outputs, inputs, rows}, std::move(dw));
-      dw.is_view = true;  // transposed
-      return dw;
+      const Category category = is_cast ? Category::temporaries : Category::gradients;
+      return multiply({reads(g), reads(kept[0])}, {outputs, inputs, rows},
+                      heap_.make(inputs * outputs, dtype, category, "weight gradient"));
     };
     std::vector<Tensor> gradients;
     if (has_bias) gradients.push_back(of_input());
@@ -107,35 +106,22 @@ Tensor Torch::linear_of_operands(const Tensor& x, int parameter, std::int64_t in
   return y;
 }
 
-Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias) {
-  if (autocast_ || bias >= 0) return linear_of_operands(x, parameter, inputs, outputs, bias);
-  const std::int64_t rows = x.elements / inputs;
-  std::vector<Saved> saved{save(x)};
+/// The product of a linear layer, or what selective checkpointing kept of it.
+Tensor Torch::product(const Accesses& factors, const WorkShape& shape, Dtype dtype, bool has_bias) {
   SelectiveCache* const cache = checkpoints_.cache;
   const bool is_kept = cache != nullptr && cache->keeps(Kept::matmul);
   Tensor y;
   if (is_kept && cache->is_recomputing()) {
     y = cache->take(Kept::matmul).front();
   } else {
-    y = value(checked_mul(rows, outputs), x.dtype, "linear");
+    y = value(checked_mul(shape.rows, shape.columns), dtype, "linear");
     ensure_workspace();
-    y = multiplied({reads(x), reads_parameter(parameter)}, {rows, outputs, inputs}, std::move(y));
+    if (has_bias) ensure_lt_workspace();
+    y = multiplied(factors, shape, std::move(y));
     if (is_kept) cache->put(Kept::matmul, {y});
   }
   y.is_view = true;  // of the matrix that the product made
-  const Dtype dtype = x.dtype;
-  const std::int64_t weight = checked_mul(inputs, outputs);
-  return record(std::move(y), {edge_to(parameter, weight), edge_to(x)}, std::move(saved),
-                [this, rows, inputs, outputs, weight, dtype, parameter](Tensor& g, const std::vector<Tensor>& kept) {
-                  Tensor dw = heap_.make(weight, dtype, Category::gradients, "weight gradient");
-                  ensure_workspace();
-                  dw = multiplied({reads(g), reads(kept[0])}, {outputs, inputs, rows}, std::move(dw));
-                  dw.is_view = true;  // transposed
-                  Tensor dx = multiplied({reads(g), reads_parameter(parameter)}, {rows, inputs, outputs},
-                                         value(rows * inputs, dtype, "input gradient"));
-                  dx.is_view = true;
-                  return std::vector<Tensor>{std::move(dw), std::move(dx)};
-                });
+  return y;
 }
 
 }  // namespace vramfit::eager

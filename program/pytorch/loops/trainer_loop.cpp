@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "job/cluster/reduce_scratch.h"
 #include "program/pytorch/loops/loop.h"
 #include "program/pytorch/optimizers.h"
 
@@ -64,11 +63,7 @@ class TrainerLoop final : public Loop {
   }
 
   Tensor number(const char* call, const Accesses& inputs, Dtype dtype, const char* what) {
-    Tensor made = heap().make(1, dtype, Category::logits_and_loss, what);
-    Accesses all = inputs;
-    all.push_back(writes(made));
-    heap().run(call, all);
-    return made;
+    return torch().computed(call, inputs, heap().make(1, dtype, Category::logits_and_loss, what));
   }
 
   /// sum(labels[..., 1:].ne(-100).sum() for labels in batches) / 1
@@ -79,17 +74,9 @@ class TrainerLoop final : public Loop {
     for (const Inputs& inputs : batches) {
       Tensor sum;
       {
-        const auto temporary = [&](std::int64_t elements, Dtype dtype, const char* what) {
-          return heap().make(elements, dtype, Category::temporaries, what);
-        };
-        const Tensor flags = temporary(count, Dtype::u8, "flags");
-        heap().run("aten::ne", {reads(inputs.labels), writes(flags)});
-        sum = heap().make(1, Dtype::i64, Category::logits_and_loss, "sum of flags");
-        const Tensor wide = temporary(count, Dtype::i64, "flags as numbers");
-        const ReduceScratch scratch = sum_over_all(count, torch().device());
-        const Tensor partials = temporary(2 * scratch.partials.n, Dtype::u8, "partial sums");
-        const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
-        heap().run("aten::sum", {reads(flags), writes(wide), writes(sum)});
+        const Tensor flags = torch().computed("aten::ne", {reads(inputs.labels)},
+                                              heap().make(count, Dtype::u8, Category::temporaries, "flags"));
+        sum = torch().count_true(flags);
       }
       total = number("aten::add", {reads(sum), reads(total)}, Dtype::i64, "sum over micro-batches");
     }

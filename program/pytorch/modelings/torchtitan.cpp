@@ -34,18 +34,13 @@ void Torchtitan::load() {
   const std::int64_t pairs = llama_.sizes.head_dim / 2;
   const std::int64_t angles = checked_mul(llama_.sizes.sequence, pairs);
   const Tensor empty = make(2 * angles, Dtype::f32, "empty table");
-  const auto computed = [&](const char* call, Accesses accesses, Tensor made) {
-    accesses.push_back(writes(made));
-    torch_.heap().run(call, accesses);
-    return made;
-  };
-  const Tensor exponents = computed("aten::arange", {}, make(pairs, Dtype::f32, "exponents"));
-  const Tensor frequencies = computed("aten::pow", {reads(exponents)}, make(pairs, Dtype::f32, "frequencies"));
-  const Tensor positions = computed("aten::arange", {}, make(llama_.sizes.sequence, Dtype::i64, "positions"));
+  const Tensor exponents = torch_.computed("aten::arange", {}, make(pairs, Dtype::f32, "exponents"));
+  const Tensor frequencies = torch_.computed("aten::pow", {reads(exponents)}, make(pairs, Dtype::f32, "frequencies"));
+  const Tensor positions = torch_.computed("aten::arange", {}, make(llama_.sizes.sequence, Dtype::i64, "positions"));
   const Tensor angle =
-      computed("aten::outer", {reads(positions), reads(frequencies)}, make(angles, Dtype::f32, "angles"));
-  const Tensor ones = computed("aten::ones_like", {}, make(angles, Dtype::f32, "lengths"));
-  turns_ = computed("aten::polar", {reads(ones), reads(angle)}, make(2 * angles, Dtype::f32, "table"));
+      torch_.computed("aten::outer", {reads(positions), reads(frequencies)}, make(angles, Dtype::f32, "angles"));
+  const Tensor ones = torch_.computed("aten::ones_like", {}, make(angles, Dtype::f32, "lengths"));
+  turns_ = torch_.computed("aten::polar", {reads(ones), reads(angle)}, make(2 * angles, Dtype::f32, "table"));
 }
 
 Tensor Torchtitan::embed(const Tensor& ids) {
@@ -66,7 +61,7 @@ Tensor Torchtitan::norm(const Tensor& x, int weight) {
   }
   const Tensor rounded = torch_.cast(normalized, x.dtype);
   normalized = {};
-  return torch_.multiply_by_parameter(rounded, weight, llama_.sizes.hidden);
+  return torch_.multiply_by_parameter(rounded, weight, rounded.dtype, llama_.sizes.hidden);
 }
 
 /// Its four intermediate products are locals, held until both results are there.

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "job/cluster/reduce_scratch.h"
-
 namespace vramfit::eager {
 
 Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
@@ -31,11 +29,9 @@ std::vector<Module> Transformers::modules() const {
   return modules;
 }
 
-Tensor Transformers::constant(const char* call, Accesses inputs, std::int64_t elements, Dtype dtype, const char* what) {
-  Tensor made = torch_.heap().make(elements, dtype, Category::activations, what);
-  inputs.push_back(writes(made));
-  torch_.heap().run(call, inputs);
-  return made;
+Tensor Transformers::constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype,
+                              const char* what) {
+  return torch_.computed(call, inputs, torch_.heap().make(elements, dtype, Category::activations, what));
 }
 
 void Transformers::load() {
@@ -58,16 +54,7 @@ Tensor Transformers::embed(const Tensor& ids) {
 void Transformers::look_at_mask(const Tensor& mask) {
   const Scope scope(torch_.heap(), "mask");
   const Tensor flags = constant("aten::_to_copy", {reads(mask)}, mask.elements, Dtype::u8, "flags");
-  Tensor sum = constant("aten::zeros", {}, 1, Dtype::i64, "sum of flags");
-  {
-    const Tensor wide = constant("aten::_to_copy", {reads(flags)}, mask.elements, Dtype::i64, "flags as numbers");
-    const ReduceScratch scratch = sum_over_all(mask.elements, torch_.device());
-    const Tensor partials =
-        torch_.heap().make(2 * scratch.partials.n, Dtype::u8, Category::temporaries, "partial sums");
-    const Tensor counters =
-        torch_.heap().make(scratch.counters.n, Dtype::u8, Category::temporaries, "reduction counters");
-    torch_.heap().run("aten::sum", {reads(wide), changes(sum)});
-  }
+  const Tensor sum = torch_.count_true(flags);
   const Tensor answer = constant("aten::eq", {reads(sum)}, 1, Dtype::u8, "all");
 }
 

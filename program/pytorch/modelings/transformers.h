@@ -39,7 +39,7 @@ class Transformers final : public Model {
   Tensor rotated(const Tensor& x, const Positions& positions);
   Tensor attention(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor feed_forward(const LlamaBlock& layer, const Tensor& x);
-  Tensor constant(const char* call, Accesses inputs, std::int64_t elements, Dtype dtype, const char* what);
+  Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
   void look_at_mask(const Tensor& mask);
 
   Torch& torch_;
