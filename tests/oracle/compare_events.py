@@ -1,6 +1,11 @@
-"""Events of two runs of one job, rehearsed and counted, allocation by allocation."""
+"""Events of two runs of one job, rehearsed and counted, allocation by allocation.
+
+Load is left out: its allocations are the library's that made the model. The order of frees between two allocations
+doesn't affect the allocator, so they are compared as a multiset.
+"""
 
 import collections
+import time
 
 
 def by_step(events):
@@ -31,3 +36,18 @@ def first_difference(rehearsed, counted):
         if len(rehearsed[step]) != len(allocations):
             return f"{step}: {len(rehearsed[step])} allocations rehearsed, {len(allocations)} counted"
     return None
+
+
+def failures_of(cases, rehearsed_events, counted_events, changed):
+    """How many of the cases differ, each printed. The events of `changed(cases[0])`, another job, must differ from the first one's."""
+    failures = 0
+    for case in cases:
+        start = time.monotonic()
+        rehearsed, counted = by_step(rehearsed_events(case)), by_step(counted_events(case))
+        difference = first_difference(rehearsed, counted)
+        failures += difference is not None
+        print(f"{case}\n  {difference or 'equal'}: {sum(map(len, counted.values()))} allocations, {time.monotonic() - start:.1f} s", flush=True)
+        if case is cases[0]:
+            other = by_step(counted_events(changed(case)))
+            assert first_difference(rehearsed, other) is not None, "another job's events pass for these"
+    return failures

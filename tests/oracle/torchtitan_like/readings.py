@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tempfile
 
-from dims import Dims
-
 FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(FOLDER.parent))
+from dims import Dims  # noqa: E402
+
 PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
+STEPS = 3
 ALLOCATORS = {"expandable": "expandable_segments:True", "native": "expandable_segments:False"}
 
 
@@ -35,13 +37,6 @@ class Case(Dims):
     def cluster(self):
         ranks = self.ranks * self.replicas
         return f"{ranks // 8}x8x{self.card}" if ranks > 8 and ranks % 8 == 0 else f"{ranks}x{self.card}"
-
-    def config(self):
-        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": self.vocabulary,
-                "hidden_size": self.hidden, "intermediate_size": self.ffn, "num_hidden_layers": self.layers,
-                "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
-                "max_position_embeddings": self.sequence, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
-                "tie_word_embeddings": False, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 
     def job(self, allocator):
         if self.runtime == "plain":
@@ -117,21 +112,21 @@ def planned(case, *flags):
                                optimizer=job["optimizer"].split(":")[1])
 
 
-def counted_events(case, steps):
+def counted_events(case):
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder, "config.json")
         config.write_text(json.dumps(case.config()), encoding="utf-8")
         fields = [f"{name}={value}" for name, value in case.job("expandable").items()]
-        code, out, error = run([PROGRAMS / "dump_events", config, case.cluster(), steps, *fields])
+        code, out, error = run([PROGRAMS / "dump_events", config, case.cluster(), STEPS, *fields])
         if code != 0:
             raise SystemExit(f"dump_events: {error}")
         return [json.loads(line) for line in out.splitlines()]
 
 
-def rehearsed_events(case, steps):
+def rehearsed_events(case):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "events")
-        report, error = rehearse(case, "expandable", steps, path)
+        report, error = rehearse(case, "expandable", STEPS, path)
         if report is None:
             raise SystemExit(error[-3000:])
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -23,11 +23,11 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from dims import Dims
 from model import Date, Transformer
 from offload import offload_activations
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from dims import Dims  # noqa: E402
 from event_log import EventLog, peaks  # noqa: E402
 
 MATMUL = torch.ops.aten.mm.default

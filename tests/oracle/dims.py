@@ -1,0 +1,32 @@
+"""Sizes of a model with Llama's blocks; doesn't import torch, so reading a case doesn't need it."""
+
+import dataclasses
+
+ARCHITECTURES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+
+
+@dataclasses.dataclass
+class Dims:
+    """Llama 3 8B."""
+
+    hidden: int = 4096
+    layers: int = 32
+    heads: int = 32
+    kv_heads: int = 8
+    ffn: int = 14336
+    vocabulary: int = 128256
+    sequence: int = 8192
+
+    @property
+    def head_dim(self):
+        return self.hidden // self.heads
+
+    def config(self, family="llama", tied=False):
+        """What config.json of transformers says."""
+        other = {"llama": {"attention_bias": False, "mlp_bias": False}, "mistral": {"sliding_window": None}, "qwen2": {"use_sliding_window": False},
+                 "qwen3": {"use_sliding_window": False, "head_dim": self.head_dim, "attention_bias": False}}
+        return {"architectures": [ARCHITECTURES[family] + "ForCausalLM"], "model_type": family, "vocab_size": self.vocabulary,
+                "hidden_size": self.hidden, "intermediate_size": self.ffn, "num_hidden_layers": self.layers,
+                "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
+                "max_position_embeddings": self.sequence, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+                "tie_word_embeddings": tied, "hidden_act": "silu", **other[family]}
