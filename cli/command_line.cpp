@@ -15,8 +15,8 @@
 #include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
-#include "cli/flag_synonyms.h"
-#include "cli/help.h"
+#include "cli/flags/flag_synonyms.h"
+#include "cli/flags/help.h"
 
 namespace vramfit {
 namespace {

@@ -1,5 +1,5 @@
 // How a model is trained: one plain struct, one JSON form (job/fields/job_json.h), one set of flags
-// (cli/job_flags.h).
+// (cli/flags/job_flags.h).
 #pragma once
 
 #include <cstdint>

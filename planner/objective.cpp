@@ -13,7 +13,7 @@
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "planner/search.h"
+#include "planner/search/search.h"
 
 namespace vramfit {
 

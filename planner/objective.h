@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "planner/cluster_choice.h"
+#include "planner/cost/prices.h"
 #include "planner/plan.h"
-#include "planner/prices.h"
 
 namespace vramfit {
 

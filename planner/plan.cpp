@@ -10,12 +10,12 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "planner/best_first.h"
-#include "planner/changes.h"
-#include "planner/larger_batch.h"
-#include "planner/plan_words.h"
-#include "planner/search.h"
-#include "planner/waterfall.h"
+#include "planner/answer/larger_batch.h"
+#include "planner/answer/plan_words.h"
+#include "planner/answer/waterfall.h"
+#include "planner/search/best_first.h"
+#include "planner/search/changes.h"
+#include "planner/search/search.h"
 
 namespace vramfit {
 namespace {

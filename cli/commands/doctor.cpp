@@ -17,7 +17,7 @@
 #include "cli/commands/commands.h"
 #include "cli/executor_program.h"
 #include "cli/files.h"
-#include "cli/help.h"
+#include "cli/flags/help.h"
 #include "cli/rehearse/python_check.h"
 
 namespace vramfit {

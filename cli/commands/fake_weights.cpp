@@ -8,8 +8,8 @@
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/fake_weights/checkpoint.h"
-#include "cli/help.h"
-#include "cli/model.h"
+#include "cli/flags/help.h"
+#include "cli/flags/model.h"
 
 namespace vramfit {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
-#include "cli/help.h"
+#include "cli/flags/help.h"
 #include "cli/merge/merge.h"
 
 namespace vramfit {

@@ -7,8 +7,8 @@
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
+#include "cli/flags/model.h"
 #include "cli/format/terminal.h"
-#include "cli/model.h"
 #include "model_specs/catalog.h"
 #include "model_specs/parameters.h"
 

@@ -12,7 +12,7 @@
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
-#include "cli/help.h"
+#include "cli/flags/help.h"
 #include "cli/private_folder.h"
 #include "cli/recipes/recipe_run.h"
 #include "cli/rehearse/artifacts.h"

@@ -8,8 +8,8 @@
 #include "base/suggest.h"
 #include "cli/format/plan_text.h"
 #include "job/fields/job_fields.h"
-#include "planner/search.h"
-#include "planner/training_cost.h"
+#include "planner/cost/training_cost.h"
+#include "planner/search/search.h"
 
 namespace vramfit {
 namespace {

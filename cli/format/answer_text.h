@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/format/terminal.h"
-#include "planner/largest_model.h"
+#include "planner/answer/largest_model.h"
 
 namespace vramfit {
 

@@ -12,8 +12,8 @@
 #include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/fake_weights/checkpoint.h"
-#include "cli/help.h"
-#include "cli/model.h"
+#include "cli/flags/help.h"
+#include "cli/flags/model.h"
 #include "cli/recipes/libraries.h"
 
 namespace vramfit {

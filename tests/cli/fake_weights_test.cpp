@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_value.h"
-#include "cli/model.h"
+#include "cli/flags/model.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/parameters.h"
 #include "tests/support/temporary_directory.h"

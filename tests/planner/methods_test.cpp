@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "planner/changes.h"
 #include "planner/plan.h"
-#include "planner/search.h"
+#include "planner/search/changes.h"
+#include "planner/search/search.h"
 #include "tests/planner/requests.h"
 
 namespace vramfit {

@@ -1,11 +1,11 @@
-#include "planner/largest_model.h"
+#include "planner/answer/largest_model.h"
 
 #include <doctest/doctest.h>
 
 #include "base/error.h"
-#include "planner/plan_json.h"
-#include "planner/search.h"
-#include "planner/training_cost.h"
+#include "planner/answer/plan_json.h"
+#include "planner/cost/training_cost.h"
+#include "planner/search/search.h"
 #include "program/files/plan_reader.h"
 #include "tests/planner/requests.h"
 

@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
-#include "planner/changes.h"
-#include "planner/plan_json.h"
-#include "planner/search.h"
+#include "planner/answer/plan_json.h"
+#include "planner/search/changes.h"
+#include "planner/search/search.h"
 #include "program/files/plan_reader.h"
 #include "tests/planner/requests.h"
 #include "tests/support/models.h"

@@ -8,7 +8,7 @@
 
 #include "job/fields/job_fields.h"
 #include "planner/plan.h"
-#include "planner/search.h"
+#include "planner/search/search.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit::testing {

@@ -1,0 +1,72 @@
+#include "cli/flags/calibration_files.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/json_value.h"
+#include "base/median.h"
+#include "base/suggest.h"
+#include "cli/files.h"
+#include "cli/flags/help.h"
+#include "cli/flags/model.h"
+#include "estimator/time/recorded_runs.h"
+
+namespace vramfit {
+namespace {
+
+bool is_run(const std::string& text, const std::string& file) {
+  const JsonValue document = parse_json(text, file);
+  const auto schema = std::ranges::find(document.keys, "schema");
+  if (schema == document.keys.end()) return false;
+  return document.items[static_cast<std::size_t>(schema - document.keys.begin())].text == "vramfit/run@1";
+}
+
+/// By its name, where it isn't the one that is asked about.
+ModelSpec model_of(const RunRecord& run, const ModelSpec& asked, const std::string& file) {
+  if (run.model_name == asked.name) return asked;
+  try {
+    return read_model(run.model_name);
+  } catch (const Error& error) {
+    throw InputError(fmt::format("{}: trained {}, which is neither the model asked about nor one that is found: {}",
+                                 printable(file), printable(run.model_name), error.what()));
+  }
+}
+
+}  // namespace
+
+void add_calibration_flag(CLI::App& command, std::vector<std::string>& files) {
+  command
+      .add_option("--calibration", files,
+                  "What this machine reaches, instead of the figures known for its GPUs: a file of `vramfit "
+                  "calibrate`, or a run.json whose steps count. May be repeated")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all()
+      ->type_name("FILE")
+      ->group(kCommonFlags);
+}
+
+Efficiency efficiency_by(const std::vector<std::string>& files, const Cluster& cluster, const ModelSpec& spec) {
+  Efficiency efficiency = efficiency_of(cluster);
+  std::vector<std::pair<std::string, RunRecord>> runs;
+  for (const std::string& file : files) {
+    const std::string text = read_file(file);
+    if (is_run(text, file)) {
+      runs.emplace_back(file, run_from_json(text, file));
+    } else {
+      efficiency = calibrated_efficiency(cluster, efficiency, text, file);
+    }
+  }
+  std::vector<double> shares;
+  shares.reserve(runs.size());
+  for (const auto& [file, run] : runs) {
+    shares.push_back(step_share_of_run(run, model_of(run, spec, file), cluster, efficiency, file));
+  }
+  if (!shares.empty()) efficiency.step_share = median(std::move(shares));
+  return efficiency;
+}
+
+}  // namespace vramfit

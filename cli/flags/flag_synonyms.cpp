@@ -1,0 +1,158 @@
+#include "cli/flags/flag_synonyms.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "base/suggest.h"
+
+namespace vramfit {
+namespace {
+
+/// `value` "": the word is another name of `flag`, whose value follows. Else it is a switch for that value.
+struct Synonym {
+  std::string_view word, flag, value = "";
+};
+
+// Names of transformers' TrainingArguments, trl, torchtune, torchtitan, DeepSpeed, Megatron and Lightning. Two flags
+// for one word: the first that the command has.
+constexpr std::array kSynonyms{
+    Synonym{"--activation-checkpointing", "--checkpointing", "full"},
+    Synonym{"--attention-implementation", "--attention"},
+    Synonym{"--attn", "--attention"},
+    Synonym{"--attn-implementation", "--attention"},
+    Synonym{"--batch", "--micro-batch"},
+    Synonym{"--batch-size", "--micro-batch"},
+    Synonym{"--bf16", "--precision", "bf16-mixed"},
+    Synonym{"--block-size", "--seq-len"},
+    Synonym{"--cards", "--gpus"},
+    Synonym{"--cluster", "--gpus"},
+    Synonym{"--context-length", "--seq-len"},
+    Synonym{"--dataset", "--data"},
+    Synonym{"--ddp", "--sharding", "no-shard"},
+    Synonym{"--dtype", "--precision"},
+    Synonym{"--flash-attention", "--attention", "flash"},
+    Synonym{"--flash-attn", "--attention", "flash"},
+    Synonym{"--fp16", "--precision", "fp16-mixed"},
+    Synonym{"--fp32", "--precision", "fp32"},
+    Synonym{"--fp8", "--precision", "fp8"},
+    Synonym{"--fsdp", "--sharding", "full-shard"},
+    Synonym{"--global-batch-size", "--global-batch"},
+    Synonym{"--gpu", "--gpus"},
+    Synonym{"--grad-accum-steps", "--grad-accum"},
+    Synonym{"--gradient-accumulation", "--grad-accum"},
+    Synonym{"--gradient-accumulation-steps", "--grad-accum"},
+    Synonym{"--gradient-checkpointing", "--checkpointing", "full"},
+    Synonym{"--gradient-clipping", "--clip"},
+    Synonym{"--learning-rate", "--lr"},
+    Synonym{"--lora-r", "--lora-rank"},
+    Synonym{"--max-grad-norm", "--clip"},
+    Synonym{"--max-length", "--seq-len"},
+    Synonym{"--max-seq-len", "--seq-len"},
+    Synonym{"--max-seq-length", "--seq-len"},
+    Synonym{"--max-steps", "--steps"},
+    Synonym{"--micro-batch-size", "--micro-batch"},
+    Synonym{"--mixed-precision", "--precision"},
+    Synonym{"--optim", "--optimizer"},
+    Synonym{"--per-device-batch-size", "--micro-batch"},
+    Synonym{"--per-device-train-batch-size", "--micro-batch"},
+    Synonym{"--recompute", "--checkpointing", "full"},
+    Synonym{"--resume-from-checkpoint", "--resume"},
+    Synonym{"--save-steps", "--save-every"},
+    Synonym{"--save-total-limit", "--keep"},
+    Synonym{"--seq-length", "--seq-len"},
+    Synonym{"--sequence-length", "--seq-len"},
+    Synonym{"--sharding-strategy", "--sharding"},
+    Synonym{"--torch-dtype", "--precision"},
+    Synonym{"--train-batch-size", "--global-batch"},
+    Synonym{"--train-micro-batch-size-per-gpu", "--micro-batch"},
+    Synonym{"--training-steps", "--steps"},
+    Synonym{"--warmup-steps", "--warmup"},
+    Synonym{"--zero", "--sharding"},
+    Synonym{"--zero-stage", "--sharding"},
+};
+
+bool has_flag(const CLI::App& command, std::string_view flag) {
+  return command.get_option_no_throw(std::string(flag)) != nullptr;
+}
+
+std::optional<bool> as_switch(std::string_view word) {
+  std::string folded(word);
+  std::ranges::transform(folded, folded.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (folded == "true" || folded == "on" || folded == "yes" || folded == "1") return true;
+  if (folded == "false" || folded == "off" || folded == "no" || folded == "0") return false;
+  return std::nullopt;
+}
+
+const Synonym* meant_by(const CLI::App& command, std::string_view name) {
+  const auto* const found = std::ranges::find_if(
+      kSynonyms, [&](const Synonym& row) { return row.word == name && has_flag(command, row.flag); });
+  return found == kSynonyms.end() ? nullptr : found;
+}
+
+/// One command line on its way through the table.
+class Reader {
+ public:
+  Reader(const CLI::App& command, const std::vector<std::string>& words, std::vector<std::string>& notes)
+      : command_(command), words_(words), notes_(notes) {}
+
+  std::vector<std::string> read() {
+    for (at_ = 0; at_ < words_.size() && words_[at_] != "--"; ++at_) read_word(words_[at_]);
+    known_.insert(known_.end(), words_.begin() + static_cast<std::ptrdiff_t>(at_), words_.end());
+    return std::move(known_);
+  }
+
+ private:
+  void read_word(const std::string& word) {
+    const std::size_t equals = std::min(word.find('='), word.size());
+    std::string name = word.substr(0, equals);
+    if (!name.starts_with("--") || has_flag(command_, name)) {
+      known_.push_back(word);
+      return;
+    }
+    std::ranges::replace(name, '_', '-');
+    const Synonym* synonym = has_flag(command_, name) ? nullptr : meant_by(command_, name);
+    if (synonym == nullptr) {
+      known_.push_back((has_flag(command_, name) ? name : word.substr(0, equals)) + word.substr(equals));
+    } else if (synonym->value.empty()) {
+      known_.push_back(std::string(synonym->flag) + word.substr(equals));
+      say(name, std::string(synonym->flag));
+    } else {
+      turn_on(*synonym, name, equals < word.size() ? std::optional(word.substr(equals + 1)) : std::nullopt);
+    }
+  }
+
+  /// "--bf16", "--bf16 true", "--bf16=false": off means that nothing was said.
+  void turn_on(const Synonym& synonym, const std::string& name, std::optional<std::string> value) {
+    if (!value && at_ + 1 < words_.size() && as_switch(words_[at_ + 1])) value = words_[++at_];
+    const bool is_off = value && as_switch(*value) == false;
+    if (is_off) return;
+    // A value that is no switch is one of the flag's own: --activation-checkpointing=selective.
+    const std::string wanted = value && !as_switch(*value) ? *value : std::string(synonym.value);
+    known_.push_back(fmt::format("{}={}", synonym.flag, wanted));
+    say(name, fmt::format("{} {}", synonym.flag, wanted));
+  }
+
+  void say(const std::string& name, const std::string& meant) {
+    notes_.push_back(fmt::format("{} is read as {}", printable(name), printable(meant)));
+  }
+
+  const CLI::App& command_;
+  const std::vector<std::string>& words_;
+  std::vector<std::string>& notes_;
+  std::vector<std::string> known_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> with_known_flags(const CLI::App& command, const std::vector<std::string>& words,
+                                          std::vector<std::string>& notes) {
+  return Reader(command, words, notes).read();
+}
+
+}  // namespace vramfit

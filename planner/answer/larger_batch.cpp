@@ -1,0 +1,92 @@
+#include "planner/answer/larger_batch.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::int64_t kMostTimes = 16;
+/// Of what the largest batch gains.
+constexpr double kNearlyAll = 0.9;
+
+bool is_set(const PlanRequest& request, std::string_view field) {
+  return std::ranges::find(request.fixed, field) != request.fixed.end();
+}
+
+/// Two of micro-batch, accumulation and global batch determine the third.
+bool is_open(const PlanRequest& request) {
+  return !is_set(request, "global_batch") && !(is_set(request, "micro_batch") && is_set(request, "grad_accum"));
+}
+
+class Larger {
+ public:
+  Larger(const PlanRequest& request, const Job& chosen, Evaluator& evaluator)
+      : request_(request), chosen_(chosen), evaluator_(evaluator) {}
+
+  std::optional<LargerBatch> found(double tokens_per_second) {
+    std::int64_t most = kMostTimes;
+    std::optional<Option> largest = fastest(most);
+    while (!largest && most > 2) largest = fastest(most /= 2);
+    if (!largest || largest->tokens_per_second < (1 + kLeastGain) * tokens_per_second) return std::nullopt;
+    const double enough = tokens_per_second + kNearlyAll * (largest->tokens_per_second - tokens_per_second);
+    for (std::int64_t times = 2; times < most; times *= 2) {
+      const std::int64_t micro_batch = std::min(largest->job.micro_batch, times * chosen_.micro_batch);
+      const std::optional<Option> smaller = with_micro_batch(times, micro_batch);
+      if (smaller && smaller->tokens_per_second >= enough) return described(*smaller);
+    }
+    return described(*largest);
+  }
+
+ private:
+  static LargerBatch described(const Option& option) {
+    return {.global_batch = option.job.global_batch,
+            .micro_batch = option.job.micro_batch,
+            .accumulation = option.job.accumulation,
+            .tokens_per_second = option.tokens_per_second};
+  }
+
+  /// With micro-batches of the plan's size, and twice as large ones while they are faster and fit.
+  std::optional<Option> fastest(std::int64_t times) {
+    if (is_set(request_, "grad_accum")) return with_micro_batch(times, times * chosen_.micro_batch);
+    std::optional<Option> best = with_micro_batch(times, chosen_.micro_batch);
+    if (is_set(request_, "micro_batch")) return best;
+    for (std::int64_t size = 2; size <= times; size *= 2) {
+      const std::optional<Option> larger = with_micro_batch(times, size * chosen_.micro_batch);
+      if (!larger || (best && larger->tokens_per_second <= best->tokens_per_second)) break;
+      best = larger;
+    }
+    return best;
+  }
+
+  /// None if it doesn't fit, or has no rules.
+  std::optional<Option> with_micro_batch(std::int64_t times, std::int64_t micro_batch) {
+    if (chosen_.global_batch > std::numeric_limits<std::int64_t>::max() / kMostTimes) return std::nullopt;
+    Job job = chosen_;
+    job.global_batch = times * chosen_.global_batch;
+    job.micro_batch = micro_batch;
+    const std::int64_t rows = job.global_batch / data_ranks(job);
+    if (rows % micro_batch != 0) return std::nullopt;
+    job.accumulation = rows / micro_batch;
+    if (is_set(request_, "grad_accum") && job.accumulation != chosen_.accumulation) return std::nullopt;
+    Option option = evaluator_.timed(job);
+    if (option.tokens_per_second == 0 || evaluator_.is_ruled_out(job)) return std::nullopt;
+    if (!evaluator_.attempt(job, request_.cluster.card.memory + Bytes{1}).fits) return std::nullopt;
+    return option;
+  }
+
+  const PlanRequest& request_;
+  const Job& chosen_;
+  Evaluator& evaluator_;
+};
+
+}  // namespace
+
+std::optional<LargerBatch> larger_batch(const PlanRequest& request, const Candidate& chosen, Evaluator& evaluator) {
+  if (!is_open(request)) return std::nullopt;
+  return Larger(request, chosen.job, evaluator).found(chosen.tokens_per_second);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,75 @@
+#include "planner/answer/waterfall.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
+#include "planner/dimensions/dimensions.h"
+
+namespace vramfit {
+
+namespace {
+
+using Fields = std::vector<std::string_view>;
+
+/// The fields in which a plan may differ from what was asked for: first those that --allow changes, then those of each
+/// row.
+std::vector<Fields> groups_of_fields() {
+  std::vector<Fields> groups;
+  for (const JobField& field : job_fields()) {
+    const bool is_of_row = std::ranges::any_of(dimensions(), [&](const Dimension& row) {
+      return std::ranges::find(row.fields, field.name) != row.fields.end();
+    });
+    if (!is_of_row) groups.push_back({field.name});
+  }
+  for (const Dimension& row : dimensions()) groups.push_back(row.fields);
+  return groups;
+}
+
+/// Whether any field has become another.
+bool take(Job& job, const Job& from, const Fields& fields) {
+  bool changed = false;
+  for (const std::string_view name : fields) {
+    const JobField& field = job_field_named(name);
+    const std::string value = field.get(from);
+    if (field.get(job) == value) continue;
+    field.set(job, value);
+    changed = true;
+  }
+  return changed;
+}
+
+bool can_be(const PlanRequest& request, const Job& job) {
+  try {
+    std::vector<std::string> notes;
+    resolve_job(job, request.spec, request.cluster, notes);
+    return has_rules(job, request.cluster);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::vector<PlanStep> waterfall(const PlanRequest& request, const Job& chosen, Evaluator& evaluator) {
+  std::vector<PlanStep> steps;
+  Job job = request.job, shown = request.job;
+  const auto show = [&] {
+    const Trial& trial = evaluator.trial_of(job);
+    if (!trial.is_modelled) return false;
+    steps.push_back({.change = steps.empty() ? "" : job_as_flags(job, shown),
+                     .total = trial.total,
+                     .tokens_per_second = evaluator.timed(job).tokens_per_second});
+    shown = job;
+    return true;
+  };
+  if (!can_be(request, job) || !show()) return {};
+  for (const Fields& fields : groups_of_fields()) {
+    if (take(job, chosen, fields) && can_be(request, job)) show();
+  }
+  return steps.size() > 1 ? steps : std::vector<PlanStep>{};
+}
+
+}  // namespace vramfit

@@ -1,0 +1,136 @@
+#include "planner/search/best_first.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+
+namespace vramfit {
+
+bool BestFirst::ComesLater::operator()(const Entry& a, const Entry& b) const {
+  return std::tie(a.value, b.place) < std::tie(b.value, a.place);
+}
+
+BestFirst::BestFirst(Evaluator& evaluator, const PlanRequest& request, const std::vector<Change>& bases, BestBy by,
+                     SearchCounts& counts)
+    : evaluator_(evaluator), by_(by), counts_(counts) {
+  for (const Change& base : bases) {
+    needs_.push_back(base.needs);
+    const Space& space = spaces_.emplace_back(request, base.job);
+    if (space.levels() > Place::kMostLevels) throw std::logic_error("a search has more rows than places have levels");
+    Node root{.job = space.base(), .parts = {}, .time = {}, .least = {}, .base = spaces_.size() - 1, .place = {}};
+    root.most_tokens_per_second = std::numeric_limits<double>::infinity();
+    root.place.choices[0] = static_cast<std::uint16_t>(root.base);
+    if (space.levels() > 0 || has_rules(root.job, request.cluster)) add(std::move(root));
+  }
+}
+
+void BestFirst::add(Node node) {
+  Space& space = spaces_[node.base];
+  if (node.level == space.simple_from()) counts_.configurations += space.count(node.job, node.level);
+  if (space.is_bounded(node.level)) {
+    const OpenChoices open = space.open_from(node.level);
+    // Simple rows leave the parts as they are.
+    if (node.parts.graph == nullptr || !space.is_simple(node.level - 1)) {
+      node.parts = evaluator_.parts_of(node.job, open);
+    }
+    ++counts_.bounds;
+    node.least = std::max(node.least, evaluator_.least_total(node.parts, node.job, open));
+    if (is_ruled_out(node)) {
+      const std::int64_t leaves = space.count(node.job, node.level);
+      if (node.level < space.simple_from()) counts_.configurations += leaves;
+      counts_.ruled_out += leaves;
+      return;
+    }
+    node.most_tokens_per_second =
+        std::min(node.most_tokens_per_second, evaluator_.most_tokens_per_second(node.parts, node.job, open));
+  }
+  push(std::move(node));
+}
+
+bool BestFirst::is_ruled_out(const Node& node) const {
+  return by_ == BestBy::speed && evaluator_.is_ruled_out(node.parts, node.job, node.least);
+}
+
+void BestFirst::push(Node node) {
+  const double value = by_ == BestBy::speed ? node.most_tokens_per_second : -static_cast<double>(node.least.n);
+  const Place place = node.place;
+  std::size_t number = nodes_.size();
+  if (free_.empty()) {
+    nodes_.push_back(std::move(node));
+  } else {
+    number = free_.back();
+    free_.pop_back();
+    nodes_[number] = std::move(node);
+  }
+  queue_.push({value, place, number});
+}
+
+BestFirst::Node BestFirst::take(std::size_t number) {
+  free_.push_back(number);
+  return std::move(nodes_[number]);
+}
+
+void BestFirst::expand(const Node& node) {
+  std::vector<Job> choices = spaces_[node.base].choices(node.job, node.level);
+  for (std::size_t c = 0; c < choices.size(); ++c) {
+    Node child{.job = std::move(choices[c]),
+               .parts = node.parts,
+               .time = {},
+               .least = node.least,
+               .most_tokens_per_second = node.most_tokens_per_second,
+               .base = node.base,
+               .level = node.level + 1,
+               .place = node.place};
+    child.place.choices[child.level] = static_cast<std::uint16_t>(c);
+    add(std::move(child));
+  }
+}
+
+/// Its time and what its program requests, instead of bounds.
+void BestFirst::look_at(Node& node) {
+  const Option timed = evaluator_.timed(node.job);
+  node.time = timed.time;
+  node.most_tokens_per_second = timed.tokens_per_second;
+  node.least = std::max(node.least, timed.least_total);
+  node.is_exact = true;
+}
+
+Option BestFirst::option_of(Node node) const {
+  Option option{.job = std::move(node.job),
+                .time = node.time,
+                .tokens_per_second = node.most_tokens_per_second,
+                .needs = {},
+                .least_total = node.least};
+  if (!needs_[node.base].empty()) option.needs.push_back(needs_[node.base]);
+  return option;
+}
+
+std::optional<Option> BestFirst::next(Bytes most_total, double above) {
+  while (!queue_.empty()) {
+    const Entry entry = queue_.top();
+    if (by_ == BestBy::speed && entry.value <= above) return std::nullopt;
+    queue_.pop();
+    Node node = take(entry.node);
+    if (node.least > most_total) continue;
+    if (node.level < spaces_[node.base].levels()) {
+      expand(node);
+      continue;
+    }
+    if (node.is_exact) return option_of(std::move(node));
+    look_at(node);
+    if (is_ruled_out(node)) {
+      ++counts_.ruled_out;
+    } else if (by_ == BestBy::speed) {
+      push(std::move(node));
+    } else if (node.least <= most_total) {
+      return option_of(std::move(node));  // thousands may have the same bound: the first shall lower the limit
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace vramfit

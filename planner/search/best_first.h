@@ -1,0 +1,82 @@
+// Walks the space best first: bounds decide whole groups of configurations, and only those that may be the next best
+// are looked at one by one.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <queue>
+#include <vector>
+
+#include "planner/search/changes.h"
+#include "planner/search/search.h"
+
+namespace vramfit {
+
+/// Where in a space something is: the number of the base and of each level's choice. Levels that are open count as
+/// their first choice, so a group's place is that of its first configuration.
+struct Place {
+  static constexpr std::size_t kMostLevels = 23;
+  std::array<std::uint16_t, kMostLevels + 1> choices{};
+  auto operator<=>(const Place&) const = default;
+};
+
+enum class BestBy {
+  speed,  // the fastest first; what the bound of memory rules out is left out
+  need    // the smallest bound of need first; none is left out
+};
+
+class BestFirst {
+ public:
+  /// Over all bases; of equal configurations the earlier base's come first, then the order of the rows. The evaluator,
+  /// the request and the counts, to which is added, outlive this object.
+  BestFirst(Evaluator& evaluator, const PlanRequest& request, const std::vector<Change>& bases, BestBy by,
+            SearchCounts& counts);
+
+  /// The next configuration, if there is one whose need may be `most_total` or less; the rest is dropped, so a later
+  /// call may ask for less, not for more. By speed: with its time, and none from the first on that is not faster than
+  /// `above`.
+  std::optional<Option> next(Bytes most_total, double above = -1);
+
+ private:
+  struct Node {
+    Job job;
+    BoundParts parts;
+    StepTime time;
+    Bytes least;                        // of the total of each configuration in the group
+    double most_tokens_per_second = 0;  // likewise
+    std::size_t base = 0, level = 0;    // the first that is open
+    Place place;
+    bool is_exact = false;  // a configuration of which all is known that next() says
+  };
+  struct Entry {
+    double value = 0;  // the greatest is next
+    Place place;
+    std::size_t node = 0;
+  };
+  struct ComesLater {
+    bool operator()(const Entry& a, const Entry& b) const;
+  };
+
+  /// Counts configurations where they can be counted as one group, at the latest when that is dropped.
+  void add(Node node);
+  void push(Node node);
+  void expand(const Node& node);
+  void look_at(Node& node);
+  Option option_of(Node node) const;
+  bool is_ruled_out(const Node& node) const;
+  Node take(std::size_t number);
+
+  Evaluator& evaluator_;
+  BestBy by_;
+  SearchCounts& counts_;
+  std::vector<std::string> needs_;  // by base
+  std::deque<Space> spaces_;        // by base
+  std::deque<Node> nodes_;
+  std::vector<std::size_t> free_;  // numbers of nodes
+  std::priority_queue<Entry, std::vector<Entry>, ComesLater> queue_;
+};
+
+}  // namespace vramfit

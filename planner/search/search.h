@@ -1,0 +1,116 @@
+// What a search asks of jobs: bounds of whole groups, exact times, trials and estimates.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "estimator/least_memory.h"
+#include "estimator/rank_estimate.h"
+#include "estimator/time/least_seconds.h"
+#include "planner/plan.h"
+#include "planner/search/space.h"
+#include "program/stages/tape.h"
+
+namespace vramfit {
+
+/// A job of the space with its predicted time.
+struct Option {
+  Job job;
+  StepTime time;
+  double tokens_per_second = 0;
+  std::vector<std::string> needs;
+  Bytes least_total;  // at most the total of the job's estimate, in most cases nearly it
+};
+
+/// What a search asks of a job: less than an estimate, which takes longer.
+struct Trial {
+  bool is_modelled = true;
+  bool fits = false;  // whether the estimate's verdict is `fits`
+  Bytes total;        // of the estimate's worst rank
+};
+
+/// What a search asks first: whether a job needs less than some limit, which is found out faster still.
+struct Attempt {
+  bool is_modelled = true;
+  bool fits = false;  // its verdict is `fits`
+  /// The first rank, without breakdown and phases; none if its total isn't below the limit.
+  std::optional<RankEstimate> rank;
+};
+
+/// What the bounds of a job are made of; jobs that differ in simple rows alone share it.
+struct BoundParts {
+  const Graph* graph = nullptr;
+  LeastMemory::Parts memory;
+  LeastSeconds::Parts seconds;
+  bool is_modelled = true;
+};
+
+/// Bounds, times, trials and estimates of jobs of one model on one cluster; each job is tried and estimated once. Not
+/// for several threads at once.
+class Evaluator {
+ public:
+  explicit Evaluator(const PlanRequest& request)
+      : request_(request),
+        efficiency_(request.efficiency ? *request.efficiency : efficiency_of(request.cluster)),
+        least_(request.cluster),
+        least_seconds_(request.cluster, efficiency_) {}
+
+  BoundParts parts_of(const Job& job, OpenChoices open = {});
+  /// At most the total of the estimate of each job that differs in what is open; 0 for one that isn't modelled, which
+  /// is left to its estimate.
+  Bytes least_total(const BoundParts& parts, const Job& job, OpenChoices open);
+  Bytes least_total(const Job& job) { return least_total(parts_of(job), job, {}); }
+  /// Whether a job that needs `least` or more can't have the verdict `fits`.
+  bool is_ruled_out(const BoundParts& parts, const Job& job, Bytes least) const;
+  /// At least the tokens_per_second of the timed() of each job that differs in what is open; infinite without a bound.
+  double most_tokens_per_second(const BoundParts& parts, const Job& job, OpenChoices open) const;
+  double most_tokens_per_second(const Job& job) { return most_tokens_per_second(parts_of(job), job, {}); }
+  /// Whether the lower bound alone excludes the verdict `fits`.
+  bool is_ruled_out(const Job& job);
+
+  /// The job with its time and the most that its program requests at once; one that isn't modelled has no time, which
+  /// puts it behind all others.
+  Option timed(const Job& job);
+  /// Counted and replayed as for the estimate, but not at the card's capacity: how far retries help is for the reader
+  /// of an estimate.
+  const Trial& trial_of(const Job& job);
+  /// Whether the job's total is below a limit; not kept.
+  Attempt attempt(const Job& job, Bytes below);
+  const Estimate& estimate_of(const Job& job);
+  Candidate candidate(const Option& option);
+  /// Likewise of an option that fits, with what its attempt found in place of an estimate.
+  Candidate candidate(const Option& option, const RankEstimate& rank) const;
+
+  /// Jobs whose times were asked for.
+  std::int64_t timings() const { return timings_; }
+  /// Attempts, trials and estimates that were made.
+  std::int64_t estimates() const { return estimates_made_; }
+
+ private:
+  Trial try_out(const Job& job);
+  const Graph& graph_of(const Job& job);
+  const UnitLayout& layout_of(const Graph& graph, const Job& job);
+  const SharedTapes& tapes_of(const Graph& graph, const Job& job);
+
+  const PlanRequest& request_;
+  const Efficiency& efficiency_;
+  /// By loss chunks, and whether there are adapters; all adapters of a request are alike.
+  std::map<std::pair<std::int64_t, bool>, Graph> graphs_;
+  LeastMemory least_;
+  LeastSeconds least_seconds_;
+  std::map<std::string, UnitLayout> layouts_;  // by units_key
+  std::map<std::string, SharedTapes> tapes_;   // by ops_key
+  std::int64_t timings_ = 0, estimates_made_ = 0;
+  std::map<std::string, Trial> trials_;  // by the job's flags
+  std::map<std::string, Estimate> estimates_;
+};
+
+/// Total bytes of the worst rank; estimates without ranks have none.
+Bytes worst_total(const Estimate& estimate);
+
+}  // namespace vramfit

@@ -1,0 +1,187 @@
+#include "cli/flags/job_flags.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "job/fields/job_json.h"
+#include "tests/support/temporary_directory.h"
+
+namespace vramfit {
+namespace {
+
+JobChoice choice_of(std::vector<std::string> arguments) {
+  CLI::App app;
+  JobFlags flags;
+  add_job_flags(app, flags);
+  std::reverse(arguments.begin(), arguments.end());
+  app.parse(arguments);
+  return read_job_choice(flags);
+}
+
+std::string message_of(const std::vector<std::string>& arguments) {
+  try {
+    choice_of(arguments);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A value of each field that isn't its default.
+const std::vector<std::pair<std::string, std::string>> kOtherValues{
+    {"runtime", "pytorch-fsdp2"},
+    {"modeling", "torchtitan"},
+    {"method", "lora"},
+    {"precision", "bf16-pure"},
+    {"storage_dtype", "fp32"},
+    {"compute_dtype", "fp16"},
+    {"reduce_dtype", "fp16"},
+    {"buffer_dtype", "bf16"},
+    {"output_dtype", "fp32"},
+    {"state_dtype", "fp32"},
+    {"loss_scale", "dynamic:1024:50"},
+    {"mesh", "replicate=2,shard=4"},
+    {"sharding", "hybrid-shard"},
+    {"reshard", "4"},
+    {"wrap", "pattern:layers.*,embed"},
+    {"wrap_embeddings", "off"},
+    {"prefetch", "backward=pre,forward=2,limit=3"},
+    {"reduce_finish", "end"},
+    {"accumulate", "unsharded"},
+    {"bucket_bytes", "1000000"},
+    {"reshard_head", "on"},
+    {"deterministic", "on"},
+    {"load", "rank0"},
+    {"checkpointing", "every:2"},
+    {"offload", "params,activations"},
+    {"optimizer", "adamw:foreach"},
+    {"loss", "chunked:7"},
+    {"attention", "math"},
+    {"allocator", "expandable_segments=True,max_split_size_mb=64"},
+    {"freeze", "*.norm.*,lm_head"},
+    {"frozen_dtype", "bf16"},
+    {"quantization", "nf4-double"},
+    {"gradient_mask", "keep:0.3"},
+    {"lora_rank", "8"},
+    {"lora_alpha", "32"},
+    {"lora_dropout", "0.05"},
+    {"lora_targets", "q_proj,*.mlp.*"},
+    {"rslora", "on"},
+    {"seq_len", "512"},
+    {"micro_batch", "3"},
+    {"grad_accum", "5"},
+    {"global_batch", "120"}};
+
+}  // namespace
+
+TEST_CASE("engines of other stacks are known by name, and answered with what would tell") {
+  for (const char* name : {"pytorch-ddp", "pytorch-fsdp1", "deepspeed", "ddp", "fsdp1"}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(choice_of({"--runtime", name}),
+                         doctest::Contains("rehearse a script that uses it: vramfit rehearse --gpus"), NotModelled);
+  }
+  CHECK(message_of({"--runtime", "horovod"}).find("unknown") != std::string::npos);
+}
+
+TEST_CASE("the names and values of the job flags are those of the frozen list") {
+  std::ifstream file(std::string(VRAMFIT_SOURCE_DIR) + "/tests/cli/job_flags.txt");
+  std::ostringstream frozen;
+  frozen << file.rdbuf();
+  std::string flags;
+  for (const JobField& field : job_fields()) flags += fmt::format("{} {}\n", flag_of(field), field.values);
+  CHECK(flags == frozen.str());
+}
+
+TEST_CASE("every field keeps a value that differs from its default through flags and through JSON") {
+  REQUIRE(kOtherValues.size() == job_fields().size());
+  std::vector<std::string> arguments;
+  for (const auto& [name, value] : kOtherValues)
+    arguments.push_back(fmt::format("{}={}", flag_of(job_field_named(name)), value));
+  const JobChoice choice = choice_of(arguments);
+  CHECK(choice.fixed.size() == kOtherValues.size());
+  const Job read_back = job_from_json(job_to_json(choice.job), "job.json");
+  for (const auto& other : kOtherValues) {
+    CAPTURE(other.first);
+    CHECK(job_field_named(other.first).get(choice.job) == other.second);
+    CHECK(job_field_named(other.first).get(read_back) == other.second);
+  }
+}
+
+TEST_CASE("without flags nothing is decided and nothing is fixed") {
+  const JobChoice choice = choice_of({"some-model"});
+  CHECK(choice.fixed.empty());
+  CHECK(choice.job.precision.name.empty());
+  CHECK(choice.job.micro_batch == 0);
+}
+
+TEST_CASE("a precision sets its dtypes and a dtype given alone wins over it") {
+  const Job job = choice_of({"--state-dtype", "fp32", "--precision", "bf16-pure"}).job;
+  CHECK(job.precision.storage == Dtype::bf16);
+  CHECK(job.precision.state == Dtype::f32);
+}
+
+TEST_CASE("FSDP's upper-case names of shardings are read") {
+  CHECK(choice_of({"--sharding", "SHARD_GRAD_OP"}).job.sharding == "shard-grad-op");
+}
+
+TEST_CASE("flags win over the job file and --set wins over flags") {
+  const testing::TemporaryDirectory directory;
+  const std::string file = (directory.path() / "job.json").string();
+  std::ofstream(file) << R"({"seq_len": 128, "micro_batch": 2, "checkpointing": "full"})";
+  const JobChoice choice = choice_of({"--job", file, "--seq-len", "256", "--set", "micro-batch=8"});
+  CHECK(choice.job.sequence == 256);
+  CHECK(choice.job.micro_batch == 8);
+  CHECK(std::holds_alternative<FullCheckpointing>(choice.job.checkpointing));
+  CHECK(choice.fixed == std::vector<std::string>{"checkpointing", "seq_len", "micro_batch"});
+}
+
+TEST_CASE("a wrong value names the flag, the value and what would be right") {
+  CHECK(message_of({"--sharding", "ful-shard"}).find("--sharding: ") == 0);
+  CHECK(message_of({"--checkpointing", "ful"}).find("did you mean \"full\"?") != std::string::npos);
+  CHECK(message_of({"--seq-len", "0"}) == "--seq-len: 0 is outside 1 to 268435456");
+  CHECK(message_of({"--seq-len=-5"}) == "--seq-len: -5 is outside 1 to 268435456");
+  CHECK(message_of({"--seq-len", "99999999999999999999"}).find("is outside") != std::string::npos);
+  CHECK(message_of({"--seq-len", "4kb"}) == "--seq-len: \"4kb\" is not a whole number");
+  CHECK(choice_of({"--seq-len", "4k"}).job.sequence == 4096);
+  CHECK(message_of({"--mesh", "tenser=2"}).find("unknown axis \"tenser\"; did you mean \"tensor\"?") !=
+        std::string::npos);
+  for (const std::string axis : {"tensor", "context", "pipeline", "expert"}) {
+    CHECK_THROWS_WITH_AS(choice_of({"--mesh", axis + "=2,shard=4"}),
+                         doctest::Contains(("--mesh " + axis + "=2;").c_str()), NotModelled);
+    CHECK(choice_of({"--mesh", axis + "=1,shard=4"}).job.mesh.shard == 4);
+  }
+  CHECK(message_of({"--set", "seqlen=5"}).find("did you mean \"seq_len\"?") != std::string::npos);
+  CHECK(message_of({"--set", "seq_len"}) == "--set seq_len: is not KEY=VALUE");
+}
+
+TEST_CASE("a job file with an unknown key, a wrong type or a repeated key is refused by name") {
+  const auto refused = [](const std::string& text) {
+    try {
+      job_from_json(text, "job.json");
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused(R"({"seq_length": 5})").find("job.json: seq_length: unknown key; did you mean \"seq_len\"?") == 0);
+  CHECK(refused(R"({"seq_len": "5"})") == "job.json: seq_len: is a string, not an integer");
+  CHECK(refused(R"({"seq_len": -5})").find("job.json: seq_len: -5 is outside") == 0);
+  CHECK(refused(R"({"reshard_head": 1})") == "job.json: reshard_head: is an integer, not true or false");
+  CHECK(refused(R"({"seq_len": 5, "seq_len": 6})") == "job.json: key \"seq_len\" appears twice in one object");
+  CHECK(refused("[1, 2") == "job.json: line 1: not valid JSON (it ends too early)");
+  CHECK(refused(std::string(1000, '[')).find("nested deeper") != std::string::npos);
+}
+
+TEST_CASE("a mesh that names one axis leaves the other to the cluster") {
+  const Job job = choice_of({"--mesh", "shard=4"}).job;
+  CHECK(job.mesh.shard == 4);
+  CHECK(job.mesh.replicate == 0);
+}
+
+}  // namespace vramfit
