@@ -77,7 +77,7 @@ void check_value(const RecipeChoice& choice, const std::string& value) {
 }
 
 /// In quotes, with escapes that Python reads too.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   JsonWriter writer(JsonForm::one_line);
   std::string line = writer.text(text).take();
   line.pop_back();  // the line's end
@@ -161,7 +161,7 @@ std::string recipe_script(const Recipe& recipe, const RecipeValues& values, cons
     }
     const bool is_text = parts->value.starts_with('"');
     const std::string value = parts->flag == kModel ? model : values.at(std::string(parts->flag));
-    script += fmt::format("{} = {}{}\n", parts->name, is_text ? quoted(value) : value, line.substr(line.find(kMark)));
+    script += fmt::format("{} = {}{}\n", parts->name, is_text ? in_quotes(value) : value, line.substr(line.find(kMark)));
   }
   return script;
 }
