@@ -161,7 +161,8 @@ std::string recipe_script(const Recipe& recipe, const RecipeValues& values, cons
     }
     const bool is_text = parts->value.starts_with('"');
     const std::string value = parts->flag == kModel ? model : values.at(std::string(parts->flag));
-    script += fmt::format("{} = {}{}\n", parts->name, is_text ? in_quotes(value) : value, line.substr(line.find(kMark)));
+    script +=
+        fmt::format("{} = {}{}\n", parts->name, is_text ? in_quotes(value) : value, line.substr(line.find(kMark)));
   }
   return script;
 }
