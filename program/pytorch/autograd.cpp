@@ -55,8 +55,12 @@ class Engine {
     for (const auto& hook : node.before) hook();
     std::vector<Tensor> results = apply(node, gradient);
     for (std::size_t i = 0; i < results.size(); ++i) {
-      if (node.next[i].sum != Edge::Sum::none || node.next[i].dtype)
-        results[i] = backend_.sum_to(results[i], node.next[i]);
+      const Edge& edge = node.next[i];
+      if (!edge.wanted) {
+        results[i] = {};
+      } else if (edge.sum != Edge::Sum::none || edge.dtype) {
+        results[i] = backend_.sum_to(results[i], edge);
+      }
     }
     gradient = {};
     node.saved.clear();

@@ -44,6 +44,7 @@ struct Edge {
   int parameter = -1;               // the input is this parameter
   std::optional<Dtype> dtype = {};  // of the input where the gradient comes in a wider one, and is converted last
   std::int64_t elements = 0;        // of the input
+  bool wanted = true;               // whether the input, or what it was made from, is trained
 };
 
 struct Node {
@@ -52,7 +53,8 @@ struct Node {
   Category values = Category::activations;
   std::vector<Edge> next;
   std::vector<Saved> saved;
-  /// Gradients of the inputs, one per edge, from the gradient of the output and the unpacked saved tensors.
+  /// Gradients of the inputs, one per edge, from the gradient of the output and the unpacked saved tensors. That of an
+  /// edge that isn't wanted is dropped, and need not be made.
   std::function<std::vector<Tensor>(Tensor& gradient, const std::vector<Tensor>& saved)> backward;
   /// Whether parameters get their gradients before other inputs do. In mm a weight reaches its node through a
   /// transposition that was recorded before the input's view, and so runs after it; in addmm it is the other way

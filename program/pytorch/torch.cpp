@@ -1,5 +1,7 @@
 #include "program/pytorch/torch.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -15,7 +17,7 @@ Dtype wider(Dtype a, Dtype b) { return a == Dtype::f32 ? a : b; }
 }  // namespace
 
 Torch::Torch(Recording& recording, Device device, std::size_t parameters)
-    : heap_(recording), device_(std::move(device)), gradients_(parameters), parameters_(parameters, -1) {}
+    : heap_(recording), device_(std::move(device)), gradients_(parameters), parameters_(parameters) {}
 
 Tensor Torch::value(std::int64_t elements, Dtype dtype, std::string_view what) {
   return heap_.make(elements, dtype, heap_.values, what);
@@ -31,23 +33,33 @@ Tensor Torch::computed(const std::string& name, Accesses inputs, Tensor output) 
   return output;
 }
 
-void Torch::set_parameter(int parameter, const Tensor& tensor) {
-  parameters_.at(static_cast<std::size_t>(parameter)) = tensor.storage.buffer();
+void Torch::set_parameter(int parameter, const Tensor& tensor, bool is_trained) {
+  parameters_.at(static_cast<std::size_t>(parameter)) = {tensor.storage.buffer(), tensor.dtype, is_trained};
 }
 
 program::Access Torch::reads_parameter(int parameter) const {
-  return {parameters_.at(static_cast<std::size_t>(parameter)), program::How::read};
+  return {parameters_.at(static_cast<std::size_t>(parameter)).buffer, program::How::read};
 }
 
 Edge Torch::edge_to(const Tensor& input) {
-  return {.sum = Edge::Sum::none, .node = input.made_by, .parameter = -1, .elements = input.elements};
+  return {.sum = Edge::Sum::none,
+          .node = input.made_by,
+          .parameter = -1,
+          .elements = input.elements,
+          .wanted = input.wants_gradient};
 }
 
-Edge Torch::edge_to(int parameter, std::int64_t elements) {
-  return {.sum = Edge::Sum::none, .node = nullptr, .parameter = parameter, .elements = elements};
+Edge Torch::edge_to(int parameter, std::int64_t elements) const {
+  const bool wanted = is_trained(parameter);
+  return {.sum = Edge::Sum::none,
+          .node = nullptr,
+          .parameter = wanted ? parameter : -1,
+          .elements = elements,
+          .wanted = wanted};
 }
 
-Saved Torch::save(const Tensor& tensor) const {
+Saved Torch::save(const Tensor& tensor, bool is_needed) const {
+  if (!is_needed) return {};
   if (checkpoints_.hook != nullptr) return checkpoints_.hook->pack(tensor);
   return {.tensor = detached(tensor), .recomputed = nullptr};
 }
@@ -58,7 +70,9 @@ Tensor Torch::unpack(const Saved& saved) {
 }
 
 Tensor Torch::record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward) {
-  output.wants_gradient = true;
+  output.made_by.reset();
+  output.wants_gradient = std::ranges::any_of(next, &Edge::wanted);
+  if (!output.wants_gradient) return output;
   output.made_by = std::make_shared<Node>(Node{.sequence = sequence_++,
                                                .scope = heap_.scope,
                                                .values = heap_.values,
@@ -104,6 +118,7 @@ void Torch::backward(const Tensor& loss, const std::function<void()>& at_end) {
   const Tensor held = one;
   run_backward(*this, loss.made_by, std::move(one));
   at_end();
+  leaves_.clear();
   in_backward_ = false;
 }
 
@@ -122,7 +137,7 @@ Tensor Torch::cast(const Tensor& x, Dtype dtype) {
 }
 
 Tensor Torch::square(const Tensor& x) {
-  std::vector<Saved> saved{save(x)};
+  std::vector<Saved> saved{save(x, x.wants_gradient)};
   return record(
       computed("aten::pow", {reads(x)}, make_like(x, "pow")), {edge_to(x)}, std::move(saved),
       [this](Tensor& g, const std::vector<Tensor>& kept) {
@@ -153,7 +168,7 @@ Tensor Torch::divide(const Tensor& x) {
 
 Tensor Torch::rsqrt(const Tensor& x) {
   Tensor y = computed("aten::rsqrt", {reads(x)}, make_like(x, "rsqrt"));
-  std::vector<Saved> saved{save(y)};
+  std::vector<Saved> saved{save(y, x.wants_gradient)};
   return record(std::move(y), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>& kept) {
     const Tensor cube = computed("aten::pow", {reads(kept[0])}, make_like(g, "rsqrt gradient: cube"));
     const Tensor half = computed("aten::mul", {reads(g)}, make_like(g, "rsqrt gradient: half"));
@@ -161,8 +176,26 @@ Tensor Torch::rsqrt(const Tensor& x) {
   });
 }
 
+Tensor Torch::scale(const Tensor& x) {
+  return record(computed("aten::mul", {reads(x)}, make_like(x, "mul")), {edge_to(x)}, {},
+                [this](Tensor& g, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{computed("aten::mul", {reads(g)}, make_like(g, "mul gradient"))};
+                });
+}
+
+Tensor Torch::dropout(const Tensor& x) {
+  const Tensor mask = value(x.elements, Dtype::u8, "dropout mask");
+  Tensor y = make_like(x, "dropout");
+  heap_.run("aten::native_dropout", {reads(x), writes(y), writes(mask)});
+  std::vector<Saved> saved{save(mask, x.wants_gradient)};
+  return record(std::move(y), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>& kept) {
+    return std::vector<Tensor>{
+        computed("aten::native_dropout_backward", {reads(g), reads(kept[0])}, make_like(g, "dropout gradient"))};
+  });
+}
+
 Tensor Torch::silu(const Tensor& x) {
-  std::vector<Saved> saved{save(x)};
+  std::vector<Saved> saved{save(x, x.wants_gradient)};
   return record(computed("aten::silu", {reads(x)}, make_like(x, "silu")), {edge_to(x)}, std::move(saved),
                 [this](Tensor& g, const std::vector<Tensor>& kept) {
                   return std::vector<Tensor>{
@@ -173,43 +206,55 @@ Tensor Torch::silu(const Tensor& x) {
 Tensor Torch::add(const Tensor& a, const Tensor& b) {
   Tensor sum = value(a.elements, wider(a.dtype, b.dtype), "add");
   return record(computed("aten::add", {reads(a), reads(b)}, std::move(sum)), {edge_to(a), edge_to(b)}, {},
-                [this, first = a.dtype, second = b.dtype](Tensor& g, const std::vector<Tensor>&) {
-                  return std::vector<Tensor>{gradient_as(g, first), gradient_as(g, second)};
+                [this, a_wants = a.wants_gradient, b_wants = b.wants_gradient, first = a.dtype, second = b.dtype](
+                    Tensor& g, const std::vector<Tensor>&) {
+                  std::vector<Tensor> gradients(2);
+                  if (a_wants) gradients[0] = gradient_as(g, first);
+                  if (b_wants) gradients[1] = gradient_as(g, second);
+                  return gradients;
                 });
 }
 
 Tensor Torch::multiply(const Tensor& a, const Tensor& b) {
-  std::vector<Saved> saved{save(b), save(a)};
+  const bool a_wants = a.wants_gradient, b_wants = b.wants_gradient;
+  std::vector<Saved> saved{save(b, a_wants), save(a, b_wants)};
   return record(computed("aten::mul", {reads(a), reads(b)}, make_like(a, "mul")), {edge_to(b), edge_to(a)},
-                std::move(saved), [this](Tensor& g, const std::vector<Tensor>& kept) {
-                  Tensor db = computed("aten::mul", {reads(g), reads(kept[1])}, make_like(g, "mul gradient of other"));
-                  return std::vector<Tensor>{
-                      std::move(db), computed("aten::mul", {reads(g), reads(kept[0])}, make_like(g, "mul gradient"))};
+                std::move(saved), [this, a_wants, b_wants](Tensor& g, const std::vector<Tensor>& kept) {
+                  Tensor db, da;
+                  if (b_wants) {
+                    db = computed("aten::mul", {reads(g), reads(kept[1])}, make_like(g, "mul gradient of other"));
+                  }
+                  if (a_wants) da = computed("aten::mul", {reads(g), reads(kept[0])}, make_like(g, "mul gradient"));
+                  return std::vector<Tensor>{std::move(db), std::move(da)};
                 });
 }
 
 Tensor Torch::multiply_rows(const Tensor& x, const Tensor& scale) {
   Tensor y = multiply(x, scale);
-  y.made_by->next[0].sum = Edge::Sum::over_columns;
+  if (y.made_by != nullptr) y.made_by->next[0].sum = Edge::Sum::over_columns;
   return y;
 }
 
 Tensor Torch::multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is) {
-  std::vector<Saved> saved{save(x)};
+  const bool x_wants = x.wants_gradient, is_trained_too = is_trained(parameter);
+  std::vector<Saved> saved{save(x, is_trained_too)};
   Edge weight = edge_to(parameter, width), input = edge_to(x);
   weight.sum = Edge::Sum::over_rows;
   input.dtype = x.dtype;
   Tensor product = value(x.elements, wider(dtype, x.dtype), "mul");
   return record(computed("aten::mul", {reads(x), reads_parameter(parameter)}, std::move(product)),
                 {std::move(weight), std::move(input)}, std::move(saved),
-                [this, parameter, parameter_is](Tensor& g, const std::vector<Tensor>& kept) {
+                [=, this](Tensor& g, const std::vector<Tensor>& kept) {
                   Tensor dx, dw;
                   const auto make_dx = [&] {
+                    if (!x_wants) return;
                     dx = computed("aten::mul", {reads(g), reads_parameter(parameter)}, make_like(g, "mul gradient"));
                   };
                   if (parameter_is == Factor::first) make_dx();
-                  dw = computed("aten::mul", {reads(g), reads(kept[0])},
-                                temporary(g.elements, g.dtype, "weight gradient of each row"));
+                  if (is_trained_too) {
+                    dw = computed("aten::mul", {reads(g), reads(kept[0])},
+                                  temporary(g.elements, g.dtype, "weight gradient of each row"));
+                  }
                   if (parameter_is == Factor::second) make_dx();
                   return std::vector<Tensor>{std::move(dw), std::move(dx)};
                 });
@@ -224,7 +269,7 @@ Tensor Torch::parameter_times(int parameter, Dtype dtype, const Tensor& x, std::
 }
 
 Tensor Torch::multiply_by_constant(const Tensor& x, const Tensor& constant) {
-  std::vector<Saved> saved{save(constant)};
+  std::vector<Saved> saved{save(constant, x.wants_gradient)};
   Tensor product = value(x.elements, wider(x.dtype, constant.dtype), "mul");
   return record(computed("aten::mul", {reads(x), reads(constant)}, std::move(product)), {edge_to(x)}, std::move(saved),
                 [this, dtype = x.dtype](Tensor& g, const std::vector<Tensor>& kept) {
@@ -273,6 +318,23 @@ Tensor Torch::scale_in_place(const Tensor& x) {
   return record(x, {std::move(edge)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
     return std::vector<Tensor>{computed("aten::mul", {reads(g)}, make_like(g, "mul gradient"))};
   });
+}
+
+Tensor Torch::require_gradient(Tensor x) {
+  leaves_.push_back(detached(x));
+  x.wants_gradient = true;
+  x.made_by = std::make_shared<Node>(Node{.sequence = std::numeric_limits<std::int64_t>::max(),
+                                          .scope = heap_.scope,
+                                          .values = heap_.values,
+                                          .next = {},
+                                          .saved = {},
+                                          .backward =
+                                              [this](Tensor& g, const std::vector<Tensor>&) {
+                                                leaves_.push_back(g);
+                                                return std::vector<Tensor>{};
+                                              },
+                                          .before = {}});
+  return x;
 }
 
 Tensor Torch::pass_through(Tensor x, std::function<void()> hook) {

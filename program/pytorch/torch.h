@@ -42,6 +42,9 @@ class Torch final : public Backend {
   Tensor rsqrt(const Tensor& x);
   /// By a number.
   Tensor divide(const Tensor& x);
+  Tensor scale(const Tensor& x);
+  /// In training: a copy, and a mask that is kept for backward.
+  Tensor dropout(const Tensor& x);
   Tensor silu(const Tensor& x);
   Tensor add(const Tensor& a, const Tensor& b);
   Tensor multiply(const Tensor& a, const Tensor& b);
@@ -73,6 +76,9 @@ class Torch final : public Backend {
   /// How many of a tensor of booleans are true, as int64.
   Tensor count_true(const Tensor& flags);
 
+  /// x, which no node made, with a gradient of its own: x.requires_grad_(). Both live until backward returns.
+  Tensor require_gradient(Tensor x);
+
   /// What the call `name` computes from what it reads, without a place in autograd's graph: `output` itself.
   Tensor computed(const std::string& name, Accesses inputs, Tensor output);
 
@@ -81,8 +87,9 @@ class Torch final : public Backend {
 
   /// `at_end` runs before the call returns, while the caller's gradient of the loss is still held.
   void backward(const Tensor& loss, const std::function<void()>& at_end);
-  /// From here on, calls with `parameter` read `tensor`, which they don't own.
-  void set_parameter(int parameter, const Tensor& tensor);
+  /// From here on, calls with `parameter` read `tensor`, which they don't own. One that is frozen gets no gradient, and
+  /// nothing is kept for it.
+  void set_parameter(int parameter, const Tensor& tensor, bool is_trained = true);
   const Tensor& gradient(int parameter) const { return gradients_.at(static_cast<std::size_t>(parameter)); }
   /// The gradient of a parameter, given away.
   Tensor take_gradient(int parameter);
@@ -97,6 +104,11 @@ class Torch final : public Backend {
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
   /// The gradient of an input of type `dtype` from one of the output's type.
   Tensor gradient_as(const Tensor& gradient, Dtype dtype);
+  struct Held {
+    int buffer = -1;  // none yet
+    Dtype dtype = Dtype::bf16;
+    bool is_trained = true;
+  };
   /// A parameter as products read it: itself, or its conversion under autocast.
   struct Operand {
     Tensor cast;  // empty: the parameter itself
@@ -111,10 +123,12 @@ class Torch final : public Backend {
   Tensor multiplied(Accesses inputs, const WorkShape& shape, Tensor output);
   program::Access reads_parameter(int parameter) const;
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);
+  bool is_trained(int parameter) const { return parameters_.at(static_cast<std::size_t>(parameter)).is_trained; }
   static Edge edge_to(const Tensor& input);
-  static Edge edge_to(int parameter, std::int64_t elements);
-  Saved save(const Tensor& tensor) const;
-  /// Makes `output` the result of a node.
+  Edge edge_to(int parameter, std::int64_t elements) const;
+  /// Nothing where it isn't needed.
+  Saved save(const Tensor& tensor, bool is_needed = true) const;
+  /// Makes `output` the result of a node, unless no gradient of an input is wanted.
   Tensor record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward);
   Tensor product(const Accesses& factors, const WorkShape& shape, Dtype dtype, bool has_bias);
   void ensure_workspace();
@@ -131,11 +145,12 @@ class Torch final : public Backend {
   Device device_;
   CheckpointState checkpoints_;
   std::vector<Tensor> gradients_;        // by parameter
-  std::vector<int> parameters_;          // buffers, by parameter; -1: none yet
+  std::vector<Held> parameters_;         // by parameter
   std::array<Tensor, 2> workspaces_;     // cuBLAS: of the main thread's handle, of the backward thread's
   std::array<Tensor, 2> lt_workspaces_;  // cuBLASLt's, in the same way
   std::optional<Dtype> autocast_;
   std::map<int, Tensor> cast_parameters_;  // under autocast
+  std::vector<Tensor> leaves_;             // of require_gradient(), and their gradients
   bool in_backward_ = false;
   std::int64_t sequence_ = 0;
 };

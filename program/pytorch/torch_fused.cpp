@@ -111,7 +111,8 @@ Tensor Torch::attention(const Tensor& query, const Tensor& key, const Tensor& va
   if (!is_flash && (shape.head_dim % 4 != 0 || shape.sequence % 32 != 0)) {
     throw NotModelled("attention in fp32 of that head_dim or sequence in PyTorch");
   }
-  std::vector<Saved> saved{save(q), save(k), save(v)};
+  const bool wants = q.wants_gradient || k.wants_gradient || v.wants_gradient;
+  std::vector<Saved> saved{save(q, wants), save(k, wants), save(v, wants)};
   SelectiveCache* const cache = checkpoints_.cache;
   std::vector<Tensor> outputs;
   if (cache != nullptr && cache->is_recomputing()) {
@@ -121,7 +122,7 @@ Tensor Torch::attention(const Tensor& query, const Tensor& key, const Tensor& va
     outputs = is_flash ? flash_forward(shape, q.dtype, std::move(inputs)) : efficient_forward(shape, std::move(inputs));
     if (cache != nullptr) cache->put(Kept::attention, outputs);
   }
-  for (const Tensor& output : outputs) saved.push_back(save(output));
+  for (const Tensor& output : outputs) saved.push_back(save(output, wants));
   Tensor out = outputs.front();
   return record(std::move(out), {edge_to(q), edge_to(k), edge_to(v)}, std::move(saved),
                 [this, shape, is_flash, dtype = q.dtype](Tensor& g, const std::vector<Tensor>& kept) {
@@ -137,7 +138,7 @@ Tensor Torch::embedding(const Tensor& ids, int parameter, std::int64_t rows, std
   Tensor out = value(checked_mul(ids.elements, width), dtype, "embedding");
   heap_.run("aten::embedding", {reads(ids), reads_parameter(parameter), writes(out)},
             {.bytes = 2 * heap_.bytes_of({writes(out)})});  // rows of the table are read, not all of it
-  return record(std::move(out), {edge_to(parameter, table)}, {save(ids)},
+  return record(std::move(out), {edge_to(parameter, table)}, {save(ids, is_trained(parameter))},
                 [this, rows, width](Tensor& g, const std::vector<Tensor>& kept) {
                   return std::vector<Tensor>{embedding_gradient(g, kept[0], rows, width)};
                 });

@@ -36,13 +36,15 @@ void Torch::ensure_lt_workspace() {
 }
 
 Tensor Torch::cast_parameter(int parameter, std::int64_t elements) {
-  Tensor& cast = cast_parameters_[parameter];
-  if (cast.elements != 0) return cast;
-  cast = record(computed("aten::_to_copy", {reads_parameter(parameter)}, value(elements, *autocast_, "weight, cast")),
-                {edge_to(parameter, elements)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
-                  Tensor wide = heap_.make(g.elements, Dtype::f32, Category::gradients, "weight gradient");
-                  return std::vector<Tensor>{computed("aten::_to_copy", {reads(g)}, std::move(wide))};
-                });
+  Tensor& known = cast_parameters_[parameter];
+  if (known.elements != 0) return known;
+  Tensor cast =
+      record(computed("aten::_to_copy", {reads_parameter(parameter)}, value(elements, *autocast_, "weight, cast")),
+             {edge_to(parameter, elements)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
+               Tensor wide = heap_.make(g.elements, Dtype::f32, Category::gradients, "weight gradient");
+               return std::vector<Tensor>{computed("aten::_to_copy", {reads(g)}, std::move(wide))};
+             });
+  if (is_trained(parameter)) known = cast;  // a frozen one is converted again (ATen/autocast_mode.cpp: cached_cast)
   return cast;
 }
 
@@ -52,7 +54,8 @@ void Torch::set_autocast(std::optional<Dtype> dtype) {
 }
 
 Torch::Operand Torch::operand(int parameter, std::int64_t elements) {
-  if (!autocast_) return {{}, reads_parameter(parameter), edge_to(parameter, elements)};
+  if (!autocast_ || parameters_.at(static_cast<std::size_t>(parameter)).dtype == *autocast_)
+    return {{}, reads_parameter(parameter), edge_to(parameter, elements)};
   Tensor cast = cast_parameter(parameter, elements);
   const program::Access access = reads(cast);
   Edge edge = edge_to(cast);
@@ -67,8 +70,8 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
   Operand weight = operand(parameter, checked_mul(inputs, outputs));
   const Tensor input = autocast_ ? cast(x, *autocast_) : x;
   const std::int64_t rows = input.elements / inputs;
-  std::vector<Saved> saved{save(input)};
-  if (autocast_) saved.push_back(save(weight.cast));
+  const bool x_wants = input.wants_gradient, weight_wants = weight.edge.wanted, is_cast = weight.cast.elements != 0;
+  std::vector<Saved> saved{save(input, weight_wants), save(weight.cast, is_cast && x_wants)};
   Tensor y = product({reads(input), weight.access, added.access}, {rows, outputs, inputs}, input.dtype, has_bias);
   std::vector<Edge> edges;
   if (has_bias) {
@@ -77,9 +80,7 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
   } else {
     edges = {std::move(weight.edge), edge_to(input)};
   }
-  const auto backward = [this, rows, inputs, outputs, has_bias, by = weight.access, dtype = input.dtype](
-                            Tensor& g, const std::vector<Tensor>& kept) {
-    const bool is_cast = kept.size() > 1;
+  const auto backward = [=, this, by = weight.access, dtype = input.dtype](Tensor& g, const std::vector<Tensor>& kept) {
     const auto multiply = [&](const Accesses& factors, const WorkShape& shape, Tensor made) {
       ensure_workspace();
       made = multiplied(factors, shape, std::move(made));
@@ -87,10 +88,12 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
       return made;
     };
     const auto of_input = [&] {
+      if (!x_wants) return Tensor{};
       return multiply({reads(g), is_cast ? reads(kept[1]) : by}, {rows, inputs, outputs},
                       value(rows * inputs, dtype, "input gradient"));
     };
     const auto of_weight = [&] {
+      if (!weight_wants) return Tensor{};
       const Category category = is_cast ? Category::temporaries : Category::gradients;
       return multiply({reads(g), reads(kept[0])}, {outputs, inputs, rows},
                       heap_.make(inputs * outputs, dtype, category, "weight gradient"));
@@ -102,7 +105,7 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
     return gradients;
   };
   y = record(std::move(y), std::move(edges), std::move(saved), backward);
-  y.made_by->parameters_first = has_bias;
+  if (y.made_by != nullptr) y.made_by->parameters_first = has_bias;
   return y;
 }
 

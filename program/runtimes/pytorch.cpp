@@ -1,5 +1,8 @@
 // PyTorch alone: the model on one GPU in one dtype, its gradients and states beside it.
+#include <array>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -8,6 +11,7 @@
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/runtimes/runtimes.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit {
 
@@ -24,7 +28,7 @@ class Plain final : public eager::Wrapper {
       : torch_(torch),
         graph_(graph),
         is_trainer_(job.modeling == Modeling::transformers),
-        dtype_(job.precision.storage) {
+        held_(held_parameters(graph, job)) {
     for (const Module& module : modules) {
       for (const int index : module.parameters) {
         const Parameter& parameter = graph.parameters[static_cast<std::size_t>(index)];
@@ -42,9 +46,9 @@ class Plain final : public eager::Wrapper {
   void load() override {
     const eager::Scope scope(torch_.heap(), "model");
     for (Trained& p : parameters_) {
-      p.value = torch_.heap().make(p.elements, dtype_, Category::parameters, p.name);
+      p.value = torch_.heap().make(p.elements, held(p).dtype, Category::parameters, p.name);
       torch_.heap().run("aten::normal_", {writes(p.value)});
-      torch_.set_parameter(p.parameter, p.value);
+      torch_.set_parameter(p.parameter, p.value, held(p).trainable);
     }
   }
   void zero_gradients() override {
@@ -52,7 +56,9 @@ class Plain final : public eager::Wrapper {
   }
   std::vector<Trained*> trained() override {
     std::vector<Trained*> list;
-    for (Trained& p : parameters_) list.push_back(&p);
+    for (Trained& p : parameters_) {
+      if (held(p).trainable) list.push_back(&p);
+    }
     return list;
   }
   std::vector<Tensor> gradients() override { return group(trained()).gradients; }
@@ -60,12 +66,13 @@ class Plain final : public eager::Wrapper {
   std::vector<eager::OptimizerGroup> groups() override {
     if (!is_trainer_) return Wrapper::groups();
     std::vector<Trained*> decaying, others;
-    for (Trained& p : parameters_) (is_vector(p) ? others : decaying).push_back(&p);
+    for (Trained* p : trained()) (is_vector(*p) ? others : decaying).push_back(p);
     return {group(std::move(decaying)), group(std::move(others))};
   }
   Tensor gradient_of(const Trained& p) override { return torch_.gradient(p.parameter); }
 
  private:
+  const HeldParameter& held(const Trained& p) const { return held_[static_cast<std::size_t>(p.parameter)]; }
   bool is_vector(const Trained& p) const {
     return graph_.parameters[static_cast<std::size_t>(p.parameter)].shape.size() == 1;
   }
@@ -78,7 +85,7 @@ class Plain final : public eager::Wrapper {
   Torch& torch_;
   const Graph& graph_;
   bool is_trainer_;
-  Dtype dtype_;
+  std::vector<HeldParameter> held_;
   std::vector<Trained> parameters_;
 };
 
@@ -95,7 +102,10 @@ void require(const Job& job, const Cluster& cluster) {
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   job_field_named("loss").set(modelled, "full");
   if (cluster.cards() > 1) throw NotModelled("--runtime pytorch on several GPUs (--runtime pytorch-fsdp2 shards)");
-  eager::require_rules(job, modelled, cluster);
+  constexpr std::array<std::string_view, 7> kAdapters{"method",       "lora_rank", "lora_alpha",  "lora_dropout",
+                                                      "lora_targets", "rslora",    "frozen_dtype"};
+  const bool has_peft = job.modeling == Modeling::transformers && job.method == Method::lora;
+  eager::require_rules(job, modelled, cluster, has_peft ? std::span(kAdapters) : std::span<const std::string_view>{});
 }
 
 program::Program make(const program::LowerInputs& inputs) { return eager::record(inputs, wrap); }

@@ -9,9 +9,10 @@
 
 namespace vramfit::eager {
 
-/// Parameters by index in the graph; -1: no bias.
+/// Parameters by index in the graph; -1: no bias, no adapter.
 struct LlamaLinear {
   int weight = -1, bias = -1;
+  int lora_a = -1, lora_b = -1;
 };
 
 /// One decoder block.
@@ -24,6 +25,7 @@ struct LlamaBlock {
 
 struct LlamaSizes {
   std::int64_t batch = 0, sequence = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0;
+  std::int64_t lora_rank = 0;
 };
 
 struct LlamaGraph {

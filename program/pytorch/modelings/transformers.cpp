@@ -1,11 +1,20 @@
 #include "program/pytorch/modelings/transformers.h"
 
 #include <utility>
+#include <variant>
+
+#include "program/stages/adapters.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit::eager {
 
 Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
-    : torch_(torch), hidden_dtype_(job.precision.storage), llama_(llama_graph(graph, job)) {}
+    : torch_(torch),
+      adapter_dtype_(job.precision.storage),
+      drops_(job.lora.dropout > 0),
+      has_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
+      llama_(llama_graph(graph, job)),
+      hidden_dtype_(held_parameters(graph, job)[static_cast<std::size_t>(llama_.embedding)].dtype) {}
 
 std::vector<Module> Transformers::modules() const {
   std::vector<Module> modules{{"embed_tokens", {llama_.embedding}}};
@@ -17,6 +26,8 @@ std::vector<Module> Transformers::modules() const {
     const auto add_linear = [&](const LlamaLinear& linear) {
       add(linear.weight);
       add(linear.bias);
+      add(linear.lora_a);
+      add(linear.lora_b);
     };
     for (const LlamaLinear& linear : {l.q, l.k, l.v, l.o}) add_linear(linear);
     for (const int parameter : {l.q_norm, l.k_norm}) add(parameter);
@@ -47,6 +58,7 @@ void Transformers::load() {
 Tensor Transformers::embed(const Tensor& ids) {
   const Scope scope(torch_.heap(), "embed_tokens");
   embedded_ = torch_.embedding(ids, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, hidden_dtype_);
+  if (has_input_gradients_) embedded_ = torch_.require_gradient(std::move(embedded_));
   return embedded_;
 }
 
@@ -87,8 +99,17 @@ void Transformers::prepare(const Tensor& mask) {
   positions_.cosines = cosines;
 }
 
+/// With PEFT's adapter around it (tuners/lora/layer.py, Linear.forward).
 Tensor Transformers::linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
-  return torch_.linear(x, by.weight, inputs, outputs, by.bias);
+  Tensor result = torch_.linear(x, by.weight, inputs, outputs, by.bias);
+  if (by.lora_a < 0) return result;
+  const Tensor wide = torch_.cast(x, adapter_dtype_);
+  Tensor change = torch_.linear(drops_ ? torch_.dropout(wide) : wide, by.lora_a, inputs, llama_.sizes.lora_rank);
+  change = torch_.linear(change, by.lora_b, llama_.sizes.lora_rank, outputs);
+  change = torch_.scale(change);
+  const Dtype dtype = result.dtype;
+  result = torch_.add(result, change);
+  return torch_.cast(result, dtype);
 }
 
 /// `variance` and the widened input are locals, held until the product with the weight is there.

@@ -43,8 +43,11 @@ class Transformers final : public Model {
   void look_at_mask(const Tensor& mask);
 
   Torch& torch_;
-  Dtype hidden_dtype_;
+  Dtype adapter_dtype_;
+  bool drops_;                // what adapters read
+  bool has_input_gradients_;  // where layers are checkpointed over a frozen embedding (enable_input_require_grads)
   LlamaGraph llama_;
+  Dtype hidden_dtype_;
   Tensor frequencies_, original_frequencies_;
   Positions positions_;
   Tensor embedded_, hidden_;  // locals of LlamaModel.forward and LlamaForCausalLM.forward

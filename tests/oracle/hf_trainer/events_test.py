@@ -30,11 +30,20 @@ class Case(Dims):
     optimizer: str = "fused"
     card: str = "H100-80GB"
     family: str = "llama"
+    lora_rank: int = 0
+    lora_dropout: float = 0
+    lora_targets: str = "all-linear"
+    frozen_dtype: str = "bf16"
 
     def job(self):
-        return {"runtime": "pytorch", "modeling": "transformers", "precision": self.precision,
+        fields = {"runtime": "pytorch", "modeling": "transformers", "precision": self.precision,
                 "attention": "auto" if self.precision == "fp32" else "flash", "allocator": "expandable", "seq_len": self.sequence,
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": f"adamw:{self.optimizer}"}
+        if self.lora_rank:
+            fields |= {"method": "lora", "lora_rank": self.lora_rank, "lora_targets": self.lora_targets}
+            fields |= {"lora_dropout": self.lora_dropout} if self.lora_dropout else {}
+            fields |= {"frozen_dtype": self.frozen_dtype} if self.precision == "bf16-mixed" else {}
+        return fields
 
 
 TINY = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "ffn": 192, "vocabulary": 2050, "sequence": 128}
@@ -45,6 +54,7 @@ CASES = {
         Case(**TINY, checkpointing="full"),
         Case(**{**TINY, "kv_heads": 1}, family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="foreach", batch=2),
         Case(**{**TINY, "kv_heads": 4}, family="qwen3", precision="fp32", batch=3, tied=True),
+        Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full"),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -54,6 +64,15 @@ CASES = {
         Case(**{**SMALL, "kv_heads": 16}, precision="fp32", checkpointing="full", accumulation=2),
         *(Case(**SMALL, family=family, precision=precision, tied=True, checkpointing=checkpointing)
           for family, checkpointing in (("qwen2", "full"), ("qwen2", "none"), ("qwen3", "full"), ("qwen3", "none"), ("mistral", "full")) for precision in ("bf16-mixed", "bf16-pure")),
+        *(Case(**SMALL, lora_rank=16, precision=precision, checkpointing=checkpointing, lora_dropout=dropout)
+          for precision in ("bf16-mixed", "bf16-pure") for checkpointing in ("none", "full") for dropout in (0, 0.05)),
+        Case(**SMALL, lora_rank=64, lora_targets="q_proj,v_proj", accumulation=3, batch=2),
+        Case(**SMALL, lora_rank=8, lora_targets="q_proj,v_proj", optimizer="foreach", tied=True),
+        Case(**SMALL, lora_rank=8, frozen_dtype="fp32"),
+        Case(**SMALL, lora_rank=8, frozen_dtype="fp32", checkpointing="full"),
+        Case(**{**SMALL, "kv_heads": 16}, lora_rank=8, precision="fp32"),
+        Case(**SMALL, family="qwen2", lora_rank=8, lora_targets="gate_proj,down_proj", checkpointing="full"),
+        Case(**SMALL, family="qwen3", lora_rank=8, card="RTX4090"),
         Case(**SMALL, batch=4),
         Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="foreach"),
         Case(**SMALL, card="RTX4090"),
@@ -86,7 +105,8 @@ def rehearsed_events(case):
         path = pathlib.Path(folder, "events")
         run([PROGRAMS / "vramfit", "rehearse", "--gpus", f"1x{case.card}", "--", sys.executable, FOLDER / "train.py", "--config", config_file(case, folder),
              "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
-             "--checkpointing", case.checkpointing, "--optimizer", case.optimizer, "--steps", STEPS, "--events", path])
+             "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
+             "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--steps", STEPS, "--events", path])
         return lines_of(path.read_text(encoding="utf-8"))
 
 

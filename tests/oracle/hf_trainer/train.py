@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
@@ -25,6 +26,10 @@ def parse(arguments):
     parser.add_argument("--precision", choices=["fp32", "bf16-pure", "bf16-mixed"], default="bf16-mixed")
     parser.add_argument("--optimizer", choices=["fused", "foreach"], default="fused")
     parser.add_argument("--checkpointing", choices=["none", "full"], default="none")
+    parser.add_argument("--lora-rank", type=int, default=0, help="adapters by PEFT; 0: none")
+    parser.add_argument("--lora-dropout", type=float, default=0)
+    parser.add_argument("--lora-targets", default="all-linear")
+    parser.add_argument("--frozen-dtype", choices=["bf16", "fp32"], default="bf16", help="of the base under adapters")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
     return parser.parse_args(arguments)
@@ -55,6 +60,18 @@ class Marked(Trainer):
         return super().get_batch_samples(*arguments)
 
 
+def model_of(options):
+    config = AutoConfig.from_pretrained(options.config)
+    storage = torch.bfloat16 if options.precision == "bf16-pure" else torch.float32
+    if options.lora_rank == 0:
+        return AutoModelForCausalLM.from_config(config, dtype=storage)
+    frozen = torch.bfloat16 if options.precision != "fp32" and options.frozen_dtype == "bf16" else torch.float32
+    targets = options.lora_targets if options.lora_targets == "all-linear" else options.lora_targets.split(",")
+    adapters = LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type="CAUSAL_LM")
+    model = AutoModelForCausalLM.from_config(config, dtype=frozen)
+    return get_peft_model(model, adapters, autocast_adapter_dtype=storage == torch.float32)
+
+
 def main(arguments):
     options = parse(arguments)
     gc.disable()
@@ -63,13 +80,11 @@ def main(arguments):
     log = EventLog() if options.events else None
     if log:
         log.mark("load")
-    dtype = torch.bfloat16 if options.precision == "bf16-pure" else torch.float32
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(options.config), dtype=dtype)
     settings = TrainingArguments(
-        output_dir="unused", report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=1000, dataloader_pin_memory=False,
+        output_dir=str(pathlib.Path(options.config).parent / "checkpoints"), report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=1000, dataloader_pin_memory=False,
         per_device_train_batch_size=options.batch, gradient_accumulation_steps=options.accumulation, max_steps=options.steps, gradient_checkpointing=options.checkpointing == "full",
         bf16=options.precision == "bf16-mixed", optim="adamw_torch_fused" if options.optimizer == "fused" else "adamw_torch")
-    trainer = Marked(model=model, args=settings, train_dataset=Texts(options.sequence))
+    trainer = Marked(model=model_of(options), args=settings, train_dataset=Texts(options.sequence))
     trainer.events = log
     trainer.train()
     if log:

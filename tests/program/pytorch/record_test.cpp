@@ -1,4 +1,4 @@
-// PyTorch's side of the estimator: kernels' scratch, autograd's lifetimes, FSDP2's groups. That all of it together is
+// PyTorch's side of the estimator: kernels' scratch, FSDP2's groups, what is recorded. That all of it together is
 // what PyTorch does is tested in tests/oracle/torchtitan_like, event by event.
 #include <doctest/doctest.h>
 
@@ -23,10 +23,6 @@
 
 namespace vramfit {
 namespace {
-
-using eager::Recording;
-using eager::Tensor;
-using eager::Torch;
 
 const Device kH100{.name = "H100-80GB", .compute_capability = 90, .sm_count = 132};
 
@@ -101,31 +97,6 @@ TEST_CASE("FSDP2's copies pack a table with one entry a thread block") {
   CHECK(eager::chunk_cat_table(wide) == Bytes{27088});
 }
 
-TEST_CASE("two gradients of one tensor are added in place when the first is nobody else's and no view") {
-  Recording recording;
-  {
-    Torch torch(recording, kH100, 1);
-    Tensor x = torch.linear(torch.heap().make(4096, Dtype::bf16, Category::activations, "input"), 0, 64, 64);
-    const Tensor y = torch.add(torch.silu(x), torch.silu(x));
-    x = {};
-    torch.backward(y, [] {});
-  }
-  const std::vector<std::string> labels = recording.labels.take();
-  CHECK(std::ranges::count(labels, ": sum of gradients") == 0);
-  CHECK(std::ranges::count(labels, "aten::add_") == 1);
-}
-
-TEST_CASE("two gradients that are views of products are added into a third tensor") {
-  Recording recording;
-  {
-    Torch torch(recording, kH100, 3);
-    const Tensor x = torch.linear(torch.heap().make(4096, Dtype::bf16, Category::activations, "input"), 0, 64, 64);
-    const Tensor y = torch.add(torch.linear(x, 1, 64, 64), torch.linear(x, 2, 64, 64));
-    torch.backward(y, [] {});
-  }
-  CHECK(std::ranges::count(recording.labels.take(), ": sum of gradients") == 1);
-}
-
 TEST_CASE("modelings name what they have no code for") {
   const auto why = [](const char* family, const char* modeling) {
     Job job = plain_job("modeling", modeling);
@@ -144,56 +115,15 @@ TEST_CASE("modelings name what they have no code for") {
   CHECK(why("gemma2", "transformers").find("a model other than Llama") != std::string::npos);
 }
 
-TEST_CASE("the gradients of a parameter that is used twice are added before they are its own") {
-  Recording recording;
-  {
-    Torch torch(recording, kH100, 1);
-    const Tensor x = torch.linear(torch.heap().make(4096, Dtype::bf16, Category::activations, "input"), 0, 64, 64);
-    torch.backward(torch.linear(x, 0, 64, 64), [] {});
-    CHECK(torch.gradient(0).elements == 4096);
-  }
-  CHECK(std::ranges::count(recording.labels.take(), ": sum of gradients") == 1);
-}
-
-TEST_CASE("under autocast a parameter is converted once, and what checkpoints run again converts it again") {
-  Recording recording;
-  Torch torch(recording, kH100, 1);
-  const auto conversions = [&] {
-    return std::ranges::count_if(recording.writer.code().instructions, [&](const program::Instruction& instruction) {
-      const auto* made = std::get_if<program::Allocate>(&instruction);
-      return made != nullptr &&
-             recording.writer.code().buffers[static_cast<std::size_t>(made->buffer)].bytes == Bytes{8192};
-    });
+TEST_CASE("adapters are PEFT's: with transformers, over weights that aren't quantized") {
+  const auto of = [](const char* modeling, const char* method) {
+    Job job = plain_job("modeling", modeling);
+    job_field_named("method").set(job, method);
+    return estimate(testing::small_llama(), job, parse_cluster("1xH100-80GB"), {.suggestions = false});
   };
-  const Tensor input = torch.heap().make(64, Dtype::f32, Category::activations, "input");
-  {
-    const eager::Autocast autocast(torch, Dtype::bf16);
-    const Tensor once = torch.linear(input, 0, 64, 64), twice = torch.linear(once, 0, 64, 64);
-    CHECK(once.dtype == Dtype::bf16);
-    CHECK(conversions() == 1);
-    const eager::Autocast same(torch, Dtype::bf16);
-  }
-  CHECK_FALSE(torch.autocast());
-  const eager::Autocast again(torch, Dtype::bf16);
-  const Tensor y = torch.linear(input, 0, 64, 64);
-  CHECK(conversions() == 2);
-}
-
-TEST_CASE("a checkpointed function is run again up to the last tensor that backward reads") {
-  Recording recording;
-  Torch torch(recording, kH100, 1);
-  Tensor input = torch.heap().make(4096, Dtype::f32, Category::activations, "input");
-  input.wants_gradient = true;
-  int squares = 0;
-  const auto body = [&](const Tensor& x) {
-    ++squares;
-    Tensor y = torch.silu(torch.square(x));
-    return torch.add_scalar(y);  // saves nothing: not run again
-  };
-  const Tensor y = eager::checkpoint(torch.checkpoints(), body, input, false);
-  CHECK(squares == 1);
-  torch.backward(y, [] {});
-  CHECK(squares == 2);
+  CHECK(of("transformers", "lora").verdict == Verdict::fits);
+  CHECK(of("transformers", "qlora").why.find("--method qlora") != std::string::npos);
+  CHECK(of("torchtitan", "lora").why.find("--method lora") != std::string::npos);
 }
 
 TEST_CASE("a steady step ends with what the first one left but for the loss that is logged") {
