@@ -96,9 +96,9 @@ std::vector<std::string> RankProcess::read_lines(bool& open) {
       lines.push_back(partial_.substr(0, end));
       partial_.erase(0, end + 1);
     }
-    if (partial_.size() > kLongestLine) lines.push_back(std::exchange(partial_, {}));
+    if (partial_.size() > kLongestLine) lines.emplace_back().swap(partial_);
   }
-  if (!open && !partial_.empty()) lines.push_back(std::exchange(partial_, {}));
+  if (!open && !partial_.empty()) lines.emplace_back().swap(partial_);
   return lines;
 }
 

@@ -1,6 +1,0 @@
-// What most sources of cli/ include.
-#pragma once
-
-#include <CLI/CLI.hpp>
-
-#include "cmake/std_pch.h"
