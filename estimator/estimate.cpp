@@ -157,7 +157,7 @@ std::string gathered_text(const Estimate& e, const Graph& graph) {
   if (e.job.runtime != Runtime::vramfit || layout.shards == 1) return "";
   Job once = e.job;
   once.accumulation = 1;  // all micro-batches gather the same
-  const int live = peak_live_units(make_schedule(
+  const int live = peak_live_units(make_vramfit_schedule(
       {.job = once, .graph = graph, .layout = layout, .segment_has_backward = segments_with_backward(graph, once)}));
   return fmt::format("at most {} of {} units gathered at once", live, layout.units.size());
 }

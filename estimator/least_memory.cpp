@@ -3,23 +3,16 @@
 #include "estimator/least_memory.h"
 
 #include <algorithm>
-#include <set>
 
 #include "estimator/estimate.h"
 #include "estimator/job_keys.h"
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
-#include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
-#include "program/stages/offload.h"
-#include "program/stages/trainable.h"
-#include "program/stages/units_layout.h"
 
 namespace vramfit {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Whether a segment keeps what its backward reads; `unknown`: it may, or not.
 enum class Kept { all, checkpointed, unknown };
@@ -64,6 +57,11 @@ std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const 
   return below;
 }
 
+/// Gradient shards during an update: those of all units, unless each goes before the next one is complete.
+Bytes while_updated(const LeastMemory::Units& units, const Job& job) {
+  return job.optimizer_in_backward ? units.largest_gradient_shard : units.gradient_shards;
+}
+
 /// The moments of the last micro-batch and of the update, each a sum of what is certainly held then.
 class Moments {
  public:
@@ -84,7 +82,7 @@ class Moments {
   /// `whole`: gradients of earlier micro-batches are kept whole.
   Bytes most(bool whole) {
     whole_ = whole;
-    Bytes most = units_.resident + units_.gradient_shards;
+    Bytes most = units_.resident + while_updated(units_, job_);
     const bool is_known = !open_.has(OpenChoice::loss);  // what comes after the blocks
     if (is_known) most = std::max(most, after_forward());
     for (std::size_t s = saved_.size(); s-- > units_.top;) {
@@ -100,7 +98,9 @@ class Moments {
   Bytes gradients(std::size_t first) const {
     if (whole_) return units_.whole_gradients;
     if (accumulates_) return units_.gradient_shards;
-    return first < saved_.size() ? units_.segments[first].gradient_shards : Bytes{};
+    if (first >= saved_.size()) return {};
+    const LeastMemory::Units::OfSegment& of = units_.segments[first];
+    return job_.optimizer_in_backward ? of.unfinished : of.gradient_shards;
   }
   Bytes gathered(std::size_t s) const {
     const LeastMemory::Units::OfSegment& of = units_.segments[s];
@@ -180,14 +180,6 @@ class Moments {
   bool whole_ = false;
 };
 
-Bytes optimizer_states(const Unit& unit, const Job& job) {
-  Bytes sum;
-  for (const OptimizerState& state : optimizer_named(job.optimizer).states) {
-    sum += elements_of(state, unit) * dtype_bytes(dtype_of(state, job.precision));
-  }
-  return sum;
-}
-
 }  // namespace
 
 const std::vector<SavedActivations>& LeastMemory::saved_of(const Graph& graph, const Job& job) {
@@ -195,155 +187,6 @@ const std::vector<SavedActivations>& LeastMemory::saved_of(const Graph& graph, c
   const auto found = saved_.find(key);
   if (found != saved_.end()) return found->second;
   return saved_.emplace(key, saved_activations(tape_inputs(graph, job, cluster_.card.device))).first->second;
-}
-
-namespace {
-
-/// Of the tables of rotary embeddings, for each token of a sequence.
-Bytes rope_bytes(const Graph& graph, const Job& job) {
-  Bytes sum;
-  for (const std::int64_t dims : graph.rope_dims) sum += 2 * (dims / 2) * dtype_bytes(job.precision.buffer);
-  return sum;
-}
-
-/// Adds up a layout's units, segment by segment.
-class UnitSums {
- public:
-  UnitSums(const Graph& graph, const Job& job, LeastMemory::Units& result)
-      : graph_(graph),
-        layout_(lay_out_units(graph, job)),
-        offload_(offload_of(job)),
-        trainable_(trainable_parameters(graph, job)),
-        r_(result) {
-    r_.shards = layout_.shards;
-    r_.segments.resize(graph.segments.size());
-    r_.top = r_.bottom = graph.segments.size();
-    for (std::size_t s = graph.segments.size(); s-- > 0;) {
-      if (!is_block(s)) continue;
-      if (r_.top == graph.segments.size()) r_.top = s;
-      r_.bottom = s;
-    }
-    last_use_.assign(layout_.units.size(), 0);
-    for (std::size_t s = 0; s < graph.segments.size(); ++s) {
-      for (const int unit : layout_.units_of_segment[s]) last_use_[at(unit)] = s;
-    }
-  }
-
-  void add(const Job& job) {
-    for (const Unit& unit : layout_.units) {
-      (offload_.parameters ? r_.host : r_.resident) += shard_bytes(unit);
-      if (unit.trainable_elements > 0) add_trained(unit, job);
-      r_.gradient_shards += shard_of(unit);
-      for (const UnitParameter& p : unit.parameters) {
-        if (p.trainable) r_.whole_gradients += p.padded_elements * dtype_bytes(unit.reduce);
-      }
-    }
-    add_gradients();
-    add_gathered();
-  }
-
- private:
-  /// What an update reads and writes, but for the gradient on the card.
-  void add_trained(const Unit& unit, const Job& job) {
-    (offload_.states ? r_.host : r_.resident) += optimizer_states(unit, job);
-    if (offload_.gradients) r_.host += unit.trainable_elements * dtype_bytes(unit.gradient);
-    if (offload_.states && !offload_.parameters) {
-      r_.host += unit.trainable_elements * dtype_bytes(unit.storages.front().dtype);
-    }
-  }
-
-  /// Between reductions; those that leave for host memory are on the card only on their way.
-  Bytes shard_of(const Unit& unit) const {
-    return offload_.gradients ? Bytes{} : unit.trainable_elements * dtype_bytes(unit.gradient);
-  }
-  Bytes whole(int unit) const {
-    const Unit& u = layout_.units[at(unit)];
-    return u.gathered_is_shard ? Bytes{} : u.gathered_elements * dtype_bytes(u.compute);
-  }
-  Bytes slice(int unit) const {
-    const Unit& u = layout_.units[at(unit)];
-    return u.gathered_is_shard ? Bytes{} : u.kept_elements * dtype_bytes(u.compute);
-  }
-  bool is_block(std::size_t s) const { return graph_.segments[s].role == SegmentRole::block && r_.has_backward[s]; }
-
-  /// From the last segment to the first, as backward passes go.
-  void add_gradients() {
-    std::vector<bool> has_shard(layout_.units.size());
-    Bytes shards;
-    for (std::size_t s = graph_.segments.size(); s-- > 0;) {
-      std::set<int> parameters;
-      for (const Op& op : graph_.segments[s].ops) {
-        for (const ParameterUse& use : op.parameters) {
-          if (trainable_[at(use.parameter)]) parameters.insert(use.parameter);
-        }
-      }
-      for (const int parameter : parameters) {
-        const int number = layout_.unit_of_parameter[at(parameter)];
-        const Unit& unit = layout_.units[at(number)];
-        const UnitParameter& p = unit.parameters[at(layout_.slot_of_parameter[at(parameter)])];
-        r_.segments[s].pieces += p.padded_elements * dtype_bytes(unit.reduce);
-        if (has_shard[at(number)]) continue;
-        has_shard[at(number)] = true;
-        shards += shard_of(unit);
-      }
-      r_.segments[s].gradient_shards = shards;
-    }
-  }
-
-  /// From the first segment to the last, as units are gathered and left in slices.
-  void add_gathered() {
-    std::vector<bool> is_kept(layout_.units.size());
-    Bytes kept;
-    for (std::size_t s = 0; s < graph_.segments.size(); ++s) {
-      LeastMemory::Units::OfSegment& of = r_.segments[s];
-      const bool reads = r_.has_backward[s] && reads_weights_in_backward(graph_.segments[s]);
-      for (const int unit : layout_.units_of_segment[s]) {
-        if (reads && !is_kept[at(unit)]) of.gathered += whole(unit);
-        if (!is_block(s) || is_kept[at(unit)]) continue;
-        is_kept[at(unit)] = true;
-        kept += whole(unit);
-        r_.slices += slice(unit);
-      }
-      of.kept = kept;
-      if (reads && is_block(s)) of.gathered = gathered_by(s);
-      for (std::size_t u = 0; u < layout_.units.size(); ++u) {
-        if (is_kept[u] && last_use_[u] < s) of.slices += slice(static_cast<int>(u));
-      }
-      of.next = next_of(s);
-    }
-  }
-
-  Bytes gathered_by(std::size_t s) const {
-    Bytes sum;
-    for (const int unit : layout_.units_of_segment[s]) sum += whole(unit);
-    return sum;
-  }
-
-  /// Of the block before `s`, if it has one unit, and one that is its own.
-  Bytes next_of(std::size_t s) const {
-    if (layout_.shards == 1 || s == 0 || !is_block(s - 1)) return {};
-    const std::vector<int>& units = layout_.units_of_segment[s - 1];
-    if (units.size() != 1 || last_use_[at(units.front())] != s - 1) return {};
-    return whole(units.front()) - slice(units.front());
-  }
-
-  const Graph& graph_;
-  UnitLayout layout_;
-  Offload offload_;
-  std::vector<bool> trainable_;        // by parameter
-  std::vector<std::size_t> last_use_;  // by unit: the last segment that uses it
-  LeastMemory::Units& r_;
-};
-
-}  // namespace
-
-LeastMemory::Units LeastMemory::make_units(const Graph& graph, const Job& job) const {
-  Units units;
-  units.has_backward = segments_with_backward(graph, job);
-  UnitSums(graph, job, units).add(job);
-  if (!cluster_.is_cpu()) units.resident += cublas_workspace(cluster_.card.device);
-  units.rope = rope_bytes(graph, job);
-  return units;
 }
 
 const LeastMemory::Units& LeastMemory::units_of(const Graph& graph, const Job& job) {
@@ -362,7 +205,7 @@ Bytes LeastMemory::requested(const Parts& parts, const Graph& graph, const Job& 
   if (parts.units == nullptr) return {};
   const Units& units = *parts.units;
   const Bytes ropes = job.sequence * units.rope;
-  if (open.has(OpenChoice::micro_batch)) return ropes + units.resident + units.gradient_shards;
+  if (open.has(OpenChoice::micro_batch)) return ropes + units.resident + while_updated(units, job);
   Moments moments(units, *parts.saved, graph, job, open);
   const bool is_choice = job.accumulation > 1 && units.shards > 1;
   if (is_choice && open.has(OpenChoice::accumulate)) {

@@ -27,6 +27,7 @@ class LeastMemory {
     Bytes host;                      // shards, states and gradients in host memory
     Bytes rope;                      // tables of rotary embeddings, for each token of a sequence
     Bytes gradient_shards;           // of all units
+    Bytes largest_gradient_shard;    // of one unit
     Bytes whole_gradients;           // as --accumulate unsharded keeps them
     std::int64_t shards = 1;         // ranks a parameter is split over
     std::vector<bool> has_backward;  // by segment
@@ -35,6 +36,7 @@ class LeastMemory {
     /// By segment. Gathered units count in the compute dtype; those that are their own shard don't.
     struct OfSegment {
       Bytes gradient_shards;  // of units that this segment or a later one has gradients of
+      Bytes unfinished;       // of them, those that an earlier segment has gradients of, too
       Bytes pieces;           // the gradients of this segment's parameters while they are reduced
       Bytes gathered;         // its units, where its backward reads them
       Bytes kept;             // units of blocks with backward up to this one, all gathered
@@ -75,7 +77,7 @@ class LeastMemory {
  private:
   const std::vector<SavedActivations>& saved_of(const Graph& graph, const Job& job);
   const Units& units_of(const Graph& graph, const Job& job);
-  Units make_units(const Graph& graph, const Job& job) const;
+  Units make_units(const Graph& graph, const Job& job) const;  // estimator/least_memory_units.cpp
 
   const Cluster& cluster_;
   // By all that they depend on, as text; the graph by its address.

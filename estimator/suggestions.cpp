@@ -12,6 +12,7 @@
 #include "job/sharding.h"
 #include "program/not_modelled.h"
 #include "program/stages/adapters.h"
+#include "program/stages/optimizer_in_backward.h"
 
 namespace vramfit {
 
@@ -119,6 +120,14 @@ std::optional<Change> store_in_bf16(const Estimate& e) {
   return change;
 }
 
+/// Gradients of one unit or two instead of all.
+std::optional<Change> update_in_backward(const Estimate& e) {
+  if (e.job.runtime != Runtime::vramfit || e.job.optimizer_in_backward) return std::nullopt;
+  Change change{"--optimizer-in-backward on", e.job, e.cluster};
+  change.job.optimizer_in_backward = true;
+  return change;
+}
+
 /// AdamW's averages in blocks of bytes.
 std::optional<Change> quantize_states(const Estimate& e) {
   if (e.job.runtime != Runtime::vramfit || e.job.optimizer != "adamw") return std::nullopt;
@@ -143,9 +152,9 @@ std::optional<Change> expand_segments(const Estimate& e) {
   return change;
 }
 
-constexpr std::array<Maker, 10> kMakers{checkpoint,     chunk_loss,      halve_micro_batch, shard_fully,
-                                        reshard_always, quantize_states, double_cards,      store_in_bf16,
-                                        halve_sequence, expand_segments};
+constexpr std::array<Maker, 11> kMakers{checkpoint,     chunk_loss,         halve_micro_batch, shard_fully,
+                                        reshard_always, update_in_backward, quantize_states,   double_cards,
+                                        store_in_bf16,  halve_sequence,     expand_segments};
 
 /// How many steps show the peak: runtime vramfit makes states at load, PyTorch's optimizers in the first step.
 int steps_to_peak(const Job& job) { return job.runtime == Runtime::vramfit ? 1 : 2; }
@@ -165,6 +174,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       std::vector<std::string> notes;
       const Job job = resolve_job(change->job, spec, change->cluster, notes);
       require_rules(job, change->cluster);
+      require_optimizer_in_backward(job, clip);
       const bool same_graph = loss_options(job).chunks == loss_options(e.job).chunks;
       if (!same_graph) other = training_graph(spec, job);
       const std::optional<RankEstimate> rank = estimate_rank_below(

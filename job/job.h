@@ -76,6 +76,7 @@ struct Job {
   std::vector<std::string> offload;  // params, optimizer, optimizer+gradients, activations
   std::string optimizer = "adamw";   // of the list in job/optimizers.def
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
+  bool optimizer_in_backward = false;  // each unit is updated as soon as its gradients are final
   Loss loss;
   Attention attention = Attention::automatic;
   std::string allocator = "expandable";  // native, expandable, arena, or KEY=VALUE,...

@@ -29,6 +29,7 @@
 #include "program/files/peft_folder.h"
 #include "program/files/plan_reader.h"
 #include "program/stages/adapters.h"
+#include "program/stages/optimizer_in_backward.h"
 #include "program/stages/trainable.h"
 
 namespace vramfit {
@@ -95,6 +96,7 @@ void check_job(const PlanFile& plan, const RunOptions& options) {
     throw InputError(fmt::format("--runtime {}: run executes vramfit's own runtime only; plan with --runtime vramfit",
                                  job_field_named("runtime").get(plan.job)));
   }
+  require_optimizer_in_backward(plan.job, options.train.clip > 0);
   if (!options.adapters.empty()) check_adapters(read_peft_folder(options.adapters), plan.job);
   if (!options.save.adapters.empty()) require_adapters_alone(training_graph(plan.spec, plan.job), plan.job);
   if (!plan.cluster.is_cpu()) check_allocator_variables(plan.job);

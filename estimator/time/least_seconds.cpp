@@ -256,7 +256,9 @@ double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const 
     return times * (block + of(units.gathers) + of(units.regathers)) + of(units.first_reductions) +
            later * of(units.later_reductions) + of(units.update);
   };
-  const double waits = times * (prefetches ? units.first_wait : units.all_waits) + (1 + later) * units.last_wait;
+  // Updates within backward run beside the last reduction.
+  const double last_wait = job.optimizer_in_backward ? 0 : units.last_wait;
+  const double waits = times * (prefetches ? units.first_wait : units.all_waits) + (1 + later) * last_wait;
   const double host = sum(blocks.host, [](const UnitTimes& each) { return each.runs.host + each.launches; });
   const double compute = waits + sum(blocks.compute, [](const UnitTimes& each) { return each.runs.compute; });
   const double collectives = sum(0, [](const UnitTimes& each) { return each.collectives; });

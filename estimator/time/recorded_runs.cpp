@@ -57,8 +57,12 @@ double step_share_of_run(const RunRecord& run, const ModelSpec& spec, const Clus
   ran.nodes = run.cluster.nodes;
   ran.cards_per_node = run.cluster.cards_per_node;
   if (cluster.is_cpu()) ran.card = run.cluster.card;
-  const program::Program program =
-      program::make_program({.graph = graph, .job = run.job, .device = ran.card.device, .coords = {}, .labels = false});
+  const program::Program program = program::make_program({.graph = graph,
+                                                          .job = run.job,
+                                                          .device = ran.card.device,
+                                                          .coords = {},
+                                                          .run = {.clip = run.effects.value_or(RunEffects{}).clip},
+                                                          .labels = false});
   Efficiency tried = efficiency;
   double low = std::log(1e-4), high = std::log(most_share(cluster));
   constexpr int kHalvings = 50;  // until the ends are neighbours

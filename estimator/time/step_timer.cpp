@@ -10,6 +10,8 @@ namespace vramfit {
 
 namespace {
 
+RunEffects effects_of(const Job& job) { return {.clip = !job.optimizer_in_backward}; }
+
 void set_times(program::Program& program, std::int64_t accumulation) {
   using Kind = program::Section::Kind;
   const auto middle = std::ranges::find(program.sections, Kind::middle, &program::Section::kind);
@@ -39,6 +41,7 @@ StepTime StepTimer::time(const Graph& graph, const Job& job) {
                                .job = job,
                                .device = cluster_.card.device,
                                .coords = {},
+                               .run = effects_of(job),
                                .layout = &layout_of(graph, job),
                                .tapes = &tapes_of(graph, job, ops),
                                .labels = false});
@@ -58,8 +61,9 @@ StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster) {
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster, const Efficiency& efficiency) {
   const Device& device = cluster.card.device;
   return seconds_of(
-      program::make_program({.graph = graph, .job = job, .device = device, .coords = {}, .labels = false}), cluster,
-      efficiency);
+      program::make_program(
+          {.graph = graph, .job = job, .device = device, .coords = {}, .run = effects_of(job), .labels = false}),
+      cluster, efficiency);
 }
 
 }  // namespace vramfit

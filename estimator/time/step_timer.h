@@ -14,7 +14,8 @@
 
 namespace vramfit {
 
-/// Of a resolved job that clips gradients. Throws NotModelled for features without rules.
+/// Of a resolved job that clips gradients, unless it updates within backward. Throws NotModelled for features without
+/// rules.
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster);
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster, const Efficiency& efficiency);
 

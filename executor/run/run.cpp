@@ -176,6 +176,11 @@ class RankRun {
     if (options_.dumps.logits && std::holds_alternative<ChunkedLoss>(plan_.job.loss)) {
       throw InputError("--dump-logits: a chunked loss never has all logits at once; give --loss full");
     }
+    if (options_.dumps.gradients_step > 0 && plan_.job.optimizer_in_backward) {
+      throw InputError(
+          "--dump-gradients: an update within backward never has all gradients at once; give "
+          "--optimizer-in-backward off");
+    }
     const std::unique_ptr<Dataset> data = open_data(options_, plan_, graph);
     const Device device = open_device(options_, plan_, place_);
     device_ = device.kind;

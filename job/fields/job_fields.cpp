@@ -208,6 +208,11 @@ constexpr std::array kJobFields{
     JobField{"optimizer", FieldForm::text, kOptimizerValues,
              "Optimizer and its implementation (foreach, loop: PyTorch runtimes only). Default: adamw:fused",
              get_optimizer, set_optimizer, FieldGroup::common, HonouredBy::every_runtime, AtResume::in_part},
+    JobField{"optimizer_in_backward", FieldForm::toggle, "on|off",
+             "Update each unit within backward, as soon as its gradients are final, and free them at once. Takes one "
+             "micro-batch a step and no gradient clipping (docs/optimizers.md). Default: off",
+             get_toggle<&Job::optimizer_in_backward>, set_toggle<&Job::optimizer_in_backward>, FieldGroup::memory,
+             HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"loss", FieldForm::text, "full|chunked:N",
              "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens. Default: "
              "on GPUs chunks of 1024 tokens where they need less memory, otherwise full",

@@ -51,6 +51,12 @@ void write_field(JsonWriter& writer, const JobField& field, const std::string& v
   }
 }
 
+/// What came later is left out while it is off, so that plan files and fingerprints from before are what they were.
+bool is_left_out(const JobField& field, const std::string& value) {
+  if (field.form == FieldForm::list) return false;
+  return value.empty() || (field.form == FieldForm::toggle && field.in_plan == InPlan::optional && value == "off");
+}
+
 void write_card(JsonWriter& writer, const Card& card) {
   const Device& device = card.device;
   writer.key("card").begin_object();
@@ -99,7 +105,7 @@ void write_job(JsonWriter& writer, const Job& job) {
   writer.begin_object();
   for (const JobField& field : job_fields()) {
     const std::string value = field.get(job);
-    if (!value.empty() || field.form == FieldForm::list) write_field(writer, field, value);
+    if (!is_left_out(field, value)) write_field(writer, field, value);
   }
   writer.end_object();
 }

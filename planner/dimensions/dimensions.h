@@ -21,6 +21,7 @@ namespace vramfit {
 struct SearchSpace {
   const ModelSpec& spec;
   const Cluster& cluster;
+  bool clip = true;                                          // whether a step clips gradients
   mutable std::map<std::int64_t, Loss> default_losses = {};  // by micro-batch: set_default_loss may take long
 
   /// As set_default_loss.

@@ -80,12 +80,12 @@ Option Evaluator::timed(const Job& job) {
                                                               .job = job,
                                                               .device = cluster.card.device,
                                                               .coords = {},
+                                                              .run = {.clip = request_.clip},
                                                               .layout = &layout_of(graph, job),
                                                               .tapes = &tapes_of(graph, job),
                                                               .labels = false});
       option.time = seconds_of(program, cluster, efficiency_);
-      // Clipped, as times are; without it a step may need less.
-      if (request_.clip) option.least_total = folded_peaks(program, Bytes{1}).requested + least_.outside(graph, job);
+      option.least_total = folded_peaks(program, Bytes{1}).requested + least_.outside(graph, job);
     }
   } catch (const NotModelled&) {
     return option;

@@ -193,12 +193,12 @@ class Lowering {
       case Do::clip:
         return update_.clip();
       case Do::step:
-        return update_.update();
+        return i.unit < 0 ? update_.update() : update_.update_in_backward(i.unit);
     }
   }
 
   void begin_section_of(const vramfit::Instruction& i) {
-    const bool updates = i.what == Do::mask || i.what == Do::clip || i.what == Do::step;
+    const bool updates = i.what == Do::mask || i.what == Do::clip || (i.what == Do::step && i.unit < 0);
     if (updates && sections_.back().kind != Section::Kind::update) begin_section(Section::Kind::update);
     if (i.what != Do::begin) return;
     const bool is_last = i.micro_batch + 1 == job_.accumulation;

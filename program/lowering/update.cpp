@@ -1,5 +1,6 @@
 #include "program/lowering/update.h"
 
+#include <algorithm>
 #include <string>
 
 #include "program/lowering/host.h"
@@ -21,13 +22,13 @@ Held UpdateLowering::temporary(const char* label, Bytes bytes) const {
 void UpdateLowering::sum_replicas(const std::vector<int>& bucket) {
   Writer::Operands shards;
   for (const int unit : bucket) shards.emplace_back(&in_.units[at(unit)].gradient_shard(), How::add);
-  replica_sums_.push_back(in_.tokens);
+  replica_sums_.push_back({in_.tokens, bucket});
   in_.writer.start(
       {.collective = Collective::all_reduce, .axis = Axis::replicate, .accesses = {}, .token = in_.tokens++}, shards);
 }
 
 void UpdateLowering::wait_for_replicas() {
-  for (const int token : replica_sums_) in_.writer.write(Wait{token});
+  for (const ReplicaSum& sum : replica_sums_) in_.writer.write(Wait{sum.token});
   replica_sums_.clear();
 }
 
@@ -114,6 +115,16 @@ void UpdateLowering::update() {
                    {{&there_.scale, How::add}, {&there_.growth, How::add}, {&there_.found_inf, How::read}});
   }
   read_results();
+}
+
+void UpdateLowering::update_in_backward(int unit) {
+  const auto sum =
+      std::ranges::find_if(replica_sums_, [&](const ReplicaSum& s) { return std::ranges::count(s.bucket, unit) > 0; });
+  if (sum != replica_sums_.end()) {
+    in_.writer.write(Wait{sum->token});
+    replica_sums_.erase(sum);
+  }
+  in_.units[at(unit)].update({}, {});  // nothing is clipped or scaled
 }
 
 void UpdateLowering::read_results() const {

@@ -15,7 +15,10 @@ class UpdateLowering {
   void sum_replicas(const std::vector<int>& bucket);
   void mask();
   void clip();
+  /// Of the units that have gradients left.
   void update();
+  /// Of one unit, whose gradients are final once its sum over replicas is.
+  void update_in_backward(int unit);
 
  private:
   Held temporary(const char* label, Bytes bytes) const;
@@ -37,7 +40,11 @@ class UpdateLowering {
 
   const Shared& in_;
   const Residents& there_;
-  std::vector<int> replica_sums_;  // tokens
+  struct ReplicaSum {
+    int token = -1;
+    std::vector<int> bucket;  // units
+  };
+  std::vector<ReplicaSum> replica_sums_;  // under way
 };
 
 }  // namespace vramfit::program

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "program/readers/collective_sizes.h"
 #include "program/readers/contents.h"
 #include "program/readers/expand.h"
 #include "program/stream_order.h"
@@ -36,6 +37,7 @@ class Check {
         std::ranges::any_of(program_.sections, [](const Section& s) { return s.steps != Section::Steps::every; });
     for (int step = 1; step <= 3; ++step) {
       const std::vector<bool> residents = allocated();
+      for (State& state : buffers_) state.is_updated = false;
       for (const Section& section : program_.sections) {
         if (is_in_step(section, step)) read(section);
       }
@@ -76,6 +78,7 @@ class Check {
       if (!program_.views.empty()) require_read(run, access, place);
       touch(access, run.stream, place);
       require_place(run, access, place);
+      require_once(run, access, place);
       if (is_update(run, place)) spend(access, place);
       if (!is_copy(run.kernel)) continue;
       if (access.how == How::read)
@@ -89,7 +92,7 @@ class Check {
   void read(const Start& start, const Place& place) {
     what_ = "collective";
     is_run_ = false;
-    require_sizes(start, place);
+    if (const auto fault = size_fault(program_, start, place)) throw Fault(*fault);
     order_.advance(start.stream);
     order_.record(start.token, start.stream);
     std::vector<int>& held = pending_[at(start.token)];
@@ -141,6 +144,7 @@ class Check {
   };
   struct State {
     bool is_allocated = false, is_in_flight = false, is_spent = false;
+    bool is_updated = false;  // parameters, in this step
     Written written = {};
     Unread unread = {};
     std::int64_t tenant = 0;           // counts allocations
@@ -260,30 +264,21 @@ class Check {
     return run.kernel == Kernel::update && place.code.accesses[run.accesses.first].how != How::read;
   }
 
+  /// A step updates parameters once, when nothing of it reads them any more.
+  void require_once(const Run& run, const Access& access, const Place& place) {
+    const bool is_pass = run.kernel == Kernel::forward || run.kernel == Kernel::backward;
+    const bool updates = is_update(run, place) && access.how == How::add;
+    if (!is_pass && !updates && run.kernel != Kernel::gather_own) return;
+    if (place.buffer(access.buffer).category != Category::parameters) return;
+    bool& is_updated = buffers_[at(place.number(access.buffer))].is_updated;
+    if (is_updated) fail(access.buffer, place, updates ? "updates" : "reads", "which this step has updated");
+    is_updated = updates;
+  }
+
   /// Gradients that a later reduction adds to, or that are clipped later, would be lost on the parameters.
   void spend(const Access& access, const Place& place) {
     const bool is_gradient = place.buffer(access.buffer).category == Category::gradients;
     if (is_gradient && access.how == How::read) buffers_[at(place.number(access.buffer))].is_spent = true;
-  }
-
-  void require_sizes(const Start& start, const Place& place) const {
-    const std::int64_t members = program_.groups[static_cast<std::size_t>(start.axis)].members;
-    Bytes held;
-    for (std::uint32_t i = 0; i < start.accesses.count; ++i) {
-      const Access& access = place.code.accesses[start.accesses.first + i];
-      if (access.buffer >= 0) held += place.buffer(access.buffer).bytes;
-    }
-    const bool has_parts = start.collective == Collective::all_gather || start.collective == Collective::reduce_scatter;
-    if (has_parts && checked_mul(start.part.n, members) != start.bytes.n) {
-      throw Fault(fmt::format("collective: {} ranks' parts of {} bytes are not its {} bytes", members, start.part.n,
-                              start.bytes.n));
-    }
-    if (start.collective == Collective::all_to_all && start.bytes.n % members != 0)
-      throw Fault(fmt::format("collective: {} bytes can't be shared between {} ranks", start.bytes.n, members));
-    if (start.expected > start.bytes) throw Fault("collective: more is expected than its bound");
-    if (start.bytes > held) {
-      throw Fault(fmt::format("collective: of {} bytes, over buffers of {}", start.bytes.n, held.n));
-    }
   }
 
   /// One number for a value, whichever segment it is named in: what one passes to the next is value 0 there.

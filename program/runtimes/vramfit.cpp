@@ -11,6 +11,7 @@
 #include "program/optimizers/optimizers.h"
 #include "program/runtimes/runtimes.h"
 #include "program/stages/offload.h"
+#include "program/stages/optimizer_in_backward.h"
 
 namespace vramfit {
 
@@ -85,6 +86,7 @@ void require_own(const Job& job, const Cluster& cluster) {
   require_optimizer(job);
   require_quantization(job);
   require_offload(job);
+  require_optimizer_in_backward(job);
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");
 }

@@ -36,7 +36,7 @@ bool is_kept_for_backward(const Job& job, const UnitLayout& layout, int last_blo
 
 std::vector<Instruction> make_schedule(const ScheduleInputs& inputs) {
   if (inputs.job.runtime != Runtime::vramfit) throw NotModelled("schedules of PyTorch's runtimes");
-  return with_replica_sums(make_vramfit_schedule(inputs), inputs);
+  return with_updates_in_backward(with_replica_sums(make_vramfit_schedule(inputs), inputs), inputs);
 }
 
 std::string_view instruction_name(Do what) {
@@ -103,7 +103,7 @@ Phase phase_of(const Instruction& instruction, bool computes_loss, Phase current
     case Do::clip:
       return Phase::clip;
     case Do::step:
-      return Phase::optimizer;
+      return instruction.unit < 0 ? Phase::optimizer : current;
     case Do::issue:
     case Do::wait:
     case Do::release:

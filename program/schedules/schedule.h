@@ -26,7 +26,7 @@ enum class Do {
   end,           // micro-batch: ids and labels are dropped
   mask,          // --gradient-mask over all gradient shards
   clip,          // global norm over all gradient shards
-  step           // optimizer, unit by unit; gradient shards are dropped
+  step           // optimizer: of `unit`, or (-1) of all units that have gradients left, which are dropped
 };
 
 struct Instruction {
@@ -71,6 +71,13 @@ std::vector<Instruction> make_vramfit_schedule(const ScheduleInputs& inputs);
 /// only 1 MiB, so that the links have work early. The sizes are those of PyTorch's DDP (its kDefaultFirstBucketBytes
 /// and bucket_cap_mb). Without replicas, nothing is added.
 std::vector<Instruction> with_replica_sums(std::vector<Instruction> schedule, const ScheduleInputs& inputs);
+
+/// With --optimizer-in-backward adds a step of each unit where nothing of this step changes its gradients or reads its
+/// parameters any more: after its last finish and its last release; with replicas after the sum of the bucket that
+/// follows its own has started, so that backward hides its own. Reductions that come next are started first, as they
+/// run beside it. The last bucket is left to the step at the end. Throws NotModelled for jobs that need all gradients
+/// at once (program/schedules/optimizer_in_backward.cpp).
+std::vector<Instruction> with_updates_in_backward(std::vector<Instruction> schedule, const ScheduleInputs& inputs);
 
 /// Whether the job recomputes a segment in backward instead of keeping what its forward pass made.
 bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>& segment_has_backward, int segment);

@@ -28,6 +28,7 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
         (SMALL, "--gpus", "8xH100-80GB", "--seq-len", "128"),
         (LARGE, "--gpus", "8xH100-80GB", "--seq-len", "512", "--checkpointing", "full"),
         (MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--method", "lora"),
+        (MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--no-clip"),
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--precision", "bf16-pure",
          "--attention", "flash"),
         # Halves of pairs, each refused without the other.

@@ -14,6 +14,7 @@
 #include "job/optimizers.h"
 #include "job/resolve_job.h"
 #include "program/stages/offload.h"
+#include "program/stages/optimizer_in_backward.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {
@@ -63,6 +64,7 @@ const std::vector<Choice>& choices() {
       {"micro_batch", {"1", "3", "4"}},
       {"grad_accum", {"1", "2", "5"}},
       {"optimizer", listed_optimizers()},
+      {"optimizer_in_backward", {"off", "on"}},
       {"offload", {"none", "optimizer", "optimizer+gradients", "params"}}};
   return kChoices;
 }
@@ -83,6 +85,7 @@ std::optional<Job> draw(std::mt19937_64& random, const ModelSpec& spec, const Cl
     std::vector<std::string> notes;
     Job resolved = resolve_job(job, spec, cluster, notes);
     require_offload(resolved);
+    require_optimizer_in_backward(resolved);
     return resolved;
   } catch (const Error&) {
     return std::nullopt;  // a contradiction, or not modelled
@@ -96,7 +99,7 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
   const std::vector<Cluster> clusters{parse_cluster("2x2xH100-80GB"), parse_cluster("4xcpu-4GiB"),
                                       parse_cluster("1xRTX4090")};
   std::vector<double> shares;
-  int offloaded = 0;
+  int offloaded = 0, updated_in_backward = 0;
   while (shares.size() < 2000) {
     const std::string model = testing::small_models()[random() % testing::small_models().size()];
     const ModelSpec spec = testing::small_model(model);
@@ -108,7 +111,7 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
     CAPTURE(job_as_flags(*job, unresolved_job()));
     try {
       const Graph graph = build_graph(spec, loss_options(*job));
-      const RankEstimate rank = estimate_rank(graph, *job, cluster, {});
+      const RankEstimate rank = estimate_rank(graph, *job, cluster, {.run = {.clip = !job->optimizer_in_backward}});
       LeastMemory least(cluster);
       const Bytes bound = least.requested(graph, *job);
       CHECK(bound <= rank.peak_requested);
@@ -116,6 +119,7 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
       const LeastMemory::Parts parts = least.parts_of(graph, *job);
       CHECK(parts.units->host <= rank.host);
       offloaded += parts.units->host > Bytes{} ? 1 : 0;
+      updated_in_backward += job->optimizer_in_backward ? 1 : 0;
       if (least.is_too_much(parts, graph, *job, least.total(graph, *job)))
         CHECK(verdict_of(rank, cluster) != Verdict::fits);
       shares.push_back(static_cast<double>(bound.n) / static_cast<double>(rank.peak_requested.n));
@@ -126,6 +130,7 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
     }
   }
   CHECK(offloaded > 20);
+  CHECK(updated_in_backward > 20);
   std::ranges::sort(shares);
   MESSAGE("bound / requested, median: ", shares[shares.size() / 2], ", least: ", shares.front());
   CHECK(shares[shares.size() / 2] > 0.9);
@@ -178,6 +183,7 @@ TEST_CASE("the bound grows with each part that it counts: states, micro-batch, k
   CHECK(bound({rows, length, {"checkpointing", "every:2"}}) > bound({rows, length, {"checkpointing", "full"}}));
   CHECK(bound({rows, {"reshard", "never"}}) > bound({rows, {"reshard", "always"}}));
   CHECK(bound({rows, {"grad_accum", "2"}, {"accumulate", "unsharded"}}) > bound({rows, {"grad_accum", "2"}}));
+  CHECK(bound({{"seq_len", "4"}}) > bound({{"seq_len", "4"}, {"optimizer_in_backward", "on"}}));
 }
 
 }  // namespace vramfit

@@ -30,6 +30,7 @@ struct Drawn {
   int cluster = 0;
   std::int64_t rows = 8;       // of the global batch
   std::int64_t capacity = 50;  // percent of the space that fits, about; below 15 nearly nothing does
+  bool clip = true;            // whether gradients are clipped
   std::vector<Setting> set;
 };
 
@@ -67,6 +68,7 @@ Drawn draw(std::mt19937_64& random) {
               .cluster = static_cast<int>(random() % clusters().size()),
               .rows = std::int64_t{4} << (random() % 3),
               .capacity = static_cast<std::int64_t>(random() % 101),
+              .clip = random() % 3 > 0,
               .set = {}};
   for (const auto& [name, values] : settings()) {
     const bool is_of_space = name != "precision" && name != "optimizer" && name != "freeze" && name != "gradient_mask";
@@ -79,6 +81,7 @@ Drawn draw(std::mt19937_64& random) {
 PlanRequest request_of(const Drawn& drawn) {
   PlanRequest request = testing::request_for(drawn.model, clusters()[static_cast<std::size_t>(drawn.cluster)]);
   request.job.global_batch = drawn.rows;
+  request.clip = drawn.clip;
   for (const auto& [name, value] : drawn.set) fix(request, name, value);
   std::vector<std::string> notes;
   request.job = resolve_job(request.job, request.spec, request.cluster, notes);
@@ -86,8 +89,9 @@ PlanRequest request_of(const Drawn& drawn) {
 }
 
 std::string text_of(const Drawn& drawn) {
-  std::string text = fmt::format("{} on {}, {} rows, {} %", drawn.model,
-                                 clusters()[static_cast<std::size_t>(drawn.cluster)].text, drawn.rows, drawn.capacity);
+  std::string text =
+      fmt::format("{} on {}, {} rows, {} %{}", drawn.model, clusters()[static_cast<std::size_t>(drawn.cluster)].text,
+                  drawn.rows, drawn.capacity, drawn.clip ? "" : ", no clipping");
   for (const auto& [name, value] : drawn.set) text += fmt::format(" {}={}", name, value);
   return text;
 }
@@ -161,13 +165,14 @@ Drawn shrunk(Drawn drawn) {
 
 TEST_CASE("the plan is the fastest job that fits of all that there are, in spaces drawn at random") {
   std::mt19937_64 random(13);
-  int compared = 0, planned = 0;
+  int compared = 0, planned = 0, updates_in_backward = 0;
   while (compared < 300) {
     const Drawn drawn = draw(random);
     const std::optional<Answers> answers = answers_to(drawn);
     if (!answers) continue;
     ++compared;
     planned += answers->found == "none" ? 0 : 1;
+    updates_in_backward += answers->found.find("--optimizer-in-backward on") != std::string::npos ? 1 : 0;
     if (answers->searched == answers->found && answers->configurations == answers->listed) continue;
     const Drawn least = shrunk(drawn);
     const Answers wrong = *answers_to(least);
@@ -178,6 +183,7 @@ TEST_CASE("the plan is the fastest job that fits of all that there are, in space
   }
   MESSAGE(planned, " of ", compared, " have a plan");
   CHECK(planned > 100);
+  CHECK(updates_in_backward > 0);
   CHECK(planned < compared);
 }
 

@@ -41,7 +41,8 @@ const std::vector<Choice>& choices() {
       {"reduce_finish", {"early", "end"}},
       {"loss", {"full", "chunked:3"}},
       {"freeze", {"", "embeddings", "*.0.*"}},
-      {"grad_accum", {"1", "2"}}};
+      {"grad_accum", {"1", "2"}},
+      {"optimizer_in_backward", {"off", "on"}}};
   return kChoices;
 }
 
@@ -73,6 +74,7 @@ Job job_of(const Picks& picks) {
   const auto* groups = std::get_if<ReshardGroups>(&job.reshard);
   const bool no_groups = groups != nullptr && job.mesh.shard % groups->ranks != 0;
   if (!sharding.reshard || no_groups) job.reshard = ReshardByDefault{};
+  if (job.optimizer_in_backward) job.accumulation = 1;
   return job;
 }
 
@@ -81,8 +83,11 @@ Case case_of(const Picks& picks) {
   c.graph = build_graph(testing::small_model(picked(picks, 0)), loss_options(c.job));
   c.layout = lay_out_units(c.graph, c.job);
   c.has_backward = segments_with_backward(c.graph, c.job);
-  c.schedule =
-      make_schedule({.job = c.job, .graph = c.graph, .layout = c.layout, .segment_has_backward = c.has_backward});
+  c.schedule = make_schedule({.job = c.job,
+                              .graph = c.graph,
+                              .layout = c.layout,
+                              .segment_has_backward = c.has_backward,
+                              .clip = !c.job.optimizer_in_backward});
   return c;
 }
 
@@ -103,6 +108,8 @@ class Walk {
     if (!live_.empty()) return "a unit is still gathered at the end";
     if (!reducing_.empty()) return "a reduction is not finished";
     if (!slices_.empty()) return "a slice is still kept";
+    const bool leaves_none = c_.job.optimizer_in_backward && c_.job.mesh.replicate == 1;
+    if (leaves_none && updated_ != finished_) return "a unit is left to the end of the step";
     return "";
   }
 
@@ -125,24 +132,35 @@ class Walk {
       case Do::backward:
         return run(i);
       case Do::reduce:
+        if (updated_.contains(i.unit)) return "reduced after its update";
         return reducing_.insert(i.unit).second ? "" : "reduced twice at once";
       case Do::finish:
+        finished_.insert(i.unit);
         return reducing_.erase(i.unit) == 1 ? "" : "finished without a reduction";
       case Do::sum_replicas:
         if (!std::ranges::any_of(i.bucket, [&](int unit) { return reducing_.contains(unit); })) return "";
         return "summed over replicas while it is reduced";
+      case Do::step:
+        return update(i);
       case Do::accumulate:
       case Do::mask:
       case Do::begin:
       case Do::end:
       case Do::clip:
-      case Do::step:
         return "";
     }
     return "";
   }
 
+  std::string update(const Instruction& i) {
+    if (i.unit < 0) return "";
+    if (live_.contains(i.unit)) return "updated while gathered";
+    if (reducing_.contains(i.unit)) return "updated while reduced";
+    return updated_.insert(i.unit).second ? "" : "updated twice";
+  }
+
   std::string issue(const Instruction& i) {
+    if (updated_.contains(i.unit)) return "issued after its update";
     if (!live_.insert(i.unit).second) return "issued while gathered";
     in_flight_.insert(i.unit);
     if ((slices_.erase(i.unit) > 0) != i.in_group) return "gathered from the wrong group";
@@ -191,7 +209,7 @@ class Walk {
   }
 
   const Case& c_;
-  std::set<int> live_, in_flight_, slices_, reducing_;
+  std::set<int> live_, in_flight_, slices_, reducing_, finished_, updated_;
 };
 
 std::string fault_of(const Picks& picks) {

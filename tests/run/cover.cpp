@@ -18,9 +18,9 @@ struct Axis {
 };
 
 // Where they stand in axes().
-constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kFreeze = 13,
-                      kGradientMask = 14, kLoad = 22, kOptimizer = 23, kOffload = 25, kMethod = 26, kDropout = 27,
-                      kQuantization = 28;
+constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kReduce = 6, kLossScale = 8,
+                      kAccumulation = 10, kFreeze = 13, kGradientMask = 14, kLoad = 22, kOptimizer = 23, kOffload = 25,
+                      kMethod = 26, kDropout = 27, kQuantization = 28, kInBackward = 29;
 
 const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
                                            "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -55,7 +55,8 @@ std::vector<Axis> axes() {
           {"--offload", offload_kinds()},
           {"--method", {"full", "lora"}},
           {"--lora-dropout", {"0", "0.25"}},
-          {"--quantization", {"none", "nf4", "nf4-double", "int8"}}};
+          {"--quantization", {"none", "nf4", "nf4-double", "int8"}},
+          {"--optimizer-in-backward", {"off", "on"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
@@ -106,6 +107,12 @@ bool can_offload(const std::string& offload, const std::string& ranks, const std
   return !has_replicas && !is_masked && (offload != "params" || ranks == "1" || !from_rank0);
 }
 
+bool can_update_in_backward(const NeedsAllGradients& job) {
+  const bool has_fp16 = job.precision == "fp16-mixed" || job.reduce_dtype == "fp16";
+  const bool is_scaled = job.loss_scale != "none" && (job.loss_scale != "auto" || has_fp16);
+  return job.grad_accum == "1" && job.gradient_mask == "none" && job.offload == "none" && !is_scaled;
+}
+
 bool can_quantize(const std::string& quantization, const std::string& method, const std::string& freeze,
                   bool from_rank0) {
   if (quantization == "none") return true;
@@ -143,6 +150,9 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (!can_offload(value(row, kOptimizer), value(row, kOffload), value(row, kRanks), sharding)) return false;
     if (value(row, kMethod) == "full" && value(row, kDropout) != "0") return false;
     if (!can_quantize(value(row, kQuantization), value(row, kMethod), value(row, kFreeze), from_rank0)) return false;
+    const NeedsAllGradients gradients{value(row, kAccumulation), value(row, kGradientMask), value(row, kOffload),
+                                      value(row, kLossScale),    value(row, kPrecision),    value(row, kReduce)};
+    if (value(row, kInBackward) == "on" && !can_update_in_backward(gradients)) return false;
     return reshard == "default" || sharding == "full-shard" || sharding == "hybrid-shard";
   };
   std::mt19937_64 random(seed);
@@ -153,6 +163,7 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
       if (table[axis].flag == "--frozen-dtype" && (value(row, axis).empty() || value(row, kFreeze) == "none")) continue;
       job.flags.insert(job.flags.end(), {table[axis].flag, value(row, axis)});
     }
+    if (value(row, kInBackward) == "on") job.flags.insert(job.flags.end(), {"--clip", "0"});
     if (value(row, kMethod) == "lora") job.flags.insert(job.flags.end(), {"--lora-rank", "3"});  // padded on 2 ranks
     if (is_hybrid(value(row, kSharding))) job.flags.insert(job.flags.end(), {"--mesh", "replicate=2,shard=2"});
     std::string sequence = odd_size(random, 5, 40);

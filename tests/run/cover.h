@@ -34,6 +34,12 @@ bool can_offload(const std::string& optimizer, const std::string& offload, const
 bool can_offload(const std::string& offload, const std::string& ranks, const std::string& sharding, bool is_masked,
                  bool from_rank0);
 
+/// What of a job may contradict an update within backward, as values of axes.
+struct NeedsAllGradients {
+  std::string grad_accum, gradient_mask, offload, loss_scale, precision, reduce_dtype;
+};
+bool can_update_in_backward(const NeedsAllGradients& job);
+
 /// Whether a job freezes matrices of layers, as --quantization wants, and each rank reads its own rows.
 bool can_quantize(const std::string& quantization, const std::string& method, const std::string& freeze,
                   bool from_rank0);

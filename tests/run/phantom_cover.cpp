@@ -18,8 +18,9 @@ struct Axis {
 
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
-                      kPrecision = 7, kAttention = 8, kLoad = 21, kFreeze = 26, kGradientMask = 27, kOptimizer = 28,
-                      kOffload = 29, kMethod = 30, kDropout = 31, kQuantization = 32;
+                      kPrecision = 7, kAttention = 8, kAccumulation = 12, kLoad = 21, kReduce = 22, kLossScale = 24,
+                      kClip = 25, kFreeze = 26, kGradientMask = 27, kOptimizer = 28, kOffload = 29, kMethod = 30,
+                      kDropout = 31, kQuantization = 32, kInBackward = 33;
 
 std::vector<Axis> axes() {
   return {{"", runnable_families()},
@@ -56,7 +57,8 @@ std::vector<Axis> axes() {
           {"--offload", offload_kinds()},
           {"--method", {"full", "lora"}},
           {"--lora-dropout", {"0", "0.25"}},
-          {"--quantization", {"none", "nf4", "nf4-double", "int8"}}};
+          {"--quantization", {"none", "nf4", "nf4-double", "int8"}},
+          {"--optimizer-in-backward", {"off", "on"}}};
 }
 
 /// What the job's own checks refuse by name is not drawn.
@@ -75,6 +77,10 @@ bool is_allowed(const std::vector<std::string>& row) {
   const bool is_masked = row[kGradientMask] != "none", from_rank0 = row[kLoad] == "rank0";
   if (!can_offload(row[kOffload], row[kRanks], row[kSharding], is_masked, from_rank0)) return false;
   if (!can_quantize(row[kQuantization], row[kMethod], row[kFreeze], from_rank0)) return false;
+  const NeedsAllGradients gradients{row[kAccumulation], row[kGradientMask], row[kOffload],
+                                    row[kLossScale],    row[kPrecision],    row[kReduce]};
+  const bool can_update_early = row[kClip] == "0" && can_update_in_backward(gradients);
+  if (row[kInBackward] == "on" && !can_update_early) return false;
   const bool softcap = row[kFamily] == "gemma2";
   const bool has_positions = row[kFamily] == "gpt2" || row[kFamily] == "bert";  // a table of 128
   if (has_positions && row[kSequence] == "1024") return false;

@@ -1,6 +1,8 @@
 #include "tests/support/random_jobs.h"
 
+#include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -62,6 +64,7 @@ const std::vector<Choice> kOwn{
     {"micro_batch", {"1", "2", "3"}},
     {"grad_accum", {"1", "2", "3", "4", "5", "6", "7"}},
     {"clip", {"off"}},
+    {"optimizer_in_backward", {"off", "on"}},
 };
 
 const std::vector<Choice> kTorch{
@@ -144,6 +147,17 @@ std::vector<JobLine> smaller_lines(const JobLine& line) {
   return smaller;
 }
 
+/// Drops what contradicts an update within backward: by chance few lines would have none of it.
+void let_update_in_backward(JobLine& line) {
+  const std::pair<std::string, std::string> on{"optimizer_in_backward", "on"};
+  if (std::ranges::find(line.settings, on) == line.settings.end()) return;
+  std::erase_if(line.settings, [](const auto& setting) {
+    return setting.first == "grad_accum" || setting.first == "gradient_mask" || setting.first == "offload" ||
+           setting.first == "clip";
+  });
+  line.settings.emplace_back("clip", "off");
+}
+
 }  // namespace
 
 JobLine draw_job(std::uint64_t seed) {
@@ -163,6 +177,7 @@ JobLine draw_job(std::uint64_t seed) {
   for (const Choice& choice : is_own ? kOwn : kTorch) {
     if (happens(share, random)) line.settings.emplace_back(choice.field, pick(choice.values, random));
   }
+  let_update_in_backward(line);
   return line;
 }
 

@@ -61,6 +61,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"checkpointing", "every:2"},
     {"offload", "params,activations"},
     {"optimizer", "adamw:foreach"},
+    {"optimizer_in_backward", "on"},
     {"loss", "chunked:7"},
     {"attention", "math"},
     {"allocator", "expandable_segments=True,max_split_size_mb=64"},

@@ -103,6 +103,7 @@ constexpr std::array kFields{
     FieldRow{"checkpointing", "full", false},
     FieldRow{"offload", "params", false},
     FieldRow{"optimizer", "adamw:loop", false},
+    FieldRow{"optimizer_in_backward", "on", false},
     FieldRow{"loss", "chunked:2", false},
     FieldRow{"attention", "math", false},
     FieldRow{"allocator", "native", false},

@@ -232,7 +232,7 @@ std::vector<Site> updates(const Program& program) {
       const int buffer = program.main.accesses[run.accesses.first + a].buffer;
       if (buffer < 0 || program.main.buffers[static_cast<std::size_t>(buffer)].category != Category::gradients)
         continue;
-      for (std::size_t i = program.sections.back().begin; i-- > program.sections.front().end;) {
+      for (std::size_t i = std::min(at, program.sections.back().begin); i-- > program.sections.front().end;) {
         if (!touches(program, program.main, program.main.instructions[i], buffer)) continue;
         sites.push_back({block, i, at});
         break;
@@ -291,7 +291,8 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kFields{
     {"reshard", {"default", "never", "2"}},
     {"wrap", {"layer", "none", "size:6000"}},
     {"freeze", {"none", "layers:0"}},
-    {"loss", {"full", "chunked:2"}}};
+    {"loss", {"full", "chunked:2"}},
+    {"optimizer_in_backward", {"off", "on"}}};
 const std::vector<std::string> kModels{"llama/2", "gemma2/2", "gemma3_text/2", "gpt2/2", "bert/2"};
 const std::vector<std::string> kPlaces{"1x1 cuda:90:132", "1x2 cpu:1:1", "1x4 cuda:80:108", "2x2 cpu:1:1",
                                        "1x8 cuda:90:132"};
@@ -304,7 +305,7 @@ std::string line_of(const std::vector<int>& row) {
   for (std::size_t f = 0; f < kFields.size(); ++f) {
     line += fmt::format(" {}={}", kFields[f].first, pick(kFields[f].second, f + 2));
   }
-  return line;
+  return line.ends_with("in_backward=on") ? line + " clip=off" : line;
 }
 
 bool is_accepted(const std::vector<int>& row) {

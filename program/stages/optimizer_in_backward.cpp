@@ -1,0 +1,49 @@
+#include "program/stages/optimizer_in_backward.h"
+
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "program/stages/offload.h"
+
+namespace vramfit {
+
+namespace {
+
+[[noreturn]] void refuse(std::string_view with, std::string_view why) {
+  throw NotModelled(fmt::format("--optimizer-in-backward on with {} ({})", with, why));
+}
+
+std::string as_flag(const Job& job, std::string_view field) {
+  const JobField& row = job_field_named(field);
+  return fmt::format("{} {}", flag_of(row), row.get(job));
+}
+
+}  // namespace
+
+void require_optimizer_in_backward(const Job& job) {
+  if (!job.optimizer_in_backward) return;
+  if (job.accumulation > 1)
+    refuse(as_flag(job, "grad_accum"), "gradients wait for the last micro-batch; use --grad-accum 1");
+  if (scales_loss(job)) {
+    refuse(as_flag(job, "loss_scale"),
+           "whether a step overflows is known when all gradients are; use --loss-scale none, or --precision "
+           "bf16-mixed");
+  }
+  if (!std::holds_alternative<NoGradientMask>(job.gradient_mask))
+    refuse(as_flag(job, "gradient_mask"), "all gradients are masked at once; use --gradient-mask none");
+  if (offload_of(job).states)
+    refuse(as_flag(job, "offload"), "the CPU updates when all gradients are there; use --offload none");
+}
+
+void require_optimizer_in_backward(const Job& job, bool clip) {
+  require_optimizer_in_backward(job);
+  if (!job.optimizer_in_backward || !clip) return;
+  refuse("gradient clipping",
+         "the norm is that of all gradients; add --no-clip, or --clip 0 to run, or leave --optimizer-in-backward off");
+}
+
+}  // namespace vramfit
