@@ -183,6 +183,11 @@ Tensor Torch::scale(const Tensor& x) {
                 });
 }
 
+Tensor Torch::clone(const Tensor& x) {
+  return record(computed("aten::clone", {reads(x)}, make_like(x, "clone")), {edge_to(x)}, {},
+                [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
+}
+
 Tensor Torch::dropout(const Tensor& x) {
   const Tensor mask = value(x.elements, Dtype::u8, "dropout mask");
   Tensor y = make_like(x, "dropout");

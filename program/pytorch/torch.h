@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "job/cluster/device.h"
+#include "job/quantization.h"
 #include "program/ops/attention.h"
 #include "program/pytorch/checkpoint.h"
 
@@ -30,6 +31,9 @@ class Torch final : public Backend {
   Tensor embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype);
   /// x times the transpose of `parameter` (outputs, inputs), x of rows of `inputs`; `bias`: a parameter, or -1.
   Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias = -1);
+  /// The same with `parameter` in 4 bits, by bitsandbytes' Linear4bit: x is converted to `compute`, and the result to
+  /// x's type. Throws NotModelled where its kernels for few rows may be used instead of a product.
+  Tensor linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, Dtype compute);
   /// torch.autocast: matrix products and attention work in this type; parameters are converted once, by their first
   /// product.
   std::optional<Dtype> autocast() const { return autocast_; }
@@ -43,6 +47,7 @@ class Torch final : public Backend {
   /// By a number.
   Tensor divide(const Tensor& x);
   Tensor scale(const Tensor& x);
+  Tensor clone(const Tensor& x);
   /// In training: a copy, and a mask that is kept for backward.
   Tensor dropout(const Tensor& x);
   Tensor silu(const Tensor& x);
@@ -90,6 +95,11 @@ class Torch final : public Backend {
   /// From here on, calls with `parameter` read `tensor`, which they don't own. One that is frozen gets no gradient, and
   /// nothing is kept for it.
   void set_parameter(int parameter, const Tensor& tensor, bool is_trained = true);
+  /// Makes a frozen parameter of `elements` as bitsandbytes stores it: codes, and beside them scales and tables, all of
+  /// which live as long as what is returned.
+  std::vector<Tensor> make_quantized(int parameter, std::int64_t elements, const Quantization& format,
+                                     std::string_view name);
+  bool is_quantized(int parameter) const;
   const Tensor& gradient(int parameter) const { return gradients_.at(static_cast<std::size_t>(parameter)); }
   /// The gradient of a parameter, given away.
   Tensor take_gradient(int parameter);
@@ -108,7 +118,11 @@ class Torch final : public Backend {
     int buffer = -1;  // none yet
     Dtype dtype = Dtype::bf16;
     bool is_trained = true;
+    const Quantization* format = nullptr;  // of a quantized one
   };
+  Tensor dequantized_scales(int parameter, std::int64_t elements);
+  /// A quantized parameter as bitsandbytes hands it to a product.
+  Tensor dequantized(int parameter, std::int64_t elements, const Tensor& scales, Dtype dtype);
   /// A parameter as products read it: itself, or its conversion under autocast.
   struct Operand {
     Tensor cast;  // empty: the parameter itself

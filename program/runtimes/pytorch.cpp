@@ -46,6 +46,12 @@ class Plain final : public eager::Wrapper {
   void load() override {
     const eager::Scope scope(torch_.heap(), "model");
     for (Trained& p : parameters_) {
+      if (const Quantization* const format = held(p).quantization; format != nullptr) {
+        for (Tensor& tensor : torch_.make_quantized(p.parameter, p.elements, *format, p.name)) {
+          quantized_.push_back(std::move(tensor));
+        }
+        continue;
+      }
       p.value = torch_.heap().make(p.elements, held(p).dtype, Category::parameters, p.name);
       torch_.heap().run("aten::normal_", {writes(p.value)});
       torch_.set_parameter(p.parameter, p.value, held(p).trainable);
@@ -87,6 +93,7 @@ class Plain final : public eager::Wrapper {
   bool is_trainer_;
   std::vector<HeldParameter> held_;
   std::vector<Trained> parameters_;
+  std::vector<Tensor> quantized_;
 };
 
 std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,
@@ -102,10 +109,13 @@ void require(const Job& job, const Cluster& cluster) {
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   job_field_named("loss").set(modelled, "full");
   if (cluster.cards() > 1) throw NotModelled("--runtime pytorch on several GPUs (--runtime pytorch-fsdp2 shards)");
-  constexpr std::array<std::string_view, 7> kAdapters{"method",       "lora_rank", "lora_alpha",  "lora_dropout",
-                                                      "lora_targets", "rslora",    "frozen_dtype"};
-  const bool has_peft = job.modeling == Modeling::transformers && job.method == Method::lora;
-  eager::require_rules(job, modelled, cluster, has_peft ? std::span(kAdapters) : std::span<const std::string_view>{});
+  constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",
+                                                      "lora_targets", "rslora",    "frozen_dtype", "quantization"};
+  const bool has_4bit = job.method == Method::qlora && has_autocast && job.quantization.starts_with("nf4");
+  const bool has_peft = job.modeling == Modeling::transformers && (job.method == Method::lora || has_4bit);
+  const std::span<const std::string_view> honoured(kAdapters.data(),
+                                                   !has_peft ? 0 : kAdapters.size() - (has_4bit ? 0 : 1));
+  eager::require_rules(job, modelled, cluster, honoured);
 }
 
 program::Program make(const program::LowerInputs& inputs) { return eager::record(inputs, wrap); }

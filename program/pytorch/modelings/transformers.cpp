@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/error.h"
 #include "program/stages/adapters.h"
 #include "program/stages/trainable.h"
 
@@ -11,6 +12,7 @@ namespace vramfit::eager {
 Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
       adapter_dtype_(job.precision.storage),
+      compute_dtype_(job.precision.compute),
       drops_(job.lora.dropout > 0),
       has_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       llama_(llama_graph(graph, job)),
@@ -99,14 +101,29 @@ void Transformers::prepare(const Tensor& mask) {
   positions_.cosines = cosines;
 }
 
+Tensor Transformers::adapter(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
+  Tensor change = torch_.linear(drops_ ? torch_.dropout(x) : x, by.lora_a, inputs, llama_.sizes.lora_rank);
+  change = torch_.linear(change, by.lora_b, llama_.sizes.lora_rank, outputs);
+  return torch_.scale(change);
+}
+
+/// With PEFT's adapter around it (tuners/lora/bnb.py, Linear4bit.forward, under autocast).
+Tensor Transformers::linear_4bit(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
+  if (by.bias >= 0) throw NotModelled("--method qlora of a model with biases");
+  Tensor result = torch_.linear_4bit(x, by.weight, inputs, outputs, compute_dtype_);
+  if (by.lora_a < 0) return result;
+  result = torch_.clone(result);
+  const Tensor change = adapter(x, by, inputs, outputs);
+  return torch_.add(result, change);
+}
+
 /// With PEFT's adapter around it (tuners/lora/layer.py, Linear.forward).
 Tensor Transformers::linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
+  if (torch_.is_quantized(by.weight)) return linear_4bit(x, by, inputs, outputs);
   Tensor result = torch_.linear(x, by.weight, inputs, outputs, by.bias);
   if (by.lora_a < 0) return result;
   const Tensor wide = torch_.cast(x, adapter_dtype_);
-  Tensor change = torch_.linear(drops_ ? torch_.dropout(wide) : wide, by.lora_a, inputs, llama_.sizes.lora_rank);
-  change = torch_.linear(change, by.lora_b, llama_.sizes.lora_rank, outputs);
-  change = torch_.scale(change);
+  const Tensor change = adapter(wide, by, inputs, outputs);
   const Dtype dtype = result.dtype;
   result = torch_.add(result, change);
   return torch_.cast(result, dtype);

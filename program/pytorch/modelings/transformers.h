@@ -34,6 +34,9 @@ class Transformers final : public Model {
 
   Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
+  Tensor linear_4bit(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
+  /// What LoRA adds to a linear's output.
+  Tensor adapter(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
   /// Of rows of `width`.
   Tensor norm(const Tensor& x, int weight, std::int64_t width);
   Tensor rotated(const Tensor& x, const Positions& positions);
@@ -43,7 +46,7 @@ class Transformers final : public Model {
   void look_at_mask(const Tensor& mask);
 
   Torch& torch_;
-  Dtype adapter_dtype_;
+  Dtype adapter_dtype_, compute_dtype_;
   bool drops_;                // what adapters read
   bool has_input_gradients_;  // where layers are checkpointed over a frozen embedding (enable_input_require_grads)
   LlamaGraph llama_;

@@ -34,13 +34,14 @@ class Case(Dims):
     lora_dropout: float = 0
     lora_targets: str = "all-linear"
     frozen_dtype: str = "bf16"
+    quantization: str = "none"  # with lora_rank
 
     def job(self):
         fields = {"runtime": "pytorch", "modeling": "transformers", "precision": self.precision,
                 "attention": "auto" if self.precision == "fp32" else "flash", "allocator": "expandable", "seq_len": self.sequence,
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": f"adamw:{self.optimizer}"}
         if self.lora_rank:
-            fields |= {"method": "lora", "lora_rank": self.lora_rank, "lora_targets": self.lora_targets}
+            fields |= {"method": "lora" if self.quantization == "none" else "qlora", "quantization": self.quantization, "lora_rank": self.lora_rank, "lora_targets": self.lora_targets}
             fields |= {"lora_dropout": self.lora_dropout} if self.lora_dropout else {}
             fields |= {"frozen_dtype": self.frozen_dtype} if self.precision == "bf16-mixed" else {}
         return fields
@@ -49,12 +50,15 @@ class Case(Dims):
 TINY = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "ffn": 192, "vocabulary": 2050, "sequence": 128}
 SMALL = {"hidden": 1024, "layers": 3, "heads": 16, "kv_heads": 4, "ffn": 3584, "vocabulary": 16384, "sequence": 2048}
 
+QLORA = {"lora_rank": 16, "quantization": "nf4-double", "frozen_dtype": "fp32"}
+
 CASES = {
     "ci": [
         Case(**TINY, checkpointing="full"),
         Case(**{**TINY, "kv_heads": 1}, family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="foreach", batch=2),
         Case(**{**TINY, "kv_heads": 4}, family="qwen3", precision="fp32", batch=3, tied=True),
         Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full"),
+        Case(**{**TINY, "sequence": 640}, **QLORA, lora_dropout=0.1, checkpointing="full"),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -73,6 +77,12 @@ CASES = {
         Case(**{**SMALL, "kv_heads": 16}, lora_rank=8, precision="fp32"),
         Case(**SMALL, family="qwen2", lora_rank=8, lora_targets="gate_proj,down_proj", checkpointing="full"),
         Case(**SMALL, family="qwen3", lora_rank=8, card="RTX4090"),
+        *(Case(**SMALL, **QLORA, checkpointing=checkpointing) for checkpointing in ("none", "full")),
+        Case(**SMALL, **{**QLORA, "quantization": "nf4"}, lora_dropout=0.1, checkpointing="full", card="RTX4090"),
+        Case(**SMALL, **{**QLORA, "quantization": "nf4"}, lora_targets="q_proj,v_proj", accumulation=3, batch=2),
+        Case(**SMALL, **{**QLORA, "frozen_dtype": "bf16"}, card="RTX4090"),
+        Case(**SMALL, **{**QLORA, "frozen_dtype": "bf16"}, checkpointing="full", tied=True),
+        Case(**{**SMALL, "sequence": 1601}, **QLORA, family="qwen3", optimizer="foreach", lora_dropout=0.05, card="A100-80GB"),
         Case(**SMALL, batch=4),
         Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="foreach"),
         Case(**SMALL, card="RTX4090"),
@@ -106,7 +116,7 @@ def rehearsed_events(case):
         run([PROGRAMS / "vramfit", "rehearse", "--gpus", f"1x{case.card}", "--", sys.executable, FOLDER / "train.py", "--config", config_file(case, folder),
              "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
              "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
-             "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--steps", STEPS, "--events", path])
+             "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization, "--steps", STEPS, "--events", path])
         return lines_of(path.read_text(encoding="utf-8"))
 
 
@@ -117,6 +127,8 @@ def counted_events(case):
 
 
 def other_precision(case):
+    if case.quantization != "none":
+        return dataclasses.replace(case, quantization="none")
     return dataclasses.replace(case, precision="bf16-pure")
 
 

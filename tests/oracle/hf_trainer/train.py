@@ -10,8 +10,8 @@ import pathlib
 import sys
 
 import torch
-from peft import LoraConfig, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from event_log import EventLog, peaks  # noqa: E402
@@ -30,6 +30,7 @@ def parse(arguments):
     parser.add_argument("--lora-dropout", type=float, default=0)
     parser.add_argument("--lora-targets", default="all-linear")
     parser.add_argument("--frozen-dtype", choices=["bf16", "fp32"], default="bf16", help="of the base under adapters")
+    parser.add_argument("--quantization", choices=["none", "nf4", "nf4-double"], default="none", help="of the base, by bitsandbytes")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
     return parser.parse_args(arguments)
@@ -69,7 +70,19 @@ def model_of(options):
     targets = options.lora_targets if options.lora_targets == "all-linear" else options.lora_targets.split(",")
     adapters = LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type="CAUSAL_LM")
     model = AutoModelForCausalLM.from_config(config, dtype=frozen)
+    if options.quantization != "none":
+        model = quantized(model, options)
     return get_peft_model(model, adapters, autocast_adapter_dtype=storage == torch.float32)
+
+
+def quantized(model, options):
+    folder = pathlib.Path(options.config).parent / "weights"
+    model.to(torch.bfloat16).save_pretrained(folder)
+    how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=options.quantization == "nf4-double", bnb_4bit_compute_dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, quantization_config=how, device_map={"": 0})
+    if options.frozen_dtype == "bf16":
+        return model
+    return prepare_model_for_kbit_training(model, use_gradient_checkpointing=options.checkpointing == "full")
 
 
 def main(arguments):

@@ -115,14 +115,27 @@ TEST_CASE("modelings name what they have no code for") {
   CHECK(why("gemma2", "transformers").find("a model other than Llama") != std::string::npos);
 }
 
-TEST_CASE("adapters are PEFT's: with transformers, over weights that aren't quantized") {
-  const auto of = [](const char* modeling, const char* method) {
+TEST_CASE("adapters are PEFT's: with transformers, over weights in 4 bits under autocast") {
+  const auto of = [](const char* modeling, const char* method, const char* precision = "bf16-pure",
+                     const char* quantization = "none") {
     Job job = plain_job("modeling", modeling);
-    job_field_named("method").set(job, method);
+    const auto set = [&](const char* field, const char* to) { job_field_named(field).set(job, to); };
+    set("method", method);
+    set("precision", precision);
+    set("quantization", quantization);
+    set("seq_len", "128");
+    set("micro_batch", "8");
     return estimate(testing::small_llama(), job, parse_cluster("1xH100-80GB"), {.suggestions = false});
   };
   CHECK(of("transformers", "lora").verdict == Verdict::fits);
+  const Estimate in_4_bits = of("transformers", "qlora", "bf16-mixed");
+  CHECK(in_4_bits.verdict == Verdict::fits);
+  CHECK(in_4_bits.job.quantization == "nf4-double");
+  CHECK(in_4_bits.job.frozen_dtype == Dtype::f32);
   CHECK(of("transformers", "qlora").why.find("--method qlora") != std::string::npos);
+  CHECK(of("transformers", "qlora", "bf16-mixed", "int8").why.find("--method qlora") != std::string::npos);
+  CHECK(of("transformers", "lora", "bf16-mixed", "nf4").why.find("--quantization nf4") != std::string::npos);
+  CHECK(of("torchtitan", "qlora", "fp32").why.find("--method qlora") != std::string::npos);
   CHECK(of("torchtitan", "lora").why.find("--method lora") != std::string::npos);
 }
 

@@ -2,8 +2,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <string_view>
 #include <variant>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "job/quantization.h"
 #include "program/pytorch/checkpoint.h"
 #include "program/pytorch/torch.h"
 
@@ -91,6 +96,56 @@ TEST_CASE("under autocast a parameter is converted once, and what checkpoints ru
   const eager::Autocast again(torch, Dtype::bf16);
   const Tensor y = torch.linear(input, 0, 64, 64);
   CHECK(conversions() == 2);
+}
+
+TEST_CASE("a matrix in 4 bits is dequantized for each product, with its scales, and freed after it") {
+  for (const char* name : {"nf4", "nf4-double"}) {
+    CAPTURE(name);
+    Recording recording;
+    {
+      Torch torch(recording, kH100, 1);
+      const std::vector<Tensor> matrix = torch.make_quantized(0, 4096, *quantization_named(name), "weight");
+      CHECK(matrix.front().elements == 2048);
+      CHECK(torch.is_quantized(0));
+      Tensor x = torch.heap().make(1024 * 64, Dtype::f32, Category::activations, "input");
+      x = torch.require_gradient(x);
+      const Tensor y = torch.linear_4bit(x, 0, 64, 64, Dtype::bf16);
+      CHECK(y.dtype == Dtype::f32);
+      torch.backward(y, [] {});
+    }
+    int weights = 0, scales = 0;
+    for (const program::Instruction& instruction : recording.writer.code().instructions) {
+      const auto* made = std::get_if<program::Allocate>(&instruction);
+      if (made == nullptr) continue;
+      const program::Buffer& buffer = recording.writer.code().buffers[static_cast<std::size_t>(made->buffer)];
+      if (buffer.category != Category::temporaries) continue;
+      weights += buffer.bytes == Bytes{8192} ? 1 : 0;
+      scales += buffer.bytes == Bytes{256} ? 1 : 0;
+    }
+    CHECK(weights == 2);
+    CHECK(scales == (std::string_view(name) == "nf4" ? 0 : 2));
+  }
+}
+
+TEST_CASE("few rows times a matrix in 4 bits are refused, as bitsandbytes may run them by other kernels") {
+  const auto is_refused = [](std::int64_t rows, std::int64_t outputs, const Device& device) {
+    Recording recording;
+    Torch torch(recording, device, 1);
+    const std::vector<Tensor> matrix = torch.make_quantized(0, 64 * outputs, *quantization_named("nf4"), "weight");
+    const Tensor x = torch.heap().make(rows * 64, Dtype::bf16, Category::activations, "input");
+    try {
+      torch.linear_4bit(x, 0, 64, outputs, Dtype::bf16);
+      return false;
+    } catch (const NotModelled& error) {
+      return std::string_view(error.what()).find(fmt::format("with {} tokens", rows)) != std::string_view::npos;
+    }
+  };
+  const Device a100{.name = "A100-80GB", .compute_capability = 80, .sm_count = 108};
+  CHECK(is_refused(512, 64, kH100));
+  CHECK_FALSE(is_refused(513, 256, kH100));
+  CHECK_FALSE(is_refused(513, 64, a100));
+  CHECK(is_refused(1536, 256, a100));
+  CHECK_FALSE(is_refused(1537, 256, a100));
 }
 
 TEST_CASE("a checkpointed function is run again up to the last tensor that backward reads") {

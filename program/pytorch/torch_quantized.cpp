@@ -1,0 +1,95 @@
+// Matrices in 4 bits as bitsandbytes 0.50.2 computes with them on CUDA (bitsandbytes/nn/modules.py: Linear4bit,
+// autograd/_functions.py: MatMul4Bit, backends/cuda/ops.py: gemm_4bit).
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "program/pytorch/torch.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+std::int64_t ceil_div(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+
+/// Above so many rows a product always runs on the dequantized matrix (backends/cuda/ops.py,
+/// _gemm_4bit_use_custom_cuda): small flat matrices keep kernels of their own longest, on compute capability 8.0.
+std::int64_t most_rows_of_own_kernels(std::int64_t inputs, std::int64_t outputs, const Device& device) {
+  constexpr std::int64_t kMostRows = 512, kMostRowsOfSmall = 1536, kSmall = 4 << 20;
+  const bool is_small_and_flat = checked_mul(inputs, outputs) < kSmall && 2 * inputs < outputs;
+  return is_small_and_flat && device.compute_capability == 80 ? kMostRowsOfSmall : kMostRows;
+}
+
+}  // namespace
+
+std::vector<Tensor> Torch::make_quantized(int parameter, std::int64_t elements, const Quantization& format,
+                                          std::string_view name) {
+  std::vector<Tensor> tensors;
+  const auto add = [&](std::int64_t count, Dtype dtype, const std::string& what) {
+    tensors.push_back(heap_.make(count, dtype, Category::parameters, fmt::format("{}{}", name, what)));
+    heap_.run("bitsandbytes::quantize_4bit", {writes(tensors.back())});
+  };
+  add(ceil_div(elements, 2), Dtype::u8, "");
+  const std::int64_t blocks = ceil_div(elements, format.block);
+  add(blocks, format.scale_block > 0 ? Dtype::u8 : Dtype::f32, ": scales");
+  constexpr std::int64_t kCodes = 16, kScaleCodes = 256;
+  add(kCodes, Dtype::f32, ": codes");
+  if (format.scale_block > 0) {
+    add(ceil_div(blocks, format.scale_block), Dtype::f32, ": scales of scales");
+    add(kScaleCodes, Dtype::f32, ": codes of scales");
+    add(1, Dtype::f32, ": offset of scales");
+  }
+  set_parameter(parameter, tensors.front(), false);
+  parameters_.at(static_cast<std::size_t>(parameter)).format = &format;
+  return tensors;
+}
+
+bool Torch::is_quantized(int parameter) const {
+  return parameters_.at(static_cast<std::size_t>(parameter)).format != nullptr;
+}
+
+/// Scales of blocks in fp32, where they are quantized themselves; otherwise none.
+Tensor Torch::dequantized_scales(int parameter, std::int64_t elements) {
+  const Quantization& format = *parameters_.at(static_cast<std::size_t>(parameter)).format;
+  if (format.scale_block == 0) return {};
+  return computed("bitsandbytes::dequantize_blockwise", {reads_parameter(parameter)},
+                  temporary(ceil_div(elements, format.block), Dtype::f32, "scales"));
+}
+
+Tensor Torch::dequantized(int parameter, std::int64_t elements, const Tensor& scales, Dtype dtype) {
+  return computed("bitsandbytes::dequantize_4bit", {reads_parameter(parameter), reads(scales)},
+                  temporary(elements, dtype, "weight, dequantized"));
+}
+
+/// Forward adds the scales' offset into a second tensor, and holds both until the product is there; backward adds it in
+/// place.
+Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, Dtype compute) {
+  const Tensor input = cast(x, compute);
+  const std::int64_t rows = input.elements / inputs, elements = checked_mul(inputs, outputs);
+  if (rows <= most_rows_of_own_kernels(inputs, outputs, device_)) {
+    throw NotModelled(
+        fmt::format("--method qlora with {} tokens a micro-batch, for which bitsandbytes has kernels of "
+                    "its own (use more tokens, or rehearse)",
+                    rows));
+  }
+  Tensor y;
+  {
+    const Tensor scales = dequantized_scales(parameter, elements);
+    Tensor shifted;
+    if (scales.elements > 0) shifted = computed("aten::add", {reads(scales)}, make_like(scales, "scales"));
+    const Tensor weight = dequantized(parameter, elements, shifted, compute);
+    y = value(checked_mul(rows, outputs), compute, "linear in 4 bits");
+    ensure_workspace();
+    y = multiplied({reads(input), reads(weight)}, {rows, outputs, inputs}, std::move(y));
+  }
+  y = record(std::move(y), {edge_to(input)}, {}, [=, this](Tensor& g, const std::vector<Tensor>&) {
+    Tensor scales = dequantized_scales(parameter, elements);
+    const Tensor weight = dequantized(parameter, elements, scales, compute);
+    scales = {};
+    Tensor gradient = value(checked_mul(rows, inputs), compute, "input gradient");
+    ensure_workspace();
+    return std::vector<Tensor>{multiplied({reads(g), reads(weight)}, {rows, inputs, outputs}, std::move(gradient))};
+  });
+  return cast(y, x.dtype);
+}
+
+}  // namespace vramfit::eager
