@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "program/pytorch/record.h"
@@ -101,6 +103,15 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<Plain>(torch, graph, job, modules);
 }
 
+void require_quantization(const Job& job) {
+  if (job.quantization == "none") return;
+  if (job.method == Method::qlora && job.precision.name == "bf16-mixed" && job.quantization.starts_with("nf4")) return;
+  throw NotModelled(
+      fmt::format("--method {} with --quantization {} and --precision {} (--method qlora with nf4 or nf4-double and "
+                  "bf16-mixed is)",
+                  job_field_named("method").get(job), job.quantization, job.precision.name));
+}
+
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch");
@@ -111,11 +122,10 @@ void require(const Job& job, const Cluster& cluster) {
   if (cluster.cards() > 1) throw NotModelled("--runtime pytorch on several GPUs (--runtime pytorch-fsdp2 shards)");
   constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",
                                                       "lora_targets", "rslora",    "frozen_dtype", "quantization"};
-  const bool has_4bit = job.method == Method::qlora && has_autocast && job.quantization.starts_with("nf4");
-  const bool has_peft = job.modeling == Modeling::transformers && (job.method == Method::lora || has_4bit);
-  const std::span<const std::string_view> honoured(kAdapters.data(),
-                                                   !has_peft ? 0 : kAdapters.size() - (has_4bit ? 0 : 1));
+  std::span<const std::string_view> honoured;
+  if (job.modeling == Modeling::transformers && job.method != Method::full) honoured = kAdapters;
   eager::require_rules(job, modelled, cluster, honoured);
+  require_quantization(job);
 }
 
 program::Program make(const program::LowerInputs& inputs) { return eager::record(inputs, wrap); }

@@ -132,9 +132,9 @@ TEST_CASE("adapters are PEFT's: with transformers, over weights in 4 bits under 
   CHECK(in_4_bits.verdict == Verdict::fits);
   CHECK(in_4_bits.job.quantization == "nf4-double");
   CHECK(in_4_bits.job.frozen_dtype == Dtype::f32);
-  CHECK(of("transformers", "qlora").why.find("--method qlora") != std::string::npos);
-  CHECK(of("transformers", "qlora", "bf16-mixed", "int8").why.find("--method qlora") != std::string::npos);
-  CHECK(of("transformers", "lora", "bf16-mixed", "nf4").why.find("--quantization nf4") != std::string::npos);
+  CHECK(of("transformers", "qlora").why.find("and --precision bf16-pure (") != std::string::npos);
+  CHECK(of("transformers", "qlora", "bf16-mixed", "int8").why.find("with --quantization int8") != std::string::npos);
+  CHECK(of("transformers", "lora", "bf16-mixed", "nf4").why.find("--method lora with --quantization nf4") == 0);
   CHECK(of("torchtitan", "qlora", "fp32").why.find("--method qlora") != std::string::npos);
   CHECK(of("torchtitan", "lora").why.find("--method lora") != std::string::npos);
 }
