@@ -130,7 +130,8 @@ std::optional<Change> update_in_backward(const Estimate& e) {
 
 /// AdamW's averages in blocks of bytes.
 std::optional<Change> quantize_states(const Estimate& e) {
-  if (e.job.runtime != Runtime::vramfit || e.job.optimizer != "adamw") return std::nullopt;
+  const bool is_trainer = e.job.runtime == Runtime::pytorch && e.job.modeling == Modeling::transformers;
+  if ((e.job.runtime != Runtime::vramfit && !is_trainer) || e.job.optimizer != "adamw") return std::nullopt;
   Change change{std::string("--optimizer adamw-8bit") + kChangesResult, e.job, e.cluster};
   change.job.optimizer = "adamw-8bit";
   change.job.optimizer_implementation = OptimizerImplementation::fused;

@@ -2,9 +2,21 @@
 // arXiv:2110.02861). bitsandbytes leaves tensors of fewer than 4096 elements in fp32; here all are quantized, since a
 // unit's states are one flat tensor (docs/optimizers.md).
 #include "program/optimizers/block_states.h"
+#include "program/pytorch/optimizers.h"
 
 namespace vramfit {
 
-const Optimizer optimizers::adamw_8bit = BlockAdamw<256, 1>::kRow;
+namespace {
+
+constexpr Optimizer row() {
+  Optimizer row = BlockAdamw<256, 1>::kRow;
+  row.pytorch = kFusedOnly;
+  row.pytorch_step = eager::adamw_8bit_step;
+  return row;
+}
+
+}  // namespace
+
+const Optimizer optimizers::adamw_8bit = row();
 
 }  // namespace vramfit

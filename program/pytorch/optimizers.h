@@ -13,4 +13,8 @@ Tensor clip_gradients(Torch& torch, Wrapper& wrapper);
 /// large as parameters that follow each other. fused: none, but a step counter on the card.
 void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 
+/// bitsandbytes' AdamW with averages of 8 bits, as the Trainer makes it (adamw_bnb_8bit): fp32 for embeddings and for
+/// what has fewer than 4096 elements. Takes no implementation and no dtype.
+void adamw_8bit_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
+
 }  // namespace vramfit::eager

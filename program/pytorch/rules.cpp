@@ -59,7 +59,9 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
   }
   const bool is_loop =
       job.optimizer_implementation == OptimizerImplementation::loop;  // which the Trainer has no name for
-  if (!has_optimizer(job) || (is_loop && job.modeling == Modeling::transformers)) refuse_field(job, "optimizer");
+  const bool is_trainer = job.modeling == Modeling::transformers;     // which alone sets up other optimizers than AdamW
+  const bool is_of_loop = is_trainer ? !is_loop : job.optimizer == "adamw";
+  if (!has_optimizer(job) || !is_of_loop) refuse_field(job, "optimizer");
   require_checkpointing(job);
   require_attention(job, cluster);
 }

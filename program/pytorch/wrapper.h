@@ -23,7 +23,9 @@ struct Trained {
   int parameter = -1;
   std::string name;
   std::int64_t elements = 0;
+  bool is_embedding = false;
   Tensor value, exp_avg, exp_avg_sq, step;
+  std::vector<Tensor> scales = {};  // of averages in 8 bits, and what they share with other parameters
 };
 
 /// Parameters that the optimizer updates together, and the buffers that hold their gradients, once each.

@@ -1,4 +1,5 @@
 // PyTorch alone: the model on one GPU in one dtype, its gradients and states beside it.
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
@@ -24,6 +25,12 @@ using eager::Tensor;
 using eager::Torch;
 using eager::Trained;
 
+bool is_embedding(const Graph& graph, int parameter) {
+  return std::ranges::any_of(graph.segments.front().ops, [&](const Op& op) {
+    return op.kind == OpKind::embedding && op.parameters.front().parameter == parameter;
+  });
+}
+
 class Plain final : public eager::Wrapper {
  public:
   Plain(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
@@ -37,6 +44,7 @@ class Plain final : public eager::Wrapper {
         parameters_.push_back({.parameter = index,
                                .name = parameter.name,
                                .elements = element_count(parameter),
+                               .is_embedding = is_embedding(graph, index),
                                .value = {},
                                .exp_avg = {},
                                .exp_avg_sq = {},

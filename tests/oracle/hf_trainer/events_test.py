@@ -27,7 +27,7 @@ class Case(Dims):
     accumulation: int = 1
     precision: str = "bf16-mixed"
     checkpointing: str = "none"
-    optimizer: str = "fused"
+    optimizer: str = "adamw:fused"
     card: str = "H100-80GB"
     family: str = "llama"
     lora_rank: int = 0
@@ -39,7 +39,7 @@ class Case(Dims):
     def job(self):
         fields = {"runtime": "pytorch", "modeling": "transformers", "precision": self.precision,
                 "attention": "auto" if self.precision == "fp32" else "flash", "allocator": "expandable", "seq_len": self.sequence,
-                "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": f"adamw:{self.optimizer}"}
+                "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": self.optimizer}
         if self.lora_rank:
             fields |= {"method": "lora" if self.quantization == "none" else "qlora", "quantization": self.quantization, "lora_rank": self.lora_rank, "lora_targets": self.lora_targets}
             fields |= {"lora_dropout": self.lora_dropout} if self.lora_dropout else {}
@@ -54,8 +54,8 @@ QLORA = {"lora_rank": 16, "quantization": "nf4-double", "frozen_dtype": "fp32"}
 
 CASES = {
     "ci": [
-        Case(**TINY, checkpointing="full"),
-        Case(**{**TINY, "kv_heads": 1}, family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="foreach", batch=2),
+        Case(**TINY, checkpointing="full", optimizer="adamw-8bit"),
+        Case(**{**TINY, "kv_heads": 1}, family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="adamw:foreach", batch=2),
         Case(**{**TINY, "kv_heads": 4}, family="qwen3", precision="fp32", batch=3, tied=True),
         Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full"),
         Case(**{**TINY, "sequence": 640}, **QLORA, lora_dropout=0.1, checkpointing="full"),
@@ -71,7 +71,7 @@ CASES = {
         *(Case(**SMALL, lora_rank=16, precision=precision, checkpointing=checkpointing, lora_dropout=dropout)
           for precision in ("bf16-mixed", "bf16-pure") for checkpointing in ("none", "full") for dropout in (0, 0.05)),
         Case(**SMALL, lora_rank=64, lora_targets="q_proj,v_proj", accumulation=3, batch=2),
-        Case(**SMALL, lora_rank=8, lora_targets="q_proj,v_proj", optimizer="foreach", tied=True),
+        Case(**SMALL, lora_rank=8, lora_targets="q_proj,v_proj", optimizer="adamw:foreach", tied=True),
         Case(**SMALL, lora_rank=8, frozen_dtype="fp32"),
         Case(**SMALL, lora_rank=8, frozen_dtype="fp32", checkpointing="full"),
         Case(**{**SMALL, "kv_heads": 16}, lora_rank=8, precision="fp32"),
@@ -82,9 +82,11 @@ CASES = {
         Case(**SMALL, **{**QLORA, "quantization": "nf4"}, lora_targets="q_proj,v_proj", accumulation=3, batch=2),
         Case(**SMALL, **{**QLORA, "frozen_dtype": "bf16"}, card="RTX4090"),
         Case(**SMALL, **{**QLORA, "frozen_dtype": "bf16"}, checkpointing="full", tied=True),
-        Case(**{**SMALL, "sequence": 1601}, **QLORA, family="qwen3", optimizer="foreach", lora_dropout=0.05, card="A100-80GB"),
+        Case(**{**SMALL, "sequence": 1601}, **QLORA, family="qwen3", optimizer="adamw:foreach", lora_dropout=0.05, card="A100-80GB"),
+        *(Case(**SMALL, optimizer="adamw-8bit", precision=precision, tied=tied) for precision, tied in (("bf16-mixed", False), ("bf16-pure", True))),
+        Case(**SMALL, **QLORA, optimizer="adamw-8bit", checkpointing="full"),
         Case(**SMALL, batch=4),
-        Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="foreach"),
+        Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="adamw:foreach"),
         Case(**SMALL, card="RTX4090"),
         Case(**{**TINY, "hidden": 128, "ffn": 200, "sequence": 4096}, batch=33, checkpointing="full"),  # sums over tokens by several thread blocks
         Case(**{**SMALL, "hidden": 1040, "heads": 13, "kv_heads": 1, "ffn": 1111, "vocabulary": 5003, "sequence": 4100}),

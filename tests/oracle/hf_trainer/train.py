@@ -17,6 +17,9 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from event_log import EventLog, peaks  # noqa: E402
 
 
+OPTIMIZERS = {"adamw:fused": "adamw_torch_fused", "adamw:foreach": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit"}
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True)
@@ -24,7 +27,7 @@ def parse(arguments):
     parser.add_argument("--sequence", type=int, default=128)
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--precision", choices=["fp32", "bf16-pure", "bf16-mixed"], default="bf16-mixed")
-    parser.add_argument("--optimizer", choices=["fused", "foreach"], default="fused")
+    parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adamw:fused")
     parser.add_argument("--checkpointing", choices=["none", "full"], default="none")
     parser.add_argument("--lora-rank", type=int, default=0, help="adapters by PEFT; 0: none")
     parser.add_argument("--lora-dropout", type=float, default=0)
@@ -96,7 +99,7 @@ def main(arguments):
     settings = TrainingArguments(
         output_dir=str(pathlib.Path(options.config).parent / "checkpoints"), report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=1000, dataloader_pin_memory=False,
         per_device_train_batch_size=options.batch, gradient_accumulation_steps=options.accumulation, max_steps=options.steps, gradient_checkpointing=options.checkpointing == "full",
-        bf16=options.precision == "bf16-mixed", optim="adamw_torch_fused" if options.optimizer == "fused" else "adamw_torch")
+        bf16=options.precision == "bf16-mixed", optim=OPTIMIZERS[options.optimizer])
     trainer = Marked(model=model_of(options), args=settings, train_dataset=Texts(options.sequence))
     trainer.events = log
     trainer.train()

@@ -298,6 +298,36 @@ TEST_CASE("selective checkpointing lies between full and none") {
   CHECK(peak("selective") < peak("none"));
 }
 
+TEST_CASE(
+    "the Trainer's AdamW of 8 bits keeps averages of matrices in bytes, those of embeddings and vectors in fp32") {
+  const auto of = [](const char* modeling, const char* optimizer) {
+    Job job = plain_job("modeling", modeling);
+    job_field_named("optimizer").set(job, optimizer);
+    return job;
+  };
+  const auto states_of = [&](const char* optimizer) {
+    const program::Program made = recorded(of("transformers", optimizer));
+    Bytes states;
+    for (const program::Buffer& buffer : made.main.buffers) {
+      if (buffer.category == Category::optimizer_state) states += buffer.bytes;
+    }
+    return states;
+  };
+  const Graph graph = build_graph(testing::small_llama(), {});
+  std::int64_t quantized = 0, other = 0, scales = 0;
+  for (const Parameter& parameter : graph.parameters) {
+    const std::int64_t elements = element_count(parameter);
+    const bool is_quantized = elements >= 4096 && parameter.name.find("embed") == std::string::npos;
+    (is_quantized ? quantized : other) += elements;
+    if (is_quantized) scales += (elements + 255) / 256;
+  }
+  CHECK(quantized > other);
+  CHECK(states_of("adamw-8bit") == Bytes{2 * quantized + 8 * other + 8 * scales + 2048});
+  const Estimate refused = estimate(testing::small_llama(), of("torchtitan", "adamw-8bit"),
+                                    parse_cluster("1xH100-80GB"), {.suggestions = false});
+  CHECK(refused.why.starts_with("--optimizer adamw-8bit"));
+}
+
 TEST_CASE("what PyTorch's runtime has no rules for is named") {
   const auto why = [](const char* field, const char* value) {
     const Estimate e = estimate_llama(field, value);
