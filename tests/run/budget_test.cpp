@@ -28,7 +28,9 @@ std::vector<CoverJob> jobs_for_budgets() {
 Bytes upper_bound_of(const FinishedRun& run) {
   const RunRecord record = run.record();
   const ModelSpec spec = parse_config(read_text(model_path(run.family)), run.family);
-  const Estimate estimated = estimate(spec, record.job, record.cluster, {.suggestions = false});
+  const Estimate estimated =
+      estimate(spec, record.job, record.cluster, {.suggestions = false, .run = record.effects.value()});
+  REQUIRE_MESSAGE(!estimated.ranks.empty(), estimated.why);
   return estimated.ranks[static_cast<std::size_t>(estimated.worst)].upper_bound;
 }
 
