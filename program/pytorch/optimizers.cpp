@@ -75,14 +75,9 @@ void step_group(Heap& heap, Wrapper& wrapper, const OptimizerGroup& group, Optim
   const std::vector<Trained*>& parameters = group.parameters;
   for (Trained* p : parameters) {
     if (p->exp_avg.elements != 0) continue;
-    const auto make = [&](std::int64_t elements, Dtype dtype, const char* what) {
-      Tensor made = heap.make(elements, dtype, Category::optimizer_state, what + (" of " + p->name));
-      heap.run("aten::zeros_like", {writes(made)});
-      return made;
-    };
-    if (implementation == OptimizerImplementation::fused) p->step = make(1, Dtype::f32, "step");
-    p->exp_avg = make(p->elements, state, "exp_avg");
-    p->exp_avg_sq = make(p->elements, state, "exp_avg_sq");
+    if (implementation == OptimizerImplementation::fused) p->step = make_state(heap, *p, 1, Dtype::f32, "step");
+    p->exp_avg = make_state(heap, *p, p->elements, state, "exp_avg");
+    p->exp_avg_sq = make_state(heap, *p, p->elements, state, "exp_avg_sq");
   }
   if (implementation == OptimizerImplementation::loop) return run_loop(heap, wrapper, parameters, state);
   const Accesses gradients = accesses_of(group.gradients, reads);
@@ -103,6 +98,12 @@ void step_group(Heap& heap, Wrapper& wrapper, const OptimizerGroup& group, Optim
 }
 
 }  // namespace
+
+Tensor make_state(Heap& heap, const Trained& parameter, std::int64_t elements, Dtype dtype, const char* what) {
+  Tensor made = heap.make(elements, dtype, Category::optimizer_state, what + (" of " + parameter.name));
+  heap.run("aten::zeros_like", {writes(made)});
+  return made;
+}
 
 Tensor clip_gradients(Torch& torch, Wrapper& wrapper) {
   Heap& heap = torch.heap();

@@ -5,6 +5,9 @@
 
 namespace vramfit::eager {
 
+/// A state of `parameter`, of zeros.
+Tensor make_state(Heap& heap, const Trained& parameter, std::int64_t elements, Dtype dtype, const char* what);
+
 /// clip_grad_norm_ with foreach: a norm a gradient, their total, the clamped scale. Returns the total norm.
 Tensor clip_gradients(Torch& torch, Wrapper& wrapper);
 

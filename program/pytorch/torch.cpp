@@ -154,15 +154,15 @@ Tensor Torch::mean_of_rows(const Tensor& x, std::int64_t width) {
                 });
 }
 
-Tensor Torch::add_scalar(const Tensor& x) {
-  return record(computed("aten::add", {reads(x)}, make_like(x, "add")), {edge_to(x)}, {},
+Tensor Torch::with_gradient_of_result(const Tensor& x, const std::string& name) {
+  return record(computed("aten::" + name, {reads(x)}, make_like(x, name)), {edge_to(x)}, {},
                 [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
 }
 
-Tensor Torch::divide(const Tensor& x) {
-  return record(computed("aten::div", {reads(x)}, make_like(x, "div")), {edge_to(x)}, {},
-                [this](Tensor& g, const std::vector<Tensor>&) {
-                  return std::vector<Tensor>{computed("aten::div", {reads(g)}, make_like(g, "div gradient"))};
+Tensor Torch::by_number(const Tensor& x, const std::string& name) {
+  return record(computed("aten::" + name, {reads(x)}, make_like(x, name)), {edge_to(x)}, {},
+                [this, name](Tensor& g, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{computed("aten::" + name, {reads(g)}, make_like(g, name + " gradient"))};
                 });
 }
 
@@ -174,18 +174,6 @@ Tensor Torch::rsqrt(const Tensor& x) {
     const Tensor half = computed("aten::mul", {reads(g)}, make_like(g, "rsqrt gradient: half"));
     return std::vector<Tensor>{computed("aten::mul", {reads(half), reads(cube)}, make_like(g, "rsqrt gradient"))};
   });
-}
-
-Tensor Torch::scale(const Tensor& x) {
-  return record(computed("aten::mul", {reads(x)}, make_like(x, "mul")), {edge_to(x)}, {},
-                [this](Tensor& g, const std::vector<Tensor>&) {
-                  return std::vector<Tensor>{computed("aten::mul", {reads(g)}, make_like(g, "mul gradient"))};
-                });
-}
-
-Tensor Torch::clone(const Tensor& x) {
-  return record(computed("aten::clone", {reads(x)}, make_like(x, "clone")), {edge_to(x)}, {},
-                [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
 }
 
 Tensor Torch::dropout(const Tensor& x) {

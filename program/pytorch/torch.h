@@ -42,12 +42,12 @@ class Torch final : public Backend {
   Tensor cast(const Tensor& x, Dtype dtype);
   Tensor square(const Tensor& x);
   Tensor mean_of_rows(const Tensor& x, std::int64_t width);
-  Tensor add_scalar(const Tensor& x);
+  Tensor add_scalar(const Tensor& x) { return with_gradient_of_result(x, "add"); }
+  Tensor clone(const Tensor& x) { return with_gradient_of_result(x, "clone"); }
   Tensor rsqrt(const Tensor& x);
   /// By a number.
-  Tensor divide(const Tensor& x);
-  Tensor scale(const Tensor& x);
-  Tensor clone(const Tensor& x);
+  Tensor divide(const Tensor& x) { return by_number(x, "div"); }
+  Tensor scale(const Tensor& x) { return by_number(x, "mul"); }
   /// In training: a copy, and a mask that is kept for backward.
   Tensor dropout(const Tensor& x);
   Tensor silu(const Tensor& x);
@@ -112,6 +112,10 @@ class Torch final : public Backend {
   using Backward = std::function<std::vector<Tensor>(Tensor&, const std::vector<Tensor>&)>;
   Tensor make_like(const Tensor& x, std::string_view what) { return value(x.elements, x.dtype, what); }
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
+  /// What the call `name` makes of x and a number, whose gradient is the result's.
+  Tensor with_gradient_of_result(const Tensor& x, const std::string& name);
+  /// The same for a call whose gradient it makes of the result's.
+  Tensor by_number(const Tensor& x, const std::string& name);
   /// The gradient of an input of type `dtype` from one of the output's type.
   Tensor gradient_as(const Tensor& gradient, Dtype dtype);
   struct Held {

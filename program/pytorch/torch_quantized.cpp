@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "program/pytorch/torch.h"
 
 namespace vramfit::eager {
 
 namespace {
-
-std::int64_t ceil_div(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
 
 /// Above so many rows a product always runs on the dequantized matrix (backends/cuda/ops.py,
 /// _gemm_4bit_use_custom_cuda): small flat matrices keep kernels of their own longest, on compute capability 8.0.
@@ -77,9 +76,7 @@ Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, s
     Tensor shifted;
     if (scales.elements > 0) shifted = computed("aten::add", {reads(scales)}, make_like(scales, "scales"));
     const Tensor weight = dequantized(parameter, elements, shifted, compute);
-    y = value(checked_mul(rows, outputs), compute, "linear in 4 bits");
-    ensure_workspace();
-    y = multiplied({reads(input), reads(weight)}, {rows, outputs, inputs}, std::move(y));
+    y = product({reads(input), reads(weight)}, {rows, outputs, inputs}, compute, /*has_bias=*/false);
   }
   y = record(std::move(y), {edge_to(input)}, {}, [=, this](Tensor& g, const std::vector<Tensor>&) {
     Tensor scales = dequantized_scales(parameter, elements);

@@ -19,6 +19,7 @@ namespace vramfit {
 namespace {
 
 using program::Program;
+using testing::schedule_of;
 using testing::tiny_graph;
 
 Job tiny_job(const char* sharding, const Mesh& mesh) {
@@ -28,15 +29,6 @@ Job tiny_job(const char* sharding, const Mesh& mesh) {
   job.bucket_bytes = 1;
   job.optimizer_in_backward = true;
   return job;
-}
-
-std::vector<Instruction> schedule_of(const Job& job, const Graph& graph) {
-  const UnitLayout layout = lay_out_units(graph, job);
-  return make_schedule({.job = job,
-                        .graph = graph,
-                        .layout = layout,
-                        .segment_has_backward = std::vector<bool>(graph.segments.size(), true),
-                        .clip = false});
 }
 
 /// Positions at which a schedule does something with a unit.

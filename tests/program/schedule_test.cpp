@@ -12,20 +12,13 @@ namespace vramfit {
 
 namespace {
 
+using testing::schedule_of;
 using testing::tiny_graph;
 
 Job sharded_job() {
   Job job = testing::tiny_job();
   job.mesh.shard = 4;
   return job;
-}
-
-std::vector<Instruction> schedule_of(const Job& job, const Graph& graph) {
-  const UnitLayout layout = lay_out_units(graph, job);
-  return make_schedule({.job = job,
-                        .graph = graph,
-                        .layout = layout,
-                        .segment_has_backward = std::vector<bool>(graph.segments.size(), true)});
 }
 
 std::ptrdiff_t count_of(const std::vector<Instruction>& schedule, Do what) {

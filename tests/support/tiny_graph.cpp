@@ -67,4 +67,13 @@ Job tiny_job() {
   return job;
 }
 
+std::vector<Instruction> schedule_of(const Job& job, const Graph& graph) {
+  const UnitLayout layout = lay_out_units(graph, job);
+  return make_schedule({.job = job,
+                        .graph = graph,
+                        .layout = layout,
+                        .segment_has_backward = std::vector<bool>(graph.segments.size(), true),
+                        .clip = !job.optimizer_in_backward});
+}
+
 }  // namespace vramfit::testing
