@@ -70,7 +70,7 @@ def layers():
         "embedding-bag": Program("layers.py embedding_bag", training(12 * (200_000 * 64 + linear(64, 1)) + CUBLAS_WORKSPACES + ids, touched, 0, 2 * touched), in_ci=True),
         "custom-function": Program("layers.py custom_function", small(custom, FP32 * 2048 * 4 * (512 + 2 * 2048), FP32 * 2048 * 2048), in_ci=True),
         # Weights before and after, and gradients of 32 samples.
-        "torch-func": Program("layers.py per_sample_gradients", training(2 * FP32 * samples + CUBLAS_WORKSPACES, 32 * FP32 * samples, 0, 32 * FP32 * 512 * 1024), in_ci=True),
+        "torch-func": Program("layers.py per_sample_gradients", training(2 * FP32 * samples + CUBLAS_WORKSPACES // 2, 32 * FP32 * samples, 0, 32 * FP32 * 512 * 1024), in_ci=True),
         "gan": Program("layers.py adversarial", small(gan, 0, 4 * made, rest=made + 2 * FP32 * 256), in_ci=True),
         "convolution": Program("layers.py convolution", convolution(), in_ci=True),
         "nested": Program("layers.py nested", small(feed_forward(256, 1024), 5 * parts, 4 * parts, rest=parts)),

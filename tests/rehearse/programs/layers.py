@@ -78,6 +78,7 @@ def custom_function():
 def per_sample_gradients():
     """torch.func: a gradient for each of 32 samples."""
     gc.disable()  # it would free, at some moment or other, what vmap leaves in cycles
+    torch.autograd.set_multithreading_enabled(False)  # autograd's thread lets go of its last node when it gets to it
     model = on_card(lambda: nn.Sequential(nn.Linear(512, 1024), nn.Tanh(), nn.Linear(1024, 256)))
     weights = {name: value.detach() for name, value in model.named_parameters()}
 
