@@ -10,8 +10,10 @@
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/allocator/requests.h"
 #include "estimator/rank_estimate.h"
+#include "job/rehearsal_command.h"
 #include "job/resolve_job.h"
 #include "job/sharding.h"
+#include "job/stacks.h"
 #include "model_specs/parameters.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
@@ -218,18 +220,23 @@ void set_rank0_apart(Estimate& e, const Graph& graph, const RunEffects& run) {
   e.ranks.push_back(std::move(rest));
 }
 
-/// What would answer instead: the person's own script on simulated cards. CPU ranks have none.
-std::string rehearsal_hint(const Cluster& cluster) {
+/// What would answer instead: a recipe, or the person's own script on simulated cards. CPU ranks have none.
+std::string answer_hint(const Cluster& cluster, const std::string& answered_by) {
   if (cluster.is_cpu()) return "";
-  std::string command = "python train.py";
-  if (cluster.nodes > 1) {
-    command = "--ranks 0 -- " + command;
-  } else if (cluster.cards_per_node > 1) {
-    command = fmt::format("-- torchrun --nproc-per-node {} train.py", cluster.cards_per_node);
-  } else {
-    command = "-- " + command;
-  }
-  return fmt::format("; your own script answers it: vramfit rehearse --gpus {} {}", cluster.text, command);
+  if (!answered_by.empty()) return "; this answers it: " + answered_by;
+  return "; your own script answers it: " + rehearsal_of(cluster);
+}
+
+Estimate begun(const ModelSpec& spec, const Job& job, const Cluster& cluster) {
+  Estimate e;
+  e.model_name = spec.name;
+  e.parameters = parameter_count(spec);
+  e.cluster = cluster;
+  e.capacity = cluster.card.memory;
+  e.assumptions = cluster.notes;
+  e.job = resolve_job(job, spec, cluster, e.assumptions);
+  e.stack = stack_of(e.job).name;
+  return e;
 }
 
 /// What ranks keep in host memory, of what a node has.
@@ -266,20 +273,6 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
 }
 
 }  // namespace
-
-std::string_view verdict_name(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::fits:
-      return "fits";
-    case Verdict::at_risk:
-      return "at_risk";
-    case Verdict::does_not_fit:
-      return "does_not_fit";
-    case Verdict::not_modelled:
-      return "not_modelled";
-  }
-  return "not_modelled";
-}
 
 Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster) {
   if (cluster.is_cpu()) return {};
@@ -339,49 +332,23 @@ std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& j
   return rank;
 }
 
-std::string retries_text(const RankEstimate& rank) {
-  if (rank.alloc_retries == 0 && rank.later_retries == 0) return "none, as cached memory is released early";
-  std::string text = fmt::format("{} in the first two steps", rank.alloc_retries);
-  if (rank.later_retries > 0) text += fmt::format(", then up to {} per step", rank.later_retries);
-  return text;
-}
-
-double band_width(const RankEstimate& rank) {
-  if (rank.least_reserved.n <= 0) return 0;
-  return static_cast<double>((rank.peak_reserved - rank.least_reserved).n) / static_cast<double>(rank.peak_reserved.n);
-}
-
-Verdict verdict_of(const RankEstimate& rank, Bytes capacity) {
-  if (rank.out_of_memory) return Verdict::does_not_fit;
-  if (rank.gives_back || rank.reserved_grows) return Verdict::at_risk;
-  if (rank.upper_bound <= capacity) return Verdict::fits;
-  return rank.total <= capacity ? Verdict::at_risk : Verdict::does_not_fit;
-}
-
-Verdict verdict_of(const RankEstimate& rank, const Cluster& cluster) {
-  if (exceeds_host_memory(cluster.cards_per_node * rank.host, cluster)) return Verdict::does_not_fit;
-  return verdict_of(rank, cluster.card.memory);
-}
-
-bool exceeds_host_memory(Bytes host, const Cluster& cluster) {
-  return cluster.host_memory.n > 0 && !cluster.is_cpu() && host > cluster.host_memory;
-}
-
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options) {
-  Estimate e;
-  e.model_name = spec.name;
-  e.parameters = parameter_count(spec);
-  e.cluster = cluster;
-  e.capacity = cluster.card.memory;
-  e.assumptions = cluster.notes;
-  e.job = resolve_job(job, spec, cluster, e.assumptions);
+  Estimate e = begun(spec, job, cluster);
   try {
     estimate_ranks(e, spec, options);
   } catch (const NotModelled& feature) {
     e.verdict = Verdict::not_modelled;
-    e.why = feature.feature_name + rehearsal_hint(e.cluster);
+    e.why = feature.feature_name + answer_hint(e.cluster, options.answered_by);
     e.ranks.clear();
   }
+  return e;
+}
+
+Estimate estimate_without_rules(const ModelSpec& spec, const Job& job, const Cluster& cluster, const std::string& stack,
+                                const std::string& why, const std::string& answered_by) {
+  Estimate e = begun(spec, job, cluster);
+  e.stack = stack;
+  e.why = why + answer_hint(cluster, answered_by);
   return e;
 }
 

@@ -32,8 +32,16 @@ struct Suggestion {
   bool fits = false;
 };
 
+/// What the same job would need under another stack.
+struct StackNeed {
+  std::string stack;  // row of stacks() (job/stacks.h)
+  Bytes total;        // of the worst rank
+  Verdict verdict = Verdict::not_modelled;
+};
+
 struct Estimate {
   std::string model_name;
+  std::string stack;  // for which it holds: a row of stacks()
   std::int64_t parameters = 0;
   Job job;  // with every default filled in
   Cluster cluster;
@@ -46,6 +54,7 @@ struct Estimate {
   std::vector<std::string> assumptions;
   Bytes host_bytes;            // per node
   std::optional<Speed> speed;  // if EstimateOptions asks for it
+  std::vector<StackNeed> others;
 };
 
 /// "3 in the first two steps, then up to 1 per step"
@@ -59,10 +68,15 @@ struct EstimateOptions {
   bool suggestions = true;
   RunEffects run = {};
   const Efficiency* speed_with = nullptr;  // figures of the card to predict the speed with; null: no speed
+  std::string answered_by = {};            // a command that answers where there are no rules; "": a rehearsal's
 };
 
 /// Never throws for a job that doesn't fit or has no rules: those are verdicts.
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options);
+
+/// The estimate of a job on a stack without rules: not modelled, for the reason `why`; `answered_by` as in the options.
+Estimate estimate_without_rules(const ModelSpec& spec, const Job& job, const Cluster& cluster, const std::string& stack,
+                                const std::string& why, const std::string& answered_by);
 
 /// Folds a ledger into peaks and breakdown (peak tick, categories that sum exactly), on a card without a limit. With
 /// the native allocator the peaks are the highest over the orders of addresses that placements_of names. Repeats are

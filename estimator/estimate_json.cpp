@@ -15,6 +15,15 @@ void write_suggestions(JsonWriter& writer, const std::vector<Suggestion>& sugges
   writer.end_array();
 }
 
+void write_others(JsonWriter& writer, const std::vector<StackNeed>& others) {
+  writer.key("other_stacks").begin_array();
+  for (const StackNeed& other : others) {
+    writer.begin_object().member("stack", other.stack).member("total_bytes", other.total);
+    writer.member("verdict", verdict_name(other.verdict)).end_object();
+  }
+  writer.end_array();
+}
+
 void write_speed(JsonWriter& writer, const Speed& speed) {
   writer.begin_object();
   writer.member("step_seconds", speed.time.step_seconds);
@@ -33,6 +42,7 @@ void write_speed(JsonWriter& writer, const Speed& speed) {
 }  // namespace
 
 void write_estimate_members(JsonWriter& writer, const Estimate& estimate) {
+  writer.member("stack", estimate.stack);
   writer.key("model").begin_object();
   writer.member("name", estimate.model_name).member("parameters", estimate.parameters).end_object();
   write_job(writer.key("job"), estimate.job);
@@ -50,6 +60,7 @@ std::string estimate_to_json(const Estimate& estimate) {
   writer.begin_object().member("schema", "vramfit/estimate@1");
   write_estimate_members(writer, estimate);
   if (estimate.speed) write_speed(writer.key("speed"), *estimate.speed);
+  write_others(writer, estimate.others);
   writer.end_object();
   return writer.take();
 }

@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "cli/flags/calibration_files.h"
@@ -16,11 +18,15 @@
 #include "cli/format/estimate_text.h"
 #include "cli/format/requirements_text.h"
 #include "cli/format/ticker.h"
+#include "cli/recipes/rehearse_stack.h"
+#include "cli/recipes/stack_recipe.h"
 #include "cli/run/run_effects.h"
 #include "estimator/card_requirements.h"
 #include "estimator/estimate.h"
 #include "estimator/estimate_json.h"
 #include "job/fields/field_text.h"
+#include "job/resolve_job.h"
+#include "job/stacks.h"
 #include "model_specs/accelerate.h"
 
 namespace vramfit {
@@ -28,9 +34,9 @@ namespace {
 
 struct EstimateFlags {
   JobFlags job;
-  std::string format = "table", network;
+  std::string format = "table", network, rehearse = "never", python, driver;
   std::vector<std::string> calibration;
-  bool json = false, strict = false;
+  bool json = false, strict = false, exact = false;
   RunEffectFlags run;
 };
 
@@ -45,8 +51,30 @@ int run_requirements(const EstimateFlags& flags, const ModelSpec& spec, const Jo
   return static_cast<int>(ExitCode::done);
 }
 
+bool may_rehearse(const EstimateFlags& flags) { return flags.exact || flags.rehearse == "auto"; }
+
+/// Flags of rehearsals, and flags that none has.
+void check_rehearsal_flags(const EstimateFlags& flags) {
+  if (flags.rehearse != "never" && flags.rehearse != "auto") {
+    throw InputError(fmt::format("--rehearse {}: never or auto", printable(flags.rehearse)));
+  }
+  for (const auto& [flag, value] : {std::pair{"--python", &flags.python}, {"--keep-driver", &flags.driver}}) {
+    if (!value->empty() && !may_rehearse(flags)) {
+      throw InputError(fmt::format("{}: is for a rehearsal; give --exact or --rehearse auto, too", flag));
+    }
+  }
+  if (!flags.exact) return;
+  for (const auto& [flag, is_given] : {std::pair{"--network", !flags.network.empty()},
+                                       {"--calibration", !flags.calibration.empty()},
+                                       {"--no-clip", flags.run.no_clip},
+                                       {"--save-kind", flags.run.save_kind != "none"}}) {
+    if (is_given) throw InputError(fmt::format("{}: changes nothing in a rehearsal, which --exact asks for", flag));
+  }
+}
+
 /// Unknown values, and flags that would change nothing beside the others.
 void check_flags(const EstimateFlags& flags) {
+  check_rehearsal_flags(flags);
   try {
     if (flags.format != "table" && flags.format != "json" && flags.format != "accelerate") {
       unknown_value(flags.format, {"table", "json", "accelerate"});
@@ -67,6 +95,11 @@ void check_flags(const EstimateFlags& flags) {
   if (!flags.job.host_memory.empty() && flags.job.gpus.empty()) {
     throw InputError("--host-memory: needs --gpus; without it there are no nodes");
   }
+  for (const auto& [flag, is_given] : {std::pair{"--stack", !flags.job.stack.empty()}, {"--exact", flags.exact}}) {
+    if (is_given && flags.job.gpus.empty()) {
+      throw InputError(fmt::format("{}: needs --gpus; without it the answer is for vramfit's own engine", flag));
+    }
+  }
   if (flags.strict && flags.job.gpus.empty()) {
     throw InputError("--strict: needs --gpus; without it there is no verdict to be strict about");
   }
@@ -78,6 +111,98 @@ Cluster cluster_of(const EstimateFlags& flags) {
   return cluster;
 }
 
+/// What was asked for, on which stack.
+struct Asked {
+  const Stack* stack;
+  JobChoice choice;
+  Cluster cluster;
+};
+
+Asked read_asked(const EstimateFlags& flags) {
+  Asked asked{.stack = stack_of_flag(flags.job), .choice = {}, .cluster = cluster_of(flags)};
+  asked.choice =
+      asked.stack == nullptr ? read_job_choice(flags.job) : read_job_choice(flags.job, *asked.stack, asked.cluster);
+  if (asked.stack == nullptr) asked.stack = &stack_of(asked.choice.job);
+  return asked;
+}
+
+StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec) {
+  std::vector<std::string> notes;
+  return recipe_of(*asked.stack, resolve_job(asked.choice.job, spec, asked.cluster, notes), asked.choice.fixed);
+}
+
+/// The command that rehearses the stack's recipe; "" where no recipe has what was set.
+std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std::string& model) {
+  try {
+    return command_of(recipe_of(asked, spec), model, asked.cluster);
+  } catch (const NotModelled&) {
+    return "";
+  }
+}
+
+Estimate estimate_of(const EstimateFlags& flags, const Asked& asked, const ModelSpec& spec) {
+  const std::string answered_by = recipe_command(asked, spec, flags.job.model);
+  const std::span<const StackDefault> defaults = defaults_of(*asked.stack, asked.cluster);
+  if (!flags.job.stack.empty() && defaults.empty()) {
+    return estimate_without_rules(
+        spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
+        fmt::format("--stack {} on {}", asked.stack->name, asked.cluster.cards() == 1 ? "one GPU" : "several GPUs"),
+        answered_by);
+  }
+  const Efficiency efficiency = efficiency_by(flags.calibration, asked.cluster, spec);
+  Estimate result = estimate(spec, asked.choice.job, asked.cluster,
+                             {.run = effects_of(flags.run), .speed_with = &efficiency, .answered_by = answered_by});
+  if (!flags.job.stack.empty()) {
+    result.assumptions.insert(result.assumptions.begin(),
+                              fmt::format("--stack {} is {}", asked.stack->name, defaults_text(defaults)));
+  }
+  return result;
+}
+
+/// What this project's engine would need instead of another stack, and instead of it, on one GPU, the Trainer.
+void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& spec, const Cluster& cluster) {
+  const Stack& other = stack_named(result.stack == "vramfit" ? "transformers" : "vramfit");
+  if (cluster.is_cpu() || defaults_of(other, cluster).empty()) return;
+  try {
+    const JobChoice choice = read_job_choice(flags.job, other, cluster);
+    const Estimate need = estimate(spec, choice.job, cluster, {.suggestions = false, .run = effects_of(flags.run)});
+    if (need.verdict == Verdict::not_modelled) return;
+    result.others.push_back({.stack = need.stack, .total = worst_rank(need).total, .verdict = need.verdict});
+  } catch (const InputError&) {  // what was set contradicts the other stack
+  }
+}
+
+/// As an estimate's, where the script ran through or out of memory.
+int exit_code_of(const Rehearsal& rehearsal, bool strict) {
+  if (rehearsal.verdict == RehearsalVerdict::fits) return exit_code_of(Verdict::fits, strict);
+  if (rehearsal.verdict == RehearsalVerdict::at_risk) return exit_code_of(Verdict::at_risk, strict);
+  if (rehearsal.verdict == RehearsalVerdict::does_not_fit) return exit_code_of(Verdict::does_not_fit, strict);
+  return static_cast<int>(ExitCode::failed);
+}
+
+int rehearse(const EstimateFlags& flags, const Asked& asked, const ModelSpec& spec, bool json) {
+  if (asked.stack->name == "vramfit") {
+    throw InputError("--exact: rehearses a library's script; say which: --stack transformers, trl, accelerate, ...");
+  }
+  if (asked.cluster.is_cpu()) {
+    throw InputError(fmt::format("--exact: rehearses on simulated GPUs; --gpus {} are CPU ranks", asked.cluster.text));
+  }
+  const StackRecipe recipe = recipe_of(asked, spec);
+  if (!flags.driver.empty()) {
+    const Recipe script = find_recipe(recipe.recipe);
+    write_file(flags.driver, recipe_script(script, recipe_values(script, recipe.values), flags.job.model));
+  }
+  Rehearsal rehearsal = rehearse_stack(recipe, flags.job.model, flags.python, asked.cluster);
+  rehearsal.notes.insert(rehearsal.notes.begin(),
+                         fmt::format("--stack {}: {}, rehearsed: {}", asked.stack->name, asked.stack->what,
+                                     command_of(recipe, flags.job.model, asked.cluster)));
+  if (!flags.driver.empty()) {
+    rehearsal.notes.push_back(fmt::format("--keep-driver: {} is the script", printable(flags.driver)));
+  }
+  write_file("-", json ? rehearsal_to_json(rehearsal) : rehearsal_text(rehearsal));
+  return exit_code_of(rehearsal, flags.strict);
+}
+
 int run_estimate(const EstimateFlags& flags) {
   check_flags(flags);
   const ModelSpec spec = read_model(flags.job.model);
@@ -85,13 +210,16 @@ int run_estimate(const EstimateFlags& flags) {
     write_file("-", accelerate_text(spec, spec.name));
     return static_cast<int>(ExitCode::done);
   }
-  const JobChoice choice = read_job_choice(flags.job);
   const bool json = flags.json || flags.format == "json";
-  if (flags.job.gpus.empty()) return run_requirements(flags, spec, choice.job, json);
-  const Cluster cluster = cluster_of(flags);
-  const Efficiency efficiency = efficiency_by(flags.calibration, cluster, spec);
-  const Estimate result =
-      estimate(spec, choice.job, cluster, {.run = effects_of(flags.run), .speed_with = &efficiency});
+  if (flags.job.gpus.empty()) return run_requirements(flags, spec, read_job_choice(flags.job).job, json);
+  const Asked asked = read_asked(flags);
+  if (flags.exact) return rehearse(flags, asked, spec, json);
+  Estimate result = estimate_of(flags, asked, spec);
+  if (result.verdict == Verdict::not_modelled && flags.rehearse == "auto" && !asked.cluster.is_cpu() &&
+      !recipe_command(asked, spec, flags.job.model).empty()) {
+    return rehearse(flags, asked, spec, json);
+  }
+  add_others(result, flags, spec, asked.cluster);
   const std::string text = json ? estimate_to_json(result) : estimate_text(result, detect_terminal());
   write_file("-", text);
   if (result.verdict == Verdict::at_risk) {
@@ -117,6 +245,22 @@ void add_estimate(CLI::App& command, int& exit_code) {
   add_calibration_flag(command, flags->calibration);
   command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
   add_run_effects(command, flags->run);
+  add_stack_flag(command, flags->job);
+  command
+      .add_flag("--exact", flags->exact,
+                "Rehearse a script of the stack's library instead, as \"vramfit rehearse --recipe\" does")
+      ->group(kRecipeFlags);
+  command
+      .add_option("--rehearse", flags->rehearse,
+                  "auto: as --exact where there are no rules for the job. Default: never")
+      ->type_name("never|auto")
+      ->group(kRecipeFlags);
+  command.add_option("--python", flags->python, "The Python that has the library. Default: python in PATH")
+      ->type_name("PATH")
+      ->group(kRecipeFlags);
+  command.add_option("--keep-driver", flags->driver, "Write the script that is rehearsed to FILE")
+      ->type_name("FILE")
+      ->group(kRecipeFlags);
   command.callback([flags, &exit_code] { exit_code = run_estimate(*flags); });
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -114,10 +115,21 @@ int write_answer(const PlanFlags& flags, const LargestModel& largest, std::optio
   return static_cast<int>(has_plan ? ExitCode::done : ExitCode::no_plan);
 }
 
+/// A stack's defaults differ between one GPU and several, and so may its runtime.
+void check_stack(const PlanFlags& flags, const ClusterChoice& clusters) {
+  const bool is_alone = clusters.clusters.front().cards() == 1;
+  const auto is_other = [&](const Cluster& cluster) { return (cluster.cards() == 1) != is_alone; };
+  if (flags.job.stack.empty() || flags.job.stack == "vramfit") return;
+  if (clusters.asks_how_many || std::ranges::any_of(clusters.clusters, is_other)) {
+    throw InputError(fmt::format("--stack {}: plan for one GPU and for several apart", printable(flags.job.stack)));
+  }
+}
+
 int run_plan(const PlanFlags& flags) {
-  const JobChoice choice = read_job_choice(flags.job);
   const Allowed allowed = parse_allowed(flags.allow);
   const ClusterChoice clusters = read_clusters(flags);
+  check_stack(flags, clusters);
+  const JobChoice choice = read_job_choice_on_stack(flags.job, clusters.clusters.front());
   const Objective objective = read_objective(flags, clusters);
   const Prices prices = flags.price.empty() ? Prices() : Prices(flags.price);
   std::optional<std::int64_t> tokens;
@@ -152,6 +164,7 @@ int run_plan(const PlanFlags& flags) {
 void add_plan(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<PlanFlags>();
   add_job_flags(command, flags->job);
+  add_stack_flag(command, flags->job);
   command
       .add_option("--allow", flags->allow,
                   "Changes of the training result that the search may use: precision:bf16-pure, optimizer, "

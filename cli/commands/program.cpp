@@ -26,7 +26,7 @@ int run_program(const ProgramFlags& flags) {
   const ModelSpec spec = read_model(flags.job.model);
   const Cluster cluster = read_cluster_flag(flags.job);
   std::vector<std::string> notes;
-  const Job job = resolve_job(read_job_choice(flags.job).job, spec, cluster, notes);
+  const Job job = resolve_job(read_job_choice_on_stack(flags.job, cluster).job, spec, cluster, notes);
   require_rules(job, cluster);
   const Graph graph = training_graph(spec, job);
   write_file(
@@ -41,6 +41,7 @@ int run_program(const ProgramFlags& flags) {
 void add_program(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<ProgramFlags>();
   add_job_flags(command, flags->job);
+  add_stack_flag(command, flags->job);
   add_run_effects(command, flags->run);
   command.callback([flags, &exit_code] { exit_code = run_program(*flags); });
 }

@@ -1,6 +1,8 @@
 #include "cli/flags/job_flags.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -71,12 +73,14 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
 }
 
 bool any_job_flag(const JobFlags& flags) {
-  return !flags.gpus.empty() || !flags.host_memory.empty() || !flags.job_file.empty() || !flags.set.empty() ||
-         std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
+  return !flags.gpus.empty() || !flags.host_memory.empty() || !flags.job_file.empty() || !flags.stack.empty() ||
+         !flags.set.empty() || std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
 }
 
-JobChoice read_job_choice(const JobFlags& flags) {
-  JobChoice choice{.job = unresolved_job(), .fixed = {}};
+namespace {
+
+JobChoice read_on(Job base, const JobFlags& flags) {
+  JobChoice choice{.job = std::move(base), .fixed = {}};
   std::vector<std::string> set;
   if (!flags.job_file.empty()) {
     const std::string text = read_file(flags.job_file);
@@ -101,6 +105,64 @@ JobChoice read_job_choice(const JobFlags& flags) {
     if (std::ranges::find(set, field.name) != set.end()) choice.fixed.emplace_back(field.name);
   }
   return choice;
+}
+
+}  // namespace
+
+JobChoice read_job_choice(const JobFlags& flags) { return read_on(unresolved_job(), flags); }
+
+void add_stack_flag(CLI::App& command, JobFlags& flags) {
+  std::string names, lacking;
+  for (const Stack& stack : stacks()) {
+    names += fmt::format("{}{}", names.empty() ? "" : "|", stack.name);
+    if (stack.one_gpu.empty() && stack.several_gpus.empty()) {
+      lacking += fmt::format("{}{}", lacking.empty() ? "" : ", ", stack.name);
+    }
+  }
+  command
+      .add_option("--stack", flags.stack,
+                  fmt::format("The library that trains: sets --runtime and --modeling and the defaults that it has "
+                              "({}: not modelled yet, answered by --exact). Default: vramfit",
+                              lacking))
+      ->type_name(names)
+      ->group(kCommonFlags);
+}
+
+JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Cluster& cluster) {
+  const std::span<const StackDefault> defaults = defaults_of(stack, cluster);
+  JobChoice choice = read_on(on_stack(unresolved_job(), defaults), flags);
+  for (const std::string_view name : {"runtime", "modeling"}) {
+    const JobField& field = job_field_named(name);
+    const auto given = std::ranges::find(choice.fixed, name);
+    const auto set = std::ranges::find(defaults, name, &StackDefault::field);
+    if (given != choice.fixed.end() && (set == defaults.end() || field.get(choice.job) != set->value)) {
+      throw InputError(fmt::format("--stack {}: contradicts {} {}; leave one of them out", stack.name, flag_of(field),
+                                   field.get(choice.job)));
+    }
+    if (given == choice.fixed.end() && set != defaults.end()) choice.fixed.emplace_back(name);
+  }
+  return choice;
+}
+
+const Stack* stack_of_flag(const JobFlags& flags) {
+  if (flags.stack.empty()) return nullptr;
+  try {
+    return &stack_named(flags.stack);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--stack: {}", error.what()));
+  }
+}
+
+JobChoice read_job_choice_on_stack(const JobFlags& flags, const Cluster& cluster) {
+  const Stack* const stack = stack_of_flag(flags);
+  if (stack == nullptr) return read_job_choice(flags);
+  if (defaults_of(*stack, cluster).empty()) {
+    throw NotModelled(fmt::format(
+        "--stack {} on {} (\"vramfit estimate --stack {} --exact\" rehearses it, and \"vramfit rehearse --recipe NAME "
+        "--search\" finds what fits)",
+        stack->name, cluster.cards() == 1 ? "one GPU" : "several GPUs", stack->name));
+  }
+  return read_job_choice(flags, *stack, cluster);
 }
 
 Cluster read_cluster_flag(const JobFlags& flags) {

@@ -7,6 +7,7 @@
 
 #include "job/cluster/cluster.h"
 #include "job/job.h"
+#include "job/stacks.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
@@ -16,7 +17,7 @@ namespace vramfit {
 
 /// What was typed, unread.
 struct JobFlags {
-  std::string model, gpus, host_memory, job_file;
+  std::string model, gpus, host_memory, job_file, stack;
   std::vector<std::string> set;                  // "seq_len=4096"
   std::vector<std::vector<std::string>> values;  // one entry a field of job_fields()
 };
@@ -34,6 +35,20 @@ struct JobChoice {
 
 /// Reads the job file, then the flags, then --set; later ones win. Throws InputError.
 JobChoice read_job_choice(const JobFlags& flags);
+
+/// --stack, on commands that predict.
+void add_stack_flag(CLI::App& command, JobFlags& flags);
+
+/// The same from a stack's defaults on `cluster`. Its runtime and modeling count as set; other values for them are
+/// refused with an InputError.
+JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Cluster& cluster);
+
+/// The choice of a command that needs rules: on the stack that --stack names, if any. Throws NotModelled where the
+/// stack has none on `cluster`.
+JobChoice read_job_choice_on_stack(const JobFlags& flags, const Cluster& cluster);
+
+/// What --stack names; null without it.
+const Stack* stack_of_flag(const JobFlags& flags);
 
 /// Whether any flag that describes a job was given.
 bool any_job_flag(const JobFlags& flags);

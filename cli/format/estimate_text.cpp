@@ -9,6 +9,7 @@
 #include "base/suggest.h"
 #include "job/fields/job_fields.h"
 #include "job/rehearsal_command.h"
+#include "job/stacks.h"
 
 namespace vramfit {
 namespace {
@@ -52,16 +53,21 @@ std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal)
   return text;
 }
 
-/// For whom the figures hold, and how to get those of one's own script.
-std::string stack_text(const Estimate& estimate) {
-  const Job& job = estimate.job;
-  if (job.runtime == Runtime::vramfit) {
-    if (estimate.cluster.is_cpu()) return "for vramfit's own engine (vramfit run), not for a PyTorch script";
-    return fmt::format("for vramfit's own engine (vramfit run); for your PyTorch script: {}",
-                       printable(rehearsal_of(estimate.cluster), 500));
-  }
-  return fmt::format("for --runtime {} with --modeling {}", job_field_named("runtime").get(job),
-                     job_field_named("modeling").get(job));
+/// "transformers' Trainer needs 31.28 GiB, which does not fit (--stack transformers)".
+std::string need_text(const StackNeed& need) {
+  const char* const verdict = need.verdict == Verdict::fits      ? "fits"
+                              : need.verdict == Verdict::at_risk ? "is at risk"
+                                                                 : "does not fit";
+  return fmt::format("{} needs {} GiB, which {} (--stack {})", stack_named(need.stack).what, amount(need.total),
+                     verdict, need.stack);
+}
+
+/// What the job needs with other libraries, and how to get the figures of one's own script.
+std::string other_stacks_text(const Estimate& estimate) {
+  if (estimate.cluster.is_cpu()) return "for vramfit's own engine (vramfit run), not for a PyTorch script";
+  std::string text;
+  for (const StackNeed& other : estimate.others) text += need_text(other) + "; ";
+  return fmt::format("{}for your own script: {}", text, printable(rehearsal_of(estimate.cluster), 500));
 }
 
 /// "Step 2.68 s (2.31 to 3.22), 6113 tokens/s (764 per GPU), MFU 41.2 %, 0.12 s of it waiting for other ranks".
@@ -116,7 +122,8 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   const RankEstimate& rank = worst_rank(estimate);
   int digits = digits_apart(rank.total, estimate.capacity);
   if (rank.upper_bound > estimate.capacity) digits = digits_apart(estimate.capacity, rank.upper_bound, digits);
-  const std::string of = fmt::format("{} of {} GiB", amount(rank.total, digits), amount(estimate.capacity, digits));
+  const std::string of = fmt::format("{} of {} GiB with {}", amount(rank.total, digits),
+                                     amount(estimate.capacity, digits), stack_named(estimate.stack).what);
   if (exceeds_host_memory(estimate.host_bytes, estimate.cluster)) {
     return fmt::format("{}: {}; the card would hold {}\n", styled(terminal, Style::bad, "DOES NOT FIT"),
                        printable(estimate.why, 500), of);
@@ -190,7 +197,7 @@ std::string assumption_lines(const Estimate& estimate) {
 std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
   std::string text = verdict_line(estimate, terminal);
   text += fmt::format("{}, {} parameters, on {}\n{}\n", printable(estimate.model_name),
-                      short_count(estimate.parameters), printable(estimate.cluster.text), stack_text(estimate));
+                      short_count(estimate.parameters), printable(estimate.cluster.text), other_stacks_text(estimate));
   text += speed_lines(estimate);
   if (!estimate.ranks.empty() && estimate.verdict != Verdict::not_modelled) {
     text += fmt::format("\n{}\n{}", breakdown_table(worst_rank(estimate), terminal), phase_table(worst_rank(estimate)));

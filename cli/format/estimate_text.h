@@ -8,7 +8,7 @@
 
 namespace vramfit {
 
-/// "DOES NOT FIT: 83.2 of 79.1 GiB, +4.1 in loss": one line.
+/// "DOES NOT FIT: 83.2 of 79.1 GiB with transformers' Trainer, +4.1 in loss": one line.
 std::string verdict_line(const Estimate& estimate, const Terminal& terminal);
 
 /// The worst rank's categories with a bar each.

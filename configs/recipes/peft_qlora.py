@@ -29,7 +29,7 @@ class Tokens(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         ids = torch.randint(0, self.vocabulary, (SEQ_LEN,), generator=torch.Generator().manual_seed(index))
-        return {"input_ids": ids, "labels": ids}
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
 
 
 def main():

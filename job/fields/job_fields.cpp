@@ -217,9 +217,11 @@ constexpr std::array kJobFields{
              "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens. Default: "
              "on GPUs chunks of 1024 tokens where they need less memory, otherwise full",
              get_loss, set_loss, FieldGroup::memory, HonouredBy::own_runtime},
-    JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
-             "Attention kernel (cudnn: not modelled yet). Default: auto", get_choice<&Job::attention, kAttentions>,
-             set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
+    JobField{
+        "attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
+        "Attention kernel (cudnn: by --modeling transformers, not modelled by the others). Default: auto, which is "
+        "what PyTorch picks",
+        get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
     JobField{"allocator", FieldForm::text, "native|expandable|arena|KEY=VALUE,...",
              "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF; CPU ranks have no such "
              "allocator. arena: one block, with offsets computed beforehand; runtime vramfit only, on CPU ranks too. "

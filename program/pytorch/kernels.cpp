@@ -16,6 +16,11 @@ Bytes scan_tiles(std::int64_t items, std::int64_t tile) {
 
 }  // namespace
 
+std::int64_t widest_cudnn_attention(const Device& device) {
+  if (device.compute_capability == 90) return 256;
+  return device.compute_capability >= 100 && device.compute_capability < 120 ? 128 : 0;
+}
+
 Bytes split_copy_table(const std::vector<std::int64_t>& chunk_bytes, std::int64_t ranks, const Device& device) {
   std::int64_t tiles = 0;
   for (const std::int64_t bytes : chunk_bytes) tiles += ceil_div(bytes, kCopyTile);

@@ -21,6 +21,10 @@ Bytes chunk_cat_table(const std::vector<std::int64_t>& chunk_bytes);
 /// (ATen/native/cuda/ForeachReduceOp.cu).
 std::int64_t foreach_norm_partials(std::size_t tensors, std::int64_t largest);
 
+/// The largest head_dim for which PyTorch prefers cuDNN's attention to flash attention; 0 where it never does
+/// (native/transformers/cuda/sdp_utils.cpp; seen with 17 head_dims on 9.0, 10.0, 10.3, 8.0 and 12.0).
+std::int64_t widest_cudnn_attention(const Device& device);
+
 /// Rows up to which embedding_dense_backward needs no sorting.
 inline constexpr std::int64_t kUnsortedEmbeddingRows = 3072;
 

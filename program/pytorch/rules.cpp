@@ -8,22 +8,24 @@
 #include "job/fields/job_fields.h"
 #include "program/not_modelled.h"
 #include "program/optimizers/optimizers.h"
+#include "program/pytorch/kernels.h"
 
 namespace vramfit::eager {
 
 namespace {
 
-/// PyTorch 2.11 prefers cuDNN's attention on compute capability 9.0, and up to a head_dim of 128 on 10; what its
-/// kernels allocate is not counted.
+/// torchtitan sets which kernels there are, and cuDNN's is not among them.
 void require_attention(const Job& job, const Cluster& cluster) {
   if (job.precision.compute == Dtype::f32) {  // neither flash nor cuDNN computes in it
     if (job.attention != Attention::automatic && job.attention != Attention::efficient) refuse_field(job, "attention");
     return;
   }
   if (job.attention == Attention::flash) return;
+  const bool is_trainer = job.modeling == Modeling::transformers;
+  const bool has_cudnn = widest_cudnn_attention(cluster.card.device) > 0;
+  if (job.attention == Attention::cudnn && is_trainer && has_cudnn) return;
   if (job.attention != Attention::automatic) refuse_field(job, "attention");
-  const int capability = cluster.card.device.compute_capability;
-  if (capability >= 90 && capability < 120) {
+  if (has_cudnn && !is_trainer) {
     throw NotModelled("--attention cudnn, which PyTorch picks on this card (--attention flash is)");
   }
 }

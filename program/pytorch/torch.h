@@ -17,6 +17,7 @@ namespace vramfit::eager {
 /// Attention's sizes; `kv_heads` is less than `heads` where the call itself shares keys and values (enable_gqa).
 struct AttentionShape {
   std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0, kv_heads = 0;
+  bool may_be_cudnn = false;  // where the card and the sizes are for it
 };
 
 class Torch final : public Backend {
@@ -153,6 +154,10 @@ class Torch final : public Backend {
   void ensure_lt_workspace();
   void run_attention(const std::string& name, const AttentionShape& shape, Dtype dtype, const Accesses& accesses,
                      double products);
+  std::vector<Tensor> attention_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  std::vector<Tensor> attention_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  std::vector<Tensor> cudnn_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  std::vector<Tensor> cudnn_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> flash_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> flash_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> efficient_forward(const AttentionShape& shape, Accesses inputs);

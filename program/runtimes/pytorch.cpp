@@ -120,12 +120,25 @@ void require_quantization(const Job& job) {
                   job_field_named("method").get(job), job.quantization, job.precision.name));
 }
 
+/// Weights in bf16 under autocast: what a checkpoint in bf16 is with bf16=True since transformers 5.
+void require_storage(const Job& job, Job& modelled) {
+  if (job.method != Method::full || job.precision.storage != Dtype::bf16) return;
+  if (job.precision.state != Dtype::bf16) {
+    throw NotModelled(
+        fmt::format("--storage-dtype bf16 with --state-dtype {} (PyTorch's optimizers keep states as the weights are: "
+                    "--state-dtype bf16)",
+                    dtype_name(job.precision.state)));
+  }
+  modelled.precision.storage = modelled.precision.state = Dtype::bf16;
+}
+
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch");
   const bool has_autocast = job.modeling == Modeling::transformers && job.precision.name == "bf16-mixed";
   job_field_named("precision")
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
+  if (has_autocast) require_storage(job, modelled);
   job_field_named("loss").set(modelled, "full");
   if (cluster.cards() > 1) throw NotModelled("--runtime pytorch on several GPUs (--runtime pytorch-fsdp2 shards)");
   constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",

@@ -31,6 +31,7 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
         (MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--no-clip"),
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--precision", "bf16-pure",
          "--attention", "flash"),
+        (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--modeling", "transformers"),
         # Halves of pairs, each refused without the other.
         *((MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", *half) for half in (
             ("--modeling", "torchtitan", "--attention", "flash"), ("--runtime", "pytorch-fsdp2", "--attention", "flash"),
@@ -48,7 +49,7 @@ VALUES = {
 
 # Accepted, and no other estimate in any job. Each is held to be so.
 SAME_ESTIMATE = {
-    "--attention flash": "auto takes it wherever it is accepted",
+    "--attention cudnn": "auto takes it wherever it is accepted",
     "--lora-alpha 16": "a factor; what it does is tested in tests/oracle/lora.py",
     "--rslora on": "as above",
     "--bucket-bytes 1024": "buckets of the all-reduce cost time and no memory: tests/executor/sharding",
@@ -175,7 +176,10 @@ class OtherFlags(unittest.TestCase):
 
     def test_of_estimate(self):
         self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip", "--save-kind", "--network",
-                                "--calibration", "--host-memory"])
+                                "--calibration", "--host-memory", "--stack", "--exact", "--rehearse", "--python", "--keep-driver"])
+        for stack in values_of("--stack", help_of("estimate")["--stack"][0])[1:]:
+            self.assertNotEqual(program("estimate", MODEL, "--gpus", "2xH100-80GB").stdout, program("estimate", MODEL, "--gpus", "2xH100-80GB", "--stack", stack).stdout)
+        self.refused("--rehearse", "estimate", MODEL, "--gpus", "2xH100-80GB", "--rehearse", "always")  # the rest in tests/rehearse/stacks_test.py
         self.different("--set", "precision=fp32")
         self.different("--json")
         self.different("--format", "json")
@@ -227,7 +231,7 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(program("estimate", *base, "--strict").returncode, 3)
 
     def test_of_plan(self):
-        self.known("plan", ["--gpus", "--host-memory", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--verify", "--output", "--json", "--no-clip", "--calibration"])
+        self.known("plan", ["--gpus", "--host-memory", "--stack", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--verify", "--output", "--json", "--no-clip", "--calibration"])
         base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--wrap", "layer", "--loss", "full")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
         self.refused("--network", "plan", *base, "--network", "10Gbps/card")

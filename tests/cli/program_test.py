@@ -100,7 +100,7 @@ class Program(unittest.TestCase):
     def test_the_first_line_of_an_estimate_is_the_verdict(self):
         self.assertTrue(program("estimate", *TINY).stdout.startswith("FITS: "))
         line = program("estimate", MODEL, "--gpus", "2xcpu-1MiB").stdout.splitlines()[0]
-        self.assertRegex(line, r"^DOES NOT FIT: [\d.]+ of [\d.]+ GiB, \+[\d.]+ in [a-z_]+$")
+        self.assertRegex(line, r"^DOES NOT FIT: [\d.]+ of [\d.]+ GiB with vramfit's own engine, \+[\d.]+ in [a-z_]+$")
         self.assertTrue(program("estimate", *TINY, "--runtime", "pytorch-fsdp2").stdout.startswith("NOT MODELLED: "))
 
     def test_figures_for_gpus_say_what_they_were_held_against(self):

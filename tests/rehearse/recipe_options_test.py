@@ -6,40 +6,19 @@ import sys
 import tempfile
 import unittest
 
+import fake_python
+
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
-LIBRARIES = {"torch": "2.11.0+cu130", "transformers": "5.23.0", "accelerate": "1.15.0"}
-# In the place of torch: takes a GiB for each sequence of the micro-batch, and shows the script.
-TORCH = """import ctypes, os, sys
-script = open(sys.argv[0]).read()
-print(script, os.environ["HF_HUB_OFFLINE"])
-values = dict(line.split("  # ")[0].split(" = ") for line in script.splitlines() if "  # --" in line)
-sys.exit(ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(int(values["MICRO_BATCH"]) << 30)))
-"""
 
 
 class Recipes(unittest.TestCase):
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
-        self.python = self.interpreter(LIBRARIES)
+        self.python = fake_python.make(self.folder)
 
     def path(self, name):
         return os.path.join(self.folder, name)
-
-    def interpreter(self, libraries):
-        """A Python with nothing but the metadata of these."""
-        site = tempfile.mkdtemp(dir=self.folder)
-        for name, version in libraries.items():
-            info = os.path.join(site, f"{name}-{version}.dist-info")
-            os.mkdir(info)
-            with open(os.path.join(info, "METADATA"), "w", encoding="utf-8") as out:
-                out.write(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        with open(os.path.join(site, "torch.py"), "w", encoding="utf-8") as out:
-            out.write(TORCH)
-        with open(os.path.join(site, "python"), "w", encoding="utf-8") as out:
-            out.write(f"#!/bin/sh\nPYTHONPATH={site}${{PYTHONPATH:+:$PYTHONPATH}} exec {sys.executable} -s \"$@\"\n")
-        os.chmod(out.name, 0o755)
-        return out.name
 
     def rehearse(self, *words, recipe="trainer", gpus="1xH100-80GB", python=None):
         return subprocess.run([VRAMFIT, "rehearse", "--recipe", recipe, "--gpus", gpus, "--python", python or self.python, *words], text=True,
@@ -64,18 +43,18 @@ class Recipes(unittest.TestCase):
         self.refused("--steps: is a choice of a recipe, and --recipe NAME is missing", done)
 
     def test_libraries_that_are_missing_too_old_or_too_new_are_named_with_what_installs_them(self):
-        python = self.interpreter({"torch": "2.11.0", "transformers": "4.57.1"})
+        python = fake_python.make(self.folder, {"torch": "2.11.0", "transformers": "4.57.1"})
         done = self.rehearse(MODEL, python=python)
         self.refused(f"transformers 4.57.1 is too old, accelerate is missing; install with: {python} -m pip ", done, 1)
         self.assertIn("'transformers>=", done.stderr)
         self.assertIn("'accelerate>=", done.stderr)
-        python = self.interpreter({"torch": "2.11.0", "torchtune": "0.6.1", "torchao": "0.16.0"})
+        python = fake_python.make(self.folder, {"torch": "2.11.0", "torchtune": "0.6.1", "torchao": "0.16.0"})
         done = self.rehearse(MODEL, recipe="torchtune", python=python)
         self.refused(f"torchao 0.16.0 is too new; install with: {python} -m pip ", done, 1)
         self.assertIn(" 'torchao>=0.9,<0.16' ", done.stderr)
-        python = self.interpreter({"torch": "2.11.0", "torchtune": "0.7.0.dev1", "torchao": "0.15"})
+        python = fake_python.make(self.folder, {"torch": "2.11.0", "torchtune": "0.7.0.dev1", "torchao": "0.15"})
         self.refused("torchtune 0.7.0.dev1 is too new; install with", self.rehearse(MODEL, recipe="torchtune", python=python), 1)
-        python = self.interpreter({"torch": "2.11.0", "torchtune": "0.6.0", "torchao": "0.15"})
+        python = fake_python.make(self.folder, {"torch": "2.11.0", "torchtune": "0.6.0", "torchao": "0.15"})
         self.refused("torchtune 0.6.0 is too old; install with", self.rehearse(MODEL, recipe="torchtune", python=python), 1)
         self.refused("does not run a few lines of Python", self.rehearse(MODEL, python="/bin/true"), 1)
 

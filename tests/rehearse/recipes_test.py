@@ -59,6 +59,14 @@ def rehearse(recipe, cards, folder):
         return json.load(file)
 
 
+def compare_estimate(rank):
+    """The recipe is what --stack transformers estimates. Loading, which is another there, decides what blocks are left."""
+    done = subprocess.run([VRAMFIT, "estimate", MODEL, "--gpus", "1xH100-80GB", "--seq-len", "1024", "--stack", "transformers", "--json"], text=True, capture_output=True, check=True)
+    counted = json.loads(done.stdout)["ranks"][0]
+    assert abs(counted["peak_requested_bytes"] - rank["peak_requested_bytes"]) <= 8, (counted["peak_requested_bytes"], rank["peak_requested_bytes"])  # a number
+    assert abs(counted["total_bytes"] / rank["total_bytes"] - 1) < 0.005, (counted["total_bytes"], rank["total_bytes"])
+
+
 def main():
     recipe, repeats = sys.argv[1], int(sys.argv[2])
     cards, states, phase = CASES[recipe]
@@ -71,6 +79,8 @@ def main():
     assert reports[0]["verdict"] in ("fits", "at_risk"), reports[0]["why"]
     held = next(entry["peak_requested_bytes"] for entry in rank["phases"] if (entry["phase"], entry["step"]) == (phase, "steady"))
     assert abs(held / (states + WORKSPACES) - 1) < TOLERANCE, (held, states + WORKSPACES)
+    if recipe == "trainer":
+        compare_estimate(rank)
     print(f"{recipe}: {[rank[name] for name in PEAKS]}, held {held} of {states + WORKSPACES:.0f} by hand; {reports[0]['seconds']} s")
 
 

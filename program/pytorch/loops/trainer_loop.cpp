@@ -99,7 +99,7 @@ class TrainerLoop final : public Loop {
   /// The model's forward, which ends with its loss; accelerate's autocast around it widens what it returns.
   Tensor loss_of(const Inputs& inputs) {
     const Precision& precision = parts_.job.precision;
-    const bool is_autocast = precision.storage != precision.compute;
+    const bool is_autocast = precision.name == "bf16-mixed";
     Tensor logits, loss;
     {
       const Autocast autocast(torch(), is_autocast ? std::optional(precision.compute) : std::nullopt);

@@ -14,6 +14,7 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       adapter_dtype_(job.precision.storage),
       compute_dtype_(job.precision.compute),
       drops_(job.lora.dropout > 0),
+      may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       has_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       llama_(llama_graph(graph, job)),
       hidden_dtype_(held_parameters(graph, job)[static_cast<std::size_t>(llama_.embedding)].dtype) {}
@@ -170,7 +171,8 @@ Tensor Transformers::attention(const LlamaBlock& l, const Tensor& x, const Posit
                                        .sequence = llama_.sizes.sequence,
                                        .heads = llama_.sizes.heads,
                                        .head_dim = llama_.sizes.head_dim,
-                                       .kv_heads = llama_.sizes.kv_heads});
+                                       .kv_heads = llama_.sizes.kv_heads,
+                                       .may_be_cudnn = may_be_cudnn_});
   return linear(out, l.o, queries, llama_.sizes.hidden);
 }
 

@@ -48,6 +48,7 @@ class Transformers final : public Model {
   Torch& torch_;
   Dtype adapter_dtype_, compute_dtype_;
   bool drops_;                // what adapters read
+  bool may_be_cudnn_;         // attention, where PyTorch prefers it
   bool has_input_gradients_;  // where layers are checkpointed over a frozen embedding (enable_input_require_grads)
   LlamaGraph llama_;
   Dtype hidden_dtype_;

@@ -26,9 +26,11 @@ class Case(Dims):
     batch: int = 1
     accumulation: int = 1
     precision: str = "bf16-mixed"
+    storage: str = "fp32"  # of bf16-mixed
     checkpointing: str = "none"
     optimizer: str = "adamw:fused"
     card: str = "H100-80GB"
+    attention: str = "flash"  # auto: cuDNN's on some cards
     family: str = "llama"
     lora_rank: int = 0
     lora_dropout: float = 0
@@ -38,8 +40,10 @@ class Case(Dims):
 
     def job(self):
         fields = {"runtime": "pytorch", "modeling": "transformers", "precision": self.precision,
-                "attention": "auto" if self.precision == "fp32" else "flash", "allocator": "expandable", "seq_len": self.sequence,
+                "attention": "auto" if self.precision == "fp32" else self.attention, "allocator": "expandable", "seq_len": self.sequence,
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": self.optimizer}
+        if self.storage == "bf16":
+            fields |= {"storage_dtype": "bf16", "state_dtype": "bf16"}
         if self.lora_rank:
             fields |= {"method": "lora" if self.quantization == "none" else "qlora", "quantization": self.quantization, "lora_rank": self.lora_rank, "lora_targets": self.lora_targets}
             fields |= {"lora_dropout": self.lora_dropout} if self.lora_dropout else {}
@@ -54,7 +58,7 @@ QLORA = {"lora_rank": 16, "quantization": "nf4-double", "frozen_dtype": "fp32"}
 
 CASES = {
     "ci": [
-        Case(**TINY, checkpointing="full", optimizer="adamw-8bit"),
+        Case(**TINY, checkpointing="full", optimizer="adamw-8bit", attention="auto"),
         Case(**{**TINY, "kv_heads": 1}, family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="adamw:foreach", batch=2),
         Case(**{**TINY, "kv_heads": 4}, family="qwen3", precision="fp32", batch=3, tied=True),
         Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full"),
@@ -85,6 +89,15 @@ CASES = {
         Case(**{**SMALL, "sequence": 1601}, **QLORA, family="qwen3", optimizer="adamw:foreach", lora_dropout=0.05, card="A100-80GB"),
         *(Case(**SMALL, optimizer="adamw-8bit", precision=precision, tied=tied) for precision, tied in (("bf16-mixed", False), ("bf16-pure", True))),
         Case(**SMALL, **QLORA, optimizer="adamw-8bit", checkpointing="full"),
+        *(Case(**SMALL, storage="bf16", checkpointing=checkpointing, tied=True) for checkpointing in ("none", "full")),
+        Case(**SMALL, storage="bf16", family="qwen3", accumulation=3, optimizer="adamw:foreach", card="RTX4090"),
+        Case(**SMALL, storage="bf16", family="qwen2", batch=2, optimizer="adamw-8bit"),
+        *(Case(**SMALL, attention="auto", precision=precision, checkpointing=checkpointing, tied=True)
+          for precision, checkpointing in (("bf16-mixed", "none"), ("bf16-mixed", "full"), ("bf16-pure", "none"))),
+        Case(**{**SMALL, "sequence": 1601, "heads": 4}, attention="auto", batch=3, accumulation=2),
+        Case(**{**SMALL, "heads": 8}, attention="auto", card="B200", family="qwen3"),
+        Case(**{**SMALL, "heads": 4}, attention="auto", card="B200"),
+        Case(**SMALL, attention="auto", lora_rank=16, checkpointing="full", card="H200-141GB"),
         Case(**SMALL, batch=4),
         Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="adamw:foreach"),
         Case(**SMALL, card="RTX4090"),
@@ -116,7 +129,7 @@ def rehearsed_events(case):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "events")
         run([PROGRAMS / "vramfit", "rehearse", "--gpus", f"1x{case.card}", "--", sys.executable, FOLDER / "train.py", "--config", config_file(case, folder),
-             "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
+             "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision, "--storage", case.storage, "--attention", case.attention,
              "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
              "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization, "--steps", STEPS, "--events", path])
         return lines_of(path.read_text(encoding="utf-8"))

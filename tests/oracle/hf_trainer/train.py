@@ -27,6 +27,7 @@ def parse(arguments):
     parser.add_argument("--sequence", type=int, default=128)
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--precision", choices=["fp32", "bf16-pure", "bf16-mixed"], default="bf16-mixed")
+    parser.add_argument("--storage", choices=["fp32", "bf16"], default="fp32", help="of the weights under bf16-mixed")
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adamw:fused")
     parser.add_argument("--checkpointing", choices=["none", "full"], default="none")
     parser.add_argument("--lora-rank", type=int, default=0, help="adapters by PEFT; 0: none")
@@ -34,6 +35,7 @@ def parse(arguments):
     parser.add_argument("--lora-targets", default="all-linear")
     parser.add_argument("--frozen-dtype", choices=["bf16", "fp32"], default="bf16", help="of the base under adapters")
     parser.add_argument("--quantization", choices=["none", "nf4", "nf4-double"], default="none", help="of the base, by bitsandbytes")
+    parser.add_argument("--attention", choices=["flash", "auto"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
     return parser.parse_args(arguments)
@@ -66,7 +68,7 @@ class Marked(Trainer):
 
 def model_of(options):
     config = AutoConfig.from_pretrained(options.config)
-    storage = torch.bfloat16 if options.precision == "bf16-pure" else torch.float32
+    storage = torch.bfloat16 if "bf16" in (options.storage, options.precision.removesuffix("-pure")) else torch.float32
     if options.lora_rank == 0:
         return AutoModelForCausalLM.from_config(config, dtype=storage)
     frozen = torch.bfloat16 if options.precision != "fp32" and options.frozen_dtype == "bf16" else torch.float32
@@ -92,7 +94,7 @@ def main(arguments):
     options = parse(arguments)
     gc.disable()
     torch.cuda.set_device(0)
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(options.attention == "auto")
     log = EventLog() if options.events else None
     if log:
         log.mark("load")

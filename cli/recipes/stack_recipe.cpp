@@ -1,0 +1,163 @@
+#include "cli/recipes/stack_recipe.h"
+
+#include <algorithm>
+#include <array>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/fields/job_fields.h"
+
+namespace vramfit {
+namespace {
+
+/// "" where there is none for a method.
+struct Recipes {
+  std::string_view stack, full, lora, qlora;
+};
+constexpr std::array kRecipes{
+    Recipes{"transformers", "trainer", "peft-lora", "peft-qlora"},
+    Recipes{"trl", "trl-sft", "trl-sft", ""},
+    Recipes{"accelerate", "accelerate-fsdp2", "", ""},
+    Recipes{"deepspeed", "deepspeed-zero3", "", ""},
+    Recipes{"lightning", "lightning", "", ""},
+    Recipes{"torchtune", "torchtune", "", ""},
+};
+
+// Fields whose value is in a recipe, or that say nothing beyond what its choices say.
+constexpr std::array<std::string_view, 21> kSaid{
+    "runtime",   "modeling",    "method",     "precision",    "storage_dtype", "state_dtype",  "mesh",
+    "seq_len",   "micro_batch", "grad_accum", "global_batch", "checkpointing", "optimizer",    "allocator",
+    "lora_rank", "lora_alpha",  "rslora",     "quantization", "frozen_dtype",  "lora_targets", "lora_dropout"};
+
+[[noreturn]] void refuse(std::string_view recipe, const Job& job, std::string_view field, std::string_view why = "") {
+  const JobField& row = job_field_named(field);
+  throw NotModelled(fmt::format("{} {} in a rehearsal of recipe {}{}", flag_of(row), row.get(job), recipe, why));
+}
+
+class Mapping {
+ public:
+  Mapping(const Recipe& recipe, const Job& job, const std::vector<std::string>& fixed)
+      : recipe_(recipe), job_(job), fixed_(fixed) {}
+
+  RecipeValues values() {
+    set("seq-len", fmt::to_string(job_.sequence));
+    set("micro-batch", fmt::to_string(job_.micro_batch));
+    set("grad-accum", fmt::to_string(job_.accumulation));
+    for (const std::string& field : fixed_) require_choice(field);
+    if (is_fixed("precision") || is_fixed("storage_dtype")) set("precision", precision());
+    if (is_fixed("checkpointing")) set("gradient-checkpointing", checkpointing());
+    if (is_fixed("optimizer")) set("optimizer", optimizer());
+    set_adapters();
+    return std::move(values_);
+  }
+
+ private:
+  /// That the recipe can say it, or that it is what happens where nothing is said.
+  void require_choice(std::string_view field) const {
+    const JobField& row = job_field_named(field);
+    const bool is_said = std::ranges::find(kSaid, field) != kSaid.end();
+    if (!is_said && row.get(job_) != row.get(unresolved_job())) refuse(recipe_.name, job_, field);
+  }
+  bool is_fixed(std::string_view field) const { return std::ranges::find(fixed_, field) != fixed_.end(); }
+  void set(const std::string& flag, std::string value) { values_[flag] = std::move(value); }
+  const RecipeChoice* choice(std::string_view flag) const {
+    const auto found = std::ranges::find(recipe_.choices, flag, &RecipeChoice::flag);
+    return found == recipe_.choices.end() ? nullptr : &*found;
+  }
+
+  /// The recipes' bf16-pure is weights in bf16, under autocast where their library has bf16=True.
+  std::string precision() const {
+    const bool is_wide = job_.precision.storage == Dtype::f32;
+    const std::string name = job_.precision.name == "bf16-mixed" && !is_wide ? "bf16-pure" : job_.precision.name;
+    const bool is_autocast = std::ranges::find(kAutocast, recipe_.name) != kAutocast.end();
+    if (is_autocast && job_.precision.name == "bf16-pure") {
+      refuse(recipe_.name, job_, "precision",
+             ", which has autocast for weights in bf16, too: --precision bf16-mixed --storage-dtype bf16 --state-dtype "
+             "bf16");
+    }
+    const RecipeChoice* const known = choice("precision");
+    if (known == nullptr || std::ranges::find(known->values, name) == known->values.end()) {
+      refuse(recipe_.name, job_, "precision");
+    }
+    return name;
+  }
+
+  std::string checkpointing() const {
+    if (std::holds_alternative<NoCheckpointing>(job_.checkpointing)) return "off";
+    if (std::holds_alternative<FullCheckpointing>(job_.checkpointing)) return "on";
+    refuse(recipe_.name, job_, "checkpointing");
+  }
+
+  /// As transformers names it, or torch.optim where the recipe lists that module's.
+  std::string optimizer() const {
+    struct Name {
+      std::string_view ours, of_transformers, of_torch;
+    };
+    constexpr std::array kNames{Name{"adamw:fused", "adamw_torch_fused", "AdamW"},
+                                Name{"adamw:foreach", "adamw_torch", "AdamW"},
+                                Name{"adamw-8bit:fused", "adamw_bnb_8bit", ""},
+                                Name{"adafactor:fused", "adafactor", ""}, Name{"sgd:fused", "sgd", "SGD"}};
+    const std::string ours = job_field_named("optimizer").get(job_);
+    const auto* const found = std::ranges::find(kNames, ours, &Name::ours);
+    const bool is_torch = !choice("optimizer")->values.empty();
+    const std::string_view name = found == kNames.end() ? "" : is_torch ? found->of_torch : found->of_transformers;
+    if (name.empty()) refuse(recipe_.name, job_, "optimizer");
+    return std::string(name);
+  }
+
+  /// On all linears, without dropout, as the recipes have them.
+  void set_adapters() {
+    if (job_.method == Method::full) return;
+    if (!job_.lora.targets.empty()) refuse(recipe_.name, job_, "lora_targets");
+    if (job_.lora.dropout != 0) refuse(recipe_.name, job_, "lora_dropout");
+    if (job_.method == Method::qlora && job_.quantization != "nf4-double") refuse(recipe_.name, job_, "quantization");
+    set("lora-rank", fmt::to_string(job_.lora.rank));
+  }
+
+  static constexpr std::array<std::string_view, 4> kAutocast{"trainer", "trl-sft", "peft-lora", "peft-qlora"};
+
+  const Recipe& recipe_;
+  const Job& job_;
+  const std::vector<std::string>& fixed_;
+  RecipeValues values_;
+};
+
+std::string recipe_name(const Stack& stack, Method method) {
+  const auto* const row = std::ranges::find(kRecipes, stack.name, &Recipes::stack);
+  if (row == kRecipes.end()) return "";
+  return std::string(method == Method::full ? row->full : method == Method::lora ? row->lora : row->qlora);
+}
+
+std::string allocator_setting(std::string_view recipe, const Job& job) {
+  if (job.allocator == "native") return "";
+  if (job.allocator != "expandable") refuse(recipe, job, "allocator");
+  return "expandable_segments:True";
+}
+
+}  // namespace
+
+StackRecipe recipe_of(const Stack& stack, const Job& job, const std::vector<std::string>& fixed) {
+  const std::string name = recipe_name(stack, job.method);
+  if (name.empty()) {
+    throw NotModelled(fmt::format("--stack {} with --method {}", stack.name, job_field_named("method").get(job)));
+  }
+  const Recipe recipe = find_recipe(name);
+  StackRecipe result{.recipe = name, .values = Mapping(recipe, job, fixed).values(), .allocator = {}};
+  const bool is_set = std::ranges::find(fixed, "allocator") != fixed.end();
+  if (is_set) result.allocator = allocator_setting(name, job);
+  recipe_script(recipe, recipe_values(recipe, result.values), "");  // refuses values
+  return result;
+}
+
+std::string command_of(const StackRecipe& recipe, const std::string& model, const Cluster& cluster) {
+  std::string text = recipe.allocator.empty() ? "" : fmt::format("PYTORCH_CUDA_ALLOC_CONF={} ", recipe.allocator);
+  text += fmt::format("vramfit rehearse --recipe {} {} --gpus {}", recipe.recipe, printable(model), cluster.text);
+  if (cluster.cards() > 1) text += " --ranks 0";
+  for (const auto& [flag, value] : recipe.values) text += fmt::format(" --{} {}", flag, value);
+  return text;
+}
+
+}  // namespace vramfit

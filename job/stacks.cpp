@@ -1,0 +1,79 @@
+#include "job/stacks.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "job/fields/field_text.h"
+#include "job/fields/job_fields.h"
+
+namespace vramfit {
+
+namespace {
+
+constexpr std::array kOwn{StackDefault{"runtime", "vramfit"}, StackDefault{"modeling", "vramfit"}};
+constexpr std::array kTrainer{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "transformers"}};
+
+// torchtitan's train_configs/llama3_8b.toml and run_train.sh; embeddings and output are units since 2025, and attention
+// is flash up to compute capability 9.0 (models/attention.py).
+constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   StackDefault{"modeling", "torchtitan"},
+                                 StackDefault{"precision", "bf16-mixed"},    StackDefault{"wrap_embeddings", "on"},
+                                 StackDefault{"checkpointing", "selective"}, StackDefault{"attention", "flash"},
+                                 StackDefault{"allocator", "expandable"}};
+
+constexpr std::array kStacks{
+    Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
+    Stack{"transformers", "transformers' Trainer", kTrainer, {}},
+    Stack{"trl", "TRL's SFTTrainer", {}, {}},
+    Stack{"accelerate", "a training loop with accelerate", {}, {}},
+    Stack{"deepspeed", "transformers' Trainer with DeepSpeed", {}, {}},
+    Stack{"lightning", "Lightning's Trainer", {}, {}},
+    Stack{"torchtune", "torchtune", {}, {}},
+    Stack{"torchtitan", "torchtitan", {}, kTorchtitan},
+};
+
+}  // namespace
+
+std::span<const Stack> stacks() { return kStacks; }
+
+const Stack& stack_named(std::string_view name) {
+  const auto* const stack = std::ranges::find(kStacks, name, &Stack::name);
+  if (stack != kStacks.end()) return *stack;
+  std::vector<std::string> names;
+  for (const Stack& known : kStacks) names.emplace_back(known.name);
+  unknown_value(name, names);
+}
+
+const Stack& stack_of(const Job& job) {
+  switch (job.modeling) {
+    case Modeling::vramfit:
+      break;
+    case Modeling::torchtitan:
+      return stack_named("torchtitan");
+    case Modeling::transformers:
+      return stack_named("transformers");
+  }
+  return stack_named("vramfit");
+}
+
+std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster) {
+  return cluster.cards() == 1 ? stack.one_gpu : stack.several_gpus;
+}
+
+Job on_stack(Job job, std::span<const StackDefault> defaults) {
+  for (const StackDefault& each : defaults) job_field_named(each.field).set(job, each.value);
+  return job;
+}
+
+std::string defaults_text(std::span<const StackDefault> defaults) {
+  std::string text;
+  for (const StackDefault& each : defaults) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : " ", flag_of(job_field_named(each.field)), each.value);
+  }
+  return text;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,43 @@
+// The libraries that people train with, by name: what `--stack` sets. A stack is a runtime, a modeling, and the
+// defaults of other fields that its library has.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "job/cluster/cluster.h"
+#include "job/job.h"
+
+namespace vramfit {
+
+struct StackDefault {
+  std::string_view field, value;
+};
+
+struct Stack {
+  std::string_view name;  // "transformers"
+  std::string_view what;  // "transformers' Trainer", as verdicts say it
+  /// On one GPU and on several. Empty: there are no rules for it there, and a rehearsal has to answer.
+  std::span<const StackDefault> one_gpu, several_gpus;
+};
+
+/// In the order of the help, this project's own first.
+std::span<const Stack> stacks();
+
+/// Throws InputError with a suggestion.
+const Stack& stack_named(std::string_view name);
+
+/// The stack that a job is of, by its modeling.
+const Stack& stack_of(const Job& job);
+
+/// The defaults on this cluster; empty where there are no rules.
+std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster);
+
+/// `job` with the defaults set.
+Job on_stack(Job job, std::span<const StackDefault> defaults);
+
+/// "--runtime pytorch --modeling transformers".
+std::string defaults_text(std::span<const StackDefault> defaults);
+
+}  // namespace vramfit

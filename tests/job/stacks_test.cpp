@@ -1,0 +1,33 @@
+#include "job/stacks.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+
+namespace vramfit {
+
+TEST_CASE("every default of a stack is a value of its field, and is what the job has then") {
+  for (const Stack& stack : stacks()) {
+    for (const auto& defaults : {stack.one_gpu, stack.several_gpus}) {
+      const Job job = on_stack(unresolved_job(), defaults);
+      for (const StackDefault& each : defaults) CHECK(job_field_named(each.field).get(job) == each.value);
+      if (!defaults.empty()) CHECK(stack_of(job).name == stack.name);
+    }
+  }
+}
+
+TEST_CASE("defaults differ between one GPU and several") {
+  const Stack& trainer = stack_named("transformers");
+  CHECK(defaults_text(defaults_of(trainer, parse_cluster("1xL4"))) == "--runtime pytorch --modeling transformers");
+  CHECK(defaults_of(trainer, parse_cluster("2xL4")).empty());
+  CHECK(defaults_of(stack_named("torchtitan"), parse_cluster("1xL4")).empty());
+}
+
+TEST_CASE("an unknown stack is refused with those that there are") {
+  CHECK_THROWS_WITH_AS(stack_named("tril"), doctest::Contains("did you mean \"trl\""), InputError);
+}
+
+}  // namespace vramfit

@@ -1,0 +1,105 @@
+"""estimate --stack: whose figures an answer has, what answers where there are no rules, and --exact, with libraries that are there only in name."""
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+import unittest
+
+import fake_python
+
+VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
+MODEL = "HuggingFaceTB/SmolLM2-135M"
+STACKS = ("vramfit", "transformers", "trl", "accelerate", "deepspeed", "lightning", "torchtune", "torchtitan")
+
+
+def estimate(*words, gpus="1xRTX4090", command="estimate"):
+    return subprocess.run([VRAMFIT, command, MODEL, "--gpus", gpus, "--seq-len", "1024", *words], text=True, capture_output=True, timeout=100, check=False)
+
+
+def document(*words, gpus="1xRTX4090"):
+    return json.loads(estimate(*words, "--json", gpus=gpus).stdout)
+
+
+class Stacks(unittest.TestCase):
+    def refused(self, why, done, code=2):
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (code, "", 1), done.stderr)
+        self.assertIn(why, done.stderr)
+
+    def test_an_answer_says_whose_it_is_and_what_the_other_one_needs(self):
+        own, trainer = document(), document("--stack", "transformers")
+        self.assertEqual((own["stack"], trainer["stack"]), ("vramfit", "transformers"))
+        self.assertEqual([other["stack"] for other in own["other_stacks"] + trainer["other_stacks"]], ["transformers", "vramfit"])
+        for one, other in ((own, trainer), (trainer, own)):
+            self.assertEqual(one["other_stacks"][0]["total_bytes"], other["ranks"][0]["total_bytes"])
+        self.assertGreater(trainer["ranks"][0]["total_bytes"], own["ranks"][0]["total_bytes"])
+        lines = estimate("--stack", "transformers").stdout.splitlines()
+        self.assertRegex(lines[0], r"^FITS: [\d.]+ of 23.52 GiB with transformers' Trainer, ")
+        self.assertRegex(lines[2], r"^vramfit's own engine needs [\d.]+ GiB, which fits \(--stack vramfit\); ")
+        self.assertEqual(document("--set", "runtime=pytorch", "--set", "modeling=transformers")["ranks"], trainer["ranks"])
+
+    def test_a_stack_sets_what_its_library_does_and_flags_come_after(self):
+        titan = document("--stack", "torchtitan", gpus="8xH100-80GB")["job"]
+        self.assertEqual((titan["runtime"], titan["checkpointing"], titan["allocator"]), ("pytorch-fsdp2", "selective", "expandable"))
+        self.assertEqual(document("--stack", "torchtitan", "--checkpointing", "none", gpus="8xH100-80GB")["job"]["checkpointing"], "none")
+        for words in (["--runtime", "vramfit"], ["--set", "modeling=vramfit"]):
+            self.refused("--stack transformers: contradicts ", estimate("--stack", "transformers", *words))
+        self.refused("--runtime pytorch", estimate("--stack", "trl", "--runtime", "pytorch"))
+        self.refused('unknown value "hugging"', estimate("--stack", "hugging"))
+        self.refused("--stack: needs --gpus", subprocess.run([VRAMFIT, "estimate", MODEL, "--stack", "trl"], text=True, capture_output=True, check=False))
+
+    def test_where_there_are_no_rules_the_command_that_answers_is_named(self):
+        for stack in STACKS[2:7]:
+            for gpus in ("1xRTX4090", "8xH100-80GB"):
+                done = estimate("--stack", stack, "--micro-batch", "2", "--checkpointing", "full", gpus=gpus)
+                self.assertEqual(done.returncode, 1)
+                words = shlex.split(done.stdout.splitlines()[0].split("this answers it: ")[1])
+                self.assertEqual(words[:2], ["vramfit", "rehearse"])
+                # It is a command: only the libraries are missing.
+                again = subprocess.run([VRAMFIT, *words[1:], "--python", "/bin/true"], text=True, capture_output=True, check=False)
+                self.refused("does not run a few lines of Python", again, 1)
+                for pair in (["--micro-batch", "2"], ["--seq-len", "1024"], ["--gradient-checkpointing", "on"], ["--gpus", gpus]):
+                    self.assertIn(" ".join(pair), " ".join(words))
+        self.assertIn("your own script answers it: ", estimate("--stack", "trl", "--wrap", "none").stdout)
+        for command in ("plan", "program"):
+            self.refused("--stack trl on one GPU", estimate("--stack", "trl", command=command), 1)
+        self.refused("plan for one GPU and for several apart", estimate("--stack", "transformers", gpus="1xL4,2xL4", command="plan"))
+
+    def test_plan_and_program_take_a_stack_that_has_rules(self):
+        plan = json.loads(estimate("--stack", "transformers", "--json", command="plan").stdout)
+        self.assertEqual((plan["job"]["runtime"], plan["job"]["modeling"]), ("pytorch", "transformers"))
+        self.assertIn("aten::_flash_attention_forward", estimate("--stack", "transformers", command="program").stdout)
+
+    def test_exact_rehearses_the_stacks_recipe(self):
+        with tempfile.TemporaryDirectory() as folder:
+            python, driver = fake_python.make(folder), os.path.join(folder, "train.py")
+            flags = ["--stack", "transformers", "--exact", "--python", python]
+            done = estimate(*flags, "--micro-batch", "3", "--optimizer", "adamw:foreach", "--keep-driver", driver, "--json")
+            report = json.loads(done.stdout)
+            self.assertEqual((done.returncode, report["schema"], report["ranks"][0]["peak_allocated_bytes"]), (0, "vramfit/rehearsal@1", 3 << 30))
+            with open(driver, encoding="utf-8") as file:
+                script = file.read()
+            for line in (f'MODEL = "{MODEL}"', "MICRO_BATCH = 3", "SEQ_LEN = 1024", 'OPTIMIZER = "adamw_torch"'):
+                self.assertIn(f"\n{line}  # --", script)
+            self.assertIn("transformers' Trainer, rehearsed: vramfit rehearse --recipe trainer ", report["notes"][0])
+            self.assertEqual(estimate(*flags, "--micro-batch", "40").returncode, 3)
+            self.assertTrue(estimate(*flags).stdout.startswith("FITS: "))
+            # Without rules, and allowed to; with rules it is not needed.
+            self.assertTrue(estimate("--stack", "transformers", "--rehearse", "auto", "--python", python, "--attention", "auto", gpus="2xL4").stdout.startswith("FITS: "))
+            self.assertEqual(document("--stack", "transformers", "--rehearse", "auto", "--python", python)["schema"], "vramfit/estimate@1")
+
+    def test_what_no_recipe_has_is_refused_by_name(self):
+        for words, why in ((["--stack", "trl", "--method", "qlora"], "--stack trl with --method qlora"), (["--stack", "transformers", "--wrap", "none"], "--wrap none"),
+                           (["--stack", "torchtune", "--precision", "bf16-mixed"], "--precision bf16-mixed"), (["--stack", "trl", "--precision", "bf16-pure"], "--storage-dtype bf16"),
+                           (["--stack", "trl", "--checkpointing", "every:2"], "--checkpointing every:2"), (["--stack", "lightning", "--optimizer", "adamw-8bit"], "--optimizer adamw-8bit"),
+                           (["--stack", "transformers", "--allocator", "max_split_size_mb=64"], "--allocator")):
+            self.refused(why, estimate(*words, "--exact"), 1)
+        self.refused("--exact: rehearses a library's script", estimate("--exact"))
+        self.refused("--gpus 2xcpu-1GiB are CPU ranks", estimate("--stack", "trl", "--exact", gpus="2xcpu-1GiB"))
+        for words, why in ((["--python", "python"], "--python: is for a rehearsal"), (["--keep-driver", "x"], "--keep-driver: is for a rehearsal"),
+                           (["--exact", "--no-clip"], "--no-clip: changes nothing"), (["--rehearse", "always"], "--rehearse always: never or auto")):
+            self.refused(why, estimate("--stack", "transformers", *words))
+
+
+if __name__ == "__main__":
+    unittest.main()
