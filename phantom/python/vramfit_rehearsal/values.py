@@ -27,13 +27,13 @@ def start(torch, note):
     core.vramfit_values_are_wanted.restype = ctypes.c_int32
     if not core.vramfit_values_are_wanted():
         return
-    path, why_not = values_library.find(torch)
-    if path is None:
+    library, why_not = values_library.find(torch)
+    if library is None:
         note(f"values are not computed, so what kernels would have written reads as zero: {why_not}")
         return
     report = reporter(core)
     keep.append(report)
-    ctypes.CDLL(path).vramfit_values_install(report)
+    library.vramfit_values_install(report)
 
 
 keep = []  # what C calls must not be collected

@@ -2,8 +2,10 @@
 that a compiler of this machine makes from the same sources and torch's own headers. It is kept for the next time."""
 
 import contextlib
+import ctypes
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,16 +16,29 @@ LONGEST_SECONDS = 600
 
 
 def find(torch):
-    """(path, "") or (None, why not)"""
+    """(the loaded library, "") or (None, why not)"""
     phantom = os.environ["VRAMFIT_PHANTOM_LIB"]
-    version = ".".join(torch.__version__.split(".")[:2])
-    path = os.path.join(phantom, f"libvramfit-values-{version}.so")
-    if os.path.exists(path):
-        return path, ""
+    brought = os.path.join(phantom, brought_name(torch))
     path = os.path.join(cache_folder(), f"{torch.__version__}-{fingerprint(phantom)}.so")
-    if os.path.exists(path):
-        return path, ""
-    return compiled(torch, phantom, path)
+    for each in (brought, path):
+        if os.path.exists(each):
+            with contextlib.suppress(OSError):  # made for another build of this version: a symbol is missing
+                return ctypes.CDLL(each), ""
+    path, why_not = compiled(torch, phantom, path)
+    try:
+        return path and ctypes.CDLL(path), why_not
+    except OSError as error:
+        return None, str(error)
+
+
+def brought_name(torch):
+    """As scripts/values_libraries.py names them. What was built between two releases (2.9.0a0+git) resembles neither, so it has none."""
+    release = re.fullmatch(r"(\d+\.\d+)\.\d+(\+.*)?", torch.__version__)
+    return f"libvramfit-values-{release[1] if release else torch.__version__}{'' if cxx11_abi(torch) else '-abi0'}.so"
+
+
+def cxx11_abi(torch):
+    return int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
 
 
 def cache_folder():
@@ -74,14 +89,13 @@ def lock(path):
 
 def compile_to(torch, phantom, compiler, path):
     root = os.path.dirname(torch.__file__)
-    abi = int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
         made = os.path.join(folder, "values.so")
         command = [compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-w",
-                   f"-D_GLIBCXX_USE_CXX11_ABI={abi}", "-I", os.path.join(phantom, "include"), "-isystem",
+                   f"-D_GLIBCXX_USE_CXX11_ABI={cxx11_abi(torch)}", "-I", os.path.join(phantom, "include"), "-isystem",
                    os.path.join(root, "include"), os.path.join(sources(phantom), "install.cpp"), "-o", made,
                    "-L", os.path.join(root, "lib"), "-ltorch_cpu", "-lc10", "-L", phantom, "-lvramfit-phantom",
-                   "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
+                   "-Wl,-z,now", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
         # The compiler is no program to rehearse.
         environment = {name: value for name, value in os.environ.items() if name not in ("LD_AUDIT", "VRAMFIT_PHANTOM")}
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=LONGEST_SECONDS, env=environment)
