@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,33 +21,64 @@ EnvironmentChanges as_text(const Numbers& numbers) {
   return changes;
 }
 
-/// srun(1), "output environment variables". All nodes are this machine.
-EnvironmentChanges slurm_environment(const LaunchedRank& rank) {
-  constexpr std::int64_t kJob = 1;
-  EnvironmentChanges changes = as_text({{"SLURM_PROCID", rank.rank},
-                                        {"SLURM_LOCALID", rank.local},
-                                        {"SLURM_NODEID", rank.node},
-                                        {"SLURM_NTASKS", rank.ranks},
-                                        {"SLURM_NPROCS", rank.ranks},
-                                        {"SLURM_NNODES", rank.nodes},
-                                        {"SLURM_JOB_NUM_NODES", rank.nodes},
-                                        {"SLURM_STEP_NUM_TASKS", rank.ranks},
-                                        {"SLURM_STEP_NUM_NODES", rank.nodes},
-                                        {"SLURM_JOB_ID", kJob},
-                                        {"SLURM_JOBID", kJob},
-                                        {"SLURM_STEP_ID", 0},
-                                        {"SLURM_NTASKS_PER_NODE", rank.per_node},
-                                        {"SLURM_TASK_PID", ::getpid()}});
-  const std::string tasks =
-      rank.nodes == 1 ? fmt::to_string(rank.per_node) : fmt::format("{}(x{})", rank.per_node, rank.nodes);
-  for (const char* name : {"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}) changes.emplace_back(name, tasks);
+constexpr std::int64_t kJob = 1;
+
+/// "localhost,localhost": all nodes are this machine.
+std::string node_list(const LaunchedRank& rank) {
   std::string nodes = "localhost";
   for (std::int64_t node = 1; node < rank.nodes; ++node) nodes += ",localhost";
-  for (const char* name : {"SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"}) {
-    changes.emplace_back(name, nodes);
-  }
+  return nodes;
+}
+
+/// "8(x2)"
+std::string tasks_by_node(const LaunchedRank& rank) {
+  return rank.nodes == 1 ? fmt::to_string(rank.per_node) : fmt::format("{}(x{})", rank.per_node, rank.nodes);
+}
+
+/// Of srun's tasks and of sbatch's script.
+EnvironmentChanges job_environment(const LaunchedRank& rank) {
+  EnvironmentChanges changes = as_text({{"SLURM_NNODES", rank.nodes},
+                                        {"SLURM_JOB_NUM_NODES", rank.nodes},
+                                        {"SLURM_JOB_ID", kJob},
+                                        {"SLURM_JOBID", kJob},
+                                        {"SLURM_TASK_PID", ::getpid()}});
+  for (const char* name : {"SLURM_NODELIST", "SLURM_JOB_NODELIST"}) changes.emplace_back(name, node_list(rank));
+  changes.emplace_back("SLURM_TASKS_PER_NODE", tasks_by_node(rank));
   changes.emplace_back("SLURMD_NODENAME", "localhost");
-  changes.emplace_back("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1");
+  return changes;
+}
+
+void add(EnvironmentChanges& changes, const EnvironmentChanges& more) {
+  changes.insert(changes.end(), more.begin(), more.end());
+}
+
+/// srun(1), "output environment variables".
+EnvironmentChanges slurm_environment(const LaunchedRank& rank) {
+  EnvironmentChanges changes = job_environment(rank);
+  add(changes, as_text({{"SLURM_PROCID", rank.rank},
+                        {"SLURM_LOCALID", rank.local},
+                        {"SLURM_NODEID", rank.node},
+                        {"SLURM_NTASKS", rank.ranks},
+                        {"SLURM_NPROCS", rank.ranks},
+                        {"SLURM_STEP_NUM_TASKS", rank.ranks},
+                        {"SLURM_STEP_NUM_NODES", rank.nodes},
+                        {"SLURM_STEP_ID", 0},
+                        {"SLURM_NTASKS_PER_NODE", rank.per_node}}));
+  add(changes, {{"SLURM_STEP_TASKS_PER_NODE", tasks_by_node(rank)},
+                {"SLURM_STEP_NODELIST", node_list(rank)},
+                {"SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"}});
+  return changes;
+}
+
+/// sbatch(1), "output environment variables": what a script reads before its srun. What is there only if sbatch was
+/// told so, its flags set.
+EnvironmentChanges batch_environment(const LaunchedRank& rank) {
+  EnvironmentChanges changes = job_environment(rank);
+  add(changes, as_text({{"SLURM_PROCID", 0}, {"SLURM_LOCALID", 0}, {"SLURM_NODEID", 0}, {"SLURM_GTIDS", 0}}));
+  add(changes, {{"SLURM_CLUSTER_NAME", "vramfit"}, {"SLURM_SUBMIT_HOST", "localhost"}});
+  std::error_code error;
+  const std::string here = std::filesystem::current_path(error).string();
+  if (!error) changes.emplace_back("SLURM_SUBMIT_DIR", here);
   return changes;
 }
 
@@ -68,6 +101,8 @@ EnvironmentChanges launcher_environment(LauncherKind kind, const LaunchedRank& r
                       {"MPI_LOCALNRANKS", rank.per_node}});
     case LauncherKind::slurm:
       return slurm_environment(rank);
+    case LauncherKind::slurm_batch:
+      return batch_environment(rank);
   }
   return {};
 }

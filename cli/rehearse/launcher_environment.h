@@ -7,14 +7,15 @@
 
 namespace vramfit {
 
-enum class LauncherKind { open_mpi, mpich, slurm };
+enum class LauncherKind { open_mpi, mpich, slurm, slurm_batch };
 
 /// Where a rank is among the others. `local` is its number on its node, which has `per_node` ranks.
 struct LaunchedRank {
   std::int64_t rank = 0, ranks = 1, local = 0, per_node = 1, node = 0, nodes = 1;
 };
 
-/// The variables that the launcher gives this rank.
+/// The variables that the launcher gives this rank; those of sbatch are the script's, which runs once, on the first
+/// node.
 EnvironmentChanges launcher_environment(LauncherKind kind, const LaunchedRank& rank);
 
 }  // namespace vramfit

@@ -18,6 +18,7 @@ struct LaunchRequest {
   std::optional<std::int64_t> ranks, per_node, nodes;  // as far as the flags say
   EnvironmentChanges environment;                      // that the flags set
   std::string folder;                                  // to start in; "" for this one
+  bool is_wrapped = false;                             // of sbatch: the program is a command, not a script
 };
 
 /// `words` after the launcher's name. Flags that change nothing for a rank's memory are read over. Throws InputError

@@ -21,6 +21,7 @@
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/launch/environment.h"
+#include "cli/rehearse/batch_script.h"
 #include "cli/rehearse/environment.h"
 #include "cli/rehearse/launcher_environment.h"
 #include "cli/rehearse/launcher_flags.h"
@@ -49,7 +50,11 @@ const std::array kLaunchers{
     Row{"mpiexec.mpich", LauncherKind::mpich},
     Row{"mpiexec.hydra", LauncherKind::mpich},
     Row{"srun", LauncherKind::slurm},
+    Row{"sbatch", LauncherKind::slurm_batch},
 };
+// Batch scripts ask it for the names of their nodes.
+constexpr const char* kHostNames = "scontrol";
+constexpr const char* kInBatch = "VRAMFIT_REHEARSAL_BATCH";  // below our sbatch: what srun isn't told, the job says
 
 std::string base_name(const std::string& path) { return fs::path(path).filename().string(); }
 
@@ -134,6 +139,54 @@ LaunchedRank asked_place(const std::string& name, const LaunchRequest& asked, co
       name, text(asked.ranks), text(asked.per_node), text(asked.nodes), of_gpu.nodes, of_gpu.per_node));
 }
 
+/// sbatch's own flags come after those in the script, and count.
+LaunchRequest read_batch(const std::vector<std::string>& words) {
+  constexpr std::string_view kName = "sbatch";
+  LaunchRequest asked = read_launch(LauncherKind::slurm_batch, kName, words);
+  if (asked.is_wrapped) return asked;
+  const std::string path = fs::absolute(asked.program[0]).string();
+  const BatchScript script = read_batch_script(path);
+  std::vector<std::string> all = script.flags;
+  all.insert(all.end(), words.begin(), words.end());
+  asked = read_launch(LauncherKind::slurm_batch, kName, all);
+  asked.program[0] = path;
+  asked.program.insert(asked.program.begin(), script.interpreter.begin(), script.interpreter.end());
+  return asked;
+}
+
+LaunchRequest read_request(LauncherKind kind, const std::string& name, const std::vector<std::string>& words) {
+  if (kind == LauncherKind::slurm_batch) return read_batch(words);
+  LaunchRequest asked = read_launch(kind, name, words);
+  const auto of_job = [](const char* variable) -> std::optional<std::int64_t> {
+    const std::int64_t number = std::atoll(environment_value(variable).c_str());
+    return number > 0 ? std::optional(number) : std::nullopt;
+  };
+  if (kind != LauncherKind::slurm || environment_value(kInBatch).empty()) return asked;
+  if (!asked.ranks && !asked.per_node) {
+    asked.ranks = of_job("SLURM_NTASKS");
+    asked.per_node = of_job("SLURM_NTASKS_PER_NODE");
+  }
+  return asked;
+}
+
+/// Those of a job in which vramfit itself runs.
+void forget_outer_job() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (text.starts_with("SLURM_")) names.emplace_back(text.substr(0, text.find('=')));
+  }
+  for (const std::string& name : names) ::unsetenv(name.c_str());
+}
+
+[[noreturn]] void answer_scontrol(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const bool asks_names = words.size() >= 2 && words[0] == "show" && words[1].starts_with("hostname");
+  if (!asks_names) throw InputError("scontrol: vramfit answers only `scontrol show hostnames [LIST]`");
+  fmt::print("{}", host_names(words.size() > 2 ? words[2] : environment_value("SLURM_JOB_NODELIST")));
+  std::exit(0);
+}
+
 void set_all(const EnvironmentChanges& changes) {
   for (const auto& [name, value] : changes) ::setenv(name.c_str(), value.c_str(), 1);
 }
@@ -196,7 +249,7 @@ std::string make_launcher_shims(const std::string& session) {
   std::error_code error;
   const fs::path own = fs::read_symlink("/proc/self/exe", error);
   if (!error) fs::create_directory(folder, error);
-  std::vector<std::string> names{kStartsAllRanks};
+  std::vector<std::string> names{kStartsAllRanks, kHostNames};
   for (const Row& row : kLaunchers) names.emplace_back(row.name);
   for (const std::string& name : names) {
     if (!error) fs::create_symlink(own, folder / name, error);
@@ -206,21 +259,25 @@ std::string make_launcher_shims(const std::string& session) {
 }
 
 bool is_started_as_launcher(const char* name) {
-  const bool is_ours = name != nullptr && (has_shim(name) || base_name(name) == kStartsAllRanks);
+  if (name == nullptr) return false;
+  const bool is_ours = has_shim(name) || base_name(name) == kStartsAllRanks || base_name(name) == kHostNames;
   return is_ours && !environment_value(kRank).empty();
 }
 
 void become_rank_of_launcher(int argc, char** argv) {
   const std::string word = argv[0], name = base_name(word);
   if (name == kStartsAllRanks) start_all_ranks({argv + 1, argv + argc});
+  if (name == kHostNames) answer_scontrol(argc, argv);
   const LauncherKind kind = kind_of(*row_of(name), word);
-  const LaunchRequest asked = read_launch(kind, name, {argv + 1, argv + argc});
+  const LaunchRequest asked = read_request(kind, name, {argv + 1, argv + argc});
   const std::map<std::string, std::string> variables = rank_variables();
   const LaunchedRank place = asked_place(name, asked, place_of(variables));
+  if (kind == LauncherKind::slurm_batch) forget_outer_job();
   set_all(asked.environment);
   // Whatever a script made of them: the store of the ghosts is where they say.
   set_all({variables.begin(), variables.end()});
   set_all(launcher_environment(kind, place));
+  if (kind == LauncherKind::slurm_batch) set_all({{kInBatch, "1"}});
   if (!asked.folder.empty() && ::chdir(asked.folder.c_str()) != 0) {
     throw InputError(fmt::format("{}: can't start in {}: {}", name, printable(asked.folder),
                                  std::generic_category().message(errno)));

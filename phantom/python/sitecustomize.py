@@ -56,9 +56,9 @@ def _play_a_rank_of_deepspeed(runner):
     launchers.install_deepspeed_runner(runner)
 
 
-def _say_what_mpi_sees(_mpi4py):
-    print("vramfit rehearse: mpi4py is imported, and MPI itself has one rank here: the program sees its rank and the number of ranks only in the "
-          "launcher's variables (OMPI_COMM_WORLD_RANK, PMI_RANK, RANK)", file=sys.stderr)
+def _play_a_rank_of_mpi(module):
+    from vramfit_rehearsal import mpi
+    mpi.install(module)
 
 
 def _is_program(module):
@@ -94,7 +94,7 @@ if os.environ.get("VRAMFIT_PHANTOM"):
         sys.meta_path.insert(0, _AfterImport("torch.distributed.launcher.api", _play_a_rank_of_torchrun))
         sys.meta_path.insert(0, _AfterImport("accelerate.commands.launch", _play_a_rank_of_accelerate))
         sys.meta_path.insert(0, _AfterImport("deepspeed.launcher.runner", _play_a_rank_of_deepspeed))
-        sys.meta_path.insert(0, _AfterImport("mpi4py", _say_what_mpi_sees))
+        sys.meta_path.insert(0, _AfterImport("mpi4py.MPI", _play_a_rank_of_mpi))
         if _is_program("deepspeed.launcher.launch"):
             from vramfit_rehearsal import launchers as _launchers
             _launchers.install_deepspeed_launch()

@@ -116,6 +116,30 @@ class Launchers(unittest.TestCase):
         _, variables, _ = self.played("2x2xH100-80GB", 3, "srun", "-n", "2", "-N", "2", sys.executable, self.show)
         self.holds(variables, {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2", "RANK": "3"})
 
+    def test_a_batch_script_has_its_jobs_variables_before_its_srun(self):
+        text = f"""\
+        #!/bin/bash -e
+        #SBATCH --job-name="two nodes"  # a comment
+        #SBATCH -N 2 --gpus-per-node=2 --cpus-per-task 8
+
+        #SBATCH --ntasks-per-node=1
+        export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) SEEN="$SLURM_JOB_NAME,$SLURM_NNODES,$SLURM_CPUS_PER_TASK,$SLURM_PROCID"
+        #SBATCH --nodes=9
+        srun {sys.executable} {self.show} "$1" $SLURM_JOB_NUM_NODES
+        """
+        script = self.write("job.sbatch", text)
+        words, variables, _ = self.played("2x2xH100-80GB", 3, "sbatch", "--parsable", "-J", "own name", script, "a b")
+        self.assertEqual(words, ["a b", "2"])
+        self.holds(variables, {"SEEN": "own name,2,8,0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1", "SLURM_NODEID": "1",
+                               "SLURM_CPUS_PER_TASK": "8", "RANK": "3", "MASTER_ADDR": "127.0.0.1", "SLURM_SUBMIT_DIR": os.getcwd()})
+        words, variables, _ = self.played("2x2xH100-80GB", 3, "sbatch", "-n4", f"--wrap=srun {sys.executable} {self.show} $SLURM_NTASKS")
+        self.assertEqual(words, ["4"])
+        self.holds(variables, {"SLURM_PROCID": "3", "SLURM_LOCALID": "1"})
+        self.refused("sbatch: asks for any ranks, 1 of a node, on 2 nodes", "4xH100-80GB", "sbatch", script)
+        self.refused("its first line names no interpreter", "2xH100-80GB", "sbatch", self.write("bare.sh", "srun true\n"))
+        self.refused("#SBATCH hetjob: not a flag", "2xH100-80GB", "sbatch", self.write("het.sh", "#!/bin/sh\n#SBATCH hetjob\n"))
+        self.refused("none.sh", "2xH100-80GB", "sbatch", "none.sh")
+
     def test_a_shell_script_finds_the_same_launchers(self):
         script = self.write("train.sh", f"export MASTER_PORT=29500 MASTER_ADDR=node7 RANK=9\\nmpirun -n 2 {sys.executable} {self.show} a b\\n".replace("\\n", "\n"))
         words, variables, _ = self.played("2xH100-80GB", 1, "sh", script)
@@ -124,11 +148,30 @@ class Launchers(unittest.TestCase):
         self.assertNotEqual(variables["MASTER_PORT"], "29500")
         self.assertIn("1", (variables.get("OMPI_COMM_WORLD_RANK"), variables.get("PMI_RANK")))
 
-    def test_a_program_that_asks_mpi_for_its_rank_is_warned(self):
+    def test_a_program_that_asks_mpi_for_its_rank_is_told_it(self):
         self.write("mpi4py/__init__.py", "")
-        self.write("ask.py", "import mpi4py\n")
-        done = self.rehearse("2xH100-80GB", 1, "mpirun", "-n", "2", sys.executable, os.path.join(self.folder, "ask.py"))
-        self.assertIn("MPI itself has one rank here", done.stderr)
+        self.write("mpi4py/MPI.py", """\
+            class Intracomm:
+                def __init__(self, comm=None):
+                    pass
+            SUM, MAX, MIN, PROD, COMM_TYPE_SHARED = "+", "max", "min", "*", 1
+            COMM_WORLD = COMM_SELF = Intracomm()
+            """)
+        self.write("ask.py", """\
+            from mpi4py import MPI
+            comm = MPI.COMM_WORLD
+            node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+            print("mpi", comm.Get_rank(), comm.size, node.rank, node.size, comm.allgather("a"), comm.allreduce(3), comm.allreduce(3, op=MPI.MAX),
+                  comm.gather(1), comm.bcast("b", root=3), comm.alltoall([5, 6, 7, 8]), comm.Dup().Split(1).Get_rank(), isinstance(comm, MPI.Intracomm))
+            try:
+                comm.recv(source=0)
+            except RuntimeError as error:
+                print("refused", error)
+            """)
+        done = self.rehearse("2x2xH100-80GB", 3, "orterun", "-n", "4", sys.executable, os.path.join(self.folder, "ask.py"))
+        self.assertIn("mpi 3 4 1 2 ['a', 'a', 'a', 'a'] 12 3 None b [8, 8, 8, 8] 3 True\n", done.stdout, done.stderr)
+        self.assertIn("refused vramfit rehearse: rank 3 of 4 is played alone, so MPI's recv has nobody to talk to", done.stdout)
+        self.assertIn("mpi4py: rank 3 of 4 is played alone", done.stderr)
 
     def test_deepspeed_becomes_the_rank_on_one_node_and_on_several(self):
         words, variables, _ = self.played("2xH100-80GB", 1, self.deepspeed, self.show, "--deepspeed_config", "x.json")

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 
+from vramfit_rehearsal import mpi
 from vramfit_rehearsal.peaks import NAMES
 
 BEGIN, DOCUMENT_BYTES = 64, 256 << 10
@@ -107,7 +108,7 @@ class Record:
                 "exception": "" if error is None else f"{type(error).__name__}: {error}"[:2000],
                 "pinned_peak_bytes": self._pinned(), "devices": [self._device(i) for i in sorted(self.peaks.devices)],
                 "out_of_memory": self.failures.events,
-                "notes": self.notes + self.peaks.notes + self.phases.notes}
+                "notes": self.notes + mpi.notes + self.peaks.notes + self.phases.notes}
 
     def _steps(self):
         return self.phases.step if self.phases._stepped else self.phases.step - 1
