@@ -1,10 +1,12 @@
-"""Who reads a value: the innermost line outside torch, and what it does with it, as far as its source tells."""
+"""Who reads a value: the innermost line outside torch, and what it does with it, as far as its source tells; and the innermost line
+of the program's own, if a library reads for it."""
 
 import ast
 import functools
 import linecache
 import os
 import sys
+import sysconfig
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 PRINTING = {"print", "log", "info", "debug", "warning", "error", "write", "format", "append", "update", "add_scalar", "set_postfix"}
@@ -12,16 +14,38 @@ CHOICE = "choice"  # `a if test else b`: Python asks for the test's truth at the
 
 
 def caller():
-    """("train.py:12", "condition", "finite" (isnan(...)), "printed", "formatted" (a tensor, by torch) or "other")"""
+    """("train.py:12" or "library/loop.py:3, called by train.py:12";
+    "condition", "finite" (isnan(...)), "printed", "formatted" (a tensor, by torch) or "other")"""
     torch = os.path.dirname(sys.modules["torch"].__file__) + os.sep
     frame, is_formatted = sys._getframe(2), False
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith((torch, OWN, "<frozen")):
-            return f"{shown(path)}:{frame.f_lineno}", "formatted" if is_formatted else expression_at(path, *position(frame))
+            return line_of(frame) + called_by(frame), "formatted" if is_formatted else expression_at(path, *position(frame))
         is_formatted = is_formatted or path == torch + "_tensor_str.py"
         frame = frame.f_back
     return "a thread without Python code, such as autograd's", "other"
+
+
+def line_of(frame):
+    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def called_by(frame):
+    """Of a library's line, the innermost line that is no library's: it says which of its calls the program could change."""
+    if not is_library(frame.f_code.co_filename):
+        return ""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "" if frame is None else f", called by {line_of(frame)}"
+
+
+@functools.lru_cache(maxsize=4096)
+def is_library(path):
+    """Python's own, installed, ours, or no file at all."""
+    standard = [sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")]
+    installed = any(f"{os.sep}{folder}{os.sep}" in path for folder in ("site-packages", "dist-packages"))
+    return installed or path.startswith(("<", OWN, *standard))
 
 
 def position(frame):
