@@ -1,5 +1,6 @@
-"""Which phases a training script is in, where it steps with a closure (as Lightning and LBFGS do), and where it has several micro-batches
-(as pipelines do). On the CPU, without a rehearsal: only the order of the phases is looked at.
+"""Which phases a training script is in, where it steps with a closure (as Lightning and LBFGS do), where it has several micro-batches
+(as pipelines do), and where experts get their tokens by an index, are recomputed within backward, and have biases that an optimizer's hook moves (as
+mixtures of experts do). On the CPU, without a rehearsal: only the order of the phases is looked at.
 """
 import os
 import sys
@@ -24,6 +25,48 @@ class Marks:
         """Phases without those that hold nothing: one that is entered twice in a row counts once."""
         seen, self.seen = self.seen, []
         return [f"{phase} {step}" for n, (phase, step) in enumerate(seen) if n == 0 or seen[n - 1] != (phase, step)]
+
+
+class Experts(torch.nn.Module):
+    """A mixture that calls an expert only if it has tokens, as eager implementations do, and counts them for a bias without a gradient."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        self.reentrant = reentrant
+        self.router, self.experts = torch.nn.Linear(4, 3, bias=False), torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+        self.register_buffer("bias", torch.zeros(3))
+        self.register_buffer("counts", torch.zeros(3))
+
+    def route(self, x):
+        scores = self.router(x).softmax(-1)
+        chosen = (scores + self.bias).topk(2, dim=-1).indices
+        out = torch.zeros_like(x)
+        for number in torch.unique(chosen).tolist():
+            rows = torch.where(chosen == number)[0]
+            self.counts[number] += rows.shape[0]
+            out = out.index_add(0, rows, self.experts[number](x[rows]) * scores[rows, number, None])
+        return out
+
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(self.route, x, use_reentrant=self.reentrant)
+
+    def balance(self, *_):
+        with torch.no_grad():
+            self.bias -= 0.1 * (self.counts - self.counts.mean()).sign()
+            self.counts.zero_()
+
+
+def check_experts(expect):
+    for reentrant in (False, True):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), Experts(reentrant), torch.nn.Linear(4, 4))
+        optimizer = torch.optim.AdamW(model.parameters())
+        optimizer.register_step_pre_hook(model[1].balance)
+        for _ in range(2):
+            for _ in range(2):  # micro-batches
+                model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            expect("forward steady", "backward steady", "other steady", "forward steady", "backward steady", "other steady", "optimizer steady", "other steady")
 
 
 def main():
@@ -64,6 +107,8 @@ def main():
     expect("forward steady", "backward steady", "other steady", "forward steady", "backward steady", "other steady", "backward steady", "other steady",
            "backward steady", "other steady", "optimizer steady", "other steady")
     assert not phases.notes, phases.notes  # no backward is taken for one whose forward was not seen
+
+    check_experts(expect)
 
     function = torch.compile(lambda x: (x * model.weight).sum(), backend="eager")  # calls no module
     for _ in range(2):

@@ -17,6 +17,7 @@ class Program:
     assumed: bool = False  # sizes or branches follow from values that nobody computes
     survives: bool = False  # an out-of-memory error
     in_ci: bool = False
+    phases: tuple = ()  # (phase and step, the least and the most bytes at its peak)
     own_python: str = ""  # the variable that names a Python with its libraries, if they don't go together with those of the other programs
 
 
@@ -83,6 +84,14 @@ def steers():
     experts = 16 * mlp + 16 * WIDTH
     out = FP32 * 8192 * WIDTH
     routed = 2 * (2 * out + 8 * out) + out  # tokens go to two experts each: what goes in, comes out, and 4 widths before and after the activation
+    weights = FP32 * experts
+    trained = 3 * weights + WORKSPACES + out  # what is held between steps
+    # Forward begins with that and ends with all that it keeps; backward begins so, and makes gradients while it lets go; the optimizer has gradients, and copies
+    # of them as it works on several tensors at once.
+    def by_phase(largest):
+        return (("load first", weights, weights + 2 * out), ("forward steady", trained + routed - out, trained + routed + 4 * largest),
+                ("backward steady", trained + routed - out, trained + routed + weights + 4 * largest),
+                ("optimizer steady", trained + weights, trained + 2 * weights + 2 * out))
     one = CUBLAS_WORKSPACE + CUBLASLT_WORKSPACE  # of one thread: nothing goes backward
     beams = 4 * INT64 * (24 + 3) + 4 * FP32 * (VOCABULARY + 1)
     sampled = 4 * INT64 * (40 + 1) + 4
@@ -95,9 +104,10 @@ def steers():
                              prints=("rows 394", "rows 454", "rows 514"), in_ci=True),
         "tolist-split": Program("steers.py tolist_split", small(8 * linear(WIDTH, WIDTH), 2 * FP32 * 1024 * WIDTH, 4 * FP32 * 1024 * WIDTH,
                                                                 rest=FP32 * 1024 * WIDTH + INT64 * 1024), prints=tuple(counts), in_ci=True),
-        "routing-balanced": Program("steers.py routing", small(experts, routed, out, rest=out), prints=("sizes" + 16 * " 1024",), assumed=True, in_ci=True),
+        "routing-balanced": Program("steers.py routing", small(experts, routed, out, rest=out), prints=("sizes" + 16 * " 1024",), assumed=True, in_ci=True,
+                                    phases=by_phase(out)),
         "routing-worst": Program("steers.py routing", small(experts, routed, 4 * out, rest=out), flags=("--set", "routing=worst"),
-                                 prints=("sizes 8192 8192" + 14 * " 0",), assumed=True),
+                                 prints=("sizes 8192 8192" + 14 * " 0",), assumed=True, phases=by_phase(4 * out)),
         "hard-examples": Program("steers.py hard_examples", small(mlp, 2 * wide, wide, rest=2 * FP32 * 4096), prints=("rows 4096",), assumed=True),
         "beam-search": Program("steers.py beam_search", forward_only(FP32 * LANGUAGE_MODEL + one + beams, 0, attention), prints=("length 24",), assumed=True, in_ci=True),
         "sampling": Program("steers.py sampling", forward_only(FP32 * LANGUAGE_MODEL + one + sampled, 0, attention), prints=("length 40",), assumed=True),

@@ -69,6 +69,9 @@ def check(program, report, done):
     assert abs(held - count.held) <= count.within * count.held, f"holds {held}, by hand {count.held}"
     peak = max(rank["peak_requested_bytes"] for rank in report["ranks"])
     assert count.least <= peak <= count.most, f"peak {peak}, by hand from {count.least} to {count.most}"
+    peaks = {f"{phase['phase']} {phase['step']}": phase["peak_requested_bytes"] for phase in report["ranks"][0]["phases"]}
+    for name, least, most in program.phases:
+        assert least <= peaks[name] <= most, f"{name}: {peaks[name]}, by hand from {least} to {most}"
     return held
 
 
