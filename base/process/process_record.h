@@ -29,10 +29,19 @@ struct Card {
   std::array<Failure, kMostFailures> failures;
 };
 
-enum class TextKind : std::int64_t { uncertain_place, invented_place, assumed, ghost_place, unsupported, escape };
-inline constexpr std::int64_t kTextKinds = 6;
+enum class TextKind : std::int64_t {
+  uncertain_place,
+  invented_place,
+  assumed,
+  ghost_place,
+  unsupported,
+  escape,
+  workspace
+};
 
-/// Something that is counted by its name. `steers` and `assumptions` are of assumed reads.
+/// Something that is counted by its name. `steers` and `assumptions` are of assumed reads. Of a workspace whose size
+/// nobody knows, `bytes` is what it may take at most: the largest that was asked for, or the sum if each is kept.
+/// `assumptions` is then -1 if of one of them not even that is known.
 struct Text {
   TextKind kind = TextKind::uncertain_place;
   std::int64_t steers = 0, assumptions = 0, count = 0, bytes = 0;

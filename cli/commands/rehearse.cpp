@@ -367,7 +367,7 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       .add_option("--set", flags->settings,
                   "Settings of the simulation: addresses=ascending|descending|shuffled:SEED, "
                   "completion=immediate|late:SEED, real-bytes=N, values=computed|unknown, routing=balanced|worst, "
-                  "selected=SHARE, integer-bytes=N, float-bytes=N")
+                  "selected=SHARE, integer-bytes=N, float-bytes=N, workspaces=zero|bound")
       ->type_name("KEY=VALUE,...")
       ->group(kRunFlags);
   command

@@ -81,6 +81,12 @@ void add_text(ProcessRecord& record, const layout::Text& text) {
       return record.escapes.push_back(std::move(name));
     case TextKind::unsupported:
       return void(record.unsupported.emplace_back(std::move(name), count(text.count)));
+    case TextKind::workspace:
+      return record.workspaces.push_back({.what = std::move(name),
+                                          .count = count(text.count),
+                                          .most = {count(text.bytes)},
+                                          .has_bound = count(text.assumptions, -1) >= 0,
+                                          .is_kept = text.steers != 0});
     case TextKind::assumed:
       return record.assumed.push_back({.what = std::move(name),
                                        .steers = text.steers != 0,
@@ -97,6 +103,7 @@ void sort_lists(ProcessRecord& record) {
     std::ranges::sort(*list);
   }
   std::ranges::sort(record.unsupported);
+  std::ranges::sort(record.workspaces, {}, &UnknownWorkspace::what);
   std::ranges::sort(record.assumed, {}, [](const AssumedRead& read) { return std::pair(read.what, read.steers); });
 }
 

@@ -75,6 +75,15 @@ struct AssumedRead {
   Bytes bytes;
 };
 
+/// Memory that a library asked for to work in, and that counts as 0, because only the real one knows how much.
+struct UnknownWorkspace {
+  std::string what;  // "cuDNN convolution"
+  std::int64_t count = 0;
+  Bytes most;             // of the largest, or of all if each is kept
+  bool has_bound = true;  // otherwise some were not even bounded
+  bool is_kept = false;   // until the library's plan goes; others are given back after the call
+};
+
 /// process.PID.record (base/process/process_record.h).
 struct ProcessRecord {
   std::int64_t process = 0;
@@ -88,6 +97,7 @@ struct ProcessRecord {
   std::int64_t ghost_answers = 0;
   std::vector<std::string> ghost_places, escapes;
   std::vector<std::pair<std::string, std::int64_t>> unsupported;  // function, calls
+  std::vector<UnknownWorkspace> workspaces;
   std::optional<TorchRecord> torch;
 };
 

@@ -31,7 +31,7 @@ bool same_figures(const RehearsedRank& a, const RehearsedRank& b) {
   return a.by_torch == b.by_torch && a.requested == b.requested && a.allocated == b.allocated &&
          a.reserved == b.reserved && a.total == b.total && a.managed == b.managed && a.outside == b.outside &&
          a.retries == b.retries && a.out_of_memory == b.out_of_memory && a.steps == b.steps && a.pinned == b.pinned &&
-         a.failures.size() == b.failures.size() && same_phases(a.phases, b.phases);
+         a.workspaces == b.workspaces && a.failures.size() == b.failures.size() && same_phases(a.phases, b.phases);
 }
 
 void add_torch(RehearsedRank& rank, const TorchRecord& torch) {
@@ -55,6 +55,19 @@ void add_torch(RehearsedRank& rank, const TorchRecord& torch) {
   rank.outside = rank.total - rank.reserved;
 }
 
+/// A thread has one at a time, which is given back before the next; those that are kept add up.
+Bytes workspaces_of(const ProcessRecord& process) {
+  std::int64_t kept = 0, largest = 0;
+  for (const UnknownWorkspace& each : process.workspaces) {
+    if (each.is_kept) {
+      kept = checked_add(kept, each.most.n);
+    } else {
+      largest = std::max(largest, each.most.n);
+    }
+  }
+  return {checked_add(kept, largest)};
+}
+
 RehearsedRank rank_of(const ProcessRecord& process, const DriverCard& card, std::int64_t number) {
   RehearsedRank rank;
   rank.first = rank.last = number;
@@ -63,6 +76,7 @@ RehearsedRank rank_of(const ProcessRecord& process, const DriverCard& card, std:
   rank.outside = std::min(card.outside, card.peak_used);
   rank.requested = rank.allocated = rank.reserved = rank.total - rank.outside;
   rank.managed = card.managed;
+  rank.workspaces = workspaces_of(process);
   rank.out_of_memory = card.out_of_memory;
   if (process.torch) add_torch(rank, *process.torch);
   return rank;
@@ -149,16 +163,14 @@ void note_torch(Rehearsal& rehearsal, const std::string& who, const TorchRecord&
 
 std::string times(std::int64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
 
-/// Entries of stand-ins that answer a size with 0 are named "cuDNN convolution: workspace taken as 0".
-std::string unsupported_text(const std::string& who, const std::string& function, std::int64_t calls) {
-  constexpr std::string_view kZero = " taken as 0";
-  const std::size_t colon = function.find(": ");
-  if (colon == std::string::npos || !function.ends_with(kZero)) {
-    return fmt::format("{} called {} {}, which phantom GPUs don't support", who, printable(function), times(calls));
-  }
-  const std::string area = function.substr(colon + 2, function.size() - colon - 2 - kZero.size());
-  return fmt::format("{}: the {} of {} is not known and counts as 0 bytes (asked for {}), so a real GPU may need more",
-                     who, printable(area), printable(function.substr(0, colon)), times(calls));
+std::string workspace_text(const std::string& who, const UnknownWorkspace& workspace) {
+  const std::string begin = fmt::format("{}: the workspace of {} is not known and counts as 0 bytes (asked for {})",
+                                        who, printable(workspace.what), times(workspace.count));
+  if (!workspace.has_bound)
+    return begin + "; nobody publishes a bound, so a real GPU may need more than the upper bound";
+  return fmt::format("{}; it takes at most {:.1f} MiB {}, which the upper bound has", begin,
+                     static_cast<double>(workspace.most.n) / static_cast<double>(kMiB.n),
+                     workspace.is_kept ? "together" : "at once");
 }
 
 void note_process(Rehearsal& rehearsal, const ProcessRecord& process) {
@@ -171,8 +183,10 @@ void note_process(Rehearsal& rehearsal, const ProcessRecord& process) {
     note(rehearsal, fmt::format("{} goes past a part of the phantom: {}", who, printable(escape)));
   }
   for (const auto& [function, calls] : process.unsupported) {
-    note(rehearsal, unsupported_text(who, function, calls));
+    note(rehearsal,
+         fmt::format("{} called {} {}, which phantom GPUs don't support", who, printable(function), times(calls)));
   }
+  for (const UnknownWorkspace& workspace : process.workspaces) note(rehearsal, workspace_text(who, workspace));
   if (process.torch) note_torch(rehearsal, who, *process.torch);
 }
 
@@ -282,7 +296,9 @@ int Rehearsal::exit_code() const {
 void judge(Rehearsal& rehearsal) {
   rehearsal.ranks = ranks_of(rehearsal.processes);
   for (RehearsedRank& rank : rehearsal.ranks) {
-    rank.upper_bound = std::max(rank.total, std::min(rehearsal.cluster.card.memory, rank.total + rank.managed));
+    const std::int64_t beside = checked_add(rank.managed.n, rank.workspaces.n);
+    const Bytes all{checked_add(rank.total.n, beside)};
+    rank.upper_bound = std::max(rank.total, std::min(rehearsal.cluster.card.memory, all));
   }
   const auto worst = std::ranges::max_element(rehearsal.ranks, {}, &RehearsedRank::total);
   rehearsal.worst = worst == rehearsal.ranks.end() ? -1 : static_cast<int>(worst - rehearsal.ranks.begin());

@@ -25,7 +25,8 @@ struct RehearsedRank {
   Bytes total;        // what the card would show for this process at its peak
   Bytes outside;      // of total: context, communicators, allocations past torch
   Bytes managed;      // paged memory, which is on the host where the card has no room; not in total
-  Bytes upper_bound;  // total, and as much of the paged memory as the card can hold beside it
+  Bytes workspaces;   // what libraries may need to work in and counts as 0: the largest, and all that are kept
+  Bytes upper_bound;  // total, and as much of the paged memory and of the workspaces as the card can hold beside it
   std::int64_t retries = 0, out_of_memory = 0, steps = 0;
   Bytes pinned;                             // host
   std::vector<std::int64_t> worked_inputs;  // sizes of the model's first input, in the last step after memory ran out

@@ -57,6 +57,7 @@ void write_rank(JsonWriter& writer, const RehearsedRank& rank) {
   writer.member("peak_reserved_bytes", rank.reserved).member("total_bytes", rank.total);
   writer.member("upper_bound_bytes", rank.upper_bound)
       .member("managed_bytes", rank.managed)
+      .member("workspaces_bytes", rank.workspaces)
       .member("alloc_retries", rank.retries);
   writer.key("breakdown").begin_object().member("allocated", rank.allocated);
   writer.member("fragmentation", rank.reserved - rank.allocated).member("outside_allocator", rank.outside).end_object();
@@ -91,6 +92,15 @@ void write_values(JsonWriter& writer, const Rehearsal& rehearsal) {
   writer.end_object();
 }
 
+void write_workspaces(JsonWriter& writer, const std::vector<UnknownWorkspace>& workspaces) {
+  writer.key("workspaces").begin_array();
+  for (const UnknownWorkspace& each : workspaces) {
+    writer.begin_object().member("what", each.what).member("count", each.count).member("at_most_bytes", each.most);
+    writer.member("has_bound", each.has_bound).member("kept", each.is_kept).end_object();
+  }
+  writer.end_array();
+}
+
 void write_processes(JsonWriter& writer, const Rehearsal& rehearsal) {
   writer.key("processes").begin_array();
   for (const ProcessRecord& process : rehearsal.processes) {
@@ -104,7 +114,9 @@ void write_processes(JsonWriter& writer, const Rehearsal& rehearsal) {
     for (const auto& [function, calls] : process.unsupported) {
       writer.begin_object().member("function", function).member("calls", calls).end_object();
     }
-    writer.end_array().end_object();
+    writer.end_array();
+    write_workspaces(writer, process.workspaces);
+    writer.end_object();
   }
   writer.end_array();
 }

@@ -73,6 +73,10 @@ void set_phantom_setting(PhantomSettings& settings, const std::string& key, cons
        }},
       {"selected", [](auto& s, auto& v) { s.selected = real_number(v, 0, 1); }},
       {"integer-bytes", [](auto& s, auto& v) { s.integer_bytes = whole_number(v, 0, kMostRealBytes); }},
+      {"workspaces",
+       [](auto& s, auto& v) {
+         s.workspaces = one_of(v, {"zero", "bound"});
+       }},
       {"float-bytes", [](auto& s, auto& v) { s.float_bytes = whole_number(v, 0, kMostRealBytes); }}};
   const auto setter = kSetters.find(key);
   if (setter != kSetters.end()) return setter->second(settings, value);
@@ -114,7 +118,7 @@ std::string session_to_json(const Cluster& cluster, std::optional<std::int64_t> 
   writer.member("real_bytes", settings.real_bytes).member("trace", settings.trace);
   writer.member("values", settings.values).member("routing", settings.routing);
   writer.member("selected", settings.selected).member("integer_bytes", settings.integer_bytes);
-  writer.member("float_bytes", settings.float_bytes).end_object();
+  writer.member("float_bytes", settings.float_bytes).member("workspaces", settings.workspaces).end_object();
   writer.end_object();
   return writer.take();
 }

@@ -19,6 +19,7 @@ struct PhantomSettings {
   std::string routing = "balanced";      // or "worst": all rows of unknown scores choose the same entries
   double selected = 1;                   // share of an unknown mask that is true
   std::int64_t integer_bytes = 64 << 20, float_bytes = 4096;  // largest tensors that are computed
+  std::string workspaces = "zero";                            // or "bound": those of unknown size take their bound
   bool trace = false;                                         // write every driver-level event
 };
 

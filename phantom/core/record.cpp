@@ -16,8 +16,9 @@ using process_record::Card;
 using process_record::Text;
 using process_record::TextKind;
 
-constexpr std::size_t kMostPlaces = 32, kMostAssumed = 256, kMostUnsupported = 256;  // listed; all are counted
-static_assert(4 * kMostPlaces + kMostAssumed + 2 + kMostUnsupported <= process_record::kMostTexts);
+constexpr std::size_t kMostPlaces = 32, kMostAssumed = 256, kMostUnsupported = 192;  // listed; all are counted
+constexpr std::size_t kMostWorkspaces = 64;
+static_assert(4 * kMostPlaces + kMostAssumed + 2 + kMostUnsupported + kMostWorkspaces <= process_record::kMostTexts);
 
 struct State {
   std::mutex mutex;
@@ -99,6 +100,17 @@ void count_unsupported(const char* function) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   count_text(s.file.text(TextKind::unsupported, false, function, kMostUnsupported), 0);
+}
+
+void count_workspace(std::string_view what, std::int64_t bound_bytes, bool is_kept) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  Text* text = s.file.text(TextKind::workspace, is_kept, what, kMostWorkspaces);
+  if (text == nullptr) return;
+  if (bound_bytes < 0) put(text->assumptions, -1);
+  const std::int64_t bound = std::max<std::int64_t>(bound_bytes, 0);
+  put(text->bytes, is_kept ? text->bytes + bound : std::max(text->bytes, bound));
+  add(text->count, 1);
 }
 
 void add_escape(std::string_view what) {

@@ -19,6 +19,9 @@ PHANTOM_CORE void count_invented_read(std::int64_t bytes, std::string_view colle
 void count_assumed_read(std::int64_t assumptions, bool steers, std::int64_t bytes, const std::string& what);
 PHANTOM_CORE void count_ghost_answer(std::string_view what);
 PHANTOM_CORE void count_unsupported(const char* function);
+/// A library asked for memory to work in, whose size only the real one knows: at most `bound_bytes`, or -1 if there is
+/// no bound. Each of those that are kept counts, of others the largest.
+PHANTOM_CORE void count_workspace(std::string_view what, std::int64_t bound_bytes, bool is_kept);
 PHANTOM_CORE void add_escape(std::string_view what);
 /// After every change of a card's used bytes by this process.
 void count_used(int card, std::int64_t used_bytes, std::int64_t outside_bytes, bool is_allocation);

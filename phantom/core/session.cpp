@@ -47,13 +47,15 @@ void set(Settings& settings, const std::string& key, const std::string& value) {
     settings.float_bytes = std::stoll(value);
   } else if (key == "selected") {
     settings.selected_share = std::stod(value);
+  } else if (key == "workspaces" && (word == "zero" || word == "bound")) {
+    settings.bounds_workspaces = word == "bound";
   } else if (key == "nccl_timeout") {
     settings.nccl_timeout = std::chrono::seconds(std::stoll(value));
   } else {
     throw std::invalid_argument(
         "setting " + key + "=" + value +
         ": unknown (known: addresses, completion, real_bytes, trace, values, routing, "
-        "integer_bytes, float_bytes, selected, nccl_timeout in seconds, and memory_bytes of a card)");
+        "integer_bytes, float_bytes, selected, workspaces, nccl_timeout in seconds, and memory_bytes of a card)");
   }
 }
 

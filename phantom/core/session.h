@@ -33,6 +33,7 @@ struct Settings {
   bool worst_routing = false;   // all rows of unknown scores choose the same entries; otherwise they take turns
   std::int64_t integer_bytes = 64 << 20, float_bytes = 4096;  // largest tensors that are computed
   double selected_share = 1;                                  // of an unknown mask
+  bool bounds_workspaces = false;                             // of unknown size take their bound, not 0
   std::chrono::milliseconds nccl_timeout{600'000};            // how long a small collective waits for another process
 };
 

@@ -1,8 +1,12 @@
 #include "phantom/cudnn/descriptors.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 
+#include "phantom/cudnn/tensors.h"
+#include "phantom/cudnn/workspaces.h"
 #include "phantom/generate/generated.h"
 
 namespace vramfit::phantom::cudnn {
@@ -40,10 +44,47 @@ const Descriptor* inner(const Descriptor* outer, int name) {
   return attribute == nullptr || attribute->descriptors.empty() ? nullptr : attribute->descriptors.front().get();
 }
 
-bool is_convolution(cudnnBackendDescriptorType_t operation) {
-  return operation == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
-         operation == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
-         operation == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+struct ConvolutionNames {
+  cudnnBackendDescriptorType_t operation;
+  int x, w, y;
+};
+
+constexpr std::array kConvolutions{
+    ConvolutionNames{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+    ConvolutionNames{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
+    ConvolutionNames{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY}};
+
+std::vector<std::int64_t> sizes_of_tensor(const Descriptor* tensor) {
+  const Attribute* sizes = tensor == nullptr ? nullptr : tensor->find(CUDNN_ATTR_TENSOR_DIMENSIONS);
+  if (sizes == nullptr || sizes->type != CUDNN_TYPE_INT64) return {};
+  std::vector<std::int64_t> values(sizes->elements.size() / sizeof(std::int64_t));
+  std::memcpy(values.data(), sizes->elements.data(), values.size() * sizeof(std::int64_t));
+  return values;
+}
+
+std::int64_t element_bytes_of_tensor(const Descriptor* tensor) {
+  const Attribute* type = tensor == nullptr ? nullptr : tensor->find(CUDNN_ATTR_TENSOR_DATA_TYPE);
+  std::int32_t value = CUDNN_DATA_FLOAT;
+  if (type != nullptr && type->elements.size() >= sizeof value)
+    std::memcpy(&value, type->elements.data(), sizeof value);
+  return static_cast<std::int64_t>(data_bytes(static_cast<cudnnDataType_t>(value)));
+}
+
+// Of an operation that is a convolution; -1 of another.
+std::int64_t bound_of(const Descriptor& operation) {
+  const auto* names = std::find_if(kConvolutions.begin(), kConvolutions.end(),
+                                   [&](const auto& each) { return each.operation == operation.type; });
+  if (names == kConvolutions.end()) return -1;
+  const Descriptor* x = inner(&operation, names->x);
+  return convolution_bound({.x = sizes_of_tensor(x),
+                            .w = sizes_of_tensor(inner(&operation, names->w)),
+                            .y = sizes_of_tensor(inner(&operation, names->y)),
+                            .element_bytes = element_bytes_of_tensor(x)});
 }
 
 // Attention's engine works in shared memory; what its backward needs besides (sums of softmax, dQ in fp32)
@@ -54,13 +95,9 @@ std::int64_t workspace_bytes(const Descriptor* configuration) {
   const Descriptor* graph = inner(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
   const Attribute* operations = graph == nullptr ? nullptr : graph->find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
   if (operations == nullptr) return 0;
-  for (const auto& operation : operations->descriptors) {
-    if (is_convolution(operation->type)) {
-      generated::unknown("cuDNN convolution: workspace taken as 0");
-      break;
-    }
-  }
-  return 0;
+  std::int64_t bound = -1;
+  for (const auto& operation : operations->descriptors) bound = std::max(bound, bound_of(*operation));
+  return bound < 0 ? 0 : generated::workspace("cuDNN convolution", bound);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Weights of recurrent networks: PyTorch asks where each matrix lies and copies there. All matrices come first, layer
-// by layer, input's before hidden's, gate by gate; then all biases in the same order.
+// Recurrent networks: what they need besides tensors, and their weights: PyTorch asks where each matrix lies and copies
+// there. All matrices come first, layer by layer, input's before hidden's, gate by gate; then all biases in the same
+// order.
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -7,6 +8,8 @@
 
 #include "phantom/core/visibility.h"
 #include "phantom/cudnn/tensors.h"
+#include "phantom/cudnn/workspaces.h"
+#include "phantom/generate/generated.h"
 
 namespace {
 
@@ -17,7 +20,7 @@ using vramfit::phantom::cudnn::set_shape;
 struct Network {
   int gates = 1, directions = 1, layers = 0;
   std::int64_t input = 0, hidden = 0, projected = 0;
-  bool input_matrices = true, biases = true;
+  bool input_matrices = true, biases = true, dropout = false;
   cudnnDataType_t type{};
 
   std::int64_t input_of(int pseudo_layer) const { return pseudo_layer < directions ? input : projected * directions; }
@@ -111,8 +114,8 @@ PHANTOM_EXPORT cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t handl
                                                       cudnnRNNBiasMode_t bias, cudnnDirectionMode_t direction,
                                                       cudnnRNNInputMode_t input_mode, cudnnDataType_t type,
                                                       cudnnDataType_t, cudnnMathType_t, int32_t input, int32_t hidden,
-                                                      int32_t projected, int32_t layers, cudnnDropoutDescriptor_t,
-                                                      uint32_t) {
+                                                      int32_t projected, int32_t layers,
+                                                      cudnnDropoutDescriptor_t dropout, uint32_t) {
   const std::lock_guard lock(networks().mutex);
   const auto found = networks().of.find(handle);
   if (found == networks().of.end()) return CUDNN_STATUS_BAD_PARAM;
@@ -126,6 +129,9 @@ PHANTOM_EXPORT cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t handl
   network.input_matrices = input_mode == CUDNN_LINEAR_INPUT;
   network.biases = bias != CUDNN_RNN_NO_BIAS;
   network.type = type;
+  float probability = 0;
+  vramfit::phantom::generated::fetch(dropout, "dropout", 0, &probability);
+  network.dropout = probability > 0;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -135,6 +141,37 @@ PHANTOM_EXPORT cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t, cudnnRNND
   std::int64_t elements = matrix_offset(*network, network->pseudo_layers() - 1, network->linear_layers());
   if (network->biases) elements += bias_offset(*network, network->pseudo_layers(), 0);
   *bytes = static_cast<std::size_t>(elements) * data_bytes(network->type);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+PHANTOM_EXPORT cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor_t handle,
+                                                       cudnnForwardMode_t mode, cudnnRNNDataDescriptor_t data,
+                                                       size_t* workspace, size_t* reserve) {
+  using vramfit::phantom::cudnn::RecurrentShape;
+  namespace generated = vramfit::phantom::generated;
+  const auto network = network_of(handle);
+  if (!network) return CUDNN_STATUS_BAD_PARAM;
+  int steps = 0, batch = 0;
+  generated::fetch(data, "maxSeqLength", 0, &steps);
+  generated::fetch(data, "batchSize", 0, &batch);
+  const RecurrentShape shape{
+      .steps = steps,
+      .batch = batch,
+      .hidden = network->hidden,
+      .layers = network->layers,
+      .directions = network->directions,
+      .gates = network->gates,
+      .matrix_elements = matrix_offset(*network, network->pseudo_layers() - 1, network->linear_layers()),
+      .element_bytes = static_cast<std::int64_t>(data_bytes(network->type)),
+      .has_dropout = network->dropout};
+  if (workspace != nullptr) {
+    *workspace = static_cast<size_t>(
+        generated::workspace("cuDNN recurrent network", vramfit::phantom::cudnn::recurrent_bound(shape)));
+  }
+  if (reserve != nullptr) {
+    const bool is_training = mode == CUDNN_FWD_MODE_TRAINING;
+    *reserve = is_training ? static_cast<size_t>(vramfit::phantom::cudnn::recurrent_reserve(shape)) : 0;
+  }
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -87,6 +87,8 @@ std::size_t data_bytes(cudnnDataType_t type) {
   }
 }
 
+std::vector<std::int64_t> sizes_of(const Shape& shape) { return {shape.dimensions.begin(), shape.dimensions.end()}; }
+
 }  // namespace vramfit::phantom::cudnn
 
 using vramfit::phantom::cudnn::data_bytes;

@@ -4,6 +4,7 @@
 #include <cudnn.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace vramfit::phantom::cudnn {
@@ -24,5 +25,7 @@ Shape shape_of(const void* handle);
 /// Without gaps; strides follow from the format.
 Shape packed(cudnnDataType_t type, cudnnTensorFormat_t format, std::vector<int> dimensions);
 std::size_t data_bytes(cudnnDataType_t type);
+/// As the graph interface and bounds have them.
+std::vector<std::int64_t> sizes_of(const Shape& shape);
 
 }  // namespace vramfit::phantom::cudnn

@@ -79,7 +79,7 @@ def body(function, table):
                     ("fetch", function.name.replace("Get", "", 1))
         return "".join(f'  {verb}({names[0]}, "{key}", {index}, {name});\n' for index, name in enumerate(names) if index) + done
     if action == "workspace":
-        return ("".join(f"  zero({name});\n" for name in pointers) + f'  unknown("{function.name}: workspace taken as 0");\n' + done)
+        return ("".join(f"  zero({name});\n" for name in pointers) + f'  workspace("{function.name}", -1);\n' + done)
     if action == "text":
         return f'  return "{text}";\n'
     return f'  unknown("{function.name}");\n  return {unsupported};\n'

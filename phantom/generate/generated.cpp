@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "phantom/core/contents.h"
+#include "phantom/core/context.h"
 #include "phantom/core/graph.h"
 #include "phantom/core/memory.h"
 #include "phantom/core/record.h"
+#include "phantom/core/session.h"
 #include "phantom/core/streams.h"
 #include "phantom/core/trace.h"
 
@@ -143,6 +145,14 @@ void fetch_bytes(const void* handle, const char* key, int index, std::span<std::
 void unknown(const char* what) {
   count_unsupported(what);
   if (tracing()) trace_name("unsupported", what);
+}
+
+std::int64_t workspace(const char* what, std::int64_t bound_bytes, bool is_kept) {
+  count_workspace(what, bound_bytes, is_kept);
+  if (tracing()) trace_name("workspace", what);
+  if (bound_bytes <= 0 || is_kept || !session().settings.bounds_workspaces) return 0;
+  // An algorithm that finds no room is one that callers do without: PyTorch goes on to the next.
+  return std::min(bound_bytes, memory_info(current_card()).free_bytes / kPageBytes * kPageBytes);
 }
 
 }  // namespace vramfit::phantom::generated

@@ -35,6 +35,11 @@ void fetch_bytes(const void* handle, const char* key, int index, std::span<std::
 /// The record counts that a program asked for what is not there.
 void unknown(const char* what);
 
+/// The bytes that a library is to work in, as the stand-in answers: 0, since only the real one knows them. They are at
+/// most `bound_bytes` (-1: no bound is known), which is what the setting workspaces=bound answers, as far as the card
+/// has room. `is_kept`: the library takes them itself, until it gives the plan back.
+std::int64_t workspace(const char* what, std::int64_t bound_bytes, bool is_kept = false);
+
 /// Numbers that BLAS calls return through a pointer, complex ones included.
 template <class T>
 constexpr bool is_number() {

@@ -15,7 +15,7 @@
     describes    the first argument's handle remembers the others by their names; success
     recalls      what the first argument's handle remembers by the names of the others; 0 if nothing; success
     stores       what a ...Set... function is given for its first argument, the ...Get... function of that name answers; 0 before
-    workspace    every number asked for is 0, and the record says that the real one is unknown; success
+    workspace    every number asked for is 0, and the record says that the real one is unknown and has no bound; success
     text         returns TEXT
     unsupported  the library's NOT_SUPPORTED, and the record counts it; so does what matches nothing
 """

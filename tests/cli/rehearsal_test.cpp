@@ -34,7 +34,7 @@ std::string process_file() {
                                 .invented_bytes = 24,
                                 .ghost_answers = 0,
                                 .cards = 1,
-                                .texts = 4,
+                                .texts = 5,
                                 .command = {"python"}};
   process_record::Card card{.is_used = 1,
                             .number = 0,
@@ -47,11 +47,12 @@ std::string process_file() {
                             .out_of_memory_count = 1,
                             .is_last_refused = 0,
                             .failures = {{{.asked_bytes = 7, .free_bytes = -1}}}};
-  const std::array<Text, 4> texts{
+  const std::array<Text, 5> texts{
       {{.kind = TextKind::uncertain_place, .count = 2, .bytes = 16, .name = {"cudaMemcpyAsync"}},
        {.kind = TextKind::invented_place, .count = 3, .bytes = 24, .name = {"all_reduce of 1 int64"}},
        {.kind = TextKind::assumed, .assumptions = 16, .count = 1, .bytes = 4, .name = {"item at train.py:12"}},
-       {.kind = TextKind::unsupported, .count = 3, .name = {"cudaGraphDebug"}}}};
+       {.kind = TextKind::unsupported, .count = 3, .name = {"cudaGraphDebug"}},
+       {.kind = TextKind::workspace, .count = 3, .bytes = 30, .name = {"cuDNN convolution"}}}};
   std::string bytes(process_record::file_bytes(1), '\0');
   std::memcpy(bytes.data(), &header, sizeof header);
   std::memcpy(bytes.data() + sizeof header, &card, sizeof card);
@@ -134,17 +135,39 @@ std::string elf_file(const testing::TemporaryDirectory& directory, const std::st
   return program_file(directory, "program", bytes + loader + '\0');
 }
 
-TEST_CASE("notes say what a stand-in answers with 0, and which calls it doesn't support") {
+TEST_CASE(
+    "of workspaces that count as 0, the upper bound has the largest, and all that are kept, as far as the card goes") {
   ProcessRecord process = process_of(71, 0, 500);
-  process.unsupported = {{"cuDNN convolution: workspace taken as 0", 9},
-                         {"cufftPlan1d: work area taken as 0", 1},
-                         {"ncclFoo (newer than this vramfit)", 2}};
+  process.workspaces = {{.what = "a", .count = 1, .most = {10}},
+                        {.what = "b", .count = 1, .most = {25}},
+                        {.what = "c", .count = 2, .most = {40}, .is_kept = true},
+                        {.what = "d", .count = 2, .most = {2}, .is_kept = true}};
+  const auto bound = [&] { return judged({process}, 0).ranks.at(0); };
+  CHECK(bound().workspaces == Bytes{67});
+  CHECK(bound().total == Bytes{600});
+  CHECK(bound().upper_bound == Bytes{667});
+  process.workspaces[1].most = {std::int64_t{1} << 50};
+  CHECK(bound().upper_bound == parse_cluster("H100-80GB").card.memory);
+  CHECK(judged({process}, 0).verdict == RehearsalVerdict::fits);
+}
+
+TEST_CASE("notes say what a stand-in answers with 0, what it takes at most, and which calls it doesn't support") {
+  ProcessRecord process = process_of(71, 0, 500);
+  process.unsupported = {{"ncclFoo (newer than this vramfit)", 2}};
+  process.workspaces = {{.what = "cuDNN convolution", .count = 9, .most = {3 << 20}},
+                        {.what = "cuFFT plan of its own", .count = 1, .most = {1 << 19}, .is_kept = true},
+                        {.what = "cusolverDnXgeqrf_bufferSize", .count = 1, .most = {}, .has_bound = false}};
   const std::vector<std::string> notes = judged({process}, 0).notes;
   for (const char* text :
-       {"rank 0: the workspace of cuDNN convolution is not known and counts as 0 bytes (asked for 9 times), so a real "
-        "GPU may need more",
-        "rank 0: the work area of cufftPlan1d is not known and counts as 0 bytes (asked for once), so a real GPU may "
-        "need more",
+       {"rank 0: the workspace of cuDNN convolution is not known and counts as 0 bytes (asked for 9 times); it takes "
+        "at "
+        "most 3.0 MiB at once, which the upper bound has",
+        "rank 0: the workspace of cuFFT plan of its own is not known and counts as 0 bytes (asked for once); it takes "
+        "at "
+        "most 0.5 MiB together, which the upper bound has",
+        "rank 0: the workspace of cusolverDnXgeqrf_bufferSize is not known and counts as 0 bytes (asked for once); "
+        "nobody "
+        "publishes a bound, so a real GPU may need more than the upper bound",
         "rank 0 called ncclFoo (newer than this vramfit) 2 times, which phantom GPUs don't support"}) {
     CAPTURE(text);
     CHECK(std::ranges::find(notes, text) != notes.end());
@@ -166,7 +189,8 @@ TEST_CASE("statistics of torch and of the driver about one process become one ra
   CHECK(rank.outside == Bytes{300});
   CHECK(rank.steps == 3);
   CHECK(rank.managed == Bytes{70});
-  CHECK(rank.upper_bound == Bytes{970});
+  CHECK(rank.workspaces == Bytes{30});
+  CHECK(rank.upper_bound == Bytes{1000});
   CHECK(rehearsal.uncertain_reads().count == 2);
   CHECK(rehearsal.verdict == RehearsalVerdict::fits);  // the driver's refusal was the allocator's cue to try again
   CHECK(rehearsal_text(rehearsal).find("values: 2 uncertain reads (16 bytes) at cudaMemcpyAsync") != std::string::npos);

@@ -88,6 +88,39 @@ print(json.dumps([torch.equal(a.cpu(), torch.eye(8)), b.cpu().abs().sum().item()
 """
 
 
+# What a convolution of 3 x 3 over 64 channels works in, and what a GRU keeps for backward: 6 numbers for each of its output.
+ROOM = """
+import json, torch
+layer, x = torch.nn.Conv2d(64, 64, 3, padding=1).cuda(), torch.randn(8, 64, 64, 64, device="cuda")
+torch.cuda.reset_peak_memory_stats()
+before = torch.cuda.memory_allocated()
+y = layer(x)
+taken = torch.cuda.max_memory_allocated() - before - y.nbytes
+layer, x = torch.nn.GRU(32, 64).cuda(), torch.randn(128, 16, 32, device="cuda")
+with torch.no_grad():
+    layer(x)
+requested = lambda: torch.cuda.memory_stats()["requested_bytes.all.current"]
+before = requested()
+out, last = layer(x)
+print(json.dumps([taken, requested() - before - out.nbytes - last.nbytes]))
+"""
+
+
+def taken_workspaces():
+    """They count as 0, or as their bound if the setting says so."""
+    reserve = 6 * 128 * 16 * 64 * 4
+    (zero, kept), record = run(ROOM)
+    bound = record["workspaces"]["cuDNN convolution"]
+    spectra = 8 * (128 * 128 // 2 + 1) * (2 * 8 * 64 + 64 * 64)  # 66 points a side: 128
+    (taken, _), _ = run(ROOM, workspaces="bound")
+    found = []
+    if not reserve <= kept <= reserve + 4096:
+        found.append(f"a GRU keeps {kept} bytes for backward, not {reserve}")
+    if zero != 0 or not spectra < bound < 1.2 * spectra or not bound <= taken < bound + (2 << 20):
+        found.append(f"a convolution takes {zero} bytes, and {taken} with the bound {bound}")
+    return found
+
+
 def declared():
     """The PyTorch release that estimates are made for, and the architectures that they take its kernels to be compiled for."""
     with open(os.path.join(os.environ["VRAMFIT_SOURCE_DIR"], "job/cluster/precision_support.h"), encoding="utf-8") as header:
@@ -106,11 +139,14 @@ def main():
     if not expected <= answer["cudnn_backward"] <= expected + 8192:
         problems.append(f"cuDNN attention's backward took {answer['cudnn_backward']} bytes, not {expected} and rounding")
 
-    # Nobody knows these workspaces, and the record says so.
-    unsupported = record["unsupported"]
-    for name in ("cuDNN convolution: workspace taken as 0", "cudnnGetRNNTempSpaceSizes: workspace taken as 0"):
-        if name not in unsupported:
-            problems.append(f"the record does not tell of {name!r}: {unsupported}")
+    # Nobody knows these workspaces, and the record says so, with a bound where there is one.
+    bounds = record["workspaces"]
+    for name in ("cuDNN convolution", "cuDNN recurrent network"):
+        if bounds.get(name, 0) <= 0:
+            problems.append(f"the record does not bound {name!r}: {bounds}")
+    if bounds.get("cuFFT plan") != 4 * 32 * 32 * 8:  # as much as the complex data
+        problems.append(f"the record has another bound of cuFFT's plan: {bounds}")
+    problems += taken_workspaces()
 
     # What estimates take as given of cards that this PyTorch has no kernels for. PTX would be "compute_..." among them.
     version, known = declared()

@@ -18,15 +18,17 @@ def record_of(file):
     """What base/process/process_record.h lays out, as far as tests look at it."""
     header = struct.unpack_from("<11q", file)
     cards, texts = header[9:]
-    record = {"pid": header[1], "uncertain_reads": {"count": header[4], "bytes": header[5]}, "unsupported": {}, "escapes": []}
+    record = {"pid": header[1], "uncertain_reads": {"count": header[4], "bytes": header[5]}, "unsupported": {}, "escapes": [], "workspaces": {}}
     begin = 11 * 8 + 4096 + cards * 26 * 8
     for at in range(begin, begin + texts * 520, 520):
-        kind, _, _, count, _ = struct.unpack_from("<5q", file, at)
+        kind, _, _, count, size = struct.unpack_from("<5q", file, at)
         name = file[at + 40:at + 520].split(b"\0")[0].decode()
         if kind == 4:
             record["unsupported"][name] = count
         elif kind == 5:
             record["escapes"].append(name)
+        elif kind == 6:
+            record["workspaces"][name] = size
     return record
 
 
