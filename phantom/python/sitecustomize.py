@@ -18,7 +18,8 @@ class _AfterImport:
     def find_spec(self, name, path=None, target=None):
         if name != self.name:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        finders = (finder for finder in sys.meta_path if finder is not self)  # some packages have one of their own
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
