@@ -37,7 +37,7 @@ set(CPACK_COMPONENTS_ALL program development)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.34), libstdc++6 (>= 12), libfmt9, libzstd1")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.34), libstdc++6 (>= 12), libfmt9, libyaml-0-2, libzstd1")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libcurl4")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfmt-dev")  # to compile with the headers
 set(CPACK_STRIP_FILES ON)

@@ -16,6 +16,8 @@ PACKAGES_OF_PROGRAM=(
   "libcli11-dev|has_header CLI/CLI.hpp"
   "nlohmann-json3-dev|has_header nlohmann/json.hpp"
   "libcurl4-openssl-dev|has_header curl/curl.h"
+  "libyaml-dev|has_header yaml.h"
+  "libtomlplusplus-dev|has_header toml++/toml.h"
 )
 PACKAGES=(
   "${PACKAGES_OF_PROGRAM[@]}"

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
+#include "cli/configs/job_configs.h"
 #include "cli/files.h"
 #include "cli/flags/calibration_files.h"
 #include "cli/flags/help.h"
@@ -141,6 +142,10 @@ std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std:
 }
 
 Estimate estimate_of(const EstimateFlags& flags, const Asked& asked, const ModelSpec& spec) {
+  if (!flags.job.unmodelled.empty()) {
+    return estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
+                                  unmodelled_text(flags.job), "");
+  }
   const std::string answered_by = recipe_command(asked, spec, flags.job.model);
   const std::span<const StackDefault> defaults = defaults_of(*asked.stack, asked.cluster);
   if (!flags.job.stack.empty() && defaults.empty()) {
@@ -187,6 +192,7 @@ int rehearse(const EstimateFlags& flags, const Asked& asked, const ModelSpec& sp
   if (asked.cluster.is_cpu()) {
     throw InputError(fmt::format("--exact: rehearses on simulated GPUs; --gpus {} are CPU ranks", asked.cluster.text));
   }
+  require_modelled(flags.job);
   const StackRecipe recipe = recipe_of(asked, spec);
   if (!flags.driver.empty()) {
     const Recipe script = find_recipe(recipe.recipe);
@@ -215,8 +221,9 @@ int run_estimate(const EstimateFlags& flags) {
   const Asked asked = read_asked(flags);
   if (flags.exact) return rehearse(flags, asked, spec, json);
   Estimate result = estimate_of(flags, asked, spec);
+  result.assumptions.insert(result.assumptions.begin(), flags.job.assumed.begin(), flags.job.assumed.end());
   if (result.verdict == Verdict::not_modelled && flags.rehearse == "auto" && !asked.cluster.is_cpu() &&
-      !recipe_command(asked, spec, flags.job.model).empty()) {
+      flags.job.unmodelled.empty() && !recipe_command(asked, spec, flags.job.model).empty()) {
     return rehearse(flags, asked, spec, json);
   }
   add_others(result, flags, spec, asked.cluster);
@@ -261,7 +268,10 @@ void add_estimate(CLI::App& command, int& exit_code) {
   command.add_option("--keep-driver", flags->driver, "Write the script that is rehearsed to FILE")
       ->type_name("FILE")
       ->group(kRecipeFlags);
-  command.callback([flags, &exit_code] { exit_code = run_estimate(*flags); });
+  command.callback([flags, &exit_code] {
+    apply_configs(flags->job);
+    exit_code = run_estimate(*flags);
+  });
 }
 
 }  // namespace vramfit

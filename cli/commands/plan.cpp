@@ -10,6 +10,7 @@
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
+#include "cli/configs/job_configs.h"
 #include "cli/files.h"
 #include "cli/flags/calibration_files.h"
 #include "cli/flags/help.h"
@@ -206,7 +207,11 @@ void add_plan(CLI::App& command, int& exit_code) {
   command.add_flag("--json", flags->json, "Print the plan as JSON (configs/schemas/plan.schema.json)")
       ->group(kOutputFlags);
   command.add_flag("--no-clip", flags->no_clip, "A step without gradient clipping")->group(kMemoryFlags);
-  command.callback([flags, &exit_code] { exit_code = run_plan(*flags); });
+  command.callback([flags, &exit_code] {
+    apply_configs(flags->job);
+    require_modelled(flags->job);
+    exit_code = run_plan(*flags);
+  });
 }
 
 }  // namespace vramfit

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cli/commands/commands.h"
+#include "cli/configs/job_configs.h"
 #include "cli/files.h"
 #include "cli/flags/job_flags.h"
 #include "cli/flags/model.h"
@@ -43,7 +44,11 @@ void add_program(CLI::App& command, int& exit_code) {
   add_job_flags(command, flags->job);
   add_stack_flag(command, flags->job);
   add_run_effects(command, flags->run);
-  command.callback([flags, &exit_code] { exit_code = run_program(*flags); });
+  command.callback([flags, &exit_code] {
+    apply_configs(flags->job);
+    require_modelled(flags->job);
+    exit_code = run_program(*flags);
+  });
 }
 
 }  // namespace vramfit

@@ -9,6 +9,7 @@
 #include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
+#include "cli/configs/job_configs.h"
 #include "cli/executor_program.h"
 #include "cli/files.h"
 #include "cli/flags/help.h"
@@ -236,7 +237,11 @@ void add_run(CLI::App& command, int& exit_code) {
                   "Run the K best plans for 5 steps each first, and train with the fastest. Default: 0")
       ->type_name("K")
       ->group(kRunFlags);
-  command.callback([flags, &exit_code] { exit_code = run_run(*flags); });
+  command.callback([flags, &exit_code] {
+    apply_configs(flags->job);
+    require_modelled(flags->job);
+    exit_code = run_run(*flags);
+  });
 }
 
 }  // namespace vramfit

@@ -61,9 +61,15 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
     option->description(std::string(field.help))->type_name(std::string(field.values))->group(heading_of(field.group));
     if (field.form == FieldForm::list) option->take_all();
   }
-  command.add_option("--job", flags.job_file, "Read the job from a JSON file; flags override it")
+  command
+      .add_option("--job", flags.job_files,
+                  "Read the job from a JSON file, or from a configuration of another library (\"vramfit import\"); may "
+                  "be repeated; flags override it")
       ->type_name("FILE")
-      ->group(kCommonFlags);
+      ->group(kCommonFlags)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
   command.add_option("--set", flags.set, "Set a field of the job by name; may be repeated")
       ->type_name("KEY=VALUE")
       ->group(kCommonFlags)
@@ -73,7 +79,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
 }
 
 bool any_job_flag(const JobFlags& flags) {
-  return !flags.gpus.empty() || !flags.host_memory.empty() || !flags.job_file.empty() || !flags.stack.empty() ||
+  return !flags.gpus.empty() || !flags.host_memory.empty() || !flags.job_files.empty() || !flags.stack.empty() ||
          !flags.set.empty() || std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
 }
 
@@ -82,10 +88,14 @@ namespace {
 JobChoice read_on(Job base, const JobFlags& flags) {
   JobChoice choice{.job = std::move(base), .fixed = {}};
   std::vector<std::string> set;
-  if (!flags.job_file.empty()) {
-    const std::string text = read_file(flags.job_file);
-    const JsonValue document = parse_json(text, flags.job_file);
-    JsonObject object(document, flags.job_file);
+  for (const auto& [name, value] : flags.imported) {
+    set_job_field(choice.job, job_field_named(name), value, "--job");
+    set.push_back(name);
+  }
+  for (const std::string& file : flags.job_files) {
+    const std::string text = read_file(file);
+    const JsonValue document = parse_json(text, file);
+    JsonObject object(document, file);
     read_job(object, choice.job, set);
   }
   const auto fields = job_fields();
@@ -112,6 +122,7 @@ JobChoice read_on(Job base, const JobFlags& flags) {
 JobChoice read_job_choice(const JobFlags& flags) { return read_on(unresolved_job(), flags); }
 
 void add_stack_flag(CLI::App& command, JobFlags& flags) {
+  flags.has_stack = true;
   std::string names, lacking;
   for (const Stack& stack : stacks()) {
     names += fmt::format("{}{}", names.empty() ? "" : "|", stack.name);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "job/cluster/cluster.h"
@@ -17,9 +18,14 @@ namespace vramfit {
 
 /// What was typed, unread.
 struct JobFlags {
-  std::string model, gpus, host_memory, job_file, stack;
+  std::string model, gpus, host_memory, stack;
+  std::vector<std::string> job_files;
   std::vector<std::string> set;                  // "seq_len=4096"
   std::vector<std::vector<std::string>> values;  // one entry a field of job_fields()
+  bool has_stack = false;                        // the command has --stack
+  // What other tools' files say (cli/configs/job_configs.h): fields and values, what isn't modelled, what is assumed.
+  std::vector<std::pair<std::string, std::string>> imported;
+  std::vector<std::string> unmodelled, assumed;
 };
 
 inline constexpr const char* kNetworkHelp =
@@ -33,7 +39,7 @@ struct JobChoice {
   std::vector<std::string> fixed;  // names of the fields that were set, in the table's order
 };
 
-/// Reads the job file, then the flags, then --set; later ones win. Throws InputError.
+/// Reads what was imported and the job files, then the flags, then --set; later ones win. Throws InputError.
 JobChoice read_job_choice(const JobFlags& flags);
 
 /// --stack, on commands that predict.

@@ -34,23 +34,6 @@ std::string field_text(JsonObject& object, const JobField& field) {
   return "";
 }
 
-void write_field(JsonWriter& writer, const JobField& field, const std::string& value) {
-  switch (field.form) {
-    case FieldForm::text:
-      writer.member(field.name, value);
-      return;
-    case FieldForm::integer:
-      writer.member(field.name, whole_number(value, 0, std::numeric_limits<std::int64_t>::max()));
-      return;
-    case FieldForm::toggle:
-      writer.member(field.name, value == "on");
-      return;
-    case FieldForm::list:
-      writer.member(field.name, value.empty() || value == "none" ? std::vector<std::string>{} : split_list(value));
-      return;
-  }
-}
-
 /// What came later is left out while it is off, so that plan files and fingerprints from before are what they were.
 bool is_left_out(const JobField& field, const std::string& value) {
   if (field.form == FieldForm::list) return false;
@@ -101,11 +84,28 @@ Card read_card(JsonObject object) {
 
 }  // namespace
 
+void write_job_field(JsonWriter& writer, const JobField& field, const std::string& value) {
+  switch (field.form) {
+    case FieldForm::text:
+      writer.member(field.name, value);
+      return;
+    case FieldForm::integer:
+      writer.member(field.name, whole_number(value, 0, std::numeric_limits<std::int64_t>::max()));
+      return;
+    case FieldForm::toggle:
+      writer.member(field.name, value == "on");
+      return;
+    case FieldForm::list:
+      writer.member(field.name, value.empty() || value == "none" ? std::vector<std::string>{} : split_list(value));
+      return;
+  }
+}
+
 void write_job(JsonWriter& writer, const Job& job) {
   writer.begin_object();
   for (const JobField& field : job_fields()) {
     const std::string value = field.get(job);
-    if (!is_left_out(field, value)) write_field(writer, field, value);
+    if (!is_left_out(field, value)) write_job_field(writer, field, value);
   }
   writer.end_object();
 }

@@ -9,6 +9,7 @@
 #include "base/json_value.h"
 #include "base/json_writer.h"
 #include "job/cluster/cluster.h"
+#include "job/fields/job_fields.h"
 #include "job/job.h"
 
 namespace vramfit {
@@ -16,6 +17,9 @@ namespace vramfit {
 /// One object; fields that are not resolved are left out.
 void write_job(JsonWriter& writer, const Job& job);
 std::string job_to_json(const Job& job);
+
+/// One field as a member, of `value` as the command line takes it.
+void write_job_field(JsonWriter& writer, const JobField& field, const std::string& value);
 
 /// Sets the fields of `job` that the object holds and appends their names to `fields_set`. Throws InputError naming
 /// file and key for anything unknown, of the wrong type or out of range.

@@ -145,6 +145,11 @@ class Schemas(unittest.TestCase):
     def test_a_calibration_is_as_its_schema_says(self):
         self.validate(json.loads(program("calibrate", "--gpus", "1xcpu-1GiB", "--seconds", "0.2", "--json")), "calibration")
 
+    def test_an_imported_configuration_is_as_its_schema_says(self):
+        examples = os.path.join(SOURCE, "tests", "cli", "configs", "examples")
+        for name in sorted(os.listdir(examples)):
+            self.validate(json.loads(program("import", "--json", os.path.join(examples, name))), "import")
+
     def test_every_field_of_a_job_is_in_the_schema(self):
         with open(os.path.join(SOURCE, "tests", "cli", "job_flags.txt"), encoding="utf-8") as file:
             flags = [line.split()[0][2:].replace("-", "_") for line in file]

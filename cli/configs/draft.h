@@ -1,0 +1,105 @@
+// What files of other tools say of a job, while they are read: settings with the place that each comes from, and what
+// was assumed, isn't modelled, or is ignored.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/configs/syntax/tree.h"
+
+namespace vramfit {
+
+/// A key of a file, with its value.
+struct Setting {
+  std::string file, key;  // "fsdp_config.fsdp_version"
+  const ConfigNode* node = nullptr;
+
+  /// Each throws InputError naming file, line and key if the value is of another kind or out of range. Text that is a
+  /// number or a boolean counts as one, as on a command line everything is text.
+  std::int64_t whole(std::int64_t least = 0, std::int64_t most = std::int64_t{1} << 40) const;
+  double real() const;
+  bool flag() const;
+  std::string text() const;
+  std::vector<std::string> texts() const;  // a list, or a text split at commas
+
+  /// Whether it is false, 0, "none", "no", "" or an empty list or map: what asks for nothing.
+  bool is_off() const;
+  bool is(std::string_view word) const;  // ignoring case
+  [[noreturn]] void fail(const std::string& what) const;
+};
+
+/// One line of what is said about files.
+struct Finding {
+  std::string file;
+  int line = 0;  // 0: it is about no line
+  std::string key, value, says;
+};
+
+/// Names of what is known of a job beside its fields (job/fields/job_fields.h). A field that must be written with its
+/// files' other settings in view is derived from these (cli/configs/finish.h).
+namespace fact {
+inline constexpr std::string_view kModel = "the model";
+inline constexpr std::string_view kProcesses = "the number of GPUs";
+inline constexpr std::string_view kNodes = "the number of nodes";
+inline constexpr std::string_view kPerNode = "the number of GPUs of a node";
+inline constexpr std::string_view kLibrary = "the library";         // a name of stacks()
+inline constexpr std::string_view kParallel = "the parallelism";    // none, ddp, fsdp, deepspeed
+inline constexpr std::string_view kFsdpVersion = "FSDP's version";  // 1, 2
+inline constexpr std::string_view kFsdpStrategy = "FSDP's strategy";
+inline constexpr std::string_view kZeroStage = "ZeRO's stage";
+inline constexpr std::string_view kMixed = "mixed precision";             // of the launcher: no, bf16, fp16, fp8
+inline constexpr std::string_view kMixedHere = "the mixed precision";     // of the program, which comes first
+inline constexpr std::string_view kWeights = "the dtype of the weights";  // fp32, bf16, fp16
+inline constexpr std::string_view kBf16Off = "bf16";                      // off: the program says so
+inline constexpr std::string_view kLora = "LoRA";                         // on, off
+inline constexpr std::string_view kBits = "bits of frozen weights";       // 4, 8
+inline constexpr std::string_view kNested = "nested quantization";        // on, off
+inline constexpr std::string_view kMinimum = "FSDP's least parameters";
+inline constexpr std::string_view kReplicas = "replicas";
+inline constexpr std::string_view kShards = "shards";
+}  // namespace fact
+
+class Draft {
+ public:
+  /// `name` is a fact or a job field. Says "--flag value", or `says`. Takes the place of what was assumed. Throws
+  /// InputError naming both places if a file has said another value.
+  void set(std::string_view name, const std::string& value, const Setting& by, std::string says = "");
+  /// Only if it isn't set yet.
+  void assume(std::string_view name, const std::string& value, const std::string& why);
+
+  std::optional<std::string> get(std::string_view name) const;
+  bool has(std::string_view name) const { return get(name).has_value(); }
+  bool is(std::string_view name, std::string_view value) const { return get(name) == std::string(value); }
+  void forget(std::string_view name);
+
+  void understand(const Setting& by, std::string says);
+  void ignore(const Setting& by, std::string_view why);
+  void not_modelled(const Setting& by, std::string_view why);
+  void not_modelled(std::string why);
+  void note(std::string why);
+
+  /// A file that a setting names, to be read as well.
+  void refer(const Setting& by, const std::string& path);
+  /// Those since the last call; the value is the path.
+  std::vector<Finding> take_references() { return std::exchange(references_, {}); }
+
+  struct Value {
+    std::string value, file, key;  // no file: assumed
+    int line = 0;
+  };
+  const std::map<std::string, Value, std::less<>>& values() const { return values_; }
+  std::vector<Finding> understood, assumed, unmodelled, ignored;
+  /// Of two different values the first counts, instead of an error: what a command line says comes before its files.
+  bool yields = false;
+
+ private:
+  std::map<std::string, Value, std::less<>> values_;
+  std::vector<Finding> references_;
+};
+
+}  // namespace vramfit

@@ -1,0 +1,166 @@
+#include "cli/configs/finish.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace vramfit {
+namespace {
+
+std::int64_t number(const Draft& draft, std::string_view name) {
+  const std::optional<std::string> value = draft.get(name);
+  return value ? std::stoll(*value) : 0;
+}
+
+/// A field that follows from others; what was said of it by itself stays.
+void follow(Draft& draft, std::string_view field, const std::string& value, const std::string& why) {
+  draft.assume(field, value, why);
+}
+
+/// Returns whether a file says what trains.
+bool finish_library(Draft& draft) {
+  const bool is_deepspeed = draft.is(fact::kParallel, "deepspeed");
+  const bool is_known = draft.has(fact::kLibrary);
+  if (!is_known) {
+    draft.assume(fact::kLibrary, is_deepspeed ? "deepspeed" : "accelerate", "no file says what trains");
+  } else if (is_deepspeed && draft.is(fact::kLibrary, "transformers")) {
+    draft.forget(fact::kLibrary);
+    draft.assume(fact::kLibrary, "deepspeed", "transformers' Trainer with DeepSpeed");
+  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl")) {
+    draft.not_modelled("TRL with DeepSpeed: the recipe of DeepSpeed trains with transformers' Trainer");
+  }
+  return is_known;
+}
+
+/// The dtype of weights as the optimizer has them. accelerate 1.15 converts what is trained to fp32 under FSDP with
+/// mixed precision (utils/fsdp_utils.py), and DeepSpeed keeps fp32 copies.
+std::string trained_dtype(Draft& draft, const std::string& mixed) {
+  const std::string given = draft.get(fact::kWeights).value_or("");
+  if (draft.is(fact::kParallel, "deepspeed")) return "fp32";
+  if (draft.is(fact::kParallel, "fsdp") && mixed != "no") {
+    if (given == "bf16" || given == "fp16") draft.note("trained weights in fp32: accelerate converts them under FSDP");
+    return "fp32";
+  }
+  if (!given.empty()) return given;
+  draft.note("weights are loaded in fp32 (a script that loads them in bf16: --storage-dtype bf16 --state-dtype bf16)");
+  return "fp32";
+}
+
+void finish_precision(Draft& draft, bool is_program_known) {
+  const bool is_said = draft.has(fact::kMixed) || draft.has(fact::kMixedHere) || draft.has(fact::kWeights);
+  if (draft.has("precision") || (!is_said && !is_program_known)) return;
+  const std::string mixed = draft.get(fact::kMixedHere).value_or(draft.get(fact::kMixed).value_or("no"));
+  const bool is_lora = draft.is(fact::kLora, "on");
+  const std::string weights = is_lora ? draft.get(fact::kWeights).value_or("") : trained_dtype(draft, mixed);
+  if (mixed == "fp8") {
+    draft.not_modelled("mixed precision in fp8, as accelerate does it");
+    return;
+  }
+  if (mixed == "no" && weights == "fp16") {
+    draft.not_modelled("weights in fp16 without autocast");
+    return;
+  }
+  const std::string name = mixed != "no" ? mixed + "-mixed" : weights == "bf16" ? "bf16-pure" : "fp32";
+  follow(draft, "precision", name, mixed == "no" ? "no autocast" : "autocast");
+  if (mixed == "no") return;
+  if (is_lora) {
+    if (!weights.empty()) follow(draft, "frozen_dtype", weights, "the frozen weights'");
+  } else if (weights == "bf16" && mixed == "bf16") {
+    follow(draft, "storage_dtype", "bf16", "the weights'");
+    follow(draft, "state_dtype", "bf16", "the weights'");
+  } else if (weights != "fp32") {
+    draft.not_modelled(fmt::format("weights in {} under autocast to {}", weights, mixed));
+  }
+}
+
+void finish_method(Draft& draft) {
+  const std::string bits = draft.get(fact::kBits).value_or("");
+  if (!draft.is(fact::kLora, "on")) {
+    if (!bits.empty()) draft.not_modelled(fmt::format("weights of {} bits without adapters", bits));
+    for (const std::string_view field : {"lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "rslora"}) {
+      if (!draft.has(field)) continue;
+      draft.forget(field);  // of adapters that aren't used
+      draft.note(fmt::format("{} belongs to adapters, which aren't used", field));
+    }
+    return;
+  }
+  draft.assume("method", bits == "4" ? "qlora" : "lora", "");
+  if (bits == "4") {
+    const bool is_nested = draft.is(fact::kNested, "on");
+    draft.assume("quantization", is_nested ? "nf4-double" : "nf4", is_nested ? "scales are quantized, too" : "");
+  } else if (bits == "8") {
+    draft.assume("quantization", "int8", "");
+  }
+}
+
+void finish_fsdp(Draft& draft) {
+  draft.assume(fact::kFsdpVersion, "1", "accelerate's default");
+  if (draft.is(fact::kFsdpVersion, "1")) {
+    draft.not_modelled("FSDP1 (recipes use FSDP2, for which \"accelerate to-fsdp2\" rewrites a configuration)");
+  }
+  const std::int64_t least = number(draft, fact::kMinimum);
+  if (least > 0) draft.assume("wrap", fmt::format("size:{}", least), "by size");
+  const std::int64_t replicas = number(draft, fact::kReplicas), shards = number(draft, fact::kShards);
+  if (replicas > 1) {
+    const bool is_zero2 = draft.is(fact::kFsdpStrategy, "shard-grad-op");
+    draft.assume("sharding", is_zero2 ? "hybrid-shard-zero2" : "hybrid-shard", "replicas");
+    if (shards > 0) draft.assume("mesh", fmt::format("replicate={},shard={}", replicas, shards), "");
+  }
+  draft.assume("sharding", draft.get(fact::kFsdpStrategy).value_or("full-shard"), "FSDP");
+}
+
+void finish_sharding(Draft& draft) {
+  const GpuCount gpus = gpu_count(draft);
+  const bool is_alone = gpus.nodes * gpus.per_node == 1;
+  if (draft.is(fact::kParallel, "fsdp")) {
+    finish_fsdp(draft);
+  } else if (draft.is(fact::kParallel, "deepspeed")) {
+    constexpr std::array<std::string_view, 4> kStages{"no-shard", "", "shard-grad-op", "full-shard"};
+    const auto stage = static_cast<std::size_t>(number(draft, fact::kZeroStage));
+    if (stage != 3) draft.not_modelled(fmt::format("ZeRO stage {}: the recipe of DeepSpeed is ZeRO-3's", stage));
+    if (!kStages[stage].empty()) draft.assume("sharding", std::string(kStages[stage]), "ZeRO");
+  } else if (draft.is(fact::kParallel, "ddp") && !is_alone) {
+    draft.assume("sharding", "no-shard", "DDP");
+  } else if (!draft.has(fact::kParallel) && gpus.nodes * gpus.per_node > 1 && !draft.is(fact::kLibrary, "torchtune")) {
+    draft.assume("sharding", "no-shard", "several GPUs and no word of FSDP or DeepSpeed are DDP");
+  }
+}
+
+/// torchtune and torchtitan shard by themselves.
+void finish_mesh(Draft& draft) {
+  const std::int64_t replicas = number(draft, fact::kReplicas), shards = number(draft, fact::kShards);
+  if (replicas <= 1) return;
+  draft.assume("sharding", "hybrid-shard", "replicas");
+  if (shards > 0) draft.assume("mesh", fmt::format("replicate={},shard={}", replicas, shards), "");
+}
+
+}  // namespace
+
+GpuCount gpu_count(const Draft& draft) {
+  const std::int64_t nodes = std::max<std::int64_t>(1, number(draft, fact::kNodes));
+  const std::int64_t processes = number(draft, fact::kProcesses), per_node = number(draft, fact::kPerNode);
+  if (per_node > 0) return {.nodes = nodes, .per_node = per_node};
+  if (processes == 0 && draft.is(fact::kParallel, "none")) return {.nodes = 1, .per_node = 1};
+  if (processes == 0) return {};
+  if (processes % nodes != 0) {
+    throw InputError(fmt::format("{} GPUs don't divide by {} nodes", processes, nodes));
+  }
+  return {.nodes = nodes, .per_node = processes / nodes};
+}
+
+void finish(Draft& draft) {
+  const bool is_program_known = finish_library(draft);
+  finish_method(draft);
+  const std::string library = draft.get(fact::kLibrary).value_or("");
+  if (library == "torchtune" || library == "torchtitan") {
+    finish_mesh(draft);
+    return;
+  }
+  finish_precision(draft, is_program_known);
+  finish_sharding(draft);
+}
+
+}  // namespace vramfit

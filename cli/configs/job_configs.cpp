@@ -1,0 +1,87 @@
+#include "cli/configs/job_configs.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/process/standard_streams.h"
+#include "base/suggest.h"
+#include "cli/configs/import.h"
+#include "cli/format/import_text.h"
+
+namespace vramfit {
+namespace {
+
+/// Whether it begins with a number of cards: "8xH100-80GB", as opposed to "24GB".
+bool has_count(const std::string& gpus) {
+  const auto end = std::ranges::find_if_not(gpus, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return end != gpus.begin() && end != gpus.end() && (*end == 'x' || *end == 'X' || *end == '*');
+}
+
+void apply_gpus(JobFlags& flags, const GpuCount& count) {
+  if (count.per_node == 0) return;
+  const std::string said = cluster_text(count, "");
+  if (flags.gpus.empty()) return;
+  if (!has_count(flags.gpus)) {
+    flags.gpus = cluster_text(count, flags.gpus);
+  } else if (!flags.gpus.starts_with(said)) {
+    complain("vramfit", fmt::format("note: --job is for {} GPUs, --gpus says {}", count.nodes * count.per_node,
+                                    printable(flags.gpus)));
+  }
+}
+
+void refuse_without_gpus(const JobFlags& flags, const ImportedJob& job) {
+  if (!flags.gpus.empty() || !flags.has_stack || flags.stack.empty() || flags.stack == "vramfit") return;
+  const std::string example = cluster_text(job.gpus.per_node > 0 ? job.gpus : GpuCount{1, 1}, "H100-80GB");
+  throw InputError(fmt::format("--gpus: missing; --job doesn't name the card, say it, for example --gpus {}", example));
+}
+
+std::string summary(const ImportedJob& job) {
+  std::string files, paths;
+  for (const ImportedJob::File& file : job.files) {
+    files += fmt::format("{}{} is {}", files.empty() ? "" : ", ", printable(file.path, 300), file.what);
+    paths += fmt::format(" {}", printable(file.path, 300));
+  }
+  return fmt::format("{}: {} keys understood, {} ignored, {} settings assumed (\"vramfit import{}\" lists them)", files,
+                     job.understood.size(), job.ignored.size(), job.assumed.size(), paths);
+}
+
+}  // namespace
+
+void apply_configs(JobFlags& flags) {
+  std::vector<std::string> foreign;
+  for (const std::string& path : flags.job_files) {
+    if (is_foreign_config(path)) foreign.push_back(path);
+  }
+  if (foreign.empty()) return;
+  std::erase_if(flags.job_files,
+                [&](const std::string& path) { return std::ranges::find(foreign, path) != foreign.end(); });
+  const ImportedJob job = import_configs(foreign);
+  if (flags.model.empty()) flags.model = job.model;
+  if (flags.stack.empty() && flags.has_stack) flags.stack = job.stack;
+  apply_gpus(flags, job.gpus);
+  refuse_without_gpus(flags, job);
+  flags.imported = job.fields;
+  for (const Finding& finding : job.unmodelled) flags.unmodelled.push_back(finding_text(finding));
+  for (const Finding& finding : job.assumed) flags.assumed.push_back(fmt::format("{}, by --job", finding.says));
+  complain("vramfit", summary(job));
+}
+
+std::string unmodelled_text(const JobFlags& flags) {
+  constexpr std::size_t kShown = 3;
+  if (flags.unmodelled.empty()) return "";
+  const std::size_t shown = std::min(kShown, flags.unmodelled.size());
+  const auto first = flags.unmodelled.begin();
+  std::string text = fmt::format("{}", fmt::join(first, first + static_cast<std::ptrdiff_t>(shown), "; "));
+  if (flags.unmodelled.size() > shown) text += fmt::format("; and {} more", flags.unmodelled.size() - shown);
+  return text;
+}
+
+void require_modelled(const JobFlags& flags) {
+  if (!flags.unmodelled.empty()) throw NotModelled(unmodelled_text(flags));
+}
+
+}  // namespace vramfit

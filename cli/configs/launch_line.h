@@ -1,0 +1,32 @@
+// A command line that trains: launcher, script and arguments, as configurations.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/configs/syntax/shell_words.h"
+#include "cli/configs/tools.h"
+
+namespace vramfit {
+
+/// A configuration that was read, with the tool that it is for.
+struct ConfigFile {
+  std::string path;
+  ConfigNode root;
+  const ConfigTool* tool = nullptr;
+};
+
+struct LaunchLine {
+  std::vector<ConfigFile> configs;                            // of the launcher and of the program
+  std::vector<Finding> references;                            // files that are named; the value is the path
+  std::vector<std::pair<std::string, ConfigNode>> overrides;  // batch_size=2, of torchtune
+};
+
+/// Whether the words start a training as far as they can be read: a launcher, a library's own program or Python.
+bool is_launch_line(const std::vector<ShellWord>& words);
+
+/// The parts of a command line; `file` is where it stands.
+LaunchLine read_launch_line(const std::vector<ShellWord>& words, const std::string& file);
+
+}  // namespace vramfit

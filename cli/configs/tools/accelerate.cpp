@@ -1,0 +1,137 @@
+// accelerate's configuration file, as `accelerate config` writes it (accelerate 1.15, commands/config/config_args.py).
+#include <array>
+
+#include <fmt/format.h>
+
+#include "cli/configs/tools.h"
+#include "cli/configs/tools/shared.h"
+
+namespace vramfit {
+namespace {
+
+void read_distributed_type(const Setting& setting, Draft& draft) {
+  struct Type {
+    std::string_view theirs, ours;
+  };
+  constexpr std::array kTypes{Type{"no", "none"}, Type{"false", "none"}, Type{"multi_gpu", "ddp"}, Type{"fsdp", "fsdp"},
+                              Type{"deepspeed", "deepspeed"}};
+  for (const Type& type : kTypes) {
+    if (!setting.is(type.theirs)) continue;
+    draft.set(fact::kParallel, std::string(type.ours), setting);
+    return;
+  }
+  draft.not_modelled(setting, "a way to train without rules here");
+}
+
+/// `no` without quotes is false in YAML.
+void read_mixed_precision(const Setting& setting, Draft& draft) {
+  const std::string value = setting.is_off() ? "no" : setting.text();
+  if (value != "no" && value != "bf16" && value != "fp16" && value != "fp8") {
+    setting.fail(fmt::format("{} is none of no, fp16, bf16, fp8", shown(*setting.node)));
+  }
+  draft.set(fact::kMixed, value, setting);
+}
+
+/// -1, accelerate's default, is as many as there are.
+void read_processes(const Setting& setting, Draft& draft) {
+  if (setting.whole(-1, 1 << 20) < 1) {
+    draft.understand(setting, "as many as there are");
+  } else {
+    draft.set(fact::kProcesses, fmt::to_string(setting.whole()), setting);
+  }
+}
+void read_machines(const Setting& setting, Draft& draft) {
+  draft.set(fact::kNodes, fmt::to_string(setting.whole(1, 1 << 20)), setting);
+}
+
+void read_fsdp_config(const Setting& setting, Draft& draft) { read_fsdp(setting, 1, draft); }
+
+void read_zero_stage(const Setting& setting, Draft& draft) {
+  draft.set(fact::kZeroStage, fmt::to_string(setting.whole(0, 3)), setting);
+}
+void read_offloaded(const Setting& setting, Draft& draft) {
+  const bool is_parameters = setting.key.find("param") != std::string::npos;
+  if (setting.is_off()) {
+    draft.understand(setting, "nothing in host memory");
+  } else if (!setting.is("cpu")) {
+    draft.not_modelled(setting, "offload to another place than host memory");
+  } else if (is_parameters || !draft.is("offload", "params")) {
+    draft.forget("offload");  // parameters include the states
+    draft.set("offload", is_parameters ? "params" : "optimizer", setting);
+  }
+}
+void read_config_file(const Setting& setting, Draft& draft) { draft.refer(setting, setting.text()); }
+
+constexpr std::array kDeepspeedKeys{
+    KeyRow{"zero_stage", read_zero_stage},
+    KeyRow{"offload_optimizer_device", read_offloaded},
+    KeyRow{"offload_param_device", read_offloaded},
+    KeyRow{"gradient_accumulation_steps", read_count<kGradAccum>},
+    KeyRow{"deepspeed_config_file", read_config_file},
+};
+constexpr std::array kDeepspeedOthers{
+    UnmodelledKeys{"experts that ZeRO-3 gathers whole", "deepspeed_moe_layer_cls_names"},
+};
+constexpr std::array kDeepspeedIgnored{
+    IgnoredKeys{"decides about loading and saving alone", "zero3_init_flag zero3_save_16bit_model"},
+    IgnoredKeys{"gradients are clipped in an estimate", "gradient_clipping"},
+    IgnoredKeys{"where what is offloaded to disk lies", "offload_*_nvme_path"},
+    IgnoredKeys{
+        "how processes are started",
+        "deepspeed_multinode_launcher deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter"},
+};
+constexpr KeyTable kDeepspeedTable{"accelerate's deepspeed_config", kDeepspeedKeys, kDeepspeedOthers,
+                                   kDeepspeedIgnored};
+void read_deepspeed_config(const Setting& setting, Draft& draft) { read_keys(setting, kDeepspeedTable, draft); }
+
+void read_dynamo(const Setting& setting, Draft& draft) {
+  const ConfigNode* backend = find_in(*setting.node, "dynamo_backend");
+  if (backend == nullptr || Setting{setting.file, setting.key, backend}.is_off()) {
+    draft.ignore(setting, "off");
+  } else {
+    draft.not_modelled(setting, "torch.compile");
+  }
+}
+
+constexpr std::array kKeys{
+    KeyRow{"distributed_type", read_distributed_type},
+    KeyRow{"mixed_precision", read_mixed_precision},
+    KeyRow{"num_processes", read_processes},
+    KeyRow{"num_machines", read_machines},
+    KeyRow{"fsdp_config", read_fsdp_config},
+    KeyRow{"deepspeed_config", read_deepspeed_config},
+    KeyRow{"parallelism_config", read_parallelism},
+    KeyRow{"gradient_accumulation_steps", read_count<kGradAccum>},
+    KeyRow{"dynamo_config", read_dynamo},
+};
+constexpr std::array kOthers{
+    UnmodelledKeys{"it trains on CPUs", "use_cpu"},
+    UnmodelledKeys{"only data parallelism is modelled", "megatron_lm_config"},
+    UnmodelledKeys{"FP8 as accelerate does it", "fp8_config"},
+    UnmodelledKeys{"it trains on TPUs", "tpu_use_cluster tpu_use_sudo downcast_bf16 tpu_name tpu_zone"},
+    UnmodelledKeys{"weights on the CPU by ktransformers", "kt_config"},
+};
+constexpr std::array kIgnored{
+    IgnoredKeys{"how processes find each other",
+                "machine_rank main_process_ip main_process_port rdzv_backend rdzv_conf same_network gpu_ids "
+                "mpirun_config max_restarts monitor_interval"},
+    IgnoredKeys{"where and how the program is started",
+                "compute_environment debug main_training_function enable_cpu_affinity command_file commands tpu_env "
+                "tpu_vm env_vars num_cpu_threads_per_process use_xpu ipex_config"},
+};
+constexpr KeyTable kTable{"accelerate", kKeys, kOthers, kIgnored};
+
+int score(const ConfigNode& root) {
+  if (find_in(root, "distributed_type") != nullptr) return kSure;
+  return find_in(root, "compute_environment") != nullptr ? kSure : 0;
+}
+
+void read(const ConfigNode& root, const std::string& file, Draft& draft) { read_keys(root, file, "", kTable, draft); }
+
+constexpr ConfigTool kTool{"accelerate", "accelerate's configuration", score, read};
+
+}  // namespace
+
+const ConfigTool& accelerate_tool() { return kTool; }
+
+}  // namespace vramfit

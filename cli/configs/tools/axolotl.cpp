@@ -1,0 +1,236 @@
+// axolotl's YAML (0.19, utils/schemas/config.py and its parts). It trains with transformers' Trainer.
+#include <array>
+
+#include <fmt/format.h>
+
+#include "cli/configs/tools.h"
+#include "cli/configs/tools/shared.h"
+#include "cli/configs/tools/trainer_keys.h"
+
+namespace vramfit {
+namespace {
+
+/// true, "auto" and "full" are autocast over weights in bf16.
+void read_axolotl_bf16(const Setting& setting, Draft& draft) {
+  if (setting.is("auto") || setting.is("full") || setting.flag()) {
+    draft.set(fact::kMixedHere, "bf16", setting);
+    draft.assume(fact::kWeights, "bf16", "axolotl loads them in bf16 with bf16: true");
+  } else {
+    draft.set(fact::kBf16Off, "off", setting, "no bf16 by this key");
+  }
+}
+/// bfloat16: true is weights in bf16 without autocast.
+void read_pure(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kWeights, "bf16", setting);
+  } else {
+    draft.understand(setting, "off");
+  }
+}
+void read_pure_fp16(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.not_modelled(setting, "training in fp16 without autocast");
+  } else {
+    draft.understand(setting, "off");
+  }
+}
+
+void read_adapter(const Setting& setting, Draft& draft) {
+  if (setting.is_off()) {
+    draft.understand(setting, "all weights are trained");
+  } else if (setting.is("lora") || setting.is("qlora")) {
+    draft.set(fact::kLora, "on", setting);
+  } else {
+    draft.not_modelled(setting, "adapters without rules here");
+  }
+}
+void read_target_linear(const Setting& setting, Draft& draft) {
+  if (!setting.flag()) {
+    draft.understand(setting, "as lora_target_modules says");
+    return;
+  }
+  draft.forget("lora_targets");
+  draft.set("lora_targets", "all-linear", setting, "--lora-targets all-linear");
+}
+/// lora_target_linear comes first, whatever else is listed.
+void read_target_modules(const Setting& setting, Draft& draft) {
+  if (draft.has("lora_targets")) {
+    draft.understand(setting, "all linears have adapters anyway");
+  } else if (setting.node->is_scalar() && !setting.is("all-linear")) {
+    draft.not_modelled(setting, "a pattern over names");  // a regular expression
+  } else {
+    read_lora_targets(setting, draft);
+  }
+}
+
+void read_gradient_checkpointing(const Setting& setting, Draft& draft) {
+  if (setting.is("offload") || setting.is("offload_disk") || setting.is("unsloth")) {
+    draft.not_modelled(setting, "activations in host memory");
+  } else {
+    read_checkpointing(setting, draft);
+  }
+}
+
+void read_flash(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set("attention", "flash", setting);
+  } else {
+    draft.understand(setting, "another attention");
+  }
+}
+void read_sdp(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set("attention", "auto", setting);
+  } else {
+    draft.understand(setting, "another attention");
+  }
+}
+void read_packing(const Setting& setting, Draft& draft) {
+  draft.ignore(setting, "every row is taken as full, packed or not");
+}
+
+void read_fsdp_words(const Setting& setting, Draft& draft) {
+  if (setting.is_off()) {
+    draft.ignore(setting, "off");
+    return;
+  }
+  if (!draft.is(fact::kParallel, "fsdp")) draft.set(fact::kParallel, "fsdp", setting);
+}
+void read_fsdp_map(const Setting& setting, Draft& draft) {
+  if (!draft.is(fact::kParallel, "fsdp")) draft.set(fact::kParallel, "fsdp", setting);
+  read_fsdp(setting, 1, draft);
+}
+void read_fsdp_version(const Setting& setting, Draft& draft) {
+  draft.forget(fact::kFsdpVersion);
+  draft.set(fact::kFsdpVersion, fmt::to_string(setting.whole(1, 2)), setting);
+}
+void read_rslora(const Setting& setting, Draft& draft) { draft.set("rslora", setting.flag() ? "on" : "off", setting); }
+
+constexpr std::array kKeys{
+    KeyRow{"base_model", read_model},
+    KeyRow{"lora_target_linear", read_target_linear},
+    KeyRow{"lora_target_modules", read_target_modules},
+    KeyRow{"sequence_len", read_count<kSeqLen>},
+    KeyRow{"micro_batch_size", read_count<kMicroBatch>},
+    KeyRow{"gradient_accumulation_steps", read_count<kGradAccum>},
+    KeyRow{"batch_size", read_count<kGlobalBatch>},
+    KeyRow{"bf16", read_axolotl_bf16},
+    KeyRow{"fp16", read_fp16},
+    KeyRow{"bfloat16", read_pure},
+    KeyRow{"float16", read_pure_fp16},
+    KeyRow{"torch_dtype", read_weights_dtype},
+    KeyRow{"optimizer", read_hf_optimizer},
+    KeyRow{"adapter", read_adapter},
+    KeyRow{"load_in_4bit", read_load_in_4bit},
+    KeyRow{"load_in_8bit", read_load_in_8bit},
+    KeyRow{"lora_r", read_count<kLoraRank>},
+    KeyRow{"lora_alpha", read_lora_alpha},
+    KeyRow{"lora_dropout", read_lora_dropout},
+    KeyRow{"peft_use_rslora", read_rslora},
+    KeyRow{"gradient_checkpointing", read_gradient_checkpointing},
+    KeyRow{"gradient_checkpointing_kwargs", read_checkpointing_options},
+    KeyRow{"attn_implementation", read_hf_attention},
+    KeyRow{"flash_attention", read_flash},
+    KeyRow{"sdp_attention", read_sdp},
+    KeyRow{"sample_packing", read_packing},
+    KeyRow{"pad_to_sequence_len", read_packing},
+    KeyRow{"deepspeed", read_deepspeed},
+    KeyRow{"fsdp", read_fsdp_words},
+    KeyRow{"fsdp_config", read_fsdp_map},
+    KeyRow{"fsdp_version", read_fsdp_version},
+    KeyRow{"dp_shard_size", read_shards},
+    KeyRow{"dp_replicate_size", read_replicas},
+};
+constexpr std::array kOthers{
+    UnmodelledKeys{"Liger's kernels and losses", "liger_*"},
+    UnmodelledKeys{"a plugin, which may change what is computed", "plugins"},
+    UnmodelledKeys{
+        "a loss that never has all logits",
+        "cut_cross_entropy chunked_cross_entropy flash_attn_cross_entropy tiled_mlp chunked_cross_entropy_num_chunks"},
+    UnmodelledKeys{"kernels of its own",
+                   "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel use_kernels unsloth_* "
+                   "flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm use_scattermoe use_sonicmoe "
+                   "fused_attn_kernel experts_implementation flash_optimum use_onebitllms use_dsv4_kernels "
+                   "use_glm_dsa_kernels gemma4_hybrid_attn_impl"},
+    UnmodelledKeys{"attention without rules here",
+                   "xformers_attention flex_attention sage_attention s2_attention eager_attention"},
+    UnmodelledKeys{"activations in host memory", "activation_offloading layer_offloading"},
+    UnmodelledKeys{"preference training or training with generation",
+                   "rl trl orpo_alpha reward_model process_reward_model rl_beta kto_desirable_weight "
+                   "dpo_* simpo_* vllm ebft nemo_gym_* hatchery use_eaft eaft_* center_rewards_coefficient"},
+    UnmodelledKeys{"some parameters are frozen by name", "unfrozen_parameters"},
+    UnmodelledKeys{"only data parallelism is modelled",
+                   "tensor_parallel_size context_parallel_size sequence_parallel_degree expert_parallel_*", "1"},
+    UnmodelledKeys{"torch.compile", "torch_compile"},
+    UnmodelledKeys{"FP8, or quantization of another kind",
+                   "fp8 fp8_* llmcompressor qat quantize_moe_experts gptq gptq_model_v1 bnb_config_kwargs "
+                   "model_quantization_config "
+                   "nvfp4_merge_aware dsv4_fp4_grouped_mode"},
+    UnmodelledKeys{"whole modules are trained beside the adapters", "lora_modules_to_save"},
+    UnmodelledKeys{"adapters of another form",
+                   "peft_use_dora lora_target_parameters lora_fan_in_fan_out loftq peft "
+                   "peft_layers_to_transform peft_layer_replication relora "
+                   "relora_* loraplus_lr_ratio"},
+    UnmodelledKeys{"noise on the embeddings, in fp32", "neftune_noise_alpha noisy_embedding_alpha"},
+    UnmodelledKeys{"checkpointing of another kind", "selective_checkpointing"},
+    UnmodelledKeys{"layers that take turns", "lisa_* badam"},
+    UnmodelledKeys{"a model of another kind",
+                   "llama4_linearized_experts is_multimodal processor_type diffusion num_labels"},
+    UnmodelledKeys{"where the model's parts lie", "device_map max_memory gpu_memory_limit"},
+    UnmodelledKeys{"norms in fp32", "fp32_norms"},
+};
+constexpr std::array kIgnored{
+    IgnoredKeys{"no memory depends on it",
+                "output_dir learning_rate lr_scheduler lr_* num_epochs max_steps warmup_* weight_decay adam_* seed "
+                "max_grad_norm cosine_* train_on_inputs strict tf32 loss_watchdog_* early_stopping_patience "
+                "optim_args optim_target_modules embedding_lr* group_by_length curriculum_sampling eta_min "
+                "jagged_restart_* lora_model_dir torch_compile_* flex_attn_compile_kwargs"},
+    IgnoredKeys{"which model class, tokenizer and data",
+                "model_type tokenizer_* datasets test_datasets pretraining_dataset dataset_* val_set_size "
+                "special_tokens tokens chat_template* eot_tokens shuffle_merged_datasets skip_prepare_dataset "
+                "push_dataset_to_hub trust_remote_code revision_of_model base_model_config base_model_ignore_patterns "
+                "is_llama_derived_model is_mistral_derived_model is_falcon_derived_model max_packed_sequence_len "
+                "sample_packing_* eval_sample_packing resize_token_embeddings_to_32x remove_unused_columns "
+                "pretrain_multipack_* streaming* min_sample_len dataloader_* excess_length_strategy "
+                "added_tokens_overrides model_config overrides_of_model_config cls_model_config "
+                "experimental_skip_move_to_device freeze_mm_modules default_system_message total_num_tokens "
+                "reinit_weights low_cpu_mem_usage hf_use_auth_token torchdistx_path image_size "
+                "model_quantization_config_kwargs gptq_groupsize gptq_disable_exllama accelerator_config "
+                "pad_to_multiple_of use_tokenizer_mistral_common processor_kwargs shuffle_before_merging_datasets"},
+    IgnoredKeys{"evaluation is no part of an estimate",
+                "eval_* evals_per_epoch evaluation_strategy do_causal_lm_eval do_bench_eval bench_dataset"},
+    IgnoredKeys{"saving is no part of an estimate unless --save-kind asks for it",
+                "save_* saves_per_epoch hub_* resume_from_checkpoint auto_resume_from_checkpoints"},
+    IgnoredKeys{"what is logged, and where",
+                "wandb_* use_wandb mlflow_* comet_* swanlab_* use_swanlab trackio_* use_trackio use_tensorboard "
+                "logging_steps debug otel_* use_otel_metrics profiler_steps include_tokens_per_second telemetry"},
+    IgnoredKeys{"where the program runs",
+                "local_rank ddp ddp_* use_ray ray_num_workers gpu gpu_count node_count provider memory "
+                "memory_preprocess timeout* volumes secrets dockerfile_commands project_name branch xformers*"},
+};
+constexpr KeyTable kTable{"axolotl", kKeys, kOthers, kIgnored};
+
+int score(const ConfigNode& root) { return find_in(root, "base_model") != nullptr ? kSure : 0; }
+
+void read(const ConfigNode& root, const std::string& file, Draft& draft) {
+  draft.assume(fact::kLibrary, "transformers", "axolotl trains with its Trainer");
+  read_keys(root, file, "", kTable, draft);
+  if (draft.is(fact::kLora, "on") && draft.has(fact::kBits)) draft.assume(fact::kNested, "on", "axolotl's default");
+  if (draft.is(fact::kLora, "on")) {
+    draft.assume("lora_rank", "8", "PEFT's default");
+    draft.assume("lora_alpha", "8", "PEFT's default");
+  }
+  draft.assume("seq_len", "512", "axolotl's default");
+  draft.assume("micro_batch", "1", "axolotl's default");
+  draft.assume("grad_accum", "1", "axolotl's default");
+  draft.assume("optimizer", "adamw:fused", "axolotl's default");
+  draft.assume("checkpointing", "none", "axolotl's default");
+}
+
+constexpr ConfigTool kTool{"axolotl", "axolotl's configuration", score, read};
+
+}  // namespace
+
+const ConfigTool& axolotl_tool() { return kTool; }
+
+}  // namespace vramfit

@@ -1,0 +1,207 @@
+// DeepSpeed's configuration (0.19, runtime/config.py and runtime/zero/config.py). "auto" is resolved by transformers'
+// Trainer, from its own arguments.
+#include <array>
+
+#include <fmt/format.h>
+
+#include "cli/configs/tools.h"
+#include "cli/configs/tools/shared.h"
+
+namespace vramfit {
+namespace {
+
+bool is_auto(const Setting& setting, Draft& draft) {
+  if (!setting.is("auto")) return false;
+  draft.understand(setting, "as the Trainer's arguments say");
+  return true;
+}
+
+template <const auto& Field>
+void read_batch(const Setting& setting, Draft& draft) {
+  if (!is_auto(setting, draft)) read_count<Field>(setting, draft);
+}
+
+/// {"enabled": true}.
+template <bool Bf16>
+void read_half(const Setting& setting, Draft& draft) {
+  const ConfigNode* enabled = find_in(*setting.node, "enabled");
+  if (enabled == nullptr) {
+    draft.ignore(setting, "not enabled");
+    return;
+  }
+  const Setting value{setting.file, setting.key + ".enabled", enabled};
+  if (is_auto(value, draft)) return;
+  if (!value.flag()) {
+    draft.understand(value, "off");
+  } else if (!draft.is(fact::kMixedHere, Bf16 ? "bf16" : "fp16")) {
+    draft.set(fact::kMixedHere, Bf16 ? "bf16" : "fp16", value);
+  } else {
+    draft.understand(value, "already said");
+  }
+}
+
+void read_stage(const Setting& setting, Draft& draft) {
+  draft.set(fact::kZeroStage, fmt::to_string(setting.whole(0, 3)), setting);
+}
+
+template <bool Parameters>
+void read_offload(const Setting& setting, Draft& draft) {
+  const ConfigNode* device = find_in(*setting.node, "device");
+  if (device == nullptr) {
+    draft.ignore(setting, "no device is given");
+    return;
+  }
+  const Setting value{setting.file, setting.key + ".device", device};
+  if (value.is_off()) {
+    draft.understand(value, "nothing in host memory");
+  } else if (!value.is("cpu")) {
+    draft.not_modelled(value, "offload to another place than host memory");
+  } else if (Parameters || !draft.is("offload", "params")) {
+    draft.forget("offload");
+    draft.set("offload", Parameters ? "params" : "optimizer", value);
+  } else {
+    draft.understand(value, "with the parameters");
+  }
+}
+
+// The recipe of ZeRO-3 leaves these as they are, or "auto".
+template <const auto& Usual>
+void read_size(const Setting& setting, Draft& draft) {
+  if (is_auto(setting, draft)) return;
+  if (setting.real() == Usual) {
+    draft.understand(setting, "what DeepSpeed has by default");
+  } else {
+    draft.not_modelled(setting, "a size of its own, which decides how much is gathered or reduced at once");
+  }
+}
+inline constexpr double kBucket = 5e8, kPrefetch = 5e7, kPersistent = 1e5, kLive = 1e9;
+
+constexpr std::array kZeroKeys{
+    KeyRow{"stage", read_stage},
+    KeyRow{"offload_optimizer", read_offload<false>},
+    KeyRow{"offload_param", read_offload<true>},
+    KeyRow{"reduce_bucket_size", read_size<kBucket>},
+    KeyRow{"allgather_bucket_size", read_size<kBucket>},
+    KeyRow{"stage3_prefetch_bucket_size", read_size<kPrefetch>},
+    KeyRow{"stage3_param_persistence_threshold", read_size<kPersistent>},
+    KeyRow{"stage3_max_live_parameters", read_size<kLive>},
+    KeyRow{"max_live_parameters", read_size<kLive>},
+    KeyRow{"max_reuse_distance", read_size<kLive>},
+    KeyRow{"stage3_max_reuse_distance", read_size<kLive>},
+};
+constexpr std::array kZeroOthers{
+    UnmodelledKeys{"another way to send or to split than the usual one",
+                   "round_robin_gradients zero_hpz_partition_size zero_quantized_weights zero_quantized_gradients "
+                   "zero_quantized_nontrainable_weights mics_shard_size mics_hierarchical_params_gather zenflow "
+                   "stage3_module_granularity_threshold leaf_module",
+                   "1"},
+    UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16", "cpu_offload cpu_offload_params"},
+    UnmodelledKeys{"what isn't overlapped or contiguous needs other memory than the recipe's",
+                   "load_from_fp32_weights elastic_checkpoint", "true"},
+};
+constexpr std::array kZeroIgnored{
+    IgnoredKeys{"decides about saving alone",
+                "gather_16bit_weights_on_model_save stage3_gather_16bit_weights_on_model_save "
+                "stage3_gather_fp16_weights_on_model_save"},
+    IgnoredKeys{"on, or decided by DeepSpeed, in the recipe as well",
+                "overlap_comm contiguous_gradients reduce_scatter allgather_partitions sub_group_size "
+                "ignore_unused_parameters memory_efficient_linear use_multi_rank_bucket_allreduce"},
+};
+constexpr KeyTable kZeroTable{"DeepSpeed's zero_optimization", kZeroKeys, kZeroOthers, kZeroIgnored};
+void read_zero(const Setting& setting, Draft& draft) { read_keys(setting, kZeroTable, draft); }
+
+void read_optimizer(const Setting& setting, Draft& draft) {
+  const ConfigNode* type = find_in(*setting.node, "type");
+  if (type == nullptr) {
+    draft.ignore(setting, "no type is given");
+    return;
+  }
+  const Setting value{setting.file, setting.key + ".type", type};
+  if (value.is("adamw") || value.is("adam")) {
+    draft.set("optimizer", "adamw:fused", value);
+  } else {
+    draft.not_modelled(value, "an optimizer of DeepSpeed's without rules here");
+  }
+}
+
+void read_if_enabled(const Setting& setting, Draft& draft) {
+  const ConfigNode* enabled = find_in(*setting.node, "enabled");
+  if (enabled == nullptr || Setting{setting.file, setting.key, enabled}.is_off()) {
+    draft.ignore(setting, "not enabled");
+  } else {
+    draft.not_modelled(setting, "changes what is computed, or where it lies");
+  }
+}
+
+void read_activation_checkpointing(const Setting& setting, Draft& draft) {
+  for (const std::string_view key : {"partition_activations", "cpu_checkpointing", "contiguous_memory_optimization"}) {
+    const ConfigNode* value = find_in(*setting.node, key);
+    if (value != nullptr && !Setting{setting.file, setting.key, value}.is_off()) {
+      draft.not_modelled(setting, "DeepSpeed's own checkpointing of activations");
+      return;
+    }
+  }
+  draft.ignore(setting, "all of it is off");
+}
+
+constexpr std::array kKeys{
+    KeyRow{"train_batch_size", read_batch<kGlobalBatch>},
+    KeyRow{"train_micro_batch_size_per_gpu", read_batch<kMicroBatch>},
+    KeyRow{"gradient_accumulation_steps", read_batch<kGradAccum>},
+    KeyRow{"bf16", read_half<true>},
+    KeyRow{"bfloat16", read_half<true>},
+    KeyRow{"fp16", read_half<false>},
+    KeyRow{"zero_optimization", read_zero},
+    KeyRow{"optimizer", read_optimizer},
+    KeyRow{"activation_checkpointing", read_activation_checkpointing},
+    KeyRow{"torch_autocast", read_if_enabled},
+    KeyRow{"amp", read_if_enabled},
+    KeyRow{"data_efficiency", read_if_enabled},
+    KeyRow{"eigenvalue", read_if_enabled},
+    KeyRow{"quantize_training", read_if_enabled},
+    KeyRow{"compile", read_if_enabled},
+    KeyRow{"progressive_layer_drop", read_if_enabled},
+};
+constexpr std::array kOthers{
+    UnmodelledKeys{"gradients are sent in another dtype",
+                   "communication_data_type seq_parallel_communication_data_type"},
+    UnmodelledKeys{"gradients are kept in another dtype", "data_types"},
+    UnmodelledKeys{"only data parallelism is modelled", "tensor_parallel pipeline sequence_parallel_size", "1"},
+    UnmodelledKeys{"another way to train than the usual one", "sparse_attention compression_training sparse_gradients"},
+};
+constexpr std::array kIgnored{
+    IgnoredKeys{"gradients are clipped in an estimate", "gradient_clipping"},
+    IgnoredKeys{"no memory depends on it", "scheduler gradient_predivide_factor prescale_gradients seed"},
+    IgnoredKeys{"what is printed and measured",
+                "steps_per_print wall_clock_breakdown dump_state flops_profiler tensorboard wandb csv_monitor comet "
+                "memory_breakdown comms_logger comms_config monitor_config autotuning elasticity"},
+    IgnoredKeys{"decides about loading and saving alone",
+                "checkpoint aio nebula zero_allow_untested_optimizer "
+                "zero_force_ds_cpu_optimizer disable_allgather dataloader_drop_last"},
+};
+constexpr KeyTable kTable{"DeepSpeed", kKeys, kOthers, kIgnored};
+
+int score(const ConfigNode& root) {
+  for (const std::string_view key : {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}) {
+    if (find_in(root, key) != nullptr) return kSure;
+  }
+  return 0;
+}
+
+void read(const ConfigNode& root, const std::string& file, Draft& draft) {
+  read_deepspeed_keys({file, "", &root}, draft);
+}
+
+constexpr ConfigTool kTool{"deepspeed", "DeepSpeed's configuration", score, read};
+
+}  // namespace
+
+void read_deepspeed_keys(const Setting& setting, Draft& draft) {
+  if (!draft.has(fact::kParallel)) draft.assume(fact::kParallel, "deepspeed", "by its configuration");
+  read_keys(setting, kTable, draft);
+  draft.assume(fact::kZeroStage, "0", "DeepSpeed's default");
+}
+
+const ConfigTool& deepspeed_tool() { return kTool; }
+
+}  // namespace vramfit

@@ -1,0 +1,122 @@
+// accelerate 1.15, utils/dataclasses.py, FullyShardedDataParallelPlugin; the same keys in transformers' fsdp_config and
+// in axolotl's.
+#include <array>
+
+#include <fmt/format.h>
+
+#include "cli/configs/tools/shared.h"
+
+namespace vramfit {
+namespace {
+
+void read_version(const Setting& setting, Draft& draft) {
+  draft.set(fact::kFsdpVersion, fmt::to_string(setting.whole(1, 2)), setting);
+}
+
+/// FULL_SHARD by its name, or by its place in torch's list, from 1.
+void read_strategy(const Setting& setting, Draft& draft) {
+  struct Strategy {
+    std::string_view theirs, number, ours;
+  };
+  constexpr std::array kStrategies{
+      Strategy{"full_shard", "1", "full-shard"},
+      Strategy{"shard_grad_op", "2", "shard-grad-op"},
+      Strategy{"no_shard", "3", "no-shard"},
+      Strategy{"hybrid_shard", "4", "hybrid-shard"},
+      Strategy{"hybrid_shard_zero2", "5", "hybrid-shard-zero2"},
+  };
+  for (const Strategy& strategy : kStrategies) {
+    if (!setting.is(strategy.theirs) && !setting.is(strategy.number)) continue;
+    draft.set(fact::kFsdpStrategy, std::string(strategy.ours), setting);
+    return;
+  }
+  setting.fail(fmt::format("{} is no strategy of FSDP", shown(*setting.node)));
+}
+
+/// true and false with FSDP2, a strategy with FSDP1.
+void read_reshard(const Setting& setting, Draft& draft) {
+  if (setting.is("true") || setting.is("false")) {
+    draft.set(fact::kFsdpStrategy, setting.flag() ? "full-shard" : "shard-grad-op", setting);
+  } else {
+    read_strategy(setting, draft);
+  }
+}
+
+void read_wrap(const Setting& setting, Draft& draft) {
+  if (setting.is("transformer_based_wrap")) {
+    draft.set("wrap", "layer", setting);
+  } else if (setting.is("no_wrap")) {
+    draft.set("wrap", "none", setting);
+  } else if (setting.is("size_based_wrap")) {
+    draft.understand(setting, "--wrap size:N, with the least number of parameters");
+    draft.assume(fact::kMinimum, "100000000", "accelerate's least number of parameters of a unit");
+  } else {
+    setting.fail(fmt::format("{} is no policy of accelerate", shown(*setting.node)));
+  }
+}
+
+void read_minimum(const Setting& setting, Draft& draft) {
+  if (setting.whole() == 0) {
+    draft.understand(setting, "no limit by size");
+    return;
+  }
+  draft.forget(fact::kMinimum);
+  draft.set(fact::kMinimum, fmt::to_string(setting.whole(1)), setting);
+}
+
+void read_offload(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set("offload", "params", setting);
+  } else {
+    draft.understand(setting, "nothing in host memory");
+  }
+}
+
+void read_fsdp_checkpointing(const Setting& setting, Draft& draft) {
+  if (!setting.flag()) {
+    draft.understand(setting, "none by FSDP");
+  } else {
+    draft.forget("checkpointing");
+    draft.set("checkpointing", "full", setting);
+  }
+}
+
+constexpr std::array kKeys{
+    KeyRow{"version", read_version},
+    KeyRow{"sharding_strategy", read_strategy},
+    KeyRow{"reshard_after_forward", read_reshard},
+    KeyRow{"auto_wrap_policy", read_wrap},
+    KeyRow{"min_num_params", read_minimum},
+    KeyRow{"offload_params", read_offload},
+    KeyRow{"cpu_offload", read_offload},
+    KeyRow{"activation_checkpointing", read_fsdp_checkpointing},
+};
+constexpr std::array kOthers{
+    UnmodelledKeys{"modules that FSDP leaves whole", "ignored_modules ignored_parameters"},
+    UnmodelledKeys{"a policy of dtypes of its own", "mixed_precision_policy"},
+    UnmodelledKeys{"PyTorch/XLA", "xla xla_fsdp_v2 xla_fsdp_grad_ckpt xla_fsdp_settings"},
+    UnmodelledKeys{"parameters are made on the device", "param_init_fn"},
+};
+constexpr std::array kIgnored{
+    IgnoredKeys{"layers are wrapped, as --wrap layer says", "transformer_layer_cls_to_wrap"},
+    IgnoredKeys{"decides about loading and saving alone",
+                "state_dict_type cpu_ram_efficient_loading sync_module_states final_state_dict_type"},
+    IgnoredKeys{"FSDP2 has no such choice, and FSDP1 isn't modelled",
+                "backward_prefetch forward_prefetch use_orig_params limit_all_gathers"},
+    IgnoredKeys{"pinned or not, it is host memory", "cpu_offload_pin_memory"},
+};
+constexpr KeyTable kTable{"FSDP", kKeys, kOthers, kIgnored};
+
+}  // namespace
+
+void read_fsdp(const Setting& setting, int version, Draft& draft) {
+  if (!setting.node->is_map()) setting.fail(fmt::format("{} is not a map", shown(*setting.node)));
+  ConfigNode map = *setting.node;
+  for (std::string& key : map.keys) {
+    if (key.starts_with("fsdp_") && key != "fsdp_") key.erase(0, 5);
+  }
+  read_keys({setting.file, setting.key, &map}, kTable, draft);
+  if (!map.keys.empty()) draft.assume(fact::kFsdpVersion, fmt::to_string(version), "what is meant if none is given");
+}
+
+}  // namespace vramfit

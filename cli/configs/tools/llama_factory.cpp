@@ -1,0 +1,143 @@
+// LLaMA-Factory's arguments (0.9.5, hparams/*.py), beside those of transformers' Trainer, which it trains with.
+#include <array>
+
+#include <fmt/format.h>
+
+#include "cli/configs/tools.h"
+#include "cli/configs/tools/shared.h"
+#include "cli/configs/tools/trainer_keys.h"
+
+namespace vramfit {
+namespace {
+
+void read_stage(const Setting& setting, Draft& draft) {
+  if (setting.is("sft") || setting.is("pt")) {
+    draft.understand(setting, "the usual loss over tokens");
+  } else {
+    draft.not_modelled(setting, "preference training, a reward model, or training with generation");
+  }
+}
+void read_method(const Setting& setting, Draft& draft) {
+  if (setting.is("full")) {
+    draft.set(fact::kLora, "off", setting);
+  } else if (setting.is("lora")) {
+    draft.set(fact::kLora, "on", setting);
+  } else {
+    draft.not_modelled(setting, "a way of fine-tuning without rules here");
+  }
+}
+void read_no_checkpointing(const Setting& setting, Draft& draft) {
+  draft.set("checkpointing", setting.flag() ? "none" : "full", setting);
+}
+void read_bits(const Setting& setting, Draft& draft) {
+  if (setting.is("4") || setting.is("8")) {
+    draft.set(fact::kBits, setting.text(), setting);
+  } else {
+    draft.not_modelled(setting, "weights of so many bits");
+  }
+}
+void read_nested(const Setting& setting, Draft& draft) {
+  draft.set(fact::kNested, setting.flag() ? "on" : "off", setting);
+}
+void read_pure(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kWeights, "bf16", setting);
+  } else {
+    draft.understand(setting, "trained weights are converted to fp32");
+  }
+}
+void read_packing(const Setting& setting, Draft& draft) {
+  draft.ignore(setting, "every row is taken as full, packed or not");
+}
+void read_rslora(const Setting& setting, Draft& draft) { draft.set("rslora", setting.flag() ? "on" : "off", setting); }
+
+constexpr std::array kKeys{
+    KeyRow{"model_name_or_path", read_model},
+    KeyRow{"stage", read_stage},
+    KeyRow{"finetuning_type", read_method},
+    KeyRow{"cutoff_len", read_count<kSeqLen>},
+    KeyRow{"lora_rank", read_count<kLoraRank>},
+    KeyRow{"lora_alpha", read_lora_alpha},
+    KeyRow{"lora_dropout", read_lora_dropout},
+    KeyRow{"lora_target", read_lora_targets},
+    KeyRow{"use_rslora", read_rslora},
+    KeyRow{"quantization_bit", read_bits},
+    KeyRow{"double_quantization", read_nested},
+    KeyRow{"pure_bf16", read_pure},
+    KeyRow{"flash_attn", read_hf_attention},
+    KeyRow{"disable_gradient_checkpointing", read_no_checkpointing},
+    KeyRow{"packing", read_packing},
+    KeyRow{"neat_packing", read_packing},
+};
+constexpr std::array kOthers{
+    UnmodelledKeys{"Liger's kernels", "enable_liger_kernel"},
+    UnmodelledKeys{"kernels of its own", "use_unsloth use_unsloth_gc use_v1_kernels kernel_config"},
+    UnmodelledKeys{"an optimizer of its own", "use_galore use_apollo use_badam use_adam_mini use_muon"},
+    UnmodelledKeys{"a way of fine-tuning without rules here",
+                   "use_llama_pro mixture_of_depths shift_attn use_dora additional_target pissa_init "
+                   "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules loraplus_lr_ratio"},
+    UnmodelledKeys{"a loss of its own", "use_dft_loss use_asft_loss use_eaft_loss"},
+    UnmodelledKeys{"another way to quantize", "quantization_method", "bnb"},
+    UnmodelledKeys{"codes of another kind than NF4", "quantization_type", "nf4"},
+    UnmodelledKeys{"FP8", "fp8"},
+    UnmodelledKeys{"norms in fp32", "upcast_layernorm upcast_lmhead_output"},
+    UnmodelledKeys{"other parallelism, or weights on the CPU",
+                   "use_mca use_hyper_parallel use_kt cp_size context_parallel_size tensor_model_parallel_size "
+                   "pipeline_model_parallel_size expert_model_parallel_size",
+                   "1"},
+    UnmodelledKeys{"another implementation of LLaMA-Factory", "dist_config model_class peft_config quant_config"},
+};
+constexpr std::array kIgnored{
+    IgnoredKeys{
+        "which data and which template",
+        "template dataset dataset_dir eval_dataset media_dir train_on_prompt mask_history streaming buffer_size "
+        "mix_strategy interleave_probs overwrite_cache preprocessing_* max_samples tokenized_path val_size "
+        "data_shared_file_system enable_thinking default_system tool_format ignore_pad_token_for_loss "
+        "train_dataset image_* video_* audio_* use_audio_in_video init_config sample_backend"},
+    IgnoredKeys{"what the model is called, and how it is loaded",
+                "trust_remote_code adapter_name_or_path adapter_folder cache_dir model_revision use_fast_tokenizer "
+                "resize_vocab split_special_tokens add_tokens add_special_tokens hf_hub_token low_cpu_mem_usage "
+                "rope_scaling create_new_adapter pissa_* model infer_backend print_param_status"},
+    IgnoredKeys{"no memory depends on it",
+                "plot_loss pref_beta pref_loss early_stopping_steps disable_shuffling asft_alpha eaft_alpha "
+                "galore_* apollo_* badam_* fp8_* kt_* oft_* freeze_vision_tower freeze_multi_modal_projector "
+                "freeze_language_model compute_accuracy use_reentrant_gc moe_aux_loss_coef new_special_tokens_config "
+                "loraplus_lr_embedding max_new_tokens batching_strategy mixed_precision micro_batch_size"},
+    IgnoredKeys{"what is logged, and where the program runs",
+                "swanlab_* use_swanlab ray_* master_addr master_port enable_torch_profiler profiler_* export_* "
+                "vllm_* sglang_*"},
+};
+constexpr KeyTable kTable{"LLaMA-Factory", kKeys, kOthers, kIgnored};
+
+int score(const ConfigNode& root) {
+  for (const std::string_view key : {"finetuning_type", "cutoff_len", "stage"}) {
+    if (find_in(root, key) != nullptr) return kSure;
+  }
+  return 0;
+}
+
+void read(const ConfigNode& root, const std::string& file, Draft& draft) {
+  draft.assume(fact::kLibrary, "transformers", "LLaMA-Factory trains with its Trainer");
+  read_arguments(root, file, kTable, draft);
+  draft.assume(fact::kLora, "on", "LLaMA-Factory's default");
+  draft.assume("checkpointing", "full", "LLaMA-Factory's default");
+  draft.assume("seq_len", "2048", "LLaMA-Factory's default");
+  draft.assume("micro_batch", "8", "the Trainer's default");
+  draft.assume("grad_accum", "1", "the Trainer's default");
+  draft.assume("optimizer", "adamw:fused", "the Trainer's default");
+  if (!draft.is(fact::kLora, "on")) return;
+  // hparams/finetuning_args.py and model_args.py; the base is loaded in the compute dtype (model/loader.py).
+  draft.assume("lora_rank", "8", "LLaMA-Factory's default");
+  draft.assume("lora_alpha", fmt::format("{}", 2 * std::stoll(draft.get("lora_rank").value())), "twice the rank");
+  draft.assume("lora_targets", "all-linear", "LLaMA-Factory's default");
+  if (draft.has(fact::kBits)) draft.assume(fact::kNested, "on", "LLaMA-Factory's default");
+  if (draft.has(fact::kMixedHere)) draft.assume(fact::kWeights, *draft.get(fact::kMixedHere), "the frozen base's");
+}
+
+constexpr ConfigTool kTool{"llama_factory", "LLaMA-Factory's arguments", score, read};
+
+}  // namespace
+
+const ConfigTool& llama_factory_tool() { return kTool; }
+
+}  // namespace vramfit

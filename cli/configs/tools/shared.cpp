@@ -1,0 +1,218 @@
+#include "cli/configs/tools/shared.h"
+
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace vramfit {
+namespace {
+
+struct Name {
+  std::string_view theirs, ours;
+};
+
+// transformers 5.23, training_args.py, OptimizerNames; those that have the same states and updates here.
+constexpr std::array kOptimizers{
+    Name{"adamw_torch_fused", "adamw:fused"},
+    Name{"adamw_torch", "adamw:foreach"},
+    Name{"adamw_hf", "adamw:foreach"},
+    Name{"adamw_bnb_8bit", "adamw-8bit:fused"},
+    Name{"adamw_8bit", "adamw-8bit:fused"},
+    Name{"adafactor", "adafactor:fused"},
+    Name{"sgd", "sgd:fused"},
+};
+
+constexpr std::array kAttentions{
+    Name{"flash_attention_2", "flash"},
+    Name{"flash_attention_3", "flash"},
+    Name{"fa2", "flash"},
+    Name{"sdpa", "auto"},
+    Name{"eager", "math"},
+    Name{"disabled", "math"},
+    Name{"auto", "auto"},
+};
+
+constexpr std::array kDtypes{
+    Name{"float32", "fp32"},        Name{"fp32", "fp32"}, Name{"torch.float32", "fp32"},
+    Name{"bfloat16", "bf16"},       Name{"bf16", "bf16"}, Name{"float16", "fp16"},
+    Name{"torch.bfloat16", "bf16"}, Name{"fp16", "fp16"}, Name{"torch.float16", "fp16"},
+};
+
+template <typename Table>
+std::string_view meant_by(const Table& table, const Setting& setting) {
+  for (const Name& name : table) {
+    if (setting.is(name.theirs)) return name.ours;
+  }
+  return "";
+}
+
+}  // namespace
+
+void read_hf_optimizer(const Setting& setting, Draft& draft) {
+  const std::string_view ours = meant_by(kOptimizers, setting);
+  if (ours.empty()) {
+    draft.not_modelled(setting, "an optimizer without rules here");
+  } else {
+    draft.set("optimizer", std::string(ours), setting);
+  }
+}
+
+void read_hf_attention(const Setting& setting, Draft& draft) {
+  const std::string_view ours = meant_by(kAttentions, setting);
+  if (ours.empty()) {
+    draft.not_modelled(setting, "attention without rules here");
+  } else {
+    draft.set("attention", std::string(ours), setting);
+  }
+}
+
+void read_weights_dtype(const Setting& setting, Draft& draft) {
+  const std::string_view ours = meant_by(kDtypes, setting);
+  if (setting.is("auto")) {
+    draft.ignore(setting, "as the checkpoint has it, which isn't known here");
+  } else if (ours.empty()) {
+    draft.not_modelled(setting, "weights of a dtype without rules here");
+  } else {
+    draft.set(fact::kWeights, std::string(ours), setting);
+  }
+}
+
+void read_bf16(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kMixedHere, "bf16", setting);
+  } else {
+    draft.set(fact::kBf16Off, "off", setting, "no bf16 by these arguments");
+  }
+}
+void read_fp16(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kMixedHere, "fp16", setting);
+  } else {
+    draft.understand(setting, "no fp16 by these arguments");
+  }
+}
+
+void read_checkpointing(const Setting& setting, Draft& draft) {
+  if (draft.has("checkpointing") && setting.flag()) {
+    draft.understand(setting, "already said");
+  } else {
+    draft.set("checkpointing", setting.flag() ? "full" : "none", setting);
+  }
+}
+
+namespace {
+
+void read_every_nth(const Setting& setting, Draft& draft) {
+  const std::int64_t n = setting.whole(1, 4096);
+  if (n == 1) {
+    draft.understand(setting, "every layer");
+    return;
+  }
+  draft.forget("checkpointing");
+  draft.set("checkpointing", fmt::format("every:{}", n), setting);
+}
+
+constexpr std::array kCheckpointingKeys{KeyRow{"every_n_layers", read_every_nth}};
+constexpr std::array kCheckpointingOthers{
+    UnmodelledKeys{"reentrant checkpointing keeps other tensors; the estimates are of the other kind", "use_reentrant"},
+    UnmodelledKeys{"activations in host memory", "offload"},
+};
+constexpr std::array kCheckpointingIgnored{
+    IgnoredKeys{"no memory of the GPU depends on it", "preserve_rng_state determinism_check debug early_stop"}};
+constexpr KeyTable kCheckpointingTable{"gradient_checkpointing_kwargs", kCheckpointingKeys, kCheckpointingOthers,
+                                       kCheckpointingIgnored};
+
+}  // namespace
+
+void read_checkpointing_options(const Setting& setting, Draft& draft) {
+  read_keys(setting, kCheckpointingTable, draft);
+}
+
+void read_replicas(const Setting& setting, Draft& draft) {
+  draft.set(fact::kReplicas, fmt::to_string(setting.whole(1, 1 << 20)), setting);
+}
+void read_shards(const Setting& setting, Draft& draft) {
+  if (setting.node->kind == ConfigNode::Kind::integer && setting.node->integer < 0) {
+    draft.understand(setting, "all GPUs");
+    return;
+  }
+  draft.set(fact::kShards, fmt::to_string(setting.whole(1, 1 << 20)), setting);
+}
+
+namespace {
+
+constexpr std::array kParallelKeys{
+    KeyRow{"dp_replicate_size", read_replicas},
+    KeyRow{"dp_shard_size", read_shards},
+};
+constexpr std::array kParallelOthers{
+    UnmodelledKeys{"only data parallelism is modelled", "tp_size cp_size sp_size", "1"},
+};
+constexpr std::array kParallelIgnored{
+    IgnoredKeys{"belongs to context or sequence parallelism", "cp_* sp_* tp_enable_async_tp"}};
+constexpr KeyTable kParallelTable{"parallelism_config", kParallelKeys, kParallelOthers, kParallelIgnored};
+
+}  // namespace
+
+/// A copy of `map` whose keys lack `prefix`.
+static ConfigNode without_prefix(const ConfigNode& map, std::string_view prefix) {
+  ConfigNode copy = map;
+  for (std::string& key : copy.keys) {
+    if (key.starts_with(prefix)) key.erase(0, prefix.size());
+  }
+  return copy;
+}
+
+void read_parallelism(const Setting& setting, Draft& draft) {
+  const ConfigNode map = without_prefix(*setting.node, "parallelism_config_");
+  read_keys({setting.file, setting.key, &map}, kParallelTable, draft);
+}
+
+void read_deepspeed(const Setting& setting, Draft& draft) {
+  if (setting.is_off()) {
+    draft.ignore(setting, "off");
+    return;
+  }
+  if (!draft.has(fact::kParallel)) draft.set(fact::kParallel, "deepspeed", setting);
+  if (setting.node->is_map()) {
+    read_deepspeed_keys(setting, draft);
+  } else {
+    draft.refer(setting, setting.text());
+  }
+}
+
+void read_lora_targets(const Setting& setting, Draft& draft) {
+  std::vector<std::string> names = setting.texts();
+  if (names.size() == 1 && (names.front() == "all-linear" || names.front() == "all")) names = {"all-linear"};
+  draft.set("lora_targets", fmt::format("{}", fmt::join(names, ",")), setting,
+            fmt::format("--lora-targets {}", fmt::join(names, ",")));
+}
+void read_lora_alpha(const Setting& setting, Draft& draft) {
+  draft.set("lora_alpha", fmt::format("{}", setting.real()), setting);
+}
+void read_lora_dropout(const Setting& setting, Draft& draft) {
+  if (setting.real() == 0) {
+    draft.understand(setting, "no dropout");
+  } else {
+    draft.set("lora_dropout", fmt::format("{}", setting.real()), setting);
+  }
+}
+void read_load_in_4bit(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kBits, "4", setting);
+  } else {
+    draft.understand(setting, "weights as they are");
+  }
+}
+void read_load_in_8bit(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kBits, "8", setting);
+  } else {
+    draft.understand(setting, "weights as they are");
+  }
+}
+
+void read_model(const Setting& setting, Draft& draft) { draft.set(fact::kModel, setting.text(), setting); }
+
+}  // namespace vramfit

@@ -1,0 +1,56 @@
+// What several tools write alike: transformers' names of optimizers and of attention, FSDP, DeepSpeed, adapters.
+#pragma once
+
+#include "cli/configs/key_table.h"
+
+namespace vramfit {
+
+/// transformers' OptimizerNames ("adamw_torch_fused") and those that axolotl adds.
+void read_hf_optimizer(const Setting& setting, Draft& draft);
+
+/// attn_implementation: flash_attention_2, sdpa, eager.
+void read_hf_attention(const Setting& setting, Draft& draft);
+
+/// A dtype of weights: bfloat16, torch.bfloat16, bf16.
+void read_weights_dtype(const Setting& setting, Draft& draft);
+
+/// bf16: true, fp16: true, of the program's own arguments.
+void read_bf16(const Setting& setting, Draft& draft);
+void read_fp16(const Setting& setting, Draft& draft);
+
+/// true is full checkpointing.
+void read_checkpointing(const Setting& setting, Draft& draft);
+/// gradient_checkpointing_kwargs.
+void read_checkpointing_options(const Setting& setting, Draft& draft);
+
+/// fsdp_config: its keys with or without "fsdp_" before them. `version` is what is meant if none is given.
+void read_fsdp(const Setting& setting, int version, Draft& draft);
+
+/// parallelism_config, with or without "parallelism_config_" before its keys.
+void read_parallelism(const Setting& setting, Draft& draft);
+void read_replicas(const Setting& setting, Draft& draft);
+void read_shards(const Setting& setting, Draft& draft);
+
+/// DeepSpeed's own configuration.
+void read_deepspeed_keys(const Setting& setting, Draft& draft);
+/// deepspeed: a path, or the configuration itself.
+void read_deepspeed(const Setting& setting, Draft& draft);
+
+/// Modules that get adapters: a list, or "all-linear".
+void read_lora_targets(const Setting& setting, Draft& draft);
+void read_lora_alpha(const Setting& setting, Draft& draft);
+void read_lora_dropout(const Setting& setting, Draft& draft);
+void read_load_in_4bit(const Setting& setting, Draft& draft);
+void read_load_in_8bit(const Setting& setting, Draft& draft);
+
+/// A count that a field takes as it is.
+template <const auto& Field>
+void read_count(const Setting& setting, Draft& draft) {
+  draft.set(Field, std::to_string(setting.whole(1, std::int64_t{1} << 28)), setting);
+}
+inline constexpr std::string_view kSeqLen = "seq_len", kMicroBatch = "micro_batch", kGradAccum = "grad_accum",
+                                  kGlobalBatch = "global_batch", kLoraRank = "lora_rank";
+
+void read_model(const Setting& setting, Draft& draft);
+
+}  // namespace vramfit

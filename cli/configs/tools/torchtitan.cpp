@@ -1,0 +1,227 @@
+// torchtitan's TOML (0.1 to 0.2, torchtitan/config/job_config.py, and the older places of the same keys). Since 2026 it
+// is configured in Python.
+#include <array>
+
+#include <fmt/format.h>
+
+#include "cli/configs/tools.h"
+#include "cli/configs/tools/shared.h"
+
+namespace vramfit {
+namespace {
+
+void read_titan_model(const Setting& setting, Draft& draft) {
+  struct Flavor {
+    std::string_view name, flavor, model;
+  };
+  constexpr std::array kFlavors{
+      Flavor{"llama3", "8B", "meta-llama/Llama-3.1-8B"},
+      Flavor{"llama3", "70B", "meta-llama/Llama-3.1-70B"},
+      Flavor{"llama3", "405B", "meta-llama/Llama-3.1-405B"},
+      Flavor{"llama2", "7B", "meta-llama/Llama-2-7b-hf"},
+      Flavor{"llama2", "13B", "meta-llama/Llama-2-13b-hf"},
+      Flavor{"llama2", "70B", "meta-llama/Llama-2-70b-hf"},
+      Flavor{"qwen3", "0.6B", "Qwen/Qwen3-0.6B"},
+      Flavor{"qwen3", "1.7B", "Qwen/Qwen3-1.7B"},
+      Flavor{"qwen3", "4B", "Qwen/Qwen3-4B"},
+      Flavor{"qwen3", "8B", "Qwen/Qwen3-8B"},
+      Flavor{"qwen3", "14B", "Qwen/Qwen3-14B"},
+      Flavor{"qwen3", "32B", "Qwen/Qwen3-32B"},
+  };
+  const auto value = [&](std::string_view key) {
+    const ConfigNode* node = find_in(*setting.node, key);
+    return node == nullptr ? std::string() : node->text;
+  };
+  if (const ConfigNode* converters = find_in(*setting.node, "converters");
+      converters != nullptr && !converters->items.empty()) {
+    draft.not_modelled({setting.file, "model.converters", converters}, "linears of another kind, such as FP8");
+  }
+  for (const Flavor& flavor : kFlavors) {
+    if (flavor.name != value("name") || flavor.flavor != value("flavor")) continue;
+    draft.set(fact::kModel, std::string(flavor.model), setting);
+    return;
+  }
+  draft.ignore(setting, fmt::format("the model of {} {} isn't known here; give MODEL", value("name"), value("flavor")));
+}
+
+/// -1 is by the others.
+void read_global_batch(const Setting& setting, Draft& draft) {
+  if (setting.whole(-1, std::int64_t{1} << 28) < 1) {
+    draft.understand(setting, "micro-batch x data-parallel ranks");
+  } else {
+    read_count<kGlobalBatch>(setting, draft);
+  }
+}
+void read_dtype(const Setting& setting, Draft& draft) {
+  if (setting.is("float32")) {
+    draft.set("storage_dtype", "fp32", setting);
+  } else if (setting.is("bfloat16")) {
+    draft.set("precision", "bf16-pure", setting);
+  } else {
+    draft.not_modelled(setting, "a dtype without rules here");
+  }
+}
+void read_param_dtype(const Setting& setting, Draft& draft) {
+  if (!setting.is("bfloat16") && !setting.is("float32")) {
+    draft.not_modelled(setting, "a dtype without rules here");
+  } else if (!draft.has("precision")) {
+    draft.set("precision", setting.is("bfloat16") ? "bf16-mixed" : "fp32", setting);
+  } else {
+    draft.understand(setting, "already said");
+  }
+}
+void read_reduce_dtype(const Setting& setting, Draft& draft) {
+  if (setting.is("float32") || setting.is("bfloat16")) {
+    draft.set("reduce_dtype", setting.is("float32") ? "fp32" : "bf16", setting);
+  } else {
+    draft.not_modelled(setting, "a dtype without rules here");
+  }
+}
+void read_offload(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set("offload", "params", setting);
+  } else {
+    draft.understand(setting, "nothing in host memory");
+  }
+}
+
+constexpr std::array kTrainingKeys{
+    KeyRow{"local_batch_size", read_count<kMicroBatch>},
+    KeyRow{"batch_size", read_count<kMicroBatch>},
+    KeyRow{"global_batch_size", read_global_batch},
+    KeyRow{"seq_len", read_count<kSeqLen>},
+    KeyRow{"dtype", read_dtype},
+    KeyRow{"mixed_precision_param", read_param_dtype},
+    KeyRow{"mixed_precision_reduce", read_reduce_dtype},
+    KeyRow{"enable_cpu_offload", read_offload},
+    KeyRow{"data_parallel_replicate_degree", read_replicas},
+    KeyRow{"data_parallel_shard_degree", read_shards},
+};
+constexpr std::array kTrainingOthers{
+    UnmodelledKeys{"torch.compile", "compile"},
+    UnmodelledKeys{"only data parallelism is modelled", "tensor_parallel_degree pipeline_parallel_degree", "1"},
+};
+constexpr std::array kTrainingIgnored{
+    IgnoredKeys{"no memory depends on it",
+                "max_norm steps dataset dataset_path gc_freq gc_debug warmup_steps seed deterministic dataloader "
+                "fsdp_reshard_after_forward enable_loss_parallel"}};
+constexpr KeyTable kTraining{"torchtitan's [training]", kTrainingKeys, kTrainingOthers, kTrainingIgnored};
+
+void read_reshard(const Setting& setting, Draft& draft) {
+  if (setting.is("default") || setting.is("always")) {
+    // Without a pipeline both reshard all but what FSDP2 keeps of its root, which is no unit here.
+    draft.set("reshard", setting.is("always") ? "always" : "default", setting);
+  } else {
+    draft.set("reshard", "never", setting);
+  }
+}
+
+constexpr std::array kParallelKeys{
+    KeyRow{"data_parallel_replicate_degree", read_replicas},
+    KeyRow{"data_parallel_shard_degree", read_shards},
+    KeyRow{"fsdp_reshard_after_forward", read_reshard},
+};
+constexpr std::array kParallelOthers{
+    UnmodelledKeys{"only data parallelism is modelled",
+                   "tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree "
+                   "expert_tensor_parallel_degree",
+                   "1"},
+    UnmodelledKeys{"the autograd of torch.compile", "enable_compiled_autograd"},
+};
+constexpr std::array kParallelIgnored{
+    IgnoredKeys{"belongs to other kinds of parallelism",
+                "pipeline_parallel_* context_parallel_* expert_parallel_* tensor_parallel_* disable_loss_parallel "
+                "enable_async_tensor_parallel module_fqns_per_model_part enable_loss_parallel "
+                "enable_sequence_parallel"}};
+constexpr KeyTable kParallel{"torchtitan's [parallelism]", kParallelKeys, kParallelOthers, kParallelIgnored};
+
+void read_checkpointing_section(const Setting& setting, Draft& draft) {
+  const auto part = [&](std::string_view key) {
+    return Setting{setting.file, fmt::format("{}.{}", setting.key, key), find_in(*setting.node, key)};
+  };
+  const Setting mode = part("mode"), option = part("selective_ac_option"), budget = part("memory_budget");
+  if (mode.node == nullptr) return;
+  if (mode.is("none") || mode.is("full")) {
+    draft.set("checkpointing", mode.is("full") ? "full" : "none", mode);
+  } else if (mode.is("memory_budget")) {
+    draft.not_modelled(budget.node == nullptr ? mode : budget, "a memory budget, which torch.compile honours");
+  } else if (!mode.is("selective")) {
+    mode.fail(fmt::format("{} is none of none, selective, full, memory_budget", shown(*mode.node)));
+  } else if (option.node == nullptr || option.is("2")) {
+    draft.set("checkpointing", "every:2", option.node == nullptr ? mode : option);
+  } else if (option.is("op")) {
+    draft.set("checkpointing", "selective", option);
+  } else {
+    const std::int64_t n = option.whole(1, 4096);
+    draft.set("checkpointing", n == 1 ? "full" : fmt::format("every:{}", n), option);
+  }
+}
+
+void read_optimizer(const Setting& setting, Draft& draft) {
+  const auto part = [&](std::string_view key) {
+    return Setting{setting.file, fmt::format("{}.{}", setting.key, key), find_in(*setting.node, key)};
+  };
+  const Setting name = part("name"), implementation = part("implementation"), early = part("early_step_in_backward"),
+                fused = part("fused");
+  if (early.node != nullptr && early.flag()) draft.set("optimizer_in_backward", "on", early);
+  if (name.node != nullptr && !name.is("adamw")) {
+    draft.not_modelled(name, "an optimizer without rules here");
+    return;
+  }
+  std::string kind = "fused";
+  if (implementation.node != nullptr) kind = implementation.is("for-loop") ? "loop" : implementation.text();
+  if (fused.node != nullptr && !fused.flag()) kind = "foreach";
+  draft.set("optimizer", "adamw:" + kind, implementation.node != nullptr ? implementation : setting);
+}
+
+void read_compile(const Setting& setting, Draft& draft) {
+  const ConfigNode* enable = find_in(*setting.node, "enable");
+  if (enable == nullptr || Setting{setting.file, setting.key, enable}.is_off()) {
+    draft.ignore(setting, "off");
+  } else {
+    draft.not_modelled(setting, "torch.compile");
+  }
+}
+
+void read_training(const Setting& setting, Draft& draft) { read_keys(setting, kTraining, draft); }
+void read_parallel(const Setting& setting, Draft& draft) { read_keys(setting, kParallel, draft); }
+
+constexpr std::array kKeys{
+    KeyRow{"model", read_titan_model},    KeyRow{"training", read_training},
+    KeyRow{"parallelism", read_parallel}, KeyRow{"activation_checkpoint", read_checkpointing_section},
+    KeyRow{"optimizer", read_optimizer},  KeyRow{"compile", read_compile},
+};
+constexpr std::array kOthers{
+    UnmodelledKeys{"replicas that may fail", "fault_tolerance"},
+};
+constexpr std::array kIgnored{
+    IgnoredKeys{"no memory of a step depends on it",
+                "job profiling metrics lr_scheduler checkpoint comm memory_estimation validation debug logging "
+                "dataset"},
+    IgnoredKeys{"belongs to the converters that aren't named", "float8 mx quantize experimental"},
+};
+constexpr KeyTable kTable{"torchtitan", kKeys, kOthers, kIgnored};
+
+int score(const ConfigNode& root) {
+  const ConfigNode* training = find_in(root, "training");
+  if (training == nullptr || !training->is_map()) return 0;
+  const bool has_more = find_in(root, "parallelism") != nullptr || find_in(root, "activation_checkpoint") != nullptr ||
+                        find_in(root, "model") != nullptr || find_in(root, "job") != nullptr;
+  return has_more ? kSure : 0;
+}
+
+void read(const ConfigNode& root, const std::string& file, Draft& draft) {
+  draft.assume(fact::kLibrary, "torchtitan", "");
+  read_keys(root, file, "", kTable, draft);
+  draft.assume("micro_batch", "8", "torchtitan's default");
+  draft.assume("seq_len", "2048", "torchtitan's default");
+  draft.assume("checkpointing", "every:2", "torchtitan's default");
+}
+
+constexpr ConfigTool kTool{"torchtitan", "torchtitan's TOML", score, read};
+
+}  // namespace
+
+const ConfigTool& torchtitan_tool() { return kTool; }
+
+}  // namespace vramfit

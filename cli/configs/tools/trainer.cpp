@@ -1,0 +1,88 @@
+// Arguments of transformers' Trainer or of TRL, flat, as their command lines and `trl sft --config` take them.
+#include <algorithm>
+#include <array>
+
+#include "cli/configs/tools.h"
+#include "cli/configs/tools/shared.h"
+#include "cli/configs/tools/trainer_keys.h"
+
+namespace vramfit {
+namespace {
+
+bool has_any(const ConfigNode& root, std::span<const std::string_view> keys) {
+  return std::ranges::any_of(keys, [&](std::string_view key) { return find_in(root, key) != nullptr; });
+}
+
+// Only TRL's scripts have them.
+constexpr std::array<std::string_view, 19> kOfTrl{"max_length",
+                                                  "packing",
+                                                  "dataset_name",
+                                                  "use_peft",
+                                                  "lora_r",
+                                                  "lora_target_modules",
+                                                  "dataset_text_field",
+                                                  "loss_type",
+                                                  "padding_free",
+                                                  "completion_only_loss",
+                                                  "assistant_only_loss",
+                                                  "beta",
+                                                  "num_generations",
+                                                  "load_in_4bit",
+                                                  "load_in_8bit",
+                                                  "use_bnb_nested_quant",
+                                                  "max_completion_length",
+                                                  "dataset_num_proc",
+                                                  "max_prompt_length"};
+constexpr std::array<std::string_view, 4> kOfAnyTrainer{"per_device_train_batch_size", "gradient_accumulation_steps",
+                                                        "output_dir", "per_device_eval_batch_size"};
+
+int score(const ConfigNode& root) {
+  const auto known = known_keys(root, training_arguments()) + known_keys(root, trl_arguments());
+  if (!has_any(root, kOfAnyTrainer) && known < 3) return 0;
+  return std::min<int>(static_cast<int>(known), kSure - 1);
+}
+
+/// trl 1.16: trainer/base_config.py, sft_config.py, model_config.py.
+void assume_trl(Draft& draft) {
+  draft.assume("checkpointing", "full", "TRL's default");
+  if (!draft.has(fact::kBf16Off)) draft.assume(fact::kMixedHere, "bf16", "TRL's default");
+  draft.assume("seq_len", "1024", "TRL's default");
+  if (!draft.is(fact::kLora, "on")) return;
+  draft.assume("lora_rank", "16", "TRL's default");
+  draft.assume("lora_alpha", "32", "TRL's default");
+  draft.assume("lora_dropout", "0.05", "TRL's default");
+  draft.assume("lora_targets", "q_proj,v_proj", "PEFT's default for models like Llama");
+}
+
+void read(const ConfigNode& root, const std::string& file, Draft& draft) {
+  const bool is_trl = has_any(root, kOfTrl);
+  if (!draft.has(fact::kLibrary)) {
+    draft.assume(fact::kLibrary, is_trl ? "trl" : "transformers", is_trl ? "by TRL's own arguments" : "");
+  }
+  read_arguments(root, file, trl_arguments(), draft);
+  if (draft.is(fact::kLibrary, "trl")) assume_trl(draft);
+  draft.assume("micro_batch", "8", "the Trainer's default");
+  draft.assume("grad_accum", "1", "the Trainer's default");
+  draft.assume("optimizer", "adamw:fused", "the Trainer's default");
+  draft.assume("checkpointing", "none", "the Trainer's default");
+}
+
+constexpr ConfigTool kTool{"trainer", "arguments of transformers' Trainer or of TRL", score, read};
+
+}  // namespace
+
+void read_arguments(const ConfigNode& map, const std::string& file, const KeyTable& own, Draft& draft) {
+  ConfigNode of_trainer, others;
+  for (std::size_t i = 0; i < map.keys.size(); ++i) {
+    ConfigNode single;
+    put(single, map.keys[i], map.items[i]);
+    const bool is_own = known_keys(single, own) > 0 || known_keys(single, training_arguments()) == 0;
+    put(is_own ? others : of_trainer, map.keys[i], map.items[i]);
+  }
+  read_keys(of_trainer, file, "", training_arguments(), draft);
+  read_keys(others, file, "", own, draft);
+}
+
+const ConfigTool& trainer_tool() { return kTool; }
+
+}  // namespace vramfit

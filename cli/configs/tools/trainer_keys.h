@@ -1,0 +1,17 @@
+// The arguments of transformers' Trainer and of TRL, as tables; LLaMA-Factory takes the first, too.
+#pragma once
+
+#include "cli/configs/key_table.h"
+
+namespace vramfit {
+
+/// transformers.TrainingArguments (5.23, and what 4.57 had and 5 has no longer).
+const KeyTable& training_arguments();
+
+/// What trl 1.16 adds: SFTConfig, DPOConfig, GRPOConfig, RewardConfig, ModelConfig, ScriptArguments.
+const KeyTable& trl_arguments();
+
+/// The keys of both tables that `map` has are read, the others are ignored as unknown.
+void read_arguments(const ConfigNode& map, const std::string& file, const KeyTable& own, Draft& draft);
+
+}  // namespace vramfit

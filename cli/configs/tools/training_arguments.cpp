@@ -1,0 +1,103 @@
+// transformers 5.23, training_args.py, class TrainingArguments; names that 4.57 had, too.
+#include <array>
+
+#include "cli/configs/tools/shared.h"
+#include "cli/configs/tools/trainer_keys.h"
+
+namespace vramfit {
+namespace {
+
+/// true, or in 4.57 "full_shard auto_wrap".
+void read_fsdp_switch(const Setting& setting, Draft& draft) {
+  if (setting.is_off()) {
+    draft.ignore(setting, "off");
+    return;
+  }
+  if (!draft.is(fact::kParallel, "fsdp")) draft.set(fact::kParallel, "fsdp", setting);
+  std::string words = setting.node->is_list() ? "" : setting.text();
+  if (setting.node->is_list()) {
+    for (const std::string& word : setting.texts()) words += word + " ";
+  }
+  if (words.find("offload") != std::string::npos && !draft.has("offload")) draft.set("offload", "params", setting);
+  for (const std::string_view word : {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard"}) {
+    if (words.find(word) == std::string::npos) continue;
+    std::string strategy(word);
+    std::ranges::replace(strategy, '_', '-');
+    draft.set(fact::kFsdpStrategy, strategy, setting);
+    draft.assume(fact::kFsdpVersion, "1", "what these words are for");
+    break;
+  }
+}
+
+void read_fsdp_config(const Setting& setting, Draft& draft) {
+  if (setting.node->is_map()) {
+    read_fsdp(setting, 2, draft);  // transformers 5's default
+  } else if (!setting.is_off()) {
+    draft.refer(setting, setting.text());
+  }
+}
+
+void read_tf32(const Setting& setting, Draft& draft) { draft.ignore(setting, "no memory depends on it"); }
+
+constexpr std::array kKeys{
+    KeyRow{"per_device_train_batch_size", read_count<kMicroBatch>},
+    KeyRow{"per_gpu_train_batch_size", read_count<kMicroBatch>},
+    KeyRow{"gradient_accumulation_steps", read_count<kGradAccum>},
+    KeyRow{"gradient_checkpointing", read_checkpointing},
+    KeyRow{"activation_checkpointing", read_checkpointing},
+    KeyRow{"gradient_checkpointing_kwargs", read_checkpointing_options},
+    KeyRow{"activation_checkpointing_kwargs", read_checkpointing_options},
+    KeyRow{"bf16", read_bf16},
+    KeyRow{"fp16", read_fp16},
+    KeyRow{"optim", read_hf_optimizer},
+    KeyRow{"fsdp", read_fsdp_switch},
+    KeyRow{"fsdp_config", read_fsdp_config},
+    KeyRow{"deepspeed", read_deepspeed},
+    KeyRow{"parallelism_config", read_parallelism},
+    KeyRow{"tf32", read_tf32},
+};
+constexpr std::array kOthers{
+    UnmodelledKeys{"torch.compile", "torch_compile torchdynamo"},
+    UnmodelledKeys{"Liger's kernels", "use_liger_kernel"},
+    UnmodelledKeys{"noise on the embeddings, in fp32", "neftune_noise_alpha"},
+    UnmodelledKeys{"the allocator's cache is emptied now and then", "torch_empty_cache_steps"},
+    UnmodelledKeys{"the batch is made smaller until it fits", "auto_find_batch_size"},
+    UnmodelledKeys{"low-rank gradients", "optim_target_modules"},
+    UnmodelledKeys{"it trains on CPUs", "use_cpu no_cuda"},
+    UnmodelledKeys{"a cache of keys and values", "use_cache"},
+    UnmodelledKeys{"labels are smoothed, which keeps more of the logits", "label_smoothing_factor"},
+    UnmodelledKeys{"apex instead of autocast", "fp16_backend", "auto"},
+    UnmodelledKeys{"apex instead of autocast", "half_precision_backend", "auto"},
+};
+constexpr std::array kIgnored{
+    IgnoredKeys{"gradients are clipped in an estimate", "max_grad_norm"},
+    IgnoredKeys{"no memory depends on it",
+                "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_type "
+                "lr_scheduler_kwargs warmup_steps warmup_ratio optim_args weight_decay adam_beta1 adam_beta2 "
+                "adam_epsilon average_tokens_across_devices seed data_seed full_determinism fp16_opt_level "
+                "torch_compile_backend torch_compile_mode liger_kernel_config"},
+    IgnoredKeys{"what is logged, and where",
+                "logging_* log_level log_level_replica log_on_each_node disable_tqdm report_to run_name project "
+                "trackio_space_id trackio_* include_num_input_tokens_seen include_tokens_per_second "
+                "skip_memory_metrics debug"},
+    IgnoredKeys{"evaluation is no part of an estimate",
+                "eval_* evaluation_strategy per_device_eval_batch_size per_gpu_eval_batch_size prediction_loss_only "
+                "include_for_metrics include_inputs_for_metrics batch_eval_metrics bf16_full_eval fp16_full_eval "
+                "predict_with_generate generation_*"},
+    IgnoredKeys{"saving is no part of an estimate unless --save-kind asks for it",
+                "save_* enable_jit_checkpoint push_to_hub hub_* load_best_model_at_end metric_for_best_model "
+                "greater_is_better resume_from_checkpoint ignore_data_skip restore_callback_states_from_checkpoint"},
+    IgnoredKeys{"how data are read; every row is taken as full",
+                "dataloader_* remove_unused_columns label_names train_sampling_strategy length_column_name "
+                "group_by_length past_index accelerator_config"},
+    IgnoredKeys{"belongs to DDP, for which there are no rules", "ddp_* local_rank"},
+    IgnoredKeys{"what the script does", "do_train do_eval do_predict"},
+    IgnoredKeys{"belongs to the fsdp that isn't given", "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap"},
+};
+constexpr KeyTable kTable{"TrainingArguments", kKeys, kOthers, kIgnored};
+
+}  // namespace
+
+const KeyTable& training_arguments() { return kTable; }
+
+}  // namespace vramfit

@@ -1,0 +1,145 @@
+// Several files as one job: what is merged, what contradicts, what is followed and what is missing.
+#include "cli/configs/import.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/configs/job_configs.h"
+#include "tests/support/temporary_directory.h"
+
+namespace vramfit {
+namespace {
+
+using testing::TemporaryDirectory;
+
+std::string value_of(const ImportedJob& job, std::string_view field) {
+  const auto found = std::ranges::find_if(job.fields, [&](const auto& each) { return each.first == field; });
+  return found == job.fields.end() ? "" : found->second;
+}
+
+bool says(const std::vector<Finding>& findings, std::string_view key, std::string_view text) {
+  return std::ranges::any_of(findings, [&](const Finding& finding) {
+    return finding.key == key && finding.says.find(text) != std::string::npos;
+  });
+}
+
+const std::string kTrainer = "output_dir: out\nper_device_train_batch_size: 2\nbf16: true\n";
+const std::string kFsdp =
+    "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: 'no'\n"
+    "fsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP}\n";
+
+}  // namespace
+
+TEST_CASE("accelerate's file and the Trainer's are one job, in either order") {
+  const TemporaryDirectory place;
+  const std::string fsdp = place.write("fsdp.yaml", kFsdp), trainer = place.write("train.yaml", kTrainer);
+  const ImportedJob job = import_configs({fsdp, trainer}), other = import_configs({trainer, fsdp});
+  CHECK(job.fields == other.fields);
+  CHECK(job.stack == "transformers");
+  CHECK(job.gpus.per_node == 8);
+  CHECK(value_of(job, "precision") == "bf16-mixed");  // the program's comes before the launcher's
+  CHECK(value_of(job, "sharding") == "full-shard");
+  CHECK(value_of(job, "micro_batch") == "2");
+}
+
+TEST_CASE("a setting takes the place of an assumption, whichever file is read first") {
+  const TemporaryDirectory place;
+  const std::string trainer = place.write("train.yaml", kTrainer);
+  const std::string zero = place.write("zero.yaml",
+                                       "distributed_type: DEEPSPEED\nnum_processes: 2\n"
+                                       "deepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 4}\n");
+  for (const std::vector<std::string>& files : {std::vector{trainer, zero}, std::vector{zero, trainer}}) {
+    const ImportedJob job = import_configs(files);
+    CHECK(value_of(job, "grad_accum") == "4");
+    CHECK(job.stack == "deepspeed");
+    CHECK(!says(job.assumed, "grad_accum", ""));
+  }
+}
+
+TEST_CASE("two files that contradict each other are refused with both places") {
+  const TemporaryDirectory place;
+  const std::string trainer = place.write("train.yaml", kTrainer + "gradient_accumulation_steps: 8\n");
+  const std::string zero =
+      place.write("ds.json", "{\"zero_optimization\": {\"stage\": 3},\n \"gradient_accumulation_steps\": 4}");
+  CHECK_THROWS_WITH_AS(import_configs({trainer, zero}),
+                       doctest::Contains("ds.json:2: gradient_accumulation_steps: grad_accum is 4 here, and 8 by "
+                                         "gradient_accumulation_steps in"),
+                       InputError);
+}
+
+TEST_CASE("a file that another names is read from beside it, and said to be missing otherwise") {
+  const TemporaryDirectory place;
+  const std::string trainer = place.write("train.yaml", kTrainer + "deepspeed: ds.json\n");
+  CHECK(says(import_configs({trainer}).unmodelled, "deepspeed", "isn't there"));
+  place.write("ds.json", R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})");
+  const ImportedJob job = import_configs({trainer});
+  CHECK(job.unmodelled.empty());
+  CHECK(job.files.size() == 2);
+  CHECK(value_of(job, "offload") == "params");
+}
+
+TEST_CASE("what a command line says comes before its files") {
+  const TemporaryDirectory place;
+  const std::string fsdp = place.write("fsdp.yaml", kFsdp);
+  const ImportedJob job = import_configs(
+      {}, {"accelerate", "launch", "--config_file", fsdp, "--num_processes", "4", "train.py",
+           "--per-device-train-batch-size", "1", "--fp16", "--learning_rate=1e-5", "--no_gradient_checkpointing"});
+  CHECK(job.gpus.per_node == 4);
+  CHECK(says(job.ignored, "num_processes", "the command line says 4"));
+  CHECK(value_of(job, "precision") == "fp16-mixed");
+  CHECK(value_of(job, "checkpointing") == "none");
+}
+
+TEST_CASE("a value of the wrong kind is refused with file, line and key") {
+  const TemporaryDirectory place;
+  const std::string file = place.write("train.yaml", "output_dir: out\nper_device_train_batch_size: many\n");
+  CHECK_THROWS_WITH_AS(import_configs({file}),
+                       doctest::Contains("train.yaml:2: per_device_train_batch_size: many is not a whole number"),
+                       InputError);
+  const std::string other = place.write("other.yaml", "a: 1\n");
+  CHECK_THROWS_WITH_AS(import_configs({other}), doctest::Contains("is none of the configurations that are read"),
+                       InputError);
+}
+
+TEST_CASE("what isn't modelled, what is unknown and what is ignored are told apart") {
+  const TemporaryDirectory place;
+  const ImportedJob job = import_configs({place.write(
+      "train.yaml", kTrainer + "use_liger_kernel: true\nunheard_of: 1\nseed: 42\ntorch_compile: false\n")});
+  CHECK(says(job.unmodelled, "use_liger_kernel", "Liger"));
+  CHECK(says(job.ignored, "unheard_of", "knows of no such key"));
+  CHECK(says(job.ignored, "seed", "no memory depends on it"));
+  CHECK(says(job.ignored, "torch_compile", "off"));
+}
+
+TEST_CASE("--job takes another tool's file: model, stack, number of GPUs and fields, where flags leave them open") {
+  const TemporaryDirectory place;
+  const std::string trainer = place.write("train.yaml", kTrainer + "model_name_or_path: gpt2\n");
+  JobFlags flags;
+  flags.values.resize(100);
+  flags.job_files = {trainer, place.write("fsdp.yaml", kFsdp)};
+  flags.gpus = "H100-80GB";
+  flags.has_stack = true;
+  apply_configs(flags);
+  CHECK(flags.model == "gpt2");
+  CHECK(flags.gpus == "8xH100-80GB");
+  CHECK(flags.stack == "transformers");
+  CHECK(flags.job_files.empty());
+  CHECK(flags.unmodelled.empty());
+  JobFlags without;
+  without.job_files = {trainer};
+  without.has_stack = true;
+  CHECK_THROWS_WITH_AS(apply_configs(without), doctest::Contains("--gpus: missing"), InputError);
+}
+
+TEST_CASE("a job file of ours is no foreign one") {
+  const TemporaryDirectory place;
+  CHECK(!is_foreign_config(place.write("job.json", R"({"seq_len": 128, "optimizer": "adamw:fused"})")));
+  CHECK(is_foreign_config(place.write("ds.json", R"({"train_batch_size": 8})")));
+  CHECK(is_foreign_config(place.write("train.yaml", kTrainer)));
+}
+
+}  // namespace vramfit
