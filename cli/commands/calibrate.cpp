@@ -77,9 +77,7 @@ std::string measurements(const CalibrateFlags& flags, const Cluster& cluster, in
   const int threads = read_threads(flags.threads);
   const std::string program = find_executor();
   if (program.empty()) {
-    throw FaultError(
-        "vramfit-train is not beside vramfit, so nothing can be measured; build it with "
-        "-DVRAMFIT_EXECUTOR=ON");
+    throw FaultError("vramfit-train is missing, so nothing can be measured: " + how_to_get_executor());
   }
   const PrivateFolder folder("calibrate");
   const std::string file = folder.path() + "/measurements.json";

@@ -45,9 +45,8 @@ std::string gpus() {
 
 std::string executor() {
   const std::string path = find_executor();
-  return path.empty()
-             ? "vramfit-train is missing: estimate and plan work, run does not; build with -DVRAMFIT_EXECUTOR=ON"
-             : path;
+  return path.empty() ? "vramfit-train is missing: estimate and plan work, run does not; " + how_to_get_executor()
+                      : path;
 }
 
 /// What the executor says of the machine's precisions; nothing without one.

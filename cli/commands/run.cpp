@@ -179,7 +179,7 @@ int run_run(RunFlags& flags) {
   const PhantomRun phantom{.plan = plan, .ranks = flags.ranks, .output = options.output};
   if (on_phantoms(flags)) check_phantom_run(phantom);
   if (program.empty()) {
-    throw FaultError("vramfit-train is not beside vramfit, so nothing can be run; build it with -DVRAMFIT_EXECUTOR=ON");
+    throw FaultError("vramfit-train is missing, so nothing can be run: " + how_to_get_executor());
   }
   check_output("-o", options.output);
   make_folder("--events", options.events);

@@ -99,7 +99,7 @@ void check_can_verify(const PlanRequest& request, const ClusterChoice& choice) {
   }
   find_phantom_library();
   if (find_executor().empty()) {
-    throw FaultError("--verify phantom: vramfit-train is not beside vramfit; build it with -DVRAMFIT_EXECUTOR=ON");
+    throw FaultError("--verify phantom: vramfit-train is missing: " + how_to_get_executor());
   }
 }
 
