@@ -95,7 +95,8 @@ std::string check_libraries(const Recipe& recipe, const std::string& python) {
   words.insert(words.end(), recipe.libraries.begin(), recipe.libraries.end());
   const SignalDescriptor signals;
   const CommandEnd end = run_command(
-      {.program = python, .words = words, .environment = {}, .timeout = kMost, .output_to_stderr = true}, signals);
+      {.program = python, .words = words, .environment = {}, .timeout = kMost, .output_to_stderr = true, .warm = {}},
+      signals);
   const Found found = read_lines(read_file(facts));
   if (end.exit_code != 0 || (found.there.empty() && found.lacking.empty())) {
     throw FaultError(

@@ -10,6 +10,7 @@
 #include "cli/launch/environment.h"
 #include "cli/launch/signal_descriptor.h"
 #include "cli/rehearse/process_tree.h"
+#include "cli/rehearse/warm_process.h"
 
 namespace vramfit {
 
@@ -18,7 +19,8 @@ struct CommandStart {
   std::vector<std::string> words;  // with the program's name as it was given
   EnvironmentChanges environment;
   std::optional<std::chrono::milliseconds> timeout;
-  bool output_to_stderr = false;  // its stdout too, because our stdout carries a document
+  bool output_to_stderr = false;    // its stdout too, because our stdout carries a document
+  std::optional<WarmProcess> warm;  // runs it, and nothing is started
 };
 
 struct CommandEnd {

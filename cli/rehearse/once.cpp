@@ -27,7 +27,8 @@ CommandStart command_start(const RehearsalRequest& request, const std::vector<st
                      .words = command,
                      .environment = phantom_environment(request.library, folder),
                      .timeout = request.timeout,
-                     .output_to_stderr = request.output_to_stderr};
+                     .output_to_stderr = request.output_to_stderr,
+                     .warm = take_warm_process()};
   start.environment.insert(start.environment.end(), request.environment.begin(), request.environment.end());
   if (request.snapshot) start.environment.emplace_back("VRAMFIT_REHEARSAL_SNAPSHOT", "1");
   return start;

@@ -91,7 +91,8 @@ PythonCheck check_python(const std::string& python) {
                      .words = {python, "-c", kProbe},
                      .environment = phantom_environment(library, session.path()),
                      .timeout = kMost,
-                     .output_to_stderr = true};
+                     .output_to_stderr = true,
+                     .warm = {}};
   start.environment.emplace_back("VRAMFIT_PYTHON_CHECK", facts);
   const SignalDescriptor signals;
   const CommandEnd end = run_command(start, signals);

@@ -1,11 +1,15 @@
 #include "phantom/core/session.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string_view>
+
+#include "phantom/core/visible_cards.h"
 
 namespace vramfit::phantom {
 
@@ -119,12 +123,29 @@ Session read_session() {
   }
 }
 
+std::atomic<const Session*> current{nullptr};
+
 }  // namespace
 
 // Never destroyed: threads of PyTorch's ask for cards until the process is gone.
 const Session& session() {
-  static const Session* const kSession = new Session(read_session());  // NOLINT(cppcoreguidelines-owning-memory)
-  return *kSession;
+  const Session* found = current.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  static std::mutex reading;
+  const std::lock_guard lock(reading);
+  found = current.load(std::memory_order_acquire);
+  if (found == nullptr) {
+    found = new Session(read_session());  // NOLINT(cppcoreguidelines-owning-memory)
+    current.store(found, std::memory_order_release);
+  }
+  return *found;
 }
 
 }  // namespace vramfit::phantom
+
+// For a fork of a process that has asked which cards there are, and has used none: from now on the session is the one
+// that $VRAMFIT_PHANTOM names now (python/vramfit/_warm_server.py).
+extern "C" PHANTOM_CORE void vramfit_session_follow() {
+  vramfit::phantom::current.store(nullptr);
+  vramfit::phantom::forget_visible_cards();
+}

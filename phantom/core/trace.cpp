@@ -29,10 +29,7 @@ std::FILE* open_file() {
 
 }  // namespace
 
-bool tracing() {
-  static const bool kOn = session().settings.trace;
-  return kOn;
-}
+bool tracing() { return session().settings.trace; }
 
 void trace(std::string_view what, int card, const void* address, std::int64_t bytes, int status) {
   if (!tracing()) return;

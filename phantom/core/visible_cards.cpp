@@ -1,6 +1,7 @@
 #include "phantom/core/visible_cards.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -29,22 +30,32 @@ std::vector<int> read_list(std::string_view text, int cards) {
   return seen;
 }
 
+const std::vector<int>* read_places() {
+  const int cards = session().cards_per_node;
+  auto* seen = new std::vector<int>;  // NOLINT(cppcoreguidelines-owning-memory)
+  if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    *seen = read_list(list, cards);
+  } else {
+    for (int card = 0; card < cards; ++card) seen->push_back(card);
+  }
+  return seen;
+}
+
+std::atomic<const std::vector<int>*> known_places{nullptr};
+
+// Never destroyed, as the session. Two threads that come first find the same.
 const std::vector<int>& places() {
-  // Never destroyed, as the session.
-  static const std::vector<int>* const kPlaces = [] {
-    const int cards = session().cards_per_node;
-    auto* seen = new std::vector<int>;  // NOLINT(cppcoreguidelines-owning-memory)
-    if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) {
-      *seen = read_list(list, cards);
-    } else {
-      for (int card = 0; card < cards; ++card) seen->push_back(card);
-    }
-    return seen;
-  }();
-  return *kPlaces;
+  const std::vector<int>* found = known_places.load(std::memory_order_acquire);
+  if (found == nullptr) {
+    found = read_places();
+    known_places.store(found, std::memory_order_release);
+  }
+  return *found;
 }
 
 }  // namespace
+
+void forget_visible_cards() { known_places.store(nullptr); }
 
 int card_count() { return static_cast<int>(places().size()); }
 

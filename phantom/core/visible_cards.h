@@ -10,5 +10,7 @@ namespace vramfit::phantom {
 PHANTOM_CORE int card_count();
 /// 0 .. cards_per_node - 1, for a card that the program sees.
 PHANTOM_CORE int place_of_card(int card);
+/// They are found again at the next call.
+void forget_visible_cards();
 
 }  // namespace vramfit::phantom

@@ -34,6 +34,14 @@ class _AfterImport:
         return spec
 
 
+def _after_import(name, act):
+    """Now, if a process that was started beforehand has imported it (python/vramfit/_warm_server.py)."""
+    if name in sys.modules:
+        act(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _AfterImport(name, act))
+
+
 def _record(torch):
     try:
         import vramfit_rehearsal
@@ -88,15 +96,20 @@ def _import_the_next_one():
     spec.loader.exec_module(module)
 
 
-if os.environ.get("VRAMFIT_PHANTOM"):
-    sys.meta_path.insert(0, _AfterImport("torch", _record))
-    sys.meta_path.insert(0, _AfterImport("triton.runtime.jit", _watch_triton))
+def start():
+    _after_import("torch", _record)
+    _after_import("triton.runtime.jit", _watch_triton)
     if os.environ.get("VRAMFIT_REHEARSAL_RANK"):
-        sys.meta_path.insert(0, _AfterImport("torch.distributed.launcher.api", _play_a_rank_of_torchrun))
-        sys.meta_path.insert(0, _AfterImport("accelerate.commands.launch", _play_a_rank_of_accelerate))
-        sys.meta_path.insert(0, _AfterImport("deepspeed.launcher.runner", _play_a_rank_of_deepspeed))
-        sys.meta_path.insert(0, _AfterImport("mpi4py.MPI", _play_a_rank_of_mpi))
+        _after_import("torch.distributed.launcher.api", _play_a_rank_of_torchrun)
+        _after_import("accelerate.commands.launch", _play_a_rank_of_accelerate)
+        _after_import("deepspeed.launcher.runner", _play_a_rank_of_deepspeed)
+        _after_import("mpi4py.MPI", _play_a_rank_of_mpi)
         if _is_program("deepspeed.launcher.launch"):
             from vramfit_rehearsal import launchers as _launchers
             _launchers.install_deepspeed_launch()
-_import_the_next_one()
+
+
+if __name__ == "sitecustomize":
+    if os.environ.get("VRAMFIT_PHANTOM") and not os.environ.get("VRAMFIT_WARM_SERVER"):
+        start()
+    _import_the_next_one()

@@ -14,6 +14,7 @@ from vramfit._commands import Option, estimate, plan
 from vramfit._program import InputError, ModelError, VramfitError
 from vramfit._rehearse import RehearsalFailed, rehearsal, rehearse
 from vramfit._results import Estimate, Phase, Plan, Rank, Rehearsal, Result
+from vramfit._warm import Warm
 
 try:
     __version__ = _metadata.version("vramfit")
@@ -21,4 +22,4 @@ except _metadata.PackageNotFoundError:  # imported from the sources
     __version__ = "0"
 
 __all__ = ["Estimate", "InputError", "ModelError", "Option", "Phase", "Plan", "Rank", "Rehearsal", "RehearsalFailed", "Result",
-           "VramfitError", "__version__", "estimate", "plan", "rehearsal", "rehearse"]
+           "VramfitError", "Warm", "__version__", "estimate", "plan", "rehearsal", "rehearse"]

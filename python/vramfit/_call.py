@@ -31,7 +31,8 @@ def main():
     with open(sys.argv[1], "rb") as file:
         call = pickle.load(file)
     sys.argv[1:] = []
-    sys.path[:] = call["path"]
+    hooks = os.path.join(os.environ.get("VRAMFIT_PHANTOM_LIB", ""), "python")  # what asks torch for its statistics
+    sys.path[:] = [*call["path"], *[entry for entry in sys.path if entry == hooks]]
     function = functools.reduce(getattr, call["name"].split("."), load(call["module"], call["file"]))
     args, kwargs = pickle.loads(call["arguments"])
     function(*args, **kwargs)

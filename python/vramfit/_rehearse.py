@@ -14,10 +14,13 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, TypeVar, Un
 from vramfit._commands import Option, flags
 from vramfit._program import error_of, program_path
 from vramfit._results import Rehearsal
+from vramfit._warm import Fork, Warm
 
 INSIDE = "VRAMFIT_REHEARSED_FUNCTION"  # set in the process that plays a function
 Command = Union[str, Sequence[Union[str, "os.PathLike[str]"]]]
 Function = TypeVar("Function", bound=Callable[..., Any])
+Running = Union["subprocess.Popen[str]", Fork]
+Start = Callable[[List[str], Optional[str], Mapping[str, str]], Running]
 
 
 class RehearsalFailed(AssertionError):
@@ -41,6 +44,11 @@ def rehearse(what: Union[Command, Callable[..., Any]], *, gpus: str, ranks: Unio
     What the program prints goes to stderr. That it fails or does not fit is an answer: see `verdict`. Raises InputError or VramfitError
     if it can't be started.
     """
+    return rehearse_with(start_program, what, gpus=gpus, ranks=ranks, args=args, kwargs=kwargs, cwd=cwd, env=env, **options)
+
+
+def rehearse_with(start: Start, what: Union[Command, Callable[..., Any]], *, gpus: str, ranks: Union[None, int, str], args: Sequence[Any],
+                  kwargs: Optional[Mapping[str, Any]], cwd: Optional[str], env: Optional[Mapping[str, str]], **options: Option) -> Rehearsal:
     with tempfile.TemporaryDirectory(prefix="vramfit-") as folder:
         environment = {**os.environ, **(env or {})}
         if callable(what):
@@ -53,14 +61,17 @@ def rehearse(what: Union[Command, Callable[..., Any]], *, gpus: str, ranks: Unio
         played = ranks if ranks is not None else (0 if callable(what) else "all")
         report = os.path.join(folder, "rehearsal.json")
         words = ["rehearse", "--gpus", gpus, "--ranks", str(played), *flags(options), "--output", report, "--json", "--", *command]
-        return run(words, report, cwd, environment)
+        return run(start([program_path(), *words], cwd, environment), report)
 
 
-def run(words: List[str], report: str, cwd: Optional[str], environment: Mapping[str, str]) -> Rehearsal:
+def start_program(words: List[str], cwd: Optional[str], environment: Mapping[str, str]) -> Running:
+    return subprocess.Popen(words, cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, text=True, errors="replace")
+
+
+def run(process: Running, report: str) -> Rehearsal:
     """The report is a file, so that what the program says can go to our stderr as it comes."""
     with tempfile.TemporaryFile("w+", errors="replace") as said:
-        process = subprocess.Popen([program_path(), *words], cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
         assert process.stderr is not None
         with process.stderr:
             try:
@@ -96,7 +107,7 @@ def function_command(function: Callable[..., Any], args: Sequence[Any], kwargs: 
     return [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "_call.py"), path]
 
 
-def rehearsal(gpus: str, *, ranks: Union[int, str] = 0, most_bytes: Optional[int] = None,
+def rehearsal(gpus: str, *, ranks: Union[int, str] = 0, most_bytes: Optional[int] = None, warm: Optional[Warm] = None,
               **options: Option) -> Callable[[Function], Function]:
     """Makes a test run on simulated GPUs, and fail with RehearsalFailed if it does not fit them or fails itself.
 
@@ -105,13 +116,14 @@ def rehearsal(gpus: str, *, ranks: Union[int, str] = 0, most_bytes: Optional[int
             train(steps=2)
 
     The test runs in a process of its own, as rank `ranks` of `gpus`. `most_bytes`: what it may take of a GPU; by default all of it.
+    `warm`: of which that process is a fork.
     """
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def test(*args: Any, **kwargs: Any) -> Any:
             if os.environ.get(INSIDE):
                 return function(*args, **kwargs)
-            result = rehearse(test, gpus=gpus, ranks=ranks, args=args, kwargs=kwargs, **options)
+            result = (warm.rehearse if warm else rehearse)(test, gpus=gpus, ranks=ranks, args=args, kwargs=kwargs, **options)
             if not result.fits:
                 raise RehearsalFailed(f"{result.verdict}: {result.why}", result)
             if most_bytes is not None and result.total_bytes > most_bytes:
