@@ -254,6 +254,15 @@ void judge_host_memory(Estimate& e, const RunEffects& run) {
   e.verdict = Verdict::does_not_fit;
 }
 
+void set_speed(Estimate& e, const program::Program& program, const Graph& graph, const EstimateOptions& options) {
+  if (options.speed_with == nullptr) return;
+  e.speed = speed_of(program, graph, e.job, e.cluster, *options.speed_with);
+  e.figures = options.speed_with->figures;
+  e.assumptions.push_back(fmt::format("speed: from figures of which {} (--json lists them; docs/time-model.md)",
+                                      origins_text(*options.speed_with)));
+  if (const std::string note = network_note(e.cluster); !note.empty()) e.assumptions.push_back(note);
+}
+
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
   require_rules(e.job, e.cluster);
   const Graph graph = training_graph(spec, e.job);
@@ -267,9 +276,19 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   e.host_bytes = host_bytes_of_node(e, graph, options.run);
   judge_host_memory(e, options.run);
   if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.run.clip);
+  set_speed(e, program, graph, options);
+}
+
+/// Of a job whose memory has no rules, if its time has.
+void estimate_time(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
   if (options.speed_with == nullptr) return;
-  e.speed = speed_of(program, graph, e.job, e.cluster, *options.speed_with);
-  if (const std::string note = network_note(e.cluster); !note.empty()) e.assumptions.push_back(note);
+  try {
+    require_time_rules(e.job, e.cluster);
+    const Graph graph = training_graph(spec, e.job);
+    set_speed(e, program_of(graph, e.job, e.cluster, options.run), graph, options);
+  } catch (const NotModelled&) {  // the answer says what has no rules
+    e.speed.reset();
+  }
 }
 
 }  // namespace
@@ -340,6 +359,7 @@ Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster,
     e.verdict = Verdict::not_modelled;
     e.why = feature.feature_name + answer_hint(e.cluster, options.answered_by);
     e.ranks.clear();
+    estimate_time(e, spec, options);
   }
   return e;
 }

@@ -52,8 +52,9 @@ struct Estimate {
   std::string why;  // one sentence; the feature's name when not_modelled
   std::vector<Suggestion> suggestions;
   std::vector<std::string> assumptions;
-  Bytes host_bytes;            // per node
-  std::optional<Speed> speed;  // if EstimateOptions asks for it
+  Bytes host_bytes;             // per node
+  std::optional<Speed> speed;   // if EstimateOptions asks for it
+  std::vector<Figure> figures;  // that it follows from
   std::vector<StackNeed> others;
 };
 

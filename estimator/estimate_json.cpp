@@ -24,7 +24,7 @@ void write_others(JsonWriter& writer, const std::vector<StackNeed>& others) {
   writer.end_array();
 }
 
-void write_speed(JsonWriter& writer, const Speed& speed) {
+void write_speed(JsonWriter& writer, const Speed& speed, const std::vector<Figure>& figures) {
   writer.begin_object();
   writer.member("step_seconds", speed.time.step_seconds);
   writer.member("least_step_seconds", speed.least_step_seconds).member("most_step_seconds", speed.most_step_seconds);
@@ -36,7 +36,12 @@ void write_speed(JsonWriter& writer, const Speed& speed) {
   writer.member("tokens_per_second", speed.tokens_per_second);
   writer.member("tokens_per_second_per_card", speed.tokens_per_second_per_card);
   writer.member("model_flops_utilization", speed.model_flops_utilization);
-  writer.end_object();
+  writer.key("figures").begin_array();
+  for (const Figure& figure : figures) {
+    writer.begin_object().member("name", figure.name).member("value", figure.value);
+    writer.member("origin", figure.origin).end_object();
+  }
+  writer.end_array().end_object();
 }
 
 }  // namespace
@@ -59,7 +64,7 @@ std::string estimate_to_json(const Estimate& estimate) {
   JsonWriter writer;
   writer.begin_object().member("schema", "vramfit/estimate@1");
   write_estimate_members(writer, estimate);
-  if (estimate.speed) write_speed(writer.key("speed"), *estimate.speed);
+  if (estimate.speed) write_speed(writer.key("speed"), *estimate.speed, estimate.figures);
   write_others(writer, estimate.others);
   writer.end_object();
   return writer.take();

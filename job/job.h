@@ -79,6 +79,7 @@ struct Job {
   bool optimizer_in_backward = false;  // each unit is updated as soon as its gradients are final
   Loss loss;
   Attention attention = Attention::automatic;
+  bool compile = false;                  // torch.compile, under PyTorch's runtimes: the model and its loss
   std::string allocator = "expandable";  // native, expandable, arena, or KEY=VALUE,...
   std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "job/allocator/allocator_settings.h"
 #include "job/fields/job_fields.h"
+#include "program/pytorch/compiled.h"
 #include "program/runtimes/runtimes.h"
 
 namespace vramfit {
@@ -15,9 +16,21 @@ void refuse_field(const Job& job, std::string_view field) {
 }
 
 void require_rules(const Job& job, const Cluster& cluster) {
+  require_time_rules(job, cluster);
+  if (eager::is_timed_alone(job)) {
+    throw NotModelled(fmt::format("memory of {} with --runtime {}", job.compile ? "--compile on" : "--precision fp8",
+                                  job_field_named("runtime").get(job)));
+  }
+}
+
+void require_time_rules(const Job& asked, const Cluster& cluster) {
+  const Job job = eager::eager_form(asked);
   if (job.runtime != Runtime::vramfit && !job.offload.empty()) refuse_field(job, "offload");
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
   if (is_arena(job.allocator) && job.runtime != Runtime::vramfit) refuse_field(job, "allocator");
+  if (wants_fp8(asked.precision) && asked.runtime != Runtime::vramfit && asked.modeling != Modeling::torchtitan) {
+    refuse_field(asked, "precision");
+  }
   runtime_row(job.runtime).require_rules(job, cluster);
 }
 

@@ -29,6 +29,11 @@ def middle(steps):
     return statistics.median(statistics.median(shares) for shares in by_source.values()), len(by_source)
 
 
+def is_plain(step):
+    """FP8 products have a share of their own."""
+    return not step["stack"].startswith("fp8")
+
+
 def generation(card):
     return CARDS[card]["compute_capability"].split(".")[0]
 
@@ -36,11 +41,11 @@ def generation(card):
 def share_of_all(steps, name):
     """The share, and the words that say where it is from."""
     share, sources = middle(steps)
-    return share, f"{len(steps)} steps of {sources} sources on {name}"
+    return share, f"{len(steps)} steps of {sources} source{'' if sources == 1 else 's'} on {name}"
 
 
 def share_of(card, steps):
-    steps = [step for step in steps if step["stack"] != "fp8"]  # whose products have a share of their own
+    steps = [step for step in steps if is_plain(step)]
     own = [step for step in steps if step["card"] == card]
     alike = [step for step in steps if generation(step["card"]) == generation(card)]
     if len({step["source"] for step in own}) >= LEAST_SOURCES:

@@ -65,7 +65,10 @@ Efficiency efficiency_by(const std::vector<std::string>& files, const Cluster& c
   for (const auto& [file, run] : runs) {
     shares.push_back(step_share_of_run(run, model_of(run, spec, file), cluster, efficiency, file));
   }
-  if (!shares.empty()) efficiency.step_share = median(std::move(shares));
+  if (shares.empty()) return efficiency;
+  const std::string origin = fmt::format("measured: {} recorded run{}", shares.size(), shares.size() == 1 ? "" : "s");
+  efficiency.step_share = median(std::move(shares));
+  set_figure(efficiency, {.name = "step_share", .value = efficiency.step_share, .origin = origin});
   return efficiency;
 }
 

@@ -1,8 +1,12 @@
 #include "estimator/time/efficiency.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/sourced_figure.h"
@@ -70,6 +74,8 @@ const EfficiencyFile* find(const std::vector<EfficiencyFile>& files, std::string
   return found == files.end() ? nullptr : &*found;
 }
 
+constexpr std::array<std::string_view, 4> kOrigins{"measured", "published", "fitted", "assumed"};
+
 /// Leaves rows alone that `is_set` names.
 void read(const JsonValue& figures, const std::string& where, Efficiency& efficiency, std::vector<bool>& is_set,
           double most_share = kMostShare) {
@@ -86,6 +92,7 @@ void read(const JsonValue& figures, const std::string& where, Efficiency& effici
     const auto index = static_cast<std::size_t>(row - kRows.begin());
     if (is_set[index]) continue;  // by a file that comes before
     row->of(efficiency) = value;
+    set_figure(efficiency, {.name = key, .value = value, .origin = pair[1].text});
     is_set[index] = true;
   }
 }
@@ -102,6 +109,28 @@ std::string file_of(const Card& card) {
 }
 
 }  // namespace
+
+void set_figure(Efficiency& efficiency, Figure figure) {
+  const auto known = std::ranges::find(efficiency.figures, figure.name, &Figure::name);
+  if (known != efficiency.figures.end()) {
+    *known = std::move(figure);
+  } else {
+    efficiency.figures.push_back(std::move(figure));
+  }
+}
+
+std::string origins_text(const Efficiency& efficiency) {
+  std::vector<std::pair<std::int64_t, std::string_view>> counts;
+  for (const std::string_view origin : kOrigins) {
+    const std::int64_t count = std::ranges::count_if(
+        efficiency.figures, [&](const Figure& figure) { return figure.origin.starts_with(origin); });
+    if (count > 0) counts.emplace_back(count, origin);
+  }
+  std::ranges::stable_sort(counts, std::greater{}, &std::pair<std::int64_t, std::string_view>::first);
+  std::string text;
+  for (const auto& [count, origin] : counts) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, origin);
+  return text;
+}
 
 Efficiency read_efficiency(const std::vector<EfficiencyFile>& files, const std::string& name) {
   Efficiency efficiency;

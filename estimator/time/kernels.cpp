@@ -30,7 +30,8 @@ Kernels WorkTimer::kernels_of(const Work& work, std::int64_t times) const {
 Kernels WorkTimer::kernels_of(const program::Run& run, const program::Code& code) const {
   if (run.stream == Stream::host && !is_cpu_) return on_host(run, code);
   Kernels kernels;
-  if (run.kernel == program::Kernel::call && !is_cpu_) kernels.host = std::max(0.0, eager_call_ - launch_);
+  const bool is_call = run.kernel == program::Kernel::call && run.work.count > 0;  // none: another kernel does it
+  if (is_call && !is_cpu_) kernels.host = std::max(0.0, eager_call_ - launch_);
   for (std::uint32_t i = 0; i < run.work.count; ++i) {
     kernels.then(kernels_of(code.work[run.work.first + i], run.times));
   }

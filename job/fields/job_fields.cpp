@@ -222,6 +222,11 @@ constexpr std::array kJobFields{
         "Attention kernel (cudnn: by --modeling transformers, not modelled by the others). Default: auto, which is "
         "what PyTorch picks",
         get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
+    JobField{"compile", FieldForm::toggle, "on|off",
+             "torch.compile of the model and its loss, with PyTorch's runtimes: its speed is predicted, its memory is "
+             "not modelled (docs/time-model.md). Default: off; runtime vramfit has fused kernels anyway",
+             get_toggle<&Job::compile>, set_toggle<&Job::compile>, FieldGroup::software, HonouredBy::every_runtime,
+             AtResume::may_differ, InPlan::optional},
     JobField{"allocator", FieldForm::text, "native|expandable|arena|KEY=VALUE,...",
              "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF; CPU ranks have no such "
              "allocator. arena: one block, with offsets computed beforehand; runtime vramfit only, on CPU ranks too. "

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "program/pytorch/compiled.h"
 #include "program/pytorch/loops/loop.h"
 
 namespace vramfit::eager {
@@ -14,7 +15,7 @@ using program::Section;
 class Trainer {
  public:
   Trainer(const program::LowerInputs& inputs, MakeWrapper make)
-      : job_(inputs.job),
+      : job_(eager_form(inputs.job)),
         torch_(recording_, inputs.device, inputs.graph.parameters.size()),
         model_(make_model(inputs.graph, job_, torch_)),
         wrapper_(make(torch_, inputs.graph, job_, model_->modules())),
@@ -81,6 +82,10 @@ class Trainer {
 
 }  // namespace
 
-program::Program record(const program::LowerInputs& inputs, MakeWrapper make) { return Trainer(inputs, make).run(); }
+program::Program record(const program::LowerInputs& inputs, MakeWrapper make) {
+  program::Program program = Trainer(inputs, make).run();
+  set_work_of(program, inputs.job);
+  return program;
+}
 
 }  // namespace vramfit::eager

@@ -11,6 +11,8 @@ namespace vramfit::eager {
 /// What rank 0, whose shards are the largest, does with modeling torchtitan under the runtime whose wrapper `make`
 /// makes: a list without blocks that readers read and nothing can execute. The first step, which makes the optimizer's
 /// states, stands apart. Throws NotModelled for features without rules.
+/// What is compiled, or multiplies in FP8, has its own work and so its own time; the rest is as without that
+/// (compiled.h).
 program::Program record(const program::LowerInputs& inputs, MakeWrapper make);
 
 }  // namespace vramfit::eager

@@ -82,6 +82,10 @@ void require_quantization(const Job& job) {
 
 void require_own(const Job& job, const Cluster& cluster) {
   if (job.modeling != Modeling::vramfit) refuse_field(job, "modeling");
+  if (job.compile) {
+    throw NotModelled(
+        "--compile on with --runtime vramfit (its kernels are fused; leave it out, or choose a PyTorch runtime)");
+  }
   require_precision(job);
   require_optimizer(job);
   require_quantization(job);

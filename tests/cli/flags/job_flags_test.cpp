@@ -64,6 +64,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"optimizer_in_backward", "on"},
     {"loss", "chunked:7"},
     {"attention", "math"},
+    {"compile", "on"},
     {"allocator", "expandable_segments=True,max_split_size_mb=64"},
     {"freeze", "*.norm.*,lm_head"},
     {"frozen_dtype", "bf16"},

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <vector>
@@ -82,6 +83,35 @@ TEST_CASE("shares of what a CPU is assumed to reach may be large, those of a car
   const Cluster cpu = parse_cluster("2xcpu-4GiB"), card = cluster_of("H100-80GB");
   CHECK(calibrated_efficiency(cpu, efficiency_of(cpu), text, "mine.json").product_share_fp32 == 3.5);
   CHECK_THROWS_AS((void)calibrated_efficiency(card, efficiency_of(card), text, "mine.json"), InputError);
+}
+
+TEST_CASE("every figure of every card says whether it was measured, published, fitted or assumed") {
+  for (const EfficiencyFile& file : kEfficiencyFiles) {
+    CAPTURE(file.name);
+    for (const Figure& figure : read_efficiency(kEfficiencyFiles, std::string(file.name)).figures) {
+      CAPTURE(figure.name);
+      const bool is_known = figure.origin.starts_with("measured") || figure.origin.starts_with("published") ||
+                            figure.origin.starts_with("fitted") || figure.origin.starts_with("assumed");
+      CHECK_MESSAGE(is_known, figure.origin);
+    }
+  }
+}
+
+TEST_CASE("origins are counted by kind, the most first, and a calibration's figure replaces the known one") {
+  Efficiency efficiency;
+  set_figure(efficiency, {.name = "memory_share", .value = 0.5, .origin = "fitted to 3 copies"});
+  set_figure(efficiency, {.name = "link_share", .value = 0.5, .origin = "assumed"});
+  set_figure(efficiency, {.name = "cast_share", .value = 0.5, .origin = "assumed as copies"});
+  CHECK(origins_text(efficiency) == "2 assumed, 1 fitted");
+  const Cluster cluster = cluster_of("H100-80GB");
+  const Efficiency& known = efficiency_of(cluster);
+  const Efficiency own =
+      calibrated_efficiency(cluster, known, figures(R"("link_share": [0.25, "measured here"])"), "own.json");
+  CHECK(own.figures.size() == known.figures.size());
+  const auto found = std::ranges::find(own.figures, "link_share", &Figure::name);
+  REQUIRE(found != own.figures.end());
+  CHECK(found->value == 0.25);
+  CHECK(found->origin == "measured here");
 }
 
 }  // namespace vramfit

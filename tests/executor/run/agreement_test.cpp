@@ -106,6 +106,7 @@ constexpr std::array kFields{
     FieldRow{"optimizer_in_backward", "on", false},
     FieldRow{"loss", "chunked:2", false},
     FieldRow{"attention", "math", false},
+    FieldRow{"compile", "on", false},
     FieldRow{"allocator", "native", false},
     FieldRow{"freeze", "*norm*", true},
     FieldRow{"frozen_dtype", "fp16", true},
