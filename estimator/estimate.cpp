@@ -327,13 +327,19 @@ RankEstimate estimate_program(const program::Program& program, const Graph& grap
 
 std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& job, const Cluster& cluster,
                                                 const CountOptions& options, Bytes below) {
+  if (!cluster.is_cpu() && below <= outside_allocator(graph, job, cluster)) return std::nullopt;
+  return estimate_program_below(program_of(graph, job, cluster, options.run), graph, job, cluster, {options, below});
+}
+
+std::optional<RankEstimate> estimate_program_below(const program::Program& program, const Graph& graph, const Job& job,
+                                                   const Cluster& cluster, const CountBelow& count) {
+  const auto& [options, below] = count;
   if (cluster.is_cpu()) {
-    RankEstimate rank = estimate_rank(graph, job, cluster, options);
+    RankEstimate rank = estimate_program(program, graph, job, cluster, options);
     return rank.total < below ? std::optional(std::move(rank)) : std::nullopt;
   }
   const Bytes outside = outside_allocator(graph, job, cluster);
   if (below <= outside) return std::nullopt;
-  const program::Program program = program_of(graph, job, cluster, options.run);
   const Ledger ledger = events_of(program, options);
   std::optional<RankEstimate> rank = is_arena(job.allocator)
                                          ? fold_in_arena_below(program, ledger, cluster.card.device, below - outside)

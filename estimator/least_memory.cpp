@@ -144,7 +144,9 @@ class Moments {
   /// Likewise of one that is recomputed first. The reduction ends with that, or else with its backward.
   Bytes of_recomputed(std::size_t s, const CheckpointedActivations& activations) const {
     const Bytes input = input_of_before(s, activations.holds_input);
-    const Bytes recomputing = gradients(s + 2) + pieces(s + 1) + gathered(s) + input + activations.recompute_peak;
+    const Bytes recomputing = gradients(s + 2) + pieces(s + 1) + gathered(s) +
+                              (job_.backward_prefetch == BackwardPrefetch::pre ? ahead(s) : Bytes{}) + input +
+                              activations.recompute_peak;
     if (whole_) return recomputing;  // with it sums may become shards
     const Bytes reduced = finishes_late_ ? gradients(s + 2) + pieces(s + 1) : gradients(s + 1);
     return std::max(recomputing, reduced + gathered(s) + ahead(s) + input + peak_of(activations.backward));
@@ -186,7 +188,8 @@ const std::vector<SavedActivations>& LeastMemory::saved_of(const Graph& graph, c
   const std::string key = ops_key(graph, job);
   const auto found = saved_.find(key);
   if (found != saved_.end()) return found->second;
-  return saved_.emplace(key, saved_activations(tape_inputs(graph, job, cluster_.card.device))).first->second;
+  const TapeInputs inputs = tape_inputs(graph, job, cluster_.card.device);
+  return saved_.emplace(key, saved_activations(inputs, stages_->tapes_of(graph, job))).first->second;
 }
 
 const LeastMemory::Units& LeastMemory::units_of(const Graph& graph, const Job& job) {

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "estimator/open_choices.h"
 #include "estimator/saved_activations.h"
+#include "estimator/shared_stages.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
@@ -19,7 +22,10 @@ namespace vramfit {
 /// for several threads at once.
 class LeastMemory {
  public:
-  explicit LeastMemory(const Cluster& cluster) : cluster_(cluster) {}
+  LeastMemory(const Cluster& cluster, std::shared_ptr<SharedStages> stages)
+      : cluster_(cluster), stages_(std::move(stages)) {}
+  explicit LeastMemory(const Cluster& cluster)
+      : LeastMemory(cluster, std::make_shared<SharedStages>(cluster.card.device)) {}
 
   /// What a rank holds of its units, whatever the micro-batch.
   struct Units {
@@ -77,9 +83,10 @@ class LeastMemory {
  private:
   const std::vector<SavedActivations>& saved_of(const Graph& graph, const Job& job);
   const Units& units_of(const Graph& graph, const Job& job);
-  Units make_units(const Graph& graph, const Job& job) const;  // estimator/least_memory_units.cpp
+  Units make_units(const Graph& graph, const Job& job);  // estimator/least_memory_units.cpp
 
   const Cluster& cluster_;
+  std::shared_ptr<SharedStages> stages_;
   // By all that they depend on, as text; the graph by its address.
   std::map<std::string, std::vector<SavedActivations>> saved_;
   std::map<std::string, Units> units_;

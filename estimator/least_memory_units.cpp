@@ -34,9 +34,9 @@ Bytes rope_bytes(const Graph& graph, const Job& job) {
 /// Adds up a layout's units, segment by segment.
 class UnitSums {
  public:
-  UnitSums(const Graph& graph, const Job& job, LeastMemory::Units& result)
+  UnitSums(const Graph& graph, const UnitLayout& layout, const Job& job, LeastMemory::Units& result)
       : graph_(graph),
-        layout_(lay_out_units(graph, job)),
+        layout_(layout),
         offload_(offload_of(job)),
         trainable_(trainable_parameters(graph, job)),
         r_(result) {
@@ -169,7 +169,7 @@ class UnitSums {
   }
 
   const Graph& graph_;
-  UnitLayout layout_;
+  const UnitLayout& layout_;
   Offload offload_;
   std::vector<bool> trainable_;        // by parameter
   std::vector<std::size_t> last_use_;  // by unit: the last segment that uses it
@@ -178,10 +178,10 @@ class UnitSums {
 
 }  // namespace
 
-LeastMemory::Units LeastMemory::make_units(const Graph& graph, const Job& job) const {
+LeastMemory::Units LeastMemory::make_units(const Graph& graph, const Job& job) {
   Units units;
   units.has_backward = segments_with_backward(graph, job);
-  UnitSums(graph, job, units).add(job);
+  UnitSums(graph, stages_->layout_of(graph, job), job, units).add(job);
   if (!cluster_.is_cpu()) units.resident += cublas_workspace(cluster_.card.device);
   units.rope = rope_bytes(graph, job);
   return units;

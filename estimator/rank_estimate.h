@@ -33,6 +33,14 @@ RankEstimate estimate_program(const program::Program& program, const Graph& grap
 std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& job, const Cluster& cluster,
                                                 const CountOptions& options, Bytes below);
 
+struct CountBelow {
+  CountOptions options;
+  Bytes below;
+};
+/// The same from a program of the job, made for `options.run`.
+std::optional<RankEstimate> estimate_program_below(const program::Program& program, const Graph& graph, const Job& job,
+                                                   const Cluster& cluster, const CountBelow& count);
+
 /// The first rank of a job that isn't resolved yet, as above, if its verdict is `fits`. Throws InputError where the job
 /// can't be on this cluster, NotModelled where it can't be counted.
 std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& job, const Cluster& cluster,

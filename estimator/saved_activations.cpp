@@ -212,10 +212,9 @@ SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, cons
 
 }  // namespace
 
-std::vector<SavedActivations> saved_activations(const TapeInputs& inputs) {
+std::vector<SavedActivations> saved_activations(const TapeInputs& inputs, const SharedTapes& tapes) {
   std::vector<SavedActivations> saved;
   std::map<const SegmentTape*, SavedActivations> known;  // layers that are built alike share a tape
-  const auto tapes = make_shared_tapes(inputs);
   for (std::size_t s = 0; s < tapes.size(); ++s) {
     const auto [entry, is_new] = known.try_emplace(tapes[s].get());
     if (is_new) entry->second = saved_by(inputs, inputs.graph.segments[s], *tapes[s]);

@@ -35,7 +35,7 @@ struct SavedActivations {
   std::vector<CheckpointedActivations> selective;  // likewise, by policy
 };
 
-/// One entry a segment. Throws what make_shared_tapes throws.
-std::vector<SavedActivations> saved_activations(const TapeInputs& inputs);
+/// One entry a segment. `tapes`: made from the inputs.
+std::vector<SavedActivations> saved_activations(const TapeInputs& inputs, const SharedTapes& tapes);
 
 }  // namespace vramfit

@@ -72,8 +72,9 @@ class Search {
     queue_.emplace(evaluator_, request_, bases_, BestBy::speed, plan_.search);
     while (const std::optional<Option> option = queue_->next(kNoLimit)) {
       if (is_rejected(option->job)) continue;
-      if (fitting(*option)) {
+      if (const std::optional<RankEstimate> rank = fitting(*option)) {
         plan_.chosen = evaluator_.candidate(*option);
+        requested_ = requested_by(*rank);
         return;
       }
       faster_.push_back(*option);
@@ -85,7 +86,7 @@ class Search {
     std::optional<Option> smallest;
     Bytes most = request_.cluster.card.memory;
     while (const std::optional<Option> option = queue.next(most)) {
-      const Attempt attempt = evaluator_.attempt(option->job, most + Bytes{1});
+      const Attempt attempt = evaluator_.attempt(*option, most + Bytes{1});
       note(attempt, option->job);
       if (!attempt.fits) continue;
       smallest = option;
@@ -102,7 +103,7 @@ class Search {
 
   // What the option needs, if it fits.
   std::optional<RankEstimate> fitting(const Option& option) {
-    Attempt attempt = evaluator_.attempt(option.job, request_.cluster.card.memory + Bytes{1});
+    Attempt attempt = evaluator_.attempt(option, request_.cluster.card.memory + Bytes{1});
     note(attempt, option.job);
     return attempt.fits ? std::move(attempt.rank) : std::nullopt;
   }
@@ -127,7 +128,7 @@ class Search {
     SearchCounts counts;  // the configurations have been counted
     BestFirst smallest(evaluator_, request_, bases_, BestBy::need, counts);
     while (const std::optional<Option> option = smallest.next(worth_knowing())) {
-      note(evaluator_.attempt(option->job, smallest_total_), option->job);
+      note(evaluator_.attempt(*option, smallest_total_), option->job);
     }
     plan_.search.bounds += counts.bounds;
   }
@@ -147,7 +148,7 @@ class Search {
       add_fastest_and_frontier();
     } else {
       add_faster(chosen);
-      add_frontier(worst_total(chosen.estimate));
+      add_frontier(worst_total(chosen.estimate), requested_);
       add_changes(chosen);
     }
   }
@@ -158,10 +159,10 @@ class Search {
     const Candidate& chosen = *plan_.chosen;
     queue_.emplace(evaluator_, request_, bases_, BestBy::speed, counts);
     while (const std::optional<Option> option = queue_->next(kNoLimit, chosen.tokens_per_second)) {
-      const Attempt attempt = evaluator_.attempt(option->job, request_.cluster.card.memory + Bytes{1});
+      const Attempt attempt = evaluator_.attempt(*option, request_.cluster.card.memory + Bytes{1});
       if (!attempt.fits) continue;
       add_trade(evaluator_.candidate(*option, *attempt.rank));
-      add_frontier(attempt.rank->total, chosen.tokens_per_second);
+      add_frontier(attempt.rank->total, requested_by(*attempt.rank), chosen.tokens_per_second);
       break;
     }
     plan_.search.bounds += counts.bounds;
@@ -177,7 +178,7 @@ class Search {
     };
     for (const Option& option : faster_) add(option);
     for (const Job& job : Space(request_, chosen.job).neighbours(chosen.job)) {
-      add({.job = job, .time = {}, .needs = chosen.needs, .least_total = {}});
+      add({.job = job, .time = {}, .needs = chosen.needs, .least_total = {}, .program = {}});
     }
     std::ranges::stable_sort(others, {}, [](const auto& other) { return other.first.size(); });
     std::vector<std::set<std::string_view>> shown;
@@ -186,16 +187,13 @@ class Search {
       const auto says_less = [&other = fields](const auto& less) { return std::ranges::includes(other, less); };
       if (std::ranges::any_of(shown, says_less)) continue;
       const std::optional<Option> timed = timed_if_faster(option, chosen);
-      if (!timed || !is_misfit(evaluator_.estimate_of(timed->job))) continue;
+      if (!timed) continue;
+      const Attempt attempt = evaluator_.attempt(*timed, kNoLimit);
+      if (!attempt.rank || attempt.fits) continue;
       shown.push_back(fields);
-      add_alternative(*timed, fmt::format("{}: faster by {}, but needs", job_as_flags(timed->job, chosen.job),
-                                          percent(timed->tokens_per_second, chosen.tokens_per_second)));
+      add_misfit(*timed, *attempt.rank);
       if (shown.size() == kMostFaster) return;
     }
-  }
-
-  static bool is_misfit(const Estimate& estimate) {
-    return estimate.verdict != Verdict::not_modelled && estimate.verdict != Verdict::fits;
   }
 
   std::optional<Option> timed_if_faster(const Option& option, const Candidate& chosen) {
@@ -208,22 +206,45 @@ class Search {
     return timed.tokens_per_second > chosen.tokens_per_second ? std::optional(timed) : std::nullopt;
   }
 
-  // `why` is completed by what the option needs.
-  void add_alternative(const Option& option, const std::string& why) {
-    Candidate candidate = evaluator_.candidate(option);
-    candidate.why = fmt::format("{} {}", why, needs_text(candidate.estimate));
+  // A faster choice than the plan, and what stands against it.
+  void add_misfit(const Option& option, const RankEstimate& rank) {
+    const Candidate& chosen = *plan_.chosen;
+    const Bytes capacity = request_.cluster.card.memory;
+    Candidate candidate = evaluator_.candidate(option, rank);
+    candidate.why = fmt::format("{}: faster by {}, but ", job_as_flags(option.job, chosen.job),
+                                percent(option.tokens_per_second, chosen.tokens_per_second));
+    if (rank.total > capacity) {
+      candidate.why += fmt::format("out of memory by {} in {}: needs {}", format_gib(rank.total - capacity),
+                                   evaluator_.peak_place_of(option), needs_text(candidate.estimate));
+    } else if (exceeds_host_memory(request_.cluster.cards_per_node * rank.host, request_.cluster)) {
+      candidate.why += fmt::format("needs {} of host memory a node, which has {}",
+                                   format_gib(request_.cluster.cards_per_node * rank.host),
+                                   format_gib(request_.cluster.host_memory));
+    } else {
+      candidate.why += "needs " + shortage_text(rank, capacity);
+    }
     plan_.alternatives.push_back(std::move(candidate));
   }
 
-  // Choices that are slower than one that needs `total` and faster than `above`, each of them the fastest that needs a
-  // twentieth less than the one before.
-  void add_frontier(Bytes total, double above = -1) {
+  // What of a rank's total its program requests; the rest are fragments.
+  static Bytes requested_by(const RankEstimate& rank) { return rank.peak_requested + rank.breakdown.outside_allocator; }
+
+  // Choices that are slower than one that needs `total`, and faster than `above`: each is the fastest that requests a
+  // twentieth less than the one before, if it also needs less and fits.
+  void add_frontier(Bytes total, Bytes requested, double above = -1) {
     const auto below = [](Bytes bytes) { return bytes - Bytes{bytes.n / kFrontierStep}; };
-    Bytes most = below(total);
+    Bytes most = below(requested);
     while (const std::optional<Option> option = queue_->next(most, above)) {
-      const Attempt attempt = evaluator_.attempt(option->job, most + Bytes{1});
+      const Attempt attempt = evaluator_.attempt(*option, total);
+      if (!attempt.rank) {  // all that requests as much would have as many fragments
+        if (option->job.runtime == Runtime::vramfit) most = option->least_total - Bytes{1};
+        continue;
+      }
+      const Bytes asked = requested_by(*attempt.rank);
+      if (asked > most) continue;  // of another runtime, whose requests nothing bounds
+      most = below(asked);
       if (!attempt.fits) continue;
-      most = below(attempt.rank->total);
+      total = attempt.rank->total;
       add_trade(evaluator_.candidate(*option, *attempt.rank));
     }
   }
@@ -252,7 +273,7 @@ class Search {
     while (!found) {
       const std::optional<Option> option = queue.next(kNoLimit, above);
       if (!option) break;
-      const Attempt attempt = evaluator_.attempt(option->job, request_.cluster.card.memory + Bytes{1});
+      const Attempt attempt = evaluator_.attempt(*option, request_.cluster.card.memory + Bytes{1});
       if (attempt.fits) found = evaluator_.candidate(*option, *attempt.rank);
     }
     plan_.search.bounds += counts.bounds;
@@ -343,6 +364,7 @@ class Search {
   // Of the last search, over all bases:
   std::vector<Change> bases_;
   std::optional<BestFirst> queue_;
+  Bytes requested_;             // by the plan, and outside the allocator
   std::vector<Option> faster_;  // those that were tried and don't fit
   Plan plan_;
   std::optional<Job> smallest_;  // of the jobs seen, the one with the smallest total

@@ -5,11 +5,15 @@
 #include "estimator/time/least_seconds.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "estimator/job_keys.h"
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"
+#include "program/lowering/update.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/trainable.h"
@@ -19,9 +23,6 @@ namespace vramfit {
 
 namespace {
 
-/// Beyond 2^53 ticks (2.5 hours) sums are rounded.
-constexpr double kRounding = 1 - 1e-9;
-
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
@@ -30,6 +31,7 @@ LeastSeconds::UnitTimes& LeastSeconds::UnitTimes::operator+=(const UnitTimes& mo
   runs.then(more.runs);
   collectives += more.collectives;
   launches += more.launches;
+  on_host += more.on_host;
   copies_in += more.copies_in;
   copies_out += more.copies_out;
   return *this;
@@ -38,12 +40,15 @@ LeastSeconds::UnitTimes& LeastSeconds::UnitTimes::operator+=(const UnitTimes& mo
 /// Lowers what units do by themselves, one thing after the other, and times it.
 class LeastSeconds::UnitsMaker {
  public:
-  UnitsMaker(const Graph& graph, const Job& job, const Cluster& cluster, const WorkTimer& timer)
+  UnitsMaker(const Graph& graph, const Job& job, const Cluster& cluster, const UnitLayout& layout,
+             const WorkTimer& timer)
       : graph_(graph),
+        groups_(program::groups_of(job.mesh, layout.reshard_ranks)),
         job_(job),
         timer_(timer),
-        layout_(lay_out_units(graph, job)),
+        layout_(layout),
         trainable_(trainable_parameters(graph, job)),
+        is_cuda_(cluster.card.device.kind == DeviceKind::cuda),
         host_(writer_, labels_, tokens_, cluster.card.device.kind, offload_of(job)),
         inputs_{
             graph,   job.precision, layout_, optimizer_named(job.optimizer), cluster.card.device.kind, writer_, labels_,
@@ -59,10 +64,15 @@ class LeastSeconds::UnitsMaker {
     host_.load_staging(layout_, true);
     take();
     gather(result);
-    result.first_reductions = reductions(result.last_wait);
-    result.later_reductions = reductions(result.last_wait);
+    result.first_reductions = reductions(result, &SegmentUnits::first);
+    result.later_reductions = reductions(result, &SegmentUnits::later);
+    keep_gradients(result, &SegmentUnits::keep_first);
+    keep_gradients(result, &SegmentUnits::keep_later);
+    reductions(result, &SegmentUnits::all_kept);
     for (program::UnitLowering& unit : units_) update(unit);
     result.update = take();
+    clip(result);
+    sum_over_ranks(result);
     writer_.be_quiet(true);
     return result;
   }
@@ -76,12 +86,12 @@ class LeastSeconds::UnitsMaker {
       if (const auto* run = std::get_if<program::Run>(&code.instructions[taken_])) {
         const Kernels kernels = timer_.kernels_of(*run, code);
         if (run->stream == Stream::compute) times.runs.then(kernels);
-        if (run->stream == Stream::host) times.launches += kernels.compute;
+        if (run->stream == Stream::host) times.launches += kernels.compute, times.on_host += kernels.compute;
         if (run->stream == Stream::to_device) times.copies_in += kernels.compute;
         if (run->stream == Stream::to_host) times.copies_out += kernels.compute;
       }
       if (const auto* start = std::get_if<program::Start>(&code.instructions[taken_])) {
-        times.collectives += timer_.of(*start, {layout_.shards, 1});
+        times.collectives += timer_.of(*start, groups_[static_cast<std::size_t>(start->axis)]);
         times.launches += timer_.launch();
       }
     }
@@ -98,30 +108,51 @@ class LeastSeconds::UnitsMaker {
     unit.update_on_host(staging, {}, {});
   }
 
-  /// How long the compute stream waits at least for collectives of a segment's units: with several, what one of them
-  /// runs overlaps with the collectives of another.
-  double wait_of(std::size_t segment, const UnitTimes& times) const {
-    if (layout_.units_of_segment[segment].size() == 1) return times.collectives;
-    return std::max(0.0, times.collectives - times.runs.compute);
+  static SegmentUnits::Gather gather_of(const UnitTimes& times) {
+    return {.copies = times.runs.compute, .arrivals = times.copies_in, .collectives = times.collectives};
   }
 
   /// Segment by segment, as a forward pass does without prefetch.
   void gather(Units& result) {
+    result.segments.resize(graph_.segments.size());
+    result.are_own = true;
     for (std::size_t s = 0; s < graph_.segments.size(); ++s) {
-      for (const int unit : layout_.units_of_segment[s]) units_[at(unit)].wait();
+      const std::vector<int>& units = layout_.units_of_segment[s];
+      for (const int unit : units) units_[at(unit)].wait();
       const UnitTimes own = take();
-      if (s == 0) result.first_wait = wait_of(s, own);
-      result.all_waits += wait_of(s, own);
+      SegmentUnits& segment = result.segments[s];
+      segment.gather = gather_of(own);
+      segment.has_own = units.size() == 1 && uses(units.front()) == 1;
+      segment.reads_in_backward = reads_weights_in_backward(graph_.segments[s]);
+      result.are_own = result.are_own && (segment.has_own || units.empty());
       result.gathers += own;
-      if (is_gathered_again(result, s)) result.regathers += own;
+      if (!is_gathered_again(result, s)) continue;
+      if (layout_.reshard_ranks == 0) {
+        segment.regather = segment.gather;
+        result.regathers += own;
+      } else {
+        gather_from_slices(units.front(), segment, result);
+      }
     }
+  }
+
+  void gather_from_slices(int unit, SegmentUnits& segment, Units& result) {
+    units_[at(unit)].reshard();
+    UnitTimes slices = take();
+    segment.slices = slices.runs.compute;
+    units_[at(unit)].wait();
+    UnitTimes again = take();
+    segment.regather = gather_of(again);
+    again.collectives = 0;  // on a stream of their own
+    result.regathers += slices;
+    result.regathers += again;
   }
 
   /// Whether the units of a block are certainly dropped after its forward pass and gathered whole for its backward
   /// pass.
   bool is_gathered_again(const Units& units, std::size_t segment) const {
     if (layout_.shards == 1 || !is_block(segment)) return false;
-    if (std::holds_alternative<ReshardGroups>(job_.reshard)) return false;  // among fewer ranks
+    if (layout_.reshard_ranks > 0 && layout_.units_of_segment[segment].size() != 1) return false;
     if (!units.has_backward[segment] || !reads_weights_in_backward(graph_.segments[segment])) return false;
     return std::ranges::all_of(layout_.units_of_segment[segment], [&](int unit) {
       return layout_.units[at(unit)].name != kRootUnit && uses(unit) == 1 &&
@@ -137,23 +168,67 @@ class LeastSeconds::UnitsMaker {
   }
 
   /// After the backward pass of each segment, from the last to the first.
-  UnitTimes reductions(double& last_wait) {
+  UnitTimes reductions(Units& result, Reductions member) {
     UnitTimes all;
     for (std::size_t s = graph_.segments.size(); s-- > 0;) {
-      const std::vector<Op>& ops = graph_.segments[s].ops;
-      for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-        for (const ParameterUse& use : op->parameters) {
-          if (trainable_[at(use.parameter)]) unit_of(use).home(op->kind, use);
-        }
-      }
+      backward(s);
       for (const int unit : layout_.units_of_segment[s]) units_[at(unit)].reduce();
+      const UnitTimes begun = take();
       for (const int unit : layout_.units_of_segment[s]) units_[at(unit)].finish();
       if (s == 0) host_.land();
-      const UnitTimes own = take();
-      if (own.collectives > 0) last_wait = wait_of(s, own);
-      all += own;
+      const UnitTimes finished = take();
+      result.segments[s].*member = {.pieces = begun.runs.compute,
+                                    .collectives = begun.collectives + finished.collectives,
+                                    .sums = finished.runs.compute};
+      all += begun;
+      all += finished;
     }
     return all;
+  }
+
+  void backward(std::size_t s) {
+    const std::vector<Op>& ops = graph_.segments[s].ops;
+    for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+      for (const ParameterUse& use : op->parameters) {
+        if (trainable_[at(use.parameter)]) unit_of(use).home(op->kind, use);
+      }
+    }
+  }
+
+  /// Whole, for a later micro-batch.
+  void keep_gradients(Units& result, Reductions member) {
+    if (layout_.shards == 1) return;
+    for (std::size_t s = graph_.segments.size(); s-- > 0;) {
+      backward(s);
+      for (const int unit : layout_.units_of_segment[s]) units_[at(unit)].accumulate();
+      result.segments[s].*member = {.pieces = take().runs.compute};
+    }
+  }
+
+  /// Sums over replicas come in buckets, which takes longer than one of all gradients.
+  void sum_over_ranks(Units& result) const {
+    Bytes bytes;
+    for (const Unit& unit : layout_.units) bytes += unit.trainable_elements * dtype_bytes(unit.gradient);
+    const auto all_reduce = [&](program::Axis axis, Bytes of) {
+      const program::Start start{
+          .collective = program::Collective::all_reduce, .axis = axis, .accesses = {}, .bytes = of};
+      return timer_.of(start, groups_[static_cast<std::size_t>(axis)]);
+    };
+    if (job_.mesh.replicate > 1) result.replica_sums = all_reduce(program::Axis::replicate, bytes);
+    if (layout_.shards > 1) result.norm = all_reduce(program::Axis::shard, Bytes{});
+    if (data_ranks(job_) > 1) result.results = all_reduce(program::Axis::data, Bytes{});
+  }
+
+  /// The norm of all gradients. The host takes that of those it keeps.
+  void clip(Units& result) const {
+    if (host_.offload().gradients) return;
+    for (const Unit& unit : layout_.units) {
+      for (const program::SquaresCalls& calls : program::calls_of_squares(unit.trainable_elements, is_cuda_)) {
+        if (calls.elements == 0 || calls.times == 0) continue;
+        result.clip.runs.then(timer_.kernels_of(program::work_of_squares(calls.elements, unit.gradient), calls.times));
+      }
+    }
+    result.clip.runs.then(timer_.kernels_of(program::kDivisorWork));
   }
 
   program::UnitLowering& unit_of(const ParameterUse& use) {
@@ -161,16 +236,18 @@ class LeastSeconds::UnitsMaker {
   }
 
   const Graph& graph_;
+  std::array<program::Group, program::kAxes> groups_;  // by axis
   const int last_block_ = last_block(graph_);
   const Job& job_;
   const WorkTimer& timer_;
-  UnitLayout layout_;
+  const UnitLayout& layout_;
   std::vector<bool> trainable_;
   program::Writer writer_;  // outlives what it handed out
   program::Labels labels_{false};
   program::Views views_{false};
   program::UnitViews unit_views_{views_, layout_, {}};
   int tokens_ = 0;
+  bool is_cuda_;
   program::HostSide host_;
   program::UnitsInputs inputs_;
   std::vector<program::UnitLowering> units_;
@@ -178,10 +255,11 @@ class LeastSeconds::UnitsMaker {
 };
 
 const LeastSeconds::Units& LeastSeconds::units_of(const Graph& graph, const Job& job) {
-  const std::string key = units_key(graph, job);
+  const std::string key = fmt::format("{} {}", units_key(graph, job), job.mesh.replicate);
   const auto known = units_.find(key);
   if (known != units_.end()) return known->second;
-  return units_.emplace(key, UnitsMaker(graph, job, cluster_, timer_).make()).first->second;
+  return units_.emplace(key, UnitsMaker(graph, job, cluster_, stages_->layout_of(graph, job), timer_).make())
+      .first->second;
 }
 
 Kernels LeastSeconds::kernels_of(const std::vector<TapeAction>& actions, const SegmentTape& tape) const {
@@ -201,7 +279,7 @@ const std::vector<LeastSeconds::SegmentTimes>& LeastSeconds::segments_of(const G
   if (known != segments_.end()) return known->second;
   std::vector<SegmentTimes> times;
   std::map<const SegmentTape*, std::size_t> timed;  // with the first segment of each
-  for (const auto& tape : make_shared_tapes(tape_inputs(graph, job, cluster_.card.device))) {
+  for (const auto& tape : stages_->tapes_of(graph, job)) {
     const auto [like, is_new] = timed.try_emplace(tape.get(), times.size());
     if (!is_new) {
       times.push_back(times[like->second]);
@@ -222,49 +300,6 @@ LeastSeconds::Parts LeastSeconds::parts_of(const Graph& graph, const Job& job, O
   if (job.runtime != Runtime::vramfit) return {};
   if (open.has(OpenChoice::micro_batch) || open.has(OpenChoice::loss)) return {};
   return {.units = &units_of(graph, job), .segments = &segments_of(graph, job)};
-}
-
-Kernels LeastSeconds::blocks_of(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) {
-  const std::vector<SegmentTimes>& segments = *parts.segments;
-  const std::vector<bool>& has_backward = parts.units->has_backward;
-  const bool may_keep_all = open.has(OpenChoice::checkpointing);
-  std::optional<std::size_t> policy;
-  if (is_selective(job.checkpointing)) policy = policy_number(job.checkpointing);
-  Kernels blocks;
-  for (const SegmentTimes& segment : segments) blocks.then(segment.forward);
-  for (std::size_t s = segments.size(); s-- > 0;) {
-    if (!has_backward[s]) break;
-    if (!may_keep_all && is_checkpointed(job, graph, has_backward, static_cast<int>(s))) {
-      blocks.then(policy ? segments[s].recompute_selective.at(*policy) : segments[s].recompute);
-    }
-    blocks.then(segments[s].backward);
-  }
-  return blocks;
-}
-
-double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) {
-  if (parts.units == nullptr) return 0;
-  const Units& units = *parts.units;
-  const Kernels blocks = blocks_of(parts, graph, job, open);
-  const auto times = static_cast<double>(job.accumulation);
-  // Sums kept whole are reduced in the last micro-batch alone.
-  const bool may_keep_sums = open.has(OpenChoice::accumulate) || job.accumulate == Accumulate::unsharded;
-  const bool once = may_keep_sums && job.mesh.shard > 1;
-  const double later = once ? 0 : times - 1;
-  const bool prefetches = open.has(OpenChoice::prefetch) || job.forward_prefetch > 0;
-  const auto sum = [&](double block, const auto& of) {
-    return times * (block + of(units.gathers) + of(units.regathers)) + of(units.first_reductions) +
-           later * of(units.later_reductions) + of(units.update);
-  };
-  // Updates within backward run beside the last reduction.
-  const double last_wait = job.optimizer_in_backward ? 0 : units.last_wait;
-  const double waits = times * (prefetches ? units.first_wait : units.all_waits) + (1 + later) * last_wait;
-  const double host = sum(blocks.host, [](const UnitTimes& each) { return each.runs.host + each.launches; });
-  const double compute = waits + sum(blocks.compute, [](const UnitTimes& each) { return each.runs.compute; });
-  const double collectives = sum(0, [](const UnitTimes& each) { return each.collectives; });
-  const double copies_in = sum(0, [](const UnitTimes& each) { return each.copies_in; });
-  const double copies_out = sum(0, [](const UnitTimes& each) { return each.copies_out; });
-  return kRounding * seconds_of_ticks(std::max({host, compute, collectives, copies_in, copies_out}));
 }
 
 }  // namespace vramfit

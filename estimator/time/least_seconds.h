@@ -2,11 +2,15 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "estimator/open_choices.h"
+#include "estimator/shared_stages.h"
 #include "estimator/time/kernels.h"
+#include "estimator/time/least_micro_batch.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "program/stages/tape.h"
@@ -17,9 +21,12 @@ namespace vramfit {
 /// Bounds of many jobs of one model on one cluster. What jobs share is kept. Not for several threads at once.
 class LeastSeconds {
  public:
-  /// Cluster and figures outlive the bounds, and so do the graphs.
-  LeastSeconds(const Cluster& cluster, const Efficiency& efficiency) : cluster_(cluster), timer_(cluster, efficiency) {}
-  explicit LeastSeconds(const Cluster& cluster) : LeastSeconds(cluster, efficiency_of(cluster)) {}
+  /// Cluster, figures and graphs outlive the bounds. `clips`: whether gradients are clipped at the end of a step.
+  LeastSeconds(const Cluster& cluster, const Efficiency& efficiency, std::shared_ptr<SharedStages> stages, bool clips)
+      : cluster_(cluster), timer_(cluster, efficiency), stages_(std::move(stages)), clips_(clips) {}
+  /// Of jobs that clip unless they update within backward.
+  explicit LeastSeconds(const Cluster& cluster)
+      : LeastSeconds(cluster, efficiency_of(cluster), std::make_shared<SharedStages>(cluster.card.device), true) {}
 
   struct SegmentTimes {
     Kernels forward, recompute, backward;
@@ -29,6 +36,7 @@ class LeastSeconds {
   struct UnitTimes {
     Kernels runs;
     double collectives = 0, launches = 0;  // ticks; the host's, of collectives and of what it computes
+    double on_host = 0;                    // of the latter, what it computes
     double copies_in = 0, copies_out = 0;  // ticks of copies from and to host memory
     UnitTimes& operator+=(const UnitTimes& more);
   };
@@ -36,11 +44,12 @@ class LeastSeconds {
     std::vector<bool> has_backward;                // by segment
     UnitTimes gathers;                             // of all units once
     UnitTimes regathers;                           // of those that certainly are gathered for backward again
-    double first_wait = 0;                         // of the compute stream, for the first segment's units
-    double all_waits = 0;                          // for those of each segment, if no gather begins before it
     UnitTimes first_reductions, later_reductions;  // of a step's first micro-batch, and of another one
-    double last_wait = 0;                          // at the end of a micro-batch that reduces
-    UnitTimes update;
+    UnitTimes clip, update;
+    double replica_sums = 0;             // ticks of collectives, at least
+    double norm = 0, results = 0;        // of the one that adds up squares of gradients, and of that of the loss
+    std::vector<SegmentUnits> segments;  // the same, by segment
+    bool are_own = false;                // each segment has one unit of its own, or none
   };
   /// Shared by jobs that differ in other choices than those of units_key() and ops_key().
   struct Parts {
@@ -54,7 +63,7 @@ class LeastSeconds {
   double step_seconds(const Graph& graph, const Job& job, OpenChoices open = {}) {
     return step_seconds(parts_of(graph, job, open), graph, job, open);
   }
-  static double step_seconds(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open);
+  double step_seconds(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const;
 
  private:
   class UnitsMaker;
@@ -62,11 +71,14 @@ class LeastSeconds {
   const std::vector<SegmentTimes>& segments_of(const Graph& graph, const Job& job);
   const Units& units_of(const Graph& graph, const Job& job);
   Kernels kernels_of(const std::vector<TapeAction>& actions, const SegmentTape& tape) const;
-  /// Of the blocks of one micro-batch.
-  static Kernels blocks_of(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open);
+  /// Of the blocks of one micro-batch, and of each segment.
+  static Kernels blocks_of(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open,
+                           std::vector<SegmentTicks>& segments);
 
   const Cluster& cluster_;
   WorkTimer timer_;
+  std::shared_ptr<SharedStages> stages_;
+  bool clips_;
   std::map<std::string, std::vector<SegmentTimes>> segments_;  // by ops_key
   std::map<std::string, Units> units_;                         // by units_key
 };

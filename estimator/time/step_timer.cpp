@@ -20,18 +20,6 @@ void set_times(program::Program& program, std::int64_t accumulation) {
 
 }  // namespace
 
-const UnitLayout& StepTimer::layout_of(const Graph& graph, const Job& job) {
-  const std::string key = units_key(graph, job);
-  const auto known = layouts_.find(key);
-  return known != layouts_.end() ? known->second : layouts_.emplace(key, lay_out_units(graph, job)).first->second;
-}
-
-const SharedTapes& StepTimer::tapes_of(const Graph& graph, const Job& job, const std::string& ops) {
-  SharedTapes& tapes = tapes_[ops];
-  if (tapes.empty()) tapes = make_shared_tapes(tape_inputs(graph, job, cluster_.card.device));
-  return tapes;
-}
-
 StepTime StepTimer::time(const Graph& graph, const Job& job) {
   if (job.runtime != Runtime::vramfit) return step_time(graph, job, cluster_);  // no tapes: its work is its own
   const std::string key = program_key(graph, job), ops = ops_key(graph, job);
@@ -42,12 +30,12 @@ StepTime StepTimer::time(const Graph& graph, const Job& job) {
                                .device = cluster_.card.device,
                                .coords = {},
                                .run = effects_of(job),
-                               .layout = &layout_of(graph, job),
-                               .tapes = &tapes_of(graph, job, ops),
+                               .layout = &stages_.layout_of(graph, job),
+                               .tapes = &stages_.tapes_of(graph, job),
                                .labels = false});
     key_ = key;
   } else if (ops_ != ops) {
-    set_work(program_, tapes_of(graph, job, ops));
+    set_work(program_, stages_.tapes_of(graph, job));
   }
   ops_ = ops;
   set_times(program_, job.accumulation);

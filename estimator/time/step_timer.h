@@ -1,16 +1,12 @@
 // Predicted step times of jobs: their programs, read for seconds.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <string>
-#include <vector>
 
+#include "estimator/shared_stages.h"
 #include "estimator/time/seconds.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
-#include "program/stages/tape.h"
-#include "program/stages/units_layout.h"
 
 namespace vramfit {
 
@@ -24,20 +20,16 @@ StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster, c
 class StepTimer {
  public:
   /// The cluster outlives the timer, and so do the graphs.
-  explicit StepTimer(const Cluster& cluster) : cluster_(cluster) {}
+  explicit StepTimer(const Cluster& cluster) : cluster_(cluster), stages_(cluster.card.device) {}
 
   /// As step_time(graph, job, cluster).
   StepTime time(const Graph& graph, const Job& job);
 
  private:
-  const UnitLayout& layout_of(const Graph& graph, const Job& job);
-  const SharedTapes& tapes_of(const Graph& graph, const Job& job, const std::string& ops);
-
   const Cluster& cluster_;
+  SharedStages stages_;
   program::Program program_;  // with the work of the job that was timed last
   std::string key_, ops_;     // of that job; "": none
-  std::map<std::string, UnitLayout> layouts_;
-  std::map<std::string, SharedTapes> tapes_;
 };
 
 }  // namespace vramfit

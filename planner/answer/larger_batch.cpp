@@ -73,7 +73,7 @@ class Larger {
     if (is_set(request_, "grad_accum") && job.accumulation != chosen_.accumulation) return std::nullopt;
     Option option = evaluator_.timed(job);
     if (option.tokens_per_second == 0 || evaluator_.is_ruled_out(job)) return std::nullopt;
-    if (!evaluator_.attempt(job, request_.cluster.card.memory + Bytes{1}).fits) return std::nullopt;
+    if (!evaluator_.attempt(option, request_.cluster.card.memory + Bytes{1}).fits) return std::nullopt;
     return option;
   }
 

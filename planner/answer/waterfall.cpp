@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/dimensions/dimensions.h"
@@ -57,11 +58,12 @@ std::vector<PlanStep> waterfall(const PlanRequest& request, const Job& chosen, E
   std::vector<PlanStep> steps;
   Job job = request.job, shown = request.job;
   const auto show = [&] {
-    const Trial& trial = evaluator.trial_of(job);
-    if (!trial.is_modelled) return false;
+    const Option option = evaluator.timed(job);
+    const Attempt attempt = evaluator.attempt(option, kNoLimit);
+    if (!attempt.rank) return false;
     steps.push_back({.change = steps.empty() ? "" : job_as_flags(job, shown),
-                     .total = trial.total,
-                     .tokens_per_second = evaluator.timed(job).tokens_per_second});
+                     .total = attempt.rank->total,
+                     .tokens_per_second = option.tokens_per_second});
     shown = job;
     return true;
   };

@@ -94,6 +94,7 @@ void BestFirst::expand(const Node& node) {
 void BestFirst::look_at(Node& node) {
   const Option timed = evaluator_.timed(node.job);
   node.time = timed.time;
+  node.program = timed.program;
   node.most_tokens_per_second = timed.tokens_per_second;
   node.least = std::max(node.least, timed.least_total);
   node.is_exact = true;
@@ -104,7 +105,8 @@ Option BestFirst::option_of(Node node) const {
                 .time = node.time,
                 .tokens_per_second = node.most_tokens_per_second,
                 .needs = {},
-                .least_total = node.least};
+                .least_total = node.least,
+                .program = std::move(node.program)};
   if (!needs_[node.base].empty()) option.needs.push_back(needs_[node.base]);
   return option;
 }

@@ -45,9 +45,10 @@ class BestFirst {
     Job job;
     BoundParts parts;
     StepTime time;
-    Bytes least;                        // of the total of each configuration in the group
-    double most_tokens_per_second = 0;  // likewise
-    std::size_t base = 0, level = 0;    // the first that is open
+    std::weak_ptr<const program::Program> program = {};  // of a configuration that was looked at
+    Bytes least;                                         // of the total of each configuration in the group
+    double most_tokens_per_second = 0;                   // likewise
+    std::size_t base = 0, level = 0;                     // the first that is open
     Place place;
     bool is_exact = false;  // a configuration of which all is known that next() says
   };

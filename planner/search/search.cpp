@@ -1,18 +1,21 @@
 #include "planner/search/search.h"
 
 #include "base/error.h"
-#include "estimator/job_keys.h"
 #include "estimator/time/seconds.h"
 #include "estimator/time/step_timer.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
+#include "program/readers/peak_place.h"
 #include "program/readers/peaks.h"
 #include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {
+
+/// An option that was timed is most often tried soon after that. A program may take megabytes.
+constexpr std::size_t kMostPrograms = 16;
 
 double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) * static_cast<double>(job.sequence); }
 
@@ -25,16 +28,24 @@ const Graph& Evaluator::graph_of(const Job& job) {
   return graphs_.emplace(key, training_graph(request_.spec, job)).first->second;
 }
 
-const UnitLayout& Evaluator::layout_of(const Graph& graph, const Job& job) {
-  const std::string key = units_key(graph, job);
-  const auto known = layouts_.find(key);
-  return known != layouts_.end() ? known->second : layouts_.emplace(key, lay_out_units(graph, job)).first->second;
+Evaluator::SharedProgram Evaluator::program_of(const Graph& graph, const Option& option) {
+  SharedProgram program = option.program.lock();
+  return program ? program : lowered(graph, option.job);
 }
 
-const SharedTapes& Evaluator::tapes_of(const Graph& graph, const Job& job) {
-  SharedTapes& tapes = tapes_[ops_key(graph, job)];
-  if (tapes.empty()) tapes = make_shared_tapes(tape_inputs(graph, job, request_.cluster.card.device));
-  return tapes;
+Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job) {
+  const bool has_stages = job.runtime == Runtime::vramfit;  // others are walked
+  programs_.push_back(std::make_shared<const program::Program>(
+      program::make_program({.graph = graph,
+                             .job = job,
+                             .device = request_.cluster.card.device,
+                             .coords = {},
+                             .run = {.clip = request_.clip},
+                             .layout = has_stages ? &stages_->layout_of(graph, job) : nullptr,
+                             .tapes = has_stages ? &stages_->tapes_of(graph, job) : nullptr,
+                             .labels = false})));
+  if (programs_.size() > kMostPrograms) programs_.pop_front();
+  return programs_.back();
 }
 
 BoundParts Evaluator::parts_of(const Job& job, OpenChoices open) {
@@ -63,12 +74,12 @@ bool Evaluator::is_ruled_out(const Job& job) {
 
 double Evaluator::most_tokens_per_second(const BoundParts& parts, const Job& job, OpenChoices open) const {
   if (!parts.is_modelled) return std::numeric_limits<double>::infinity();
-  return tokens_of(job) / LeastSeconds::step_seconds(parts.seconds, *parts.graph, job, open);
+  return tokens_of(job) / least_seconds_.step_seconds(parts.seconds, *parts.graph, job, open);
 }
 
 Option Evaluator::timed(const Job& job) {
   ++timings_;
-  Option option{.job = job, .time = {}, .needs = {}, .least_total = {}};
+  Option option{.job = job, .time = {}, .needs = {}, .least_total = {}, .program = {}};
   const Graph& graph = graph_of(job);
   const Cluster& cluster = request_.cluster;
   try {
@@ -76,16 +87,10 @@ Option Evaluator::timed(const Job& job) {
     if (job.runtime != Runtime::vramfit) {
       option.time = step_time(graph, job, cluster, efficiency_);
     } else {
-      const program::Program program = program::make_program({.graph = graph,
-                                                              .job = job,
-                                                              .device = cluster.card.device,
-                                                              .coords = {},
-                                                              .run = {.clip = request_.clip},
-                                                              .layout = &layout_of(graph, job),
-                                                              .tapes = &tapes_of(graph, job),
-                                                              .labels = false});
-      option.time = seconds_of(program, cluster, efficiency_);
-      option.least_total = folded_peaks(program, Bytes{1}).requested + least_.outside(graph, job);
+      const SharedProgram program = lowered(graph, job);
+      option.time = seconds_of(*program, cluster, efficiency_);
+      option.least_total = folded_peaks(*program, Bytes{1}).requested + least_.outside(graph, job);
+      option.program = program;
     }
   } catch (const NotModelled&) {
     return option;
@@ -105,12 +110,16 @@ Trial Evaluator::try_out(const Job& job) {
   }
 }
 
-Attempt Evaluator::attempt(const Job& job, Bytes below) {
+Attempt Evaluator::attempt(const Option& option, Bytes below) {
   ++estimates_made_;
   Attempt attempt;
+  const Job& job = option.job;
   try {
     require_rules(job, request_.cluster);
-    attempt.rank = estimate_rank_below(graph_of(job), job, request_.cluster, {.run = {.clip = request_.clip}}, below);
+    const Graph& graph = graph_of(job);
+    const SharedProgram program = program_of(graph, option);
+    attempt.rank =
+        estimate_program_below(*program, graph, job, request_.cluster, {{.run = {.clip = request_.clip}}, below});
     attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster) == Verdict::fits;
   } catch (const NotModelled&) {
     attempt.is_modelled = false;
@@ -155,13 +164,17 @@ Candidate Evaluator::candidate(const Option& option, const RankEstimate& rank) c
   estimate.cluster = request_.cluster;
   estimate.ranks = {rank};
   estimate.capacity = request_.cluster.card.memory;
-  estimate.verdict = Verdict::fits;
+  estimate.verdict = verdict_of(rank, request_.cluster);
   return {.job = option.job,
           .estimate = std::move(estimate),
           .time = option.time,
           .tokens_per_second = option.tokens_per_second,
           .needs = option.needs,
           .why = ""};
+}
+
+std::string Evaluator::peak_place_of(const Option& option) {
+  return peak_place_text(*program_of(graph_of(option.job), option));
 }
 
 Bytes worst_total(const Estimate& estimate) {

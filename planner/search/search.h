@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,7 +16,7 @@
 #include "estimator/time/least_seconds.h"
 #include "planner/plan.h"
 #include "planner/search/space.h"
-#include "program/stages/tape.h"
+#include "program/program.h"
 
 namespace vramfit {
 
@@ -25,6 +27,8 @@ struct Option {
   double tokens_per_second = 0;
   std::vector<std::string> needs;
   Bytes least_total;  // at most the total of the job's estimate, in most cases nearly it
+  /// From which these were read, while the evaluator still keeps it.
+  std::weak_ptr<const program::Program> program;
 };
 
 /// What a search asks of a job: less than an estimate, which takes longer.
@@ -57,8 +61,9 @@ class Evaluator {
   explicit Evaluator(const PlanRequest& request)
       : request_(request),
         efficiency_(request.efficiency ? *request.efficiency : efficiency_of(request.cluster)),
-        least_(request.cluster),
-        least_seconds_(request.cluster, efficiency_) {}
+        stages_(std::make_shared<SharedStages>(request.cluster.card.device)),
+        least_(request.cluster, stages_),
+        least_seconds_(request.cluster, efficiency_, stages_, request.clip) {}
 
   BoundParts parts_of(const Job& job, OpenChoices open = {});
   /// At most the total of the estimate of each job that differs in what is open; 0 for one that isn't modelled, which
@@ -80,11 +85,13 @@ class Evaluator {
   /// of an estimate.
   const Trial& trial_of(const Job& job);
   /// Whether the job's total is below a limit; not kept.
-  Attempt attempt(const Job& job, Bytes below);
+  Attempt attempt(const Option& option, Bytes below);
   const Estimate& estimate_of(const Job& job);
   Candidate candidate(const Option& option);
-  /// Likewise of an option that fits, with what its attempt found in place of an estimate.
+  /// Likewise, with what its attempt found in place of an estimate.
   Candidate candidate(const Option& option, const RankEstimate& rank) const;
+  /// Where in a step it requests the most: "backward of layers.31".
+  std::string peak_place_of(const Option& option);
 
   /// Jobs whose times were asked for.
   std::int64_t timings() const { return timings_; }
@@ -92,19 +99,21 @@ class Evaluator {
   std::int64_t estimates() const { return estimates_made_; }
 
  private:
+  using SharedProgram = std::shared_ptr<const program::Program>;
+
   Trial try_out(const Job& job);
+  SharedProgram program_of(const Graph& graph, const Option& option);
+  SharedProgram lowered(const Graph& graph, const Job& job);
   const Graph& graph_of(const Job& job);
-  const UnitLayout& layout_of(const Graph& graph, const Job& job);
-  const SharedTapes& tapes_of(const Graph& graph, const Job& job);
 
   const PlanRequest& request_;
   const Efficiency& efficiency_;
   /// By loss chunks, and whether there are adapters; all adapters of a request are alike.
   std::map<std::pair<std::int64_t, bool>, Graph> graphs_;
+  std::shared_ptr<SharedStages> stages_;
   LeastMemory least_;
   LeastSeconds least_seconds_;
-  std::map<std::string, UnitLayout> layouts_;  // by units_key
-  std::map<std::string, SharedTapes> tapes_;   // by ops_key
+  std::deque<SharedProgram> programs_;  // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
   std::map<std::string, Trial> trials_;  // by the job's flags
   std::map<std::string, Estimate> estimates_;

@@ -47,8 +47,18 @@ void UpdateLowering::mask() {
   in_.writer.run({.kernel = Kernel::mask, .inside = inside}, operands, mask_work(in_.job, in_.layout));
 }
 
-/// Calls of `kernel` that add the squares of `elements` of a unit's gradient shard each.
-void UpdateLowering::add_squares(Kernel kernel, int unit, std::int64_t elements, std::int64_t times) const {
+std::array<SquaresCalls, 2> calls_of_squares(std::int64_t shard_elements, bool is_cuda) {
+  const std::int64_t part = is_cuda ? kNormPart : shard_elements + 1;
+  return {{{Kernel::norm_parts, part, shard_elements / part}, {Kernel::norm_rest, shard_elements % part, 1}}};
+}
+
+Work work_of_squares(std::int64_t elements, Dtype gradient) {
+  const Bytes bytes = elements * dtype_bytes(gradient);
+  return {.launches = 2, .bytes = static_cast<double>(bytes.n)};
+}
+
+void UpdateLowering::add_squares(int unit, const SquaresCalls& calls) const {
+  const auto& [kernel, elements, times] = calls;
   if (elements == 0 || times == 0) return;
   in_.writer.begin_inside();
   if (in_.is_cuda) {
@@ -61,12 +71,11 @@ void UpdateLowering::add_squares(Kernel kernel, int unit, std::int64_t elements,
   const bool is_rest = kernel == Kernel::norm_rest;
   const std::int64_t first = is_rest ? layout.trainable_elements - elements : 0;
   const int view = in_.views.number(list_view(first, elements * times, layout.gradient));
-  const Bytes bytes = elements * dtype_bytes(layout.gradient);
   in_.writer.run({.kernel = kernel, .unit = unit, .inside = inside, .times = times},
                  {Writer::viewed(in_.units[at(unit)].gradient_shard(), How::read, view),
                   {&there_.norm, How::add},
                   {&there_.norm_part, How::write}},
-                 Work{.launches = 2, .bytes = static_cast<double>(bytes.n)});
+                 work_of_squares(elements, layout.gradient));
 }
 
 void UpdateLowering::clip() {
@@ -83,17 +92,16 @@ void UpdateLowering::clip() {
                   {&there_.divisor, How::write},
                   {&there_.scale, How::read},
                   {&there_.found_inf, How::write}},
-                 Work{.launches = 6, .bytes = 12});
+                 kDivisorWork);
 }
 
 void UpdateLowering::add_all_squares() const {
   in_.writer.run({.kernel = Kernel::norm_begin}, {{&there_.norm, How::write}});
   for (std::size_t u = 0; u < in_.units.size(); ++u) {
     if (!in_.units[u].gradient_shard()) continue;
-    const std::int64_t elements = in_.layout.units[u].trainable_elements;
-    const std::int64_t part = in_.is_cuda ? kNormPart : elements + 1;
-    add_squares(Kernel::norm_parts, static_cast<int>(u), part, elements / part);
-    add_squares(Kernel::norm_rest, static_cast<int>(u), elements % part, 1);
+    for (const SquaresCalls& calls : calls_of_squares(in_.layout.units[u].trainable_elements, in_.is_cuda)) {
+      add_squares(static_cast<int>(u), calls);
+    }
   }
 }
 

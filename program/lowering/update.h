@@ -1,11 +1,24 @@
 // Lowers what follows the last micro-batch: sums over replicas, masks, clipping, the update.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "program/lowering/load.h"
 
 namespace vramfit::program {
+
+/// Calls of one kernel that add the squares of `elements` of a unit's gradient shard each.
+struct SquaresCalls {
+  Kernel kernel;
+  std::int64_t elements, times;
+};
+/// Those that a shard of so many elements takes; of no elements or no times: none.
+std::array<SquaresCalls, 2> calls_of_squares(std::int64_t shard_elements, bool is_cuda);
+/// Of one of the calls, and of what makes a divisor of the squares' sum.
+Work work_of_squares(std::int64_t elements, Dtype gradient);
+inline constexpr Work kDivisorWork{.launches = 6, .bytes = 12};
 
 class UpdateLowering {
  public:
@@ -30,7 +43,7 @@ class UpdateLowering {
   };
   Numbers numbers() const;
   void add_all_squares() const;
-  void add_squares(Kernel kernel, int unit, std::int64_t elements, std::int64_t times) const;
+  void add_squares(int unit, const SquaresCalls& calls) const;
 
   // program/lowering/update_on_host.cpp
   void clip_on_host();

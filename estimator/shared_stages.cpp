@@ -1,0 +1,23 @@
+#include "estimator/shared_stages.h"
+
+#include <utility>
+
+#include "estimator/job_keys.h"
+
+namespace vramfit {
+
+const UnitLayout& SharedStages::layout_of(const Graph& graph, const Job& job) {
+  std::string key = units_key(graph, job);
+  const auto known = layouts_.find(key);
+  return known != layouts_.end() ? known->second
+                                 : layouts_.emplace(std::move(key), lay_out_units(graph, job)).first->second;
+}
+
+const SharedTapes& SharedStages::tapes_of(const Graph& graph, const Job& job) {
+  std::string key = ops_key(graph, job);
+  const auto known = tapes_.find(key);
+  if (known != tapes_.end()) return known->second;
+  return tapes_.emplace(std::move(key), make_shared_tapes(tape_inputs(graph, job, device_))).first->second;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,30 @@
+// Unit layouts and tapes of many jobs of one model: those with equal keys (estimator/job_keys.h) share them.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "job/cluster/device.h"
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/stages/tape.h"
+#include "program/stages/units_layout.h"
+
+namespace vramfit {
+
+/// Not for several threads at once. The graphs outlive it; references stay valid as long as it is there.
+class SharedStages {
+ public:
+  explicit SharedStages(const Device& device) : device_(device) {}
+
+  const UnitLayout& layout_of(const Graph& graph, const Job& job);
+  /// Throws what make_shared_tapes throws.
+  const SharedTapes& tapes_of(const Graph& graph, const Job& job);
+
+ private:
+  Device device_;
+  std::map<std::string, UnitLayout> layouts_;  // by units_key
+  std::map<std::string, SharedTapes> tapes_;   // by ops_key
+};
+
+}  // namespace vramfit

@@ -1,0 +1,138 @@
+// The passes as program/schedules/vramfit.cpp orders them. What isn't certain counts as early as it may be: gathers of
+// units that several segments use, and of all units where only the most that is gathered ahead is known.
+#include "estimator/time/least_micro_batch.h"
+
+#include <algorithm>
+
+namespace vramfit {
+
+namespace {
+
+class Streams {
+ public:
+  Streams(const std::vector<SegmentTicks>& segments, const std::vector<SegmentUnits>& units, const PassOrder& order,
+          Reductions reductions)
+      : segments_(segments), units_(units), order_(order), reductions_(reductions), ready_(segments.size()) {}
+
+  MicroBatchTicks run() {
+    MicroBatchTicks ticks;
+    for (std::size_t s = 0; s < segments_.size(); ++s) forward(s);
+    next_ = segments_.size();
+    ahead_ = 0;
+    for (std::size_t s = segments_.size(); s-- > 0 && segments_[s].has_backward;) {
+      backward(s);
+      if (s + 1 == segments_.size()) ticks.top_backward = compute_;
+    }
+    finish();
+    ticks.all = compute_;
+    return ticks;
+  }
+
+ private:
+  /// Begins to gather a segment's units, of several not one behind the other.
+  void gather(std::size_t s, const SegmentUnits::Gather& what, double& collectives) {
+    const bool is_one = units_[s].has_own, is_exact = order_.is_exact && is_one;
+    if (is_exact) compute_ += what.copies;
+    ready_[s] = {.time = 0, .copies = is_exact ? 0 : what.copies};
+    double begin = compute_;
+    if (what.arrivals > 0) {
+      ready_[s].time = arrivals_ = std::max(arrivals_, compute_) + what.arrivals;
+      if (is_one) begin = arrivals_;
+    }
+    if (what.collectives == 0) return;
+    collectives = std::max(collectives, begin) + what.collectives;
+    ready_[s].time = std::max(ready_[s].time, collectives);
+  }
+  void wait(std::size_t s) { compute_ = std::max(compute_ + ready_[s].copies, ready_[s].time); }
+
+  void forward(std::size_t s) {
+    if (next_ <= s) {
+      gather_forward();
+    } else if (units_[s].has_own) {
+      --ahead_;
+    }
+    wait(s);
+    while (next_ < segments_.size() && (ahead_ < order_.forward_ahead || !units_[next_].has_own)) {
+      if (units_[next_].has_own) ++ahead_;
+      gather_forward();
+    }
+    compute_ += segments_[s].forward + units_[s].slices;
+  }
+  void gather_forward() {
+    gather(next_, units_[next_].gather, collectives_);
+    ++next_;
+  }
+
+  void backward(std::size_t s) {
+    if (next_ > s) {
+      gather_backward();
+    } else if (is_read(s)) {
+      --ahead_;
+    }
+    wait(s);
+    if (order_.is_before_recompute) gather_ahead();
+    if (segments_[s].recompute > 0) {
+      compute_ += segments_[s].recompute;
+      if (order_.finishes_early) finish();
+    }
+    if (!order_.is_before_recompute) gather_ahead();
+    compute_ += segments_[s].backward;
+    finish();
+    reduce(s);
+  }
+  bool is_read(std::size_t s) const { return units_[s].has_own && units_[s].reads_in_backward; }
+  void gather_ahead() {
+    while (next_ > 0 && segments_[next_ - 1].has_backward && (ahead_ < order_.backward_ahead || !is_read(next_ - 1))) {
+      if (is_read(next_ - 1)) ++ahead_;
+      gather_backward();
+    }
+  }
+  void gather_backward() {
+    --next_;
+    gather(next_, units_[next_].regather, order_.has_groups ? of_groups_ : collectives_);
+  }
+
+  void reduce(std::size_t s) {
+    reducing_ = &(units_[s].*reductions_);
+    is_one_ = units_[s].has_own;
+    if (is_one_) compute_ += reducing_->pieces;
+    reduced_ = 0;
+    if (reducing_->collectives > 0) {
+      reduced_ = collectives_ = std::max(collectives_, compute_) + reducing_->collectives;
+    }
+    if (!is_one_) compute_ += reducing_->pieces;
+  }
+  /// Of several units, the sums of one run beside the reduction of the next.
+  void finish() {
+    if (reducing_ == nullptr) return;
+    const double sums = reducing_->sums;
+    compute_ = is_one_ ? std::max(compute_, reduced_) + sums : std::max(compute_ + sums, reduced_);
+    reducing_ = nullptr;
+  }
+
+  struct Ready {
+    double time = 0;
+    double copies = 0;  // that come before at some time
+  };
+
+  const std::vector<SegmentTicks>& segments_;
+  const std::vector<SegmentUnits>& units_;
+  const PassOrder& order_;
+  Reductions reductions_;
+  std::vector<Ready> ready_;  // by segment: its units are gathered
+  std::size_t next_ = 0;      // to be gathered next; in backward, gathered last
+  std::int64_t ahead_ = 0;    // segments with units of their own that are gathered before their passes
+  double compute_ = 0, collectives_ = 0, of_groups_ = 0, arrivals_ = 0;
+  const SegmentUnits::Reduction* reducing_ = nullptr;
+  bool is_one_ = false;
+  double reduced_ = 0;
+};
+
+}  // namespace
+
+MicroBatchTicks least_micro_batch(const std::vector<SegmentTicks>& segments, const std::vector<SegmentUnits>& units,
+                                  const PassOrder& order, Reductions reductions) {
+  return Streams(segments, units, order, reductions).run();
+}
+
+}  // namespace vramfit

@@ -1,0 +1,134 @@
+// The bound of a step: its micro-batches one after the other, and what follows them.
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "estimator/time/least_seconds.h"
+#include "program/schedules/schedule.h"
+#include "program/stages/kept_values.h"
+#include "program/stages/offload.h"
+
+namespace vramfit {
+
+namespace {
+
+/// Beyond 2^53 ticks (2.5 hours) sums are rounded.
+constexpr double kRounding = 1 - 1e-9;
+
+/// The passes of a job's micro-batches, and how long they take.
+class Passes {
+ public:
+  Passes(const LeastSeconds::Units& units, const std::vector<SegmentTicks>& segments, const Job& job, OpenChoices open)
+      : units_(units), segments_(segments), job_(job), is_open_(open.has(OpenChoice::prefetch)) {
+    const Offload offload = offload_of(job);
+    const bool are_ahead = job.mesh.shard > 1 || offload.parameters;  // else there is nothing to hide
+    order_.has_groups = std::holds_alternative<ReshardGroups>(job.reshard);
+    order_.is_exact = units.are_own && !is_open_ && job.prefetch_limit == 0;
+    if (are_ahead) order_.forward_ahead = is_open_ ? kAllUnits : job.forward_prefetch;
+    if (are_ahead) set_backward(is_open_ ? BackwardPrefetch::pre : job.backward_prefetch);
+    order_.finishes_early = job.reduce_finish == ReduceFinish::early && !open.has(OpenChoice::reduce_finish);
+  }
+
+  /// All micro-batches, and the sums over replicas.
+  double take_all() {
+    const MicroBatchTicks first = take(&SegmentUnits::first);
+    if (job_.accumulation == 1) return ends(first);
+    const MicroBatchTicks later = take(&SegmentUnits::later);
+    return first.all + static_cast<double>(job_.accumulation - 2) * later.all + ends(later);
+  }
+  /// Likewise, of two or more that keep whole gradients for the last one.
+  double take_all_keeping() {
+    double before = take(&SegmentUnits::keep_first).all;
+    if (job_.accumulation > 2) {
+      before += static_cast<double>(job_.accumulation - 2) * take(&SegmentUnits::keep_later).all;
+    }
+    return before + ends(take(&SegmentUnits::all_kept));
+  }
+
+ private:
+  double ends(const MicroBatchTicks& last) const { return std::max(last.all, last.top_backward + units_.replica_sums); }
+
+  MicroBatchTicks take(Reductions reductions) {
+    MicroBatchTicks ticks = least_micro_batch(segments_, units_.segments, order_, reductions);
+    if (!is_open_ || order_.forward_ahead == 0) return ticks;
+    set_backward(BackwardPrefetch::none);  // another order of collectives
+    const MicroBatchTicks late = least_micro_batch(segments_, units_.segments, order_, reductions);
+    set_backward(BackwardPrefetch::pre);
+    return {.all = std::min(ticks.all, late.all), .top_backward = std::min(ticks.top_backward, late.top_backward)};
+  }
+
+  static constexpr std::int64_t kAllUnits = std::numeric_limits<std::int64_t>::max();
+
+  void set_backward(BackwardPrefetch prefetch) {
+    order_.backward_ahead = prefetch == BackwardPrefetch::none ? 0 : 1;
+    order_.is_before_recompute = prefetch == BackwardPrefetch::pre;
+  }
+
+  const LeastSeconds::Units& units_;
+  const std::vector<SegmentTicks>& segments_;
+  const Job& job_;
+  bool is_open_;
+  PassOrder order_;
+};
+
+}  // namespace
+
+Kernels LeastSeconds::blocks_of(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open,
+                                std::vector<SegmentTicks>& segments) {
+  const std::vector<SegmentTimes>& times = *parts.segments;
+  const std::vector<bool>& has_backward = parts.units->has_backward;
+  const bool may_keep_all = open.has(OpenChoice::checkpointing);
+  std::optional<std::size_t> policy;
+  if (is_selective(job.checkpointing)) policy = policy_number(job.checkpointing);
+  Kernels blocks;
+  segments.resize(times.size());
+  for (std::size_t s = 0; s < times.size(); ++s) {
+    blocks.then(times[s].forward);
+    segments[s] = {.forward = times[s].forward.compute, .has_backward = has_backward[s]};
+  }
+  for (std::size_t s = times.size(); s-- > 0;) {
+    if (!has_backward[s]) break;
+    if (!may_keep_all && is_checkpointed(job, graph, has_backward, static_cast<int>(s))) {
+      const Kernels& recompute = policy ? times[s].recompute_selective.at(*policy) : times[s].recompute;
+      blocks.then(recompute);
+      segments[s].recompute = recompute.compute;
+    }
+    blocks.then(times[s].backward);
+    segments[s].backward = times[s].backward.compute;
+  }
+  return blocks;
+}
+
+double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const {
+  if (parts.units == nullptr) return 0;
+  const Units& units = *parts.units;
+  std::vector<SegmentTicks> segments;
+  const Kernels blocks = blocks_of(parts, graph, job, open, segments);
+  const auto times = static_cast<double>(job.accumulation);
+  const bool clips = (clips_ && !job.optimizer_in_backward) || scales_loss(job);
+  // Sums kept whole are reduced in the last micro-batch alone.
+  const bool may_keep_sums = open.has(OpenChoice::accumulate) || job.accumulate == Accumulate::unsharded;
+  const bool may_keep = may_keep_sums && job.mesh.shard > 1 && job.accumulation > 1;
+  const bool once = may_keep;
+  const double later = once ? 0 : times - 1;
+  const auto sum = [&](double block, const auto& of) {
+    return times * (block + of(units.gathers) + of(units.regathers)) + of(units.first_reductions) +
+           later * of(units.later_reductions) + of(units.update);
+  };
+  const double host = sum(blocks.host, [](const UnitTimes& each) { return each.runs.host + each.launches; });
+  const double compute = sum(blocks.compute, [](const UnitTimes& each) { return each.runs.compute; });
+  const double collectives = sum(0, [](const UnitTimes& each) { return each.collectives; });
+  const double copies_in = sum(0, [](const UnitTimes& each) { return each.copies_in; });
+  const double copies_out = sum(0, [](const UnitTimes& each) { return each.copies_out; });
+
+  Passes passes(units, segments, job, open);
+  double waited = may_keep ? passes.take_all_keeping() : passes.take_all();
+  if (may_keep && open.has(OpenChoice::accumulate)) waited = std::min(waited, passes.take_all());
+  waited += units.results;
+  // The host updates what it keeps once all gradients are there.
+  if (!job.optimizer_in_backward) waited += units.update.runs.compute + units.update.on_host;
+  if (clips) waited += units.clip.runs.compute + units.norm;
+  return kRounding * seconds_of_ticks(std::max({host, compute, waited, collectives, copies_in, copies_out}));
+}
+
+}  // namespace vramfit
