@@ -21,8 +21,9 @@ struct Card {
   std::int64_t is_used = 0;
   std::int64_t number = 0;  // as the process numbers its cards; the place in the node is the index in the file
   std::int64_t used_bytes = 0, peak_used_bytes = 0;
-  std::int64_t outside_at_peak_bytes = 0;                  // of the peak: context and communicators
-  std::int64_t managed_bytes = 0, peak_managed_bytes = 0;  // paged: not part of the above
+  std::int64_t outside_at_peak_bytes = 0;                           // of the peak: context and communicators
+  std::int64_t managed_bytes = 0, peak_managed_bytes = 0;           // paged: not part of the above
+  std::int64_t peak_requested_bytes = 0, peak_allocated_bytes = 0;  // of PyTorch's allocator, where values are computed
   std::int64_t allocations = 0;
   std::int64_t out_of_memory_count = 0;
   std::int64_t is_last_refused = 0;  // the last request: nothing was allocated since memory ran out

@@ -22,6 +22,7 @@
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/played_ranks.h"
 #include "cli/rehearse/search.h"
+#include "cli/rehearse/session_folder.h"
 #include "cli/rehearse/trial.h"
 #include "cli/rehearse/trial_cache.h"
 #include "cli/rehearse/trial_pool.h"
@@ -363,13 +364,7 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       ->group(kRunFlags);
   add_search_flags(command, *flags);
   add_recipe_flags(command, flags->recipe);
-  command
-      .add_option("--set", flags->settings,
-                  "Settings of the simulation: addresses=ascending|descending|shuffled:SEED, "
-                  "completion=immediate|late:SEED, real-bytes=N, values=computed|unknown, routing=balanced|worst, "
-                  "selected=SHARE, integer-bytes=N, float-bytes=N, workspaces=zero|bound")
-      ->type_name("KEY=VALUE,...")
-      ->group(kRunFlags);
+  command.add_option("--set", flags->settings, kPhantomSettings)->type_name("KEY=VALUE,...")->group(kRunFlags);
   command
       .add_option("--snapshot", flags->snapshot,
                   "Write PyTorch's memory snapshot: at the first out-of-memory error, else at the end")

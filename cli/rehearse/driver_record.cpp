@@ -20,9 +20,11 @@ using layout::TextKind;
 constexpr std::int64_t kMostRank = std::int64_t{1} << 40, kMostCards = 1 << 20;
 constexpr std::size_t kMostWord = 256;
 
-// Any process can write what it likes into the folder, so each number is checked.
+// Any process can write what it likes into the folder, so each number is checked. Sums of them don't overflow.
 std::int64_t count(std::int64_t number, std::int64_t least = 0) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;
   if (number < least) throw InputError(fmt::format("holds {}, where at least {} is possible", number, least));
+  if (number > kMost) throw InputError(fmt::format("holds {}, where at most {} is possible", number, kMost));
   return number;
 }
 
@@ -57,6 +59,8 @@ DriverCard card_of(const layout::Card& found) {
                   .peak_used = {count(found.peak_used_bytes)},
                   .outside = {count(found.outside_at_peak_bytes)},
                   .managed = {count(found.peak_managed_bytes)},
+                  .requested = {count(found.peak_requested_bytes)},
+                  .allocated = {count(found.peak_allocated_bytes)},
                   .allocations = count(found.allocations),
                   .out_of_memory = count(found.out_of_memory_count),
                   .last_refused = found.is_last_refused != 0,

@@ -50,10 +50,11 @@ struct TorchRecord {
 
 /// A card as the driver saw it, from one process.
 struct DriverCard {
-  int card = 0;     // as the process numbers them
-  Bytes peak_used;  // with context and communicators
-  Bytes outside;    // the part of it that belongs to no block
-  Bytes managed;    // peak of paged memory, which lies on the host or on the card
+  int card = 0;                // as the process numbers them
+  Bytes peak_used;             // with context and communicators
+  Bytes outside;               // the part of it that belongs to no block
+  Bytes managed;               // peak of paged memory, which lies on the host or on the card
+  Bytes requested, allocated;  // peaks of torch's allocator, seen after each operator; 0 where values are not computed
   std::int64_t allocations = 0, out_of_memory = 0;
   bool last_refused = false;                      // nothing was allocated since memory ran out
   std::vector<std::pair<Bytes, Bytes>> failures;  // asked, free

@@ -34,9 +34,16 @@ bool same_figures(const RehearsedRank& a, const RehearsedRank& b) {
          a.workspaces == b.workspaces && a.failures.size() == b.failures.size() && same_phases(a.phases, b.phases);
 }
 
-void add_torch(RehearsedRank& rank, const TorchRecord& torch) {
+void add_torch(RehearsedRank& rank, const TorchRecord& torch, const DriverCard& card) {
   const auto device = std::ranges::find(torch.devices, rank.card, &TorchDevice::device);
-  if (device == torch.devices.end()) return;
+  const bool is_running = torch.ended == "running";
+  if (device == torch.devices.end()) {
+    if (!is_running || card.allocated.n == 0) return;
+    rank.by_torch = true;  // it came to no end of a phase
+    rank.requested = card.requested;
+    rank.allocated = card.allocated;
+    return;
+  }
   rank.by_torch = true;
   rank.requested = device->requested;
   rank.allocated = device->allocated;
@@ -50,8 +57,12 @@ void add_torch(RehearsedRank& rank, const TorchRecord& torch) {
                        [&](const TorchOutOfMemory& event) { return event.device == rank.card; });
   rank.worked_inputs = torch.inputs;
   rank.total = std::max(rank.total, rank.reserved);
-  // Without an end, torch's statistics are those of the last phase, while the driver's hold to the end.
-  if (torch.ended == "running") rank.reserved = std::max(rank.reserved, rank.total - rank.outside);
+  // Without an end, torch's statistics are those of the last phase, while the record's hold to the end.
+  if (is_running) {
+    rank.requested = std::max(rank.requested, card.requested);
+    rank.allocated = std::max(rank.allocated, card.allocated);
+    rank.reserved = std::max(rank.reserved, rank.total - rank.outside);
+  }
   rank.outside = rank.total - rank.reserved;
 }
 
@@ -78,7 +89,7 @@ RehearsedRank rank_of(const ProcessRecord& process, const DriverCard& card, std:
   rank.managed = card.managed;
   rank.workspaces = workspaces_of(process);
   rank.out_of_memory = card.out_of_memory;
-  if (process.torch) add_torch(rank, *process.torch);
+  if (process.torch) add_torch(rank, *process.torch, card);
   return rank;
 }
 

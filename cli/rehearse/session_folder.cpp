@@ -69,7 +69,7 @@ void set_phantom_setting(PhantomSettings& settings, const std::string& key, cons
        }},
       {"routing",
        [](auto& s, auto& v) {
-         s.routing = one_of(v, {"balanced", "worst"});
+         s.routing = choice(v, {"balanced", "worst"}, "drawn");
        }},
       {"selected", [](auto& s, auto& v) { s.selected = real_number(v, 0, 1); }},
       {"integer-bytes", [](auto& s, auto& v) { s.integer_bytes = whole_number(v, 0, kMostRealBytes); }},

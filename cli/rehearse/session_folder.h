@@ -16,12 +16,18 @@ struct PhantomSettings {
   std::string completion = "immediate";  // immediate, late:SEED
   std::int64_t real_bytes = 1 << 20;     // copies, fills and collectives up to this size move data
   std::string values = "computed";       // or "unknown": nothing that a kernel writes is known
-  std::string routing = "balanced";      // or "worst": all rows of unknown scores choose the same entries
+  std::string routing = "balanced";      // worst: all rows of unknown scores choose the same entries; or drawn:SEED
   double selected = 1;                   // share of an unknown mask that is true
   std::int64_t integer_bytes = 64 << 20, float_bytes = 4096;  // largest tensors that are computed
   std::string workspaces = "zero";                            // or "bound": those of unknown size take their bound
   bool trace = false;                                         // write every driver-level event
 };
+
+/// What parse_phantom_settings knows, for the help.
+inline constexpr const char* kPhantomSettings =
+    "Settings of the simulation: addresses=ascending|descending|shuffled:SEED, completion=immediate|late:SEED, "
+    "real-bytes=N, values=computed|unknown, routing=balanced|worst|drawn:SEED, selected=SHARE, integer-bytes=N, "
+    "float-bytes=N, workspaces=zero|bound";
 
 /// Reads "addresses=descending,completion=late:7,real-bytes=4096"; throws InputError.
 PhantomSettings parse_phantom_settings(const std::string& text);

@@ -25,6 +25,7 @@ using Address = std::uintptr_t;
 
 constexpr Address kAlignment = 512;  // of every block that an allocator hands out
 constexpr std::size_t kMostInventors = 32;
+constexpr std::size_t kMostWriters = 4096, kMostNames = 256;  // beyond, the next ones begin anew, or have no name
 
 struct Block {
   Address end = 0;
@@ -37,6 +38,8 @@ struct State {
   std::set<Address> pages;         // by number: those that can be read and written here
   std::map<Address, Block> known;  // by first address: what copies and fills made, a block each
   std::set<std::string> inventors;
+  std::map<Address, const std::string*> writers;  // of what is unknown, by the pointer that a kernel got
+  std::set<std::string, std::less<>> names;       // of kernels
 };
 
 // Never destroyed: programs copy in their own destructors.
@@ -86,6 +89,7 @@ void cut(State& s, Address first, Address end) {
 void set_known(State& s, Address first, std::int64_t bytes, const Knowledge& knowledge) {
   const Address end = first + static_cast<Address>(bytes);
   cut(s, first, end);
+  s.writers.erase(s.writers.lower_bound(first), s.writers.lower_bound(end));
   if (knowledge.is_known) s.known.emplace(first, Block{end, knowledge.invented_by, knowledge.assumptions});
 }
 
@@ -126,6 +130,16 @@ void touch(State& s, Address address, Address base, Address end) {
     reached = std::max(reached, block->second.end);
     block = s.known.erase(block);
   }
+}
+
+void note_writer(State& s, Address address, std::string_view by) {
+  auto name = s.names.find(by);
+  if (name == s.names.end()) {
+    if (s.names.size() >= kMostNames) return;
+    name = s.names.emplace(by).first;
+  }
+  if (s.writers.size() >= kMostWriters) s.writers.clear();
+  s.writers[address] = &*name;
 }
 
 // A read of what a kernel wrote: nobody computed it, and what lies there is another tensor's. Zeros are the same answer
@@ -222,14 +236,15 @@ Status fill(void* target, std::uint32_t value, int value_bytes, std::int64_t cou
   return Status::success;
 }
 
-void touched(std::span<const void* const> pointers) {
+void touched(std::span<const void* const> pointers, std::string_view by) {
   if (launch_in_operation()) return;
   supersede(pointers);
   note_touched(pointers);
   State& s = state();
+  const bool is_named = !by.empty() && session().settings.computes_values;  // otherwise nobody asks
   {
     const std::lock_guard lock(s.mutex);
-    if (s.known.empty()) return;
+    if (s.known.empty() && !is_named) return;
   }
   // Blocks are looked up before the lock is taken: memory that is freed takes the two locks the other way round.
   for (const void* pointer : pointers) {
@@ -237,7 +252,22 @@ void touched(std::span<const void* const> pointers) {
     if (!block) continue;
     const std::lock_guard lock(s.mutex);
     touch(s, number(pointer), block->base, block->base + static_cast<Address>(block->bytes));
+    if (is_named) note_writer(s, number(pointer), by);
   }
+}
+
+const std::string* writer_of(const void* address) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  const auto found = s.writers.find(number(address));
+  return found == s.writers.end() ? nullptr : found->second;
+}
+
+void written_unknown(void* address, std::int64_t bytes, std::string_view by) {
+  written_by_operation(address, bytes, {.is_known = false});
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  note_writer(s, number(address), by);
 }
 
 void touched_by_call(const void* pointer) { touched({&pointer, 1}); }

@@ -39,8 +39,14 @@ PHANTOM_CORE Status copy_rows(void* target, std::int64_t target_pitch, const voi
 /// Repeats a value of 1, 2 or 4 bytes.
 PHANTOM_CORE Status fill(void* target, std::uint32_t value, int value_bytes, std::int64_t count);
 
-/// A kernel, library call or collective got these pointers: what is known of their blocks no longer holds.
-PHANTOM_CORE void touched(std::span<const void* const> pointers);
+/// A kernel, library call or collective got these pointers: what is known of their blocks no longer holds. `by`: the
+/// kernel's name, for the report.
+PHANTOM_CORE void touched(std::span<const void* const> pointers, std::string_view by = {});
+/// The kernel that last got this very pointer, outside of operations, unless something else was written there since;
+/// null if there is none.
+PHANTOM_CORE const std::string* writer_of(const void* address);
+/// What lies there is unknown now, because of that kernel.
+PHANTOM_CORE void written_unknown(void* address, std::int64_t bytes, std::string_view by);
 PHANTOM_CORE void touched_by_call(const void* pointer);
 /// A launch whose parameters could not be read: nothing known before holds.
 PHANTOM_CORE void touched_everything();

@@ -236,7 +236,7 @@ Status launch_graph(const Graph& graph, const Stream* stream) {
   }
   // After the copies: which came first is not known, and a kernel's bytes are the uncertain ones.
   if (graph.touches_everything) touched_everything();
-  touched(graph.touched);
+  touched(graph.touched, "a CUDA graph");
   return Status::success;
 }
 

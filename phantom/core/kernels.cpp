@@ -136,7 +136,7 @@ Status launched(Kernel* kernel, void** arguments) {
   thread_local auto& pointers = *new std::vector<const void*>;  // NOLINT(cppcoreguidelines-owning-memory)
   pointers.clear();
   if (pointers_of(*kernel, arguments, pointers)) {
-    touched(pointers);
+    touched(pointers, kernel->name);
   } else {
     touched_everything();
   }
@@ -149,7 +149,7 @@ Status launched_packed(Kernel* kernel, const void* buffer, std::size_t bytes) {
   std::vector<const void*> pointers;
   add_words(buffer, bytes, pointers);
   append_written_variables(kernel->module, pointers);
-  touched(pointers);
+  touched(pointers, kernel->name);
   return Status::success;
 }
 

@@ -134,6 +134,14 @@ void count_used(int card, std::int64_t used_bytes, std::int64_t outside_bytes, b
   add(record.allocations, 1);
 }
 
+void count_peaks(int card, std::int64_t requested_bytes, std::int64_t allocated_bytes) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  Card& record = s.file.card(card);
+  if (requested_bytes > record.peak_requested_bytes) put(record.peak_requested_bytes, requested_bytes);
+  if (allocated_bytes > record.peak_allocated_bytes) put(record.peak_allocated_bytes, allocated_bytes);
+}
+
 void count_managed(int card, std::int64_t bytes) {
   State& s = state();
   const std::lock_guard lock(s.mutex);

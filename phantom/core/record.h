@@ -25,6 +25,8 @@ PHANTOM_CORE void count_workspace(std::string_view what, std::int64_t bound_byte
 PHANTOM_CORE void add_escape(std::string_view what);
 /// After every change of a card's used bytes by this process.
 void count_used(int card, std::int64_t used_bytes, std::int64_t outside_bytes, bool is_allocation);
+/// Of the program's caching allocator, on one card.
+void count_peaks(int card, std::int64_t requested_bytes, std::int64_t allocated_bytes);
 /// Managed memory that was taken, or given back (negative). No card has to hold it.
 void count_managed(int card, std::int64_t bytes);
 

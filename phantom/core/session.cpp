@@ -43,8 +43,9 @@ void set(Settings& settings, const std::string& key, const std::string& value) {
     settings.trace = word == "true";
   } else if (key == "values" && (word == "computed" || word == "unknown")) {
     settings.computes_values = word == "computed";
-  } else if (key == "routing" && (word == "balanced" || word == "worst")) {
+  } else if (key == "routing" && (word == "balanced" || word == "worst" || word == "drawn")) {
     settings.worst_routing = word == "worst";
+    settings.routing_seed = word == "drawn" ? static_cast<std::int64_t>(seed_of(value)) : -1;
   } else if (key == "integer_bytes") {
     settings.integer_bytes = std::stoll(value);
   } else if (key == "float_bytes") {

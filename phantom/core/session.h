@@ -29,8 +29,9 @@ struct Settings {
   std::uint64_t completion_seed = 0;
   std::int64_t real_bytes = 1 << 20;  // copies, fills and collectives up to this size move data
   bool trace = false;
-  bool computes_values = true;  // of small tensors, in programs that use torch (values/)
-  bool worst_routing = false;   // all rows of unknown scores choose the same entries; otherwise they take turns
+  bool computes_values = true;     // of small tensors, in programs that use torch (values/)
+  bool worst_routing = false;      // all rows of unknown scores choose the same entries; otherwise they take turns
+  std::int64_t routing_seed = -1;  // or, from 0 on, draw them
   std::int64_t integer_bytes = 64 << 20, float_bytes = 4096;  // largest tensors that are computed
   double selected_share = 1;                                  // of an unknown mask
   bool bounds_workspaces = false;                             // of unknown size take their bound, not 0

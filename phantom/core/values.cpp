@@ -1,6 +1,7 @@
 #include "phantom/values/core.h"
 
 #include "phantom/core/contents.h"
+#include "phantom/core/context.h"
 #include "phantom/core/operations.h"
 #include "phantom/core/record.h"
 #include "phantom/core/session.h"
@@ -19,7 +20,8 @@ VramfitValueSettings vramfit_value_settings() {
           .worst_routing = settings.worst_routing ? 1 : 0,
           .integer_bytes = settings.integer_bytes,
           .float_bytes = settings.float_bytes,
-          .selected_share = settings.selected_share};
+          .selected_share = settings.selected_share,
+          .routing_seed = settings.routing_seed};
 }
 
 std::int32_t vramfit_values_are_wanted() { return session().settings.computes_values ? 1 : 0; }
@@ -37,6 +39,19 @@ void vramfit_value_set(void* address, std::int64_t bytes, std::int64_t assumptio
                                            ? inventor("a collective that it was computed from")
                                            : nullptr,
                         .assumptions = static_cast<std::uint32_t>(assumptions & kAssumptions)});
+}
+
+const char* vramfit_value_writer(const void* address) {
+  const std::string* const name = writer_of(address);
+  return name == nullptr ? nullptr : name->c_str();
+}
+
+void vramfit_value_written_by(void* address, std::int64_t bytes, const char* kernel) {
+  written_unknown(address, bytes, kernel);
+}
+
+void vramfit_peaks_seen(std::int64_t requested_bytes, std::int64_t allocated_bytes) {
+  count_peaks(current_card(), requested_bytes, allocated_bytes);
 }
 
 void* vramfit_value_view(void* address, std::int64_t bytes, std::int64_t limit_bytes) {

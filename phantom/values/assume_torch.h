@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "phantom/values/compute_torch.h"
 
@@ -68,6 +71,41 @@ inline std::int64_t choices(const Unknown& unknown) {
   return scores.dim() == 0 ? 1 : std::max<std::int64_t>(1, scores.size(dim_of(unknown)));
 }
 
+/// A number of the layer that routes: the same for its recomputation and for all ranks. Set by install.
+using LayerOf = std::int64_t (*)();
+
+inline LayerOf& layer_of() {
+  static LayerOf kLayerOf = nullptr;
+  return kLayerOf;
+}
+
+inline bool draws_routing(std::int64_t entries) { return settings().routing_seed >= 0 && entries <= kMostExperts; }
+
+/// For each row, `chosen` of the entries, drawn evenly by the seed, the layer and the row.
+class Drawn {
+ public:
+  Drawn(std::int64_t entries, std::int64_t chosen)
+      : entries_(entries), chosen_(chosen), layer_(layer_of() == nullptr ? 0 : layer_of()()) {}
+
+  std::int64_t entry(std::int64_t row, std::int64_t place) {
+    if (row != row_) draw(row);
+    return order_[static_cast<std::size_t>(place)].second;
+  }
+
+ private:
+  void draw(std::int64_t row) {
+    row_ = row;
+    const auto seed = static_cast<std::uint64_t>(settings().routing_seed), layer = static_cast<std::uint64_t>(layer_);
+    const std::uint64_t of_row = mixed(mixed(mixed(seed) + layer) + static_cast<std::uint64_t>(row));
+    order_.clear();
+    for (std::int64_t n = 0; n < entries_; ++n) order_.emplace_back(mixed(of_row + static_cast<std::uint64_t>(n)), n);
+    std::partial_sort(order_.begin(), order_.begin() + chosen_, order_.end());
+  }
+
+  std::int64_t entries_, chosen_, layer_, row_ = -1;
+  std::vector<std::pair<std::uint64_t, std::int64_t>> order_;
+};
+
 /// topk, sort: entry j of row r is number r * k + j, round and round, or j if all rows choose the same.
 inline bool assume_ranking(const Unknown& unknown) {
   const at::Tensor& indices = unknown.results.back();
@@ -75,8 +113,10 @@ inline bool assume_ranking(const Unknown& unknown) {
   const std::int64_t dim = dim_of(unknown), entries = choices(unknown), chosen = indices.size(dim);
   std::int64_t inner = 1;  // elements that lie between neighbours along the dimension
   for (std::int64_t d = dim + 1; d < indices.dim(); ++d) inner *= indices.size(d);
+  const auto drawn = draws_routing(entries) ? std::make_shared<Drawn>(entries, chosen) : nullptr;
   return set_integers(indices, VRAMFIT_ASSUMES_ROUTING, [=](std::int64_t n) {
     const std::int64_t entry = n / inner % chosen, row = n / (inner * chosen) * inner + n % inner;
+    if (drawn != nullptr) return drawn->entry(row, entry);
     return settings().worst_routing != 0 ? entry : (row * chosen + entry) % entries;
   });
 }
@@ -86,8 +126,11 @@ inline bool assume_choice(const Unknown& unknown) {
   if (entries > kMostExperts) {
     return set_integers(unknown.results.back(), VRAMFIT_ASSUMES_SAMPLED, [=](std::int64_t) { return token(entries); });
   }
-  return set_integers(unknown.results.back(), VRAMFIT_ASSUMES_ROUTING,
-                      [=](std::int64_t n) { return settings().worst_routing != 0 ? 0 : n % entries; });
+  const auto drawn = draws_routing(entries) ? std::make_shared<Drawn>(entries, 1) : nullptr;
+  return set_integers(unknown.results.back(), VRAMFIT_ASSUMES_ROUTING, [=](std::int64_t n) {
+    if (drawn != nullptr) return drawn->entry(n, 0);
+    return settings().worst_routing != 0 ? 0 : n % entries;
+  });
 }
 
 inline bool assume_sample(const Unknown& unknown) {

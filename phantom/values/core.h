@@ -21,6 +21,7 @@ struct VramfitValueSettings {
   std::int64_t integer_bytes; /* largest tensor of integers or booleans that is computed */
   std::int64_t float_bytes;   /* the same of floating numbers */
   double selected_share;      /* of an unknown mask, 0 to 1 */
+  std::int64_t routing_seed;  /* rows draw their entries, by this number and the layer's; -1: they don't */
 };
 
 struct VramfitRead {
@@ -50,5 +51,11 @@ VRAMFIT_VALUES std::int32_t vramfit_operation_end();
 VRAMFIT_VALUES void vramfit_answer_leave(std::int64_t count);
 /* Takes back what nobody asked for. Nonzero: there was such an answer. */
 VRAMFIT_VALUES std::int32_t vramfit_answer_withdraw();
+/* The name of the kernel that made unknown what begins at this address, or null. */
+VRAMFIT_VALUES const char* vramfit_value_writer(const void* address);
+/* The range is unknown, because of the kernel of that name. */
+VRAMFIT_VALUES void vramfit_value_written_by(void* address, std::int64_t bytes, const char* kernel);
+/* Peaks of the caching allocator on the thread's card, since anybody last reset them. */
+VRAMFIT_VALUES void vramfit_peaks_seen(std::int64_t requested_bytes, std::int64_t allocated_bytes);
 /* Into the process record. */
 VRAMFIT_VALUES void vramfit_value_read(const VramfitRead* read);

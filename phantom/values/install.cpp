@@ -33,11 +33,12 @@ void observe(c10::Dispatcher& dispatcher, const c10::OperatorName& name, Operato
 }  // namespace
 }  // namespace vramfit::values
 
-/// The number of operators observed from now on; 0 if the settings say that values are unknown.
-VRAMFIT_VALUES std::int32_t vramfit_values_install(vramfit::values::OnRead on_read) {
+/// The number of operators observed from now on, or 0 if the settings say that values are unknown.
+VRAMFIT_VALUES std::int32_t vramfit_values_install(vramfit::values::OnRead on_read, vramfit::values::LayerOf layer_of) {
   namespace values = vramfit::values;
   if (values::settings().is_on == 0) return 0;
   values::on_read() = on_read;
+  values::layer_of() = layer_of;
   values::Silent silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();

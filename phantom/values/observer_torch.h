@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "phantom/values/assume_torch.h"
+#include "phantom/values/peaks_torch.h"
 
 namespace vramfit::values {
 
@@ -57,6 +58,12 @@ class Observer final : public c10::OperatorKernel {
   explicit Observer(OperatorFacts facts) : facts_(std::move(facts)), rule_(rule_of(facts_.base)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const {
+    observe(op, keys, stack);
+    tell_peaks();
+  }
+
+ private:
+  void observe(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const {
     const c10::DispatchKeySet next =
         facts_.role == Role::factory
             ? c10::DispatchKeySet(key_of_factory(*stack))
@@ -74,7 +81,6 @@ class Observer final : public c10::OperatorKernel {
     if (run(op, next, *stack, call.written)) settle(op, call, results_of(*stack, call.written));
   }
 
- private:
   const c10::IValue& argument(const c10::Stack& stack, std::size_t position) const {
     return stack[stack.size() - facts_.writes.size() + position];
   }
@@ -218,19 +224,30 @@ class Observer final : public c10::OperatorKernel {
     run(op, next, stack, {});
   }
 
+  /// Code that nobody observes made it unknown: compiled code, a kernel of the program's own, a graph.
+  static std::string with_writer(const char* kind, const at::Tensor& t) {
+    const char* name = vramfit_value_writer(address_of(t));
+    if (name == nullptr) name = vramfit_value_writer(t.storage().data());
+    return name == nullptr ? std::string(kind) : std::string(kind) + " of what " + name + " wrote";
+  }
+
   /// A read that fails, because another rank has ended, fails at once: who reads is looked up afterwards.
   void read(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack, const at::Tensor source,
             const char* kind) const {
     std::int64_t assumptions = 0;
     bool is_reported = false;
+    std::string what(kind);
     if (is_on_card(source) && InSizedOperator::depth() == 0) {
       assumptions = known(source);
-      if (assumptions == VRAMFIT_UNKNOWN && assume_value(source)) assumptions = known(source);
+      if (assumptions == VRAMFIT_UNKNOWN) {
+        what = with_writer(kind, source);
+        if (assume_value(source)) assumptions = known(source);
+      }
       // Core counts a large unknown one, as a checkpoint's.
       is_reported = assumptions != VRAMFIT_UNKNOWN || is_integral(source);
     }
     run(op, next, stack, {});
-    if (is_reported) report_read(kind, source, assumptions);
+    if (is_reported) report_read(what.c_str(), source, assumptions);
   }
 
   void run_sized(const c10::OperatorHandle& op, c10::DispatchKeySet next, c10::Stack& stack) const {

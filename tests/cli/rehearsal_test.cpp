@@ -136,6 +136,20 @@ std::string elf_file(const testing::TemporaryDirectory& directory, const std::st
 }
 
 TEST_CASE(
+    "a process that was killed has torch's peaks of its last moment, and one that ended those of torch's record") {
+  ProcessRecord process = process_of(71, 0, 500);
+  process.cards[0].requested = {450};
+  process.cards[0].allocated = {520};
+  CHECK(judged({process}, 0).ranks.at(0).allocated == Bytes{500});
+  process.torch->ended = "running";
+  CHECK(judged({process}, 137).ranks.at(0).requested == Bytes{450});
+  CHECK(judged({process}, 137).ranks.at(0).allocated == Bytes{520});
+  process.torch->devices.clear();  // before the end of a phase
+  CHECK(judged({process}, 137).ranks.at(0).by_torch);
+  CHECK(judged({process}, 137).ranks.at(0).allocated == Bytes{520});
+}
+
+TEST_CASE(
     "of workspaces that count as 0, the upper bound has the largest, and all that are kept, as far as the card goes") {
   ProcessRecord process = process_of(71, 0, 500);
   process.workspaces = {{.what = "a", .count = 1, .most = {10}},

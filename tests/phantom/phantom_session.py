@@ -19,7 +19,7 @@ def record_of(file):
     header = struct.unpack_from("<11q", file)
     cards, texts = header[9:]
     record = {"pid": header[1], "uncertain_reads": {"count": header[4], "bytes": header[5]}, "unsupported": {}, "escapes": [], "workspaces": {}}
-    begin = 11 * 8 + 4096 + cards * 26 * 8
+    begin = 11 * 8 + 4096 + cards * 28 * 8
     for at in range(begin, begin + texts * 520, 520):
         kind, _, _, count, size = struct.unpack_from("<5q", file, at)
         name = file[at + 40:at + 520].split(b"\0")[0].decode()

@@ -1,7 +1,7 @@
 """What a report says of a program that came to a bad end: the figures that it had at that moment, counted here by hand, and nothing
 is left running or on disk.
 
-Usage: endings_test.py MOMENTS    (how many times the program is killed in the middle)
+Usage: endings_test.py MOMENTS [torch]    (how many times the program is killed in the middle; `torch`: what PyTorch's allocator had at that moment)
 """
 import json
 import os
@@ -14,6 +14,7 @@ import time
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
 sys.path.insert(0, FOLDER)
+import torch_endings  # pylint: disable=wrong-import-position
 from endings import MIB, STEPS, plan  # pylint: disable=wrong-import-position
 
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
@@ -64,13 +65,13 @@ def marked_processes():
 class Rehearsal:
     """One in the background, whose program logs its steps."""
 
-    def __init__(self, how, *flags):
+    def __init__(self, how, *flags, script="endings.py"):
         self.holder = tempfile.TemporaryDirectory()
         self.log, self.report = (os.path.join(self.holder.name, name) for name in ("log", "report.json"))
         self.left = os.path.join(self.holder.name, "tmp")
         os.mkdir(self.left)
         command = [VRAMFIT, "rehearse", "--gpus", "H100-80GB", "-o", self.report, *flags, "--", "env", MARK, sys.executable,
-                   os.path.join(FOLDER, "endings.py"), self.log, how]
+                   os.path.join(FOLDER, script), self.log, how]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": self.left})
 
     def lines(self):
@@ -123,7 +124,40 @@ def stopped(by_steps):
     check("interrupted", rehearsal.end(), 130, "interrupted", by_steps)
 
 
+def torch_states():
+    """Bytes of tensors at the peak after 0, 1, ... steps. All are whole pages, so what is requested is what is allocated."""
+    tensors, peak, found = [], 0, [0]
+    for step in range(torch_endings.STEPS):
+        what, how_much = torch_endings.plan(step)
+        if what == "take":
+            tensors.append(how_much)
+        else:
+            tensors.pop(how_much)
+        peak = max(peak, sum(tensors))
+        found.append(peak)
+    return found
+
+
+def torch_killed(moments):
+    """No phase has come to its end, and yet the peaks are those of the moment."""
+    by_steps, draw = torch_states(), random.Random(11)
+    for moment in [None, *(draw.randrange(1, STEPS) for _ in range(moments))]:
+        rehearsal = Rehearsal("exit" if moment is None else "wait", script="torch_endings.py")
+        if moment is not None:
+            rehearsal.wait_for(moment)
+            os.kill(int(rehearsal.lines()[0]), signal.SIGKILL)
+        code, report, steps = rehearsal.end()
+        (rank,) = report["ranks"]
+        assert (code, rank["source"]) == (0 if moment is None else 137, "torch"), (moment, code, rank, report["notes"])
+        possible = by_steps[-1:] if moment is None else by_steps[steps:steps + 2]
+        for name in ("peak_requested_bytes", "peak_allocated_bytes"):
+            assert rank[name] in possible, (moment, steps, name, rank[name], possible)
+    print(f"killed {moments} times; an undisturbed run has {by_steps[-1]}")
+
+
 def main():
+    if sys.argv[2:] == ["torch"]:
+        return torch_killed(int(sys.argv[1]))
     _, undisturbed, steps = Rehearsal("exit").end()
     context = undisturbed["cluster"]["card"]["context_bytes"]
     by_steps = states(context, undisturbed["cluster"]["card"]["nccl_bytes"])

@@ -1,6 +1,6 @@
 """Values that sizes and branches follow from: those that are known are computed, the others follow named assumptions.
 
-Usage: values_test.py steering|events|triton|band
+Usage: values_test.py steering|events|triton|writers|writers-compiled|drawn|band
 """
 import json
 import os
@@ -126,6 +126,37 @@ def triton():
     assert report["values"]["certain"], report["values"]
 
 
+def writers(*arguments):
+    """Where a value that nobody computes is read, the report names what wrote it."""
+    script = os.path.join(FOLDER, "unknown_writers.py")
+    _, report = rehearse([script, *arguments])
+    names = {"Triton": "double_it", "graph": "a CUDA graph", "compiled": r"triton_\w+"}
+    lines = marked_lines(script)
+    for line, (what,) in lines.items():
+        if what not in names or what == "compiled" and not arguments:
+            continue
+        said = [read["what"] for read in report["values"]["assumed_reads"] if read["what"].endswith(f"unknown_writers.py:{line}")]
+        assert any(re.match(f"item of what {names[what]} wrote at ", each) for each in said), (what, said, report["values"])
+    (known,) = (line for line, what in lines.items() if what == {"known again"})
+    assert not any(read["what"].endswith(f":{known}") for read in report["values"]["assumed_reads"]), report["values"]
+
+
+def drawn():
+    """Rows draw their experts: each layer others, its recomputation, other steps and other ranks the same, and another seed others again."""
+    script = [os.path.join(FOLDER, "drawn_routing.py")]
+    found = []
+    for seed in (3, 4):
+        printed, _ = rehearse(script, "--set", f"routing=drawn:{seed}", gpus="2xH100-80GB")
+        said = re.findall(r"^([01]) (first|second) ([\d ]+)$", printed, re.M)
+        assert len(said) == 2 * 2 * 4, printed  # ranks, layers; 2 steps, each forward and again in backward
+        counts = {layer: {numbers for _, name, numbers in said if name == layer} for layer in ("first", "second")}
+        assert all(len(numbers) == 1 for numbers in counts.values()), printed
+        found += [numbers for (numbers,) in counts.values()]
+    assert len(set(found)) == 4, found
+    for numbers in (list(map(int, text.split())) for text in found):
+        assert sum(numbers) == 2 * 512 and 64 < min(numbers) <= max(numbers) < 192 and len(set(numbers)) > 1, numbers
+
+
 def band():
     """Both ends of routing in one command: verdict, band and places, and peaks within 1 % of a count by hand."""
     command = [VRAMFIT, "rehearse", "--gpus", "1xH100-80GB", "--band", "--json", "--", sys.executable, os.path.join(FOLDER, "experts.py")]
@@ -147,4 +178,5 @@ def band():
 
 
 if __name__ == "__main__":
-    {"steering": steering, "events": events, "triton": triton, "band": band}[sys.argv[1]]()
+    {"steering": steering, "events": events, "triton": triton, "writers": writers, "writers-compiled": lambda: writers("compile"), "drawn": drawn,
+     "band": band}[sys.argv[1]]()

@@ -7,7 +7,6 @@ import ctypes
 import os
 import re
 
-UNKNOWN = -1
 NAME = re.compile(r"%[\w#-]+")
 FUNCTION = re.compile(r"tt\.func public @[\w.]+\((.*?)\) attributes", re.S)
 # Pointers made of pointers. What else gets one, except a load, may write there: a store, a loop, a call.
@@ -20,7 +19,7 @@ def install(jit):
     if not core.vramfit_values_are_wanted():
         return
     core.vramfit_operation_begin.argtypes = [ctypes.c_int64]
-    core.vramfit_value_set.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    core.vramfit_value_written_by.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p]
     launch = jit.JITFunction.run
 
     def run(self, *args, **kwargs):
@@ -34,10 +33,14 @@ def install(jit):
                 arguments = {**dict(zip(self.arg_names, args)), **kwargs}
                 for tensor in written_tensors(arguments, written_by(kernel)):
                     storage = tensor.untyped_storage()
-                    core.vramfit_value_set(storage.data_ptr(), storage.nbytes(), UNKNOWN)
+                    core.vramfit_value_written_by(storage.data_ptr(), storage.nbytes(), name_of(self).encode())
         return kernel
 
     jit.JITFunction.run = run
+
+
+def name_of(function):
+    return getattr(function, "__name__", "a Triton kernel")
 
 
 def written_tensors(arguments, names):

@@ -4,9 +4,10 @@ says of each value that is read though it is unknown or assumed who reads it, an
 import ctypes
 import os
 
-from vramfit_rehearsal import readers, values_library
+from vramfit_rehearsal import layers, readers, values_library
 
 ON_READ = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32)
+LAYER_OF = ctypes.CFUNCTYPE(ctypes.c_int64)
 FLOATING = 0  # of the last argument; 1: integer, 2: boolean
 FINITE, VALUE, GHOSTS = 1, 16, 256  # bits of VramfitAssumption, and what ghosts sent, which core counts itself
 
@@ -33,7 +34,9 @@ def start(torch, note):
         return
     report = reporter(core)
     keep.append(report)
-    library.vramfit_values_install(report)
+    number = LAYER_OF(layers.Layers(torch).number)
+    keep.append(number)
+    library.vramfit_values_install(report, number)
 
 
 keep = []  # what C calls must not be collected
