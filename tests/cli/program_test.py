@@ -103,6 +103,20 @@ class Program(unittest.TestCase):
         self.assertRegex(line, r"^DOES NOT FIT: [\d.]+ of [\d.]+ GiB with vramfit's own engine, \+[\d.]+ in [a-z_]+$")
         self.assertTrue(program("estimate", *TINY, "--runtime", "pytorch-fsdp2").stdout.startswith("NOT MODELLED: "))
 
+    def test_a_compiled_step_has_a_speed_and_no_memory(self):
+        job = [MODEL, "--gpus", "2xH100-80GB", "--runtime", "pytorch-fsdp2", "--modeling", "torchtitan", "--attention", "flash"]
+        eager = program("estimate", *job).stdout
+        for more, name in ((["--compile", "on"], "--compile on"), (["--precision", "fp8"], "--precision fp8")):
+            with self.subTest(name):
+                done = program("estimate", *job, *more)
+                self.assertEqual(done.returncode, 1)
+                self.assertTrue(done.stdout.startswith(f"NOT MODELLED: memory of {name} with --runtime pytorch-fsdp2"), done.stdout)
+                self.assertRegex(done.stdout, r"\nStep [\d.]+ s \([\d.]+ to [\d.]+\)")
+                self.assertIn("speed: from figures of which", done.stdout)
+                self.assertNotIn("At the peak", done.stdout)
+        self.assertIn("At the peak", eager)
+        self.assertRegex(program("estimate", MODEL, "--gpus", "2xH100-80GB", "--compile", "on").stdout, "^NOT MODELLED: --compile on with --runtime vramfit")
+
     def test_figures_for_gpus_say_what_they_were_held_against(self):
         self.assertIn("not real hardware", program("estimate", MODEL, "--gpus", "8xH100-80GB").stdout)
         self.assertNotIn("not real hardware", program("estimate", *TINY).stdout)

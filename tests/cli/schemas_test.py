@@ -89,6 +89,15 @@ class Schemas(unittest.TestCase):
                 self.assertEqual(allocated, rank["peak_allocated_bytes"])
                 self.assertEqual(total, rank["total_bytes"])
 
+    def test_a_speed_without_memory_is_as_its_schema_says_and_names_the_origin_of_every_figure(self):
+        job = ["--gpus", "2xH100-80GB", "--runtime", "pytorch-fsdp2", "--modeling", "torchtitan", "--attention", "flash"]
+        output = subprocess.run([PROGRAM, "estimate", MODEL, *job, "--compile", "on", "--json"], capture_output=True, text=True, check=False)
+        estimate = json.loads(output.stdout)
+        self.validate(estimate, "estimate")
+        self.assertEqual((estimate["verdict"], estimate["ranks"]), ("not_modelled", []))
+        for figure in estimate["speed"]["figures"]:
+            self.assertRegex(figure["origin"], "^(measured|published|fitted|assumed)", figure["name"])
+
     def test_an_estimate_without_gpus_is_as_its_schema_says(self):
         self.validate(json.loads(program("estimate", MODEL, "--seq-len", "64", "--json")), "requirements")
 
