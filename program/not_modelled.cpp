@@ -28,7 +28,8 @@ void require_time_rules(const Job& asked, const Cluster& cluster) {
   if (job.runtime != Runtime::vramfit && !job.offload.empty()) refuse_field(job, "offload");
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
   if (is_arena(job.allocator) && job.runtime != Runtime::vramfit) refuse_field(job, "allocator");
-  if (wants_fp8(asked.precision) && asked.runtime != Runtime::vramfit && asked.modeling != Modeling::torchtitan) {
+  const bool is_torchaos = asked.runtime == Runtime::pytorch_fsdp2 && asked.modeling == Modeling::torchtitan;
+  if (wants_fp8(asked.precision) && asked.runtime != Runtime::vramfit && !is_torchaos) {
     refuse_field(asked, "precision");
   }
   runtime_row(job.runtime).require_rules(job, cluster);

@@ -217,6 +217,13 @@ TEST_CASE("a compiled job has rules for time and none for memory, and says so by
   CHECK_NOTHROW(require_rules(titan_job({{"compile", "off"}}), cluster));
 }
 
+TEST_CASE("FP8 without FSDP2 is refused by its own name") {
+  Job job = titan_job({{"precision", "fp8"}});
+  job.runtime = Runtime::pytorch;
+  CHECK_THROWS_WITH_AS(require_time_rules(job, parse_cluster("1xH100-80GB")), doctest::Contains("--precision fp8"),
+                       NotModelled);
+}
+
 TEST_CASE("the own engine refuses --compile on by name") {
   Job job = unresolved_job();
   job.compile = true;
