@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compiles the library that computes values (docs/values.md) for each PyTorch of torch-headers.txt, so that who installs a wheel needs no
 compiler. Headers of PyTorch are those of its wheels for aarch64, the smallest: what is compiled from them is the same on all machines.
-Usage: scripts/values_libraries.py ZIG TARGET OUT     (TARGET: x86_64-linux-gnu.2.28; OUT has libvramfit-phantom.so, and gets the rest)
+Usage: scripts/values_libraries.py ZIG TARGET OUT PLACE     (TARGET: x86_64-linux-gnu.2.28; OUT has libvramfit-phantom.so, and gets the rest; PLACE
+is a folder for what is made on the way)
 Environment: VRAMFIT_CACHE (the headers lie there, 0.7 GB), VRAMFIT_JOBS; pip's own settings apply"""
 
 import concurrent.futures
@@ -47,6 +48,10 @@ def headers(version, platform, digest):
     return folder
 
 
+def name_of(version, abi):
+    return f"libvramfit-values-{'.'.join(version.split('.')[:2])}{'' if abi == '1' else '-abi' + abi}.so"
+
+
 def standard_headers():
     """Those of g++: PyTorch's packages are made with libstdc++, which zig doesn't have. Before zig's own, as they continue with the C library's."""
     release, machine = (subprocess.run(["g++", flag], capture_output=True, text=True, check=True).stdout.strip()
@@ -74,7 +79,7 @@ class Compiler:
 
     def make(self, version, abi, torch):
         """One library; `torch` is the folder of its headers."""
-        name = f"libvramfit-values-{'.'.join(version.split('.')[:2])}{'' if abi == '1' else '-abi' + abi}.so"
+        name = name_of(version, abi)
         objects = [self.place / f"{name}.{source.stem}.o" for source in SOURCES]
         for source, made in zip(SOURCES, objects):
             self.run("-x", "c++", *FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *self.includes, "-isystem", torch, "-c", source, "-o", made)
@@ -94,19 +99,22 @@ def fingerprint(zig, target):
 
 
 def main():
-    if len(sys.argv) != 4:
+    if len(sys.argv) != 5:
         sys.exit(__doc__)
-    zig, target, out = sys.argv[1:]
-    made = pathlib.Path(out, "values.made")
-    if made.exists() and made.read_text() == fingerprint(zig, target):
-        return
-    found = [(version, abi, headers(version, platform, digest)) for version, abis, platform, digest in releases() for abi in abis]
-    with tempfile.TemporaryDirectory(dir=out) as place:
+    zig, target, out, folder = sys.argv[1:]
+    os.makedirs(folder, exist_ok=True)
+    made, key = pathlib.Path(folder, "made"), fingerprint(zig, target)
+    done = set(made.read_text().splitlines()) if made.exists() else set()  # of this and earlier fingerprints
+    wanted = [(version, abi, platform, digest) for version, abis, platform, digest in releases() for abi in abis
+              if f"{key} {name_of(version, abi)}" not in done]
+    found = [(version, abi, headers(version, platform, digest)) for version, abi, platform, digest in wanted]
+    with tempfile.TemporaryDirectory(dir=folder) as place:
         compiler = Compiler(zig, target, out, place)
         with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("VRAMFIT_JOBS") or os.cpu_count())) as pool:
             for name in pool.map(lambda job: compiler.make(*job), found):
                 print(f"  {name}", file=sys.stderr)
-    made.write_text(fingerprint(zig, target))
+                with made.open("a") as file:
+                    file.write(f"{key} {name}\n")
 
 
 if __name__ == "__main__":
