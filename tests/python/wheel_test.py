@@ -17,8 +17,9 @@ SOURCE = os.environ["VRAMFIT_SOURCE_DIR"]
 SCRIPT = os.path.join(SOURCE, "tests", "rehearse", "scripts", "fully_shard.py")
 MOST_BYTES = 20 << 20
 NEWEST_GLIBC = (2, 28)
-LICENSES = {"vramfit", "zig", "libcxx", "libcxxabi", "libunwind", "libfmt-dev", "libcli11-dev", "nlohmann-json3-dev", "libzstd-dev"}
-BROUGHT_ALONG = re.compile(r"lib(stdc\+\+|gcc_s|fmt|zstd|curl|c\+\+)")
+LICENSES = {"vramfit", "zig", "libcxx", "libcxxabi", "libunwind", "libfmt-dev", "libcli11-dev", "nlohmann-json3-dev", "libzstd-dev", "libyaml-dev",
+            "libtomlplusplus-dev"}
+BROUGHT_ALONG = re.compile(r"lib(stdc\+\+|gcc_s|fmt|yaml|zstd|curl|c\+\+)")
 USE = """import vramfit
 found = vramfit.estimate("gpt2", gpus="1xH100-80GB")
 assert found.fits and vramfit.__version__ != "0" and "site-packages" in vramfit.__file__
