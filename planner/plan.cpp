@@ -11,6 +11,7 @@
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/answer/larger_batch.h"
+#include "planner/answer/larger_cluster.h"
 #include "planner/answer/plan_words.h"
 #include "planner/answer/waterfall.h"
 #include "planner/search/best_first.h"
@@ -35,7 +36,9 @@ std::set<std::string_view> differing_fields(const Job& a, const Job& b) {
 
 class Search {
  public:
-  explicit Search(const PlanRequest& request) : request_(request), evaluator_(request) {}
+  /// `asked`: with defaults still open.
+  Search(const PlanRequest& request, const PlanRequest& asked)
+      : request_(request), asked_(asked), evaluator_(request) {}
 
   Plan run() {
     const auto begin = std::chrono::steady_clock::now();
@@ -310,7 +313,13 @@ class Search {
       const std::string_view kind = std::string_view(change.needs).substr(0, change.needs.find(':'));
       if (kind != offered && offer(change)) offered = kind;
     }
-    if (plan_.alternatives.empty()) plan_.why += "; more or larger cards would help";
+    if (request_.wants_larger_cluster) plan_.larger_cluster = larger_cluster(asked_);
+    if (const std::optional<LargerCluster>& larger = plan_.larger_cluster) {
+      plan_.why += fmt::format("{} {} would do, at {} a GPU", plan_.alternatives.empty() ? ";" : ", and", larger->gpus,
+                               format_gib(larger->total));
+    } else if (plan_.alternatives.empty()) {
+      plan_.why += "; more or larger cards would help";
+    }
   }
 
   // Names each choice that was set and without which the job would fit.
@@ -360,6 +369,7 @@ class Search {
   }
 
   const PlanRequest& request_;
+  const PlanRequest& asked_;
   Evaluator evaluator_;
   // Of the last search, over all bases:
   std::vector<Change> bases_;
@@ -379,7 +389,7 @@ Plan make_plan(const PlanRequest& request) {
   PlanRequest resolved = request;
   std::vector<std::string> notes;
   resolved.job = resolve_job(request.job, request.spec, request.cluster, notes);
-  return Search(resolved).run();
+  return Search(resolved, request).run();
 }
 
 }  // namespace vramfit

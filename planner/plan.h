@@ -45,6 +45,7 @@ struct PlanRequest {
   bool smallest = false;                      // the job that needs least is wanted, not the fastest
   std::vector<RejectedJob> rejected = {};     // resolved; never chosen
   std::optional<Efficiency> efficiency = {};  // --calibration; none: what is known of the card
+  bool wants_larger_cluster = true;           // to be named where there is no plan
 };
 
 /// What an answer took.
@@ -77,8 +78,17 @@ struct LargerBatch {
   double tokens_per_second = 0;
 };
 
+/// More of the same GPUs, of which there is a plan.
+struct LargerCluster {
+  std::string gpus;  // "2x8xH100-80GB"
+  Job job;           // the fastest that fits
+  Bytes total;
+  double tokens_per_second = 0;
+};
+
 struct Plan {
-  std::optional<Candidate> chosen;         // none: exit 4
+  std::optional<Candidate> chosen;              // none: exit 4
+  std::optional<LargerCluster> larger_cluster;  // where no job is chosen; the smallest one
   std::optional<LargerBatch> larger;       // of the chosen job; none if its global batch is set, or if none is faster
   std::optional<PlanRehearsal> rehearsal;  // none: it wasn't rehearsed
   std::vector<PlanStep> steps;             // from the job as asked for to the chosen one; none if that is it

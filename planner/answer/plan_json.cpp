@@ -96,6 +96,13 @@ void write_larger(JsonWriter& writer, const LargerBatch& larger) {
   writer.member("tokens_per_second", larger.tokens_per_second).end_object();
 }
 
+void write_larger_cluster(JsonWriter& writer, const LargerCluster& larger) {
+  writer.key("larger_cluster").begin_object().member("gpus", larger.gpus).member("total_bytes", larger.total);
+  writer.member("tokens_per_second", larger.tokens_per_second);
+  write_job(writer.key("job"), larger.job);
+  writer.end_object();
+}
+
 /// All but the closing brace.
 void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan) {
   writer.begin_object().member("schema", "vramfit/plan@1");
@@ -115,6 +122,7 @@ void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan
   for (const Candidate& candidate : plan.alternatives) write_alternative(writer, candidate);
   writer.end_array();
   if (plan.larger) write_larger(writer, *plan.larger);
+  if (plan.larger_cluster) write_larger_cluster(writer, *plan.larger_cluster);
   if (plan.rehearsal) write_rehearsal(writer, *plan.rehearsal);
   if (!request.rejected.empty()) write_rejected(writer, request.rejected);
   writer.key("search").begin_object();

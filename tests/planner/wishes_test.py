@@ -29,7 +29,7 @@ WISHES = [
     (("llama-3.1-8b", "--gpus", "8xA100-40GB", "--seq-len", "8192", "--micro-batch", "16"), NO_PLAN, ["without --micro-batch 16 it would fit at"]),
     (("llama-3.1-8b", "--gpus", "1xRTX4090@1GiB"), NO_PLAN, ["the smallest needs", "of 1.00 GiB"]),
     (("llama-3.1-405b", "--gpus", "8xH100-80GB"), NO_PLAN, ["the smallest needs", "of 79.10 GiB", "with --allow method:qlora it would fit at"]),
-    (("llama-3.1-405b", "--gpus", "2xH100-80GB"), NO_PLAN, ["the smallest needs", "of 79.10 GiB", "more or larger cards"]),
+    (("llama-3.1-405b", "--gpus", "2xH100-80GB"), NO_PLAN, ["the smallest needs", "of 79.10 GiB", "32x8xH100-80GB would do"]),
 ]
 
 

@@ -1,0 +1,52 @@
+#include "planner/answer/larger_cluster.h"
+
+#include <doctest/doctest.h>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "model_specs/catalog.h"
+#include "tests/planner/requests.h"
+
+namespace vramfit {
+
+namespace {
+
+PlanRequest request_on(const std::string& gpus) {
+  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.2-1B")),
+                      .job = unresolved_job(),
+                      .fixed = {},
+                      .cluster = parse_cluster(gpus),
+                      .allowed = {}};
+  testing::fix(request, "seq_len", "1024");
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("where nothing fits, the smallest cluster of more such GPUs that has a plan is named, with that plan") {
+  const Plan none = make_plan(request_on("1xRTX4090@8GiB"));
+  REQUIRE_FALSE(none.chosen);
+  REQUIRE(none.larger_cluster);
+  const LargerCluster& larger = *none.larger_cluster;
+  CHECK(larger.gpus == "4xRTX4090@8GiB");
+  CHECK(none.why.find("4xRTX4090@8GiB would do") != std::string::npos);
+  CHECK_FALSE(make_plan(request_on("2xRTX4090@8GiB")).chosen);
+  const Plan there = make_plan(request_on(larger.gpus));
+  REQUIRE(there.chosen);
+  CHECK(there.chosen->tokens_per_second == larger.tokens_per_second);
+  CHECK(job_as_flags(there.chosen->job, unresolved_job()) == job_as_flags(larger.job, unresolved_job()));
+}
+
+TEST_CASE(
+    "a cluster that the batch doesn't divide among is left out, and no number of GPUs holds what one can't share") {
+  PlanRequest request = request_on("1xRTX4090@8GiB");
+  testing::fix(request, "global_batch", "1");
+  CHECK_FALSE(larger_cluster(request));
+  request = request_on("1xRTX4090@8GiB");
+  testing::fix(request, "sharding", "no-shard");
+  CHECK_FALSE(larger_cluster(request));
+  request.wants_larger_cluster = false;
+  CHECK_FALSE(make_plan(request).larger_cluster);
+}
+
+}  // namespace vramfit
