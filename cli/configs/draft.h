@@ -60,6 +60,7 @@ inline constexpr std::string_view kLora = "LoRA";                         // on,
 inline constexpr std::string_view kBits = "bits of frozen weights";       // 4, 8
 inline constexpr std::string_view kNested = "nested quantization";        // on, off
 inline constexpr std::string_view kMinimum = "FSDP's least parameters";
+inline constexpr std::string_view kSeveral = "several GPUs";  // ddp: what they are, where no file says how many
 inline constexpr std::string_view kReplicas = "replicas";
 inline constexpr std::string_view kShards = "shards";
 }  // namespace fact

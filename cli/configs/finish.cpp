@@ -126,6 +126,8 @@ void finish_sharding(Draft& draft) {
     draft.assume("sharding", "no-shard", "DDP");
   } else if (!draft.has(fact::kParallel) && gpus.nodes * gpus.per_node > 1 && !draft.is(fact::kLibrary, "torchtune")) {
     draft.assume("sharding", "no-shard", "several GPUs and no word of FSDP or DeepSpeed are DDP");
+  } else if (!draft.has(fact::kParallel) && gpus.per_node == 0) {
+    draft.assume(fact::kSeveral, "ddp", "no word of FSDP or DeepSpeed; then --sharding no-shard");
   }
 }
 
@@ -133,6 +135,10 @@ void finish_sharding(Draft& draft) {
 void finish_mesh(Draft& draft) {
   const std::int64_t replicas = number(draft, fact::kReplicas), shards = number(draft, fact::kShards);
   if (replicas <= 1) return;
+  if (shards == 1) {
+    draft.assume("sharding", "no-shard", "replicas alone");
+    return;
+  }
   draft.assume("sharding", "hybrid-shard", "replicas");
   if (shards > 0) draft.assume("mesh", fmt::format("replicate={},shard={}", replicas, shards), "");
 }

@@ -106,6 +106,7 @@ class Importer {
     job.model = draft_.get(fact::kModel).value_or("");
     job.stack = draft_.get(fact::kLibrary).value_or("");
     job.gpus = gpu_count(draft_);
+    job.is_ddp_on_several = draft_.is(fact::kSeveral, "ddp");
     for (const JobField& field : job_fields()) {
       if (const auto value = draft_.get(field.name)) job.fields.emplace_back(field.name, *value);
     }
@@ -207,6 +208,12 @@ ImportedJob import_configs(const std::vector<std::string>& paths, const std::vec
   if (!words.empty()) importer.add_words(words);
   for (const std::string& path : paths) importer.add_file(path);
   return importer.take();
+}
+
+std::vector<std::pair<std::string, std::string>> fields_on(const ImportedJob& job, std::int64_t gpus) {
+  auto fields = job.fields;
+  if (job.is_ddp_on_several && gpus > 1) fields.emplace_back("sharding", "no-shard");
+  return fields;
 }
 
 bool is_foreign_config(const std::string& path) {

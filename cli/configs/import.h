@@ -18,6 +18,7 @@ struct ImportedJob {
   std::string model;  // "" where no file names it
   std::string stack;  // of stacks() (job/stacks.h)
   GpuCount gpus;
+  bool is_ddp_on_several = false;  // no file says how many GPUs there are, and several would be DDP
   std::vector<std::pair<std::string, std::string>> fields;  // of the job that are set, in the table's order
   std::vector<Finding> understood, assumed, unmodelled, ignored;
 };
@@ -26,6 +27,9 @@ struct ImportedJob {
 /// training, or empty. Throws InputError naming file and line for what can't be read, for a file of no known tool, and
 /// for two files that contradict each other.
 ImportedJob import_configs(const std::vector<std::string>& paths, const std::vector<std::string>& words = {});
+
+/// The fields, with what they are on so many GPUs where the files don't say how many there are.
+std::vector<std::pair<std::string, std::string>> fields_on(const ImportedJob& job, std::int64_t gpus);
 
 /// Whether the file is one of another tool, as opposed to a job file of ours. Throws InputError if it can't be read.
 bool is_foreign_config(const std::string& path);

@@ -192,11 +192,7 @@ void read_lora_alpha(const Setting& setting, Draft& draft) {
   draft.set("lora_alpha", fmt::format("{}", setting.real()), setting);
 }
 void read_lora_dropout(const Setting& setting, Draft& draft) {
-  if (setting.real() == 0) {
-    draft.understand(setting, "no dropout");
-  } else {
-    draft.set("lora_dropout", fmt::format("{}", setting.real()), setting);
-  }
+  draft.set("lora_dropout", fmt::format("{}", setting.real()), setting);
 }
 void read_load_in_4bit(const Setting& setting, Draft& draft) {
   if (setting.flag()) {

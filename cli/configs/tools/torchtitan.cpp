@@ -6,28 +6,12 @@
 
 #include "cli/configs/tools.h"
 #include "cli/configs/tools/shared.h"
+#include "cli/configs/tools/titan_models.h"
 
 namespace vramfit {
 namespace {
 
 void read_titan_model(const Setting& setting, Draft& draft) {
-  struct Flavor {
-    std::string_view name, flavor, model;
-  };
-  constexpr std::array kFlavors{
-      Flavor{"llama3", "8B", "meta-llama/Llama-3.1-8B"},
-      Flavor{"llama3", "70B", "meta-llama/Llama-3.1-70B"},
-      Flavor{"llama3", "405B", "meta-llama/Llama-3.1-405B"},
-      Flavor{"llama2", "7B", "meta-llama/Llama-2-7b-hf"},
-      Flavor{"llama2", "13B", "meta-llama/Llama-2-13b-hf"},
-      Flavor{"llama2", "70B", "meta-llama/Llama-2-70b-hf"},
-      Flavor{"qwen3", "0.6B", "Qwen/Qwen3-0.6B"},
-      Flavor{"qwen3", "1.7B", "Qwen/Qwen3-1.7B"},
-      Flavor{"qwen3", "4B", "Qwen/Qwen3-4B"},
-      Flavor{"qwen3", "8B", "Qwen/Qwen3-8B"},
-      Flavor{"qwen3", "14B", "Qwen/Qwen3-14B"},
-      Flavor{"qwen3", "32B", "Qwen/Qwen3-32B"},
-  };
   const auto value = [&](std::string_view key) {
     const ConfigNode* node = find_in(*setting.node, key);
     return node == nullptr ? std::string() : node->text;
@@ -36,9 +20,8 @@ void read_titan_model(const Setting& setting, Draft& draft) {
       converters != nullptr && !converters->items.empty()) {
     draft.not_modelled({setting.file, "model.converters", converters}, "linears of another kind, such as FP8");
   }
-  for (const Flavor& flavor : kFlavors) {
-    if (flavor.name != value("name") || flavor.flavor != value("flavor")) continue;
-    draft.set(fact::kModel, std::string(flavor.model), setting);
+  if (const TitanModel* known = titan_flavor(value("name"), value("flavor"))) {
+    draft.set(fact::kModel, std::string(known->model), setting);
     return;
   }
   draft.ignore(setting, fmt::format("the model of {} {} isn't known here; give MODEL", value("name"), value("flavor")));

@@ -100,7 +100,20 @@ void read_lora(const Setting& model, bool quantized, Draft& draft) {
   }
 }
 
+/// The package of a builder is the longest of these that its name begins with.
+constexpr std::array<std::string_view, 13> kPackages{"code_llama2", "gemma2",   "gemma",  "llama2",  "llama3_1",
+                                                     "llama3_2",    "llama3_3", "llama3", "mistral", "phi3",
+                                                     "phi4",        "qwen2_5",  "qwen2"};
+
 }  // namespace
+
+std::string torchtune_builder(std::string_view model) {
+  const auto* const builder = std::ranges::find(kBuilders, model, &Builder::model);
+  if (builder == kBuilders.end()) return "";
+  const auto package = std::ranges::find_if(kPackages, [&](auto name) { return builder->name.starts_with(name); });
+  const std::string_view name = package == kPackages.end() ? "qwen3" : *package;
+  return fmt::format("torchtune.models.{}.{}", name, builder->name);
+}
 
 void read_torchtune_model(const Setting& setting, Draft& draft) {
   const ConfigNode* component = find_in(*setting.node, "_component_");

@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "cli/commands/commands.h"
+#include "cli/configs/export/export.h"
+#include "cli/files.h"
+#include "cli/flags/help.h"
+#include "job/stacks.h"
+
+namespace vramfit {
+namespace {
+
+struct ExportFlags {
+  std::string plan, tool, output;
+};
+
+const ExportTool& wanted_tool(const ExportFlags& flags) {
+  if (flags.tool.empty()) {
+    throw InputError(fmt::format("--to: missing; name a tool: {}", fmt::join(export_tool_names(), ", ")));
+  }
+  try {
+    return export_tool_named(flags.tool);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--to: {}", error.what()));
+  }
+}
+
+/// The plan's figures are those of whoever its job is for.
+std::string figures_note(const PlanFile& plan, const Export& exported, const std::string& folder) {
+  std::string jobs;
+  for (const ExportedFile& file : exported.files) {
+    jobs += fmt::format(" --job {}", folder.empty() ? file.name : (std::filesystem::path(folder) / file.name).string());
+  }
+  return fmt::format(
+      "the plan's figures are for {}; ask for the tool's: vramfit estimate {}{} --gpus {} --rehearse auto",
+      stack_of(plan.job).what, plan.spec.name, jobs, plan.cluster.text);
+}
+
+void write_files(const Export& exported, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw FaultError(fmt::format("-o {}: can't be made: {}", printable(folder), error.message()));
+  for (const ExportedFile& file : exported.files) {
+    write_file((std::filesystem::path(folder) / file.name).string(), file.text);
+  }
+}
+
+int run_export(const ExportFlags& flags) {
+  if (flags.plan.empty())
+    throw InputError("plan.json: missing; \"vramfit plan MODEL --gpus CLUSTER -o plan.json\" makes one");
+  const ExportTool& tool = wanted_tool(flags);
+  const PlanFile plan = plan_from_json(read_file(flags.plan), flags.plan);
+  const Export exported = export_plan(plan, tool);
+  std::string text;
+  if (!flags.output.empty()) {
+    write_files(exported, flags.output);
+    for (const ExportedFile& file : exported.files) {
+      text += fmt::format("{}\n", (std::filesystem::path(flags.output) / file.name).string());
+    }
+  } else {
+    for (const ExportedFile& file : exported.files) text += fmt::format("--- {}\n{}", file.name, file.text);
+  }
+  text += fmt::format("\nStart it with\n  {}\n", exported.command);
+  if (!exported.marks.empty()) text += "\nNot carried from the plan\n";
+  for (const std::string& mark : exported.marks) text += fmt::format("  {}\n", mark);
+  text += fmt::format("\nNote: {}\n", figures_note(plan, exported, flags.output));
+  write_file("-", text);
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+void add_export(CLI::App& command, int& exit_code) {
+  const auto flags = std::make_shared<ExportFlags>();
+  command.add_option("PLAN", flags->plan, "plan.json, as \"vramfit plan -o\" writes it");
+  command.add_option("--to", flags->tool, "The tool whose configuration is written")
+      ->type_name(fmt::format("{}", fmt::join(export_tool_names(), "|")))
+      ->group(kOutputFlags);
+  command.add_option("-o,--output", flags->output, "Write the files into DIR. Default: print them")
+      ->type_name("DIR")
+      ->group(kOutputFlags);
+  command.callback([flags, &exit_code] { exit_code = run_export(*flags); });
+}
+
+}  // namespace vramfit

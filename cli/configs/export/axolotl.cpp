@@ -1,0 +1,99 @@
+#include <array>
+
+#include <fmt/format.h>
+
+#include "cli/configs/export/export.h"
+#include "cli/configs/export/hf_values.h"
+#include "job/sharding.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::array kFields{
+    FieldRow{"method", Carried::written},        FieldRow{"precision", Carried::written},
+    FieldRow{"storage_dtype", Carried::written}, FieldRow{"state_dtype", Carried::written},
+    FieldRow{"sharding", Carried::written},      FieldRow{"wrap", Carried::marked, "layer", "layers are wrapped"},
+    FieldRow{"checkpointing", Carried::written}, FieldRow{"offload", Carried::written},
+    FieldRow{"optimizer", Carried::written},     FieldRow{"loss", Carried::marked, "full", "all logits exist at once"},
+    FieldRow{"attention", Carried::written},     FieldRow{"frozen_dtype", Carried::written},
+    FieldRow{"quantization", Carried::written},  FieldRow{"lora_rank", Carried::written},
+    FieldRow{"lora_alpha", Carried::written},    FieldRow{"lora_dropout", Carried::written},
+    FieldRow{"lora_targets", Carried::written},  FieldRow{"rslora", Carried::written},
+    FieldRow{"seq_len", Carried::written},       FieldRow{"micro_batch", Carried::written},
+    FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::implied},
+};
+
+bool is_sharded(const ExportWriter& writer) {
+  return writer.plan().cluster.cards() > 1 && sharding_named(writer.plan().job.sharding).parameters;
+}
+
+/// axolotl loads weights in bf16 with bf16: true, which accelerate converts to fp32 under FSDP.
+std::string precision_lines(ExportWriter& writer) {
+  const std::string name = writer.value("precision"), weights = loaded_dtype(writer);
+  if (name == "bf16-mixed") {
+    const bool is_converted = is_sharded(writer) && writer.is("method", "full");
+    if (weights != "bf16" && !is_converted) {
+      writer.refuse("precision", "axolotl loads weights in bf16, which --storage-dtype bf16 --state-dtype bf16 are");
+    }
+    return "bf16: true\nfp16: false\n";
+  }
+  if (name == "bf16-pure") return "bf16: false\nfp16: false\nbfloat16: true\n";
+  writer.refuse("precision", "axolotl's keys have bf16 with and without autocast alone");
+}
+
+std::string fsdp_lines(ExportWriter& writer) {
+  if (!is_sharded(writer)) {
+    if (!writer.is("offload", "none")) writer.mark("offload", "nothing is offloaded without FSDP");
+    return "";
+  }
+  const Sharding& sharding = sharding_named(writer.plan().job.sharding);
+  const bool offloads = writer.is("offload", "params");
+  if (!offloads && !writer.is("offload", "none")) writer.mark("offload", "FSDP offloads all or nothing");
+  std::string text = fmt::format(
+      "fsdp_version: 2\nfsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  offload_params: {}\n"
+      "  reshard_after_forward: {}\n  cpu_ram_efficient_loading: true\n  state_dict_type: SHARDED_STATE_DICT\n",
+      offloads, is_resharded(writer));
+  if (sharding.hybrid) {
+    const Mesh& mesh = writer.plan().job.mesh;
+    text += fmt::format("dp_replicate_size: {}\ndp_shard_size: {}\n", mesh.replicate, mesh.shard);
+  }
+  return text;
+}
+
+std::string adapter_lines(ExportWriter& writer) {
+  if (writer.is("method", "full")) return "";
+  const bool is_quantized = !writer.value("quantization").empty();
+  std::string text = fmt::format("adapter: {}\n", writer.is("method", "qlora") ? "qlora" : "lora");
+  if (is_quantized) text += bits_lines(writer, "");
+  text += fmt::format("lora_r: {}\nlora_alpha: {}\n", writer.value("lora_rank"), writer.value("lora_alpha"));
+  const std::string dropout = writer.value("lora_dropout");
+  text += fmt::format("lora_dropout: {}\n", dropout.empty() ? "0.0" : yaml_number(dropout));
+  if (writer.is("rslora", "on")) text += "peft_use_rslora: true\n";
+  const auto& targets = writer.plan().job.lora.targets;
+  return text + (targets.empty() ? "lora_target_linear: true\n"
+                                 : fmt::format("lora_target_modules: [{}]\n", yaml_texts(targets)));
+}
+
+void write(ExportWriter& writer) {
+  std::string text = fmt::format("base_model: {}\n", yaml_text(writer.plan().spec.name));
+  text += precision_lines(writer) + adapter_lines(writer);
+  text += fmt::format("sequence_len: {}\nmicro_batch_size: {}\n", writer.value("seq_len"), writer.value("micro_batch"));
+  text += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
+  text += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
+  if (!writer.is("checkpointing", "none")) text += "gradient_checkpointing_kwargs:\n  use_reentrant: false\n";
+  text += fmt::format("attn_implementation: {}\noptimizer: {}\n", hf_attention(writer), hf_optimizer(writer));
+  text += fsdp_lines(writer);
+  const std::string rest = "# Add datasets, learning_rate, lr_scheduler and num_epochs.\noutput_dir: output\n";
+  writer.add_file("axolotl.yaml", writer.comments() + rest + text);
+  const Cluster& cluster = writer.plan().cluster;
+  writer.set_command(fmt::format("axolotl train axolotl.yaml --num-processes {}{}", cluster.cards(),
+                                 cluster.nodes > 1 ? fmt::format(" --num-machines {}", cluster.nodes) : ""));
+}
+
+constexpr ExportTool kTool{"axolotl", kFields, write};
+
+}  // namespace
+
+const ExportTool& axolotl_export() { return kTool; }
+
+}  // namespace vramfit

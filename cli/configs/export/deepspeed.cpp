@@ -1,0 +1,85 @@
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/json_writer.h"
+#include "cli/configs/export/export.h"
+#include "cli/configs/export/hf_values.h"
+
+namespace vramfit {
+namespace {
+
+// What is the Trainer's stands in arguments.yaml.
+constexpr std::array kFields{
+    FieldRow{"method", Carried::script, "full"}, FieldRow{"precision", Carried::written},
+    FieldRow{"sharding", Carried::written},      FieldRow{"wrap", Carried::marked, "layer", "ZeRO has no units"},
+    FieldRow{"checkpointing", Carried::written}, FieldRow{"offload", Carried::written},
+    FieldRow{"optimizer", Carried::written},     FieldRow{"loss", Carried::marked, "full", "all logits exist at once"},
+    FieldRow{"attention", Carried::script},      FieldRow{"frozen_dtype", Carried::script},
+    FieldRow{"quantization", Carried::script},   FieldRow{"lora_rank", Carried::script},
+    FieldRow{"lora_alpha", Carried::script},     FieldRow{"lora_dropout", Carried::script},
+    FieldRow{"lora_targets", Carried::script},   FieldRow{"rslora", Carried::script},
+    FieldRow{"seq_len", Carried::script},        FieldRow{"micro_batch", Carried::written},
+    FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::written},
+};
+
+int stage(const ExportWriter& writer) {
+  const std::string sharding = writer.value("sharding");
+  if (sharding == "no-shard") return 0;
+  if (sharding == "shard-grad-op") return 2;
+  if (sharding == "full-shard") return is_resharded(writer) ? 3 : 2;
+  writer.refuse("sharding", "ZeRO with replicas is another one (MiCS, hpZ)");
+}
+
+void write_offload(JsonWriter& json, ExportWriter& writer) {
+  const std::string offload = writer.value("offload");
+  if (offload == "none") return;
+  if (offload != "params" && offload != "optimizer") writer.mark("offload", "optimizer states are offloaded instead");
+  for (const char* key : {"offload_optimizer", "offload_param"}) {
+    if (std::string_view(key) == "offload_param" && offload != "params") continue;
+    json.key(key).begin_object().member("device", "cpu").member("pin_memory", true).end_object();
+  }
+}
+
+std::string settings(ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  JsonWriter json;
+  json.begin_object();
+  json.member("train_batch_size", job.global_batch).member("train_micro_batch_size_per_gpu", job.micro_batch);
+  json.member("gradient_accumulation_steps", job.accumulation).member("gradient_clipping", 1.0);
+  for (const char* key : {"bf16", "fp16"}) {
+    json.key(key).begin_object().member("enabled", writer.is("precision", std::string(key) + "-mixed")).end_object();
+  }
+  json.key("zero_optimization").begin_object().member("stage", stage(writer));
+  write_offload(json, writer);
+  if (stage(writer) == 3) json.member("stage3_gather_16bit_weights_on_model_save", true);
+  json.end_object().end_object();
+  return json.take();
+}
+
+void write(ExportWriter& writer) {
+  if (writer.is("precision", "bf16-pure") || writer.is("precision", "fp8")) {
+    writer.refuse("precision", "DeepSpeed keeps weights in half precision with copies in fp32, or all in fp32");
+  }
+  const std::string json = settings(writer);
+  std::string arguments = "deepspeed: ds_config.json\noutput_dir: output\n";
+  arguments += fmt::format("per_device_train_batch_size: {}\n", writer.value("micro_batch"));
+  arguments += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
+  arguments += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
+  arguments +=
+      fmt::format("bf16: {}\nfp16: {}\n", writer.is("precision", "bf16-mixed"), writer.is("precision", "fp16-mixed"));
+  arguments += fmt::format("optim: {}\n", hf_optimizer(writer));
+  writer.add_file("ds_config.json", json);
+  writer.add_file("arguments.yaml", writer.comments() + arguments);
+  const Cluster& cluster = writer.plan().cluster;
+  writer.set_command(fmt::format("deepspeed --num_gpus {}{} train.py arguments.yaml", cluster.cards_per_node,
+                                 cluster.nodes > 1 ? fmt::format(" --num_nodes {}", cluster.nodes) : ""));
+}
+
+constexpr ExportTool kTool{"deepspeed", kFields, write};
+
+}  // namespace
+
+const ExportTool& deepspeed_export() { return kTool; }
+
+}  // namespace vramfit

@@ -1,0 +1,174 @@
+#include "cli/configs/export/export.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "cli/configs/syntax/yaml.h"
+#include "job/fields/field_text.h"
+#include "job/fields/job_fields.h"
+#include "job/sharding.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::array kTools{
+#define EXPORT(name) &name##_export,
+#include "cli/configs/export/list.def"
+#undef EXPORT
+};
+
+constexpr std::string_view kNoSuch = "there is no such choice";
+
+constexpr std::array kCommon{
+    FieldRow{"runtime", Carried::implied},
+    FieldRow{"modeling", Carried::implied},
+    FieldRow{"storage_dtype", Carried::precision},
+    FieldRow{"compute_dtype", Carried::precision},
+    FieldRow{"reduce_dtype", Carried::precision},
+    FieldRow{"buffer_dtype", Carried::precision},
+    FieldRow{"output_dtype", Carried::precision},
+    FieldRow{"state_dtype", Carried::precision},
+    FieldRow{"loss_scale", Carried::refused, "|auto", "the tool scales the loss by itself"},
+    FieldRow{"mesh", Carried::implied},
+    FieldRow{"reshard", Carried::marked, "default|always|never", kNoSuch},
+    FieldRow{"wrap_embeddings", Carried::marked, "off", "embeddings are gathered with the root"},
+    FieldRow{"prefetch", Carried::marked, "backward=pre,forward=0,limit=0", kNoSuch},
+    FieldRow{"reduce_finish", Carried::marked, "early", kNoSuch},
+    FieldRow{"accumulate", Carried::marked, "sharded", kNoSuch},
+    FieldRow{"bucket_bytes", Carried::marked, "26214400", kNoSuch},
+    FieldRow{"reshard_head", Carried::marked, "off", kNoSuch},
+    FieldRow{"deterministic", Carried::refused, "off", "set it in the script"},
+    FieldRow{"compile", Carried::marked, "off", "turn torch.compile on in the tool"},
+    FieldRow{"load", Carried::marked, "each", "the tool decides how weights are loaded"},
+    FieldRow{"optimizer_in_backward", Carried::refused, "off", kNoSuch},
+    FieldRow{"allocator", Carried::command},
+    FieldRow{"freeze", Carried::refused, "", "freeze parameters in the script"},
+    FieldRow{"gradient_mask", Carried::refused, "none", kNoSuch},
+    FieldRow{"rslora", Carried::refused, "|off", kNoSuch},
+};
+
+const FieldRow& row_of(const ExportTool& tool, std::string_view field) {
+  const auto own = std::ranges::find(tool.fields, field, &FieldRow::field);
+  if (own != tool.fields.end()) return *own;
+  const auto* const common = std::ranges::find(kCommon, field, &FieldRow::field);
+  if (common == kCommon.end()) throw std::logic_error(fmt::format("{}: no word of {}", tool.name, field));
+  return *common;
+}
+
+bool is_same(const FieldRow& row, const std::string& value) {
+  const std::vector<std::string> same = split_list(row.same, '|');
+  return std::ranges::find(same, value) != same.end();
+}
+
+/// Whether a dtype is what the precision's name says.
+bool is_of_precision(const Job& job, const JobField& field) {
+  Job usual = job;
+  usual.precision = precision_named(job.precision.name);
+  return field.get(usual) == field.get(job);
+}
+
+void carry(ExportWriter& writer, const ExportTool& tool, const JobField& field) {
+  const FieldRow& row = row_of(tool, field.name);
+  const Job& job = writer.plan().job;
+  switch (row.carried) {
+    case Carried::written:
+    case Carried::implied:
+    case Carried::command:
+      return;
+    case Carried::precision:
+      if (!is_of_precision(job, field)) writer.refuse(field.name, "only what the precision's name says can be written");
+      return;
+    case Carried::script:
+      if (!field.get(job).empty() && !is_same(row, field.get(job))) writer.mark(field.name, "belongs into your script");
+      return;
+    case Carried::marked:
+      if (!is_same(row, field.get(job))) writer.mark(field.name, row.why);
+      return;
+    case Carried::refused:
+      if (!is_same(row, field.get(job))) writer.refuse(field.name, row.why);
+      return;
+  }
+}
+
+}  // namespace
+
+std::span<const FieldRow> common_fields() { return kCommon; }
+
+std::vector<std::string> export_tool_names() {
+  std::vector<std::string> names;
+  for (const auto tool : kTools) names.emplace_back(tool().name);
+  return names;
+}
+
+const ExportTool& export_tool_named(std::string_view name) {
+  for (const auto tool : kTools) {
+    if (tool().name == name) return tool();
+  }
+  unknown_value(name, export_tool_names());
+}
+
+Export export_plan(const PlanFile& plan, const ExportTool& tool) {
+  if (plan.cluster.is_cpu()) throw InputError(fmt::format("--to {}: the plan is for CPU ranks", tool.name));
+  ExportWriter writer(plan, tool);
+  if (plan.job.method == Method::full && !writer.value("quantization").empty()) {
+    writer.refuse("quantization", "weights that are trained aren't quantized");
+  }
+  for (const JobField& field : job_fields()) carry(writer, tool, field);
+  tool.write(writer);
+  return writer.take();
+}
+
+std::string ExportWriter::value(std::string_view field) const { return job_field_named(field).get(plan_.job); }
+
+void ExportWriter::refuse(std::string_view field, std::string_view why) const {
+  const JobField& row = job_field_named(field);
+  throw InputError(fmt::format("--to {}: {} {}: {}", tool_.name, flag_of(row), printable(row.get(plan_.job)), why));
+}
+
+void ExportWriter::mark(std::string_view field, std::string_view why) {
+  const JobField& row = job_field_named(field);
+  export_.marks.push_back(fmt::format("{} {}: {}", flag_of(row), printable(row.get(plan_.job)), why));
+  export_.marked_fields.emplace_back(field);
+}
+
+void ExportWriter::set_command(const std::string& command) {
+  const std::string allocator = value("allocator");
+  if (allocator == "expandable") {
+    export_.command = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + command;
+  } else {
+    if (allocator != "native") mark("allocator", "set PYTORCH_CUDA_ALLOC_CONF yourself, if PyTorch has it");
+    export_.command = command;
+  }
+}
+
+std::string ExportWriter::comments() const {
+  std::string text;
+  if (!export_.marks.empty()) text = "# Not carried from the plan:\n";
+  for (const std::string& mark : export_.marks) text += fmt::format("#   {}\n", mark);
+  return text;
+}
+
+bool is_resharded(const ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  return sharding_named(job.sharding).reshard && !std::holds_alternative<ReshardNever>(job.reshard);
+}
+
+std::string yaml_text(std::string_view text) {
+  const bool is_safe = !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '/' || c == '.' || c == '-';
+  });
+  if (is_safe && text.front() != '-' && plain_yaml_scalar(text, 1).kind == ConfigNode::Kind::text) {
+    return std::string(text);
+  }
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace vramfit

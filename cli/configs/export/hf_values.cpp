@@ -1,0 +1,117 @@
+#include "cli/configs/export/hf_values.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "cli/configs/syntax/yaml.h"
+#include "job/sharding.h"
+#include "model_specs/dtype.h"
+
+namespace vramfit {
+namespace {
+
+struct Name {
+  std::string_view ours, theirs;
+};
+constexpr std::array kOptimizers{Name{"adamw:fused", "adamw_torch_fused"}, Name{"adamw:foreach", "adamw_torch"},
+                                 Name{"adamw-8bit:fused", "adamw_bnb_8bit"}, Name{"adafactor:fused", "adafactor"}};
+constexpr std::array kAttentions{Name{"auto", "sdpa"}, Name{"flash", "flash_attention_2"}, Name{"math", "eager"}};
+constexpr std::array kDtypes{Name{"fp32", "float32"}, Name{"bf16", "bfloat16"}, Name{"fp16", "float16"}};
+
+template <typename Table>
+std::string_view theirs(const Table& table, const std::string& ours) {
+  for (const Name& name : table) {
+    if (name.ours == ours) return name.theirs;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string hf_optimizer(const ExportWriter& writer) {
+  const std::string_view name = theirs(kOptimizers, writer.value("optimizer"));
+  if (name.empty()) writer.refuse("optimizer", "transformers has no optimizer with these states and updates");
+  return std::string(name);
+}
+
+std::string hf_attention(ExportWriter& writer) {
+  const std::string_view name = theirs(kAttentions, writer.value("attention"));
+  if (!name.empty()) return std::string(name);
+  writer.mark("attention", "PyTorch picks one");
+  return "sdpa";
+}
+
+std::string hf_checkpointing(ExportWriter& writer) {
+  if (writer.is("checkpointing", "full")) return "true";
+  if (!writer.is("checkpointing", "none")) {
+    writer.mark("checkpointing", "all layers are checkpointed instead");
+    return "true";
+  }
+  return "false";
+}
+
+std::string loaded_dtype(ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  const bool is_mixed = job.precision.name == "bf16-mixed" || job.precision.name == "fp16-mixed";
+  if (job.method != Method::full) {
+    const Dtype frozen = job.frozen_dtype.value_or(job.precision.compute);
+    const Dtype adapters = is_mixed ? Dtype::f32 : job.precision.compute;
+    if (job.precision.storage != adapters) writer.refuse("storage_dtype", "adapters have the dtype of the precision");
+    if (job.precision.state != adapters) writer.refuse("state_dtype", "states have the adapters' dtype");
+    if (!is_mixed && frozen != adapters) writer.refuse("frozen_dtype", "all weights have one dtype without autocast");
+    return std::string(dtype_name(frozen));
+  }
+  if (!is_mixed && job.precision.storage != job.precision.compute) {
+    writer.refuse("storage_dtype", "weights have the dtype that is computed in without autocast");
+  }
+  const bool under_fsdp = writer.plan().cluster.cards() > 1 && sharding_named(job.sharding).parameters;
+  if (job.precision.name == "fp16-mixed" && job.precision.storage != Dtype::f32) {
+    writer.refuse("storage_dtype", "weights under autocast to fp16 are fp32");
+  }
+  if (job.precision.storage != Dtype::f32 && is_mixed && under_fsdp) {
+    writer.refuse("storage_dtype", "accelerate converts trained weights to fp32 under FSDP");
+  }
+  if (job.precision.state != job.precision.storage) writer.refuse("state_dtype", "states have the weights' dtype");
+  return std::string(dtype_name(job.precision.storage));
+}
+
+std::string hf_precision_lines(ExportWriter& writer) {
+  const std::string name = writer.value("precision");
+  if (name == "fp8") writer.refuse("precision", "FP8 is another one in transformers");
+  return fmt::format("dtype: {}\nbf16: {}\nfp16: {}\n", theirs(kDtypes, loaded_dtype(writer)), name == "bf16-mixed",
+                     name == "fp16-mixed");
+}
+
+std::string bits_lines(ExportWriter& writer, std::string_view nested) {
+  const std::string format = writer.value("quantization");
+  if (format.empty()) return "";
+  if (format != "int8" && !writer.is("method", "qlora")) writer.refuse("quantization", "4 bits are --method qlora");
+  if (format == "int8" && writer.is("method", "qlora")) {
+    writer.refuse("quantization", "8 bits are --method lora --quantization int8");
+  }
+  if (format == "int8") return "load_in_8bit: true\n";
+  std::string text = "load_in_4bit: true\n";
+  if (!nested.empty()) {
+    text += fmt::format("{}: {}\n", nested, format == "nf4-double");
+  } else if (format != "nf4-double") {
+    writer.refuse("quantization", "scales are always quantized, too");
+  }
+  return text;
+}
+
+std::string yaml_number(const std::string& text) {
+  const ConfigNode::Kind kind = plain_yaml_scalar(text, 1).kind;
+  if (kind == ConfigNode::Kind::integer || kind == ConfigNode::Kind::real) return text;
+  const std::size_t exponent = text.find('e');
+  if (exponent == std::string::npos || text.find('.') != std::string::npos) return text;
+  return text.substr(0, exponent) + ".0" + text.substr(exponent);
+}
+
+std::string yaml_texts(const std::vector<std::string>& texts) {
+  std::string text;
+  for (const std::string& each : texts) text += fmt::format("{}{}", text.empty() ? "" : ", ", yaml_text(each));
+  return text;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/configs/export/export.h"
+#include "cli/configs/export/hf_values.h"
+#include "cli/configs/tools/torchtune_models.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::array kFields{
+    FieldRow{"method", Carried::written},
+    FieldRow{"precision", Carried::written},
+    FieldRow{"sharding", Carried::refused, "full-shard", "torchtune shards everything"},
+    FieldRow{"reshard", Carried::marked, "default|always", "torchtune reshards"},
+    FieldRow{"wrap", Carried::marked, "layer", "layers are wrapped"},
+    FieldRow{"wrap_embeddings", Carried::written},
+    FieldRow{"checkpointing", Carried::written},
+    FieldRow{"offload", Carried::written},
+    FieldRow{"optimizer", Carried::written},
+    FieldRow{"optimizer_in_backward", Carried::written},
+    FieldRow{"loss", Carried::written},
+    FieldRow{"attention", Carried::marked, "auto", "PyTorch picks one"},
+    FieldRow{"frozen_dtype", Carried::written},
+    FieldRow{"quantization", Carried::written},
+    FieldRow{"lora_rank", Carried::written},
+    FieldRow{"lora_alpha", Carried::written},
+    FieldRow{"lora_dropout", Carried::written},
+    FieldRow{"lora_targets", Carried::written},
+    FieldRow{"seq_len", Carried::written},
+    FieldRow{"micro_batch", Carried::written},
+    FieldRow{"grad_accum", Carried::written},
+    FieldRow{"global_batch", Carried::implied},
+};
+
+std::string dtype(ExportWriter& writer) {
+  if (writer.is("precision", "bf16-pure")) return "bf16";
+  if (writer.is("precision", "fp32")) return "fp32";
+  writer.refuse("precision", "torchtune trains in bf16 throughout, or in fp32");
+}
+
+std::string optimizer_lines(ExportWriter& writer) {
+  if (writer.is("optimizer", "adamw:fused")) return "  _component_: torch.optim.AdamW\n  fused: True\n";
+  if (writer.is("optimizer", "adamw:foreach")) return "  _component_: torch.optim.AdamW\n  fused: False\n";
+  if (writer.is("optimizer", "adamw-8bit:fused")) return "  _component_: bitsandbytes.optim.AdamW8bit\n";
+  writer.refuse("optimizer", "write its component into the file yourself");
+}
+
+std::string loss_component(ExportWriter& writer) {
+  if (writer.is("loss", "full")) return "torch.nn.CrossEntropyLoss";
+  writer.mark("loss", "torchtune's chunked loss has 8 chunks");
+  return "torchtune.modules.loss.CEWithChunkedOutputLoss";
+}
+
+/// q_proj, k_proj, v_proj and output_proj, and all of the MLP or none.
+std::string target_lines(ExportWriter& writer) {
+  const std::vector<std::string>& given = writer.plan().job.lora.targets;
+  const auto has = [&](std::string_view name) {
+    return given.empty() || std::ranges::find(given, name) != given.end();
+  };
+  std::string attention;
+  std::size_t known = 0;
+  for (const auto& [ours, theirs] :
+       {std::pair{"q_proj", "q_proj"}, {"k_proj", "k_proj"}, {"v_proj", "v_proj"}, {"o_proj", "output_proj"}}) {
+    if (!has(ours)) continue;
+    attention += fmt::format("{}'{}'", attention.empty() ? "" : ", ", theirs);
+    ++known;
+  }
+  const bool mlp = has("gate_proj") && has("up_proj") && has("down_proj");
+  if (mlp) known += 3;
+  if (!given.empty() && known != given.size()) {
+    writer.refuse("lora_targets", "torchtune takes q_proj, k_proj, v_proj, o_proj, and all of the MLP or none of it");
+  }
+  return fmt::format("  lora_attn_modules: [{}]\n  apply_lora_to_mlp: {}\n", attention, mlp ? "True" : "False");
+}
+
+std::string model_lines(ExportWriter& writer) {
+  const std::string builder = torchtune_builder(writer.plan().spec.name);
+  if (builder.empty()) {
+    throw InputError(
+        fmt::format("--to torchtune: {}: no builder of torchtune's is known for it", writer.plan().spec.name));
+  }
+  const std::size_t dot = builder.rfind('.');
+  const bool is_quantized = writer.is("method", "qlora");
+  const bool is_lora = is_quantized || writer.is("method", "lora");
+  std::string text = fmt::format("model:\n  _component_: {}.{}{}\n", builder.substr(0, dot),
+                                 is_quantized ? "qlora_"
+                                 : is_lora    ? "lora_"
+                                              : "",
+                                 builder.substr(dot + 1));
+  if (!is_lora) return text;
+  if (is_quantized ? !writer.is("quantization", "nf4") : !writer.value("quantization").empty()) {
+    writer.refuse("quantization", "torchtune's QLoRA has NF4 without nested scales");
+  }
+  const Job& job = writer.plan().job;
+  if (job.frozen_dtype && *job.frozen_dtype != job.precision.storage) {
+    writer.refuse("frozen_dtype", "frozen weights have the dtype of the others");
+  }
+  const std::string dropout = writer.value("lora_dropout");
+  return text + target_lines(writer) + "  apply_lora_to_output: False\n" +
+         fmt::format("  lora_rank: {}\n  lora_alpha: {}\n  lora_dropout: {}\n", writer.value("lora_rank"),
+                     writer.value("lora_alpha"), dropout.empty() ? "0.0" : yaml_number(dropout));
+}
+
+std::string checkpointing_lines(ExportWriter& writer) {
+  const std::string kind = writer.value("checkpointing");
+  if (kind.starts_with("every:")) {
+    return fmt::format("enable_activation_checkpointing: True\nac_mode: selective\nac_option: {}\n", kind.substr(6));
+  }
+  if (kind != "none" && kind != "full") writer.mark("checkpointing", "all layers are checkpointed instead");
+  return fmt::format("enable_activation_checkpointing: {}\n", kind == "none" ? "False" : "True");
+}
+
+std::string sharding_lines(ExportWriter& writer) {
+  if (writer.plan().cluster.cards() == 1) {
+    if (!writer.is("offload", "none")) writer.mark("offload", "torchtune offloads with FSDP alone");
+    return "";
+  }
+  std::string text;
+  if (writer.is("wrap_embeddings", "on")) text += "custom_sharded_layers: ['tok_embeddings', 'output']\n";
+  if (!writer.is("offload", "none") && !writer.is("offload", "params")) {
+    writer.mark("offload", "FSDP offloads all or nothing");
+  }
+  return text + fmt::format("fsdp_cpu_offload: {}\n", writer.is("offload", "params") ? "True" : "False");
+}
+
+void write(ExportWriter& writer) {
+  std::string text = model_lines(writer);
+  text += fmt::format("tokenizer:\n  max_seq_len: {}\n", writer.value("seq_len"));
+  text += fmt::format("dtype: {}\n", dtype(writer));
+  text += fmt::format("batch_size: {}\ngradient_accumulation_steps: {}\n", writer.value("micro_batch"),
+                      writer.value("grad_accum"));
+  text += "optimizer:\n" + optimizer_lines(writer);
+  if (writer.is("method", "full")) {
+    text += fmt::format("optimizer_in_bwd: {}\n", writer.is("optimizer_in_backward", "on") ? "True" : "False");
+  } else if (writer.is("optimizer_in_backward", "on")) {
+    writer.refuse("optimizer_in_backward", "torchtune has it for full fine-tuning alone");
+  }
+  text += fmt::format("loss:\n  _component_: {}\n", loss_component(writer));
+  text += checkpointing_lines(writer) + sharding_lines(writer) + "device: cuda\ncompile: False\n";
+  const std::string head =
+      "# Merge this into a configuration of torchtune's for the model (tune cp): tokenizer, checkpointer and\n"
+      "# data set are not known here.\n";
+  writer.add_file("torchtune.yaml", writer.comments() + head + text);
+  const Cluster& cluster = writer.plan().cluster;
+  const std::string recipe = writer.is("method", "full") ? "full_finetune" : "lora_finetune";
+  writer.set_command(cluster.cards() == 1
+                         ? fmt::format("tune run {}_single_device --config torchtune.yaml", recipe)
+                         : fmt::format("tune run --nproc_per_node {}{} {}_distributed --config torchtune.yaml",
+                                       cluster.cards_per_node,
+                                       cluster.nodes > 1 ? fmt::format(" --nnodes {}", cluster.nodes) : "", recipe));
+}
+
+constexpr ExportTool kTool{"torchtune", kFields, write};
+
+}  // namespace
+
+const ExportTool& torchtune_export() { return kTool; }
+
+}  // namespace vramfit

@@ -1,0 +1,210 @@
+// A plan as another tool's configuration: what is written comes back as the same job, and nothing is dropped in
+// silence.
+#include "cli/configs/export/export.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/configs/import.h"
+#include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
+#include "job/sharding.h"
+#include "model_specs/catalog.h"
+#include "tests/support/temporary_directory.h"
+
+namespace vramfit {
+namespace {
+
+using Random = std::mt19937_64;
+
+struct Drawn {
+  std::string field;
+  std::vector<std::string> values;  // "" leaves it open
+};
+
+// What people choose, values that some tools lack among it.
+const std::vector<Drawn> kDrawn{
+    {"method", {"full", "full", "lora", "qlora"}},
+    {"precision", {"bf16-mixed", "bf16-mixed", "bf16-pure", "fp32", "fp16-mixed", "fp8"}},
+    {"storage_dtype", {"", "", "bf16"}},
+    {"state_dtype", {"", "", "bf16"}},
+    {"sharding", {"full-shard", "full-shard", "shard-grad-op", "no-shard", "hybrid-shard", "hybrid-shard-zero2"}},
+    {"reshard", {"", "", "last-kept", "always", "never"}},
+    {"wrap", {"layer", "layer", "none", "size:2000000", "pattern:layers.*"}},
+    {"wrap_embeddings", {"on", "off"}},
+    {"checkpointing", {"none", "full", "every:2", "selective", "budget:50%"}},
+    {"offload", {"none", "none", "params", "optimizer", "optimizer+gradients"}},
+    {"optimizer", {"adamw:fused", "adamw:fused", "adamw:foreach", "adamw-8bit:fused", "adafactor:fused", "lion:fused"}},
+    {"optimizer_in_backward", {"off", "off", "off", "on"}},
+    {"loss", {"full", "chunked:4"}},
+    {"attention", {"auto", "flash", "math", "efficient"}},
+    {"allocator", {"expandable", "native"}},
+    {"frozen_dtype", {"", "", "fp32", "bf16"}},
+    {"quantization", {"", "", "nf4", "nf4-double", "int8"}},
+    {"seq_len", {"512", "4096"}},
+    {"micro_batch", {"1", "2", "3"}},
+    {"grad_accum", {"1", "4"}},
+};
+const std::vector<Drawn> kAdapters{
+    {"lora_rank", {"8", "64"}},
+    {"lora_alpha", {"16", "7.5"}},
+    {"lora_dropout", {"", "0.05", "1e-05"}},
+    {"lora_targets", {"", "q_proj,v_proj", "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj", "down_proj"}},
+    {"rslora", {"", "", "on"}},
+};
+
+void draw(Job& job, const std::vector<Drawn>& rows, Random& random) {
+  for (const Drawn& row : rows) {
+    const std::string& value = row.values[random() % row.values.size()];
+    if (!value.empty()) set_job_field(job, job_field_named(row.field), value, row.field);
+  }
+}
+
+ModelSpec a_model() { return catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")); }
+
+/// Resolved, on a cluster that is drawn, too. Throws InputError for what contradicts itself.
+PlanFile draw_plan(Random& random) {
+  constexpr std::array<std::string_view, 4> kClusters{"1xH100-80GB", "2xRTX4090", "8xA100-80GB", "2x8xH100-80GB"};
+  PlanFile plan;
+  plan.spec = a_model();
+  plan.cluster = parse_cluster(kClusters[random() % kClusters.size()]);
+  Job job = unresolved_job();
+  draw(job, kDrawn, random);
+  if (job.method != Method::full) draw(job, kAdapters, random);
+  std::vector<std::string> notes;
+  plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+  return plan;
+}
+
+/// Fields whose values say the same in two ways are written in one of them.
+Job normal(Job job, const Cluster& cluster) {
+  if (!job.frozen_dtype || job.method == Method::full) job.frozen_dtype = job.precision.compute;
+  if (job.mesh.replicate == 1) {  // hybrid in name alone
+    if (job.sharding == "hybrid-shard") job.sharding = "full-shard";
+    if (job.sharding == "hybrid-shard-zero2") job.sharding = "shard-grad-op";
+  }
+  const bool never = std::holds_alternative<ReshardNever>(job.reshard);
+  const Sharding& sharding = sharding_named(job.sharding);
+  if (sharding.parameters && (never || !sharding.reshard)) {
+    job.sharding = sharding.hybrid ? "hybrid-shard-zero2" : "shard-grad-op";
+    job.reshard = ReshardNever{};
+  }
+  if (cluster.cards() == 1) {
+    job.sharding = "full-shard";
+    job.mesh = {};
+    job.reshard = ReshardByDefault{};
+  }
+  const bool is_split = cluster.cards() > 1 && sharding.parameters;
+  if (!is_split) job.wrap = WrapLayers{}, job.wrap_embeddings = true;
+  if (job.lora.targets.size() == 7) job.lora.targets.clear();  // all linears of the model
+  return job;
+}
+
+Job job_of(const ImportedJob& imported, const PlanFile& plan) {
+  Job job = unresolved_job();
+  job.wrap_embeddings = false;  // as PyTorch's libraries have it unless told otherwise
+  for (const auto& [field, value] : fields_on(imported, plan.cluster.cards()))
+    set_job_field(job, job_field_named(field), value, "imported");
+  std::vector<std::string> notes;
+  return resolve_job(job, plan.spec, plan.cluster, notes);
+}
+
+bool is_marked(const Export& exported, std::string_view field) {
+  return std::ranges::find(exported.marked_fields, field) != exported.marked_fields.end();
+}
+
+void check_comes_back(const PlanFile& plan, const ExportTool& tool, const Export& exported) {
+  const testing::TemporaryDirectory place;
+  std::vector<std::string> files;
+  for (const ExportedFile& file : exported.files) files.push_back(place.write(file.name, file.text));
+  const ImportedJob imported = import_configs(files);
+  const Job before = normal(plan.job, plan.cluster), after = normal(job_of(imported, plan), plan.cluster);
+  for (const FieldRow& row : tool.fields) {
+    if (row.carried != Carried::written || is_marked(exported, row.field)) continue;
+    CAPTURE(row.field);
+    const JobField& field = job_field_named(row.field);
+    CHECK(field.get(after) == field.get(before));
+  }
+  const bool has_model = tool.name != "accelerate" && tool.name != "deepspeed";
+  CHECK(imported.model == (has_model ? plan.spec.name : ""));
+  for (const Finding& finding : imported.ignored) CHECK(finding.says.find("knows of no such key") == std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("every tool has a row for every field of a job") {
+  for (const std::string& name : export_tool_names()) {
+    const ExportTool& tool = export_tool_named(name);
+    for (const JobField& field : job_fields()) {
+      CAPTURE(name);
+      CAPTURE(field.name);
+      const bool is_own = std::ranges::find(tool.fields, field.name, &FieldRow::field) != tool.fields.end();
+      const auto common = common_fields();
+      CHECK((is_own || std::ranges::find(common, field.name, &FieldRow::field) != common.end()));
+    }
+    for (const FieldRow& row : tool.fields) CHECK_NOTHROW(job_field_named(row.field));
+  }
+}
+
+TEST_CASE("a job that is exported and imported is the same, or was refused with the flag's name, or marked") {
+  for (const std::string& name : export_tool_names()) {
+    CAPTURE(name);
+    Random random(name.size());
+    int written = 0, refused = 0;
+    for (int i = 0; i < 1500; ++i) {
+      PlanFile plan;
+      try {
+        plan = draw_plan(random);
+      } catch (const Error&) {
+        continue;  // no job at all
+      }
+      CAPTURE(job_as_flags(plan.job, Job{}));
+      CAPTURE(plan.cluster.text);
+      try {
+        const Export exported = export_plan(plan, export_tool_named(name));
+        check_comes_back(plan, export_tool_named(name), exported);
+        ++written;
+      } catch (const InputError& error) {
+        ++refused;
+        CHECK(std::string(error.what()).starts_with("--to " + name + ": --"));
+      }
+    }
+    CHECK(written > 10);
+    CHECK(refused > 20);
+  }
+}
+
+TEST_CASE("what is marked stands in the file, and the command has the allocator's setting") {
+  PlanFile plan;
+  plan.spec = a_model();
+  plan.cluster = parse_cluster("8xH100-80GB");
+  Job job = unresolved_job();
+  for (const auto& [field, value] :
+       {std::pair{"reshard", "last-kept"}, {"loss", "chunked:4"}, {"precision", "bf16-mixed"}}) {
+    set_job_field(job, job_field_named(field), value, field);
+  }
+  std::vector<std::string> notes;
+  plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+  const Export exported = export_plan(plan, export_tool_named("trl"));
+  REQUIRE(exported.files.size() == 2);
+  CHECK(exported.files[1].text.find("#   --reshard last-kept: ") != std::string::npos);
+  CHECK(exported.files[1].text.find("#   --loss chunked:4: ") != std::string::npos);
+  CHECK(exported.command.starts_with("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True trl sft "));
+}
+
+TEST_CASE("texts that YAML would take for something else are quoted") {
+  CHECK(yaml_text("meta-llama/Llama-3.1-8B") == "meta-llama/Llama-3.1-8B");
+  CHECK(yaml_text("no") == "'no'");
+  CHECK(yaml_text("1e3") == "1e3");  // a text in YAML 1.1
+  CHECK(yaml_text("12") == "'12'");
+  CHECK(yaml_text("it's: a") == "'it''s: a'");
+  CHECK(yaml_text("") == "''");
+}
+
+}  // namespace vramfit
