@@ -1,13 +1,14 @@
 // Element types and their common names.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "base/units.h"
 
 namespace vramfit {
 
-enum class Dtype { f32, bf16, f16, f8_e4m3, f8_e5m2, i64, i32, u8 };
+enum class Dtype : std::uint8_t { f32, bf16, f16, f8_e4m3, f8_e5m2, i64, i32, u8 };
 
 /// Bytes of one element.
 Bytes dtype_bytes(Dtype dtype);

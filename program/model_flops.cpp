@@ -60,7 +60,8 @@ double forward_flops(const Graph& graph, const BatchShape& shape) {
   return flops;
 }
 
-double training_flops(const TapeInputs& inputs) {
+double training_flops(TapeInputs inputs) {
+  inputs.policies.clear();  // what is recomputed doesn't count
   const SharedTapes tapes = make_shared_tapes(inputs);
   double flops = 0;
   for (std::size_t s = 0; s < tapes.size(); ++s) {

@@ -28,7 +28,7 @@ double attended_rows(const Attributes& attributes, double sequence);
 /// Matmul and attention FLOPs of one micro-batch on one rank: forward once, and backward as far as anything is trained.
 /// An op whose input and weight both need a gradient counts twice its forward. Recomputation is not counted
 /// (that would be hardware FLOPs), and a causal mask halves attention. Throws as make_tapes does.
-double training_flops(const TapeInputs& inputs);
+double training_flops(TapeInputs inputs);
 
 /// Dense FLOPs per second of a card for matrix products in `compute`; 0 if unknown (CPU ranks).
 double peak_flops(const Card& card, Dtype compute);

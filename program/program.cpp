@@ -58,6 +58,20 @@ bool reaches_host(Kernel kernel) {
          kernel == Kernel::gather_parameter || kernel == Kernel::write_parameter;
 }
 
+std::vector<Section> merged_sections(const Program& program) {
+  std::vector<Section> merged;
+  for (const Section& section : program.sections) {
+    const bool is_once_more = !merged.empty() && section.begin != section.end && merged.back().begin == section.begin &&
+                              merged.back().end == section.end && merged.back().steps == section.steps;
+    if (is_once_more) {
+      merged.back().times += section.times;
+    } else {
+      merged.push_back(section);
+    }
+  }
+  return merged;
+}
+
 bool is_save(const Section& section) {
   return section.kind == Section::Kind::save_sharded || section.kind == Section::Kind::save_full;
 }

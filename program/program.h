@@ -236,7 +236,8 @@ struct Block {
   int slots = 0;
 };
 
-/// A part of the main list. A middle section is run `times` times, and leaves allocated what it found.
+/// A part of the main list. A middle section is run `times` times, and leaves allocated what it found. The last
+/// micro-batch may be the instructions of the middle one once more.
 struct Section {
   enum class Kind : std::uint8_t { load, first, middle, last, update, save_sharded, save_full } kind = Kind::load;
   std::size_t begin = 0, end = 0;  // instructions of Program::main
@@ -262,6 +263,10 @@ struct Program {
   int loss = -1, gradient_norm = -1, loss_scale = -1, found_inf = -1;
   int stage = 0;  // of a pipeline
 };
+
+/// The sections, those that repeat the instructions of the one before counted among its `times`: for readers to whom it
+/// makes no difference which pass is the last.
+std::vector<Section> merged_sections(const Program& program);
 
 /// Whether it saves, which is no part of a step.
 bool is_save(const Section& section);

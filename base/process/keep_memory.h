@@ -5,7 +5,8 @@ namespace vramfit {
 
 /// From here on freed memory stays with the process, so that what is allocated next finds it mapped. By default glibc
 /// gives large blocks back to the kernel, which maps them page by page again: for programs of large jobs, made one
-/// after the other, that takes longer than making them. Does nothing where malloc is another one.
+/// after the other, that takes longer than making them. The heap is asked for in large pages, too. Does nothing where
+/// malloc is another one.
 void keep_freed_memory();
 
 }  // namespace vramfit

@@ -55,52 +55,15 @@ void pair_up(const Balance& balance, RepeatedPart& part) {
   if (!part.left.empty() && part.events.times != kForever) part.is_closed = false;
 }
 
-/// Whether `next` does what `pass` does: the same requests in the same order, and frees of the same blocks, those that
-/// it has made itself under ids of its own.
-bool is_one_more(std::span<const Event> pass, std::span<const Event> next) {
-  constexpr std::int64_t kNotMade = -1;
-  std::vector<std::int64_t> other_ids;  // by id in `pass`, of what is made in it and lives
-  for (std::size_t i = 0; i < pass.size(); ++i) {
-    const Event &a = pass[i], &b = next[i];
-    if (a.bytes != b.bytes || a.stream != b.stream || a.category != b.category || a.phase != b.phase ||
-        a.step != b.step) {
-      return false;
-    }
-    const auto id = static_cast<std::size_t>(a.id);
-    if (other_ids.size() <= id) other_ids.resize(2 * id + 1, kNotMade);
-    if (a.bytes > 0) {
-      other_ids[id] = b.id;
-    } else {
-      const std::int64_t made = std::exchange(other_ids[id], kNotMade);
-      if (b.id != (made == kNotMade ? a.id : made)) return false;
-    }
-  }
-  for (std::size_t id = 0; id < other_ids.size(); ++id) {
-    if (other_ids[id] != kNotMade && other_ids[id] != static_cast<std::int64_t>(id)) return false;
-  }
-  return true;
-}
-
-/// RepeatedPart::once_more of the repeat with this number.
-std::size_t once_more(const Ledger& ledger, std::size_t number) {
-  const Repeat& repeat = ledger.repeats[number];
-  const std::size_t count = repeat.end - repeat.begin;
-  if (!ledger.labels.empty() || ledger.events.size() - repeat.end < count) return 0;
-  const bool is_alone = number + 1 == ledger.repeats.size() || ledger.repeats[number + 1].begin >= repeat.end + count;
-  const std::span<const Event> events = ledger.events;
-  if (!is_alone || !is_one_more(events.subspan(repeat.begin, count), events.subspan(repeat.end, count))) return 0;
-  return count;
-}
-
 constexpr std::size_t kStops = 6, kEventsBetween = 200;
 
-/// Some, spread over the events of the part that are neither inside another one nor one more pass of it.
+/// Some, spread over the events of the part that are not inside another one.
 void add_stops(RepeatedPart& part, std::span<const RepeatedPart> inner) {
   const std::size_t events = part.events.end - part.events.begin;
   const std::size_t distance = std::max(events / kStops, kEventsBetween);
   for (std::size_t stop = part.events.begin + distance / 4; stop < part.events.end; stop += distance) {
     const bool is_inside = std::ranges::any_of(inner, [&](const RepeatedPart& each) {
-      return each.events.begin < stop && stop < each.events.end + each.once_more;
+      return each.events.begin < stop && stop < each.events.end;
     });
     if (!is_inside) part.stops.push_back(stop);
   }
@@ -116,7 +79,6 @@ std::vector<RepeatedPart> repeated_parts(const Ledger& ledger) {
     part.next = parts.size() + 1;
     while (part.next < ledger.repeats.size() && ledger.repeats[part.next].end <= repeat.end) ++part.next;
     if (!ledger.labels.empty()) pair_up(balance_of(ledger, repeat), part);
-    part.once_more = once_more(ledger, parts.size());
     parts.push_back(std::move(part));
   }
   for (std::size_t p = 0; p < parts.size(); ++p) {
@@ -157,17 +119,9 @@ bool LedgerPlayer::add_plainly(std::size_t begin, std::size_t end, const Sink& a
 bool LedgerPlayer::add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add) {
   for (; part < parts_.size() && parts_[part].events.begin < end; part = parts_[part].next) {
     if (!add_plainly(begin, parts_[part].events.begin, add) || !repeat(part, add)) return false;
-    begin = parts_[part].events.end + skip_once_more(part);
+    begin = parts_[part].events.end;
   }
   return add_plainly(begin, end, add);
-}
-
-/// Events after a repeat of which all is known: they count as played, so that limits on these are where they would be.
-std::size_t LedgerPlayer::skip_once_more(std::size_t part) {
-  const std::size_t events = is_idle_ ? parts_[part].once_more : 0;
-  played_ += events;
-  orders_.events += events;
-  return events;
 }
 
 void LedgerPlayer::carry(const RepeatedPart& part) {
@@ -233,12 +187,10 @@ bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
   Passes before;
   std::uint64_t state = replay_.state();
   for (std::int64_t pass = 1;; ++pass) {
-    const AllocatorStats at_begin = replay_.stats();
     before.states.push_back(state);
     before.retries.push_back(retries());
     before.reserved.push_back(replay_.stats().reserved.peak);
     const bool done = add_pass(index, before, add);
-    is_idle_ = false;
     if (is_step) note_step(pass, retries() - before.retries.back());
     if (!done) return false;
     if (!before.is_alike) {
@@ -265,8 +217,6 @@ bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
       return true;
     }
     const auto period = static_cast<std::int64_t>(before.states.size() - first);
-    const AllocatorStats& now = replay_.stats();
-    is_idle_ = period == 1 && now.device_allocs == at_begin.device_allocs && now.device_frees == at_begin.device_frees;
     const std::int64_t left = part.events.times - pass;
     skipped_retries_ += left / period * (retries() - before.retries[first]);
     return run_again(index, left % period, add);

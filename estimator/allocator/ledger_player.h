@@ -22,9 +22,6 @@ struct RepeatedPart {
   std::vector<std::pair<std::int64_t, std::int64_t>> carried;
   std::vector<Event> left;  // frees of what a step leaves behind for good (a loss kept for a log): once, not each step
   bool is_closed = true;    // false: a second pass would free what the first did, so there is none
-  /// How many of the events after the part are one more pass of it under other ids (a last micro-batch): as many as the
-  /// part has, or 0. Looked for where there are no labels.
-  std::size_t once_more = 0;
   /// Where in the events a pass is compared with the one before it: from equal states on, both are the same.
   std::vector<std::size_t> stops;
 };
@@ -103,7 +100,6 @@ class LedgerPlayer {
   bool add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add);
   bool add_plainly(std::size_t begin, std::size_t end, const Sink& add);
   bool repeat(std::size_t part, const Sink& add);
-  std::size_t skip_once_more(std::size_t part);
   bool add_pass(std::size_t part, Passes& passes, const Sink& add);
   bool goes_on_alike(std::size_t stop, Passes& passes);
   bool run_again(std::size_t part, std::int64_t times, const Sink& add);
@@ -121,7 +117,6 @@ class LedgerPlayer {
   RunningSums* sums_;
   Playback result_;
   std::size_t played_ = 0;  // events of this order
-  bool is_idle_ = false;    // one more pass of the latest repeat would change nothing and ask the card for nothing
   std::int64_t skipped_retries_ = 0;  // of passes that were not played, being known
 };
 

@@ -20,11 +20,11 @@ struct Step {
 
 Event event_of(const Buffer& buffer, std::int64_t sign, std::int64_t id) {
   return {.bytes = sign * buffer.bytes.n,
-          .label = -1,
           .id = id,
+          .label = -1,
+          .step = 0,
           .category = buffer.category,
           .phase = Phase::load,
-          .step = 0,
           .stream = buffer.stream};
 }
 
@@ -32,7 +32,8 @@ bool is_on_card(const Buffer& buffer) { return buffer.space == Space::device; }
 
 class RequestReader {
  public:
-  RequestReader(const Program& program, int steps) : program_(program), steps_(steps) {
+  RequestReader(const Program& program, int steps)
+      : program_(program), sections_(merged_sections(program)), steps_(steps) {
     const auto first_own = static_cast<std::int64_t>(program.main.buffers.size());  // as program::Place::number
     for (const Block& block : program.blocks) {
       std::vector<Step>& list = blocks_.emplace_back();
@@ -50,17 +51,17 @@ class RequestReader {
 
   Ledger requests() {
     requests_.events.reserve(most_events());
-    play(program_.sections.front(), 0);
+    play(sections_.front(), 0);
     for (int step = 1; step <= steps_; ++step) {
       const bool stands_for_all = step == steps_ && step >= 2;
       const std::size_t begin = requests_.events.size(), repeat = requests_.repeats.size();
       if (stands_for_all) requests_.repeats.push_back({.begin = begin, .end = begin, .times = kForever});
-      for (const Section& section : program_.sections) {
+      for (const Section& section : sections_) {
         if (is_in_step(section, step)) play(section, step);
       }
       if (stands_for_all) requests_.repeats[repeat].end = requests_.events.size();
     }
-    for (const Section& section : program_.sections) {
+    for (const Section& section : sections_) {
       if (is_save(section)) play(section, steps_);
     }
     return std::move(requests_);
@@ -70,7 +71,7 @@ class RequestReader {
   /// Room for all of them at once: a list that grows is copied to memory that the kernel has to map first.
   std::size_t most_events() const {
     std::size_t events = 0;
-    for (const Section& section : program_.sections) {
+    for (const Section& section : sections_) {
       const bool is_once = section.kind == Section::Kind::load || is_save(section);
       events += most_events(section) * (is_once ? 1 : static_cast<std::size_t>(steps_));
     }
@@ -132,6 +133,7 @@ class RequestReader {
   }
 
   const Program& program_;
+  std::vector<Section> sections_;
   int steps_;
   std::vector<std::vector<Step>> blocks_;  // what a call of each asks for
   Ledger requests_;

@@ -120,7 +120,7 @@ class Simulation {
   StepTime time() {
     clocks_.fill(0);
     computed_ = communicated_ = transferred_ = 0;
-    for (const Section& section : program_.sections) {
+    for (const Section& section : merged_sections(program_)) {
       if (!is_in_step(section, kSteadyStep)) continue;
       const double computed = computed_, communicated = communicated_;
       note(section);

@@ -35,7 +35,13 @@ std::int64_t LedgerWriter::allocate(Bytes bytes, Category category, int label, S
   if (events.capacity() < room) events.reserve(std::max(room, 2 * events.capacity()));
   const auto id = static_cast<std::int64_t>(blocks_.size());
   blocks_.push_back({bytes.n, label, category, stream});
-  events.push_back({bytes.n, label, id, category, phase_, step_, stream});
+  events.push_back({.bytes = bytes.n,
+                    .id = id,
+                    .label = label,
+                    .step = step_,
+                    .category = category,
+                    .phase = phase_,
+                    .stream = stream});
   ++live_;
   return id;
 }
@@ -43,7 +49,13 @@ std::int64_t LedgerWriter::allocate(Bytes bytes, Category category, int label, S
 void LedgerWriter::free(std::int64_t id) noexcept {
   const Block& block = blocks_[static_cast<std::size_t>(id)];
   --live_;
-  ledger_.events.push_back({-block.bytes, block.label, id, block.category, phase_, step_, block.stream});
+  ledger_.events.push_back({.bytes = -block.bytes,
+                            .id = id,
+                            .label = block.label,
+                            .step = step_,
+                            .category = block.category,
+                            .phase = phase_,
+                            .stream = block.stream});
 }
 
 void LedgerWriter::begin_repeat(std::int64_t times) {

@@ -14,7 +14,7 @@
 
 namespace vramfit {
 
-enum class Category {
+enum class Category : std::uint8_t {
   parameters,
   unsharded_parameters,
   gradients,
@@ -28,7 +28,7 @@ enum class Category {
 inline constexpr int kCategories = 9;
 std::string_view category_name(Category category);
 
-enum class Phase { load, forward, loss, backward, clip, optimizer, evaluation, checkpoint_save };
+enum class Phase : std::uint8_t { load, forward, loss, backward, clip, optimizer, evaluation, checkpoint_save };
 inline constexpr int kPhases = 8;
 std::string_view phase_name(Phase phase);
 
@@ -42,11 +42,11 @@ inline constexpr int kStreams = 6;
 /// One malloc (bytes > 0) or free (bytes < 0) of a labelled block. `id` pairs the two.
 struct Event {
   std::int64_t bytes = 0;  // as requested, signed
-  int label = -1;          // index in Ledger::labels
   std::int64_t id = -1;
+  int label = -1;         // index in Ledger::labels
+  std::int32_t step = 0;  // 0: load, 1: first step, 2: steady step
   Category category = Category::temporaries;
   Phase phase = Phase::load;
-  std::int32_t step = 0;  // 0: load, 1: first step, 2: steady step
   Stream stream = Stream::compute;
 };
 

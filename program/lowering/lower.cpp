@@ -7,7 +7,6 @@
 
 #include "program/lowering/calls.h"
 #include "program/lowering/load.h"
-#include "program/lowering/repeat.h"
 #include "program/lowering/save.h"
 #include "program/lowering/update.h"
 #include "program/schedules/schedule.h"
@@ -120,20 +119,18 @@ class Lowering {
     });
   }
 
-  /// The last micro-batch is written as a copy where it does what the one before did, from the same state.
+  /// The last micro-batch is the one before it once more, where it does the same from the same state.
   void lower(const std::vector<vramfit::Instruction>& schedule) {
-    std::optional<Repeat> middle;
+    std::vector<int> owners_before;
     std::size_t middle_begin = 0;
     for (std::size_t i = 0; i < schedule.size(); ++i) {
-      const bool begins = schedule[i].what == Do::begin && schedule[i].micro_batch > 0;
-      if (begins && middle && middle->is_closed() && is_alike(schedule, middle_begin, i)) {
-        begin_section_of(schedule[i]);
-        middle->write();
-        i += i - middle_begin - 1;
-        continue;
-      }
-      if (begins) {
-        middle.emplace(writer_, tokens_);
+      if (schedule[i].what == Do::begin && schedule[i].micro_batch > 0) {
+        if (middle_begin > 0 && writer_.is_held_as(owners_before) && is_alike(schedule, middle_begin, i)) {
+          repeat_section(Section::Kind::last);
+          i += i - middle_begin - 1;
+          continue;
+        }
+        owners_before = writer_.owners();
         middle_begin = i;
       }
       lower(schedule[i]);
@@ -148,6 +145,13 @@ class Lowering {
     };
     const auto at = [&](std::size_t i) { return schedule.begin() + static_cast<std::ptrdiff_t>(i); };
     return 2 * next - begin <= schedule.size() && std::equal(at(begin), at(next), at(next), same);
+  }
+
+  /// A further section of the instructions of the latest one.
+  void repeat_section(Section::Kind kind) {
+    const std::size_t begin = sections_.back().begin;
+    begin_section(kind);
+    sections_.back().begin = begin;
   }
 
   void begin_section(Section::Kind kind) {

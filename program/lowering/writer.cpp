@@ -1,5 +1,7 @@
 #include "program/lowering/writer.h"
 
+#include <algorithm>
+
 namespace vramfit::program {
 
 namespace {
@@ -67,6 +69,12 @@ void Writer::start(Start start, Listed operands) {
   }
   start.accesses = append(code_.accesses, operands);
   write(start);
+}
+
+bool Writer::is_held_as(std::span<const int> owners_before) const {
+  const std::span<const int> now = owners_;
+  return std::ranges::equal(now.first(owners_before.size()), owners_before) &&
+         std::ranges::all_of(now.subspan(owners_before.size()), [](int owners) { return owners == 0; });
 }
 
 double Writer::bytes_of(int buffer) const {

@@ -117,6 +117,10 @@ class Writer {
   }
 
   int owners(int buffer) const { return owners_[static_cast<std::size_t>(buffer)]; }
+  /// By buffer.
+  const std::vector<int>& owners() const { return owners_; }
+  /// Whether everything is held as it was when there were these owners: what has been made since is free again.
+  bool is_held_as(std::span<const int> owners_before) const;
   /// While quiet, an owner's end writes nothing: a block that was called has freed the buffer, or nothing does.
   void be_quiet(bool quiet) { quiet_ = quiet; }
   /// Within a run, allocations and frees are the kernel's.

@@ -93,7 +93,7 @@ class Folder {
         known_(program.blocks.size()) {}
 
   FoldedPeaks fold() {
-    for (const Section& section : program_.sections) {
+    for (const Section& section : merged_sections(program_)) {
       const Change before = all_;
       pass(section);
       if (section.times == 1 || all_.requested == before.requested) continue;

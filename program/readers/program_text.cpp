@@ -80,13 +80,17 @@ class Text {
   explicit Text(const Program& program) : program_(program) {}
 
   std::string take() {
+    std::size_t written = 0;  // instructions
     for (const Section& section : program_.sections) {
-      text_ += fmt::format("{}{}{}\n", name_of(section.kind), name_of(section.steps),
+      text_ += fmt::format("{}{}{}", name_of(section.kind), name_of(section.steps),
                            section.times == 1 ? "" : fmt::format(", {} times", section.times));
+      const bool is_known = section.begin < written;
+      text_ += is_known ? ": the same once more\n" : "\n";
+      if (is_known) continue;
       code_ = &program_.main;
       slots_ = 0;
       phase_.reset();
-      for (std::size_t i = section.begin; i < section.end; ++i) write(program_.main.instructions[i]);
+      for (; written < section.end; ++written) write(program_.main.instructions[written]);
     }
     for (std::size_t b = 0; b < program_.blocks.size(); ++b) {
       text_ += fmt::format("block {}\n", b);
