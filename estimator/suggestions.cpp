@@ -10,6 +10,7 @@
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "job/sharding.h"
+#include "model_specs/loss_layout.h"
 #include "program/not_modelled.h"
 #include "program/stages/adapters.h"
 #include "program/stages/optimizer_in_backward.h"
@@ -177,7 +178,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       require_rules(job, change->cluster);
       require_optimizer_in_backward(job, clip);
       const bool same_graph = loss_options(job).chunks == loss_options(e.job).chunks;
-      if (!same_graph) other = training_graph(spec, job);
+      if (!same_graph) other = has_adapters(job) ? training_graph(spec, job) : with_loss(graph, loss_options(job));
       const std::optional<RankEstimate> rank = estimate_rank_below(
           same_graph ? graph : other, job, change->cluster, {.run = {.clip = clip}, .steps = steps_to_peak(job)}, now);
       if (!rank) continue;

@@ -15,13 +15,14 @@ constexpr std::int64_t kOwnSegment = std::int64_t{10} << 20;  // requests of at 
 
 }  // namespace
 
-CachingAllocator::CachingAllocator(const AllocatorSettings& settings, Driver& driver)
-    : settings_(settings), driver_(&driver) {
+CachingAllocator::CachingAllocator(const AllocatorSettings& settings, Driver& driver) : driver_(&driver) {
+  set_settings(settings);
   set_memory_fraction(settings.memory_fraction);
 }
 
 void CachingAllocator::set_settings(const AllocatorSettings& settings) {
   settings_ = settings;
+  rounds_to_divisions_ = std::ranges::any_of(settings.roundup_divisions, [](std::int64_t d) { return d > 1; });
   find_whole_large();
 }
 
@@ -55,20 +56,24 @@ int CachingAllocator::add_block(const Block& block) {
 int CachingAllocator::add_behind(int before, std::int64_t address, std::int64_t size) {
   const Block& b = at(before);
   const int after = b.next;
-  const int number = add_block({.address = address,
-                                .size = size,
-                                .previous = before,
-                                .next = after,
-                                .range = b.range,
-                                .stream = b.stream,
-                                .is_small = b.is_small});
+  const Block made{.address = address,
+                   .size = size,
+                   .previous = before,
+                   .next = b.next,
+                   .range = b.range,
+                   .stream = b.stream,
+                   .is_small = b.is_small};
+  const int number = add_block(made);
   if (after >= 0) at(after).previous = number;
   at(before).next = number;
   return number;
 }
 
 inline CachingAllocator::Request CachingAllocator::request_for(std::int64_t bytes, int stream) const {
-  Request request{.size = rounded_request(settings_, bytes), .segment_size = kSmallSegment, .stream = stream};
+  // What rounded_request() does without divisions, for nearly all requests.
+  const std::int64_t size = rounds_to_divisions_ ? rounded_request(settings_, bytes)
+                                                 : std::max(kMinBlock, (bytes + kMinBlock - 1) & -kMinBlock);
+  Request request{.size = size, .segment_size = kSmallSegment, .stream = stream};
   request.is_small = request.size <= kMostSmall;
   if (request.is_small) return request;
   request.segment_size =
@@ -98,8 +103,7 @@ int CachingAllocator::malloc(std::int64_t bytes, int stream) {
 }
 
 /// The smallest block that fits, ties by address. What an expandable block's end could grow to counts as its size.
-inline FreeBlocks::Place CachingAllocator::best_fit(const Pool& pool, const Request& request) const {
-  const FreeBlocks& free = pool.free;
+inline FreeBlocks::Place CachingAllocator::best_fit(const FreeBlocks& free, const Request& request) const {
   FreeBlocks::Place place = free.lower_bound(request.size, 0);
   if (place.is_end()) return place;
   const auto block_at = [&](FreeBlocks::Place there) -> const Block& { return at(free.at(there).block); };
@@ -122,22 +126,22 @@ inline FreeBlocks::Place CachingAllocator::best_fit(const Pool& pool, const Requ
 /// What the request leaves of the best fit stays free in its place.
 inline int CachingAllocator::take_free_block(const Request& request) {
   if (collects_garbage()) ++searches_[request.is_small ? 1 : 0];
-  Pool& pool = this->pool(request.stream, request.is_small);
-  const FreeBlocks::Place place = best_fit(pool, request);
+  FreeBlocks& free = pool(request.stream, request.is_small).free;
+  const FreeBlocks::Place place = best_fit(free, request);
   if (place.is_end()) return -1;
-  const FreeBlocks::Entry& entry = pool.free.at(place);
+  const FreeBlocks::Entry& entry = free.at(place);
   if (request.size < settings_.max_split.n) {
     if (entry.size >= settings_.max_split.n) return -1;
   } else if (entry.size - settings_.max_non_split_rounding.n >= request.size) {
     return -1;
   }
-  if (!placement_mattered_) note_tie(pool.free, place);
+  if (!placement_mattered_) note_tie(free, place);
   const int block = entry.block;
   if (collects_garbage() && is_whole_large(at(block))) whole_large_.erase(block);
   if (const int rest = split(block, request); rest >= 0) {
-    insert_free(rest, place);
+    insert_free(rest, free, place);
   } else {
-    pool.free.erase(place);
+    free.erase(place);
   }
   return block;
 }
@@ -210,19 +214,19 @@ void CachingAllocator::record_stream(int block, int stream) {
   if (stream != b.stream) b.other_streams |= std::uint64_t{1} << static_cast<unsigned>(stream);
 }
 
-void CachingAllocator::insert_free(int block) { insert_free(block, std::nullopt); }
-
-inline void CachingAllocator::insert_free(int block, std::optional<FreeBlocks::Place> place) {
+inline void CachingAllocator::insert_free(int block, FreeBlocks& free, FreeBlocks::Place place) {
   Block& b = at(block);
   b.free_since = searches_[b.is_small ? 1 : 0];
   const FreeBlocks::Entry entry{.size = b.size, .address = b.address, .block = block};
-  if (place) {
-    pool_of(b).free.replace(*place, entry);
+  if (place.is_end()) {
+    free.insert(entry);
   } else {
-    pool_of(b).free.insert(entry);
+    free.replace(place, entry);
   }
   if (collects_garbage() && is_whole_large(b)) whole_large_.insert(block);
 }
+
+void CachingAllocator::insert_free(int block) { insert_free(block, pool_of(at(block)).free, FreeBlocks::kNowhere); }
 
 void CachingAllocator::erase_free(int block) {
   const Block& b = at(block);
@@ -236,14 +240,14 @@ void CachingAllocator::release_to_pool(int block) {
   stats_.active.add(-b.size);
   stats_.requested.add(-b.requested);
   FreeBlocks& free = pool_of(b).free;
-  std::optional<FreeBlocks::Place> taken;
+  FreeBlocks::Place taken = FreeBlocks::kNowhere;
   for (const int neighbour : {b.previous, b.next}) {
     if (!can_merge(b, neighbour)) continue;
-    if (taken) free.erase(*taken);
+    if (!taken.is_end()) free.erase(taken);
     taken = free.lower_bound(at(neighbour).size, at(neighbour).address);
     join(block, neighbour);
   }
-  insert_free(block, taken);
+  insert_free(block, free, taken);
 }
 
 inline bool CachingAllocator::can_merge(const Block& block, int neighbour) const {

@@ -142,7 +142,7 @@ class CachingAllocator {
   bool is_whole_large(const Block& block) const { return !block.is_small && block.previous < 0 && block.next < 0; }
   void find_whole_large();
   int take_free_block(const Request& request);
-  FreeBlocks::Place best_fit(const Pool& pool, const Request& request) const;
+  FreeBlocks::Place best_fit(const FreeBlocks& free, const Request& request) const;
   void note_tie(const FreeBlocks& free, FreeBlocks::Place chosen);
   int new_block(const Request& request, bool is_retry);
   int new_segment(const Request& request);
@@ -150,8 +150,8 @@ class CachingAllocator {
   void hand_out(Block& block, std::int64_t bytes);
 
   void insert_free(int block);
-  /// Where there is a place, in that of the block that stood there.
-  void insert_free(int block, std::optional<FreeBlocks::Place> place);
+  /// In place of the block that stood there, if a place is given.
+  void insert_free(int block, FreeBlocks& free, FreeBlocks::Place place);
   void erase_free(int block);
   void release_to_pool(int block);
   bool can_merge(const Block& block, int neighbour) const;
@@ -190,6 +190,7 @@ class CachingAllocator {
   }
 
   AllocatorSettings settings_;
+  bool rounds_to_divisions_ = false;  // some sizes, of the intervals between powers of two
   Driver* driver_;
   std::optional<std::int64_t> allowed_;  // bytes this process may reserve
   std::int64_t held_ = 0;                // bytes of all segments

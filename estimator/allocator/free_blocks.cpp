@@ -42,24 +42,4 @@ void FreeBlocks::erase(Place place) {
   if (chunk.empty() && chunks_.size() > 1) chunks_.erase(chunks_.begin() + place.chunk);
 }
 
-void FreeBlocks::replace(Place place, const Entry& entry) {
-  if (chunks_.size() > 1) {
-    erase(place);
-    return insert(entry);
-  }
-  Entry* const entries = chunks_.front().data();
-  const std::uint32_t old = place.index, end = static_cast<std::uint32_t>(chunks_.front().size());
-  const auto goes_before = [&](std::uint32_t other) { return !is_before(entries[other], entry.size, entry.address); };
-  if (old > 0 && goes_before(old - 1)) {
-    const std::uint32_t now = count_before(entries, old - 1, entry.size, entry.address);
-    std::move_backward(entries + now, entries + old, entries + old + 1);
-    entries[now] = entry;
-  } else if (old + 1 < end && !goes_before(old + 1)) {
-    const std::uint32_t passed = count_before(entries + old + 2, end - old - 2, entry.size, entry.address);
-    *std::move(entries + old + 1, entries + old + 2 + passed, entries + old) = entry;
-  } else {
-    entries[old] = entry;
-  }
-}
-
 }  // namespace vramfit

@@ -23,6 +23,7 @@ class FreeBlocks {
     bool is_end() const { return chunk == kEnd; }
     bool operator==(const Place&) const = default;
   };
+  static constexpr Place kNowhere{kEnd, 0};
 
   const Entry& at(Place place) const { return chunks_[place.chunk][place.index]; }
   Place begin() const { return chunks_.front().empty() ? Place{kEnd, 0} : Place{}; }
@@ -41,7 +42,19 @@ class FreeBlocks {
   void erase(Place place);
   void erase(std::int64_t size, std::int64_t address) { erase(lower_bound(size, address)); }
   /// Erases what is at `place` and inserts `entry`, which may belong elsewhere: a block that is split, or that grows.
-  void replace(Place place, const Entry& entry);
+  /// It rarely passes more than a few others (two in the mean, over the steps of a 126-layer model).
+  void replace(Place place, const Entry& entry) {
+    if (chunks_.size() > 1) {
+      erase(place);
+      return insert(entry);
+    }
+    Entry* const entries = chunks_.front().data();
+    const auto end = static_cast<std::uint32_t>(chunks_.front().size());
+    std::uint32_t at = place.index;
+    for (; at > 0 && !is_before(entries[at - 1], entry.size, entry.address); --at) entries[at] = entries[at - 1];
+    for (; at + 1 < end && is_before(entries[at + 1], entry.size, entry.address); ++at) entries[at] = entries[at + 1];
+    entries[at] = entry;
+  }
 
  private:
   using Chunk = std::vector<Entry>;

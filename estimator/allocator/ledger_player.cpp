@@ -62,9 +62,8 @@ void add_stops(RepeatedPart& part, std::span<const RepeatedPart> inner) {
   const std::size_t events = part.events.end - part.events.begin;
   const std::size_t distance = std::max(events / kStops, kEventsBetween);
   for (std::size_t stop = part.events.begin + distance / 4; stop < part.events.end; stop += distance) {
-    const bool is_inside = std::ranges::any_of(inner, [&](const RepeatedPart& each) {
-      return each.events.begin < stop && stop < each.events.end;
-    });
+    const bool is_inside = std::ranges::any_of(
+        inner, [&](const RepeatedPart& each) { return each.events.begin < stop && stop < each.events.end; });
     if (!is_inside) part.stops.push_back(stop);
   }
 }

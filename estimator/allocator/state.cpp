@@ -6,6 +6,10 @@
 
 namespace vramfit {
 
+namespace {
+constexpr unsigned kAboveSize = 48;  // bits
+}
+
 /// Ranges of expandable segments are numbered anew: a range that was given back and reserved again lies elsewhere, and
 /// of their addresses only the order matters.
 std::vector<std::uint64_t> CachingAllocator::range_numbers() const {
@@ -20,6 +24,14 @@ std::vector<std::uint64_t> CachingAllocator::range_numbers() const {
   return numbers;
 }
 
+/// Its address; in an expandable segment, the segment's number and the distance from its beginning.
+inline std::uint64_t CachingAllocator::place_of(const Block& block, const std::vector<std::uint64_t>& numbers) const {
+  const auto address = static_cast<std::uint64_t>(block.address);
+  if (block.range < 0) return address;
+  const auto range = static_cast<std::size_t>(block.range);
+  return (address - static_cast<std::uint64_t>(ranges_[range].address)) ^ numbers[range] << kAboveSize;
+}
+
 /// A sum over blocks, so their numbers, which are names, don't count. Garbage collection looks at ages, which grow:
 /// under it states are equal only when no segment was asked for in between, without which it does not run.
 std::uint64_t CachingAllocator::state(std::span<const std::int64_t> owners) const {
@@ -31,11 +43,13 @@ std::uint64_t CachingAllocator::state(std::span<const std::int64_t> owners) cons
     if (b.size == 0) continue;
     const std::uint64_t owner =
         b.is_allocated && number < owners.size() ? static_cast<std::uint64_t>(owners[number]) : 0;
-    const unsigned flags = (b.is_allocated ? 1U : 0U) | (b.is_mapped ? 2U : 0U) | (b.is_small ? 4U : 0U) |
-                           (b.previous >= 0 ? 8U : 0U) | (b.next >= 0 ? 16U : 0U) | (b.events > 0 ? 32U : 0U) |
-                           static_cast<unsigned>(b.stream) << 8U;
-    const std::uint64_t place = mix_bits(place_of(b, numbers), static_cast<std::uint64_t>(b.size));
-    sum += mix_bits(place, mix_bits(mix_bits(b.other_streams, flags), owner));
+    const std::uint64_t flags = (b.is_allocated ? 1U : 0U) | (b.is_mapped ? 2U : 0U) | (b.is_small ? 4U : 0U) |
+                                (b.previous >= 0 ? 8U : 0U) | (b.next >= 0 ? 16U : 0U) | (b.events > 0 ? 32U : 0U) |
+                                (b.other_streams != 0 ? 64U : 0U) | static_cast<unsigned>(b.stream) << 8U;
+    // Sizes and addresses have less than 48 bits, so that a word holds one and something else.
+    std::uint64_t mixed = mix_bits(place_of(b, numbers)) + (static_cast<std::uint64_t>(b.size) | flags << kAboveSize);
+    if (b.other_streams != 0) mixed = mix_bits(mixed) + b.other_streams;
+    sum += mix_bits(mix_bits(mixed) + owner);
   }
   return sum;
 }
@@ -54,13 +68,6 @@ void CachingAllocator::repeat_up_to(const CachingAllocator& end, const Allocator
         &AllocatorStats::device_frees, &AllocatorStats::sync_all_streams}) {
     stats_.*count += now.*count - then.*count;
   }
-}
-
-std::uint64_t CachingAllocator::place_of(const Block& block, const std::vector<std::uint64_t>& numbers) const {
-  const auto address = static_cast<std::uint64_t>(block.address);
-  if (block.range < 0) return mix_bits(address);
-  const auto range = static_cast<std::size_t>(block.range);
-  return mix_bits(numbers[range], address - static_cast<std::uint64_t>(ranges_[range].address));
 }
 
 }  // namespace vramfit

@@ -1,13 +1,19 @@
 #include "model_specs/families/graph_builder.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "model_specs/loss_layout.h"
 
 namespace vramfit {
+
+namespace {
+constexpr const char* kHead = "lm_head";  // the op that makes the logits
+}
 
 GraphBuilder::GraphBuilder(const std::vector<NamedShape>& shapes) {
   for (const NamedShape& shape : shapes) {
@@ -15,6 +21,29 @@ GraphBuilder::GraphBuilder(const std::vector<NamedShape>& shapes) {
     const bool is_bias = shape.name.ends_with("bias");
     graph_.parameters.push_back({shape.name, shape.shape, is_bias ? Parameter::Init::zeros : Parameter::Init::normal});
   }
+}
+
+GraphBuilder::GraphBuilder(Graph finished, const LossOptions& loss) : graph_(std::move(finished)) {
+  if (graph_.segments.back().role == SegmentRole::loss) graph_.segments.pop_back();
+  segment_ = std::move(graph_.segments.back());
+  graph_.segments.pop_back();
+  const auto head = std::ranges::find(segment_.ops, kHead, &Op::name);
+  const int x = head->inputs[0];
+  const LinearUse use{.weight = name_of(*head, 0), .bias = name_of(*head, 1)};
+  const double cap = segment_.ops.back().attributes.softcap;  // of the op that softcap is, or of the one with the loss
+  segment_.values.resize(static_cast<std::size_t>(segment_.labels >= 0 ? segment_.labels : head->outputs[0]));
+  segment_.labels = -1;
+  segment_.ops.erase(head, segment_.ops.end());
+  finish_with_loss(x, use, cap, loss);
+}
+
+/// Of a parameter that an op uses, which is now among those that have a name; "" if it uses no such.
+std::string GraphBuilder::name_of(const Op& op, std::size_t parameter) {
+  if (parameter >= op.parameters.size()) return "";
+  const int number = op.parameters[parameter].parameter;
+  const std::string& name = graph_.parameters[static_cast<std::size_t>(number)].name;
+  index_.emplace(name, number);
+  return name;
 }
 
 void GraphBuilder::begin(const std::string& name, SegmentRole role, std::int64_t features, const std::string& input) {
@@ -126,7 +155,7 @@ void GraphBuilder::finish_with_loss(int x, const LinearUse& head, double cap, co
   if (loss.chunks > 0) {
     const int targets = labels();
     const int sum = value("loss", {fixed(1)}, ValueType::fp32);
-    Op& made = op(OpKind::linear_cross_entropy, "lm_head", {x, targets}, {sum});
+    Op& made = op(OpKind::linear_cross_entropy, kHead, {x, targets}, {sum});
     made.parameters = {use(head.weight)};
     if (!head.bias.empty()) made.parameters.push_back(use(head.bias));
     made.attributes.chunks = loss.chunks;
@@ -134,7 +163,7 @@ void GraphBuilder::finish_with_loss(int x, const LinearUse& head, double cap, co
     end(sum);
     return;
   }
-  int logits = linear("lm_head", x, head);
+  int logits = linear(kHead, x, head);
   // Not in place: the gradient of tanh needs its own output, and that of the linear op needs neither.
   if (cap != 0) logits = apply(OpKind::softcap, "softcap", logits, {.softcap = cap});
   segment_.values[static_cast<std::size_t>(logits)].name = "logits";
@@ -193,5 +222,7 @@ int GraphBuilder::rope_table(const Rope& rope, std::int64_t head_dim) {
 void GraphBuilder::set_init(const std::string& name, Parameter::Init init) {
   graph_.parameters[static_cast<std::size_t>(index_.at(name))].init = init;
 }
+
+Graph with_loss(Graph graph, const LossOptions& loss) { return GraphBuilder(std::move(graph), loss).take(); }
 
 }  // namespace vramfit

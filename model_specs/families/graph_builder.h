@@ -30,6 +30,8 @@ class GraphBuilder {
  public:
   /// `shapes` become the graph's parameters, in that order.
   explicit GraphBuilder(const std::vector<NamedShape>& shapes);
+  /// Goes on with a graph that finish_with_loss() has finished: its end is taken off, and made anew with `loss`.
+  GraphBuilder(Graph finished, const LossOptions& loss);
 
   /// Starts a segment; its input is value 0, [tokens, features], or ids when features is 0.
   void begin(const std::string& name, SegmentRole role, std::int64_t features, const std::string& input = "input");
@@ -64,6 +66,7 @@ class GraphBuilder {
   Op& op(OpKind kind, const std::string& name, std::vector<int> inputs, std::vector<int> outputs);
   int rope_table(const Rope& rope, std::int64_t head_dim);
   void set_init(const std::string& name, Parameter::Init init);
+  std::string name_of(const Op& op, std::size_t parameter);
 
   Graph graph_;
   Segment segment_;

@@ -5,9 +5,14 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "model_specs/config.h"
+#include "model_specs/loss_layout.h"
 #include "model_specs/parameters.h"
 #include "tests/support/config_file.h"
 #include "tests/support/graph_check.h"
@@ -26,6 +31,28 @@ const Op& find_op(const Segment& segment, const std::string& name) {
   return segment.ops.front();
 }
 
+/// All of its segments: names, values, and what each op reads, makes and uses.
+std::string text_of(const Graph& graph) {
+  std::string text;
+  for (const Segment& segment : graph.segments) {
+    text += fmt::format("{} {} {} {} {}\n", segment.name, static_cast<int>(segment.role), segment.input, segment.output,
+                        segment.labels);
+    for (const Value& value : segment.values) {
+      text += fmt::format("  {} {}", value.name, static_cast<int>(value.type));
+      for (const Dim& dim : value.shape) text += fmt::format(" {}{}{}", dim.factor, dim.batch, dim.sequence);
+    }
+    for (const Op& op : segment.ops) {
+      text += fmt::format("\n  {} {} {} {} {} {} {}", op.name, op_name(op.kind), fmt::join(op.inputs, ","),
+                          fmt::join(op.outputs, ","), op.attributes.chunks, op.attributes.softcap,
+                          op.attributes.transposed_weight);
+      for (const ParameterUse& use : op.parameters) {
+        text += fmt::format(" {}:{}:{}", use.parameter, use.first, use.count);
+      }
+    }
+  }
+  return text;
+}
+
 const Segment& block(const Graph& graph, int index) { return graph.segments[static_cast<std::size_t>(index) + 1]; }
 
 }  // namespace
@@ -38,6 +65,19 @@ TEST_CASE(
       CAPTURE(name);
       CAPTURE(chunks);
       testing::check_graph(build_graph(small_model(name), {.chunks = chunks}));
+    }
+  }
+}
+
+TEST_CASE("a graph with its loss laid out in another way is the one that is built so") {
+  for (const std::string& name : small_models()) {
+    CAPTURE(name);
+    for (const auto& [before, after] : {std::pair<std::int64_t, std::int64_t>{0, 4}, {4, 0}, {4, 8}, {0, 0}}) {
+      CAPTURE(before);
+      CAPTURE(after);
+      const ModelSpec spec = small_model(name);
+      const Graph made = with_loss(build_graph(spec, {.chunks = before}), {.chunks = after});
+      CHECK(text_of(made) == text_of(build_graph(spec, {.chunks = after})));
     }
   }
 }
