@@ -11,7 +11,9 @@
 #include "job/resolve_job.h"
 #include "job/sharding.h"
 #include "model_specs/loss_layout.h"
+#include "program/make_program.h"
 #include "program/not_modelled.h"
+#include "program/readers/peaks.h"
 #include "program/stages/adapters.h"
 #include "program/stages/optimizer_in_backward.h"
 
@@ -44,6 +46,8 @@ std::optional<Change> checkpoint(const Estimate& e) {
 
 std::optional<Change> chunk_loss(const Estimate& e) {
   if (std::holds_alternative<ChunkedLoss>(e.job.loss)) return std::nullopt;
+  const Breakdown& at_peak = e.ranks.front().breakdown;
+  if (at_peak.categories[static_cast<std::size_t>(Category::logits_and_loss)].n == 0) return std::nullopt;
   Change change{fmt::format("--loss chunked:{}", kSuggestedChunks), e.job, e.cluster};
   change.job.loss = ChunkedLoss{kSuggestedChunks};
   return change;
@@ -161,6 +165,23 @@ constexpr std::array<Maker, 11> kMakers{checkpoint,     chunk_loss,         halv
 /// How many steps show the peak: runtime vramfit makes states at load, PyTorch's optimizers in the first step.
 int steps_to_peak(const Job& job) { return job.runtime == Runtime::vramfit ? 1 : 2; }
 
+/// Whether the changed job requests as much at once as the present one: what it reserves less would be an accident of
+/// fragments, and its events need not be looked at. Only another allocator is about fragments.
+bool requests_as_much(const program::Program& program, const Job& changed, const Estimate& e) {
+  return changed.allocator == e.job.allocator &&
+         folded_peaks(program, Bytes{1}).requested >= e.ranks.front().peak_requested;
+}
+
+/// How the changed job would do, if it needs less.
+std::optional<RankEstimate> changed_rank(const Graph& graph, const Job& job, const Cluster& cluster, const Estimate& e,
+                                         bool clip) {
+  const CountOptions options{.run = {.clip = clip}, .steps = steps_to_peak(job)};
+  const program::Program program = program::make_program(
+      {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = options.run, .labels = false});
+  if (requests_as_much(program, job, e)) return std::nullopt;
+  return estimate_program_below(program, graph, job, cluster, {options, e.ranks.front().total});
+}
+
 }  // namespace
 
 std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const Graph& graph, bool clip) {
@@ -179,8 +200,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       require_optimizer_in_backward(job, clip);
       const bool same_graph = loss_options(job).chunks == loss_options(e.job).chunks;
       if (!same_graph) other = has_adapters(job) ? training_graph(spec, job) : with_loss(graph, loss_options(job));
-      const std::optional<RankEstimate> rank = estimate_rank_below(
-          same_graph ? graph : other, job, change->cluster, {.run = {.clip = clip}, .steps = steps_to_peak(job)}, now);
+      const std::optional<RankEstimate> rank = changed_rank(same_graph ? graph : other, job, change->cluster, e, clip);
       if (!rank) continue;
       suggestions.push_back({.change = change->flags,
                              .total_after = rank->total,

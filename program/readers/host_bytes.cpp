@@ -53,7 +53,7 @@ Bytes host_bytes(const Program& program) {
   if (!blocks_count && std::ranges::none_of(program.main.buffers, is_on_host)) return {};
   HostReader reader;
   const Place main{.program = program, .code = program.main};
-  for (const Section& section : program.sections) {
+  for (const Section& section : merged_sections(program)) {
     if (blocks_count) {
       read_section(program, section, reader);
       continue;

@@ -38,6 +38,7 @@ DequantizeScratch::DequantizeScratch(const Quantization& format, std::int64_t ro
 
 std::int64_t dequantize_scratch(const Unit& unit) {
   std::int64_t most = 0;
+  if (std::ranges::all_of(unit.storages, [](const UnitStorage& s) { return s.quantization == nullptr; })) return most;
   for (const UnitParameter& p : unit.parameters) {
     if (p.quantization == nullptr) continue;
     most = std::max(most, DequantizeScratch(*p.quantization, p.rows_per_rank, p.row_elements).end);
