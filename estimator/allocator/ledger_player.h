@@ -116,7 +116,7 @@ class LedgerPlayer {
   PlayedOrders& orders_;
   RunningSums* sums_;
   Playback result_;
-  std::size_t played_ = 0;  // events of this order
+  std::size_t played_ = 0;            // events of this order
   std::int64_t skipped_retries_ = 0;  // of passes that were not played, being known
 };
 
