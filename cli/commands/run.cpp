@@ -154,6 +154,12 @@ int run_with_replanning(const RunFlags& flags, const std::string& path, const La
       });
 }
 
+void refuse_flags_beside_plan(const JobFlags& flags) {
+  if (!is_plan_file(flags.model) || !any_job_flag(flags)) return;
+  throw InputError(fmt::format("{}: a plan decides the job; flags that describe one go to \"vramfit plan\"",
+                               printable(flags.model)));
+}
+
 int run_run(RunFlags& flags) {
   read_options(flags);
   const RunOptions& options = flags.options;
@@ -164,12 +170,7 @@ int run_run(RunFlags& flags) {
   const std::string program = find_executor();
   std::unique_ptr<TemporaryPlan> made;
   std::string path = flags.job.model;
-  if (is_plan_file(path)) {
-    if (any_job_flag(flags.job)) {
-      throw InputError(
-          fmt::format("{}: a plan decides the job; flags that describe one go to \"vramfit plan\"", printable(path)));
-    }
-  } else {
+  if (!is_plan_file(path)) {
     made = std::make_unique<TemporaryPlan>(flags.job, options.train.clip > 0, options.adapters);
     path = made->path();
   }
@@ -238,6 +239,7 @@ void add_run(CLI::App& command, int& exit_code) {
       ->type_name("K")
       ->group(kRunFlags);
   command.callback([flags, &exit_code] {
+    refuse_flags_beside_plan(flags->job);  // before --job's files are read and are no flags any more
     apply_configs(flags->job);
     require_modelled(flags->job);
     exit_code = run_run(*flags);
