@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
+#include "job/cluster/cluster_text.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "job/sharding.h"
@@ -82,15 +83,6 @@ std::optional<Change> reshard_always(const Estimate& e) {
   return change;
 }
 
-/// "H100-80GB@95.04GiB" of "2x8xH100-80GB@95.04GiB": the card as it was given.
-std::string_view card_text(std::string_view cluster) {
-  while (true) {
-    const std::size_t digits = std::min(cluster.find_first_not_of("0123456789"), cluster.size());
-    if (digits == 0 || digits == cluster.size() || (cluster[digits] != 'x' && cluster[digits] != 'X')) return cluster;
-    cluster.remove_prefix(digits + 1);
-  }
-}
-
 /// Twice the cards with the same rows each: smaller shards of everything that is sharded.
 std::optional<Change> double_cards(const Estimate& e) {
   if (!sharding_named(e.job.sharding).parameters || e.cluster.cards_per_node > 512) return std::nullopt;
@@ -99,8 +91,7 @@ std::optional<Change> double_cards(const Estimate& e) {
   // Assumes eight cards per node.
   std::int64_t& more = cluster.nodes == 1 && cluster.cards_per_node < 8 ? cluster.cards_per_node : cluster.nodes;
   more *= 2;
-  const std::string nodes = cluster.nodes == 1 ? "" : fmt::format("{}x", cluster.nodes);
-  cluster.text = fmt::format("{}{}x{}", nodes, cluster.cards_per_node, card_text(e.cluster.text));
+  cluster.text = cluster_text(cluster.nodes, cluster.cards_per_node, card_text(e.cluster.text));
   change.flags = "--gpus " + cluster.text;
   change.job.mesh = {.replicate = 0, .shard = 0};
   change.job.global_batch = 0;

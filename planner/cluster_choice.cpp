@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "job/cluster/cluster_text.h"
 #include "job/cluster/host_memory.h"
 #include "job/fields/field_text.h"
 
@@ -17,7 +18,7 @@ constexpr std::int64_t kUsualCardsOfANode = 8;
 
 ClusterChoice sizes_of(std::string_view text, std::string_view sort) {
   const bool has_count = sort.find('x') != std::string_view::npos && sort.front() >= '0' && sort.front() <= '9';
-  const Cluster node = parse_cluster(has_count ? std::string(sort) : fmt::format("{}x{}", kUsualCardsOfANode, sort));
+  const Cluster node = parse_cluster(has_count ? std::string(sort) : cluster_text(1, kUsualCardsOfANode, sort));
   if (node.nodes > 1) {
     throw InputError(
         fmt::format("--gpus {}: after auto: comes a card, or a node of them, such as auto:4xRTX4090", printable(text)));
@@ -25,12 +26,12 @@ ClusterChoice sizes_of(std::string_view text, std::string_view sort) {
   const std::string_view card = has_count ? sort.substr(sort.find('x') + 1) : sort;
   ClusterChoice choice{.clusters = {}, .asks_how_many = true};
   for (std::int64_t cards = 1; cards < node.cards_per_node; cards *= 2) {
-    choice.clusters.push_back(parse_cluster(fmt::format("{}x{}", cards, card)));
+    choice.clusters.push_back(parse_cluster(cluster_text(1, cards, card)));
   }
-  choice.clusters.push_back(parse_cluster(fmt::format("{}x{}", node.cards_per_node, card)));
+  choice.clusters.push_back(parse_cluster(cluster_text(1, node.cards_per_node, card)));
   if (node.is_cpu()) return choice;
   for (std::int64_t nodes = 2; nodes <= kMostAutoNodes; ++nodes) {
-    choice.clusters.push_back(parse_cluster(fmt::format("{}x{}x{}", nodes, node.cards_per_node, card)));
+    choice.clusters.push_back(parse_cluster(cluster_text(nodes, node.cards_per_node, card)));
   }
   return choice;
 }

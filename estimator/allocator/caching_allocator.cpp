@@ -7,7 +7,6 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::int64_t kMinBlock = 512;
 constexpr std::int64_t kMostSmall = std::int64_t{1} << 20;
 constexpr std::int64_t kSmallSegment = std::int64_t{2} << 20;
 constexpr std::int64_t kExabyte = std::int64_t{1} << 60;      // CUDACachingAllocator.cpp, allocate(): refused unasked
@@ -70,9 +69,7 @@ int CachingAllocator::add_behind(int before, std::int64_t address, std::int64_t 
 }
 
 inline CachingAllocator::Request CachingAllocator::request_for(std::int64_t bytes, int stream) const {
-  // What rounded_request() does without divisions, for nearly all requests.
-  const std::int64_t size = rounds_to_divisions_ ? rounded_request(settings_, bytes)
-                                                 : std::max(kMinBlock, (bytes + kMinBlock - 1) & -kMinBlock);
+  const std::int64_t size = rounds_to_divisions_ ? rounded_request(settings_, bytes) : rounded_to_blocks(bytes);
   Request request{.size = size, .segment_size = kSmallSegment, .stream = stream};
   request.is_small = request.size <= kMostSmall;
   if (request.is_small) return request;

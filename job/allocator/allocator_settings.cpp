@@ -17,7 +17,6 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::int64_t kMinBlock = 512;
 constexpr std::int64_t kMostMiB = std::numeric_limits<std::int64_t>::max() >> 20;
 constexpr std::int64_t kSmallestLargeSegmentMiB = 11;  // above the 10 MiB at which a request gets its own segment
 constexpr std::int64_t kMostRegisterThreads = 128;
@@ -203,9 +202,7 @@ std::int64_t rounded_request(const AllocatorSettings& settings, std::int64_t byt
   const int interval = std::clamp(static_cast<int>(std::bit_width(size)) - 1 - kFirstInterval, 0,
                                   static_cast<int>(kRoundupIntervals) - 1);
   const std::int64_t divisions = settings.roundup_divisions[static_cast<std::size_t>(interval)];
-  if (divisions <= 1 || bytes <= kMinBlock * divisions) {
-    return (bytes + kMinBlock - 1) / kMinBlock * kMinBlock;
-  }
+  if (divisions <= 1 || bytes <= kMinBlock * divisions) return rounded_to_blocks(bytes);
   if (std::has_single_bit(size)) return bytes;
   const auto step = static_cast<std::int64_t>(std::bit_floor(size)) / divisions;
   return (bytes + step - 1) / step * step;

@@ -41,6 +41,14 @@ AllocatorSettings allocator_settings(std::string_view allocator);
 /// Whether one block holds all that the job's program asks for (program/arena).
 inline bool is_arena(std::string_view allocator) { return allocator == "arena"; }
 
+/// What blocks are multiples of, and the least size of one.
+inline constexpr std::int64_t kMinBlock = 512;
+
+/// The block size for a request where no interval is divided: at least 512 bytes, in multiples of 512.
+inline std::int64_t rounded_to_blocks(std::int64_t bytes) {
+  return bytes < kMinBlock ? kMinBlock : (bytes + kMinBlock - 1) & -kMinBlock;
+}
+
 /// The block size for a request: at least 512 bytes, in multiples of 512, or rounded up to a division of the interval
 /// between powers of two.
 std::int64_t rounded_request(const AllocatorSettings& settings, std::int64_t bytes);

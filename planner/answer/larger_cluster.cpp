@@ -1,12 +1,10 @@
 #include "planner/answer/larger_cluster.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "base/error.h"
+#include "job/cluster/cluster_text.h"
 #include "job/resolve_job.h"
 #include "planner/search/best_first.h"
 
@@ -16,20 +14,8 @@ namespace {
 
 constexpr std::int64_t kUsualCardsOfANode = 8, kMostNodes = 64;
 
-/// "H100-80GB,host=1TiB" of "2x8xH100-80GB,host=1TiB".
-std::string_view without_counts(std::string_view text) {
-  for (std::size_t x = text.find('x'); x != std::string_view::npos; x = text.find('x')) {
-    const std::string_view count = text.substr(0, x);
-    if (count.empty() || !std::ranges::all_of(count, [](char c) { return c >= '0' && c <= '9'; })) break;
-    text.remove_prefix(x + 1);
-  }
-  return text;
-}
-
 Cluster resized(const Cluster& cluster, std::int64_t nodes, std::int64_t cards) {
-  const std::string_view card = without_counts(cluster.text);
-  const std::string text = nodes > 1 ? fmt::format("{}x{}x{}", nodes, cards, card) : fmt::format("{}x{}", cards, card);
-  Cluster larger = parse_cluster(text);
+  Cluster larger = parse_cluster(cluster_text(nodes, cards, card_text(cluster.text)));
   larger.card = cluster.card;
   larger.host_memory = cluster.host_memory;
   if (cluster.nodes > 1) {

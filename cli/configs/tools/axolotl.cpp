@@ -100,11 +100,11 @@ void read_fsdp_map(const Setting& setting, Draft& draft) {
   if (!draft.is(fact::kParallel, "fsdp")) draft.set(fact::kParallel, "fsdp", setting);
   read_fsdp(setting, 1, draft);
 }
-void read_fsdp_version(const Setting& setting, Draft& draft) {
+/// In place of the version that its fsdp keys mean without this one.
+void read_own_fsdp_version(const Setting& setting, Draft& draft) {
   draft.forget(fact::kFsdpVersion);
-  draft.set(fact::kFsdpVersion, fmt::to_string(setting.whole(1, 2)), setting);
+  read_fsdp_version(setting, draft);
 }
-void read_rslora(const Setting& setting, Draft& draft) { draft.set("rslora", setting.flag() ? "on" : "off", setting); }
 
 constexpr std::array kKeys{
     KeyRow{"base_model", read_model},
@@ -137,7 +137,7 @@ constexpr std::array kKeys{
     KeyRow{"deepspeed", read_deepspeed},
     KeyRow{"fsdp", read_fsdp_words},
     KeyRow{"fsdp_config", read_fsdp_map},
-    KeyRow{"fsdp_version", read_fsdp_version},
+    KeyRow{"fsdp_version", read_own_fsdp_version},
     KeyRow{"dp_shard_size", read_shards},
     KeyRow{"dp_replicate_size", read_replicas},
 };

@@ -9,10 +9,6 @@
 namespace vramfit {
 namespace {
 
-void read_version(const Setting& setting, Draft& draft) {
-  draft.set(fact::kFsdpVersion, fmt::to_string(setting.whole(1, 2)), setting);
-}
-
 /// FULL_SHARD by its name, or by its place in torch's list, from 1.
 void read_strategy(const Setting& setting, Draft& draft) {
   struct Strategy {
@@ -82,14 +78,10 @@ void read_fsdp_checkpointing(const Setting& setting, Draft& draft) {
 }
 
 constexpr std::array kKeys{
-    KeyRow{"version", read_version},
-    KeyRow{"sharding_strategy", read_strategy},
-    KeyRow{"reshard_after_forward", read_reshard},
-    KeyRow{"auto_wrap_policy", read_wrap},
-    KeyRow{"min_num_params", read_minimum},
-    KeyRow{"offload_params", read_offload},
-    KeyRow{"cpu_offload", read_offload},
-    KeyRow{"activation_checkpointing", read_fsdp_checkpointing},
+    KeyRow{"version", read_fsdp_version},          KeyRow{"sharding_strategy", read_strategy},
+    KeyRow{"reshard_after_forward", read_reshard}, KeyRow{"auto_wrap_policy", read_wrap},
+    KeyRow{"min_num_params", read_minimum},        KeyRow{"offload_params", read_offload},
+    KeyRow{"cpu_offload", read_offload},           KeyRow{"activation_checkpointing", read_fsdp_checkpointing},
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"modules that FSDP leaves whole", "ignored_modules ignored_parameters"},
@@ -108,6 +100,10 @@ constexpr std::array kIgnored{
 constexpr KeyTable kTable{"FSDP", kKeys, kOthers, kIgnored};
 
 }  // namespace
+
+void read_fsdp_version(const Setting& setting, Draft& draft) {
+  draft.set(fact::kFsdpVersion, fmt::to_string(setting.whole(1, 2)), setting);
+}
 
 void read_fsdp(const Setting& setting, int version, Draft& draft) {
   if (!setting.node->is_map()) setting.fail(fmt::format("{} is not a map", shown(*setting.node)));

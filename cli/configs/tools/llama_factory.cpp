@@ -49,7 +49,6 @@ void read_pure(const Setting& setting, Draft& draft) {
 void read_packing(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
-void read_rslora(const Setting& setting, Draft& draft) { draft.set("rslora", setting.flag() ? "on" : "off", setting); }
 
 constexpr std::array kKeys{
     KeyRow{"model_name_or_path", read_model},

@@ -194,6 +194,8 @@ void read_lora_alpha(const Setting& setting, Draft& draft) {
 void read_lora_dropout(const Setting& setting, Draft& draft) {
   draft.set("lora_dropout", fmt::format("{}", setting.real()), setting);
 }
+void read_rslora(const Setting& setting, Draft& draft) { draft.set("rslora", setting.flag() ? "on" : "off", setting); }
+
 void read_load_in_4bit(const Setting& setting, Draft& draft) {
   if (setting.flag()) {
     draft.set(fact::kBits, "4", setting);

@@ -25,6 +25,7 @@ void read_checkpointing_options(const Setting& setting, Draft& draft);
 
 /// fsdp_config: its keys with or without "fsdp_" before them. `version` is what is meant if none is given.
 void read_fsdp(const Setting& setting, int version, Draft& draft);
+void read_fsdp_version(const Setting& setting, Draft& draft);
 
 /// parallelism_config, with or without "parallelism_config_" before its keys.
 void read_parallelism(const Setting& setting, Draft& draft);
@@ -40,6 +41,7 @@ void read_deepspeed(const Setting& setting, Draft& draft);
 void read_lora_targets(const Setting& setting, Draft& draft);
 void read_lora_alpha(const Setting& setting, Draft& draft);
 void read_lora_dropout(const Setting& setting, Draft& draft);
+void read_rslora(const Setting& setting, Draft& draft);
 void read_load_in_4bit(const Setting& setting, Draft& draft);
 void read_load_in_8bit(const Setting& setting, Draft& draft);
 

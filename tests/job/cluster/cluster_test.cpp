@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "job/cluster/cluster_text.h"
 #include "job/cluster/host_memory.h"
 
 namespace vramfit {
@@ -22,6 +23,18 @@ std::string error_of(const std::string& text) {
 }
 
 }  // namespace
+
+TEST_CASE("the text of a cluster is its counts and its card as it was given") {
+  for (const char* card : {"H100-80GB", "H100-80GB@95.04GiB", "RTX4090,host=64GiB", "24GB", "cpu-4GiB"}) {
+    CAPTURE(card);
+    CHECK(card_text(card) == card);
+    CHECK(card_text(cluster_text(1, 8, card)) == card);
+    CHECK(card_text(cluster_text(16, 8, card)) == card);
+  }
+  CHECK(card_text("2X8XRTX4090") == "RTX4090");
+  CHECK(cluster_text(1, 4, "RTX4090") == "4xRTX4090");
+  CHECK(cluster_text(2, 8, "H100-80GB") == "2x8xH100-80GB");
+}
 
 TEST_CASE("every card of the catalog can be named, by its name and by each alias, and no name is used twice") {
   std::set<std::string> names;
