@@ -2,16 +2,29 @@
 
 #include <algorithm>
 #include <sstream>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/suggest.h"
+
+// The parser of toml++ 3.3 asserts what a file can break ("[[[" reaches its parse_key), and without assertions it tells
+// the compiler to rely on it. Here each is a check that ends the parse, in every build.
+namespace vramfit {
+struct BrokenAssumption : std::logic_error {
+  using std::logic_error::logic_error;
+};
+constexpr void check_assumption(bool holds) {
+  if (!holds) throw BrokenAssumption("the parser of TOML relies on what this file breaks");
+}
+}  // namespace vramfit
+#undef NDEBUG
+#define TOML_ASSERT(...) vramfit::check_assumption(static_cast<bool>(__VA_ARGS__))
 #define TOML_MAX_NESTED_VALUES 32  // NOLINT(modernize-macro-to-enum): the library's own setting
 #define TOML_HEADER_ONLY 1
 #define TOML_UNRELEASED_FEATURES 0
 #include <toml++/toml.h>
-
-#include "base/error.h"
-#include "base/suggest.h"
 
 namespace vramfit {
 namespace {
@@ -101,6 +114,9 @@ ConfigNode read_toml(std::string_view text, const std::string& file) {
   } catch (const toml::parse_error& error) {
     throw InputError(fmt::format("{}not valid TOML: {}", place(file, static_cast<int>(error.source().begin.line)),
                                  printable(error.description())));
+  } catch (const BrokenAssumption&) {
+    throw InputError(
+        fmt::format("{}: not valid TOML (a key or table's name that can't be read)", printable(file, 300)));
   }
 }
 

@@ -130,6 +130,7 @@ TEST_CASE("TOML has lines too, and deep tables are refused") {
   for (int i = 0; i < 100; ++i) deep += ".a";
   CHECK(message_of(read_toml, "[" + deep + "]") == "f:1: more than 64 dots in a line");
   CHECK(message_of(read_toml, "a = " + std::string(5000, '[') + std::string(5000, ']')).find("f:1: ") == 0);
+  CHECK(message_of(read_toml, std::string(4000, '[')).find("f: not valid TOML") == 0);
   CHECK(message_of(read_toml, "a = 1\na = 2\n").find("f:2: not valid TOML") == 0);
 }
 
