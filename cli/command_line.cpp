@@ -65,6 +65,12 @@ constexpr std::array kCommands{
             {"vramfit compare plan.json run.json", "vramfit compare plan.json rehearsal.json --tolerance 5%",
              "vramfit compare plan.json run.json --json"},
             add_compare},
+    Command{"explain",
+            "explain FILE [MODEL --gpus CLUSTER] [FLAGS]",
+            "Why memory ran out: PyTorch's message in a log, or a memory snapshot, beside the estimate of the job",
+            {"vramfit explain train.log", "vramfit explain train.log --job sft.yaml --gpus 4xRTX4090",
+             "vramfit explain snapshot.pickle Qwen/Qwen3-0.6B --gpus 1xRTX4090 --stack transformers"},
+            add_explain},
     Command{"import",
             "import FILE [FILE...] [--json], or import -- CMD...",
             "A configuration of accelerate, transformers, TRL, DeepSpeed, torchtune, torchtitan, axolotl or "

@@ -14,6 +14,7 @@ void add_rehearse(CLI::App& command, int& exit_code);
 void add_calibrate(CLI::App& command, int& exit_code);
 void add_compare(CLI::App& command, int& exit_code);
 void add_fake_weights(CLI::App& command, int& exit_code);
+void add_explain(CLI::App& command, int& exit_code);
 void add_export(CLI::App& command, int& exit_code);
 void add_import(CLI::App& command, int& exit_code);
 void add_merge(CLI::App& command, int& exit_code);

@@ -11,6 +11,7 @@
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"
+#include "cli/estimate/asked.h"
 #include "cli/files.h"
 #include "cli/flags/calibration_files.h"
 #include "cli/flags/help.h"
@@ -33,12 +34,9 @@
 namespace vramfit {
 namespace {
 
-struct EstimateFlags {
-  JobFlags job;
-  std::string format = "table", network, rehearse = "never", python, driver;
-  std::vector<std::string> calibration;
+struct EstimateFlags : JobQuestion {
+  std::string format = "table", rehearse = "never", python, driver;
   bool json = false, strict = false, exact = false;
-  RunEffectFlags run;
 };
 
 /// Without --gpus: what one card needs, and which cards would do.
@@ -104,64 +102,6 @@ void check_flags(const EstimateFlags& flags) {
   if (flags.strict && flags.job.gpus.empty()) {
     throw InputError("--strict: needs --gpus; without it there is no verdict to be strict about");
   }
-}
-
-Cluster cluster_of(const EstimateFlags& flags) {
-  Cluster cluster = read_cluster_flag(flags.job);
-  if (!flags.network.empty()) set_network(cluster, flags.network);
-  return cluster;
-}
-
-/// What was asked for, on which stack.
-struct Asked {
-  const Stack* stack;
-  JobChoice choice;
-  Cluster cluster;
-};
-
-Asked read_asked(const EstimateFlags& flags) {
-  Asked asked{.stack = stack_of_flag(flags.job), .choice = {}, .cluster = cluster_of(flags)};
-  asked.choice =
-      asked.stack == nullptr ? read_job_choice(flags.job) : read_job_choice(flags.job, *asked.stack, asked.cluster);
-  if (asked.stack == nullptr) asked.stack = &stack_of(asked.choice.job);
-  return asked;
-}
-
-StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec) {
-  std::vector<std::string> notes;
-  return recipe_of(*asked.stack, resolve_job(asked.choice.job, spec, asked.cluster, notes), asked.choice.fixed);
-}
-
-/// The command that rehearses the stack's recipe; "" where no recipe has what was set.
-std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std::string& model) {
-  try {
-    return command_of(recipe_of(asked, spec), model, asked.cluster);
-  } catch (const NotModelled&) {
-    return "";
-  }
-}
-
-Estimate estimate_of(const EstimateFlags& flags, const Asked& asked, const ModelSpec& spec) {
-  if (!flags.job.unmodelled.empty()) {
-    return estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
-                                  unmodelled_text(flags.job), "");
-  }
-  const std::string answered_by = recipe_command(asked, spec, flags.job.model);
-  const std::span<const StackDefault> defaults = defaults_of(*asked.stack, asked.cluster);
-  if (!flags.job.stack.empty() && defaults.empty()) {
-    return estimate_without_rules(
-        spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
-        fmt::format("--stack {} on {}", asked.stack->name, asked.cluster.cards() == 1 ? "one GPU" : "several GPUs"),
-        answered_by);
-  }
-  const Efficiency efficiency = efficiency_by(flags.calibration, asked.cluster, spec);
-  Estimate result = estimate(spec, asked.choice.job, asked.cluster,
-                             {.run = effects_of(flags.run), .speed_with = &efficiency, .answered_by = answered_by});
-  if (!flags.job.stack.empty()) {
-    result.assumptions.insert(result.assumptions.begin(),
-                              fmt::format("--stack {} is {}", asked.stack->name, defaults_text(defaults)));
-  }
-  return result;
 }
 
 /// What this project's engine would need instead of another stack, and instead of it, on one GPU, the Trainer.

@@ -41,18 +41,6 @@ std::string table_row(const Terminal& terminal, std::string_view name, Bytes byt
                      bar(terminal, share, kBarCells));
 }
 
-std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal) {
-  if (estimate.suggestions.empty()) return "";
-  std::string text = fmt::format("\n{:<45}{:>9}\n", "Single changes", "GiB");
-  for (std::size_t i = 0; i < std::min(estimate.suggestions.size(), kShownSuggestions); ++i) {
-    const Suggestion& s = estimate.suggestions[i];
-    const std::string outcome = s.fits ? styled(terminal, Style::good, "fits") : "does not fit";
-    text += fmt::format("  {:<43}{:>9}  {:+.2f}  {}\n", printable(s.change), amount(s.total_after),
-                        -static_cast<double>(s.saved.n) / static_cast<double>(kGiB.n), outcome);
-  }
-  return text;
-}
-
 /// "transformers' Trainer needs 31.28 GiB, which does not fit (--stack transformers)".
 std::string need_text(const StackNeed& need) {
   const char* const verdict = need.verdict == Verdict::fits      ? "fits"
@@ -182,6 +170,18 @@ std::string phase_table(const RankEstimate& rank) {
     if (first != "-" || steady != "-") {
       text += fmt::format("  {:<22}{:>9}  {:>9}\n", phase_name(static_cast<Phase>(i)), first, steady);
     }
+  }
+  return text;
+}
+
+std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal) {
+  if (estimate.suggestions.empty()) return "";
+  std::string text = fmt::format("\n{:<45}{:>9}\n", "Single changes", "GiB");
+  for (std::size_t i = 0; i < std::min(estimate.suggestions.size(), kShownSuggestions); ++i) {
+    const Suggestion& s = estimate.suggestions[i];
+    const std::string outcome = s.fits ? styled(terminal, Style::good, "fits") : "does not fit";
+    text += fmt::format("  {:<43}{:>9}  {:+.2f}  {}\n", printable(s.change), amount(s.total_after),
+                        -static_cast<double>(s.saved.n) / static_cast<double>(kGiB.n), outcome);
   }
   return text;
 }

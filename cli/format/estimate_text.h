@@ -17,6 +17,9 @@ std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, 
 /// The worst rank's peak by phase, first and steady step.
 std::string phase_table(const RankEstimate& rank);
 
+/// The single changes with what the job would need, largest saving first; empty without any.
+std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal);
+
 /// "Assumptions:" and a line for each; empty without any.
 std::string assumption_lines(const Estimate& estimate);
 

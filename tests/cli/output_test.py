@@ -14,6 +14,7 @@ BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
 PROGRAM = os.path.join(BIN, "vramfit")
 EXECUTOR = os.path.join(BIN, "vramfit-train")
 MODEL = os.path.join(SOURCE, "tests", "models", "llama.json")
+OOM_LOG = os.path.join(SOURCE, "tests", "cli", "explain", "examples", "ranks.log")
 TINY = [MODEL, "--gpus", "1xcpu-1GiB", "--seq-len", "32"]
 CARDS = ["--gpus", "2xH100-80GB"]
 RUN = ["run", *TINY, "--data", os.path.join(SOURCE, "docs"), "--steps", "1", "--progress", "none"]
@@ -59,7 +60,7 @@ class Output(unittest.TestCase):
         """Every command that prints, in each of its forms."""
         return [["--help"], ["help"], ["help", "run"], ["--version"], ["version"], ["doctor"], ["models"], ["models", "--json"], ["models", MODEL], ["gpus"],
                 ["gpus", "--json"], ["completion", "bash"], ["estimate", "--help"], ["estimate", *TINY], ["estimate", *TINY, "--json"], ["estimate", MODEL],
-                ["estimate", MODEL, "--format", "accelerate"], ["plan", *TINY], ["plan", *TINY, "--json"], ["plan", *TINY, "-o", "-"],
+                ["estimate", MODEL, "--format", "accelerate"], ["explain", OOM_LOG], ["explain", OOM_LOG, "--json"], ["plan", *TINY], ["plan", *TINY, "--json"], ["plan", *TINY, "-o", "-"],
                 ["plan", *TINY, "-o", "/dev/stdout"]] + HAS_EXECUTOR * [["rehearse", *CARDS, "--", "true"], ["rehearse", *CARDS, "--json", "--", "true"]]
 
     def test_a_full_disk_is_an_error_of_every_command(self):
@@ -185,7 +186,7 @@ class Echoed(unittest.TestCase):
 
     def test_words_that_are_no_flags_values(self):
         for arguments in ([ESCAPE], ["estimate", ESCAPE, *CARDS], ["estimate", *TINY, ESCAPE], ["estimate", *TINY, f"--{ESCAPE}"], ["models", ESCAPE],
-                          ["gpus", ESCAPE], ["completion", ESCAPE], ["help", ESCAPE], ["doctor", "--python", ESCAPE], ["compare", ESCAPE, ESCAPE], ["run", ESCAPE, "--data", SOURCE],
+                          ["gpus", ESCAPE], ["completion", ESCAPE], ["help", ESCAPE], ["doctor", "--python", ESCAPE], ["compare", ESCAPE, ESCAPE], ["explain", ESCAPE], ["run", ESCAPE, "--data", SOURCE],
                           ["estimate", *TINY, "--set", ESCAPE], ["estimate", *TINY, "--set", f"{ESCAPE}=1"], ["estimate", *TINY, "--set", f"seq_len={ESCAPE}"],
                           ["estimate", f"{ESCAPE}.json", *CARDS], ["rehearse", *CARDS, "--set", f"{ESCAPE}=1", "--", "true"],
                           ["rehearse", *CARDS, "--", ESCAPE], ["rehearse", *CARDS, "--", "true", ESCAPE], ["rehearse", *CARDS, "--json", "--", "true", ESCAPE]):

@@ -159,6 +159,18 @@ class Schemas(unittest.TestCase):
         for name in sorted(os.listdir(examples)):
             self.validate(json.loads(program("import", "--json", os.path.join(examples, name))), "import")
 
+    def test_an_explanation_is_as_its_schema_says(self):
+        examples = os.path.join(SOURCE, "tests", "cli", "explain", "examples")
+        job = [MODEL, "--gpus", "1xRTX4090", "--seq-len", "64", "--runtime", "pytorch", "--modeling", "transformers"]
+        for name in sorted(os.listdir(examples)):
+            for arguments in ([], job, [MODEL, "--gpus", "2xRTX4090", "--attention", "cudnn"]):  # the last isn't modelled
+                found = json.loads(program("explain", os.path.join(examples, name), *arguments, "--json"))
+                self.validate(found, "explanation")
+                self.assertEqual("snapshot" in found, name.endswith(".pickle"))
+                self.assertEqual("beside" in found, bool(arguments))
+                part = found.get("log") or found["snapshot"]
+                self.assertGreater(len(part.get("failures") or part["devices"]), part["explained"])
+
     def test_every_field_of_a_job_is_in_the_schema(self):
         with open(os.path.join(SOURCE, "tests", "cli", "job_flags.txt"), encoding="utf-8") as file:
             flags = [line.split()[0][2:].replace("-", "_") for line in file]

@@ -1,0 +1,70 @@
+#include "cli/estimate/asked.h"
+
+#include <span>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/configs/job_configs.h"
+#include "cli/flags/calibration_files.h"
+#include "job/resolve_job.h"
+
+namespace vramfit {
+namespace {
+
+Cluster cluster_of(const JobQuestion& question) {
+  Cluster cluster = read_cluster_flag(question.job);
+  if (!question.network.empty()) set_network(cluster, question.network);
+  return cluster;
+}
+
+}  // namespace
+
+Asked read_asked(const JobQuestion& question) {
+  Asked asked{.stack = stack_of_flag(question.job), .choice = {}, .cluster = cluster_of(question)};
+  asked.choice = asked.stack == nullptr ? read_job_choice(question.job)
+                                        : read_job_choice(question.job, *asked.stack, asked.cluster);
+  if (asked.stack == nullptr) asked.stack = &stack_of(asked.choice.job);
+  return asked;
+}
+
+StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec) {
+  std::vector<std::string> notes;
+  return recipe_of(*asked.stack, resolve_job(asked.choice.job, spec, asked.cluster, notes), asked.choice.fixed);
+}
+
+std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std::string& model) {
+  try {
+    return command_of(recipe_of(asked, spec), model, asked.cluster);
+  } catch (const NotModelled&) {
+    return "";
+  }
+}
+
+Estimate estimate_of(const JobQuestion& question, const Asked& asked, const ModelSpec& spec, bool suggestions) {
+  if (!question.job.unmodelled.empty()) {
+    return estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
+                                  unmodelled_text(question.job), "");
+  }
+  const std::string answered_by = recipe_command(asked, spec, question.job.model);
+  const std::span<const StackDefault> defaults = defaults_of(*asked.stack, asked.cluster);
+  if (!question.job.stack.empty() && defaults.empty()) {
+    return estimate_without_rules(
+        spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
+        fmt::format("--stack {} on {}", asked.stack->name, asked.cluster.cards() == 1 ? "one GPU" : "several GPUs"),
+        answered_by);
+  }
+  const Efficiency efficiency = efficiency_by(question.calibration, asked.cluster, spec);
+  Estimate result = estimate(spec, asked.choice.job, asked.cluster,
+                             {.suggestions = suggestions,
+                              .run = effects_of(question.run),
+                              .speed_with = &efficiency,
+                              .answered_by = answered_by});
+  if (!question.job.stack.empty()) {
+    result.assumptions.insert(result.assumptions.begin(),
+                              fmt::format("--stack {} is {}", asked.stack->name, defaults_text(defaults)));
+  }
+  return result;
+}
+
+}  // namespace vramfit
