@@ -58,7 +58,7 @@ std::optional<OwnedFrame> python_frame(std::string_view text) {
   return frame_of(after.substr(0, end), rest.starts_with(kIn) ? trimmed(rest.substr(kIn.size())) : "", *line);
 }
 
-/// "│ /home/me/train.py:41 in main │", as rich draws tracebacks.
+/// "│ /data/train.py:41 in main │", as rich draws tracebacks.
 std::optional<OwnedFrame> rich_frame(std::string_view text) {
   constexpr std::string_view kBar = "│", kIn = " in ";
   text = trimmed(text);

@@ -58,7 +58,7 @@ TEST_CASE("ranks whose lines are mixed keep their own tracebacks") {
   CHECK(first.rank == 0);
   CHECK(first.line == 22);
   CHECK(first.site.phase == Phase::loss);
-  CHECK(place_text(*first.site.own) == "/home/user/sft.py:88 in <module>");
+  CHECK(place_text(*first.site.own) == "/data/sft.py:88 in <module>");
   CHECK(place_text(*first.site.library) == "transformers/loss/loss_utils.py:36 in fixed_cross_entropy");
   CHECK(place_text(*first.site.innermost) == "torch/nn/functional.py:3494 in cross_entropy");
   const LoggedFailure& second = log.failures[1];
@@ -78,7 +78,7 @@ TEST_CASE("a message that a terminal or a library broke into lines is read as on
   CHECK(rich.failures[0].message.total.has_value());
   CHECK(rich.failures[0].message.reserved.has_value());
   CHECK(rich.failures[0].site.phase == Phase::optimizer);
-  CHECK(place_text(*rich.failures[0].site.own) == "/home/user/finetune.py:57 in <module>");
+  CHECK(place_text(*rich.failures[0].site.own) == "/data/finetune.py:57 in <module>");
 }
 
 TEST_CASE("who wrote a line is read off its front") {

@@ -145,7 +145,7 @@ TEST_CASE("snapshots of real PyTorch are read, of 2.11 and of 2.15 with expandab
     CHECK(oom.use.asked == kGiB);
     CHECK(oom.facts().held.lines.front().bytes == 23 * kGiB);
     CHECK(oom.facts().held.lines.front().blocks == 23);
-    CHECK(place_text(*oom.site.own) == "/home/user/train.py:25 in <listcomp>");
+    CHECK(place_text(*oom.site.own) == "/data/train.py:25 in <listcomp>");
     CHECK(oom.use.expandable == (std::string(name) == "expandable.pickle"));
     CHECK_FALSE(oom.advice.empty());
   }
