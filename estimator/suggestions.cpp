@@ -1,13 +1,16 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/result_changes.h"
 #include "job/cluster/cluster_text.h"
+#include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "job/sharding.h"
@@ -22,11 +25,11 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::size_t kMostSuggestions = 5;
+constexpr std::size_t kMostSuggestions = 6;
 // Each suggestion is an estimate. A model of more segments than twice the deepest published one's 126 layers gets the
 // first few, so that an answer takes less than two seconds.
 constexpr std::size_t kManySegments = 256, kFewSuggestions = 3;
-constexpr std::int64_t kSuggestedChunks = 8, kLeastSequence = 128;
+constexpr std::int64_t kSuggestedChunks = 8;
 constexpr const char* kChangesResult = " (changes the result)";
 
 /// A job and cluster with one change, and the change as flags.
@@ -98,46 +101,11 @@ std::optional<Change> double_cards(const Estimate& e) {
   return change;
 }
 
-/// Another precision, with the dtypes that were set apart from the present one's: they stay set beside the new flag.
-Precision with_set_dtypes(std::string_view name, const Precision& present) {
-  Precision precision = precision_named(name);
-  const Precision usual = precision_named(present.name);
-  for (Dtype Precision::*const dtype : {&Precision::storage, &Precision::compute, &Precision::reduce,
-                                        &Precision::buffer, &Precision::output, &Precision::state}) {
-    if (present.*dtype != usual.*dtype) precision.*dtype = present.*dtype;
-  }
-  return precision;
-}
-
-std::optional<Change> store_in_bf16(const Estimate& e) {
-  if (e.job.precision.name != "bf16-mixed" && e.job.precision.name != "fp32") return std::nullopt;
-  Change change{std::string("--precision bf16-pure") + kChangesResult, e.job, e.cluster};
-  change.job.precision = with_set_dtypes("bf16-pure", e.job.precision);
-  return change;
-}
-
 /// Gradients of one unit or two instead of all.
 std::optional<Change> update_in_backward(const Estimate& e) {
   if (e.job.runtime != Runtime::vramfit || e.job.optimizer_in_backward) return std::nullopt;
   Change change{"--optimizer-in-backward on", e.job, e.cluster};
   change.job.optimizer_in_backward = true;
-  return change;
-}
-
-/// AdamW's averages in blocks of bytes.
-std::optional<Change> quantize_states(const Estimate& e) {
-  const bool is_trainer = e.job.runtime == Runtime::pytorch && e.job.modeling == Modeling::transformers;
-  if ((e.job.runtime != Runtime::vramfit && !is_trainer) || e.job.optimizer != "adamw") return std::nullopt;
-  Change change{std::string("--optimizer adamw-8bit") + kChangesResult, e.job, e.cluster};
-  change.job.optimizer = "adamw-8bit";
-  change.job.optimizer_implementation = OptimizerImplementation::fused;
-  return change;
-}
-
-std::optional<Change> halve_sequence(const Estimate& e) {
-  if (e.job.sequence < 2 * kLeastSequence) return std::nullopt;
-  Change change{fmt::format("--seq-len {}{}", e.job.sequence / 2, kChangesResult), e.job, e.cluster};
-  change.job.sequence /= 2;
   return change;
 }
 
@@ -149,9 +117,35 @@ std::optional<Change> expand_segments(const Estimate& e) {
   return change;
 }
 
-constexpr std::array<Maker, 11> kMakers{checkpoint,     chunk_loss,         halve_micro_batch, shard_fully,
-                                        reshard_always, update_in_backward, quantize_states,   double_cards,
-                                        store_in_bf16,  halve_sequence,     expand_segments};
+constexpr std::array<Maker, 8> kSameResult{checkpoint,     chunk_loss,         halve_micro_batch, shard_fully,
+                                           reshard_always, update_in_backward, double_cards,      expand_segments};
+
+/// The smallest change of each kind. A smaller global batch has fewer micro-batches of the same size.
+std::vector<Change> changes_of_result(const Estimate& e, const ModelSpec& spec) {
+  std::vector<Change> changes;
+  for (const ResultChange& kind : result_changes()) {
+    std::vector<Job> choices = kind.choices(e.job, spec, {});
+    if (choices.empty()) continue;
+    Job& job = choices.front();
+    std::string flags = fmt::format("{} {}", flag_of(job_field_named(kind.field)), kind.value(job));
+    if (job.micro_batch == 0) {
+      job.micro_batch = e.job.micro_batch;
+      job.accumulation = e.job.accumulation / 2;
+      flags += fmt::format(" --grad-accum {}", job.accumulation);
+    }
+    changes.push_back({flags + kChangesResult, std::move(job), e.cluster});
+  }
+  return changes;
+}
+
+std::vector<Change> changes_of(const Estimate& e, const ModelSpec& spec) {
+  std::vector<Change> changes;
+  for (const Maker maker : kSameResult) {
+    if (std::optional<Change> change = maker(e)) changes.push_back(*std::move(change));
+  }
+  std::ranges::move(changes_of_result(e, spec), std::back_inserter(changes));
+  return changes;
+}
 
 /// How many steps show the peak: runtime vramfit makes states at load, PyTorch's optimizers in the first step.
 int steps_to_peak(const Job& job) { return job.runtime == Runtime::vramfit ? 1 : 2; }
@@ -180,23 +174,22 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
   const Bytes now = e.ranks.front().total;
   std::size_t tried = 0;
   Graph other;  // of a job whose loss is another one
-  for (const Maker maker : kMakers) {
-    const std::optional<Change> change = maker(e);
-    if (!change) continue;
+  for (const Change& change : changes_of(e, spec)) {
     if (graph.segments.size() > kManySegments && ++tried > kFewSuggestions) break;
     try {
       std::vector<std::string> notes;
-      const Job job = resolve_job(change->job, spec, change->cluster, notes);
-      require_rules(job, change->cluster);
+      const Job job = resolve_job(change.job, spec, change.cluster, notes);
+      require_rules(job, change.cluster);
       require_optimizer_in_backward(job, clip);
-      const bool same_graph = loss_options(job).chunks == loss_options(e.job).chunks;
+      const bool same_graph =
+          loss_options(job).chunks == loss_options(e.job).chunks && has_adapters(job) == has_adapters(e.job);
       if (!same_graph) other = has_adapters(job) ? training_graph(spec, job) : with_loss(graph, loss_options(job));
-      const std::optional<RankEstimate> rank = changed_rank(same_graph ? graph : other, job, change->cluster, e, clip);
+      const std::optional<RankEstimate> rank = changed_rank(same_graph ? graph : other, job, change.cluster, e, clip);
       if (!rank) continue;
-      suggestions.push_back({.change = change->flags,
+      suggestions.push_back({.change = change.flags,
                              .total_after = rank->total,
                              .saved = now - rank->total,
-                             .fits = verdict_of(*rank, change->cluster) == Verdict::fits});
+                             .fits = verdict_of(*rank, change.cluster) == Verdict::fits});
     } catch (const Error&) {
       continue;  // a change that can't be made or counted is no suggestion
     }

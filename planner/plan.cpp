@@ -11,7 +11,7 @@
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/answer/larger_batch.h"
-#include "planner/answer/larger_cluster.h"
+#include "planner/answer/no_plan.h"
 #include "planner/answer/plan_words.h"
 #include "planner/answer/waterfall.h"
 #include "planner/search/best_first.h"
@@ -130,6 +130,7 @@ class Search {
   void find_smallest() {
     SearchCounts counts;  // the configurations have been counted
     BestFirst smallest(evaluator_, request_, bases_, BestBy::need, counts);
+    smallest.look_at_one_of_alike();
     while (const std::optional<Option> option = smallest.next(worth_knowing())) {
       note(evaluator_.attempt(*option, smallest_total_), option->job);
     }
@@ -263,34 +264,20 @@ class Search {
     plan_.alternatives.push_back(std::move(candidate));
   }
 
-  // The fastest job under a change that fits and is faster than `above`, if there is one.
-  std::optional<Candidate> fastest_with(const Change& change, double above) {
-    return fastest_of(request_, change, above);
-  }
-
-  // Likewise, with the choices that `request` leaves open.
-  std::optional<Candidate> fastest_of(const PlanRequest& request, const Change& change, double above) {
-    SearchCounts counts;  // of configurations that the plan has no choice of
-    BestFirst queue(evaluator_, request, {change}, BestBy::speed, counts);
-    std::optional<Candidate> found;
-    while (!found) {
-      const std::optional<Option> option = queue.next(kNoLimit, above);
-      if (!option) break;
-      const Attempt attempt = evaluator_.attempt(*option, request_.cluster.card.memory + Bytes{1});
-      if (attempt.fits) found = evaluator_.candidate(*option, *attempt.rank);
-    }
-    plan_.search.bounds += counts.bounds;
-    return found;
-  }
-
   // What would be faster still if more were allowed.
   void add_changes(const Candidate& chosen) {
     std::vector<Change> others = changes(request_, false, false);
-    std::ranges::copy_if(changes(request_, true, true), std::back_inserter(others), &Change::shown_if_faster);
+    std::ranges::copy_if(changes(request_, true, true), std::back_inserter(others),
+                         [](const Change& change) { return change.kind->shown_if_faster; });
+    const ResultChange* kind = nullptr;
+    double above = 0;  // for another of the same kind, what was found
     for (const Change& change : others) {
       if (chosen.needs == std::vector{change.needs}) continue;
-      std::optional<Candidate> found = fastest_with(change, chosen.tokens_per_second);
+      if (change.kind != kind) above = (1 + kLeastGain) * chosen.tokens_per_second;
+      kind = change.kind;
+      std::optional<Candidate> found = fastest_that_fits(evaluator_, request_, change, above, plan_.search);
       if (!found) continue;
+      above = found->tokens_per_second;
       found->why =
           fmt::format("with --allow {}: faster by {}, needs {}", change.needs,
                       percent(found->tokens_per_second, chosen.tokens_per_second), needs_text(found->estimate));
@@ -300,43 +287,7 @@ class Search {
 
   void explain_failure() {
     if (!smallest_) throw NotModelled(reason_of_none());
-    const Estimate& estimate = evaluator_.estimate_of(*smallest_);
-    const RankEstimate& rank = estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
-    const bool lacks_host_memory = exceeds_host_memory(estimate.host_bytes, estimate.cluster);
-    plan_.why = fmt::format("no plan{} fits {}: the smallest needs {}", set_choices(request_), request_.cluster.text,
-                            lacks_host_memory ? estimate.why : shortage_text(rank, estimate.capacity));
-    offer_open_rows();
-    for (const Change& change : changes(request_, false, false)) offer(change);
-    std::string_view offered;  // of each kind the smallest cut is enough
-    const std::vector<Change> resorts = changes(request_, false, true);
-    for (const Change& change : resorts) {
-      const std::string_view kind = std::string_view(change.needs).substr(0, change.needs.find(':'));
-      if (kind != offered && offer(change)) offered = kind;
-    }
-    if (request_.wants_larger_cluster) plan_.larger_cluster = larger_cluster(asked_);
-    if (const std::optional<LargerCluster>& larger = plan_.larger_cluster) {
-      plan_.why += fmt::format("{} {} would do, at {} a GPU", plan_.alternatives.empty() ? ";" : ", and", larger->gpus,
-                               format_gib(larger->total));
-    } else if (plan_.alternatives.empty()) {
-      plan_.why += "; more or larger cards would help";
-    }
-  }
-
-  // Names each choice that was set and without which the job would fit.
-  void offer_open_rows() {
-    for (const Dimension& row : dimensions()) {
-      const std::string set = set_flags(request_, row);
-      if (set.empty()) continue;
-      PlanRequest open = request_;
-      std::erase_if(open.fixed,
-                    [&](const std::string& name) { return std::ranges::find(row.fields, name) != row.fields.end(); });
-      std::optional<Candidate> found = fastest_of(open, {"", request_.job}, -1);
-      if (!found) continue;
-      found->why = fmt::format("without {}: {:.0f} tokens/s, needs {}", set, found->tokens_per_second,
-                               needs_text(found->estimate));
-      plan_.alternatives.push_back(*std::move(found));
-      say_offer("without " + set);
-    }
+    explain_no_plan(request_, asked_, evaluator_, *smallest_, plan_);
   }
 
   // Why no choice is modelled: what stands against the job that was asked for, or else against the first choice.
@@ -344,28 +295,6 @@ class Search {
     const Estimate& asked = evaluator_.estimate_of(request_.job);
     if (asked.verdict == Verdict::not_modelled) return asked.why;
     return not_modelled_.empty() ? "any choice for this job" : not_modelled_;
-  }
-
-  // Says at what size a change would make the job fit, if it does.
-  bool offer(const Change& change) {
-    if (!add_help(change)) return false;
-    say_offer("with --allow " + change.needs);
-    return true;
-  }
-
-  // Of the last alternative.
-  void say_offer(const std::string& how) {
-    plan_.why += fmt::format("{} {} it would fit at {}", plan_.alternatives.size() == 1 ? ";" : ", or", how,
-                             format_gib(worst_total(plan_.alternatives.back().estimate)));
-  }
-
-  bool add_help(const Change& change) {
-    std::optional<Candidate> found = fastest_with(change, -1);
-    if (!found) return false;
-    found->why = fmt::format("with --allow {}: {:.0f} tokens/s, needs {}", change.needs, found->tokens_per_second,
-                             needs_text(found->estimate));
-    plan_.alternatives.push_back(*std::move(found));
-    return true;
   }
 
   const PlanRequest& request_;

@@ -19,6 +19,7 @@
 #include "cli/format/answer_text.h"
 #include "cli/format/ticker.h"
 #include "cli/run/verify_plan.h"
+#include "estimator/result_changes.h"
 #include "job/cluster/host_memory.h"
 #include "planner/answer/largest_model.h"
 #include "planner/answer/plan_json.h"
@@ -126,6 +127,13 @@ void check_stack(const PlanFlags& flags, const ClusterChoice& clusters) {
   }
 }
 
+/// An example of each: "precision:bf16-pure, optimizer, ".
+std::string kinds_of_change() {
+  std::string kinds;
+  for (const ResultChange& kind : result_changes()) kinds += fmt::format("{}, ", kind.example);
+  return kinds;
+}
+
 int run_plan(const PlanFlags& flags) {
   const Allowed allowed = parse_allowed(flags.allow);
   const ClusterChoice clusters = read_clusters(flags);
@@ -168,8 +176,7 @@ void add_plan(CLI::App& command, int& exit_code) {
   add_stack_flag(command, flags->job);
   command
       .add_option("--allow", flags->allow,
-                  "Changes of the training result that the search may use: precision:bf16-pure, optimizer, "
-                  "method:lora, seq-len, any")
+                  fmt::format("Changes of the training result that the search may use: {}any", kinds_of_change()))
       ->type_name("KIND[:VALUE],...")
       ->group(kCommonFlags);
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);

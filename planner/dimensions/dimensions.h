@@ -42,6 +42,9 @@ struct Dimension {
   /// Whether `choices` looks at nothing of a job but kinds_of() it, and changes nothing that units_key() and ops_key()
   /// are made of.
   bool is_simple = false;
+  /// Whether jobs that differ in this row alone, and of which the bound of memory says the same, have nearly as many
+  /// fragments.
+  bool is_fine = false;
 };
 
 /// What simple rows look at, packed: jobs with equal kinds have equally many choices.

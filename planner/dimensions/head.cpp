@@ -24,7 +24,8 @@ Dimension head() {
           .fields = {"reshard_head"},
           .choices = choices,
           .open = OpenChoice::reshard_head,
-          .is_simple = true};
+          .is_simple = true,
+          .is_fine = true};
 }
 
 }  // namespace vramfit::dimension

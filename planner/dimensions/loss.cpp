@@ -29,7 +29,8 @@ Dimension loss() {
           .cost = "head and loss in pieces",
           .fields = {"loss"},
           .choices = choices,
-          .open = OpenChoice::loss};
+          .open = OpenChoice::loss,
+          .is_fine = true};
 }
 
 }  // namespace vramfit::dimension

@@ -10,6 +10,15 @@
 
 namespace vramfit {
 
+Place BestFirst::coarse_place(const Node& node) const {
+  Place place = node.place;
+  const Space& space = spaces_[node.base];
+  for (std::size_t level = 0; level < space.levels(); ++level) {
+    if (space.row(level).is_fine) place.choices[level + 1] = 0;
+  }
+  return place;
+}
+
 bool BestFirst::ComesLater::operator()(const Entry& a, const Entry& b) const {
   return std::tie(a.value, b.place) < std::tie(b.value, a.place);
 }
@@ -123,6 +132,7 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
       continue;
     }
     if (node.is_exact) return option_of(std::move(node));
+    if (one_of_alike_ && node.least > Bytes{} && !looked_at_.emplace(node.least, coarse_place(node)).second) continue;
     look_at(node);
     if (is_ruled_out(node)) {
       ++counts_.ruled_out;
@@ -133,6 +143,22 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
     }
   }
   return std::nullopt;
+}
+
+std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanRequest& request, const Change& change,
+                                           double above, SearchCounts& counts) {
+  SearchCounts others;
+  BestFirst queue(evaluator, request, {change}, BestBy::speed, others);
+  queue.look_at_one_of_alike();
+  std::optional<Candidate> found;
+  while (!found) {
+    const std::optional<Option> option = queue.next(kNoLimit, above);
+    if (!option) break;
+    const Attempt attempt = evaluator.attempt(*option, request.cluster.card.memory + Bytes{1});
+    if (attempt.fits) found = evaluator.candidate(*option, *attempt.rank);
+  }
+  counts.bounds += others.bounds;
+  return found;
 }
 
 }  // namespace vramfit

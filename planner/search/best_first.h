@@ -8,6 +8,8 @@
 #include <deque>
 #include <optional>
 #include <queue>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "planner/search/changes.h"
@@ -40,6 +42,10 @@ class BestFirst {
   /// `above`.
   std::optional<Option> next(Bytes most_total, double above = -1);
 
+  /// From now on only the first is looked at of those that differ in fine rows alone and of which the bound of memory
+  /// says the same: they fail alike by the allocator's fragments, or don't.
+  void look_at_one_of_alike() { one_of_alike_ = true; }
+
  private:
   struct Node {
     Job job;
@@ -67,6 +73,8 @@ class BestFirst {
   void expand(const Node& node);
   void look_at(Node& node);
   Option option_of(Node node) const;
+  /// With fine rows left out.
+  Place coarse_place(const Node& node) const;
   bool is_ruled_out(const Node& node) const;
   Node take(std::size_t number);
 
@@ -77,7 +85,15 @@ class BestFirst {
   std::deque<Space> spaces_;        // by base
   std::deque<Node> nodes_;
   std::vector<std::size_t> free_;  // numbers of nodes
+  bool one_of_alike_ = false;
+  std::set<std::pair<Bytes, Place>> looked_at_;  // then: bound of memory and coarse_place()
   std::priority_queue<Entry, std::vector<Entry>, ComesLater> queue_;
 };
+
+/// The fastest job under a change that fits and is faster than `above`, if one is found: of those that are alike few
+/// are looked at. For what is said beside a plan, or where there is none. Of the counts only bounds grow: a plan has no
+/// choice of these configurations.
+std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanRequest& request, const Change& change,
+                                           double above, SearchCounts& counts);
 
 }  // namespace vramfit

@@ -1,7 +1,6 @@
 #include "planner/search/changes.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -9,80 +8,12 @@
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
-#include "job/optimizers.h"
 #include "job/resolve_job.h"
 
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kShortestSequence = 128;
 constexpr std::size_t kMostValues = 32;
-
-// What the executor trains in. fp8 rounds far more than the others, so it is tried only by name.
-std::vector<Job> precisions(const Job& job, const std::vector<std::string>& values) {
-  std::vector<Job> changed;
-  for (const std::string_view name : {"bf16-mixed", "bf16-pure", "fp16-mixed", "fp32", "fp8"}) {
-    const bool wanted = values.empty() ? name == "bf16-pure" : std::ranges::find(values, name) != values.end();
-    if (!wanted || job.precision.name == name) continue;
-    Job choice = job;
-    choice.precision = precision_named(name);
-    changed.push_back(choice);
-  }
-  return changed;
-}
-
-std::vector<Job> sequences(const Job& job, const std::vector<std::string>& values) {
-  std::vector<std::int64_t> lengths;
-  lengths.reserve(values.size());
-  for (const std::string& value : values) lengths.push_back(whole_number(value, 1, std::int64_t{1} << 28));
-  if (values.empty()) {
-    for (std::int64_t length = job.sequence / 2; length >= kShortestSequence; length /= 2) lengths.push_back(length);
-  }
-  std::ranges::sort(lengths, std::greater<>());
-  std::vector<Job> changed;
-  changed.reserve(lengths.size());
-  for (const std::int64_t length : lengths) {
-    if (length >= job.sequence) continue;
-    changed.push_back(job);
-    changed.back().sequence = length;
-  }
-  return changed;
-}
-
-// Those of the engine that keep less for each weight; by default the one that trains most alike.
-std::vector<Job> optimizers(const Job& job, const std::vector<std::string>& values) {
-  std::vector<std::string> names = values;
-  if (values.empty() && job.optimizer == "adamw") names.emplace_back("adamw-8bit");
-  std::vector<Job> changed;
-  for (const std::string& name : names) {
-    Job choice = job;
-    job_field_named("optimizer").set(choice, name);
-    if (choice.optimizer != job.optimizer) changed.push_back(std::move(choice));
-  }
-  return changed;
-}
-
-// Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large. Other
-// runtimes than the engine's own have no adapters.
-std::vector<Job> methods(const Job& job, const std::vector<std::string>& values) {
-  std::vector<std::string> names = values;
-  if (values.empty() && job.method == Method::full && job.runtime == Runtime::vramfit) names = {"lora", "qlora"};
-  std::vector<Job> changed;
-  for (const std::string& name : names) {
-    Job choice = job;
-    job_field_named("method").set(choice, name);
-    if (choice.method == job.method) continue;
-    std::vector<std::string> notes;  // defaults show as flags of the plan
-    resolve_adapters(choice, notes);
-    changed.push_back(std::move(choice));
-  }
-  return changed;
-}
-
-std::string precision_of(const Job& job) { return job.precision.name; }
-std::string sequence_of(const Job& job) { return fmt::to_string(job.sequence); }
-std::string optimizer_of(const Job& job) { return job.optimizer; }
-std::string method_of(const Job& job) { return job_field_named("method").get(job); }
 
 /// Whether the job can be at all: a card may not compute in its precision.
 bool resolves(const Job& job, const PlanRequest& request) {
@@ -95,39 +26,15 @@ bool resolves(const Job& job, const PlanRequest& request) {
   }
 }
 
-constexpr std::array kChangeKinds{
-    ChangeKind{"precision", "precision", false, false, precisions, precision_of},
-    ChangeKind{"optimizer", "optimizer", false, false, optimizers, optimizer_of},
-    ChangeKind{"method", "method", true, true, methods, method_of},
-    ChangeKind{"seq-len", "seq_len", true, false, sequences, sequence_of},
-};
-
-/// Changes that people ask for and the search has no choice of, each with the way to its answer.
-struct UnsearchedKind {
-  std::string_view name, answer;
-};
-constexpr std::array kUnsearchedKinds{
-    UnsearchedKind{
-        "quantization",
-        "weights in few bits train differently; set them with --method qlora, or --quantization and --freeze"},
-    UnsearchedKind{"global-batch", "the search keeps the global batch; set a smaller one with --global-batch"},
-};
-
-void check_method(const std::string& name) {
-  Job job;
-  job_field_named("method").set(job, name);
-}
-
-void require_kind(const std::string& kind) {
-  const auto* const unsearched = std::ranges::find(kUnsearchedKinds, kind, &UnsearchedKind::name);
-  if (unsearched != kUnsearchedKinds.end()) {
-    throw InputError(fmt::format("--allow {}: not searched: {}", kind, unsearched->answer));
-  }
+/// None for "any".
+const ResultChange* kind_named(const std::string& name) {
   std::vector<std::string> known{"any"};
-  for (const ChangeKind& row : kChangeKinds) known.emplace_back(row.name);
-  if (std::ranges::find(known, kind) == known.end()) {
-    throw InputError(fmt::format("--allow {}: unknown kind{}", printable(kind), did_you_mean(kind, known)));
+  for (const ResultChange& row : result_changes()) {
+    if (row.name == name) return &row;
+    known.emplace_back(row.name);
   }
+  if (name == "any") return nullptr;
+  throw InputError(fmt::format("--allow {}: unknown kind{}", printable(name), did_you_mean(name, known)));
 }
 
 bool is_set(const PlanRequest& request, std::string_view field) {
@@ -140,13 +47,17 @@ void keep_what_was_set(Job& job, const PlanRequest& request, std::string_view ch
     if (name == changed_field) continue;
     const JobField& field = job_field_named(name);
     const std::string value = field.get(request.job);
-    if (field.get(job) != value) field.set(job, value);
+    if (field.get(job) != value) field.set(job, value.empty() ? "none" : value);  // --quantization none reads so
   }
 }
 
-}  // namespace
+void require_possible(const ResultChange& kind, const PlanRequest& request, const std::vector<std::string>& values) {
+  if (kind.why_none == nullptr) return;
+  const std::string why = kind.why_none(request.job, request.spec, values);
+  if (!why.empty()) throw InputError(fmt::format("--allow {}: {}", kind.name, why));
+}
 
-std::span<const ChangeKind> change_kinds() { return kChangeKinds; }
+}  // namespace
 
 Allowed parse_allowed(const std::string& text) {
   Allowed allowed;
@@ -154,16 +65,13 @@ Allowed parse_allowed(const std::string& text) {
   for (const std::string& part : split_list(text)) {
     const std::size_t colon = part.find(':');
     const std::string kind = part.substr(0, colon);
-    require_kind(kind);
+    const ResultChange* const row = kind_named(kind);
     std::vector<std::string>& values = allowed.kinds[kind];
-    if (kind == "any") allowed.any = true;
+    if (row == nullptr) allowed.any = true;
     if (colon == std::string::npos) continue;
-    if (kind == "any") throw InputError("--allow any: takes no value");
+    if (row == nullptr) throw InputError("--allow any: takes no value");
     values.push_back(part.substr(colon + 1));
-    if (kind == "precision") precision_named(values.back());
-    if (kind == "optimizer") optimizer_number(values.back());
-    if (kind == "method") check_method(values.back());
-    if (kind == "seq-len") whole_number(values.back(), 1, std::int64_t{1} << 28);
+    row->check(values.back());
     if (values.size() > kMostValues)
       throw InputError(fmt::format("--allow {}: more than {} values", kind, kMostValues));
   }
@@ -172,20 +80,25 @@ Allowed parse_allowed(const std::string& text) {
 
 std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_resort) {
   std::vector<Change> list;
-  for (const ChangeKind& kind : kChangeKinds) {
+  for (const ResultChange& kind : result_changes()) {
     if (kind.last_resort != last_resort) continue;
     const auto named = request.allowed.kinds.find(std::string(kind.name));
     const bool is_named = named != request.allowed.kinds.end();
     const bool is_allowed = is_named || (request.allowed.any && !is_set(request, kind.field));
     if (is_allowed != allowed) continue;
     const std::vector<std::string> values = is_named ? named->second : std::vector<std::string>{};
-    for (Job& job : kind.choices(request.job, values)) {
+    if (is_named) require_possible(kind, request, values);
+    const std::size_t before = list.size();
+    for (Job& job : kind.choices(request.job, request.spec, values)) {
       keep_what_was_set(job, request, kind.field);
       if (job.method == Method::qlora && job.quantization == "none") continue;  // as was set: lora by another name
       if (values.empty() && !resolves(job, request))
         continue;  // what a person names is refused with the reason instead
       const std::string needs = fmt::format("{}:{}", kind.name, kind.value(job));
-      list.push_back({.needs = needs, .job = std::move(job), .shown_if_faster = kind.shown_if_faster});
+      list.push_back({.needs = needs, .job = std::move(job), .kind = &kind});
+    }
+    if (is_named && values.empty() && kind.why_none != nullptr && list.size() == before) {
+      throw InputError(fmt::format("--allow {}: what is set leaves no other choice of it", kind.name));
     }
   }
   return list;

@@ -266,10 +266,9 @@ class OtherFlags(unittest.TestCase):
         for allowed in ("any", "precision"):
             self.assertEqual(program(*cards, "--allow", allowed).stdout.splitlines()[1], other.stdout.splitlines()[1])
         base = (*cards, "--precision", "bf16-mixed")
-        for kind, answer in (("quantization:4bit", "--method qlora"),
-                             ("global-batch", "--global-batch")):
-            self.refused(f"--allow {kind.split(':')[0]}: not searched", *base, "--allow", kind)
-            self.refused(answer, *base, "--allow", kind)
+        self.refused("--allow quantization: all matrices of layers are trained", *base, "--allow", "quantization")
+        self.refused('unknown value "4bit"', *base, "--allow", "quantization:4bit")
+        self.refused("--allow global-batch: 2 is one sequence for each of 2 data ranks", *base, "--allow", "global-batch")
         cards = ["plan", SMALL, "--gpus", "2xH100-80GB@3.2GiB", "--precision", "bf16-mixed", "--seq-len", "4096", "--wrap", "layer", "--prefetch",
                  "backward=post", "--loss", "full", "--checkpointing", "none"]
         self.assertEqual(program(*cards).returncode, 4)

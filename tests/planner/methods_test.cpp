@@ -10,6 +10,7 @@
 #include "planner/search/changes.h"
 #include "planner/search/search.h"
 #include "tests/planner/requests.h"
+#include "tests/support/models.h"
 
 namespace vramfit {
 
@@ -60,6 +61,84 @@ TEST_CASE("adapters are a last resort where they are allowed, and offered where 
   const Plan kept = make_plan(request);
   CHECK((!kept.chosen || kept.chosen->job.method == Method::full));
   CHECK_THROWS_AS(parse_allowed("method:loro"), InputError);
+}
+
+TEST_CASE(
+    "frozen weights get few bits where that is allowed, and are refused with what would do where none is frozen") {
+  PlanRequest request = request_for("llama", parse_cluster("1x16GB"));
+  request.spec = testing::llama_8b();
+  request.job.sequence = 1024;
+  request.job.global_batch = 1;
+  for (const char* kind : {"quantization", "quantization:int8"}) {
+    request.allowed = parse_allowed(kind);
+    CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("--method lora or --freeze"), InputError);
+  }
+  request.allowed = parse_allowed("any");  // nothing that was asked for is missing
+  CHECK_NOTHROW(make_plan(request));
+  request.allowed = {};
+  fix(request, "method", "lora");
+  const Plan refused = make_plan(request);
+  CHECK_FALSE(refused.chosen);
+  CHECK(refused.why.find("with --allow quantization:int8 it would fit at") != std::string::npos);
+  for (const auto& [kind, formats] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"quantization", {"int8"}}, {"quantization:nf4", {"nf4"}}, {"any", {"int8"}}}) {
+    CAPTURE(kind);
+    request.allowed = parse_allowed(kind);
+    const Plan allowed = make_plan(request);
+    REQUIRE(allowed.chosen);
+    CHECK(allowed.chosen->job.method == Method::lora);
+    CHECK(std::ranges::count(formats, allowed.chosen->job.quantization) == 1);
+  }
+  request.cluster = parse_cluster("1xH100-80GB");
+  request.allowed = parse_allowed("quantization");
+  const Plan roomy = make_plan(request);
+  REQUIRE(roomy.chosen);
+  CHECK(roomy.chosen->job.quantization == "none");
+  CHECK_THROWS_AS(parse_allowed("quantization:none"), InputError);
+  CHECK_THROWS_AS(parse_allowed("quantization:int4"), InputError);
+}
+
+TEST_CASE("a smaller global batch is taken where it is faster or alone fits, another one by name") {
+  PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
+  fix(request, "prefetch", "backward=post,forward=1,limit=0");
+  request.job.global_batch = 16;
+  Evaluator evaluator(request);
+  Bytes with_one = kGiB, with_several = kGiB;
+  for (const Job& job : enumerate_jobs(request)) {
+    with_several = std::min(with_several, worst_total(evaluator.estimate_of(job)));
+  }
+  PlanRequest smallest = request;
+  smallest.job.global_batch = 2;
+  Evaluator least(smallest);
+  for (const Job& job : enumerate_jobs(smallest)) with_one = std::min(with_one, worst_total(least.estimate_of(job)));
+  REQUIRE(with_one < with_several);
+  request.cluster.card.memory = with_several - Bytes{4096};
+  const Plan refused = make_plan(request);
+  CHECK_FALSE(refused.chosen);
+  CHECK(refused.why.find("with --allow global-batch:") != std::string::npos);
+  for (const char* kind : {"global-batch", "global-batch:2,global-batch:4"}) {
+    request.allowed = parse_allowed(kind);
+    const Plan allowed = make_plan(request);
+    REQUIRE(allowed.chosen);
+    CHECK(allowed.chosen->job.global_batch < 16);
+  }
+  request.allowed = parse_allowed("any");  // keeps what was set
+  const Plan kept = make_plan(request);
+  CHECK((!kept.chosen || kept.chosen->job.global_batch == 16));
+
+  request.cluster.card.memory = kGiB;
+  request.allowed = parse_allowed("global-batch:32");
+  const Plan larger = make_plan(request);
+  REQUIRE(larger.chosen);
+  CHECK(larger.chosen->job.global_batch == 32);
+  fix(request, "micro_batch", "2");
+  request.allowed = parse_allowed("global-batch:6");
+  CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("--global-batch 6"), InputError);
+  request.job.global_batch = 2;
+  request.job.micro_batch = 0;
+  request.fixed = {"global_batch"};
+  request.allowed = parse_allowed("global-batch");
+  CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("none is smaller"), InputError);
 }
 
 }  // namespace vramfit

@@ -1,0 +1,234 @@
+#include "estimator/result_changes.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "job/fields/field_text.h"
+#include "job/fields/job_field_names.h"
+#include "job/fields/job_fields.h"
+#include "job/optimizers.h"
+#include "job/quantization.h"
+#include "job/resolve_job.h"
+#include "program/stages/adapters.h"
+#include "program/stages/trainable.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::int64_t kShortestSequence = 128;
+constexpr std::int64_t kMostNumber = std::int64_t{1} << 28;  // of tokens in a sequence, or sequences in a batch
+
+using Values = std::vector<std::string>;
+
+/// Another precision, with the dtypes that were set apart from the present one's: they stay set beside the new flag.
+Precision with_set_dtypes(std::string_view name, const Precision& present) {
+  Precision precision = precision_named(name);
+  const Precision usual = present.name.empty() ? unresolved_job().precision : precision_named(present.name);
+  for (Dtype Precision::*const dtype : {&Precision::storage, &Precision::compute, &Precision::reduce,
+                                        &Precision::buffer, &Precision::output, &Precision::state}) {
+    if (present.*dtype != usual.*dtype) precision.*dtype = present.*dtype;
+  }
+  return precision;
+}
+
+// What the executor trains in. fp8 rounds far more than the others, so it is tried only by name.
+std::vector<Job> precisions(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  std::vector<Job> changed;
+  for (const std::string_view name : {"bf16-mixed", "bf16-pure", "fp16-mixed", "fp32", "fp8"}) {
+    const bool wanted = values.empty() ? name == "bf16-pure" : std::ranges::find(values, name) != values.end();
+    if (!wanted || job.precision.name == name) continue;
+    changed.push_back(job);
+    changed.back().precision = with_set_dtypes(name, job.precision);
+  }
+  return changed;
+}
+
+// Those of the engine that keep less for each weight; by default the one that trains most alike.
+std::vector<Job> optimizers(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  Values names = values;
+  if (values.empty() && job.optimizer == "adamw") names.emplace_back("adamw-8bit");
+  std::vector<Job> changed;
+  for (const std::string& name : names) {
+    Job choice = job;
+    job_field_named("optimizer").set(choice, name);
+    if (choice.optimizer != job.optimizer) changed.push_back(std::move(choice));
+  }
+  return changed;
+}
+
+// Of frozen weights alone. By default in 8 bits, and in the 4 that need least; those that have so few stay as they are.
+std::vector<Job> quantizations(const Job& job, const ModelSpec& spec, const Values& values) {
+  Values names = values;
+  if (values.empty()) {
+    if (job.quantization == "none") names = {"int8", "nf4-double"};
+    if (job.quantization == "int8" || job.quantization == "nf4") names = {"nf4-double"};
+  }
+  std::erase(names, job.quantization);
+  std::vector<Job> changed;
+  if (names.empty() || !has_frozen_matrices(job, spec)) return changed;
+  for (const std::string& name : names) {
+    changed.push_back(job);
+    changed.back().quantization = name;
+  }
+  return changed;
+}
+
+std::vector<std::int64_t> numbers_of(const Values& values) {
+  std::vector<std::int64_t> numbers;
+  numbers.reserve(values.size());
+  for (const std::string& value : values) numbers.push_back(whole_number(value, 1, kMostNumber));
+  std::ranges::sort(numbers, std::greater<>());
+  return numbers;
+}
+
+std::string why_no_quantization(const Job& job, const ModelSpec& spec, const Values& /*values*/) {
+  if (has_frozen_matrices(job, spec)) return "";
+  return "all matrices of layers are trained, and only frozen ones can be quantized; use --allow method:qlora, or give "
+         "--method lora or --freeze";
+}
+
+// Smaller ones, down to one sequence for each data rank; larger ones by name. Micro-batch and accumulation follow.
+std::vector<Job> global_batches(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  std::vector<std::int64_t> sizes = numbers_of(values);
+  const std::int64_t ranks = data_ranks(job);
+  if (values.empty()) {
+    for (std::int64_t rows = job.global_batch / ranks / 2; rows > 0; rows /= 2) sizes.push_back(rows * ranks);
+  }
+  std::vector<Job> changed;
+  for (const std::int64_t size : sizes) {
+    if (size == job.global_batch) continue;
+    changed.push_back(job);
+    changed.back().global_batch = size;
+    changed.back().micro_batch = changed.back().accumulation = 0;
+  }
+  return changed;
+}
+
+std::string why_no_global_batch(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  const std::int64_t ranks = data_ranks(job);
+  if (!values.empty() || job.global_batch / ranks > 1) return "";
+  return fmt::format(
+      "{} is one sequence for each of {} data ranks, and none is smaller; name others, such as "
+      "--allow global-batch:{}",
+      job.global_batch, ranks, 4 * ranks);
+}
+
+// Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large. Other
+// runtimes than the engine's own have no adapters.
+std::vector<Job> methods(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  Values names = values;
+  if (values.empty() && job.method == Method::full && job.runtime == Runtime::vramfit) names = {"lora", "qlora"};
+  std::vector<Job> changed;
+  for (const std::string& name : names) {
+    Job choice = job;
+    job_field_named("method").set(choice, name);
+    if (choice.method == job.method) continue;
+    std::vector<std::string> notes;  // defaults show as flags of the plan
+    resolve_adapters(choice, notes);
+    changed.push_back(std::move(choice));
+  }
+  return changed;
+}
+
+std::vector<Job> sequences(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  std::vector<std::int64_t> lengths = numbers_of(values);
+  for (std::int64_t length = job.sequence / 2; values.empty() && length >= kShortestSequence; length /= 2) {
+    lengths.push_back(length);
+  }
+  std::vector<Job> changed;
+  for (const std::int64_t length : lengths) {
+    if (length >= job.sequence) continue;
+    changed.push_back(job);
+    changed.back().sequence = length;
+  }
+  return changed;
+}
+
+std::string precision_of(const Job& job) { return job.precision.name; }
+std::string optimizer_of(const Job& job) { return job.optimizer; }
+std::string quantization_of(const Job& job) { return job.quantization; }
+std::string global_batch_of(const Job& job) { return fmt::to_string(job.global_batch); }
+std::string method_of(const Job& job) { return job_field_named("method").get(job); }
+std::string sequence_of(const Job& job) { return fmt::to_string(job.sequence); }
+
+void check_precision(const std::string& name) { precision_named(name); }
+void check_optimizer(const std::string& name) { optimizer_number(name); }
+void check_quantization(const std::string& name) {
+  if (quantization_named(name) == nullptr) unknown_value(name, names_of(kQuantizations));
+}
+void check_method(const std::string& name) {
+  Job job;
+  job_field_named("method").set(job, name);
+}
+void check_number(const std::string& value) { whole_number(value, 1, kMostNumber); }
+
+constexpr std::array kResultChanges{
+    ResultChange{.name = "precision",
+                 .field = "precision",
+                 .example = "precision:bf16-pure",
+                 .choices = precisions,
+                 .value = precision_of,
+                 .check = check_precision},
+    ResultChange{.name = "optimizer",
+                 .field = "optimizer",
+                 .example = "optimizer",
+                 .choices = optimizers,
+                 .value = optimizer_of,
+                 .check = check_optimizer},
+    ResultChange{.name = "global-batch",
+                 .field = "global_batch",
+                 .example = "global-batch:64",
+                 .shrinks = true,
+                 .choices = global_batches,
+                 .why_none = why_no_global_batch,
+                 .value = global_batch_of,
+                 .check = check_number},
+    ResultChange{.name = "quantization",
+                 .field = "quantization",
+                 .example = "quantization",
+                 .last_resort = true,
+                 .shown_if_faster = true,
+                 .choices = quantizations,
+                 .why_none = why_no_quantization,
+                 .value = quantization_of,
+                 .check = check_quantization},
+    ResultChange{.name = "method",
+                 .field = "method",
+                 .example = "method:lora",
+                 .last_resort = true,
+                 .shown_if_faster = true,
+                 .choices = methods,
+                 .value = method_of,
+                 .check = check_method},
+    ResultChange{.name = "seq-len",
+                 .field = "seq_len",
+                 .example = "seq-len",
+                 .last_resort = true,
+                 .shrinks = true,
+                 .choices = sequences,
+                 .value = sequence_of,
+                 .check = check_number},
+};
+
+}  // namespace
+
+std::span<const ResultChange> result_changes() { return kResultChanges; }
+
+bool has_frozen_matrices(const Job& job, const ModelSpec& spec) {
+  if (!has_adapters(job) && job.freeze.empty()) return false;
+  Job quantized = job;
+  quantized.quantization = "int8";  // any
+  try {
+    held_parameters(training_graph(spec, job), quantized);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+}  // namespace vramfit

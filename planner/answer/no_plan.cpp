@@ -1,0 +1,119 @@
+#include "planner/answer/no_plan.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "job/cluster/host_memory.h"
+#include "planner/answer/larger_cluster.h"
+#include "planner/answer/plan_words.h"
+#include "planner/search/best_first.h"
+#include "planner/search/changes.h"
+
+namespace vramfit {
+
+namespace {
+
+class NoPlan {
+ public:
+  NoPlan(const PlanRequest& request, Evaluator& evaluator, Plan& plan)
+      : request_(request), evaluator_(evaluator), plan_(plan) {}
+
+  void say_what_is_missing(const Job& smallest) {
+    const Estimate& estimate = evaluator_.estimate_of(smallest);
+    const RankEstimate& rank = estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
+    const bool lacks_host_memory = exceeds_host_memory(estimate.host_bytes, estimate.cluster);
+    plan_.why = fmt::format("no plan{} fits {}: the smallest needs {}", set_choices(request_), request_.cluster.text,
+                            lacks_host_memory ? estimate.why : shortage_text(rank, estimate.capacity));
+  }
+
+  // Names each choice that was set and without which the job would fit.
+  void offer_open_rows() {
+    for (const Dimension& row : dimensions()) {
+      const std::string set = set_flags(request_, row);
+      if (set.empty()) continue;
+      PlanRequest open = request_;
+      std::erase_if(open.fixed,
+                    [&](const std::string& name) { return std::ranges::find(row.fields, name) != row.fields.end(); });
+      offer("without " + set, fastest(open, {.needs = "", .job = request_.job}));
+    }
+  }
+
+  // Of each kind the smallest change that helps.
+  void offer_changes(const std::vector<Change>& list) {
+    for (auto begin = list.begin(); begin != list.end();) {
+      const ResultChange* const kind = begin->kind;
+      const auto end = std::find_if(begin, list.end(), [&](const Change& change) { return change.kind != kind; });
+      kind->shrinks ? offer_by_halving({begin, end}) : offer_first({begin, end});
+      begin = end;
+    }
+  }
+
+  void offer_larger_cluster(const PlanRequest& asked) {
+    if (request_.wants_larger_cluster) plan_.larger_cluster = larger_cluster(asked);
+    if (const std::optional<LargerCluster>& larger = plan_.larger_cluster) {
+      plan_.why += fmt::format("{} {} would do, at {} a GPU", plan_.alternatives.empty() ? ";" : ", and", larger->gpus,
+                               format_gib(larger->total));
+    } else if (plan_.alternatives.empty()) {
+      plan_.why += "; more or larger cards would help";
+    }
+  }
+
+ private:
+  std::optional<Candidate> fastest(const PlanRequest& request, const Change& change) {
+    return fastest_that_fits(evaluator_, request, change, -1, plan_.search);
+  }
+
+  void offer_first(std::span<const Change> list) {
+    for (const Change& change : list) {
+      if (offer("with --allow " + change.needs, fastest(request_, change))) return;
+    }
+  }
+
+  // Each needs less than those before it, so the last tells whether any helps.
+  void offer_by_halving(std::span<const Change> list) {
+    std::size_t none = 0, some = list.size() - 1;
+    std::optional<Candidate> found = fastest(request_, list[some]);
+    while (found && none < some) {
+      const std::size_t middle = none + (some - none) / 2;
+      std::optional<Candidate> with_less = fastest(request_, list[middle]);
+      with_less ? some = middle : none = middle + 1;
+      if (with_less) found = std::move(with_less);
+    }
+    offer("with --allow " + list[some].needs, std::move(found));
+  }
+
+  // Says at what size the job would fit so, if it does.
+  bool offer(const std::string& how, std::optional<Candidate> found) {
+    if (!found) return false;
+    found->why =
+        fmt::format("{}: {:.0f} tokens/s, needs {}", how, found->tokens_per_second, needs_text(found->estimate));
+    plan_.why += fmt::format("{} {} it would fit at {}", plan_.alternatives.empty() ? ";" : ", or", how,
+                             format_gib(worst_total(found->estimate)));
+    plan_.alternatives.push_back(*std::move(found));
+    return true;
+  }
+
+  const PlanRequest& request_;
+  Evaluator& evaluator_;
+  Plan& plan_;
+};
+
+}  // namespace
+
+void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, const Job& smallest,
+                     Plan& plan) {
+  NoPlan none(request, evaluator, plan);
+  none.say_what_is_missing(smallest);
+  none.offer_open_rows();
+  none.offer_changes(changes(request, false, false));
+  none.offer_changes(changes(request, false, true));
+  none.offer_larger_cluster(asked);
+}
+
+}  // namespace vramfit

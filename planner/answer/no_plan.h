@@ -1,0 +1,15 @@
+// What is said where nothing fits: what is missing, and what would help.
+#pragma once
+
+#include "planner/plan.h"
+#include "planner/search/search.h"
+
+namespace vramfit {
+
+/// Fills in `plan.why`, and as alternatives what fits without a choice that was set, or with a change of the result;
+/// and the larger cluster that would do. `smallest` is the job that needs least of those of `request`, which is
+/// resolved; `asked` isn't.
+void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, const Job& smallest,
+                     Plan& plan);
+
+}  // namespace vramfit
