@@ -60,12 +60,13 @@ void write_estimate_members(JsonWriter& writer, const Estimate& estimate) {
   write_ranks(writer, estimate.ranks, estimate.worst);
 }
 
-std::string estimate_to_json(const Estimate& estimate) {
+std::string estimate_to_json(const Estimate& estimate, std::span<const WhatIf> what_ifs) {
   JsonWriter writer;
   writer.begin_object().member("schema", "vramfit/estimate@1");
   write_estimate_members(writer, estimate);
   if (estimate.speed) write_speed(writer.key("speed"), *estimate.speed, estimate.figures);
   write_others(writer, estimate.others);
+  if (!what_ifs.empty()) write_what_ifs(writer, estimate, what_ifs);
   writer.end_object();
   return writer.take();
 }

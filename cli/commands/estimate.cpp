@@ -12,6 +12,7 @@
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"
 #include "cli/estimate/asked.h"
+#include "cli/estimate/what_if.h"
 #include "cli/files.h"
 #include "cli/flags/calibration_files.h"
 #include "cli/flags/help.h"
@@ -36,6 +37,7 @@ namespace {
 
 struct EstimateFlags : JobQuestion {
   std::string format = "table", rehearse = "never", python, driver;
+  std::vector<std::string> what_ifs;
   bool json = false, strict = false, exact = false;
 };
 
@@ -62,6 +64,9 @@ void check_rehearsal_flags(const EstimateFlags& flags) {
       throw InputError(fmt::format("{}: is for a rehearsal; give --exact or --rehearse auto, too", flag));
     }
   }
+  if (may_rehearse(flags) && !flags.what_ifs.empty()) {
+    throw InputError("--what-if: compares estimates; leave out --exact and --rehearse auto");
+  }
   if (!flags.exact) return;
   for (const auto& [flag, is_given] : {std::pair{"--network", !flags.network.empty()},
                                        {"--calibration", !flags.calibration.empty()},
@@ -82,8 +87,8 @@ void check_flags(const EstimateFlags& flags) {
     throw InputError(fmt::format("--format: {}", error.what()));
   }
   if (flags.format == "accelerate" &&
-      (any_job_flag(flags.job) || flags.json || flags.strict || !flags.network.empty() || !flags.calibration.empty() ||
-       flags.run.no_clip || flags.run.save_kind != "none")) {
+      (any_job_flag(flags.job) || flags.json || !flags.what_ifs.empty() || flags.strict || !flags.network.empty() ||
+       !flags.calibration.empty() || flags.run.no_clip || flags.run.save_kind != "none")) {
     throw InputError("--format accelerate: its table depends on MODEL alone; give it no other flag");
   }
   for (const auto& [flag, is_given] :
@@ -98,6 +103,9 @@ void check_flags(const EstimateFlags& flags) {
     if (is_given && flags.job.gpus.empty()) {
       throw InputError(fmt::format("{}: needs --gpus; without it the answer is for vramfit's own engine", flag));
     }
+  }
+  if (!flags.what_ifs.empty() && flags.job.gpus.empty()) {
+    throw InputError("--what-if: needs --gpus; without it there is no estimate to compare with");
   }
   if (flags.strict && flags.job.gpus.empty()) {
     throw InputError("--strict: needs --gpus; without it there is no verdict to be strict about");
@@ -167,8 +175,10 @@ int run_estimate(const EstimateFlags& flags) {
     return rehearse(flags, asked, spec, json);
   }
   add_others(result, flags, spec, asked.cluster);
-  const std::string text = json ? estimate_to_json(result) : estimate_text(result, detect_terminal());
-  write_file("-", text);
+  const std::vector<WhatIf> changed = what_ifs(flags, flags.what_ifs, spec);
+  const Terminal terminal = detect_terminal();
+  write_file("-", json ? estimate_to_json(result, changed)
+                       : estimate_text(result, terminal) + what_if_text(result, changed, terminal));
   if (result.verdict == Verdict::at_risk) {
     std::fprintf(
         stderr, "vramfit: warning: at risk: %s%s\n",
@@ -190,6 +200,15 @@ void add_estimate(CLI::App& command, int& exit_code) {
       ->group(kOutputFlags);
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
   add_calibration_flag(command, flags->calibration);
+  command
+      .add_option("--what-if", flags->what_ifs,
+                  "The same job with a field changed (micro_batch=4, gpus=8xL4), beside it: memory and time. Several "
+                  "in quotes (\"micro_batch=4 checkpointing=full\") change together; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->group(kCommonFlags)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
   command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
   add_run_effects(command, flags->run);
   add_stack_flag(command, flags->job);

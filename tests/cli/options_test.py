@@ -176,7 +176,7 @@ class OtherFlags(unittest.TestCase):
 
     def test_of_estimate(self):
         self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip", "--save-kind", "--network",
-                                "--calibration", "--host-memory", "--stack", "--exact", "--rehearse", "--python", "--keep-driver"])
+                                "--calibration", "--host-memory", "--stack", "--exact", "--rehearse", "--python", "--keep-driver", "--what-if"])
         for stack in values_of("--stack", help_of("estimate")["--stack"][0])[1:]:
             self.assertNotEqual(program("estimate", MODEL, "--gpus", "2xH100-80GB").stdout, program("estimate", MODEL, "--gpus", "2xH100-80GB", "--stack", stack).stdout)
         self.refused("--rehearse", "estimate", MODEL, "--gpus", "2xH100-80GB", "--rehearse", "always")  # the rest in tests/rehearse/stacks_test.py
@@ -193,6 +193,11 @@ class OtherFlags(unittest.TestCase):
         for flags in (["--gpus", "2xH100-80GB"], ["--precision", "fp32"], ["--json"], ["--strict"], ["--no-clip"], ["--save-kind", "full"]):
             self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", *flags)
         self.refused("--strict", "estimate", MODEL, "--strict")
+        self.different("--what-if", "seq_len=128", base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"))
+        self.refused("--what-if sequence=128", "estimate", MODEL, "--gpus", "2xH100-80GB", "--what-if", "sequence=128")
+        self.refused("--what-if: needs --gpus", "estimate", MODEL, "--what-if", "seq_len=128")
+        self.refused("--what-if: compares", "estimate", MODEL, "--gpus", "2xH100-80GB", "--exact", "--stack", "trl", "--what-if", "seq_len=128")
+        self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--what-if", "seq_len=128")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", "--seq-len", "64"))
         offloaded = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--offload", "optimizer")
         self.different("--host-memory", "1MiB", base=offloaded)

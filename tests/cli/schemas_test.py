@@ -98,6 +98,16 @@ class Schemas(unittest.TestCase):
         for figure in estimate["speed"]["figures"]:
             self.assertRegex(figure["origin"], "^(measured|published|fitted|assumed)", figure["name"])
 
+    def test_an_estimate_with_what_ifs_is_as_its_schema_says(self):
+        changes = [word for change in ("seq_len=128", "attention=cudnn", "gpus=4xRTX4090") for word in ("--what-if", change)]
+        estimate = json.loads(program("estimate", MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", *changes, "--json"))
+        self.validate(estimate, "estimate")
+        self.assertEqual([each["verdict"] for each in estimate["what_if"]], ["fits", "not_modelled", "fits"])
+        total = estimate["ranks"][estimate["worst"]]["total_bytes"]
+        for each in (estimate["what_if"][0], estimate["what_if"][2]):
+            self.assertEqual(each["total_bytes"] - total, each["more_bytes"])
+            self.assertEqual(sum(each["more_breakdown"].values()), each["more_bytes"])
+
     def test_an_estimate_without_gpus_is_as_its_schema_says(self):
         self.validate(json.loads(program("estimate", MODEL, "--seq-len", "64", "--json")), "requirements")
 

@@ -1,0 +1,110 @@
+#include "cli/estimate/what_if.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <string>
+
+#include "base/error.h"
+#include "cli/flags/model.h"
+#include "estimator/estimate_json.h"
+#include "job/fields/job_fields.h"
+
+namespace vramfit {
+namespace {
+
+JobQuestion small_job() {
+  JobQuestion question;
+  question.job.model = (std::filesystem::path(VRAMFIT_SOURCE_DIR) / "tests/models/llama.json").string();
+  question.job.gpus = "2xH100-80GB";
+  question.job.values.resize(job_fields().size());
+  question.job.set = {"seq_len=512", "micro_batch=2"};
+  return question;
+}
+
+Estimate answer(const JobQuestion& question) {
+  return estimate_of(question, read_asked(question), read_model(question.job.model), false);
+}
+
+std::vector<WhatIf> changed(const std::vector<std::string>& changes) {
+  const JobQuestion question = small_job();
+  return what_ifs(question, changes, read_model(question.job.model));
+}
+
+std::string refusal(const std::string& change) {
+  try {
+    changed({change});
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("a what-if is the estimate of the job with these flags") {
+  JobQuestion by_hand = small_job();
+  by_hand.job.set.insert(by_hand.job.set.end(), {"micro_batch=4", "checkpointing=full"});
+  by_hand.job.gpus = "4xH100-80GB";
+  const Estimate expected = answer(by_hand);
+  const std::vector<WhatIf> found = changed({"micro-batch=4 checkpointing=full  --gpus=4xH100-80GB"});
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].change == "--micro-batch 4 --checkpointing full --gpus 4xH100-80GB");
+  CHECK(found[0].estimate.ranks.front().total == expected.ranks.front().total);
+  CHECK(found[0].estimate.speed->tokens_per_second == expected.speed->tokens_per_second);
+  CHECK(found[0].estimate.cluster.cards() == 4);
+}
+
+TEST_CASE("the parts of a difference sum to it, exactly") {
+  const Estimate base = answer(small_job());
+  for (const WhatIf& each : changed({"seq_len=1024", "precision=bf16-pure", "sharding=no-shard", "gpus=1xRTX4090"})) {
+    CAPTURE(each.change);
+    const auto parts = breakdown_change(base, each);
+    REQUIRE(parts.has_value());
+    const Bytes sum = std::accumulate(parts->begin(), parts->end(), Bytes{});
+    CHECK(sum == *total_change(base, each));
+    CHECK(std::ranges::any_of(*parts, [](Bytes part) { return part != Bytes{}; }));
+  }
+}
+
+TEST_CASE("each change starts from the job as it is") {
+  const std::vector<WhatIf> found = changed({"seq_len=1024", "micro_batch=1", "seq_len=1024"});
+  CHECK(found[0].estimate.ranks.front().total == found[2].estimate.ranks.front().total);
+  CHECK(found[1].estimate.job.sequence == 512);
+}
+
+TEST_CASE("what isn't modelled says its name in its own row, and differences are left out") {
+  const Estimate base = answer(small_job());
+  const std::vector<WhatIf> found = changed({"attention=cudnn", "seq_len=1024"});
+  CHECK(found[0].estimate.verdict == Verdict::not_modelled);
+  CHECK_FALSE(total_change(base, found[0]).has_value());
+  const std::string text = what_if_text(base, found, {});
+  CHECK(text.find("not modelled\n    --attention cudnn;") != std::string::npos);
+  CHECK(text.find("as it is") < text.find("--seq-len 1024"));
+  const std::string json = estimate_to_json(base, found);
+  CHECK(json.find("\"more_breakdown\": null") != std::string::npos);
+  CHECK(json.find("\"change\": \"--seq-len 1024\"") != std::string::npos);
+  CHECK(estimate_to_json(base).find("what_if") == std::string::npos);
+  CHECK(what_if_text(base, {}, {}).empty());
+}
+
+TEST_CASE("unknown keys and values, and contradictions, are refused with the change") {
+  const auto says = [](const std::string& change, const char* words) {
+    const std::string text = refusal(change);
+    CAPTURE(text);
+    CHECK(text.starts_with("--what-if " + change));
+    CHECK(text.find(words) != std::string::npos);
+  };
+  says("checkpontig=full", "did you mean \"checkpointing\"?");
+  says("checkpointing=ful", "did you mean \"full\"?");
+  says("micro_batch", "is not KEY=VALUE");
+  says("micro_batch=", "the value is empty");
+  says("gpus=8xH10", "unknown card");
+  says("stack=trll", "did you mean");
+  says("global_batch=3", "does not divide by 2 data ranks");
+  says(" ", "names nothing to change");
+}
+
+}  // namespace vramfit
