@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/cluster/precision_support.h"
 #include "job/default_loss.h"
@@ -55,8 +56,8 @@ void resolve_sequence(Job& job, const ModelSpec& spec, Notes& notes) {
                                 kDefaultMostSequence));
   } else if (most > 0 && job.sequence > most) {
     if (spec.has_position_table) {
-      throw InputError(fmt::format("--seq-len {}: {} has a table of {} positions; give at most that", job.sequence,
-                                   spec.model_type, most));
+      throw Conflict(fmt::format("--seq-len {}: {} has a table of {} positions; give at most that", job.sequence,
+                                 spec.model_type, most));
     }
     notes.push_back(fmt::format("--seq-len {} is beyond the model's {} positions", job.sequence, most));
   }
@@ -64,7 +65,7 @@ void resolve_sequence(Job& job, const ModelSpec& spec, Notes& notes) {
 
 void check_mesh(const Job& job, const Sharding& sharding, const Cluster& cluster) {
   const auto refuse = [&](const std::string& what) {
-    throw InputError(fmt::format("--mesh {}: {}", mesh_text(job.mesh), what));
+    throw Conflict(fmt::format("--mesh {}: {}", mesh_text(job.mesh), what));
   };
   if (data_ranks(job) != cluster.cards()) {
     refuse(fmt::format("{} ranks, but {} has {} cards", data_ranks(job), cluster.text, cluster.cards()));
@@ -102,7 +103,7 @@ void check_reshard(const Job& job) {
   const Sharding& sharding = sharding_named(job.sharding);
   if (sharding.reshard || std::holds_alternative<ReshardByDefault>(job.reshard)) return;
   if (sharding.parameters && std::holds_alternative<ReshardNever>(job.reshard)) return;  // what these strategies mean
-  throw InputError(
+  throw Conflict(
       sharding.parameters
           ? fmt::format("--reshard with --sharding {}: it never reshards; leave --reshard out, or use {}",
                         sharding.name, sharding.hybrid ? "hybrid-shard" : "full-shard")
@@ -124,7 +125,7 @@ void resolve_batch(Job& job, Notes& notes) {
     return;
   }
   const auto refuse = [&](const std::string& what) {
-    throw InputError(fmt::format("--global-batch {}: {}", job.global_batch, what));
+    throw Conflict(fmt::format("--global-batch {}: {}", job.global_batch, what));
   };
   if (job.global_batch % ranks != 0) refuse(fmt::format("does not divide by {} data ranks", ranks));
   const std::int64_t rows = job.global_batch / ranks;
@@ -166,8 +167,8 @@ void check_rest(const Job& job) {
     for (std::int64_t ranks = 2; ranks <= job.mesh.shard; ++ranks) {
       if (job.mesh.shard % ranks == 0) groups += fmt::format("{}{}", groups.empty() ? "" : ", ", ranks);
     }
-    throw InputError(fmt::format("--reshard {}: {} ranks do not divide into such groups{}", reshard->ranks,
-                                 job.mesh.shard, groups.empty() ? "" : ", only into groups of " + groups));
+    throw Conflict(fmt::format("--reshard {}: {} ranks do not divide into such groups{}", reshard->ranks,
+                               job.mesh.shard, groups.empty() ? "" : ", only into groups of " + groups));
   }
 }
 
@@ -181,8 +182,8 @@ void resolve_adapters(Job& job, Notes& notes) {
     for (const std::string_view field : {"lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "rslora"}) {
       const JobField& row = job_field_named(field);
       if (row.get(job).empty()) continue;
-      throw InputError(fmt::format("{} with --method full: there are no adapters; leave it out, or use --method lora",
-                                   flag_of(row)));
+      throw Conflict(fmt::format("{} with --method full: there are no adapters; leave it out, or use --method lora",
+                                 flag_of(row)));
     }
     return;
   }

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
@@ -39,8 +40,8 @@ void set_field(PlanRequest& request, const std::string& name, std::int64_t value
 void refuse_if_set(const PlanRequest& request, Objective objective, const std::vector<std::string>& fields) {
   for (const std::string& field : fields) {
     if (std::ranges::find(request.fixed, field) == request.fixed.end()) continue;
-    throw InputError(fmt::format("--objective {} decides {}, which is set; leave out one of them",
-                                 objective_name(objective), flag_of(job_field_named(field))));
+    throw Conflict(fmt::format("--objective {} decides {}, which is set; leave out one of them",
+                               objective_name(objective), flag_of(job_field_named(field))));
   }
 }
 

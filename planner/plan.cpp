@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
@@ -17,6 +18,8 @@
 #include "planner/search/best_first.h"
 #include "planner/search/changes.h"
 #include "planner/search/search.h"
+#include "program/not_modelled.h"
+#include "program/stages/optimizer_in_backward.h"
 
 namespace vramfit {
 namespace {
@@ -286,15 +289,23 @@ class Search {
   }
 
   void explain_failure() {
-    if (!smallest_) throw NotModelled(reason_of_none());
+    if (!smallest_) refuse_all();
     explain_no_plan(request_, asked_, evaluator_, *smallest_, plan_);
   }
 
   // Why no choice is modelled: what stands against the job that was asked for, or else against the first choice.
-  std::string reason_of_none() {
+  [[noreturn]] void refuse_all() {
+    try {
+      require_rules(request_.job, request_.cluster);
+      require_optimizer_in_backward(request_.job, request_.clip);
+    } catch (const Excluded&) {
+      throw;
+    } catch (const NotModelled&) {
+      // its estimate says the same, and what would answer
+    }
     const Estimate& asked = evaluator_.estimate_of(request_.job);
-    if (asked.verdict == Verdict::not_modelled) return asked.why;
-    return not_modelled_.empty() ? "any choice for this job" : not_modelled_;
+    if (asked.verdict == Verdict::not_modelled) throw NotModelled(asked.why);
+    throw NotModelled(not_modelled_.empty() ? "any choice for this job" : not_modelled_);
   }
 
   const PlanRequest& request_;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
@@ -57,7 +58,7 @@ Objective read_objective(const PlanFlags& flags, const ClusterChoice& clusters) 
   if (flags.objective.empty()) return clusters.asks_how_many ? Objective::fewest_gpus : Objective::throughput;
   const Objective objective = parse_objective(flags.objective);
   if (clusters.asks_how_many && objective != Objective::fewest_gpus) {
-    throw InputError(
+    throw Conflict(
         fmt::format("--objective {}: --gpus auto: asks for the fewest GPUs; list the clusters to choose from",
                     objective_name(objective)));
   }
@@ -88,7 +89,7 @@ std::optional<Efficiency> read_calibration(const PlanFlags& flags, const Cluster
   const Cluster& first = choice.clusters.front();
   for (const Cluster& cluster : choice.clusters) {
     if (cluster.card.name == first.card.name) continue;
-    throw InputError(
+    throw Conflict(
         fmt::format("--calibration: is of one card; --gpus has {} and {}", first.card.name, cluster.card.name));
   }
   return efficiency_by(flags.calibration, first, spec);
@@ -123,7 +124,7 @@ void check_stack(const PlanFlags& flags, const ClusterChoice& clusters) {
   const auto is_other = [&](const Cluster& cluster) { return (cluster.cards() == 1) != is_alone; };
   if (flags.job.stack.empty() || flags.job.stack == "vramfit") return;
   if (clusters.asks_how_many || std::ranges::any_of(clusters.clusters, is_other)) {
-    throw InputError(fmt::format("--stack {}: plan for one GPU and for several apart", printable(flags.job.stack)));
+    throw Conflict(fmt::format("--stack {}: plan for one GPU and for several apart", printable(flags.job.stack)));
   }
 }
 
@@ -215,9 +216,15 @@ void add_plan(CLI::App& command, int& exit_code) {
       ->group(kOutputFlags);
   command.add_flag("--no-clip", flags->no_clip, "A step without gradient clipping")->group(kMemoryFlags);
   command.callback([flags, &exit_code] {
-    apply_configs(flags->job);
-    require_modelled(flags->job);
-    exit_code = run_plan(*flags);
+    try {
+      apply_configs(flags->job);
+      require_modelled(flags->job);
+      exit_code = run_plan(*flags);
+    } catch (const Conflict& conflict) {
+      throw Error(ExitCode::no_plan, conflict.what());
+    } catch (const Excluded& excluded) {
+      throw Error(ExitCode::no_plan, excluded.what());
+    }
   });
 }
 

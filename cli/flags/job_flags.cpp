@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "cli/files.h"
@@ -147,8 +148,8 @@ JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Clust
     const auto given = std::ranges::find(choice.fixed, name);
     const auto set = std::ranges::find(defaults, name, &StackDefault::field);
     if (given != choice.fixed.end() && (set == defaults.end() || field.get(choice.job) != set->value)) {
-      throw InputError(fmt::format("--stack {}: contradicts {} {}; leave one of them out", stack.name, flag_of(field),
-                                   field.get(choice.job)));
+      throw Conflict(fmt::format("--stack {}: contradicts {} {}; leave one of them out", stack.name, flag_of(field),
+                                 field.get(choice.job)));
     }
     if (given == choice.fixed.end() && set != defaults.end()) choice.fixed.emplace_back(name);
   }

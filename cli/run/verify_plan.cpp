@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/conflict.h"
 #include "base/digits_apart.h"
 #include "base/error.h"
 #include "base/process/standard_streams.h"
@@ -90,10 +91,10 @@ int parse_verify(std::string_view text) {
 void check_can_verify(const PlanRequest& request, const ClusterChoice& choice) {
   for (const Cluster& cluster : choice.clusters) {
     if (!cluster.is_cpu()) continue;
-    throw InputError(fmt::format("--verify phantom: plays GPUs; {} has none", printable(cluster.text)));
+    throw Conflict(fmt::format("--verify phantom: plays GPUs; {} has none", printable(cluster.text)));
   }
   if (request.job.runtime != Runtime::vramfit) {
-    throw InputError(fmt::format(
+    throw Conflict(fmt::format(
         "--verify phantom: runs vramfit's own runtime, not {}; rehearse the script itself with `vramfit rehearse`",
         job_field_named("runtime").get(request.job)));
   }

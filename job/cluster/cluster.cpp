@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/cluster/card_names.h"
@@ -208,7 +209,7 @@ void set_host_memory(Cluster& cluster, std::string_view text) {
   const std::optional<Size> size = read_size(text);
   if (!size) throw InputError(fmt::format("--host-memory \"{}\": expected a size such as 64GiB", printable(text)));
   if (cluster.is_cpu()) {
-    throw InputError(
+    throw Conflict(
         fmt::format("--host-memory: CPU ranks have one memory, of which --gpus {} gives each its part", cluster.text));
   }
   cluster.host_memory = size->bytes;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/cluster/cluster.h"
@@ -57,8 +58,9 @@ double bytes_per_second(std::string_view text, std::string_view speed) {
 
 void set_network(Cluster& cluster, std::string_view text) {
   if (cluster.nodes == 1) {
-    refuse(text, fmt::format("{} is one node, which has no network to others; leave it out, or give NODESxCOUNTxCARD",
-                             cluster.text));
+    throw Conflict(fmt::format(
+        "--network {}: {} is one node, which has no network to others; leave it out, or give NODESxCOUNTxCARD",
+        printable(text), cluster.text));
   }
   std::string_view speed = text;
   const std::int64_t sharers = take_sharers(text, speed, cluster);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/rehearsal_command.h"
 
@@ -36,9 +37,9 @@ std::string_view best_16_bits(const Card& card) {
 /// Throws for a type that the card does not multiply.
 void require_products(const std::string& flag, Dtype dtype, std::string_view units, const Card& card) {
   if (card_support(dtype, card.device.compute_capability) != Support::none) return;
-  throw InputError(fmt::format("{}: {} has no {} units, which come with {}; use --precision {} or fp32", flag,
-                               with_capability(card), units, capability_text(row_of(dtype)->native_from),
-                               best_16_bits(card)));
+  throw Conflict(fmt::format("{}: {} has no {} units, which come with {}; use --precision {} or fp32", flag,
+                             with_capability(card), units, capability_text(row_of(dtype)->native_from),
+                             best_16_bits(card)));
 }
 
 void require_kernels(const Cluster& cluster) {

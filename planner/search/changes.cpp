@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
@@ -54,7 +55,7 @@ void keep_what_was_set(Job& job, const PlanRequest& request, std::string_view ch
 void require_possible(const ResultChange& kind, const PlanRequest& request, const std::vector<std::string>& values) {
   if (kind.why_none == nullptr) return;
   const std::string why = kind.why_none(request.job, request.spec, values);
-  if (!why.empty()) throw InputError(fmt::format("--allow {}: {}", kind.name, why));
+  if (!why.empty()) throw Conflict(fmt::format("--allow {}: {}", kind.name, why));
 }
 
 }  // namespace
@@ -98,7 +99,7 @@ std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_
       list.push_back({.needs = needs, .job = std::move(job), .kind = &kind});
     }
     if (is_named && values.empty() && kind.why_none != nullptr && list.size() == before) {
-      throw InputError(fmt::format("--allow {}: what is set leaves no other choice of it", kind.name));
+      throw Conflict(fmt::format("--allow {}: what is set leaves no other choice of it", kind.name));
     }
   }
   return list;

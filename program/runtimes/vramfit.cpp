@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/quantization.h"
@@ -21,7 +22,7 @@ namespace {
 void require_sums(const Job& job) {
   const bool is_split = sharding_named(job.sharding).parameters && job.mesh.shard > 1;
   if (optimizer_named(job.optimizer).sums.empty() || !is_split || !offload_of(job).states) return;
-  throw NotModelled(
+  throw Excluded(
       fmt::format("--optimizer {} with --offload {} and sharded parameters (its update sums over ranks on the card, "
                   "where its states "
                   "take little; leave out --offload, or use adamw-4bit)",
@@ -40,7 +41,7 @@ void require_optimizer(const Job& job) {
   require_sums(job);
   const Precision& p = job.precision;
   if (optimizer_named(job.optimizer).rounds_randomly && p.storage != Dtype::bf16) {
-    throw NotModelled(fmt::format(
+    throw Excluded(fmt::format(
         "--optimizer {} with --storage-dtype {} (it rounds parameters stored in bf16; adamw needs none of that)",
         job.optimizer, dtype_name(p.storage)));
   }
@@ -48,7 +49,7 @@ void require_optimizer(const Job& job) {
   const std::string both = fmt::format("--optimizer {} with --storage-dtype {} and --state-dtype {}", job.optimizer,
                                        dtype_name(p.storage), dtype_name(p.state));
   if (!optimizer_named(job.optimizer).takes_other_states) {
-    throw NotModelled(
+    throw Excluded(
         fmt::format("{} (its states follow --storage-dtype or have a form of their own; adamw takes any)", both));
   }
   if (p.state == Dtype::f16) throw NotModelled(fmt::format("{} (squares of gradients below 6e-8 would vanish)", both));
@@ -58,14 +59,14 @@ void require_optimizer(const Job& job) {
 /// without its copy. Anything else would round them once more.
 void require_output(const Precision& p) {
   if (p.output == p.compute || p.output == Dtype::f32) return;
-  throw NotModelled(fmt::format("--output-dtype {} with --compute-dtype {} (use --output-dtype {} or fp32)",
-                                dtype_name(p.output), dtype_name(p.compute), dtype_name(p.compute)));
+  throw Excluded(fmt::format("--output-dtype {} with --compute-dtype {} (use --output-dtype {} or fp32)",
+                             dtype_name(p.output), dtype_name(p.compute), dtype_name(p.compute)));
 }
 
 void require_precision(const Job& job) {
   const Precision& p = job.precision;
   if (wants_fp8(p) && p.compute != Dtype::bf16) {
-    throw NotModelled(fmt::format("--precision fp8 with --compute-dtype {} (use bf16)", dtype_name(p.compute)));
+    throw Excluded(fmt::format("--precision fp8 with --compute-dtype {} (use bf16)", dtype_name(p.compute)));
   }
   if (p.storage == Dtype::f16) {
     throw NotModelled(
@@ -77,7 +78,7 @@ void require_precision(const Job& job) {
 /// Rank 0 would have to send codes, in blocks, instead of rows.
 void require_quantization(const Job& job) {
   if (quantization_named(job.quantization) == nullptr || job.load == Load::each) return;
-  throw NotModelled(fmt::format("--quantization {} with --load rank0 (use --load each)", job.quantization));
+  throw Excluded(fmt::format("--quantization {} with --load rank0 (use --load each)", job.quantization));
 }
 
 void require_own(const Job& job, const Cluster& cluster) {

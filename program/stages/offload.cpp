@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 
 namespace vramfit {
@@ -14,7 +15,7 @@ namespace {
 bool has(const Job& job, std::string_view kind) { return std::ranges::find(job.offload, kind) != job.offload.end(); }
 
 [[noreturn]] void refuse(const Job& job, std::string_view with, std::string_view instead) {
-  throw NotModelled(fmt::format("--offload {} with {} ({})", fmt::join(job.offload, ","), with, instead));
+  throw Excluded(fmt::format("--offload {} with {} ({})", fmt::join(job.offload, ","), with, instead));
 }
 
 /// What a gradient shard goes through after its last reduction, on the card.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "program/stages/offload.h"
@@ -14,7 +15,7 @@ namespace vramfit {
 namespace {
 
 [[noreturn]] void refuse(std::string_view with, std::string_view why) {
-  throw NotModelled(fmt::format("--optimizer-in-backward on with {} ({})", with, why));
+  throw Excluded(fmt::format("--optimizer-in-backward on with {} ({})", with, why));
 }
 
 std::string as_flag(const Job& job, std::string_view field) {

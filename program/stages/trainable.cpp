@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
@@ -32,8 +33,7 @@ LayerRange parse_layers(const std::string& pattern, std::int64_t blocks) {
   const std::string_view text = std::string_view(pattern).substr(kLayers.size());
   const std::size_t dash = text.find('-');
   const auto fail = [&](const std::string& what) {
-    throw InputError(
-        fmt::format("--freeze {}: {}; the model has layers 0 to {}", printable(pattern), what, blocks - 1));
+    throw Conflict(fmt::format("--freeze {}: {}; the model has layers 0 to {}", printable(pattern), what, blocks - 1));
   };
   LayerRange range;
   try {
@@ -103,7 +103,7 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
     for (std::size_t i = 0; i < adapters.size(); ++i) trainable[i] = trainable[i] || adapters[i];
   }
   if (std::ranges::none_of(trainable, [](bool b) { return b; })) {
-    throw InputError("--freeze leaves no parameter to train");
+    throw Conflict("--freeze leaves no parameter to train");
   }
   return trainable;
 }
@@ -128,8 +128,8 @@ void quantize(const Graph& graph, const Job& job, std::vector<HeldParameter>& he
     }
   }
   if (any) return;
-  throw InputError(fmt::format("--quantization {}: no matrix of a layer is frozen; give --freeze, or leave it out",
-                               job.quantization));
+  throw Conflict(fmt::format("--quantization {}: no matrix of a layer is frozen; give --freeze, or leave it out",
+                             job.quantization));
 }
 
 }  // namespace
@@ -151,8 +151,8 @@ void require_adapters_alone(const Graph& graph, const Job& job) {
 std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
   const std::vector<bool> trainable = trainable_parameters(graph, job);
   if (job.frozen_dtype && std::ranges::all_of(trainable, [](bool b) { return b; })) {
-    throw InputError(fmt::format("--frozen-dtype {}: nothing is frozen; give --freeze, or leave it out",
-                                 dtype_name(*job.frozen_dtype)));
+    throw Conflict(fmt::format("--frozen-dtype {}: nothing is frozen; give --freeze, or leave it out",
+                               dtype_name(*job.frozen_dtype)));
   }
   const Dtype frozen = job.frozen_dtype.value_or(has_adapters(job) ? job.precision.compute : job.precision.storage);
   std::vector<HeldParameter> held;

@@ -18,15 +18,15 @@ class VramfitError(Exception):
 
 
 class InputError(VramfitError):
-    """An argument is wrong: unknown, missing, or of a value that makes no sense."""
+    """An argument is wrong: unknown, missing, of a value that makes no sense, or, for a plan, in conflict with another."""
 
 
 class ModelError(VramfitError):
     """The model can't be found, read or downloaded."""
 
 
-USAGE, MODEL = 2, 5
-KINDS = {USAGE: InputError, MODEL: ModelError}
+USAGE, NO_PLAN, MODEL = 2, 4, 5
+KINDS = {USAGE: InputError, NO_PLAN: InputError, MODEL: ModelError}  # of messages without an answer
 
 
 def program_path() -> str:

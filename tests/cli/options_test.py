@@ -166,9 +166,9 @@ class OtherFlags(unittest.TestCase):
         self.assertNotIn(other.returncode, (1, 2, 5), other.stderr)
         self.assertNotEqual((one.returncode, one.stdout, one.stderr), (other.returncode, other.stdout, other.stderr), flags)
 
-    def refused(self, name, *arguments):
+    def refused(self, name, *arguments, code=2):
         done = program(*arguments)
-        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), (arguments, done.stderr))
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (code, "", 1), (arguments, done.stderr))
         self.assertIn(name, done.stderr)
 
     def known(self, command, tested):
@@ -219,7 +219,7 @@ class OtherFlags(unittest.TestCase):
                 json.dump({"figures": {"memory_share": [0.01, "measured"]}}, file)
             self.different("--calibration", figures)
             self.different("--calibration", figures, base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"), command="plan")
-            self.refused("--calibration: is of one card", "plan", MODEL, "--gpus", "2xH100-80GB,1xL4", "--calibration", figures)
+            self.refused("--calibration: is of one card", "plan", MODEL, "--gpus", "2xH100-80GB,1xL4", "--calibration", figures, code=4)
             phantom = os.path.join(folder, "run.json")
             with open(phantom, "w", encoding="utf-8") as file:
                 json.dump({"schema": "vramfit/run@1"}, file)
@@ -239,7 +239,7 @@ class OtherFlags(unittest.TestCase):
         self.known("plan", ["--gpus", "--host-memory", "--stack", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--verify", "--output", "--json", "--no-clip", "--calibration"])
         base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--wrap", "layer", "--loss", "full")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
-        self.refused("--network", "plan", *base, "--network", "10Gbps/card")
+        self.refused("--network", "plan", *base, "--network", "10Gbps/card", code=4)
         self.different("--host-memory", "64GiB", base=(MODEL, "--gpus", "1x24GB", "--seq-len", "64"), command="plan")
         cards = (MODEL, "--gpus", "1xL4,1xH100-80GB,2xH100-80GB", "--precision", "bf16-mixed")
         for objective in ("cost", "fewest-gpus", "longest-sequence", "largest-batch", "headroom"):
@@ -271,9 +271,9 @@ class OtherFlags(unittest.TestCase):
         for allowed in ("any", "precision"):
             self.assertEqual(program(*cards, "--allow", allowed).stdout.splitlines()[1], other.stdout.splitlines()[1])
         base = (*cards, "--precision", "bf16-mixed")
-        self.refused("--allow quantization: all matrices of layers are trained", *base, "--allow", "quantization")
+        self.refused("--allow quantization: all matrices of layers are trained", *base, "--allow", "quantization", code=4)
         self.refused('unknown value "4bit"', *base, "--allow", "quantization:4bit")
-        self.refused("--allow global-batch: 2 is one sequence for each of 2 data ranks", *base, "--allow", "global-batch")
+        self.refused("--allow global-batch: 2 is one sequence for each of 2 data ranks", *base, "--allow", "global-batch", code=4)
         cards = ["plan", SMALL, "--gpus", "2xH100-80GB@3.2GiB", "--precision", "bf16-mixed", "--seq-len", "4096", "--wrap", "layer", "--prefetch",
                  "backward=post", "--loss", "full", "--checkpointing", "none"]
         self.assertEqual(program(*cards).returncode, 4)
