@@ -14,6 +14,7 @@
 #include "job/optimizers.h"
 #include "job/quantization.h"
 #include "job/resolve_job.h"
+#include "job/stacks.h"
 #include "program/stages/adapters.h"
 #include "program/stages/trainable.h"
 
@@ -26,9 +27,10 @@ constexpr std::int64_t kMostNumber = std::int64_t{1} << 28;  // of tokens in a s
 using Values = std::vector<std::string>;
 
 /// Another precision, with the dtypes that were set apart from the present one's: they stay set beside the new flag.
-Precision with_set_dtypes(std::string_view name, const Precision& present) {
-  Precision precision = precision_named(name);
-  const Precision usual = present.name.empty() ? unresolved_job().precision : precision_named(present.name);
+Precision with_set_dtypes(std::string_view name, const Job& job) {
+  const Precision& present = job.precision;
+  Precision precision = precision_on(job, name);
+  const Precision usual = present.name.empty() ? unresolved_job().precision : precision_on(job, present.name);
   for (Dtype Precision::*const dtype : {&Precision::storage, &Precision::compute, &Precision::reduce,
                                         &Precision::buffer, &Precision::output, &Precision::state}) {
     if (present.*dtype != usual.*dtype) precision.*dtype = present.*dtype;
@@ -43,7 +45,7 @@ std::vector<Job> precisions(const Job& job, const ModelSpec& /*spec*/, const Val
     const bool wanted = values.empty() ? name == "bf16-pure" : std::ranges::find(values, name) != values.end();
     if (!wanted || job.precision.name == name) continue;
     changed.push_back(job);
-    changed.back().precision = with_set_dtypes(name, job.precision);
+    changed.back().precision = with_set_dtypes(name, job);
   }
   return changed;
 }

@@ -12,6 +12,7 @@
 #include "job/fields/job_fields.h"
 #include "job/mesh.h"
 #include "job/sharding.h"
+#include "job/stacks.h"
 
 namespace vramfit {
 
@@ -24,8 +25,9 @@ constexpr double kDefaultLoraAlpha = 8;
 using Notes = std::vector<std::string>;
 
 /// The row of `name`, except for the dtypes that were set individually.
-Precision precision_with(const Precision& chosen, std::string_view name) {
-  Precision precision = precision_named(name);
+Precision precision_with(const Job& job, std::string_view name) {
+  const Precision& chosen = job.precision;
+  Precision precision = precision_on(job, name);
   for (Dtype Precision::*const dtype : {&Precision::storage, &Precision::compute, &Precision::reduce,
                                         &Precision::buffer, &Precision::output, &Precision::state}) {
     if (chosen.*dtype != kUnsetDtype) precision.*dtype = chosen.*dtype;
@@ -41,7 +43,7 @@ std::string place_of_default(const Cluster& cluster) {
 
 void resolve_precision(Job& job, const Cluster& cluster, Notes& notes) {
   if (job.precision.name.empty()) {
-    job.precision = precision_with(job.precision, default_precision(cluster));
+    job.precision = precision_with(job, default_precision(cluster));
     notes.push_back(fmt::format("precision {} (the default on {})", job.precision.name, place_of_default(cluster)));
   }
   require_card_support(job, cluster);

@@ -17,6 +17,9 @@ namespace {
 constexpr std::array kOwn{StackDefault{"runtime", "vramfit"}, StackDefault{"modeling", "vramfit"}};
 constexpr std::array kTrainer{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "transformers"}};
 
+// fsdp=True, as accelerate 1.15 sets it up (utils/fsdp_utils.py: fsdp2_prepare_model).
+constexpr std::array kTrainerFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "transformers"}};
+
 // torchtitan's train_configs/llama3_8b.toml and run_train.sh; embeddings and output are units since 2025, and attention
 // is flash up to compute capability 9.0 (models/attention.py).
 constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   StackDefault{"modeling", "torchtitan"},
@@ -26,7 +29,7 @@ constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   Sta
 
 constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
-    Stack{"transformers", "transformers' Trainer", kTrainer, {}},
+    Stack{"transformers", "transformers' Trainer", kTrainer, kTrainerFsdp2},
     Stack{"trl", "TRL's SFTTrainer", {}, {}},
     Stack{"accelerate", "a training loop with accelerate", {}, {}},
     Stack{"deepspeed", "transformers' Trainer with DeepSpeed", {}, {}},
@@ -66,6 +69,13 @@ std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& clu
 Job on_stack(Job job, std::span<const StackDefault> defaults) {
   for (const StackDefault& each : defaults) job_field_named(each.field).set(job, each.value);
   return job;
+}
+
+Precision precision_on(const Job& job, std::string_view name) {
+  Precision precision = precision_named(name);
+  const bool is_accelerate = job.runtime == Runtime::pytorch_fsdp2 && job.modeling == Modeling::transformers;
+  if (is_accelerate) precision.reduce = precision.compute;
+  return precision;
 }
 
 std::string defaults_text(std::span<const StackDefault> defaults) {

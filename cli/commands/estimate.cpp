@@ -112,8 +112,10 @@ void check_flags(const EstimateFlags& flags) {
   }
 }
 
-/// What this project's engine would need instead of another stack, and instead of it, on one GPU, the Trainer.
+/// What this project's engine would need instead of another stack, and instead of it, on one GPU, the Trainer. On
+/// several, its step takes longer to walk through than the rest of an estimate.
 void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& spec, const Cluster& cluster) {
+  if (result.stack == "vramfit" && cluster.cards() > 1) return;
   const Stack& other = stack_named(result.stack == "vramfit" ? "transformers" : "vramfit");
   if (cluster.is_cpu() || defaults_of(other, cluster).empty()) return;
   try {

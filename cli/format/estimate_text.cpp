@@ -55,6 +55,8 @@ std::string other_stacks_text(const Estimate& estimate) {
   if (estimate.cluster.is_cpu()) return "for vramfit's own engine (vramfit run), not for a PyTorch script";
   std::string text;
   for (const StackNeed& other : estimate.others) text += need_text(other) + "; ";
+  if (estimate.stack == "vramfit" && estimate.others.empty())
+    text = "for transformers' Trainer: --stack transformers; ";
   return fmt::format("{}for your own script: {}", text, printable(rehearsal_of(estimate.cluster), 500));
 }
 

@@ -17,6 +17,7 @@
 #include "job/mesh.h"
 #include "job/optimizers.h"
 #include "job/sharding.h"
+#include "job/stacks.h"
 
 namespace vramfit {
 
@@ -52,7 +53,7 @@ constexpr auto kOpNames = std::to_array<std::string_view>({
 }  // namespace
 
 std::string get_precision(const Job& job) { return job.precision.name; }
-void set_precision(Job& job, std::string_view value) { job.precision = precision_named(value); }
+void set_precision(Job& job, std::string_view value) { job.precision = precision_on(job, value); }
 
 std::string get_loss_scale(const Job& job) {
   if (const auto* fixed = std::get_if<FixedLossScale>(&job.loss_scale)) return fmt::format("{}", fixed->factor);

@@ -96,16 +96,21 @@ void set_runtime(Job& job, std::string_view value) {
   job.forward_prefetch = is_own ? defaults.forward_prefetch : 0;
 }
 
+/// accelerate makes embeddings and output FSDP2 units of their own (1.15, utils/fsdp_utils.py: fsdp2_prepare_model).
+void set_modeling(Job& job, std::string_view value) {
+  set_choice<&Job::modeling, kModelings>(job, value);
+  if (job.runtime == Runtime::pytorch_fsdp2 && job.modeling == Modeling::transformers) job.wrap_embeddings = true;
+}
+
 constexpr std::array kJobFields{
     JobField{"runtime", FieldForm::text, kRuntimeValues,
              "Engine that runs the training step; rehearse a script instead where it is not modelled yet. "
              "Sets the defaults of --allocator, --prefetch and --wrap-embeddings. Default: vramfit",
              get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
-    JobField{
-        "modeling", FieldForm::text, "vramfit|torchtitan|transformers",
-        "Whose model code runs: vramfit with --runtime vramfit, torchtitan with PyTorch's runtimes, transformers (with "
-        "its Trainer) with --runtime pytorch. Default: vramfit",
-        get_choice<&Job::modeling, kModelings>, set_choice<&Job::modeling, kModelings>, FieldGroup::software},
+    JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers",
+             "Whose model code runs: vramfit with --runtime vramfit, torchtitan or transformers (with its Trainer, and "
+             "accelerate's FSDP2) with PyTorch's runtimes. Default: vramfit",
+             get_choice<&Job::modeling, kModelings>, set_modeling, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
              "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 "
              "bits. Default: full",
@@ -122,10 +127,12 @@ constexpr std::array kJobFields{
     JobField{"compute_dtype", FieldForm::text, "fp32|bf16|fp16",
              "Gathered parameters and activations. Default: by --precision", get_dtype<&Precision::compute>,
              set_dtype<&Precision::compute>, FieldGroup::precision, HonouredBy::own_runtime, AtResume::in_part},
-    JobField{"reduce_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Gradient reduction, and gradients while they accumulate. Default: by --precision",
-             get_dtype<&Precision::reduce>, set_dtype<&Precision::reduce>, FieldGroup::precision,
-             HonouredBy::own_runtime, AtResume::must_match},
+    JobField{
+        "reduce_dtype", FieldForm::text, "fp32|bf16|fp16",
+        "Gradient reduction, and gradients while they accumulate. Default: by --precision (transformers with FSDP2: "
+        "as --compute-dtype)",
+        get_dtype<&Precision::reduce>, set_dtype<&Precision::reduce>, FieldGroup::precision, HonouredBy::own_runtime,
+        AtResume::must_match},
     JobField{"buffer_dtype", FieldForm::text, "fp32|bf16|fp16",
              "Model buffers such as rotary tables. Default: by --precision", get_dtype<&Precision::buffer>,
              set_dtype<&Precision::buffer>, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match},
@@ -160,7 +167,7 @@ constexpr std::array kJobFields{
              "Default: layer",
              get_wrap, set_wrap, FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"wrap_embeddings", FieldForm::toggle, "on|off",
-             "Embeddings and output head as FSDP units of their own. Default: on; PyTorch runtimes: off",
+             "Embeddings and output head as FSDP units of their own. Default: on; torchtitan: off",
              get_toggle<&Job::wrap_embeddings>, set_toggle<&Job::wrap_embeddings>, FieldGroup::sharding,
              HonouredBy::own_runtime},
     JobField{"prefetch", FieldForm::text, "backward=pre|post|none,forward=K,limit=N",

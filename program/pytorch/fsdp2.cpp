@@ -70,20 +70,24 @@ int Fsdp2::add_group(std::string name, const Graph& graph, const std::vector<int
 }
 
 /// Copy-in and all-gather have their own stream; the flat copy of the shards in the compute dtype lives until the
-/// collective is issued.
+/// collective is issued. Shards that have it already are copied into the output at once.
 void Fsdp2::unshard(ParameterGroup& group) {
   if (group.is_prefetched || group.is_gathered) return;
   const Scope scope(torch_.heap(), group.name);
   const std::int64_t elements = shard_elements(group);
   Heap& heap = torch_.heap();
-  const Tensor input = heap.make(elements, compute_, Category::communication, "all-gather input", Stream::all_gather);
+  Tensor input;
+  if (compute_ != storage_) {
+    input = heap.make(elements, compute_, Category::communication, "all-gather input", Stream::all_gather);
+    Accesses cast = shards_of(group);
+    cast.push_back(writes(input));
+    heap.run("aten::_foreach_copy_", cast, Stream::all_gather);
+  }
   group.all_gathered = heap.make(checked_mul(elements, ranks_), compute_, Category::communication, "all-gather output",
                                  Stream::all_gather);
-  Accesses cast = shards_of(group);
-  cast.push_back(writes(input));
-  heap.run("aten::_foreach_copy_", cast, Stream::all_gather);
-  heap.run("fsdp::all_gather_copy_in", {reads(input), {group.all_gathered.storage.buffer(), program::How::write_part}},
-           Stream::all_gather);
+  Accesses copied = input.storage ? Accesses{reads(input)} : shards_of(group);
+  copied.push_back({group.all_gathered.storage.buffer(), program::How::write_part});
+  heap.run("fsdp::all_gather_copy_in", copied, Stream::all_gather);
   group.all_gather = heap.start(program::Collective::all_gather, program::Axis::shard, {changes(group.all_gathered)},
                                 Stream::all_gather, elements * dtype_bytes(compute_));
   group.is_prefetched = true;
@@ -167,6 +171,7 @@ void Fsdp2::pre_backward(ParameterGroup& group) {
 void Fsdp2::post_backward(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   const Scope scope(heap, group.name);
+  if (!syncs_gradients_) return reshard(group);
   std::vector<Tensor> gradients;
   for (const ShardedParameter& p : group.parameters) gradients.push_back(torch_.take_gradient(p.trained.parameter));
   reshard(group);
@@ -185,20 +190,29 @@ void Fsdp2::post_backward(ParameterGroup& group) {
   reduce(group);
 }
 
-/// NCCL runs the reduce-scatter on its own stream's order, so that what follows there waits for it.
+/// NCCL runs the reduce-scatter on its own stream's order, so that what follows there waits for it. What is reduced in
+/// another dtype than the shards have is converted there.
 void Fsdp2::reduce(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   heap.wait_for_stream(Stream::reduce_scatter, Stream::compute);
+  const bool is_converted = reduce_ != storage_;
   group.reduced =
-      heap.make(shard_elements(group), reduce_, Category::gradients, "sharded gradients", Stream::reduce_scatter);
+      heap.make(shard_elements(group), reduce_, is_converted ? Category::communication : Category::gradients,
+                is_converted ? "reduce-scatter output" : "sharded gradients", Stream::reduce_scatter);
   const int token = heap.start(program::Collective::reduce_scatter, program::Axis::shard,
                                {reads(held_reduce_input_), writes(group.reduced)}, Stream::reduce_scatter,
                                shard_elements(group) * dtype_bytes(reduce_));
   heap.wait(token, Stream::reduce_scatter);
   held_reduced_ = heap.record(Stream::reduce_scatter);
-  if (replicas_ == 1) return;
-  group.all_reduce = heap.start(program::Collective::all_reduce, program::Axis::replicate, {changes(group.reduced)},
-                                Stream::reduce_scatter);
+  if (replicas_ > 1) {
+    group.all_reduce = heap.start(program::Collective::all_reduce, program::Axis::replicate, {changes(group.reduced)},
+                                  Stream::reduce_scatter);
+  }
+  if (!is_converted) return;
+  Tensor converted =
+      heap.make(shard_elements(group), storage_, Category::gradients, "sharded gradients", Stream::reduce_scatter);
+  heap.run("aten::_to_copy", {reads(group.reduced), writes(converted)}, Stream::reduce_scatter);
+  group.reduced = std::move(converted);
 }
 
 void Fsdp2::release_reduce_input() {
@@ -222,6 +236,17 @@ void Fsdp2::finish_backward() {
 
 void Fsdp2::zero_gradients() {
   for (ParameterGroup& group : groups_) group.reduced = {};
+}
+
+std::vector<Tensor> Fsdp2::move_whole(int g, const Graph& graph) {
+  const Scope scope(torch_.heap(), groups_[at(g)].name);
+  std::vector<Tensor> whole;
+  for (const ShardedParameter& p : groups_[at(g)].parameters) {
+    whole.push_back(torch_.heap().make(element_count(graph.parameters[at(p.trained.parameter)]), storage_,
+                                       Category::unsharded_parameters, "whole " + p.trained.name));
+    torch_.heap().run("aten::_to_copy", {writes(whole.back())}, {.bytes = 0});
+  }
+  return whole;
 }
 
 void Fsdp2::load(int g, ShardedParameter& p) {

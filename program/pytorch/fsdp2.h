@@ -43,6 +43,9 @@ class Fsdp2 {
   /// Makes a parameter's shard. Labelled with its group's name.
   void load(int group, ShardedParameter& parameter);
 
+  /// A group's parameters as they come from the host, before they are sharded: all of each, one after the other.
+  std::vector<Tensor> move_whole(int group, const Graph& graph);
+
   /// The root's own hooks.
   void begin_forward();
   void end_forward();
@@ -54,6 +57,8 @@ class Fsdp2 {
   /// still held.
   void finish_backward();
   void zero_gradients();
+  /// set_requires_gradient_sync: whether backward reduces gradients, or leaves them whole for a later one to add to.
+  void sync_gradients(bool syncs) { syncs_gradients_ = syncs; }
 
   std::vector<ParameterGroup>& groups() { return groups_; }
 
@@ -69,6 +74,7 @@ class Fsdp2 {
 
   Torch& torch_;
   std::int64_t ranks_, replicas_;
+  bool syncs_gradients_ = true;
   Dtype storage_, compute_, reduce_;
   std::vector<ParameterGroup> groups_;
   std::vector<int> forward_order_;

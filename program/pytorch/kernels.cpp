@@ -46,12 +46,22 @@ std::int64_t foreach_norm_partials(std::size_t tensors, std::int64_t largest) {
   return checked_mul(static_cast<std::int64_t>(tensors), ceil_div(largest, 65536));
 }
 
-Bytes embedding_sort_scratch(std::int64_t ids) {
+Bytes embedding_sort_scratch(std::int64_t ids, const Device& device) {
+  const std::int64_t tile = device.compute_capability >= 90 ? 4608 : 3840;
   const Bytes keys = round_up(ids * Bytes{8}, Bytes{256});
-  return 2 * keys + ceil_div(ids, 4608) * kKiB + Bytes{16895};
+  return 2 * keys + ceil_div(ids, tile) * kKiB + Bytes{16895};
 }
 
-Bytes embedding_unique_scratch(std::int64_t ids) { return scan_tiles(ids, 4480); }
+Bytes embedding_unique_scratch(std::int64_t ids, const Device& device) {
+  struct Tile {
+    int least_capability;
+    std::int64_t ids;
+  };
+  for (const Tile tile : {Tile{100, 3840}, Tile{90, 4480}, Tile{81, 320}}) {
+    if (device.compute_capability >= tile.least_capability) return scan_tiles(ids, tile.ids);
+  }
+  return scan_tiles(ids, 1792);
+}
 
 Bytes embedding_scan_scratch(std::int64_t distinct) { return scan_tiles(distinct, 896); }
 

@@ -29,10 +29,11 @@ std::int64_t widest_cudnn_attention(const Device& device);
 inline constexpr std::int64_t kUnsortedEmbeddingRows = 3072;
 
 /// cub's scratch in embedding_dense_backward: the radix sort of the ids, the list of distinct ones, the running sum
-/// over them (ATen/native/cuda/EmbeddingBackwardKernel.cu). Tile sizes are those of cub's tuning for compute
-/// capability 9.0, found from 40 sizes between 3073 and 1048576 ids.
-Bytes embedding_sort_scratch(std::int64_t ids);
-Bytes embedding_unique_scratch(std::int64_t ids);
+/// over them (ATen/native/cuda/EmbeddingBackwardKernel.cu). Tile sizes are those of cub's tuning for each compute
+/// capability, found from the numbers of ids at which torch 2.11 allocates more (H100, B200, A100, RTX 4090, 3090,
+/// 5090).
+Bytes embedding_sort_scratch(std::int64_t ids, const Device& device);
+Bytes embedding_unique_scratch(std::int64_t ids, const Device& device);
 Bytes embedding_scan_scratch(std::int64_t distinct);
 
 /// Partial sums that it makes at most: one for every ten ids and one for each distinct id.

@@ -59,16 +59,19 @@ class Trainer {
 
   void train(Section::Steps steps) {
     const std::int64_t count = job_.accumulation;
-    if (count > 1) micro_batch({.kind = Section::Kind::first, .steps = steps}, true);
-    if (count > 2) micro_batch({.kind = Section::Kind::middle, .times = count - 2, .steps = steps}, false);
-    micro_batch({.kind = Section::Kind::last, .steps = steps}, count == 1);
+    if (count > 1) micro_batch({.kind = Section::Kind::first, .steps = steps}, {.is_last = false});
+    if (count > 2) {
+      micro_batch({.kind = Section::Kind::middle, .times = count - 2, .steps = steps},
+                  {.is_first = false, .is_last = false});
+    }
+    micro_batch({.kind = Section::Kind::last, .steps = steps}, {.is_first = count == 1});
     begin_section({.kind = Section::Kind::update, .steps = steps});
     loop_->update();
   }
 
-  void micro_batch(const Section& section, bool is_first) {
+  void micro_batch(const Section& section, Loop::Place place) {
     begin_section(section);
-    loop_->micro_batch(is_first);
+    loop_->micro_batch(place);
   }
 
   Job job_;

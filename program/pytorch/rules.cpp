@@ -45,8 +45,7 @@ void require_checkpointing(const Job& job) {
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                    std::span<const std::string_view> honoured) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  const bool has_code = job.modeling == Modeling::torchtitan ||
-                        (job.modeling == Modeling::transformers && job.runtime == Runtime::pytorch);
+  const bool has_code = job.modeling == Modeling::torchtitan || job.modeling == Modeling::transformers;
   if (!has_code) {
     throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
   }

@@ -113,7 +113,7 @@ Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
 
 void Torch::backward(const Tensor& loss, const std::function<void()>& at_end) {
   in_backward_ = true;
-  Tensor one = heap_.make(1, Dtype::f32, Category::logits_and_loss, "gradient of the loss");
+  Tensor one = heap_.make(1, loss.dtype, Category::logits_and_loss, "gradient of the loss");
   heap_.run("aten::ones_like", {writes(one)});
   const Tensor held = one;
   run_backward(*this, loss.made_by, std::move(one));
@@ -164,6 +164,15 @@ Tensor Torch::by_number(const Tensor& x, const std::string& name) {
                 [this, name](Tensor& g, const std::vector<Tensor>&) {
                   return std::vector<Tensor>{computed("aten::" + name, {reads(g)}, make_like(g, name + " gradient"))};
                 });
+}
+
+Tensor Torch::divide_by(const Tensor& x, const Tensor& divisor) {
+  std::vector<Saved> saved{save(divisor)};
+  return record(
+      computed("aten::div", {reads(x), reads(divisor)}, make_like(x, "div")), {edge_to(x)}, std::move(saved),
+      [this](Tensor& g, const std::vector<Tensor>& kept) {
+        return std::vector<Tensor>{computed("aten::div", {reads(g), reads(kept[0])}, make_like(g, "div gradient"))};
+      });
 }
 
 Tensor Torch::rsqrt(const Tensor& x) {

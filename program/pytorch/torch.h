@@ -49,6 +49,8 @@ class Torch final : public Backend {
   /// By a number.
   Tensor divide(const Tensor& x) { return by_number(x, "div"); }
   Tensor scale(const Tensor& x) { return by_number(x, "mul"); }
+  /// By a tensor of one number, which is kept for backward.
+  Tensor divide_by(const Tensor& x, const Tensor& divisor);
   /// In training: a copy, and a mask that is kept for backward.
   Tensor dropout(const Tensor& x);
   Tensor silu(const Tensor& x);

@@ -44,14 +44,14 @@ Tensor Torch::embedding_gradient(const Tensor& gradient, const Tensor& read, std
   const Tensor order = indices("order of ids");
   {
     const Tensor range = indices("range");
-    scratch(embedding_sort_scratch(ids));
+    scratch(embedding_sort_scratch(ids, device_));
   }
   Tensor result = table();
   const Tensor offsets = indices("segment offsets");
   const Tensor count = temporary(1, Dtype::i64, "number of segments");
   {
     const Tensor ones = indices("ones");
-    scratch(embedding_unique_scratch(ids));
+    scratch(embedding_unique_scratch(ids, device_));
   }
   const Tensor partials = temporary(distinct, Dtype::i64, "partials of segments");
   const Tensor partial_offsets = temporary(distinct, Dtype::i64, "offsets of partials");

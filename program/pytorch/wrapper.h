@@ -54,6 +54,8 @@ class Wrapper {
   /// Before loss.backward() returns.
   virtual void finish_backward() {}
   virtual void zero_gradients() = 0;
+  /// Whether the next backward is the last before an update: only then are gradients reduced over ranks.
+  virtual void sync_gradients(bool /*is_last*/) {}
 
   /// In the order in which the model holds its parameters.
   virtual std::vector<Trained*> trained() = 0;

@@ -1,11 +1,15 @@
 // PyTorch's FSDP2 (fully_shard) as torchtitan applies it: a unit for each block, and the root for everything else or
-// units of their own for embedding and output.
+// units of their own for embedding and output; and as accelerate applies it for transformers' Trainer.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
@@ -29,31 +33,91 @@ using eager::Torch;
 using eager::Trained;
 using eager::writes;
 
+/// Modules that fully_shard was called with together: gathered before the first of them runs, and released, if at all,
+/// after the last one.
+struct Unit {
+  std::string name;
+  std::vector<int> parameters;
+  std::size_t first = 0, last = 0;       // modules
+  bool reshards = true, is_end = false;  // is_end: of embedding or output
+  int group = -1;
+};
+
+bool block_reshards(const Job& job, bool is_last) {
+  if (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard)) return false;
+  return !std::holds_alternative<ReshardLastKept>(job.reshard) || !is_last;
+}
+
+Unit unit_of(const std::vector<Module>& modules, std::size_t m, bool reshards) {
+  return {.name = modules[m].name, .parameters = modules[m].parameters, .first = m, .last = m, .reshards = reshards};
+}
+
+/// torchtitan: embedding and output, where they are units at all, and then the blocks.
+std::vector<Unit> torchtitan_units(const Job& job, const std::vector<Module>& modules) {
+  const std::size_t last = modules.size() - 1;
+  std::vector<Unit> units;
+  if (job.wrap_embeddings) {
+    units.push_back(unit_of(modules, 0, block_reshards(job, false)));
+    units.push_back(unit_of(modules, last, std::holds_alternative<ReshardAlways>(job.reshard)));
+  }
+  for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, m + 1 == last)));
+  return units;
+}
+
+/// accelerate 1.15 (utils/fsdp_utils.py: fsdp2_prepare_model): the blocks, the embedding, and norm and output, which
+/// stay gathered until their backward. Tied weights put the embedding into that last unit.
+std::vector<Unit> accelerate_units(const Job& job, const std::vector<Module>& modules) {
+  const std::size_t last = modules.size() - 1;
+  std::vector<Unit> units;
+  for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, false)));
+  Unit tail = unit_of(modules, last, false);
+  tail.is_end = true;
+  const bool is_tied = tail.parameters.size() == 1;
+  if (is_tied) {
+    tail.parameters.insert(tail.parameters.end(), modules[0].parameters.begin(), modules[0].parameters.end());
+    tail.first = 0;
+  } else {
+    units.push_back(unit_of(modules, 0, block_reshards(job, false)));
+    units.back().is_end = true;
+  }
+  units.push_back(std::move(tail));
+  return units;
+}
+
 class Sharded final : public eager::Wrapper {
  public:
   Sharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
-      : torch_(torch), fsdp_(torch, job), groups_(modules.size(), -1) {
-    const auto wrap = [&](std::size_t m, bool reshards) {
-      groups_[m] = fsdp_.add_group(modules[m].name, graph, modules[m].parameters, reshards);
-    };
-    const std::size_t last = modules.size() - 1;
-    if (job.wrap_embeddings) {
-      wrap(0, block_reshards(job, false));
-      wrap(last, std::holds_alternative<ReshardAlways>(job.reshard));
+      : torch_(torch), graph_(graph), is_trainer_(job.modeling == Modeling::transformers), fsdp_(torch, job) {
+    units_ = is_trainer_ ? accelerate_units(job, modules) : torchtitan_units(job, modules);
+    std::vector<bool> is_taken(graph.parameters.size(), false);
+    for (Unit& unit : units_) {
+      unit.group = fsdp_.add_group(unit.name, graph, unit.parameters, unit.reshards);
+      for (const int p : unit.parameters) is_taken[static_cast<std::size_t>(p)] = true;
     }
-    for (std::size_t m = 1; m < last; ++m) wrap(m, block_reshards(job, m + 1 == last));
     std::vector<int> others;
-    for (std::size_t m = 0; m <= last; ++m) {
-      const std::vector<int>& parameters = modules[m].parameters;
-      order_.insert(order_.end(), parameters.begin(), parameters.end());
-      if (groups_[m] < 0) others.insert(others.end(), parameters.begin(), parameters.end());
+    for (const Module& module : modules) {
+      for (const int p : module.parameters) {
+        order_.push_back(p);
+        if (!is_taken[static_cast<std::size_t>(p)]) others.push_back(p);
+      }
     }
     if (!others.empty())
       root_ = fsdp_.add_group("root", graph, others, std::holds_alternative<ReshardAlways>(job.reshard));
   }
 
+  /// torchtitan makes shards alone. accelerate gets a model on the host, and keeps what embedding and output were until
+  /// all units are made.
   void load() override {
-    for (const auto& [group, parameter] : in_order()) fsdp_.load(group, *parameter);
+    if (!is_trainer_) {
+      for (const auto& [group, parameter] : in_order()) fsdp_.load(group, *parameter);
+      return;
+    }
+    std::vector<Tensor> ends;
+    for (const Unit& unit : units_) {
+      std::vector<Tensor> whole = fsdp_.move_whole(unit.group, graph_);
+      for (eager::ShardedParameter& p : group_of(unit).parameters) fsdp_.load(unit.group, p);
+      if (unit.is_end) std::ranges::move(whole, std::back_inserter(ends));
+    }
   }
   void begin_forward() override {
     fsdp_.begin_forward();
@@ -64,13 +128,16 @@ class Sharded final : public eager::Wrapper {
     fsdp_.end_forward();
   }
   Tensor pre_forward(std::size_t module, Tensor input) override {
-    return groups_[module] < 0 ? std::move(input) : fsdp_.pre_forward(groups_[module], std::move(input));
+    const auto unit = std::ranges::find(units_, module, &Unit::first);
+    return unit == units_.end() ? std::move(input) : fsdp_.pre_forward(unit->group, std::move(input));
   }
   void post_forward(std::size_t module, const Tensor& output) override {
-    if (groups_[module] >= 0) fsdp_.post_forward(groups_[module], output);
+    const auto unit = std::ranges::find(units_, module, &Unit::last);
+    if (unit != units_.end()) fsdp_.post_forward(unit->group, output);
   }
   void finish_backward() override { fsdp_.finish_backward(); }
   void zero_gradients() override { fsdp_.zero_gradients(); }
+  void sync_gradients(bool is_last) override { fsdp_.sync_gradients(is_last); }
 
   std::vector<Trained*> trained() override {
     std::vector<Trained*> list;
@@ -91,6 +158,25 @@ class Sharded final : public eager::Wrapper {
     return {};
   }
 
+  /// The Trainer's weights decay apart from its vectors, which don't. A unit's gradients are in one buffer, which both
+  /// groups may have parts of.
+  std::vector<eager::OptimizerGroup> groups() override {
+    if (!is_trainer_) return Wrapper::groups();
+    eager::OptimizerGroup decaying, others;
+    for (Trained* p : trained()) {
+      const bool is_vector = graph_.parameters[static_cast<std::size_t>(p->parameter)].shape.size() == 1;
+      (is_vector ? others : decaying).parameters.push_back(p);
+    }
+    for (eager::OptimizerGroup* group : {&decaying, &others}) {
+      for (const Trained* p : group->parameters) {
+        Tensor gradient = gradient_of(*p);
+        const auto is_same = [&](const Tensor& t) { return t.storage.buffer() == gradient.storage.buffer(); };
+        if (std::ranges::none_of(group->gradients, is_same)) group->gradients.push_back(std::move(gradient));
+      }
+    }
+    return {std::move(decaying), std::move(others)};
+  }
+
   /// Norms of shards are parts of a sum of squares over ranks.
   Tensor reduced_norms(Tensor norms) override {
     Heap& heap = torch_.heap();
@@ -109,10 +195,7 @@ class Sharded final : public eager::Wrapper {
   }
 
  private:
-  static bool block_reshards(const Job& job, bool is_last) {
-    if (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard)) return false;
-    return !std::holds_alternative<ReshardLastKept>(job.reshard) || !is_last;
-  }
+  eager::ParameterGroup& group_of(const Unit& unit) { return fsdp_.groups()[static_cast<std::size_t>(unit.group)]; }
 
   /// With its group, each parameter in the order in which the model holds them.
   std::vector<std::pair<int, eager::ShardedParameter*>> in_order() {
@@ -128,10 +211,12 @@ class Sharded final : public eager::Wrapper {
   }
 
   Torch& torch_;
+  const Graph& graph_;
+  bool is_trainer_;
   Fsdp2 fsdp_;
-  std::vector<int> groups_;  // by module; -1: the root's
-  std::vector<int> order_;   // of parameters
-  int root_ = -1;            // -1: the root has no parameters
+  std::vector<Unit> units_;
+  std::vector<int> order_;  // of parameters
+  int root_ = -1;           // -1: the root has no parameters
 };
 
 std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,
@@ -141,13 +226,34 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 
 constexpr std::array<std::string_view, 1> kHonoured{"wrap_embeddings"};
 
+/// What accelerate sets up with a Trainer's `fsdp`.
+void require_trainer(const Job& job, Job& modelled) {
+  const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
+  job_field_named("precision").set(modelled, job.precision.name == "fp16-mixed" ? "bf16-mixed" : job.precision.name);
+  if (job.precision.name == "bf16-mixed") {
+    if (value("reduce_dtype") != "bf16") {
+      throw NotModelled(
+          fmt::format("--reduce-dtype {} (accelerate reduces in bf16: --reduce-dtype bf16)", value("reduce_dtype")));
+    }
+    job_field_named("reduce_dtype").set(modelled, "bf16");
+  }
+  if (!job.wrap_embeddings) {
+    throw NotModelled("--wrap-embeddings off (accelerate gives them units of their own: --wrap-embeddings on)");
+  }
+  if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
+  if (job.mesh.replicate > 1)
+    throw NotModelled("--modeling transformers with replicas (a Trainer's fsdp shards over all ranks)");
+  if (job.optimizer != "adamw") refuse_field(job, "optimizer");
+}
+
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
   job_field_named("loss").set(modelled, "full");
+  if (job.modeling == Modeling::transformers) require_trainer(job, modelled);
   eager::require_rules(job, modelled, cluster, kHonoured);
-  if (job.accumulation > 1) refuse_field(job, "grad_accum");
+  if (job.accumulation > 1 && job.modeling != Modeling::transformers) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard");
   if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");
 }

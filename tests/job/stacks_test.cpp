@@ -22,7 +22,15 @@ TEST_CASE("every default of a stack is a value of its field, and is what the job
 TEST_CASE("defaults differ between one GPU and several") {
   const Stack& trainer = stack_named("transformers");
   CHECK(defaults_text(defaults_of(trainer, parse_cluster("1xL4"))) == "--runtime pytorch --modeling transformers");
-  CHECK(defaults_of(trainer, parse_cluster("2xL4")).empty());
+  CHECK(defaults_text(defaults_of(trainer, parse_cluster("2xL4"))) ==
+        "--runtime pytorch-fsdp2 --modeling transformers");
+  Job job = on_stack(unresolved_job(), defaults_of(trainer, parse_cluster("2xL4")));
+  for (const auto& [precision, reduced] : {std::pair{"bf16-mixed", Dtype::bf16}, {"fp32", Dtype::f32}}) {
+    job_field_named("precision").set(job, precision);
+    CHECK(job.precision.reduce == reduced);
+    CHECK(job.wrap_embeddings);
+  }
+  CHECK(defaults_of(stack_named("deepspeed"), parse_cluster("2xL4")).empty());
   CHECK(defaults_of(stack_named("torchtitan"), parse_cluster("1xL4")).empty());
 }
 

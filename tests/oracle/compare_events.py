@@ -1,6 +1,6 @@
 """Events of two runs of one job, rehearsed and counted, allocation by allocation.
 
-Load is left out: its allocations are the library's that made the model. The order of frees between two allocations
+Load is left out: its allocations are the library's that made the model. So is what comes after the last step. The order of frees between two allocations
 doesn't affect the allocator, so they are compared as a multiset.
 """
 
@@ -23,7 +23,7 @@ def by_step(events):
             continue
         allocations.append((event[1], stream, freed, event[4] if len(event) > 4 else ""))
         freed = collections.Counter()
-    return {step: allocations for step, allocations in steps.items() if step != "load"}
+    return {step: allocations for step, allocations in steps.items() if step not in ("load", "end")}
 
 
 def first_difference(rehearsed, counted):

@@ -31,7 +31,8 @@ CountedJob count_from_arguments(int argc, char** argv) {
   std::vector<std::string> notes;
   counted.job = resolve_job(counted.job, spec, counted.cluster, notes);
   const Graph graph = training_graph(spec, counted.job);
-  counted.ledger = count(graph, counted.job, counted.cluster.card.device, {}, {.steps = std::stoi(argv[3])});
+  counted.ledger =
+      count(graph, counted.job, counted.cluster.card.device, {}, {.steps = std::stoi(argv[3]), .abbreviate = false});
   return counted;
 }
 

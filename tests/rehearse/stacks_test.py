@@ -70,6 +70,14 @@ class Stacks(unittest.TestCase):
         self.assertEqual((plan["job"]["runtime"], plan["job"]["modeling"]), ("pytorch", "transformers"))
         self.assertIn("aten::_flash_attention_forward", estimate("--stack", "transformers", command="program").stdout)
 
+    def test_the_trainer_on_several_gpus_is_fsdp2(self):
+        trainer = document("--stack", "transformers", gpus="4xRTX4090")
+        self.assertEqual((trainer["job"]["runtime"], trainer["job"]["reduce_dtype"], trainer["job"]["wrap_embeddings"]), ("pytorch-fsdp2", "bf16", True))
+        self.assertEqual(trainer["other_stacks"][0]["stack"], "vramfit")
+        self.assertIn("for transformers' Trainer: --stack transformers; ", estimate(gpus="4xRTX4090").stdout.splitlines()[2])
+        plan = json.loads(estimate("--stack", "transformers", "--json", command="plan", gpus="4xRTX4090").stdout)
+        self.assertEqual(plan["job"]["runtime"], "pytorch-fsdp2")
+
     def test_exact_rehearses_the_stacks_recipe(self):
         with tempfile.TemporaryDirectory() as folder:
             python, driver = fake_python.make(folder), os.path.join(folder, "train.py")
@@ -85,7 +93,7 @@ class Stacks(unittest.TestCase):
             self.assertEqual(estimate(*flags, "--micro-batch", "40").returncode, 3)
             self.assertTrue(estimate(*flags).stdout.startswith("FITS: "))
             # Without rules, and allowed to; with rules it is not needed.
-            self.assertTrue(estimate("--stack", "transformers", "--rehearse", "auto", "--python", python, "--attention", "auto", gpus="2xL4").stdout.startswith("FITS: "))
+            self.assertTrue(estimate("--stack", "accelerate", "--rehearse", "auto", "--python", python, gpus="2xL4").stdout.startswith("FITS: "))
             self.assertEqual(document("--stack", "transformers", "--rehearse", "auto", "--python", python)["schema"], "vramfit/estimate@1")
 
     def test_what_no_recipe_has_is_refused_by_name(self):

@@ -13,6 +13,7 @@
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/sharding.h"
+#include "job/stacks.h"
 
 namespace vramfit {
 namespace {
@@ -69,7 +70,7 @@ bool is_same(const FieldRow& row, const std::string& value) {
 /// Whether a dtype is what the precision's name says.
 bool is_of_precision(const Job& job, const JobField& field) {
   Job usual = job;
-  usual.precision = precision_named(job.precision.name);
+  usual.precision = precision_on(job, job.precision.name);
   return field.get(usual) == field.get(job);
 }
 

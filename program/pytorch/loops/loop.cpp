@@ -37,14 +37,14 @@ Tensor Loop::block(std::size_t number, const Tensor& input) {
   return checkpoint(torch().checkpoints(), body, input, selective);
 }
 
-Tensor Loop::forward(const Tensor& ids, const Tensor& mask) {
+Tensor Loop::forward(const Tensor& ids, const Tensor& mask, const Tensor& items) {
   Model& model = parts_.model;
   Wrapper& wrapper = parts_.wrapper;
   heap().values = Category::activations;
   wrapper.begin_forward();
   Tensor h = model.embed(wrapper.pre_forward(0, ids));
   wrapper.post_forward(0, h);
-  model.prepare(mask);
+  model.prepare(mask, items);
   for (std::size_t b = 0; b < model.blocks(); ++b) {
     Tensor input = wrapper.pre_forward(b + 1, h);
     Tensor output = block(b, input);
@@ -55,7 +55,6 @@ Tensor Loop::forward(const Tensor& ids, const Tensor& mask) {
   const std::size_t last = model.blocks() + 1;
   Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)));
   wrapper.post_forward(last, logits);
-  wrapper.end_forward(logits);
   return logits;
 }
 

@@ -28,14 +28,19 @@ class Loop {
   Loop& operator=(Loop&&) = delete;
   virtual ~Loop() = default;
 
-  /// Forward and backward; `is_first`: of its step, before which the step's own beginning comes.
-  virtual void micro_batch(bool is_first) = 0;
+  /// Where in its step a micro-batch is: before the first comes the step's own beginning, and after the last an update.
+  struct Place {
+    bool is_first = true, is_last = true;
+  };
+  /// Forward and backward.
+  virtual void micro_batch(Place place) = 0;
   /// Clipping, the optimizer, and what is let go of at the end of a step.
   virtual void update() = 0;
 
  protected:
-  /// The model's forward; `mask` as Model::prepare takes it.
-  Tensor forward(const Tensor& ids, const Tensor& mask = {});
+  /// The model's forward up to its logits; `mask` and `items` as Model::prepare takes them. The wrapper's end of
+  /// forward is the caller's, as a model may compute its loss within it.
+  Tensor forward(const Tensor& ids, const Tensor& mask = {}, const Tensor& items = {});
   /// A tensor of one number for each token of a micro-batch, copied from the host.
   Tensor tokens(const char* what);
   void step_optimizer();

@@ -13,11 +13,12 @@ class PlainLoop final : public Loop {
  public:
   using Loop::Loop;
 
-  void micro_batch(bool is_first) override {
+  void micro_batch(Place place) override {
     parts_.enter(Phase::forward);
     copy_inputs();
-    if (is_first) parts_.wrapper.zero_gradients();
+    if (place.is_first) parts_.wrapper.zero_gradients();
     Tensor logits = forward(ids_);
+    parts_.wrapper.end_forward(logits);
     parts_.enter(Phase::loss);
     Tensor loss = loss_of(logits);
     logits = {};

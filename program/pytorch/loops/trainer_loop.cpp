@@ -1,5 +1,5 @@
-// The loop of transformers' Trainer (5.23) on one GPU with its defaults, accelerate's part in it, and the loss that its
-// models compute (loss/loss_utils.py: ForCausalLMLoss).
+// The loop of transformers' Trainer (5.23) with its defaults, accelerate's part in it, and the loss that its models
+// compute (loss/loss_utils.py: ForCausalLMLoss). On one GPU, mixed precision is autocast; with FSDP2 it is FSDP2's.
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,9 +19,10 @@ class TrainerLoop final : public Loop {
  public:
   using Loop::Loop;
 
-  void micro_batch(bool is_first) override {
+  void micro_batch(Place place) override {
     parts_.enter(Phase::forward);
-    if (is_first) begin_step();
+    if (place.is_first) begin_step();
+    parts_.wrapper.sync_gradients(place.is_last);
     const Inputs& inputs = batches_[next_++];
     Tensor loss = loss_of(inputs);
     const Tensor whole = detached(loss);
@@ -30,7 +31,7 @@ class TrainerLoop final : public Loop {
       loss = torch().divide(loss);  // accelerator.backward, whatever the number of micro-batches
     }
     parts_.enter(Phase::backward);
-    torch().backward(loss, [] {});
+    torch().backward(loss, [this] { parts_.wrapper.finish_backward(); });
     loss = {};
     loss_ = whole;
     parts_.enter(Phase::loss);
@@ -80,7 +81,21 @@ class TrainerLoop final : public Loop {
       }
       total = number("aten::add", {reads(sum), reads(total)}, Dtype::i64, "sum over micro-batches");
     }
+    if (ranks() > 1) total = summed_over_ranks(total);
     return number("aten::div", {reads(total)}, Dtype::f32, "labels that count");
+  }
+
+  std::int64_t ranks() const { return checked_mul(parts_.job.mesh.shard, parts_.job.mesh.replicate); }
+
+  /// accelerator.gather(total).sum() (accelerate/utils/operations.py: _gpu_gather)
+  Tensor summed_over_ranks(const Tensor& total) {
+    Tensor own = number("aten::clone", {reads(total)}, Dtype::i64, "labels of this rank");
+    const Tensor all = heap().make(ranks(), Dtype::i64, Category::logits_and_loss, "labels of all ranks");
+    heap().wait(heap().start(program::Collective::all_gather, program::Axis::data, {changes(all), reads(own)},
+                             Stream::compute, dtype_bytes(Dtype::i64)),
+                Stream::compute);
+    own = {};
+    return number("aten::sum", {reads(all)}, Dtype::i64, "labels of all ranks, summed");
   }
 
   /// Padded by one and shifted, so that every token predicts the next; a copy where rows don't follow each other.
@@ -96,24 +111,34 @@ class TrainerLoop final : public Loop {
     return rows;
   }
 
+  bool is_sharded() const { return parts_.job.runtime == Runtime::pytorch_fsdp2; }
+
+  /// FSDP2 converts what its root module is passed and what it returns (accelerate sets its policy's output_dtype).
+  bool has_policy() const { return is_sharded() && parts_.job.precision.compute != parts_.job.precision.storage; }
+
   /// The model's forward, which ends with its loss; accelerate's autocast around it widens what it returns.
   Tensor loss_of(const Inputs& inputs) {
     const Precision& precision = parts_.job.precision;
-    const bool is_autocast = precision.name == "bf16-mixed";
+    const bool is_autocast = precision.name == "bf16-mixed" && !is_sharded();
     Tensor logits, loss;
     {
+      Tensor items;
+      if (has_policy()) items = number("aten::_to_copy", {reads(items_)}, precision.compute, "labels that count, cast");
       const Autocast autocast(torch(), is_autocast ? std::optional(precision.compute) : std::nullopt);
-      logits = forward(inputs.ids, inputs.mask);
+      logits = forward(inputs.ids, inputs.mask, items);
       parts_.enter(Phase::loss);
       const Scope scope(heap(), "loss");
       const Tensor wide = torch().cast(logits, Dtype::f32);
       Tensor padded;
       const Tensor targets = shifted(inputs.labels, padded);
-      loss = torch().divide(torch().cross_entropy(wide, targets));
+      loss = torch().cross_entropy(wide, targets);
+      loss = has_policy() ? torch().divide_by(loss, items) : torch().divide(loss);
       parts_.model.leave();
     }
     const Scope scope(heap(), "loss");
     if (is_autocast) logits = torch().cast(logits, Dtype::f32);
+    if (has_policy()) loss = torch().cast(loss, precision.compute);
+    parts_.wrapper.end_forward(logits);
     return torch().scale_in_place(loss);  // by the number of processes
   }
 
@@ -121,7 +146,7 @@ class TrainerLoop final : public Loop {
   void look_at_loss() {
     const Scope scope(heap(), "loss");
     { const Tensor flag = number("aten::isnan", {reads(loss_)}, Dtype::u8, "is it a number"); }
-    const Tensor magnitude = number("aten::abs", {reads(loss_)}, Dtype::f32, "magnitude");
+    const Tensor magnitude = number("aten::abs", {reads(loss_)}, loss_.dtype, "magnitude");
     const Tensor flag = number("aten::eq", {reads(magnitude)}, Dtype::u8, "is it finite");
   }
 

@@ -28,8 +28,9 @@ class Model {
   /// What it has beside parameters.
   virtual void load() = 0;
   virtual Tensor embed(const Tensor& ids) = 0;
-  /// Between the embedding and the blocks; `mask` is the attention mask that the loop passes, or empty.
-  virtual void prepare(const Tensor& /*mask*/) {}
+  /// Between the embedding and the blocks; `mask` is the attention mask that the loop passes, or empty, and `items`
+  /// what it passes beside, which all blocks are passed on.
+  virtual void prepare(const Tensor& /*mask*/, const Tensor& /*items*/) {}
   /// The code of a block, with what it is passed beside its input: a checkpoint keeps both until backward.
   virtual CheckpointBody block(std::size_t number) = 0;
   /// Takes ownership of `h`: Python code reuses its variable for the normed tensor.

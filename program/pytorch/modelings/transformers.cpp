@@ -17,7 +17,10 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       has_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       llama_(llama_graph(graph, job)),
-      hidden_dtype_(held_parameters(graph, job)[static_cast<std::size_t>(llama_.embedding)].dtype) {}
+      // FSDP2 gathers in the compute dtype.
+      hidden_dtype_(job.runtime == Runtime::pytorch_fsdp2
+                        ? job.precision.compute
+                        : held_parameters(graph, job)[static_cast<std::size_t>(llama_.embedding)].dtype) {}
 
 std::vector<Module> Transformers::modules() const {
   std::vector<Module> modules{{"embed_tokens", {llama_.embedding}}};
@@ -73,7 +76,8 @@ void Transformers::look_at_mask(const Tensor& mask) {
   const Tensor answer = constant("aten::eq", {reads(sum)}, 1, Dtype::u8, "all");
 }
 
-void Transformers::prepare(const Tensor& mask) {
+void Transformers::prepare(const Tensor& mask, const Tensor& items) {
+  positions_.items = items;
   {
     const Scope scope(torch_.heap(), "model");
     const Tensor range = constant("aten::arange", {}, llama_.sizes.sequence, Dtype::i64, "range");

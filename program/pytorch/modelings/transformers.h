@@ -21,7 +21,7 @@ class Transformers final : public Model {
   void load() override;
   Tensor embed(const Tensor& ids) override;
   /// Positions, what the mask is looked at with, and the tables of cosines and sines.
-  void prepare(const Tensor& mask) override;
+  void prepare(const Tensor& mask, const Tensor& items) override;
   CheckpointBody block(std::size_t number) override;
   Tensor head(Tensor h) override;
   void leave() override { hidden_ = {}; }
@@ -29,7 +29,7 @@ class Transformers final : public Model {
  private:
   /// What all layers are passed beside their input.
   struct Positions {
-    Tensor ids, cosines, sines;
+    Tensor ids, cosines, sines, items;
   };
 
   Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);

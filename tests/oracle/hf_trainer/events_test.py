@@ -37,11 +37,19 @@ class Case(Dims):
     lora_targets: str = "all-linear"
     frozen_dtype: str = "bf16"
     quantization: str = "none"  # with lora_rank
+    ranks: int = 1  # more: FSDP2 as accelerate sets it up
+    sharding: str = "full-shard"
+    checkpointed_by: str = "layers"
+
+    def cluster(self):
+        return f"{self.ranks // 8}x8x{self.card}" if self.ranks > 8 else f"{self.ranks}x{self.card}"
 
     def job(self):
-        fields = {"runtime": "pytorch", "modeling": "transformers", "precision": self.precision,
+        fields = {"runtime": "pytorch" if self.ranks == 1 else "pytorch-fsdp2", "modeling": "transformers", "precision": self.precision,
                 "attention": "auto" if self.precision == "fp32" else self.attention, "allocator": "expandable", "seq_len": self.sequence,
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": self.optimizer}
+        if self.ranks > 1:
+            fields["sharding"] = self.sharding
         if self.storage == "bf16":
             fields |= {"storage_dtype": "bf16", "state_dtype": "bf16"}
         if self.lora_rank:
@@ -63,6 +71,8 @@ CASES = {
         Case(**{**TINY, "kv_heads": 4}, family="qwen3", precision="fp32", batch=3, tied=True),
         Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full"),
         Case(**{**TINY, "sequence": 640}, **QLORA, lora_dropout=0.1, checkpointing="full"),
+        Case(**TINY, ranks=7, tied=True, accumulation=4, checkpointing="full"),
+        Case(**TINY, ranks=2, family="qwen3", precision="bf16-pure", sharding="shard-grad-op", optimizer="adamw:foreach"),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -98,6 +108,14 @@ CASES = {
         Case(**{**SMALL, "heads": 8}, attention="auto", card="B200", family="qwen3"),
         Case(**{**SMALL, "heads": 4}, attention="auto", card="B200"),
         Case(**SMALL, attention="auto", lora_rank=16, checkpointing="full", card="H200-141GB"),
+        *(Case(**SMALL, ranks=ranks, checkpointing=checkpointing, tied=tied, accumulation=accumulation, sharding=sharding)
+          for ranks, checkpointing, tied, accumulation, sharding in (
+              (8, "none", False, 1, "full-shard"), (8, "full", True, 2, "full-shard"), (2, "none", True, 3, "shard-grad-op"), (512, "full", False, 1, "full-shard"))),
+        Case(**SMALL, ranks=16, family="qwen2", checkpointing="full", checkpointed_by="fsdp", attention="auto"),
+        Case(**SMALL, ranks=3, family="qwen3", precision="bf16-pure", tied=True, optimizer="adamw:foreach", accumulation=2),
+        Case(**{**SMALL, "kv_heads": 16}, ranks=2, precision="fp32", checkpointing="full"),
+        Case(**SMALL, ranks=4, sharding="shard-grad-op", card="RTX4090", batch=3, family="mistral"),
+        Case(**{**SMALL, "layers": 1}, batch=20, card="A100-80GB"),  # ids in tiles of another size
         Case(**SMALL, batch=4),
         Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="adamw:foreach"),
         Case(**SMALL, card="RTX4090"),
@@ -128,17 +146,18 @@ def config_file(case, folder):
 def rehearsed_events(case):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "events")
-        run([PROGRAMS / "vramfit", "rehearse", "--gpus", f"1x{case.card}", "--", sys.executable, FOLDER / "train.py", "--config", config_file(case, folder),
+        launcher = ["-m", "torch.distributed.run", "--nnodes", max(1, case.ranks // 8), "--nproc-per-node", min(8, case.ranks)] if case.ranks > 1 else []
+        run([PROGRAMS / "vramfit", "rehearse", "--gpus", case.cluster(), "--ranks", 0, "--", sys.executable, *launcher, FOLDER / "train.py", "--config", config_file(case, folder),
              "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision, "--storage", case.storage, "--attention", case.attention,
              "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
-             "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization, "--steps", STEPS, "--events", path])
+             "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization, "--fsdp", case.sharding if case.ranks > 1 else "none", "--checkpointed-by", case.checkpointed_by, "--steps", STEPS, "--events", path])
         return lines_of(path.read_text(encoding="utf-8"))
 
 
 def counted_events(case):
     fields = [f"{name}={value}" for name, value in case.job().items()]
     with tempfile.TemporaryDirectory() as folder:
-        return lines_of(run([PROGRAMS / "dump_events", config_file(case, folder), f"1x{case.card}", STEPS, *fields]))
+        return lines_of(run([PROGRAMS / "dump_events", config_file(case, folder), case.cluster(), STEPS, *fields]))
 
 
 def other_precision(case):

@@ -6,6 +6,7 @@ For a phantom GPU. `--events FILE`: every allocation and free with size, stream 
 import argparse
 import gc
 import json
+import os
 import pathlib
 import sys
 
@@ -36,6 +37,8 @@ def parse(arguments):
     parser.add_argument("--frozen-dtype", choices=["bf16", "fp32"], default="bf16", help="of the base under adapters")
     parser.add_argument("--quantization", choices=["none", "nf4", "nf4-double"], default="none", help="of the base, by bitsandbytes")
     parser.add_argument("--attention", choices=["flash", "auto"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards")
+    parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
+    parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
     return parser.parse_args(arguments)
@@ -65,6 +68,11 @@ class Marked(Trainer):
             self.events.mark(f"step {self.steps}")
         return super().get_batch_samples(*arguments)
 
+    def _finalize_training(self, *arguments):
+        if self.events:
+            self.events.mark("end")
+        return super()._finalize_training(*arguments)
+
 
 def model_of(options):
     config = AutoConfig.from_pretrained(options.config)
@@ -90,18 +98,25 @@ def quantized(model, options):
     return prepare_model_for_kbit_training(model, use_gradient_checkpointing=options.checkpointing == "full")
 
 
+def fsdp_of(options):
+    if options.fsdp == "none":
+        return {}
+    by_fsdp = options.checkpointing == "full" and options.checkpointed_by == "fsdp"
+    return {"fsdp": True, "fsdp_config": {"reshard_after_forward": options.fsdp == "full-shard", "activation_checkpointing": by_fsdp}}
+
+
 def main(arguments):
     options = parse(arguments)
     gc.disable()
-    torch.cuda.set_device(0)
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     torch.backends.cuda.enable_cudnn_sdp(options.attention == "auto")
     log = EventLog() if options.events else None
     if log:
         log.mark("load")
     settings = TrainingArguments(
         output_dir=str(pathlib.Path(options.config).parent / "checkpoints"), report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=1000, dataloader_pin_memory=False,
-        per_device_train_batch_size=options.batch, gradient_accumulation_steps=options.accumulation, max_steps=options.steps, gradient_checkpointing=options.checkpointing == "full",
-        bf16=options.precision == "bf16-mixed", optim=OPTIMIZERS[options.optimizer])
+        per_device_train_batch_size=options.batch, gradient_accumulation_steps=options.accumulation, max_steps=options.steps, gradient_checkpointing=options.checkpointing == "full" and options.checkpointed_by == "layers",
+        bf16=options.precision == "bf16-mixed", optim=OPTIMIZERS[options.optimizer], **fsdp_of(options))
     trainer = Marked(model=model_of(options), args=settings, train_dataset=Texts(options.sequence))
     trainer.events = log
     trainer.train()

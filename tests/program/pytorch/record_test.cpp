@@ -334,7 +334,7 @@ TEST_CASE("what PyTorch's runtime has no rules for is named") {
     CHECK(e.verdict == Verdict::not_modelled);
     return e.why;
   };
-  CHECK(why("modeling", "transformers").starts_with("--runtime pytorch-fsdp2 with --modeling transformers;"));
+  CHECK(why("modeling", "vramfit").starts_with("--runtime pytorch-fsdp2 with --modeling vramfit;"));
   CHECK(why("freeze", "embeddings").starts_with("--freeze embeddings;"));
   CHECK(why("frozen_dtype", "bf16").starts_with("--frozen-dtype bf16;"));
   CHECK(why("grad_accum", "2").starts_with("--grad-accum 2;"));

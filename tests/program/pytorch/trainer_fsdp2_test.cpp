@@ -1,0 +1,125 @@
+// transformers' Trainer with FSDP2. That its step is what accelerate sets up is tested in tests/oracle/hf_trainer,
+// event by event.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "estimator/estimate.h"
+#include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
+#include "job/stacks.h"
+#include "model_specs/graph.h"
+#include "program/make_program.h"
+#include "program/pytorch/kernels.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+namespace {
+
+const Device kH100{.name = "H100-80GB", .compute_capability = 90, .sm_count = 132};
+const Cluster kFour = parse_cluster("4xH100-80GB");
+
+/// The Trainer with FSDP2, and one field more.
+Job trainer_job(const std::string& field = "", const std::string& value = "") {
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("transformers"), kFour));
+  if (!field.empty()) job_field_named(field).set(job, value);
+  return job;
+}
+
+program::Program recorded(const Job& job) {
+  std::vector<std::string> notes;
+  const ModelSpec spec = testing::small_llama();
+  return program::make_program(
+      {.graph = build_graph(spec, {}), .job = resolve_job(job, spec, kFour, notes), .device = kH100, .coords = {}});
+}
+
+/// Of a program's buffers with that category, and a label that ends so.
+Bytes bytes_of(const Job& job, Category category, std::string_view label) {
+  const program::Program made = recorded(job);
+  Bytes bytes;
+  for (const program::Buffer& buffer : made.main.buffers) {
+    const std::string& name = made.labels[static_cast<std::size_t>(buffer.label)];
+    if (buffer.category == category && name.ends_with(label)) bytes += buffer.bytes;
+  }
+  return bytes;
+}
+
+TEST_CASE(
+    "the Trainer's FSDP2 reduces in bf16 and converts to the shards' dtype; without mixed precision it need not") {
+  const Bytes gradients = bytes_of(trainer_job(), Category::gradients, ": sharded gradients");
+  CHECK(gradients > Bytes{});
+  CHECK(2 * bytes_of(trainer_job(), Category::communication, ": reduce-scatter output") == gradients);
+  const Job pure = trainer_job("precision", "bf16-pure");
+  CHECK(2 * bytes_of(pure, Category::gradients, ": sharded gradients") == gradients);
+  CHECK(bytes_of(pure, Category::communication, ": reduce-scatter output") == Bytes{});
+  CHECK(bytes_of(pure, Category::communication, ": all-gather input") == Bytes{});
+}
+
+TEST_CASE("the Trainer's FSDP2 reduces in a step's last micro-batch alone") {
+  const auto reductions = [](const char* micro_batches) {
+    const program::Program made = recorded(trainer_job("grad_accum", micro_batches));
+    std::size_t count = 0;
+    for (const program::Instruction& instruction : made.main.instructions) {
+      const auto* start = std::get_if<program::Start>(&instruction);
+      if (start != nullptr && start->collective == program::Collective::reduce_scatter) ++count;
+    }
+    return count;
+  };
+  CHECK(reductions("1") > 0);
+  CHECK(reductions("3") == reductions("1"));
+}
+
+TEST_CASE("what the Trainer's FSDP2 has no rules for is named") {
+  const auto why = [](const char* field, const char* value) {
+    const Estimate e = estimate(testing::small_llama(), trainer_job(field, value), kFour, {.suggestions = false});
+    CHECK(e.verdict == Verdict::not_modelled);
+    return e.why;
+  };
+  CHECK(why("wrap_embeddings", "off").starts_with("--wrap-embeddings off (accelerate gives"));
+  CHECK(why("reduce_dtype", "fp32").starts_with("--reduce-dtype fp32 (accelerate reduces in bf16"));
+  CHECK(why("reshard", "last-kept").starts_with("--reshard last-kept;"));
+  Job replicated = trainer_job("sharding", "hybrid-shard");
+  job_field_named("mesh").set(replicated, "replicate=2,shard=2");
+  CHECK(estimate(testing::small_llama(), replicated, kFour, {.suggestions = false})
+            .why.starts_with("--modeling transformers with replicas"));
+  CHECK(why("optimizer", "adamw-8bit").starts_with("--optimizer adamw-8bit"));
+  CHECK(why("method", "lora").starts_with("--method lora"));
+  CHECK(why("precision", "fp16-mixed").starts_with("--precision fp16-mixed"));
+}
+
+TEST_CASE("tied weights put the embedding into the last unit, which is gathered when forward begins") {
+  const auto gathered_first = [](bool tied) {
+    ModelSpec spec = testing::small_llama();
+    spec.tie_word_embeddings = tied;
+    std::vector<std::string> notes;
+    const program::Program made = program::make_program({.graph = build_graph(spec, {}),
+                                                         .job = resolve_job(trainer_job(), spec, kFour, notes),
+                                                         .device = kH100,
+                                                         .coords = {}});
+    for (const program::Buffer& buffer : made.main.buffers) {
+      const std::string& name = made.labels[static_cast<std::size_t>(buffer.label)];
+      if (name.ends_with(": all-gather output")) return name;
+    }
+    return std::string();
+  };
+  CHECK(gathered_first(false) == "embed_tokens: all-gather output");
+  CHECK(gathered_first(true) == "lm_head: all-gather output");
+}
+
+TEST_CASE("ids over which embeddings' gradients are summed take tiles of the card's own size") {
+  const auto scratch = [](int capability, std::int64_t ids) {
+    return eager::embedding_unique_scratch(ids, {.name = "", .compute_capability = capability, .sm_count = 100});
+  };
+  // Sizes at which torch 2.11 was seen to allocate more.
+  for (const auto& [capability, most] :
+       {std::pair{80, 28672}, {86, 5120}, {89, 5120}, {90, 71680}, {100, 61440}, {120, 61440}}) {
+    CAPTURE(capability);
+    CHECK(scratch(capability, most) == Bytes{1279});
+    CHECK(scratch(capability, most + 1) == Bytes{1535});
+  }
+}
+
+}  // namespace
+}  // namespace vramfit
