@@ -63,7 +63,7 @@ class Stacks(unittest.TestCase):
         self.assertIn("your own script answers it: ", estimate("--stack", "trl", "--wrap", "none").stdout)
         for command in ("plan", "program"):
             self.refused("--stack trl on one GPU", estimate("--stack", "trl", command=command), 1)
-        self.refused("plan for one GPU and for several apart", estimate("--stack", "transformers", gpus="1xL4,2xL4", command="plan"))
+        self.refused("plan for one GPU and for several apart", estimate("--stack", "transformers", gpus="1xL4,2xL4", command="plan"), 4)
 
     def test_plan_and_program_take_a_stack_that_has_rules(self):
         plan = json.loads(estimate("--stack", "transformers", "--json", command="plan").stdout)
