@@ -1,5 +1,7 @@
 #include "estimator/estimate_json.h"
 
+#include "estimator/at_peak.h"
+#include "estimator/what_if.h"
 #include "job/fields/job_json.h"
 #include "program/files/rank_json.h"
 
@@ -44,6 +46,22 @@ void write_speed(JsonWriter& writer, const Speed& speed, const std::vector<Figur
   writer.end_array().end_object();
 }
 
+void write_at_peak(JsonWriter& writer, const AtPeak& at_peak) {
+  writer.begin_object().member("phase", phase_name(at_peak.phase)).member("step", at_peak.step);
+  writer.member("requested_bytes", at_peak.requested).member("tensors", at_peak.tensors);
+  writer.key("modules").begin_array();
+  for (const HeldModule& module : at_peak.modules) {
+    writer.begin_object().member("name", module.name).member("depth", module.depth);
+    writer.member("bytes", module.bytes).member("tensors", module.tensors).end_object();
+  }
+  writer.end_array().key("largest").begin_array();
+  for (const HeldTensors& held : at_peak.largest) {
+    writer.begin_object().member("name", held.name).member("category", category_name(held.category));
+    writer.member("bytes", held.bytes).member("count", held.count).end_object();
+  }
+  writer.end_array().end_object();
+}
+
 }  // namespace
 
 void write_estimate_members(JsonWriter& writer, const Estimate& estimate) {
@@ -60,13 +78,14 @@ void write_estimate_members(JsonWriter& writer, const Estimate& estimate) {
   write_ranks(writer, estimate.ranks, estimate.worst);
 }
 
-std::string estimate_to_json(const Estimate& estimate, std::span<const WhatIf> what_ifs) {
+std::string estimate_to_json(const Estimate& estimate, const EstimateExtras& extras) {
   JsonWriter writer;
   writer.begin_object().member("schema", "vramfit/estimate@1");
   write_estimate_members(writer, estimate);
   if (estimate.speed) write_speed(writer.key("speed"), *estimate.speed, estimate.figures);
   write_others(writer, estimate.others);
-  if (!what_ifs.empty()) write_what_ifs(writer, estimate, what_ifs);
+  if (!extras.what_ifs.empty()) write_what_ifs(writer, estimate, extras.what_ifs);
+  if (extras.at_peak != nullptr) write_at_peak(writer.key("at_peak"), *extras.at_peak);
   writer.end_object();
   return writer.take();
 }

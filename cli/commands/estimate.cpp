@@ -1,6 +1,8 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "cli/flags/help.h"
 #include "cli/flags/job_flags.h"
 #include "cli/flags/model.h"
+#include "cli/format/at_peak_text.h"
 #include "cli/format/estimate_text.h"
 #include "cli/format/requirements_text.h"
 #include "cli/format/ticker.h"
@@ -38,7 +41,7 @@ namespace {
 struct EstimateFlags : JobQuestion {
   std::string format = "table", rehearse = "never", python, driver;
   std::vector<std::string> what_ifs;
-  bool json = false, strict = false, exact = false;
+  bool json = false, strict = false, exact = false, at_peak = false;
 };
 
 /// Without --gpus: what one card needs, and which cards would do.
@@ -64,8 +67,9 @@ void check_rehearsal_flags(const EstimateFlags& flags) {
       throw InputError(fmt::format("{}: is for a rehearsal; give --exact or --rehearse auto, too", flag));
     }
   }
-  if (may_rehearse(flags) && !flags.what_ifs.empty()) {
-    throw InputError("--what-if: compares estimates; leave out --exact and --rehearse auto");
+  for (const auto& [flag, is_given] : {std::pair{"--what-if", !flags.what_ifs.empty()}, {"--at-peak", flags.at_peak}}) {
+    if (!is_given || !may_rehearse(flags)) continue;
+    throw InputError(fmt::format("{}: is for estimates; leave out --exact and --rehearse auto", flag));
   }
   if (!flags.exact) return;
   for (const auto& [flag, is_given] : {std::pair{"--network", !flags.network.empty()},
@@ -87,8 +91,8 @@ void check_flags(const EstimateFlags& flags) {
     throw InputError(fmt::format("--format: {}", error.what()));
   }
   if (flags.format == "accelerate" &&
-      (any_job_flag(flags.job) || flags.json || !flags.what_ifs.empty() || flags.strict || !flags.network.empty() ||
-       !flags.calibration.empty() || flags.run.no_clip || flags.run.save_kind != "none")) {
+      (any_job_flag(flags.job) || flags.json || !flags.what_ifs.empty() || flags.at_peak || flags.strict ||
+       !flags.network.empty() || !flags.calibration.empty() || flags.run.no_clip || flags.run.save_kind != "none")) {
     throw InputError("--format accelerate: its table depends on MODEL alone; give it no other flag");
   }
   for (const auto& [flag, is_given] :
@@ -104,8 +108,9 @@ void check_flags(const EstimateFlags& flags) {
       throw InputError(fmt::format("{}: needs --gpus; without it the answer is for vramfit's own engine", flag));
     }
   }
-  if (!flags.what_ifs.empty() && flags.job.gpus.empty()) {
-    throw InputError("--what-if: needs --gpus; without it there is no estimate to compare with");
+  for (const auto& [flag, is_given] : {std::pair{"--what-if", !flags.what_ifs.empty()}, {"--at-peak", flags.at_peak}}) {
+    if (!is_given || !flags.job.gpus.empty()) continue;
+    throw InputError(fmt::format("{}: needs --gpus; without it there is no single estimate", flag));
   }
   if (flags.strict && flags.job.gpus.empty()) {
     throw InputError("--strict: needs --gpus; without it there is no verdict to be strict about");
@@ -159,6 +164,17 @@ int rehearse(const EstimateFlags& flags, const Asked& asked, const ModelSpec& sp
   return exit_code_of(rehearsal, flags.strict);
 }
 
+/// The estimate, and what else was asked for.
+std::string answer_text(const EstimateFlags& flags, const Estimate& result, const ModelSpec& spec, bool json) {
+  const std::vector<WhatIf> changed = what_ifs(flags, flags.what_ifs, spec);
+  std::optional<AtPeak> held;
+  if (flags.at_peak && !result.ranks.empty()) held = at_peak(spec, result, effects_of(flags.run));
+  if (json) return estimate_to_json(result, {.what_ifs = changed, .at_peak = held ? &*held : nullptr});
+  const Terminal terminal = detect_terminal();
+  return estimate_text(result, terminal) + (held ? at_peak_text(*held, terminal) : "") +
+         what_if_text(result, changed, terminal);
+}
+
 int run_estimate(const EstimateFlags& flags) {
   check_flags(flags);
   const ModelSpec spec = read_model(flags.job.model);
@@ -177,10 +193,7 @@ int run_estimate(const EstimateFlags& flags) {
     return rehearse(flags, asked, spec, json);
   }
   add_others(result, flags, spec, asked.cluster);
-  const std::vector<WhatIf> changed = what_ifs(flags, flags.what_ifs, spec);
-  const Terminal terminal = detect_terminal();
-  write_file("-", json ? estimate_to_json(result, changed)
-                       : estimate_text(result, terminal) + what_if_text(result, changed, terminal));
+  write_file("-", answer_text(flags, result, spec, json));
   if (result.verdict == Verdict::at_risk) {
     std::fprintf(
         stderr, "vramfit: warning: at risk: %s%s\n",
@@ -211,6 +224,10 @@ void add_estimate(CLI::App& command, int& exit_code) {
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all();
+  command
+      .add_flag("--at-peak", flags->at_peak,
+                "What is in memory at the peak: modules as a tree, and the largest tensors")
+      ->group(kOutputFlags);
   command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
   add_run_effects(command, flags->run);
   add_stack_flag(command, flags->job);

@@ -176,7 +176,7 @@ class OtherFlags(unittest.TestCase):
 
     def test_of_estimate(self):
         self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip", "--save-kind", "--network",
-                                "--calibration", "--host-memory", "--stack", "--exact", "--rehearse", "--python", "--keep-driver", "--what-if"])
+                                "--calibration", "--host-memory", "--stack", "--exact", "--rehearse", "--python", "--keep-driver", "--what-if", "--at-peak"])
         for stack in values_of("--stack", help_of("estimate")["--stack"][0])[1:]:
             self.assertNotEqual(program("estimate", MODEL, "--gpus", "2xH100-80GB").stdout, program("estimate", MODEL, "--gpus", "2xH100-80GB", "--stack", stack).stdout)
         self.refused("--rehearse", "estimate", MODEL, "--gpus", "2xH100-80GB", "--rehearse", "always")  # the rest in tests/rehearse/stacks_test.py
@@ -196,7 +196,11 @@ class OtherFlags(unittest.TestCase):
         self.different("--what-if", "seq_len=128", base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"))
         self.refused("--what-if sequence=128", "estimate", MODEL, "--gpus", "2xH100-80GB", "--what-if", "sequence=128")
         self.refused("--what-if: needs --gpus", "estimate", MODEL, "--what-if", "seq_len=128")
-        self.refused("--what-if: compares", "estimate", MODEL, "--gpus", "2xH100-80GB", "--exact", "--stack", "trl", "--what-if", "seq_len=128")
+        self.different("--at-peak", base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"))
+        self.refused("--at-peak: needs --gpus", "estimate", MODEL, "--at-peak")
+        self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--at-peak")
+        for more in (["--what-if", "seq_len=128"], ["--at-peak"]):
+            self.refused(f"{more[0]}: is for estimates", "estimate", MODEL, "--gpus", "2xH100-80GB", "--exact", "--stack", "trl", *more)
         self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--what-if", "seq_len=128")
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", "--seq-len", "64"))
         offloaded = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--offload", "optimizer")

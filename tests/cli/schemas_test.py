@@ -108,6 +108,13 @@ class Schemas(unittest.TestCase):
             self.assertEqual(each["total_bytes"] - total, each["more_bytes"])
             self.assertEqual(sum(each["more_breakdown"].values()), each["more_bytes"])
 
+    def test_what_is_in_memory_at_the_peak_is_as_the_schema_says(self):
+        estimate = json.loads(program("estimate", MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--at-peak", "--json"))
+        self.validate(estimate, "estimate")
+        held = estimate["at_peak"]
+        self.assertEqual(sum(each["bytes"] for each in held["modules"] if each["depth"] == 0), held["requested_bytes"])
+        self.assertEqual(sum(each["count"] for each in held["largest"]), held["tensors"])
+
     def test_an_estimate_without_gpus_is_as_its_schema_says(self):
         self.validate(json.loads(program("estimate", MODEL, "--seq-len", "64", "--json")), "requirements")
 

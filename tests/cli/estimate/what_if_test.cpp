@@ -83,7 +83,7 @@ TEST_CASE("what isn't modelled says its name in its own row, and differences are
   const std::string text = what_if_text(base, found, {});
   CHECK(text.find("not modelled\n    --attention cudnn;") != std::string::npos);
   CHECK(text.find("as it is") < text.find("--seq-len 1024"));
-  const std::string json = estimate_to_json(base, found);
+  const std::string json = estimate_to_json(base, {.what_ifs = found});
   CHECK(json.find("\"more_breakdown\": null") != std::string::npos);
   CHECK(json.find("\"change\": \"--seq-len 1024\"") != std::string::npos);
   CHECK(estimate_to_json(base).find("what_if") == std::string::npos);
