@@ -78,11 +78,14 @@ class Search {
     queue_.emplace(evaluator_, request_, bases_, BestBy::speed, plan_.search);
     while (const std::optional<Option> option = queue_->next(kNoLimit)) {
       if (is_rejected(option->job)) continue;
-      if (const std::optional<RankEstimate> rank = fitting(*option)) {
+      const Attempt attempt = evaluator_.attempt(*option, request_.cluster.card.memory + Bytes{1});
+      note(attempt, option->job);
+      if (attempt.fits) {
         plan_.chosen = evaluator_.candidate(*option);
-        requested_ = requested_by(*rank);
+        requested_ = requested_by(*attempt.rank);
         return;
       }
+      queue_->retry_last(attempt);
       faster_.push_back(*option);
     }
   }
@@ -107,13 +110,6 @@ class Search {
     });
   }
 
-  // What the option needs, if it fits.
-  std::optional<RankEstimate> fitting(const Option& option) {
-    Attempt attempt = evaluator_.attempt(option, request_.cluster.card.memory + Bytes{1});
-    note(attempt, option.job);
-    return attempt.fits ? std::move(attempt.rank) : std::nullopt;
-  }
-
   void note(const Attempt& attempt, const Job& job) {
     if (!attempt.is_modelled && not_modelled_.empty()) not_modelled_ = evaluator_.estimate_of(job).why;
     if (!attempt.rank || attempt.rank->total >= smallest_total_) return;
@@ -135,7 +131,9 @@ class Search {
     BestFirst smallest(evaluator_, request_, bases_, BestBy::need, counts);
     smallest.look_at_one_of_alike();
     while (const std::optional<Option> option = smallest.next(worth_knowing())) {
-      note(evaluator_.attempt(*option, smallest_total_), option->job);
+      const Attempt attempt = evaluator_.attempt(*option, smallest_total_);
+      note(attempt, option->job);
+      smallest.retry_last(attempt);
     }
     plan_.search.bounds += counts.bounds;
   }
@@ -223,6 +221,10 @@ class Search {
     if (rank.total > capacity) {
       candidate.why += fmt::format("out of memory by {} in {}: needs {}", format_gib(rank.total - capacity),
                                    evaluator_.peak_place_of(option), needs_text(candidate.estimate));
+      if (is_for_arena(option.job, rank)) {
+        candidate.why += fmt::format(", {} of it fragments, which --allocator arena avoids",
+                                     format_gib(rank.total - requested_by(rank)));
+      }
     } else if (exceeds_host_memory(request_.cluster.cards_per_node * rank.host, request_.cluster)) {
       candidate.why += fmt::format("needs {} of host memory a node, which has {}",
                                    format_gib(request_.cluster.cards_per_node * rank.host),
@@ -231,6 +233,13 @@ class Search {
       candidate.why += "needs " + shortage_text(rank, capacity);
     }
     plan_.alternatives.push_back(std::move(candidate));
+  }
+
+  // The arena has next to no fragments, but to compute it for a job takes longer than a whole search, so it isn't
+  // tried.
+  bool is_for_arena(const Job& job, const RankEstimate& rank) const {
+    const bool is_open = std::ranges::find(request_.fixed, "allocator") == request_.fixed.end();
+    return is_open && job.runtime == Runtime::vramfit && requested_by(rank) <= request_.cluster.card.memory;
   }
 
   // What of a rank's total its program requests; the rest are fragments.

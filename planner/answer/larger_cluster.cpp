@@ -59,7 +59,10 @@ std::optional<LargerCluster> plan_on(PlanRequest request) {
   BestFirst queue(evaluator, request, {{.needs = "", .job = request.job}}, BestBy::speed, counts);
   while (const std::optional<Option> option = queue.next(kNoLimit)) {
     const Attempt attempt = evaluator.attempt(*option, request.cluster.card.memory + Bytes{1});
-    if (!attempt.fits) continue;
+    if (!attempt.fits) {
+      queue.retry_last(attempt);
+      continue;
+    }
     return LargerCluster{.gpus = request.cluster.text,
                          .job = option->job,
                          .total = attempt.rank->total,

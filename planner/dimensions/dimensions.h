@@ -45,6 +45,10 @@ struct Dimension {
   /// Whether jobs that differ in this row alone, and of which the bound of memory says the same, have nearly as many
   /// fragments.
   bool is_fine = false;
+  /// Whether its choices differ in the allocator's fragments alone: not in time, and not in what is requested. Such
+  /// rows are the last; the first choice is the job as it is, and others are tried where the fragments of those before
+  /// it are too many.
+  bool only_fragments = false;
 };
 
 /// What simple rows look at, packed: jobs with equal kinds have equally many choices.

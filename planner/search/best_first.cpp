@@ -33,7 +33,7 @@ BestFirst::BestFirst(Evaluator& evaluator, const PlanRequest& request, const std
     Node root{.job = space.base(), .parts = {}, .time = {}, .least = {}, .base = spaces_.size() - 1, .place = {}};
     root.most_tokens_per_second = std::numeric_limits<double>::infinity();
     root.place.choices[0] = static_cast<std::uint16_t>(root.base);
-    if (space.levels() > 0 || has_rules(root.job, request.cluster)) add(std::move(root));
+    if (space.fragments_from() > 0 || has_rules(root.job, request.cluster)) add(std::move(root));
   }
 }
 
@@ -109,6 +109,21 @@ void BestFirst::look_at(Node& node) {
   node.is_exact = true;
 }
 
+void BestFirst::retry_last(const Attempt& attempt) {
+  const Space& space = spaces_[last_.base];
+  if (!attempt.requests_fit || last_.level == space.levels()) return;
+  const Node tried = last_;
+  std::vector<Job> jobs = space.choices(tried.job, tried.level);
+  for (std::size_t c = 1; c < jobs.size(); ++c) {
+    Node other = tried;
+    other.job = std::move(jobs[c]);
+    other.program = {};
+    other.level = tried.level + 1;
+    other.place.choices[other.level] = static_cast<std::uint16_t>(c);
+    push(std::move(other));
+  }
+}
+
 Option BestFirst::option_of(Node node) const {
   Option option{.job = std::move(node.job),
                 .time = node.time,
@@ -127,11 +142,11 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
     queue_.pop();
     Node node = take(entry.node);
     if (node.least > most_total) continue;
-    if (node.level < spaces_[node.base].levels()) {
+    if (node.level < spaces_[node.base].fragments_from()) {
       expand(node);
       continue;
     }
-    if (node.is_exact) return option_of(std::move(node));
+    if (node.is_exact) return option_of(last_ = std::move(node));
     if (one_of_alike_ && node.least > Bytes{} && !looked_at_.emplace(node.least, coarse_place(node)).second) continue;
     look_at(node);
     if (is_ruled_out(node)) {
@@ -139,7 +154,7 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
     } else if (by_ == BestBy::speed) {
       push(std::move(node));
     } else if (node.least <= most_total) {
-      return option_of(std::move(node));  // thousands may have the same bound: the first shall lower the limit
+      return option_of(last_ = std::move(node));  // thousands may have the same bound: the first shall lower the limit
     }
   }
   return std::nullopt;
@@ -155,7 +170,11 @@ std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanReque
     const std::optional<Option> option = queue.next(kNoLimit, above);
     if (!option) break;
     const Attempt attempt = evaluator.attempt(*option, request.cluster.card.memory + Bytes{1});
-    if (attempt.fits) found = evaluator.candidate(*option, *attempt.rank);
+    if (attempt.fits) {
+      found = evaluator.candidate(*option, *attempt.rank);
+    } else {
+      queue.retry_last(attempt);
+    }
   }
   counts.bounds += others.bounds;
   return found;

@@ -42,6 +42,10 @@ class BestFirst {
   /// `above`.
   std::optional<Option> next(Bytes most_total, double above = -1);
 
+  /// To be called of the last configuration if it doesn't fit: where its requests alone would, it comes again with the
+  /// other choices of rows that change fragments.
+  void retry_last(const Attempt& attempt);
+
   /// From now on only the first is looked at of those that differ in fine rows alone and of which the bound of memory
   /// says the same: they fail alike by the allocator's fragments, or don't.
   void look_at_one_of_alike() { one_of_alike_ = true; }
@@ -85,6 +89,7 @@ class BestFirst {
   std::deque<Space> spaces_;        // by base
   std::deque<Node> nodes_;
   std::vector<std::size_t> free_;  // numbers of nodes
+  Node last_;                      // that next() returned
   bool one_of_alike_ = false;
   std::set<std::pair<Bytes, Place>> looked_at_;  // then: bound of memory and coarse_place()
   std::priority_queue<Entry, std::vector<Entry>, ComesLater> queue_;

@@ -17,6 +17,12 @@ namespace {
 /// An option that was timed is most often tried soon after that. A program may take megabytes.
 constexpr std::size_t kMostPrograms = 16;
 
+/// At least what a job requests at once: of the engine's known from its time, of another's without what is outside the
+/// allocator.
+Bytes requests_of(const Option& option, const program::Program& program) {
+  return option.job.runtime == Runtime::vramfit ? option.least_total : folded_peaks(program, Bytes{1}).requested;
+}
+
 double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) * static_cast<double>(job.sequence); }
 
 }  // namespace
@@ -121,6 +127,7 @@ Attempt Evaluator::attempt(const Option& option, Bytes below) {
     attempt.rank =
         estimate_program_below(*program, graph, job, request_.cluster, {{.run = {.clip = request_.clip}}, below});
     attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster) == Verdict::fits;
+    if (!attempt.fits) attempt.requests_fit = requests_of(option, *program) <= request_.cluster.card.memory;
   } catch (const NotModelled&) {
     attempt.is_modelled = false;
   }

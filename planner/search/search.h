@@ -41,7 +41,8 @@ struct Trial {
 /// What a search asks first: whether a job needs less than some limit, which is found out faster still.
 struct Attempt {
   bool is_modelled = true;
-  bool fits = false;  // its verdict is `fits`
+  bool fits = false;          // its verdict is `fits`
+  bool requests_fit = false;  // it doesn't fit, and its requests alone would
   /// The first rank, without breakdown and phases; none if its total isn't below the limit.
   std::optional<RankEstimate> rank;
 };

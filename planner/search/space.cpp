@@ -53,13 +53,15 @@ Space::Space(const PlanRequest& request, Job base)
   for (const Dimension& row : dimensions()) {
     if (is_decided_by_person(row, request.fixed)) continue;
     rows_.push_back(&row);
+    if (row.only_fragments) continue;
+    fragments_from_ = rows_.size();
     if (row.may_contradict) settled_ = rows_.size();
     if (!row.open) bounded_from_ = rows_.size();
     if (!row.is_simple) simple_from_ = rows_.size();
   }
   simple_from_ = std::max(simple_from_, settled_);
   // Nothing bounds the work of other runtimes, and which combinations they have rules for is found out one by one.
-  if (base_.runtime != Runtime::vramfit) bounded_from_ = simple_from_ = rows_.size();
+  if (base_.runtime != Runtime::vramfit) bounded_from_ = simple_from_ = fragments_from_;
   open_from_.resize(rows_.size() + 1);
   for (std::size_t level = rows_.size(); level-- > 0;) {
     open_from_[level] = open_from_[level + 1];

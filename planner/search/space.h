@@ -33,6 +33,8 @@ class Space {
   /// From this level on rows are simple: they leave alone what units_key() and ops_key() are made of.
   std::size_t simple_from() const { return simple_from_; }
   bool is_simple(std::size_t level) const { return level >= simple_from_; }
+  /// From this level on rows change fragments alone: a job of the levels before it stands for them all.
+  std::size_t fragments_from() const { return fragments_from_; }
 
   /// Leaves below a job of the levels before `level`. Where the rows are simple, those of jobs of equal kinds are
   /// counted once.
@@ -52,7 +54,7 @@ class Space {
   std::vector<const Dimension*> rows_;
   std::vector<OpenChoices> open_from_;  // by level
   std::size_t settled_ = 0;             // the level from which on no row may contradict
-  std::size_t bounded_from_ = 0, simple_from_ = 0;
+  std::size_t bounded_from_ = 0, simple_from_ = 0, fragments_from_ = 0;
   std::map<std::pair<std::size_t, std::uint32_t>, std::int64_t> counts_;  // by level and kinds
 };
 
