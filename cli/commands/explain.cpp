@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -6,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/process/standard_streams.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"
 #include "cli/estimate/asked.h"
@@ -24,9 +26,37 @@ struct ExplainFlags : JobQuestion {
 
 bool names_job(const ExplainFlags& flags) { return !flags.job.model.empty() || any_job_flag(flags.job); }
 
-int run_explain(const ExplainFlags& flags) {
+/// The card of the catalog that has as much, to a hundredth of a GiB; several have, or none: a card of that size.
+std::string card_with(Bytes total) {
+  const std::string size = fmt::format("{:.2f}", static_cast<double>(total.n) / static_cast<double>(kGiB.n));
+  const Card* found = nullptr;
+  for (const Card& card : card_catalog()) {
+    if (fmt::format("{:.2f}", static_cast<double>(card.memory.n) / static_cast<double>(kGiB.n)) != size) continue;
+    if (found != nullptr) return size + "GiB";
+    found = &card;
+  }
+  return found == nullptr ? size + "GiB" : found->name;
+}
+
+/// Reads --job. Without --gpus the card is that of the message, as many as --job says, or one if no rank but 0 is in
+/// the log. Where that isn't known, --gpus stays empty, and is asked for.
+void read_job(JobFlags& job, const Explanation& explanation) {
+  const std::string card = job.gpus.empty() && explanation.use.total ? card_with(*explanation.use.total) : "";
+  if (!card.empty()) job.gpus = card;
+  apply_configs(job);
+  if (card.empty()) return;
+  if (job.gpus == card) {
+    const bool are_several =
+        std::ranges::any_of(explanation.log.failures, [](const LoggedFailure& each) { return each.rank > 0; });
+    job.gpus = are_several ? "" : "1x" + card;
+  }
+  if (!job.gpus.empty()) complain("vramfit", fmt::format("note: --gpus {}: the card is the message's", job.gpus));
+}
+
+int run_explain(ExplainFlags& flags) {
   Explanation explanation = explain(flags.file);
   if (names_job(flags)) {
+    read_job(flags.job, explanation);
     const ModelSpec spec = read_model(flags.job.model);
     put_beside(explanation, estimate_of(flags, read_asked(flags), spec));
   }
@@ -48,10 +78,7 @@ void add_explain(CLI::App& command, int& exit_code) {
   add_run_effects(command, flags->run);
   command.add_flag("--json", flags->json, "Print one JSON object (configs/schemas/explanation.schema.json)")
       ->group(kOutputFlags);
-  command.callback([flags, &exit_code] {
-    apply_configs(flags->job);
-    exit_code = run_explain(*flags);
-  });
+  command.callback([flags, &exit_code] { exit_code = run_explain(*flags); });
 }
 
 }  // namespace vramfit

@@ -14,25 +14,20 @@ namespace {
 
 constexpr Bytes kZero{0};
 
-/// Memory of a snapshot by who asked for it, and the categories of an estimate that are asked for there. What is asked
-/// for in forward and in backward isn't told apart further: values and their gradients.
+/// Memory of a snapshot by who asked for it. Values and their gradients are asked for in both forward and backward, so
+/// a step is one.
 struct Kind {
   std::string_view what;
-  std::array<std::string_view, 3> phases;
-  std::array<Category, 3> categories;
-  int category_count;
+  std::array<std::string_view, 8> phases;  // as HeldByPhase names them
+  std::optional<Category> category;        // none: all that no other row has
 };
 constexpr std::array kKinds{
-    Kind{"parameters (asked for at load)", {"load", "", ""}, {Category::parameters}, 1},
-    Kind{"activations and loss (in forward)",
-         {"forward", "loss", "evaluation"},
-         {Category::activations, Category::logits_and_loss},
-         2},
-    Kind{"gradients (in backward)",
-         {"backward", "backward (activations computed again)", "threads without Python"},
-         {Category::gradients},
-         1},
-    Kind{"optimizer states (in its step)", {"optimizer", "", ""}, {Category::optimizer_state}, 1},
+    Kind{"parameters (asked for at load)", {"load"}, Category::parameters},
+    Kind{"optimizer states (in its step)", {"optimizer"}, Category::optimizer_state},
+    Kind{"all else of a step",
+         {"forward", "loss", "backward", "backward (activations computed again)", "threads without Python", "clip",
+          "evaluation"},
+         std::nullopt},
 };
 
 Bytes measured_of(const HeldMemory& held, const Kind& kind) {
@@ -45,19 +40,15 @@ Bytes measured_of(const HeldMemory& held, const Kind& kind) {
 
 std::vector<BesideRow> kinds_of(const HeldMemory& held, const RankEstimate& rank) {
   std::vector<BesideRow> rows;
-  Bytes measured, estimated;
+  Bytes left, measured;
+  for (const Bytes bytes : rank.breakdown.categories) left += bytes;
   for (const Kind& kind : kKinds) {
-    Bytes should;
-    for (int i = 0; i < kind.category_count; ++i) {
-      should += rank.breakdown.categories[static_cast<std::size_t>(kind.categories.at(static_cast<std::size_t>(i)))];
-    }
+    const Bytes should = kind.category ? rank.breakdown.categories[static_cast<std::size_t>(*kind.category)] : left;
     rows.push_back({std::string(kind.what), measured_of(held, kind), should});
     measured += *rows.back().measured;
-    estimated += should;
+    left -= should;
   }
-  Bytes all;
-  for (const Bytes bytes : rank.breakdown.categories) all += bytes;
-  rows.push_back({"all else", held.bytes - measured, all - estimated});
+  if (held.bytes > measured) rows.push_back({"in no known phase", held.bytes - measured, kZero});
   return rows;
 }
 
@@ -74,17 +65,36 @@ std::optional<Bytes> phase_peak(const RankEstimate& rank, std::optional<Phase> p
   return most;
 }
 
-/// What PyTorch would have had in tensors, had it got what was asked for: the job needs at least as much.
-std::optional<Bytes> least_allocated(const CardUse& use, const HeldMemory* held) {
-  std::optional<Bytes> least = use.allocated;
-  if (least) *least += use.asked.value_or(kZero);
-  if (held != nullptr) least = std::max(least.value_or(kZero), held->bytes);
-  return least;
+/// What tensors took at least, beside the most that they should.
+struct Tensors {
+  std::string what, at_least;  // "" where the measured peak itself is compared
+  std::optional<Bytes> measured;
+  Bytes estimated;
+};
+
+const HeldMemory* held_of(const SnapshotFacts* snapshot) {
+  if (snapshot == nullptr) return nullptr;
+  return snapshot->peak ? &snapshot->peak->held : &snapshot->held;
 }
 
-void add_rows(BesideEstimate& result, const CardUse& use, const RankEstimate& rank, std::optional<Bytes> least) {
-  result.rows.push_back({use.asked ? "in tensors, with what was asked for" : "in tensors", least, rank.peak_allocated});
-  if (use.unallocated) {
+/// Where memory ran out, the job needs at least what PyTorch would have had, had it got what was asked for.
+Tensors tensors_of(const CardUse& use, const SnapshotFacts* snapshot, const RankEstimate& rank) {
+  if (snapshot != nullptr && !use.asked) {
+    return {snapshot->peak ? "requested at the peak" : "requested", "", held_of(snapshot)->bytes, rank.peak_requested};
+  }
+  Tensors tensors{use.asked ? "in tensors, with what was asked for" : "in tensors", "at least ", use.allocated,
+                  rank.peak_allocated};
+  if (tensors.measured) *tensors.measured += use.asked.value_or(kZero);
+  return tensors;
+}
+
+void add_rows(BesideEstimate& result, const CardUse& use, const SnapshotFacts* snapshot, const Tensors& tensors) {
+  const RankEstimate& rank = worst_rank(result.estimate);
+  result.rows.push_back({tensors.what, tensors.measured, tensors.estimated});
+  if (snapshot != nullptr && !use.asked) {
+    result.rows.push_back({snapshot->peak ? "reserved at most" : "reserved",
+                           snapshot->peak ? snapshot->peak->reserved : snapshot->reserved, rank.peak_reserved});
+  } else if (use.unallocated) {
     result.rows.push_back({"reserved by PyTorch beyond tensors", use.unallocated, rank.breakdown.fragmentation});
   }
   std::optional<Bytes> outside = use.own_outside;
@@ -94,23 +104,25 @@ void add_rows(BesideEstimate& result, const CardUse& use, const RankEstimate& ra
   if (use.total) result.rows.push_back({"the card has", use.total, result.estimate.capacity});
 }
 
-void say_tensors(BesideEstimate& result, const RankEstimate& rank, const CodeSite& site, Bytes least) {
-  const std::optional<Bytes> in_phase = phase_peak(rank, site.phase);
-  if (is_larger(least, rank.peak_allocated)) {
+void say_tensors(BesideEstimate& result, const CodeSite& site, const Tensors& tensors) {
+  const Bytes measured = *tensors.measured;
+  const std::optional<Bytes> in_phase = phase_peak(worst_rank(result.estimate), site.phase);
+  if (is_larger(measured, tensors.estimated)) {
     result.findings.push_back(fmt::format(
-        "larger than it should be: tensors take at least {}, {} more than the job's whole peak; either the job isn't "
-        "the one that ran (batch, sequence length, precision, checkpointing), or the script keeps tensors",
-        format_gib(least), format_gib(least - rank.peak_allocated)));
-  } else if (in_phase && is_larger(least, *in_phase)) {
+        "larger than it should be: tensors take {}{}, {} more than the job's whole peak; either the job isn't the one "
+        "that ran (batch, sequence length, precision, checkpointing), or the script keeps tensors",
+        tensors.at_least, format_gib(measured), format_gib(measured - tensors.estimated)));
+  } else if (in_phase && is_larger(measured, *in_phase)) {
     result.findings.push_back(
-        fmt::format("larger than it should be in {}: tensors take at least {}, {} more than the {} that it should peak "
-                    "at there; the job's own peak is in another phase",
-                    phase_name(*site.phase), format_gib(least), format_gib(least - *in_phase), format_gib(*in_phase)));
+        fmt::format("larger than it should be in {}: tensors take {}{}, {} more than the {} that it should peak at "
+                    "there; the job's own peak is in another phase",
+                    phase_name(*site.phase), tensors.at_least, format_gib(measured), format_gib(measured - *in_phase),
+                    format_gib(*in_phase)));
   } else {
     result.findings.push_back(
-        fmt::format("tensors are not larger than they should be: at least {} of the {} that the "
-                    "job peaks at",
-                    format_gib(least), format_gib(rank.peak_allocated)));
+        fmt::format("tensors are not larger than they should be: {}{} of the {} that the job "
+                    "peaks at",
+                    tensors.at_least, format_gib(measured), format_gib(tensors.estimated)));
   }
 }
 
@@ -123,7 +135,7 @@ void say_largest_kind(BesideEstimate& result) {
 }
 
 void say_rest(BesideEstimate& result, const CardUse& use, const RankEstimate& rank) {
-  if (use.unallocated && is_larger(*use.unallocated, rank.breakdown.fragmentation + kGiB)) {
+  if (use.asked && use.unallocated && is_larger(*use.unallocated, rank.breakdown.fragmentation + kGiB)) {
     result.findings.push_back(fmt::format("more fragments than it should have: {} beyond tensors, {} estimated",
                                           format_gib(*use.unallocated), format_gib(rank.breakdown.fragmentation)));
   }
@@ -148,7 +160,7 @@ void say_rest(BesideEstimate& result, const CardUse& use, const RankEstimate& ra
 
 }  // namespace
 
-BesideEstimate beside(Estimate estimate, const CardUse& use, const CodeSite& site, const HeldMemory* held) {
+BesideEstimate beside(Estimate estimate, const CardUse& use, const CodeSite& site, const SnapshotFacts* snapshot) {
   BesideEstimate result{.estimate = std::move(estimate), .rows = {}, .kinds = {}, .findings = {}};
   if (result.estimate.ranks.empty()) {
     result.findings.push_back("not modelled: " + result.estimate.why);
@@ -160,12 +172,13 @@ BesideEstimate beside(Estimate estimate, const CardUse& use, const CodeSite& sit
         "--stack transformers, --runtime pytorch-fsdp2, ...");
   }
   const RankEstimate& rank = worst_rank(result.estimate);
-  const std::optional<Bytes> least = least_allocated(use, held);
-  add_rows(result, use, rank, least);
-  if (least) say_tensors(result, rank, site, *least);
-  if (held != nullptr) {
-    result.kinds = kinds_of(*held, rank);
-    say_largest_kind(result);
+  const Tensors tensors = tensors_of(use, snapshot, rank);
+  add_rows(result, use, snapshot, tensors);
+  if (tensors.measured) say_tensors(result, site, tensors);
+  if (snapshot != nullptr) {
+    const HeldMemory& held = *held_of(snapshot);
+    result.kinds = kinds_of(held, rank);
+    if (is_larger(held.bytes, rank.peak_requested)) say_largest_kind(result);
   }
   say_rest(result, use, rank);
   return result;

@@ -27,7 +27,7 @@ struct BesideEstimate {
 /// may be that far off.
 inline constexpr double kSaidLarger = 0.01;
 
-/// `held`: of a snapshot, at its peak; null for a message.
-BesideEstimate beside(Estimate estimate, const CardUse& use, const CodeSite& site, const HeldMemory* held);
+/// `snapshot`: null for a message. Where nothing ran out, its peaks are compared; otherwise the moment of the failure.
+BesideEstimate beside(Estimate estimate, const CardUse& use, const CodeSite& site, const SnapshotFacts* snapshot);
 
 }  // namespace vramfit

@@ -217,9 +217,9 @@ std::string beside_text(const BesideEstimate& beside, const Terminal& terminal) 
   const Estimate& estimate = beside.estimate;
   std::string text =
       fmt::format("\nBeside the estimate of the job, which says\n  {}\n", verdict_line(estimate, terminal));
+  if (estimate.ranks.empty()) return text;  // not modelled: the verdict says what is not
   text += beside_rows(beside.rows, "GiB") + beside_rows(beside.kinds, "GiB at the peak");
   for (const std::string& finding : beside.findings) text += list_item(printable(finding, 2000));
-  if (estimate.ranks.empty()) return text;
   text += fmt::format("\n{}", breakdown_table(worst_rank(estimate), terminal));
   text += suggestion_lines(estimate, terminal);
   return text + fmt::format("\nJob: {}\n", printable(job_as_flags(estimate.job, unresolved_job()), 4000));

@@ -62,12 +62,8 @@ Explanation explain(const std::string& file) {
 }
 
 void put_beside(Explanation& explanation, Estimate estimate) {
-  const HeldMemory* held = nullptr;
-  if (explanation.is_snapshot()) {
-    const SnapshotFacts& facts = explanation.facts();
-    held = facts.peak ? &facts.peak->held : &facts.held;
-  }
-  explanation.beside = beside(std::move(estimate), explanation.use, explanation.site, held);
+  const SnapshotFacts* const snapshot = explanation.is_snapshot() ? &explanation.facts() : nullptr;
+  explanation.beside = beside(std::move(estimate), explanation.use, explanation.site, snapshot);
 }
 
 }  // namespace vramfit

@@ -258,6 +258,35 @@ class WhatIsNotModelled(unittest.TestCase):
             self.assertIn(f"vramfit rehearse --gpus {gpus}", program("plan", MODEL, "--gpus", gpus, "--attention", "cudnn").stderr)
 
 
+class Explain(unittest.TestCase):
+    """Which cluster the estimate beside a message is for."""
+
+    def explained(self, name, *arguments):
+        examples = os.path.join(SOURCE, "tests", "cli", "explain", "examples")
+        return program("explain", os.path.join(examples, name), *arguments)
+
+    def test_without_gpus_the_card_is_that_of_the_message(self):
+        done = self.explained("rich.log", MODEL, "--seq-len", "64")
+        self.assertEqual((done.returncode, done.stderr), (0, "vramfit: note: --gpus 1x15.77GiB: the card is the message's\n"))
+        self.assertRegex(done.stdout, r"the card has +15\.77 +15\.77 +\+0\.00")
+
+    def test_how_many_cards_is_asked_for_where_ranks_failed(self):
+        done = self.explained("ranks.log", MODEL)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--gpus: missing", done.stderr)
+        configs = os.path.join(SOURCE, "tests", "cli", "configs", "examples")
+        done = self.explained("ranks.log", "--job", os.path.join(configs, "accelerate_fsdp2.yaml"), "--job", os.path.join(configs, "trl_sft.yaml"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--gpus 2x8xRTX4090: the card is the message's", done.stderr)
+
+    def test_a_file_alone_needs_no_job_and_no_model_is_an_error_of_its_own(self):
+        done = self.explained("ranks.log")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertNotIn("Beside the estimate", done.stdout)
+        self.assertEqual(self.explained("ranks.log", "no/such-model", "--gpus", "1xRTX4090").returncode, 5)
+        self.assertIn("MODEL", self.explained("ranks.log", "--seq-len", "64", "--gpus", "1xRTX4090").stderr)
+
+
 class Completion(unittest.TestCase):
     def completed(self, *words):
         script = program("completion", "bash").stdout

@@ -113,17 +113,26 @@ TEST_CASE("a phase may be larger than it should be though the job's peak isn't r
 }
 
 TEST_CASE("of a snapshot, the kind of memory that is most above its estimate is named") {
-  HeldMemory held;
+  SnapshotFacts facts;
+  facts.peak = SnapshotPeak{.event = 1, .events = 2, .reserved = 15 * kGiB, .held = {}};
+  HeldMemory& held = facts.peak->held;
   held.bytes = 14 * kGiB;
-  held.phases = {{"forward", 9 * kGiB}, {"load", 4 * kGiB}, {"elsewhere", kGiB}};
-  const BesideEstimate found = beside(estimate_of_ten(), {}, {}, &held);
-  REQUIRE(found.kinds.size() == 5);
+  held.phases = {{"forward", 7 * kGiB}, {"threads without Python", 2 * kGiB}, {"load", 4 * kGiB}, {"elsewhere", kGiB}};
+  const BesideEstimate found = beside(estimate_of_ten(), {}, {}, &facts);
+  REQUIRE(found.rows.size() == 2);
+  CHECK(found.rows[0].measured == 14 * kGiB);
+  CHECK(found.rows[0].estimated == 10 * kGiB);
+  CHECK(found.rows[1].measured == 15 * kGiB);  // reserved at most
+  REQUIRE(found.kinds.size() == 4);
   CHECK(found.kinds[0].measured == 4 * kGiB);
-  CHECK(found.kinds[1].measured == 9 * kGiB);
-  CHECK(found.kinds[1].estimated == 6 * kGiB);
-  CHECK(found.kinds[4].measured == kGiB);
-  CHECK(any(found.findings,
-            "most of what is more than estimated: activations and loss (in forward), 9.00 GiB instead of 6.00"));
+  CHECK(found.kinds[0].estimated == 4 * kGiB);
+  CHECK(found.kinds[2].measured == 9 * kGiB);
+  CHECK(found.kinds[2].estimated == 6 * kGiB);
+  CHECK(found.kinds[3].measured == kGiB);
+  CHECK(any(found.findings, "larger than it should be: tensors take 14.00 GiB, 4.00 GiB more"));
+  CHECK(any(found.findings, "most of what is more than estimated: all else of a step, 9.00 GiB instead of 6.00"));
+  held.bytes = 10 * kGiB;
+  CHECK_FALSE(any(beside(estimate_of_ten(), {}, {}, &facts).findings, "most of what is more"));
 }
 
 TEST_CASE("other processes, fragments and another card are said, and a job that can't fit") {
