@@ -177,6 +177,7 @@ MemoryMessage read_memory_message(std::string_view text) {
   }
   if (message.by == RefusedBy::library) return message;
   message.gpu = number_after<int>(text, "GPU ");
+  message.expandable = text.find("expandable_segments is enabled") != std::string_view::npos;
   if (text.find(" already allocated;") != std::string_view::npos) {
     read_parentheses(message, text);
   } else {

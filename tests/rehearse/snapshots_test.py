@@ -102,6 +102,21 @@ def check_oom(folder, log):
     assert abs(total - card["total_bytes"]) <= 0.03 * GIB, (total, card)
 
 
+def check_async(folder):
+    """cudaMallocAsync has no observers and no snapshots, and a message of its own."""
+    log = os.path.join(folder, "async.log")
+    hoard = "import torch\nkept = [torch.empty(1 << 30, dtype=torch.uint8, device='cuda') for _ in range(100)]"
+    with open(log, "w", encoding="utf-8") as file:
+        done = subprocess.run([PROGRAM, "rehearse", "--gpus", "1xRTX4090", "--", sys.executable, "-c", hoard], stdout=file, stderr=subprocess.STDOUT,
+                              timeout=600, check=False, env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})
+    assert done.returncode == 6, open(log, encoding="utf-8").read()
+    found = explained(log)
+    equal(found["log"]["failures"][0]["refused_by"], "async_allocator", "who refused")
+    card = found["card"]
+    equal((card["asked_bytes"], card["allocated_bytes"], card["limit_bytes"]), (GIB, 23 * GIB, None), "figures")
+    assert 23.5 * GIB < card["total_bytes"] < 23.6 * GIB and 0 < card["free_bytes"] < GIB, card
+
+
 def check_trainer(folder):
     path, config = os.path.join(folder, "trainer.pickle"), os.path.join(folder, "config.json")
     with open(config, "w", encoding="utf-8") as file:
@@ -133,6 +148,7 @@ def main():
         assert done.returncode == 6, done.returncode
         check_steps(folder)
         check_oom(folder, log)
+        check_async(folder)
         check_trainer(folder)
 
 

@@ -24,8 +24,14 @@ class OutOfMemory:
         attach = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
         later = getattr(self.torch.cuda, "_lazy_call", None)
         if attach is not None and later is not None:
-            later(lambda: attach(self._see))
+            later(lambda: self._attach(attach))
             self.phases.on_stepped = self._see_step
+
+    def _attach(self, attach):
+        try:
+            attach(self._see)
+        except RuntimeError:
+            pass  # backend:cudaMallocAsync has no observers
 
     def _see_step(self):
         if self.count > 0:

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "cli/explain/advice.h"
 #include "cli/explain/card_use.h"
 
 namespace vramfit {
@@ -117,6 +118,19 @@ TEST_CASE("cudaMallocAsync's table, a memory fraction and libraries have wording
       "Requested size: 512.00 MiB");
   CHECK(fraction.by == RefusedBy::memory_fraction);
   CHECK(fraction.asked == 512 * kMiB);
+}
+
+TEST_CASE("2.15 says that expandable segments are on, so they are no advice") {
+  const MemoryMessage message = read_memory_message(
+      "CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 23.52 GiB of which 0.20 GiB is "
+      "free. "
+      "Including non-PyTorch memory, this process has 23.30 GiB memory in use. Of the allocated memory 22.00 GiB is "
+      "allocated by "
+      "PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated. expandable_segments is enabled. If instead the "
+      "process is "
+      "running out of virtual address space (VSZ), expandable segments may be over-reserving VA");
+  CHECK(use_of(message).expandable);
+  CHECK_FALSE(advice_for(use_of(message), {}).front().enough);
 }
 
 TEST_CASE("figures that a message lacks are none") {
