@@ -89,7 +89,7 @@ ClusterPlan with_greatest(const PlanRequest& request, std::int64_t step, std::in
   std::optional<ClusterPlan> best, smallest;
   greatest(std::max<std::int64_t>(1, most / step), [&](std::int64_t index) {
     PlanRequest changed = request;
-    changed.wants_larger_cluster = false;
+    changed.names_other_clusters = false;
     set(changed, std::min(most, (index + 1) * step));
     ClusterPlan made = plan_on(changed);
     const bool works = made.has_plan();
@@ -193,7 +193,7 @@ PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Ob
   const auto try_on = [&](const Cluster& cluster) {
     PlanRequest on_cluster = request;
     on_cluster.cluster = cluster;
-    on_cluster.wants_larger_cluster = !choice.asks_how_many && choice.clusters.size() == 1;
+    on_cluster.names_other_clusters = !choice.asks_how_many && choice.clusters.size() == 1;
     ClusterPlan& made = answer.tried.emplace_back(plan_for(on_cluster, objective));
     made.price = prices.of(cluster.card);
     return made.has_plan();

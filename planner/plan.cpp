@@ -12,6 +12,7 @@
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/answer/larger_batch.h"
+#include "planner/answer/larger_cluster.h"
 #include "planner/answer/no_plan.h"
 #include "planner/answer/plan_words.h"
 #include "planner/answer/waterfall.h"
@@ -148,7 +149,12 @@ class Search {
       chosen.estimate.assumptions.push_back(note);
     }
     plan_.steps = waterfall(request_, chosen.job, evaluator_);
-    if (!request_.smallest) plan_.larger = larger_batch(request_, chosen, evaluator_);
+    if (!request_.smallest) {
+      plan_.larger = larger_batch(request_, chosen, evaluator_);
+      if (request_.names_other_clusters && chosen.needs.empty()) {
+        plan_.smaller_cluster = smaller_cluster(asked_, chosen.tokens_per_second, plan_.search);
+      }
+    }
     if (request_.smallest) {
       add_fastest_and_frontier();
     } else {

@@ -45,7 +45,7 @@ struct PlanRequest {
   bool smallest = false;                      // the job that needs least is wanted, not the fastest
   std::vector<RejectedJob> rejected = {};     // resolved; never chosen
   std::optional<Efficiency> efficiency = {};  // --calibration; none: what is known of the card
-  bool wants_larger_cluster = true;           // to be named where there is no plan
+  bool names_other_clusters = true;           // a larger one that has a plan, a smaller one that is faster
 };
 
 /// What an answer took.
@@ -78,8 +78,8 @@ struct LargerBatch {
   double tokens_per_second = 0;
 };
 
-/// More of the same GPUs, of which there is a plan.
-struct LargerCluster {
+/// More of the same GPUs, or fewer, of which there is a plan.
+struct OtherCluster {
   std::string gpus;  // "2x8xH100-80GB"
   Job job;           // the fastest that fits
   Bytes total;
@@ -88,7 +88,8 @@ struct LargerCluster {
 
 struct Plan {
   std::optional<Candidate> chosen;              // none: exit 4
-  std::optional<LargerCluster> larger_cluster;  // where no job is chosen; the smallest one
+  std::optional<OtherCluster> larger_cluster;   // where no job is chosen; the smallest one
+  std::optional<OtherCluster> smaller_cluster;  // a part of the cluster that is faster than all of it, as chosen
   std::optional<LargerBatch> larger;       // of the chosen job; none if its global batch is set, or if none is faster
   std::optional<PlanRehearsal> rehearsal;  // none: it wasn't rehearsed
   std::vector<PlanStep> steps;             // from the job as asked for to the chosen one; none if that is it

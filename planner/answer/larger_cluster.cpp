@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "job/cluster/cluster_text.h"
 #include "job/resolve_job.h"
+#include "planner/answer/larger_batch.h"
 #include "planner/search/best_first.h"
 
 namespace vramfit {
@@ -49,42 +50,79 @@ bool is_hopeless(Evaluator& evaluator, Job job) {
   return evaluator.is_ruled_out(parts, job, evaluator.least_total(parts, job, open));
 }
 
-/// The fastest job that fits, if there is one.
-std::optional<LargerCluster> plan_on(PlanRequest request) {
-  std::vector<std::string> notes;
-  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+/// The fastest job that fits and is faster than `above`, if there is one. The request is resolved.
+std::optional<OtherCluster> fastest_on(const PlanRequest& request, double above, SearchCounts& counts) {
   Evaluator evaluator(request);
   if (is_hopeless(evaluator, request.job)) return std::nullopt;
-  SearchCounts counts;
-  BestFirst queue(evaluator, request, {{.needs = "", .job = request.job}}, BestBy::speed, counts);
-  while (const std::optional<Option> option = queue.next(kNoLimit)) {
+  SearchCounts others;  // configurations that the plan has no choice of
+  BestFirst queue(evaluator, request, {{.needs = "", .job = request.job}}, BestBy::speed, others);
+  std::optional<OtherCluster> found;
+  while (!found) {
+    const std::optional<Option> option = queue.next(kNoLimit, above);
+    if (!option) break;
     const Attempt attempt = evaluator.attempt(*option, request.cluster.card.memory + Bytes{1});
-    if (!attempt.fits) {
+    if (attempt.fits) {
+      found = OtherCluster{.gpus = request.cluster.text,
+                           .job = option->job,
+                           .total = attempt.rank->total,
+                           .tokens_per_second = option->tokens_per_second};
+    } else {
       queue.retry_last(attempt);
-      continue;
     }
-    return LargerCluster{.gpus = request.cluster.text,
-                         .job = option->job,
-                         .total = attempt.rank->total,
-                         .tokens_per_second = option->tokens_per_second};
   }
-  return std::nullopt;
+  counts.bounds += others.bounds;
+  return found;
 }
 
 }  // namespace
 
-std::optional<LargerCluster> larger_cluster(const PlanRequest& asked) {
+std::optional<OtherCluster> larger_cluster(const PlanRequest& asked) {
   if (asked.cluster.is_cpu()) return std::nullopt;
   for (const Cluster& cluster : larger_than(asked.cluster)) {
     PlanRequest request = asked;
     request.cluster = cluster;
     try {
-      if (std::optional<LargerCluster> found = plan_on(std::move(request))) return found;
+      std::vector<std::string> notes;
+      request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+      SearchCounts counts;
+      if (std::optional<OtherCluster> found = fastest_on(request, -1, counts)) return found;
     } catch (const Error&) {
       continue;  // the job can't be on so many
     }
   }
   return std::nullopt;
+}
+
+namespace {
+
+/// None of a single card.
+std::optional<Cluster> half_of(const Cluster& cluster) {
+  if (cluster.nodes > 1) return resized(cluster, cluster.nodes / 2, cluster.cards_per_node);
+  if (cluster.cards_per_node > 1) return resized(cluster, 1, cluster.cards_per_node / 2);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<OtherCluster> smaller_cluster(const PlanRequest& asked, double tokens_per_second, SearchCounts& counts) {
+  std::optional<OtherCluster> best;
+  if (asked.cluster.is_cpu() || asked.job.runtime != Runtime::vramfit) return best;
+  double above = (1 + kLeastGain) * tokens_per_second;
+  for (std::optional<Cluster> half = half_of(asked.cluster); half; half = half_of(*half)) {
+    try {
+      PlanRequest request = asked;
+      request.cluster = *half;
+      std::vector<std::string> notes;
+      request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+      std::optional<OtherCluster> found = fastest_on(request, above, counts);
+      if (!found) break;
+      above = (1 + kLeastGain) * found->tokens_per_second;
+      best = std::move(found);
+    } catch (const Error&) {
+      break;  // the job can't be on so few
+    }
+  }
+  return best;
 }
 
 }  // namespace vramfit

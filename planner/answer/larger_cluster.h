@@ -1,4 +1,5 @@
-// Which larger cluster of the same GPUs has a plan, where the one that was asked about has none.
+// Other clusters of the same GPUs: a larger one that has a plan, where the one that was asked about has none, and a
+// part of it that is faster alone.
 #pragma once
 
 #include <optional>
@@ -10,6 +11,11 @@ namespace vramfit {
 /// The smallest of those with 2, 4 or 8 GPUs in a node and then 2, 4, ... 64 nodes that holds the job. `asked` isn't
 /// resolved: defaults, such as the global batch, are those of the larger cluster. Sizes that the job can't have (its
 /// batch doesn't divide among the ranks) are left out. None for CPU ranks.
-std::optional<LargerCluster> larger_cluster(const PlanRequest& asked);
+std::optional<OtherCluster> larger_cluster(const PlanRequest& asked);
+
+/// Of a half of the cluster, half of that and so on: the last one up to which each is faster by more than kLeastGain
+/// than the one before and than `tokens_per_second`, if the first is. Small jobs wait for links longer than more GPUs
+/// save. None for CPU ranks and other runtimes than the engine. Of the counts bounds grow.
+std::optional<OtherCluster> smaller_cluster(const PlanRequest& asked, double tokens_per_second, SearchCounts& counts);
 
 }  // namespace vramfit

@@ -54,9 +54,18 @@ class NoPlan {
     }
   }
 
-  void offer_larger_cluster(const PlanRequest& asked) {
-    if (request_.wants_larger_cluster) plan_.larger_cluster = larger_cluster(asked);
-    if (const std::optional<LargerCluster>& larger = plan_.larger_cluster) {
+  void offer_other_cluster(const PlanRequest& asked) {
+    if (request_.names_other_clusters) {
+      // A choice that was set may take more where there are more ranks: replicas, groups of so many.
+      plan_.smaller_cluster = smaller_cluster(asked, 0, plan_.search);
+      if (!plan_.smaller_cluster) plan_.larger_cluster = larger_cluster(asked);
+    }
+    if (const std::optional<OtherCluster>& smaller = plan_.smaller_cluster) {
+      plan_.why += fmt::format("{} {} alone would do, at {} a GPU", plan_.alternatives.empty() ? ";" : ", or",
+                               smaller->gpus, format_gib(smaller->total));
+      return;
+    }
+    if (const std::optional<OtherCluster>& larger = plan_.larger_cluster) {
       plan_.why += fmt::format("{} {} would do, at {} a GPU", plan_.alternatives.empty() ? ";" : ", and", larger->gpus,
                                format_gib(larger->total));
     } else if (plan_.alternatives.empty()) {
@@ -113,7 +122,7 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
   none.offer_open_rows();
   none.offer_changes(changes(request, false, false));
   none.offer_changes(changes(request, false, true));
-  none.offer_larger_cluster(asked);
+  none.offer_other_cluster(asked);
 }
 
 }  // namespace vramfit

@@ -96,10 +96,10 @@ void write_larger(JsonWriter& writer, const LargerBatch& larger) {
   writer.member("tokens_per_second", larger.tokens_per_second).end_object();
 }
 
-void write_larger_cluster(JsonWriter& writer, const LargerCluster& larger) {
-  writer.key("larger_cluster").begin_object().member("gpus", larger.gpus).member("total_bytes", larger.total);
-  writer.member("tokens_per_second", larger.tokens_per_second);
-  write_job(writer.key("job"), larger.job);
+void write_cluster_with_plan(JsonWriter& writer, std::string_view key, const OtherCluster& other) {
+  writer.key(key).begin_object().member("gpus", other.gpus).member("total_bytes", other.total);
+  writer.member("tokens_per_second", other.tokens_per_second);
+  write_job(writer.key("job"), other.job);
   writer.end_object();
 }
 
@@ -122,7 +122,8 @@ void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan
   for (const Candidate& candidate : plan.alternatives) write_alternative(writer, candidate);
   writer.end_array();
   if (plan.larger) write_larger(writer, *plan.larger);
-  if (plan.larger_cluster) write_larger_cluster(writer, *plan.larger_cluster);
+  if (plan.larger_cluster) write_cluster_with_plan(writer, "larger_cluster", *plan.larger_cluster);
+  if (plan.smaller_cluster) write_cluster_with_plan(writer, "smaller_cluster", *plan.smaller_cluster);
   if (plan.rehearsal) write_rehearsal(writer, *plan.rehearsal);
   if (!request.rejected.empty()) write_rejected(writer, request.rejected);
   writer.key("search").begin_object();

@@ -1,5 +1,7 @@
 #include "planner/cost/prices.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -35,21 +37,29 @@ std::string name_of(const std::string& given) {
   return card == nullptr ? given : card->name;
 }
 
+/// A card's name, and what it costs an hour by a price of which `units` are an hour's.
+std::pair<std::string, Price> priced_card(const JsonValue& row, double units, const JsonValue& origins,
+                                          const std::string& file) {
+  const std::string& name = json_member(row, "card", file).text;
+  const Card* card = find_card(name);
+  if (card == nullptr || card->name != name) throw InputError(fmt::format("{}: card {}: unknown", file, name));
+  const std::string where = fmt::format("{}: {}", file, name);
+  const double price = units * sourced_figure(row, "price", origins, where);
+  const std::string& origin = json_member(row, "price", where).items[1].text;
+  return {name, {.per_gpu_hour = price, .origin = json_member(origins, origin, where).text, .is_dollars = true}};
+}
+
 }  // namespace
 
 std::map<std::string, Price> parse_prices(std::string_view text, const std::string& file) {
   const JsonValue document = parse_json(text, file);
   const JsonValue& origins = json_member(document, "origins", file);
   std::map<std::string, Price> prices;
-  for (const JsonValue& row : json_member(document, "usd_per_second", file).items) {
-    const std::string& name = json_member(row, "card", file).text;
-    const Card* card = find_card(name);
-    if (card == nullptr || card->name != name) throw InputError(fmt::format("{}: card {}: unknown", file, name));
-    const std::string where = fmt::format("{}: {}", file, name);
-    const double price = kSecondsPerHour * sourced_figure(row, "price", origins, where);
-    const std::string& origin = json_member(row, "price", where).items[1].text;
-    const Price read{.per_gpu_hour = price, .origin = json_member(origins, origin, where).text, .is_dollars = true};
-    if (!prices.emplace(name, read).second) throw InputError(where + ": has two prices");
+  for (const auto& [unit, seconds] : {std::pair{"usd_per_second", kSecondsPerHour}, std::pair{"usd_per_hour", 1.0}}) {
+    for (const JsonValue& row : json_member(document, unit, file).items) {
+      const auto& [name, price] = priced_card(row, seconds, origins, file);
+      if (!prices.emplace(name, price).second) throw InputError(fmt::format("{}: {}: has two prices", file, name));
+    }
   }
   return prices;
 }

@@ -80,6 +80,7 @@ PlanFile plan_from_json(std::string_view text, const std::string& file) {
     object.skip(key);
   }
   object.skip("larger_batch");
+  object.skip("smaller_cluster");
   object.finish();
   return plan;
 }

@@ -190,6 +190,10 @@ TEST_CASE("prices") {
   REQUIRE(known);
   CHECK(known->per_gpu_hour == doctest::Approx(3600 * 0.00093));
   CHECK(known->is_dollars);
+  const std::optional<Price> hourly = Prices().of(parse_cluster("1xA100-40GB").card);
+  REQUIRE(hourly);
+  CHECK(hourly->per_gpu_hour == doctest::Approx(1.99));
+  CHECK(hourly->origin.find("2026-11-16") != std::string::npos);
   CHECK_FALSE(Prices().of(parse_cluster("1x24GB").card));
   CHECK(Prices("2.5/h").of(h100)->per_gpu_hour == 2.5);
   CHECK_FALSE(Prices("2.5").of(h100)->is_dollars);
@@ -200,11 +204,19 @@ TEST_CASE("prices") {
     CHECK_THROWS_AS(Prices{wrong}, InputError);
   }
   CHECK_THROWS_AS(
-      parse_prices(R"({"origins": {"a": "A"}, "usd_per_second": [{"card": "H1", "price": [1, "a"]}]})", "p"),
+      parse_prices(
+          R"({"origins": {"a": "A"}, "usd_per_second": [{"card": "H1", "price": [1, "a"]}], "usd_per_hour": []})", "p"),
       InputError);
   CHECK_THROWS_AS(
-      parse_prices(R"({"origins": {"a": "A"}, "usd_per_second": [{"card": "L4", "price": [1, "b"]}]})", "p"),
+      parse_prices(
+          R"({"origins": {"a": "A"}, "usd_per_second": [{"card": "L4", "price": [1, "b"]}], "usd_per_hour": []})", "p"),
       InputError);
+}
+
+TEST_CASE("a card has one price, by the second or by the hour") {
+  const char* twice =
+      R"({"origins": {"a": "A"}, "usd_per_second": [{"card": "L4", "price": [1, "a"]}], "usd_per_hour": [{"card": "L4", "price": [1, "a"]}]})";
+  CHECK_THROWS_WITH_AS(parse_prices(twice, "p"), doctest::Contains("has two prices"), InputError);
 }
 
 TEST_CASE("what training on a number of tokens costs") {

@@ -27,7 +27,7 @@ TEST_CASE("where nothing fits, the smallest cluster of more such GPUs that has a
   const Plan none = make_plan(request_on("1xRTX4090@8GiB"));
   REQUIRE_FALSE(none.chosen);
   REQUIRE(none.larger_cluster);
-  const LargerCluster& larger = *none.larger_cluster;
+  const OtherCluster& larger = *none.larger_cluster;
   CHECK(larger.gpus == "4xRTX4090@8GiB");
   CHECK(none.why.find("4xRTX4090@8GiB would do") != std::string::npos);
   CHECK_FALSE(make_plan(request_on("2xRTX4090@8GiB")).chosen);
@@ -45,8 +45,36 @@ TEST_CASE(
   request = request_on("1xRTX4090@8GiB");
   testing::fix(request, "sharding", "no-shard");
   CHECK_FALSE(larger_cluster(request));
-  request.wants_larger_cluster = false;
+  request.names_other_clusters = false;
   CHECK_FALSE(make_plan(request).larger_cluster);
+}
+
+TEST_CASE("a part of the cluster that is faster alone is named, as long as half of it is faster still") {
+  const auto request_for_gpt2 = [](const std::string& gpus) {
+    PlanRequest request = request_on(gpus);
+    request.spec = catalog_spec(*find_in_catalog("openai-community/gpt2"));
+    request.job.sequence = 128;
+    testing::fix(request, "global_batch", "16");
+    return request;
+  };
+  const Plan plan = make_plan(request_for_gpt2("2x4xRTX4090"));
+  REQUIRE(plan.chosen);
+  REQUIRE(plan.smaller_cluster);
+  const OtherCluster& smaller = *plan.smaller_cluster;
+  CHECK(smaller.tokens_per_second > plan.chosen->tokens_per_second);
+  const Plan there = make_plan(request_for_gpt2(smaller.gpus));
+  REQUIRE(there.chosen);
+  CHECK(there.chosen->tokens_per_second == smaller.tokens_per_second);
+  CHECK_FALSE(there.smaller_cluster);
+  // A job that gains by all of its GPUs.
+  PlanRequest large = request_on("4xRTX4090");
+  testing::fix(large, "global_batch", "64");
+  const Plan whole = make_plan(large);
+  REQUIRE(whole.chosen);
+  CHECK_FALSE(whole.smaller_cluster);
+  PlanRequest alone = request_for_gpt2("2x4xRTX4090");
+  alone.names_other_clusters = false;
+  CHECK_FALSE(make_plan(alone).smaller_cluster);
 }
 
 }  // namespace vramfit

@@ -27,7 +27,7 @@ PlanRequest trainer_request() {
   PlanRequest request = request_for("llama", parse_cluster("1xA100-80GB"));
   request.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.2-1B"));
   request.spec.num_hidden_layers = 4;
-  request.wants_larger_cluster = false;
+  request.names_other_clusters = false;
   for (const auto& [field, value] : {std::pair{"runtime", "pytorch"}, std::pair{"modeling", "transformers"},
                                      std::pair{"attention", "flash"}, std::pair{"micro_batch", "1"}}) {
     fix(request, field, value);
