@@ -62,8 +62,8 @@ const Stack& stack_of(const Job& job) {
   return stack_named("vramfit");
 }
 
-std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster) {
-  return cluster.cards() == 1 ? stack.one_gpu : stack.several_gpus;
+std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster, bool is_copied) {
+  return cluster.cards() == 1 || (is_copied && !stack.one_gpu.empty()) ? stack.one_gpu : stack.several_gpus;
 }
 
 Job on_stack(Job job, std::span<const StackDefault> defaults) {

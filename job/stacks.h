@@ -18,7 +18,8 @@ struct StackDefault {
 struct Stack {
   std::string_view name;  // "transformers"
   std::string_view what;  // "transformers' Trainer", as verdicts say it
-  /// On one GPU and on several. Empty: there are no rules for it there, and a rehearsal has to answer.
+  /// On one GPU, which with copies is also on several, and on several with parts. Empty: there are no rules for it
+  /// there, and a rehearsal has to answer.
   std::span<const StackDefault> one_gpu, several_gpus;
 };
 
@@ -31,8 +32,9 @@ const Stack& stack_named(std::string_view name);
 /// The stack that a job is of, by its modeling.
 const Stack& stack_of(const Job& job);
 
-/// The defaults on this cluster; empty where there are no rules.
-std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster);
+/// The defaults on this cluster, with a copy of the model on each of several GPUs (DDP) or a part of it; empty where
+/// there are no rules.
+std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster, bool is_copied = false);
 
 /// `job` with the defaults set.
 Job on_stack(Job job, std::span<const StackDefault> defaults);

@@ -47,7 +47,8 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
                                   unmodelled_text(question.job), "");
   }
   const std::string answered_by = recipe_command(asked, spec, question.job.model);
-  const std::span<const StackDefault> defaults = defaults_of(*asked.stack, asked.cluster);
+  const std::span<const StackDefault> defaults =
+      defaults_of(*asked.stack, asked.cluster, asked.choice.job.sharding == "no-shard");
   if (!question.job.stack.empty() && defaults.empty()) {
     return estimate_without_rules(
         spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),

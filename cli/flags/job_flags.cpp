@@ -141,8 +141,12 @@ void add_stack_flag(CLI::App& command, JobFlags& flags) {
 }
 
 JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Cluster& cluster) {
-  const std::span<const StackDefault> defaults = defaults_of(stack, cluster);
+  std::span<const StackDefault> defaults = defaults_of(stack, cluster);
   JobChoice choice = read_on(on_stack(unresolved_job(), defaults), flags);
+  if (choice.job.sharding == "no-shard" && stack.name != "vramfit") {
+    defaults = defaults_of(stack, cluster, true);
+    choice = read_on(on_stack(unresolved_job(), defaults), flags);
+  }
   for (const std::string_view name : {"runtime", "modeling"}) {
     const JobField& field = job_field_named(name);
     const auto given = std::ranges::find(choice.fixed, name);

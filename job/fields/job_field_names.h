@@ -37,9 +37,11 @@ inline constexpr std::array kOtherRuntimes{
 inline constexpr std::string_view kRuntimeValues =
     std::string_view{
 #define RUNTIME(x, name) "|" name
+#define RUNTIME_WORD(name) "|" name
 #define OTHER_RUNTIME(name) "|" name
 #include "job/runtimes.def"
 #undef OTHER_RUNTIME
+#undef RUNTIME_WORD
 #undef RUNTIME
     }
         .substr(1);

@@ -81,8 +81,14 @@ void set_count(Job& job, std::string_view value) {
 constexpr std::int64_t kMostGlobalBatch = std::numeric_limits<std::int64_t>::max();
 
 /// A runtime brings its own defaults, as a precision brings its dtypes: PyTorch's allocator and FSDP2's schedule, which
-/// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit.
+/// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit. "pytorch-ddp" is PyTorch
+/// with a copy on each GPU.
 void set_runtime(Job& job, std::string_view value) {
+  if (value == "pytorch-ddp") {
+    set_runtime(job, "pytorch");
+    job.sharding = "no-shard";
+    return;
+  }
   if (std::ranges::find(kOtherRuntimes, value) != kOtherRuntimes.end()) {
     throw NotModelled(
         fmt::format("--runtime {}; rehearse a script that uses it: vramfit rehearse --gpus CLUSTER -- CMD", value));
@@ -103,10 +109,12 @@ void set_modeling(Job& job, std::string_view value) {
 }
 
 constexpr std::array kJobFields{
-    JobField{"runtime", FieldForm::text, kRuntimeValues,
-             "Engine that runs the training step; rehearse a script instead where it is not modelled yet. "
-             "Sets the defaults of --allocator, --prefetch and --wrap-embeddings. Default: vramfit",
-             get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
+    JobField{
+        "runtime", FieldForm::text, kRuntimeValues,
+        "Engine that runs the training step; rehearse a script instead where it is not modelled yet. pytorch-ddp is "
+        "pytorch with --sharding no-shard. "
+        "Sets the defaults of --allocator, --prefetch and --wrap-embeddings. Default: vramfit",
+        get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
     JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers",
              "Whose model code runs: vramfit with --runtime vramfit, torchtitan or transformers (with its Trainer, and "
              "accelerate's FSDP2) with PyTorch's runtimes. Default: vramfit",

@@ -213,6 +213,7 @@ void Fsdp2::reduce(ParameterGroup& group) {
       heap.make(shard_elements(group), storage_, Category::gradients, "sharded gradients", Stream::reduce_scatter);
   heap.run("aten::_to_copy", {reads(group.reduced), writes(converted)}, Stream::reduce_scatter);
   group.reduced = std::move(converted);
+  group.converted = heap.record(Stream::reduce_scatter);
 }
 
 void Fsdp2::release_reduce_input() {
@@ -229,7 +230,9 @@ void Fsdp2::finish_backward() {
   for (ParameterGroup& group : groups_) {
     if (group.all_gathered.storage) torch_.heap().wait(group.all_gather, Stream::compute);
     group.all_gathered = {};
-    if (const int token = std::exchange(group.all_reduce, -1); token >= 0) torch_.heap().wait(token, Stream::compute);
+    for (int* token : {&group.all_reduce, &group.converted}) {
+      if (*token >= 0) torch_.heap().wait(std::exchange(*token, -1), Stream::compute);
+    }
   }
   forward_order_.clear();
 }

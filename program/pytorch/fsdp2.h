@@ -31,6 +31,7 @@ struct ParameterGroup {
   int all_gather = -1;     // the token of the latest
   Tensor reduced;          // the sharded gradients: views of one buffer
   int all_reduce = -1;     // the token of their sum over replicas; -1: none is under way
+  int converted = -1;      // the event after their conversion to the shards' dtype; -1: none
   int forward_index = -1;  // in the order in which modules ended their forward
 };
 

@@ -90,6 +90,8 @@ void Torch::accumulate(int parameter, Tensor gradient) {
   } else {
     heap_.run("aten::add_", {reads(gradient), changes(mine)});
   }
+  gradient = {};
+  if (on_gradient_) on_gradient_(parameter);
 }
 
 Tensor Torch::take_gradient(int parameter) {

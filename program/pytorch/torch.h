@@ -3,8 +3,10 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "job/cluster/device.h"
@@ -103,6 +105,8 @@ class Torch final : public Backend {
   std::vector<Tensor> make_quantized(int parameter, std::int64_t elements, const Quantization& format,
                                      std::string_view name);
   bool is_quantized(int parameter) const;
+  /// Called with each parameter whose gradient a backward has made, or added to.
+  void on_gradient(std::function<void(int)> hook) { on_gradient_ = std::move(hook); }
   const Tensor& gradient(int parameter) const { return gradients_.at(static_cast<std::size_t>(parameter)); }
   /// The gradient of a parameter, given away.
   Tensor take_gradient(int parameter);
@@ -176,6 +180,7 @@ class Torch final : public Backend {
   std::optional<Dtype> autocast_;
   std::map<int, Tensor> cast_parameters_;  // under autocast
   std::vector<Tensor> leaves_;             // of require_gradient(), and their gradients
+  std::function<void(int)> on_gradient_;   // empty: none
   bool in_backward_ = false;
   std::int64_t sequence_ = 0;
 };

@@ -53,6 +53,8 @@ class Wrapper {
   virtual void post_forward(std::size_t /*module*/, const Tensor& /*output*/) {}
   /// Before loss.backward() returns.
   virtual void finish_backward() {}
+  /// What a model with a loss of its own returns, on its way to the loop, which doesn't keep the logits.
+  virtual void wrap_outputs(Tensor& /*loss*/, Tensor& /*logits*/) {}
   virtual void zero_gradients() = 0;
   /// Whether the next backward is the last before an update: only then are gradients reduced over ranks.
   virtual void sync_gradients(bool /*is_last*/) {}

@@ -1,114 +1,36 @@
-// PyTorch alone: the model on one GPU in one dtype, its gradients and states beside it.
-#include <algorithm>
+// PyTorch without sharding: the model on one GPU, its gradients and states beside it; on several GPUs, a copy on each
+// (DDP), as transformers' Trainer sets it up.
 #include <array>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "program/pytorch/ddp.h"
+#include "program/pytorch/modelings/llama_graph.h"
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
+#include "program/pytorch/whole_model.h"
 #include "program/runtimes/runtimes.h"
-#include "program/stages/trainable.h"
 
 namespace vramfit {
 
 namespace {
 
 using eager::Module;
-using eager::Tensor;
 using eager::Torch;
-using eager::Trained;
-
-bool is_embedding(const Graph& graph, int parameter) {
-  return std::ranges::any_of(graph.segments.front().ops, [&](const Op& op) {
-    return op.kind == OpKind::embedding && op.parameters.front().parameter == parameter;
-  });
-}
-
-class Plain final : public eager::Wrapper {
- public:
-  Plain(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
-      : torch_(torch),
-        graph_(graph),
-        is_trainer_(job.modeling == Modeling::transformers),
-        held_(held_parameters(graph, job)) {
-    for (const Module& module : modules) {
-      for (const int index : module.parameters) {
-        const Parameter& parameter = graph.parameters[static_cast<std::size_t>(index)];
-        parameters_.push_back({.parameter = index,
-                               .name = parameter.name,
-                               .elements = element_count(parameter),
-                               .is_embedding = is_embedding(graph, index),
-                               .value = {},
-                               .exp_avg = {},
-                               .exp_avg_sq = {},
-                               .step = {}});
-      }
-    }
-  }
-
-  void load() override {
-    const eager::Scope scope(torch_.heap(), "model");
-    for (Trained& p : parameters_) {
-      if (const Quantization* const format = held(p).quantization; format != nullptr) {
-        for (Tensor& tensor : torch_.make_quantized(p.parameter, p.elements, *format, p.name)) {
-          quantized_.push_back(std::move(tensor));
-        }
-        continue;
-      }
-      p.value = torch_.heap().make(p.elements, held(p).dtype, Category::parameters, p.name);
-      torch_.heap().run("aten::normal_", {writes(p.value)});
-      torch_.set_parameter(p.parameter, p.value, held(p).trainable);
-    }
-  }
-  void zero_gradients() override {
-    for (const Trained& p : parameters_) torch_.take_gradient(p.parameter);
-  }
-  std::vector<Trained*> trained() override {
-    std::vector<Trained*> list;
-    for (Trained& p : parameters_) {
-      if (held(p).trainable) list.push_back(&p);
-    }
-    return list;
-  }
-  std::vector<Tensor> gradients() override { return group(trained()).gradients; }
-  /// The Trainer's weights decay apart from its vectors, which don't (transformers/trainer_pt_utils.py).
-  std::vector<eager::OptimizerGroup> groups() override {
-    if (!is_trainer_) return Wrapper::groups();
-    std::vector<Trained*> decaying, others;
-    for (Trained* p : trained()) (is_vector(*p) ? others : decaying).push_back(p);
-    return {group(std::move(decaying)), group(std::move(others))};
-  }
-  Tensor gradient_of(const Trained& p) override { return torch_.gradient(p.parameter); }
-
- private:
-  const HeldParameter& held(const Trained& p) const { return held_[static_cast<std::size_t>(p.parameter)]; }
-  bool is_vector(const Trained& p) const {
-    return graph_.parameters[static_cast<std::size_t>(p.parameter)].shape.size() == 1;
-  }
-  eager::OptimizerGroup group(std::vector<Trained*> parameters) const {
-    std::vector<Tensor> gradients;
-    for (const Trained* p : parameters) gradients.push_back(torch_.gradient(p->parameter));
-    return {std::move(parameters), std::move(gradients)};
-  }
-
-  Torch& torch_;
-  const Graph& graph_;
-  bool is_trainer_;
-  std::vector<HeldParameter> held_;
-  std::vector<Trained> parameters_;
-  std::vector<Tensor> quantized_;
-};
 
 std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,
                                      const std::vector<Module>& modules) {
-  return std::make_unique<Plain>(torch, graph, job, modules);
+  if (job.mesh.replicate == 1) return std::make_unique<eager::WholeModel>(torch, graph, job, modules);
+  // Frequencies of the rotary embedding, and the copy that transformers keeps of them.
+  const std::int64_t pairs = eager::llama_graph(graph, job).sizes.head_dim / 2;
+  return std::make_unique<eager::Ddp>(torch, graph, job, modules, std::vector{pairs, pairs});
 }
 
 void require_quantization(const Job& job) {
@@ -132,6 +54,19 @@ void require_storage(const Job& job, Job& modelled) {
   modelled.precision.storage = modelled.precision.state = Dtype::bf16;
 }
 
+void require_ddp(const Job& job) {
+  const std::string& sharding = job.sharding;
+  if (sharding != "no-shard") {
+    throw NotModelled(
+        fmt::format("--runtime pytorch with --sharding {} on several GPUs (--sharding no-shard is DDP; --runtime "
+                    "pytorch-fsdp2 shards)",
+                    sharding));
+  }
+  if (job.modeling != Modeling::transformers) {
+    throw NotModelled("DDP of another modeling than transformers");
+  }
+}
+
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch");
@@ -140,7 +75,7 @@ void require(const Job& job, const Cluster& cluster) {
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   if (has_autocast) require_storage(job, modelled);
   job_field_named("loss").set(modelled, "full");
-  if (cluster.cards() > 1) throw NotModelled("--runtime pytorch on several GPUs (--runtime pytorch-fsdp2 shards)");
+  if (cluster.cards() > 1) require_ddp(job);
   constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",
                                                       "lora_targets", "rslora",    "frozen_dtype", "quantization"};
   std::span<const std::string_view> honoured;

@@ -229,6 +229,10 @@ constexpr std::array<std::string_view, 1> kHonoured{"wrap_embeddings"};
 /// What accelerate sets up with a Trainer's `fsdp`.
 void require_trainer(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
+  if (job.method != Method::full) {
+    throw NotModelled(
+        fmt::format("--method {} with FSDP2 (with a copy on each GPU it is: --sharding no-shard)", value("method")));
+  }
   job_field_named("precision").set(modelled, job.precision.name == "fp16-mixed" ? "bf16-mixed" : job.precision.name);
   if (job.precision.name == "bf16-mixed") {
     if (value("reduce_dtype") != "bf16") {
@@ -254,7 +258,7 @@ void require(const Job& job, const Cluster& cluster) {
   if (job.modeling == Modeling::transformers) require_trainer(job, modelled);
   eager::require_rules(job, modelled, cluster, kHonoured);
   if (job.accumulation > 1 && job.modeling != Modeling::transformers) refuse_field(job, "grad_accum");
-  if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard");
+  if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)");
   if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");
 }
 

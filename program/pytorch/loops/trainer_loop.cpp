@@ -25,7 +25,7 @@ class TrainerLoop final : public Loop {
     parts_.wrapper.sync_gradients(place.is_last);
     const Inputs& inputs = batches_[next_++];
     Tensor loss = loss_of(inputs);
-    const Tensor whole = detached(loss);
+    Tensor whole = detached(loss);
     {
       const Scope scope(heap(), "loss");
       loss = torch().divide(loss);  // accelerator.backward, whatever the number of micro-batches
@@ -33,7 +33,8 @@ class TrainerLoop final : public Loop {
     parts_.enter(Phase::backward);
     torch().backward(loss, [this] { parts_.wrapper.finish_backward(); });
     loss = {};
-    loss_ = whole;
+    if (!loss_.storage) loss_ = whole;
+    whole = {};
     parts_.enter(Phase::loss);
     look_at_loss();
   }
@@ -47,6 +48,9 @@ class TrainerLoop final : public Loop {
   }
 
  private:
+  // Where Python gives a name to another tensor of the same size and lets go of the one before, the one before stays
+  // here and the other is let go of: a program must leave the same buffers after each step.
+
   /// get_batch_samples: all micro-batches of the step, then how many labels count in them.
   void begin_step() {
     heap().values = Category::activations;
@@ -58,8 +62,9 @@ class TrainerLoop final : public Loop {
       inputs.labels = tokens("labels");
       batches.push_back(std::move(inputs));
     }
-    items_ = counted_labels(batches);
-    batches_ = std::move(batches);
+    const Tensor items = counted_labels(batches);
+    if (!items_.storage) items_ = items;
+    if (batches_.empty()) batches_ = std::move(batches);
     next_ = 0;
   }
 
@@ -91,7 +96,7 @@ class TrainerLoop final : public Loop {
   Tensor summed_over_ranks(const Tensor& total) {
     Tensor own = number("aten::clone", {reads(total)}, Dtype::i64, "labels of this rank");
     const Tensor all = heap().make(ranks(), Dtype::i64, Category::logits_and_loss, "labels of all ranks");
-    heap().wait(heap().start(program::Collective::all_gather, program::Axis::data, {changes(all), reads(own)},
+    heap().wait(heap().start(program::Collective::all_gather, program::Axis::data, {writes(all), reads(own)},
                              Stream::compute, dtype_bytes(Dtype::i64)),
                 Stream::compute);
     own = {};
@@ -139,6 +144,7 @@ class TrainerLoop final : public Loop {
     if (is_autocast) logits = torch().cast(logits, Dtype::f32);
     if (has_policy()) loss = torch().cast(loss, precision.compute);
     parts_.wrapper.end_forward(logits);
+    parts_.wrapper.wrap_outputs(loss, logits);
     return torch().scale_in_place(loss);  // by the number of processes
   }
 

@@ -37,7 +37,7 @@ class Case(Dims):
     lora_targets: str = "all-linear"
     frozen_dtype: str = "bf16"
     quantization: str = "none"  # with lora_rank
-    ranks: int = 1  # more: FSDP2 as accelerate sets it up
+    ranks: int = 1  # more: FSDP2 as accelerate sets it up, or DDP with no-shard
     sharding: str = "full-shard"
     checkpointed_by: str = "layers"
 
@@ -45,7 +45,7 @@ class Case(Dims):
         return f"{self.ranks // 8}x8x{self.card}" if self.ranks > 8 else f"{self.ranks}x{self.card}"
 
     def job(self):
-        fields = {"runtime": "pytorch" if self.ranks == 1 else "pytorch-fsdp2", "modeling": "transformers", "precision": self.precision,
+        fields = {"runtime": "pytorch" if self.ranks == 1 else "pytorch-ddp" if self.sharding == "no-shard" else "pytorch-fsdp2", "modeling": "transformers", "precision": self.precision,
                 "attention": "auto" if self.precision == "fp32" else self.attention, "allocator": "expandable", "seq_len": self.sequence,
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": self.optimizer}
         if self.ranks > 1:
@@ -73,6 +73,8 @@ CASES = {
         Case(**{**TINY, "sequence": 640}, **QLORA, lora_dropout=0.1, checkpointing="full"),
         Case(**TINY, ranks=7, tied=True, accumulation=4, checkpointing="full"),
         Case(**TINY, ranks=2, family="qwen3", precision="bf16-pure", sharding="shard-grad-op", optimizer="adamw:foreach"),
+        Case(**TINY, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
+        Case(**TINY, ranks=3, sharding="no-shard", lora_rank=4),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -108,6 +110,12 @@ CASES = {
         Case(**{**SMALL, "heads": 8}, attention="auto", card="B200", family="qwen3"),
         Case(**{**SMALL, "heads": 4}, attention="auto", card="B200"),
         Case(**SMALL, attention="auto", lora_rank=16, checkpointing="full", card="H200-141GB"),
+        *(Case(**SMALL, ranks=4, sharding="no-shard", checkpointing=checkpointing, tied=True) for checkpointing in ("none", "full")),
+        Case(**SMALL, ranks=4, sharding="no-shard", precision="bf16-pure", accumulation=3),
+        Case(**{**SMALL, "kv_heads": 16}, ranks=2, sharding="no-shard", precision="fp32", checkpointing="full", accumulation=4),
+        Case(**SMALL, ranks=16, sharding="no-shard", lora_rank=8, checkpointing="full"),
+        Case(**SMALL, **QLORA, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
+        Case(**SMALL, ranks=2, sharding="no-shard", optimizer="adamw-8bit", family="qwen2"),
         *(Case(**SMALL, ranks=ranks, checkpointing=checkpointing, tied=tied, accumulation=accumulation, sharding=sharding)
           for ranks, checkpointing, tied, accumulation, sharding in (
               (8, "none", False, 1, "full-shard"), (8, "full", True, 2, "full-shard"), (2, "none", True, 3, "shard-grad-op"), (512, "full", False, 1, "full-shard"))),
@@ -150,7 +158,7 @@ def rehearsed_events(case):
         run([PROGRAMS / "vramfit", "rehearse", "--gpus", case.cluster(), "--ranks", 0, "--", sys.executable, *launcher, FOLDER / "train.py", "--config", config_file(case, folder),
              "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision, "--storage", case.storage, "--attention", case.attention,
              "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
-             "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization, "--fsdp", case.sharding if case.ranks > 1 else "none", "--checkpointed-by", case.checkpointed_by, "--steps", STEPS, "--events", path])
+             "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization, "--fsdp", case.sharding if case.ranks > 1 and case.sharding != "no-shard" else "none", "--checkpointed-by", case.checkpointed_by, "--steps", STEPS, "--events", path])
         return lines_of(path.read_text(encoding="utf-8"))
 
 

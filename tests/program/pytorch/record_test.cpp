@@ -216,7 +216,8 @@ TEST_CASE("what --runtime pytorch has no rules for is named") {
     CHECK(e.verdict == Verdict::not_modelled);
     return e.why;
   };
-  CHECK(why("grad_accum", "2", "2xH100-80GB").starts_with("--runtime pytorch on several GPUs"));
+  CHECK(why("grad_accum", "2", "2xH100-80GB").starts_with("--runtime pytorch with --sharding full-shard on several"));
+  CHECK(why("sharding", "no-shard", "2xH100-80GB").starts_with("DDP of another modeling than transformers"));
   CHECK(why("precision", "bf16-mixed", "1xH100-80GB").starts_with("--precision bf16-mixed;"));
   CHECK(why("precision", "fp32", "1xH100-80GB").starts_with("--attention flash;"));
   CHECK(why("wrap_embeddings", "on", "1xH100-80GB").starts_with("--wrap-embeddings on;"));
@@ -241,6 +242,20 @@ TEST_CASE("a recorded step without one of its starts is unsound, and so is one w
     ++left_out;
   }
   CHECK(left_out > 30);
+}
+
+TEST_CASE("the Trainer's steps on one GPU are sound programs") {
+  for (const char* precision : {"bf16-mixed", "bf16-pure"}) {
+    for (const char* micro_batches : {"1", "3"}) {
+      Job job = plain_job("modeling", "transformers");
+      for (const auto& [name, value] :
+           {std::pair{"precision", precision}, {"grad_accum", micro_batches}, {"attention", "auto"}}) {
+        job_field_named(name).set(job, value);
+      }
+      const auto fault = program::fault_of(recorded(job));
+      CHECK_MESSAGE(!fault, fault.value_or(""));
+    }
+  }
 }
 
 TEST_CASE(
@@ -340,7 +355,7 @@ TEST_CASE("what PyTorch's runtime has no rules for is named") {
   CHECK(why("grad_accum", "2").starts_with("--grad-accum 2;"));
   CHECK(why("precision", "bf16-pure").starts_with("--precision bf16-pure;"));
   CHECK(why("attention", "auto").starts_with("--attention cudnn"));
-  CHECK(why("sharding", "no-shard").starts_with("runtime pytorch-fsdp2 on one shard;"));
+  CHECK(why("sharding", "no-shard").starts_with("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp"));
 }
 
 TEST_CASE("a runtime brings its defaults, and flags that contradict them are shown") {

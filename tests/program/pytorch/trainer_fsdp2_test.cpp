@@ -13,6 +13,7 @@
 #include "model_specs/graph.h"
 #include "program/make_program.h"
 #include "program/pytorch/kernels.h"
+#include "program/readers/check.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -57,6 +58,17 @@ TEST_CASE(
   CHECK(bytes_of(pure, Category::communication, ": all-gather input") == Bytes{});
 }
 
+TEST_CASE("the Trainer's steps with FSDP2 are sound programs") {
+  for (const char* precision : {"bf16-mixed", "bf16-pure"}) {
+    for (const char* micro_batches : {"1", "3"}) {
+      Job job = trainer_job("precision", precision);
+      job_field_named("grad_accum").set(job, micro_batches);
+      const auto fault = program::fault_of(recorded(job));
+      CHECK_MESSAGE(!fault, fault.value_or(""));
+    }
+  }
+}
+
 TEST_CASE("the Trainer's FSDP2 reduces in a step's last micro-batch alone") {
   const auto reductions = [](const char* micro_batches) {
     const program::Program made = recorded(trainer_job("grad_accum", micro_batches));
@@ -85,7 +97,7 @@ TEST_CASE("what the Trainer's FSDP2 has no rules for is named") {
   CHECK(estimate(testing::small_llama(), replicated, kFour, {.suggestions = false})
             .why.starts_with("--modeling transformers with replicas"));
   CHECK(why("optimizer", "adamw-8bit").starts_with("--optimizer adamw-8bit"));
-  CHECK(why("method", "lora").starts_with("--method lora"));
+  CHECK(why("method", "lora").starts_with("--method lora with FSDP2 (with a copy on each GPU"));
   CHECK(why("precision", "fp16-mixed").starts_with("--precision fp16-mixed"));
 }
 

@@ -1,0 +1,81 @@
+#include "program/pytorch/whole_model.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace vramfit::eager {
+
+namespace {
+
+bool is_embedding(const Graph& graph, int parameter) {
+  return std::ranges::any_of(graph.segments.front().ops, [&](const Op& op) {
+    return op.kind == OpKind::embedding && op.parameters.front().parameter == parameter;
+  });
+}
+
+}  // namespace
+
+WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
+    : torch_(torch),
+      graph_(graph),
+      is_trainer_(job.modeling == Modeling::transformers),
+      held_(held_parameters(graph, job)) {
+  for (const Module& module : modules) {
+    for (const int index : module.parameters) {
+      const Parameter& parameter = graph.parameters[static_cast<std::size_t>(index)];
+      parameters_.push_back({.parameter = index,
+                             .name = parameter.name,
+                             .elements = element_count(parameter),
+                             .is_embedding = is_embedding(graph, index),
+                             .value = {},
+                             .exp_avg = {},
+                             .exp_avg_sq = {},
+                             .step = {}});
+    }
+  }
+}
+
+void WholeModel::load() {
+  const Scope scope(torch_.heap(), "model");
+  for (Trained& p : parameters_) {
+    if (const Quantization* const format = held(p).quantization; format != nullptr) {
+      for (Tensor& tensor : torch_.make_quantized(p.parameter, p.elements, *format, p.name)) {
+        quantized_.push_back(std::move(tensor));
+      }
+      continue;
+    }
+    p.value = torch_.heap().make(p.elements, held(p).dtype, Category::parameters, p.name);
+    torch_.heap().run("aten::normal_", {writes(p.value)});
+    torch_.set_parameter(p.parameter, p.value, held(p).trainable);
+  }
+}
+
+void WholeModel::zero_gradients() {
+  for (const Trained& p : parameters_) torch_.take_gradient(p.parameter);
+}
+
+std::vector<Trained*> WholeModel::trained() {
+  std::vector<Trained*> list;
+  for (Trained& p : parameters_) {
+    if (held(p).trainable) list.push_back(&p);
+  }
+  return list;
+}
+
+std::vector<OptimizerGroup> WholeModel::groups() {
+  if (!is_trainer_) return Wrapper::groups();
+  const auto is_vector = [&](const Trained& p) {
+    return graph_.parameters[static_cast<std::size_t>(p.parameter)].shape.size() == 1;
+  };
+  std::vector<Trained*> decaying, others;
+  for (Trained* p : trained()) (is_vector(*p) ? others : decaying).push_back(p);
+  return {group(std::move(decaying)), group(std::move(others))};
+}
+
+OptimizerGroup WholeModel::group(std::vector<Trained*> parameters) const {
+  std::vector<Tensor> gradients;
+  for (const Trained* p : parameters) gradients.push_back(torch_.gradient(p->parameter));
+  return {std::move(parameters), std::move(gradients)};
+}
+
+}  // namespace vramfit::eager

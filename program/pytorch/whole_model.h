@@ -1,0 +1,42 @@
+// A model that is whole on its GPU: its parameters, and their gradients and states beside them.
+#pragma once
+
+#include <vector>
+
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/pytorch/wrapper.h"
+#include "program/stages/trainable.h"
+
+namespace vramfit::eager {
+
+class WholeModel : public Wrapper {
+ public:
+  WholeModel(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules);
+
+  void load() override;
+  void zero_gradients() override;
+  std::vector<Trained*> trained() override;
+  std::vector<Tensor> gradients() override { return group(trained()).gradients; }
+  /// The Trainer's weights decay apart from its vectors, which don't (transformers/trainer_pt_utils.py).
+  std::vector<OptimizerGroup> groups() override;
+  Tensor gradient_of(const Trained& p) override { return torch_.gradient(p.parameter); }
+
+ protected:
+  /// All parameters, in the order in which the model holds them; quantized ones have no `value`.
+  const std::vector<Trained>& parameters() const { return parameters_; }
+  Torch& torch() { return torch_; }
+
+ private:
+  const HeldParameter& held(const Trained& p) const { return held_[static_cast<std::size_t>(p.parameter)]; }
+  OptimizerGroup group(std::vector<Trained*> parameters) const;
+
+  Torch& torch_;
+  const Graph& graph_;
+  bool is_trainer_;
+  std::vector<HeldParameter> held_;
+  std::vector<Trained> parameters_;
+  std::vector<Tensor> quantized_;
+};
+
+}  // namespace vramfit::eager
