@@ -38,9 +38,9 @@ std::string_view parameter_in(std::string_view label) {
   for (const std::string_view suffix : {".weight", ".bias"}) {
     const std::size_t at = label.find(suffix);
     if (at == std::string_view::npos) continue;
-    const std::size_t begin = label.substr(0, at).find_last_of(" ");
-    return label.substr(begin == std::string_view::npos ? 0 : begin + 1,
-                        at - (begin == std::string_view::npos ? 0 : begin + 1));
+    const std::size_t space = label.substr(0, at).rfind(' ');
+    const std::size_t begin = space == std::string_view::npos ? 0 : space + 1;
+    return label.substr(begin, at - begin);
   }
   return {};
 }
@@ -95,7 +95,7 @@ void add_children(const Modules& modules, const std::string& path, int depth, st
   std::vector<std::pair<std::string, Live>> children;
   const std::string prefix = path.empty() ? "" : path + "/";
   for (auto it = modules.lower_bound(prefix); it != modules.end() && it->first.starts_with(prefix); ++it) {
-    if (it->first != path && it->first.find('/', prefix.size()) == std::string::npos) children.push_back(*it);
+    if (it->first != path && it->first.find('/', prefix.size()) == std::string::npos) children.emplace_back(*it);
   }
   std::ranges::stable_sort(children, std::greater{}, [](const auto& child) { return child.second.bytes; });
   for (const auto& [child, live] : children) {

@@ -80,6 +80,27 @@ void check_rehearsal_flags(const EstimateFlags& flags) {
   }
 }
 
+/// Flags that say nothing without --gpus.
+void check_gpus(const EstimateFlags& flags) {
+  struct Needing {
+    const char* flag;
+    bool is_given;
+    const char* without;
+  };
+  if (!flags.job.gpus.empty()) return;
+  for (const Needing& each : {Needing{"--network", !flags.network.empty(), "no speed is predicted"},
+                              Needing{"--calibration", !flags.calibration.empty(), "no speed is predicted"},
+                              Needing{"--host-memory", !flags.job.host_memory.empty(), "there are no nodes"},
+                              Needing{"--stack", !flags.job.stack.empty(), "the answer is for vramfit's own engine"},
+                              Needing{"--exact", flags.exact, "the answer is for vramfit's own engine"},
+                              Needing{"--what-if", !flags.what_ifs.empty(), "there is no single estimate"},
+                              Needing{"--at-peak", flags.at_peak, "there is no single estimate"},
+                              Needing{"--strict", flags.strict, "there is no verdict to be strict about"}}) {
+    if (!each.is_given) continue;
+    throw InputError(fmt::format("{}: needs --gpus; without it {}", each.flag, each.without));
+  }
+}
+
 /// Unknown values, and flags that would change nothing beside the others.
 void check_flags(const EstimateFlags& flags) {
   check_rehearsal_flags(flags);
@@ -95,26 +116,7 @@ void check_flags(const EstimateFlags& flags) {
        !flags.network.empty() || !flags.calibration.empty() || flags.run.no_clip || flags.run.save_kind != "none")) {
     throw InputError("--format accelerate: its table depends on MODEL alone; give it no other flag");
   }
-  for (const auto& [flag, is_given] :
-       {std::pair{"--network", !flags.network.empty()}, {"--calibration", !flags.calibration.empty()}}) {
-    if (!is_given || !flags.job.gpus.empty()) continue;
-    throw InputError(fmt::format("{}: needs --gpus; without it no speed is predicted", flag));
-  }
-  if (!flags.job.host_memory.empty() && flags.job.gpus.empty()) {
-    throw InputError("--host-memory: needs --gpus; without it there are no nodes");
-  }
-  for (const auto& [flag, is_given] : {std::pair{"--stack", !flags.job.stack.empty()}, {"--exact", flags.exact}}) {
-    if (is_given && flags.job.gpus.empty()) {
-      throw InputError(fmt::format("{}: needs --gpus; without it the answer is for vramfit's own engine", flag));
-    }
-  }
-  for (const auto& [flag, is_given] : {std::pair{"--what-if", !flags.what_ifs.empty()}, {"--at-peak", flags.at_peak}}) {
-    if (!is_given || !flags.job.gpus.empty()) continue;
-    throw InputError(fmt::format("{}: needs --gpus; without it there is no single estimate", flag));
-  }
-  if (flags.strict && flags.job.gpus.empty()) {
-    throw InputError("--strict: needs --gpus; without it there is no verdict to be strict about");
-  }
+  check_gpus(flags);
 }
 
 /// What this project's engine would need instead of another stack, and instead of it, on one GPU, the Trainer. On

@@ -115,7 +115,7 @@ std::vector<Advice> advice_for(const CardUse& use, const CodeSite& site) {
                              look_outside(use), shrink_phase(site)}) {
     if (advice) list.push_back(*advice);
   }
-  std::ranges::stable_partition(list, &Advice::enough);
+  std::stable_partition(list.begin(), list.end(), [](const Advice& advice) { return advice.enough; });
   if (list.empty()) {
     list.push_back({"the estimate beside it: vramfit explain FILE MODEL --gpus CLUSTER, and the job's flags",
                     "the figures alone don't say what was too large", false});

@@ -119,6 +119,15 @@ void add_phase(CodeSite& site, std::optional<Phase> phase) {
   site.phase = phase;
 }
 
+/// The innermost frame of Python of which `is_wanted` holds.
+template <typename IsWanted>
+std::optional<CodePlace> innermost(std::span<const ReadFrame> frames, const IsWanted& is_wanted) {
+  for (std::size_t i = frames.size(); i-- > 0;) {
+    if (frames[i].is_python && is_wanted(frames[i])) return kept(frames[i].frame);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 ReadFrame read_frame(const CodeFrame& frame) {
@@ -131,20 +140,15 @@ ReadFrame read_frame(const CodeFrame& frame) {
 
 CodeSite site_of(std::span<const ReadFrame> frames) {
   CodeSite site;
-  const CodeFrame *own = nullptr, *library = nullptr, *innermost = nullptr, *place = nullptr;
-  for (const ReadFrame& each : frames) {
-    add_phase(site, each.phase);
-    if (!each.is_python) continue;
-    innermost = &each.frame;
-    if (!each.is_library) own = &each.frame;
-    if (!each.is_torch && !each.frame.file.starts_with('<')) place = &each.frame;
-    if (each.is_library && !each.is_torch && !each.frame.file.starts_with('<')) library = &each.frame;
-  }
-  if (own != nullptr) site.own = kept(*own);
-  if (library != nullptr && package_begin(library->file) != std::string_view::npos) site.library = kept(*library);
-  if (innermost != nullptr) site.innermost = kept(*innermost);
-  if (place != nullptr) site.place = kept(*place);
-  if (place == nullptr) site.place = site.innermost;
+  for (const ReadFrame& each : frames) add_phase(site, each.phase);
+  site.own = innermost(frames, [](const ReadFrame& each) { return !each.is_library; });
+  site.library = innermost(frames, [](const ReadFrame& each) {
+    return each.is_library && !each.is_torch && package_begin(each.frame.file) != std::string_view::npos;
+  });
+  site.innermost = innermost(frames, [](const ReadFrame&) { return true; });
+  site.place =
+      innermost(frames, [](const ReadFrame& each) { return !each.is_torch && !each.frame.file.starts_with('<'); });
+  if (!site.place) site.place = site.innermost;
   return site;
 }
 

@@ -122,9 +122,10 @@ class Lives {
 /// The most that was reserved, found backwards from what is.
 Bytes most_reserved(const SnapshotDevice& device, Bytes at_end) {
   Bytes now = at_end, most = at_end;
-  for (auto event = device.events.rbegin(); event != device.events.rend(); ++event) {
-    if (event->action == TraceAction::segment_grows) now -= event->size;
-    if (event->action == TraceAction::segment_shrinks) now += event->size;
+  for (std::size_t i = device.events.size(); i-- > 0;) {
+    const TraceEvent& event = device.events[i];
+    if (event.action == TraceAction::segment_grows) now -= event.size;
+    if (event.action == TraceAction::segment_shrinks) now += event.size;
     most = std::max(most, now);
   }
   return most;
