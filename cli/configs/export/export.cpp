@@ -38,7 +38,7 @@ constexpr std::array kCommon{
     FieldRow{"loss_scale", Carried::refused, "|auto", "the tool scales the loss by itself"},
     FieldRow{"mesh", Carried::implied},
     FieldRow{"reshard", Carried::marked, "default|always|never", kNoSuch},
-    FieldRow{"wrap_embeddings", Carried::marked, "off", "embeddings are gathered with the root"},
+    FieldRow{"wrap_embeddings", Carried::marked, "on", "embeddings and output are units of their own"},
     FieldRow{"prefetch", Carried::marked, "backward=pre,forward=0,limit=0", kNoSuch},
     FieldRow{"reduce_finish", Carried::marked, "early", kNoSuch},
     FieldRow{"accumulate", Carried::marked, "sharded", kNoSuch},
