@@ -90,6 +90,9 @@ class Moments {
     }
     if (whole_ || units_.top == saved_.size()) return most;
     if (units_.bottom + 1 < units_.top) most = std::max(most, of_segment(units_.top - 1));
+    if (units_.bottom < units_.below_top && units_.below_top + 1 < units_.top) {
+      most = std::max(most, of_segment(units_.below_top));
+    }
     return std::max(most, of_segment(units_.bottom));
   }
 

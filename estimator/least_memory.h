@@ -38,7 +38,8 @@ class LeastMemory {
     std::int64_t shards = 1;         // ranks a parameter is split over
     std::vector<bool> has_backward;  // by segment
     std::size_t top = 0;             // the block whose backward comes first; the number of segments if there is none
-    std::size_t bottom = 0;          // likewise, last
+    std::size_t below_top = 0;       // the next one that doesn't share its unit; 0: there is none
+    std::size_t bottom = 0;          // the block whose backward comes last
     /// By segment. Gathered units count in the compute dtype; those that are their own shard don't.
     struct OfSegment {
       Bytes gradient_shards;  // of units that this segment or a later one has gradients of

@@ -66,6 +66,8 @@ class UnitSums {
     }
     add_gradients();
     add_gathered();
+    r_.below_top = r_.top < graph_.segments.size() ? above_other_unit(r_.top) : 0;
+    if (r_.below_top > 0) --r_.below_top;
   }
 
  private:
@@ -160,12 +162,21 @@ class UnitSums {
     return sum;
   }
 
-  /// Of the block before `s`, if it has one unit, and one that is its own.
+  /// Of the block before `s` and those that share its unit, if it has one unit that no segment uses before in backward.
   Bytes next_of(std::size_t s) const {
-    if (layout_.shards == 1 || s == 0 || !is_block(s - 1)) return {};
-    const std::vector<int>& units = layout_.units_of_segment[s - 1];
-    if (units.size() != 1 || last_use_[at(units.front())] != s - 1) return {};
+    const std::size_t next = above_other_unit(s);
+    if (layout_.shards == 1 || next == 0 || !is_block(next - 1)) return {};
+    const std::vector<int>& units = layout_.units_of_segment[next - 1];
+    if (units.size() != 1 || last_use_[at(units.front())] != next - 1) return {};
     return whole(units.front()) - slice(units.front());
+  }
+
+  /// The lowest segment down from `s` whose blocks all share its one unit.
+  std::size_t above_other_unit(std::size_t s) const {
+    const std::vector<int>& units = layout_.units_of_segment[s];
+    while (s > 0 && units.size() == 1 && is_block(s) && is_block(s - 1) && layout_.units_of_segment[s - 1] == units)
+      --s;
+    return s;
   }
 
   const Graph& graph_;

@@ -97,7 +97,7 @@ std::string why_no_quantization(const Job& job, const ModelSpec& spec, const Val
 // Smaller ones, down to one sequence for each data rank; larger ones by name. Micro-batch and accumulation follow.
 std::vector<Job> global_batches(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   std::vector<std::int64_t> sizes = numbers_of(values);
-  const std::int64_t ranks = std::max<std::int64_t>(1, data_ranks(job));
+  const std::int64_t ranks = data_ranks(job);
   if (values.empty()) {
     for (std::int64_t rows = job.global_batch / ranks / 2; rows > 0; rows /= 2) sizes.push_back(rows * ranks);
   }
@@ -112,7 +112,7 @@ std::vector<Job> global_batches(const Job& job, const ModelSpec& /*spec*/, const
 }
 
 std::string why_no_global_batch(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
-  const std::int64_t ranks = std::max<std::int64_t>(1, data_ranks(job));
+  const std::int64_t ranks = data_ranks(job);
   if (!values.empty() || job.global_batch / ranks > 1) return "";
   return fmt::format(
       "{} is one sequence for each of {} data ranks, and none is smaller; name others, such as "

@@ -28,7 +28,15 @@ struct WrapNothing {};  // one unit for everything
 struct WrapByPattern {
   std::vector<std::string> globs;  // over modules
 };
-using Wrap = std::variant<WrapLayers, WrapBySize, WrapNothing, WrapByPattern>;
+struct WrapGroups {
+  std::int64_t layers = 2;  // consecutive ones, at least 2; the last group may have fewer
+};
+using Wrap = std::variant<WrapLayers, WrapBySize, WrapNothing, WrapByPattern, WrapGroups>;
+
+/// Whether units are layers, or groups of them: the wrappings that leave embeddings and head to --wrap-embeddings.
+inline bool is_by_layer(const Wrap& wrap) {
+  return std::holds_alternative<WrapLayers>(wrap) || std::holds_alternative<WrapGroups>(wrap);
+}
 
 /// --checkpointing: which blocks run forward again in backward.
 struct NoCheckpointing {};

@@ -30,8 +30,8 @@ class Streams {
 
  private:
   /// Begins to gather a segment's units, of several not one behind the other.
-  void gather(std::size_t s, const SegmentUnits::Gather& what, double& collectives) {
-    const bool is_one = units_[s].has_own, is_exact = order_.is_exact && is_one;
+  void gather(std::size_t s, const SegmentUnits::Gather& what, bool is_one, double& collectives) {
+    const bool is_exact = order_.is_exact && is_one;
     if (is_exact) compute_ += what.copies;
     ready_[s] = {.time = 0, .copies = is_exact ? 0 : what.copies};
     double begin = compute_;
@@ -48,18 +48,18 @@ class Streams {
   void forward(std::size_t s) {
     if (next_ <= s) {
       gather_forward();
-    } else if (units_[s].has_own) {
+    } else if (units_[s].begins_unit) {
       --ahead_;
     }
     wait(s);
-    while (next_ < segments_.size() && (ahead_ < order_.forward_ahead || !units_[next_].has_own)) {
-      if (units_[next_].has_own) ++ahead_;
+    while (next_ < segments_.size() && (ahead_ < order_.forward_ahead || !units_[next_].begins_unit)) {
+      if (units_[next_].begins_unit) ++ahead_;
       gather_forward();
     }
     compute_ += segments_[s].forward + units_[s].slices;
   }
   void gather_forward() {
-    gather(next_, units_[next_].gather, collectives_);
+    gather(next_, units_[next_].gather, units_[next_].begins_unit, collectives_);
     ++next_;
   }
 
@@ -80,7 +80,7 @@ class Streams {
     finish();
     reduce(s);
   }
-  bool is_read(std::size_t s) const { return units_[s].has_own && units_[s].reads_in_backward; }
+  bool is_read(std::size_t s) const { return units_[s].ends_unit && units_[s].reads_in_backward; }
   void gather_ahead() {
     while (next_ > 0 && segments_[next_ - 1].has_backward && (ahead_ < order_.backward_ahead || !is_read(next_ - 1))) {
       if (is_read(next_ - 1)) ++ahead_;
@@ -89,12 +89,12 @@ class Streams {
   }
   void gather_backward() {
     --next_;
-    gather(next_, units_[next_].regather, order_.has_groups ? of_groups_ : collectives_);
+    gather(next_, units_[next_].regather, units_[next_].ends_unit, order_.has_groups ? of_groups_ : collectives_);
   }
 
   void reduce(std::size_t s) {
     reducing_ = &(units_[s].*reductions_);
-    is_one_ = units_[s].has_own;
+    is_one_ = units_[s].has_one;
     if (is_one_) compute_ += reducing_->pieces;
     reduced_ = 0;
     if (reducing_->collectives > 0) {
@@ -121,7 +121,7 @@ class Streams {
   Reductions reductions_;
   std::vector<Ready> ready_;  // by segment: its units are gathered
   std::size_t next_ = 0;      // to be gathered next; in backward, gathered last
-  std::int64_t ahead_ = 0;    // segments with units of their own that are gathered before their passes
+  std::int64_t ahead_ = 0;    // units that are gathered before their passes, of those that are a segment's or a group's
   double compute_ = 0, collectives_ = 0, of_groups_ = 0, arrivals_ = 0;
   const SegmentUnits::Reduction* reducing_ = nullptr;
   bool is_one_ = false;

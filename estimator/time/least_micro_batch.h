@@ -28,7 +28,10 @@ struct SegmentUnits {
   /// Of its gradients: in the first micro-batch of a step, in another one; where whole gradients are kept until the
   /// last micro-batch, in the first, in another one, and in the last.
   Reduction first, later, keep_first, keep_later, all_kept;
-  bool has_own = false;  // one unit, which no other segment uses
+  bool has_one = false;  // unit
+  /// If no segment but neighbouring blocks uses it: whether this is the first of them, which gathers it, and the last
+  /// one, which gathers it again.
+  bool begins_unit = false, ends_unit = false;
   bool reads_in_backward = false;
 };
 

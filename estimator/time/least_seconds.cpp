@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "estimator/job_keys.h"
+#include "job/sharding.h"
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"
 #include "program/lowering/update.h"
@@ -55,6 +56,7 @@ class LeastSeconds::UnitsMaker {
             tokens_, unit_views_,   host_} {
     units_.reserve(layout_.units.size());
     for (std::size_t u = 0; u < layout_.units.size(); ++u) units_.emplace_back(inputs_, static_cast<int>(u));
+    users_ = users_of_units();
   }
 
   Units make() {
@@ -116,20 +118,24 @@ class LeastSeconds::UnitsMaker {
   void gather(Units& result) {
     result.segments.resize(graph_.segments.size());
     result.are_own = true;
+    std::vector<UnitTimes> own(graph_.segments.size());
     for (std::size_t s = 0; s < graph_.segments.size(); ++s) {
       const std::vector<int>& units = layout_.units_of_segment[s];
       for (const int unit : units) units_[at(unit)].wait();
-      const UnitTimes own = take();
+      own[s] = take();
       SegmentUnits& segment = result.segments[s];
-      segment.gather = gather_of(own);
-      segment.has_own = units.size() == 1 && uses(units.front()) == 1;
+      segment.gather = gather_of(own[s]);
+      segment.has_one = units.size() == 1;
+      const Users users = units.empty() ? Users{} : users_[at(units.front())];
+      segment.begins_unit = users.are_own && users.first == s;
+      segment.ends_unit = users.are_own && users.last == s;
       segment.reads_in_backward = reads_weights_in_backward(graph_.segments[s]);
-      result.are_own = result.are_own && (segment.has_own || units.empty());
-      result.gathers += own;
+      result.are_own = result.are_own && (users.are_own || units.empty());
+      result.gathers += own[s];
       if (!is_gathered_again(result, s)) continue;
       if (layout_.reshard_ranks == 0) {
-        segment.regather = segment.gather;
-        result.regathers += own;
+        segment.regather = result.segments[users.first].gather;
+        result.regathers += own[users.first];
       } else {
         gather_from_slices(units.front(), segment, result);
       }
@@ -155,16 +161,34 @@ class LeastSeconds::UnitsMaker {
     if (layout_.reshard_ranks > 0 && layout_.units_of_segment[segment].size() != 1) return false;
     if (!units.has_backward[segment] || !reads_weights_in_backward(graph_.segments[segment])) return false;
     return std::ranges::all_of(layout_.units_of_segment[segment], [&](int unit) {
-      return layout_.units[at(unit)].name != kRootUnit && uses(unit) == 1 &&
+      const Users& users = users_[at(unit)];
+      return layout_.units[at(unit)].name != kRootUnit &&
+             (users.count == 1 || (users.are_own && users.last == segment)) &&
              !is_kept_for_backward(job_, layout_, last_block_, unit);
     });
   }
   bool is_block(std::size_t segment) const { return graph_.segments[segment].role == SegmentRole::block; }
-  /// In how many segments.
-  std::ptrdiff_t uses(int unit) const {
-    return std::ranges::count_if(layout_.units_of_segment, [&](const std::vector<int>& units) {
-      return std::ranges::find(units, unit) != units.end();
-    });
+
+  /// The segments that use a unit.
+  struct Users {
+    std::size_t first = 0, last = 0;
+    std::size_t count = 0;
+    bool are_own = false;  // one, or neighbouring blocks, without another unit
+  };
+
+  std::vector<Users> users_of_units() const {
+    std::vector<Users> all(layout_.units.size());
+    for (std::size_t s = 0; s < graph_.segments.size(); ++s) {
+      for (const int unit : layout_.units_of_segment[s]) {
+        Users& users = all[at(unit)];
+        const bool is_first = users.count++ == 0;
+        if (is_first) users.first = s;
+        const bool follows = is_block(users.first) && is_block(s) && users.last + 1 == s;
+        users.are_own = (is_first || (users.are_own && follows)) && layout_.units_of_segment[s].size() == 1;
+        users.last = s;
+      }
+    }
+    return all;
   }
 
   /// After the backward pass of each segment, from the last to the first.
@@ -238,6 +262,7 @@ class LeastSeconds::UnitsMaker {
   const Graph& graph_;
   std::array<program::Group, program::kAxes> groups_;  // by axis
   const int last_block_ = last_block(graph_);
+  std::vector<Users> users_;  // by unit
   const Job& job_;
   const WorkTimer& timer_;
   const UnitLayout& layout_;
@@ -255,7 +280,9 @@ class LeastSeconds::UnitsMaker {
 };
 
 const LeastSeconds::Units& LeastSeconds::units_of(const Graph& graph, const Job& job) {
-  const std::string key = fmt::format("{} {}", units_key(graph, job), job.mesh.replicate);
+  const bool keeps_all = !sharding_named(job.sharding).reshard;  // else the policy says which are gathered again
+  const std::string key = fmt::format("{} {} {}", units_key(graph, job), job.mesh.replicate,
+                                      keeps_all ? Reshard{ReshardNever{}}.index() : job.reshard.index());
   const auto known = units_.find(key);
   if (known != units_.end()) return known->second;
   return units_.emplace(key, UnitsMaker(graph, job, cluster_, stages_->layout_of(graph, job), timer_).make())

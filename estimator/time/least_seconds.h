@@ -49,7 +49,7 @@ class LeastSeconds {
     double replica_sums = 0;             // ticks of collectives, at least
     double norm = 0, results = 0;        // of the one that adds up squares of gradients, and of that of the loss
     std::vector<SegmentUnits> segments;  // the same, by segment
-    bool are_own = false;                // each segment has one unit of its own, or none
+    bool are_own = false;                // each segment has one unit of its own or of a group of layers, or none
   };
   /// Shared by jobs that differ in other choices than those of units_key() and ops_key().
   struct Parts {

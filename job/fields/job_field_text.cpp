@@ -130,6 +130,7 @@ void set_reshard(Job& job, std::string_view value) {
 std::string get_wrap(const Job& job) {
   if (const auto* by_size = std::get_if<WrapBySize>(&job.wrap))
     return fmt::format("size:{}", by_size->least_parameters);
+  if (const auto* groups = std::get_if<WrapGroups>(&job.wrap)) return fmt::format("layers:{}", groups->layers);
   if (const auto* by_pattern = std::get_if<WrapByPattern>(&job.wrap)) {
     return fmt::format("pattern:{}", fmt::join(by_pattern->globs, ","));
   }
@@ -140,12 +141,14 @@ void set_wrap(Job& job, std::string_view value) {
     job.wrap = WrapLayers{};
   } else if (value == "none") {
     job.wrap = WrapNothing{};
+  } else if (value.starts_with("layers:")) {
+    job.wrap = WrapGroups{whole_number(value.substr(7), 2, 4096)};
   } else if (value.starts_with("size:")) {
     job.wrap = WrapBySize{whole_number(value.substr(5), 1, std::int64_t{1} << 48)};
   } else if (value.starts_with("pattern:") && value.size() > 8) {
     job.wrap = WrapByPattern{split_list(value.substr(8))};
   } else {
-    unknown_value(value, {"layer", "none", "size:N", "pattern:GLOB,..."});
+    unknown_value(value, {"layer", "layers:K", "none", "size:N", "pattern:GLOB,..."});
   }
 }
 

@@ -170,9 +170,9 @@ constexpr std::array kJobFields{
              "Which units free their gathered parameters after forward (FSDP2's reshard_after_forward); N: reshard to "
              "groups of N ranks. Default: default (all but the root unit)",
              get_reshard, set_reshard, FieldGroup::sharding},
-    JobField{"wrap", FieldForm::text, "layer|size:N|none|pattern:GLOB,...",
-             "FSDP units: one per layer, modules of at least N parameters, the whole model, or modules by name. "
-             "Default: layer",
+    JobField{"wrap", FieldForm::text, "layer|layers:K|size:N|none|pattern:GLOB,...",
+             "FSDP units: one per layer, one per K consecutive layers, modules of at least N parameters, the whole "
+             "model, or modules by name. Default: layer",
              get_wrap, set_wrap, FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"wrap_embeddings", FieldForm::toggle, "on|off",
              "Embeddings and output head as FSDP units of their own. Default: on; torchtitan: off",

@@ -1,6 +1,9 @@
 #include "planner/dimensions/dimensions.h"
 
+#include <algorithm>
+
 #include "job/default_loss.h"
+#include "model_specs/parameters.h"
 
 namespace vramfit {
 
@@ -19,6 +22,15 @@ Loss SearchSpace::default_loss(const Job& job) const {
   Job usual = job;
   set_default_loss(usual, spec, cluster);
   return default_losses.emplace(job.micro_batch, usual.loss).first->second;
+}
+
+Bytes SearchSpace::layer_bytes(const Job& job) const {
+  if (layer_elements == 0) {
+    const std::int64_t tables = spec.tie_word_embeddings ? 1 : 2;
+    const std::int64_t layers = parameter_count(spec) - tables * spec.vocab_size * spec.hidden_size;
+    layer_elements = std::max<std::int64_t>(1, layers / std::max<std::int64_t>(1, spec.num_hidden_layers));
+  }
+  return layer_elements * dtype_bytes(job.precision.compute);
 }
 
 std::uint32_t kinds_of(const Job& job) {

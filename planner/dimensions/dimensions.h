@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "estimator/open_choices.h"
+#include "estimator/time/efficiency.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/spec.h"
@@ -21,11 +22,15 @@ namespace vramfit {
 struct SearchSpace {
   const ModelSpec& spec;
   const Cluster& cluster;
+  const Efficiency& efficiency;
   bool clip = true;                                          // whether a step clips gradients
   mutable std::map<std::int64_t, Loss> default_losses = {};  // by micro-batch: set_default_loss may take long
+  mutable std::int64_t layer_elements = 0;                   // 0: not counted yet
 
   /// As set_default_loss.
   Loss default_loss(const Job& job) const;
+  /// Of a layer's parameters when they are gathered, about.
+  Bytes layer_bytes(const Job& job) const;
 };
 
 struct Dimension {

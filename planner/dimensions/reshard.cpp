@@ -15,7 +15,7 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   if (!sharding_named(job.sharding).reshard) return jobs;
   jobs.insert(jobs.begin(), jobs.front());
   jobs.front().reshard = ReshardLastKept{};
-  const bool has_root = !job.wrap_embeddings || !std::holds_alternative<WrapLayers>(job.wrap);
+  const bool has_root = !job.wrap_embeddings || !is_by_layer(job.wrap);
   if (has_root || job.runtime != Runtime::vramfit) {
     jobs.push_back(jobs.front());
     jobs.back().reshard = ReshardAlways{};

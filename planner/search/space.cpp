@@ -47,7 +47,11 @@ bool has_rules(const Job& job, const Cluster& cluster) {
 }
 
 Space::Space(const PlanRequest& request, Job base)
-    : request_(request), space_{.spec = request.spec, .cluster = request.cluster, .clip = request.clip} {
+    : request_(request),
+      space_{.spec = request.spec,
+             .cluster = request.cluster,
+             .efficiency = request.efficiency ? *request.efficiency : efficiency_of(request.cluster),
+             .clip = request.clip} {
   std::vector<std::string> notes;
   base_ = resolve_job(std::move(base), request.spec, request.cluster, notes);
   for (const Dimension& row : dimensions()) {

@@ -19,6 +19,7 @@
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/runtimes/runtimes.h"
+#include "program/stages/wrapping.h"
 
 namespace vramfit {
 
@@ -34,7 +35,7 @@ using eager::Trained;
 using eager::writes;
 
 /// Modules that fully_shard was called with together: gathered before the first of them runs, and released, if at all,
-/// after the last one.
+/// after the last one. Of a list of modules, that is what torch/distributed/fsdp/_fully_shard does with its hooks.
 struct Unit {
   std::string name;
   std::vector<int> parameters;
@@ -52,6 +53,13 @@ Unit unit_of(const std::vector<Module>& modules, std::size_t m, bool reshards) {
   return {.name = modules[m].name, .parameters = modules[m].parameters, .first = m, .last = m, .reshards = reshards};
 }
 
+/// The next module of the list that fully_shard was called with.
+void add_module(Unit& unit, const std::vector<Module>& modules, std::size_t m) {
+  unit.name = group_name(modules[unit.first].name, modules[m].name);
+  unit.parameters.insert(unit.parameters.end(), modules[m].parameters.begin(), modules[m].parameters.end());
+  unit.last = m;
+}
+
 /// torchtitan: embedding and output, where they are units at all, and then the blocks.
 std::vector<Unit> torchtitan_units(const Job& job, const std::vector<Module>& modules) {
   const std::size_t last = modules.size() - 1;
@@ -60,7 +68,12 @@ std::vector<Unit> torchtitan_units(const Job& job, const std::vector<Module>& mo
     units.push_back(unit_of(modules, 0, block_reshards(job, false)));
     units.push_back(unit_of(modules, last, std::holds_alternative<ReshardAlways>(job.reshard)));
   }
-  for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, m + 1 == last)));
+  const auto layers = static_cast<std::size_t>(layers_of_unit(job.wrap));
+  for (std::size_t m = 1; m < last; m += layers) {
+    const std::size_t end = std::min(m + layers, last);
+    units.push_back(unit_of(modules, m, block_reshards(job, end == last)));
+    for (std::size_t more = m + 1; more < end; ++more) add_module(units.back(), modules, more);
+  }
   return units;
 }
 
@@ -224,7 +237,7 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<Sharded>(torch, graph, job, modules);
 }
 
-constexpr std::array<std::string_view, 1> kHonoured{"wrap_embeddings"};
+constexpr std::array<std::string_view, 2> kHonoured{"wrap", "wrap_embeddings"};
 
 /// What accelerate sets up with a Trainer's `fsdp`.
 void require_trainer(const Job& job, Job& modelled) {
@@ -241,6 +254,7 @@ void require_trainer(const Job& job, Job& modelled) {
     }
     job_field_named("reduce_dtype").set(modelled, "bf16");
   }
+  if (!std::holds_alternative<WrapLayers>(job.wrap)) refuse_field(job, "wrap");
   if (!job.wrap_embeddings) {
     throw NotModelled("--wrap-embeddings off (accelerate gives them units of their own: --wrap-embeddings on)");
   }
@@ -257,6 +271,7 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("loss").set(modelled, "full");
   if (job.modeling == Modeling::transformers) require_trainer(job, modelled);
   eager::require_rules(job, modelled, cluster, kHonoured);
+  if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
   if (job.accumulation > 1 && job.modeling != Modeling::transformers) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)");
   if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");

@@ -16,18 +16,32 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// Blocks as units. Embedding and head are units of their own, or the root's.
-std::string layer_of(const Segment& segment, bool wrap_embeddings) {
-  if (segment.role == SegmentRole::block) return segment.name;
-  if (!wrap_embeddings) return kRootUnit;
-  return segment.role == SegmentRole::embedding ? "embed" : "head";
+/// The unit of each segment: `layers` consecutive blocks have one, the last ones maybe fewer. Embedding and head have
+/// units of their own, or the root's.
+Names units_of_segments(const Graph& graph, std::int64_t layers, bool wrap_embeddings) {
+  std::vector<std::size_t> blocks;
+  Names names;
+  for (std::size_t s = 0; s < graph.segments.size(); ++s) {
+    const SegmentRole role = graph.segments[s].role;
+    if (role == SegmentRole::block) blocks.push_back(s);
+    const char* const end = role == SegmentRole::embedding ? "embed" : "head";
+    names.emplace_back(wrap_embeddings ? end : kRootUnit);
+  }
+  const auto most = static_cast<std::size_t>(layers);
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const std::size_t first = b / most * most, last = std::min(first + most, blocks.size()) - 1;
+    names[blocks[b]] = group_name(graph.segments[blocks[first]].name, graph.segments[blocks[last]].name);
+  }
+  return names;
 }
 
-Names wrap_by_layer(const Graph& graph, bool wrap_embeddings) {
+Names wrap_by_layer(const Graph& graph, std::int64_t layers, bool wrap_embeddings) {
   Names names(graph.parameters.size(), kRootUnit);
   std::vector<bool> seen(graph.parameters.size(), false);
-  for (const Segment& segment : graph.segments) {
-    const std::string name = layer_of(segment, wrap_embeddings);
+  const Names units = units_of_segments(graph, layers, wrap_embeddings);
+  for (std::size_t s = 0; s < units.size(); ++s) {
+    const Segment& segment = graph.segments[s];
+    const std::string& name = units[s];
     for (const Op& op : segment.ops) {
       for (const ParameterUse& use : op.parameters) {
         const auto index = static_cast<std::size_t>(use.parameter);
@@ -125,8 +139,17 @@ Names wrap_by_pattern(const Graph& graph, const std::vector<std::string>& patter
 
 }  // namespace
 
+std::int64_t layers_of_unit(const Wrap& wrap) {
+  const auto* groups = std::get_if<WrapGroups>(&wrap);
+  return groups == nullptr ? 1 : groups->layers;
+}
+
+std::string group_name(const std::string& first, const std::string& last) {
+  return first == last ? first : fmt::format("{}-{}", first, last.substr(last.rfind('.') + 1));
+}
+
 std::vector<std::string> unit_names(const Graph& graph, const Job& job) {
-  if (std::holds_alternative<WrapLayers>(job.wrap)) return wrap_by_layer(graph, job.wrap_embeddings);
+  if (is_by_layer(job.wrap)) return wrap_by_layer(graph, layers_of_unit(job.wrap), job.wrap_embeddings);
   if (const auto* by_pattern = std::get_if<WrapByPattern>(&job.wrap)) return wrap_by_pattern(graph, by_pattern->globs);
   Names names(graph.parameters.size(), kRootUnit);
   if (const auto* by_size = std::get_if<WrapBySize>(&job.wrap)) {

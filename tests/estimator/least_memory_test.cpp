@@ -48,7 +48,7 @@ const std::vector<Choice>& choices() {
       {"load", {"each", "rank0"}},
       {"sharding", {"no-shard", "shard-grad-op", "full-shard", "hybrid-shard", "hybrid-shard-zero2"}},
       {"reshard", {"default", "last-kept", "always", "never", "2"}},
-      {"wrap", {"layer", "none", "size:4000", "pattern:*.mlp,*.self_attn"}},
+      {"wrap", {"layer", "layers:2", "layers:3", "none", "size:4000", "pattern:*.mlp,*.self_attn"}},
       {"wrap_embeddings", {"on", "off"}},
       {"prefetch",
        {"backward=pre,forward=1,limit=0", "backward=post,forward=0,limit=0", "backward=none,forward=0,limit=1"}},

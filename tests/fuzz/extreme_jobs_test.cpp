@@ -87,7 +87,7 @@ const std::vector<Choice> kChoices{
     {"precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed", "fp8"}},
     {"sharding", {"no-shard", "shard-grad-op", "full-shard", "hybrid-shard", "hybrid-shard-zero2"}},
     {"reshard", {"always", "never", "last-kept", "2", "4", "1000"}},
-    {"wrap", {"none", "size:1", "size:1000000000000", "layer", "pattern:*"}},
+    {"wrap", {"none", "layers:2", "layers:4096", "size:1", "size:1000000000000", "layer", "pattern:*"}},
     {"prefetch", {"backward=pre,forward=1000,limit=1000", "backward=none,forward=0,limit=1"}},
     {"accumulate", {"sharded", "unsharded"}},
     {"bucket_bytes", kJobSizes},

@@ -13,7 +13,7 @@ AXES = {
     "ranks": [1, 2, 4],
     "sharding": ["no-shard", "shard-grad-op", "full-shard", "hybrid-shard", "hybrid-shard-zero2"],
     "reshard": ["-", "default", "last-kept", "always", "never", "2"],
-    "wrap": ["layer", "size", "none", "pattern"],
+    "wrap": ["layer", "layers:2", "size", "none", "pattern"],
     "embeddings": ["on", "off"],
     "prefetch": ["backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0", "backward=post,forward=3,limit=2",
                  "backward=pre,forward=1,limit=1"],
@@ -87,7 +87,7 @@ CONSTRAINED = ("ranks", "sharding", "reshard", "wrap", "embeddings")   # the axe
 def is_valid(row):
     if row["sharding"] in HYBRID and row["ranks"] == 1:
         return False
-    if row["wrap"] != "layer" and row["embeddings"] != "on":
+    if row["wrap"] not in ("layer", "layers:2") and row["embeddings"] != "on":
         return False   # other policies say themselves what becomes of embedding and head
     if row["reshard"].isdigit() and shard_ranks(row["sharding"], row["ranks"]) % int(row["reshard"]) != 0:
         return False

@@ -69,9 +69,12 @@ def pytorch_run(job):
     if run.ddp:
         return run
     run = replace(run, reshard="never" if job.reshard == "-" else job.reshard, wrap=job.wrap_flag)
+    if not job.wrap.startswith("layer"):
+        return run
+    run = replace(run, embeddings=job.embeddings == "on")
     if job.wrap != "layer":
         return run
-    return replace(run, embeddings=job.embeddings == "on", forward_prefetch=int(job.prefetch.split("forward=")[1].split(",")[0]))
+    return replace(run, forward_prefetch=int(job.prefetch.split("forward=")[1].split(",")[0]))
 
 
 def exact_run(job):
@@ -127,8 +130,11 @@ def units(model, run):
     """Modules, or lists of them, to shard: inner ones first. A tied weight stays with the root, as FSDP2 shares no parameter between groups."""
     blocks, embedding, head = parts(model)
     kind, _, value = run.wrap.partition(":")
+    ends = (embedding, head) if run.embeddings else ()
     if kind == "layer":
-        found = [*blocks, *((embedding, head) if run.embeddings else ())]
+        found = [*blocks, *ends]
+    elif kind == "layers":
+        found = [*(list(blocks[i:i + int(value)]) for i in range(0, len(blocks), int(value))), *ends]
     elif kind == "size":
         found = units_by_size(model, int(value))
     else:
@@ -147,7 +153,7 @@ def shard(model, run, mesh):
     reshard = int(run.reshard) if run.reshard.isdigit() else run.reshard != "never"
     blocks, found = parts(model)[0], units(model, run)
     for unit in found:
-        kept = run.reshard == "last-kept" and unit is blocks[-1]
+        kept = run.reshard == "last-kept" and any(module is blocks[-1] for module in (unit if isinstance(unit, list) else [unit]))
         fully_shard(unit, reshard_after_forward=reshard and not kept, **options)
     fully_shard(model, reshard_after_forward=run.reshard == "always", **options)
     if run.forward_prefetch > 0:

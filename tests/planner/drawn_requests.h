@@ -32,7 +32,7 @@ inline const std::vector<std::pair<std::string, std::vector<std::string>>>& sett
   static const std::vector<std::pair<std::string, std::vector<std::string>>> kSettings{
       {"sharding", {"no-shard", "shard-grad-op", "full-shard", "hybrid-shard", "hybrid-shard-zero2"}},
       {"reshard", {"default", "last-kept", "always", "2"}},
-      {"wrap", {"layer", "none", "size:4000"}},
+      {"wrap", {"layer", "layers:2", "none", "size:4000"}},
       {"micro_batch", {"1", "2"}},
       {"accumulate", {"sharded", "unsharded"}},
       {"checkpointing", {"none", "full", "every:2"}},

@@ -178,7 +178,7 @@ void repeat_with_other_gradients(Program& program, const Update& update) {
 
 TEST_CASE("a unit is updated once, when nothing reduces its gradients or gathers it any more") {
   for (const bool tied : {false, true}) {
-    for (const Wrap& wrap : {Wrap{WrapLayers{}}, Wrap{WrapNothing{}}}) {
+    for (const Wrap& wrap : {Wrap{WrapLayers{}}, Wrap{WrapGroups{2}}, Wrap{WrapNothing{}}}) {
       Job job = tiny_job("full-shard", {.replicate = 1, .shard = 4});
       job.wrap = wrap;
       const Graph graph = tiny_graph({.blocks = 3, .tied = tied});

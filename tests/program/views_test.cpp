@@ -45,18 +45,20 @@ TEST_CASE("slices of a packed matrix are its rows, or its columns where the weig
 
 TEST_CASE("layers of one unit share their blocks, and calls say where their parameters begin") {
   const Device cpu{.kind = DeviceKind::cpu, .name = "cpu"};
-  const auto lowered = [&](int layers) {
+  const auto lowered = [&](int layers, const Wrap& wrap) {
     const Graph graph = testing::tiny_graph({.blocks = layers});
     Job job = testing::tiny_job();
-    job.wrap = WrapNothing{};
+    job.wrap = wrap;
     job.mesh.shard = 2;
     return lower({.graph = graph, .job = job, .device = cpu, .coords = {.shard = 1}});
   };
-  const Program few = lowered(3), many = lowered(12);
-  CHECK(few.blocks.size() == many.blocks.size());
-  CHECK(many.main.offsets.size() > few.main.offsets.size());
-  CHECK(fault_of(many).value_or("") == "");
-  CHECK(program_text(many).find("at p0 + 0") != std::string::npos);
+  for (const Wrap& wrap : {Wrap{WrapNothing{}}, Wrap{WrapGroups{2}}, Wrap{WrapGroups{4}}}) {
+    const Program few = lowered(3, wrap), many = lowered(14, wrap);
+    CHECK(few.blocks.size() == many.blocks.size());
+    CHECK(many.main.offsets.size() > few.main.offsets.size());
+    CHECK(fault_of(many).value_or("") == "");
+    CHECK(program_text(many).find("at p0 + 0") != std::string::npos);
+  }
 }
 
 TEST_CASE("the host reads what was written") {

@@ -43,7 +43,7 @@ std::vector<Axis> axes() {
           {"--freeze", {"none", "layers:0", "*att*", "layers:0,embeddings", "head"}},
           {"--gradient-mask", {"none", "keep:0.4"}},
           {"--threads", {"1", "2"}},
-          {"--wrap", {"layer", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
+          {"--wrap", {"layer", "layers:2", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
           {"--wrap-embeddings", {"on", "off"}},
           {"--prefetch", kPrefetches},
           {"--reduce-finish", {"early", "end"}},

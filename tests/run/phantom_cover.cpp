@@ -36,7 +36,7 @@ std::vector<Axis> axes() {
           {"--checkpointing", {"none", "full", "every:2", "selective", "budget:40%"}},
           {"--loss", {"full", "chunked:3"}},
           {"--grad-accum", {"1", "2", "3"}},
-          {"--wrap", {"layer", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
+          {"--wrap", {"layer", "layers:2", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
           {"--accumulate", {"sharded", "unsharded"}},
           {"--bucket-bytes", {"26214400", "2000"}},
           {"--wrap-embeddings", {"on", "off"}},

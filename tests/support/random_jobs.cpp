@@ -49,7 +49,8 @@ const std::vector<Choice> kOwn{
     {"gradient_mask", {"none", "keep:0.4"}},
     {"method", {"full", "lora", "lora", "qlora"}},
     {"wrap",
-     {"layer", "none", "size:1", "size:6000", "size:18000", "size:50000000", "pattern:*att*n*,*.1", "pattern:*mlp*"}},
+     {"layer", "layers:2", "layers:3", "none", "size:1", "size:6000", "size:18000", "size:50000000",
+      "pattern:*att*n*,*.1", "pattern:*mlp*"}},
     {"wrap_embeddings", {"on", "off"}},
     {"prefetch",
      {"backward=post,forward=1", "backward=pre,forward=2", "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -76,6 +77,7 @@ const std::vector<Choice> kTorch{
     {"seq_len", {"32", "128", "2048"}},
     {"micro_batch", {"1", "2"}},
     {"grad_accum", {"1", "2", "3", "7"}},
+    {"wrap", {"layer", "layers:2", "layers:3"}},
     {"wrap_embeddings", {"on", "off"}},
     {"clip", {"off"}},
 };

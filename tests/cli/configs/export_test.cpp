@@ -36,7 +36,7 @@ const std::vector<Drawn> kDrawn{
     {"state_dtype", {"", "", "bf16"}},
     {"sharding", {"full-shard", "full-shard", "shard-grad-op", "no-shard", "hybrid-shard", "hybrid-shard-zero2"}},
     {"reshard", {"", "", "last-kept", "always", "never"}},
-    {"wrap", {"layer", "layer", "none", "size:2000000", "pattern:layers.*"}},
+    {"wrap", {"layer", "layer", "layers:2", "none", "size:2000000", "pattern:layers.*"}},
     {"wrap_embeddings", {"on", "off"}},
     {"checkpointing", {"none", "full", "every:2", "selective", "budget:50%"}},
     {"offload", {"none", "none", "params", "optimizer", "optimizer+gradients"}},

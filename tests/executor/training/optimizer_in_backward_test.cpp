@@ -46,7 +46,8 @@ TEST_CASE("updates within backward train to the same bits on every mesh") {
 }
 
 TEST_CASE("so they do whatever is gathered, recomputed and trained, and when reductions end") {
-  for (const Fields& fields : {Fields{{"wrap", "none"}}, Fields{{"wrap", "size:50000000"}, {"freeze", "layers:0"}},
+  for (const Fields& fields : {Fields{{"wrap", "none"}}, Fields{{"wrap", "layers:2"}},
+                               Fields{{"wrap", "size:50000000"}, {"freeze", "layers:0"}},
                                Fields{{"checkpointing", "full"}, {"reduce_finish", "end"}},
                                Fields{{"checkpointing", "every:2"}, {"prefetch", "backward=pre,forward=3,limit=2"}},
                                Fields{{"reshard", "never"}, {"loss", "chunked:3"}},

@@ -144,6 +144,10 @@ TEST_CASE("training a small llama makes its loss fall") {
 TEST_CASE("wrapping, groups to reshard to, checkpointing and prefetch change no loss") {
   const std::vector<double> usual = losses(small_job("full-shard", 4), 3);
   const std::vector<std::vector<std::pair<std::string, std::string>>> choices{
+      {{"wrap", "layers:2"}},
+      {{"wrap", "layers:2"}, {"wrap_embeddings", "off"}, {"reshard", "last-kept"}, {"checkpointing", "every:2"}},
+      {{"wrap", "layers:2"}, {"reshard", "2"}, {"prefetch", "backward=pre,forward=2,limit=1"}},
+      {{"wrap", "layers:7"}, {"checkpointing", "full"}},
       {{"wrap", "none"}},
       {{"wrap", "none"}, {"reshard", "always"}, {"reshard_head", "on"}},
       {{"wrap", "size:6000"}, {"prefetch", "backward=pre,forward=3,limit=0"}},
@@ -184,6 +188,7 @@ TEST_CASE("all ranks ask for the same collectives in the same order, whatever th
       {},
       {{"reshard", "2"}, {"prefetch", "backward=pre,forward=3,limit=2"}},
       {{"wrap", "pattern:*.mlp,*.0"}, {"checkpointing", "full"}},
+      {{"wrap", "layers:2"}, {"reshard", "2"}},
       {{"sharding", "hybrid-shard"}, {"mesh", "replicate=2,shard=2"}, {"wrap", "none"}},
       {{"sharding", "no-shard"}, {"mesh", "replicate=4,shard=1"}},
       {{"grad_accum", "1"}, {"optimizer_in_backward", "on"}, {"optimizer", "adafactor"}}};

@@ -24,6 +24,7 @@ CASES = {
         Case(**SMALL, reshard="never", checkpointing="full"),
         Case(**TINY, runtime="plain", ranks=1, accumulation=3, optimizer="fused", checkpointing="none"),
         Case(**TINY, ranks=4, optimizer="loop"),
+        Case(**{**TINY, "layers": 5}, ranks=4, layers_of_unit=2, checkpointing="every:2"),
         Case(**TINY, runtime="plain", ranks=1, optimizer="loop", checkpointing="none"),
     ],
     "full": [
@@ -44,6 +45,10 @@ CASES = {
         *(Case(**SMALL, wrap="ends", reshard=reshard, checkpointing="full") for reshard in ("default", "last-kept", "always", "never")),
         Case(**{**TINY, "sequence": 1600}, wrap="ends", ranks=4, replicas=2, checkpointing="none", optimizer="fused"),
         Case(wrap="ends", reshard="default"),
+        *(Case(**{**SMALL, "layers": 7}, layers_of_unit=layers, reshard=reshard, checkpointing=checkpointing, wrap=wrap)
+          for layers, wrap in ((2, "root"), (3, "ends")) for reshard in ("default", "last-kept", "always", "never")
+          for checkpointing in ("none", "selective", "full")),
+        Case(layers_of_unit=4),
         *(Case(**SMALL, runtime="plain", ranks=1, accumulation=accumulation, optimizer=optimizer, checkpointing=checkpointing)
           for accumulation in (1, 3) for optimizer in ("fused", "foreach") for checkpointing in ("none", "full", "selective")),
         Case(**{**SMALL, "sequence": 4100}, batch=2, runtime="plain", ranks=1, accumulation=2),

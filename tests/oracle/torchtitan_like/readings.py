@@ -29,6 +29,7 @@ class Case(Dims):
     optimizer: str = "foreach"
     runtime: str = "fsdp2"
     wrap: str = "root"
+    layers_of_unit: int = 1
     accumulation: int = 1
     dtype: str = "bfloat16"
     card: str = "H100-80GB@95.04GiB"
@@ -49,6 +50,8 @@ class Case(Dims):
                   "optimizer": f"adamw:{self.optimizer}"}
         if self.runtime == "plain":
             return fields | ({"attention": "auto"} if self.dtype == "float32" else {})
+        if self.layers_of_unit > 1:
+            fields |= {"wrap": f"layers:{self.layers_of_unit}"}
         if self.replicas > 1:
             fields |= {"sharding": "hybrid-shard", "mesh": f"replicate={self.replicas},shard={self.ranks}"}
         if self.reshard == "never":

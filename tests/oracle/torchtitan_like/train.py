@@ -57,6 +57,7 @@ def parse(arguments):
     parser.add_argument("--attention", choices=["flash", "efficient"], default="flash")
     parser.add_argument("--wrap", choices=["root", "ends"], default="root",
                         help="root: embedding, norm and output belong to the root; ends: units of their own (2025)")
+    parser.add_argument("--layers-of-unit", type=int, default=1, help="so many blocks are one unit (a list given to fully_shard)")
     parser.add_argument("--loss", default="full", help="full, or chunked:N parts of the sequence (2025)")
     parser.add_argument("--float-output", action="store_true", help="the model makes its logits float32 (until July 2024)")
     parser.add_argument("--keep-logits", action="store_true", help="they live until the next step's are there (until June 2024)")
@@ -88,13 +89,16 @@ def checkpoint_blocks(model, mode):
         model.layers.register_module(name, checkpoint_wrapper(block, preserve_rng_state=False, **options))
 
 
-def shard(model, mesh, reshard, wrap):
+def shard(model, mesh, reshard, wrap, layers_of_unit):
     """torchtitan resharded all blocks but the last, and asked it of the root too, where PyTorch of December 2024 left the
     parameters gathered whatever was asked. Today's does what is asked, so the root is asked for what it then got."""
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     blocks, root = RESHARDED[reshard]
-    for i, block in enumerate(model.layers.values()):
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=blocks(i == len(model.layers) - 1))
+    layers = list(model.layers.values())
+    for i in range(0, len(layers), layers_of_unit):
+        unit = layers[i:i + layers_of_unit]
+        fully_shard(unit if layers_of_unit > 1 else unit[0], mesh=mesh, mp_policy=policy,
+                    reshard_after_forward=blocks(i + layers_of_unit >= len(layers)))
     if wrap == "ends":
         fully_shard(model.tok_embeddings, mesh=mesh, mp_policy=policy, reshard_after_forward=blocks(False))
         fully_shard([model.norm, model.output], mesh=mesh, mp_policy=policy, reshard_after_forward=root)
@@ -117,7 +121,7 @@ def build(options):
     if options.checkpointing != "none":
         checkpoint_blocks(model, options.checkpointing)
     if not is_plain:
-        shard(model, mesh_of(options), options.reshard, options.wrap)
+        shard(model, mesh_of(options), options.reshard, options.wrap, options.layers_of_unit)
     if options.offload_activations:
         offload_activations(list(model.layers.values()), fewest_elements=dims.ffn * dims.sequence)
     model.to_empty(device="cuda")

@@ -152,9 +152,9 @@ TEST_CASE("a steady step ends with what the first one left but for the loss that
 }
 
 TEST_CASE("what is recorded is sound: streams wait for each other, and later steps leave what they found") {
-  for (const auto& [field, value] :
-       {std::pair{"checkpointing", "selective"}, std::pair{"optimizer", "adamw:foreach"},
-        std::pair{"reshard", "always"}, std::pair{"wrap_embeddings", "on"}, std::pair{"mesh", "replicate=2,shard=2"}}) {
+  for (const auto& [field, value] : {std::pair{"checkpointing", "selective"}, std::pair{"optimizer", "adamw:foreach"},
+                                     std::pair{"reshard", "always"}, std::pair{"wrap_embeddings", "on"},
+                                     std::pair{"wrap", "layers:2"}, std::pair{"mesh", "replicate=2,shard=2"}}) {
     Job job = llama_job(field, value);
     if (job.mesh.replicate == 2) job.sharding = "hybrid-shard";
     CAPTURE(value);
@@ -355,6 +355,7 @@ TEST_CASE("what PyTorch's runtime has no rules for is named") {
   CHECK(why("grad_accum", "2").starts_with("--grad-accum 2;"));
   CHECK(why("precision", "bf16-pure").starts_with("--precision bf16-pure;"));
   CHECK(why("attention", "auto").starts_with("--attention cudnn"));
+  CHECK(why("wrap", "none").starts_with("--wrap none;"));
   CHECK(why("sharding", "no-shard").starts_with("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp"));
 }
 

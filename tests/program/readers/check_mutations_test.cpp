@@ -289,7 +289,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kFields{
     {"grad_accum", {"1", "2", "4"}},
     {"accumulate", {"sharded", "unsharded"}},
     {"reshard", {"default", "never", "2"}},
-    {"wrap", {"layer", "none", "size:6000"}},
+    {"wrap", {"layer", "layers:2", "none", "size:6000"}},
     {"freeze", {"none", "layers:0"}},
     {"loss", {"full", "chunked:2"}},
     {"optimizer_in_backward", {"off", "on"}}};

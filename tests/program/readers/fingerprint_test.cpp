@@ -46,6 +46,7 @@ TEST_CASE("whatever changes the job, its sections or its collectives changes the
   const std::vector<std::function<void(Job&)>> changes{[](Job& job) { job.mesh = {.replicate = 1, .shard = 4}; },
                                                        [](Job& job) { job.accumulation = 4; },
                                                        [](Job& job) { job.wrap = WrapNothing{}; },
+                                                       [](Job& job) { job.wrap = WrapGroups{2}; },
                                                        [](Job& job) { job.bucket_bytes = 1; },
                                                        [](Job& job) { job.precision.reduce = Dtype::bf16; },
                                                        [](Job& job) { job.micro_batch = 7; }};

@@ -44,10 +44,10 @@ std::vector<std::string> units_of(const std::string& model, const std::string& w
 }
 
 std::string random_wrap(std::mt19937_64& random) {
-  static const std::vector<std::string> kWraps{"layer", "none", "pattern:*.0,*.1", "pattern:*norm*,*ln_*,*LayerNorm*",
-                                               "pattern:*"};
+  static const std::vector<std::string> kWraps{
+      "layer", "layers:2", "layers:3", "none", "pattern:*.0,*.1", "pattern:*norm*,*ln_*,*LayerNorm*", "pattern:*"};
   const std::uint64_t choice = random() % (2 * kWraps.size());
-  if (choice < kWraps.size() && choice != 3) return kWraps[choice];
+  if (choice < kWraps.size() && choice != 5) return kWraps[choice];
   return "size:" + std::to_string(1 + random() % (std::uint64_t{1} << (1 + random() % 18)));
 }
 
@@ -99,6 +99,27 @@ TEST_CASE("without wrapping all parameters are one unit that every segment with 
     CHECK(layout.units_of_segment[s] == std::vector<int>{0});
   }
   CHECK(layout.units_of_segment.back().empty());  // the loss
+}
+
+TEST_CASE("groups of layers are units, of which the last one may have fewer") {
+  CHECK(units_of("llama", "layers:2") == Names{"embed: 19648", "layers.0-1: 61696", "layers.2: 30848", "head: 19712"});
+  CHECK(units_of("llama", "layers:3") == Names{"embed: 19648", "layers.0-2: 92544", "head: 19712"});
+  CHECK(units_of("llama", "layers:4096") == units_of("llama", "layers:3"));
+  CHECK(units_of("gpt2", "layers:2").at(1).starts_with("layers.0-1: "));
+  Job job = wrapped("layers:2");
+  job.wrap_embeddings = false;
+  const UnitLayout layout = lay_out_units(graph_of("llama"), job);
+  REQUIRE(layout.units.size() == 3);
+  CHECK(layout.units[0].name == "root");
+  CHECK(layout.units_of_segment == std::vector<std::vector<int>>{{0}, {1}, {1}, {2}, {0}, {}});
+}
+
+TEST_CASE("a group has at least two layers") {
+  for (const char* wrap : {"layers:1", "layers:0", "layers:-2", "layers:", "layers:two", "layers:2,2", "layers:4097"}) {
+    CAPTURE(wrap);
+    CHECK_THROWS_AS(wrapped(wrap), InputError);
+  }
+  CHECK(job_field_named("wrap").get(wrapped("layers:12")) == "layers:12");
 }
 
 // llama: embed_tokens and lm_head 307 x 64; a block is q and o 64 x 64, k and v 32 x 64, three of 96 x 64, two norms.
