@@ -63,7 +63,8 @@ void require_ddp(const Job& job) {
                     sharding));
   }
   if (job.modeling != Modeling::transformers) {
-    throw NotModelled("DDP of another modeling than transformers");
+    throw NotModelled(fmt::format("--runtime pytorch-ddp with --modeling {} (--modeling transformers is)",
+                                  job_field_named("modeling").get(job)));
   }
 }
 

@@ -217,7 +217,7 @@ TEST_CASE("what --runtime pytorch has no rules for is named") {
     return e.why;
   };
   CHECK(why("grad_accum", "2", "2xH100-80GB").starts_with("--runtime pytorch with --sharding full-shard on several"));
-  CHECK(why("sharding", "no-shard", "2xH100-80GB").starts_with("DDP of another modeling than transformers"));
+  CHECK(why("sharding", "no-shard", "2xH100-80GB").starts_with("--runtime pytorch-ddp with --modeling torchtitan"));
   CHECK(why("precision", "bf16-mixed", "1xH100-80GB").starts_with("--precision bf16-mixed;"));
   CHECK(why("precision", "fp32", "1xH100-80GB").starts_with("--attention flash;"));
   CHECK(why("wrap_embeddings", "on", "1xH100-80GB").starts_with("--wrap-embeddings on;"));
