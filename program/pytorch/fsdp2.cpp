@@ -1,5 +1,6 @@
 #include "program/pytorch/fsdp2.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "program/pytorch/kernels.h"
@@ -10,50 +11,55 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-std::vector<std::int64_t> chunk_bytes(const ParameterGroup& group, Dtype dtype) {
+/// What of a group takes part: all-gathers have all of it, reductions what is trained.
+enum class Part { all, cast, trained };
+
+bool has(const ShardedParameter& p, Part part, Dtype compute) {
+  return part == Part::all || (part == Part::cast ? p.dtype != compute : p.is_trained);
+}
+
+std::vector<std::int64_t> chunk_bytes(const ParameterGroup& group, Part part, Dtype dtype) {
   std::vector<std::int64_t> bytes;
-  for (const ShardedParameter& p : group.parameters) bytes.push_back((p.trained.elements * dtype_bytes(dtype)).n);
+  for (const ShardedParameter& p : group.parameters) {
+    if (has(p, part, dtype)) bytes.push_back((p.trained.elements * dtype_bytes(dtype)).n);
+  }
   return bytes;
 }
 
-/// What copies read, and what they write.
-Accesses shards_of(const ParameterGroup& group) {
-  Accesses accesses;
-  for (const ShardedParameter& p : group.parameters) accesses.push_back(reads(p.trained.value));
-  return accesses;
-}
-
+/// What copies write.
 Accesses gathered_of(const ParameterGroup& group) {
   Accesses accesses;
   for (const ShardedParameter& p : group.parameters) accesses.push_back(writes(p.gathered));
   return accesses;
 }
 
-std::int64_t shard_elements(const ParameterGroup& group) {
+std::int64_t shard_elements(const ParameterGroup& group, Part part, Dtype compute) {
   std::int64_t sum = 0;
-  for (const ShardedParameter& p : group.parameters) sum = checked_add(sum, p.trained.elements);
+  for (const ShardedParameter& p : group.parameters) {
+    if (has(p, part, compute)) sum = checked_add(sum, p.trained.elements);
+  }
   return sum;
 }
 
 }  // namespace
 
-Fsdp2::Fsdp2(Torch& torch, const Job& job)
+Fsdp2::Fsdp2(Torch& torch, const Graph& graph, const Job& job)
     : torch_(torch),
       ranks_(job.mesh.shard),
       replicas_(job.mesh.replicate),
-      storage_(job.precision.storage),
       compute_(job.precision.compute),
-      reduce_(job.precision.reduce) {}
+      reduce_(job.precision.reduce),
+      graph_(graph),
+      held_(held_parameters(graph, job)) {}
 
-int Fsdp2::add_group(std::string name, const Graph& graph, const std::vector<int>& parameters,
-                     bool reshards_after_forward) {
+int Fsdp2::add_group(std::string name, const std::vector<int>& parameters, bool reshards_after_forward) {
   ParameterGroup group{.name = std::move(name),
                        .parameters = {},
                        .reshards_after_forward = reshards_after_forward,
                        .all_gathered = {},
                        .reduced = {}};
   for (const int index : parameters) {
-    const Parameter& parameter = graph.parameters[at(index)];
+    const Parameter& parameter = graph_.parameters[at(index)];
     const std::int64_t rows = parameter.shape.front();
     const std::int64_t elements = checked_mul(ceil_div(rows, ranks_), element_count(parameter) / rows);
     group.parameters.push_back({.trained = {.parameter = index,
@@ -63,7 +69,9 @@ int Fsdp2::add_group(std::string name, const Graph& graph, const std::vector<int
                                             .exp_avg = {},
                                             .exp_avg_sq = {},
                                             .step = {}},
-                                .gathered = {}});
+                                .gathered = {},
+                                .dtype = held_[at(index)].dtype,
+                                .is_trained = held_[at(index)].trainable});
   }
   groups_.push_back(std::move(group));
   return static_cast<int>(groups_.size()) - 1;
@@ -74,18 +82,21 @@ int Fsdp2::add_group(std::string name, const Graph& graph, const std::vector<int
 void Fsdp2::unshard(ParameterGroup& group) {
   if (group.is_prefetched || group.is_gathered) return;
   const Scope scope(torch_.heap(), group.name);
-  const std::int64_t elements = shard_elements(group);
+  const std::int64_t elements = shard_elements(group, Part::all, compute_);
   Heap& heap = torch_.heap();
-  Tensor input;
-  if (compute_ != storage_) {
-    input = heap.make(elements, compute_, Category::communication, "all-gather input", Stream::all_gather);
-    Accesses cast = shards_of(group);
-    cast.push_back(writes(input));
-    heap.run("aten::_foreach_copy_", cast, Stream::all_gather);
+  Accesses cast, copied;
+  for (const ShardedParameter& p : group.parameters) {
+    (has(p, Part::cast, compute_) ? cast : copied).push_back(reads(p.trained.value));
   }
+  const Tensor input = heap.make(shard_elements(group, Part::cast, compute_), compute_, Category::communication,
+                                 "all-gather input", Stream::all_gather);
   group.all_gathered = heap.make(checked_mul(elements, ranks_), compute_, Category::communication, "all-gather output",
                                  Stream::all_gather);
-  Accesses copied = input.storage ? Accesses{reads(input)} : shards_of(group);
+  if (!cast.empty()) {
+    cast.push_back(writes(input));
+    heap.run("aten::_foreach_copy_", cast, Stream::all_gather);
+    copied.push_back(reads(input));
+  }
   copied.push_back({group.all_gathered.storage.buffer(), program::How::write_part});
   heap.run("fsdp::all_gather_copy_in", copied, Stream::all_gather);
   group.all_gather = heap.start(program::Collective::all_gather, program::Axis::shard, {changes(group.all_gathered)},
@@ -99,10 +110,10 @@ void Fsdp2::copy_out(ParameterGroup& group) {
   for (ShardedParameter& p : group.parameters) {
     p.gathered = heap.make(checked_mul(p.trained.elements, ranks_), compute_, Category::unsharded_parameters,
                            "gathered " + p.trained.name);
-    torch_.set_parameter(p.trained.parameter, p.gathered);
+    torch_.set_parameter(p.trained.parameter, p.gathered, p.is_trained);
   }
-  const Tensor table = heap.make(split_copy_table(chunk_bytes(group, compute_), ranks_, torch_.device()).n, Dtype::u8,
-                                 Category::temporaries, "copy-out table");
+  const Tensor table = heap.make(split_copy_table(chunk_bytes(group, Part::all, compute_), ranks_, torch_.device()).n,
+                                 Dtype::u8, Category::temporaries, "copy-out table");
   Accesses accesses = gathered_of(group);
   accesses.push_back(reads(group.all_gathered));
   heap.run("fsdp::split_with_sizes_copy", accesses);
@@ -154,7 +165,7 @@ void Fsdp2::post_forward(int g, const Tensor& output) {
   if (group.reshards_after_forward) reshard(group);
   group.forward_index = static_cast<int>(forward_order_.size());
   forward_order_.push_back(g);
-  output.made_by->before.emplace_back([this, g] { pre_backward(groups_[at(g)]); });
+  if (output.made_by) output.made_by->before.emplace_back([this, g] { pre_backward(groups_[at(g)]); });
 }
 
 /// Gathers this group if necessary, then starts the gather of the group that ran before it in forward.
@@ -173,14 +184,17 @@ void Fsdp2::post_backward(ParameterGroup& group) {
   const Scope scope(heap, group.name);
   if (!syncs_gradients_) return reshard(group);
   std::vector<Tensor> gradients;
-  for (const ShardedParameter& p : group.parameters) gradients.push_back(torch_.take_gradient(p.trained.parameter));
+  for (const ShardedParameter& p : group.parameters) {
+    if (p.is_trained) gradients.push_back(torch_.take_gradient(p.trained.parameter));
+  }
   reshard(group);
+  if (gradients.empty()) return;
   release_reduce_input();
-  held_reduce_input_ =
-      heap.make(checked_mul(shard_elements(group), ranks_), reduce_, Category::communication, "reduce-scatter input");
+  held_reduce_input_ = heap.make(checked_mul(shard_elements(group, Part::trained, compute_), ranks_), reduce_,
+                                 Category::communication, "reduce-scatter input");
   {
-    const Tensor table =
-        heap.make(chunk_cat_table(chunk_bytes(group, reduce_)).n, Dtype::u8, Category::temporaries, "copy-in table");
+    const Tensor table = heap.make(chunk_cat_table(chunk_bytes(group, Part::trained, reduce_)).n, Dtype::u8,
+                                   Category::temporaries, "copy-in table");
     Accesses accesses{writes(held_reduce_input_)};
     for (const Tensor& gradient : gradients) accesses.push_back(reads(gradient));
     heap.run("fsdp::chunk_cat", accesses);
@@ -195,13 +209,14 @@ void Fsdp2::post_backward(ParameterGroup& group) {
 void Fsdp2::reduce(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   heap.wait_for_stream(Stream::reduce_scatter, Stream::compute);
-  const bool is_converted = reduce_ != storage_;
-  group.reduced =
-      heap.make(shard_elements(group), reduce_, is_converted ? Category::communication : Category::gradients,
-                is_converted ? "reduce-scatter output" : "sharded gradients", Stream::reduce_scatter);
+  const std::int64_t elements = shard_elements(group, Part::trained, compute_);
+  const Dtype dtype = std::ranges::find(group.parameters, true, &ShardedParameter::is_trained)->dtype;
+  const bool is_converted = reduce_ != dtype;
+  group.reduced = heap.make(elements, reduce_, is_converted ? Category::communication : Category::gradients,
+                            is_converted ? "reduce-scatter output" : "sharded gradients", Stream::reduce_scatter);
   const int token = heap.start(program::Collective::reduce_scatter, program::Axis::shard,
                                {reads(held_reduce_input_), writes(group.reduced)}, Stream::reduce_scatter,
-                               shard_elements(group) * dtype_bytes(reduce_));
+                               elements * dtype_bytes(reduce_));
   heap.wait(token, Stream::reduce_scatter);
   held_reduced_ = heap.record(Stream::reduce_scatter);
   if (replicas_ > 1) {
@@ -209,8 +224,7 @@ void Fsdp2::reduce(ParameterGroup& group) {
                                   Stream::reduce_scatter);
   }
   if (!is_converted) return;
-  Tensor converted =
-      heap.make(shard_elements(group), storage_, Category::gradients, "sharded gradients", Stream::reduce_scatter);
+  Tensor converted = heap.make(elements, dtype, Category::gradients, "sharded gradients", Stream::reduce_scatter);
   heap.run("aten::_to_copy", {reads(group.reduced), writes(converted)}, Stream::reduce_scatter);
   group.reduced = std::move(converted);
   group.converted = heap.record(Stream::reduce_scatter);
@@ -225,15 +239,16 @@ void Fsdp2::release_reduce_input() {
 void Fsdp2::finish_backward() {
   for (ParameterGroup& group : groups_) {
     if (group.is_gathered) post_backward(group);
-  }
-  release_reduce_input();
-  for (ParameterGroup& group : groups_) {
-    if (group.all_gathered.storage) torch_.heap().wait(group.all_gather, Stream::compute);
-    group.all_gathered = {};
+    if (group.all_gathered.storage) {  // prefetched for a backward that it has no part in
+      torch_.heap().wait(group.all_gather, Stream::compute);
+      group.all_gathered = {};
+      group.is_prefetched = false;
+    }
     for (int* token : {&group.all_reduce, &group.converted}) {
       if (*token >= 0) torch_.heap().wait(std::exchange(*token, -1), Stream::compute);
     }
   }
+  release_reduce_input();
   forward_order_.clear();
 }
 
@@ -241,11 +256,11 @@ void Fsdp2::zero_gradients() {
   for (ParameterGroup& group : groups_) group.reduced = {};
 }
 
-std::vector<Tensor> Fsdp2::move_whole(int g, const Graph& graph) {
+std::vector<Tensor> Fsdp2::move_whole(int g) {
   const Scope scope(torch_.heap(), groups_[at(g)].name);
   std::vector<Tensor> whole;
   for (const ShardedParameter& p : groups_[at(g)].parameters) {
-    whole.push_back(torch_.heap().make(element_count(graph.parameters[at(p.trained.parameter)]), storage_,
+    whole.push_back(torch_.heap().make(element_count(graph_.parameters[at(p.trained.parameter)]), p.dtype,
                                        Category::unsharded_parameters, "whole " + p.trained.name));
     torch_.heap().run("aten::_to_copy", {writes(whole.back())}, {.bytes = 0});
   }
@@ -254,8 +269,7 @@ std::vector<Tensor> Fsdp2::move_whole(int g, const Graph& graph) {
 
 void Fsdp2::load(int g, ShardedParameter& p) {
   const Scope scope(torch_.heap(), groups_[at(g)].name);
-  p.trained.value =
-      torch_.heap().make(p.trained.elements, storage_, Category::parameters, "shard of " + p.trained.name);
+  p.trained.value = torch_.heap().make(p.trained.elements, p.dtype, Category::parameters, "shard of " + p.trained.name);
   torch_.heap().run("aten::normal_", {writes(p.trained.value)});
 }
 

@@ -12,14 +12,17 @@
 #include "model_specs/graph.h"
 #include "program/pytorch/torch.h"
 #include "program/pytorch/wrapper.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit::eager {
 
 /// A parameter of a group: whole rows, sharded along dim 0 and padded to equal shards. Trained is rank 0's, the
 /// largest.
 struct ShardedParameter {
-  Trained trained;
+  Trained trained;  // if it is: the optimizer has no other
   Tensor gathered;
+  Dtype dtype = Dtype::f32;  // of the shard
+  bool is_trained = true;
 };
 
 struct ParameterGroup {
@@ -37,15 +40,16 @@ struct ParameterGroup {
 
 class Fsdp2 {
  public:
-  Fsdp2(Torch& torch, const Job& job);
+  Fsdp2(Torch& torch, const Graph& graph, const Job& job);
 
-  /// The parameters of modules that fully_shard was called with. The index of the group.
-  int add_group(std::string name, const Graph& graph, const std::vector<int>& parameters, bool reshards_after_forward);
+  /// The parameters of modules that fully_shard was called with. The index of the group. Groups come in the order in
+  /// which the model's modules have them, the root's first: what backward leaves is finished in that order.
+  int add_group(std::string name, const std::vector<int>& parameters, bool reshards_after_forward);
   /// Makes a parameter's shard. Labelled with its group's name.
   void load(int group, ShardedParameter& parameter);
 
   /// A group's parameters as they come from the host, before they are sharded: all of each, one after the other.
-  std::vector<Tensor> move_whole(int group, const Graph& graph);
+  std::vector<Tensor> move_whole(int group);
 
   /// The root's own hooks.
   void begin_forward();
@@ -76,7 +80,9 @@ class Fsdp2 {
   Torch& torch_;
   std::int64_t ranks_, replicas_;
   bool syncs_gradients_ = true;
-  Dtype storage_, compute_, reduce_;
+  Dtype compute_, reduce_;
+  const Graph& graph_;
+  std::vector<HeldParameter> held_;
   std::vector<ParameterGroup> groups_;
   std::vector<int> forward_order_;
   Tensor held_all_gathered_;  // of the group before: freed after the next copy-out, so that both overlap

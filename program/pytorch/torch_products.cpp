@@ -71,7 +71,9 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
   const Tensor input = autocast_ ? cast(x, *autocast_) : x;
   const std::int64_t rows = input.elements / inputs;
   const bool x_wants = input.wants_gradient, weight_wants = weight.edge.wanted, is_cast = weight.cast.elements != 0;
-  std::vector<Saved> saved{save(input, weight_wants), save(weight.cast, is_cast && x_wants)};
+  // A checkpoint sees the parameter too, and backward's wish for it is what may start to compute again.
+  const bool keeps_weight = x_wants && (is_cast || checkpoints_.hook != nullptr);
+  std::vector<Saved> saved{save(input, weight_wants), save(weight.cast, keeps_weight)};
   Tensor y = product({reads(input), weight.access, added.access}, {rows, outputs, inputs}, input.dtype, has_bias);
   std::vector<Edge> edges;
   if (has_bias) {

@@ -51,6 +51,9 @@ class Wrapper {
   /// Around a module's forward; what pre_forward returns is the input as the module sees it.
   virtual Tensor pre_forward(std::size_t /*module*/, Tensor input) { return input; }
   virtual void post_forward(std::size_t /*module*/, const Tensor& /*output*/) {}
+  /// Between the last norm and the output layer, which are one module otherwise: the norm's result as the layer sees
+  /// it.
+  virtual Tensor pre_output(Tensor normed) { return normed; }
   /// Before loss.backward() returns.
   virtual void finish_backward() {}
   /// What a model with a loss of its own returns, on its way to the loop, which doesn't keep the logits.

@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/runtimes/runtimes.h"
+#include "program/stages/adapters.h"
 #include "program/stages/wrapping.h"
 
 namespace vramfit {
@@ -36,10 +38,11 @@ using eager::writes;
 
 /// Modules that fully_shard was called with together: gathered before the first of them runs, and released, if at all,
 /// after the last one. Of a list of modules, that is what torch/distributed/fsdp/_fully_shard does with its hooks.
+constexpr std::size_t kOutput = static_cast<std::size_t>(-1);
 struct Unit {
   std::string name;
   std::vector<int> parameters;
-  std::size_t first = 0, last = 0;       // modules
+  std::size_t first = 0, last = 0;       // modules; first: kOutput of what begins between last norm and output
   bool reshards = true, is_end = false;  // is_end: of embedding or output
   int group = -1;
 };
@@ -78,7 +81,8 @@ std::vector<Unit> torchtitan_units(const Job& job, const std::vector<Module>& mo
 }
 
 /// accelerate 1.15 (utils/fsdp_utils.py: fsdp2_prepare_model): the blocks, the embedding, and norm and output, which
-/// stay gathered until their backward. Tied weights put the embedding into that last unit.
+/// stay gathered until their backward. Tied weights put the embedding into that last unit. In a model with PEFT around
+/// it accelerate doesn't find the norm, which is left to the root.
 std::vector<Unit> accelerate_units(const Job& job, const std::vector<Module>& modules) {
   const std::size_t last = modules.size() - 1;
   std::vector<Unit> units;
@@ -86,6 +90,10 @@ std::vector<Unit> accelerate_units(const Job& job, const std::vector<Module>& mo
   Unit tail = unit_of(modules, last, false);
   tail.is_end = true;
   const bool is_tied = tail.parameters.size() == 1;
+  if (has_adapters(job)) {
+    tail.parameters.erase(tail.parameters.begin());
+    tail.first = kOutput;
+  }
   if (is_tied) {
     tail.parameters.insert(tail.parameters.end(), modules[0].parameters.begin(), modules[0].parameters.end());
     tail.first = 0;
@@ -100,11 +108,10 @@ std::vector<Unit> accelerate_units(const Job& job, const std::vector<Module>& mo
 class Sharded final : public eager::Wrapper {
  public:
   Sharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
-      : torch_(torch), graph_(graph), is_trainer_(job.modeling == Modeling::transformers), fsdp_(torch, job) {
+      : torch_(torch), graph_(graph), is_trainer_(job.modeling == Modeling::transformers), fsdp_(torch, graph, job) {
     units_ = is_trainer_ ? accelerate_units(job, modules) : torchtitan_units(job, modules);
     std::vector<bool> is_taken(graph.parameters.size(), false);
-    for (Unit& unit : units_) {
-      unit.group = fsdp_.add_group(unit.name, graph, unit.parameters, unit.reshards);
+    for (const Unit& unit : units_) {
       for (const int p : unit.parameters) is_taken[static_cast<std::size_t>(p)] = true;
     }
     std::vector<int> others;
@@ -114,8 +121,11 @@ class Sharded final : public eager::Wrapper {
         if (!is_taken[static_cast<std::size_t>(p)]) others.push_back(p);
       }
     }
-    if (!others.empty())
-      root_ = fsdp_.add_group("root", graph, others, std::holds_alternative<ReshardAlways>(job.reshard));
+    if (!others.empty()) root_ = fsdp_.add_group("root", others, std::holds_alternative<ReshardAlways>(job.reshard));
+    std::vector<Unit*> in_model;
+    for (Unit& unit : units_) in_model.push_back(&unit);
+    std::ranges::stable_sort(in_model, {}, &Unit::first);
+    for (Unit* unit : in_model) unit->group = fsdp_.add_group(unit->name, unit->parameters, unit->reshards);
   }
 
   /// torchtitan makes shards alone. accelerate gets a model on the host, and keeps what embedding and output were until
@@ -127,10 +137,13 @@ class Sharded final : public eager::Wrapper {
     }
     std::vector<Tensor> ends;
     for (const Unit& unit : units_) {
-      std::vector<Tensor> whole = fsdp_.move_whole(unit.group, graph_);
+      std::vector<Tensor> whole = fsdp_.move_whole(unit.group);
       for (eager::ShardedParameter& p : group_of(unit).parameters) fsdp_.load(unit.group, p);
       if (unit.is_end) std::ranges::move(whole, std::back_inserter(ends));
     }
+    if (root_ < 0) return;
+    const std::vector<Tensor> whole = fsdp_.move_whole(root_);
+    for (eager::ShardedParameter& p : fsdp_.groups()[static_cast<std::size_t>(root_)].parameters) fsdp_.load(root_, p);
   }
   void begin_forward() override {
     fsdp_.begin_forward();
@@ -148,18 +161,26 @@ class Sharded final : public eager::Wrapper {
     const auto unit = std::ranges::find(units_, module, &Unit::last);
     if (unit != units_.end()) fsdp_.post_forward(unit->group, output);
   }
+  Tensor pre_output(Tensor normed) override {
+    const auto unit = std::ranges::find(units_, kOutput, &Unit::first);
+    return unit == units_.end() ? std::move(normed) : fsdp_.pre_forward(unit->group, std::move(normed));
+  }
   void finish_backward() override { fsdp_.finish_backward(); }
   void zero_gradients() override { fsdp_.zero_gradients(); }
   void sync_gradients(bool is_last) override { fsdp_.sync_gradients(is_last); }
 
   std::vector<Trained*> trained() override {
     std::vector<Trained*> list;
-    for (const auto& [group, parameter] : in_order()) list.push_back(&parameter->trained);
+    for (const auto& [group, parameter] : in_order()) {
+      if (parameter->is_trained) list.push_back(&parameter->trained);
+    }
     return list;
   }
   std::vector<Tensor> gradients() override {
     std::vector<Tensor> list;
-    for (const eager::ParameterGroup& group : fsdp_.groups()) list.push_back(group.reduced);
+    for (const eager::ParameterGroup& group : fsdp_.groups()) {
+      if (group.reduced.storage) list.push_back(group.reduced);
+    }
     return list;
   }
 
@@ -238,13 +259,15 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 }
 
 constexpr std::array<std::string_view, 2> kHonoured{"wrap", "wrap_embeddings"};
+constexpr std::array<std::string_view, 9> kWithAdapters{"wrap",         "wrap_embeddings", "method",
+                                                        "lora_rank",    "lora_alpha",      "lora_dropout",
+                                                        "lora_targets", "rslora",          "frozen_dtype"};
 
 /// What accelerate sets up with a Trainer's `fsdp`.
 void require_trainer(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  if (job.method != Method::full) {
-    throw NotModelled(
-        fmt::format("--method {} with FSDP2 (with a copy on each GPU it is: --sharding no-shard)", value("method")));
+  if (job.method == Method::qlora) {
+    throw NotModelled("--method qlora with FSDP2 (with a copy on each GPU it is: --sharding no-shard)");
   }
   job_field_named("precision").set(modelled, job.precision.name == "fp16-mixed" ? "bf16-mixed" : job.precision.name);
   if (job.precision.name == "bf16-mixed") {
@@ -270,7 +293,8 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, "bf16-mixed");
   job_field_named("loss").set(modelled, "full");
   if (job.modeling == Modeling::transformers) require_trainer(job, modelled);
-  eager::require_rules(job, modelled, cluster, kHonoured);
+  const bool is_lora = job.modeling == Modeling::transformers && job.method == Method::lora;
+  eager::require_rules(job, modelled, cluster, is_lora ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
   if (job.accumulation > 1 && job.modeling != Modeling::transformers) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)");

@@ -53,7 +53,8 @@ Tensor Loop::forward(const Tensor& ids, const Tensor& mask, const Tensor& items)
     h = std::move(output);
   }
   const std::size_t last = model.blocks() + 1;
-  Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)));
+  Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)),
+                             [&](Tensor normed) { return wrapper.pre_output(std::move(normed)); });
   wrapper.post_forward(last, logits);
   return logits;
 }

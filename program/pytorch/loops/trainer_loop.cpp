@@ -143,7 +143,7 @@ class TrainerLoop final : public Loop {
     const Scope scope(heap(), "loss");
     if (is_autocast) logits = torch().cast(logits, Dtype::f32);
     if (has_policy()) loss = torch().cast(loss, precision.compute);
-    parts_.wrapper.end_forward(logits);
+    parts_.wrapper.end_forward(loss);
     parts_.wrapper.wrap_outputs(loss, logits);
     return torch().scale_in_place(loss);  // by the number of processes
   }

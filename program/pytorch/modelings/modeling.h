@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -34,7 +35,8 @@ class Model {
   /// The code of a block, with what it is passed beside its input: a checkpoint keeps both until backward.
   virtual CheckpointBody block(std::size_t number) = 0;
   /// Takes ownership of `h`: Python code reuses its variable for the normed tensor.
-  virtual Tensor head(Tensor h) = 0;
+  /// `before_output` is called with the normed tensor, and gives what the output layer works on.
+  virtual Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) = 0;
   /// What its forward holds until it returns, after a loss that it computes itself.
   virtual void leave() {}
 };

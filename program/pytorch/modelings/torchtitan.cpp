@@ -128,10 +128,10 @@ Tensor Torchtitan::run(const LlamaBlock& b, const Tensor& x) {
   return torch_.add(h, fed);
 }
 
-Tensor Torchtitan::head(Tensor h) {
+Tensor Torchtitan::head(Tensor h, const std::function<Tensor(Tensor)>& before_output) {
   {
     const Scope scope(torch_.heap(), "norm");
-    h = norm(h, llama_.norm);
+    h = before_output(norm(h, llama_.norm));
   }
   const Scope scope(torch_.heap(), "output");
   torch_.heap().values = Category::logits_and_loss;

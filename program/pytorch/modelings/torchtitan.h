@@ -24,7 +24,7 @@ class Torchtitan final : public Model {
   CheckpointBody block(std::size_t number) override {
     return [this, number](const Tensor& x) { return run(llama_.blocks.at(number), x); };
   }
-  Tensor head(Tensor h) override;
+  Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) override;
 
  private:
   Tensor run(const LlamaBlock& block, const Tensor& x);

@@ -11,7 +11,7 @@ namespace vramfit::eager {
 
 Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
-      adapter_dtype_(job.precision.storage),
+      adapter_dtype_(job.runtime == Runtime::pytorch_fsdp2 ? job.precision.compute : job.precision.storage),
       compute_dtype_(job.precision.compute),
       drops_(job.lora.dropout > 0),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
@@ -210,13 +210,14 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
   return torch_.add(residual, h);
 }
 
-Tensor Transformers::head(Tensor h) {
+Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_output) {
   {
     const Scope scope(torch_.heap(), "norm");
     h = norm(h, llama_.norm, llama_.sizes.hidden);
   }
   positions_ = {};
   embedded_ = {};
+  h = before_output(std::move(h));
   hidden_ = h;
   const Scope scope(torch_.heap(), "lm_head");
   torch_.heap().values = Category::logits_and_loss;

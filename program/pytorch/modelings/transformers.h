@@ -23,7 +23,7 @@ class Transformers final : public Model {
   /// Positions, what the mask is looked at with, and the tables of cosines and sines.
   void prepare(const Tensor& mask, const Tensor& items) override;
   CheckpointBody block(std::size_t number) override;
-  Tensor head(Tensor h) override;
+  Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) override;
   void leave() override { hidden_ = {}; }
 
  private:

@@ -75,6 +75,7 @@ CASES = {
         Case(**TINY, ranks=2, family="qwen3", precision="bf16-pure", sharding="shard-grad-op", optimizer="adamw:foreach"),
         Case(**TINY, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
         Case(**TINY, ranks=3, sharding="no-shard", lora_rank=4),
+        Case(**TINY, ranks=2, lora_rank=4, tied=True, lora_dropout=0.1, checkpointing="full"),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -113,6 +114,11 @@ CASES = {
         *(Case(**SMALL, ranks=4, sharding="no-shard", checkpointing=checkpointing, tied=True) for checkpointing in ("none", "full")),
         Case(**SMALL, ranks=4, sharding="no-shard", precision="bf16-pure", accumulation=3),
         Case(**{**SMALL, "kv_heads": 16}, ranks=2, sharding="no-shard", precision="fp32", checkpointing="full", accumulation=4),
+        Case(**SMALL, ranks=2, lora_rank=4),
+        Case(**SMALL, ranks=3, lora_rank=4, precision="bf16-pure", accumulation=3),
+        Case(**SMALL, ranks=8, lora_rank=16, checkpointing="full", lora_targets="q_proj,v_proj", attention="auto"),
+        Case(**SMALL, ranks=2, lora_rank=8, frozen_dtype="fp32", family="qwen3", tied=True, sharding="shard-grad-op", optimizer="adamw:foreach"),
+        *(Case(**SMALL, lora_rank=16, checkpointing="full", lora_targets="q_proj,v_proj", precision=precision) for precision in ("bf16-mixed", "bf16-pure")),
         Case(**SMALL, ranks=16, sharding="no-shard", lora_rank=8, checkpointing="full"),
         Case(**SMALL, **QLORA, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
         Case(**SMALL, ranks=2, sharding="no-shard", optimizer="adamw-8bit", family="qwen2"),

@@ -14,6 +14,7 @@
 #include "program/make_program.h"
 #include "program/pytorch/kernels.h"
 #include "program/readers/check.h"
+#include "program/stages/adapters.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -97,8 +98,34 @@ TEST_CASE("what the Trainer's FSDP2 has no rules for is named") {
   CHECK(estimate(testing::small_llama(), replicated, kFour, {.suggestions = false})
             .why.starts_with("--modeling transformers with replicas"));
   CHECK(why("optimizer", "adamw-8bit").starts_with("--optimizer adamw-8bit"));
-  CHECK(why("method", "lora").starts_with("--method lora with FSDP2 (with a copy on each GPU"));
+  CHECK(why("method", "qlora").starts_with("--method qlora with FSDP2 (with a copy on each GPU"));
   CHECK(why("precision", "fp16-mixed").starts_with("--precision fp16-mixed"));
+}
+
+TEST_CASE("with adapters, only they are cast for all-gathers and reduced, and the norm is the root's") {
+  const ModelSpec spec = testing::small_llama();
+  std::vector<std::string> notes;
+  const Job job = resolve_job(trainer_job("method", "lora"), spec, kFour, notes);
+  const Graph graph = training_graph(spec, job);
+  const program::Program made = program::make_program({.graph = graph, .job = job, .device = kH100, .coords = {}});
+  CHECK(program::fault_of(made) == std::nullopt);
+  const auto bytes = [&](std::string_view label) {
+    Bytes sum;
+    for (const program::Buffer& buffer : made.main.buffers) {
+      if (made.labels[static_cast<std::size_t>(buffer.label)].ends_with(label)) sum += buffer.bytes;
+    }
+    return sum;
+  };
+  Bytes adapters;  // of rank 0, in bf16
+  for (const Parameter& parameter : graph.parameters) {
+    const std::int64_t rows = parameter.shape.front();
+    if (parameter.name.find("lora_") == std::string::npos) continue;
+    adapters += ceil_div(rows, 4) * (element_count(parameter) / rows) * Bytes{2};
+  }
+  CHECK(adapters > Bytes{});
+  CHECK(bytes(": all-gather input") == adapters);
+  CHECK(bytes(": reduce-scatter output") == adapters);
+  CHECK(bytes("root: gathered model.norm.weight") > Bytes{});
 }
 
 TEST_CASE("tied weights put the embedding into the last unit, which is gathered when forward begins") {
