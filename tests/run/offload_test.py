@@ -9,6 +9,8 @@ from checkpoints import Workplace, contents
 KINDS = ["optimizer", "optimizer+gradients", "params"]
 JOBS = [(1, ()), (2, ("--precision", "bf16-mixed", "--checkpointing", "full")), (4, ("--precision", "fp16-mixed")),
         (2, ("--micro-batch", "1", "--freeze", "layers:0"))]
+# What the planner would choose by speed alone: the last bit of an update depends on how long a shard is.
+SAME = ("--wrap", "layer")
 
 
 class Offload(unittest.TestCase):
@@ -24,10 +26,10 @@ class Offload(unittest.TestCase):
 
     def test_same_numbers(self):
         for ranks, job in JOBS:
-            kept = self.trained(ranks, (*job, "--offload", "none"))
+            kept = self.trained(ranks, (*job, *SAME, "--offload", "none"))
             for kind in KINDS:
                 with self.subTest(ranks=ranks, job=job, kind=kind):
-                    self.assertTrue(self.trained(ranks, (*job, "--offload", kind)) == kept)
+                    self.assertTrue(self.trained(ranks, (*job, *SAME, "--offload", kind)) == kept)
 
     def test_replicas_keep_what_the_host_updates(self):
         job = ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")
