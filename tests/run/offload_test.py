@@ -9,7 +9,7 @@ from checkpoints import Workplace, contents
 KINDS = ["optimizer", "optimizer+gradients", "params"]
 JOBS = [(1, ()), (2, ("--precision", "bf16-mixed", "--checkpointing", "full")), (4, ("--precision", "fp16-mixed")),
         (2, ("--micro-batch", "1", "--freeze", "layers:0"))]
-# What the planner would choose by speed alone: the last bit of an update depends on how long a shard is.
+# Planned for each kind, units might differ, and files have tensors in the order of units.
 SAME = ("--wrap", "layer")
 
 
