@@ -49,7 +49,7 @@ struct Coords {
 enum class BackwardPrefetch { pre, post, none };
 enum class ReduceFinish { early, end };
 enum class Accumulate { sharded, unsharded };
-enum class OptimizerImplementation { fused, foreach, loop };
+enum class OptimizerImplementation { fused, foreach, loop, paged };
 enum class Load { each, rank0 };
 enum class Attention { automatic, flash, efficient, cudnn, math };
 

@@ -59,9 +59,9 @@ inline constexpr std::array kFinishes{Named{"early", ReduceFinish::early}, Named
 inline constexpr std::array kLoads{Named{"each", Load::each}, Named{"rank0", Load::rank0}};
 inline constexpr std::array kAccumulates{Named{"sharded", Accumulate::sharded},
                                          Named{"unsharded", Accumulate::unsharded}};
-inline constexpr std::array kImplementations{Named{"fused", OptimizerImplementation::fused},
-                                             Named{"foreach", OptimizerImplementation::foreach},
-                                             Named{"loop", OptimizerImplementation::loop}};
+inline constexpr std::array kImplementations{
+    Named{"fused", OptimizerImplementation::fused}, Named{"foreach", OptimizerImplementation::foreach},
+    Named{"loop", OptimizerImplementation::loop}, Named{"paged", OptimizerImplementation::paged}};
 inline constexpr std::array kAttentions{Named{"auto", Attention::automatic}, Named{"flash", Attention::flash},
                                         Named{"efficient", Attention::efficient}, Named{"cudnn", Attention::cudnn},
                                         Named{"math", Attention::math}};

@@ -30,6 +30,7 @@ struct RankEstimate {
   Coords coords;
   Bytes peak_requested, peak_allocated, peak_reserved, total, upper_bound;
   Bytes host;                      // of its buffers in host memory (program/readers/host_bytes.h); predictions only
+  Bytes managed;                   // of those in managed memory, which is on the card only while there is room
   Bytes least_reserved;            // lower end of the band over address orders
   std::int64_t alloc_retries = 0;  // at the card's real capacity: in load and the first two steps
   std::int64_t later_retries = 0;  // at the card's real capacity: in the worst later step
