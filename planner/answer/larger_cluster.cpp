@@ -50,50 +50,25 @@ bool is_hopeless(Evaluator& evaluator, Job job) {
   return evaluator.is_ruled_out(parts, job, evaluator.least_total(parts, job, open));
 }
 
-/// The fastest job that fits and is faster than `above`, if there is one. The request is resolved.
-std::optional<OtherCluster> fastest_on(const PlanRequest& request, double above, SearchCounts& counts) {
+/// The fastest job that fits this cluster and is faster than `above`, if there is one. Throws an Error where the job
+/// can't be on it.
+std::optional<OtherCluster> fastest_on(const Cluster& cluster, PlanRequest request, double above,
+                                       SearchCounts& counts) {
+  std::vector<std::string> notes;
+  request.cluster = cluster;
+  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
   Evaluator evaluator(request);
   if (is_hopeless(evaluator, request.job)) return std::nullopt;
   SearchCounts others;  // configurations that the plan has no choice of
   BestFirst queue(evaluator, request, {{.needs = "", .job = request.job}}, BestBy::speed, others);
-  std::optional<OtherCluster> found;
-  while (!found) {
-    const std::optional<Option> option = queue.next(kNoLimit, above);
-    if (!option) break;
-    const Attempt attempt = evaluator.attempt(*option, request.cluster.card.memory + Bytes{1});
-    if (attempt.fits) {
-      found = OtherCluster{.gpus = request.cluster.text,
-                           .job = option->job,
-                           .total = attempt.rank->total,
-                           .tokens_per_second = option->tokens_per_second};
-    } else {
-      queue.retry_last(attempt);
-    }
-  }
+  const std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
   counts.bounds += others.bounds;
-  return found;
+  if (!found) return std::nullopt;
+  return OtherCluster{.gpus = cluster.text,
+                      .job = found->option.job,
+                      .total = found->rank.total,
+                      .tokens_per_second = found->option.tokens_per_second};
 }
-
-}  // namespace
-
-std::optional<OtherCluster> larger_cluster(const PlanRequest& asked) {
-  if (asked.cluster.is_cpu()) return std::nullopt;
-  for (const Cluster& cluster : larger_than(asked.cluster)) {
-    PlanRequest request = asked;
-    request.cluster = cluster;
-    try {
-      std::vector<std::string> notes;
-      request.job = resolve_job(request.job, request.spec, request.cluster, notes);
-      SearchCounts counts;
-      if (std::optional<OtherCluster> found = fastest_on(request, -1, counts)) return found;
-    } catch (const Error&) {
-      continue;  // the job can't be on so many
-    }
-  }
-  return std::nullopt;
-}
-
-namespace {
 
 /// None of a single card.
 std::optional<Cluster> half_of(const Cluster& cluster) {
@@ -104,17 +79,26 @@ std::optional<Cluster> half_of(const Cluster& cluster) {
 
 }  // namespace
 
+std::optional<OtherCluster> larger_cluster(const PlanRequest& asked) {
+  if (asked.cluster.is_cpu()) return std::nullopt;
+  for (const Cluster& cluster : larger_than(asked.cluster)) {
+    try {
+      SearchCounts counts;
+      if (std::optional<OtherCluster> found = fastest_on(cluster, asked, -1, counts)) return found;
+    } catch (const Error&) {
+      continue;  // the job can't be on so many
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<OtherCluster> smaller_cluster(const PlanRequest& asked, double tokens_per_second, SearchCounts& counts) {
   std::optional<OtherCluster> best;
   if (asked.cluster.is_cpu() || asked.job.runtime != Runtime::vramfit) return best;
   double above = (1 + kLeastGain) * tokens_per_second;
   for (std::optional<Cluster> half = half_of(asked.cluster); half; half = half_of(*half)) {
     try {
-      PlanRequest request = asked;
-      request.cluster = *half;
-      std::vector<std::string> notes;
-      request.job = resolve_job(request.job, request.spec, request.cluster, notes);
-      std::optional<OtherCluster> found = fastest_on(request, above, counts);
+      std::optional<OtherCluster> found = fastest_on(*half, asked, above, counts);
       if (!found) break;
       above = (1 + kLeastGain) * found->tokens_per_second;
       best = std::move(found);

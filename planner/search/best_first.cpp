@@ -160,24 +160,24 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
   return std::nullopt;
 }
 
+std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, const PlanRequest& request,
+                                       double above) {
+  while (const std::optional<Option> option = queue.next(kNoLimit, above)) {
+    const Attempt attempt = evaluator.attempt(*option, request.cluster.card.memory + Bytes{1});
+    if (attempt.fits) return Fitting{.option = *option, .rank = *attempt.rank};
+    queue.retry_last(attempt);
+  }
+  return std::nullopt;
+}
+
 std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanRequest& request, const Change& change,
                                            double above, SearchCounts& counts) {
   SearchCounts others;
   BestFirst queue(evaluator, request, {change}, BestBy::speed, others);
   queue.look_at_one_of_alike();
-  std::optional<Candidate> found;
-  while (!found) {
-    const std::optional<Option> option = queue.next(kNoLimit, above);
-    if (!option) break;
-    const Attempt attempt = evaluator.attempt(*option, request.cluster.card.memory + Bytes{1});
-    if (attempt.fits) {
-      found = evaluator.candidate(*option, *attempt.rank);
-    } else {
-      queue.retry_last(attempt);
-    }
-  }
+  const std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
   counts.bounds += others.bounds;
-  return found;
+  return found ? std::optional(evaluator.candidate(found->option, found->rank)) : std::nullopt;
 }
 
 }  // namespace vramfit

@@ -95,6 +95,16 @@ class BestFirst {
   std::priority_queue<Entry, std::vector<Entry>, ComesLater> queue_;
 };
 
+/// A configuration that fits, and what its worst rank needs.
+struct Fitting {
+  Option option;
+  RankEstimate rank;
+};
+
+/// The first configuration that the queue gives, fits, and is faster than `above`, if there is one.
+std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, const PlanRequest& request,
+                                       double above);
+
 /// The fastest job under a change that fits and is faster than `above`, if one is found: of those that are alike few
 /// are looked at. For what is said beside a plan, or where there is none. Of the counts only bounds grow: a plan has no
 /// choice of these configurations.
