@@ -86,17 +86,27 @@ bool any_job_flag(const JobFlags& flags) {
 
 namespace {
 
-JobChoice read_on(Job base, const JobFlags& flags) {
+struct JobFile {
+  std::string name;
+  JsonValue document;
+};
+
+/// Each file is read once, as it may be a pipe.
+std::vector<JobFile> read_job_files(const JobFlags& flags) {
+  std::vector<JobFile> files;
+  for (const std::string& name : flags.job_files) files.push_back({name, parse_json(read_file(name), name)});
+  return files;
+}
+
+JobChoice read_on(Job base, const JobFlags& flags, const std::vector<JobFile>& files) {
   JobChoice choice{.job = std::move(base), .fixed = {}};
   std::vector<std::string> set;
   for (const auto& [name, value] : flags.imported) {
     set_job_field(choice.job, job_field_named(name), value, "--job");
     set.push_back(name);
   }
-  for (const std::string& file : flags.job_files) {
-    const std::string text = read_file(file);
-    const JsonValue document = parse_json(text, file);
-    JsonObject object(document, file);
+  for (const JobFile& file : files) {
+    JsonObject object(file.document, file.name);
     read_job(object, choice.job, set);
   }
   const auto fields = job_fields();
@@ -120,7 +130,7 @@ JobChoice read_on(Job base, const JobFlags& flags) {
 
 }  // namespace
 
-JobChoice read_job_choice(const JobFlags& flags) { return read_on(unresolved_job(), flags); }
+JobChoice read_job_choice(const JobFlags& flags) { return read_on(unresolved_job(), flags, read_job_files(flags)); }
 
 void add_stack_flag(CLI::App& command, JobFlags& flags) {
   flags.has_stack = true;
@@ -142,10 +152,11 @@ void add_stack_flag(CLI::App& command, JobFlags& flags) {
 
 JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Cluster& cluster) {
   std::span<const StackDefault> defaults = defaults_of(stack, cluster);
-  JobChoice choice = read_on(on_stack(unresolved_job(), defaults), flags);
+  const std::vector<JobFile> files = read_job_files(flags);
+  JobChoice choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
   if (choice.job.sharding == "no-shard" && stack.name != "vramfit") {
     defaults = defaults_of(stack, cluster, true);
-    choice = read_on(on_stack(unresolved_job(), defaults), flags);
+    choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
   }
   for (const std::string_view name : {"runtime", "modeling"}) {
     const JobField& field = job_field_named(name);
