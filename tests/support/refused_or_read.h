@@ -1,0 +1,37 @@
+// For fuzz tests: hostile text is read, or refused with one of our errors, in one line, and quickly.
+#pragma once
+
+#include <ctime>
+#include <exception>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "base/error.h"
+
+namespace vramfit::testing {
+
+/// How often which of the two happened.
+struct Outcome {
+  int accepted = 0;
+  int refused = 0;
+};
+
+/// Calls `read` and counts what came of it; anything else is a failure of the test.
+template <typename Read>
+void try_to(const Read& read, Outcome& outcome) {
+  const std::clock_t begun = std::clock();
+  try {
+    read();
+    ++outcome.accepted;
+  } catch (const Error& error) {
+    ++outcome.refused;
+    CHECK(std::string(error.what()).find('\n') == std::string::npos);
+    CHECK(std::string(error.what()).size() < 2000);
+  } catch (const std::exception& error) {
+    FAIL_CHECK("not one of our errors: " << error.what());
+  }
+  CHECK(std::clock() - begun < 10 * CLOCKS_PER_SEC);
+}
+
+}  // namespace vramfit::testing
