@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,11 @@ class JsonWriter {
   JsonWriter& member(std::string_view name, bool value) { return key(name).boolean(value); }
   JsonWriter& member(std::string_view name, Bytes value) { return key(name).integer(value.n); }
   JsonWriter& member(std::string_view name, const std::vector<std::string>& values);
+  /// null for none.
+  template <typename T>
+  JsonWriter& member(std::string_view name, const std::optional<T>& value) {
+    return value ? member(name, *value) : key(name).null();
+  }
 
   /// The document, ending in a newline.
   std::string take();

@@ -8,9 +8,7 @@ namespace vramfit {
 
 void size_overflows() { throw InputError("size overflows 64 bits"); }
 
-std::string format_gib(Bytes bytes, int digits) {
-  return fmt::format("{:.{}f} GiB", static_cast<double>(bytes.n) / static_cast<double>(kGiB.n), digits);
-}
+std::string format_gib(Bytes bytes, int digits) { return fmt::format("{:.{}f} GiB", gib_of(bytes), digits); }
 
 std::string format_size(Bytes bytes) {
   const auto in = [&](Bytes unit, const char* name) {

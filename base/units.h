@@ -50,6 +50,9 @@ inline constexpr Bytes kKiB{std::int64_t{1} << 10};
 inline constexpr Bytes kMiB{std::int64_t{1} << 20};
 inline constexpr Bytes kGiB{std::int64_t{1} << 30};
 
+/// Gibibytes (2^30 bytes), rounded to a double: for printing, never for arithmetic on sizes.
+constexpr double gib_of(Bytes bytes) { return static_cast<double>(bytes.n) / static_cast<double>(kGiB.n); }
+
 /// "83.21 GiB": always GiB (2^30), `digits` after the point.
 std::string format_gib(Bytes bytes, int digits = 2);
 

@@ -58,6 +58,11 @@ struct Estimate {
   std::vector<StackNeed> others;
 };
 
+/// The rank that needs most; the estimate must have ranks.
+inline const RankEstimate& worst_rank(const Estimate& estimate) {
+  return estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
+}
+
 /// "3 in the first two steps, then up to 1 per step"
 std::string retries_text(const RankEstimate& rank);
 

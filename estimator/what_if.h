@@ -16,11 +16,6 @@ struct WhatIf {
   Estimate estimate;
 };
 
-/// What a total consists of: categories, rounding, fragmentation and what is outside the allocator.
-inline constexpr std::size_t kBreakdownParts = kCategories + 3;
-std::string_view breakdown_part_name(std::size_t part);
-std::array<Bytes, kBreakdownParts> breakdown_parts(const Breakdown& breakdown);
-
 /// What the worst rank needs more with the change than without; none unless both are modelled.
 std::optional<Bytes> total_change(const Estimate& base, const WhatIf& what_if);
 

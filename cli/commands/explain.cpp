@@ -28,10 +28,10 @@ bool names_job(const ExplainFlags& flags) { return !flags.job.model.empty() || a
 
 /// The card of the catalog that has as much, to a hundredth of a GiB; several have, or none: a card of that size.
 std::string card_with(Bytes total) {
-  const std::string size = fmt::format("{:.2f}", static_cast<double>(total.n) / static_cast<double>(kGiB.n));
+  const std::string size = fmt::format("{:.2f}", gib_of(total));
   const Card* found = nullptr;
   for (const Card& card : card_catalog()) {
-    if (fmt::format("{:.2f}", static_cast<double>(card.memory.n) / static_cast<double>(kGiB.n)) != size) continue;
+    if (fmt::format("{:.2f}", gib_of(card.memory)) != size) continue;
     if (found != nullptr) return size + "GiB";
     found = &card;
   }

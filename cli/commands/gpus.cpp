@@ -47,8 +47,7 @@ std::string cards_table(const std::vector<Card>& cards) {
   std::string text = fmt::format("{:<20}{:>8}{:>6}{:>6}{:>14}{:>10}{:>10}  {}\n", "card", "GiB", "cc", "SMs",
                                  "bf16 TFLOP/s", "GB/s", "link GB/s", "also called");
   for (const Card& card : cards) {
-    text += fmt::format("{:<20}{:>8.1f}{:>6.1f}{:>6}{:>14.0f}{:>10.0f}{:>10.0f}  {}\n", card.name,
-                        static_cast<double>(card.memory.n) / static_cast<double>(kGiB.n),
+    text += fmt::format("{:<20}{:>8.1f}{:>6.1f}{:>6}{:>14.0f}{:>10.0f}{:>10.0f}  {}\n", card.name, gib_of(card.memory),
                         card.device.compute_capability / 10.0, card.device.sm_count, card.bf16_flops / 1e12,
                         card.memory_bandwidth / 1e9, card.link_bandwidth / 1e9, fmt::join(card.aliases, ", "));
   }

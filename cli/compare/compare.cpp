@@ -78,14 +78,11 @@ std::vector<ComparedLine> compare_phases(const RankEstimate& predicted, const Ra
 }
 
 std::vector<ComparedLine> compare_categories(const Breakdown& predicted, const Breakdown& measured) {
+  const std::array<Bytes, kBreakdownParts> said = breakdown_parts(predicted), found = breakdown_parts(measured);
   std::vector<ComparedLine> lines;
-  for (std::size_t i = 0; i < kCategories; ++i) {
-    lines.push_back(
-        line(std::string(category_name(static_cast<Category>(i))), predicted.categories[i], measured.categories[i]));
+  for (std::size_t i = 0; i < kBreakdownParts; ++i) {
+    lines.push_back(line(std::string(breakdown_part_name(i)), said[i], found[i]));
   }
-  lines.push_back(line("rounding", predicted.rounding, measured.rounding));
-  lines.push_back(line("fragmentation", predicted.fragmentation, measured.fragmentation));
-  lines.push_back(line("outside_allocator", predicted.outside_allocator, measured.outside_allocator));
   return lines;
 }
 

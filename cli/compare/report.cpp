@@ -31,11 +31,7 @@ void write_lines(JsonWriter& writer, std::string_view name, const std::vector<Co
   for (const ComparedLine& line : lines) {
     writer.begin_object().member("name", line.name);
     for (const auto& [key, bytes] : {std::pair{"predicted_bytes", line.predicted}, {"measured_bytes", line.measured}}) {
-      if (bytes) {
-        writer.member(key, *bytes);
-      } else {
-        writer.key(key).null();
-      }
+      writer.member(key, bytes);
     }
     writer.member("error", line.error()).end_object();
   }

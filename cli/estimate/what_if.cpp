@@ -69,8 +69,6 @@ WhatIf what_if(JobQuestion question, const std::string& change, const ModelSpec&
   }
 }
 
-double in_gib(Bytes bytes) { return static_cast<double>(bytes.n) / static_cast<double>(kGiB.n); }
-
 std::string_view outcome_of(Verdict verdict) {
   switch (verdict) {
     case Verdict::fits:
@@ -100,14 +98,14 @@ std::string figures(const Estimate& base, const WhatIf* what_if) {
   const Estimate& estimate = what_if == nullptr ? base : what_if->estimate;
   std::string total, more, step, more_step, tokens, more_tokens;
   if (!estimate.ranks.empty()) {
-    total = fmt::format("{:.2f}", in_gib(estimate.ranks.at(static_cast<std::size_t>(estimate.worst)).total));
+    total = fmt::format("{:.2f}", gib_of(worst_rank(estimate).total));
   }
   if (estimate.speed) {
     step = seconds(estimate.speed->time.step_seconds);
     tokens = fmt::format("{:.0f}", estimate.speed->tokens_per_second);
   }
   if (what_if != nullptr) {
-    if (const auto change = total_change(base, *what_if)) more = fmt::format("{:+.2f}", in_gib(*change));
+    if (const auto change = total_change(base, *what_if)) more = fmt::format("{:+.2f}", gib_of(*change));
     if (base.speed && estimate.speed) {
       const auto percent = [](double now, double before) { return fmt::format("{:+.0f} %", 100 * (now / before - 1)); };
       more_step = percent(estimate.speed->time.step_seconds, base.speed->time.step_seconds);
@@ -123,12 +121,12 @@ std::string parts_text(const Estimate& base, const WhatIf& what_if) {
   if (!change) return "";
   std::vector<std::pair<Bytes, std::string_view>> parts;
   for (std::size_t i = 0; i < kBreakdownParts; ++i) {
-    if (std::abs(in_gib((*change)[i])) >= 0.005) parts.emplace_back((*change)[i], breakdown_part_name(i));
+    if (std::abs(gib_of((*change)[i])) >= 0.005) parts.emplace_back((*change)[i], breakdown_part_name(i));
   }
   std::ranges::stable_sort(parts, std::greater{}, [](const auto& part) { return std::abs(part.first.n); });
   std::string text;
   for (const auto& [bytes, name] : parts) {
-    text += fmt::format("{}{} {:+.2f}", text.empty() ? "" : ", ", name, in_gib(bytes));
+    text += fmt::format("{}{} {:+.2f}", text.empty() ? "" : ", ", name, gib_of(bytes));
   }
   return text;
 }

@@ -8,14 +8,6 @@ namespace {
 
 constexpr std::size_t kMostLines = 100;
 
-void write_bytes(JsonWriter& writer, const char* name, std::optional<Bytes> bytes) {
-  if (bytes) {
-    writer.member(name, *bytes);
-  } else {
-    writer.key(name).null();
-  }
-}
-
 void write_place(JsonWriter& writer, const char* name, const std::optional<CodePlace>& place) {
   writer.key(name);
   if (!place) {
@@ -28,11 +20,7 @@ void write_place(JsonWriter& writer, const char* name, const std::optional<CodeP
 
 void write_site(JsonWriter& writer, const CodeSite& site) {
   writer.key("where").begin_object();
-  if (site.phase) {
-    writer.member("phase", phase_name(*site.phase));
-  } else {
-    writer.key("phase").null();
-  }
+  writer.member("phase", site.phase ? std::optional(phase_name(*site.phase)) : std::nullopt);
   writer.member("recomputes", site.recomputes);
   write_place(writer, "own", site.own);
   write_place(writer, "library", site.library);
@@ -56,28 +44,24 @@ std::string_view refused_name(RefusedBy by) {
 
 void write_use(JsonWriter& writer, const CardUse& use) {
   writer.key("card").begin_object();
-  write_bytes(writer, "asked_bytes", use.asked);
-  write_bytes(writer, "total_bytes", use.total);
-  write_bytes(writer, "free_bytes", use.free);
-  write_bytes(writer, "limit_bytes", use.limit);
-  write_bytes(writer, "allocated_bytes", use.allocated);
-  write_bytes(writer, "unallocated_bytes", use.unallocated);
-  write_bytes(writer, "private_pool_bytes", use.private_pools);
-  write_bytes(writer, "own_outside_bytes", use.own_outside);
-  write_bytes(writer, "other_processes_bytes", use.others);
-  write_bytes(writer, "untold_bytes", use.rest);
-  write_bytes(writer, "lacking_bytes", use.lacking());
+  writer.member("asked_bytes", use.asked);
+  writer.member("total_bytes", use.total);
+  writer.member("free_bytes", use.free);
+  writer.member("limit_bytes", use.limit);
+  writer.member("allocated_bytes", use.allocated);
+  writer.member("unallocated_bytes", use.unallocated);
+  writer.member("private_pool_bytes", use.private_pools);
+  writer.member("own_outside_bytes", use.own_outside);
+  writer.member("other_processes_bytes", use.others);
+  writer.member("untold_bytes", use.rest);
+  writer.member("lacking_bytes", use.lacking());
   writer.end_object();
 }
 
 void write_failure(JsonWriter& writer, const LoggedFailure& failure) {
   writer.begin_object().member("line", failure.line);
   for (const auto& [name, value] : {std::pair{"rank", failure.rank}, {"gpu", failure.message.gpu}}) {
-    if (value) {
-      writer.member(name, *value);
-    } else {
-      writer.key(name).null();
-    }
+    writer.member(name, value);
   }
   writer.member("refused_by", refused_name(failure.message.by));
   write_use(writer, use_of(failure.message));
@@ -134,8 +118,8 @@ void write_rows(JsonWriter& writer, const char* name, const std::vector<BesideRo
   writer.key(name).begin_array();
   for (const BesideRow& row : rows) {
     writer.begin_object().member("what", row.what);
-    write_bytes(writer, "measured_bytes", row.measured);
-    write_bytes(writer, "estimated_bytes", row.estimated);
+    writer.member("measured_bytes", row.measured);
+    writer.member("estimated_bytes", row.estimated);
     writer.end_object();
   }
   writer.end_array();

@@ -15,10 +15,8 @@ constexpr int kBarCells = 30;
 constexpr std::size_t kShownLines = 10, kShownFailures = 8, kWidth = 100;
 constexpr Bytes kRounding{32 * kMiB.n};  // of the figures that a message has, together
 
-double in_gib(Bytes bytes) { return static_cast<double>(bytes.n) / static_cast<double>(kGiB.n); }
-
 /// In GiB, with a third digit below one.
-std::string amount(Bytes bytes) { return fmt::format("{:.{}f}", in_gib(bytes), bytes < kGiB ? 3 : 2); }
+std::string amount(Bytes bytes) { return fmt::format("{:.{}f}", gib_of(bytes), bytes < kGiB ? 3 : 2); }
 
 std::string amount(std::optional<Bytes> bytes) { return bytes ? amount(*bytes) : "-"; }
 
@@ -207,7 +205,7 @@ std::string beside_rows(const std::vector<BesideRow>& rows, std::string_view hea
   std::string text = fmt::format("  {:<36}{:>9}  {:>9}  {:>9}\n", heading, "measured", "estimated", "more");
   for (const BesideRow& row : rows) {
     const std::string more =
-        row.measured && row.estimated ? fmt::format("{:+.2f}", in_gib(*row.measured) - in_gib(*row.estimated)) : "";
+        row.measured && row.estimated ? fmt::format("{:+.2f}", gib_of(*row.measured) - gib_of(*row.estimated)) : "";
     text += fmt::format("  {:<36}{:>9}  {:>9}  {:>9}\n", row.what, amount(row.measured), amount(row.estimated), more);
   }
   return text + "\n";

@@ -13,9 +13,7 @@ constexpr std::int64_t kShownShare = 50;
 constexpr int kShownDepth = 3, kNameWidth = 34, kBarCells = 24;
 constexpr std::size_t kShownTensors = 10;
 
-std::string amount(Bytes bytes) {
-  return fmt::format("{:.{}f}", static_cast<double>(bytes.n) / static_cast<double>(kGiB.n), bytes < kGiB ? 3 : 2);
-}
+std::string amount(Bytes bytes) { return fmt::format("{:.{}f}", gib_of(bytes), bytes < kGiB ? 3 : 2); }
 
 std::string module_row(const HeldModule& module, Bytes all, const Terminal& terminal) {
   const double share = all.n > 0 ? static_cast<double>(module.bytes.n) / static_cast<double>(all.n) : 0;

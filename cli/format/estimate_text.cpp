@@ -19,8 +19,7 @@ constexpr std::size_t kShownSuggestions = 5;
 
 // Small jobs on CPU ranks are read in MiB's worth of digits.
 std::string amount(Bytes bytes, int digits = 2) {
-  return fmt::format("{:.{}f}", static_cast<double>(bytes.n) / static_cast<double>(kGiB.n),
-                     std::max(digits, bytes < kGiB ? 3 : 2));
+  return fmt::format("{:.{}f}", gib_of(bytes), std::max(digits, bytes < kGiB ? 3 : 2));
 }
 
 Phase peak_phase(const RankEstimate& rank) {
@@ -87,10 +86,6 @@ std::string speed_lines(const Estimate& estimate) {
 
 }  // namespace
 
-const RankEstimate& worst_rank(const Estimate& estimate) {
-  return estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
-}
-
 int exit_code_of(Verdict verdict, bool strict) {
   switch (verdict) {
     case Verdict::fits:
@@ -145,16 +140,10 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
 
 std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, bool has_capacity) {
   std::string text = fmt::format("  {:<22}{:>9}\n", "At the peak", "GiB");
-  for (std::size_t i = 0; i < kCategories; ++i) {
-    const Bytes bytes = rank.breakdown.categories[i];
-    if (bytes.n > 0) text += table_row(terminal, category_name(static_cast<Category>(i)), bytes, rank.total);
+  const std::array<Bytes, kBreakdownParts> parts = breakdown_parts(rank.breakdown);
+  for (std::size_t i = 0; i < kBreakdownParts; ++i) {
+    if (parts[i].n > 0) text += table_row(terminal, breakdown_part_name(i), parts[i], rank.total);
   }
-  const auto rest = [&](std::string_view name, Bytes bytes) {
-    if (bytes.n > 0) text += table_row(terminal, name, bytes, rank.total);
-  };
-  rest("rounding", rank.breakdown.rounding);
-  rest("fragmentation", rank.breakdown.fragmentation);
-  rest("outside_allocator", rank.breakdown.outside_allocator);
   const bool has_bound = has_capacity || !rank.reserved_grows;
   text += fmt::format("  {:<22}{:>9}   {}\n", "total", amount(rank.total),
                       has_bound ? fmt::format("upper bound {}", amount(rank.upper_bound))
@@ -182,8 +171,8 @@ std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal)
   for (std::size_t i = 0; i < std::min(estimate.suggestions.size(), kShownSuggestions); ++i) {
     const Suggestion& s = estimate.suggestions[i];
     const std::string outcome = s.fits ? styled(terminal, Style::good, "fits") : "does not fit";
-    text += fmt::format("  {:<43}{:>9}  {:+.2f}  {}\n", printable(s.change), amount(s.total_after),
-                        -static_cast<double>(s.saved.n) / static_cast<double>(kGiB.n), outcome);
+    text += fmt::format("  {:<43}{:>9}  {:+.2f}  {}\n", printable(s.change), amount(s.total_after), -gib_of(s.saved),
+                        outcome);
   }
   return text;
 }

@@ -26,9 +26,6 @@ std::string assumption_lines(const Estimate& estimate);
 /// The whole text, ending in a newline.
 std::string estimate_text(const Estimate& estimate, const Terminal& terminal);
 
-/// The rank that needs most; the estimate must have ranks.
-const RankEstimate& worst_rank(const Estimate& estimate);
-
 /// The exit code of a verdict; `strict` makes at_risk a failure.
 int exit_code_of(Verdict verdict, bool strict);
 

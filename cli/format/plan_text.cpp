@@ -48,7 +48,7 @@ std::string step_lines(const Plan& plan) {
       continue;
     }
     const PlanStep& before = plan.steps[i - 1];
-    const double gibibytes = static_cast<double>(step.total.n - before.total.n) / static_cast<double>(kGiB.n);
+    const double gibibytes = gib_of(step.total - before.total);
     text +=
         fmt::format("  {:<36} {:>+8.2f} {:>11}\n", printable(step.change, 500), gibibytes,
                     before.tokens_per_second > 0 ? change_text(before.tokens_per_second, step.tokens_per_second) : "");

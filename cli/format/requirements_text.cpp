@@ -82,16 +82,13 @@ std::string requirements_text(const CardRequirements& requirements, const std::s
 
 std::string requirements_to_json(const CardRequirements& requirements) {
   const Estimate& one = requirements.one_card;
+  const RankEstimate& worst = worst_rank(one);
   JsonWriter writer;
   writer.begin_object().member("schema", "vramfit/requirements@1");
   writer.key("model").begin_object().member("name", one.model_name).member("parameters", one.parameters).end_object();
   writer.key("one_card").begin_object().member("card", kOneCard).member("cards", one.cluster.cards());
-  writer.member("total_bytes", worst_rank(one).total).key("upper_bound_bytes");
-  if (worst_rank(one).reserved_grows) {
-    writer.null();
-  } else {
-    writer.integer(worst_rank(one).upper_bound.n);
-  }
+  writer.member("total_bytes", worst.total);
+  writer.member("upper_bound_bytes", worst.reserved_grows ? std::nullopt : std::optional(worst.upper_bound));
   writer.end_object();
   write_job(writer.key("job"), one.job);
   writer.member("assumptions", one.assumptions);

@@ -93,9 +93,7 @@ std::string padded_bar(const Terminal& terminal, double share, int cells) {
   return text;
 }
 
-std::string gib(Bytes bytes) {
-  return fmt::format("{:.1f}", static_cast<double>(bytes.n) / static_cast<double>(kGiB.n));
-}
+std::string gib(Bytes bytes) { return fmt::format("{:.1f}", gib_of(bytes)); }
 
 std::string short_count(std::int64_t count) {
   const auto value = static_cast<double>(count);

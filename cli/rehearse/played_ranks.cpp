@@ -192,11 +192,10 @@ void require_host_memory_for_all(const RehearsalRequest& request, const std::vec
   const Bytes each = rehearsal.end.host_memory, all = request.cluster.cards() * each;
   const Bytes available = available_host_memory();
   if (all <= available) return;
-  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.n) / static_cast<double>(kGiB.n); };
   throw InputError(
       fmt::format("--ranks all: {} ranks would take {:.1f} GiB of host memory ({:.2f} each, as rank 0 did alone), and "
                   "{:.1f} GiB are available; play those that differ: --ranks worst",
-                  request.cluster.cards(), gib(all), gib(each), gib(available)));
+                  request.cluster.cards(), gib_of(all), gib_of(each), gib_of(available)));
 }
 
 Rehearsal rehearse_ranks_that_differ(const RehearsalRequest& request, const std::vector<std::string>& command,

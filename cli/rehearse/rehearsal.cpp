@@ -115,8 +115,7 @@ std::vector<RehearsedRank> ranks_of(const std::vector<ProcessRecord>& processes)
 }
 
 std::string of_card(const Rehearsal& rehearsal, Bytes used) {
-  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.n) / static_cast<double>(kGiB.n); };
-  return fmt::format("{:.1f} of {:.1f} GiB", gib(used), gib(rehearsal.cluster.card.memory));
+  return fmt::format("{:.1f} of {:.1f} GiB", gib_of(used), gib_of(rehearsal.cluster.card.memory));
 }
 
 std::string why_failed(const CommandEnd& end) {

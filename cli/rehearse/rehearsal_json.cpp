@@ -6,15 +6,6 @@
 namespace vramfit {
 namespace {
 
-void write_if_any(JsonWriter& writer, std::string_view name, const std::optional<std::int64_t>& value) {
-  writer.key(name);
-  if (value) {
-    writer.integer(*value);
-  } else {
-    writer.null();
-  }
-}
-
 void write_phases(JsonWriter& writer, const std::vector<TorchPhase>& phases) {
   writer.key("phases").begin_array();
   for (const TorchPhase& phase : phases) {
@@ -105,7 +96,7 @@ void write_processes(JsonWriter& writer, const Rehearsal& rehearsal) {
   writer.key("processes").begin_array();
   for (const ProcessRecord& process : rehearsal.processes) {
     writer.begin_object().member("process", process.process);
-    write_if_any(writer, "rank", process.rank);
+    writer.member("rank", process.rank);
     writer.member("command", process.command).member("ended", process.ended);
     writer.member("torch", process.torch ? process.torch->version : "");
     writer.member("exception", process.torch ? process.torch->exception : "");
@@ -132,7 +123,7 @@ std::string rehearsal_to_json(const Rehearsal& rehearsal) {
   writer.member("capacity_bytes", rehearsal.cluster.card.memory);
   writer.member("command", rehearsal.command);
   write_cluster(writer.key("cluster"), rehearsal.cluster);
-  write_if_any(writer, "played_rank", rehearsal.played_rank);
+  writer.member("played_rank", rehearsal.played_rank);
   if (!rehearsal.played_ranks.empty()) write_sizes(writer, "played_ranks", rehearsal.played_ranks);
   writer.member("exit_code", end.exit_code).member("exit_signal", end.exit_signal);
   writer.member("seconds", end.seconds);

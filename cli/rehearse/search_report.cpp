@@ -60,12 +60,8 @@ std::string search_to_json(const SearchResult& result, const std::string& gpus, 
   for (const SearchRow& row : result.rows) {
     writer.begin_object();
     write_point(writer, row.values);
-    writer.member("fits", row.largest.has_value()).key("largest");
-    if (row.largest && result.range() != nullptr) {
-      writer.integer(*row.largest);
-    } else {
-      writer.null();
-    }
+    writer.member("fits", row.largest.has_value());
+    writer.member("largest", result.range() != nullptr ? row.largest : std::nullopt);
     writer.member("monotonic", !row.falling().has_value()).member("complete", row.failed() == nullptr);
     writer.key("trials").begin_array();
     for (const RehearsalTrial& trial : row.trials) write_trial(writer, trial);

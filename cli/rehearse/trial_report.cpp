@@ -6,8 +6,6 @@
 
 namespace vramfit {
 
-double gib_of(Bytes bytes) { return static_cast<double>(bytes.n) / static_cast<double>(kGiB.n); }
-
 void write_point(JsonWriter& writer, const SearchPoint& point) {
   writer.key("values").begin_object();
   for (const auto& [name, value] : point) writer.member(name, value);

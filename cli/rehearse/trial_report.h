@@ -10,8 +10,6 @@
 
 namespace vramfit {
 
-double gib_of(Bytes bytes);
-
 /// An object of names and values, as the member "values".
 void write_point(JsonWriter& writer, const SearchPoint& point);
 /// An object: configs/schemas/rehearsal-search.schema.json, `trial`.

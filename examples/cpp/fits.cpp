@@ -25,7 +25,7 @@ vramfit::ModelSpec model_named(const std::string& name) {
 void print(const vramfit::Estimate& found) {
   std::printf("%s: %s\n", std::string(vramfit::verdict_name(found.verdict)).c_str(), found.why.c_str());
   if (found.ranks.empty()) return;  // not modelled
-  const vramfit::RankEstimate& worst = found.ranks[static_cast<std::size_t>(found.worst)];
+  const vramfit::RankEstimate& worst = vramfit::worst_rank(found);
   std::printf("needs %s of %s\n", vramfit::format_gib(worst.total).c_str(),
               vramfit::format_gib(found.capacity).c_str());
 }

@@ -18,15 +18,6 @@ namespace vramfit {
 
 namespace {
 
-void member_or_null(JsonWriter& writer, std::string_view name, const std::optional<double>& value) {
-  writer.key(name);
-  if (value) {
-    writer.real(*value);
-  } else {
-    writer.null();
-  }
-}
-
 /// Whether the file's last line was cut short, by a crash or a full disk.
 bool ends_within_a_line(const std::string& path) {
   if (!names_a_file(path)) return false;
@@ -51,7 +42,7 @@ std::string run_line(const RunFacts& facts, double unix_seconds) {
   JsonWriter writer = line_of(facts, "run");
   writer.member("time", unix_seconds).member("model", facts.model).member("ranks", facts.ranks);
   writer.member("first_step", facts.first_step).member("steps", facts.steps).member("flops_per_step", facts.flops);
-  member_or_null(writer, "peak_flops", facts.peak_flops > 0 ? std::optional(facts.peak_flops) : std::nullopt);
+  writer.member("peak_flops", facts.peak_flops > 0 ? std::optional(facts.peak_flops) : std::nullopt);
   return writer.end_object().take();
 }
 
@@ -62,13 +53,13 @@ std::string step_line(const RunFacts& facts, const StepReport& report) {
   };
   JsonWriter writer = line_of(facts, "step");
   writer.member("step", r.step);
-  member_or_null(writer, "loss", known(true, r.loss));
-  member_or_null(writer, "gradient_norm", known(report.clipped, r.gradient_norm));
-  member_or_null(writer, "loss_scale", known(r.loss_scale > 0, r.loss_scale));
+  writer.member("loss", known(true, r.loss));
+  writer.member("gradient_norm", known(report.clipped, r.gradient_norm));
+  writer.member("loss_scale", known(r.loss_scale > 0, r.loss_scale));
   writer.member("skipped", r.skipped && !report.phantom);
   writer.member("learning_rate", r.learning_rate).member("tokens", r.tokens).member("seconds", r.seconds);
-  member_or_null(writer, "tokens_per_second", report.tokens_per_second);
-  member_or_null(writer, "mfu", report.mfu);
+  writer.member("tokens_per_second", report.tokens_per_second);
+  writer.member("mfu", report.mfu);
   writer.member("alloc_retries", report.retries).member("peak_requested_bytes", report.requested);
   writer.member("peak_allocated_bytes", report.allocated).member("peak_reserved_bytes", report.reserved);
   writer.key("phases").begin_array();

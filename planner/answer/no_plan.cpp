@@ -26,7 +26,7 @@ class NoPlan {
 
   void say_what_is_missing(const Job& smallest) {
     const Estimate& estimate = evaluator_.estimate_of(smallest);
-    const RankEstimate& rank = estimate.ranks.at(static_cast<std::size_t>(estimate.worst));
+    const RankEstimate& rank = worst_rank(estimate);
     const bool lacks_host_memory = exceeds_host_memory(estimate.host_bytes, estimate.cluster);
     plan_.why = fmt::format("no plan{} fits {}: the smallest needs {}", set_choices(request_), request_.cluster.text,
                             lacks_host_memory ? estimate.why : shortage_text(rank, estimate.capacity));

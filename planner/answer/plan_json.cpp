@@ -31,7 +31,7 @@ void write_alternative(JsonWriter& writer, const Candidate& candidate) {
       .member("needs", candidate.needs)
       .member("why", candidate.why);
   if (!estimate.ranks.empty()) {
-    const RankEstimate& worst = estimate.ranks[static_cast<std::size_t>(estimate.worst)];
+    const RankEstimate& worst = worst_rank(estimate);
     writer.member("total_bytes", worst.total).member("upper_bound_bytes", worst.upper_bound);
   }
   write_job(writer.key("job"), candidate.job);

@@ -184,8 +184,6 @@ std::string Evaluator::peak_place_of(const Option& option) {
   return peak_place_text(*program_of(graph_of(option.job), option));
 }
 
-Bytes worst_total(const Estimate& estimate) {
-  return estimate.ranks.empty() ? Bytes{} : estimate.ranks.at(static_cast<std::size_t>(estimate.worst)).total;
-}
+Bytes worst_total(const Estimate& estimate) { return estimate.ranks.empty() ? Bytes{} : worst_rank(estimate).total; }
 
 }  // namespace vramfit

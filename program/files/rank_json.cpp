@@ -16,24 +16,19 @@ constexpr std::int64_t kMostRanks = std::int64_t{1} << 40;
 constexpr std::size_t kMostEntries = 1U << 20;
 
 void write_breakdown(JsonWriter& writer, const Breakdown& breakdown) {
+  const std::array<Bytes, kBreakdownParts> parts = breakdown_parts(breakdown);
   writer.key("breakdown").begin_object();
-  for (std::size_t i = 0; i < kCategories; ++i) {
-    writer.member(category_name(static_cast<Category>(i)), breakdown.categories[i]);
-  }
-  writer.member("rounding", breakdown.rounding).member("fragmentation", breakdown.fragmentation);
-  writer.member("outside_allocator", breakdown.outside_allocator).end_object();
+  for (std::size_t i = 0; i < kBreakdownParts; ++i) writer.member(breakdown_part_name(i), parts[i]);
+  writer.end_object();
 }
 
 Breakdown read_breakdown(JsonObject object) {
-  Breakdown breakdown;
-  for (std::size_t i = 0; i < kCategories; ++i) {
-    breakdown.categories[i] = {object.integer(category_name(static_cast<Category>(i)), 0, kMostBytes)};
+  std::array<Bytes, kBreakdownParts> parts{};
+  for (std::size_t i = 0; i < kBreakdownParts; ++i) {
+    parts[i] = {object.integer(breakdown_part_name(i), 0, kMostBytes)};
   }
-  breakdown.rounding = {object.integer("rounding", 0, kMostBytes)};
-  breakdown.fragmentation = {object.integer("fragmentation", 0, kMostBytes)};
-  breakdown.outside_allocator = {object.integer("outside_allocator", 0, kMostBytes)};
   object.finish();
-  return breakdown;
+  return breakdown_of(parts);
 }
 
 void write_phases(JsonWriter& writer, const std::vector<PhasePeak>& phases) {

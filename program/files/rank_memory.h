@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "base/units.h"
@@ -18,6 +19,13 @@ struct Breakdown {
   Bytes fragmentation;      // reserved - allocated
   Bytes outside_allocator;  // context, NCCL, other libraries
 };
+
+/// What a total consists of: categories, rounding, fragmentation and what is outside the allocator, in this order.
+inline constexpr std::size_t kBreakdownParts = kCategories + 3;
+/// The name of a part in text and JSON; part < kBreakdownParts.
+std::string_view breakdown_part_name(std::size_t part);
+std::array<Bytes, kBreakdownParts> breakdown_parts(const Breakdown& breakdown);
+Breakdown breakdown_of(const std::array<Bytes, kBreakdownParts>& parts);
 
 struct PhasePeak {
   Phase phase{};

@@ -156,7 +156,7 @@ void try_job(const Drawn& drawn, Outcome& outcome) {
     is_estimated = true;
     if (e.verdict == Verdict::not_modelled) return;
     (void)job_as_flags(e.job, unresolved_job());
-    const RankEstimate& rank = e.ranks[static_cast<std::size_t>(e.worst)];
+    const RankEstimate& rank = worst_rank(e);
     CHECK((rank.total <= e.capacity || e.verdict != Verdict::fits));
     if (rank.peak_allocated <= 1048576 * kGiB) return;  // retries may make it fit the largest card
     ++outcome.beyond_cards;

@@ -31,7 +31,7 @@ Bytes upper_bound_of(const FinishedRun& run) {
   const Estimate estimated =
       estimate(spec, record.job, record.cluster, {.suggestions = false, .run = record.effects.value()});
   REQUIRE_MESSAGE(!estimated.ranks.empty(), estimated.why);
-  return estimated.ranks[static_cast<std::size_t>(estimated.worst)].upper_bound;
+  return worst_rank(estimated).upper_bound;
 }
 
 }  // namespace
