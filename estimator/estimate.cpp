@@ -9,6 +9,7 @@
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/allocator/requests.h"
+#include "estimator/host_memory.h"
 #include "estimator/rank_estimate.h"
 #include "job/rehearsal_command.h"
 #include "job/resolve_job.h"
@@ -19,7 +20,6 @@
 #include "program/not_modelled.h"
 #include "program/ops/fp8.h"
 #include "program/readers/bytes.h"
-#include "program/readers/host_bytes.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/adapters.h"
 #include "program/stages/trainable.h"
@@ -87,30 +87,6 @@ void add_totals(RankEstimate& rank, const Job& job, const Cluster& cluster, Byte
   rank.breakdown.outside_allocator = outside;
   rank.total = rank.peak_reserved + outside;
   rank.upper_bound = upper_bound(rank, cluster.is_cpu());
-}
-
-/// What buffers in host memory take on the first node, which holds rank 0. Ranks differ only in what they save.
-Bytes host_buffers(const Estimate& e, const Graph& graph, const RunEffects& run) {
-  const std::int64_t ranks = e.cluster.cards_per_node;
-  if (!run.saves && !run.saves_full && !run.saves_adapters) return ranks * e.ranks.front().host;
-  Bytes bytes;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    const Coords coords{rank / e.job.mesh.shard, rank % e.job.mesh.shard};
-    bytes += host_bytes(program::make_program({.graph = graph,
-                                               .job = e.job,
-                                               .device = e.cluster.card.device,
-                                               .coords = coords,
-                                               .run = run,
-                                               .labels = false}));
-  }
-  return bytes;
-}
-
-/// Of the first node. What CPU ranks allocate is host memory, too.
-Bytes host_bytes_of_node(const Estimate& e, const Graph& graph, const RunEffects& run) {
-  const Bytes buffers = host_buffers(e, graph, run);
-  if (!e.cluster.is_cpu()) return buffers;
-  return e.ranks.front().total + (e.cluster.cards_per_node - 1) * e.ranks.back().total + buffers;
 }
 
 program::Program program_of(const Graph& graph, const Job& job, const Cluster& cluster, const RunEffects& run) {
@@ -239,21 +215,6 @@ Estimate begun(const ModelSpec& spec, const Job& job, const Cluster& cluster) {
   return e;
 }
 
-/// What ranks keep in host memory, of what a node has.
-void judge_host_memory(Estimate& e, const RunEffects& run) {
-  const bool saves = run.saves || run.saves_full || run.saves_adapters;
-  const std::string has = e.cluster.host_memory.n > 0 ? fmt::format(" of {}", format_gib(e.cluster.host_memory)) : "";
-  if (saves || !e.job.offload.empty()) {
-    e.assumptions.push_back(fmt::format("{}{} of host memory a node{}", format_gib(e.host_bytes), has,
-                                        saves ? ", copies for checkpoints included" : ""));
-  }
-  if (!exceeds_host_memory(e.host_bytes, e.cluster)) return;
-  const int digits = digits_apart(e.host_bytes, e.cluster.host_memory);
-  e.why = fmt::format("host memory: {} of {} a node", format_gib(e.host_bytes, digits),
-                      format_gib(e.cluster.host_memory, digits));
-  e.verdict = Verdict::does_not_fit;
-}
-
 void set_speed(Estimate& e, const program::Program& program, const Graph& graph, const EstimateOptions& options) {
   if (options.speed_with == nullptr) return;
   e.speed = speed_of(program, graph, e.job, e.cluster, *options.speed_with);
@@ -315,12 +276,12 @@ RankEstimate estimate_program(const program::Program& program, const Graph& grap
                               const Cluster& cluster, const CountOptions& options, bool retries) {
   const Ledger ledger = events_of(program, options);
   RankEstimate rank = fold_by_allocator(program, ledger, job, cluster.card.device);
-  rank.host = host_bytes(program);
   add_totals(rank, job, cluster, outside_allocator(graph, job, cluster));
   if (!cluster.is_cpu()) {
     if (retries || rank.total <= cluster.card.memory) add_retries(rank, ledger, job, cluster.card);
     end_growth_at(rank, cluster.card);
   }
+  add_host(rank, program, cluster);
   if (options.run.clip || scales_loss(job)) add_clip_phase(rank);
   return rank;
 }
@@ -346,13 +307,13 @@ std::optional<RankEstimate> estimate_program_below(const program::Program& progr
                                          : fold_below(ledger, job, below - outside);
   if (!rank) return std::nullopt;
   add_totals(*rank, job, cluster, outside);
-  rank->host = host_bytes(program);
   const Card& card = cluster.card;
   const AllocatorSettings settings = allocator_settings(job.allocator);
   if (rank->total <= card.memory && !rank->reserved_grows && settings.memory_fraction < 1) {
     rank->gives_back = !fits_without_retries(ledger, settings, card.memory, free_for_allocator(*rank, card));
   }
   end_growth_at(*rank, card);
+  add_host(*rank, program, cluster);
   if (options.run.clip || scales_loss(job)) add_clip_phase(*rank);
   return rank;
 }

@@ -24,6 +24,9 @@ bool exceeds_host_memory(Bytes host, const Cluster& cluster);
 
 std::string_view verdict_name(Verdict verdict);
 
+/// How much of the rank's managed memory has room on the card beside its total; no card has to hold it.
+Bytes managed_on_card(const RankEstimate& rank, Bytes capacity);
+
 /// A single change and what the job would need with it, re-estimated.
 struct Suggestion {
   std::string change;  // "--checkpointing full"

@@ -1,4 +1,6 @@
 // What is said of a rank that was estimated.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "estimator/estimate.h"
@@ -42,6 +44,10 @@ Verdict verdict_of(const RankEstimate& rank, Bytes capacity) {
 Verdict verdict_of(const RankEstimate& rank, const Cluster& cluster) {
   if (exceeds_host_memory(cluster.cards_per_node * rank.host, cluster)) return Verdict::does_not_fit;
   return verdict_of(rank, cluster.card.memory);
+}
+
+Bytes managed_on_card(const RankEstimate& rank, Bytes capacity) {
+  return std::min(rank.managed, std::max(Bytes{}, capacity - rank.total));
 }
 
 bool exceeds_host_memory(Bytes host, const Cluster& cluster) {

@@ -218,7 +218,8 @@ std::string beside_text(const BesideEstimate& beside, const Terminal& terminal) 
   if (estimate.ranks.empty()) return text;  // not modelled: the verdict says what is not
   text += beside_rows(beside.rows, "GiB") + beside_rows(beside.kinds, "GiB at the peak");
   for (const std::string& finding : beside.findings) text += list_item(printable(finding, 2000));
-  text += fmt::format("\n{}", breakdown_table(worst_rank(estimate), terminal));
+  const RankEstimate& rank = worst_rank(estimate);
+  text += fmt::format("\n{}{}", breakdown_table(rank, terminal), managed_line(rank, estimate.capacity));
   text += suggestion_lines(estimate, terminal);
   return text + fmt::format("\nJob: {}\n", printable(job_as_flags(estimate.job, unresolved_job()), 4000));
 }

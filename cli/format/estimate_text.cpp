@@ -151,6 +151,12 @@ std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, 
   return text;
 }
 
+std::string managed_line(const RankEstimate& rank, Bytes capacity) {
+  if (rank.managed.n == 0) return "";
+  return fmt::format("  {:<22}{:>9}   beside that, {} of it with room on the card\n", "paged (managed)",
+                     amount(rank.managed), amount(managed_on_card(rank, capacity)));
+}
+
 std::string phase_table(const RankEstimate& rank) {
   std::string text = fmt::format("  {:<22}{:>9}  {:>9}\n", "Peak by phase", "first", "steady");
   for (int i = 0; i < kPhases; ++i) {
@@ -191,7 +197,9 @@ std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
                       short_count(estimate.parameters), printable(estimate.cluster.text), other_stacks_text(estimate));
   text += speed_lines(estimate);
   if (!estimate.ranks.empty() && estimate.verdict != Verdict::not_modelled) {
-    text += fmt::format("\n{}\n{}", breakdown_table(worst_rank(estimate), terminal), phase_table(worst_rank(estimate)));
+    const RankEstimate& rank = worst_rank(estimate);
+    text += fmt::format("\n{}{}\n{}", breakdown_table(rank, terminal), managed_line(rank, estimate.capacity),
+                        phase_table(rank));
     text += suggestion_lines(estimate, terminal);
   }
   text += fmt::format("\nJob: {}\n", printable(job_as_flags(estimate.job, unresolved_job()), 4000));

@@ -14,6 +14,9 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal);
 /// The worst rank's categories with a bar each.
 std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, bool has_capacity = true);
 
+/// What the rank has in managed memory beside its total; "" where it has none.
+std::string managed_line(const RankEstimate& rank, Bytes capacity);
+
 /// The worst rank's peak by phase, first and steady step.
 std::string phase_table(const RankEstimate& rank);
 

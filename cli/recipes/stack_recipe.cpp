@@ -98,8 +98,11 @@ class Mapping {
     };
     constexpr std::array kNames{Name{"adamw:fused", "adamw_torch_fused", "AdamW"},
                                 Name{"adamw:foreach", "adamw_torch", "AdamW"},
+                                Name{"adamw:paged", "paged_adamw_32bit", ""},
                                 Name{"adamw-8bit:fused", "adamw_bnb_8bit", ""},
-                                Name{"adafactor:fused", "adafactor", ""}, Name{"sgd:fused", "sgd", "SGD"}};
+                                Name{"adamw-8bit:paged", "paged_adamw_8bit", ""},
+                                Name{"adafactor:fused", "adafactor", ""},
+                                Name{"sgd:fused", "sgd", "SGD"}};
     const std::string ours = job_field_named("optimizer").get(job_);
     const auto* const found = std::ranges::find(kNames, ours, &Name::ours);
     const bool is_torch = !choice("optimizer")->values.empty();

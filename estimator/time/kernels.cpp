@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "program/readers/peaks.h"
+
 namespace vramfit {
 
 double seconds_of_ticks(double ticks) { return ticks / 1e12; }
@@ -12,9 +14,19 @@ void Kernels::then(const Kernels& next) {
   compute += next.compute;
 }
 
-WorkTimer::WorkTimer(const Cluster& cluster, const Efficiency& efficiency)
+bool pages_move(const program::Program& program, const Cluster& cluster) {
+  const auto is_managed = [](const program::Buffer& buffer) { return buffer.space == program::Space::managed; };
+  if (cluster.is_cpu() || std::ranges::none_of(program.main.buffers, is_managed)) return false;
+  constexpr Bytes kGranule{512};  // of the caching allocator
+  const FoldedPeaks peaks = folded_peaks(program, kGranule);
+  const Bytes managed = peaks.spaces[static_cast<std::size_t>(program::Space::managed)];
+  return peaks.rounded + managed + cluster.card.context > cluster.card.memory;
+}
+
+WorkTimer::WorkTimer(const Cluster& cluster, const Efficiency& efficiency, bool pages_move)
     : rates_(cluster, efficiency),
       is_cpu_(cluster.is_cpu()),
+      pages_move_(pages_move),
       launch_(ticks(efficiency.launch_seconds)),
       eager_call_(ticks(efficiency.eager_call_seconds)),
       host_bandwidth_(efficiency.host_memory_bandwidth) {}
@@ -35,7 +47,21 @@ Kernels WorkTimer::kernels_of(const program::Run& run, const program::Code& code
   for (std::uint32_t i = 0; i < run.work.count; ++i) {
     kernels.then(kernels_of(code.work[run.work.first + i], run.times));
   }
+  if (pages_move_) kernels.then(moved_pages(run, code));
   return kernels;
+}
+
+Kernels WorkTimer::moved_pages(const program::Run& run, const program::Code& code) const {
+  Bytes bytes;
+  for (std::uint32_t i = 0; i < run.accesses.count; ++i) {
+    const program::Access& access = code.accesses[run.accesses.first + i];
+    if (access.buffer < 0) continue;
+    const program::Buffer& buffer = code.buffers[static_cast<std::size_t>(access.buffer)];
+    if (buffer.space == program::Space::managed) bytes += buffer.bytes;
+  }
+  if (bytes.n == 0) return {};
+  return kernels_of({.unit = Work::Unit::host_link, .launches = 0, .bytes = 2 * static_cast<double>(bytes.n)},
+                    run.times);
 }
 
 Kernels WorkTimer::on_host(const program::Run& run, const program::Code& code) const {

@@ -32,11 +32,17 @@ struct Kernels {
   void then(const Kernels& next);
 };
 
+/// Whether the program has managed memory that the card has no room for beside its peak. The driver then moves what is
+/// touched to the card, and sends away what was touched longest ago (CUDA C++ Programming Guide, "Unified Memory"):
+/// with states that are touched in the same order in each step, that is what will be touched next, so that all of them
+/// move.
+bool pages_move(const program::Program& program, const Cluster& cluster);
+
 /// How long things take on a cluster, in ticks.
 class WorkTimer {
  public:
-  /// Both outlive the timer.
-  WorkTimer(const Cluster& cluster, const Efficiency& efficiency);
+  /// Both outlive the timer. `pages_move`: each run moves the managed memory that it accesses to the card and away.
+  WorkTimer(const Cluster& cluster, const Efficiency& efficiency, bool pages_move = false);
 
   /// `times` kernels that are alike are launched and run one after the other. On CPU ranks the host computes itself.
   Kernels kernels_of(const Work& work, std::int64_t times = 1) const;
@@ -46,11 +52,12 @@ class WorkTimer {
   double launch() const { return launch_; }
 
  private:
+  Kernels moved_pages(const program::Run& run, const program::Code& code) const;
   /// What the CPU computes for a card is bound by host memory.
   Kernels on_host(const program::Run& run, const program::Code& code) const;
 
   Rates rates_;
-  bool is_cpu_;
+  bool is_cpu_, pages_move_;
   double launch_, eager_call_;
   double host_bandwidth_;  // bytes a second
 };

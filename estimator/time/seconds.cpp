@@ -104,7 +104,7 @@ class Simulation {
  public:
   Simulation(const Program& program, const Cluster& cluster, const Efficiency& efficiency, Transfers& transfers)
       : program_(program),
-        timer_(cluster, efficiency),
+        timer_(cluster, efficiency, pages_move(program, cluster)),
         transfers_(transfers),
         is_cpu_(cluster.is_cpu()),
         done_(static_cast<std::size_t>(program.tokens), kNever) {

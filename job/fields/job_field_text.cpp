@@ -29,8 +29,8 @@ struct OtherOptimizer {
 };
 constexpr std::array kOtherOptimizers{
     OtherOptimizer{"paged",
-                   "its states are in managed memory; --optimizer adamw-8bit keeps as few bytes on the card, and "
-                   "\"vramfit rehearse\" runs a script that pages them"},
+                   "of paged optimizers paged_adamw_8bit and paged_adamw_32bit are modelled; \"vramfit rehearse\" runs "
+                   "a script with any of them"},
 };
 
 void refuse_known_elsewhere(std::string_view optimizer) {

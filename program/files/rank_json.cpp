@@ -72,6 +72,7 @@ void write_rank_members(JsonWriter& writer, const RankEstimate& rank) {
   writer.member("peak_requested_bytes", rank.peak_requested).member("peak_allocated_bytes", rank.peak_allocated);
   writer.member("peak_reserved_bytes", rank.peak_reserved).member("total_bytes", rank.total);
   writer.member("upper_bound_bytes", rank.upper_bound).member("alloc_retries", rank.alloc_retries);
+  if (rank.managed.n > 0) writer.member("managed_bytes", rank.managed);
   write_breakdown(writer, rank.breakdown);
   write_phases(writer, rank.phases);
 }
@@ -101,6 +102,7 @@ RankEstimate read_rank(JsonObject& object) {
   rank.total = {object.integer("total_bytes", 0, kMostBytes)};
   rank.upper_bound = {object.integer("upper_bound_bytes", 0, kMostBytes)};
   rank.alloc_retries = object.integer("alloc_retries", 0, kMostBytes);
+  if (object.has("managed_bytes")) rank.managed = {object.integer("managed_bytes", 0, kMostBytes)};
   rank.gives_back = rank.alloc_retries > 0;
   rank.breakdown = read_breakdown(object.object("breakdown"));
   for (JsonObject& phase : object.objects("phases")) rank.phases.push_back(read_phase(phase));

@@ -14,8 +14,16 @@ Tensor detached(const Tensor& tensor) {
 }
 
 Tensor Heap::make(std::int64_t elements, Dtype dtype, Category category, std::string_view what, Stream stream) {
-  Tensor tensor{.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr};
-  program::Buffer buffer{.bytes = elements * dtype_bytes(dtype), .category = category, .stream = stream};
+  return stored({.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr},
+                {.bytes = elements * dtype_bytes(dtype), .category = category, .stream = stream}, what);
+}
+
+Tensor Heap::make_managed(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {
+  return stored({.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr},
+                {.bytes = elements * dtype_bytes(dtype), .category = category, .space = program::Space::managed}, what);
+}
+
+Tensor Heap::stored(Tensor tensor, program::Buffer buffer, std::string_view what) {
   if (buffer.bytes.n == 0) return tensor;
   std::string text = scope;
   text.append(": ").append(what);
@@ -25,8 +33,8 @@ Tensor Heap::make(std::int64_t elements, Dtype dtype, Category category, std::st
   program::Writer& writer = recording_.writer;
   const auto is_free = [&](int number) {
     const program::Buffer& known = writer.code().buffers[static_cast<std::size_t>(number)];
-    return writer.owners(number) == 0 && known.bytes == buffer.bytes && known.category == category &&
-           known.stream == stream;
+    return writer.owners(number) == 0 && known.bytes == buffer.bytes && known.category == buffer.category &&
+           known.stream == buffer.stream && known.space == buffer.space;
   };
   const auto found = std::ranges::find_if(buffers_[label], is_free);
   tensor.storage = found != buffers_[label].end() ? program::Held(writer, *found) : writer.declare(buffer);

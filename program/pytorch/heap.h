@@ -50,6 +50,8 @@ class Heap {
   /// label and size, so that all steps but the first name the same ones.
   Tensor make(std::int64_t elements, Dtype dtype, Category category, std::string_view what,
               Stream stream = Stream::compute);
+  /// The same outside the allocator, in memory that moves to whoever touches it (cudaMallocManaged).
+  Tensor make_managed(std::int64_t elements, Dtype dtype, Category category, std::string_view what);
   /// Nothing frees it: it belongs to whoever it was given to (a loss that is kept for a log).
   void keep(Tensor tensor);
 
@@ -77,6 +79,8 @@ class Heap {
 
  private:
   program::Range range_of(const Accesses& accesses);
+  /// `tensor` with a storage like `buffer`, whose label is made of `what`.
+  Tensor stored(Tensor tensor, program::Buffer buffer, std::string_view what);
 
   Recording& recording_;
   std::vector<std::vector<int>> buffers_;  // by label

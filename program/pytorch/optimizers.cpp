@@ -153,6 +153,7 @@ Tensor clip_gradients(Torch& torch, Wrapper& wrapper) {
 }
 
 void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state) {
+  if (implementation == OptimizerImplementation::paged) return paged_adamw_step(torch, wrapper);
   const Scope scope(torch.heap(), "adamw");
   for (const OptimizerGroup& group : wrapper.groups()) step_group(torch.heap(), wrapper, group, implementation, state);
 }

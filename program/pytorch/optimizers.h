@@ -13,11 +13,15 @@ Tensor clip_gradients(Torch& torch, Wrapper& wrapper);
 
 /// torch.optim.AdamW over all parameters in the order in which the model holds them. States are made at the first step.
 /// foreach: one list as large as all parameters lives through each step. loop (foreach=False): up to three tensors as
-/// large as parameters that follow each other. fused: none, but a step counter on the card.
+/// large as parameters that follow each other. fused: none, but a step counter on the card. paged: paged_adamw_step.
 void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 
-/// bitsandbytes' AdamW with averages of 8 bits, as the Trainer makes it (adamw_bnb_8bit): fp32 for embeddings and for
-/// what has fewer than 4096 elements. Takes no implementation and no dtype.
+/// bitsandbytes' AdamW with averages in fp32, as the Trainer makes it (paged_adamw_32bit): those of parameters with
+/// 100,000 elements or more in managed memory, outside the allocator.
+void paged_adamw_step(Torch& torch, Wrapper& wrapper);
+
+/// Likewise with averages of 8 bits (adamw_bnb_8bit, paged_adamw_8bit): fp32 for embeddings and for what has fewer than
+/// 4096 elements. Only what is paged is in managed memory; scales never are. Takes no dtype.
 void adamw_8bit_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 
 }  // namespace vramfit::eager

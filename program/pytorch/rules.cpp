@@ -58,10 +58,10 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
-  const bool is_loop =
-      job.optimizer_implementation == OptimizerImplementation::loop;  // which the Trainer has no name for
-  const bool is_trainer = job.modeling == Modeling::transformers;     // which alone sets up other optimizers than AdamW
-  const bool is_of_loop = is_trainer ? !is_loop : job.optimizer == "adamw";
+  const OptimizerImplementation form = job.optimizer_implementation;
+  const bool is_trainer = job.modeling == Modeling::transformers;  // which alone sets up other libraries' optimizers
+  const bool is_of_loop = is_trainer ? form != OptimizerImplementation::loop  // for which it has no name
+                                     : job.optimizer == "adamw" && form != OptimizerImplementation::paged;
   if (!has_optimizer(job) || !is_of_loop) refuse_field(job, "optimizer");
   require_checkpointing(job);
   require_attention(job, cluster);

@@ -12,46 +12,49 @@ namespace {
 
 using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
 
-/// Managed memory is where it was touched last, so it is nobody's here.
-bool is_on_host(const Buffer& buffer) { return buffer.space == Space::pinned || buffer.space == Space::host; }
+using IsCounted = bool (*)(const Buffer&);
 
-std::int64_t held_by(const Buffer& buffer) { return is_on_host(buffer) ? buffer.bytes.n : 0; }
+bool is_on_host(const Buffer& buffer) { return buffer.space == Space::pinned || buffer.space == Space::host; }
+bool is_managed(const Buffer& buffer) { return buffer.space == Space::managed; }
 
 /// What a kernel pins itself comes from PyTorch's pool, which rounds up to a power of two.
-std::int64_t pinned_by_kernel(const Buffer& buffer) {
-  const auto bytes = static_cast<std::uint64_t>(held_by(buffer));
+std::int64_t taken_by_kernel(const Buffer& buffer) {
+  const auto bytes = static_cast<std::uint64_t>(buffer.bytes.n);
   return static_cast<std::int64_t>(buffer.space == Space::pinned ? std::bit_ceil(bytes) : bytes);
 }
 
-class HostReader {
+class PeakReader {
  public:
+  explicit PeakReader(IsCounted is_counted) : is_counted_(is_counted) {}
+
   void read(const Allocate& what, const Place& place) { add(held_by(place.buffer(what.buffer))); }
   void read(const Free& what, const Place& place) { add(-held_by(place.buffer(what.buffer))); }
   void read(const Run& run, const Place& place) {
     for (std::uint32_t i = 0; i < run.inside.count; ++i) {
       const Inside& step = place.code.inside[run.inside.first + i];
-      const std::int64_t held = pinned_by_kernel(place.buffer(step.buffer));
+      const Buffer& buffer = place.buffer(step.buffer);
+      const std::int64_t held = is_counted_(buffer) ? taken_by_kernel(buffer) : 0;
       add(step.what == Inside::What::allocate ? held : -held);
     }
   }
   Bytes peak() const { return Bytes{peak_}; }
 
  private:
+  std::int64_t held_by(const Buffer& buffer) const { return is_counted_(buffer) ? buffer.bytes.n : 0; }
   void add(std::int64_t bytes) {
     live_ = checked_add(live_, bytes);
     peak_ = std::max(peak_, live_);
   }
+  IsCounted is_counted_;
   std::int64_t live_ = 0, peak_ = 0;
 };
 
-}  // namespace
-
-Bytes host_bytes(const Program& program) {
-  // Blocks of most programs hold no host memory: they need not be read call by call.
+Bytes peak_of(const Program& program, IsCounted is_counted) {
+  // Blocks of most programs hold none of it: they need not be read call by call.
   const bool blocks_count = std::ranges::any_of(
-      program.blocks, [&](const Block& block) { return std::ranges::any_of(block.code.buffers, is_on_host); });
-  if (!blocks_count && std::ranges::none_of(program.main.buffers, is_on_host)) return {};
-  HostReader reader;
+      program.blocks, [&](const Block& block) { return std::ranges::any_of(block.code.buffers, is_counted); });
+  if (!blocks_count && std::ranges::none_of(program.main.buffers, is_counted)) return {};
+  PeakReader reader(is_counted);
   const Place main{.program = program, .code = program.main};
   for (const Section& section : merged_sections(program)) {
     if (blocks_count) {
@@ -67,5 +70,11 @@ Bytes host_bytes(const Program& program) {
   }
   return reader.peak();
 }
+
+}  // namespace
+
+Bytes host_bytes(const Program& program) { return peak_of(program, is_on_host); }
+
+Bytes managed_bytes(const Program& program) { return peak_of(program, is_managed); }
 
 }  // namespace vramfit

@@ -10,4 +10,8 @@ namespace vramfit {
 /// What CPU ranks hold on their "device" is not among them.
 Bytes host_bytes(const program::Program& program);
 
+/// The most that a rank's buffers in managed memory take at once. It lies where it was touched last, and on the card
+/// only while that has room.
+Bytes managed_bytes(const program::Program& program);
+
 }  // namespace vramfit

@@ -284,7 +284,8 @@ void require_trainer(const Job& job, Job& modelled) {
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
   if (job.mesh.replicate > 1)
     throw NotModelled("--modeling transformers with replicas (a Trainer's fsdp shards over all ranks)");
-  if (job.optimizer != "adamw") refuse_field(job, "optimizer");
+  const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
+  if (job.optimizer != "adamw" || is_paged) refuse_field(job, "optimizer");
 }
 
 void require(const Job& job, const Cluster& cluster) {

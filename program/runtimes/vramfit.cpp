@@ -32,6 +32,12 @@ void require_sums(const Job& job) {
 /// The gradient shard has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in. States have it as
 /// well, as LibTorch's fused kernels want it, but for optimizers that say otherwise.
 void require_optimizer(const Job& job) {
+  if (job.optimizer_implementation == OptimizerImplementation::paged) {
+    throw NotModelled(fmt::format(
+        "--optimizer {} (bitsandbytes' paged form, which --stack transformers has on one GPU and under DDP; the engine "
+        "has {}:fused, and keeps states in host memory with --offload optimizer)",
+        job_field_named("optimizer").get(job), job.optimizer));
+  }
   if (!has_optimizer(job)) {
     throw NotModelled(fmt::format(
         "--optimizer {} (PyTorch's runtimes have that form, as --runtime pytorch-fsdp2; the engine updates a "

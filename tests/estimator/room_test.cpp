@@ -10,6 +10,7 @@
 #include "estimator/time/seconds.h"
 #include "program/readers/bytes.h"
 #include "program/readers/check.h"
+#include "program/readers/host_bytes.h"
 #include "program/readers/peaks.h"
 #include "tests/support/hand_program.h"
 #include "tests/support/summed_peaks.h"
@@ -144,7 +145,7 @@ Program adapters_on_four_bits() {
   return p.take();
 }
 
-/// States that the driver moves to whoever touches them: an update reads and writes them over the host's link.
+/// States that the driver moves to whoever touches them.
 Program paged_states() {
   HandProgram p;
   const int weights = p.resident("weights", 10);
@@ -152,8 +153,7 @@ Program paged_states() {
   p.begin(Kind::last);
   const int gradient = p.buffer("gradient", 10, kGradient);
   p.allocate(gradient).run("backward", {{weights, How::read}, {gradient, How::write}}, 30);
-  p.update({{weights, How::add}, {gradient, How::read}, {states, How::add}},
-           {{.unit = Work::Unit::host_link, .bytes = 2 * 40}, {.bytes = 110}});
+  p.update({{weights, How::add}, {gradient, How::read}, {states, How::add}}, {{.bytes = 110}});
   p.free(gradient);
   return p.take();
 }
@@ -190,12 +190,21 @@ TEST_CASE("adapters on 4-bit weights: the weights are whole only while a product
   CHECK(step_seconds(program) == forward + backward + 11264);
 }
 
-TEST_CASE("paged states: managed memory is no part of the card's, and updates wait for the pages that move") {
+TEST_CASE("paged states: no part of the card's memory, and where it has no room for them updates wait for the pages") {
   const Program program = paged_states();
   CHECK(fault_of(program) == std::nullopt);
   CHECK(peak_bytes(program, Space::device) == 10 + 10);
   CHECK(peak_bytes(program, Space::managed) == 40);
-  CHECK(step_seconds(program) == 30 + 80 + 110);
+  CHECK(managed_bytes(program) == Bytes{40});
+  CHECK(host_bytes(program) == Bytes{});
+  Cluster cluster = testing::unit_cluster(1, 1);
+  const auto seconds_with = [&](Bytes memory) {
+    cluster.card.memory = memory;
+    return seconds_of(program, cluster, testing::unit_efficiency()).step_seconds;
+  };
+  const Bytes peak{512 + 512};  // as the caching allocator rounds weights and gradient
+  CHECK(seconds_with(peak + Bytes{40}) == 30 + 110);
+  CHECK(seconds_with(peak + Bytes{39}) == 30 + 80 + 110);
 }
 
 TEST_CASE("a kernel that touches host memory is found, and so is an update before its states have arrived") {

@@ -15,6 +15,8 @@ def by_step(events):
         if event[0] == "mark":
             allocations, freed = steps.setdefault(event[1], []), collections.Counter()
             continue
+        if event[0] == "managed" and event[1] > 0:
+            steps["managed memory"] = [(event[1], 0, collections.Counter(), "")]
         if event[0] not in "+-":
             continue
         stream = streams.setdefault(event[3], len(streams))

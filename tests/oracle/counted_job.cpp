@@ -11,7 +11,9 @@
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "model_specs/config.h"
+#include "program/make_program.h"
 #include "program/readers/count.h"
+#include "program/readers/host_bytes.h"
 #include "program/stages/adapters.h"
 
 namespace vramfit::testing {
@@ -21,7 +23,7 @@ CountedJob count_from_arguments(int argc, char** argv) {
   std::ifstream file(argv[1], std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const ModelSpec spec = parse_config(text, argv[1]);
-  CountedJob counted{unresolved_job(), parse_cluster(argv[2]), {}};
+  CountedJob counted{unresolved_job(), parse_cluster(argv[2]), {}, {}};
   for (int i = 4; i < argc; ++i) {
     const std::string word = argv[i];
     const std::size_t equals = word.find('=');
@@ -33,6 +35,8 @@ CountedJob count_from_arguments(int argc, char** argv) {
   const Graph graph = training_graph(spec, counted.job);
   counted.ledger =
       count(graph, counted.job, counted.cluster.card.device, {}, {.steps = std::stoi(argv[3]), .abbreviate = false});
+  counted.managed = managed_bytes(program::make_program(
+      {.graph = graph, .job = counted.job, .device = counted.cluster.card.device, .coords = {}, .labels = false}));
   return counted;
 }
 

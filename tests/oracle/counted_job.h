@@ -11,6 +11,7 @@ struct CountedJob {
   Job job;  // resolved
   Cluster cluster;
   Ledger ledger;
+  Bytes managed;
 };
 
 /// From the arguments CONFIG.JSON CLUSTER STEPS [FIELD=VALUE ...] of a program. Throws InputError and NotModelled.

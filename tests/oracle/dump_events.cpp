@@ -1,5 +1,6 @@
 // Prints every event of a counted job: dump_events CONFIG.JSON CLUSTER STEPS [FIELD=VALUE ...]
-// One JSON array a line: ["mark", "step 1"], ["+", bytes, id, stream, label], ["-", bytes, id, stream].
+// One JSON array a line: ["mark", "step 1"], ["+", bytes, id, stream, label], ["-", bytes, id, stream], and at the end
+// ["managed", bytes], the peak of managed memory.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -33,7 +34,9 @@ void print(const vramfit::Ledger& ledger) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  print(vramfit::testing::count_from_arguments(argc, argv).ledger);
+  const vramfit::testing::CountedJob counted = vramfit::testing::count_from_arguments(argc, argv);
+  print(counted.ledger);
+  fmt::print("[\"managed\", {}]\n", counted.managed.n);
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

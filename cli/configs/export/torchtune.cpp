@@ -46,6 +46,8 @@ std::string optimizer_lines(ExportWriter& writer) {
   if (writer.is("optimizer", "adamw:fused")) return "  _component_: torch.optim.AdamW\n  fused: True\n";
   if (writer.is("optimizer", "adamw:foreach")) return "  _component_: torch.optim.AdamW\n  fused: False\n";
   if (writer.is("optimizer", "adamw-8bit:fused")) return "  _component_: bitsandbytes.optim.AdamW8bit\n";
+  if (writer.is("optimizer", "adamw-8bit:paged")) return "  _component_: bitsandbytes.optim.PagedAdamW8bit\n";
+  if (writer.is("optimizer", "adamw:paged")) return "  _component_: bitsandbytes.optim.PagedAdamW\n";
   writer.refuse("optimizer", "write its component into the file yourself");
 }
 

@@ -48,6 +48,9 @@ void read_optimizer(const Setting& setting, Draft& draft) {
   constexpr std::array kNames{
       Name{"torch.optim.AdamW", "adamw:fused", "adamw:foreach"},
       Name{"bitsandbytes.optim.AdamW8bit", "adamw-8bit:fused", "adamw-8bit:fused"},
+      Name{"bitsandbytes.optim.PagedAdamW", "adamw:paged", "adamw:paged"},
+      Name{"bitsandbytes.optim.PagedAdamW32bit", "adamw:paged", "adamw:paged"},
+      Name{"bitsandbytes.optim.PagedAdamW8bit", "adamw-8bit:paged", "adamw-8bit:paged"},
   };
   const auto* const found = std::ranges::find(kNames, full, &Name::theirs);
   if (found == kNames.end()) {

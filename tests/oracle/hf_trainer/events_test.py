@@ -1,4 +1,4 @@
-"""Every allocation of a rehearsed run of transformers' Trainer against the counted ledger: size, stream, and what was freed since the one before.
+"""Every allocation of a rehearsed run of transformers' Trainer against the counted ledger: size, stream, and what was freed since the one before; and the bytes of managed memory.
 
 Loading is left out: the Trainer moves a model that was made on the host. Arguments: `ci` or `full`.
 """
@@ -66,7 +66,7 @@ QLORA = {"lora_rank": 16, "quantization": "nf4-double", "frozen_dtype": "fp32"}
 
 CASES = {
     "ci": [
-        Case(**TINY, checkpointing="full", optimizer="adamw-8bit", attention="auto"),
+        Case(**TINY, checkpointing="full", optimizer="adamw-8bit:paged", attention="auto"),
         Case(**{**TINY, "kv_heads": 1}, family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="adamw:foreach", batch=2),
         Case(**{**TINY, "kv_heads": 4}, family="qwen3", precision="fp32", batch=3, tied=True),
         Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full"),
@@ -102,6 +102,12 @@ CASES = {
         Case(**{**SMALL, "sequence": 1601}, **QLORA, family="qwen3", optimizer="adamw:foreach", lora_dropout=0.05, card="A100-80GB"),
         *(Case(**SMALL, optimizer="adamw-8bit", precision=precision, tied=tied) for precision, tied in (("bf16-mixed", False), ("bf16-pure", True))),
         Case(**SMALL, **QLORA, optimizer="adamw-8bit", checkpointing="full"),
+        *(Case(**SMALL, optimizer="adamw-8bit:paged", precision=precision, tied=tied) for precision, tied in (("bf16-mixed", True), ("bf16-pure", False))),
+        *(Case(**SMALL, optimizer="adamw:paged", precision=precision, checkpointing="full") for precision in ("bf16-mixed", "bf16-pure")),
+        Case(**SMALL, storage="bf16", family="qwen2", accumulation=2, optimizer="adamw-8bit:paged"),
+        Case(**SMALL, **QLORA, optimizer="adamw-8bit:paged", checkpointing="full"),
+        Case(**SMALL, lora_rank=64, optimizer="adamw:paged"),
+        Case(**SMALL, ranks=2, sharding="no-shard", optimizer="adamw-8bit:paged", checkpointing="full"),
         *(Case(**SMALL, storage="bf16", checkpointing=checkpointing, tied=True) for checkpointing in ("none", "full")),
         Case(**SMALL, storage="bf16", family="qwen3", accumulation=3, optimizer="adamw:foreach", card="RTX4090"),
         Case(**SMALL, storage="bf16", family="qwen2", batch=2, optimizer="adamw-8bit"),
@@ -161,11 +167,11 @@ def rehearsed_events(case):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "events")
         launcher = ["-m", "torch.distributed.run", "--nnodes", max(1, case.ranks // 8), "--nproc-per-node", min(8, case.ranks)] if case.ranks > 1 else []
-        run([PROGRAMS / "vramfit", "rehearse", "--gpus", case.cluster(), "--ranks", 0, "--", sys.executable, *launcher, FOLDER / "train.py", "--config", config_file(case, folder),
+        report = run([PROGRAMS / "vramfit", "rehearse", "--json", "--gpus", case.cluster(), "--ranks", 0, "--", sys.executable, *launcher, FOLDER / "train.py", "--config", config_file(case, folder),
              "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision, "--storage", case.storage, "--attention", case.attention,
              "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
              "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization, "--fsdp", case.sharding if case.ranks > 1 and case.sharding != "no-shard" else "none", "--checkpointed-by", case.checkpointed_by, "--steps", STEPS, "--events", path])
-        return lines_of(path.read_text(encoding="utf-8"))
+        return [*lines_of(path.read_text(encoding="utf-8")), ["managed", json.loads(report)["ranks"][0]["managed_bytes"]]]
 
 
 def counted_events(case):

@@ -1,0 +1,84 @@
+// States of bitsandbytes' paged AdamW under transformers' Trainer. That the allocator sees nothing else of them is
+// tested in tests/oracle/hf_trainer, event by event, and so are the bytes of managed memory.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+
+#include "estimator/estimate.h"
+#include "job/fields/job_fields.h"
+#include "job/stacks.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+namespace {
+
+Job trainer_job(const char* optimizer, const Cluster& cluster) {
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("transformers"), cluster));
+  for (const auto& [field, value] : {std::pair{"optimizer", optimizer},
+                                     {"checkpointing", "full"},
+                                     {"storage_dtype", "bf16"},
+                                     {"state_dtype", "bf16"}}) {
+    job_field_named(field).set(job, value);
+  }
+  return job;
+}
+
+Estimate estimate_with(const char* optimizer, const Cluster& cluster) {
+  return estimate(testing::llama_8b(), trainer_job(optimizer, cluster), cluster, {.suggestions = false});
+}
+
+constexpr std::int64_t kEmbedding = 128256LL * 4096, kNorms = 65LL * 4096, kWeights = 8030261248;
+
+TEST_CASE("paged states: two averages of what has 100,000 elements, in fp32 or in 8 bits but for embeddings") {
+  const Cluster cluster = parse_cluster("1xH100-80GB");
+  CHECK(estimate_with("adamw:paged", cluster).ranks.front().managed == Bytes{8 * (kWeights - kNorms)});
+  CHECK(estimate_with("adamw-8bit:paged", cluster).ranks.front().managed ==
+        Bytes{2 * (kWeights - kNorms - kEmbedding) + 8 * kEmbedding});
+  CHECK(estimate_with("adamw-8bit:fused", cluster).ranks.front().managed == Bytes{});
+}
+
+TEST_CASE("paged states are no part of the total, and in host memory as far as the card has no room beside it") {
+  for (const char* gpus : {"1xA100-40GB", "1xH100-80GB"}) {
+    CAPTURE(gpus);
+    Cluster cluster = parse_cluster(gpus);
+    const Estimate paged = estimate_with("adamw-8bit:paged", cluster);
+    const RankEstimate& rank = paged.ranks.front();
+    const Bytes states = rank.breakdown.categories[static_cast<std::size_t>(Category::optimizer_state)];
+    // Scales of 256 elements for two averages, the norms' codes, and two tables.
+    CHECK(states <= Bytes{2 * 4 * (kWeights / 256) + 2 * kNorms + 2 * 4 * 256});
+    CHECK(managed_on_card(rank, cluster.card.memory) + rank.host == rank.managed);
+    CHECK(paged.host_bytes == rank.host);
+    CHECK((rank.host.n == 0) == (rank.total + rank.managed <= cluster.card.memory));
+  }
+}
+
+TEST_CASE("a host without room for the pages that the card can't hold: the job does not fit") {
+  Cluster cluster = parse_cluster("1xA100-40GB");
+  const Bytes host = estimate_with("adamw:paged", cluster).host_bytes;
+  REQUIRE(host > Bytes{});
+  cluster.host_memory = host;
+  CHECK(estimate_with("adamw:paged", cluster).verdict == Verdict::fits);
+  cluster.host_memory = host - Bytes{1};
+  const Estimate beyond = estimate_with("adamw:paged", cluster);
+  CHECK(beyond.verdict == Verdict::does_not_fit);
+  CHECK_MESSAGE(beyond.why.starts_with("host memory: "), beyond.why);
+}
+
+TEST_CASE("paged states have rules where bitsandbytes works, and the answer elsewhere says where that is") {
+  const auto why = [](Job job, const char* gpus) {
+    const Estimate e = estimate(testing::llama_8b(), job, parse_cluster(gpus), {.suggestions = false});
+    CHECK(e.verdict == Verdict::not_modelled);
+    return e.why;
+  };
+  Job own = unresolved_job();
+  job_field_named("optimizer").set(own, "adamw-8bit:paged");
+  CHECK(why(own, "1xA100-40GB").find("--stack transformers has on one GPU") != std::string::npos);
+  for (const char* optimizer : {"adamw:paged", "adamw-8bit:paged"}) {
+    const Job sharded = trainer_job(optimizer, parse_cluster("2xA100-40GB"));
+    CHECK(why(sharded, "2xA100-40GB").starts_with(std::string("--optimizer ") + optimizer));
+  }
+}
+
+}  // namespace
+}  // namespace vramfit
