@@ -41,7 +41,7 @@ namespace {
 struct EstimateFlags : JobQuestion {
   std::string format = "table", rehearse = "never", python, driver;
   std::vector<std::string> what_ifs;
-  bool json = false, strict = false, exact = false, at_peak = false;
+  bool json = false, strict = false, exact = false, at_peak = false, no_cache = false;
 };
 
 /// Without --gpus: what one card needs, and which cards would do.
@@ -66,6 +66,9 @@ void check_rehearsal_flags(const EstimateFlags& flags) {
     if (!value->empty() && !may_rehearse(flags)) {
       throw InputError(fmt::format("{}: is for a rehearsal; give --exact or --rehearse auto, too", flag));
     }
+  }
+  if (flags.no_cache && !may_rehearse(flags)) {
+    throw InputError("--no-cache: is for a rehearsal; give --exact or --rehearse auto, too");
   }
   for (const auto& [flag, is_given] : {std::pair{"--what-if", !flags.what_ifs.empty()}, {"--at-peak", flags.at_peak}}) {
     if (!is_given || !may_rehearse(flags)) continue;
@@ -135,10 +138,10 @@ void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& s
 }
 
 /// As an estimate's, where the script ran through or out of memory.
-int exit_code_of(const Rehearsal& rehearsal, bool strict) {
-  if (rehearsal.verdict == RehearsalVerdict::fits) return exit_code_of(Verdict::fits, strict);
-  if (rehearsal.verdict == RehearsalVerdict::at_risk) return exit_code_of(Verdict::at_risk, strict);
-  if (rehearsal.verdict == RehearsalVerdict::does_not_fit) return exit_code_of(Verdict::does_not_fit, strict);
+int exit_code_of(RehearsalVerdict verdict, bool strict) {
+  if (verdict == RehearsalVerdict::fits) return exit_code_of(Verdict::fits, strict);
+  if (verdict == RehearsalVerdict::at_risk) return exit_code_of(Verdict::at_risk, strict);
+  if (verdict == RehearsalVerdict::does_not_fit) return exit_code_of(Verdict::does_not_fit, strict);
   return static_cast<int>(ExitCode::failed);
 }
 
@@ -155,15 +158,19 @@ int rehearse(const EstimateFlags& flags, const Asked& asked, const ModelSpec& sp
     const Recipe script = find_recipe(recipe.recipe);
     write_file(flags.driver, recipe_script(script, recipe_values(script, recipe.values), flags.job.model));
   }
-  Rehearsal rehearsal = rehearse_stack(recipe, flags.job.model, flags.python, asked.cluster);
-  rehearsal.notes.insert(rehearsal.notes.begin(),
-                         fmt::format("--stack {}: {}, rehearsed: {}", asked.stack->name, asked.stack->what,
-                                     command_of(recipe, flags.job.model, asked.cluster)));
+  StackQuestion question{.recipe = recipe,
+                         .model = flags.job.model,
+                         .python = flags.python,
+                         .cluster = asked.cluster,
+                         .asked = fmt::format("--stack {}: {}, rehearsed: {}", asked.stack->name, asked.stack->what,
+                                              command_of(recipe, flags.job.model, asked.cluster)),
+                         .may_be_kept = !flags.no_cache};
   if (!flags.driver.empty()) {
-    rehearsal.notes.push_back(fmt::format("--keep-driver: {} is the script", printable(flags.driver)));
+    question.driver = fmt::format("--keep-driver: {} is the script", printable(flags.driver));
   }
-  write_file("-", json ? rehearsal_to_json(rehearsal) : rehearsal_text(rehearsal));
-  return exit_code_of(rehearsal, flags.strict);
+  const ExactAnswer answer = rehearse_stack(question);
+  write_file("-", json ? answer.json : answer.text);
+  return exit_code_of(answer.verdict, flags.strict);
 }
 
 /// The estimate, and what else was asked for.
@@ -244,6 +251,10 @@ void add_estimate(CLI::App& command, int& exit_code) {
       ->group(kRecipeFlags);
   command.add_option("--python", flags->python, "The Python that has the library. Default: python in PATH")
       ->type_name("PATH")
+      ->group(kRecipeFlags);
+  command
+      .add_flag("--no-cache", flags->no_cache,
+                "Rehearse even if the same was rehearsed before, and keep nothing of it (docs/stacks.md)")
       ->group(kRecipeFlags);
   command.add_option("--keep-driver", flags->driver, "Write the script that is rehearsed to FILE")
       ->type_name("FILE")

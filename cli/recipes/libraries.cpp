@@ -20,9 +20,10 @@ namespace {
 
 constexpr std::chrono::seconds kMost{60};
 
-// A line for each library: its state, what pip takes, its version, with tabs between them.
+// A line for each library: its state, what pip takes, its version, with tabs between them. Then "all" and the hash of
+// what is installed.
 constexpr const char* kProbe = R"python(
-import importlib.metadata, re, sys
+import hashlib, importlib.metadata, re, sys
 def numbers(text):
     found = [int(number) for number in re.findall(r"\d+", re.split("[+a-z]", text)[0])]
     while found and found[-1] == 0:
@@ -44,10 +45,13 @@ with open(sys.argv[1], "w") as out:
             version = ""
         state = judge(version, wanted[len(name):]) if version else "missing"
         out.write(f"{state}\t{wanted}\t{version}\n")
+    there = sorted({f"{each.metadata['Name']} {each.version}" for each in importlib.metadata.distributions()})
+    out.write(f"all\t{hashlib.sha256(repr([sys.version, there]).encode()).hexdigest()}\t\n")
 )python";
 
 struct Found {
   std::string there;                  // "torch 2.11.0, trl 1.16.0"
+  std::string identity;               // of all that are installed
   std::string lacking;                // "trl is missing", "transformers 4.57.0 is too old"
   std::vector<std::string> pip = {};  // what pip takes for those
 };
@@ -65,6 +69,10 @@ Found read_lines(const std::string& text) {
     const std::string state = line.substr(0, first), wanted = line.substr(first + 1, second - first - 1);
     const std::string version = printable(line.substr(second + 1), 40),
                       name = wanted.substr(0, wanted.find_first_of("<>="));
+    if (state == "all") {
+      found.identity = wanted;
+      continue;
+    }
     if (state == "there") {
       append(found.there, fmt::format("{} {}", name, version));
       continue;
@@ -87,7 +95,7 @@ std::string find_python(const std::string& wanted) {
   }
 }
 
-std::string check_libraries(const Recipe& recipe, const std::string& python) {
+Libraries check_libraries(const Recipe& recipe, const std::string& python) {
   const PrivateFolder folder("rehearsal");
   const std::string facts = folder.path() + "/libraries";
   write_file(facts, "");
@@ -102,7 +110,7 @@ std::string check_libraries(const Recipe& recipe, const std::string& python) {
     throw FaultError(
         fmt::format("{}: does not run a few lines of Python 3.8; name another with --python PATH", printable(python)));
   }
-  if (found.lacking.empty()) return found.there;
+  if (found.lacking.empty()) return {.text = found.there, .identity = found.identity};
   std::vector<std::string> install{python, "-m", "pip", "install", "-U"};
   install.insert(install.end(), found.pip.begin(), found.pip.end());
   throw FaultError(fmt::format("recipe {}: {}; install with: {} (or name another Python with --python PATH)",

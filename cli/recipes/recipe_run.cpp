@@ -93,7 +93,9 @@ RecipeRun::RecipeRun(const RecipeFlags& flags, const Cluster& cluster, std::opti
   if (!has_search) recipe_script(recipe_, values_, "");  // refuses values
   const ModelSpec spec = read_model(flags.model);
   python_ = find_python(flags.python);
-  libraries_ = fmt::format("libraries of {}: {}", printable(python_), check_libraries(recipe_, python_));
+  const Libraries libraries = check_libraries(recipe_, python_);
+  libraries_ = fmt::format("libraries of {}: {}", printable(python_), libraries.text);
+  installed_ = libraries.identity;
   notes_ = {fmt::format("recipe {}: {}", recipe_.name, recipe_.summary), "choices: " + choices_text(values_),
             libraries_};
   folder_ = std::make_unique<SessionFolder>(keep);
@@ -124,7 +126,7 @@ std::vector<std::string> RecipeRun::command(const SearchPoint& point) const {
 
 std::vector<std::string> RecipeRun::identity(const SearchPoint& point) const {
   std::vector<std::string> identity = words(recipe_script(recipe_, values_at(point), "model"));
-  identity.insert(identity.end(), {libraries_, model_identity_});
+  identity.insert(identity.end(), {libraries_, installed_, model_identity_});
   return identity;
 }
 

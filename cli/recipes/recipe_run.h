@@ -58,6 +58,7 @@ class RecipeRun {
   bool is_kept_;
   std::unique_ptr<SessionFolder> folder_;
   std::string libraries_;  // their versions, and the Python that has them
+  std::string installed_;  // a hash of all that it has
   std::vector<std::string> notes_;
 };
 

@@ -2,16 +2,26 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "cli/recipes/exact_cache.h"
 #include "cli/recipes/stack_recipe.h"
-#include "cli/rehearse/rehearsal.h"
 #include "job/cluster/cluster.h"
 
 namespace vramfit {
 
-/// On several GPUs rank 0 is played alone: all ranks of the recipes do the same. What the script prints goes to stderr.
-/// `python` as find_python() takes it. Throws InputError, ModelError or FaultError.
-Rehearsal rehearse_stack(const StackRecipe& recipe, const std::string& model, const std::string& python,
-                         const Cluster& cluster);
+struct StackQuestion {
+  const StackRecipe& recipe;
+  std::string model, python;  // `python` as find_python() takes it
+  const Cluster& cluster;
+  std::string asked;        // the answer's first note
+  std::string driver = {};  // a note of this time alone, which is not kept
+  bool may_be_kept = true;  // false: rehearsed whatever is kept, and not kept
+};
+
+/// What was kept of an earlier rehearsal of the same, or a rehearsal now. On several GPUs rank 0 is played alone: all
+/// ranks of the recipes do the same. What the script prints goes to stderr. Throws InputError, ModelError or
+/// FaultError.
+ExactAnswer rehearse_stack(const StackQuestion& question);
 
 }  // namespace vramfit

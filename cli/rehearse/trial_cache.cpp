@@ -41,21 +41,6 @@ std::pair<std::string, RehearsalTrial> read_line(std::string_view line, const st
   return {std::move(key), std::move(trial)};
 }
 
-/// Size and time of a file that is too large to be read, or what it holds.
-std::string contents_of(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return "";
-  const auto size = std::filesystem::file_size(path, error);
-  const auto changed = std::filesystem::last_write_time(path, error).time_since_epoch().count();
-  constexpr std::uintmax_t kMostRead = std::uintmax_t{16} << 20;
-  if (error || size > kMostRead) return fmt::format("{} {}", size, changed);
-  try {
-    return read_file(path);
-  } catch (const InputError&) {
-    return fmt::format("{} {}", size, changed);
-  }
-}
-
 }  // namespace
 
 TrialCache::TrialCache(std::string path) : path_(std::move(path)) {
@@ -85,6 +70,30 @@ void TrialCache::put(const std::string& key, const RehearsalTrial& trial) {
   write_file(path_, text_);
 }
 
+std::string contents_of(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return "";
+  const auto size = std::filesystem::file_size(path, error);
+  const auto changed = std::filesystem::last_write_time(path, error).time_since_epoch().count();
+  constexpr std::uintmax_t kMostRead = std::uintmax_t{16} << 20;
+  if (error || size > kMostRead) return fmt::format("{} {}", size, changed);
+  try {
+    return read_file(path);
+  } catch (const InputError&) {
+    return fmt::format("{} {}", size, changed);
+  }
+}
+
+std::string key_of(const std::vector<std::string>& parts) {
+  std::uint64_t hash = fnv1a("vramfit"), other = fnv1a("rehearsal");
+  for (const std::string& part : parts) {
+    const std::string measured = fmt::format("{}:{}", part.size(), part);
+    hash = fnv1a(measured, hash);
+    other = fnv1a(measured, mix_bits(other));
+  }
+  return fmt::format("{:016x}{:016x}", hash, other);
+}
+
 std::string trial_key(const RehearsalRequest& request, const std::vector<std::string>& command) {
   std::error_code error;
   const bool is_played =
@@ -96,13 +105,7 @@ std::string trial_key(const RehearsalRequest& request, const std::vector<std::st
     parts.push_back(word);
     parts.push_back(contents_of(word));
   }
-  std::uint64_t hash = fnv1a("vramfit"), other = fnv1a("rehearsal");
-  for (const std::string& part : parts) {
-    const std::string measured = fmt::format("{}:{}", part.size(), part);
-    hash = fnv1a(measured, hash);
-    other = fnv1a(measured, mix_bits(other));
-  }
-  return fmt::format("{:016x}{:016x}", hash, other);
+  return key_of(parts);
 }
 
 }  // namespace vramfit

@@ -27,6 +27,12 @@ class TrialCache {
   std::unordered_map<std::string, RehearsalTrial> trials_;
 };
 
+/// Size and time of a file that is too large to be read, or what it holds; "" where there is no such file.
+std::string contents_of(const std::string& path);
+
+/// One word for a list of texts.
+std::string key_of(const std::vector<std::string>& parts);
+
 /// Equal if the words, the contents of the files that they name, the folder, the GPUs and all settings are equal.
 /// Modules that a script imports are not part of it.
 std::string trial_key(const RehearsalRequest& request, const std::vector<std::string>& command);

@@ -96,6 +96,12 @@ std::string process_environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+fs::path own_cache(const Environment& variable) {
+  const std::string given = variable("VRAMFIT_CACHE");
+  const fs::path home = cache_home(variable);
+  return given.empty() && !home.empty() ? home / "vramfit" : fs::path(given);
+}
+
 HubOptions hub_options(const Environment& variable) {
   HubOptions options;
   const fs::path cache = cache_home(variable);
@@ -103,9 +109,7 @@ HubOptions hub_options(const Environment& variable) {
   const fs::path hf_home = hf_home_given.empty() ? cache / "huggingface" : fs::path(hf_home_given);
   const std::string hub_cache = first_of(variable, {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"});
   options.hf_cache = hub_cache.empty() ? hf_home / "hub" : fs::path(hub_cache);
-  const std::string own = variable("VRAMFIT_CACHE");
-  if (!own.empty()) options.own_cache = fs::path(own) / "hub";
-  if (own.empty() && !cache.empty()) options.own_cache = cache / "vramfit" / "hub";
+  if (const fs::path own = own_cache(variable); !own.empty()) options.own_cache = own / "hub";
   options.endpoint = endpoint_of(variable("HF_ENDPOINT"));
   options.total_seconds = total_seconds_of(variable("VRAMFIT_HUB_TIMEOUT"), options.total_seconds);
   options.offline = is_on(variable("HF_HUB_OFFLINE")) || is_on(variable("TRANSFORMERS_OFFLINE"));

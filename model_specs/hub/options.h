@@ -27,6 +27,9 @@ using Environment = std::function<std::string(const char* name)>;
 /// A variable of this process's environment; "" if it isn't set.
 std::string process_environment(const char* name);
 
+/// $VRAMFIT_CACHE, else vramfit in $XDG_CACHE_HOME or ~/.cache: where what commands keep has folders. Empty: nowhere.
+std::filesystem::path own_cache(const Environment& variable);
+
 /// Throws ModelError for an HF_ENDPOINT that isn't https (http is allowed for loopback only), for a token with
 /// characters that tokens don't contain, and for a VRAMFIT_HUB_TIMEOUT that isn't a whole number of seconds from 1 to
 /// 86,400.

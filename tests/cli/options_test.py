@@ -176,7 +176,7 @@ class OtherFlags(unittest.TestCase):
 
     def test_of_estimate(self):
         self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip", "--save-kind", "--network",
-                                "--calibration", "--host-memory", "--stack", "--exact", "--rehearse", "--python", "--keep-driver", "--what-if", "--at-peak"])
+                                "--calibration", "--host-memory", "--stack", "--exact", "--rehearse", "--python", "--no-cache", "--keep-driver", "--what-if", "--at-peak"])
         for stack in values_of("--stack", help_of("estimate")["--stack"][0])[1:]:
             self.assertNotEqual(program("estimate", MODEL, "--gpus", "2xH100-80GB").stdout, program("estimate", MODEL, "--gpus", "2xH100-80GB", "--stack", stack).stdout)
         self.refused("--rehearse", "estimate", MODEL, "--gpus", "2xH100-80GB", "--rehearse", "always")  # the rest in tests/rehearse/stacks_test.py

@@ -5,9 +5,11 @@ import shlex
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 import fake_python
 
+NOBODY = 12345
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 STACKS = ("vramfit", "transformers", "trl", "accelerate", "deepspeed", "lightning", "torchtune", "torchtitan")
@@ -22,6 +24,10 @@ def document(*words, gpus="1xRTX4090"):
 
 
 class Stacks(unittest.TestCase):
+    def setUp(self):
+        self.cache = self.enterContext(tempfile.TemporaryDirectory())
+        self.enterContext(unittest.mock.patch.dict(os.environ, {"VRAMFIT_CACHE": self.cache}))
+
     def refused(self, why, done, code=2):
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (code, "", 1), done.stderr)
         self.assertIn(why, done.stderr)
@@ -96,6 +102,84 @@ class Stacks(unittest.TestCase):
             self.assertTrue(estimate("--stack", "accelerate", "--rehearse", "auto", "--python", python, gpus="2xL4").stdout.startswith("FITS: "))
             self.assertEqual(document("--stack", "transformers", "--rehearse", "auto", "--python", python)["schema"], "vramfit/estimate@1")
 
+    def test_an_answer_is_kept_for_the_next_time_that_the_same_is_asked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            python = fake_python.make(folder)
+            started = []  # what the script printed: nothing is started where an answer is kept
+
+            def ask(*words, stack="transformers", **environment):
+                with unittest.mock.patch.dict(os.environ, environment):
+                    done = estimate("--stack", stack, "--exact", *(words if "--python" in words else ("--python", python, *words)))
+                started.append("SEQ_LEN" in done.stderr)
+                return done
+            first, again = ask(), ask()
+            self.assertEqual(started, [True, False])
+            self.assertEqual((first.returncode, again.returncode), (0, 0))
+            self.assertNotIn("from the cache", first.stdout)
+            self.assertIn("from the cache: rehearsed on ", again.stdout)
+            self.assertEqual(first.stdout.splitlines()[0], again.stdout.splitlines()[0])
+            as_json = json.loads(ask("--json").stdout)
+            self.assertEqual((started[-1], as_json["schema"], as_json["verdict"]), (False, "vramfit/rehearsal@1", "fits"))
+            self.assertTrue(any("--no-cache rehearses it again" in note for note in as_json["notes"]))
+            self.assertEqual((ask("--micro-batch", "40").returncode, ask("--micro-batch", "40").returncode, started[-2:]), (3, 3, [True, False]))
+            # What the answer follows from makes another question.
+            other = fake_python.make(folder, {**fake_python.LIBRARIES, "bitsandbytes": "0.50.2"})
+            for change in (lambda: ask("--micro-batch", "2"), lambda: ask("--python", other), lambda: ask(PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:64"), lambda: ask("--no-cache"),
+                           lambda: estimate("--stack", "transformers", "--exact", "--python", python, gpus="1xH100-80GB")):
+                started.append("SEQ_LEN" in change().stderr)
+                self.assertTrue(started[-1])
+            # A driver is written whatever is kept.
+            driver = os.path.join(folder, "train.py")
+            ask("--keep-driver", driver)
+            self.assertTrue(os.path.exists(driver))
+
+    def test_a_script_that_fails_is_asked_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            python = fake_python.make(folder)
+            with open(os.path.join(os.path.dirname(python), "torch.py"), "w", encoding="utf-8") as out:
+                out.write("raise SystemExit(7)\n")
+            for _ in range(2):
+                done = estimate("--stack", "transformers", "--exact", "--python", python)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertNotIn("from the cache", done.stdout)
+
+    def test_a_cache_that_others_may_have_written_or_that_is_damaged_is_not_used(self):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = ["--stack", "transformers", "--exact", "--python", fake_python.make(folder)]
+            estimate(*flags)
+            kept = os.path.join(self.cache, "exact", *os.listdir(os.path.join(self.cache, "exact")))
+            with open(kept, encoding="utf-8") as file:
+                whole = file.read()
+
+            def told(why):
+                done = estimate(*flags)
+                self.assertIn("SEQ_LEN", done.stderr)
+                self.assertIn(why, done.stdout)
+                self.assertNotIn("from the cache", done.stdout)
+            for damaged in (whole[:100], "", "{}", "[" * 100000, whole.replace("FITS", "DOES"), whole.replace('"fits"', '"sits"', 1), whole + "x"):
+                with open(kept, "w", encoding="utf-8") as out:
+                    out.write(damaged)
+                told("a kept answer isn't used: ")
+                self.assertIn("from the cache", estimate(*flags).stdout)  # it was written anew
+            os.chmod(os.path.dirname(kept), 0o777)
+            told("isn't used as a cache: others may write to it")
+            os.chmod(os.path.dirname(kept), 0o755)
+            os.chmod(kept, 0o666)
+            told("others may write to it")
+            os.chmod(kept, 0o600)
+            elsewhere = os.path.join(folder, "kept")
+            os.rename(kept, elsewhere)
+            os.symlink(elsewhere, kept)
+            told("it isn't a regular file")
+            os.remove(kept)
+            os.mkdir(kept)
+            told("it isn't a regular file")
+            os.rmdir(kept)
+            if os.geteuid() == 0:
+                os.rename(elsewhere, kept)
+                os.chown(kept, NOBODY, NOBODY)
+                told("it belongs to another user")
+
     def test_what_no_recipe_has_is_refused_by_name(self):
         for words, why in ((["--stack", "trl", "--method", "qlora"], "--stack trl with --method qlora"), (["--stack", "transformers", "--wrap", "none"], "--wrap none"),
                            (["--stack", "torchtune", "--precision", "bf16-mixed"], "--precision bf16-mixed"), (["--stack", "trl", "--precision", "bf16-pure"], "--storage-dtype bf16"),
@@ -105,7 +189,7 @@ class Stacks(unittest.TestCase):
         self.refused("--exact: rehearses a library's script", estimate("--exact"))
         self.refused("--gpus 2xcpu-1GiB are CPU ranks", estimate("--stack", "trl", "--exact", gpus="2xcpu-1GiB"))
         for words, why in ((["--python", "python"], "--python: is for a rehearsal"), (["--keep-driver", "x"], "--keep-driver: is for a rehearsal"),
-                           (["--exact", "--no-clip"], "--no-clip: changes nothing"), (["--rehearse", "always"], "--rehearse always: never or auto")):
+                           (["--no-cache"], "--no-cache: is for a rehearsal"), (["--exact", "--no-clip"], "--no-clip: changes nothing"), (["--rehearse", "always"], "--rehearse always: never or auto")):
             self.refused(why, estimate("--stack", "transformers", *words))
 
 
