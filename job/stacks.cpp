@@ -31,6 +31,8 @@ constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
     Stack{"transformers", "transformers' Trainer", kTrainer, kTrainerFsdp2},
     Stack{"trl", "TRL's SFTTrainer", {}, {}},
+    Stack{"trl-dpo", "TRL's DPOTrainer", {}, {}},
+    Stack{"trl-grpo", "TRL's GRPOTrainer", {}, {}},
     Stack{"accelerate", "a training loop with accelerate", {}, {}},
     Stack{"deepspeed", "transformers' Trainer with DeepSpeed", {}, {}},
     Stack{"lightning", "Lightning's Trainer", {}, {}},

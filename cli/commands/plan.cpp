@@ -12,6 +12,7 @@
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"
+#include "cli/estimate/asked.h"
 #include "cli/files.h"
 #include "cli/flags/calibration_files.h"
 #include "cli/flags/help.h"
@@ -169,6 +170,22 @@ int run_plan(const PlanFlags& flags) {
   return write_answer(flags, largest, tokens);
 }
 
+/// What answers where a plan has no rules: a rehearsal of one configuration. "" where no recipe is that job's.
+std::string rehearsal_hint(const PlanFlags& flags) {
+  try {
+    const Asked asked = read_asked({.job = flags.job, .network = {}, .calibration = {}, .run = {}});
+    const ModelSpec spec = read_model(flags.job.model);
+    const bool is_own = asked.stack->name == "vramfit";
+    const std::string command =
+        is_own ? trainer_command(asked, spec, flags.job.model) : recipe_command(asked, spec, flags.job.model);
+    if (command.empty()) return "";
+    return fmt::format("; a rehearsal of one configuration{} answers: {}", is_own ? " with transformers' Trainer" : "",
+                       command);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 }  // namespace
 
 void add_plan(CLI::App& command, int& exit_code) {
@@ -224,6 +241,8 @@ void add_plan(CLI::App& command, int& exit_code) {
       throw Error(ExitCode::no_plan, conflict.what());
     } catch (const Excluded& excluded) {
       throw Error(ExitCode::no_plan, excluded.what());
+    } catch (const NotModelled& feature) {
+      throw NotModelled(feature.feature_name + rehearsal_hint(*flags));
     }
   });
 }

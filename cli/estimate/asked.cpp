@@ -18,6 +18,13 @@ Cluster cluster_of(const JobQuestion& question) {
   return cluster;
 }
 
+/// What the stack sets where it has rules; empty where it has none.
+std::span<const StackDefault> rules_of(const Asked& asked) {
+  return defaults_of(*asked.stack, asked.cluster, asked.choice.job.sharding == "no-shard");
+}
+
+std::string place_of(const Cluster& cluster) { return cluster.cards() == 1 ? "one GPU" : "several GPUs"; }
+
 }  // namespace
 
 Asked read_asked(const JobQuestion& question) {
@@ -25,12 +32,20 @@ Asked read_asked(const JobQuestion& question) {
   asked.choice = asked.stack == nullptr ? read_job_choice(question.job)
                                         : read_job_choice(question.job, *asked.stack, asked.cluster);
   if (asked.stack == nullptr) asked.stack = &stack_of(asked.choice.job);
+  // A rehearsed library brings its own PyTorch, which may have kernels for cards that the engine's has none for.
+  if (!question.job.stack.empty() && rules_of(asked).empty()) asked.choice.job.runtime = Runtime::pytorch;
   return asked;
 }
 
 StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec) {
   std::vector<std::string> notes;
-  return recipe_of(*asked.stack, resolve_job(asked.choice.job, spec, asked.cluster, notes), asked.choice.fixed);
+  StackRecipe recipe =
+      recipe_of(*asked.stack, resolve_job(asked.choice.job, spec, asked.cluster, notes), asked.choice.fixed);
+  if (asked.cluster.cards() > 1 && !find_recipe(recipe.recipe).several) {
+    throw NotModelled(
+        fmt::format("--stack {} on several GPUs (recipe {} is for one)", asked.stack->name, recipe.recipe));
+  }
+  return recipe;
 }
 
 std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std::string& model) {
@@ -41,19 +56,25 @@ std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std:
   }
 }
 
+std::string trainer_command(const Asked& asked, const ModelSpec& spec, const std::string& model) {
+  if (asked.stack->name != "vramfit" || asked.cluster.is_cpu()) return "";
+  Asked trainer = asked;
+  trainer.stack = &stack_named("transformers");
+  trainer.choice.job.runtime = Runtime::pytorch;
+  return recipe_command(trainer, spec, model);
+}
+
 Estimate estimate_of(const JobQuestion& question, const Asked& asked, const ModelSpec& spec, bool suggestions) {
   if (!question.job.unmodelled.empty()) {
     return estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
                                   unmodelled_text(question.job), "");
   }
   const std::string answered_by = recipe_command(asked, spec, question.job.model);
-  const std::span<const StackDefault> defaults =
-      defaults_of(*asked.stack, asked.cluster, asked.choice.job.sharding == "no-shard");
+  const std::span<const StackDefault> defaults = rules_of(asked);
   if (!question.job.stack.empty() && defaults.empty()) {
-    return estimate_without_rules(
-        spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
-        fmt::format("--stack {} on {}", asked.stack->name, asked.cluster.cards() == 1 ? "one GPU" : "several GPUs"),
-        answered_by);
+    return estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
+                                  fmt::format("--stack {} on {}", asked.stack->name, place_of(asked.cluster)),
+                                  answered_by);
   }
   const Efficiency efficiency = efficiency_by(question.calibration, asked.cluster, spec);
   Estimate result = estimate(spec, asked.choice.job, asked.cluster,
@@ -61,6 +82,10 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
                               .run = effects_of(question.run),
                               .speed_with = &efficiency,
                               .answered_by = answered_by});
+  if (result.verdict == Verdict::not_modelled) {
+    const std::string trainer = trainer_command(asked, spec, question.job.model);
+    if (!trainer.empty()) result.why += "; transformers' Trainer answers it: " + trainer;
+  }
   if (!question.job.stack.empty()) {
     result.assumptions.insert(result.assumptions.begin(),
                               fmt::format("--stack {} is {}", asked.stack->name, defaults_text(defaults)));

@@ -36,6 +36,10 @@ StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec);
 /// The command that rehearses the stack's recipe; "" where no recipe has what was set.
 std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std::string& model);
 
+/// The command that rehearses the Trainer's recipe for a job that this project's engine was asked for; "" where that is
+/// another job's, or the recipe lacks what was set.
+std::string trainer_command(const Asked& asked, const ModelSpec& spec, const std::string& model);
+
 /// The estimate with speed; `suggestions` as in EstimateOptions.
 Estimate estimate_of(const JobQuestion& question, const Asked& asked, const ModelSpec& spec, bool suggestions = true);
 

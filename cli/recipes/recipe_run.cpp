@@ -29,6 +29,7 @@ constexpr std::array kFlags{
     ChoiceFlag{"precision", "NAME", "fp32, bf16-mixed, bf16-pure or fp16-mixed"},
     ChoiceFlag{"gradient-checkpointing", "on|off", "Keep each layer's input alone, and compute it again"},
     ChoiceFlag{"optimizer", "NAME", "As the library names it: adamw_torch_fused, paged_adamw_8bit, AdamW, ..."},
+    ChoiceFlag{"offload", "WHAT", "What is kept in host memory: none, optimizer (its states) or params (weights too)"},
     ChoiceFlag{"steps", "N", "Optimizer steps to rehearse"},
     ChoiceFlag{"lora-rank", "N", "Rank of the LoRA adapters; 0, where it is possible, trains the whole model"},
 };

@@ -20,6 +20,8 @@ struct Recipes {
 constexpr std::array kRecipes{
     Recipes{"transformers", "trainer", "peft-lora", "peft-qlora"},
     Recipes{"trl", "trl-sft", "trl-sft", ""},
+    Recipes{"trl-dpo", "trl-dpo", "trl-dpo", ""},
+    Recipes{"trl-grpo", "trl-grpo", "trl-grpo", ""},
     Recipes{"accelerate", "accelerate-fsdp2", "", ""},
     Recipes{"deepspeed", "deepspeed-zero3", "", ""},
     Recipes{"lightning", "lightning", "", ""},
@@ -50,6 +52,7 @@ class Mapping {
     if (is_fixed("precision") || is_fixed("storage_dtype")) set("precision", precision());
     if (is_fixed("checkpointing")) set("gradient-checkpointing", checkpointing());
     if (is_fixed("optimizer")) set("optimizer", optimizer());
+    if (is_fixed("offload") && choice("offload") != nullptr) set("offload", job_field_named("offload").get(job_));
     set_adapters();
     return std::move(values_);
   }
@@ -58,7 +61,8 @@ class Mapping {
   /// That the recipe can say it, or that it is what happens where nothing is said.
   void require_choice(std::string_view field) const {
     const JobField& row = job_field_named(field);
-    const bool is_said = std::ranges::find(kSaid, field) != kSaid.end();
+    const bool is_said =
+        std::ranges::find(kSaid, field) != kSaid.end() || (field == "offload" && choice(field) != nullptr);
     if (!is_said && row.get(job_) != row.get(unresolved_job())) refuse(recipe_.name, job_, field);
   }
   bool is_fixed(std::string_view field) const { return std::ranges::find(fixed_, field) != fixed_.end(); }
@@ -91,23 +95,26 @@ class Mapping {
     refuse(recipe_.name, job_, "checkpointing");
   }
 
-  /// As transformers names it, or torch.optim where the recipe lists that module's.
+  /// As transformers names it, or as its class is called where the recipe lists classes.
   std::string optimizer() const {
     struct Name {
-      std::string_view ours, of_transformers, of_torch;
+      std::string_view ours, of_transformers, of_classes;
     };
     constexpr std::array kNames{Name{"adamw:fused", "adamw_torch_fused", "AdamW"},
                                 Name{"adamw:foreach", "adamw_torch", "AdamW"},
-                                Name{"adamw:paged", "paged_adamw_32bit", ""},
-                                Name{"adamw-8bit:fused", "adamw_bnb_8bit", ""},
-                                Name{"adamw-8bit:paged", "paged_adamw_8bit", ""},
+                                Name{"adamw:paged", "paged_adamw_32bit", "PagedAdamW"},
+                                Name{"adamw-8bit:fused", "adamw_bnb_8bit", "AdamW8bit"},
+                                Name{"adamw-8bit:paged", "paged_adamw_8bit", "PagedAdamW8bit"},
                                 Name{"adafactor:fused", "adafactor", ""},
                                 Name{"sgd:fused", "sgd", "SGD"}};
     const std::string ours = job_field_named("optimizer").get(job_);
     const auto* const found = std::ranges::find(kNames, ours, &Name::ours);
-    const bool is_torch = !choice("optimizer")->values.empty();
-    const std::string_view name = found == kNames.end() ? "" : is_torch ? found->of_torch : found->of_transformers;
-    if (name.empty()) refuse(recipe_.name, job_, "optimizer");
+    const std::vector<std::string>& listed = choice("optimizer")->values;
+    const std::string_view name = found == kNames.end() ? ""
+                                  : !listed.empty()     ? found->of_classes
+                                                        : found->of_transformers;
+    const bool is_known = listed.empty() || std::ranges::find(listed, name) != listed.end();
+    if (name.empty() || !is_known) refuse(recipe_.name, job_, "optimizer");
     return std::string(name);
   }
 
@@ -120,7 +127,8 @@ class Mapping {
     set("lora-rank", fmt::to_string(job_.lora.rank));
   }
 
-  static constexpr std::array<std::string_view, 4> kAutocast{"trainer", "trl-sft", "peft-lora", "peft-qlora"};
+  static constexpr std::array<std::string_view, 6> kAutocast{"trainer",  "trl-sft",   "trl-dpo",
+                                                             "trl-grpo", "peft-lora", "peft-qlora"};
 
   const Recipe& recipe_;
   const Job& job_;

@@ -2,6 +2,7 @@
 # libraries: torch>=2.6 transformers>=5.0 accelerate>=1.10 deepspeed>=0.17
 # launch: torchrun
 import os
+import sys
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
@@ -13,6 +14,7 @@ GRAD_ACCUM = 1  # --grad-accum
 PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|fp16-mixed
 GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
+OFFLOAD = "none"  # --offload none|optimizer|params
 STEPS = 3  # --steps
 
 
@@ -40,6 +42,13 @@ def main():
         "train_micro_batch_size_per_gpu": "auto",
         "train_batch_size": "auto",
     }
+    if OFFLOAD != "none":
+        if OPTIMIZER != "adamw_torch_fused":
+            sys.exit("with --offload, DeepSpeed's own AdamW updates on the CPU: leave out --optimizer")
+        settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+        settings["optimizer"] = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
+    if OFFLOAD == "params":
+        settings["zero_optimization"]["offload_param"] = {"device": "cpu", "pin_memory": True}
     # Made before the model, so that weights are sharded while they are loaded. DeepSpeed keeps fp32 copies of half-precision weights.
     arguments = TrainingArguments(
         output_dir=os.path.join(os.path.dirname(os.path.abspath(__file__)), "output"),

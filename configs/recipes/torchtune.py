@@ -17,7 +17,7 @@ MICRO_BATCH = 1  # --micro-batch
 GRAD_ACCUM = 1  # --grad-accum
 PRECISION = "bf16-pure"  # --precision fp32|bf16-pure
 GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
-OPTIMIZER = "AdamW"  # --optimizer AdamW|Adam|SGD|Adagrad|RMSprop|NAdam|RAdam
+OPTIMIZER = "AdamW"  # --optimizer AdamW|Adam|SGD|Adagrad|RMSprop|NAdam|RAdam|AdamW8bit|PagedAdamW|PagedAdamW8bit
 STEPS = 3  # --steps
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -70,6 +70,7 @@ def model_config(hugging_face):
 
 def training_config():
     hugging_face = json.loads(pathlib.Path(MODEL, "config.json").read_text(encoding="utf-8"))
+    optimizers = "bitsandbytes.optim" if OPTIMIZER.startswith("Paged") or OPTIMIZER.endswith("8bit") else "torch.optim"
     return OmegaConf.create({
         "output_dir": str(HERE / "output"),
         "model": model_config(hugging_face),
@@ -89,7 +90,7 @@ def training_config():
         "gradient_accumulation_steps": GRAD_ACCUM,
         "epochs": 1,
         "max_steps_per_epoch": STEPS,
-        "optimizer": {"_component_": f"torch.optim.{OPTIMIZER}", "lr": 2e-5, **({"fused": True} if OPTIMIZER == "AdamW" else {})},
+        "optimizer": {"_component_": f"{optimizers}.{OPTIMIZER}", "lr": 2e-5, **({"fused": True} if OPTIMIZER == "AdamW" else {})},
         "optimizer_in_bwd": False,
         "loss": {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"},
         "clip_grad_norm": None,

@@ -249,6 +249,17 @@ void set_offload(Job& job, std::string_view value) {
 std::string get_optimizer(const Job& job) {
   return fmt::format("{}:{}", job.optimizer, name_in(kImplementations, job.optimizer_implementation));
 }
+void set_method(Job& job, std::string_view value) {
+  for (const std::string_view trained_by_trl : {"dpo", "grpo"}) {
+    if (value != trained_by_trl) continue;
+    throw NotModelled(fmt::format(
+        "--method {}: --method says which weights are trained; TRL's trainer of it is --stack trl-{}, which is "
+        "rehearsed with --exact",
+        value, value));
+  }
+  job.method = named(kMethods, value);
+}
+
 void set_optimizer(Job& job, std::string_view value) {
   const std::size_t colon = value.find(':');
   const std::string_view kind = value.substr(0, colon);

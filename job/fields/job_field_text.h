@@ -29,6 +29,8 @@ void set_checkpointing(Job& job, std::string_view value);
 std::string get_offload(const Job& job);
 void set_offload(Job& job, std::string_view value);
 std::string get_optimizer(const Job& job);
+/// Throws NotModelled for preference training and the like, with the stack that has it.
+void set_method(Job& job, std::string_view value);
 void set_optimizer(Job& job, std::string_view value);
 std::string get_loss(const Job& job);
 void set_loss(Job& job, std::string_view value);

@@ -122,8 +122,8 @@ constexpr std::array kJobFields{
     JobField{"method", FieldForm::text, "full|lora|qlora",
              "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 "
              "bits. Default: full",
-             get_choice<&Job::method, kMethods>, set_choice<&Job::method, kMethods>, FieldGroup::common,
-             HonouredBy::own_runtime, AtResume::must_match, InPlan::required, Decides::parameters},
+             get_choice<&Job::method, kMethods>, set_method, FieldGroup::common, HonouredBy::own_runtime,
+             AtResume::must_match, InPlan::required, Decides::parameters},
     JobField{"precision", FieldForm::text, "fp32|bf16-mixed|bf16-pure|fp16-mixed|fp8",
              "Mixed-precision recipe; sets the six dtypes of the precision flags. Default: bf16-mixed on GPUs "
              "(fp16-mixed below compute capability 8.0), fp32 on CPU ranks",

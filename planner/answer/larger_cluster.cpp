@@ -39,9 +39,12 @@ std::vector<Cluster> larger_than(const Cluster& cluster) {
   return sizes;
 }
 
-/// Whether even states and gradients, split over all ranks, are too much.
-bool is_hopeless(Evaluator& evaluator, Job job) {
-  if (job.runtime != Runtime::vramfit || data_ranks(job) == 1) return false;
+/// Whether even states and gradients, split over all ranks, are too much. Not known where they may be offloaded.
+bool is_hopeless(Evaluator& evaluator, const PlanRequest& request) {
+  Job job = request.job;
+  const bool may_offload =
+      request.cluster.host_memory.n > 0 && std::ranges::find(request.fixed, "offload") == request.fixed.end();
+  if (job.runtime != Runtime::vramfit || data_ranks(job) == 1 || may_offload) return false;
   job.sharding = "full-shard";
   job.mesh = {.replicate = 1, .shard = data_ranks(job)};
   job.reshard = ReshardByDefault{};
@@ -52,17 +55,24 @@ bool is_hopeless(Evaluator& evaluator, Job job) {
 
 /// The fastest job that fits this cluster and is faster than `above`, if there is one. Throws an Error where the job
 /// can't be on it.
-std::optional<OtherCluster> fastest_on(const Cluster& cluster, PlanRequest request, double above,
+std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest request, double above,
                                        SearchCounts& counts) {
   std::vector<std::string> notes;
   request.cluster = cluster;
   request.job = resolve_job(request.job, request.spec, request.cluster, notes);
   Evaluator evaluator(request);
-  if (is_hopeless(evaluator, request.job)) return std::nullopt;
+  if (is_hopeless(evaluator, request)) return std::nullopt;
   SearchCounts others;  // configurations that the plan has no choice of
   BestFirst queue(evaluator, request, {{.needs = "", .job = request.job}}, BestBy::speed, others);
-  const std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
+  std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
   counts.bounds += others.bounds;
+  return found;
+}
+
+/// Likewise, as a cluster to name.
+std::optional<OtherCluster> fastest_on(const Cluster& cluster, const PlanRequest& request, double above,
+                                       SearchCounts& counts) {
+  const std::optional<Fitting> found = fastest_fitting(cluster, request, above, counts);
   if (!found) return std::nullopt;
   return OtherCluster{.gpus = cluster.text,
                       .job = found->option.job,
@@ -90,6 +100,23 @@ std::optional<OtherCluster> larger_cluster(const PlanRequest& asked) {
     }
   }
   return std::nullopt;
+}
+
+std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked) {
+  const Bytes most = 4096 * kGiB;  // than any node has
+  const bool is_open = std::ranges::find(asked.fixed, "offload") == asked.fixed.end();
+  const bool has_none = !asked.cluster.is_cpu() && asked.cluster.host_memory.n == 0;
+  if (!is_open || !has_none || asked.job.runtime != Runtime::vramfit) return std::nullopt;
+  Cluster cluster = asked.cluster;
+  cluster.host_memory = most;
+  try {
+    SearchCounts counts;
+    const std::optional<Fitting> found = fastest_fitting(cluster, asked, -1, counts);
+    if (!found) return std::nullopt;
+    return OffloadedPlan{.host = cluster.cards_per_node * found->rank.host, .total = found->rank.total};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 std::optional<OtherCluster> smaller_cluster(const PlanRequest& asked, double tokens_per_second, SearchCounts& counts) {

@@ -13,6 +13,14 @@ namespace vramfit {
 /// batch doesn't divide among the ranks) are left out. None for CPU ranks.
 std::optional<OtherCluster> larger_cluster(const PlanRequest& asked);
 
+/// What the fastest job that fits needs on the same cluster if its nodes have as much host memory as is wanted.
+struct OffloadedPlan {
+  Bytes host;   // of a node
+  Bytes total;  // of the worst rank
+};
+/// None where host memory is stated or is all there is, where --offload is set, and of other runtimes than the engine.
+std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked);
+
 /// Of a half of the cluster, half of that and so on: the last one up to which each is faster by more than kLeastGain
 /// than the one before and than `tokens_per_second`, if the first is. Small jobs wait for links longer than more GPUs
 /// save. None for CPU ranks and other runtimes than the engine. Of the counts bounds grow.

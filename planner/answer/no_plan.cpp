@@ -54,6 +54,16 @@ class NoPlan {
     }
   }
 
+  // Where nobody said how much host memory there is, nothing was offloaded.
+  void offer_host_memory() {
+    if (!request_.names_other_clusters) return;
+    const std::optional<OffloadedPlan> offloaded = with_host_memory(request_);
+    if (!offloaded) return;
+    plan_.why += fmt::format("{} with {} of host memory a node (--host-memory) it would fit at {}", joint(),
+                             format_gib(offloaded->host), format_gib(offloaded->total));
+    has_offer_ = true;
+  }
+
   void offer_other_cluster(const PlanRequest& asked) {
     if (request_.names_other_clusters) {
       // A choice that was set may take more where there are more ranks: replicas, groups of so many.
@@ -61,14 +71,13 @@ class NoPlan {
       if (!plan_.smaller_cluster) plan_.larger_cluster = larger_cluster(asked);
     }
     if (const std::optional<OtherCluster>& smaller = plan_.smaller_cluster) {
-      plan_.why += fmt::format("{} {} alone would do, at {} a GPU", plan_.alternatives.empty() ? ";" : ", or",
-                               smaller->gpus, format_gib(smaller->total));
+      plan_.why += fmt::format("{} {} alone would do, at {} a GPU", joint(), smaller->gpus, format_gib(smaller->total));
       return;
     }
     if (const std::optional<OtherCluster>& larger = plan_.larger_cluster) {
-      plan_.why += fmt::format("{} {} would do, at {} a GPU", plan_.alternatives.empty() ? ";" : ", and", larger->gpus,
+      plan_.why += fmt::format("{} {} would do, at {} a GPU", has_offer_ ? ", and" : ";", larger->gpus,
                                format_gib(larger->total));
-    } else if (plan_.alternatives.empty()) {
+    } else if (!has_offer_) {
       plan_.why += "; more or larger cards would help";
     }
   }
@@ -102,15 +111,18 @@ class NoPlan {
     if (!found) return false;
     found->why =
         fmt::format("{}: {:.0f} tokens/s, needs {}", how, found->tokens_per_second, needs_text(found->estimate));
-    plan_.why += fmt::format("{} {} it would fit at {}", plan_.alternatives.empty() ? ";" : ", or", how,
-                             format_gib(worst_total(found->estimate)));
+    plan_.why += fmt::format("{} {} it would fit at {}", joint(), how, format_gib(worst_total(found->estimate)));
+    has_offer_ = true;
     plan_.alternatives.push_back(*std::move(found));
     return true;
   }
 
+  const char* joint() const { return has_offer_ ? ", or" : ";"; }
+
   const PlanRequest& request_;
   Evaluator& evaluator_;
   Plan& plan_;
+  bool has_offer_ = false;
 };
 
 }  // namespace
@@ -122,6 +134,7 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
   none.offer_open_rows();
   none.offer_changes(changes(request, false, false));
   none.offer_changes(changes(request, false, true));
+  none.offer_host_memory();
   none.offer_other_cluster(asked);
 }
 

@@ -200,7 +200,7 @@ class RehearseOptions(Folder):
         self.assertEqual(set(help_of("rehearse")),
                          {"--gpus", "--ranks", "--timeout", "--json", "--output", "--keep", "--set", "--snapshot", "--trace", "--strict-oom",
                           "--search", "--band", "--jobs", "--cache", "--recipe", "--python", "--seq-len", "--micro-batch", "--grad-accum", "--precision",
-                          "--gradient-checkpointing", "--optimizer", "--steps", "--lora-rank"})
+                          "--gradient-checkpointing", "--optimizer", "--offload", "--steps", "--lora-rank"})
 
     def settings(self, text):
         kept = self.path(re.sub(r"\W", "", text))

@@ -67,9 +67,32 @@ class Stacks(unittest.TestCase):
                 for pair in (["--micro-batch", "2"], ["--seq-len", "1024"], ["--gradient-checkpointing", "on"], ["--gpus", gpus]):
                     self.assertIn(" ".join(pair), " ".join(words))
         self.assertIn("your own script answers it: ", estimate("--stack", "trl", "--wrap", "none").stdout)
+        # Preference training; DPO on several GPUs too, GRPO's recipe is for one.
+        self.refused("TRL's trainer of it is --stack trl-dpo, which is rehearsed with --exact", estimate("--method", "dpo"), 1)
+        self.assertIn("vramfit rehearse --recipe trl-dpo ", estimate("--stack", "trl-dpo", "--method", "lora", gpus="2xL4").stdout)
+        self.assertIn("vramfit rehearse --recipe trl-grpo ", estimate("--stack", "trl-grpo").stdout)
+        self.refused("--stack trl-grpo on several GPUs (recipe trl-grpo is for one)", estimate("--stack", "trl-grpo", "--exact", gpus="2xL4"), 1)
+        # What a library has beside its own: offloading with DeepSpeed, bitsandbytes with torchtune.
+        self.assertIn(" --offload params ", estimate("--stack", "deepspeed", "--offload", "params", gpus="4xL4").stdout)
+        self.assertIn(" --optimizer PagedAdamW8bit ", estimate("--stack", "torchtune", "--optimizer", "paged_adamw_8bit", gpus="4xL4").stdout)
+        self.refused("--offload params", estimate("--stack", "trl", "--offload", "params", "--exact"), 1)
         for command in ("plan", "program"):
             self.refused("--stack trl on one GPU", estimate("--stack", "trl", command=command), 1)
         self.refused("plan for one GPU and for several apart", estimate("--stack", "transformers", gpus="1xL4,2xL4", command="plan"), 4)
+
+    def test_a_card_without_kernels_of_the_engines_pytorch_can_be_rehearsed_with_another(self):
+        done = estimate("--stack", "deepspeed", gpus="4xV100-32GB")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("this answers it: vramfit rehearse --recipe deepspeed-zero3 ", done.stdout.splitlines()[0])
+        self.refused("has no kernels for it", estimate(gpus="4xV100-32GB"))
+
+    def test_where_the_engine_has_no_rules_the_trainer_may_answer(self):
+        for command, begin in (("estimate", "NOT MODELLED"), ("plan", "vramfit: not modelled")):
+            done = subprocess.run([VRAMFIT, command, "mistralai/Mixtral-8x7B-v0.1", "--gpus", "8xH100-80GB"], text=True, capture_output=True, timeout=100, check=False)
+            answer = done.stdout + done.stderr
+            self.assertEqual(done.returncode, 1)
+            self.assertTrue(answer.startswith(begin), answer)
+            self.assertIn("vramfit rehearse --recipe trainer mistralai/Mixtral-8x7B-v0.1 --gpus 8xH100-80GB --ranks 0 ", answer)
 
     def test_plan_and_program_take_a_stack_that_has_rules(self):
         plan = json.loads(estimate("--stack", "transformers", "--json", command="plan").stdout)

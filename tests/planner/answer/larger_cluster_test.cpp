@@ -37,6 +37,23 @@ TEST_CASE("where nothing fits, the smallest cluster of more such GPUs that has a
   CHECK(job_as_flags(there.chosen->job, unresolved_job()) == job_as_flags(larger.job, unresolved_job()));
 }
 
+TEST_CASE("where nobody said how much host memory there is, an answer without a plan says what some would make of it") {
+  PlanRequest request = request_on("4xRTX4090@4GiB");
+  const std::string offer = " of host memory a node (--host-memory) it would fit at ";
+  CHECK(make_plan(request).why.find(offer) != std::string::npos);
+  const std::optional<OffloadedPlan> offloaded = with_host_memory(request);
+  REQUIRE(offloaded);
+  request.cluster.host_memory = offloaded->host;
+  const Plan plan = make_plan(request);
+  REQUIRE(plan.chosen);
+  CHECK_FALSE(plan.chosen->job.offload.empty());
+  CHECK(plan.chosen->estimate.host_bytes <= offloaded->host);
+
+  request.cluster.host_memory = {};
+  testing::fix(request, "offload", "none");
+  CHECK(make_plan(request).why.find(offer) == std::string::npos);
+}
+
 TEST_CASE(
     "a cluster that the batch doesn't divide among is left out, and no number of GPUs holds what one can't share") {
   PlanRequest request = request_on("1xRTX4090@8GiB");
