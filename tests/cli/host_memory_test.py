@@ -10,6 +10,7 @@ import unittest
 PROGRAM = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
 MIB = 1 << 20
 LOADER = 127  # the program's libraries found no place
+LOADER_ROOM = 16 << 10
 
 # Many layers, so that there is something to run out with.
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1000, "hidden_size": 64,
@@ -39,7 +40,8 @@ class HostMemory(unittest.TestCase):
         """From where the program starts to where it has enough, or for so many tries."""
         done = None
         limit = (os.path.getsize(PROGRAM) // MIB + 1) * MIB  # with less, the kernel can't even map the program
-        while not has_begun(done := run_within(limit, arguments)):
+        # Within a few pages of where its messages begin, the loader itself ends by a signal: a little more shows that it was the loader.
+        while not has_begun(done := run_within(limit, arguments)) or not has_begun(run_within(limit + LOADER_ROOM, arguments)):
             limit += step
         ended = 0
         for _ in range(most_tries):
