@@ -234,8 +234,8 @@ constexpr std::array kJobFields{
              get_loss, set_loss, FieldGroup::memory, HonouredBy::own_runtime},
     JobField{
         "attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
-        "Attention kernel (cudnn: by --modeling transformers, not modelled by the others). Default: auto, which is "
-        "what PyTorch picks",
+        "Attention kernel (cudnn: by --modeling transformers, not modelled by the others; math: with it, the eager "
+        "attention of transformers). Default: auto, which is what PyTorch picks",
         get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
     JobField{"compile", FieldForm::toggle, "on|off",
              "torch.compile of the model and its loss, with PyTorch's runtimes: its speed is predicted, its memory is "

@@ -32,15 +32,10 @@ std::int64_t flash_splits(std::int64_t heads, std::int64_t sequence, std::int64_
   return 1;
 }
 
-namespace {
-
-/// Whether a block may have 160 KiB of shared memory and more (CUDA programming guide, table of limits).
 bool has_large_blocks(const Device& device) {
   const int capability = device.compute_capability;
   return capability >= 80 && capability != 86 && capability != 89 && capability < 120;
 }
-
-}  // namespace
 
 /// A lock and the block of queries for each. Source: mem_eff_attention/kernel_backward.h (workspace_elements_gq); block
 /// sizes are those of the kernel that LibTorch picks for the type and head_dim (cutlassB.h), the largest that fits into

@@ -21,6 +21,9 @@ AttentionPath attention_path(const OpContext& context);
 /// blocks per SM, 64 queries each). `heads` counts the whole batch.
 std::int64_t flash_splits(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim, const Device& device);
 
+/// Whether a thread block may have 160 KiB of shared memory and more (CUDA programming guide, table of limits).
+bool has_large_blocks(const Device& device);
+
 /// Bytes of the buffer in which at::_efficient_attention_backward accumulates the gradient of the queries; `heads`
 /// counts the whole batch.
 std::int64_t efficient_dq_bytes(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim, const Device& device);

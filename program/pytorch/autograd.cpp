@@ -77,13 +77,16 @@ class Engine {
     std::vector<Tensor> saved;
     saved.reserve(node.saved.size());
     for (const Saved& one : node.saved) saved.push_back(backend_.unpack(one));
+    for (Tensor& one : node.further) saved.push_back(std::move(one));
+    node.further.clear();
     return node.backward(gradient, saved);
   }
 
   void pass_on(const Edge& edge, Tensor gradient) {
     if (edge.parameter >= 0) return pass_to_parameter(edge.parameter, std::move(gradient));
     if (edge.node == nullptr) return;
-    Tensor& buffer = gradients_[edge.node.get()];
+    Tensor& buffer = edge.output == 0 ? gradients_[edge.node.get()]
+                                      : edge.node->further.at(static_cast<std::size_t>(edge.output) - 1);
     if (buffer.elements == 0) {
       buffer = std::move(gradient);
     } else {

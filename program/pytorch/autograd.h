@@ -41,6 +41,7 @@ class SavedTensorHook {
 struct Edge {
   enum class Sum { none, over_rows, over_columns } sum = Sum::none;
   std::shared_ptr<Node> node;       // the input's maker
+  int output = 0;                   // which of its outputs the input is
   int parameter = -1;               // the input is this parameter
   std::optional<Dtype> dtype = {};  // of the input where the gradient comes in a wider one, and is converted last
   std::int64_t elements = 0;        // of the input
@@ -61,6 +62,8 @@ struct Node {
   /// around.
   bool parameters_first = false;
   std::vector<std::function<void()>> before;  // hooks on the output's gradient
+  /// Gradients of its further outputs, which `backward` gets behind the saved tensors.
+  std::vector<Tensor> further = {};
 };
 
 /// What the autograd engine needs from the library that it runs on.

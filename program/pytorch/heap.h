@@ -30,6 +30,7 @@ struct Tensor {
   bool is_view = false;  // another shape of a storage that an op made: never added to in place
   bool wants_gradient = false;
   std::shared_ptr<Node> made_by;  // the node of autograd that takes its gradient; null: a leaf
+  int output = 0;                 // which of the node's outputs it is
 };
 
 /// The same storage without its history: what is saved for backward.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "program/ops/attention.h"
+
 namespace vramfit::eager {
 
 namespace {
@@ -19,6 +21,22 @@ Bytes scan_tiles(std::int64_t items, std::int64_t tile) {
 std::int64_t widest_cudnn_attention(const Device& device) {
   if (device.compute_capability == 90) return 256;
   return device.compute_capability >= 100 && device.compute_capability < 120 ? 128 : 0;
+}
+
+Bytes efficient_workspace_in_16_bits(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim,
+                                     const Device& device) {
+  const bool is_large = has_large_blocks(device), is_small = head_dim <= 64, is_middle = !is_small && head_dim <= 128;
+  const bool has_own_kernel = !is_large && device.compute_capability < 90 && is_middle && head_dim <= 96;
+  const std::int64_t queries = is_small || (is_middle && !is_large && !has_own_kernel) ? 64 : 128;
+  const std::int64_t columns = is_middle && is_large ? 128 : 64;
+  const bool is_in_registers = is_small || (is_middle && is_large) || has_own_kernel;
+  const std::int64_t blocks = checked_mul(ceil_div(sequence, queries), ceil_div(head_dim, columns));
+  std::int64_t bytes = checked_mul(blocks, 16 + 4 * queries * columns);
+  if (!is_in_registers) {
+    const std::int64_t parts = std::max<std::int64_t>(1, std::min(ceil_div(sequence, columns), 200 / heads));
+    bytes = checked_add(bytes, checked_mul(2 * 4 * parts * columns, round_up(head_dim, queries)));
+  }
+  return Bytes{checked_mul(heads, bytes)};
 }
 
 Bytes split_copy_table(const std::vector<std::int64_t>& chunk_bytes, std::int64_t ranks, const Device& device) {

@@ -25,6 +25,13 @@ std::int64_t foreach_norm_partials(std::size_t tensors, std::int64_t largest);
 /// (native/transformers/cuda/sdp_utils.cpp; seen with 17 head_dims on 9.0, 10.0, 10.3, 8.0 and 12.0).
 std::int64_t widest_cudnn_attention(const Device& device);
 
+/// What at::_efficient_attention_backward works in for inputs of 16 bits; `heads` counts the whole batch. Blocks of the
+/// queries' gradient, with a lock each, and, where a kernel can't hold them in registers, of the keys' and the values'
+/// for each part of the keys (native/transformers/cuda/mem_eff_attention: kernel_backward.h, kernels/cutlassB.h; seen
+/// on 8.0, 8.9 and 12.0).
+Bytes efficient_workspace_in_16_bits(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim,
+                                     const Device& device);
+
 /// Rows up to which embedding_dense_backward needs no sorting.
 inline constexpr std::int64_t kUnsortedEmbeddingRows = 3072;
 

@@ -14,14 +14,15 @@ namespace vramfit::eager {
 
 namespace {
 
-/// torchtitan sets which kernels there are, and cuDNN's is not among them.
+/// torchtitan sets which kernels there are, and cuDNN's is not among them. transformers has code of its own (eager).
 void require_attention(const Job& job, const Cluster& cluster) {
+  const bool is_trainer = job.modeling == Modeling::transformers;
+  if (job.attention == Attention::math && is_trainer) return;
   if (job.precision.compute == Dtype::f32) {  // neither flash nor cuDNN computes in it
     if (job.attention != Attention::automatic && job.attention != Attention::efficient) refuse_field(job, "attention");
     return;
   }
   if (job.attention == Attention::flash) return;
-  const bool is_trainer = job.modeling == Modeling::transformers;
   const bool has_cudnn = widest_cudnn_attention(cluster.card.device) > 0;
   if (job.attention == Attention::cudnn && is_trainer && has_cudnn) return;
   if (job.attention != Attention::automatic) refuse_field(job, "attention");

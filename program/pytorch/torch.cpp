@@ -44,6 +44,7 @@ program::Access Torch::reads_parameter(int parameter) const {
 Edge Torch::edge_to(const Tensor& input) {
   return {.sum = Edge::Sum::none,
           .node = input.made_by,
+          .output = input.output,
           .parameter = -1,
           .elements = input.elements,
           .wanted = input.wants_gradient};
@@ -53,6 +54,7 @@ Edge Torch::edge_to(int parameter, std::int64_t elements) const {
   const bool wanted = is_trained(parameter);
   return {.sum = Edge::Sum::none,
           .node = nullptr,
+          .output = 0,
           .parameter = wanted ? parameter : -1,
           .elements = elements,
           .wanted = wanted};
@@ -71,6 +73,7 @@ Tensor Torch::unpack(const Saved& saved) {
 
 Tensor Torch::record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward) {
   output.made_by.reset();
+  output.output = 0;
   output.wants_gradient = std::ranges::any_of(next, &Edge::wanted);
   if (!output.wants_gradient) return output;
   output.made_by = std::make_shared<Node>(Node{.sequence = sequence_++,
@@ -198,13 +201,38 @@ Tensor Torch::dropout(const Tensor& x) {
   });
 }
 
-Tensor Torch::silu(const Tensor& x) {
+Tensor Torch::by_element(const Tensor& x, const std::string& name) {
   std::vector<Saved> saved{save(x, x.wants_gradient)};
-  return record(computed("aten::silu", {reads(x)}, make_like(x, "silu")), {edge_to(x)}, std::move(saved),
-                [this](Tensor& g, const std::vector<Tensor>& kept) {
-                  return std::vector<Tensor>{
-                      computed("aten::silu_backward", {reads(g), reads(kept[0])}, make_like(g, "silu gradient"))};
+  return record(computed("aten::" + name, {reads(x)}, make_like(x, name)), {edge_to(x)}, std::move(saved),
+                [this, name](Tensor& g, const std::vector<Tensor>& kept) {
+                  return std::vector<Tensor>{computed("aten::" + name + "_backward", {reads(g), reads(kept[0])},
+                                                      make_like(g, name + " gradient"))};
                 });
+}
+
+Tensor Torch::silu(const Tensor& x) { return by_element(x, "silu"); }
+
+Tensor Torch::gelu(const Tensor& x) { return by_element(x, "gelu"); }
+
+Tensor Torch::tanh(const Tensor& x) {
+  Tensor y = computed("aten::tanh", {reads(x)}, make_like(x, "tanh"));
+  std::vector<Saved> saved{save(y, x.wants_gradient)};
+  return record(std::move(y), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>& kept) {
+    return std::vector<Tensor>{
+        computed("aten::tanh_backward", {reads(g), reads(kept[0])}, make_like(g, "tanh gradient"))};
+  });
+}
+
+/// Backward multiplies the gradient with the result first (SoftMax.cu: softmax_backward_cuda_out).
+Tensor Torch::softmax(const Tensor& x) {
+  Tensor y = computed("aten::_softmax", {reads(x)}, make_like(x, "softmax"));
+  std::vector<Saved> saved{save(y, x.wants_gradient)};
+  return record(std::move(y), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>& kept) {
+    Tensor gradient = make_like(g, "softmax gradient");
+    const Tensor product = temporary(g.elements, g.dtype, "gradient times softmax");
+    return std::vector<Tensor>{
+        computed("aten::_softmax_backward_data", {reads(g), reads(kept[0]), writes(product)}, std::move(gradient))};
+  });
 }
 
 Tensor Torch::add(const Tensor& a, const Tensor& b) {
@@ -237,6 +265,29 @@ Tensor Torch::multiply_rows(const Tensor& x, const Tensor& scale) {
   Tensor y = multiply(x, scale);
   if (y.made_by != nullptr) y.made_by->next[0].sum = Edge::Sum::over_columns;
   return y;
+}
+
+Tensor Torch::multiply_columns(const Tensor& x, const Tensor& vector) {
+  Tensor y = multiply(x, vector);
+  if (y.made_by != nullptr) y.made_by->next[0].sum = Edge::Sum::over_rows;
+  return y;
+}
+
+Tensor Torch::one_plus(int parameter, Dtype dtype, std::int64_t width) {
+  Tensor wide;
+  program::Access access = reads_parameter(parameter);
+  Edge edge = edge_to(parameter, width);
+  if (dtype != Dtype::f32) {
+    wide = record(computed("aten::_to_copy", {access}, value(width, Dtype::f32, "weight, widened")), {std::move(edge)},
+                  {}, [this, dtype](Tensor& g, const std::vector<Tensor>&) {
+                    Tensor narrow = heap_.make(g.elements, dtype, Category::gradients, "weight gradient");
+                    return std::vector<Tensor>{computed("aten::_to_copy", {reads(g)}, std::move(narrow))};
+                  });
+    access = reads(wide);
+    edge = edge_to(wide);
+  }
+  return record(computed("aten::add", {access}, value(width, Dtype::f32, "weight and one")), {std::move(edge)}, {},
+                [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
 }
 
 Tensor Torch::multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is) {
@@ -282,40 +333,6 @@ Tensor Torch::multiply_by_constant(const Tensor& x, const Tensor& constant) {
                 });
 }
 
-/// A slice of x, whose gradient is written into zeros of x's size.
-Tensor Torch::half_of(const Tensor& x) {
-  Tensor half = x;
-  half.elements /= 2;
-  half.is_view = true;
-  return record(std::move(half), {edge_to(x)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
-    return std::vector<Tensor>{
-        computed("aten::slice_backward", {reads(g)}, value(2 * g.elements, g.dtype, "slice gradient"))};
-  });
-}
-
-Tensor Torch::rotate_half(const Tensor& x) {
-  const Tensor first = half_of(x), second = half_of(x);
-  const Tensor negated =
-      record(computed("aten::neg", {reads(second)}, make_like(second, "neg")), {edge_to(second)}, {},
-             [this](Tensor& g, const std::vector<Tensor>&) {
-               return std::vector<Tensor>{computed("aten::neg", {reads(g)}, make_like(g, "neg gradient"))};
-             });
-  return record(computed("aten::cat", {reads(negated), reads(first)}, make_like(x, "cat")),
-                {edge_to(negated), edge_to(first)}, {}, [](Tensor& g, const std::vector<Tensor>&) {
-                  Tensor half = g;
-                  half.elements /= 2;
-                  half.is_view = true;
-                  return std::vector<Tensor>{half, half};
-                });
-}
-
-Tensor Torch::copied_in_backward(const Tensor& x) {
-  Edge edge = edge_to(x);
-  return record(x, {std::move(edge)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
-    return std::vector<Tensor>{computed("aten::clone", {reads(g)}, make_like(g, "copied gradient"))};
-  });
-}
-
 Tensor Torch::scale_in_place(const Tensor& x) {
   heap_.run("aten::mul_", {changes(x)});
   Edge edge = edge_to(x);
@@ -357,17 +374,6 @@ Tensor Torch::rotate(const Tensor& x, const Tensor& table) {
                   return std::vector<Tensor>{
                       computed("aten::mul", {reads(g), reads(conjugate)}, make_like(g, "complex mul gradient"))};
                 });
-}
-
-Tensor Torch::repeat_heads(const Tensor& x, std::int64_t heads, std::int64_t times) {
-  if (times == 1) return x;
-  const std::int64_t elements = checked_mul(x.elements, times);
-  Tensor repeated = heads == 1 ? x : computed("aten::clone", {reads(x)}, value(elements, x.dtype, "repeated heads"));
-  repeated.elements = elements;
-  return record(std::move(repeated), {edge_to(x)}, {}, [this, times](Tensor& g, const std::vector<Tensor>&) {
-    return std::vector<Tensor>{
-        computed("aten::sum", {reads(g)}, value(g.elements / times, g.dtype, "sum of repeated heads"))};
-  });
 }
 
 }  // namespace vramfit::eager

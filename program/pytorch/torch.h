@@ -16,10 +16,14 @@
 
 namespace vramfit::eager {
 
+/// What scaled_dot_product_attention computes with.
+enum class AttentionKernel { flash, efficient, cudnn, math };
+
 /// Attention's sizes; `kv_heads` is less than `heads` where the call itself shares keys and values (enable_gqa).
 struct AttentionShape {
   std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0, kv_heads = 0;
   bool may_be_cudnn = false;  // where the card and the sizes are for it
+  bool heads_first = false;   // queries and keys lie so in memory; otherwise tokens do
 };
 
 class Torch final : public Backend {
@@ -37,6 +41,8 @@ class Torch final : public Backend {
   /// The same with `parameter` in 4 bits, by bitsandbytes' Linear4bit: x is converted to `compute`, and the result to
   /// x's type. Throws NotModelled where its kernels for few rows may be used instead of a product.
   Tensor linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, Dtype compute);
+  /// bmm: for each of `batch` matrices, a of `rows` by `inner` times b of `inner` by `columns`.
+  Tensor batched_product(const Tensor& a, const Tensor& b, std::int64_t batch, const WorkShape& shape);
   /// torch.autocast: matrix products and attention work in this type; parameters are converted once, by their first
   /// product.
   std::optional<Dtype> autocast() const { return autocast_; }
@@ -56,10 +62,18 @@ class Torch final : public Backend {
   /// In training: a copy, and a mask that is kept for backward.
   Tensor dropout(const Tensor& x);
   Tensor silu(const Tensor& x);
+  /// PyTorch's own, in either form.
+  Tensor gelu(const Tensor& x);
+  Tensor tanh(const Tensor& x);
+  Tensor softmax(const Tensor& x);
   Tensor add(const Tensor& a, const Tensor& b);
   Tensor multiply(const Tensor& a, const Tensor& b);
   /// Each row of x times its element of `scale`.
   Tensor multiply_rows(const Tensor& x, const Tensor& scale);
+  /// Each row of x times a vector.
+  Tensor multiply_columns(const Tensor& x, const Tensor& vector);
+  /// 1.0 + parameter.float(), of a vector of `width` numbers of `dtype`.
+  Tensor one_plus(int parameter, Dtype dtype, std::int64_t width);
   /// Each row of x times `parameter`, a vector of `width` numbers of `dtype`, in the wider of both types. Backward
   /// makes the gradient of the second factor first.
   Tensor multiply_by_parameter(const Tensor& x, int parameter, Dtype dtype, std::int64_t width);
@@ -67,6 +81,12 @@ class Torch final : public Backend {
   Tensor parameter_times(int parameter, Dtype dtype, const Tensor& x, std::int64_t width);
   /// By a tensor that needs no gradient and is as large as a part of x; in the wider of both types.
   Tensor multiply_by_constant(const Tensor& x, const Tensor& constant);
+  /// A slice along the last dimension; all of x where it is as large.
+  Tensor part_of(const Tensor& x, std::int64_t elements);
+  /// chunk(2, dim=-1)
+  std::pair<Tensor, Tensor> halves_of(const Tensor& x);
+  /// cat along the last dimension, in the type of a, which is not narrower than b's; b may be empty.
+  Tensor joined(const Tensor& a, const Tensor& b);
   /// x's halves along the last dimension, the second one negated and in front.
   Tensor rotate_half(const Tensor& x);
   /// x seen in another layout, whose gradient has to be copied into x's.
@@ -78,8 +98,17 @@ class Torch final : public Backend {
   /// unsqueeze, expand, reshape: a copy with every one of `heads` `times` times. x itself for 1; one head needs no
   /// copy.
   Tensor repeat_heads(const Tensor& x, std::int64_t heads, std::int64_t times);
-  /// scaled_dot_product_attention: flash in 16 bits, memory-efficient in fp32.
-  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape);
+  /// repeat_interleave: a copy in any case.
+  Tensor copied_heads(const Tensor& x, std::int64_t times);
+  /// Heads of all rows of the batch one after the other, as bmm works on them: a copy where they lie between each
+  /// other.
+  Tensor folded_heads(const Tensor& x, std::int64_t heads, std::int64_t batch, bool heads_first);
+  /// scaled_dot_product_attention, causal or with a mask of booleans [batch, 1, sequence, sequence] for all heads.
+  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape,
+                   const Tensor& mask = {});
+  /// Which kernel attention takes in `dtype`. Throws NotModelled where there are no rules for it, or where it would
+  /// leave `shape` as it is.
+  AttentionKernel attention_kernel(const AttentionShape& shape, Dtype dtype, bool has_mask) const;
   /// cross_entropy of fp32 logits: log_softmax and nll_loss.
   Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 
@@ -121,6 +150,8 @@ class Torch final : public Backend {
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
   /// What the call `name` makes of x and a number, whose gradient is the result's.
   Tensor with_gradient_of_result(const Tensor& x, const std::string& name);
+  /// What the call `name` makes of each element of x, which backward needs.
+  Tensor by_element(const Tensor& x, const std::string& name);
   /// The same for a call whose gradient it makes of the result's.
   Tensor by_number(const Tensor& x, const std::string& name);
   /// The gradient of an input of type `dtype` from one of the output's type.
@@ -144,9 +175,10 @@ class Torch final : public Backend {
   enum class Factor { first, second };
   Tensor multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is);
   Tensor cast_parameter(int parameter, std::int64_t elements);
-  Tensor half_of(const Tensor& x);
   Tensor multiplied(Accesses inputs, const WorkShape& shape, Tensor output);
+  Tensor multiplied_batch(Accesses inputs, std::int64_t batch, const WorkShape& shape, Dtype dtype);
   program::Access reads_parameter(int parameter) const;
+  Tensor repeated(const Tensor& x, Tensor repeated, std::int64_t times);
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);
   bool is_trained(int parameter) const { return parameters_.at(static_cast<std::size_t>(parameter)).is_trained; }
   static Edge edge_to(const Tensor& input);
@@ -160,14 +192,19 @@ class Torch final : public Backend {
   void ensure_lt_workspace();
   void run_attention(const std::string& name, const AttentionShape& shape, Dtype dtype, const Accesses& accesses,
                      double products);
-  std::vector<Tensor> attention_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
-  std::vector<Tensor> attention_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  std::vector<Tensor> attention_forward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,
+                                        Accesses inputs);
+  std::vector<Tensor> attention_backward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,
+                                         Accesses inputs);
   std::vector<Tensor> cudnn_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> cudnn_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> flash_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> flash_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
-  std::vector<Tensor> efficient_forward(const AttentionShape& shape, Accesses inputs);
-  std::vector<Tensor> efficient_backward(const AttentionShape& shape, Accesses inputs);
+  std::vector<Tensor> efficient_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  std::vector<Tensor> efficient_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  Tensor math_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape);
+  Tensor mask_as_numbers(const Tensor& mask, const AttentionShape& shape, Dtype dtype, AttentionKernel kernel);
+  Tensor causal_numbers(std::int64_t sequence, Dtype dtype);
   Tensor embedding_gradient(const Tensor& gradient, const Tensor& ids, std::int64_t rows, std::int64_t width);
 
   Heap heap_;

@@ -55,6 +55,8 @@ std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, 
   const std::int64_t n = checked_mul(checked_mul(heads, s.sequence), s.head_dim);
   const bool is_shared = s.kv_heads != 0 && s.kv_heads != s.heads;
   const std::int64_t keys = is_shared ? n / s.heads * s.kv_heads : n;
+  const bool has_other_layout = s.heads_first && s.heads > 1;
+  const Tensor in_order = temporary(has_other_layout ? n : 0, dtype, "attention, tokens first");
   std::vector<Tensor> gradients;
   gradients.push_back(value(n, dtype, "dq"));
   for (const char* name : {"dk", "dv"}) gradients.push_back(value(keys, dtype, name));
@@ -69,30 +71,35 @@ std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, 
 }
 
 /// out and lse, padded to 32 queries; the states of random numbers are on the host without dropout.
-std::vector<Tensor> Torch::efficient_forward(const AttentionShape& s, Accesses inputs) {
+std::vector<Tensor> Torch::efficient_forward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
   const std::int64_t heads = checked_mul(s.batch, s.heads);
   std::vector<Tensor> outputs;
-  outputs.push_back(value(checked_mul(checked_mul(heads, s.sequence), s.head_dim), Dtype::f32, "attention"));
+  outputs.push_back(value(checked_mul(checked_mul(heads, s.sequence), s.head_dim), dtype, "attention"));
   outputs.push_back(value(checked_mul(heads, round_up(s.sequence, 32)), Dtype::f32, "attention lse"));
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
-  run_attention("aten::_efficient_attention_forward", s, Dtype::f32, inputs, kForwardProducts);
+  run_attention("aten::_efficient_attention_forward", s, dtype, inputs, kForwardProducts);
   return outputs;
 }
 
-std::vector<Tensor> Torch::efficient_backward(const AttentionShape& s, Accesses inputs) {
+/// In 16 bits the kernel itself multiplies out with its gradient.
+std::vector<Tensor> Torch::efficient_backward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
   const std::int64_t heads = checked_mul(s.batch, s.heads), rows = checked_mul(heads, s.sequence);
   const std::int64_t n = checked_mul(rows, s.head_dim);
   std::vector<Tensor> gradients;
-  for (const char* name : {"dq", "dk", "dv"}) gradients.push_back(value(n, Dtype::f32, name));
+  for (const char* name : {"dq", "dk", "dv"}) gradients.push_back(value(n, dtype, name));
   Tensor delta;
   {
-    const Tensor product = temporary(n, Dtype::f32, "out times its gradient");
-    const Tensor sums = temporary(rows, Dtype::f32, "delta sums");
+    const std::int64_t products = dtype == Dtype::f32 ? n : 0;
+    const Tensor product = temporary(products, Dtype::f32, "out times its gradient");
+    const Tensor sums = temporary(products / s.head_dim, Dtype::f32, "delta sums");
     delta = temporary(rows, Dtype::f32, "delta");
   }
-  const Tensor sum = temporary(efficient_dq_bytes(heads, s.sequence, s.head_dim, device_), Dtype::u8, "dq_accum");
+  const std::int64_t bytes = dtype == Dtype::f32
+                                 ? efficient_dq_bytes(heads, s.sequence, s.head_dim, device_)
+                                 : efficient_workspace_in_16_bits(heads, s.sequence, s.head_dim, device_).n;
+  const Tensor sum = temporary(bytes, Dtype::u8, "dq_accum");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
-  run_attention("aten::_efficient_attention_backward", s, Dtype::f32, inputs, kBackwardProducts);
+  run_attention("aten::_efficient_attention_backward", s, dtype, inputs, kBackwardProducts);
   return gradients;
 }
 
@@ -125,74 +132,74 @@ std::vector<Tensor> Torch::cudnn_backward(const AttentionShape& s, Dtype dtype, 
   return gradients;
 }
 
-namespace {
-
-enum class Kernel { flash, efficient, cudnn };
-
-/// Which of PyTorch's kernels computes it. Throws NotModelled where it is its plain one, or would leave `shape` as it
-/// is.
-Kernel kernel_for(const AttentionShape& shape, Dtype dtype, const Device& device) {
+AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype, bool has_mask) const {
   if (dtype == Dtype::f32) {
-    if (shape.kv_heads != 0 && shape.kv_heads != shape.heads) {
-      throw NotModelled("attention in fp32 with shared keys and values in PyTorch");
-    }
+    if (shape.kv_heads != 0 && shape.kv_heads != shape.heads) return AttentionKernel::math;
     if (shape.head_dim % 4 != 0 || shape.sequence % 32 != 0) {
       throw NotModelled("attention in fp32 of that head_dim or sequence in PyTorch");
     }
-    return Kernel::efficient;
+    return AttentionKernel::efficient;
   }
   if (shape.head_dim % 8 != 0 || shape.head_dim > 256) throw NotModelled("attention of that head_dim in PyTorch");
-  const bool is_cudnn = shape.may_be_cudnn && shape.sequence > 1 && shape.head_dim <= widest_cudnn_attention(device);
-  return is_cudnn ? Kernel::cudnn : Kernel::flash;
+  const bool is_cudnn = shape.may_be_cudnn && shape.sequence > 1 && shape.head_dim <= widest_cudnn_attention(device_);
+  if (is_cudnn) return AttentionKernel::cudnn;
+  return has_mask ? AttentionKernel::efficient : AttentionKernel::flash;
 }
 
-}  // namespace
-
-std::vector<Tensor> Torch::attention_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs) {
-  switch (kernel_for(shape, dtype, device_)) {
-    case Kernel::flash:
-      break;
-    case Kernel::efficient:
-      return efficient_forward(shape, std::move(inputs));
-    case Kernel::cudnn:
-      return cudnn_forward(shape, dtype, std::move(inputs));
-  }
+std::vector<Tensor> Torch::attention_forward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,
+                                             Accesses inputs) {
+  if (kernel == AttentionKernel::efficient) return efficient_forward(shape, dtype, std::move(inputs));
+  if (kernel == AttentionKernel::cudnn) return cudnn_forward(shape, dtype, std::move(inputs));
   return flash_forward(shape, dtype, std::move(inputs));
 }
 
-std::vector<Tensor> Torch::attention_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs) {
-  switch (kernel_for(shape, dtype, device_)) {
-    case Kernel::flash:
-      break;
-    case Kernel::efficient:
-      return efficient_backward(shape, std::move(inputs));
-    case Kernel::cudnn:
-      return cudnn_backward(shape, dtype, std::move(inputs));
-  }
+std::vector<Tensor> Torch::attention_backward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,
+                                              Accesses inputs) {
+  if (kernel == AttentionKernel::efficient) return efficient_backward(shape, dtype, std::move(inputs));
+  if (kernel == AttentionKernel::cudnn) return cudnn_backward(shape, dtype, std::move(inputs));
   return flash_backward(shape, dtype, std::move(inputs));
 }
 
-Tensor Torch::attention(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionShape& shape) {
+/// convert_boolean_attn_mask, and for the memory-efficient kernel rows of a multiple of 8.
+Tensor Torch::mask_as_numbers(const Tensor& mask, const AttentionShape& shape, Dtype dtype, AttentionKernel kernel) {
+  if (!mask.storage) return {};
+  Tensor numbers;
+  {
+    const Tensor lowest = temporary(1, dtype, "minus infinity"), zero = temporary(1, dtype, "zero");
+    numbers = computed("aten::where", {reads(mask), reads(zero), reads(lowest)},
+                       value(mask.elements, dtype, "mask of scores"));
+  }
+  const std::int64_t columns = round_up(shape.sequence, 8);
+  if (kernel != AttentionKernel::efficient || columns == shape.sequence) return numbers;
+  return computed("aten::constant_pad_nd", {reads(numbers)},
+                  value(mask.elements / shape.sequence * columns, dtype, "mask of scores, padded"));
+}
+
+Tensor Torch::attention(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionShape& shape,
+                        const Tensor& mask) {
   const auto as_computed = [&](const Tensor& x) { return autocast_ ? cast(x, *autocast_) : x; };
   const Tensor v = as_computed(value), k = as_computed(key), q = as_computed(query);  // the last one first
+  const AttentionKernel kernel = attention_kernel(shape, q.dtype, bool{mask.storage});
+  if (kernel == AttentionKernel::math) return math_attention(q, k, v, shape);
+  const Tensor numbers = mask_as_numbers(mask, shape, q.dtype, kernel);
   const bool wants = q.wants_gradient || k.wants_gradient || v.wants_gradient;
   std::vector<Saved> saved{save(q, wants), save(k, wants), save(v, wants)};
+  if (mask.storage) saved.push_back(save(numbers, wants));
   SelectiveCache* const cache = checkpoints_.cache;
   std::vector<Tensor> outputs;
   if (cache != nullptr && cache->is_recomputing()) {
     outputs = cache->take(Kept::attention);
   } else {
-    Accesses inputs{reads(q), reads(k), reads(v)};
-    outputs = attention_forward(shape, q.dtype, std::move(inputs));
+    outputs = attention_forward(kernel, shape, q.dtype, {reads(q), reads(k), reads(v), reads(numbers)});
     if (cache != nullptr) cache->put(Kept::attention, outputs);
   }
   for (const Tensor& output : outputs) saved.push_back(save(output, wants));
   Tensor out = outputs.front();
   return record(std::move(out), {edge_to(q), edge_to(k), edge_to(v)}, std::move(saved),
-                [this, shape, dtype = q.dtype](Tensor& g, const std::vector<Tensor>& kept) {
+                [this, kernel, shape, dtype = q.dtype](Tensor& g, const std::vector<Tensor>& kept) {
                   Accesses inputs{reads(g)};
                   for (const Tensor& one : kept) inputs.push_back(reads(one));
-                  return attention_backward(shape, dtype, std::move(inputs));
+                  return attention_backward(kernel, shape, dtype, std::move(inputs));
                 });
 }
 

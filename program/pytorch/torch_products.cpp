@@ -19,6 +19,38 @@ Tensor Torch::multiplied(Accesses inputs, const WorkShape& shape, Tensor output)
   return output;
 }
 
+Tensor Torch::multiplied_batch(Accesses inputs, std::int64_t batch, const WorkShape& shape, Dtype dtype) {
+  ensure_workspace();
+  Tensor output = value(checked_mul(batch, checked_mul(shape.rows, shape.columns)), dtype, "bmm");
+  inputs.push_back(writes(output));
+  const double sums = static_cast<double>(shape.rows) * static_cast<double>(shape.columns);
+  heap_.run("aten::bmm", inputs,
+            {.unit = Work::Unit::product,
+             .dtype = dtype,
+             .flops = 2 * static_cast<double>(batch) * sums * static_cast<double>(shape.inner),
+             .bytes = heap_.bytes_of(inputs),
+             .shape = shape});
+  return output;
+}
+
+/// Backward makes the second factor's gradient first.
+Tensor Torch::batched_product(const Tensor& a, const Tensor& b, std::int64_t batch, const WorkShape& shape) {
+  const bool a_wants = a.wants_gradient, b_wants = b.wants_gradient;
+  std::vector<Saved> saved{save(a, b_wants), save(b, a_wants)};
+  return record(multiplied_batch({reads(a), reads(b)}, batch, shape, a.dtype), {edge_to(b), edge_to(a)},
+                std::move(saved), [=, this](Tensor& g, const std::vector<Tensor>& kept) {
+                  const auto [rows, columns, inner] = shape;
+                  std::vector<Tensor> gradients(2);
+                  if (b_wants) {
+                    gradients[0] = multiplied_batch({reads(g), reads(kept[0])}, batch, {inner, columns, rows}, g.dtype);
+                  }
+                  if (a_wants) {
+                    gradients[1] = multiplied_batch({reads(g), reads(kept[1])}, batch, {rows, inner, columns}, g.dtype);
+                  }
+                  return gradients;
+                });
+}
+
 void Torch::ensure_workspace() {
   Tensor& workspace = workspaces_.at(in_backward_ ? 1 : 0);
   if (workspace.elements != 0) return;

@@ -28,9 +28,7 @@ using eager::Torch;
 std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,
                                      const std::vector<Module>& modules) {
   if (job.mesh.replicate == 1) return std::make_unique<eager::WholeModel>(torch, graph, job, modules);
-  // Frequencies of the rotary embedding, and the copy that transformers keeps of them.
-  const std::int64_t pairs = eager::llama_graph(graph, job).sizes.head_dim / 2;
-  return std::make_unique<eager::Ddp>(torch, graph, job, modules, std::vector{pairs, pairs});
+  return std::make_unique<eager::Ddp>(torch, graph, job, modules, eager::buffers_in_fp32(graph, job));
 }
 
 void require_quantization(const Job& job) {

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-ARCHITECTURES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+ARCHITECTURES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "phi3": "Phi3",
+                 "gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3"}
 
 
 @dataclasses.dataclass
@@ -16,6 +17,8 @@ class Dims:
     ffn: int = 14336
     vocabulary: int = 128256
     sequence: int = 8192
+    window: int | None = None
+    rotated: float = 1.0  # part of each head (phi3)
 
     @property
     def head_dim(self):
@@ -23,8 +26,13 @@ class Dims:
 
     def config(self, family="llama", tied=False):
         """What config.json of transformers says."""
-        other = {"llama": {"attention_bias": False, "mlp_bias": False}, "mistral": {"sliding_window": None}, "qwen2": {"use_sliding_window": False},
-                 "qwen3": {"use_sliding_window": False, "head_dim": self.head_dim, "attention_bias": False}}
+        other = {"llama": {"attention_bias": False, "mlp_bias": False}, "mistral": {"sliding_window": self.window}, "qwen2": {"use_sliding_window": False},
+                 "qwen3": {"use_sliding_window": False, "head_dim": self.head_dim, "attention_bias": False},
+                 "phi3": {"sliding_window": self.window, "partial_rotary_factor": self.rotated, "pad_token_id": 0}}
+        for name in ("gemma", "gemma2", "gemma3_text"):
+            other[name] = {"head_dim": self.head_dim, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "query_pre_attn_scalar": self.head_dim}
+            if name != "gemma":
+                other[name] |= {"sliding_window": self.window or 4096}
         return {"architectures": [ARCHITECTURES[family] + "ForCausalLM"], "model_type": family, "vocab_size": self.vocabulary,
                 "hidden_size": self.hidden, "intermediate_size": self.ffn, "num_hidden_layers": self.layers,
                 "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,

@@ -56,7 +56,7 @@ Tensor Loop::forward(const Tensor& ids, const Tensor& mask, const Tensor& items)
   Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)),
                              [&](Tensor normed) { return wrapper.pre_output(std::move(normed)); });
   wrapper.post_forward(last, logits);
-  return logits;
+  return model.finish(std::move(logits));
 }
 
 void Loop::step_optimizer() {

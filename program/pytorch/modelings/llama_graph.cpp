@@ -1,70 +1,121 @@
 #include "program/pytorch/modelings/llama_graph.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit::eager {
 
 namespace {
 
-constexpr std::array kBlockOps{OpKind::rms_norm, OpKind::linear,    OpKind::linear, OpKind::linear, OpKind::rope,
-                               OpKind::rope,     OpKind::attention, OpKind::linear, OpKind::add,    OpKind::rms_norm,
-                               OpKind::linear,   OpKind::linear,    OpKind::glu,    OpKind::linear, OpKind::add};
+constexpr const char* kOtherModel = "a model other than Llama";
 
-/// With norms of queries and keys, as in Qwen3.
-constexpr std::array kNormedBlockOps{
-    OpKind::rms_norm, OpKind::linear, OpKind::linear,    OpKind::linear, OpKind::rms_norm, OpKind::rms_norm,
-    OpKind::rope,     OpKind::rope,   OpKind::attention, OpKind::linear, OpKind::add,      OpKind::rms_norm,
-    OpKind::linear,   OpKind::linear, OpKind::glu,       OpKind::linear, OpKind::add};
+/// A segment's ops, in order, each with its adapter if it has one.
+class Reader {
+ public:
+  Reader(const Segment& segment, const Job& job, LlamaStyle& style) : segment_(segment), job_(job), style_(style) {}
 
-/// A segment's ops without adapters, and the adapter of each.
-struct Ops {
-  std::vector<Op> all;
-  std::vector<const Op*> adapters;  // null: none
+  bool is_next(OpKind kind) const { return next_ < segment_.ops.size() && segment_.ops[next_].kind == kind; }
+  bool is_done() const { return next_ == segment_.ops.size(); }
+
+  const Op& take(OpKind kind) {
+    if (!is_next(kind)) refuse_model(job_, kOtherModel);
+    const Op& op = segment_.ops[next_++];
+    const Attributes& a = op.attributes;
+    if (a.transposed_weight || !a.causal || (a.groups != 1 && kind != OpKind::rms_norm)) {
+      refuse_model(job_, kOtherModel);
+    }
+    return op;
+  }
+
+  /// Its parameter.
+  int norm() {
+    const Op& op = take(OpKind::rms_norm);
+    if (op.attributes.weight_plus_one != style_.adds_one_to_norms) refuse_model(job_, "norms of two kinds");
+    return op.parameters.front().parameter;
+  }
+
+  LlamaLinear linear() {
+    const Op& op = take(OpKind::linear);
+    if (op.parameters.front().count != -1) style_.is_packed = true;
+    LlamaLinear linear{.weight = op.parameters.front().parameter,
+                       .bias = op.parameters.size() > 1 ? op.parameters[1].parameter : -1};
+    if (!is_next(OpKind::lora)) return linear;
+    const Op& adapter = take(OpKind::lora);
+    linear.lora_a = adapter.parameters[0].parameter;
+    linear.lora_b = adapter.parameters[1].parameter;
+    return linear;
+  }
+
+  void require_end() const {
+    if (!is_done()) refuse_model(job_, kOtherModel);
+  }
+
+ private:
+  const Segment& segment_;
+  const Job& job_;
+  LlamaStyle& style_;
+  std::size_t next_ = 0;
 };
 
-Ops ops_of(const Segment& segment) {
-  Ops ops;
-  for (const Op& op : segment.ops) {
-    if (op.kind == OpKind::lora) {
-      ops.adapters.back() = &op;
-    } else {
-      ops.all.push_back(op);
-      ops.adapters.push_back(nullptr);
-    }
-  }
-  return ops;
+void read_activation(const Op& glu, const Job& job, LlamaStyle& style) {
+  style.activation = glu.attributes.activation;
+  // Of Gemma, which calls PyTorch's own function for it; others compute GELU from many calls.
+  const bool is_gelu = style.activation == Activation::gelu_tanh && style.adds_one_to_norms;
+  if (style.activation != Activation::silu && !is_gelu) refuse_model(job, "other activations than SiLU");
 }
 
-/// Kinds of a segment's ops, in order, and of parameters whole ones.
-void require_ops(const Job& job, const std::vector<Op>& ops, const auto& kinds) {
-  if (!std::ranges::equal(ops, kinds, {}, &Op::kind)) refuse_model(job, "a model other than Llama");
-  for (const Op& op : ops) {
-    for (const ParameterUse& use : op.parameters) {
-      if (use.count != -1) refuse_model(job, "packed matrices");
-    }
-    const Attributes& a = op.attributes;
-    if (a.window != 0) refuse_model(job, "sliding windows");
-    if (a.softcap != 0 || a.weight_plus_one || a.transposed_weight || !a.causal || a.activation != Activation::silu ||
-        (a.groups != 1 && op.kind != OpKind::rms_norm)) {
-      refuse_model(job, "a model other than Llama");
-    }
+LlamaBlock block_of(const Segment& segment, const Job& job, LlamaGraph& llama) {
+  Reader reader(segment, job, llama.style);
+  LlamaBlock block;
+  block.name = segment.name;
+  block.attention_norm = reader.norm();
+  block.q = reader.linear();
+  block.k = reader.linear();
+  block.v = reader.linear();
+  if (reader.is_next(OpKind::rms_norm)) {
+    block.q_norm = reader.norm();
+    block.k_norm = reader.norm();
   }
+  block.rope_table = reader.take(OpKind::rope).attributes.rope_table;
+  reader.take(OpKind::rope);
+  const Attributes& attention = reader.take(OpKind::attention).attributes;
+  block.window = attention.window;
+  llama.style.caps_scores = attention.softcap != 0;
+  llama.sizes.heads = attention.heads;
+  llama.sizes.kv_heads = attention.kv_heads;
+  llama.sizes.head_dim = attention.head_dim;
+  block.o = reader.linear();
+  llama.style.has_post_norms = reader.is_next(OpKind::rms_norm);
+  if (llama.style.has_post_norms) block.post_attention_norm = reader.norm();
+  reader.take(OpKind::add);
+  block.ffn_norm = reader.norm();
+  block.gate = reader.linear();
+  block.up = reader.linear();
+  read_activation(reader.take(OpKind::glu), job, llama.style);
+  block.down = reader.linear();
+  if (llama.style.has_post_norms) block.post_ffn_norm = reader.norm();
+  reader.take(OpKind::add);
+  reader.require_end();
+  if (llama.style.is_packed) {
+    block.qkv = block.q;
+    block.gate_up = block.gate;
+    block.q = block.k = block.v = block.gate = block.up = {};
+  }
+  return block;
 }
 
-int parameter_of(const std::vector<Op>& ops, std::size_t op) { return ops[op].parameters.front().parameter; }
-
-LlamaLinear linear_of(const Ops& ops, std::size_t op) {
-  const std::vector<ParameterUse>& uses = ops.all[op].parameters;
-  LlamaLinear linear{.weight = uses.front().parameter, .bias = uses.size() > 1 ? uses[1].parameter : -1};
-  if (const Op* const adapter = ops.adapters[op]; adapter != nullptr) {
-    linear.lora_a = adapter->parameters[0].parameter;
-    linear.lora_b = adapter->parameters[1].parameter;
-  }
-  return linear;
+void read_head(const Segment& head, const Job& job, LlamaGraph& llama) {
+  Reader reader(head, job, llama.style);
+  llama.norm = reader.norm();
+  const Op& output = reader.take(OpKind::linear);
+  if (output.parameters.size() > 1) refuse_model(job, "a model whose output has a bias");
+  llama.output = output.parameters.front().parameter;
+  llama.style.caps_logits = reader.is_next(OpKind::softcap);
+  if (llama.style.caps_logits) reader.take(OpKind::softcap);
+  reader.require_end();
 }
 
 }  // namespace
@@ -75,49 +126,43 @@ void refuse_model(const Job& job, const std::string& what) {
 
 LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   const std::size_t n = graph.segments.size();
-  if (n < 4 || graph.masked_lm || graph.ropes.size() != 1) refuse_model(job, "a model other than Llama");
+  if (n < 4 || graph.masked_lm || graph.ropes.empty()) refuse_model(job, kOtherModel);
   const Segment& first = graph.segments.front();
-  const Segment& head = graph.segments[n - 2];
-  require_ops(job, first.ops, std::array{OpKind::embedding});
-  require_ops(job, head.ops, std::array{OpKind::rms_norm, OpKind::linear});
-  require_ops(job, graph.segments[n - 1].ops, std::array{OpKind::cross_entropy});
   LlamaGraph llama;
-  for (std::size_t s = 1; s + 2 < n; ++s) {
-    const Segment& segment = graph.segments[s];
-    const Ops ops = ops_of(segment);
-    const bool has_norms = ops.all.size() == kNormedBlockOps.size();
-    has_norms ? require_ops(job, ops.all, kNormedBlockOps) : require_ops(job, ops.all, kBlockOps);
-    const std::size_t more = kNormedBlockOps.size() - kBlockOps.size(), rest = has_norms ? more : 0;
-    llama.blocks.push_back({.name = segment.name,
-                            .q = linear_of(ops, 1),
-                            .k = linear_of(ops, 2),
-                            .v = linear_of(ops, 3),
-                            .o = linear_of(ops, 7 + rest),
-                            .gate = linear_of(ops, 10 + rest),
-                            .up = linear_of(ops, 11 + rest),
-                            .down = linear_of(ops, 13 + rest),
-                            .attention_norm = parameter_of(ops.all, 0),
-                            .ffn_norm = parameter_of(ops.all, 9 + rest),
-                            .q_norm = has_norms ? parameter_of(ops.all, 4) : -1,
-                            .k_norm = has_norms ? parameter_of(ops.all, 5) : -1});
-  }
-  llama.embedding = parameter_of(first.ops, 0);
-  llama.norm = parameter_of(head.ops, 0);
-  llama.output = parameter_of(head.ops, 1);
-  if (head.ops[1].parameters.size() > 1) refuse_model(job, "a model whose output has a bias");
+  const Attributes& norm = graph.segments[1].ops.front().attributes;
+  llama.style.adds_one_to_norms = norm.weight_plus_one;
+  Reader reader(first, job, llama.style);
+  const Op& embedding = reader.take(OpKind::embedding);
+  reader.require_end();
+  llama.embedding = embedding.parameters.front().parameter;
+  llama.style.scales_embedding = embedding.attributes.scale != 1;
+  for (std::size_t s = 1; s + 2 < n; ++s) llama.blocks.push_back(block_of(graph.segments[s], job, llama));
+  read_head(graph.segments[n - 2], job, llama);
+  Reader(graph.segments[n - 1], job, llama.style).take(OpKind::cross_entropy);
   const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
-  const auto attention_op = std::ranges::find(graph.segments[1].ops, OpKind::attention, &Op::kind);
-  const Attributes& attention = attention_op->attributes;
-  llama.sizes = {.batch = job.micro_batch,
-                 .sequence = job.sequence,
-                 .hidden = shape(llama.embedding)[1],
-                 .heads = attention.heads,
-                 .kv_heads = attention.kv_heads,
-                 .head_dim = attention.head_dim,
-                 .ffn = shape(llama.blocks.front().gate.weight)[0],
-                 .vocabulary = shape(llama.embedding)[0],
-                 .lora_rank = job.lora.rank};
+  const LlamaBlock& block = llama.blocks.front();
+  llama.rope_tables = graph.ropes.size();
+  llama.sizes.batch = job.micro_batch;
+  llama.sizes.sequence = job.sequence;
+  llama.sizes.hidden = shape(llama.embedding)[1];
+  llama.sizes.ffn = llama.style.is_packed ? shape(block.gate_up.weight)[0] / 2 : shape(block.gate.weight)[0];
+  llama.sizes.vocabulary = shape(llama.embedding)[0];
+  llama.sizes.rotated_dims = graph.rope_dims.front();
+  llama.sizes.lora_rank = job.lora.rank;
   return llama;
+}
+
+/// bitsandbytes' weights are loaded in bf16, whatever what isn't quantized is converted to later.
+Dtype scale_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama) {
+  if (job.method == Method::qlora) return Dtype::bf16;
+  return held_parameters(graph, job)[static_cast<std::size_t>(llama.embedding)].dtype;
+}
+
+std::vector<std::int64_t> buffers_in_fp32(const Graph& graph, const Job& job) {
+  const LlamaGraph llama = llama_graph(graph, job);
+  std::vector<std::int64_t> buffers(2 * llama.rope_tables, llama.sizes.rotated_dims / 2);
+  if (llama.style.scales_embedding && scale_dtype(graph, job, llama) == Dtype::f32) buffers.push_back(1);
+  return buffers;
 }
 
 }  // namespace vramfit::eager

@@ -1,4 +1,5 @@
-// A Llama's parameters and sizes, read from its graph: what the modelings of PyTorch's libraries run on.
+// Parameters and sizes of a Llama, or of a model of its form (Mistral, Qwen, Phi-3, Gemma), read from its graph: what
+// the modelings of PyTorch's libraries run on.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace vramfit::eager {
 
-/// Parameters by index in the graph; -1: no bias, no adapter.
+/// Parameters by index in the graph; -1: no bias, no adapter, or no such linear.
 struct LlamaLinear {
   int weight = -1, bias = -1;
   int lora_a = -1, lora_b = -1;
@@ -19,22 +20,46 @@ struct LlamaLinear {
 struct LlamaBlock {
   std::string name;
   LlamaLinear q, k, v, o, gate, up, down;
+  LlamaLinear qkv, gate_up;  // packed: in place of q, k and v, and of gate and up
   int attention_norm = -1, ffn_norm = -1;
-  int q_norm = -1, k_norm = -1;  // of each head; -1: none
+  int post_attention_norm = -1, post_ffn_norm = -1;  // of what attention and feed-forward give; -1: none
+  int q_norm = -1, k_norm = -1;                      // of each head; -1: none
+  std::int64_t window = 0;                           // keys that a query sees; 0: all before it
+  int rope_table = 0;
 };
 
 struct LlamaSizes {
   std::int64_t batch = 0, sequence = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0;
+  std::int64_t rotated_dims = 0;  // of each head
   std::int64_t lora_rank = 0;
+};
+
+/// What families change about Llama.
+struct LlamaStyle {
+  bool is_packed = false;          // q, k and v in one matrix, gate and up in another (Phi-3)
+  bool adds_one_to_norms = false;  // norms multiply by 1 + weight, in fp32 (Gemma)
+  bool scales_embedding = false;   // by a number that the model keeps as a tensor (Gemma)
+  bool has_post_norms = false;     // Gemma 2 and 3
+  bool caps_scores = false;        // Gemma 2
+  bool caps_logits = false;        // Gemma 2
+  Activation activation = Activation::silu;
 };
 
 struct LlamaGraph {
   std::vector<LlamaBlock> blocks;
   int embedding = -1, norm = -1, output = -1;  // the same parameter where embeddings are tied
+  LlamaStyle style;
   LlamaSizes sizes;
+  std::size_t rope_tables = 1;  // two where windowed layers rotate by frequencies of their own (Gemma 3)
 };
 
-/// Throws NotModelled, naming the job's modeling, for a graph that isn't a Llama's: other ops, windows.
+/// Of the number that transformers' Gemma multiplies embeddings with: that in which the model was loaded.
+Dtype scale_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama);
+/// Elements of what transformers' model has in fp32 beside parameters: frequencies, of which it keeps a copy, and where
+/// the model was loaded in fp32 the embedding's scale.
+std::vector<std::int64_t> buffers_in_fp32(const Graph& graph, const Job& job);
+
+/// Throws NotModelled, naming the job's modeling, for a graph of another form.
 LlamaGraph llama_graph(const Graph& graph, const Job& job);
 /// Throws NotModelled("modeling torchtitan of WHAT").
 [[noreturn]] void refuse_model(const Job& job, const std::string& what);

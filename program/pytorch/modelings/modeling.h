@@ -37,6 +37,8 @@ class Model {
   /// Takes ownership of `h`: Python code reuses its variable for the normed tensor.
   /// `before_output` is called with the normed tensor, and gives what the output layer works on.
   virtual Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) = 0;
+  /// Between the output layer and the loss.
+  virtual Tensor finish(Tensor logits) { return logits; }
   /// What its forward holds until it returns, after a loss that it computes itself.
   virtual void leave() {}
 };

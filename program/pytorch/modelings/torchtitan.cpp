@@ -1,11 +1,13 @@
 #include "program/pytorch/modelings/torchtitan.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace vramfit::eager {
 
 Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch), compute_(job.precision.compute), llama_(llama_graph(graph, job)) {
+  require_llama(job);
   for (const LlamaBlock& b : llama_.blocks) {
     if (b.q_norm >= 0) refuse_model(job, "a model with norms of queries and keys");
     for (const LlamaLinear& linear : {b.q, b.k, b.v, b.o, b.gate, b.up, b.down}) {
@@ -13,6 +15,17 @@ Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch)
     }
   }
   if (llama_.embedding == llama_.output) refuse_model(job, "tied embeddings");
+}
+
+void Torchtitan::require_llama(const Job& job) const {
+  const LlamaStyle& style = llama_.style;
+  if (style.is_packed) refuse_model(job, "packed matrices");
+  const bool is_gemma = style.adds_one_to_norms || style.scales_embedding || style.has_post_norms;
+  if (is_gemma || style.caps_scores || style.caps_logits || llama_.sizes.rotated_dims != llama_.sizes.head_dim) {
+    refuse_model(job, "a model other than Llama");
+  }
+  const bool has_windows = std::ranges::any_of(llama_.blocks, [](const LlamaBlock& b) { return b.window != 0; });
+  if (has_windows) refuse_model(job, "sliding windows");
 }
 
 std::vector<Module> Torchtitan::modules() const {

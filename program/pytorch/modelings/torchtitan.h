@@ -27,6 +27,7 @@ class Torchtitan final : public Model {
   Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) override;
 
  private:
+  void require_llama(const Job& job) const;
   Tensor run(const LlamaBlock& block, const Tensor& x);
   Tensor norm(const Tensor& x, int weight);
   Tensor attention(const LlamaBlock& block, const Tensor& x);

@@ -1,13 +1,27 @@
 #include "program/pytorch/modelings/transformers.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
+#include "job/fields/job_fields.h"
 #include "program/stages/adapters.h"
 #include "program/stages/trainable.h"
 
 namespace vramfit::eager {
+
+namespace {
+
+/// FSDP2 gathers in the compute dtype.
+Dtype hidden_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama) {
+  if (job.runtime == Runtime::pytorch_fsdp2) return job.precision.compute;
+  return held_parameters(graph, job)[static_cast<std::size_t>(llama.embedding)].dtype;
+}
+
+}  // namespace
 
 Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
@@ -17,10 +31,28 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       has_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       llama_(llama_graph(graph, job)),
-      // FSDP2 gathers in the compute dtype.
-      hidden_dtype_(job.runtime == Runtime::pytorch_fsdp2
-                        ? job.precision.compute
-                        : held_parameters(graph, job)[static_cast<std::size_t>(llama_.embedding)].dtype) {}
+      // The library has no other code for capped scores, and so picks it for Gemma 2.
+      is_eager_(llama_.style.caps_scores || job.attention == Attention::math),
+      hidden_dtype_(hidden_dtype(graph, job, llama_)),
+      scale_dtype_(scale_dtype(graph, job, llama_)) {
+  require_code(job);
+}
+
+void Transformers::require_code(const Job& job) const {
+  const bool is_left_to_library = job.attention == Attention::automatic || job.attention == Attention::math;
+  const auto refuse_kernel = [&](const char* what) {
+    throw NotModelled(
+        fmt::format("--attention {} of a model with {}, which transformers computes otherwise "
+                    "(--attention auto is)",
+                    job_field_named("attention").get(job), what));
+  };
+  const bool has_masks = std::ranges::any_of(llama_.blocks, [&](const LlamaBlock& l) { return is_within(l.window); });
+  if (llama_.style.caps_scores && !is_left_to_library) refuse_kernel("capped scores");
+  if (has_masks && !is_left_to_library) refuse_kernel("sliding windows");
+  if (!llama_.style.is_packed && llama_.sizes.rotated_dims != llama_.sizes.head_dim) {
+    refuse_model(job, "heads that are rotated in part");
+  }
+}
 
 std::vector<Module> Transformers::modules() const {
   std::vector<Module> modules{{"embed_tokens", {llama_.embedding}}};
@@ -35,10 +67,10 @@ std::vector<Module> Transformers::modules() const {
       add(linear.lora_a);
       add(linear.lora_b);
     };
-    for (const LlamaLinear& linear : {l.q, l.k, l.v, l.o}) add_linear(linear);
+    for (const LlamaLinear& linear : {l.q, l.k, l.v, l.o, l.qkv}) add_linear(linear);
     for (const int parameter : {l.q_norm, l.k_norm}) add(parameter);
-    for (const LlamaLinear& linear : {l.gate, l.up, l.down}) add_linear(linear);
-    for (const int parameter : {l.attention_norm, l.ffn_norm}) add(parameter);
+    for (const LlamaLinear& linear : {l.gate, l.up, l.gate_up, l.down}) add_linear(linear);
+    for (const int parameter : {l.attention_norm, l.post_attention_norm, l.ffn_norm, l.post_ffn_norm}) add(parameter);
     modules.push_back(std::move(layer));
   }
   modules.push_back({"lm_head", {llama_.norm}});
@@ -52,58 +84,71 @@ Tensor Transformers::constant(const char* call, const Accesses& inputs, std::int
 }
 
 void Transformers::load() {
+  const auto buffer = [&](std::int64_t elements, Dtype dtype, const char* what) {
+    Tensor made = torch_.heap().make(elements, dtype, Category::workspace, what);
+    torch_.heap().run("aten::_to_copy", {writes(made)}, {.bytes = 0});
+    return made;
+  };
+  if (llama_.style.scales_embedding) {
+    const Scope scope(torch_.heap(), "embed_tokens");
+    embedding_scale_ = buffer(1, scale_dtype_, "embed_scale");
+  }
   const Scope scope(torch_.heap(), "rotary_emb");
-  const std::int64_t pairs = llama_.sizes.head_dim / 2;
-  frequencies_ = torch_.heap().make(pairs, Dtype::f32, Category::workspace, "inv_freq");
-  original_frequencies_ = torch_.heap().make(pairs, Dtype::f32, Category::workspace, "original_inv_freq");
-  for (const Tensor* made : {&frequencies_, &original_frequencies_}) {
-    torch_.heap().run("aten::_to_copy", {writes(*made)}, {.bytes = 0});
+  const std::int64_t pairs = llama_.sizes.rotated_dims / 2;
+  for (std::size_t table = 0; table < llama_.rope_tables; ++table) {
+    frequencies_.push_back(buffer(pairs, Dtype::f32, "inv_freq"));
+    original_frequencies_.push_back(buffer(pairs, Dtype::f32, "original_inv_freq"));
   }
 }
 
 Tensor Transformers::embed(const Tensor& ids) {
   const Scope scope(torch_.heap(), "embed_tokens");
   embedded_ = torch_.embedding(ids, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, hidden_dtype_);
+  if (llama_.style.scales_embedding) {
+    const bool has_its_type = scale_dtype_ == hidden_dtype_;
+    const Tensor scale = has_its_type ? embedding_scale_
+                                      : constant("aten::_to_copy", {reads(embedding_scale_)}, 1, hidden_dtype_,
+                                                 "embed_scale, converted");
+    embedded_ = torch_.multiply_by_constant(embedded_, scale);
+  }
   if (has_input_gradients_) embedded_ = torch_.require_gradient(std::move(embedded_));
   return embedded_;
 }
 
-/// Whether all of it is 1 (masking_utils.py: fast_all), so that attention needs none.
-void Transformers::look_at_mask(const Tensor& mask) {
-  const Scope scope(torch_.heap(), "mask");
-  const Tensor flags = constant("aten::_to_copy", {reads(mask)}, mask.elements, Dtype::u8, "flags");
-  const Tensor sum = torch_.count_true(flags);
-  const Tensor answer = constant("aten::eq", {reads(sum)}, 1, Dtype::u8, "all");
-}
-
-void Transformers::prepare(const Tensor& mask, const Tensor& items) {
-  positions_.items = items;
-  {
-    const Scope scope(torch_.heap(), "model");
-    const Tensor range = constant("aten::arange", {}, llama_.sizes.sequence, Dtype::i64, "range");
-    positions_.ids = constant("aten::add", {reads(range)}, llama_.sizes.sequence, Dtype::i64, "positions");
-  }
-  look_at_mask(mask);
-  const Scope scope(torch_.heap(), "rotary_emb");
-  const std::int64_t numbers = checked_mul(llama_.sizes.sequence, llama_.sizes.head_dim);
+Transformers::Rotations Transformers::rotations_of(const Tensor& frequencies) {
+  const std::int64_t numbers = checked_mul(llama_.sizes.sequence, llama_.sizes.rotated_dims);
   const auto table = [&](const char* function, const char* what, const Tensor& angles) {
     const Tensor values = constant(function, {reads(angles)}, numbers, Dtype::f32, what);
     return constant("aten::mul", {reads(values)}, numbers, Dtype::f32, what);
   };
   Tensor angles;
   {
-    const Tensor positions =
-        constant("aten::_to_copy", {reads(positions_.ids)}, llama_.sizes.sequence, Dtype::f32, "positions");
-    angles = constant("aten::mul", {reads(positions), reads(frequencies_)}, numbers / 2, Dtype::f32, "angles");
+    const Tensor positions = constant("aten::_to_copy", {reads(ids_)}, llama_.sizes.sequence, Dtype::f32, "positions");
+    angles = constant("aten::mul", {reads(positions), reads(frequencies)}, numbers / 2, Dtype::f32, "angles");
   }
   const Tensor doubled = constant("aten::cat", {reads(angles)}, numbers, Dtype::f32, "angles of both halves");
-  positions_.cosines = table("aten::cos", "cosines", doubled);
-  positions_.sines = table("aten::sin", "sines", doubled);
-  if (hidden_dtype_ == Dtype::f32) return;
-  const Tensor cosines =
-      constant("aten::_to_copy", {reads(positions_.cosines)}, numbers, hidden_dtype_, "cosines, rounded");
-  positions_.sines = constant("aten::_to_copy", {reads(positions_.sines)}, numbers, hidden_dtype_, "sines, rounded");
-  positions_.cosines = cosines;
+  Rotations made{.cosines = table("aten::cos", "cosines", doubled), .sines = {}};
+  made.sines = table("aten::sin", "sines", doubled);
+  if (hidden_dtype_ == Dtype::f32) return made;
+  const auto rounded = [&](const Tensor& x, const char* what) {
+    return constant("aten::_to_copy", {reads(x)}, numbers, hidden_dtype_, what);
+  };
+  const Tensor cosines = rounded(made.cosines, "cosines, rounded");
+  made.sines = rounded(made.sines, "sines, rounded");
+  made.cosines = cosines;
+  return made;
+}
+
+void Transformers::prepare(const Tensor& mask, const Tensor& items) {
+  items_ = items;
+  {
+    const Scope scope(torch_.heap(), "model");
+    const Tensor range = constant("aten::arange", {}, llama_.sizes.sequence, Dtype::i64, "range");
+    ids_ = constant("aten::add", {reads(range)}, llama_.sizes.sequence, Dtype::i64, "positions");
+  }
+  make_masks(mask);
+  const Scope scope(torch_.heap(), "rotary_emb");
+  for (const Tensor& frequencies : frequencies_) rotations_.push_back(rotations_of(frequencies));
 }
 
 Tensor Transformers::adapter(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
@@ -134,8 +179,23 @@ Tensor Transformers::linear(const Tensor& x, const LlamaLinear& by, std::int64_t
   return torch_.cast(result, dtype);
 }
 
+/// Gemma's: (x * w) in fp32, where Llama's is x * w in x's type.
+Tensor Transformers::norm_with_one(const Tensor& x, int weight, std::int64_t width) {
+  Tensor h;
+  {
+    const Tensor wide = torch_.cast(x, Dtype::f32);
+    Tensor scale = torch_.mean_of_rows(torch_.square(wide), width);
+    scale = torch_.add_scalar(scale);
+    scale = torch_.rsqrt(scale);
+    h = torch_.multiply_rows(wide, scale);
+  }
+  h = torch_.multiply_columns(h, torch_.one_plus(weight, hidden_dtype_, width));
+  return torch_.cast(h, x.dtype);
+}
+
 /// `variance` and the widened input are locals, held until the product with the weight is there.
 Tensor Transformers::norm(const Tensor& x, int weight, std::int64_t width) {
+  if (llama_.style.adds_one_to_norms) return norm_with_one(x, weight, width);
   Tensor h = torch_.cast(x, Dtype::f32);
   const Tensor variance = torch_.mean_of_rows(torch_.square(h), width);
   {
@@ -145,53 +205,31 @@ Tensor Transformers::norm(const Tensor& x, int weight, std::int64_t width) {
   return torch_.parameter_times(weight, hidden_dtype_, torch_.cast(h, x.dtype), width);
 }
 
-/// (x * cos) + (rotate_half(x) * sin)
-Tensor Transformers::rotated(const Tensor& x, const Positions& positions) {
-  const Tensor turned_by_cosines = torch_.multiply_by_constant(x, positions.cosines);
-  const Tensor turned_by_sines = torch_.multiply_by_constant(torch_.rotate_half(x), positions.sines);
-  return torch_.add(turned_by_cosines, turned_by_sines);
-}
-
-Tensor Transformers::attention(const LlamaBlock& l, const Tensor& x, const Positions& positions) {
-  const std::int64_t queries = llama_.sizes.heads * llama_.sizes.head_dim,
-                     keys = llama_.sizes.kv_heads * llama_.sizes.head_dim;
-  const auto projected = [&](const LlamaLinear& by, std::int64_t heads, int weight) {
-    Tensor y = linear(x, by, llama_.sizes.hidden, heads * llama_.sizes.head_dim);
-    // Seen with heads first from here on, so its gradient has another layout, unless there is one head.
-    if (heads > 1) y = torch_.copied_in_backward(y);
-    return weight < 0 ? y : norm(y, weight, llama_.sizes.head_dim);
-  };
-  Tensor q = projected(l.q, llama_.sizes.heads, l.q_norm);
-  Tensor k = projected(l.k, llama_.sizes.kv_heads, l.k_norm);
-  const Tensor v = linear(x, l.v, llama_.sizes.hidden, keys);
-  {
-    Tensor q_turned = rotated(q, positions);
-    Tensor k_turned = rotated(k, positions);
-    q = std::move(q_turned);
-    k = std::move(k_turned);
-  }
-  const Tensor out = torch_.attention(q, k, v,
-                                      {.batch = llama_.sizes.batch,
-                                       .sequence = llama_.sizes.sequence,
-                                       .heads = llama_.sizes.heads,
-                                       .head_dim = llama_.sizes.head_dim,
-                                       .kv_heads = llama_.sizes.kv_heads,
-                                       .may_be_cudnn = may_be_cudnn_});
-  return linear(out, l.o, queries, llama_.sizes.hidden);
+Tensor Transformers::activated(const Tensor& x) {
+  return llama_.style.activation == Activation::silu ? torch_.silu(x) : torch_.gelu(x);
 }
 
 Tensor Transformers::feed_forward(const LlamaBlock& l, const Tensor& x) {
   Tensor product;
+  if (llama_.style.is_packed) {
+    auto [gate, up] = torch_.halves_of(linear(x, l.gate_up, llama_.sizes.hidden, 2 * llama_.sizes.ffn));
+    up = torch_.multiply(up, activated(gate));
+    return linear(up, l.down, llama_.sizes.ffn, llama_.sizes.hidden);
+  }
   {
-    const Tensor gate = torch_.silu(linear(x, l.gate, llama_.sizes.hidden, llama_.sizes.ffn));
+    const Tensor gate = activated(linear(x, l.gate, llama_.sizes.hidden, llama_.sizes.ffn));
     product = torch_.multiply(gate, linear(x, l.up, llama_.sizes.hidden, llama_.sizes.ffn));
   }
   return linear(product, l.down, llama_.sizes.ffn, llama_.sizes.hidden);
 }
 
 CheckpointBody Transformers::block(std::size_t number) {
-  return
-      [this, number, positions = positions_](const Tensor& x) { return run(llama_.blocks.at(number), x, positions); };
+  const LlamaBlock& layer = llama_.blocks.at(number);
+  const Positions positions{.ids = ids_,
+                            .items = items_,
+                            .rotations = rotations_.at(static_cast<std::size_t>(layer.rope_table)),
+                            .mask = layer.window > 0 ? window_mask_ : mask_};
+  return [this, &layer, positions](const Tensor& x) { return run(layer, x, positions); };
 }
 
 Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& positions) {
@@ -200,13 +238,20 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
     const Scope scope(heap, l.name + "." + name);
     return code();
   };
-  Tensor h = in("input_layernorm", [&] { return norm(x, l.attention_norm, llama_.sizes.hidden); });
-  h = in("self_attn", [&] { return attention(l, h, positions); });
+  const auto normed = [&](const char* name, const Tensor& y, int weight) {
+    return in(name, [&] { return norm(y, weight, llama_.sizes.hidden); });
+  };
+  const bool has_post_norms = llama_.style.has_post_norms;
+  Tensor h = normed("input_layernorm", x, l.attention_norm);
+  Attended attended = in("self_attn", [&] { return attention(l, h, positions); });
+  h = std::move(attended.out);
+  if (has_post_norms) h = normed("post_attention_layernorm", h, l.post_attention_norm);
   const Scope scope(heap, l.name);
   h = torch_.add(x, h);
   const Tensor residual = h;
-  h = in("post_attention_layernorm", [&] { return norm(h, l.ffn_norm, llama_.sizes.hidden); });
+  h = normed(has_post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm", h, l.ffn_norm);
   h = in("mlp", [&] { return feed_forward(l, h); });
+  if (has_post_norms) h = normed("post_feedforward_layernorm", h, l.post_ffn_norm);
   return torch_.add(residual, h);
 }
 
@@ -215,13 +260,22 @@ Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_
     const Scope scope(torch_.heap(), "norm");
     h = norm(h, llama_.norm, llama_.sizes.hidden);
   }
-  positions_ = {};
+  ids_ = items_ = mask_ = window_mask_ = {};
+  rotations_.clear();
   embedded_ = {};
   h = before_output(std::move(h));
   hidden_ = h;
   const Scope scope(torch_.heap(), "lm_head");
   torch_.heap().values = Category::logits_and_loss;
   return torch_.linear(h, llama_.output, llama_.sizes.hidden, llama_.sizes.vocabulary);
+}
+
+Tensor Transformers::finish(Tensor logits) {
+  if (!llama_.style.caps_logits) return logits;
+  const Scope scope(torch_.heap(), "softcap");
+  logits = torch_.divide(logits);
+  logits = torch_.tanh(logits);
+  return torch_.scale(logits);
 }
 
 }  // namespace vramfit::eager

@@ -1,7 +1,8 @@
-// Llama and models of its form, such as Mistral, Qwen2 and Qwen3, as transformers 5.23 writes them
+// Llama and models of its form, such as Mistral, Qwen, Phi-3 and Gemma, as transformers 5.23 writes them
 // (models/llama/modeling_llama.py), on counted tensors.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,26 +13,33 @@ namespace vramfit::eager {
 
 class Transformers final : public Model {
  public:
-  /// Throws NotModelled for a graph that isn't a Llama's: other ops, windows.
+  /// Throws NotModelled for a graph of another form.
   Transformers(const Graph& graph, const Job& job, Torch& torch);
 
   std::vector<Module> modules() const override;
   std::size_t blocks() const override { return llama_.blocks.size(); }
-  /// The inverse frequencies and the copy that LlamaRotaryEmbedding keeps.
+  /// The embedding's scale, and the inverse frequencies with the copy that LlamaRotaryEmbedding keeps.
   void load() override;
   Tensor embed(const Tensor& ids) override;
   /// Positions, what the mask is looked at with, and the tables of cosines and sines.
   void prepare(const Tensor& mask, const Tensor& items) override;
   CheckpointBody block(std::size_t number) override;
   Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) override;
+  Tensor finish(Tensor logits) override;
   void leave() override { hidden_ = {}; }
 
  private:
-  /// What all layers are passed beside their input.
+  struct Rotations {
+    Tensor cosines, sines;
+  };
+  /// What a layer is passed beside its input.
   struct Positions {
-    Tensor ids, cosines, sines, items;
+    Tensor ids, items;
+    Rotations rotations;
+    Tensor mask;  // empty: none
   };
 
+  void require_code(const Job& job) const;
   Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
   Tensor linear_4bit(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
@@ -39,11 +47,49 @@ class Transformers final : public Model {
   Tensor adapter(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
   /// Of rows of `width`.
   Tensor norm(const Tensor& x, int weight, std::int64_t width);
-  Tensor rotated(const Tensor& x, const Positions& positions);
-  Tensor attention(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
+  Tensor norm_with_one(const Tensor& x, int weight, std::int64_t width);
+  Tensor rotated(const Tensor& x, const Rotations& rotations);
+  /// How q, k and v of all heads lie in memory; Python sees them with heads first in any case.
+  enum class Layout { tokens_first, heads_first };
+  struct QueriesKeysValues {
+    Tensor q, k, v;
+    Layout layout = Layout::tokens_first;  // of q and k
+  };
+  QueriesKeysValues projected(const LlamaBlock& layer, const Tensor& x, bool is_masked);
+  QueriesKeysValues sliced(const LlamaBlock& layer, const Tensor& x, bool is_masked);
+  void rotate(QueriesKeysValues& qkv, const Rotations& rotations);
+  void rotate_first_dims(QueriesKeysValues& qkv, const Rotations& rotations);
+  struct Heads {
+    Tensor x;
+    Layout layout = Layout::tokens_first;
+  };
+  Heads repeated(const Tensor& x, Layout layout);
+  Tensor probabilities(const Tensor& scores, Dtype dtype);
+  struct Attended {
+    Tensor out, probabilities;  // the second one empty where a kernel computes both
+  };
+  Attended attended_eagerly(const QueriesKeysValues& qkv, const Tensor& mask);
+  AttentionShape shape_of(Layout layout, bool is_masked) const;
+  AttentionKernel kernel_of(Dtype dtype, bool is_masked) const;
+  bool has_values_heads_first(const Tensor& v, bool is_masked) const;
+  Tensor attended(const QueriesKeysValues& qkv, const Tensor& mask);
+  /// With what the layer that calls it keeps until it returns.
+  Attended attention(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
+  Tensor activated(const Tensor& x);
   Tensor feed_forward(const LlamaBlock& layer, const Tensor& x);
   Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
-  void look_at_mask(const Tensor& mask);
+  Rotations rotations_of(const Tensor& frequencies);
+  void look_at_flags(const Tensor& flags);
+  struct MaskPart {
+    std::function<Tensor()> make;
+    std::int64_t elements = 0;
+  };
+  Tensor all_of(const std::vector<MaskPart>& parts);
+  Tensor allowed_keys(const Tensor& padding, std::int64_t window);
+  /// Whether rows are so long that a window hides keys from queries; 0: there is none.
+  bool is_within(std::int64_t window) const { return window > 0 && llama_.sizes.sequence >= window; }
+  Tensor mask_of_scores(const Tensor& given, std::int64_t window);
+  void make_masks(const Tensor& given);
 
   Torch& torch_;
   Dtype adapter_dtype_, compute_dtype_;
@@ -51,10 +97,14 @@ class Transformers final : public Model {
   bool may_be_cudnn_;         // attention, where PyTorch prefers it
   bool has_input_gradients_;  // where layers are checkpointed over a frozen embedding (enable_input_require_grads)
   LlamaGraph llama_;
-  Dtype hidden_dtype_;
-  Tensor frequencies_, original_frequencies_;
-  Positions positions_;
-  Tensor embedded_, hidden_;  // locals of LlamaModel.forward and LlamaForCausalLM.forward
+  bool is_eager_;  // attention
+  Dtype hidden_dtype_, scale_dtype_;
+  std::vector<Tensor> frequencies_, original_frequencies_;  // by table
+  Tensor embedding_scale_;
+  Tensor ids_, items_;
+  Tensor mask_, window_mask_;         // empty: none
+  std::vector<Rotations> rotations_;  // by table
+  Tensor embedded_, hidden_;          // locals of LlamaModel.forward and LlamaForCausalLM.forward
 };
 
 }  // namespace vramfit::eager

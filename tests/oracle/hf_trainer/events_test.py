@@ -30,7 +30,7 @@ class Case(Dims):
     checkpointing: str = "none"
     optimizer: str = "adamw:fused"
     card: str = "H100-80GB"
-    attention: str = "flash"  # auto: cuDNN's on some cards
+    attention: str = "flash"  # auto: cuDNN's on some cards; math: eager
     family: str = "llama"
     lora_rank: int = 0
     lora_dropout: float = 0
@@ -46,7 +46,7 @@ class Case(Dims):
 
     def job(self):
         fields = {"runtime": "pytorch" if self.ranks == 1 else "pytorch-ddp" if self.sharding == "no-shard" else "pytorch-fsdp2", "modeling": "transformers", "precision": self.precision,
-                "attention": "auto" if self.precision == "fp32" else self.attention, "allocator": "expandable", "seq_len": self.sequence,
+                "attention": "auto" if self.precision == "fp32" and self.attention == "flash" else self.attention, "allocator": "expandable", "seq_len": self.sequence,
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": self.optimizer}
         if self.ranks > 1:
             fields["sharding"] = self.sharding
@@ -76,6 +76,7 @@ CASES = {
         Case(**TINY, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
         Case(**TINY, ranks=3, sharding="no-shard", lora_rank=4),
         Case(**TINY, ranks=2, lora_rank=4, tied=True, lora_dropout=0.1, checkpointing="full"),
+        Case(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", checkpointing="full"),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -135,6 +136,36 @@ CASES = {
         Case(**SMALL, ranks=3, family="qwen3", precision="bf16-pure", tied=True, optimizer="adamw:foreach", accumulation=2),
         Case(**{**SMALL, "kv_heads": 16}, ranks=2, precision="fp32", checkpointing="full"),
         Case(**SMALL, ranks=4, sharding="shard-grad-op", card="RTX4090", batch=3, family="mistral"),
+        *(Case(**SMALL, family="phi3", precision=precision, checkpointing=checkpointing, attention=attention)
+          for precision, checkpointing, attention in (("bf16-mixed", "none", "flash"), ("bf16-pure", "full", "flash"), ("bf16-mixed", "full", "auto"))),
+        Case(**{**SMALL, "rotated": 0.5, "window": 1024}, family="phi3", batch=2, accumulation=2, attention="auto", card="RTX4090"),
+        Case(**{**SMALL, "kv_heads": 16, "rotated": 0.75}, family="phi3", precision="fp32", batch=2, tied=True),
+        Case(**SMALL, family="phi3", lora_rank=8, lora_targets="qkv_proj,down_proj", checkpointing="full"),
+        Case(**SMALL, **QLORA, family="phi3", lora_dropout=0.1),
+        *(Case(**SMALL, family="gemma", precision=precision, tied=True, checkpointing=checkpointing, attention=attention)
+          for precision, checkpointing, attention in (("bf16-mixed", "none", "auto"), ("bf16-pure", "full", "flash"), ("bf16-mixed", "full", "math"))),
+        *(Case(**{**SMALL, "sequence": 512, "window": 256}, family="gemma2", precision=precision, tied=tied, checkpointing=checkpointing, batch=batch, attention="auto")
+          for precision, tied, checkpointing, batch in (("bf16-mixed", True, "none", 1), ("bf16-pure", True, "full", 2), ("bf16-mixed", False, "full", 3), ("fp32", True, "none", 2))),
+        Case(**{**SMALL, "sequence": 512}, family="gemma2", lora_rank=8, tied=True, checkpointing="full", attention="math"),
+        Case(**{**SMALL, "sequence": 640}, **QLORA, family="gemma", tied=True, checkpointing="full"),
+        Case(**{**SMALL, "sequence": 512}, family="gemma2", storage="bf16", tied=True, attention="auto", accumulation=2),
+        *(Case(**{**SMALL, "layers": 7, "window": window}, family="gemma3_text", precision=precision, tied=True, checkpointing=checkpointing, card=card, batch=batch, attention="auto")
+          for window, precision, checkpointing, card, batch in (
+              (512, "bf16-mixed", "none", "H100-80GB", 1), (512, "bf16-pure", "full", "RTX4090", 2), (4096, "bf16-mixed", "full", "H100-80GB", 1), (512, "fp32", "full", "A100-80GB", 1))),
+        Case(**{**SMALL, "sequence": 512, "window": 256}, family="gemma3_text", attention="math", batch=2),
+        Case(**{**SMALL, "layers": 6, "window": 512}, family="gemma3_text", lora_rank=8, tied=True, attention="auto", checkpointing="full"),
+        *(Case(**{**SMALL, "heads": heads, "window": 1024, "sequence": sequence}, family="mistral", attention="auto", card=card, precision=precision)
+          for heads, sequence, card, precision in ((16, 2048, "RTX4090", "bf16-mixed"), (8, 2020, "A100-80GB", "bf16-pure"), (8, 2048, "RTX5090", "bf16-pure"), (4, 2047, "H100-80GB", "bf16-mixed"))),
+        Case(**{**SMALL, "window": 1024}, family="mistral", precision="fp32", checkpointing="full"),
+        *(Case(**{**SMALL, "sequence": 512, "kv_heads": kv_heads}, attention="math", precision=precision, batch=batch, checkpointing=checkpointing)
+          for kv_heads, precision, batch, checkpointing in ((16, "bf16-pure", 2, "none"), (4, "bf16-mixed", 2, "full"), (1, "bf16-mixed", 2, "none"), (4, "fp32", 1, "none"))),
+        *(Case(**{**SMALL, "sequence": 512, "kv_heads": kv_heads}, precision="fp32", batch=batch, family=family, checkpointing=checkpointing)
+          for kv_heads, batch, family, checkpointing in ((4, 1, "llama", "none"), (1, 2, "qwen3", "full"), (4, 2, "phi3", "none"))),
+        Case(**{**SMALL, "sequence": 512}, ranks=2, family="gemma2", tied=True, checkpointing="full", attention="auto"),
+        Case(**{**SMALL, "window": 512}, ranks=4, family="gemma3_text", tied=True, attention="auto"),
+        Case(**SMALL, ranks=2, family="phi3", attention="auto", accumulation=2),
+        Case(**SMALL, ranks=2, sharding="no-shard", family="phi3", checkpointing="full"),
+        Case(**{**SMALL, "sequence": 512}, ranks=2, sharding="no-shard", family="gemma3_text", tied=True, attention="auto"),
         Case(**{**SMALL, "layers": 1}, batch=20, card="A100-80GB"),  # ids in tiles of another size
         Case(**SMALL, batch=4),
         Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="adamw:foreach"),

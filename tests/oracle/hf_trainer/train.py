@@ -37,7 +37,7 @@ def parse(arguments):
     parser.add_argument("--lora-targets", default="all-linear")
     parser.add_argument("--frozen-dtype", choices=["bf16", "fp32"], default="bf16", help="of the base under adapters")
     parser.add_argument("--quantization", choices=["none", "nf4", "nf4-double"], default="none", help="of the base, by bitsandbytes")
-    parser.add_argument("--attention", choices=["flash", "auto"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards")
+    parser.add_argument("--attention", choices=["flash", "auto", "math"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards; math: eager, the library's own code")
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
     parser.add_argument("--steps", type=int, default=3)
@@ -76,7 +76,7 @@ class Marked(Trainer):
 
 
 def model_of(options):
-    config = AutoConfig.from_pretrained(options.config)
+    config = AutoConfig.from_pretrained(options.config, **({"attn_implementation": "eager"} if options.attention == "math" else {}))
     storage = torch.bfloat16 if "bf16" in (options.storage, options.precision.removesuffix("-pure")) else torch.float32
     if options.lora_rank == 0:
         return AutoModelForCausalLM.from_config(config, dtype=storage)
@@ -110,7 +110,7 @@ def main(arguments):
     options = parse(arguments)
     gc.disable()
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    torch.backends.cuda.enable_cudnn_sdp(options.attention == "auto")
+    torch.backends.cuda.enable_cudnn_sdp(options.attention != "flash")
     log = EventLog() if options.events else None
     if log:
         log.mark("load")

@@ -97,22 +97,49 @@ TEST_CASE("FSDP2's copies pack a table with one entry a thread block") {
   CHECK(eager::chunk_cat_table(wide) == Bytes{27088});
 }
 
+/// Allocated by torch 2.11 on these cards, with one layer of that head_dim and a mask.
+TEST_CASE("memory-efficient attention in 16 bits works in blocks that fit a card's thread blocks") {
+  const auto bytes = [](const char* card, std::int64_t heads, std::int64_t sequence, std::int64_t head_dim) {
+    return eager::efficient_workspace_in_16_bits(heads, sequence, head_dim, parse_cluster(card).card.device).n;
+  };
+  CHECK(bytes("1xRTX4090", 4, 128, 16) == 131200);
+  CHECK(bytes("1xRTX4090", 4, 256, 96) == 524544);
+  CHECK(bytes("1xRTX4090", 4, 256, 128) == 1573376);
+  CHECK(bytes("1xRTX4090", 4, 256, 256) == 3146240);
+  CHECK(bytes("1xRTX5090", 4, 256, 96) == 1573376);
+  CHECK(bytes("1xA100-80GB", 4, 256, 96) == 524416);
+  CHECK(bytes("1xA100-80GB", 80, 200, 256) == 41953280);
+}
+
 TEST_CASE("modelings name what they have no code for") {
   const auto why = [](const char* family, const char* modeling) {
     Job job = plain_job("modeling", modeling);
+    if (job.modeling == Modeling::transformers) job.attention = Attention::automatic;
     const Estimate e =
         estimate(testing::small_model(family), job, parse_cluster("1xH100-80GB"), {.suggestions = false});
     return e.verdict == Verdict::not_modelled ? e.why : "";
   };
-  for (const char* family : {"llama", "qwen2", "qwen3"}) {
+  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text"}) {
     CAPTURE(family);
     CHECK(why(family, "transformers").empty());
   }
   CHECK(why("qwen2", "torchtitan").find("modeling torchtitan of a model with biases") != std::string::npos);
   CHECK(why("qwen3", "torchtitan").find("norms of queries and keys") != std::string::npos);
-  CHECK(why("mistral", "transformers").find("modeling transformers of sliding windows") != std::string::npos);
-  CHECK(why("phi3", "transformers").find("modeling transformers of packed matrices") != std::string::npos);
-  CHECK(why("gemma2", "transformers").find("a model other than Llama") != std::string::npos);
+  CHECK(why("mistral", "torchtitan").find("modeling torchtitan of sliding windows") != std::string::npos);
+  CHECK(why("phi3", "torchtitan").find("modeling torchtitan of packed matrices") != std::string::npos);
+  for (const char* family : {"gemma", "gemma2", "gemma3_text"}) {
+    CAPTURE(family);
+    CHECK(why(family, "torchtitan").find("modeling torchtitan of a model other than Llama") != std::string::npos);
+  }
+  const auto with_flash = [](const char* family) {
+    Job job = plain_job("modeling", "transformers");
+    job_field_named("attention").set(job, "flash");
+    job_field_named("seq_len").set(job, "128");
+    return estimate(testing::small_model(family), job, parse_cluster("1xH100-80GB"), {.suggestions = false}).why;
+  };
+  CHECK(with_flash("gemma2").find("--attention flash of a model with capped scores") == 0);
+  CHECK(with_flash("gemma3_text").find("--attention flash of a model with sliding windows") == 0);
+  CHECK(why("gpt2", "transformers").find("modeling transformers of a model other than Llama") != std::string::npos);
 }
 
 TEST_CASE("adapters are PEFT's: with transformers, over weights in 4 bits under autocast") {

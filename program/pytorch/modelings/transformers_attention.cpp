@@ -1,0 +1,134 @@
+// Attention of transformers' models (models/llama/modeling_llama.py, models/phi3/modeling_phi3.py).
+#include <utility>
+
+#include "program/pytorch/modelings/transformers.h"
+
+namespace vramfit::eager {
+
+/// Queries and keys are seen with heads first from there on, so that their gradients have another layout, unless there
+/// is one head. Gemma 3 makes all three before it norms any.
+Transformers::QueriesKeysValues Transformers::projected(const LlamaBlock& l, const Tensor& x, bool is_masked) {
+  const LlamaSizes& s = llama_.sizes;
+  const auto made = [&](const LlamaLinear& by, std::int64_t heads) {
+    Tensor y = linear(x, by, s.hidden, heads * s.head_dim);
+    return heads > 1 ? torch_.copied_in_backward(y) : y;
+  };
+  const auto normed = [&](const Tensor& y, int weight) { return weight < 0 ? y : norm(y, weight, s.head_dim); };
+  QueriesKeysValues qkv;
+  qkv.q = made(l.q, s.heads);
+  if (!llama_.style.has_post_norms) qkv.q = normed(qkv.q, l.q_norm);
+  qkv.k = made(l.k, s.kv_heads);
+  if (!llama_.style.has_post_norms) qkv.k = normed(qkv.k, l.k_norm);
+  qkv.v = linear(x, l.v, s.hidden, s.kv_heads * s.head_dim);
+  if (has_values_heads_first(qkv.v, is_masked)) qkv.v = torch_.copied_in_backward(qkv.v);
+  if (!llama_.style.has_post_norms) return qkv;
+  qkv.q = normed(qkv.q, l.q_norm);
+  qkv.k = normed(qkv.k, l.k_norm);
+  return qkv;
+}
+
+/// Out of one matrix.
+Transformers::QueriesKeysValues Transformers::sliced(const LlamaBlock& l, const Tensor& x, bool is_masked) {
+  const LlamaSizes& s = llama_.sizes;
+  const std::int64_t rows = x.elements / s.hidden, queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim;
+  const Tensor all = linear(x, l.qkv, s.hidden, queries + 2 * keys);
+  Tensor q = torch_.part_of(all, rows * queries), k = torch_.part_of(all, rows * keys);
+  Tensor v = torch_.part_of(all, rows * keys);
+  if (s.heads > 1) q = torch_.copied_in_backward(q);
+  if (s.kv_heads > 1) k = torch_.copied_in_backward(k);
+  if (has_values_heads_first(v, is_masked)) v = torch_.copied_in_backward(v);
+  return {.q = std::move(q), .k = std::move(k), .v = std::move(v)};
+}
+
+/// (x * cos) + (rotate_half(x) * sin)
+Tensor Transformers::rotated(const Tensor& x, const Rotations& rotations) {
+  const Tensor turned_by_cosines = torch_.multiply_by_constant(x, rotations.cosines);
+  const Tensor turned_by_sines = torch_.multiply_by_constant(torch_.rotate_half(x), rotations.sines);
+  return torch_.add(turned_by_cosines, turned_by_sines);
+}
+
+void Transformers::rotate(QueriesKeysValues& qkv, const Rotations& rotations) {
+  Tensor q = rotated(qkv.q, rotations), k = rotated(qkv.k, rotations);
+  qkv.q = std::move(q);
+  qkv.k = std::move(k);
+}
+
+/// Phi-3's form, which may leave dims of each head as they are, and joins them with the others in any case.
+void Transformers::rotate_first_dims(QueriesKeysValues& qkv, const Rotations& rotations) {
+  const auto part_of = [&](const Tensor& x, std::int64_t dims) {
+    return torch_.part_of(x, x.elements / llama_.sizes.head_dim * dims);
+  };
+  const std::int64_t dims = llama_.sizes.rotated_dims, others = llama_.sizes.head_dim - dims;
+  const Tensor q_turns = part_of(qkv.q, dims), q_stays = part_of(qkv.q, others);
+  const Tensor k_turns = part_of(qkv.k, dims), k_stays = part_of(qkv.k, others);
+  const auto joined = [&](const Tensor& turns, const Tensor& stays) {
+    const Tensor turned = rotated(turns, rotations);
+    return torch_.joined(turned, stays);
+  };
+  qkv.layout = Layout::heads_first;
+  Tensor q = joined(q_turns, q_stays), k = joined(k_turns, k_stays);
+  qkv.q = std::move(q);
+  qkv.k = std::move(k);
+}
+
+AttentionShape Transformers::shape_of(Layout layout, bool is_masked) const {
+  const LlamaSizes& s = llama_.sizes;
+  return {.batch = s.batch,
+          .sequence = s.sequence,
+          .heads = s.heads,
+          .head_dim = s.head_dim,
+          .kv_heads = is_masked ? s.heads : s.kv_heads,
+          .may_be_cudnn = may_be_cudnn_,
+          .heads_first = layout == Layout::heads_first};
+}
+
+AttentionKernel Transformers::kernel_of(Dtype dtype, bool is_masked) const {
+  return torch_.attention_kernel(shape_of(Layout::tokens_first, is_masked), torch_.autocast().value_or(dtype),
+                                 is_masked);
+}
+
+/// Whether the gradient of v has heads first, so that it is copied: what products and sums over heads make.
+bool Transformers::has_values_heads_first(const Tensor& v, bool is_masked) const {
+  if (llama_.sizes.kv_heads == 1) return false;
+  const bool is_repeated = is_masked && llama_.sizes.heads != llama_.sizes.kv_heads;
+  return is_eager_ || is_repeated || kernel_of(v.dtype, is_masked) == AttentionKernel::math;
+}
+
+/// By one of PyTorch's kernels. One that is passed a mask doesn't share keys and values
+/// (integrations/sdpa_attention.py: use_gqa_in_sdpa).
+Tensor Transformers::attended(const QueriesKeysValues& qkv, const Tensor& mask) {
+  const bool is_masked = bool{mask.storage};
+  Heads keys{.x = qkv.k, .layout = qkv.layout}, values{.x = qkv.v};
+  if (is_masked) {
+    keys = repeated(qkv.k, qkv.layout);
+    values = repeated(qkv.v, Layout::tokens_first);
+  }
+  const AttentionShape shape = shape_of(qkv.layout, is_masked);
+  Tensor out = torch_.attention(qkv.q, keys.x, values.x, shape, mask);
+  // The library wants tokens first. Most kernels give what lies as queries do, and PyTorch's math always heads first.
+  const AttentionKernel kernel = kernel_of(qkv.q.dtype, is_masked);
+  const bool is_like_queries = kernel == AttentionKernel::flash || kernel == AttentionKernel::cudnn;
+  const bool is_copied = kernel == AttentionKernel::math || (is_like_queries && shape.heads_first);
+  return is_copied && shape.heads > 1 ? torch_.clone(out) : out;
+}
+
+Transformers::Attended Transformers::attention(const LlamaBlock& l, const Tensor& x, const Positions& positions) {
+  const LlamaSizes& s = llama_.sizes;
+  const bool is_masked = bool{positions.mask.storage};
+  QueriesKeysValues qkv = llama_.style.is_packed ? sliced(l, x, is_masked) : projected(l, x, is_masked);
+  if (llama_.style.is_packed) {
+    rotate_first_dims(qkv, positions.rotations);
+  } else {
+    rotate(qkv, positions.rotations);
+  }
+  Attended made;
+  if (is_eager_) {
+    made = attended_eagerly(qkv, positions.mask);
+  } else {
+    made.out = attended(qkv, positions.mask);
+  }
+  made.out = linear(made.out, l.o, s.heads * s.head_dim, s.hidden);
+  return made;
+}
+
+}  // namespace vramfit::eager

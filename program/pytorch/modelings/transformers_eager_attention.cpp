@@ -1,0 +1,71 @@
+// Attention as transformers' models write it themselves (eager_attention_forward of models/llama/modeling_llama.py and
+// models/gemma2/modeling_gemma2.py): products for each head, and a softmax between them.
+#include <utility>
+
+#include "program/pytorch/modelings/transformers.h"
+
+namespace vramfit::eager {
+
+/// repeat_kv, for as many heads as queries have.
+Transformers::Heads Transformers::repeated(const Tensor& x, Layout layout) {
+  const LlamaSizes& s = llama_.sizes;
+  if (s.heads == s.kv_heads) return {.x = x, .layout = layout};
+  // One head is only seen as many.
+  const Layout made = s.kv_heads == 1 ? Layout::tokens_first : Layout::heads_first;
+  return {.x = torch_.repeat_heads(x, s.kv_heads, s.heads / s.kv_heads), .layout = made};
+}
+
+/// softmax(..., dtype=torch.float32).to(query.dtype)
+Tensor Transformers::probabilities(const Tensor& scores, Dtype dtype) {
+  Tensor wide;
+  {
+    const Tensor converted = torch_.cast(scores, Dtype::f32);
+    wide = torch_.softmax(converted);
+  }
+  return torch_.cast(wide, dtype);
+}
+
+/// The probabilities, which the layer keeps until it returns, and what is made of them.
+Transformers::Attended Transformers::attended_eagerly(const QueriesKeysValues& qkv, const Tensor& mask) {
+  const LlamaSizes& s = llama_.sizes;
+  const std::int64_t batch = checked_mul(s.batch, s.heads);
+  const auto as_computed = [&](const Tensor& x) { return torch_.autocast() ? torch_.cast(x, *torch_.autocast()) : x; };
+  const auto folded = [&](const Tensor& x, Layout layout) {
+    return torch_.folded_heads(x, s.heads, s.batch, layout == Layout::heads_first);
+  };
+  const Heads keys = repeated(qkv.k, qkv.layout), values = repeated(qkv.v, Layout::tokens_first);
+  Attended made;
+  Tensor& weights = made.probabilities;
+  {
+    Tensor product;
+    {
+      const Tensor k = as_computed(keys.x), q = as_computed(qkv.q);  // the last one first
+      // A conversion makes many heads of one that is only seen as many.
+      const bool is_made = s.kv_heads == 1 && k.dtype != keys.x.dtype;
+      const Tensor queries = folded(q, qkv.layout), turned = folded(k, is_made ? Layout::heads_first : keys.layout);
+      product = torch_.batched_product(queries, turned, batch, {s.sequence, s.sequence, s.head_dim});
+    }
+    weights = torch_.scale(product);
+  }
+  if (llama_.style.caps_scores) {
+    weights = torch_.divide(weights);
+    weights = torch_.tanh(weights);
+    weights = torch_.scale(weights);
+  }
+  weights = torch_.add(weights, mask);
+  weights = probabilities(weights, qkv.q.dtype);
+  Tensor out;
+  {
+    const Tensor v = as_computed(values.x), w = as_computed(weights);
+    out = torch_.batched_product(w, folded(v, values.layout), batch, {s.sequence, s.head_dim, s.sequence});
+  }
+  if (s.heads == 1) {
+    made.out = std::move(out);
+    return made;
+  }
+  if (s.batch > 1) out = torch_.copied_in_backward(out);
+  made.out = torch_.clone(out);
+  return made;
+}
+
+}  // namespace vramfit::eager

@@ -1,0 +1,82 @@
+// Masks of attention as transformers makes them (masking_utils.py), for rows that are full.
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "program/pytorch/modelings/transformers.h"
+
+namespace vramfit::eager {
+
+/// Whether all of it is 1 (fast_all), so that attention needs none.
+void Transformers::look_at_flags(const Tensor& flags) {
+  const Tensor sum = torch_.count_true(flags);
+  const Tensor answer = constant("aten::eq", {reads(sum)}, 1, Dtype::u8, "all");
+}
+
+/// and_masks: each part makes its tensor when its turn comes, and is joined to those before it, of `elements`.
+Tensor Transformers::all_of(const std::vector<MaskPart>& parts) {
+  Tensor result = constant("aten::new_ones", {}, 1, Dtype::u8, "true");
+  for (const auto& [make, elements] : parts) {
+    const Tensor flags = make();
+    result = constant("aten::bitwise_and", {reads(result), reads(flags)}, elements, Dtype::u8, "allowed");
+  }
+  return result;
+}
+
+/// sdpa_mask: which keys each query may see, for each row of the batch.
+Tensor Transformers::allowed_keys(const Tensor& padding, std::int64_t window) {
+  const std::int64_t sequence = llama_.sizes.sequence, scores = checked_mul(sequence, sequence);
+  const auto range = [&](std::int64_t count) { return constant("aten::arange", {}, count, Dtype::i64, "range"); };
+  const auto positions = [&] {
+    const Tensor from_zero = range(sequence);
+    return constant("aten::add", {reads(from_zero)}, sequence, Dtype::i64, "positions");
+  };
+  const Tensor batches = range(llama_.sizes.batch), heads = range(1), queries = positions(), keys = positions();
+  const auto causal = [&] { return constant("aten::le", {reads(keys), reads(queries)}, scores, Dtype::u8, "causal"); };
+  const auto within_window = [&] {
+    const Tensor first = constant("aten::sub", {reads(queries)}, sequence, Dtype::i64, "first keys");
+    return constant("aten::gt", {reads(keys), reads(first)}, scores, Dtype::u8, "within the window");
+  };
+  const auto seen = [&] { return window == 0 ? causal() : all_of({{within_window, scores}, {causal, scores}}); };
+  const auto whole = [&] {
+    // Indices are copied where they are expanded to the shape of both (at::index).
+    const Tensor rows = constant("aten::clone", {reads(batches)}, padding.elements, Dtype::i64, "rows of the batch");
+    Tensor columns;
+    if (llama_.sizes.batch > 1) {
+      columns = constant("aten::clone", {reads(keys)}, padding.elements, Dtype::i64, "keys of each row");
+    }
+    return constant("aten::index", {reads(padding), reads(batches), reads(keys)}, padding.elements, Dtype::u8,
+                    "not padding");
+  };
+  return all_of({{seen, scores}, {whole, checked_mul(llama_.sizes.batch, scores)}});
+}
+
+/// None where PyTorch's kernels are causal by themselves. Eager attention adds it, and so needs numbers.
+Tensor Transformers::mask_of_scores(const Tensor& given, std::int64_t window) {
+  const Scope scope(torch_.heap(), "mask");
+  const Tensor flags = constant("aten::_to_copy", {reads(given)}, given.elements, Dtype::u8, "flags");
+  if (!is_eager_ && !is_within(window)) {
+    look_at_flags(flags);
+    return {};
+  }
+  const Tensor allowed = allowed_keys(flags, window);
+  if (!is_eager_) return allowed;
+  const Tensor zero = constant("aten::zeros", {}, 1, hidden_dtype_, "zero");
+  const Tensor least = constant("aten::scalar_tensor", {}, 1, hidden_dtype_, "least number");
+  return constant("aten::where", {reads(allowed), reads(zero), reads(least)}, allowed.elements, hidden_dtype_,
+                  "mask of scores");
+}
+
+/// Mistral and Phi-3 make the mask that their layers have; the others the one without a window in any case, and Gemma 2
+/// and 3 both.
+void Transformers::make_masks(const Tensor& given) {
+  const auto has_window = [](const LlamaBlock& l) { return l.window > 0; };
+  const auto windowed = std::ranges::find_if(llama_.blocks, has_window);
+  const LlamaBlock& first = llama_.blocks.front();
+  const bool is_of_one_kind = std::ranges::all_of(llama_.blocks, has_window) && !llama_.style.has_post_norms &&
+                              first.q_norm < 0 && first.q.bias < 0;
+  if (!is_of_one_kind) mask_ = mask_of_scores(given, 0);
+  if (windowed != llama_.blocks.end()) window_mask_ = mask_of_scores(given, windowed->window);
+}
+
+}  // namespace vramfit::eager

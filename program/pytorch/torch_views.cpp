@@ -1,0 +1,102 @@
+// Tensors seen as others: parts, halves, other layouts, and what joins them.
+#include <utility>
+
+#include "program/pytorch/torch.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+/// Elements of a gradient, which an input of `dtype` gets. None of them still hold its storage, unless that is
+/// converted.
+Tensor part(const Tensor& gradient, std::int64_t elements, Dtype dtype) {
+  Tensor seen = gradient;
+  if (elements == 0 && dtype != gradient.dtype) {
+    seen = {};
+    seen.dtype = dtype;
+  }
+  seen.elements = elements;
+  seen.is_view = true;
+  return seen;
+}
+
+}  // namespace
+
+/// Of a part, the gradient is written into zeros of x's size.
+Tensor Torch::part_of(const Tensor& x, std::int64_t elements) {
+  Tensor seen = x;
+  seen.elements = elements;
+  seen.is_view = true;
+  return record(std::move(seen), {edge_to(x)}, {}, [this, whole = x.elements](Tensor& g, const std::vector<Tensor>&) {
+    if (g.elements == whole) return std::vector<Tensor>{g};
+    return std::vector<Tensor>{computed("aten::slice_backward", {reads(g)}, value(whole, g.dtype, "slice gradient"))};
+  });
+}
+
+std::pair<Tensor, Tensor> Torch::halves_of(const Tensor& x) {
+  Tensor first = x;
+  first.elements /= 2;
+  first.is_view = true;
+  first = record(std::move(first), {edge_to(x)}, {}, [this](Tensor& g, const std::vector<Tensor>& kept) {
+    return std::vector<Tensor>{
+        computed("aten::cat", {reads(g), reads(kept[0])}, value(2 * g.elements, g.dtype, "split gradient"))};
+  });
+  if (first.made_by != nullptr) first.made_by->further.resize(1);
+  Tensor second = first;
+  second.output = 1;
+  return {std::move(first), std::move(second)};
+}
+
+Tensor Torch::joined(const Tensor& a, const Tensor& b) {
+  Tensor both = value(a.elements + b.elements, a.dtype, "cat");
+  Edge second = edge_to(b);
+  if (b.elements > 0) second.dtype = b.dtype;
+  return record(computed("aten::cat", {reads(a), reads(b)}, std::move(both)), {edge_to(a), std::move(second)}, {},
+                [first = a.elements, rest = b.elements, dtype = b.dtype](Tensor& g, const std::vector<Tensor>&) {
+                  return std::vector<Tensor>{part(g, first, g.dtype), part(g, rest, dtype)};
+                });
+}
+
+Tensor Torch::rotate_half(const Tensor& x) {
+  const Tensor first = part_of(x, x.elements / 2), second = part_of(x, x.elements / 2);
+  const Tensor negated =
+      record(computed("aten::neg", {reads(second)}, make_like(second, "neg")), {edge_to(second)}, {},
+             [this](Tensor& g, const std::vector<Tensor>&) {
+               return std::vector<Tensor>{computed("aten::neg", {reads(g)}, make_like(g, "neg gradient"))};
+             });
+  return joined(negated, first);
+}
+
+Tensor Torch::copied_in_backward(const Tensor& x) {
+  Edge edge = edge_to(x);
+  return record(x, {std::move(edge)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{computed("aten::clone", {reads(g)}, make_like(g, "copied gradient"))};
+  });
+}
+
+Tensor Torch::repeated(const Tensor& x, Tensor repeated, std::int64_t times) {
+  return record(std::move(repeated), {edge_to(x)}, {}, [this, times](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{
+        computed("aten::sum", {reads(g)}, value(g.elements / times, g.dtype, "sum of repeated heads"))};
+  });
+}
+
+Tensor Torch::repeat_heads(const Tensor& x, std::int64_t heads, std::int64_t times) {
+  if (times == 1) return x;
+  if (heads > 1) return copied_heads(x, times);
+  Tensor seen = x;
+  seen.elements = checked_mul(x.elements, times);
+  return repeated(x, std::move(seen), times);
+}
+
+Tensor Torch::copied_heads(const Tensor& x, std::int64_t times) {
+  const Tensor copy =
+      computed("aten::clone", {reads(x)}, value(checked_mul(x.elements, times), x.dtype, "repeated heads"));
+  return repeated(x, copy, times);
+}
+
+Tensor Torch::folded_heads(const Tensor& x, std::int64_t heads, std::int64_t batch, bool heads_first) {
+  return heads_first || batch == 1 || heads == 1 ? x : clone(x);
+}
+
+}  // namespace vramfit::eager
