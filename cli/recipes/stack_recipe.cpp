@@ -49,7 +49,7 @@ class Mapping {
     set("micro-batch", fmt::to_string(job_.micro_batch));
     set("grad-accum", fmt::to_string(job_.accumulation));
     for (const std::string& field : fixed_) require_choice(field);
-    if (is_fixed("precision") || is_fixed("storage_dtype")) set("precision", precision());
+    if (is_fixed("precision") || is_fixed("storage_dtype") || has_no_bf16()) set("precision", precision());
     if (is_fixed("checkpointing")) set("gradient-checkpointing", checkpointing());
     if (is_fixed("optimizer")) set("optimizer", optimizer());
     if (is_fixed("offload") && choice("offload") != nullptr) set("offload", job_field_named("offload").get(job_));
@@ -70,6 +70,13 @@ class Mapping {
   const RecipeChoice* choice(std::string_view flag) const {
     const auto found = std::ranges::find(recipe_.choices, flag, &RecipeChoice::flag);
     return found == recipe_.choices.end() ? nullptr : &*found;
+  }
+
+  /// fp16-mixed is the default where the card has no bf16 units; recipes that know it would take bf16 there, too.
+  bool has_no_bf16() const {
+    const RecipeChoice* const known = choice("precision");
+    return job_.precision.name == "fp16-mixed" && known != nullptr &&
+           std::ranges::find(known->values, job_.precision.name) != known->values.end();
   }
 
   /// The recipes' bf16-pure is weights in bf16, under autocast where their library has bf16=True.

@@ -86,6 +86,11 @@ class Stacks(unittest.TestCase):
         self.assertIn("this answers it: vramfit rehearse --recipe deepspeed-zero3 ", done.stdout.splitlines()[0])
         self.refused("has no kernels for it", estimate(gpus="4xV100-32GB"))
 
+    def test_a_card_without_bf16_units_is_rehearsed_in_fp16_where_the_recipe_knows_it(self):
+        for method, knows_it in (("qlora", True), ("full", True), ("lora", False)):
+            command = estimate("--stack", "transformers", "--method", method, gpus="1xT4").stdout.splitlines()[0].split("this answers it: ")[1]
+            self.assertEqual(" --precision fp16-mixed " in command, knows_it, command)
+
     def test_where_the_engine_has_no_rules_the_trainer_may_answer(self):
         for command, begin in (("estimate", "NOT MODELLED"), ("plan", "vramfit: not modelled")):
             done = subprocess.run([VRAMFIT, command, "mistralai/Mixtral-8x7B-v0.1", "--gpus", "8xH100-80GB"], text=True, capture_output=True, timeout=100, check=False)
