@@ -7,6 +7,7 @@
 
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_fields.h"
+#include "job/loss_options.h"
 #include "job/sharding.h"
 #include "program/stages/kept_values.h"
 
@@ -57,8 +58,8 @@ std::string schedule_key(const Job& job) {
 }
 
 std::string program_key(const Graph& graph, const Job& job) {
-  return fmt::format("{}; {}; {} {}", units_key(graph, job), schedule_key(job), number(job.attention),
-                     job.deterministic);
+  return fmt::format("{}; {}; {} {} {}", units_key(graph, job), schedule_key(job), number(job.attention),
+                     job.deterministic, loss_options(job).gradients_in_forward);
 }
 
 }  // namespace vramfit

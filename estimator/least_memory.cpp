@@ -119,7 +119,9 @@ class Moments {
     const std::size_t last = saved_.size() - 1;
     const Bytes units = keeps_units_ ? units_.segments[last].kept : units_.slices;
     const Bytes running = below_[last] + saved_[last].forward_peak;
-    return units_.resident + gradients(saved_.size()) + units + std::max(running, below_[saved_.size()]);
+    const Bytes making = gathered(last) + below_[last] + peak_of(saved_[last].making_gradients);
+    const Bytes most = std::max(making, units + std::max(running, below_[saved_.size()]));
+    return units_.resident + gradients(saved_.size()) + most;
   }
 
   Bytes of_segment(std::size_t s) const {

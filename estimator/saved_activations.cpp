@@ -166,6 +166,21 @@ BackwardPeak backward_peak(const Walk& ready, const SegmentTape& tape) {
       .values = with(Buffers::none), .one_shard = with(Buffers::one_shard), .many_shards = with(Buffers::many_shards)};
 }
 
+bool makes_gradients(const std::vector<TapeAction>& actions) {
+  return std::ranges::any_of(actions, [](const TapeAction& a) { return a.what == TapeAction::Do::backward; });
+}
+
+/// Of a segment whose forward pass, which `ready` has before it, makes gradients that its backward pass still has.
+void set_peaks_with_gradients(const Walk& ready, const SegmentTape& tape, SavedActivations& saved) {
+  for (const auto& [buffers, peak] :
+       {std::pair{Buffers::none, &BackwardPeak::values}, std::pair{Buffers::one_shard, &BackwardPeak::one_shard},
+        std::pair{Buffers::many_shards, &BackwardPeak::many_shards}}) {
+    Walk walk = ready;
+    saved.making_gradients.*peak = walk.perform(tape.forward, buffers);
+    saved.backward.*peak = walk.perform(tape.backward, buffers);
+  }
+}
+
 /// What lives of a segment but its input and its output.
 Bytes inner_of(const Walk& walk, const Segment& segment) {
   const auto if_held = [&](int value) { return walk.holds(value) ? walk.bytes_of(value) : Bytes{}; };
@@ -195,13 +210,18 @@ SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, cons
   saved.output = forward.bytes_of(segment.output);
   saved.holds_output = tape.output_is_saved;
   forward.hold_value(0);
+  const Walk ready = forward;
   saved.forward_peak = forward.perform(tape.forward, Buffers::none);
   saved.holds_input = forward.holds(0);
   if (!is_last && !tape.output_is_saved) forward.drop_value(segment.output);
   saved.inner = inner_of(forward, segment);
   if (!tape.has_backward) return saved;
   if (!is_last) forward.hold_gradient(segment.output);
-  saved.backward = backward_peak(forward, tape);
+  if (makes_gradients(tape.forward)) {
+    set_peaks_with_gradients(ready, tape, saved);
+  } else {
+    saved.backward = backward_peak(forward, tape);
+  }
   if (segment.role != SegmentRole::block) return saved;
   saved.full = checkpointed(empty, segment, tape, tape.full);
   for (const CheckpointedTape& each : tape.selective) {

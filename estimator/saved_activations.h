@@ -29,7 +29,8 @@ struct SavedActivations {
   Bytes inner;          // all but input and output
   Bytes input, output;  // their sizes, held or not; ids count as nothing
   bool holds_input = false, holds_output = false;
-  Bytes forward_peak;  // the most that lives of it while it runs forward, its input included
+  Bytes forward_peak;             // the most that lives of it while it runs forward, its input included
+  BackwardPeak making_gradients;  // the same of a forward pass that makes gradients, with those; otherwise nothing
   BackwardPeak backward;
   CheckpointedActivations full;                    // of a block with a backward pass
   std::vector<CheckpointedActivations> selective;  // likewise, by policy

@@ -181,8 +181,7 @@ std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const 
       const Job job = resolve_job(change.job, spec, change.cluster, notes);
       require_rules(job, change.cluster);
       require_optimizer_in_backward(job, clip);
-      const bool same_graph =
-          loss_options(job).chunks == loss_options(e.job).chunks && has_adapters(job) == has_adapters(e.job);
+      const bool same_graph = loss_options(job) == loss_options(e.job) && has_adapters(job) == has_adapters(e.job);
       if (!same_graph) other = has_adapters(job) ? training_graph(spec, job) : with_loss(graph, loss_options(job));
       const std::optional<RankEstimate> rank = changed_rank(same_graph ? graph : other, job, change.cluster, e, clip);
       if (!rank) continue;

@@ -65,9 +65,19 @@ using Checkpointing =
 struct FullLoss {};
 struct ChunkedLoss {
   std::int64_t chunks = 8;
+  bool in_forward = false;  // gradients too are made in the forward pass, before anything is gathered for backward
 };
 struct UnsetLoss {};  // nobody has chosen yet: only until resolve_job() has been called
 using Loss = std::variant<FullLoss, ChunkedLoss, UnsetLoss>;
+
+inline constexpr std::int64_t kUnlabelled = -100;  // the label of a position that has none, as in PyTorch
+
+/// What the loss of a token is besides its cross entropy, and which labels have a loss (docs/engine.md).
+struct LossTerms {
+  double label_smoothing = 0;                // share of the target that is spread evenly over the vocabulary
+  double z_loss = 0;                         // coefficient of the square of the log-sum-exp
+  std::int64_t ignored_label = kUnlabelled;  // a token id that is not counted as a label
+};
 
 /// --lora-*: the adapters of --method lora and qlora (Hu et al. 2021, arXiv 2106.09685).
 struct Lora {

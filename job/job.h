@@ -78,6 +78,7 @@ struct Job {
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
   bool optimizer_in_backward = false;  // each unit is updated as soon as its gradients are final
   Loss loss;
+  LossTerms loss_terms;
   Attention attention = Attention::automatic;
   bool compile = false;                  // torch.compile, under PyTorch's runtimes: the model and its loss
   std::string allocator = "expandable";  // native, expandable, arena, or KEY=VALUE,...

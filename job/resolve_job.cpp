@@ -162,6 +162,13 @@ void resolve_loss(Job& job, const ModelSpec& spec, const Cluster& cluster, Notes
                   chunked->chunks, job.micro_batch * job.sequence));
 }
 
+void check_ignored_label(const Job& job, const ModelSpec& spec) {
+  const std::int64_t label = job.loss_terms.ignored_label;
+  if (label == kUnlabelled || label < spec.vocab_size) return;
+  throw Conflict(fmt::format("--ignore-index {}: the vocabulary has {} token ids, from 0; give one of them, or {}",
+                             label, spec.vocab_size, kUnlabelled));
+}
+
 void check_rest(const Job& job) {
   const auto* reshard = std::get_if<ReshardGroups>(&job.reshard);
   if (reshard != nullptr && job.mesh.shard % reshard->ranks != 0) {
@@ -216,6 +223,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   resolve_batch(job, notes);
   resolve_loss(job, spec, cluster, notes);
   resolve_adapters(job, notes);
+  check_ignored_label(job, spec);
   check_rest(job);
   return job;
 }

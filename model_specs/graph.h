@@ -75,9 +75,11 @@ struct Attributes {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0;  // attention, rope (heads, head_dim)
   bool causal = true, weight_plus_one = false, transposed_weight = false;
   Activation activation = Activation::silu;
-  int rope_table = 0;       // index in Graph::ropes
-  std::int64_t chunks = 1;  // linear_cross_entropy
-  double dropout = 0;       // lora: probability that an element of its input is dropped
+  int rope_table = 0;                      // index in Graph::ropes
+  std::int64_t chunks = 1;                 // linear_cross_entropy
+  double dropout = 0;                      // lora: probability that an element of its input is dropped
+  double label_smoothing = 0, z_loss = 0;  // cross_entropy, linear_cross_entropy
+  bool gradients_in_forward = false;       // linear_cross_entropy
   bool operator==(const Attributes&) const = default;
 };
 
@@ -111,9 +113,12 @@ struct Graph {
   bool masked_lm = false;               // bert: labels on a seeded 15 % of positions; else next token
 };
 
-/// How the loss region is laid out: whole logits, or one op over row chunks.
+/// How the loss region is laid out: whole logits, or one op over row chunks. What is computed there.
 struct LossOptions {
-  std::int64_t chunks = 0;  // 0: full logits, cross_entropy in a segment of its own
+  std::int64_t chunks = 0;            // 0: full logits, cross_entropy in a segment of its own
+  bool gradients_in_forward = false;  // of the op over row chunks
+  double label_smoothing = 0, z_loss = 0;
+  auto operator<=>(const LossOptions&) const = default;
 };
 
 /// The graph of a runnable family; throws NotModelled("graph of model_type X") for the others.

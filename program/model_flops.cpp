@@ -68,11 +68,13 @@ double training_flops(TapeInputs inputs) {
     const std::vector<Op>& ops = inputs.graph.segments[s].ops;
     for (const Op& op : ops) flops += forward_flops(inputs.graph, op, inputs.shape);
     const SegmentTape& tape = *tapes[s];
-    for (const TapeAction& action : tape.backward) {
-      if (action.what != TapeAction::Do::backward) continue;
-      const Op& op = ops[static_cast<std::size_t>(action.op)];
-      flops += backward_factor(op, tape.needs[static_cast<std::size_t>(action.op)]) *
-               forward_flops(inputs.graph, op, inputs.shape);
+    for (const std::vector<TapeAction>* actions : {&tape.forward, &tape.backward}) {
+      for (const TapeAction& action : *actions) {
+        if (action.what != TapeAction::Do::backward) continue;
+        const Op& op = ops[static_cast<std::size_t>(action.op)];
+        flops += backward_factor(op, tape.needs[static_cast<std::size_t>(action.op)]) *
+                 forward_flops(inputs.graph, op, inputs.shape);
+      }
     }
   }
   return flops;

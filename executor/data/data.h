@@ -40,4 +40,8 @@ std::unique_ptr<Dataset> synthetic_dataset(const DataOptions& options);
 /// Rows of zeros with every position labelled: for phantom GPUs, which never read a token.
 std::unique_ptr<Dataset> made_up_dataset(std::int64_t sequence);
 
+/// The rows of `data`, of `sequence` tokens, in which labels that are `id` are none (-100). To count a row's labels
+/// takes reading it.
+std::unique_ptr<Dataset> without_label(std::unique_ptr<Dataset> data, std::int64_t id, std::int64_t sequence);
+
 }  // namespace vramfit

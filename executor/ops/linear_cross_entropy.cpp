@@ -76,7 +76,7 @@ void forward_cpu(OpCall& call) {
   for (std::int64_t first = 0; first < chunks.tokens; first += chunks.rows) {
     const LogitRows rows = chunk_rows(call, chunks, first, std::min(chunks.rows, chunks.tokens - first));
     make_logits(call, chunks, first, rows.logits);
-    sum += cross_entropy_loss(rows);
+    sum += cross_entropy_loss(rows, LossShape(attributes(call)));
   }
   *data<float>(call.outputs[0]) = static_cast<float>(sum * call.facts.loss_scale);
 }
@@ -91,9 +91,11 @@ void backward_cpu(OpCall& call) {
     const std::int64_t count = std::min(chunks.rows, chunks.tokens - first);
     const LogitRows rows = chunk_rows(call, chunks, first, count);
     make_logits(call, chunks, first, rows.logits);
-    sum += cross_entropy_loss(rows);
-    cross_entropy_gradient(
-        rows, {.target = rows.logits, .scale = gradient_factor(call), .softcap = attributes(call).softcap});
+    sum += cross_entropy_loss(rows, LossShape(attributes(call)));
+    cross_entropy_gradient(rows, {.target = rows.logits,
+                                  .shape = LossShape(attributes(call)),
+                                  .scale = gradient_factor(call),
+                                  .softcap = attributes(call).softcap});
     const Matrix d_logits = matrix(rows.logits);
     if (wants_x) {
       multiply(d_logits, matrix(call.parameters[0]), row_range(matrix(call.input_gradients[0]), first, count),
@@ -131,7 +133,7 @@ void forward_cuda(OpCall& call) {
   for (std::int64_t first = 0; first < chunks.tokens; first += chunks.rows) {
     const LogitRows rows = chunk_rows(call, chunks, first, std::min(chunks.rows, chunks.tokens - first));
     make_logits_cuda(call, first, rows.logits);
-    cross_entropy_loss_cuda(rows, call.facts.loss_scale, blocks, call.outputs[0]);
+    cross_entropy_loss_cuda(rows, blocks, {LossShape(attributes(call)), call.facts.loss_scale, call.outputs[0]});
   }
 }
 
@@ -194,9 +196,10 @@ void backward_cuda(OpCall& call) {
     const std::int64_t count = std::min(chunks.rows, chunks.tokens - first);
     const LogitRows rows = chunk_rows(call, chunks, first, count);
     make_logits_cuda(call, first, rows.logits);
-    cross_entropy_loss_cuda(rows, call.facts.loss_scale, blocks, call.outputs[0]);
+    cross_entropy_loss_cuda(rows, blocks, {LossShape(attributes(call)), call.facts.loss_scale, call.outputs[0]});
     cross_entropy_gradient_cuda(rows,
                                 {.target = rows.logits,
+                                 .shape = LossShape(attributes(call)),
                                  .scale = call.facts.loss_scale,
                                  .softcap = attributes(call).softcap,
                                  .device_scale = call.facts.gradient_scale},

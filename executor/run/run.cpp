@@ -138,7 +138,9 @@ std::unique_ptr<Dataset> open_data(const RunOptions& options, const PlanFile& pl
   data.sequence = plan.job.sequence;
   data.seed = options.train.seed;
   data.masked_lm = graph.masked_lm;
-  return options.data.empty() ? synthetic_dataset(data) : open_dataset(data);
+  std::unique_ptr<Dataset> opened = options.data.empty() ? synthetic_dataset(data) : open_dataset(data);
+  const std::int64_t ignored = plan.job.loss_terms.ignored_label;
+  return ignored == kUnlabelled ? std::move(opened) : without_label(std::move(opened), ignored, data.sequence);
 }
 
 std::string data_note(const RunOptions& options) {

@@ -275,7 +275,9 @@ void set_optimizer(Job& job, std::string_view value) {
 }
 
 std::string get_loss(const Job& job) {
-  if (const auto* chunked = std::get_if<ChunkedLoss>(&job.loss)) return fmt::format("chunked:{}", chunked->chunks);
+  if (const auto* chunked = std::get_if<ChunkedLoss>(&job.loss)) {
+    return fmt::format("{}:{}", chunked->in_forward ? "chunked-forward" : "chunked", chunked->chunks);
+  }
   return std::holds_alternative<UnsetLoss>(job.loss) ? "" : "full";
 }
 void set_loss(Job& job, std::string_view value) {
@@ -283,9 +285,34 @@ void set_loss(Job& job, std::string_view value) {
     job.loss = FullLoss{};
   } else if (value.starts_with("chunked:")) {
     job.loss = ChunkedLoss{whole_number(value.substr(8), 1, kMostLossChunks)};
+  } else if (value.starts_with("chunked-forward:")) {
+    job.loss = ChunkedLoss{.chunks = whole_number(value.substr(16), 1, kMostLossChunks), .in_forward = true};
   } else {
-    unknown_value(value, {"full", "chunked:N"});
+    unknown_value(value, {"full", "chunked:N", "chunked-forward:N"});
   }
+}
+
+// "" at their defaults, so that plan files and fingerprints from before there were any are what they were.
+
+std::string get_label_smoothing(const Job& job) {
+  return job.loss_terms.label_smoothing == 0 ? "" : fmt::to_string(job.loss_terms.label_smoothing);
+}
+void set_label_smoothing(Job& job, std::string_view value) {
+  job.loss_terms.label_smoothing = real_number(value, 0, 1);
+}
+
+std::string get_z_loss(const Job& job) {
+  return job.loss_terms.z_loss == 0 ? "" : fmt::to_string(job.loss_terms.z_loss);
+}
+void set_z_loss(Job& job, std::string_view value) { job.loss_terms.z_loss = real_number(value, 0, 1000); }
+
+std::string get_ignore_index(const Job& job) {
+  return job.loss_terms.ignored_label == kUnlabelled ? "" : fmt::to_string(job.loss_terms.ignored_label);
+}
+/// resolve_job() knows the vocabulary.
+void set_ignore_index(Job& job, std::string_view value) {
+  job.loss_terms.ignored_label =
+      value == fmt::to_string(kUnlabelled) ? kUnlabelled : whole_number(value, 0, std::int64_t{1} << 31);
 }
 
 std::string get_allocator(const Job& job) { return job.allocator; }

@@ -228,10 +228,23 @@ constexpr std::array kJobFields{
              "micro-batch a step and no gradient clipping (docs/optimizers.md). Default: off",
              get_toggle<&Job::optimizer_in_backward>, set_toggle<&Job::optimizer_in_backward>, FieldGroup::memory,
              HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
-    JobField{"loss", FieldForm::text, "full|chunked:N",
-             "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens. Default: "
-             "on GPUs chunks of 1024 tokens where they need less memory, otherwise full",
+    JobField{"loss", FieldForm::text, "full|chunked:N|chunked-forward:N",
+             "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens, in "
+             "backward or, with their gradients, in forward. Default: on GPUs chunks of 1024 tokens where they need "
+             "less memory, otherwise full",
              get_loss, set_loss, FieldGroup::memory, HonouredBy::own_runtime},
+    JobField{"label_smoothing", FieldForm::text, "X",
+             "Share of the target that is spread evenly over the vocabulary, 0 to 1. Default: 0", get_label_smoothing,
+             set_label_smoothing, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match, InPlan::optional},
+    JobField{"z_loss", FieldForm::text, "X",
+             "Adds X times the square of the logits' log-sum-exp to the loss of each token (PaLM: 1e-4). Default: 0",
+             get_z_loss, set_z_loss, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional},
+    JobField{"ignore_index", FieldForm::text, "ID",
+             "A token id that is not counted as a label, such as that of padding. Default: -100 (none; positions "
+             "without a label never count)",
+             get_ignore_index, set_ignore_index, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional},
     JobField{
         "attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
         "Attention kernel (cudnn: by --modeling transformers, not modelled by the others; math: with it, the eager "

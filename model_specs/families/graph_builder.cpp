@@ -159,7 +159,10 @@ void GraphBuilder::finish_with_loss(int x, const LinearUse& head, double cap, co
     made.parameters = {use(head.weight)};
     if (!head.bias.empty()) made.parameters.push_back(use(head.bias));
     made.attributes.chunks = loss.chunks;
+    made.attributes.gradients_in_forward = loss.gradients_in_forward;
     made.attributes.softcap = cap;
+    made.attributes.label_smoothing = loss.label_smoothing;
+    made.attributes.z_loss = loss.z_loss;
     end(sum);
     return;
   }
@@ -174,7 +177,9 @@ void GraphBuilder::finish_with_loss(int x, const LinearUse& head, double cap, co
   const int targets = labels();
   const int sum = value("loss", {fixed(1)}, ValueType::fp32);
   const int lse = value("lse", {kTokens}, ValueType::fp32);
-  op(OpKind::cross_entropy, "cross_entropy", {0, targets}, {sum, lse});
+  Op& made = op(OpKind::cross_entropy, "cross_entropy", {0, targets}, {sum, lse});
+  made.attributes.label_smoothing = loss.label_smoothing;
+  made.attributes.z_loss = loss.z_loss;
   end(sum);
 }
 

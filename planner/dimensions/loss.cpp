@@ -1,12 +1,27 @@
+#include <utility>
+
 #include "job/loss_options.h"
+#include "job/sharding.h"
 #include "planner/dimensions/dimensions.h"
+#include "program/stages/offload.h"
 
 namespace vramfit::dimension {
 
 namespace {
 
-// The default, and more chunks. Where the default is chunked, full loss and fewer chunks are left out: they are hardly
-// faster and need more memory. With more than 64 chunks, logits are too small to matter.
+/// Whether the last layer is gathered again while backward of the head runs. Gradients made in forward are done before
+/// that; its gather has less to hide behind then.
+bool gathers_behind_head(const Job& job) {
+  const bool is_gathered = job.mesh.shard > 1 || offload_of(job).parameters;
+  const bool keeps_last =
+      std::holds_alternative<ReshardNever>(job.reshard) || std::holds_alternative<ReshardLastKept>(job.reshard);
+  return is_gathered && sharding_named(job.sharding).reshard && !keeps_last &&
+         !std::holds_alternative<WrapNothing>(job.wrap);
+}
+
+// The default, and more chunks; then the same with gradients made in forward, where that saves memory. Where the
+// default is chunked, full loss and fewer chunks are left out: they are hardly faster and need more memory. With more
+// than 64 chunks, logits are too small to matter.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
   Job& usual = jobs.front();
@@ -18,6 +33,14 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
     Job choice = job;
     choice.loss = ChunkedLoss{chunks};
     jobs.push_back(choice);
+  }
+  if (!gathers_behind_head(job)) return jobs;
+  for (std::size_t i = 0, made = jobs.size(); i < made; ++i) {
+    Job choice = jobs[i];
+    auto* const chunked = std::get_if<ChunkedLoss>(&choice.loss);
+    if (chunked == nullptr) continue;
+    chunked->in_forward = true;
+    jobs.push_back(std::move(choice));
   }
   return jobs;
 }

@@ -28,7 +28,7 @@ double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) 
 }  // namespace
 
 const Graph& Evaluator::graph_of(const Job& job) {
-  const std::pair key{loss_options(job).chunks, has_adapters(job)};
+  const std::pair key{loss_options(job), has_adapters(job)};
   const auto found = graphs_.find(key);
   if (found != graphs_.end()) return found->second;
   return graphs_.emplace(key, training_graph(request_.spec, job)).first->second;

@@ -109,8 +109,8 @@ class Evaluator {
 
   const PlanRequest& request_;
   const Efficiency& efficiency_;
-  /// By loss chunks, and whether there are adapters; all adapters of a request are alike.
-  std::map<std::pair<std::int64_t, bool>, Graph> graphs_;
+  /// By loss, and whether there are adapters; all adapters of a request are alike.
+  std::map<std::pair<LossOptions, bool>, Graph> graphs_;
   std::shared_ptr<SharedStages> stages_;
   LeastMemory least_;
   LeastSeconds least_seconds_;

@@ -4,8 +4,15 @@
 
 namespace vramfit {
 
+namespace {
+
+bool smooths(const OpContext& context) { return context.op.attributes.label_smoothing != 0; }
+bool has_z_loss(const OpContext& context) { return context.op.attributes.z_loss != 0; }
+
+}  // namespace
+
 // CUDA, block by block of rows: the block in fp32 (unless it already is), its log-softmax, and nll_loss_forward's two
-// scalars.
+// scalars. Label smoothing and z-loss take vectors besides, for sums that are products of matrices.
 std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
   const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
   const std::int64_t block = checked_mul(block_rows, vocabulary);
@@ -16,18 +23,30 @@ std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int6
   steps.push_back(temporary("log_probs", block, Dtype::f32));
   steps.push_back(temporary("block_loss", 1, Dtype::f32));
   steps.push_back(temporary("block_weight", 1, Dtype::f32));
+  if (smooths(context) || has_z_loss(context)) steps.push_back(temporary("counted", block_rows, Dtype::f32));
+  if (smooths(context)) {
+    steps.push_back(temporary("word_ones", vocabulary, Dtype::f32));
+    steps.push_back(temporary("row_sums", block_rows, Dtype::f32));
+  }
+  if (has_z_loss(context)) steps.push_back(temporary("lse_factors", block_rows, Dtype::f32));
+  return steps;
+}
+
+std::vector<Step> cuda_label_blocks(const OpContext& context, std::int64_t rows) {
+  const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
+  std::vector<Step> steps{temporary("label_index", block_rows, Dtype::i64),
+                          temporary("label_mask", block_rows, Dtype::f32)};
+  if (has_z_loss(context)) steps.push_back(temporary("row_factors", block_rows, Dtype::f32));
   return steps;
 }
 
 // CUDA: softmax = exp(x - lse) in fp32 over a block, less one at the label; rows without a label are zeroed.
 std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
   const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
-  std::vector<Step> steps;
+  std::vector<Step> steps = cuda_label_blocks(context, rows);
   if (context.compute() != Dtype::f32) {
-    steps.push_back(temporary("rows", checked_mul(block_rows, vocabulary), Dtype::f32));
+    steps.insert(steps.begin(), temporary("rows", checked_mul(block_rows, vocabulary), Dtype::f32));
   }
-  steps.push_back(temporary("label_index", block_rows, Dtype::i64));
-  steps.push_back(temporary("label_mask", block_rows, Dtype::f32));
   return steps;
 }
 
@@ -60,16 +79,22 @@ double logit_bytes(const OpContext& context) { return static_cast<double>(dtype_
 
 }  // namespace
 
-// A copy in fp32, its log-softmax, and three calls on vectors.
+// A copy in fp32, its log-softmax, and three calls on vectors. Label smoothing reads the log-probabilities once more.
 Work cuda_cross_entropy_forward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
   const double width = logit_bytes(context);
-  return block_work(rows, vocabulary, 5, (width + 4) + 8);
+  const bool smooth = smooths(context), has_z = has_z_loss(context);
+  const std::int64_t launches = 5 + (smooth || has_z ? 1 : 0) + (smooth ? 3 : 0) + (has_z ? 3 : 0);
+  return block_work(rows, vocabulary, launches, (width + 4) + 8 + (smooth ? 4 : 0));
 }
 
-// A copy in fp32, less lse, exp, times the mask, and a copy back; five calls on vectors.
+// A copy in fp32, less lse, exp, times the mask, and a copy back; five calls on vectors. Label smoothing and z-loss
+// each pass over the block once more.
 Work cuda_cross_entropy_backward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
   const double width = logit_bytes(context);
-  return block_work(rows, vocabulary, 10, (width + 4) + 3 * 8 + (4 + width));
+  const bool smooth = smooths(context), has_z = has_z_loss(context);
+  const std::int64_t launches = 10 + (smooth ? 4 : 0) + (has_z ? 4 : 0);
+  const double passes = 3 + (smooth ? 1 : 0) + (has_z ? 1 : 0);
+  return block_work(rows, vocabulary, launches, (width + 4) + passes * 8 + (4 + width));
 }
 
 namespace {

@@ -38,12 +38,15 @@ namespace {
 /// The head and its cross entropy over chunks of rows, so that [N, V] never exists. If a gradient is needed, the loss
 /// is computed together with it in backward: forward allocates only the scalar, and logits are computed once. The
 /// gradient of x needs no sum (each chunk owns its rows); the weight's is a sum over chunks, kept in the reduce dtype.
-/// On CUDA a product of any compute dtype is added to fp32 in place; for other types it goes through one [V, H]
-/// temporary. On CPU products accumulate in fp32; those of 16-bit factors or results share a scratch.
+/// With gradients in forward that backward is a part of the forward pass: x is dropped there, and its gradient waits
+/// for the backward pass instead, as in Liger's fused linear cross entropy (Hsu et al. 2024, arXiv 2410.10989). On CUDA
+/// a product of any compute dtype is added to fp32 in place; for other types it goes through one [V, H] temporary. On
+/// CPU products accumulate in fp32; those of 16-bit factors or results share a scratch.
 Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) {
   Rule rule;
   rule.saved = {input(0), input(1)};
   rule.gradients = {{GradientSource::From::fresh, 0}};
+  rule.backward_in_forward = context.op.attributes.gradients_in_forward && needs.any();
   const Parameter& weight = weight_of(context);
   const std::int64_t vocabulary = weight.shape[0];
   const std::int64_t rows = ceil_div(context.tokens(), context.op.attributes.chunks);
@@ -57,8 +60,7 @@ Rule rule_of_linear_cross_entropy(const OpContext& context, const Needs& needs) 
   }
   append(steps, cuda_cross_entropy_forward(context, rows, vocabulary));
   if (!needs.any()) return rule;
-  append(steps, {temporary("label_index", std::min(rows, kCrossEntropyBlockRows), Dtype::i64),
-                 temporary("label_mask", std::min(rows, kCrossEntropyBlockRows), Dtype::f32)});
+  append(steps, cuda_label_blocks(context, rows));
   const Dtype sums = context.precision.reduce;
   const bool casts = sums != context.compute() && sums != Dtype::f32;
   if (wants_parameter(needs, 0) && casts) {

@@ -55,6 +55,7 @@ struct Rule {
   std::vector<Step> forward, backward;    // temporaries still held at the end are freed there, in order
   bool outputs_inside = false;            // the kernel allocates the outputs itself, at its `output` steps
   bool gradients_inside = false;          // the same for fresh input gradients
+  bool backward_in_forward = false;       // backward follows forward at once, of a segment's last op
   OpWork work;                            // filled in by rule_for
 };
 

@@ -36,6 +36,8 @@ std::int64_t chunked_product_elements(const OpContext& context, std::int64_t row
 /// The temporaries of cross entropy's forward and backward over at most `rows` rows, CUDA.
 std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
 std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
+/// Those of them that hold labels, of backward.
+std::vector<Step> cuda_label_blocks(const OpContext& context, std::int64_t rows);
 /// Their work, over all rows.
 Work cuda_cross_entropy_forward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
 Work cuda_cross_entropy_backward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);

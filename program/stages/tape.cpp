@@ -26,6 +26,8 @@ struct Analysis {
   std::vector<Rule> rules;
   std::vector<Needs> needs;
 
+  /// Whether an op's backward is a part of the forward pass.
+  bool ends_in_forward(int op) const { return active[at(op)] && rules[at(op)].backward_in_forward; }
   bool owned(int value) const { return segment.values[at(value)].type != ValueType::ids; }
   bool saved(int value) const { return first_reader[at(value)] != INT_MAX; }
   /// The values of ours that no backward needs once that of op `op` is done.
@@ -72,6 +74,7 @@ Analysis analyse(const TapeInputs& in, const Segment& segment, bool input_wants_
     a.rules.push_back(rule_for(context, a.needs.back()));
     if (!a.active.back()) continue;
     a.wants_gradient[at(op.outputs[0])] = true;
+    if (a.rules.back().backward_in_forward) continue;
     for (const Ref& ref : a.rules.back().saved) {
       int& reader = a.first_reader[at(value_of(op, ref))];
       reader = std::min(reader, static_cast<int>(i));
@@ -102,6 +105,21 @@ std::vector<int> done_after(const Op& op, int index, const std::vector<int>& las
   return done;
 }
 
+/// Of an op that is the only one to read its inputs.
+TapeAction backward_in_forward_of(const Analysis& a, int op_index) {
+  using Mode = GradientTarget::Mode;
+  const Op& op = a.segment.ops[at(op_index)];
+  if (at(op_index) + 1 != a.segment.ops.size()) {
+    throw std::logic_error(a.segment.name + "." + op.name +
+                           ": its gradients can't be made in forward, before other ops");
+  }
+  TapeAction action{.what = TapeAction::Do::backward, .op = op_index};
+  for (const int value : op.inputs) {
+    action.input_gradients.push_back({.mode = a.wants_gradient[at(value)] ? Mode::fresh : Mode::none});
+  }
+  return action;
+}
+
 /// A forward pass over the ops in `runs`, dropping each value at its last use unless `keeps` it.
 std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>& runs, const std::vector<bool>& keeps) {
   const Segment& segment = a.segment;
@@ -122,6 +140,7 @@ std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>&
       throw std::logic_error(segment.name + "." + op.name + ": in place of a value that is still read");
     }
     actions.push_back({.what = TapeAction::Do::run, .op = index});
+    if (a.ends_in_forward(index)) actions.push_back(backward_in_forward_of(a, index));
     for (int value : done_after(op, index, last_use)) drop(value);
   }
   return actions;
@@ -220,6 +239,12 @@ std::vector<TapeAction> make_backward(const Analysis& a) {
     if (!a.active[i]) continue;
     const Op& op = a.segment.ops[i];
     const int index = static_cast<int>(i), output = op.outputs[0];
+    if (a.ends_in_forward(index)) {
+      for (const int value : op.inputs) {
+        if (a.wants_gradient[at(value)]) gradients.make(value);
+      }
+      continue;
+    }
     if (!op_row(op.kind).is_loss && !gradients.exists(output)) {
       throw std::logic_error(a.segment.name + "." + op.name + ": its output has no gradient");
     }

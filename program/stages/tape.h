@@ -20,7 +20,8 @@ struct GradientTarget {
 struct TapeAction {
   enum class Do {
     run,           // forward of `op`
-    backward,      // backward of `op`; its parameters' gradients go where the unit says
+    backward,      // backward of `op`; its parameters' gradients go where the unit says. In a forward pass too
+                   // (Rule::backward_in_forward)
     drop_value,    // forget `value`
     drop_gradient  // forget the gradient of `value`
   } what = Do::run;

@@ -270,6 +270,9 @@ TEST_CASE("choices without rules are named, not guessed") {
        "--reduce-dtype fp32 (accelerate reduces in bf16: --reduce-dtype bf16)"},
       {{{"allocator", "backend:cudaMallocAsync"}}, "--allocator backend:cudaMallocAsync"},
       {{{"attention", "cudnn"}}, "--attention cudnn"},
+      {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"label_smoothing", "0.1"}}, "--label-smoothing 0.1"},
+      {{{"runtime", "pytorch-fsdp2"}, {"modeling", "transformers"}, {"z_loss", "1e-4"}}, "--z-loss 0.0001"},
+      {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"ignore_index", "0"}}, "--ignore-index 0"},
       {{{"freeze", "layers:0"}, {"quantization", "nf4"}, {"load", "rank0"}}, "--quantization nf4 with --load rank0"},
   };
   for (const auto& [settings, feature] : cases) {

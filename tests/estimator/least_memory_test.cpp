@@ -58,7 +58,7 @@ const std::vector<Choice>& choices() {
       {"bucket_bytes", {"2000", "26214400"}},
       {"gradient_mask", {"none", "keep:0.5"}},
       {"checkpointing", {"none", "full", "every:2", "every:3"}},
-      {"loss", {"full", "chunked:3", "chunked:5"}},
+      {"loss", {"full", "chunked:3", "chunked:5", "chunked-forward:3"}},
       {"freeze", {"embeddings", "layers:0-0", "*.mlp.*", "head"}},
       {"seq_len", {"16", "61", "128"}},
       {"micro_batch", {"1", "3", "4"}},
@@ -139,8 +139,11 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
 TEST_CASE("what is kept between jobs changes no bound and no step time") {
   const ModelSpec spec = testing::small_model("llama");
   const Cluster cluster = parse_cluster("2x4xH100-80GB");
-  const std::map<std::int64_t, Graph> graphs{
-      {0, build_graph(spec, {})}, {3, build_graph(spec, {.chunks = 3})}, {5, build_graph(spec, {.chunks = 5})}};
+  std::map<LossOptions, Graph> graphs;
+  for (const LossOptions& loss : std::initializer_list<LossOptions>{
+           {}, {.chunks = 3}, {.chunks = 5}, {.chunks = 3, .gradients_in_forward = true}}) {
+    graphs.emplace(loss, build_graph(spec, loss));
+  }
   LeastMemory shared(cluster);
   StepTimer timer(cluster);
   std::mt19937_64 random(15);
@@ -149,7 +152,7 @@ TEST_CASE("what is kept between jobs changes no bound and no step time") {
     const std::optional<Job> job = draw(random, spec, cluster);
     if (!job) continue;
     CAPTURE(job_as_flags(*job, unresolved_job()));
-    const Graph& graph = graphs.at(loss_options(*job).chunks);
+    const Graph& graph = graphs.at(loss_options(*job));
     try {
       CHECK(shared.requested(graph, *job) == LeastMemory(cluster).requested(graph, *job));
       const StepTime kept = timer.time(graph, *job), fresh = step_time(graph, *job, cluster);

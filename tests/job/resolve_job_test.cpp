@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "estimator/estimate.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/job_json.h"
 #include "job/resolve_job.h"
 #include "tests/support/job_settings.h"
 #include "tests/support/models.h"
@@ -148,6 +149,27 @@ TEST_CASE("a sequence beyond a table of positions is a usage error") {
   ModelSpec spec = testing::small_llama();
   spec.has_position_table = true;
   CHECK(contains(error_of({{"seq_len", "1024"}}, "1xA100", spec), "table of 256 positions"));
+}
+
+TEST_CASE("a label that is ignored is a token id, or that of positions without one") {
+  CHECK(contains(error_of({{"ignore_index", "128256"}}, "1xA100"), "the vocabulary has 128256 token ids"));
+  CHECK(error_of({{"ignore_index", "128255"}}, "1xA100").empty());
+  CHECK(error_of({{"ignore_index", "-100"}}, "1xA100").empty());
+  Job job;
+  CHECK_THROWS_AS(set_job_field(job, job_field_named("ignore_index"), "-1", ""), InputError);
+}
+
+TEST_CASE("terms of the loss that are off are left out of a job's text, as before there were any") {
+  Job job = unresolved_job();
+  for (const char* name : {"label_smoothing", "z_loss", "ignore_index"}) {
+    CHECK(job_field_named(name).get(job).empty());
+    set_job_field(job, job_field_named(name), "1", name);
+    CHECK(job_field_named(name).get(job) == "1");
+  }
+  set_job_field(job, job_field_named("label_smoothing"), "0", "");
+  set_job_field(job, job_field_named("z_loss"), "0", "");
+  set_job_field(job, job_field_named("ignore_index"), "-100", "");
+  CHECK(job_to_json(job) == job_to_json(unresolved_job()));
 }
 
 TEST_CASE("adapters need a method that has them") {

@@ -11,11 +11,11 @@ namespace vramfit {
 namespace {
 
 /// Training FLOPs of a small llama as multiples of its forward's.
-double multiple_of_forward(const std::string& freeze) {
+double multiple_of_forward(const std::string& freeze, const LossOptions& loss = {}) {
   Job job = unresolved_job();
   if (!freeze.empty()) set_job_field(job, job_field_named("freeze"), freeze, "--freeze");
   const ModelSpec spec = testing::small_model("llama");
-  const Graph graph = build_graph(spec, {});
+  const Graph graph = build_graph(spec, loss);
   const Precision precision = precision_named("bf16-mixed");
   const Card card = parse_cluster("1xH100-80GB").card;
   const BatchShape shape{.batch = 2, .sequence = 32};
@@ -31,6 +31,13 @@ double multiple_of_forward(const std::string& freeze) {
 
 TEST_CASE("training everything takes three times the forward's FLOPs, whatever is recomputed") {
   CHECK(multiple_of_forward("") == doctest::Approx(3));
+}
+
+TEST_CASE("they are the same wherever the gradients of the loss are made") {
+  const LossOptions backward{.chunks = 3}, forward{.chunks = 3, .gradients_in_forward = true};
+  for (const char* freeze : {"", "model.*", "*.mlp.*"}) {
+    CHECK(multiple_of_forward(freeze, forward) == doctest::Approx(multiple_of_forward(freeze, backward)));
+  }
 }
 
 TEST_CASE("frozen weights save their gradient's product, and below the lowest trainable op nothing runs backward") {

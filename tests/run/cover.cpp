@@ -36,7 +36,7 @@ std::vector<Axis> axes() {
           {"--reduce-dtype", {"fp32", "bf16", "fp16"}},
           {"--buffer-dtype", {"fp32", "bf16", "fp16"}},
           {"--loss-scale", {"auto", "none", "1024"}},
-          {"--loss", {"full", "chunked:3"}},
+          {"--loss", {"full", "chunked:3", "chunked-forward:3"}},
           {"--grad-accum", {"1", "2", "3"}},
           {"--accumulate", {"sharded", "unsharded"}},
           {"--bucket-bytes", {"26214400", "2000"}},
@@ -56,7 +56,9 @@ std::vector<Axis> axes() {
           {"--method", {"full", "lora"}},
           {"--lora-dropout", {"0", "0.25"}},
           {"--quantization", {"none", "nf4", "nf4-double", "int8"}},
-          {"--optimizer-in-backward", {"off", "on"}}};
+          {"--optimizer-in-backward", {"off", "on"}},
+          {"--label-smoothing", {"0", "0.1"}},
+          {"--z-loss", {"0", "1e-4"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }

@@ -34,7 +34,7 @@ std::vector<Axis> axes() {
           {"--attention", {"auto", "math", "flash", "efficient"}},
           {"--allocator", {"expandable", "native"}},
           {"--checkpointing", {"none", "full", "every:2", "selective", "budget:40%"}},
-          {"--loss", {"full", "chunked:3"}},
+          {"--loss", {"full", "chunked:3", "chunked-forward:3"}},
           {"--grad-accum", {"1", "2", "3"}},
           {"--wrap", {"layer", "layers:2", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
           {"--accumulate", {"sharded", "unsharded"}},
@@ -58,7 +58,9 @@ std::vector<Axis> axes() {
           {"--method", {"full", "lora"}},
           {"--lora-dropout", {"0", "0.25"}},
           {"--quantization", {"none", "nf4", "nf4-double", "int8"}},
-          {"--optimizer-in-backward", {"off", "on"}}};
+          {"--optimizer-in-backward", {"off", "on"}},
+          {"--label-smoothing", {"0", "0.1"}},
+          {"--z-loss", {"0", "1e-4"}}};
 }
 
 /// What the job's own checks refuse by name is not drawn.

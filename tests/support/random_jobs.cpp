@@ -40,7 +40,7 @@ const std::vector<Choice> kOwn{
     {"buffer_dtype", {"fp32", "bf16"}},
     {"output_dtype", {"fp32"}},
     {"loss_scale", {"auto", "none", "1024", "dynamic:1024:10"}},
-    {"loss", {"full", "chunked:2", "chunked:3", "chunked:8"}},
+    {"loss", {"full", "chunked:2", "chunked:3", "chunked:8", "chunked-forward:3"}},
     {"accumulate", {"sharded", "unsharded"}},
     {"bucket_bytes", {"26214400", "2000", "1000000"}},
     {"freeze", {"none", "layers:0", "*att*", "layers:0,embeddings", "head", "embeddings", "*.weight", "layers:1"}},
@@ -66,6 +66,8 @@ const std::vector<Choice> kOwn{
     {"grad_accum", {"1", "2", "3", "4", "5", "6", "7"}},
     {"clip", {"off"}},
     {"optimizer_in_backward", {"off", "on"}},
+    {"label_smoothing", {"0", "0.1"}},
+    {"z_loss", {"0", "1e-4"}},
 };
 
 const std::vector<Choice> kTorch{

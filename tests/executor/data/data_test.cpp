@@ -232,6 +232,32 @@ TEST_CASE("several files are one sequence, so that rows cross from one to the ne
   CHECK(read(*data, 0, 5).labels.back() == 'f');
 }
 
+TEST_CASE("a label that is ignored is none, and isn't counted") {
+  const TemporaryDirectory directory;
+  const std::vector<std::uint16_t> ids{1, 0, 2, 0, 0, 3, 0, 0, 0, 0};
+  const DataOptions asked = options(directory.write("t.bin", bytes_of(ids)), 50, 9);
+  const auto data = without_label(open_dataset(asked), 0, 9);
+  const Row row = read(*data, 0, 9);
+  CHECK(row.ids == std::vector<std::int64_t>{1, 0, 2, 0, 0, 3, 0, 0, 0});
+  CHECK(row.labels == std::vector<std::int64_t>{-100, 2, -100, -100, 3, -100, -100, -100, -100});
+  CHECK(data->label_tokens(0) == 2);
+  CHECK(data->rows() == 1);
+}
+
+TEST_CASE("positions of masked rows that have no label aren't counted either where one is ignored") {
+  DataOptions asked = options("", 50, 64);
+  asked.masked_lm = true;
+  const auto all = synthetic_dataset(asked), some = without_label(synthetic_dataset(asked), 7, 64);
+  std::int64_t left_out = 0;
+  for (std::int64_t index = 0; index < 50; ++index) {
+    const Row row = read(*all, index, 64);
+    const auto ignored = std::ranges::count(row.labels, 7);
+    CHECK(some->label_tokens(index) == all->label_tokens(index) - ignored);
+    left_out += ignored;
+  }
+  CHECK(left_out > 0);
+}
+
 TEST_CASE("masked rows label 15 % of positions, known without reading ids, by the 80/10/10 rule") {
   const TemporaryDirectory directory;
   DataOptions asked =

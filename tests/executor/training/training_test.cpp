@@ -310,7 +310,7 @@ TEST_CASE("what a run allocates is what was counted, event by event") {
     for (const Checkpointing& checkpointing :
          {Checkpointing{NoCheckpointing{}}, Checkpointing{FullCheckpointing{}}, Checkpointing{SelectiveCheckpointing{}},
           Checkpointing{BudgetCheckpointing{.percent = 30}}}) {
-      for (const Loss& loss : {Loss{FullLoss{}}, Loss{ChunkedLoss{}}}) {
+      for (const Loss& loss : {Loss{FullLoss{}}, Loss{ChunkedLoss{}}, Loss{ChunkedLoss{.in_forward = true}}}) {
         for (const std::string precision : {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed"}) {
           Job job = small_job("full-shard", 1);
           job.checkpointing = checkpointing;
