@@ -1,4 +1,4 @@
-"""Length of code files, and words that mark unfinished work."""
+"""Length of code files, words that mark unfinished work, and marks of merges."""
 import re
 import sys
 
@@ -10,6 +10,7 @@ UNFINISHED = re.compile(r"\b(" + "|".join([
     "TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK", "not " + "implemented", "un" + "implemented", "for " + "now",
     "place" + "holder", "st" + "ub(bed)?" + r" (it )?out", "dummy " + "value", "coming " + "soon"]) + r")\b", re.I)
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|home|Users)/\w")
+MERGE_MARK = re.compile(r"(<{7}|>{7}|={7}$|\|{7})( |$)")
 TEXT = {".md", ".json", ".txt", ".yml", ".yaml", ".toml", ""}
 
 
@@ -21,6 +22,8 @@ def problems_in(path, text):
         match = UNFINISHED.search(line)
         if match:
             yield f'{path}:{number}: "{match.group(0)}": finish it, or say in docs/roadmap.md what is open'
+        if MERGE_MARK.match(line):
+            yield f"{path}:{number}: what a merge left behind"
         if MACHINE_PATH.search(line):
             yield f"{path}:{number}: a path of one machine: {line.strip()[:80]}"
         if "\t" in line and path.suffix in {".cpp", ".h", ".py"}:
