@@ -10,6 +10,7 @@
 #include "job/loss_options.h"
 #include "job/sharding.h"
 #include "program/stages/kept_values.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 
@@ -36,12 +37,23 @@ std::string own_policy(const Job& job) {
   return is_own ? get_checkpointing(job) : "";
 }
 
+/// Which parts of a unit are in host memory.
+int units_on_host(const Job& job) {
+  const Offload offload = offload_of(job);
+  return (offload.states ? 1 : 0) + (offload.gradients ? 1 : 0) + (offload.parameters ? 1 : 0);
+}
+
+/// What copies of activations depend on besides the schedule; "" where there are none.
+std::string activations_key(const Job& job) {
+  return offload_of(job).activations ? fmt::format("; {} {}", job.micro_batch, job.sequence) : "";
+}
+
 }  // namespace
 
 std::string units_key(const Graph& graph, const Job& job) {
   return fmt::format("{} {} {} {} {} {} {} {} {} {}", graph.segments.size(), common_key(job), job.optimizer,
                      number(job.optimizer_implementation), sharding_named(job.sharding).parameters, job.mesh.shard,
-                     reshard_ranks(job), get_wrap(job), job.wrap_embeddings, get_offload(job));
+                     reshard_ranks(job), get_wrap(job), job.wrap_embeddings, units_on_host(job));
 }
 
 std::string ops_key(const Graph& graph, const Job& job) {
@@ -58,8 +70,8 @@ std::string schedule_key(const Job& job) {
 }
 
 std::string program_key(const Graph& graph, const Job& job) {
-  return fmt::format("{}; {}; {} {} {}", units_key(graph, job), schedule_key(job), number(job.attention),
-                     job.deterministic, loss_options(job).gradients_in_forward);
+  return fmt::format("{}; {}; {} {} {}{}", units_key(graph, job), schedule_key(job), number(job.attention),
+                     job.deterministic, loss_options(job).gradients_in_forward, activations_key(job));
 }
 
 }  // namespace vramfit

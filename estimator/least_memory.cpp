@@ -9,6 +9,7 @@
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 
@@ -33,8 +34,9 @@ const CheckpointedActivations& checkpointed_by(const Job& job, const SavedActiva
 }
 
 /// Activations that the segments before each one hold once they have all run forward; those of all at the end.
+/// On the card: those that leave it may count as nothing.
 std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept,
-                              const Job& job) {
+                              const std::vector<bool>& leave, const Job& job) {
   std::vector<Bytes> below;
   below.reserve(saved.size() + 1);
   Bytes sum;
@@ -50,7 +52,7 @@ std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const 
       least = std::min(least, held(saved[s].full));
       for (const CheckpointedActivations& selective : saved[s].selective) least = std::min(least, held(selective));
     }
-    sum += least;
+    if (!leave[s]) sum += least;
     input_is_held = kept[s] == Kept::all && saved[s].holds_output;
   }
   below.push_back(sum);
@@ -73,7 +75,7 @@ class Moments {
         open_(open),
         accumulates_(job.accumulation > 1),
         kept_(kept_by(graph, job, units.has_backward, open.has(OpenChoice::checkpointing))),
-        below_(held_below(saved, kept_, job)),
+        below_(held_below(saved, kept_, segments_that_leave(job, graph, units.has_backward), job)),
         keeps_units_(units.shards > 1 &&
                      (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard))),
         prefetches_(!open.has(OpenChoice::prefetch) && job.backward_prefetch != BackwardPrefetch::none),

@@ -216,8 +216,8 @@ constexpr std::array kJobFields{
              get_checkpointing, set_checkpointing, FieldGroup::memory},
     JobField{
         "offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations",
-        "What is kept in host memory: optimizer states, gradients too, or all with the parameters (docs/offload.md; "
-        "activations: not modelled yet). Default: none",
+        "What is kept in host memory: optimizer states, gradients too, or all with the parameters; besides, or alone, "
+        "activations, from a layer's forward to its backward (docs/offload.md). Default: none",
         get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
         InPlan::optional},
     JobField{"optimizer", FieldForm::text, kOptimizerValues,

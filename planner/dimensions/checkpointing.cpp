@@ -1,15 +1,23 @@
 #include "base/units.h"
 #include "planner/dimensions/dimensions.h"
 #include "program/stages/kept_values.h"
+#include "program/stages/offload.h"
 
 namespace vramfit::dimension {
 
 namespace {
 
 // Every Nth block recomputed costs 1/N of a forward pass. Of the Ns that recompute equally many blocks, the smallest is
-// tried. PyTorch's runtimes have one selective policy.
+// tried. PyTorch's runtimes have one selective policy. Activations that leave the card are those of layers that are
+// recomputed: inputs alone, whose copies a layer's work hides. All that layers keep would take longer to copy than to
+// compute again.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs;
+  if (offload_of(job).activations) {
+    jobs.push_back(job);
+    jobs.back().checkpointing = FullCheckpointing{};
+    return jobs;
+  }
   const auto add = [&](Checkpointing checkpointing) {
     jobs.push_back(job);
     jobs.back().checkpointing = checkpointing;

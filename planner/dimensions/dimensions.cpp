@@ -4,6 +4,7 @@
 
 #include "job/default_loss.h"
 #include "model_specs/parameters.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 
@@ -38,7 +39,7 @@ std::uint32_t kinds_of(const Job& job) {
   for (const bool kind :
        {job.mesh.shard == 1, job.accumulation == 1, std::holds_alternative<WrapNothing>(job.wrap),
         std::holds_alternative<ChunkedLoss>(job.loss), std::holds_alternative<NoCheckpointing>(job.checkpointing),
-        job.backward_prefetch == BackwardPrefetch::none}) {
+        job.backward_prefetch == BackwardPrefetch::none, offload_of(job).activations}) {
     kinds = kinds << 1U | (kind ? 1U : 0U);
   }
   return kinds;

@@ -18,15 +18,21 @@ bool has_rules_for(const Job& job) {
 }
 
 // What leaves the card costs copies and an update on the CPU, so each kind is slower than those before it, and takes
-// more host memory. Without a stated amount of that (--host-memory), nobody has said that there is any to use.
+// more host memory. Activations may leave with each of them. Without a stated amount of that (--host-memory), nobody
+// has said that there is any to use.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> list{job};
   list.front().offload.clear();
   if (space.cluster.is_cpu() || space.cluster.host_memory.n == 0 || job.runtime != Runtime::vramfit) return list;
-  for (const char* kind : {"optimizer", "optimizer+gradients", "params"}) {
+  const auto add = [&](std::vector<std::string> kinds) {
     Job offloaded = job;
-    offloaded.offload = {kind};
+    offloaded.offload = std::move(kinds);
     if (has_rules_for(offloaded)) list.push_back(std::move(offloaded));
+  };
+  add({"activations"});
+  for (const char* kind : {"optimizer", "optimizer+gradients", "params"}) {
+    add({kind});
+    add({kind, "activations"});
   }
   return list;
 }

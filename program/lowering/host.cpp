@@ -42,23 +42,27 @@ void HostSide::order(Stream from, Stream to) {
   writer_.write(Wait{token, to});
 }
 
-int HostSide::copy(Stream stream, int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes) {
+int HostSide::copy_all(Stream stream, std::span<const Copy> copies, int unit) {
   order(Stream::compute, stream);
   order(Stream::host, stream);
-  const auto crossing = static_cast<double>(bytes.n);
-  const Work work = is_cuda_ ? Work{.unit = Work::Unit::host_link, .bytes = crossing} : Work{.bytes = 2 * crossing};
-  writer_.run({.kernel = Kernel::copy, .unit = unit, .stream = stream}, {from, to}, work);
+  for (const Copy& copy : copies) {
+    const auto crossing = static_cast<double>(copy.bytes.n);
+    const Work work = is_cuda_ ? Work{.unit = Work::Unit::host_link, .bytes = crossing} : Work{.bytes = 2 * crossing};
+    writer_.run({.kernel = Kernel::copy, .unit = unit, .stream = stream}, {copy.from, copy.to}, work);
+  }
   const int token = tokens_++;
   writer_.write(Record{token, stream});
   return token;
 }
 
 int HostSide::to_host(int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes) {
-  return copy(Stream::to_host, unit, from, to, bytes);
+  const Copy copy{.from = from, .to = to, .bytes = bytes};
+  return copy_all(Stream::to_host, std::span(&copy, 1), unit);
 }
 
 int HostSide::to_device(int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes) {
-  return copy(Stream::to_device, unit, from, to, bytes);
+  const Copy copy{.from = from, .to = to, .bytes = bytes};
+  return copy_all(Stream::to_device, std::span(&copy, 1), unit);
 }
 
 void HostSide::leave(Leaving leaving) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "job/cluster/device.h"
@@ -33,6 +34,13 @@ class HostSide {
   int to_host(int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes);
   int to_device(int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes);
 
+  struct Copy {
+    Writer::Operand from, to;
+    Bytes bytes;
+  };
+  /// Several, one after the other on `stream`; returns the token of the last one's end.
+  int copy_all(Stream stream, std::span<const Copy> copies, int unit = -1);
+
   /// The gradient shard of a unit on its way to the host.
   struct Leaving {
     int unit = -1;
@@ -51,8 +59,6 @@ class HostSide {
   const Held& next_staging() { return staging_.at(next_++ % staging_.size()); }
 
  private:
-  int copy(Stream stream, int unit, const Writer::Operand& from, const Writer::Operand& to, Bytes bytes);
-
   Writer& writer_;
   Labels& labels_;
   int& tokens_;  // how many there are

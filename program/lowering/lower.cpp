@@ -5,11 +5,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "program/lowering/activations.h"
 #include "program/lowering/calls.h"
 #include "program/lowering/load.h"
 #include "program/lowering/save.h"
 #include "program/lowering/update.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/offload.h"
 
 namespace vramfit::program {
 
@@ -33,6 +35,12 @@ SharedTapes own_tapes(const LowerInputs& inputs) {
   return make_shared_tapes(wanted);
 }
 
+std::vector<bool> with_backward(const SharedTapes& tapes) {
+  std::vector<bool> list;
+  for (const auto& tape : tapes) list.push_back(tape->has_backward);
+  return list;
+}
+
 class Lowering {
  public:
   explicit Lowering(const LowerInputs& inputs)
@@ -53,6 +61,11 @@ class Lowering {
         shared_{inputs, job_, layout_, shape_, is_cuda_, writer_, labels_, views_, units_, tokens_, host_},
         calls_(
             {inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_, views_, residents_.loss}),
+        activations_({.graph = inputs.graph,
+                      .writer = writer_,
+                      .views = views_,
+                      .host = host_,
+                      .leaves = segments_that_leave(job_, inputs.graph, with_backward(tapes_))}),
         update_(shared_, residents_),
         segments_(inputs.graph.segments.size()) {
     units_.reserve(layout_.units.size());
@@ -73,6 +86,7 @@ class Lowering {
       save_->save(kind);
     }
     sections_.back().end = writer_.code().instructions.size();
+    load_host_buffers();
     writer_.be_quiet(true);  // what load made lives on
     Program program{.labels = {},
                     .segments = {},
@@ -99,12 +113,10 @@ class Lowering {
   using Do = vramfit::Do;
 
   std::vector<vramfit::Instruction> schedule_of_step() const {
-    std::vector<bool> has_backward;
-    for (const auto& tape : tapes_) has_backward.push_back(tape->has_backward);
     return make_schedule({.job = job_,
                           .graph = in_.graph,
                           .layout = layout_,
-                          .segment_has_backward = has_backward,
+                          .segment_has_backward = with_backward(tapes_),
                           .clip = in_.run.clip || scales_loss(job_)});
   }
 
@@ -147,6 +159,20 @@ class Lowering {
     return 2 * next - begin <= schedule.size() && std::equal(at(begin), at(next), at(next), same);
   }
 
+  /// Which activations leave is known once a micro-batch has been lowered.
+  void load_host_buffers() {
+    std::vector<Instruction> allocations;
+    for (const int buffer : activations_.host_buffers()) allocations.emplace_back(Allocate{buffer});
+    if (allocations.empty()) return;
+    std::vector<Instruction>& all = writer_.code().instructions;
+    all.insert(all.begin() + static_cast<std::ptrdiff_t>(sections_.front().end), allocations.begin(),
+               allocations.end());
+    for (Section& section : sections_) {
+      if (&section != &sections_.front()) section.begin += allocations.size();
+      section.end += allocations.size();
+    }
+  }
+
   /// A further section of the instructions of the latest one.
   void repeat_section(Section::Kind kind) {
     const std::size_t begin = sections_.back().begin;
@@ -179,6 +205,7 @@ class Lowering {
       case Do::forward:
         return forward(i);
       case Do::recompute:
+        activations_.before_backward(i.segment, segments_[at(i.segment)].values);
         return call(i.segment, checkpointed_tape(*tapes_[at(i.segment)], job_).recompute);
       case Do::backward:
         return backward(i.segment);
@@ -251,11 +278,13 @@ class Lowering {
   void forward(const vramfit::Instruction& i) {
     const SegmentTape& tape = *tapes_[at(i.segment)];
     call(i.segment, i.checkpointed ? checkpointed_tape(tape, job_).forward : tape.forward);
-    if (at(i.segment) + 1 == segments_.size()) return;
     HeldValues& values = segments_[at(i.segment)].values;
-    const int output = in_.graph.segments[at(i.segment)].output;
-    segments_[at(i.segment) + 1].values.set(0, values.of(output));
-    if (i.checkpointed || !tape.output_is_saved) values.set(output, {});
+    if (at(i.segment) + 1 < segments_.size()) {
+      const int output = in_.graph.segments[at(i.segment)].output;
+      segments_[at(i.segment) + 1].values.set(0, values.of(output));
+      if (i.checkpointed || !tape.output_is_saved) values.set(output, {});
+    }
+    activations_.after_forward(i.segment, values);
   }
 
   void backward(int s) {
@@ -264,6 +293,7 @@ class Lowering {
       segments_[at(s)].gradients.set(in_.graph.segments[at(s)].output, of_next.of(0));
       of_next.set(0, {});
     }
+    activations_.before_backward(s, segments_[at(s)].values);
     call(s, tapes_[at(s)]->backward);
   }
 
@@ -285,6 +315,7 @@ class Lowering {
   Shared shared_;
   Residents residents_;
   Calls calls_;
+  OffloadedActivations activations_;
   UpdateLowering update_;
   std::vector<SegmentState> segments_;
   std::vector<bool> computes_loss_;  // by segment

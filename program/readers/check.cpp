@@ -81,10 +81,14 @@ class Check {
       require_once(run, access, place);
       if (is_update(run, place)) spend(access, place);
       if (!is_copy(run.kernel)) continue;
-      if (access.how == How::read)
+      State& state = buffers_[at(place.number(access.buffer))];
+      if (access.how == How::read) {
         add_source(place.number(access.buffer));
-      else
-        buffers_[at(place.number(access.buffer))].sources = copied_from_;
+        copied_ = state.contents;
+      } else {
+        state.sources = copied_from_;
+        state.contents = copied_;
+      }
     }
     what_ = {};
   }
@@ -368,6 +372,7 @@ class Check {
   std::string_view what_;                                  // the instruction that is read
   bool is_run_ = false;                                    // that instruction
   std::vector<Source> copied_from_;                        // by it so far
+  Contents copied_;                                        // likewise: what the source held
   std::vector<int> read_;                                  // by it so far: numbers of buffers
   std::vector<Part> parts_;                                // of the access that is looked at
 };

@@ -30,21 +30,34 @@ void require_gradients_ready(const Job& job) {
 
 Offload offload_of(const Job& job) {
   Offload offload;
+  offload.activations = has(job, "activations");
   offload.parameters = has(job, "params");
   offload.gradients = offload.parameters || has(job, "optimizer+gradients");
   offload.states = offload.gradients || has(job, "optimizer");
   return offload;
 }
 
+std::vector<bool> segments_that_leave(const Job& job, const Graph& graph, const std::vector<bool>& has_backward) {
+  std::vector<bool> leave(graph.segments.size());
+  if (!offload_of(job).activations) return leave;
+  int last = -1;
+  for (std::size_t s = 0; s < leave.size(); ++s) {
+    if (graph.segments[s].role != SegmentRole::block) continue;
+    leave[s] = has_backward[s];
+    last = static_cast<int>(s);
+  }
+  if (last >= 0) leave[static_cast<std::size_t>(last)] = false;
+  return leave;
+}
+
 void require_offload(const Job& job) {
   if (job.offload.empty()) return;
-  if (has(job, "activations")) throw NotModelled(fmt::format("--offload {}", fmt::join(job.offload, ",")));
-  if (job.offload.size() > 1) {
-    throw NotModelled(
-        fmt::format("--offload {} (params includes optimizer+gradients, which includes optimizer: give one)",
-                    fmt::join(job.offload, ",")));
-  }
   const Offload offload = offload_of(job);
+  if (job.offload.size() > (offload.activations ? 2U : 1U)) {
+    throw NotModelled(fmt::format(
+        "--offload {} (params includes optimizer+gradients, which includes optimizer: give one, and activations)",
+        fmt::join(job.offload, ",")));
+  }
   if (offload.gradients) require_gradients_ready(job);
   if (offload.parameters && job.load == Load::rank0 && job.mesh.shard > 1)
     refuse(job, "--load rank0", "use --load each: rank 0 sends to cards");

@@ -1,18 +1,26 @@
 // What a rank keeps in host memory instead of on its card (--offload), and which jobs can (docs/offload.md).
 #pragma once
 
+#include <vector>
+
 #include "job/job.h"
+#include "model_specs/graph.h"
 
 namespace vramfit {
 
-/// Each includes those before it. States: of the optimizer, with the trained parameters that the CPU updates.
-/// Gradients: they leave the card as soon as they are reduced. Parameters: shards come to the card for each gather.
+/// States: of the optimizer, with the trained parameters that the CPU updates. Gradients, with the states: they leave
+/// the card as soon as they are reduced. Parameters, with both: shards come to the card for each gather. Activations:
+/// what blocks keep for their backward passes leaves after each one's forward pass.
 struct Offload {
-  bool states = false, gradients = false, parameters = false;
+  bool states = false, gradients = false, parameters = false, activations = false;
 };
 
 /// Of a job whose choices are modelled.
 Offload offload_of(const Job& job);
+
+/// By segment: whether what it keeps for its backward pass leaves the card meanwhile. What the last block keeps is
+/// needed at once, so it stays.
+std::vector<bool> segments_that_leave(const Job& job, const Graph& graph, const std::vector<bool>& has_backward);
 
 /// Throws NotModelled for kinds without rules, and for choices that don't go with the job's kind.
 void require_offload(const Job& job);

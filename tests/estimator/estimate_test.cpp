@@ -260,7 +260,8 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"optimizer", "adamw:loop"}}, "--runtime pytorch-fsdp2"},
       {{{"optimizer", "adafactor"}, {"offload", "optimizer"}}, "leave out --offload"},
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"optimizer", "sgd"}}, "--optimizer sgd:fused"},
-      {{{"offload", "activations"}}, "--offload activations"},
+      {{{"offload", "optimizer,params"}}, "give one, and activations"},
+      {{{"offload", "activations"}, {"runtime", "pytorch-fsdp2"}}, "--offload activations"},
       {{{"offload", "optimizer"}, {"runtime", "pytorch-fsdp2"}}, "--offload optimizer"},
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"checkpointing", "budget:50%"}},
        "--checkpointing budget:50%"},
@@ -314,6 +315,27 @@ TEST_CASE("what is offloaded is in host memory to the byte, and no longer on the
     CHECK(e.ranks.front().total < before);
     before = e.ranks.front().total;
   }
+}
+
+TEST_CASE("activations that leave are in host memory to the byte: of all layers but the last") {
+  const Settings full{{"checkpointing", "full"}, {"seq_len", "4096"}, {"micro_batch", "2"}};
+  const Estimate kept = estimate_of(testing::llama_8b(), "4xH100-80GB", full);
+  Settings leaving = full;
+  leaving.emplace_back("offload", "activations");
+  const Estimate e = estimate_of(testing::llama_8b(), "4xH100-80GB", leaving);
+  REQUIRE_MESSAGE(e.ranks.size() == 1, e.why);
+  const Bytes input{std::int64_t{2} * 4096 * 4096 * 2};  // of a layer, in bf16
+  CHECK(e.host_bytes == kept.host_bytes + 4 * (31 * input));
+  const auto spared = [&](Phase phase) {
+    const auto requested = [&](const Estimate& estimate) {
+      const std::vector<PhasePeak>& phases = estimate.ranks.front().phases;
+      return std::ranges::find_if(phases, [&](const PhasePeak& p) { return p.phase == phase && p.steady; })->requested;
+    };
+    return requested(kept) - requested(e);
+  };
+  // One is on its way while the last layer runs; none is left when its output has become a loss.
+  CHECK(spared(Phase::forward) == 30 * input);
+  CHECK(spared(Phase::loss) == 31 * input);
 }
 
 TEST_CASE("host memory is a budget of each node") {

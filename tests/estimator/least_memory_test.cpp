@@ -65,7 +65,9 @@ const std::vector<Choice>& choices() {
       {"grad_accum", {"1", "2", "5"}},
       {"optimizer", listed_optimizers()},
       {"optimizer_in_backward", {"off", "on"}},
-      {"offload", {"none", "optimizer", "optimizer+gradients", "params"}}};
+      {"offload",
+       {"none", "optimizer", "optimizer+gradients", "params", "activations", "optimizer,activations",
+        "params,activations"}}};
   return kChoices;
 }
 

@@ -373,20 +373,25 @@ TEST_CASE("a plan for PyTorch's FSDP2 has nothing that it doesn't honour, and sa
 }
 
 TEST_CASE("a plan offloads where host memory is stated, and no more than fits there") {
-  const auto plan_on = [](const char* gpus) {
+  const auto request_on = [](const char* gpus) {
     PlanRequest request = request_for("llama", parse_cluster(gpus));
     request.spec = testing::llama_8b();
     fix(request, "precision", "bf16-pure");
-    return make_plan(request);
+    return request;
   };
+  const auto plan_on = [&](const char* gpus) { return make_plan(request_on(gpus)); };
   const Plan kept = plan_on("1x24GB");
   CHECK_FALSE(kept.chosen);
+  PlanRequest recomputing = request_on("1x24GB");
+  fix(recomputing, "checkpointing", "full");
+  const Plan recomputed = make_plan(recomputing);
   const Plan offloaded = plan_on("1x24GB,host=128GiB");
   REQUIRE(offloaded.chosen);
   CHECK(offloaded.chosen->job.offload.size() == 1);
   CHECK(offloaded.chosen->estimate.verdict == Verdict::fits);
   CHECK(offloaded.chosen->estimate.host_bytes <= 128 * kGiB);
-  CHECK(offloaded.search.configurations == 4 * kept.search.configurations);
+  // Four kinds, each with activations kept on the card, or gone, as they may where all layers are recomputed.
+  CHECK(offloaded.search.configurations == 4 * (kept.search.configurations + recomputed.search.configurations));
   const Plan none = plan_on("1x24GB,host=16GiB");
   CHECK_FALSE(none.chosen);
   CHECK_MESSAGE(none.why.find("host memory") != std::string::npos, none.why);

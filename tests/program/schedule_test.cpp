@@ -255,8 +255,11 @@ TEST_CASE("nothing is summed where there are no replicas") {
 
 TEST_CASE("a choice without rules is named, not ignored") {
   Job job = sharded_job();
-  job.offload = {"activations"};
-  CHECK_THROWS_WITH_AS(schedule_of(job, tiny_graph()), "not modelled: --offload activations", NotModelled);
+  job.offload = {"optimizer", "params"};
+  CHECK_THROWS_WITH_AS(schedule_of(job, tiny_graph()),
+                       "not modelled: --offload optimizer,params (params includes optimizer+gradients, which includes "
+                       "optimizer: give one, and activations)",
+                       NotModelled);
 }
 
 }  // namespace vramfit

@@ -94,25 +94,28 @@ bool can_update(const std::string& optimizer, const std::string& precision) {
   return !optimizer_named(optimizer).rounds_randomly || precision == "bf16-pure";
 }
 
-std::vector<std::string> offload_kinds() { return {"none", "optimizer", "optimizer+gradients", "params"}; }
+std::vector<std::string> offload_kinds() {
+  return {"none", "optimizer", "optimizer+gradients", "params,activations", "activations"};
+}
 
 bool can_offload(const std::string& optimizer, const std::string& offload, const std::string& ranks,
                  const std::string& sharding) {
   const bool sums = !optimizer_named(optimizer).sums.empty() && ranks != "1" && sharding != "no-shard";
-  return offload == "none" || !sums;
+  return offload == "none" || offload == "activations" || !sums;
 }
 
 bool can_offload(const std::string& offload, const std::string& ranks, const std::string& sharding, bool is_masked,
                  bool from_rank0) {
-  if (offload == "none" || offload == "optimizer") return true;
+  if (offload == "none" || offload == "optimizer" || offload == "activations") return true;
   const bool has_replicas = ranks != "1" && (sharding == "no-shard" || is_hybrid(sharding));
-  return !has_replicas && !is_masked && (offload != "params" || ranks == "1" || !from_rank0);
+  return !has_replicas && !is_masked && (!offload.starts_with("params") || ranks == "1" || !from_rank0);
 }
 
 bool can_update_in_backward(const NeedsAllGradients& job) {
   const bool has_fp16 = job.precision == "fp16-mixed" || job.reduce_dtype == "fp16";
   const bool is_scaled = job.loss_scale != "none" && (job.loss_scale != "auto" || has_fp16);
-  return job.grad_accum == "1" && job.gradient_mask == "none" && job.offload == "none" && !is_scaled;
+  return job.grad_accum == "1" && job.gradient_mask == "none" &&
+         (job.offload == "none" || job.offload == "activations") && !is_scaled;
 }
 
 bool can_quantize(const std::string& quantization, const std::string& method, const std::string& freeze,
