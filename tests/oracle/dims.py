@@ -1,6 +1,7 @@
 """Sizes of a model with Llama's blocks; doesn't import torch, so reading a case doesn't need it."""
 
 import dataclasses
+import typing
 
 ARCHITECTURES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "phi3": "Phi3",
                  "gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3"}
@@ -17,8 +18,9 @@ class Dims:
     ffn: int = 14336
     vocabulary: int = 128256
     sequence: int = 8192
-    window: int | None = None
-    rotated: float = 1.0  # part of each head (phi3)
+    # Of other families: FamilyDims.
+    window: typing.ClassVar = None
+    rotated: typing.ClassVar = 1.0
 
     @property
     def head_dim(self):
@@ -38,3 +40,11 @@ class Dims:
                 "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
                 "max_position_embeddings": self.sequence, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
                 "tie_word_embeddings": tied, "hidden_act": "silu", **other[family]}
+
+
+@dataclasses.dataclass
+class FamilyDims(Dims):
+    """With what only some families of transformers have."""
+
+    window: int | None = None
+    rotated: float = 1.0  # part of each head (phi3)

@@ -14,14 +14,14 @@ import tempfile
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(FOLDER.parent))
 from compare_events import failures_of  # noqa: E402
-from dims import Dims  # noqa: E402
+from dims import FamilyDims  # noqa: E402
 
 PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
 STEPS = 3
 
 
 @dataclasses.dataclass
-class Case(Dims):
+class Case(FamilyDims):
     tied: bool = False
     batch: int = 1
     accumulation: int = 1
