@@ -11,8 +11,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/process/standard_streams.h"
-#include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/flag_synonyms.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 
 namespace vramfit {
 

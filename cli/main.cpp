@@ -2,10 +2,10 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/process/host_memory.h"
 #include "base/process/keep_memory.h"
 #include "base/process/standard_streams.h"
-#include "base/result_file.h"
 #include "cli/command_line.h"
 #include "cli/rehearse/launcher_shims.h"
 

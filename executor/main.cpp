@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/process/host_memory.h"
 #include "base/process/standard_streams.h"
-#include "base/result_file.h"
 #include "executor/calibrate/calibrate.h"
 #include "executor/place/error_file.h"
 #include "executor/run/machine_support.h"

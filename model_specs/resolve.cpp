@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/suggest.h"
 #include "model_specs/config.h"
 #include "model_specs/hub/cache.h"

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "base/suggest.h"
 
 namespace vramfit {

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <vector>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 namespace vramfit {
 namespace {

@@ -12,8 +12,8 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/json_writer.h"
-#include "base/result_file.h"
 #include "base/suggest.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/parameters.h"

@@ -13,8 +13,8 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/result_file.h"
+#include "base/files/file.h"
+#include "base/files/result_file.h"
 #include "base/stored_numbers.h"
 #include "base/suggest.h"
 #include "cli/merge/adapted_matrix.h"

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/private_cache.h"
 #include "base/json_value.h"
 #include "base/json_writer.h"
-#include "base/private_cache.h"
 #include "base/suggest.h"
 #include "cli/command_line.h"
 #include "cli/files.h"

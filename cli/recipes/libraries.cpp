@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/launch/signal_descriptor.h"

@@ -8,8 +8,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/mix_bits.h"
-#include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/fake_weights/checkpoint.h"
 #include "cli/flags/help.h"

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/result_file.h"
+#include "base/files/file.h"
+#include "base/files/result_file.h"
 #include "base/suggest.h"
 
 namespace vramfit {

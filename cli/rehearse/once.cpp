@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "base/suggest.h"
 #include "cli/rehearse/command.h"
 #include "cli/rehearse/environment.h"

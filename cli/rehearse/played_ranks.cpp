@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "cli/private_folder.h"
 #include "cli/rehearse/host_use.h"
 

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/process/standard_streams.h"
-#include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/private_folder.h"

@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/median.h"
 #include "base/process/standard_streams.h"
-#include "base/result_file.h"
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/run/recorded_run.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "base/suggest.h"
 #include "executor/calibrate/measured_kernels_torch.h"
 #include "executor/meter/cuda_meter.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "job/job.h"
 
 namespace vramfit {

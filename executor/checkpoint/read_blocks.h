@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 namespace vramfit {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/stored_numbers.h"
 
 namespace at {

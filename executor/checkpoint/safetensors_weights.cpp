@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/suggest.h"
 #include "executor/checkpoint/read_numbers.h"
 #include "executor/checkpoint/tensor_names.h"

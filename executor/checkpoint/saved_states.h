@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/stored_numbers.h"
 #include "executor/checkpoint/manifest.h"
 #include "executor/checkpoint/weights.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "executor/sharding/collectives.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "model_specs/graph.h"

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/json_writer.h"
 #include "base/process/standard_streams.h"
-#include "base/result_file.h"
 
 namespace vramfit {
 

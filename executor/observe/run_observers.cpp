@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/process/standard_streams.h"
-#include "base/result_file.h"
 #include "base/suggest.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/observe/memory_snapshot.h"

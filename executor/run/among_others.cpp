@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "executor/meter/meter.h"
 
 namespace vramfit {

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/result_file.h"
+#include "base/files/file.h"
+#include "base/files/result_file.h"
 #include "executor/meter/arena.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"

@@ -9,9 +9,9 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/files/result_file.h"
 #include "base/json_value.h"
 #include "base/json_writer.h"
-#include "base/result_file.h"
 #include "executor/meter/arena.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/meter.h"

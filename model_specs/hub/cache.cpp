@@ -2,8 +2,8 @@
 
 #include <system_error>
 
-#include "base/file.h"
-#include "base/private_cache.h"
+#include "base/files/file.h"
+#include "base/files/private_cache.h"
 
 namespace vramfit {
 namespace {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/suggest.h"
 #include "job/fields/job_fields.h"
 #include "program/stages/adapters.h"

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "cli/rehearse/search_schedule.h"
 #include "cli/rehearse/trial_cache.h"
 #include "tests/cli/fake_pool.h"

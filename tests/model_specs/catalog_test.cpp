@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "model_specs/config.h"
 #include "model_specs/parameters.h"
 

@@ -1,4 +1,4 @@
-#include "base/private_cache.h"
+#include "base/files/private_cache.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 #include "base/suggest.h"
 
 namespace vramfit {

@@ -1,4 +1,4 @@
-#include "base/result_file.h"
+#include "base/files/result_file.h"
 
 #include <fcntl.h>
 #include <poll.h>
