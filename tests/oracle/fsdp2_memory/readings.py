@@ -4,11 +4,13 @@ import dataclasses
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 from jobs import BY_DEFAULT
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from figures import last_object, run  # noqa: E402
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
@@ -16,15 +18,6 @@ ALLOCATORS = {"expandable": "expandable_segments:True", "native": "expandable_se
 FIGURES = ("allocated", "reserved")
 STEPS = 3  # the first, and two steady ones
 LOSSES = ["full", "chunked:4", "chunked:8", "chunked:16", "chunked:32", BY_DEFAULT]  # what `vramfit plan` may choose
-
-
-def run(words, environment=None):
-    """Its standard output; SystemExit with what it said when it fails."""
-    done = subprocess.run([str(word) for word in words], env={**os.environ, **(environment or {})}, text=True, capture_output=True,
-                          timeout=500, check=False)
-    if done.returncode not in (0, 3):  # 3: an estimate that does not fit
-        raise SystemExit(f"{' '.join(map(str, words))}: exit {done.returncode}: {(done.stdout + done.stderr)[-3000:]}")
-    return done.stdout
 
 
 def written(folder, name, value):
@@ -39,7 +32,7 @@ def of_fsdp2(job, allocator, kind):
         path = written(folder, "job.json", dataclasses.asdict(job))
         out = run([PROGRAMS / "vramfit", "rehearse", "--gpus", job.cluster(), "--ranks", "0", "--", sys.executable, "-O",
                    FOLDER / "train.py", path, kind], {"PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator]})
-    report = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
+    report = last_object(out)
     if any(step["retries"] for step in report["steps"]):
         raise SystemExit(f"{job.shown()}: FSDP2's allocator had to give memory back: the card is too small to compare")
     return {**report, **{figure: max(step[figure] for step in report["steps"]) for figure in FIGURES}}

@@ -17,6 +17,9 @@ import sys
 from jobs import WHOLE, Job, cover
 from readings import ALLOCATORS, FIGURES, STEPS, default_loss, leanest, of_estimate, of_fsdp2, of_replay, of_vramfit
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from figures import keep, write_between  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DATA = ROOT / "configs" / "published" / "fsdp2-memory.json"
 PAGE = ROOT / "docs" / "fsdp2-memory.md"
@@ -134,7 +137,7 @@ def on_defaults(rows):
 def render(kept):
     rows = kept["rows"]
     covered = [row for row in rows if row["cover"]]
-    text = [BEGIN, "", f"torch {rows[0]['torch']}, {rows[0]['card']} (phantom), {kept['date']}. GiB, allocated / reserved.", "",
+    text = ["", f"torch {rows[0]['torch']}, {rows[0]['card']} (phantom), {kept['date']}. GiB, allocated / reserved.", "",
             *summary(covered), "", on_defaults(rows), ""]
     equal = sum(row[allocator]["replayed_equal"] for row in rows for allocator in ALLOCATORS)
     text += [f"Predicted and rehearsed peaks (requested, allocated, reserved) are equal to the byte in {equal} of "
@@ -145,16 +148,7 @@ def render(kept):
         text += ["Higher than FSDP2's best, in either figure:", "", *table(lost, allocator), ""] if lost else ["Higher than FSDP2's best: none.", ""]
         text += ["All other rows:", "", *table([row for row in covered if row not in lost], allocator), ""]
         text += ["The whole 8B model, with its own vocabulary and with one of 1024:", "", *table([row for row in rows if not row["cover"] and row not in lost], allocator), ""]
-    page = PAGE.read_text(encoding="utf-8")
-    start, end = page.index(BEGIN), page.index(END)
-    PAGE.write_text(page[:start] + "\n".join(text) + page[end:], encoding="utf-8")
-
-
-def keep(kept):
-    """One row a line."""
-    rows = ",\n".join("  " + json.dumps(row) for row in kept["rows"])
-    head = json.dumps({name: value for name, value in kept.items() if name != "rows"}, indent=2)
-    DATA.write_text(head.removesuffix("\n}") + ',\n  "rows": [\n' + rows + "\n  ]\n}\n", encoding="utf-8")
+    write_between(PAGE, BEGIN, END, text)
 
 
 def commit():
@@ -179,7 +173,7 @@ def main(mode):
         rows = measure()
         kept = {"about": ABOUT, "kind": "rehearsed", "date": datetime.date.today().isoformat(), "vramfit": commit(), "steps": STEPS,
                 "rows": rows}
-        keep(kept)
+        keep(DATA, kept)
     if mode in ("write", "render"):
         render(kept)
     wrong = list(failures(measure(), kept["rows"])) if mode == "check" else []

@@ -11,11 +11,13 @@ import datetime
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 from savers import BASE, CARD, CARDS, MODEL, SAVERS, SEQUENCE
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from figures import keep, last_object, run, write_between  # noqa: E402
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parents[2]
@@ -26,14 +28,6 @@ BEGIN, END = "<!-- written by scripts/savers -->", "<!-- end -->"
 GIB = 2**30
 ABOUT = ("Memory savers on Llama-3.1-8B: predicted for vramfit's engine, and rehearsed on phantom GPUs with the libraries that people use; nothing was "
          "measured on a card. Bytes of the caching allocator, rank 0, over the first three steps.")
-
-
-def run(words, environment=None):
-    """Its standard output; SystemExit with what it said when it fails."""
-    done = subprocess.run([str(word) for word in words], env={**os.environ, **(environment or {})}, text=True, capture_output=True, timeout=900, check=False)
-    if done.returncode not in (0, 3):  # 3: does not fit
-        raise SystemExit(f"{' '.join(map(str, words))}: exit {done.returncode}: {(done.stdout + done.stderr)[-3000:]}")
-    return done.stdout
 
 
 def estimate(saver, cards):
@@ -55,8 +49,8 @@ def rehearse(library, cards):
         run([PROGRAMS / "vramfit", "fake-weights", MODEL, folder, "--dtype", "bf16"])
         launcher = ["-m", "torch.distributed.run", "--nproc-per-node", cards] if cards > 1 else []
         out = run([PROGRAMS / "vramfit", "rehearse", "--gpus", f"{cards}x{CARD}", "--ranks", "0", "--", sys.executable, *launcher, FOLDER / "library.py",
-                   pathlib.Path(folder, "config.json"), "--sequence", SEQUENCE, *library.options], {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
-    return json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
+                   pathlib.Path(folder, "config.json"), "--sequence", SEQUENCE, *library.options], {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, timeout=900)
+    return last_object(out)
 
 
 def read(saver, cards):
@@ -79,7 +73,7 @@ def measure(known):
     kept = {"about": ABOUT, "kind": "rehearsed and predicted", "torch": torch.__version__, "date": datetime.date.today().isoformat(), "rows": []}
     for row in rows_of(SAVERS, known):
         kept["rows"].append(row)
-        keep(kept)
+        keep(DATA, kept)
     return kept
 
 
@@ -119,21 +113,12 @@ def higher(rows):
 
 def render(kept):
     compared = sum(len(row["libraries"]) for row in kept["rows"])
-    text = [BEGIN, "", f"torch {kept['torch']} and its libraries on {CARD} (phantom), {kept['date']}. GiB, allocated / reserved.", ""]
+    text = ["", f"torch {kept['torch']} and its libraries on {CARD} (phantom), {kept['date']}. GiB, allocated / reserved.", ""]
     for cards in CARDS:
         text += [f"### {cards} card{'s' if cards > 1 else ''}", "", *table([row for row in kept["rows"] if row["cards"] == cards]), ""]
     above = list(higher(kept["rows"]))
     text += [f"Of {2 * compared} figures of {compared} comparisons with a library, the engine's is higher in {len(above)}" + (":" if above else "."), "", *(f"- {line}" for line in above), *([""] if above else [])]
-    page = PAGE.read_text(encoding="utf-8")
-    start, end = page.index(BEGIN), page.index(END)
-    PAGE.write_text(page[:start] + "\n".join(text) + page[end:], encoding="utf-8")
-
-
-def keep(kept):
-    """One row a line."""
-    rows = ",\n".join("  " + json.dumps(row) for row in kept["rows"])
-    head = json.dumps({name: value for name, value in kept.items() if name != "rows"}, indent=2)
-    DATA.write_text(head.removesuffix("\n}") + ',\n  "rows": [\n' + rows + "\n  ]\n}\n", encoding="utf-8")
+    write_between(PAGE, BEGIN, END, text)
 
 
 def failures(kept):

@@ -13,7 +13,8 @@ import pathlib
 import re
 import sys
 
-from readings import Case, estimate, rehearse
+from readings import Case, estimate, rehearse  # which puts the folder above on the path
+from figures import write_between
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "configs" / "published" / "torchtitan.json"
@@ -140,14 +141,12 @@ def write(rows):
     confirmed = [r for r in readings if r.is_confirmed()]
     unstated = [r for r in readings if "differs" not in r.row and not r.is_confirmed()]
     others = [r for r in readings if "differs" in r.row]
-    text = [BEGIN, "", "The source states every setting (limit 0.2 %):", "", *table(confirmed, False), "",
+    text = ["", "The source states every setting (limit 0.2 %):", "", *table(confirmed, False), "",
             "The source does not state the allocator, so these rows are consistent with the published figures but do not confirm them:",
             "", *table(unstated, False), "",
             "All other published figures that we collected, with none left out:", "", *table(others, True)]
-    text += ["", "Sources:", "", *sources(rows), "", END]
-    page = PAGE.read_text(encoding="utf-8")
-    start, end = page.index(BEGIN), page.index(END) + len(END)
-    PAGE.write_text(page[:start] + "\n".join(text) + page[end:], encoding="utf-8")
+    text += ["", "Sources:", "", *sources(rows), "", ""]
+    write_between(PAGE, BEGIN, END, text)
     return readings
 
 

@@ -11,6 +11,7 @@ import tempfile
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(FOLDER.parent))
 from dims import Dims  # noqa: E402
+from figures import last_object  # noqa: E402
 
 PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
 STEPS = 3
@@ -65,10 +66,6 @@ def run(command, environment=None):
     done = subprocess.run([str(word) for word in command], env={**os.environ, **(environment or {})}, text=True,
                           capture_output=True, timeout=500, check=False)
     return done.returncode, done.stdout, done.stderr
-
-
-def last_object(text):
-    return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
 
 
 def rehearse(case, allocator, steps, events=None):
