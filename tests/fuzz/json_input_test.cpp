@@ -18,14 +18,12 @@
 #include "program/files/plan_reader.h"
 #include "tests/support/config_file.h"
 #include "tests/support/mutate.h"
+#include "tests/support/refused_or_read.h"
 
 namespace vramfit {
 namespace {
 
-struct Outcome {
-  int accepted = 0;
-  int refused = 0;
-};
+using testing::Outcome;
 
 // Runs `read` on mutations of `text`; any other exception than ours fails the test, and so does one that takes long.
 Outcome try_mutations(const std::string& text, int count, const std::function<void(const std::string&)>& read) {
@@ -34,18 +32,7 @@ Outcome try_mutations(const std::string& text, int count, const std::function<vo
   for (int i = 0; i < count; ++i) {
     const std::string hostile = testing::mutate(text, random);
     CAPTURE(hostile);
-    const std::clock_t begun = std::clock();
-    try {
-      read(hostile);
-      ++outcome.accepted;
-    } catch (const Error& error) {
-      ++outcome.refused;
-      CHECK(std::string(error.what()).find('\n') == std::string::npos);
-      CHECK(std::string(error.what()).size() < 1000);
-    } catch (const std::exception& error) {
-      FAIL_CHECK("not one of our errors: " << error.what());
-    }
-    CHECK(std::clock() - begun < 10 * CLOCKS_PER_SEC);  // of the processor
+    testing::try_to([&] { read(hostile); }, outcome, 1000);
   }
   return outcome;
 }
