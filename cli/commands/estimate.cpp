@@ -62,13 +62,11 @@ void check_rehearsal_flags(const EstimateFlags& flags) {
   if (flags.rehearse != "never" && flags.rehearse != "auto") {
     throw InputError(fmt::format("--rehearse {}: never or auto", printable(flags.rehearse)));
   }
-  for (const auto& [flag, value] : {std::pair{"--python", &flags.python}, {"--keep-driver", &flags.driver}}) {
-    if (!value->empty() && !may_rehearse(flags)) {
-      throw InputError(fmt::format("{}: is for a rehearsal; give --exact or --rehearse auto, too", flag));
-    }
-  }
-  if (flags.no_cache && !may_rehearse(flags)) {
-    throw InputError("--no-cache: is for a rehearsal; give --exact or --rehearse auto, too");
+  for (const auto& [flag, is_given] : {std::pair{"--python", !flags.python.empty()},
+                                       {"--keep-driver", !flags.driver.empty()},
+                                       {"--no-cache", flags.no_cache}}) {
+    if (!is_given || may_rehearse(flags)) continue;
+    throw InputError(fmt::format("{}: is for a rehearsal; give --exact or --rehearse auto, too", flag));
   }
   for (const auto& [flag, is_given] : {std::pair{"--what-if", !flags.what_ifs.empty()}, {"--at-peak", flags.at_peak}}) {
     if (!is_given || !may_rehearse(flags)) continue;

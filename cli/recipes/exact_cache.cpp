@@ -51,10 +51,7 @@ ExactAnswer read_answer(const std::string& path) {
 }
 
 std::string identity_of(const fs::path& file) {
-  std::error_code error;
-  const auto size = fs::is_regular_file(file, error) ? fs::file_size(file, error) : 0;
-  const auto changed = fs::last_write_time(file, error).time_since_epoch().count();
-  return fmt::format("{} {} {}", file.filename().string(), size, changed);
+  return fmt::format("{} {}", file.filename().string(), stamp_of(file.string()));
 }
 
 /// Of this program and of the stand-ins in `folder`, whatever the version says: names, sizes and times.

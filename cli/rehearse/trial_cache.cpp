@@ -70,17 +70,22 @@ void TrialCache::put(const std::string& key, const RehearsalTrial& trial) {
   write_file(path_, text_);
 }
 
+std::string stamp_of(const std::string& path) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  return fmt::format("{} {}", size, std::filesystem::last_write_time(path, error).time_since_epoch().count());
+}
+
 std::string contents_of(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return "";
-  const auto size = std::filesystem::file_size(path, error);
-  const auto changed = std::filesystem::last_write_time(path, error).time_since_epoch().count();
   constexpr std::uintmax_t kMostRead = std::uintmax_t{16} << 20;
-  if (error || size > kMostRead) return fmt::format("{} {}", size, changed);
+  const auto size = std::filesystem::file_size(path, error);
+  if (error || size > kMostRead) return stamp_of(path);
   try {
     return read_file(path);
   } catch (const InputError&) {
-    return fmt::format("{} {}", size, changed);
+    return stamp_of(path);
   }
 }
 

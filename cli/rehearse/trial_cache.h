@@ -27,7 +27,10 @@ class TrialCache {
   std::unordered_map<std::string, RehearsalTrial> trials_;
 };
 
-/// Size and time of a file that is too large to be read, or what it holds; "" where there is no such file.
+/// Size and time of a file.
+std::string stamp_of(const std::string& path);
+
+/// The stamp of a file that is too large to be read, or what it holds; "" where there is no such file.
 std::string contents_of(const std::string& path);
 
 /// One word for a list of texts.
