@@ -9,7 +9,6 @@
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
 #include "program/schedules/schedule.h"
-#include "program/stages/offload.h"
 
 namespace vramfit {
 

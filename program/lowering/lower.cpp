@@ -11,7 +11,6 @@
 #include "program/lowering/save.h"
 #include "program/lowering/update.h"
 #include "program/schedules/schedule.h"
-#include "program/stages/offload.h"
 
 namespace vramfit::program {
 
@@ -51,6 +50,7 @@ class Lowering {
         shape_{job_.micro_batch, job_.sequence},
         is_cuda_(inputs.device.kind == DeviceKind::cuda),
         tapes_(inputs.tapes == nullptr ? own_tapes(inputs) : *inputs.tapes),
+        has_backward_(with_backward(tapes_)),
         labels_(inputs.labels),
         views_(inputs.labels),
         unit_views_(views_, layout_, inputs.coords),
@@ -65,7 +65,7 @@ class Lowering {
                       .writer = writer_,
                       .views = views_,
                       .host = host_,
-                      .leaves = segments_that_leave(job_, inputs.graph, with_backward(tapes_))}),
+                      .leaves = segments_that_leave(job_, inputs.graph, has_backward_)}),
         update_(shared_, residents_),
         segments_(inputs.graph.segments.size()) {
     units_.reserve(layout_.units.size());
@@ -116,7 +116,7 @@ class Lowering {
     return make_schedule({.job = job_,
                           .graph = in_.graph,
                           .layout = layout_,
-                          .segment_has_backward = with_backward(tapes_),
+                          .segment_has_backward = has_backward_,
                           .clip = in_.run.clip || scales_loss(job_)});
   }
 
@@ -304,7 +304,8 @@ class Lowering {
   BatchShape shape_;
   bool is_cuda_;
   SharedTapes tapes_;
-  Writer writer_;  // outlives what it handed out
+  std::vector<bool> has_backward_;  // by segment
+  Writer writer_;                   // outlives what it handed out
   Labels labels_;
   Views views_;
   UnitViews unit_views_;

@@ -7,6 +7,7 @@
 #include "job/sharding.h"
 #include "program/ops/op_row.h"
 #include "program/stages/kept_values.h"
+#include "program/stages/offload.h"
 #include "program/stages/wrapping.h"
 
 namespace vramfit {
@@ -88,6 +89,17 @@ bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>
   // Segment 0 is the embedding, so block b is segment b + 1.
   const auto* every = std::get_if<EveryNth>(&job.checkpointing);
   return every != nullptr && (segment - 1) % every->n == 0;
+}
+
+std::vector<bool> segments_that_leave(const Job& job, const Graph& graph, const std::vector<bool>& has_backward) {
+  std::vector<bool> leave(graph.segments.size());
+  if (!offload_of(job).activations) return leave;
+  const int last = last_block(graph);
+  for (int s = 0; s < last; ++s) {
+    const auto number = static_cast<std::size_t>(s);
+    leave[number] = graph.segments[number].role == SegmentRole::block && has_backward[number];
+  }
+  return leave;
 }
 
 Phase phase_of(const Instruction& instruction, bool computes_loss, Phase current) {

@@ -82,6 +82,10 @@ std::vector<Instruction> with_updates_in_backward(std::vector<Instruction> sched
 /// Whether the job recomputes a segment in backward instead of keeping what its forward pass made.
 bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>& segment_has_backward, int segment);
 
+/// By segment: whether what it keeps for its backward pass leaves the card meanwhile. What the last block keeps is
+/// needed at once, so it stays.
+std::vector<bool> segments_that_leave(const Job& job, const Graph& graph, const std::vector<bool>& has_backward);
+
 /// The phase in which an instruction's events fall. `computes_loss`: its segment does; `current`: that of the
 /// instruction before it.
 Phase phase_of(const Instruction& instruction, bool computes_loss, Phase current);

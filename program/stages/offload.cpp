@@ -37,19 +37,6 @@ Offload offload_of(const Job& job) {
   return offload;
 }
 
-std::vector<bool> segments_that_leave(const Job& job, const Graph& graph, const std::vector<bool>& has_backward) {
-  std::vector<bool> leave(graph.segments.size());
-  if (!offload_of(job).activations) return leave;
-  int last = -1;
-  for (std::size_t s = 0; s < leave.size(); ++s) {
-    if (graph.segments[s].role != SegmentRole::block) continue;
-    leave[s] = has_backward[s];
-    last = static_cast<int>(s);
-  }
-  if (last >= 0) leave[static_cast<std::size_t>(last)] = false;
-  return leave;
-}
-
 void require_offload(const Job& job) {
   if (job.offload.empty()) return;
   const Offload offload = offload_of(job);

@@ -1,10 +1,7 @@
 // What a rank keeps in host memory instead of on its card (--offload), and which jobs can (docs/offload.md).
 #pragma once
 
-#include <vector>
-
 #include "job/job.h"
-#include "model_specs/graph.h"
 
 namespace vramfit {
 
@@ -17,10 +14,6 @@ struct Offload {
 
 /// Of a job whose choices are modelled.
 Offload offload_of(const Job& job);
-
-/// By segment: whether what it keeps for its backward pass leaves the card meanwhile. What the last block keeps is
-/// needed at once, so it stays.
-std::vector<bool> segments_that_leave(const Job& job, const Graph& graph, const std::vector<bool>& has_backward);
 
 /// Throws NotModelled for kinds without rules, and for choices that don't go with the job's kind.
 void require_offload(const Job& job);
