@@ -30,6 +30,9 @@ if(VRAMFIT_SANITIZE)
   target_compile_options(vramfit_options INTERFACE "-fsanitize=${VRAMFIT_SANITIZE}" -fno-sanitize-recover=all
                                                    -fno-omit-frame-pointer)
   target_link_options(vramfit_options INTERFACE "-fsanitize=${VRAMFIT_SANITIZE}")
+  if(VRAMFIT_SANITIZE_WITHOUT)
+    target_compile_options(vramfit_options INTERFACE "-fno-sanitize=${VRAMFIT_SANITIZE_WITHOUT}")
+  endif()
 endif()
 
 # vramfit_library(name SOURCES... ): a static library of one folder, includes from the root.

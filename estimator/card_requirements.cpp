@@ -28,18 +28,19 @@ Cluster cluster_of(const Card& card, std::int64_t cards) {
 /// What every card has in common: the job, and why it could not be estimated.
 class Requirements {
  public:
-  Requirements(const ModelSpec& spec, const Job& job, const EstimateOptions& options)
-      : spec_(spec), job_(job), options_(options) {}
+  Requirements(const ModelSpec& spec, const JobOn& job_on, const EstimateOptions& options)
+      : spec_(spec), job_on_(job_on), options_(options) {}
 
   /// Asked of the largest card first: it needs no more of its sort than a smaller one.
   CardRequirement of(const Card& card) {
     CardRequirement requirement{.card = &card, .cluster = "", .cards = 0, .total = {}, .upper_bound = {}};
     std::int64_t too_few = 0;
-    // Half of what a larger card took, as kernels of another generation may need a little less.
-    for (std::int64_t cards = std::max<std::int64_t>(1, least_ / 2); cards <= kMostCards; cards *= 2) {
+    bool is_counted = false, lacks_rules = false;
+    for (std::int64_t cards = first_to_try(); cards <= kMostCards; cards *= 2) {
       const Cluster cluster = cluster_of(card, cards);
       try {
-        const std::optional<RankEstimate> rank = rank_if_it_fits(spec_, job_, cluster, options_);
+        const std::optional<RankEstimate> rank = rank_if_it_fits(spec_, job_on_(cluster), cluster, options_);
+        is_counted = true;
         if (!rank) {
           too_few = cards;
           continue;
@@ -52,10 +53,12 @@ class Requirements {
       } catch (const InputError&) {
         continue;  // a mesh or a batch that doesn't divide
       } catch (const NotModelled&) {
-        continue;
+        lacks_rules = true;
       }
     }
+    requirement.is_modelled = is_counted || !lacks_rules;
     least_ = std::max(least_, requirement.cards > 0 ? requirement.cards : too_few);
+    if (is_counted) too_few_ = too_few == kMostCards;
     return requirement;
   }
 
@@ -70,10 +73,14 @@ class Requirements {
   }
 
  private:
+  /// Half of what a larger card took, as kernels of another generation may need a little less. Where the most were too
+  /// few, only they are tried again.
+  std::int64_t first_to_try() const { return too_few_ ? kMostCards : std::max<std::int64_t>(1, least_ / 2); }
+
   /// None where the job can't be on so many cards: a mesh or a batch that doesn't divide.
   std::optional<Estimate> estimated(const Cluster& cluster) {
     try {
-      return estimate(spec_, job_, cluster, options_);
+      return estimate(spec_, job_on_(cluster), cluster, options_);
     } catch (const InputError& error) {
       if (refusal_.empty()) refusal_ = error.what();
       return std::nullopt;
@@ -81,18 +88,19 @@ class Requirements {
   }
 
   const ModelSpec& spec_;
-  const Job& job_;
+  const JobOn& job_on_;
   const EstimateOptions& options_;
   std::string refusal_;     // the first one
   std::int64_t least_ = 1;  // what the larger cards took, or the most that were too few of them
+  bool too_few_ = false;    // kMostCards of the last card that could be counted
 };
 
 }  // namespace
 
-CardRequirements card_requirements(const ModelSpec& spec, const Job& job, const EstimateOptions& options) {
-  Requirements requirements(spec, job, options);
+CardRequirements card_requirements(const ModelSpec& spec, const JobOn& job_on, const EstimateOptions& options) {
+  Requirements requirements(spec, job_on, options);
   CardRequirements result{.one_card = requirements.without_limit(), .cards = {}};
-  if (result.one_card.verdict == Verdict::not_modelled) throw NotModelled(result.one_card.why);
+  if (result.one_card.verdict == Verdict::not_modelled) return result;
   std::vector<const Card*> cards;
   for (const Card& card : card_catalog()) cards.push_back(&card);
   std::ranges::stable_sort(cards, std::greater<>(), [](const Card* card) { return card->memory; });

@@ -11,6 +11,7 @@
 #include "estimator/allocator/requests.h"
 #include "estimator/host_memory.h"
 #include "estimator/rank_estimate.h"
+#include "job/fields/job_fields.h"
 #include "job/rehearsal_command.h"
 #include "job/resolve_job.h"
 #include "job/sharding.h"
@@ -226,6 +227,9 @@ void set_speed(Estimate& e, const program::Program& program, const Graph& graph,
 
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
   require_rules(e.job, e.cluster);
+  if (saves_anything(options.run) && e.job.runtime != Runtime::vramfit) {
+    throw NotModelled(fmt::format("--save-kind with --runtime {}", job_field_named("runtime").get(e.job)));
+  }
   const Graph graph = training_graph(spec, e.job);
   const program::Program program = program_of(graph, e.job, e.cluster, options.run);
   const RankEstimate rank = estimate_program(program, graph, e.job, e.cluster, {.run = options.run});
@@ -324,7 +328,8 @@ Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster,
     estimate_ranks(e, spec, options);
   } catch (const NotModelled& feature) {
     e.verdict = Verdict::not_modelled;
-    e.why = feature.feature_name + answer_hint(e.cluster, options.answered_by);
+    e.lacking = feature.feature_name;
+    e.why = e.lacking + answer_hint(e.cluster, options.answered_by);
     e.ranks.clear();
     estimate_time(e, spec, options);
   }
@@ -335,6 +340,7 @@ Estimate estimate_without_rules(const ModelSpec& spec, const Job& job, const Clu
                                 const std::string& why, const std::string& answered_by) {
   Estimate e = begun(spec, job, cluster);
   e.stack = stack;
+  e.lacking = why;
   e.why = why + answer_hint(cluster, answered_by);
   return e;
 }

@@ -40,6 +40,8 @@ struct StackNeed {
   std::string stack;  // row of stacks() (job/stacks.h)
   Bytes total;        // of the worst rank
   Verdict verdict = Verdict::not_modelled;
+  std::string lacking = {};      // what has no rules there, when not_modelled
+  std::string answered_by = {};  // the command that answers then, if there is one
 };
 
 struct Estimate {
@@ -52,7 +54,8 @@ struct Estimate {
   int worst = 0;
   Bytes capacity;
   Verdict verdict = Verdict::not_modelled;
-  std::string why;  // one sentence; the feature's name when not_modelled
+  std::string why;      // one sentence; when not_modelled, what has no rules and what answers instead
+  std::string lacking;  // what has no rules, when not_modelled
   std::vector<Suggestion> suggestions;
   std::vector<std::string> assumptions;
   Bytes host_bytes;             // per node

@@ -20,6 +20,7 @@ void write_suggestions(JsonWriter& writer, const std::vector<Suggestion>& sugges
 void write_others(JsonWriter& writer, const std::vector<StackNeed>& others) {
   writer.key("other_stacks").begin_array();
   for (const StackNeed& other : others) {
+    if (other.verdict == Verdict::not_modelled) continue;
     writer.begin_object().member("stack", other.stack).member("total_bytes", other.total);
     writer.member("verdict", verdict_name(other.verdict)).end_object();
   }

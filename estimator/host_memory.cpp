@@ -13,7 +13,7 @@ namespace {
 /// What buffers in host memory take on the first node, which holds rank 0. Ranks differ only in what they save.
 Bytes host_buffers(const Estimate& e, const Graph& graph, const RunEffects& run) {
   const std::int64_t ranks = e.cluster.cards_per_node;
-  if (!run.saves && !run.saves_full && !run.saves_adapters) return ranks * e.ranks.front().host;
+  if (!saves_anything(run)) return ranks * e.ranks.front().host;
   Bytes bytes;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     const Coords coords{rank / e.job.mesh.shard, rank % e.job.mesh.shard};
@@ -42,7 +42,7 @@ Bytes host_bytes_of_node(const Estimate& e, const Graph& graph, const RunEffects
 }
 
 void judge_host_memory(Estimate& e, const RunEffects& run) {
-  const bool saves = run.saves || run.saves_full || run.saves_adapters;
+  const bool saves = saves_anything(run);
   const std::string has = e.cluster.host_memory.n > 0 ? fmt::format(" of {}", format_gib(e.cluster.host_memory)) : "";
   const bool is_paged = e.ranks.front().managed.n > 0;
   if (is_paged) {

@@ -11,4 +11,6 @@ struct RunEffects {
   bool saves_adapters = false;  // likewise the adapters
 };
 
+inline bool saves_anything(const RunEffects& run) { return run.saves || run.saves_full || run.saves_adapters; }
+
 }  // namespace vramfit

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"
 #include "cli/estimate/asked.h"
+#include "cli/estimate/default_stack.h"
 #include "cli/estimate/what_if.h"
 #include "cli/files.h"
 #include "cli/flags/calibration_files.h"
@@ -44,12 +46,38 @@ struct EstimateFlags : JobQuestion {
   bool json = false, strict = false, exact = false, at_peak = false, no_cache = false;
 };
 
+CardRequirements requirements_on(const EstimateFlags& flags, const Stack* stack, const ModelSpec& spec) {
+  const auto job_on = [&](const Cluster& cluster) {
+    return stack == nullptr ? read_job_choice(flags.job).job : read_job_choice(flags.job, *stack, cluster).job;
+  };
+  return card_requirements(spec, job_on, {.suggestions = false, .run = effects_of(flags.run)});
+}
+
+/// For the usual stack, and where that has no rules for the job, for this project's engine.
+CardRequirements requirements_of(const EstimateFlags& flags, const ModelSpec& spec) {
+  const Stack* const stack = stack_of_flag(flags.job);
+  if (names_library(flags.job)) return requirements_on(flags, stack, spec);
+  std::string lacking;
+  try {
+    CardRequirements usual = requirements_on(flags, &stack_named(kUsualStack), spec);
+    lacking = usual.one_card.lacking;
+    usual.one_card.assumptions.insert(usual.one_card.assumptions.begin(), default_stack_note(""));
+    if (usual.one_card.verdict != Verdict::not_modelled) return usual;
+  } catch (const InputError& error) {  // of a wish that no library has, too
+    lacking = error.what();
+  }
+  CardRequirements own = requirements_on(flags, nullptr, spec);
+  own.one_card.assumptions.insert(own.one_card.assumptions.begin(), default_stack_note(lacking));
+  return own;
+}
+
 /// Without --gpus: what one card needs, and which cards would do.
-int run_requirements(const EstimateFlags& flags, const ModelSpec& spec, const Job& job, bool json) {
+int run_requirements(const EstimateFlags& flags, const ModelSpec& spec, bool json) {
   const CardRequirements requirements = [&] {
     const Ticker ticker("vramfit: trying the cards of the catalog");
-    return card_requirements(spec, job, {.suggestions = false, .run = effects_of(flags.run)});
+    return requirements_of(flags, spec);
   }();
+  if (requirements.one_card.verdict == Verdict::not_modelled) throw NotModelled(requirements.one_card.why);
   write_file("-", json ? requirements_to_json(requirements)
                        : requirements_text(requirements, flags.job.model, detect_terminal()));
   return static_cast<int>(ExitCode::done);
@@ -92,8 +120,9 @@ void check_gpus(const EstimateFlags& flags) {
   for (const Needing& each : {Needing{"--network", !flags.network.empty(), "no speed is predicted"},
                               Needing{"--calibration", !flags.calibration.empty(), "no speed is predicted"},
                               Needing{"--host-memory", !flags.job.host_memory.empty(), "there are no nodes"},
-                              Needing{"--stack", !flags.job.stack.empty(), "the answer is for vramfit's own engine"},
-                              Needing{"--exact", flags.exact, "the answer is for vramfit's own engine"},
+                              Needing{"--stack", !flags.job.stack.empty() && stack_of_flag(flags.job)->one_gpu.empty(),
+                                      "one card is asked about, which it has no rules for"},
+                              Needing{"--exact", flags.exact, "there is nothing to rehearse on"},
                               Needing{"--what-if", !flags.what_ifs.empty(), "there is no single estimate"},
                               Needing{"--at-peak", flags.at_peak, "there is no single estimate"},
                               Needing{"--strict", flags.strict, "there is no verdict to be strict about"}}) {
@@ -123,7 +152,7 @@ void check_flags(const EstimateFlags& flags) {
 /// What this project's engine would need instead of another stack, and instead of it, on one GPU, the Trainer. On
 /// several, its step takes longer to walk through than the rest of an estimate.
 void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& spec, const Cluster& cluster) {
-  if (result.stack == "vramfit" && cluster.cards() > 1) return;
+  if (!result.others.empty() || (result.stack == "vramfit" && cluster.cards() > 1)) return;
   const Stack& other = stack_named(result.stack == "vramfit" ? "transformers" : "vramfit");
   if (cluster.is_cpu() || defaults_of(other, cluster).empty()) return;
   try {
@@ -171,9 +200,21 @@ int rehearse(const EstimateFlags& flags, const Asked& asked, const ModelSpec& sp
   return exit_code_of(answer.verdict, flags.strict);
 }
 
+/// For --rehearse auto: what to rehearse where the library that was asked for, or the usual one, has no rules for the
+/// job and a recipe has what was set.
+std::optional<Asked> asked_of_recipe(const EstimateFlags& flags, const Estimate& result, const ModelSpec& spec) {
+  const bool is_lacking =
+      result.verdict == Verdict::not_modelled ||
+      std::ranges::any_of(result.others, [](const StackNeed& other) { return other.verdict == Verdict::not_modelled; });
+  if (!is_lacking || result.cluster.is_cpu() || !flags.job.unmodelled.empty()) return std::nullopt;
+  const Asked asked = read_asked(on_usual_stack(flags));
+  return recipe_command(asked, spec, flags.job.model).empty() ? std::nullopt : std::optional(asked);
+}
+
 /// The estimate, and what else was asked for.
-std::string answer_text(const EstimateFlags& flags, const Estimate& result, const ModelSpec& spec, bool json) {
-  const std::vector<WhatIf> changed = what_ifs(flags, flags.what_ifs, spec);
+std::string answer_text(const EstimateFlags& flags, const Answer& answer, const ModelSpec& spec, bool json) {
+  const Estimate& result = answer.estimate;
+  const std::vector<WhatIf> changed = what_ifs(answer.question, flags.what_ifs, spec);
   std::optional<AtPeak> held;
   if (flags.at_peak && !result.ranks.empty()) held = at_peak(spec, result, effects_of(flags.run));
   if (json) return estimate_to_json(result, {.what_ifs = changed, .at_peak = held ? &*held : nullptr});
@@ -190,17 +231,18 @@ int run_estimate(const EstimateFlags& flags) {
     return static_cast<int>(ExitCode::done);
   }
   const bool json = flags.json || flags.format == "json";
-  if (flags.job.gpus.empty()) return run_requirements(flags, spec, read_job_choice(flags.job).job, json);
-  const Asked asked = read_asked(flags);
-  if (flags.exact) return rehearse(flags, asked, spec, json);
-  Estimate result = estimate_of(flags, asked, spec);
+  if (flags.job.gpus.empty()) return run_requirements(flags, spec, json);
+  if (flags.exact) return rehearse(flags, read_asked(on_usual_stack(flags)), spec, json);
+  Answer answer = answer_of(flags, spec);
+  Estimate& result = answer.estimate;
   result.assumptions.insert(result.assumptions.begin(), flags.job.assumed.begin(), flags.job.assumed.end());
-  if (result.verdict == Verdict::not_modelled && flags.rehearse == "auto" && !asked.cluster.is_cpu() &&
-      flags.job.unmodelled.empty() && !recipe_command(asked, spec, flags.job.model).empty()) {
-    return rehearse(flags, asked, spec, json);
+  if (flags.rehearse == "auto") {
+    if (const std::optional<Asked> lacking = asked_of_recipe(flags, result, spec)) {
+      return rehearse(flags, *lacking, spec, json);
+    }
   }
-  add_others(result, flags, spec, asked.cluster);
-  write_file("-", answer_text(flags, result, spec, json));
+  add_others(result, flags, spec, answer.asked.cluster);
+  write_file("-", answer_text(flags, answer, spec, json));
   if (result.verdict == Verdict::at_risk) {
     std::fprintf(
         stderr, "vramfit: warning: at risk: %s%s\n",
@@ -237,7 +279,7 @@ void add_estimate(CLI::App& command, int& exit_code) {
       ->group(kOutputFlags);
   command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
   add_run_effects(command, flags->run);
-  add_stack_flag(command, flags->job);
+  add_stack_flag(command, flags->job, kUsualByDefault);
   command
       .add_flag("--exact", flags->exact,
                 "Rehearse a script of the stack's library instead, as \"vramfit rehearse --recipe\" does")

@@ -10,7 +10,7 @@
 #include "base/process/standard_streams.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"
-#include "cli/estimate/asked.h"
+#include "cli/estimate/default_stack.h"
 #include "cli/explain/explanation.h"
 #include "cli/files.h"
 #include "cli/flags/help.h"
@@ -58,7 +58,7 @@ int run_explain(ExplainFlags& flags) {
   if (names_job(flags)) {
     read_job(flags.job, explanation);
     const ModelSpec spec = read_model(flags.job.model);
-    put_beside(explanation, estimate_of(flags, read_asked(flags), spec));
+    put_beside(explanation, answer_of(flags, spec).estimate);
   }
   write_file("-", flags.json ? explanation_to_json(explanation) : explanation_text(explanation, detect_terminal()));
   return static_cast<int>(ExitCode::done);
@@ -74,7 +74,7 @@ void add_explain(CLI::App& command, int& exit_code) {
           "A log with PyTorch's out-of-memory message, or a snapshot that torch.cuda.memory._dump_snapshot wrote")
       ->required();
   add_job_flags(command, flags->job);
-  add_stack_flag(command, flags->job);
+  add_stack_flag(command, flags->job, kUsualByDefault);
   add_run_effects(command, flags->run);
   command.add_flag("--json", flags->json, "Print one JSON object (configs/schemas/explanation.schema.json)")
       ->group(kOutputFlags);

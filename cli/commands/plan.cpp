@@ -191,7 +191,7 @@ std::string rehearsal_hint(const PlanFlags& flags) {
 void add_plan(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<PlanFlags>();
   add_job_flags(command, flags->job);
-  add_stack_flag(command, flags->job);
+  add_stack_flag(command, flags->job, kOwnByDefault);
   command
       .add_option("--allow", flags->allow,
                   fmt::format("Changes of the training result that the search may use: {}any", kinds_of_change()))

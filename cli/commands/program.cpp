@@ -42,7 +42,7 @@ int run_program(const ProgramFlags& flags) {
 void add_program(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<ProgramFlags>();
   add_job_flags(command, flags->job);
-  add_stack_flag(command, flags->job);
+  add_stack_flag(command, flags->job, kOwnByDefault);
   add_run_effects(command, flags->run);
   command.callback([flags, &exit_code] {
     apply_configs(flags->job);

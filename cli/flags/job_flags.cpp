@@ -132,7 +132,7 @@ JobChoice read_on(Job base, const JobFlags& flags, const std::vector<JobFile>& f
 
 JobChoice read_job_choice(const JobFlags& flags) { return read_on(unresolved_job(), flags, read_job_files(flags)); }
 
-void add_stack_flag(CLI::App& command, JobFlags& flags) {
+void add_stack_flag(CLI::App& command, JobFlags& flags, const char* by_default) {
   flags.has_stack = true;
   std::string names, lacking;
   for (const Stack& stack : stacks()) {
@@ -144,8 +144,8 @@ void add_stack_flag(CLI::App& command, JobFlags& flags) {
   command
       .add_option("--stack", flags.stack,
                   fmt::format("The library that trains: sets --runtime and --modeling and the defaults that it has "
-                              "({}: not modelled yet, answered by --exact). Default: vramfit",
-                              lacking))
+                              "({}: not modelled yet, answered by --exact). Default: {}",
+                              lacking, by_default))
       ->type_name(names)
       ->group(kCommonFlags);
 }

@@ -42,8 +42,11 @@ struct JobChoice {
 /// Reads what was imported and the job files, then the flags, then --set; later ones win. Throws InputError.
 JobChoice read_job_choice(const JobFlags& flags);
 
-/// --stack, on commands that predict.
-void add_stack_flag(CLI::App& command, JobFlags& flags);
+/// --stack, on commands that predict; `by_default` tells what holds without it.
+void add_stack_flag(CLI::App& command, JobFlags& flags, const char* by_default);
+
+inline constexpr const char* kUsualByDefault = "transformers where it has rules for the job, else vramfit";
+inline constexpr const char* kOwnByDefault = "vramfit, which \"vramfit run\" trains with";
 
 /// The same from a stack's defaults on `cluster`. Its runtime and modeling count as set; other values for them are
 /// refused with an InputError.

@@ -7,7 +7,7 @@
 #include "base/digits_apart.h"
 #include "base/suggest.h"
 #include "cli/format/plan_text.h"
-#include "job/fields/job_fields.h"
+#include "job/fields/whole_job_flags.h"
 #include "planner/cost/training_cost.h"
 #include "planner/search/search.h"
 
@@ -46,8 +46,8 @@ std::string rehearsal_lines(const ClusterPlan& made) {
                        format_gib(reserved, digits), format_gib(predicted, digits), rank, seconds);
   }
   for (const RejectedJob& rejected : made.request.rejected) {
-    text += fmt::format("Rejected: {}: {}\n", printable(job_as_flags(rejected.job, unresolved_job()), 1000),
-                        printable(rejected.why, 500));
+    text +=
+        fmt::format("Rejected: {}: {}\n", printable(whole_job_flags(rejected.job), 1000), printable(rejected.why, 500));
   }
   return text;
 }

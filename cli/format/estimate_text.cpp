@@ -7,7 +7,7 @@
 #include "base/digits_apart.h"
 #include "base/error.h"
 #include "base/suggest.h"
-#include "job/fields/job_fields.h"
+#include "job/fields/whole_job_flags.h"
 #include "job/rehearsal_command.h"
 #include "job/stacks.h"
 
@@ -42,6 +42,10 @@ std::string table_row(const Terminal& terminal, std::string_view name, Bytes byt
 
 /// "transformers' Trainer needs 31.28 GiB, which does not fit (--stack transformers)".
 std::string need_text(const StackNeed& need) {
+  if (need.verdict == Verdict::not_modelled) {
+    return fmt::format("{}: no rules for {}{}", stack_named(need.stack).what, printable(need.lacking, 200),
+                       need.answered_by.empty() ? "" : fmt::format(", --stack {} --exact rehearses it", need.stack));
+  }
   const char* const verdict = need.verdict == Verdict::fits      ? "fits"
                               : need.verdict == Verdict::at_risk ? "is at risk"
                                                                  : "does not fit";
@@ -202,7 +206,7 @@ std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
                         phase_table(rank));
     text += suggestion_lines(estimate, terminal);
   }
-  text += fmt::format("\nJob: {}\n", printable(job_as_flags(estimate.job, unresolved_job()), 4000));
+  text += fmt::format("\nJob: {}\n", printable(whole_job_flags(estimate.job), 4000));
   return text + assumption_lines(estimate);
 }
 

@@ -12,6 +12,7 @@
 #include "estimator/rank_estimate.h"
 #include "estimator/time/speed.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/whole_job_flags.h"
 #include "model_specs/graph.h"
 #include "program/stages/adapters.h"
 
@@ -118,7 +119,7 @@ std::string plan_text(const PlanRequest& request, const Plan& plan, const Termin
   }
   const Candidate& chosen = *plan.chosen;
   std::string text = verdict_line(chosen.estimate, terminal);
-  text += fmt::format("Flags: {}\n", printable(job_as_flags(chosen.job, unresolved_job()), 4000));
+  text += fmt::format("Flags: {}\n", printable(whole_job_flags(chosen.job), 4000));
   text += speed_line(request, chosen) + larger_batch_line(plan) + smaller_cluster_line(request, plan) + decision;
   text += fmt::format("{} on {}: {}, {} of them estimated\n\n", printable(request.spec.name),
                       printable(request.cluster.text), printable(chosen.why), plan.search.estimates);

@@ -11,8 +11,9 @@
 #include "cli/format/estimate_text.h"
 #include "cli/format/wrap.h"
 #include "job/cluster/precision_support.h"
-#include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
+#include "job/fields/whole_job_flags.h"
+#include "job/stacks.h"
 
 namespace vramfit {
 namespace {
@@ -31,21 +32,22 @@ std::string names_line(const std::string& first, const std::vector<std::string>&
 
 std::string cards_text(const CardRequirements& requirements) {
   std::map<std::int64_t, std::vector<std::string>> by_count;
-  std::vector<std::string> without_kernels;
+  std::vector<std::string> without_kernels, without_rules;
   const bool is_own = requirements.one_card.job.runtime == Runtime::vramfit;  // a script brings its own PyTorch
   for (const CardRequirement& row : requirements.cards) {
     const bool can_run = !is_own || torch_has_kernels(row.card->device.compute_capability);
-    (can_run ? by_count[row.cards] : without_kernels).push_back(row.card->name);
+    (!can_run ? without_kernels : !row.is_modelled ? without_rules : by_count[row.cards]).push_back(row.card->name);
   }
   std::string text = "\nCards that hold it (1, 2, 4, ... of them)\n";
   for (const auto& [cards, names] : by_count) {
     if (cards > 0) text += names_line(fmt::format("  {:>3} {}", cards, cards == 1 ? "card" : "cards"), names);
   }
   if (const auto none = by_count.find(0); none != by_count.end()) {
-    text +=
-        fmt::format("Not on {} or fewer as it is; --checkpointing full and --loss chunked:8 take less\n", kMostCards);
+    text += fmt::format("Not on {} or fewer as it is; {} less\n", kMostCards,
+                        is_own ? "--checkpointing full and --loss chunked:8 take" : "--checkpointing full takes");
     text += names_line("", none->second);
   }
+  if (!without_rules.empty()) text += "No rules for these\n" + names_line("", without_rules);
   if (!without_kernels.empty()) {
     text += fmt::format("Not at all: PyTorch {} has no kernels for these\n", kTorchVersion);
     text += names_line("", without_kernels);
@@ -70,12 +72,12 @@ std::string requirements_text(const CardRequirements& requirements, const std::s
   const std::string cluster =
       one.cluster.cards() == 1 ? std::string("one card") : fmt::format("{} cards, each", one.cluster.cards());
   const char* const more = worst_rank(one).reserved_grows ? " and more with every step," : "";
-  std::string text = fmt::format("{}: {}{} on {} ({} without a limit)\n", styled(terminal, Style::bold, "NEEDS"),
-                                 format_gib(worst_rank(one).total), more, cluster, kOneCard);
-  text += fmt::format("{}, {} parameters, runtime {}; no --gpus given\n", printable(one.model_name),
-                      short_count(one.parameters), job_field_named("runtime").get(one.job));
+  std::string text =
+      fmt::format("{}: {}{} on {} with {} ({} without a limit)\n", styled(terminal, Style::bold, "NEEDS"),
+                  format_gib(worst_rank(one).total), more, cluster, stack_named(one.stack).what, kOneCard);
+  text += fmt::format("{}, {} parameters; no --gpus given\n", printable(one.model_name), short_count(one.parameters));
   text += fmt::format("\n{}{}", breakdown_table(worst_rank(one), terminal, false), cards_text(requirements));
-  text += fmt::format("\nJob: {}\nAssumptions:\n", printable(job_as_flags(one.job, unresolved_job()), 4000));
+  text += fmt::format("\nJob: {}\nAssumptions:\n", printable(whole_job_flags(one.job), 4000));
   for (const std::string& assumption : one.assumptions) text += fmt::format("  - {}\n", printable(assumption, 500));
   return text + next_command(requirements, model);
 }
@@ -86,6 +88,7 @@ std::string requirements_to_json(const CardRequirements& requirements) {
   JsonWriter writer;
   writer.begin_object().member("schema", "vramfit/requirements@1");
   writer.key("model").begin_object().member("name", one.model_name).member("parameters", one.parameters).end_object();
+  writer.member("stack", one.stack);
   writer.key("one_card").begin_object().member("card", kOneCard).member("cards", one.cluster.cards());
   writer.member("total_bytes", worst.total);
   writer.member("upper_bound_bytes", worst.reserved_grows ? std::nullopt : std::optional(worst.upper_bound));
@@ -95,7 +98,10 @@ std::string requirements_to_json(const CardRequirements& requirements) {
   writer.key("cards").begin_array();
   for (const CardRequirement& row : requirements.cards) {
     writer.begin_object().member("card", row.card->name).member("capacity_bytes", row.card->memory);
-    writer.member("fits", row.cards > 0).member("cards", row.cards).member("gpus", row.cluster);
+    writer.member("modelled", row.is_modelled)
+        .member("fits", row.cards > 0)
+        .member("cards", row.cards)
+        .member("gpus", row.cluster);
     writer.member("total_bytes", row.total).member("upper_bound_bytes", row.upper_bound).end_object();
   }
   writer.end_array().end_object();

@@ -17,7 +17,7 @@
 #include "cli/run/recorded_run.h"
 #include "estimator/time/calibration.h"
 #include "estimator/time/recorded_runs.h"
-#include "job/fields/job_fields.h"
+#include "job/fields/whole_job_flags.h"
 #include "planner/answer/plan_json.h"
 #include "planner/search/search.h"
 
@@ -103,7 +103,7 @@ class Tuning {
     const RunEnd end = launch_recorded(std::move(launch), folder_->path());
     if (end.exit_code != 0 && end.exit_code != kOutOfMemory) return end.exit_code;
     const std::string what = fmt::format("--tune: {} of {}: ", number, in_.most);
-    const std::string flags = printable(job_as_flags(candidate.job, unresolved_job()), 4000);
+    const std::string flags = printable(whole_job_flags(candidate.job), 4000);
     if (end.exit_code == 0) {
       note(candidate, {number, path, 0}, end.record, what, flags);
     } else {

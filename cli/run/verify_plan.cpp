@@ -18,6 +18,7 @@
 #include "cli/run/run_phantom.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/whole_job_flags.h"
 #include "planner/answer/plan_json.h"
 #include "program/not_modelled.h"
 
@@ -73,7 +74,7 @@ Outcome rehearse(const PlanRequest& request, const Plan& plan) {
   return outcome;
 }
 
-std::string flags_of(const Job& job) { return printable(job_as_flags(job, unresolved_job()), 4000); }
+std::string flags_of(const Job& job) { return printable(whole_job_flags(job), 4000); }
 
 }  // namespace
 

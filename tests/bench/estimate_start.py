@@ -9,9 +9,9 @@ import sys
 RUNS = 40
 # Milliseconds, and the command.
 GOALS = [
-    (20, ["estimate", "meta-llama/Llama-3.1-8B", "--gpus", "8xH100-80GB"]),
+    (20, ["estimate", "meta-llama/Llama-3.1-8B", "--gpus", "8xH100-80GB", "--stack", "vramfit"]),
     (20, ["estimate", "HuggingFaceTB/SmolLM2-135M", "--gpus", "2xcpu-4GiB"]),
-    (25, ["estimate", "meta-llama/Llama-3.1-405B", "--gpus", "64x8xH100-80GB", "--grad-accum", "64", "--checkpointing", "full"]),
+    (25, ["estimate", "meta-llama/Llama-3.1-405B", "--gpus", "64x8xH100-80GB", "--stack", "vramfit", "--grad-accum", "64", "--checkpointing", "full"]),
 ]
 
 

@@ -31,7 +31,7 @@ def main():
         example = os.path.join(build, "fits")
         needs = run(example, *JOB, "micro-batch=2").splitlines()[1]
         needed, capacity = needs.removeprefix("needs ").removesuffix(" GiB").split(" GiB of ")
-        said = run(PROGRAM, "estimate", JOB[0], "--gpus", JOB[1], "--micro-batch", "2").splitlines()[0]
+        said = run(PROGRAM, "estimate", JOB[0], "--gpus", JOB[1], "--micro-batch", "2", "--stack", "vramfit").splitlines()[0]
         assert said.startswith(f"FITS: {needed} of {capacity} GiB with vramfit's own engine, "), (needs, said)
         assert 'did you mean "micro_batch"' in run(example, *JOB, "micro-bach=2", expected=1)
 

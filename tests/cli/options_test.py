@@ -82,7 +82,9 @@ def values_of(flag, listed):
 @functools.cache
 def outcome(job, *set_to):
     """What an estimate says apart from the job that it repeats (None: there is none), that job's fields, and why."""
-    done = program("estimate", *job, *set_to, "--json")
+    names_library = any(word.startswith(("--runtime", "--modeling")) for word in (*job, *set_to))
+    # One library for a flag and for its absence: without a name, a flag that the Trainer lacks would make it the engine's answer.
+    done = program("estimate", *job, *set_to, *([] if names_library else ["--stack", "vramfit"]), "--json")
     document = json.loads(done.stdout or "{}")
     answer = [document[key] for key in ("verdict", "ranks", "host_bytes", "why")] if done.returncode in (0, 3) else None
     return answer, document.get("job", {}), document.get("why", done.stderr)

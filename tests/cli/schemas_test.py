@@ -100,7 +100,7 @@ class Schemas(unittest.TestCase):
 
     def test_an_estimate_with_what_ifs_is_as_its_schema_says(self):
         changes = [word for change in ("seq_len=128", "attention=cudnn", "gpus=4xRTX4090") for word in ("--what-if", change)]
-        estimate = json.loads(program("estimate", MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", *changes, "--json"))
+        estimate = json.loads(program("estimate", MODEL, "--gpus", "2xH100-80GB", "--stack", "vramfit", "--seq-len", "64", *changes, "--json"))
         self.validate(estimate, "estimate")
         self.assertEqual([each["verdict"] for each in estimate["what_if"]], ["fits", "not_modelled", "fits"])
         total = estimate["ranks"][estimate["worst"]]["total_bytes"]

@@ -155,13 +155,20 @@ class WithoutGpus(unittest.TestCase):
     def test_estimate_says_what_one_card_needs_and_which_cards_hold_it(self):
         done = program("estimate", "meta-llama/Llama-3.1-8B")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertRegex(done.stdout, r"^NEEDS: [\d.]+ GiB on one card \(H100-80GB without a limit\)\n")
-        self.assertRegex(done.stdout, r"\n +2 cards( +[^\n]*\n)* +[^\n]*H100-80GB")
-        self.assertIn("Next: vramfit estimate meta-llama/Llama-3.1-8B --gpus 2xH100-80GB\n", done.stdout)
+        self.assertRegex(done.stdout, r"^NEEDS: [\d.]+ GiB on one card with transformers' Trainer \(H100-80GB without a limit\)\n")
+        self.assertRegex(done.stdout, r"\n +4 cards( +[^\n]*\n)* +[^\n]*H100-80GB")
+        self.assertIn("Next: vramfit estimate meta-llama/Llama-3.1-8B --gpus 4xH100-80GB\n", done.stdout)
+        self.assertRegex(done.stdout, r"\nNo rules for these\n[^:]*V100-32GB")
+
+    def test_the_engine_is_asked_for_by_name_and_where_the_trainer_has_no_rules(self):
+        done = program("estimate", MODEL, "--stack", "vramfit")
+        self.assertRegex(done.stdout, r"^NEEDS: [\d.]+ GiB on one card with vramfit's own engine \(H100-80GB without a limit\)\n")
         self.assertRegex(done.stdout, r"\nNot at all: PyTorch \S+ has no kernels for these\n +V100-32GB, P100-16GB, V100-16GB\n")
+        self.assertIn("with vramfit's own engine", program("estimate", MODEL, "--wrap", "layers:2").stdout.splitlines()[0])
+        self.assertIn("--stack: needs --gpus", program("estimate", MODEL, "--stack", "trl").stderr)
 
     def test_the_cards_are_the_fewest_that_hold_the_job(self):
-        flags = ["--seq-len", "2048", "--checkpointing", "full"]
+        flags = ["--seq-len", "2048", "--checkpointing", "full", "--stack", "vramfit"]
         answer = json.loads(program("estimate", "meta-llama/Llama-3.1-8B", *flags, "--json").stdout)
         self.assertEqual(answer["schema"], "vramfit/requirements@1")
         rows = {row["card"]: row for row in answer["cards"]}
@@ -180,7 +187,7 @@ class WithoutGpus(unittest.TestCase):
         done = program("estimate", MODEL, "--lora-rank", "8")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--lora-rank", done.stderr)
-        done = program("estimate", MODEL, "--attention", "cudnn")
+        done = program("estimate", MODEL, "--attention", "cudnn", "--stack", "vramfit")
         self.assertEqual(done.returncode, 1)
         self.assertIn("--attention cudnn", done.stderr)
         self.assertIn("vramfit rehearse --gpus 1xH100-80GB -- python train.py", done.stderr)
@@ -218,7 +225,7 @@ class PlanSaysItsDecisionFirst(unittest.TestCase):
     def test_verdict_flags_step_time_speed_per_gpu_and_utilization(self):
         lines = program("plan", "meta-llama/Llama-3.2-1B", "--gpus", "2xH100-80GB", "--seq-len", "1024", "--wrap", "layer").stdout.splitlines()
         self.assertTrue(lines[0].startswith("FITS: "))
-        self.assertTrue(lines[1].startswith("Flags: --precision bf16-mixed"), lines[1])
+        self.assertTrue(lines[1].startswith("Flags: --runtime vramfit --precision bf16-mixed"), lines[1])
         speed = re.match(r"^Step ([\d.]+) s, (\d+) tokens/s \((\d+) per GPU\), MFU ([\d.]+) % \(predicted\)$", lines[2])
         self.assertTrue(speed, lines[2])
         self.assertAlmostEqual(int(speed[2]) / 2, int(speed[3]), delta=1)
@@ -252,7 +259,7 @@ class WhatIsNotModelled(unittest.TestCase):
     def test_it_comes_with_the_command_that_would_answer(self):
         for gpus, command in (("1xH100-80GB", "-- python train.py"), ("8xH100-80GB", "-- torchrun --nproc-per-node 8 train.py"),
                               ("2x8xH100-80GB", "--ranks 0 -- python train.py")):
-            done = program("estimate", MODEL, "--gpus", gpus, "--attention", "cudnn")
+            done = program("estimate", MODEL, "--gpus", gpus, "--attention", "cudnn", "--stack", "vramfit")
             self.assertEqual(done.returncode, 1)
             self.assertIn(f"--attention cudnn; your own script answers it: vramfit rehearse --gpus {gpus} {command}\n", done.stdout)
             self.assertIn(f"vramfit rehearse --gpus {gpus}", program("plan", MODEL, "--gpus", gpus, "--attention", "cudnn").stderr)

@@ -53,7 +53,8 @@ TEST_SUITE("full") {
                               {"grad_accum", "7"}});
     const std::clock_t begun = std::clock();
     const CardRequirements requirements =
-        card_requirements(catalog_spec(*find_in_catalog("llama-3.2-1b")), job, {.suggestions = false});
+        card_requirements(catalog_spec(*find_in_catalog("llama-3.2-1b")),
+                          [&](const Cluster& /*cluster*/) { return job; }, {.suggestions = false});
     CHECK(requirements.one_card.ranks[0].reserved_grows);
     const double seconds = static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC;
     MESSAGE(seconds << " s of CPU");

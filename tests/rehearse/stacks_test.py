@@ -33,7 +33,7 @@ class Stacks(unittest.TestCase):
         self.assertIn(why, done.stderr)
 
     def test_an_answer_says_whose_it_is_and_what_the_other_one_needs(self):
-        own, trainer = document(), document("--stack", "transformers")
+        own, trainer = document("--stack", "vramfit"), document("--stack", "transformers")
         self.assertEqual((own["stack"], trainer["stack"]), ("vramfit", "transformers"))
         self.assertEqual([other["stack"] for other in own["other_stacks"] + trainer["other_stacks"]], ["transformers", "vramfit"])
         for one, other in ((own, trainer), (trainer, own)):
@@ -43,6 +43,20 @@ class Stacks(unittest.TestCase):
         self.assertRegex(lines[0], r"^FITS: [\d.]+ of 23.52 GiB with transformers' Trainer, ")
         self.assertRegex(lines[2], r"^vramfit's own engine needs [\d.]+ GiB, which fits \(--stack vramfit\); ")
         self.assertEqual(document("--set", "runtime=pytorch", "--set", "modeling=transformers")["ranks"], trainer["ranks"])
+
+    def test_without_a_stack_it_is_the_trainer_where_that_has_rules_and_a_plan_is_the_engine_s(self):
+        named, by_default = document("--stack", "transformers"), document()
+        self.assertEqual((by_default["stack"], by_default["ranks"]), ("transformers", named["ranks"]))
+        self.assertRegex(by_default["assumptions"][0], "^no --stack given: transformers' Trainer, which most people train with")
+        lines = estimate("--wrap", "layers:2", gpus="2xRTX4090").stdout.splitlines()
+        self.assertRegex(lines[0], "^FITS: .* with vramfit's own engine, ")
+        self.assertRegex(lines[2], "^transformers' Trainer: no rules for --wrap layers:2; for your own script: ")
+        self.assertIn(" --stack transformers --exact rehearses it; ", estimate("--precision", "fp16-mixed").stdout.splitlines()[2])
+        flags = json.loads(estimate("--json", command="plan").stdout)["job"]
+        self.assertEqual(flags["runtime"], "vramfit")
+        shown = next(line for line in estimate(command="plan").stdout.splitlines() if line.startswith("Flags: ")).removeprefix("Flags: ").split()
+        done = subprocess.run([VRAMFIT, "estimate", MODEL, "--gpus", "1xRTX4090", *shown], text=True, capture_output=True, check=False)
+        self.assertIn("with vramfit's own engine", done.stdout.splitlines()[0])
 
     def test_a_stack_sets_what_its_library_does_and_flags_come_after(self):
         titan = document("--stack", "torchtitan", gpus="8xH100-80GB")["job"]
@@ -108,7 +122,7 @@ class Stacks(unittest.TestCase):
         trainer = document("--stack", "transformers", gpus="4xRTX4090")
         self.assertEqual((trainer["job"]["runtime"], trainer["job"]["reduce_dtype"], trainer["job"]["wrap_embeddings"]), ("pytorch-fsdp2", "bf16", True))
         self.assertEqual(trainer["other_stacks"][0]["stack"], "vramfit")
-        self.assertIn("for transformers' Trainer: --stack transformers; ", estimate(gpus="4xRTX4090").stdout.splitlines()[2])
+        self.assertIn("for transformers' Trainer: --stack transformers; ", estimate("--stack", "vramfit", gpus="4xRTX4090").stdout.splitlines()[2])
         plan = json.loads(estimate("--stack", "transformers", "--json", command="plan", gpus="4xRTX4090").stdout)
         self.assertEqual(plan["job"]["runtime"], "pytorch-fsdp2")
 
@@ -214,7 +228,7 @@ class Stacks(unittest.TestCase):
                            (["--stack", "trl", "--checkpointing", "every:2"], "--checkpointing every:2"), (["--stack", "lightning", "--optimizer", "adamw-8bit"], "--optimizer adamw-8bit"),
                            (["--stack", "transformers", "--allocator", "max_split_size_mb=64"], "--allocator")):
             self.refused(why, estimate(*words, "--exact"), 1)
-        self.refused("--exact: rehearses a library's script", estimate("--exact"))
+        self.refused("--exact: rehearses a library's script", estimate("--stack", "vramfit", "--exact"))
         self.refused("--gpus 2xcpu-1GiB are CPU ranks", estimate("--stack", "trl", "--exact", gpus="2xcpu-1GiB"))
         for words, why in ((["--python", "python"], "--python: is for a rehearsal"), (["--keep-driver", "x"], "--keep-driver: is for a rehearsal"),
                            (["--no-cache"], "--no-cache: is for a rehearsal"), (["--exact", "--no-clip"], "--no-clip: changes nothing"), (["--rehearse", "always"], "--rehearse always: never or auto")):

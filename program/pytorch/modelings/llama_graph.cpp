@@ -10,7 +10,7 @@ namespace vramfit::eager {
 
 namespace {
 
-constexpr const char* kOtherModel = "a model other than Llama";
+constexpr const char* kOtherModel = "a model built differently from Llama";
 
 /// A segment's ops, in order, each with its adapter if it has one.
 class Reader {

@@ -55,7 +55,7 @@ def estimate(job, allocator):
     with tempfile.TemporaryDirectory() as folder:
         config = written(folder, "config.json", job.config())
         flags = [word for name, value in job.vramfit_fields(allocator).items() for word in ("--" + name.replace("_", "-"), value)]
-        answer = json.loads(run([PROGRAMS / "vramfit", "estimate", config, "--gpus", job.cluster(), "--json", *flags]))
+        answer = json.loads(run([PROGRAMS / "vramfit", "estimate", config, "--gpus", job.cluster(), "--stack", "vramfit", "--json", *flags]))
     if answer["verdict"] == "not_modelled":
         raise SystemExit(f"{job.shown()}: not modelled: {answer['why']}")
     return answer

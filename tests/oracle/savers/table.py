@@ -35,7 +35,7 @@ def estimate(saver, cards):
     flags = [word for name, value in fields.items() for word in ("--" + name, value)]
     if not saver.clips:
         flags.append("--no-clip")
-    answer = json.loads(run([PROGRAMS / "vramfit", "estimate", MODEL, "--gpus", f"{cards}x{CARD}", "--json", *flags]))
+    answer = json.loads(run([PROGRAMS / "vramfit", "estimate", MODEL, "--gpus", f"{cards}x{CARD}", "--stack", "vramfit", "--json", *flags]))
     if answer["verdict"] == "not_modelled":
         raise SystemExit(f"{saver.name}: not modelled: {answer['why']}")
     rank = answer["ranks"][answer["worst"]]
