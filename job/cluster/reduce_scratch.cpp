@@ -60,9 +60,10 @@ ReduceScratch sum_over_all(std::int64_t elements, const Device& device) {
   return scratch_of({.inputs = elements}, device);
 }
 
-ReduceScratch sum_over_rows(std::int64_t rows, std::int64_t width, const Device& device) {
+ReduceScratch sum_over_rows(std::int64_t rows, std::int64_t width, const Device& device, std::int64_t element_bytes) {
   constexpr std::int64_t kMostIndexed = std::int64_t{1} << 31;
-  if (checked_mul(checked_mul(rows, width), 2) >= kMostIndexed) throw NotModelled("sums over more than 2 GiB");
+  if (checked_mul(checked_mul(rows, width), element_bytes) >= kMostIndexed)
+    throw NotModelled("sums over more than 2 GiB");
   std::int64_t vector = kVector;
   while (width % vector != 0) vector /= 2;
   return scratch_of({.inputs = rows, .outputs = width, .vector = vector, .is_along_rows = false}, device);

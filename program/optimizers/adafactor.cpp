@@ -7,6 +7,7 @@
 #include <array>
 
 #include "program/optimizers/optimizers.h"
+#include "program/pytorch/optimizers.h"
 
 namespace vramfit {
 
@@ -71,7 +72,7 @@ const Optimizer optimizers::adafactor{.states = kStates,
                                       .scratch = scratch_of,
                                       .sums = kSums,
                                       .implementations = kFusedOnly,
-                                      .pytorch = {},
-                                      .pytorch_step = nullptr};
+                                      .pytorch = kFusedOnly,
+                                      .pytorch_step = eager::transformers_adafactor_step};
 
 }  // namespace vramfit

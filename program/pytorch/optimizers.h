@@ -24,4 +24,7 @@ void paged_adamw_step(Torch& torch, Wrapper& wrapper);
 /// 4096 elements. Only what is paged is in managed memory; scales never are. Takes no dtype.
 void adamw_8bit_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 
+/// transformers' Adafactor. Throws NotModelled for matrices whose reductions are made in parts.
+void transformers_adafactor_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
+
 }  // namespace vramfit::eager

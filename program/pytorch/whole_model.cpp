@@ -30,7 +30,8 @@ WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const s
                              .value = {},
                              .exp_avg = {},
                              .exp_avg_sq = {},
-                             .step = {}});
+                             .step = {},
+                             .columns = parameter.shape.size() == 2 ? parameter.shape.back() : 0});
     }
   }
 }

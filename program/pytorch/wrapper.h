@@ -26,6 +26,7 @@ struct Trained {
   bool is_embedding = false;
   Tensor value, exp_avg, exp_avg_sq, step;
   std::vector<Tensor> scales = {};  // of averages in 8 bits, and what they share with other parameters
+  std::int64_t columns = 0;         // of a whole matrix; 0: a vector, or a shard
 };
 
 /// Parameters that the optimizer updates together, and the buffers that hold their gradients, once each.

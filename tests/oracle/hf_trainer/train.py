@@ -19,7 +19,7 @@ from event_log import EventLog, peaks  # noqa: E402
 
 
 OPTIMIZERS = {"adamw:fused": "adamw_torch_fused", "adamw:foreach": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit",
-              "adamw:paged": "paged_adamw_32bit", "adamw-8bit:paged": "paged_adamw_8bit"}
+              "adafactor": "adafactor", "adamw:paged": "paged_adamw_32bit", "adamw-8bit:paged": "paged_adamw_8bit"}
 
 
 def parse(arguments):
