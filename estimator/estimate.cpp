@@ -240,7 +240,7 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   set_rank0_apart(e, graph, options.run);
   e.host_bytes = host_bytes_of_node(e, graph, options.run);
   judge_host_memory(e, options.run);
-  if (options.suggestions) e.suggestions = suggest(e, spec, graph, options.run.clip);
+  if (options.suggestions) e.suggestions = suggest(e, {spec, graph, program, options.run});
   set_speed(e, program, graph, options);
 }
 

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <vector>
 
+#include "base/process/in_parallel.h"
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/estimate.h"
@@ -134,6 +136,10 @@ void take_higher(RankEstimate& band, const RankEstimate& rank) {
 struct Order {
   std::optional<RankEstimate> rank;  // none: the card is full, or as much is reserved as nobody asks about
   bool is_over = false;              // the latter
+  bool mattered = false;             // another order may give something else
+  std::size_t events = 0;            // played
+  /// Whether the orders after it change nothing any more.
+  bool is_last() const { return !rank || !mattered || rank->reserved_grows; }
 };
 
 enum class Detail { totals, all };  // peaks over everything alone, or those of each phase and the breakdown as well
@@ -158,35 +164,88 @@ Order play(LedgerPlayer& player, LedgerReplay& replay, Folder* folder, Bytes bel
   if (played.out_of_memory) return {};
   Order order{.rank = folder != nullptr ? folder->finish() : totals_of(replay.stats())};
   order.rank->reserved_grows = played.grows;
+  order.mattered = replay.placement_mattered();
   return order;
 }
 
-std::optional<RankEstimate> band_below(const Ledger& ledger, const Job& job, Bytes below, Detail detail) {
-  AllocatorSettings settings = allocator_settings(job.allocator);
-  settings.memory_fraction = 1;  // a limit, which the replay on the card as it is looks at
-  const std::vector<RepeatedPart> parts = repeated_parts(ledger);
-  std::optional<RankEstimate> band;
-  std::size_t played_events = 0;
-  for (const Placement placement : placements_of(settings, ledger.events.size())) {
-    if (is_played_enough(placement, played_events)) break;
-    CardMemory card(placement);
-    LedgerReplay replay(settings, card);
-    Folder folder(&replay);
-    Folder* const sums = detail == Detail::all ? &folder : nullptr;
-    PlayedOrders alone;
-    LedgerPlayer player(ledger, parts, replay, alone, sums);
-    const Order order = play(player, replay, sums, below);
-    played_events += alone.events;
-    if (order.is_over) return std::nullopt;
-    if (!order.rank) return sum_below(ledger, below);
-    if (band) {
-      take_higher(*band, *order.rank);
-    } else {
-      band = order.rank;
-    }
-    if (!replay.placement_mattered() || order.rank->reserved_grows) break;
+/// The band of a ledger over all orders of addresses.
+class Band {
+ public:
+  Band(const Ledger& ledger, const Job& job, Bytes below, Detail detail)
+      : ledger_(ledger),
+        parts_(repeated_parts(ledger)),
+        settings_(allocator_settings(job.allocator)),
+        below_(below),
+        detail_(detail) {
+    settings_.memory_fraction = 1;  // a limit, which the replay on the card as it is looks at
+    placements_ = placements_of(settings_, ledger.events.size());
+    orders_.resize(placements_.size());
   }
-  return band;
+
+  std::optional<RankEstimate> find() {
+    std::optional<RankEstimate> band;
+    std::size_t played_events = 0;
+    for (std::size_t number = 0; number < orders_.size(); ++number) {
+      if (is_played_enough(placements_[number], played_events)) break;
+      if (number == 1) play_ahead(1, likely_orders(played_events));
+      if (!orders_[number]) orders_[number] = play_order(number);
+      const Order& order = *orders_[number];
+      played_events += order.events;
+      if (order.is_over) return std::nullopt;
+      if (!order.rank) return sum_below(ledger_, below_);
+      if (band) {
+        take_higher(*band, *order.rank);
+      } else {
+        band = order.rank;
+      }
+      if (order.is_last()) break;
+    }
+    return band;
+  }
+
+ private:
+  /// How many orders will be played, as far as the first tells: it has `events`.
+  std::size_t likely_orders(std::size_t events) const {
+    std::size_t number = 1;
+    while (number < placements_.size() && !is_played_enough(placements_[number], number * events)) ++number;
+    return number;
+  }
+
+  /// The orders from `begin` to `end`, beside each other: each is played for itself. What follows one that is the last
+  /// is left out.
+  void play_ahead(std::size_t begin, std::size_t end) {
+    std::atomic<std::size_t> last = end;
+    in_parallel(end - begin, [&](std::size_t part) {
+      const std::size_t number = begin + part;
+      if (number > last) return;
+      orders_[number] = play_order(number);
+      if (orders_[number]->is_last()) last = number;
+    });
+  }
+
+  Order play_order(std::size_t number) const {
+    CardMemory card(placements_[number]);
+    LedgerReplay replay(settings_, card);
+    Folder folder(&replay);
+    Folder* const sums = detail_ == Detail::all ? &folder : nullptr;
+    PlayedOrders alone;
+    LedgerPlayer player(ledger_, parts_, replay, alone, sums);
+    Order order = play(player, replay, sums, below_);
+    order.events = alone.events;
+    return order;
+  }
+
+  const Ledger& ledger_;
+  const std::vector<RepeatedPart> parts_;
+  AllocatorSettings settings_;
+  std::vector<Placement> placements_;
+  Bytes below_;
+  Detail detail_;
+  std::vector<std::optional<Order>> orders_;  // by placement: those that have been played
+};
+
+std::optional<RankEstimate> band_below(const Ledger& ledger, const Job& job, Bytes below, Detail detail) {
+  return Band(ledger, job, below, detail).find();
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/process/in_parallel.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/result_changes.h"
 #include "job/cluster/cluster_text.h"
@@ -37,6 +38,7 @@ struct Change {
   std::string flags;
   Job job;
   Cluster cluster;
+  bool same_program = false;  // it changes nothing that the job does itself
 };
 
 using Maker = std::optional<Change> (*)(const Estimate& e);
@@ -112,7 +114,7 @@ std::optional<Change> update_in_backward(const Estimate& e) {
 /// Expandable segments leave fewer gaps; other allocator settings stay as they are.
 std::optional<Change> expand_segments(const Estimate& e) {
   if (e.cluster.is_cpu() || e.job.allocator != "native") return std::nullopt;
-  Change change{"--allocator expandable", e.job, e.cluster};
+  Change change{"--allocator expandable", e.job, e.cluster, true};
   change.job.allocator = "expandable";
   return change;
 }
@@ -167,31 +169,47 @@ std::optional<RankEstimate> changed_rank(const Graph& graph, const Job& job, con
   return estimate_program_below(program, graph, job, cluster, {options, e.ranks.front().total});
 }
 
+/// Whether a run does nothing besides training.
+bool is_plain(const RunEffects& run) { return !run.resumes && !run.saves && !run.saves_full && !run.saves_adapters; }
+
+/// The changed job, if it can be made and counted, and needs less.
+std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, const Estimated& from) {
+  const bool clip = from.run.clip;
+  try {
+    std::vector<std::string> notes;
+    const Job job = resolve_job(change.job, from.spec, change.cluster, notes);
+    require_rules(job, change.cluster);
+    require_optimizer_in_backward(job, clip);
+    std::optional<RankEstimate> rank;
+    if (change.same_program && is_plain(from.run)) {
+      const CountOptions options{.run = from.run, .steps = steps_to_peak(job)};
+      rank = estimate_program_below(from.program, from.graph, job, change.cluster, {options, e.ranks.front().total});
+    } else if (loss_options(job) == loss_options(e.job) && has_adapters(job) == has_adapters(e.job)) {
+      rank = changed_rank(from.graph, job, change.cluster, e, clip);
+    } else {
+      const Graph other = has_adapters(job) ? training_graph(from.spec, job) : with_loss(from.graph, loss_options(job));
+      rank = changed_rank(other, job, change.cluster, e, clip);
+    }
+    if (!rank) return std::nullopt;
+    return Suggestion{.change = change.flags,
+                      .total_after = rank->total,
+                      .saved = e.ranks.front().total - rank->total,
+                      .fits = verdict_of(*rank, change.cluster) == Verdict::fits};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
-std::vector<Suggestion> suggest(const Estimate& e, const ModelSpec& spec, const Graph& graph, bool clip) {
+std::vector<Suggestion> suggest(const Estimate& e, const Estimated& from) {
+  std::vector<Change> changes = changes_of(e, from.spec);
+  if (from.graph.segments.size() > kManySegments) changes.resize(std::min(changes.size(), kFewSuggestions));
+  std::vector<std::optional<Suggestion>> made(changes.size());
+  in_parallel(changes.size(), [&](std::size_t number) { made[number] = suggestion(changes[number], e, from); });
   std::vector<Suggestion> suggestions;
-  const Bytes now = e.ranks.front().total;
-  std::size_t tried = 0;
-  Graph other;  // of a job whose loss is another one
-  for (const Change& change : changes_of(e, spec)) {
-    if (graph.segments.size() > kManySegments && ++tried > kFewSuggestions) break;
-    try {
-      std::vector<std::string> notes;
-      const Job job = resolve_job(change.job, spec, change.cluster, notes);
-      require_rules(job, change.cluster);
-      require_optimizer_in_backward(job, clip);
-      const bool same_graph = loss_options(job) == loss_options(e.job) && has_adapters(job) == has_adapters(e.job);
-      if (!same_graph) other = has_adapters(job) ? training_graph(spec, job) : with_loss(graph, loss_options(job));
-      const std::optional<RankEstimate> rank = changed_rank(same_graph ? graph : other, job, change.cluster, e, clip);
-      if (!rank) continue;
-      suggestions.push_back({.change = change.flags,
-                             .total_after = rank->total,
-                             .saved = now - rank->total,
-                             .fits = verdict_of(*rank, change.cluster) == Verdict::fits});
-    } catch (const Error&) {
-      continue;  // a change that can't be made or counted is no suggestion
-    }
+  for (std::optional<Suggestion>& each : made) {
+    if (each) suggestions.push_back(*std::move(each));
   }
   std::ranges::stable_sort(suggestions, std::greater{}, &Suggestion::saved);
   if (suggestions.size() > kMostSuggestions) suggestions.resize(kMostSuggestions);

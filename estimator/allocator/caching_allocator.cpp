@@ -101,7 +101,7 @@ int CachingAllocator::malloc(std::int64_t bytes, int stream) {
 
 /// The smallest block that fits, ties by address. What an expandable block's end could grow to counts as its size.
 inline FreeBlocks::Place CachingAllocator::best_fit(const FreeBlocks& free, const Request& request) const {
-  FreeBlocks::Place place = free.lower_bound(request.size, 0);
+  FreeBlocks::Place place = free.lower_bound(request.size);
   if (place.is_end()) return place;
   const auto block_at = [&](FreeBlocks::Place there) -> const Block& { return at(free.at(there).block); };
   if (block_at(place).range < 0) return place;
@@ -126,7 +126,7 @@ inline int CachingAllocator::take_free_block(const Request& request) {
   FreeBlocks& free = pool(request.stream, request.is_small).free;
   const FreeBlocks::Place place = best_fit(free, request);
   if (place.is_end()) return -1;
-  const FreeBlocks::Entry& entry = free.at(place);
+  const FreeBlocks::Entry entry = free.at(place);
   if (request.size < settings_.max_split.n) {
     if (entry.size >= settings_.max_split.n) return -1;
   } else if (entry.size - settings_.max_non_split_rounding.n >= request.size) {
@@ -241,7 +241,7 @@ void CachingAllocator::release_to_pool(int block) {
   for (const int neighbour : {b.previous, b.next}) {
     if (!can_merge(b, neighbour)) continue;
     if (!taken.is_end()) free.erase(taken);
-    taken = free.lower_bound(at(neighbour).size, at(neighbour).address);
+    taken = free.find(at(neighbour).size, at(neighbour).address);
     join(block, neighbour);
   }
   insert_free(block, free, taken);

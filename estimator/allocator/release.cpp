@@ -59,7 +59,7 @@ bool CachingAllocator::release_available(const Request& request) {
   if (settings_.max_split == kUnlimited) return false;
   FreeBlocks& free = pool(request.stream, request.is_small).free;
   const std::int64_t wanted = std::max(request.size, settings_.max_split.n);
-  FreeBlocks::Place place = free.lower_bound(wanted, 0);
+  FreeBlocks::Place place = free.lower_bound(wanted);
   if (!place.is_end() && at(free.at(place).block).range < 0) {
     release_block(free.at(place).block);
     return true;
@@ -69,7 +69,7 @@ bool CachingAllocator::release_available(const Request& request) {
   const FreeBlocks::Place first = free.begin();
   while (released < wanted && place != first) {
     place = free.previous(place);
-    const FreeBlocks::Entry& entry = free.at(place);
+    const FreeBlocks::Entry entry = free.at(place);
     if (entry.size < settings_.max_split.n) break;
     if (at(entry.block).range >= 0) continue;
     released += entry.size;

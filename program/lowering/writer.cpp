@@ -1,6 +1,7 @@
 #include "program/lowering/writer.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace vramfit::program {
 
@@ -15,12 +16,38 @@ inline Range append(std::vector<T>& all, const List& list) {
 
 }  // namespace
 
+std::size_t Labels::place_of(std::size_t hash, std::string_view text) const {
+  const std::size_t last = places_.size() - 1;
+  for (std::size_t place = hash & last;; place = (place + 1) & last) {
+    const Place& there = places_[place];
+    if (there.number < 0) return place;
+    if (there.hash == hash && texts_[static_cast<std::size_t>(there.number)] == text) return place;
+  }
+}
+
+void Labels::grow() {
+  const std::vector<Place> before =
+      std::exchange(places_, std::vector<Place>(std::max<std::size_t>(64, 2 * places_.size())));
+  const std::size_t last = places_.size() - 1;
+  for (const Place& each : before) {
+    if (each.number < 0) continue;
+    std::size_t place = each.hash & last;
+    while (places_[place].number >= 0) place = (place + 1) & last;
+    places_[place] = each;
+  }
+}
+
 int Labels::number_of(std::initializer_list<std::string_view> parts) {
   text_.clear();
   for (const std::string_view part : parts) text_.append(part);
-  const auto [entry, is_new] = numbers_.try_emplace(text_, static_cast<int>(texts_.size()));
-  if (is_new) texts_.push_back(text_);
-  return entry->second;
+  if (2 * texts_.size() >= places_.size()) grow();
+  const std::size_t hash = std::hash<std::string_view>()(text_);
+  Place& place = places_[place_of(hash, text_)];
+  if (place.number < 0) {
+    place = {.hash = hash, .number = static_cast<int>(texts_.size())};
+    texts_.push_back(text_);
+  }
+  return place.number;
 }
 
 Held Writer::allocate(const Buffer& buffer) {

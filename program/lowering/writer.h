@@ -5,7 +5,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -27,9 +26,18 @@ class Labels {
   int number_of(std::initializer_list<std::string_view> parts);
 
   bool are_kept_;
+  /// Where a text with this hash is, or could be put.
+  std::size_t place_of(std::size_t hash, std::string_view text) const;
+  void grow();
+
+  /// A text's number, with its hash: others need not be looked at.
+  struct Place {
+    std::size_t hash = 0;
+    int number = -1;  // none
+  };
   std::string text_;
   std::vector<std::string> texts_;
-  std::unordered_map<std::string, int> numbers_;
+  std::vector<Place> places_;  // a power of two of them, at most half of which have a text
 };
 
 class Writer;

@@ -1,9 +1,8 @@
 #include "program/pytorch/autograd.h"
 
 #include <queue>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
+#include <vector>
 
 namespace vramfit::eager {
 
@@ -20,8 +19,8 @@ class Engine {
   explicit Engine(Backend& backend) : backend_(backend) {}
 
   void run(const NodePointer& root, Tensor gradient) {
-    count_dependencies(root);
-    gradients_[root.get()] = std::move(gradient);
+    count_uses(*root);
+    root->gradient = std::move(gradient);
     ready_.push(root);
     while (!ready_.empty()) {
       const NodePointer node = ready_.top();
@@ -31,17 +30,14 @@ class Engine {
   }
 
  private:
-  void count_dependencies(const NodePointer& root) {
-    std::unordered_set<Node*> seen{root.get()};
-    std::vector<Node*> open{root.get()};
+  void count_uses(Node& root) {
+    std::vector<Node*> open{&root};
     while (!open.empty()) {
       Node* const node = open.back();
       open.pop_back();
       for (const Edge& edge : node->next) {
-        if (edge.parameter >= 0) ++uses_[edge.parameter];
-        if (edge.node == nullptr) continue;
-        ++dependencies_[edge.node.get()];
-        if (seen.insert(edge.node.get()).second) open.push_back(edge.node.get());
+        if (edge.parameter >= 0) ++sum_of(edge.parameter).awaited;
+        if (edge.node != nullptr && edge.node->awaited++ == 0) open.push_back(edge.node.get());
       }
     }
   }
@@ -50,8 +46,7 @@ class Engine {
     Heap& heap = backend_.heap();
     const Scope scope(heap, node.scope);
     const Category outer = std::exchange(heap.values, node.values);
-    Tensor gradient = std::move(gradients_[&node]);
-    gradients_.erase(&node);
+    Tensor gradient = std::move(node.gradient);
     for (const auto& hook : node.before) hook();
     std::vector<Tensor> results = apply(node, gradient);
     for (std::size_t i = 0; i < results.size(); ++i) {
@@ -85,25 +80,35 @@ class Engine {
   void pass_on(const Edge& edge, Tensor gradient) {
     if (edge.parameter >= 0) return pass_to_parameter(edge.parameter, std::move(gradient));
     if (edge.node == nullptr) return;
-    Tensor& buffer = edge.output == 0 ? gradients_[edge.node.get()]
-                                      : edge.node->further.at(static_cast<std::size_t>(edge.output) - 1);
+    Tensor& buffer =
+        edge.output == 0 ? edge.node->gradient : edge.node->further.at(static_cast<std::size_t>(edge.output) - 1);
     if (buffer.elements == 0) {
       buffer = std::move(gradient);
     } else {
       add_to(buffer, gradient);
     }
-    if (--dependencies_[edge.node.get()] == 0) ready_.push(edge.node);
+    if (--edge.node->awaited == 0) ready_.push(edge.node);
   }
 
-  /// Once the gradients of all its uses are there.
+  /// The gradient of a parameter, of which some of its uses are still to come.
+  struct Sum {
+    int awaited = 0;
+    Tensor gradient;
+  };
+  Sum& sum_of(int parameter) {
+    const auto index = static_cast<std::size_t>(parameter);
+    if (sums_.size() <= index) sums_.resize(index + 1);
+    return sums_[index];
+  }
+
   void pass_to_parameter(int parameter, Tensor gradient) {
-    Tensor& buffer = sums_[parameter];
-    if (buffer.elements == 0) {
-      buffer = std::move(gradient);
+    Sum& sum = sum_of(parameter);
+    if (sum.gradient.elements == 0) {
+      sum.gradient = std::move(gradient);
     } else {
-      add_to(buffer, gradient);
+      add_to(sum.gradient, gradient);
     }
-    if (--uses_[parameter] == 0) backend_.accumulate(parameter, std::exchange(buffer, {}));
+    if (--sum.awaited == 0) backend_.accumulate(parameter, std::exchange(sum.gradient, {}));
   }
 
   /// In place if nobody else reads it.
@@ -116,10 +121,7 @@ class Engine {
   }
 
   Backend& backend_;
-  std::unordered_map<Node*, int> dependencies_;
-  std::unordered_map<Node*, Tensor> gradients_;
-  std::unordered_map<int, int> uses_;     // of parameters, whose gradients are still to come
-  std::unordered_map<int, Tensor> sums_;  // of parameters
+  std::vector<Sum> sums_;  // by parameter
   std::priority_queue<NodePointer, std::vector<NodePointer>, EarlierFirst> ready_;
 };
 

@@ -64,6 +64,9 @@ struct Node {
   std::vector<std::function<void()>> before;  // hooks on the output's gradient
   /// Gradients of its further outputs, which `backward` gets behind the saved tensors.
   std::vector<Tensor> further = {};
+  // While backward runs: the gradient of the output as far as it has come, and what is still to come.
+  Tensor gradient = {};
+  int awaited = 0;
 };
 
 /// What the autograd engine needs from the library that it runs on.

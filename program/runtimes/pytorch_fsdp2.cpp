@@ -126,13 +126,22 @@ class Sharded final : public eager::Wrapper {
     for (Unit& unit : units_) in_model.push_back(&unit);
     std::ranges::stable_sort(in_model, {}, &Unit::first);
     for (Unit* unit : in_model) unit->group = fsdp_.add_group(unit->name, unit->parameters, unit->reshards);
+    places_.resize(graph.parameters.size());
+    for (std::size_t g = 0; g < fsdp_.groups().size(); ++g) {
+      for (eager::ShardedParameter& p : fsdp_.groups()[g].parameters) {
+        places_[static_cast<std::size_t>(p.trained.parameter)] = {static_cast<int>(g), &p};
+      }
+    }
   }
 
   /// torchtitan makes shards alone. accelerate gets a model on the host, and keeps what embedding and output were until
   /// all units are made.
   void load() override {
     if (!is_trainer_) {
-      for (const auto& [group, parameter] : in_order()) fsdp_.load(group, *parameter);
+      for (const int index : order_) {
+        const Place& place = place_of(index);
+        fsdp_.load(place.group, *place.parameter);
+      }
       return;
     }
     std::vector<Tensor> ends;
@@ -171,8 +180,9 @@ class Sharded final : public eager::Wrapper {
 
   std::vector<Trained*> trained() override {
     std::vector<Trained*> list;
-    for (const auto& [group, parameter] : in_order()) {
-      if (parameter->is_trained) list.push_back(&parameter->trained);
+    for (const int index : order_) {
+      eager::ShardedParameter& parameter = *place_of(index).parameter;
+      if (parameter.is_trained) list.push_back(&parameter.trained);
     }
     return list;
   }
@@ -185,11 +195,7 @@ class Sharded final : public eager::Wrapper {
   }
 
   Tensor gradient_of(const Trained& p) override {
-    for (const eager::ParameterGroup& group : fsdp_.groups()) {
-      const auto has = [&](const eager::ShardedParameter& own) { return &own.trained == &p; };
-      if (std::ranges::any_of(group.parameters, has)) return group.reduced;
-    }
-    return {};
+    return fsdp_.groups()[static_cast<std::size_t>(place_of(p.parameter).group)].reduced;
   }
 
   /// The Trainer's weights decay apart from its vectors, which don't. A unit's gradients are in one buffer, which both
@@ -231,26 +237,21 @@ class Sharded final : public eager::Wrapper {
  private:
   eager::ParameterGroup& group_of(const Unit& unit) { return fsdp_.groups()[static_cast<std::size_t>(unit.group)]; }
 
-  /// With its group, each parameter in the order in which the model holds them.
-  std::vector<std::pair<int, eager::ShardedParameter*>> in_order() {
-    std::vector<std::pair<int, eager::ShardedParameter*>> list;
-    for (const int index : order_) {
-      for (std::size_t g = 0; g < fsdp_.groups().size(); ++g) {
-        for (eager::ShardedParameter& p : fsdp_.groups()[g].parameters) {
-          if (p.trained.parameter == index) list.emplace_back(static_cast<int>(g), &p);
-        }
-      }
-    }
-    return list;
-  }
+  /// Where a parameter is: its group, and itself.
+  struct Place {
+    int group = -1;
+    eager::ShardedParameter* parameter = nullptr;
+  };
+  const Place& place_of(int parameter) const { return places_[static_cast<std::size_t>(parameter)]; }
 
   Torch& torch_;
   const Graph& graph_;
   bool is_trainer_;
   Fsdp2 fsdp_;
   std::vector<Unit> units_;
-  std::vector<int> order_;  // of parameters
-  int root_ = -1;           // -1: the root has no parameters
+  std::vector<int> order_;     // of parameters: as the model holds them
+  std::vector<Place> places_;  // by parameter
+  int root_ = -1;              // -1: the root has no parameters
 };
 
 std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,

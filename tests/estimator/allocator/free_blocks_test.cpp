@@ -23,7 +23,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> all_of(const FreeBlocks& free
 /// Both ways round, and what best fit would take.
 void check_equal(const FreeBlocks& free, const Sorted& sorted, std::int64_t wanted) {
   REQUIRE(all_of(free) == std::vector(sorted.begin(), sorted.end()));
-  auto place = free.lower_bound(wanted, 0);
+  auto place = free.lower_bound(wanted);
   auto expected = sorted.lower_bound({wanted, 0});
   CHECK(place.is_end() == (expected == sorted.end()));
   for (int n = 0; n < 300 && expected != sorted.begin(); ++n) {
