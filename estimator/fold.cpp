@@ -168,6 +168,9 @@ Order play(LedgerPlayer& player, LedgerReplay& replay, Folder* folder, Bytes bel
   return order;
 }
 
+/// From this many on, orders are played beside each other: ten milliseconds or more.
+constexpr std::size_t kManyEvents = 250'000;
+
 /// The band of a ledger over all orders of addresses.
 class Band {
  public:
@@ -187,7 +190,7 @@ class Band {
     std::size_t played_events = 0;
     for (std::size_t number = 0; number < orders_.size(); ++number) {
       if (is_played_enough(placements_[number], played_events)) break;
-      if (number == 1) play_ahead(1, likely_orders(played_events));
+      if (number == 1 && orders_.size() * played_events >= kManyEvents) play_ahead(1, likely_orders(played_events));
       if (!orders_[number]) orders_[number] = play_order(number);
       const Order& order = *orders_[number];
       played_events += order.events;

@@ -206,7 +206,13 @@ std::vector<Suggestion> suggest(const Estimate& e, const Estimated& from) {
   std::vector<Change> changes = changes_of(e, from.spec);
   if (from.graph.segments.size() > kManySegments) changes.resize(std::min(changes.size(), kFewSuggestions));
   std::vector<std::optional<Suggestion>> made(changes.size());
-  in_parallel(changes.size(), [&](std::size_t number) { made[number] = suggestion(changes[number], e, from); });
+  const auto make = [&](std::size_t number) { made[number] = suggestion(changes[number], e, from); };
+  // The engine's are done before threads would have memory of their own.
+  if (e.job.runtime == Runtime::vramfit) {
+    for (std::size_t number = 0; number < changes.size(); ++number) make(number);
+  } else {
+    in_parallel(changes.size(), make);
+  }
   std::vector<Suggestion> suggestions;
   for (std::optional<Suggestion>& each : made) {
     if (each) suggestions.push_back(*std::move(each));
