@@ -13,6 +13,7 @@ constexpr unsigned kAboveSize = 48;  // bits
 /// Ranges of expandable segments are numbered anew: a range that was given back and reserved again lies elsewhere, and
 /// of their addresses only the order matters.
 std::vector<std::uint64_t> CachingAllocator::range_numbers() const {
+  if (ranges_.empty()) return {};
   std::vector<std::uint64_t> numbers(ranges_.size(), 0);
   for (const Block& b : blocks_) {
     if (b.size > 0 && b.range >= 0) numbers[static_cast<std::size_t>(b.range)] = 1;
