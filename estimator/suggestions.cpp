@@ -170,7 +170,7 @@ std::optional<RankEstimate> changed_rank(const Graph& graph, const Job& job, con
 }
 
 /// Whether a run does nothing besides training.
-bool is_plain(const RunEffects& run) { return !run.resumes && !run.saves && !run.saves_full && !run.saves_adapters; }
+bool is_plain(const RunEffects& run) { return !run.resumes && !saves_anything(run); }
 
 /// The changed job, if it can be made and counted, and needs less.
 std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, const Estimated& from) {
