@@ -51,14 +51,14 @@ std::string activations_key(const Job& job) {
 }  // namespace
 
 std::string units_key(const Graph& graph, const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {}", graph.segments.size(), common_key(job), job.optimizer,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", graph.segments.size(), common_key(job), job.optimizer,
                      number(job.optimizer_implementation), sharding_named(job.sharding).parameters, job.mesh.shard,
-                     reshard_ranks(job), get_wrap(job), job.wrap_embeddings, units_on_host(job));
+                     reshard_ranks(job), get_wrap(job), job.wrap_embeddings, units_on_host(job), number(job.kernels));
 }
 
 std::string ops_key(const Graph& graph, const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {}", fmt::ptr(&graph), common_key(job), job.micro_batch, job.sequence,
-                     number(job.attention), job.deterministic, own_policy(job));
+  return fmt::format("{} {} {} {} {} {} {} {}", fmt::ptr(&graph), common_key(job), job.micro_batch, job.sequence,
+                     number(job.attention), job.deterministic, own_policy(job), number(job.kernels));
 }
 
 std::string schedule_key(const Job& job) {

@@ -51,6 +51,7 @@ enum class ReduceFinish { early, end };
 enum class Accumulate { sharded, unsharded };
 enum class OptimizerImplementation { fused, foreach, loop, paged };
 enum class Load { each, rank0 };
+enum class KernelSource { libtorch, vramfit };
 enum class Attention { automatic, flash, efficient, cudnn, math };
 
 struct Job {
@@ -85,6 +86,7 @@ struct Job {
   std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
   std::string quantization = "none";     // row of kQuantizations (job/quantization.h), of frozen matrices of layers
+  KernelSource kernels = KernelSource::libtorch;  // on GPUs, of what has own ones (program/stages/own_kernels.h)
   GradientMask gradient_mask;
   Lora lora;
   std::int64_t sequence = 0;  // tokens; 0 until resolved

@@ -51,9 +51,17 @@ class LeastSeconds::UnitsMaker {
         trainable_(trainable_parameters(graph, job)),
         is_cuda_(cluster.card.device.kind == DeviceKind::cuda),
         host_(writer_, labels_, tokens_, cluster.card.device.kind, offload_of(job)),
-        inputs_{
-            graph,   job.precision, layout_, optimizer_named(job.optimizer), cluster.card.device.kind, writer_, labels_,
-            tokens_, unit_views_,   host_} {
+        inputs_{graph,
+                job.precision,
+                layout_,
+                optimizer_named(job.optimizer),
+                cluster.card.device.kind,
+                writer_,
+                labels_,
+                tokens_,
+                unit_views_,
+                host_,
+                job.kernels} {
     units_.reserve(layout_.units.size());
     for (std::size_t u = 0; u < layout_.units.size(); ++u) units_.emplace_back(inputs_, static_cast<int>(u));
     users_ = users_of_units();

@@ -1,5 +1,6 @@
 #include <ATen/ops/mul.h>
 
+#include "executor/kernels/own_kernels_torch.h"
 #include "executor/ops/activation_torch.h"
 
 namespace vramfit::kernels {
@@ -74,8 +75,49 @@ void backward_cuda(OpCall& call) {
   adds_input(call, 0) ? call.input_gradients[0].add_(d_act) : call.input_gradients[0].copy_(d_act);
 }
 
+cuda::Activation activation_of(const OpCall& call) {
+  switch (attributes(call).activation) {
+    case Activation::silu:
+      return cuda::Activation::silu;
+    case Activation::gelu_tanh:
+      return cuda::Activation::gelu_tanh;
+    case Activation::gelu_erf:
+      return cuda::Activation::gelu_erf;
+    case Activation::relu:
+      return cuda::Activation::relu;
+  }
+  return cuda::Activation::silu;
+}
+
+cuda::GatedUnit unit_of(const OpCall& call) {
+  const at::Tensor& gate = call.inputs[0];
+  return {.gate = gate.const_data_ptr(),
+          .up = call.inputs[1].const_data_ptr(),
+          .number = number_of(gate.scalar_type()),
+          .elements = gate.numel(),
+          .activation = activation_of(call)};
+}
+
+void forward_own(OpCall& call) {
+  const at::Tensor& output = call.outputs[0];
+  check_launch(require_own_kernels().gate(unit_of(call), output.mutable_data_ptr(), stream_of(output)));
+}
+
+void backward_own(OpCall& call) {
+  const auto to = [&](std::size_t i) {
+    return wants_input(call, i) ? call.input_gradients[i].mutable_data_ptr() : nullptr;
+  };
+  const cuda::GatedUnitGradients gradients{.output = call.output_gradient->const_data_ptr(),
+                                           .gate = to(0),
+                                           .up = to(1),
+                                           .add_gate = adds_input(call, 0),
+                                           .add_up = adds_input(call, 1)};
+  check_launch(require_own_kernels().gate_backward(unit_of(call), gradients, stream_of(call.inputs[0])));
+}
+
 }  // namespace
 
-const DeviceFunctions rows::glu{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::glu{
+    .cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}, .own_cuda = {forward_own, backward_own}};
 
 }  // namespace vramfit::kernels

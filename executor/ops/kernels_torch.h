@@ -6,19 +6,21 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <string>
 
 #include "base/error.h"
+#include "executor/ops/activation_values.h"
 #include "executor/ops/ops.h"
 #include "executor/ops/vectors.h"
 
 namespace vramfit::kernels {
 
-/// The working functions of one op. `cuda` is made of ATen calls that also run on CPU tensors, except attention's.
+/// The working functions of one op. `cuda` is made of ATen calls that also run on CPU tensors, except attention's;
+/// `own_cuda` is by own kernels, which not all ops have.
 struct DeviceFunctions {
   OpFunctions cpu, cuda;
+  OpFunctions own_cuda = {};
 };
 
 /// In executor/ops/NAME.cpp for each NAME of model_specs/ops.def.
@@ -140,25 +142,6 @@ float row_maximum(std::int64_t n, const Term& term) {
   }
   for (; i < n; ++i) lanes[0] = std::max(lanes[0], term(i));
   return *std::max_element(lanes, lanes + kLanes);
-}
-
-/// e^x to about 1 ulp, without branches so that loops over it vectorize; below -87 it stays at e^-87. Range reduction
-/// x = n ln 2 + r and a polynomial of degree 5 in r (coefficients of Cephes' expf).
-inline float fast_exp(float x) {
-  x = std::min(std::max(x, -87.0F), 88.0F);
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-  const float shifted = x * 1.44269504F + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
-  float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  const float mantissa = p * r * r + r + 1.0F;
-  const std::int32_t exponent = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRound);
-  return mantissa * std::bit_cast<float>((exponent + 127) << 23);
 }
 
 inline bool wants_input(const OpCall& call, std::size_t i) {

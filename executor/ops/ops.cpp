@@ -18,9 +18,10 @@ constexpr std::array kTable{
 
 }  // namespace
 
-const OpFunctions& op_functions(OpKind kind, DeviceKind device) {
+const OpFunctions& op_functions(OpKind kind, DeviceKind device, KernelSource kernels) {
   const kernels::DeviceFunctions& row = *kTable.at(static_cast<std::size_t>(kind));
-  return device == DeviceKind::cpu ? row.cpu : row.cuda;
+  if (device == DeviceKind::cpu) return row.cpu;
+  return kernels == KernelSource::vramfit && row.own_cuda.forward != nullptr ? row.own_cuda : row.cuda;
 }
 
 namespace kernels {

@@ -46,11 +46,11 @@ struct OpCall {
 };
 
 struct OpFunctions {
-  void (*forward)(OpCall&);
-  void (*backward)(OpCall&);
+  void (*forward)(OpCall&) = nullptr;
+  void (*backward)(OpCall&) = nullptr;
 };
 
-/// The row of a kind on a device.
-const OpFunctions& op_functions(OpKind kind, DeviceKind device);
+/// The row of a kind on a device, on GPUs by own kernels where it has them and they are asked for.
+const OpFunctions& op_functions(OpKind kind, DeviceKind device, KernelSource kernels = KernelSource::libtorch);
 
 }  // namespace vramfit

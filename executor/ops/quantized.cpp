@@ -11,18 +11,14 @@
 #include "executor/ops/nf4_vectors.h"
 #include "executor/ops/quantized_torch.h"
 #include "executor/ops/vectors.h"
-#include "executor/optimizers/block_codes.h"
 
 namespace vramfit {
 
 namespace {
 
-using ScaleCodes = DynamicCodes<7, true>;
-
 constexpr std::int64_t kBlock = 64;
 constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // elements that a thread takes at least
 constexpr float kInt8 = 127;
-constexpr float kOneOfInt8 = 7.874015718698502e-3F;  // 1 / 127, as int8_vectorwise_dequant has it
 
 /// Between neighbouring values; a number on one has the code below.
 constexpr std::array<float, 15> borders_of_normal_floats() {

@@ -9,28 +9,12 @@
 #include <span>
 #include <vector>
 
+#include "executor/ops/code_values.h"
 #include "job/quantization.h"
 #include "program/stages/quantized_parts.h"
 
 namespace vramfit {
 
-/// NormalFloat of 4 bits, ascending (Dettmers et al. 2023, arXiv:2305.14314, appendix E).
-inline constexpr std::array<float, 16> kNormalFloats{-1.0F,
-                                                     -0.6961928009986877F,
-                                                     -0.5250730514526367F,
-                                                     -0.39491748809814453F,
-                                                     -0.28444138169288635F,
-                                                     -0.18477343022823334F,
-                                                     -0.09105003625154495F,
-                                                     0.0F,
-                                                     0.07958029955625534F,
-                                                     0.16093020141124725F,
-                                                     0.24611230194568634F,
-                                                     0.33791524171829224F,
-                                                     0.44070982933044434F,
-                                                     0.5626170039176941F,
-                                                     0.7229568362236023F,
-                                                     1.0F};
 /// What scales of 8 bits stand for, ascending: the dynamic map with a sign (executor/optimizers/dynamic_map.h).
 const std::array<float, 256>& scale_map();
 
@@ -75,5 +59,7 @@ void dequantize_on_cpu(const QuantizedRows& matrix, const at::Tensor& stored, at
 /// By LibTorch's functions, on the device of its tensors; `scratch`: fp32, DequantizeScratch::end numbers.
 void dequantize_by_calls(const QuantizedRows& matrix, const at::Tensor& stored, at::Tensor& into,
                          const at::Tensor& scratch);
+/// By an own CUDA kernel (executor/kernels), without scratch.
+void dequantize_by_kernel(const QuantizedRows& matrix, const at::Tensor& stored, at::Tensor& into);
 
 }  // namespace vramfit

@@ -1,6 +1,7 @@
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/mul.h>
 
+#include "executor/kernels/own_kernels_torch.h"
 #include "executor/ops/kernels_torch.h"
 
 namespace vramfit::kernels {
@@ -95,8 +96,43 @@ void backward_cuda(OpCall& call) {
   rotate_cuda(call, dx, -1);
 }
 
+struct Turned {
+  const at::Tensor &from, &to;
+  bool backwards, add;
+};
+
+void rotate_own(const OpCall& call, const Turned& turned) {
+  const Sizes s(call);
+  const at::Tensor &cos = Sizes::cos(call), &sin = Sizes::sin(call), &from = turned.from, &to = turned.to;
+  const auto stride = [](const at::Tensor& t) { return std::max(t.stride(0), t.size(1)); };
+  check_launch(require_own_kernels().rotate({.from = from.const_data_ptr(),
+                                             .to = to.mutable_data_ptr(),
+                                             .number = number_of(from.scalar_type()),
+                                             .rows = from.size(0),
+                                             .from_stride = stride(from),
+                                             .to_stride = stride(to),
+                                             .heads = static_cast<int>(s.heads),
+                                             .dim = static_cast<int>(s.dim),
+                                             .half = static_cast<int>(s.half),
+                                             .cos = cos.const_data_ptr(),
+                                             .sin = sin.const_data_ptr(),
+                                             .table = number_of(cos.scalar_type()),
+                                             .sequence = s.sequence,
+                                             .backwards = turned.backwards,
+                                             .add = turned.add},
+                                            stream_of(to)));
+}
+
+void forward_own(OpCall& call) { rotate_own(call, {call.outputs[0], call.outputs[0], false, false}); }
+
+void backward_own(OpCall& call) {
+  if (!wants_input(call, 0)) return;
+  rotate_own(call, {*call.output_gradient, call.input_gradients[0], true, adds_input(call, 0)});
+}
+
 }  // namespace
 
-const DeviceFunctions rows::rope{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::rope{
+    .cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}, .own_cuda = {forward_own, backward_own}};
 
 }  // namespace vramfit::kernels

@@ -1,5 +1,6 @@
 // AdamW. Where parameters, gradients and states have one dtype, by LibTorch's fused kernel: one call over a unit's flat
-// tensors. Where states have another, which that kernel refuses, an own loop on CPU ranks and chunks on GPUs.
+// tensors. Where states have another, which that kernel refuses, an own loop on CPU ranks, and on GPUs chunks or an own
+// kernel.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
 
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "executor/optimizers/adam_elements_torch.h"
+#include "executor/optimizers/adamw_kernels.h"
 #include "executor/optimizers/block_adamw_cuda.h"
 
 namespace vramfit {
@@ -43,7 +45,7 @@ void adamw_on_cpu(OptimizerCall& call) {
   if (is_of_one_dtype(call)) return fused_adamw(call);
   if (number(call.found_inf, 0) != 0) return;
   count(call.states[2]);
-  const AdamNumbers numbers(call.options, static_cast<double>(number(&call.states[2], 0)));
+  const AdamNumbers numbers(adam_rates(call.options), static_cast<double>(number(&call.states[2], 0)));
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, call.parameters.scalar_type(), "update_mixed", [&] {
     update_adam_elements<scalar_t>(call, numbers, 0, call.parameters.numel(),
                                    [](float x, std::int64_t) { return static_cast<scalar_t>(x); });
@@ -52,8 +54,10 @@ void adamw_on_cpu(OptimizerCall& call) {
 
 void adamw_on_cuda(OptimizerCall& call) { is_of_one_dtype(call) ? fused_adamw(call) : update_chunks_on_cuda(call); }
 
+void adamw_by_kernel(OptimizerCall& call) { is_of_one_dtype(call) ? fused_adamw(call) : update_plain_by_kernel(call); }
+
 }  // namespace
 
-const OptimizerSteps optimizer_steps::adamw{.cpu = adamw_on_cpu, .cuda = adamw_on_cuda};
+const OptimizerSteps optimizer_steps::adamw{.cpu = adamw_on_cpu, .cuda = adamw_on_cuda, .own_cuda = adamw_by_kernel};
 
 }  // namespace vramfit

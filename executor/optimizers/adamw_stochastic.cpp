@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "executor/optimizers/adam_elements_torch.h"
+#include "executor/optimizers/adamw_kernels.h"
 #include "executor/optimizers/block_adamw_cuda.h"
 #include "executor/training/counter_random.h"
 
@@ -22,7 +23,7 @@ void on_cpu(OptimizerCall& call) {
   if (number(call.found_inf, 0) != 0) return;
   auto& steps = *call.states[2].mutable_data_ptr<float>();
   steps += 1.0F;
-  const AdamNumbers numbers(call.options, static_cast<double>(steps));
+  const AdamNumbers numbers(adam_rates(call.options), static_cast<double>(steps));
   for (const RandomStretch& stretch : call.stretches) {
     update_adam_elements<at::BFloat16>(call, numbers, stretch.offset, stretch.elements, [&](float x, std::int64_t i) {
       return rounded(x, random_word(stretch.key, static_cast<std::uint64_t>(stretch.first + i)));
@@ -34,6 +35,7 @@ void on_cuda(OptimizerCall& call) { update_chunks_on_cuda(call); }
 
 }  // namespace
 
-const OptimizerSteps optimizer_steps::adamw_stochastic{.cpu = on_cpu, .cuda = on_cuda, .draws = true};
+const OptimizerSteps optimizer_steps::adamw_stochastic{
+    .cpu = on_cpu, .cuda = on_cuda, .own_cuda = update_rounding_by_kernel, .draws = true};
 
 }  // namespace vramfit

@@ -51,7 +51,7 @@ void update_blocks(OptimizerCall& call) {
   const float divisor = number(call.gradient_divisor, 1);
   auto& steps = *call.states[4].mutable_data_ptr<float>();
   steps += 1.0F;
-  const AdamNumbers numbers(call.options, static_cast<double>(steps));
+  const AdamNumbers numbers(adam_rates(call.options), static_cast<double>(steps));
   const BlockAverages states{.first_codes = call.states[0].mutable_data_ptr<std::uint8_t>(),
                              .second_codes = call.states[1].mutable_data_ptr<std::uint8_t>(),
                              .first_scales = call.states[2].mutable_data_ptr<float>(),

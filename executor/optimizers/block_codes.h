@@ -1,4 +1,5 @@
-// Codes of block-quantized states on CPU ranks, a block at a time, in loops that the compiler turns into vectors.
+// Codes of block-quantized states: of numbers, for CPU ranks and kernels, and of a block at a time on CPU ranks, in
+// loops that the compiler turns into vectors.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "executor/ops/vectors.h"
 #include "executor/optimizers/dynamic_map.h"
+#include "executor/optimizers/on_both.h"
 
 namespace vramfit {
 
@@ -50,13 +52,17 @@ struct DynamicCodes {
   }
   static constexpr auto kDecades = decades();
   static constexpr float kNearOne = static_cast<float>(kMap.threshold(Map::kTop));
+  static constexpr int kOne = kMap.one();
 
   /// Of a number from -1 to 1 (unsigned: from 0).
-  static std::int32_t encode(float x) {
+  static std::int32_t encode(float x) { return encode(kDecades.data(), x); }
+  /// With decades() from where the caller has them.
+  VRAMFIT_ON_BOTH static std::int32_t encode(const Decade* decades, float x) {
     const float size = kSigned ? std::fabs(x) : x;
     float begin = 0, cells_per_one = 0;
     std::int32_t first = 0;
-    for (const Decade& decade : kDecades) {
+    for (int k = 0; k < Map::kDecades; ++k) {
+      const Decade& decade = decades[k];
       const bool reaches = size >= decade.threshold;
       begin = reaches ? decade.begin : begin;
       cells_per_one = reaches ? decade.cells_per_one : cells_per_one;
@@ -66,10 +72,13 @@ struct DynamicCodes {
     // both places the cell at the end is the nearest.
     const auto cell = static_cast<std::int32_t>(std::max((size - begin) * cells_per_one, 0.0F));
     std::int32_t number = std::max(first + std::min(cell, kSigned ? first - 1 : first), 0);
-    number = size >= kNearOne ? kMap.one() : number;
-    if constexpr (!kSigned) return number;
-    const std::int32_t negative = kZero - std::min(number, kZero);
-    return (x < 0 ? negative : kZero + number) ^ kZero;
+    number = size >= kNearOne ? kOne : number;
+    if constexpr (!kSigned) {
+      return number;
+    } else {
+      const std::int32_t negative = kZero - std::min(number, +kZero);
+      return (x < 0 ? negative : kZero + number) ^ kZero;
+    }
   }
 };
 
@@ -84,10 +93,15 @@ struct SixteenthCodes {
   static constexpr std::int64_t kPerByte = 2;
   static constexpr std::array<float, 16> kSorted = sixteenths(), kValues = kSorted;
   static constexpr int kZero = 0;
-  static std::int32_t encode(float x) {
+  VRAMFIT_ON_BOTH static std::int32_t encode(float x) {
     return std::clamp(static_cast<std::int32_t>(x * 16 - 0.5F), std::int32_t{0}, std::int32_t{15});
   }
 };
+
+/// What numbers of a block with that scale are multiplied by. A block of zeros stays one.
+VRAMFIT_ON_BOTH inline float inverse_of_scale(float scale) {
+  return scale >= std::numeric_limits<float>::min() ? 1 / scale : 0;
+}
 
 /// The largest magnitude of a block; NaN if there is one. Magnitudes of floats are ordered as their bits are.
 template <std::int64_t kBlock>
@@ -119,7 +133,7 @@ void decode_block(const std::uint8_t* codes, float scale, float* values) {
 template <typename Codes, std::int64_t kBlock>
 float encode_block(const float* values, std::uint8_t* codes) {
   const float scale = largest_magnitude<kBlock>(values);
-  const float inverse = scale >= std::numeric_limits<float>::min() ? 1 / scale : 0;
+  const float inverse = inverse_of_scale(scale);
   VRAMFIT_INDEPENDENT_ELEMENTS
   for (std::int64_t i = 0; i < kBlock / Codes::kPerByte; ++i) {
     if constexpr (Codes::kPerByte == 1) {

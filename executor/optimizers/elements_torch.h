@@ -9,12 +9,21 @@
 #include <optional>
 
 #include "executor/ops/vectors.h"
+#include "executor/optimizers/adam_numbers.h"
 #include "executor/optimizers/optimizers.h"
 
 namespace vramfit {
 
 inline std::optional<at::Tensor> optional(const at::Tensor* tensor) {
   return tensor == nullptr ? std::nullopt : std::optional<at::Tensor>(*tensor);
+}
+
+inline AdamRates adam_rates(const OptimizerOptions& o) {
+  return {.learning_rate = o.learning_rate,
+          .beta1 = o["beta1"],
+          .beta2 = o["beta2"],
+          .eps = o["eps"],
+          .weight_decay = o["weight-decay"]};
 }
 
 /// What a [1] fp32 tensor on the host holds.

@@ -18,9 +18,10 @@ constexpr std::array kSteps{
 
 }  // namespace
 
-OptimizerStep optimizer_step(std::string_view name, DeviceKind device) {
+OptimizerStep optimizer_step(std::string_view name, DeviceKind device, KernelSource kernels) {
   const OptimizerSteps& row = *kSteps.at(optimizer_number(name));
-  return device == DeviceKind::cpu ? row.cpu : row.cuda;
+  if (device == DeviceKind::cpu) return row.cpu;
+  return kernels == KernelSource::vramfit && row.own_cuda != nullptr ? row.own_cuda : row.cuda;
 }
 
 bool draws_random_numbers(std::string_view optimizer) { return kSteps.at(optimizer_number(optimizer))->draws; }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "job/cluster/device.h"
+#include "job/job.h"
 #include "job/run/run_options.h"
 
 namespace at {
@@ -53,11 +54,12 @@ using OptimizerStep = void (*)(OptimizerCall& call);
 /// By the kind of device that the tensors are on.
 struct OptimizerSteps {
   OptimizerStep cpu, cuda;
-  bool draws = false;  // random numbers
+  OptimizerStep own_cuda = nullptr;  // by own kernels (--kernels vramfit), without scratch; null: there are none
+  bool draws = false;                // random numbers
 };
 
 /// Throws InputError with a suggestion for an unknown name.
-OptimizerStep optimizer_step(std::string_view name, DeviceKind device);
+OptimizerStep optimizer_step(std::string_view name, DeviceKind device, KernelSource kernels = KernelSource::libtorch);
 bool draws_random_numbers(std::string_view optimizer);
 
 namespace optimizer_steps {

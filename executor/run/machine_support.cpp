@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "executor/kernels/own_kernels.h"
 #include "job/cluster/precision_support.h"
 
 namespace vramfit {
@@ -47,6 +48,15 @@ std::string row(const std::string& name, Support bf16, Support fp16, Support fp8
 
 bool uses(const Job& job, Dtype dtype) { return job.precision.compute == dtype || job.precision.reduce == dtype; }
 
+/// Which kernels a job gets that asks for the engine's own.
+std::string kernels_note() {
+  if (own_kernels() != nullptr) return fmt::format("CUDA kernels of {}\n", own_kernels_path());
+  throw InputError(
+      fmt::format("--kernels vramfit: {} isn't there, or is another version's; scripts/setup --cuda installs nvcc, and "
+                  "the next build compiles it; or use --kernels libtorch",
+                  own_kernels_path()));
+}
+
 }  // namespace
 
 std::string machine_support() {
@@ -57,6 +67,7 @@ std::string machine_support() {
                                  fmt::join(compiled, ", "));
   text += fmt::format("{:<18}{}, sums fp32, fp16{}\n", "NCCL", version_text(nccl), nccl >= kNcclOfBf16 ? ", bf16" : "");
   text += fmt::format("{:<18}sums fp32, fp16, bf16\n", "Gloo");
+  text += fmt::format("{:<18}{}\n", "Own CUDA kernels", own_kernels() != nullptr ? own_kernels_path() : "not built");
   const std::vector<std::string> flags = cpu_flags();
   text +=
       row("CPU", cpu_support(Dtype::bf16, flags), cpu_support(Dtype::f16, flags), cpu_support(Dtype::f8_e4m3, flags));
@@ -82,6 +93,7 @@ std::string check_machine(const Job& job, const Cluster& planned, const Device& 
                                  version_text(nccl_version())));
   }
   std::string notes;
+  if (job.kernels == KernelSource::vramfit && device.kind == DeviceKind::cuda) notes += kernels_note();
   for (const std::string& note : precision_notes(job, actual)) notes += note + "\n";
   return notes;
 }

@@ -93,8 +93,11 @@ void UnitRuns::gather_own(Operands& operands) const {
         continue;
       }
       const QuantizedRows matrix = quantized_rows(p, context_.shard_rank);
-      scratch < operands.size() ? dequantize_by_calls(matrix, from, to, operands[scratch])
-                                : dequantize_on_cpu(matrix, from, to);
+      if (scratch < operands.size()) {
+        dequantize_by_calls(matrix, from, to, operands[scratch]);
+      } else {
+        to.is_cpu() ? dequantize_on_cpu(matrix, from, to) : dequantize_by_kernel(matrix, from, to);
+      }
     }
   }
 }

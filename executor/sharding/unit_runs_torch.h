@@ -43,7 +43,7 @@ class UnitRuns {
   /// equally often (they were in different units, one of which had no gradients): a unit has one count.
   void load_states(Operands& operands, StateSource* states) const;
   /// Rows of the rank go to their places in the gathered unit: cast, or made whole from codes, on GPUs in the scratch
-  /// that is the operand after the unit.
+  /// that is the operand after the unit, or without one by an own kernel.
   void gather_own(Operands& operands) const;
   /// Where the parameters are only read, finds sums that the update needs (OptimizerSums).
   void update(Operands& operands, const StepOfUpdate& step) const;

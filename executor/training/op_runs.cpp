@@ -84,7 +84,8 @@ OpContext OpRuns::context_of(const Operands& operands) const {
           .device = context_.device,
           .attention = context_.job.attention,
           .deterministic = context_.job.deterministic,
-          .shape = shape_};
+          .shape = shape_,
+          .kernels = context_.job.kernels};
 }
 
 void OpRuns::execute(Run& run, Operands& operands, void (*function)(OpCall&)) const {
@@ -105,7 +106,7 @@ void OpRuns::forward(Operands& operands) {
   reader.take(op.parameters.size(), run.call.parameters);
   const std::size_t first_output = reader.next();
   reader.take(op.outputs.size(), run.call.outputs);
-  execute(run, operands, op_functions(op.kind, context_.device.kind).forward);
+  execute(run, operands, op_functions(op.kind, context_.device.kind, context_.job.kernels).forward);
   for (std::size_t o = 0; o < op.outputs.size(); ++o) {
     at::Tensor& output = operands[first_output + o];
     output = std::move(run.call.outputs[o]);
@@ -129,7 +130,7 @@ void OpRuns::backward(Operands& operands) {
   reader.take(op.inputs.size(), call.input_gradients);
   reader.look(op.parameters.size(), run.needs.parameters, run.needs.accumulate_parameters);
   reader.take(op.parameters.size(), call.parameter_gradients);
-  execute(run, operands, op_functions(op.kind, context_.device.kind).backward);
+  execute(run, operands, op_functions(op.kind, context_.device.kind, context_.job.kernels).backward);
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (call.input_gradients[i].defined()) operands[first_gradient + i] = std::move(call.input_gradients[i]);
   }

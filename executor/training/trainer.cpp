@@ -115,7 +115,7 @@ Trainer::State::State(const TrainInputs& inputs)
                  .optimizer = optimizer_named(inputs.job.optimizer),
                  .shard_rank = inputs.groups.shard().rank()}),
       op_runs({.graph = inputs.graph, .job = inputs.job, .device = inputs.device, .facts = facts, .place = place}),
-      optimizer_step(vramfit::optimizer_step(inputs.job.optimizer, updating_device(inputs))),
+      optimizer_step(vramfit::optimizer_step(inputs.job.optimizer, updating_device(inputs), inputs.job.kernels)),
       scaler(inputs.job),
       clipping(inputs.options.clip, place, scaler),
       masks({.graph = inputs.graph,

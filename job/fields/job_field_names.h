@@ -62,6 +62,8 @@ inline constexpr std::array kAccumulates{Named{"sharded", Accumulate::sharded},
 inline constexpr std::array kImplementations{
     Named{"fused", OptimizerImplementation::fused}, Named{"foreach", OptimizerImplementation::foreach},
     Named{"loop", OptimizerImplementation::loop}, Named{"paged", OptimizerImplementation::paged}};
+inline constexpr std::array kKernels{Named{"libtorch", KernelSource::libtorch},
+                                     Named{"vramfit", KernelSource::vramfit}};
 inline constexpr std::array kAttentions{Named{"auto", Attention::automatic}, Named{"flash", Attention::flash},
                                         Named{"efficient", Attention::efficient}, Named{"cudnn", Attention::cudnn},
                                         Named{"math", Attention::math}};

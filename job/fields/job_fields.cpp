@@ -59,6 +59,11 @@ void set_quantization(Job& job, std::string_view value) {
   job.quantization = value;
 }
 
+/// "" for those that there always were, likewise.
+std::string get_kernels(const Job& job) {
+  return job.kernels == KernelSource::libtorch ? "" : name_in(kKernels, job.kernels);
+}
+
 template <bool Job::*Member>
 std::string get_toggle(const Job& job) {
   return job.*Member ? "on" : "off";
@@ -254,6 +259,12 @@ constexpr std::array kJobFields{
              "torch.compile of the model and its loss, with PyTorch's runtimes: its speed is predicted, its memory is "
              "not modelled (docs/time-model.md). Default: off; runtime vramfit has fused kernels anyway",
              get_toggle<&Job::compile>, set_toggle<&Job::compile>, FieldGroup::software, HonouredBy::every_runtime,
+             AtResume::may_differ, InPlan::optional},
+    JobField{"kernels", FieldForm::text, "libtorch|vramfit",
+             "GPUs: what is computed in several passes by LibTorch's functions has a CUDA kernel of its own instead, "
+             "without scratch: AdamW with states of few bits or of another dtype, or with stochastic rounding, and "
+             "quantized weights (docs/kernels.md). run needs them built: scripts/setup --cuda. Default: libtorch",
+             get_kernels, set_choice<&Job::kernels, kKernels>, FieldGroup::software, HonouredBy::own_runtime,
              AtResume::may_differ, InPlan::optional},
     JobField{"allocator", FieldForm::text, "native|expandable|arena|KEY=VALUE,...",
              "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF; CPU ranks have no such "

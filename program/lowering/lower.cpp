@@ -11,6 +11,7 @@
 #include "program/lowering/save.h"
 #include "program/lowering/update.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/own_kernels.h"
 
 namespace vramfit::program {
 
@@ -55,9 +56,9 @@ class Lowering {
         views_(inputs.labels),
         unit_views_(views_, layout_, inputs.coords),
         host_(writer_, labels_, tokens_, inputs.device.kind, offload_of(job_)),
-        units_inputs_{inputs.graph,       job_.precision, layout_, optimizer_named(job_.optimizer),
-                      inputs.device.kind, writer_,        labels_, tokens_,
-                      unit_views_,        host_},
+        units_inputs_{inputs.graph,       job_.precision, layout_,     optimizer_named(job_.optimizer),
+                      inputs.device.kind, writer_,        labels_,     tokens_,
+                      unit_views_,        host_,          job_.kernels},
         shared_{inputs, job_, layout_, shape_, is_cuda_, writer_, labels_, views_, units_, tokens_, host_},
         calls_(
             {inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_, views_, residents_.loss}),
@@ -328,6 +329,9 @@ class Lowering {
 
 }  // namespace
 
-Program lower(const LowerInputs& inputs) { return Lowering(inputs).lower(); }
+Program lower(const LowerInputs& inputs) {
+  require_work_for_own_kernels(inputs.job, inputs.graph);
+  return Lowering(inputs).lower();
+}
 
 }  // namespace vramfit::program

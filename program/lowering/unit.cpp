@@ -174,7 +174,8 @@ void UnitLowering::fill_from_kept(How how) {
 }
 
 Held UnitLowering::codes_scratch() {
-  const std::int64_t numbers = in_.device == DeviceKind::cuda ? dequantize_scratch(unit_) : 0;
+  const bool by_calls = in_.device == DeviceKind::cuda && in_.kernels == KernelSource::libtorch;
+  const std::int64_t numbers = by_calls ? dequantize_scratch(unit_) : 0;
   return numbers == 0 ? Held()
                       : in_.writer.allocate(buffer(numbers, Dtype::f32, Category::temporaries, "scratch for codes"));
 }

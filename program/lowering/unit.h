@@ -27,6 +27,7 @@ struct UnitsInputs {
   int& tokens;  // how many there are
   UnitViews& views;
   HostSide& host;
+  KernelSource kernels = KernelSource::libtorch;
 };
 
 class UnitLowering {

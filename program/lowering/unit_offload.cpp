@@ -85,7 +85,8 @@ Buffer UnitLowering::sums_buffer(const OptimizerSums& sums) const {
 
 void UnitLowering::run_update(const Held& trained, const Held& gradient, const Held& divisor, const Held& found_inf,
                               Stream stream) {
-  const UnitUpdate update = update_of(unit_, in_.precision, stream == Stream::host ? DeviceKind::cpu : in_.device);
+  const UnitUpdate update =
+      update_of(unit_, in_.precision, stream == Stream::host ? DeviceKind::cpu : in_.device, in_.kernels);
   Held scratch;
   const std::int64_t numbers = in_.optimizer.scratch == nullptr ? 0 : in_.optimizer.scratch(update);
   if (numbers > 0) {

@@ -19,6 +19,7 @@ struct OpRow {
   bool reads_weights_backward = true;  // false: a table, of which backward needs the gradient alone
   bool quantizes_weight = false;       // its first parameter is a matrix that may be stored in few bits
   bool adds_bias_in_product = false;   // CUDA uses cublasLt for that, if it has a second parameter
+  bool has_own_kernel = false;         // with --kernels vramfit (executor/kernels)
 };
 
 const OpRow& op_row(OpKind kind);

@@ -69,6 +69,7 @@ struct OpContext {
   Attention attention = Attention::automatic;
   bool deterministic = false;
   BatchShape shape;
+  KernelSource kernels = KernelSource::libtorch;
 
   std::int64_t input_elements(int i) const;
   std::int64_t output_elements(int i) const;

@@ -59,6 +59,10 @@ inline Step release(std::string name) {
 }
 
 inline bool is_cuda(const OpContext& context) { return context.device.kind == DeviceKind::cuda; }
+/// Whether an op that has a kernel of the engine's own (OpRow::has_own_kernel) uses it.
+inline bool uses_own_kernel(const OpContext& context) {
+  return is_cuda(context) && context.kernels == KernelSource::vramfit;
+}
 
 /// Whether parameter `index` exists and needs a gradient.
 inline bool wants_parameter(const Needs& needs, std::size_t index) {

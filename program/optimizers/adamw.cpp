@@ -20,9 +20,8 @@ bool is_fused(const UnitUpdate& update) { return update.state == update.storage;
 
 /// Counting the step, and one kernel for all, which reads the gradient and reads and writes parameters and averages.
 Work work_of_adamw(const UnitUpdate& update) {
-  if (!is_fused(update) && update.device == DeviceKind::cuda) return work_of_adamw_in_chunks(update);
-  const Bytes each = dtype_bytes(update.gradient) + 2 * dtype_bytes(update.storage) + 4 * dtype_bytes(update.state);
-  return {.launches = 2, .bytes = static_cast<double>((update.elements * each).n)};
+  const bool is_at_once = is_fused(update) || update.device == DeviceKind::cpu || wants_own_kernel(update);
+  return is_at_once ? work_of_adamw_at_once(update) : work_of_adamw_in_chunks(update);
 }
 
 std::int64_t scratch_of_adamw(const UnitUpdate& update) {

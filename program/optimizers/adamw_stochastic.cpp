@@ -16,9 +16,10 @@ constexpr std::array kStates{OptimizerState{"exp_avg"}, OptimizerState{"exp_avg_
                              OptimizerState{"step", Holds::updates}};
 
 Work work_of(const UnitUpdate& update) {
-  if (update.device == DeviceKind::cpu) {
-    const Bytes each = dtype_bytes(update.gradient) + 2 * dtype_bytes(update.storage) + 4 * dtype_bytes(update.state);
-    return {.bytes = static_cast<double>((update.elements * each).n)};
+  if (update.device == DeviceKind::cpu || wants_own_kernel(update)) {
+    Work work = work_of_adamw_at_once(update);
+    work.launches = wants_own_kernel(update) ? 1 + update.parameters : 1;  // counting, and a kernel for each
+    return work;
   }
   // Beside the update, a word of 8 bytes for each element: made, mixed and added by 18 calls.
   constexpr std::int64_t kOfWords = 18;

@@ -44,16 +44,18 @@ struct BlockScratch {
 
 // Of AdamW's updates.
 
-/// Elements of fp32 that LibTorch's calls on CUDA work in, with `rows` rows of a chunk; none on CPU, whose loop needs
-/// none.
+/// Elements of fp32 that LibTorch's calls on CUDA work in, with `rows` rows of a chunk. A loop on CPU and own kernels
+/// need none.
 std::int64_t adamw_scratch(const UnitUpdate& update, std::int64_t block, int rows = kRows);
 
-/// States in blocks. On CPU one loop; on CUDA LibTorch's calls (executor/optimizers/
-/// block_adamw_cuda.cpp).
+/// States in blocks. On CPU one loop; on CUDA LibTorch's calls (executor/optimizers/block_adamw_cuda.cpp), or an own
+/// kernel.
 Work work_of_block_adamw(const UnitUpdate& update, std::int64_t block, std::int64_t codes_per_byte);
 
 /// States of another dtype than the parameters, on CUDA.
 Work work_of_adamw_in_chunks(const UnitUpdate& update);
+/// The same, or with stochastic rounding, by one loop or own kernel that reads and writes each number once.
+Work work_of_adamw_at_once(const UnitUpdate& update);
 
 /// The row of an AdamW that keeps codes of both averages, one or several in a byte, a scale for each block of them, and
 /// the count.

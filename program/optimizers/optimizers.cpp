@@ -66,13 +66,14 @@ StatePart saved_part_of(const OptimizerState& state, const Unit& unit, std::size
   return part_of(state, unit, slot, rows);
 }
 
-UnitUpdate update_of(const Unit& unit, const Precision& precision, DeviceKind device) {
+UnitUpdate update_of(const Unit& unit, const Precision& precision, DeviceKind device, KernelSource kernels) {
   UnitUpdate update{.elements = unit.trainable_elements,
                     .storage = unit.storages.front().dtype,
                     .gradient = unit.gradient,
                     .state = precision.state,
                     .device = device,
-                    .parameters = 0};
+                    .parameters = 0,
+                    .kernels = kernels};
   for (const UnitParameter& p : unit.parameters) {
     if (!p.trainable) continue;
     ++update.parameters;

@@ -59,8 +59,13 @@ struct UnitUpdate {
   Dtype storage = Dtype::f32, gradient = Dtype::f32, state = Dtype::f32;
   DeviceKind device = DeviceKind::cpu;
   std::int64_t parameters = 1, longest_row = 1;  // that are trained; the most elements that a row of them has
+  KernelSource kernels = KernelSource::libtorch;
 };
-UnitUpdate update_of(const Unit& unit, const Precision& precision, DeviceKind device);
+UnitUpdate update_of(const Unit& unit, const Precision& precision, DeviceKind device, KernelSource kernels);
+/// Whether it is done by a CUDA kernel of the engine's own, where the optimizer has one.
+inline bool wants_own_kernel(const UnitUpdate& update) {
+  return update.device == DeviceKind::cuda && update.kernels == KernelSource::vramfit;
+}
 
 /// fp32 numbers that an update needs of all of a parameter. Before the update each rank finds them for its rows, and
 /// they are summed over the ranks that hold rows of it. The buffer is labelled "UNIT: NAME". What finds them is a run

@@ -13,6 +13,7 @@
 #include "program/runtimes/runtimes.h"
 #include "program/stages/offload.h"
 #include "program/stages/optimizer_in_backward.h"
+#include "program/stages/own_kernels.h"
 
 namespace vramfit {
 
@@ -98,6 +99,7 @@ void require_own(const Job& job, const Cluster& cluster) {
   require_quantization(job);
   require_offload(job);
   require_optimizer_in_backward(job);
+  require_gpus_for_own_kernels(job, cluster);
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");
 }

@@ -70,7 +70,8 @@ Analysis analyse(const TapeInputs& in, const Segment& segment, bool input_wants_
                             .device = in.device,
                             .attention = in.attention,
                             .deterministic = in.deterministic,
-                            .shape = in.shape};
+                            .shape = in.shape,
+                            .kernels = in.kernels};
     a.rules.push_back(rule_for(context, a.needs.back()));
     if (!a.active.back()) continue;
     a.wants_gradient[at(op.outputs[0])] = true;
@@ -333,7 +334,8 @@ TapeInputs tape_inputs(const Graph& graph, const Job& job, const Device& device)
           .deterministic = job.deterministic,
           .shape = {job.micro_batch, job.sequence},
           .trainable = trainable_parameters(graph, job),
-          .policies = kept_policies(job.checkpointing)};
+          .policies = kept_policies(job.checkpointing),
+          .kernels = job.kernels};
 }
 
 const CheckpointedTape& checkpointed_tape(const SegmentTape& tape, const Job& job) {

@@ -60,6 +60,7 @@ struct TapeInputs {
   BatchShape shape;
   std::vector<bool> trainable;            // per parameter of the graph
   std::vector<KeptPolicy> policies = {};  // of SegmentTape::selective
+  KernelSource kernels = KernelSource::libtorch;
 };
 
 /// What a job's checkpointed segments do; the tape was made with kept_policies() of that job.

@@ -51,6 +51,7 @@ constexpr std::array kCommon{
     FieldRow{"label_smoothing", Carried::refused, "", "set it in the script"},
     FieldRow{"z_loss", Carried::refused, "", kNoSuch},
     FieldRow{"ignore_index", Carried::refused, "", "mask its labels in the script"},
+    FieldRow{"kernels", Carried::refused, "", kNoSuch},
     FieldRow{"allocator", Carried::command},
     FieldRow{"freeze", Carried::refused, "", "freeze parameters in the script"},
     FieldRow{"gradient_mask", Carried::refused, "none", kNoSuch},

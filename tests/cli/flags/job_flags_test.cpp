@@ -68,6 +68,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"ignore_index", "7"},
     {"attention", "math"},
     {"compile", "on"},
+    {"kernels", "vramfit"},
     {"allocator", "expandable_segments=True,max_split_size_mb=64"},
     {"freeze", "*.norm.*,lm_head"},
     {"frozen_dtype", "bf16"},

@@ -92,7 +92,7 @@ class Run {
     OpCall call = make_call();
     call.inputs = inputs_;
     call.outputs = outputs_;
-    counted([&] { op_functions(case_.kind, run_.device).forward(call); }, rule_.forward, "forward");
+    counted([&] { op_functions(case_.kind, run_.device, run_.kernels).forward(call); }, rule_.forward, "forward");
     outputs_ = call.outputs;
     if (case_.kind != OpKind::linear_cross_entropy || !needs_.any()) {
       compare("output", outputs_[0], {.truth = truth_output_});
@@ -106,7 +106,7 @@ class Run {
     if (gradient.defined()) call.output_gradient = &gradient;
     place_input_gradients(call);
     place_parameter_gradients(call);
-    counted([&] { op_functions(case_.kind, run_.device).backward(call); }, rule_.backward, "backward");
+    counted([&] { op_functions(case_.kind, run_.device, run_.kernels).backward(call); }, rule_.backward, "backward");
     compare_gradients("input", needs_.inputs, call.input_gradients, expected_inputs_);
     compare_gradients("parameter", needs_.parameters, call.parameter_gradients, expected_parameters_);
     if (case_.kind == OpKind::linear_cross_entropy) compare("loss", outputs_[0], {.truth = truth_output_});
@@ -116,6 +116,7 @@ class Run {
   }
 
   bool wants_backward() const { return needs_.any(); }
+  at::Tensor output() const { return outputs_[0].clone(); }
 
   const std::vector<std::string>& differences() const { return differences_; }
 
@@ -128,7 +129,8 @@ class Run {
             .device = device_,
             .attention = run_.attention,
             .deterministic = run_.deterministic,
-            .shape = case_.shape};
+            .shape = case_.shape,
+            .kernels = run_.kernels};
   }
 
   void compare(const std::string& what, const at::Tensor& got, const Expected& expected) {
@@ -294,7 +296,7 @@ class Run {
     counter().counting = true;
     kernel();
     counter().counting = false;
-    if (run_.device != DeviceKind::cpu) return;
+    if (run_.device != DeviceKind::cpu && run_.kernels == KernelSource::libtorch) return;
     std::vector<std::string> listed;
     std::vector<std::int64_t> bytes;
     for (const Step& step : steps) {
@@ -329,7 +331,7 @@ OpResult run_op(const OpCase& op, const OpRun& run) {
   counter();
   Run one(op, run);
   one.forward();
-  OpResult result;
+  OpResult result{.output = one.output(), .gradients = {}, .differences = {}};
   if (one.wants_backward()) result.gradients = one.backward();
   result.differences = one.differences();
   return result;

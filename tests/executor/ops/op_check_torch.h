@@ -45,14 +45,17 @@ struct OpRun {
   double tolerance = 0;
   Attention attention = Attention::automatic;
   bool deterministic = false;
+  KernelSource kernels = KernelSource::libtorch;
 };
 
 struct OpResult {
+  at::Tensor output;                     // as it was before backward
   std::vector<at::Tensor> gradients;     // of inputs, then of parameters
   std::vector<std::string> differences;  // what is wrong (difference_torch.h) with the output and the gradients
 };
 
-/// Forward and backward of the case. CPU runs also check that what was allocated is the rule's list, by name and bytes.
+/// Forward and backward of the case. CPU runs, and those of own kernels, also check that what was allocated is the
+/// rule's list, by name and bytes.
 OpResult run_op(const OpCase& op, const OpRun& run);
 
 /// run_op, which must find no difference. Returns the gradients.

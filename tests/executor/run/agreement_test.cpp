@@ -110,6 +110,7 @@ constexpr std::array kFields{
     FieldRow{"ignore_index", "0", true},
     FieldRow{"attention", "math", false},
     FieldRow{"compile", "on", false},
+    FieldRow{"kernels", "vramfit", false},
     FieldRow{"allocator", "native", false},
     FieldRow{"freeze", "*norm*", true},
     FieldRow{"frozen_dtype", "fp16", true},

@@ -1,0 +1,18 @@
+// The library's functions, each of which is in the source of its kernels.
+#pragma once
+
+#include "executor/kernels/kernels.h"
+
+namespace vramfit::cuda {
+
+int count_update(const AdamwUpdate& update, Stream stream);
+int update_plain(const AdamwUpdate& update, const PlainAverages& averages, Stream stream);
+int update_rounding(const AdamwUpdate& update, const PlainAverages& averages, const RoundedStretch& stretch,
+                    Stream stream);
+int update_coded(const AdamwUpdate& update, const CodedAverages& averages, Stream stream);
+int dequantize(const CodedMatrix& matrix, Stream stream);
+int gate(const GatedUnit& unit, void* output, Stream stream);
+int gate_backward(const GatedUnit& unit, const GatedUnitGradients& gradients, Stream stream);
+int rotate(const Rotation& rotation, Stream stream);
+
+}  // namespace vramfit::cuda

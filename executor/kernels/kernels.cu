@@ -1,0 +1,23 @@
+// The library's one symbol.
+#include "executor/kernels/functions.h"
+
+namespace vramfit::cuda {
+
+namespace {
+
+constexpr Kernels kKernels{.count_update = count_update,
+                           .update_plain = update_plain,
+                           .update_rounding = update_rounding,
+                           .update_coded = update_coded,
+                           .dequantize = dequantize,
+                           .gate = gate,
+                           .gate_backward = gate_backward,
+                           .rotate = rotate};
+
+}  // namespace
+
+extern "C" [[gnu::visibility("default")]] const Kernels* vramfit_kernels(int interface_version) {
+  return interface_version == kInterface ? &kKernels : nullptr;
+}
+
+}  // namespace vramfit::cuda

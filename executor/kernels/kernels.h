@@ -1,0 +1,108 @@
+// What the library of own CUDA kernels offers (docs/kernels.md): functions that launch, on the caller's stream, and
+// return a cudaError_t. All pointers are the device's. Neither CUDA's headers nor LibTorch's are needed to call them.
+#pragma once
+
+#include <cstdint>
+
+#include "executor/optimizers/adam_numbers.h"
+
+namespace vramfit::cuda {
+
+enum class Number : std::uint8_t { f32, bf16, f16 };
+
+using Stream = void*;  // cudaStream_t
+
+/// An update of AdamW over flat tensors. Parameters and gradients have one dtype, fp32 or bf16.
+struct AdamwUpdate {
+  void* parameters;
+  const void* gradients;
+  Number number;
+  std::int64_t elements;
+  float* steps;                   // counted up first
+  const float* gradient_divisor;  // null: none
+  const float* found_inf;         // 1: nothing is changed or counted; null: none
+  AdamRates rates;
+};
+
+/// Averages as numbers.
+struct PlainAverages {
+  void *first, *second;
+  Number number;  // f32 or bf16
+};
+
+/// A part of the elements in which parameter i, counted from `first` on, is rounded by word i of the stream `key`.
+struct RoundedStretch {
+  std::int64_t offset, elements;
+  std::int64_t first;
+  std::uint64_t key;
+};
+
+/// Averages as codes in blocks, of which there are whole ones.
+struct CodedAverages {
+  std::uint8_t *first, *second;
+  float *first_scales, *second_scales;
+  int bits;  // 8 or 4, as adamw-8bit and adamw-4bit keep them
+};
+
+/// A rank's rows of a matrix in codes, at `stored`, where QuantizedParts says what lies where.
+struct CodedMatrix {
+  const std::uint8_t* stored;
+  std::int64_t codes_begin, scales_begin, offset_begin;
+  std::int64_t elements, capacity;  // of its rows; with those of padding, which become zeros
+  std::int64_t row_elements;
+  std::int64_t block;        // elements that share a scale; 0: a row of int8
+  std::int64_t scale_block;  // scales of 8 bits that share one of 32; 0: all have 32
+  void* into;                // [capacity]
+  Number number;
+};
+
+enum class Activation : std::uint8_t { silu, gelu_tanh, gelu_erf, relu };
+
+/// act(gate) * up, element by element.
+struct GatedUnit {
+  const void *gate, *up;
+  Number number;
+  std::int64_t elements;
+  Activation activation;
+};
+/// Gradients that aren't wanted are null; they may lie over gate and up.
+struct GatedUnitGradients {
+  const void* output;
+  void *gate, *up;
+  bool add_gate, add_up;  // to what is there
+};
+
+/// Heads of `dim` numbers in rows, the first 2 * half of which are turned by the angles of the row's position.
+struct Rotation {
+  const void* from;
+  void* to;  // may be `from`
+  Number number;
+  std::int64_t rows, from_stride, to_stride;
+  int heads, dim, half;
+  const void *cos, *sin;  // [sequence, half]
+  Number table;
+  std::int64_t sequence;
+  bool backwards, add;  // to what is there
+};
+
+struct Kernels {
+  /// Counts the update unless it is skipped; the functions after it read the count.
+  int (*count_update)(const AdamwUpdate& update, Stream stream);
+  int (*update_plain)(const AdamwUpdate& update, const PlainAverages& averages, Stream stream);
+  /// Parameters are bf16.
+  int (*update_rounding)(const AdamwUpdate& update, const PlainAverages& averages, const RoundedStretch& stretch,
+                         Stream stream);
+  int (*update_coded)(const AdamwUpdate& update, const CodedAverages& averages, Stream stream);
+  int (*dequantize)(const CodedMatrix& matrix, Stream stream);
+  int (*gate)(const GatedUnit& unit, void* output, Stream stream);
+  int (*gate_backward)(const GatedUnit& unit, const GatedUnitGradients& gradients, Stream stream);
+  int (*rotate)(const Rotation& rotation, Stream stream);
+};
+
+/// Of this header: a library that was built from another one isn't used.
+inline constexpr int kInterface = 1;
+
+/// The one symbol of the library, "vramfit_kernels"; null for another interface.
+using Find = const Kernels* (*)(int interface_version);
+
+}  // namespace vramfit::cuda

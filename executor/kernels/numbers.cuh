@@ -1,0 +1,105 @@
+// For kernels' sources: numbers of 16 and 32 bits, and several of them read or written at once.
+#pragma once
+
+#include "executor/kernels/launch.cuh"
+
+namespace vramfit::cuda {
+
+struct Bfloat16 {
+  std::uint16_t bits;
+};
+struct Float16 {
+  std::uint16_t bits;
+};
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(Bfloat16 x) { return __uint_as_float(static_cast<std::uint32_t>(x.bits) << 16U); }
+__device__ inline float to_float(Float16 x) { return __half2float(__ushort_as_half(x.bits)); }
+
+constexpr std::uint16_t kNanOfBfloat16 = 0x7FC0;
+
+/// To the nearest, to even.
+template <typename T>
+__device__ T rounded(float x);
+template <>
+__device__ inline float rounded(float x) {
+  return x;
+}
+template <>
+__device__ inline Bfloat16 rounded(float x) {
+  const std::uint32_t bits = __float_as_uint(x);
+  const std::uint32_t nearest = (bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U;
+  return {x == x ? static_cast<std::uint16_t>(nearest) : kNanOfBfloat16};
+}
+template <>
+__device__ inline Float16 rounded(float x) {
+  return {__half_as_ushort(__float2half_rn(x))};
+}
+
+/// As many as a thread reads at once: 16 bytes, or fewer.
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount > 16 ? 16 : sizeof(T) * kCount) Pack {
+  T at[kCount];
+};
+
+/// Of numbers that begin at a multiple of the pack's bytes.
+template <int kCount, typename T>
+__device__ Pack<T, kCount> read(const T* from) {
+  return *reinterpret_cast<const Pack<T, kCount>*>(from);
+}
+template <int kCount, typename T>
+__device__ void write(T* to, const Pack<T, kCount>& pack) {
+  *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
+}
+
+/// kCount elements from `begin` on, of which `there` are there.
+template <int kCount>
+struct Part {
+  std::int64_t begin, there;
+  bool is_aligned;  // whether packs can be read and written at once
+
+  template <typename T>
+  __device__ Pack<T, kCount> read(const T* from) const {
+    if (is_aligned && there >= kCount) return cuda::read<kCount>(from + begin);
+    Pack<T, kCount> pack{};
+    for (int i = 0; i < kCount; ++i) {
+      if (i < there) pack.at[i] = from[begin + i];
+    }
+    return pack;
+  }
+  template <typename T>
+  __device__ void write(T* to, const Pack<T, kCount>& pack) const {
+    if (is_aligned && there >= kCount) return cuda::write(to + begin, pack);
+    for (int i = 0; i < kCount; ++i) {
+      if (i < there) to[begin + i] = pack.at[i];
+    }
+  }
+};
+
+/// What is there and a number, or the number alone.
+template <typename T>
+__device__ T put(T there, float value, bool add) {
+  return rounded<T>(add ? to_float(there) + value : value);
+}
+
+/// Bytes that begin anywhere, and of which there may be fewer: at once where that is possible.
+template <int kCount>
+__device__ Pack<std::uint8_t, kCount> read_bytes(const std::uint8_t* from, std::int64_t there) {
+  if (there >= kCount && reinterpret_cast<std::uintptr_t>(from) % kCount == 0) return read<kCount>(from);
+  Pack<std::uint8_t, kCount> pack{};
+  for (int i = 0; i < kCount && i < there; ++i) pack.at[i] = from[i];
+  return pack;
+}
+
+/// Calls `f` with a number of the kind, fp32 or bf16, for its type.
+template <typename F>
+int with_wide_number(Number number, const F& f) {
+  return number == Number::f32 ? f(float{}) : f(Bfloat16{});
+}
+/// The same of fp16 as well.
+template <typename F>
+int with_number(Number number, const F& f) {
+  return number == Number::f16 ? f(Float16{}) : with_wide_number(number, f);
+}
+
+}  // namespace vramfit::cuda

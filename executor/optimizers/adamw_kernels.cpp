@@ -1,0 +1,70 @@
+#include "executor/optimizers/adamw_kernels.h"
+
+#include <stdexcept>
+
+#include "executor/kernels/own_kernels_torch.h"
+#include "executor/optimizers/elements_torch.h"
+
+namespace vramfit {
+
+namespace {
+
+const float* number_at(const at::Tensor* tensor) {
+  return tensor == nullptr ? nullptr : tensor->const_data_ptr<float>();
+}
+
+cuda::AdamwUpdate update_of(OptimizerCall& call) {
+  if (call.parameters.scalar_type() == at::kHalf) throw std::logic_error("no kernel updates parameters in fp16");
+  return {.parameters = call.parameters.mutable_data_ptr(),
+          .gradients = call.gradients.const_data_ptr(),
+          .number = number_of(call.parameters.scalar_type()),
+          .elements = call.parameters.numel(),
+          .steps = call.states.back().mutable_data_ptr<float>(),
+          .gradient_divisor = number_at(call.gradient_divisor),
+          .found_inf = number_at(call.found_inf),
+          .rates = adam_rates(call.options)};
+}
+
+cuda::PlainAverages averages_of(OptimizerCall& call) {
+  return {.first = call.states[0].mutable_data_ptr(),
+          .second = call.states[1].mutable_data_ptr(),
+          .number = number_of(call.states[0].scalar_type())};
+}
+
+}  // namespace
+
+void update_coded_by_kernel(OptimizerCall& call, int bits) {
+  const cuda::Kernels& kernels = require_own_kernels();
+  const cuda::AdamwUpdate update = update_of(call);
+  const cuda::Stream stream = stream_of(call.parameters);
+  check_launch(kernels.count_update(update, stream));
+  check_launch(kernels.update_coded(update,
+                                    {.first = call.states[0].mutable_data_ptr<std::uint8_t>(),
+                                     .second = call.states[1].mutable_data_ptr<std::uint8_t>(),
+                                     .first_scales = call.states[2].mutable_data_ptr<float>(),
+                                     .second_scales = call.states[3].mutable_data_ptr<float>(),
+                                     .bits = bits},
+                                    stream));
+}
+
+void update_plain_by_kernel(OptimizerCall& call) {
+  const cuda::Kernels& kernels = require_own_kernels();
+  const cuda::AdamwUpdate update = update_of(call);
+  const cuda::Stream stream = stream_of(call.parameters);
+  check_launch(kernels.count_update(update, stream));
+  check_launch(kernels.update_plain(update, averages_of(call), stream));
+}
+
+void update_rounding_by_kernel(OptimizerCall& call) {
+  const cuda::Kernels& kernels = require_own_kernels();
+  const cuda::AdamwUpdate update = update_of(call);
+  const cuda::Stream stream = stream_of(call.parameters);
+  check_launch(kernels.count_update(update, stream));
+  for (const RandomStretch& stretch : call.stretches) {
+    check_launch(kernels.update_rounding(
+        update, averages_of(call),
+        {.offset = stretch.offset, .elements = stretch.elements, .first = stretch.first, .key = stretch.key}, stream));
+  }
+}
+
+}  // namespace vramfit

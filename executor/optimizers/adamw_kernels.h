@@ -1,0 +1,20 @@
+// AdamW by own CUDA kernels (executor/kernels), each number read and written once: updates for which LibTorch has no
+// function, and which its functions need scratch for otherwise.
+#pragma once
+
+#include "executor/optimizers/optimizers.h"
+
+namespace vramfit {
+
+/// States: codes of the first and second moment, their scales, the count. `kBits`: 8 or 4.
+void update_coded_by_kernel(OptimizerCall& call, int bits);
+template <int kBits>
+void update_coded_by_kernel(OptimizerCall& call) {
+  update_coded_by_kernel(call, kBits);
+}
+
+/// States: two averages of any dtype, the count. Parameters are rounded to nearest, or stretch by stretch.
+void update_plain_by_kernel(OptimizerCall& call);
+void update_rounding_by_kernel(OptimizerCall& call);
+
+}  // namespace vramfit

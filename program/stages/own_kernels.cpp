@@ -1,0 +1,57 @@
+#include "program/stages/own_kernels.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/conflict.h"
+#include "base/error.h"
+#include "job/quantization.h"
+#include "program/ops/op_row.h"
+#include "program/optimizers/optimizers.h"
+#include "program/stages/offload.h"
+
+namespace vramfit {
+
+namespace {
+
+/// Elements of a unit, any number of them.
+constexpr std::int64_t kSome = std::int64_t{1} << 20;
+
+/// Updates that have a kernel are those that work in no scratch with it.
+bool updates_by_own_kernel(const Job& job) {
+  const Optimizer& row = optimizer_named(job.optimizer);
+  if (row.scratch == nullptr || offload_of(job).states) return false;
+  UnitUpdate update{.elements = kSome,
+                    .storage = job.precision.storage,
+                    .gradient = job.precision.storage,
+                    .state = job.precision.state,
+                    .device = DeviceKind::cuda};
+  if (row.scratch(update) == 0) return false;
+  update.kernels = KernelSource::vramfit;
+  return row.scratch(update) == 0;
+}
+
+bool has_op_with_own_kernel(const Graph& graph) {
+  return std::ranges::any_of(graph.segments, [](const Segment& segment) {
+    return std::ranges::any_of(segment.ops, [](const Op& op) { return op_row(op.kind).has_own_kernel; });
+  });
+}
+
+}  // namespace
+
+void require_gpus_for_own_kernels(const Job& job, const Cluster& cluster) {
+  if (job.kernels == KernelSource::libtorch || !cluster.is_cpu()) return;
+  throw Excluded("--kernels vramfit with CPU ranks (they are CUDA kernels; leave it out)");
+}
+
+void require_work_for_own_kernels(const Job& job, const Graph& graph) {
+  if (job.kernels == KernelSource::libtorch || has_op_with_own_kernel(graph)) return;
+  if (updates_by_own_kernel(job) || quantization_named(job.quantization) != nullptr) return;
+  throw Excluded(
+      fmt::format("--kernels vramfit with --optimizer {} and a model without gated activations or rotary embeddings "
+                  "(nothing in it has a kernel of the engine's own; leave it out)",
+                  job.optimizer));
+}
+
+}  // namespace vramfit

@@ -1,0 +1,149 @@
+// Ops by the kernels' own source, run on CPUs: outputs and gradients are those of CPU ranks, to the bit.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "executor/kernels/own_kernels_torch.h"
+#include "executor/ops/kernels_torch.h"
+#include "program/ops/op_row.h"
+#include "tests/executor/kernels/emulated_kernels.h"
+#include "tests/executor/ops/op_check_torch.h"
+
+namespace vramfit::testing {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Those that are defined.
+bool are_equal(const Tensors& a, const Tensors& b) {
+  bool equal = a.size() == b.size();
+  for (std::size_t i = 0; equal && i < a.size(); ++i) {
+    equal = a[i].defined() == b[i].defined() && (!a[i].defined() || at::equal(a[i], b[i]));
+  }
+  return equal;
+}
+
+void check_run(const OpCase& op, OpRun run) {
+  CAPTURE(run.precision);
+  CAPTURE(static_cast<int>(run.mode));
+  CAPTURE(run.unwanted);
+  run.device = DeviceKind::cpu;
+  const OpResult cpu = run_op(op, run);
+  run.device = DeviceKind::cuda;
+  run.kernels = KernelSource::vramfit;
+  for (const bool backwards : {false, true}) {
+    const EmulatedKernels kernels(backwards);
+    const OpResult own = run_op(op, run);
+    CHECK(own.differences == std::vector<std::string>());
+    CHECK(at::equal(own.output, cpu.output));
+    CHECK(are_equal(own.gradients, cpu.gradients));
+  }
+}
+
+void check(const OpCase& op) {
+  for (const auto& [precision, tolerance] :
+       {std::pair("fp32", 2e-6), std::pair("bf16-mixed", 1.5e-2), std::pair("fp16-mixed", 2e-3)}) {
+    for (const GradientMode mode : {GradientMode::fresh, GradientMode::taken, GradientMode::add}) {
+      check_run(op, {.precision = precision, .mode = mode, .tolerance = tolerance});
+    }
+  }
+  for (int input = 0; input < static_cast<int>(op.inputs.size()); ++input) {
+    check_run(op, {.mode = GradientMode::taken, .unwanted = input, .tolerance = 2e-6});
+    check_run(op, {.mode = GradientMode::add, .unwanted = input, .tolerance = 2e-6});
+  }
+}
+
+at::Tensor act(Activation activation, const at::Tensor& x) {
+  if (activation == Activation::silu) return at::silu(x);
+  if (activation == Activation::relu) return at::relu(x);
+  return at::gelu(x, activation == Activation::gelu_tanh ? "tanh" : "none");
+}
+
+OpCase op_case(OpKind kind, std::int64_t rows, std::int64_t columns, int inputs) {
+  OpCase op{.kind = kind, .shape = {1, rows}, .outputs = {{{rows, columns}}}};
+  for (int i = 0; i < inputs; ++i) {
+    op.inputs.push_back(random_tensor({rows, columns}, static_cast<std::uint64_t>(i) + 1) * 2);
+  }
+  return op;
+}
+
+}  // namespace
+
+TEST_CASE("a gated activation and its gradients are those of CPU ranks, over what was saved too") {
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu}) {
+    OpCase op = op_case(OpKind::glu, 23, 129, 2);
+    op.attributes.activation = activation;
+    op.truth = [=](const Tensors& in, const Tensors&) { return act(activation, in[0]) * in[1]; };
+    check(op);
+  }
+}
+
+TEST_CASE("a gated activation leaves alone what lies beyond its elements") {
+  const EmulatedKernels kernels;
+  constexpr std::int64_t kElements = 13, kThere = 32;
+  const at::Tensor gate = random_tensor({kThere}, 1), up = random_tensor({kThere}, 2);
+  at::Tensor output = at::full({kThere}, 7.0F), of_gate = output.clone(), of_up = output.clone();
+  const cuda::GatedUnit unit{.gate = gate.const_data_ptr(),
+                             .up = up.const_data_ptr(),
+                             .number = cuda::Number::f32,
+                             .elements = kElements,
+                             .activation = cuda::Activation::silu};
+  check_launch(require_own_kernels().gate(unit, output.mutable_data_ptr(), nullptr));
+  check_launch(require_own_kernels().gate_backward(unit,
+                                                   {.output = up.const_data_ptr(),
+                                                    .gate = of_gate.mutable_data_ptr(),
+                                                    .up = of_up.mutable_data_ptr(),
+                                                    .add_gate = false,
+                                                    .add_up = false},
+                                                   nullptr));
+  for (const at::Tensor& tensor : {output, of_gate, of_up}) {
+    CHECK(tensor.narrow(0, kElements, kThere - kElements).eq(7).all().item<bool>());
+    CHECK(tensor.narrow(0, 0, kElements).ne(7).all().item<bool>());
+  }
+}
+
+TEST_CASE("rotary embedding and its gradient are those of CPU ranks, in packs or not, of all or a part of a head") {
+  struct Table {
+    std::int64_t heads, half, dim;
+    at::ScalarType type;
+  };
+  for (const Table& table : {Table{3, 8, 16, at::kFloat}, Table{3, 4, 12, at::kBFloat16}, Table{3, 3, 8, at::kHalf},
+                             Table{4, 4, 9, at::kFloat}}) {
+    const std::int64_t batch = 2, sequence = 9, heads = table.heads, half = table.half, dim = table.dim;
+    OpCase op = op_case(OpKind::rope, batch * sequence, heads * dim, 1);
+    op.shape = {batch, sequence};
+    op.attributes.heads = heads;
+    op.attributes.head_dim = dim;
+    const at::Tensor angle = random_tensor({sequence, half}, 3);
+    op.rope_cos = {at::cos(angle).to(table.type)};
+    op.rope_sin = {at::sin(angle).to(table.type)};
+    op.truth = [=, tables = std::pair(op.rope_cos[0], op.rope_sin[0])](const Tensors& in, const Tensors&) {
+      const at::Tensor x = in[0].view({batch, sequence, heads, dim});
+      const at::Tensor cos = tables.first.to(at::kDouble).unsqueeze(1),
+                       sin = tables.second.to(at::kDouble).unsqueeze(1);
+      const at::Tensor a = x.narrow(3, 0, half), b = x.narrow(3, half, half);
+      return at::cat({a * cos - b * sin, b * cos + a * sin, x.narrow(3, 2 * half, dim - 2 * half)}, 3)
+          .reshape({batch * sequence, heads * dim});
+    };
+    check(op);
+  }
+}
+
+TEST_CASE("programs and the executor agree about which ops have kernels of the engine's own") {
+  constexpr std::array kFunctions{
+#define OP(name) &kernels::rows::name,
+#include "model_specs/ops.def"
+#undef OP
+  };
+  for (std::size_t kind = 0; kind < kFunctions.size(); ++kind) {
+    CAPTURE(kind);
+    CHECK(op_row(static_cast<OpKind>(kind)).has_own_kernel == (kFunctions[kind]->own_cuda.forward != nullptr));
+  }
+}
+
+}  // namespace vramfit::testing

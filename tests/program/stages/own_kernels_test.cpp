@@ -1,0 +1,111 @@
+#include "program/stages/own_kernels.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "program/make_program.h"
+#include "program/optimizers/optimizers.h"
+#include "program/readers/check.h"
+#include "tests/support/job_line.h"
+
+namespace vramfit {
+
+namespace {
+
+program::Program program_of(const std::string& line) {
+  const testing::ResolvedJob job = testing::resolved(testing::parse_job_line(line));
+  return program::make_program(
+      {.graph = job.graph, .job = job.job, .device = job.cluster.card.device, .coords = {}, .run = {}});
+}
+
+/// Buffers of what follows load whose label has such an end.
+std::ptrdiff_t buffers_named(const program::Program& made, std::string_view end) {
+  return std::ranges::count_if(made.main.buffers, [&](const program::Buffer& buffer) {
+    return buffer.label >= 0 && made.labels[static_cast<std::size_t>(buffer.label)].ends_with(end);
+  });
+}
+
+std::string refusal_of(const std::string& line) {
+  try {
+    program_of(line);
+  } catch (const NotModelled& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("updates and quantized weights with own kernels work in no scratch") {
+  struct Row {
+    const char *settings, *scratch;
+  };
+  for (const Row& row :
+       {Row{"optimizer=adamw-8bit", "update scratch"},
+        Row{"optimizer=adamw-4bit precision=bf16-pure", "update scratch"},
+        Row{"optimizer=adamw-stochastic precision=bf16-pure", "update scratch"},
+        Row{"precision=bf16-pure state_dtype=fp32", "update scratch"}, Row{"method=qlora", "scratch for codes"},
+        Row{"method=lora quantization=int8", "scratch for codes"}}) {
+    CAPTURE(row.settings);
+    const std::string line = std::string("llama 1x2 cuda:90:132 ") + row.settings;
+    CHECK(buffers_named(program_of(line), row.scratch) > 0);
+    const program::Program own = program_of(line + " kernels=vramfit");
+    CHECK(buffers_named(own, row.scratch) == 0);
+    CHECK(program::fault_of(own).value_or("").empty());
+  }
+}
+
+TEST_CASE("gated activations and rotary embeddings with own kernels work in no temporaries") {
+  const std::string line = "llama 1x1 cuda:90:132 precision=bf16-pure";
+  for (const char* temporary : {"half", "activation_gradient"}) {
+    CAPTURE(temporary);
+    CHECK(buffers_named(program_of(line), temporary) > 0);
+    CHECK(buffers_named(program_of(line + " kernels=vramfit"), temporary) == 0);
+  }
+}
+
+TEST_CASE("Adafactor's sums and states that the CPU updates are what they are with LibTorch's functions") {
+  for (const char* settings : {"optimizer=adafactor", "optimizer=adamw-8bit offload=optimizer"}) {
+    CAPTURE(settings);
+    const std::string line = std::string("llama 1x1 cuda:90:132 ") + settings;
+    CHECK(buffers_named(program_of(line), "update scratch") ==
+          buffers_named(program_of(line + " kernels=vramfit"), "update scratch"));
+  }
+}
+
+TEST_CASE("an own kernel moves each number once") {
+  constexpr std::int64_t kElements = std::int64_t{1} << 22;
+  UnitUpdate update{.elements = kElements,
+                    .storage = Dtype::bf16,
+                    .gradient = Dtype::bf16,
+                    .state = Dtype::f32,
+                    .device = DeviceKind::cuda,
+                    .parameters = 9,
+                    .kernels = KernelSource::vramfit};
+  // Gradient and parameter, twice, and both averages, twice; codes of a byte with two scales for 256.
+  CHECK(optimizer_named("adamw").work(update).bytes == (2 + 4 + 16) * kElements);
+  CHECK(optimizer_named("adamw-8bit").work(update).bytes == (2 + 4 + 4 + 16.0 / 256) * kElements);
+  CHECK(optimizer_named("adamw-8bit").work(update).launches == 2);
+  CHECK(optimizer_named("adamw-stochastic").work(update).launches == 10);
+  update.kernels = KernelSource::libtorch;
+  CHECK(optimizer_named("adamw-8bit").work(update).bytes > 200.0 * kElements);
+}
+
+TEST_CASE("own kernels are refused where nothing would use them") {
+  CHECK(refusal_of("gpt2 1x1 cuda:90:132 kernels=vramfit").find("--kernels vramfit with --optimizer adamw") == 0);
+  CHECK(refusal_of("gpt2 1x1 cuda:90:132 kernels=vramfit optimizer=adamw-8bit").empty());
+  CHECK(refusal_of("llama 1x1 cuda:90:132 kernels=vramfit").empty());
+  const testing::ResolvedJob cpu = testing::resolved(testing::parse_job_line("llama 1x1 cpu:1:0"));
+  Job job = cpu.job;
+  CHECK_NOTHROW(require_gpus_for_own_kernels(job, cpu.cluster));
+  job.kernels = KernelSource::vramfit;
+  CHECK_THROWS_WITH(require_gpus_for_own_kernels(job, cpu.cluster),
+                    doctest::Contains("--kernels vramfit with CPU ranks"));
+}
+
+}  // namespace vramfit

@@ -1,0 +1,66 @@
+// Jobs with own CUDA kernels on phantom GPUs, where the library was built: launches as they are on real ones, and every
+// event as predicted. Elsewhere such jobs are refused by name.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "program/ledger/ledger_diff.h"
+#include "tests/run/phantom_cover.h"
+
+namespace vramfit::testing {
+
+namespace {
+
+bool was_built() {
+  return std::filesystem::exists(std::filesystem::path(VRAMFIT_BIN_DIR).parent_path() / "lib" /
+                                 "libvramfit_kernels.so");
+}
+
+PhantomJob job_on(const std::string& cards, std::vector<std::string> flags) {
+  flags.insert(flags.end(), {"--kernels", "vramfit", "--seq-len", "33", "--micro-batch", "2"});
+  return {{"llama", 1, std::move(flags)}, cards, 0, "ascending"};
+}
+
+/// Each kernel, on cards for which the library has machine code, or PTX alone.
+std::vector<PhantomJob> jobs() {
+  return {
+      job_on("1xH100-80GB", {"--optimizer", "adamw-8bit", "--precision", "bf16-pure"}),
+      job_on("1xA100-40GB", {"--optimizer", "adamw-4bit", "--precision", "bf16-mixed", "--grad-accum", "2"}),
+      job_on("1xB200-192GB", {"--optimizer", "adamw-stochastic", "--precision", "bf16-pure", "--clip", "0"}),
+      job_on("1xRTX4090", {"--precision", "bf16-pure", "--state-dtype", "fp32", "--checkpointing", "full"}),
+      job_on("1xT4", {"--method", "lora", "--lora-rank", "4", "--quantization", "int8", "--precision", "fp16-mixed"}),
+      job_on("1xRTX5090", {"--method", "qlora", "--lora-rank", "4", "--offload", "params,activations"})};
+}
+
+}  // namespace
+
+TEST_CASE("with own kernels, every byte that the executor asks for on phantom GPUs was predicted") {
+  if (!was_built()) {
+    MESSAGE("the library of kernels wasn't built: scripts/setup --cuda");
+    return;
+  }
+  for (const PhantomJob& job : jobs()) {
+    CAPTURE(job.name());
+    const FinishedRun run = run_on_phantom(job);
+    CHECK_MESSAGE(run.exit_code == 0, run.errors);
+    if (run.exit_code != 0) continue;
+    CHECK(run.errors.find("CUDA kernels of") != std::string::npos);
+    const LedgerDifference difference = compare_ledgers(count_as_run(run, job.rank), run.events_of(job.rank));
+    CHECK_MESSAGE(difference.equal, difference.first);
+    CHECK(difference.compared > 100);
+  }
+}
+
+TEST_CASE("a run that asks for own kernels is refused where they weren't built, or on CPU ranks") {
+  const FinishedRun cpu = run_vramfit({"llama", 1, {"--kernels", "vramfit", "--seq-len", "16"}}, {});
+  CHECK(cpu.exit_code != 0);
+  CHECK(cpu.errors.find("--kernels vramfit with CPU ranks") != std::string::npos);
+  if (was_built()) return;
+  const FinishedRun phantom = run_on_phantom(jobs().front());
+  CHECK(phantom.exit_code != 0);
+  CHECK(phantom.errors.find("scripts/setup --cuda") != std::string::npos);
+}
+
+}  // namespace vramfit::testing
