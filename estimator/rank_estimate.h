@@ -76,7 +76,7 @@ struct Estimated {
   const program::Program& program;
   RunEffects run;
 };
-/// Up to five single changes, each re-estimated, most saved first.
+/// Up to six single changes, each re-estimated, most saved first.
 std::vector<Suggestion> suggest(const Estimate& estimate, const Estimated& from);
 
 }  // namespace vramfit

@@ -29,7 +29,8 @@ struct Answer {
 /// CPU ranks are the engine's. Throws InputError.
 Answer answer_of(JobQuestion question, const ModelSpec& spec);
 
-/// The assumption that says which library is meant, as none was named; `lacking` is what the usual one has no rules for.
+/// The assumption that says which library is meant, as none was named; `lacking` is what the usual one has no rules
+/// for.
 std::string default_stack_note(std::string_view lacking);
 
 }  // namespace vramfit

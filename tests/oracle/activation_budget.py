@@ -79,7 +79,7 @@ def partitioned(budget):
         forward, backward = min_cut_rematerialization_partition(joint, inputs, **arguments)
         outputs = next(node for node in forward.graph.nodes if node.op == "output").args[0]
         kept = {storage_of(node) for node in outputs[arguments["num_fwd_outputs"]:] if isinstance(node, torch.fx.Node)}
-        values = [node.meta["val"] for node in kept if node.op != "placeholder"]
+        values = [node.meta["val"] for node in kept if node.op == "call_function"]
         found.update(kept=sum(value.numel() * value.element_size() for value in values), flops=flops(backward))
         return forward, backward
 

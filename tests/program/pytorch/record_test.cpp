@@ -3,12 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <utility>
 #include <variant>
-
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "estimator/estimate.h"
@@ -343,53 +340,6 @@ TEST_CASE("selective checkpointing lies between full and none") {
   const auto peak = [](const char* mode) { return estimate_llama("checkpointing", mode).ranks.at(0).peak_allocated; };
   CHECK(peak("full") < peak("selective"));
   CHECK(peak("selective") < peak("none"));
-}
-
-Job with_optimizer(const char* modeling, const char* optimizer) {
-  Job job = plain_job("modeling", modeling);
-  job_field_named("optimizer").set(job, optimizer);
-  return job;
-}
-
-/// What the Trainer's optimizer keeps.
-Bytes states_of(const char* optimizer) {
-  const program::Program made = recorded(with_optimizer("transformers", optimizer));
-  Bytes states;
-  for (const program::Buffer& buffer : made.main.buffers) {
-    if (buffer.category == Category::optimizer_state) states += buffer.bytes;
-  }
-  return states;
-}
-
-void check_refused_in_torchtitan(const char* optimizer) {
-  const Estimate refused = estimate(testing::small_llama(), with_optimizer("torchtitan", optimizer),
-                                    parse_cluster("1xH100-80GB"), {.suggestions = false});
-  CHECK(refused.why.starts_with(fmt::format("--optimizer {}", optimizer)));
-}
-
-TEST_CASE("the Trainer's Adafactor keeps a number for each row, column and element of a vector, and one a parameter") {
-  const Graph graph = build_graph(testing::small_llama(), {});
-  std::int64_t numbers = 0;
-  for (const Parameter& parameter : graph.parameters) {  // the last step's number is there until the next one is made
-    numbers += 2 + std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::int64_t{0});
-  }
-  CHECK(states_of("adafactor") == Bytes{4 * numbers});
-  check_refused_in_torchtitan("adafactor");
-}
-
-TEST_CASE(
-    "the Trainer's AdamW of 8 bits keeps averages of matrices in bytes, those of embeddings and vectors in fp32") {
-  const Graph graph = build_graph(testing::small_llama(), {});
-  std::int64_t quantized = 0, other = 0, scales = 0;
-  for (const Parameter& parameter : graph.parameters) {
-    const std::int64_t elements = element_count(parameter);
-    const bool is_quantized = elements >= 4096 && parameter.name.find("embed") == std::string::npos;
-    (is_quantized ? quantized : other) += elements;
-    if (is_quantized) scales += (elements + 255) / 256;
-  }
-  CHECK(quantized > other);
-  CHECK(states_of("adamw-8bit") == Bytes{2 * quantized + 8 * other + 8 * scales + 2048});
-  check_refused_in_torchtitan("adamw-8bit");
 }
 
 TEST_CASE("what PyTorch's runtime has no rules for is named") {
