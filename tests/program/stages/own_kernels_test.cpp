@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "program/make_program.h"
 #include "program/optimizers/optimizers.h"
+#include "program/readers/bytes.h"
 #include "program/readers/check.h"
 #include "tests/support/job_line.h"
 
@@ -23,10 +24,11 @@ program::Program program_of(const std::string& line) {
       {.graph = job.graph, .job = job.job, .device = job.cluster.card.device, .coords = {}, .run = {}});
 }
 
-/// Buffers of what follows load whose label has such an end.
-std::ptrdiff_t buffers_named(const program::Program& made, std::string_view end) {
-  return std::ranges::count_if(made.main.buffers, [&](const program::Buffer& buffer) {
-    return buffer.label >= 0 && made.labels[static_cast<std::size_t>(buffer.label)].ends_with(end);
+/// Allocations of the first two steps whose label has such an end.
+std::ptrdiff_t allocations_named(const program::Program& made, std::string_view end) {
+  const Ledger ledger = ledger_of(made, {});
+  return std::ranges::count_if(ledger.events, [&](const Event& event) {
+    return event.bytes > 0 && event.label >= 0 && ledger.labels[static_cast<std::size_t>(event.label)].ends_with(end);
   });
 }
 
@@ -34,7 +36,7 @@ std::string refusal_of(const std::string& line) {
   try {
     program_of(line);
   } catch (const NotModelled& error) {
-    return error.what();
+    return error.feature_name;
   }
   return "";
 }
@@ -53,9 +55,9 @@ TEST_CASE("updates and quantized weights with own kernels work in no scratch") {
         Row{"method=lora quantization=int8", "scratch for codes"}}) {
     CAPTURE(row.settings);
     const std::string line = std::string("llama 1x2 cuda:90:132 ") + row.settings;
-    CHECK(buffers_named(program_of(line), row.scratch) > 0);
+    CHECK(allocations_named(program_of(line), row.scratch) > 0);
     const program::Program own = program_of(line + " kernels=vramfit");
-    CHECK(buffers_named(own, row.scratch) == 0);
+    CHECK(allocations_named(own, row.scratch) == 0);
     CHECK(program::fault_of(own).value_or("").empty());
   }
 }
@@ -64,8 +66,8 @@ TEST_CASE("gated activations and rotary embeddings with own kernels work in no t
   const std::string line = "llama 1x1 cuda:90:132 precision=bf16-pure";
   for (const char* temporary : {"half", "activation_gradient"}) {
     CAPTURE(temporary);
-    CHECK(buffers_named(program_of(line), temporary) > 0);
-    CHECK(buffers_named(program_of(line + " kernels=vramfit"), temporary) == 0);
+    CHECK(allocations_named(program_of(line), temporary) > 0);
+    CHECK(allocations_named(program_of(line + " kernels=vramfit"), temporary) == 0);
   }
 }
 
@@ -73,8 +75,8 @@ TEST_CASE("Adafactor's sums and states that the CPU updates are what they are wi
   for (const char* settings : {"optimizer=adafactor", "optimizer=adamw-8bit offload=optimizer"}) {
     CAPTURE(settings);
     const std::string line = std::string("llama 1x1 cuda:90:132 ") + settings;
-    CHECK(buffers_named(program_of(line), "update scratch") ==
-          buffers_named(program_of(line + " kernels=vramfit"), "update scratch"));
+    CHECK(allocations_named(program_of(line), "update scratch") ==
+          allocations_named(program_of(line + " kernels=vramfit"), "update scratch"));
   }
 }
 
