@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,8 +48,14 @@ struct EstimateFlags : JobQuestion {
 };
 
 CardRequirements requirements_on(const EstimateFlags& flags, const Stack* stack, const ModelSpec& spec) {
+  std::map<bool, Job> jobs;  // by whether they are on one card, on which alone a stack differs: files are read once
   const auto job_on = [&](const Cluster& cluster) {
-    return stack == nullptr ? read_job_choice(flags.job).job : read_job_choice(flags.job, *stack, cluster).job;
+    const bool is_one = cluster.cards() == 1;
+    const auto known = jobs.find(is_one);
+    if (known != jobs.end()) return known->second;
+    const JobChoice choice =
+        stack == nullptr ? read_job_choice(flags.job) : read_job_choice(flags.job, *stack, cluster);
+    return jobs.emplace(is_one, choice.job).first->second;
   };
   return card_requirements(spec, job_on, {.suggestions = false, .run = effects_of(flags.run)});
 }

@@ -17,20 +17,15 @@ Answer answer_as_asked(JobQuestion question, const ModelSpec& spec) {
   return {.question = std::move(question), .asked = std::move(asked), .estimate = std::move(result)};
 }
 
-/// What the usual stack has no rules for, and what answers it instead.
-struct Lacking {
-  std::string feature, answered_by;
-};
-
-/// The usual stack's answer, or `lacking`. What its library can't do at all is lacking, too.
-std::optional<Answer> usual_answer(JobQuestion question, const ModelSpec& spec, Lacking& lacking) {
+/// The usual stack's answer, or in `need` what it lacks. What its library can't do at all is lacking, too.
+std::optional<Answer> usual_answer(JobQuestion question, const ModelSpec& spec, StackNeed& need) {
   try {
     Answer answer = answer_as_asked(std::move(question), spec);
     if (answer.estimate.verdict != Verdict::not_modelled) return answer;
-    lacking.feature = answer.estimate.lacking;
-    lacking.answered_by = recipe_command(answer.asked, spec, answer.question.job.model);
+    need.lacking = answer.estimate.lacking;
+    need.answered_by = recipe_command(answer.asked, spec, answer.question.job.model);
   } catch (const InputError& error) {  // it may be wrong for every library: the engine's answer says so
-    lacking.feature = error.what();
+    need.lacking = error.what();
   }
   return std::nullopt;
 }
@@ -60,18 +55,12 @@ JobQuestion on_usual_stack(JobQuestion question) {
 Answer answer_of(JobQuestion question, const ModelSpec& spec) {
   JobQuestion about_usual = on_usual_stack(question);
   if (about_usual.job.stack == question.job.stack) return answer_as_asked(std::move(question), spec);
-  Lacking lacking;
-  std::optional<Answer> usual = usual_answer(std::move(about_usual), spec, lacking);
+  StackNeed need{.stack = std::string(kUsualStack), .total = {}};
+  std::optional<Answer> usual = usual_answer(std::move(about_usual), spec, need);
   Answer answer = usual ? std::move(*usual) : answer_as_asked(std::move(question), spec);
-  if (!usual) {
-    answer.estimate.others.push_back({.stack = std::string(kUsualStack),
-                                      .total = {},
-                                      .verdict = Verdict::not_modelled,
-                                      .lacking = lacking.feature,
-                                      .answered_by = lacking.answered_by});
-  }
   std::vector<std::string>& assumptions = answer.estimate.assumptions;
-  assumptions.insert(assumptions.begin(), default_stack_note(usual ? "" : lacking.feature));
+  assumptions.insert(assumptions.begin(), default_stack_note(need.lacking));
+  if (!usual) answer.estimate.others.push_back(std::move(need));
   return answer;
 }
 

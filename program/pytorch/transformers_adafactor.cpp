@@ -34,8 +34,7 @@ class Adafactor {
     if (p.columns > 0) {
       estimate_from_rows_and_columns(p);
     } else {
-      heap_.run("aten::mul_", {changes(p.exp_avg_sq)});
-      heap_.run("aten::add_", {reads(update_), changes(p.exp_avg_sq)});
+      move_average(p.exp_avg_sq, update_);
       Tensor root = make(p.elements, "update");
       heap_.run("aten::rsqrt", {reads(p.exp_avg_sq), writes(root)});
       update_ = std::move(root);
