@@ -23,12 +23,13 @@ endif()
 set(VRAMFIT_TEST_OPTIONS "$<$<CONFIG:Release>:-O1;-Wno-stringop-overflow;-Wno-stringop-overread>")
 
 # vramfit_tests(FOLDER LIBRARIES lib... SOURCES x_test.cpp... [SUPPORT x.cpp...] [FULL x_test.cpp...] [SHARDS x_test.cpp=N...]
-#               [TIMEOUT seconds] [PROCESSORS n] [RUN_SERIAL])
+#               [FULL_SHARDS x_test.cpp...] [TIMEOUT seconds] [PROCESSORS n] [RUN_SERIAL])
 # One binary FOLDER_tests; each source is one ctest entry `FOLDER/x_test` (label ci) without the cases of
 # TEST_SUITE("full"). Sources named in FULL hold such a suite and get a second entry `FOLDER/x_test/full`. Sources named
-# in SHARDS are run N times, each doing its share of rows (tests/support/shard.h).
+# in SHARDS are run N times, each doing its share of rows (tests/support/shard.h); of those in FULL_SHARDS, too, all shares but the
+# first are labelled full.
 function(vramfit_tests folder)
-  cmake_parse_arguments(ARG "RUN_SERIAL" "TIMEOUT;PROCESSORS" "LIBRARIES;SOURCES;SUPPORT;FULL;SHARDS" ${ARGN})
+  cmake_parse_arguments(ARG "RUN_SERIAL" "TIMEOUT;PROCESSORS" "LIBRARIES;SOURCES;SUPPORT;FULL;SHARDS;FULL_SHARDS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "vramfit_tests(${folder}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -80,7 +81,11 @@ function(vramfit_tests folder)
         endif()
         add_test(NAME "${entry_name}" COMMAND ${target} "--source-file=*/${folder}/${source}" "${filter}" --no-intro
                  WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
-        set_tests_properties("${entry_name}" PROPERTIES LABELS "${suite}" TIMEOUT ${ARG_TIMEOUT}
+        set(label "${suite}")
+        if(shard GREATER 1 AND source IN_LIST ARG_FULL_SHARDS)
+          set(label full)
+        endif()
+        set_tests_properties("${entry_name}" PROPERTIES LABELS "${label}" TIMEOUT ${ARG_TIMEOUT}
           PROCESSORS ${ARG_PROCESSORS} RUN_SERIAL "${ARG_RUN_SERIAL}"
           ENVIRONMENT "VRAMFIT_TEST_SHARD=${shard}/${shards};${VRAMFIT_TEST_ENVIRONMENT}")
       endforeach()

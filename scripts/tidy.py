@@ -28,6 +28,15 @@ def without_pch(entry):
     return {**entry, "command": shlex.join(kept)}
 
 
+def one_by_one(entry):
+    """Sources that are compiled together (cmake/Unity.cmake), each with the command for itself."""
+    source = pathlib.Path(entry["file"])
+    if source.parent.name != "together":
+        return [entry]
+    return [{**entry, "file": str(ROOT / name), "command": entry["command"].replace(entry["file"], str(ROOT / name))}
+            for name in INCLUDE.findall(source.read_text(encoding="utf-8"))]
+
+
 def own_files(source, seen):
     """The source and every header of ours that it includes, directly or not."""
     if source in seen or not source.is_file():
@@ -69,7 +78,8 @@ def main():
     memory = pathlib.Path(sys.argv[2])
     memory.mkdir(parents=True, exist_ok=True)
     wanted = [os.path.abspath(path) for path in sys.argv[3:]]
-    entries = [without_pch(e) for e in json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))]
+    commands = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+    entries = [without_pch(entry) for command in commands for entry in one_by_one(command)]
     ours = [e for e in entries if not os.path.relpath(e["file"], ROOT).startswith(("build", ".."))]
     chosen = [e for e in ours if not wanted or any(e["file"].startswith(path) for path in wanted)]
     with tempfile.TemporaryDirectory() as database:

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "cli/flags/flag_synonyms.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 
@@ -41,9 +42,13 @@ std::string field_name(std::string key) {
 
 /// Applies KEY=VALUE; returns it as a flag.
 std::string apply(JobQuestion& question, const std::string& part) {
-  const auto [key, value] = key_and_value(part);
+  auto [key, value] = key_and_value(part);
   if (value.empty()) throw InputError(fmt::format("{}: the value is empty", printable(key)));
-  const std::string name = field_name(key);
+  std::string name = field_name(key);
+  if (const auto known = known_setting(name, value)) {
+    name = field_name(known->field);
+    value = known->value;
+  }
   const auto* const other = std::ranges::find(kQuestionKeys, name, &QuestionKey::name);
   if (other != kQuestionKeys.end()) {
     other->of(question) = value;
@@ -92,6 +97,9 @@ std::string outcome(Verdict verdict, const Terminal& terminal) {
 
 /// "3.21", "0.0412".
 std::string seconds(double value) { return fmt::format("{:.{}f}", value, value < 1 ? 4 : 2); }
+
+/// Longer names stand in a line of their own.
+constexpr std::size_t kWidestChange = 40;
 
 /// GiB and its difference, step and its difference, tokens/s and its difference.
 std::string figures(const Estimate& base, const WhatIf* what_if) {
@@ -144,11 +152,14 @@ std::vector<WhatIf> what_ifs(const JobQuestion& question, const std::vector<std:
 std::string what_if_text(const Estimate& base, const std::vector<WhatIf>& what_ifs, const Terminal& terminal) {
   if (what_ifs.empty()) return "";
   std::size_t width = std::string_view("What if").size();
-  for (const WhatIf& each : what_ifs) width = std::max(width, std::min<std::size_t>(each.change.size(), 40));
+  for (const WhatIf& each : what_ifs) width = std::max(width, std::min(each.change.size(), kWidestChange));
   std::string text = fmt::format("\n{:<{}}  {:>8} {:>8}  {:>8} {:>7}  {:>9} {:>7}\n", "What if", width + 2, "GiB",
                                  "more", "step, s", "more", "tokens/s", "more");
   const auto row = [&](std::string_view name, const WhatIf* what_if, Verdict verdict) {
-    text += fmt::format("  {:<{}}  {}  {}\n", name, width, figures(base, what_if), outcome(verdict, terminal));
+    const bool is_wide = name.size() > width;
+    if (is_wide) text += fmt::format("  {}\n", name);
+    text += fmt::format("  {:<{}}  {}  {}\n", is_wide ? "" : name, width, figures(base, what_if),
+                        outcome(verdict, terminal));
   };
   row("as it is", nullptr, base.verdict);
   for (const WhatIf& each : what_ifs) {

@@ -155,4 +155,15 @@ std::vector<std::string> with_known_flags(const CLI::App& command, const std::ve
   return Reader(command, words, notes).read();
 }
 
+std::optional<KnownSetting> known_setting(std::string key, const std::string& value) {
+  std::ranges::replace(key, '_', '-');
+  const auto* const row = std::ranges::find(kSynonyms, "--" + key, &Synonym::word);
+  if (row == kSynonyms.end()) return std::nullopt;
+  const std::string field(row->flag.substr(2));
+  if (row->value.empty()) return KnownSetting{field, value};
+  const std::optional<bool> is_on = as_switch(value);
+  if (is_on == false) return std::nullopt;
+  return KnownSetting{field, is_on ? std::string(row->value) : value};
+}
+
 }  // namespace vramfit

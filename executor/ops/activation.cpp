@@ -11,7 +11,7 @@ namespace vramfit::kernels {
 
 namespace {
 
-void forward_cpu(OpCall& call) {
+void activation_forward_cpu(OpCall& call) {
   with_type(call.inputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const T* x = data<T>(call.inputs[0]);
@@ -21,7 +21,7 @@ void forward_cpu(OpCall& call) {
   });
 }
 
-void backward_cpu(OpCall& call) {
+void activation_backward_cpu(OpCall& call) {
   if (!wants_input(call, 0)) return;
   with_type(call.inputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -34,9 +34,11 @@ void backward_cpu(OpCall& call) {
   });
 }
 
-void forward_cuda(OpCall& call) { activation_out(attributes(call).activation, call.inputs[0], call.outputs[0]); }
+void activation_forward_cuda(OpCall& call) {
+  activation_out(attributes(call).activation, call.inputs[0], call.outputs[0]);
+}
 
-void backward_cuda(OpCall& call) {
+void activation_backward_cuda(OpCall& call) {
   if (!wants_input(call, 0)) return;
   const Activation activation = attributes(call).activation;
   if (!adds_input(call, 0)) {
@@ -84,6 +86,7 @@ void activation_backward_out(Activation activation, const at::Tensor& gradient, 
   }
 }
 
-const DeviceFunctions rows::activation{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::activation{.cpu = {activation_forward_cpu, activation_backward_cpu},
+                                       .cuda = {activation_forward_cuda, activation_backward_cuda}};
 
 }  // namespace vramfit::kernels

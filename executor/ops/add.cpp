@@ -5,7 +5,7 @@ namespace vramfit::kernels {
 namespace {
 
 // outputs[0] is inputs[1]: the sum takes the place of the branch's result.
-void forward_cpu(OpCall& call) {
+void add_forward_cpu(OpCall& call) {
   with_type(call.inputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const T* x = data<T>(call.inputs[0]);
@@ -13,7 +13,7 @@ void forward_cpu(OpCall& call) {
   });
 }
 
-void forward_cuda(OpCall& call) { call.outputs[0].add_(call.inputs[0]); }
+void add_forward_cuda(OpCall& call) { call.outputs[0].add_(call.inputs[0]); }
 
 void backward(OpCall& call) {
   pass_gradient(call, 0);
@@ -22,6 +22,6 @@ void backward(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::add{.cpu = {forward_cpu, backward}, .cuda = {forward_cuda, backward}};
+const DeviceFunctions rows::add{.cpu = {add_forward_cpu, backward}, .cuda = {add_forward_cuda, backward}};
 
 }  // namespace vramfit::kernels

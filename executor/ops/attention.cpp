@@ -313,13 +313,13 @@ void backward_blocks(OpCall& call) {
 
 bool takes_math(const OpCall& call) { return attention_path(call.context) == AttentionPath::math; }
 
-void forward_cpu(OpCall& call) { takes_math(call) ? attention_forward_math(call) : forward_blocks(call); }
+void attention_forward_cpu(OpCall& call) { takes_math(call) ? attention_forward_math(call) : forward_blocks(call); }
 
-void backward_cpu(OpCall& call) { takes_math(call) ? attention_backward_math(call) : backward_blocks(call); }
+void attention_backward_cpu(OpCall& call) { takes_math(call) ? attention_backward_math(call) : backward_blocks(call); }
 
 }  // namespace
 
-const DeviceFunctions rows::attention{.cpu = {forward_cpu, backward_cpu},
+const DeviceFunctions rows::attention{.cpu = {attention_forward_cpu, attention_backward_cpu},
                                       .cuda = {attention_forward_cuda, attention_backward_cuda}};
 
 }  // namespace vramfit::kernels

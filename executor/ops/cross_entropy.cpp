@@ -73,12 +73,12 @@ void gradient_row(const T* logits, T* target, float lse, std::int64_t label, con
   target[label] = static_cast<T>(add ? before + value : value);
 }
 
-void forward_cpu(OpCall& call) {
+void cross_entropy_forward_cpu(OpCall& call) {
   const double sum = cross_entropy_loss({call.inputs[0], call.inputs[1], call.outputs[1]}, LossShape(attributes(call)));
   *data<float>(call.outputs[0]) = static_cast<float>(sum * call.facts.loss_scale);
 }
 
-void backward_cpu(OpCall& call) {
+void cross_entropy_backward_cpu(OpCall& call) {
   if (!wants_input(call, 0)) return;
   cross_entropy_gradient({call.inputs[0], call.inputs[1], call.outputs[1]}, {.target = call.input_gradients[0],
                                                                              .shape = LossShape(attributes(call)),
@@ -138,7 +138,7 @@ void cross_entropy_gradient(const LogitRows& rows, const LogitsGradient& gradien
 
 namespace {
 
-void forward_cuda(OpCall& call) {
+void cross_entropy_forward_cuda(OpCall& call) {
   LossBlocks blocks;
   allocate_rows_block(call, call.inputs[0].size(0), call.inputs[0].size(1), blocks);
   allocate_loss_blocks(call, call.inputs[0].size(0), call.inputs[0].size(1), blocks);
@@ -147,7 +147,7 @@ void forward_cuda(OpCall& call) {
                           {LossShape(attributes(call)), call.facts.loss_scale, call.outputs[0]});
 }
 
-void backward_cuda(OpCall& call) {
+void cross_entropy_backward_cuda(OpCall& call) {
   if (!wants_input(call, 0)) return;
   LossBlocks blocks;
   allocate_rows_block(call, call.inputs[0].size(0), call.inputs[0].size(1), blocks);
@@ -166,6 +166,7 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::cross_entropy{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::cross_entropy{.cpu = {cross_entropy_forward_cpu, cross_entropy_backward_cpu},
+                                          .cuda = {cross_entropy_forward_cuda, cross_entropy_backward_cuda}};
 
 }  // namespace vramfit::kernels

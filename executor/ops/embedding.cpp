@@ -18,7 +18,7 @@ float rounded_scale(const OpCall& call) {
   return static_cast<float>(static_cast<T>(static_cast<float>(attributes(call).scale)));
 }
 
-void forward_cpu(OpCall& call) {
+void embedding_forward_cpu(OpCall& call) {
   with_type(call.outputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const Rows<T> table(call.parameters[0]), y(call.outputs[0]);
@@ -51,7 +51,7 @@ void add_rows(OpCall& call, float scale) {
   });
 }
 
-void backward_cpu(OpCall& call) {
+void embedding_backward_cpu(OpCall& call) {
   if (!wants_parameter(call, 0)) return;
   with_type(call.output_gradient->scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -60,7 +60,7 @@ void backward_cpu(OpCall& call) {
   });
 }
 
-void forward_cuda(OpCall& call) {
+void embedding_forward_cuda(OpCall& call) {
   at::index_select_out(call.outputs[0], call.parameters[0], 0, call.inputs[0]);
   if (attributes(call).scale != 1) call.outputs[0].mul_(attributes(call).scale);
 }
@@ -78,7 +78,7 @@ EmbeddingBlocks allocate_blocks(OpCall& call, std::int64_t tokens, std::int64_t 
   return blocks;
 }
 
-void backward_cuda(OpCall& call) {
+void embedding_backward_cuda(OpCall& call) {
   if (!wants_parameter(call, 0)) return;
   at::Tensor& table = call.parameter_gradients[0];
   const at::Tensor &ids = call.inputs[0], &dy = *call.output_gradient;
@@ -109,6 +109,7 @@ at::Tensor sums_by_token(const at::Tensor& ids, const at::Tensor& rows, Embeddin
   return sums.mul_(earlier.eq_(0).t());
 }
 
-const DeviceFunctions rows::embedding{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::embedding{.cpu = {embedding_forward_cpu, embedding_backward_cpu},
+                                      .cuda = {embedding_forward_cuda, embedding_backward_cuda}};
 
 }  // namespace vramfit::kernels

@@ -7,7 +7,7 @@ namespace vramfit::kernels {
 
 namespace {
 
-void forward_cpu(OpCall& call) {
+void glu_forward_cpu(OpCall& call) {
   with_type(call.inputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const T *gate = data<T>(call.inputs[0]), *up = data<T>(call.inputs[1]);
@@ -46,18 +46,18 @@ void backward_elements(OpCall& call, Act act) {
   });
 }
 
-void backward_cpu(OpCall& call) {
+void glu_backward_cpu(OpCall& call) {
   with_type(call.inputs[0].scalar_type(), [&](auto zero) {
     with_activation(attributes(call).activation, [&](auto act) { backward_elements<decltype(zero)>(call, act); });
   });
 }
 
-void forward_cuda(OpCall& call) {
+void glu_forward_cuda(OpCall& call) {
   activation_out(attributes(call).activation, call.inputs[0], call.outputs[0]);
   call.outputs[0].mul_(call.inputs[1]);
 }
 
-void backward_cuda(OpCall& call) {
+void glu_backward_cuda(OpCall& call) {
   const Activation activation = attributes(call).activation;
   const at::Tensor& dy = *call.output_gradient;
   at::Tensor d_act = call.temporaries.allocate("activation_gradient", dy.sizes().vec(), call.context.compute());
@@ -117,7 +117,8 @@ void backward_own(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::glu{
-    .cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}, .own_cuda = {forward_own, backward_own}};
+const DeviceFunctions rows::glu{.cpu = {glu_forward_cpu, glu_backward_cpu},
+                                .cuda = {glu_forward_cuda, glu_backward_cuda},
+                                .own_cuda = {forward_own, backward_own}};
 
 }  // namespace vramfit::kernels

@@ -11,7 +11,7 @@ namespace vramfit::kernels {
 namespace {
 
 template <typename T>
-void forward_rows(OpCall& call) {
+void layer_norm_rows(OpCall& call) {
   const Rows<T> x(call.inputs[0]), y(call.outputs[0]);
   const T *weight = data<T>(call.parameters[0]), *bias = data<T>(call.parameters[1]);
   auto *mean = data<float>(call.outputs[1]), *rstd = data<float>(call.outputs[2]);
@@ -36,7 +36,7 @@ void forward_rows(OpCall& call) {
 
 /// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy * weight, xhat = (x - mean) rstd.
 template <typename T>
-void input_gradient(OpCall& call) {
+void layer_norm_input_gradient(OpCall& call) {
   const Rows<T> x(call.inputs[0]), dy(*call.output_gradient), dx(call.input_gradients[0]);
   const T* weight = data<T>(call.parameters[0]);
   const auto *mean = data<float>(call.outputs[1]), *rstd = data<float>(call.outputs[2]);
@@ -83,20 +83,20 @@ void parameter_gradients(OpCall& call) {
   }
 }
 
-void forward_cpu(OpCall& call) {
-  with_type(call.inputs[0].scalar_type(), [&](auto zero) { forward_rows<decltype(zero)>(call); });
+void layer_norm_forward_cpu(OpCall& call) {
+  with_type(call.inputs[0].scalar_type(), [&](auto zero) { layer_norm_rows<decltype(zero)>(call); });
 }
 
-void backward_cpu(OpCall& call) {
+void layer_norm_backward_cpu(OpCall& call) {
   with_type(call.inputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     parameter_gradients<T>(call);
-    if (wants_input(call, 0)) input_gradient<T>(call);
+    if (wants_input(call, 0)) layer_norm_input_gradient<T>(call);
   });
 }
 
 // The call makes y and the statistics itself (Rule::outputs_inside).
-void forward_cuda(OpCall& call) {
+void layer_norm_forward_cuda(OpCall& call) {
   std::tie(call.outputs[0], call.outputs[1], call.outputs[2]) = at::native_layer_norm(
       call.inputs[0], {call.inputs[0].size(1)}, call.parameters[0], call.parameters[1], attributes(call).eps);
   for (std::size_t i : {std::size_t{1}, std::size_t{2}}) call.outputs[i] = call.outputs[i].flatten();
@@ -104,7 +104,7 @@ void forward_cuda(OpCall& call) {
 
 void store(at::Tensor& target, const at::Tensor& value, bool add) { add ? target.add_(value) : target.copy_(value); }
 
-void backward_cuda(OpCall& call) {
+void layer_norm_backward_cuda(OpCall& call) {
   const std::int64_t rows = call.inputs[0].size(0);
   auto [dx, dw, db] = at::native_layer_norm_backward(
       *call.output_gradient, call.inputs[0], {call.inputs[0].size(1)}, call.outputs[1].view({rows, 1}),
@@ -117,6 +117,7 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::layer_norm{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::layer_norm{.cpu = {layer_norm_forward_cpu, layer_norm_backward_cpu},
+                                       .cuda = {layer_norm_forward_cuda, layer_norm_backward_cuda}};
 
 }  // namespace vramfit::kernels

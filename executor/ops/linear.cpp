@@ -21,7 +21,7 @@ float* product_buffer(OpCall& call, std::int64_t elements) {
   return data<float>(call.temporaries.allocate("product", {elements}, Dtype::f32));
 }
 
-void forward_cpu(OpCall& call) {
+void linear_forward_cpu(OpCall& call) {
   if (multiplies_in_fp8(call.context)) return fp8_forward_cpu(call);
   const Matrix x = matrix(call.inputs[0]), y = matrix(call.outputs[0]);
   const bool has_bias = call.parameters.size() > 1;
@@ -58,7 +58,7 @@ void products_cpu(OpCall& call) {
   }
 }
 
-void backward_cpu(OpCall& call) {
+void linear_backward_cpu(OpCall& call) {
   multiplies_in_fp8(call.context) ? fp8_backward_cpu(call) : products_cpu(call);
   if (wants_parameter(call, 1)) bias_gradient(call);
 }
@@ -68,7 +68,7 @@ at::Tensor as_columns(const OpCall& call, const at::Tensor& weight) {
   return attributes(call).transposed_weight ? weight : weight.t();
 }
 
-void forward_cuda(OpCall& call) {
+void linear_forward_cuda(OpCall& call) {
   if (multiplies_in_fp8(call.context)) return fp8_forward_cuda(call);
   const at::Tensor weight = as_columns(call, call.parameters[0]);
   if (call.parameters.size() > 1) {
@@ -99,7 +99,7 @@ void products_cuda(OpCall& call) {
   }
 }
 
-void backward_cuda(OpCall& call) {
+void linear_backward_cuda(OpCall& call) {
   const at::Tensor& dy = *call.output_gradient;
   at::Tensor ones;
   if (wants_parameter(call, 1)) ones = call.temporaries.allocate("ones", {1, dy.size(0)}, call.context.compute());
@@ -111,6 +111,7 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::linear{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::linear{.cpu = {linear_forward_cpu, linear_backward_cpu},
+                                   .cuda = {linear_forward_cuda, linear_backward_cuda}};
 
 }  // namespace vramfit::kernels

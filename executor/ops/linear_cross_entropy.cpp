@@ -66,7 +66,7 @@ void bias_gradient(OpCall& call, const at::Tensor& d_logits, bool add) {
 }
 
 /// With a gradient wanted backward does all of it; the loss starts at zero here.
-void forward_cpu(OpCall& call) {
+void linear_cross_entropy_forward_cpu(OpCall& call) {
   *data<float>(call.outputs[0]) = 0;
   if (call.needs.any()) return;
   Chunks chunks(call);
@@ -81,7 +81,7 @@ void forward_cpu(OpCall& call) {
   *data<float>(call.outputs[0]) = static_cast<float>(sum * call.facts.loss_scale);
 }
 
-void backward_cpu(OpCall& call) {
+void linear_cross_entropy_backward_cpu(OpCall& call) {
   Chunks chunks(call);
   const bool wants_x = wants_input(call, 0), wants_weight = wants_parameter(call, 0);
   allocate_chunk(call, chunks);
@@ -122,7 +122,7 @@ void make_logits_cuda(OpCall& call, std::int64_t first, at::Tensor logits) {
   if (cap != 0) logits.div_(cap).tanh_().mul_(cap);
 }
 
-void forward_cuda(OpCall& call) {
+void linear_cross_entropy_forward_cuda(OpCall& call) {
   call.outputs[0].zero_();
   if (call.needs.any()) return;
   Chunks chunks(call);
@@ -180,7 +180,7 @@ SumBuffers allocate_sums_cuda(OpCall& call, const Chunks& chunks) {
   return sums;
 }
 
-void backward_cuda(OpCall& call) {
+void linear_cross_entropy_backward_cuda(OpCall& call) {
   Chunks chunks(call);
   LossBlocks blocks;
   allocate_chunk(call, chunks);
@@ -217,7 +217,8 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::linear_cross_entropy{.cpu = {forward_cpu, backward_cpu},
-                                                 .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::linear_cross_entropy{
+    .cpu = {linear_cross_entropy_forward_cpu, linear_cross_entropy_backward_cpu},
+    .cuda = {linear_cross_entropy_forward_cuda, linear_cross_entropy_backward_cuda}};
 
 }  // namespace vramfit::kernels

@@ -5,7 +5,7 @@ namespace vramfit::kernels {
 namespace {
 
 // outputs[0] is inputs[0]; row r of x has position r mod S.
-void forward_cpu(OpCall& call) {
+void position_embedding_forward_cpu(OpCall& call) {
   with_type(call.outputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const Rows<T> y(call.outputs[0]), table(call.parameters[0]);
@@ -34,7 +34,7 @@ void add_sequences(OpCall& call) {
   });
 }
 
-void backward_cpu(OpCall& call) {
+void position_embedding_backward_cpu(OpCall& call) {
   if (wants_parameter(call, 0)) {
     with_type(call.output_gradient->scalar_type(), [&](auto zero) {
       using T = decltype(zero);
@@ -45,12 +45,12 @@ void backward_cpu(OpCall& call) {
   pass_gradient(call, 0);
 }
 
-void forward_cuda(OpCall& call) {
+void position_embedding_forward_cuda(OpCall& call) {
   const std::int64_t sequence = call.context.shape.sequence, width = call.outputs[0].size(1);
   call.outputs[0].view({-1, sequence, width}).add_(call.parameters[0].narrow(0, 0, sequence));
 }
 
-void backward_cuda(OpCall& call) {
+void position_embedding_backward_cuda(OpCall& call) {
   if (wants_parameter(call, 0)) {
     const std::int64_t sequence = call.context.shape.sequence;
     const at::Tensor& dy = *call.output_gradient;
@@ -63,7 +63,8 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::position_embedding{.cpu = {forward_cpu, backward_cpu},
-                                               .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::position_embedding{
+    .cpu = {position_embedding_forward_cpu, position_embedding_backward_cpu},
+    .cuda = {position_embedding_forward_cuda, position_embedding_backward_cuda}};
 
 }  // namespace vramfit::kernels

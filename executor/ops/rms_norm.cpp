@@ -83,11 +83,11 @@ void weight_gradient(OpCall& call) {
       [=](std::int64_t c, float sum) { put(target[c], sum, add); });
 }
 
-void forward_cpu(OpCall& call) {
+void rms_norm_forward_cpu(OpCall& call) {
   with_type(call.inputs[0].scalar_type(), [&](auto zero) { forward_rows<decltype(zero)>(call); });
 }
 
-void backward_cpu(OpCall& call) {
+void rms_norm_backward_cpu(OpCall& call) {
   with_type(call.inputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     // The weight's gradient first: the input's may be written over what it reads.
@@ -109,7 +109,7 @@ at::Tensor grouped(const at::Tensor& t, const OpCall& call) {
 }
 
 // The call makes y and rstd itself (Rule::outputs_inside).
-void forward_cuda(OpCall& call) {
+void rms_norm_forward_cuda(OpCall& call) {
   const at::Tensor weight = used_weight(call);
   std::tie(call.outputs[0], call.outputs[1]) =
       at::_fused_rms_norm(grouped(call.inputs[0], call), weight.sizes(), weight, attributes(call).eps);
@@ -118,7 +118,7 @@ void forward_cuda(OpCall& call) {
   call.outputs[1] = call.outputs[1].view({tokens, call.outputs[1].numel() / std::max<std::int64_t>(tokens, 1)});
 }
 
-void backward_cuda(OpCall& call) {
+void rms_norm_backward_cuda(OpCall& call) {
   const at::Tensor weight = used_weight(call);
   const Shape shape(call);
   auto [dx, dw] = at::_fused_rms_norm_backward(grouped(*call.output_gradient, call), grouped(call.inputs[0], call),
@@ -133,6 +133,7 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::rms_norm{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::rms_norm{.cpu = {rms_norm_forward_cpu, rms_norm_backward_cpu},
+                                     .cuda = {rms_norm_forward_cuda, rms_norm_backward_cuda}};
 
 }  // namespace vramfit::kernels

@@ -54,12 +54,12 @@ void rotate(const OpCall& call, const at::Tensor& from, const at::Tensor& to, fl
 }
 
 // outputs[0] is inputs[0].
-void forward_cpu(OpCall& call) {
+void rope_forward_cpu(OpCall& call) {
   with_type(call.outputs[0].scalar_type(),
             [&](auto zero) { rotate<decltype(zero)>(call, call.outputs[0], call.outputs[0], 1.0F, false); });
 }
 
-void backward_cpu(OpCall& call) {
+void rope_backward_cpu(OpCall& call) {
   if (!wants_input(call, 0)) return;
   with_type(call.output_gradient->scalar_type(), [&](auto zero) {
     rotate<decltype(zero)>(call, *call.output_gradient, call.input_gradients[0], -1.0F, adds_input(call, 0));
@@ -80,9 +80,9 @@ void rotate_cuda(OpCall& call, at::Tensor& x, double sign) {
   x2.mul_(cos).add_(half, sign);
 }
 
-void forward_cuda(OpCall& call) { rotate_cuda(call, call.outputs[0], 1); }
+void rope_forward_cuda(OpCall& call) { rotate_cuda(call, call.outputs[0], 1); }
 
-void backward_cuda(OpCall& call) {
+void rope_backward_cuda(OpCall& call) {
   if (!wants_input(call, 0)) return;
   at::Tensor& dx = call.input_gradients[0];
   if (adds_input(call, 0)) {
@@ -132,7 +132,8 @@ void backward_own(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::rope{
-    .cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}, .own_cuda = {forward_own, backward_own}};
+const DeviceFunctions rows::rope{.cpu = {rope_forward_cpu, rope_backward_cpu},
+                                 .cuda = {rope_forward_cuda, rope_backward_cuda},
+                                 .own_cuda = {forward_own, backward_own}};
 
 }  // namespace vramfit::kernels

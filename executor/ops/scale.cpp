@@ -5,7 +5,7 @@ namespace vramfit::kernels {
 namespace {
 
 // outputs[0] is inputs[0].
-void forward_cpu(OpCall& call) {
+void scale_forward_cpu(OpCall& call) {
   const auto scale = static_cast<float>(attributes(call).scale);
   with_type(call.outputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -14,7 +14,7 @@ void forward_cpu(OpCall& call) {
   });
 }
 
-void backward_cpu(OpCall& call) {
+void scale_backward_cpu(OpCall& call) {
   if (!wants_input(call, 0)) return;
   const auto scale = static_cast<float>(attributes(call).scale);
   with_type(call.output_gradient->scalar_type(), [&](auto zero) {
@@ -25,9 +25,9 @@ void backward_cpu(OpCall& call) {
   });
 }
 
-void forward_cuda(OpCall& call) { call.outputs[0].mul_(attributes(call).scale); }
+void scale_forward_cuda(OpCall& call) { call.outputs[0].mul_(attributes(call).scale); }
 
-void backward_cuda(OpCall& call) {
+void scale_backward_cuda(OpCall& call) {
   if (!wants_input(call, 0)) return;
   const at::Tensor& dy = *call.output_gradient;
   at::Tensor& dx = call.input_gradients[0];
@@ -41,6 +41,7 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::scale{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::scale{.cpu = {scale_forward_cpu, scale_backward_cpu},
+                                  .cuda = {scale_forward_cuda, scale_backward_cuda}};
 
 }  // namespace vramfit::kernels

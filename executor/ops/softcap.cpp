@@ -9,7 +9,7 @@ namespace vramfit::kernels {
 namespace {
 
 // outputs[0] is inputs[0].
-void forward_cpu(OpCall& call) {
+void softcap_forward_cpu(OpCall& call) {
   const auto cap = static_cast<float>(attributes(call).softcap);
   with_type(call.outputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -19,7 +19,7 @@ void forward_cpu(OpCall& call) {
   });
 }
 
-void backward_cpu(OpCall& call) {
+void softcap_backward_cpu(OpCall& call) {
   if (!wants_input(call, 0)) return;
   const auto cap = static_cast<float>(attributes(call).softcap);
   with_type(call.outputs[0].scalar_type(), [&](auto zero) {
@@ -32,12 +32,12 @@ void backward_cpu(OpCall& call) {
   });
 }
 
-void forward_cuda(OpCall& call) {
+void softcap_forward_cuda(OpCall& call) {
   call.outputs[0].div_(attributes(call).softcap).tanh_().mul_(attributes(call).softcap);
 }
 
 // The last reader of y may spend it: ops below have no part in it, ops above have run.
-void backward_cuda(OpCall& call) {
+void softcap_backward_cuda(OpCall& call) {
   if (!wants_input(call, 0)) return;
   const at::Tensor& dy = *call.output_gradient;
   at::Tensor& dx = call.input_gradients[0];
@@ -51,6 +51,7 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::softcap{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::softcap{.cpu = {softcap_forward_cpu, softcap_backward_cpu},
+                                    .cuda = {softcap_forward_cuda, softcap_backward_cuda}};
 
 }  // namespace vramfit::kernels

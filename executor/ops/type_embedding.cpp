@@ -7,7 +7,7 @@ namespace vramfit::kernels {
 namespace {
 
 // outputs[0] is inputs[0]; every token is of type 0.
-void forward_cpu(OpCall& call) {
+void type_embedding_forward_cpu(OpCall& call) {
   with_type(call.outputs[0].scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const Rows<T> y(call.outputs[0]);
@@ -29,7 +29,7 @@ void add_tokens(OpCall& call) {
       [=](std::int64_t c, float sum) { put(target[c], sum, add); });
 }
 
-void backward_cpu(OpCall& call) {
+void type_embedding_backward_cpu(OpCall& call) {
   if (wants_parameter(call, 0)) {
     with_type(call.output_gradient->scalar_type(), [&](auto zero) {
       using T = decltype(zero);
@@ -40,9 +40,9 @@ void backward_cpu(OpCall& call) {
   pass_gradient(call, 0);
 }
 
-void forward_cuda(OpCall& call) { call.outputs[0].add_(call.parameters[0].select(0, 0)); }
+void type_embedding_forward_cuda(OpCall& call) { call.outputs[0].add_(call.parameters[0].select(0, 0)); }
 
-void backward_cuda(OpCall& call) {
+void type_embedding_backward_cuda(OpCall& call) {
   if (wants_parameter(call, 0)) {
     const at::Tensor& dy = *call.output_gradient;
     at::Tensor ones = call.temporaries.allocate("ones", {1, dy.size(0)}, call.context.compute());
@@ -56,6 +56,7 @@ void backward_cuda(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::type_embedding{.cpu = {forward_cpu, backward_cpu}, .cuda = {forward_cuda, backward_cuda}};
+const DeviceFunctions rows::type_embedding{.cpu = {type_embedding_forward_cpu, type_embedding_backward_cpu},
+                                           .cuda = {type_embedding_forward_cuda, type_embedding_backward_cuda}};
 
 }  // namespace vramfit::kernels

@@ -19,9 +19,9 @@ constexpr std::int64_t kShare = 0, kKeep = 1, kFactor = 2, kLost = 3, kRate = 4,
 
 /// Sums of squares are products with ones, whose scratch is cuBLAS' workspace: sums over a dim would allocate some that
 /// depends on the GPU.
-class Update {
+class AdafactorUpdate {
  public:
-  explicit Update(OptimizerCall& call)
+  explicit AdafactorUpdate(OptimizerCall& call)
       : call_(call), scratch_{.elements = call.parameters.numel(), .longest_row = longest_row(call)} {}
 
   void run() {
@@ -192,6 +192,6 @@ class Update {
 
 }  // namespace
 
-void adafactor_on_cuda(OptimizerCall& call) { Update(call).run(); }
+void adafactor_on_cuda(OptimizerCall& call) { AdafactorUpdate(call).run(); }
 
 }  // namespace vramfit

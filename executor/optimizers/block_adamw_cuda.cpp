@@ -25,12 +25,9 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kMoments = 2;
-// Places among the scratch's numbers.
-constexpr std::int64_t kStepSize = 8, kRoot = 9, kKeep = 10, kSkipped = 12;
-
-class Update {
+class BlockUpdate {
  public:
-  Update(OptimizerCall& call, const BlockForm& form)
+  BlockUpdate(OptimizerCall& call, const BlockForm& form)
       : call_(call),
         form_(form),
         scratch_{.elements = call.parameters.numel(),
@@ -49,6 +46,9 @@ class Update {
   }
 
  private:
+  /// Places among the scratch's numbers.
+  static constexpr std::int64_t kStepSize = 8, kRoot = 9, kKeep = 10, kSkipped = 12;
+
   struct Chunk {
     std::int64_t first = 0, count = 0;
   };
@@ -212,6 +212,6 @@ class Update {
 
 }  // namespace
 
-void update_blocks_on_cuda(OptimizerCall& call, const BlockForm& form) { Update(call, form).run(); }
+void update_blocks_on_cuda(OptimizerCall& call, const BlockForm& form) { BlockUpdate(call, form).run(); }
 
 }  // namespace vramfit

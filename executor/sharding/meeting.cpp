@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "executor/place/error_file.h"
+#include "executor/place/first_line.h"
 #include "executor/place/line_socket.h"
 #include "executor/place/own_address.h"
 #include "executor/sharding/backends_torch.h"
@@ -31,11 +32,6 @@ namespace vramfit {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 int listen_for(const RankPlace& place) {
   if (!place.on_one_node && resolves_to_loopback(place.master_address)) {

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "executor/observe/observed_collectives.h"
 #include "executor/place/failure_watch.h"
+#include "executor/place/first_line.h"
 #include "executor/place/own_address.h"
 #include "executor/sharding/backends_torch.h"
 
@@ -26,11 +27,6 @@ namespace vramfit {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 /// Ranks of a job are started at about the same time.
 constexpr std::chrono::milliseconds kLateRanks{20'000};

@@ -1,6 +1,6 @@
-"""Typical programs of other people are rehearsed several times: each finishes, and its peaks are equal to the byte.
+"""Typical programs of other people are rehearsed: each finishes, and its peaks are those in script_peaks.json, to the byte, however often.
 
-Usage: scripts_test.py CASE REPEATS    (cases: see CASES)
+Usage: scripts_test.py CASE REPEATS    (cases: see CASES; `record` instead of a number writes what is rehearsed into script_peaks.json)
 """
 import json
 import os
@@ -10,9 +10,12 @@ import tempfile
 
 from hand_counts import RESIDENT_BYTES
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.join(HERE, "scripts")
+RECORDED = os.path.join(HERE, "script_peaks.json")
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
 PEAKS = ("peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "total_bytes", "alloc_retries")
+COLUMNS = PEAKS[:3]
 
 # name: (phantom cards, ranks that the launcher starts (0: none), script and its arguments)
 CASES = {
@@ -55,23 +58,40 @@ def peaks_of(report):
             for entry in report["ranks"] for rank in range(entry["ranks"][0], entry["ranks"][1] + 1)}
 
 
+def recorded_peaks():
+    with open(RECORDED, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def record(case, peaks):
+    cases = {**recorded_peaks()["cases"], case: peaks}
+    with open(RECORDED, "w", encoding="utf-8") as file:
+        lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(cases[name])}" for name in sorted(cases))
+        file.write(f'{{\n  "columns": {json.dumps(list(COLUMNS))},\n  "cases": {{\n{lines}\n  }}\n}}\n')
+
+
 def main():
-    (cards, command), repeats = command_of(sys.argv[1]), int(sys.argv[2])
-    reports, printed = zip(*(rehearse(["--gpus", f"{cards}xH100-80GB"], command) for _ in range(repeats)))
-    assert len(reports) > 1, repeats
+    case, repeats = sys.argv[1], sys.argv[2]
+    cards, command = command_of(case)
+    reports, printed = zip(*(rehearse(["--gpus", f"{cards}xH100-80GB"], command) for _ in range(1 if repeats == "record" else int(repeats))))
     first = peaks_of(reports[0])
     assert reports[0]["schema"] == "vramfit/rehearsal@1", reports[0]["schema"]
     assert sorted(first) == list(range(cards)), first
     for (requested, allocated, reserved, total, _), _ in first.values():
         assert 0 < requested <= allocated <= reserved < total, first
+    # As it was when its figures were last looked at, with the pinned packages: changes of the stand-ins and of the replay must not move them.
+    peaks = [first[rank][0][:len(COLUMNS)] for rank in sorted(first)]
+    if repeats == "record":
+        return record(case, peaks)
+    assert peaks == recorded_peaks()["cases"][case], f"{peaks}, recorded: {recorded_peaks()['cases'][case]}"
     for number, report in enumerate(reports[1:], 2):
         if peaks_of(report) != first:
             sys.exit(f"rehearsal {number} differs from the first:\n{json.dumps(first)}\n{json.dumps(peaks_of(report))}")
-    if sys.argv[1] in RESIDENT_BYTES:
-        assert f"resident {RESIDENT_BYTES[sys.argv[1]]}\n" in printed[0], (RESIDENT_BYTES[sys.argv[1]], printed[0])
+    if case in RESIDENT_BYTES:
+        assert f"resident {RESIDENT_BYTES[case]}\n" in printed[0], (RESIDENT_BYTES[case], printed[0])
     escapes = [escape for process in reports[0]["processes"] for escape in process["escapes"]]
     assert not escapes, escapes
-    print(f"{sys.argv[1]}: {first[0][0]} in {repeats} rehearsals; {reports[0]['values']}")
+    print(f"{case}: {first[0][0]} in {repeats} rehearsals; {reports[0]['values']}")
 
 
 if __name__ == "__main__":

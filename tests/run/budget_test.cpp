@@ -14,8 +14,8 @@ namespace vramfit::testing {
 namespace {
 
 constexpr std::uint64_t kSeed = 20261102;
-constexpr std::size_t kJobs = 6;
-constexpr int kRepeats = 3;
+constexpr std::size_t kJobs = 3;
+constexpr int kRepeats = 2;
 
 /// Sizes at which scratch and rounding are small beside the job, as in any job worth a budget.
 std::vector<CoverJob> jobs_for_budgets() {

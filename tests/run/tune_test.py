@@ -66,7 +66,7 @@ class OnCpuRanks(unittest.TestCase):
     def test_when_every_plan_runs_out_of_memory_that_is_the_end(self):
         done = program("run", self.place.plan(2, ()), "--tune", "2", "--budget", "100000", "--threads", "1")
         self.assertEqual(done.returncode, 6, done.stderr)
-        self.assertIn("--tune: 1 of 2: out of memory: --precision", done.stderr)
+        self.assertIn("--tune: 1 of 2: out of memory: --runtime vramfit --precision", done.stderr)
         self.assertIn("each of the plans that were tried ran out of memory", done.stderr)
 
 

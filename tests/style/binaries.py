@@ -70,7 +70,8 @@ def problems_of_commands(fortified):
     wanted = ["-fstack-protector-strong"] + (["-D_FORTIFY_SOURCE=2"] if fortified else [])
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         words = entry["command"].split()
-        engine = pathlib.Path(entry["file"]).is_relative_to(ROOT / "executor") and any(word.endswith("/torch/include") for word in words)
+        source = pathlib.Path(entry["file"])  # or several sources together (cmake/Unity.cmake)
+        engine = any(source.is_relative_to(folder / "executor") for folder in (ROOT, BUILD)) and any(word.endswith("/torch/include") for word in words)
         for flag in wanted + (["-fopenmp"] if engine else []):
             if flag not in words:
                 yield f"{entry['file']}: compiled without {flag}"

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -88,6 +89,27 @@ TEST_CASE("what isn't modelled says its name in its own row, and differences are
   CHECK(json.find("\"change\": \"--seq-len 1024\"") != std::string::npos);
   CHECK(estimate_to_json(base).find("what_if") == std::string::npos);
   CHECK(what_if_text(base, {}, {}).empty());
+}
+
+TEST_CASE("other tools' words for a field are understood") {
+  const std::vector<WhatIf> found = changed(
+      {"gradient-checkpointing=on per_device_train_batch_size=4", "activation_checkpointing=selective", "bf16=true"});
+  CHECK(found[0].change == "--checkpointing full --micro-batch 4");
+  CHECK(found[1].change == "--checkpointing selective");
+  CHECK(found[2].change == "--precision bf16-mixed");
+  CHECK(refusal("bf16=false").find("bf16") != std::string::npos);
+}
+
+TEST_CASE("a long change has a line of its own, so that figures stay in their columns") {
+  const Estimate base = answer(small_job());
+  const std::string change = "seq_len=1024 micro_batch=1 checkpointing=full gpus=1xRTX4090 precision=bf16-pure";
+  const std::string text = what_if_text(base, changed({change}), {});
+  const std::size_t head = text.find("GiB"), line = text.find("precision bf16-pure\n");
+  REQUIRE(line != std::string::npos);
+  const std::size_t begin = text.find('\n', line) + 1, column = head - text.rfind('\n', head) - 1;
+  // "GiB" and the figure below it end in the same column.
+  CHECK(std::isdigit(text[begin + column + 2]) != 0);
+  CHECK(text[begin + column + 3] == ' ');
 }
 
 TEST_CASE("unknown keys and values, and contradictions, are refused with the change") {

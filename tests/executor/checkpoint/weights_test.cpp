@@ -19,7 +19,7 @@ using testing::raw_bytes;
 using testing::safetensors_bytes;
 using testing::TemporaryDirectory;
 
-const Parameter kMatrix{"model.layers.0.mlp.up_proj.weight", {1001, 333}};
+const Parameter kProjection{"model.layers.0.mlp.up_proj.weight", {1001, 333}};
 
 at::Tensor read(WeightSource& source, const Parameter& parameter, std::int64_t first, std::int64_t rows,
                 at::ScalarType type = at::kFloat) {
@@ -47,7 +47,7 @@ bool mentions(const std::string& text, const std::string& part) { return text.fi
 
 TEST_CASE("random weights are normal with deviation 0.02, or ones or zeros as the parameter says") {
   const auto source = random_weights(3);
-  const at::Tensor drawn = read(*source, kMatrix, 0, 1001);
+  const at::Tensor drawn = read(*source, kProjection, 0, 1001);
   CHECK(std::abs(drawn.mean().item<double>()) < 2e-4);
   CHECK(drawn.std().item<double>() == doctest::Approx(0.02).epsilon(0.01));
   CHECK((drawn.abs() < 0.02).to(at::kFloat).mean().item<double>() == doctest::Approx(0.6827).epsilon(0.01));
@@ -61,7 +61,7 @@ TEST_CASE("any split of rows and any number of threads gives the same random wei
   const auto source = random_weights(3);
   const int threads = at::get_num_threads();
   at::set_num_threads(2);
-  const at::Tensor whole = read(*source, kMatrix, 0, 1001);
+  const at::Tensor whole = read(*source, kProjection, 0, 1001);
   at::set_num_threads(1);
   for (const std::int64_t ranks : {2, 3, 4, 7}) {
     CAPTURE(ranks);
@@ -69,7 +69,7 @@ TEST_CASE("any split of rows and any number of threads gives the same random wei
     const std::int64_t each = (1001 + ranks - 1) / ranks;
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
       const std::int64_t first = rank * each;
-      shards.push_back(read(*source, kMatrix, first, std::min(each, 1001 - first)));
+      shards.push_back(read(*source, kProjection, first, std::min(each, 1001 - first)));
     }
     CHECK(at::cat(shards).equal(whole));
   }
@@ -77,9 +77,9 @@ TEST_CASE("any split of rows and any number of threads gives the same random wei
 }
 
 TEST_CASE("another seed or another name gives other random weights, uncorrelated") {
-  const at::Tensor a = read(*random_weights(3), kMatrix, 0, 1001);
-  const at::Tensor b = read(*random_weights(4), kMatrix, 0, 1001);
-  const at::Tensor c = read(*random_weights(3), {"model.layers.1.mlp.up_proj.weight", kMatrix.shape}, 0, 1001);
+  const at::Tensor a = read(*random_weights(3), kProjection, 0, 1001);
+  const at::Tensor b = read(*random_weights(4), kProjection, 0, 1001);
+  const at::Tensor c = read(*random_weights(3), {"model.layers.1.mlp.up_proj.weight", kProjection.shape}, 0, 1001);
   const auto correlation = [](const at::Tensor& x, const at::Tensor& y) {
     return std::abs((x * y).mean().item<double>()) / (0.02 * 0.02);
   };
@@ -89,9 +89,9 @@ TEST_CASE("another seed or another name gives other random weights, uncorrelated
 }
 
 TEST_CASE("random weights of a narrow type are those of fp32, rounded to nearest") {
-  const at::Tensor wide = read(*random_weights(3), kMatrix, 5, 100);
+  const at::Tensor wide = read(*random_weights(3), kProjection, 5, 100);
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-    CHECK(read(*random_weights(3), kMatrix, 5, 100, type).equal(wide.to(type)));
+    CHECK(read(*random_weights(3), kProjection, 5, 100, type).equal(wide.to(type)));
   }
 }
 

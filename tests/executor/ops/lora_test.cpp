@@ -11,18 +11,18 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-struct Sizes {
+struct LoraSizes {
   std::int64_t rows, inputs, outputs, rank;
 };
 
 /// What the op's dropout multiplies the input by, in the first micro-batch of a run without a seed.
-at::Tensor mask_of(const Sizes& sizes, double dropout) {
+at::Tensor mask_of(const LoraSizes& sizes, double dropout) {
   at::Tensor mask = at::ones({sizes.rows * sizes.inputs});
   if (dropout > 0) mask_on_cpu(mask, {.key = dropout_key(0, 0, "p"), .first = 0, .keep = 1 - dropout});
   return mask.view({sizes.rows, sizes.inputs}).to(at::kDouble);
 }
 
-OpCase adapter(const Sizes& sizes, double dropout) {
+OpCase adapter(const LoraSizes& sizes, double dropout) {
   OpCase op{.kind = OpKind::lora, .shape = {1, sizes.rows}};
   op.outputs = {{{sizes.rows, sizes.outputs}}, {{sizes.rows, sizes.rank}}};
   op.attributes.scale = 0.5;
@@ -38,7 +38,7 @@ OpCase adapter(const Sizes& sizes, double dropout) {
 }  // namespace
 
 TEST_CASE("an adapter adds scale B A x to its linear's output, and its gradients agree with autograd") {
-  for (const Sizes& sizes : {Sizes{37, 65, 48, 8}, Sizes{5, 3, 7, 1}, Sizes{130, 64, 33, 16}}) {
+  for (const LoraSizes& sizes : {LoraSizes{37, 65, 48, 8}, LoraSizes{5, 3, 7, 1}, LoraSizes{130, 64, 33, 16}}) {
     check_op_in_all_ways(adapter(sizes, 0));
   }
 }
@@ -49,7 +49,7 @@ TEST_CASE("an adapter's backward drops the elements that its forward dropped") {
 }
 
 TEST_CASE("dropout leaves the share of elements that it is asked for, and their mean") {
-  const Sizes sizes{.rows = 400, .inputs = 250, .outputs = 1, .rank = 1};
+  const LoraSizes sizes{.rows = 400, .inputs = 250, .outputs = 1, .rank = 1};
   for (const double dropout : {0.05, 0.5}) {
     const at::Tensor mask = mask_of(sizes, dropout);
     const double elements = static_cast<double>(mask.numel());

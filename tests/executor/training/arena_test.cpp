@@ -20,7 +20,7 @@ namespace vramfit::testing {
 
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kArenaSteps = 3;
 constexpr int kSpoilt = 0xFF;  // NaN in every float type
 
 /// Full of NaN at first, and again wherever something was freed.
@@ -37,14 +37,14 @@ std::shared_ptr<Arena> spoilt_arena(const program::Program& program) {
        .freed = [](void* from, Bytes range) { std::memset(from, kSpoilt, static_cast<std::size_t>(range.n)); }});
 }
 
-struct Outcome {
+struct ArenaOutcome {
   std::vector<StepResult> steps;       // of rank 0
   std::vector<MeasuredArena> reports;  // of all ranks
 };
 
-Outcome outcome_of(const std::string& model, const Job& job, bool in_arena) {
-  SmallTraining training(model, job, options_of(kSteps));
-  Outcome outcome;
+ArenaOutcome outcome_of(const std::string& model, const Job& job, bool in_arena) {
+  SmallTraining training(model, job, options_of(kArenaSteps));
+  ArenaOutcome outcome;
   std::mutex mutex;
   std::vector<std::shared_ptr<Arena>> arenas;
   if (in_arena) {
@@ -57,7 +57,7 @@ Outcome outcome_of(const std::string& model, const Job& job, bool in_arena) {
   }
   training.on_ranks([&](ProcessGroups& groups) {
     training.with_trainer(groups, [&](Trainer& trainer) {
-      for (int step = 1; step <= kSteps; ++step) {
+      for (int step = 1; step <= kArenaSteps; ++step) {
         const StepResult result = trainer.step(step);
         if (groups.world().rank() == 0) outcome.steps.push_back(result);
       }
@@ -69,7 +69,7 @@ Outcome outcome_of(const std::string& model, const Job& job, bool in_arena) {
 
 /// Losses, norms and scales equal to the bit, and all memory from the block.
 void check_in_arena(const std::string& model, const Job& job) {
-  const Outcome usual = outcome_of(model, job, false), packed = outcome_of(model, job, true);
+  const ArenaOutcome usual = outcome_of(model, job, false), packed = outcome_of(model, job, true);
   REQUIRE(packed.steps.size() == usual.steps.size());
   for (std::size_t i = 0; i < usual.steps.size(); ++i) {
     CHECK(packed.steps[i].loss == usual.steps[i].loss);

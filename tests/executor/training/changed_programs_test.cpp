@@ -32,7 +32,7 @@ using Random = std::mt19937_64;
 
 constexpr std::uint64_t kSeed = 20261122;
 constexpr int kChanges = 200, kChangesPerRun = 10, kMostTries = 400;
-constexpr int kSteps = 2;
+constexpr int kChangedSteps = 2;
 
 std::size_t below(Random& random, std::size_t count) { return random() % count; }
 
@@ -154,7 +154,7 @@ struct Change {
   std::string text() const { return fmt::format("{} (seed {})", what, seed); }
 };
 
-Ledger said_by(const Program& program) { return ledger_of(program, {.steps = kSteps, .abbreviate = false}); }
+Ledger said_by(const Program& program) { return ledger_of(program, {.steps = kChangedSteps, .abbreviate = false}); }
 
 struct Said {
   Program program;
@@ -189,7 +189,7 @@ Outcome run(const SmallTraining& training, const Said& said) {
     training.with_trainer(
         groups,
         [&](Trainer& trainer) {
-          for (int step = 1; step <= kSteps; ++step) outcome.steps.push_back(trainer.step(step));
+          for (int step = 1; step <= kChangedSteps; ++step) outcome.steps.push_back(trainer.step(step));
           outcome.difference = compare_ledgers(said.ledger, Meter::instance().take_ledger());
         },
         &said.program);
@@ -223,7 +223,7 @@ std::string culprit(const Subject& subject, const std::vector<Change>& changes) 
 }
 
 Subject subject_of(const std::string& model, const Job& job) {
-  Subject subject{SmallTraining(model, job, options_of(kSteps)), {}, {}};
+  Subject subject{SmallTraining(model, job, options_of(kChangedSteps)), {}, {}};
   Program& program = subject.said.program;
   subject.training.on_ranks([&](ProcessGroups& groups) { program = subject.training.program_of(groups); });
   subject.said.ledger = said_by(program);

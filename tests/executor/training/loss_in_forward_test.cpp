@@ -17,7 +17,7 @@ Job job_of(const std::string& sharding, int ranks, const Fields& fields, const s
   return job;
 }
 
-void check_same(const std::string& sharding, int ranks, const Fields& fields) {
+void check_as_in_backward(const std::string& sharding, int ranks, const Fields& fields) {
   const Job job = job_of(sharding, ranks, fields, "chunked-forward:3");
   CAPTURE(job_as_flags(job, Job{}));
   const testing::Trained forward = testing::train(job, 3);
@@ -32,10 +32,10 @@ void check_same(const std::string& sharding, int ranks, const Fields& fields) {
 TEST_CASE("made in forward or in backward, gradients are the same bits on every mesh") {
   for (const std::string precision : {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed"}) {
     const Fields fields{{"precision", precision}};
-    check_same("no-shard", 1, fields);
-    check_same("no-shard", 2, fields);
-    check_same("full-shard", 2, fields);
-    check_same("hybrid-shard", 4, fields);
+    check_as_in_backward("no-shard", 1, fields);
+    check_as_in_backward("no-shard", 2, fields);
+    check_as_in_backward("full-shard", 2, fields);
+    check_as_in_backward("hybrid-shard", 4, fields);
   }
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("so they are whatever is gathered, recomputed, trained and kept betwee
         Fields{{"reshard", "never"}, {"freeze", "layers:0"}}, Fields{{"wrap", "none"}, {"freeze", "head"}},
         Fields{{"accumulate", "unsharded"}, {"label_smoothing", "0.1"}, {"z_loss", "0.01"}},
         Fields{{"wrap_embeddings", "off"}, {"reduce_finish", "end"}}}) {
-    check_same("full-shard", 2, fields);
+    check_as_in_backward("full-shard", 2, fields);
   }
 }
 

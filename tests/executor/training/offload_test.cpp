@@ -11,17 +11,17 @@ namespace {
 using testing::train;
 using testing::Trained;
 
-constexpr int kSteps = 4;
+constexpr int kOffloadSteps = 4;
 const std::vector<std::vector<std::string>> kKinds{
     {"optimizer"}, {"optimizer+gradients"}, {"params"}, {"activations"}, {"params", "activations"}};
 
-void check_same(const Job& job) {
-  const Trained kept = train(job, kSteps);
+void check_offloaded(const Job& job) {
+  const Trained kept = train(job, kOffloadSteps);
   for (const std::vector<std::string>& kind : kKinds) {
     CAPTURE(kind.back());
     Job offloaded = job;
     offloaded.offload = kind;
-    const Trained trained = train(offloaded, kSteps);
+    const Trained trained = train(offloaded, kOffloadSteps);
     CHECK(trained.losses == kept.losses);
     CHECK(trained.norms == kept.norms);
   }
@@ -38,7 +38,7 @@ TEST_CASE("states, gradients and parameters in host memory train to the same bit
       job.global_batch = 4;
       CAPTURE(ranks);
       CAPTURE(precision);
-      check_same(job);
+      check_offloaded(job);
     }
   }
 }
@@ -53,7 +53,7 @@ TEST_CASE("gradients of several micro-batches are added up on the host as on the
     job.backward_prefetch = BackwardPrefetch::none;
     job.forward_prefetch = 0;
   }
-  check_same(job);
+  check_offloaded(job);
 }
 
 TEST_CASE("every kind of state goes to the host: SGD's momentum, Lion's average") {
@@ -61,7 +61,7 @@ TEST_CASE("every kind of state goes to the host: SGD's momentum, Lion's average"
     Job job = testing::small_job("shard-grad-op", 2);
     job.optimizer = optimizer;
     CAPTURE(optimizer);
-    check_same(job);
+    check_offloaded(job);
   }
 }
 

@@ -20,7 +20,7 @@ Job job_of(const std::string& sharding, int ranks, const Fields& fields) {
   return job;
 }
 
-void check_same(Job job) {
+void check_as_after_backward(Job job) {
   TrainOptions options = testing::options_of(kSteps);
   options.clip = 0;
   options.warmup = 2;
@@ -36,12 +36,12 @@ void check_same(Job job) {
 TEST_CASE("updates within backward train to the same bits on every mesh") {
   for (const std::string precision : {"fp32", "bf16-mixed", "bf16-pure"}) {
     const Fields fields{{"precision", precision}, {"bucket_bytes", "2000"}};
-    check_same(job_of("no-shard", 1, fields));
-    check_same(job_of("full-shard", 2, fields));
-    check_same(job_of("no-shard", 2, fields));
+    check_as_after_backward(job_of("no-shard", 1, fields));
+    check_as_after_backward(job_of("full-shard", 2, fields));
+    check_as_after_backward(job_of("no-shard", 2, fields));
     Job hybrid = job_of("hybrid-shard", 4, fields);
     hybrid.mesh = {.replicate = 2, .shard = 2};
-    check_same(hybrid);
+    check_as_after_backward(hybrid);
   }
 }
 
@@ -52,15 +52,15 @@ TEST_CASE("so they do whatever is gathered, recomputed and trained, and when red
                                Fields{{"checkpointing", "every:2"}, {"prefetch", "backward=pre,forward=3,limit=2"}},
                                Fields{{"reshard", "never"}, {"loss", "chunked:3"}},
                                Fields{{"prefetch", "backward=none,forward=0"}, {"freeze", "embeddings"}}}) {
-    check_same(job_of("full-shard", 2, fields));
+    check_as_after_backward(job_of("full-shard", 2, fields));
   }
 }
 
 TEST_CASE("so does every optimizer, with sums over ranks or without") {
   for (const OptimizerName& row : optimizer_names()) {
     const std::string name(row.name);
-    check_same(job_of("full-shard", 2, {{"precision", "bf16-pure"}, {"optimizer", name}}));
-    check_same(job_of("full-shard", 1, {{"precision", "bf16-pure"}, {"optimizer", name}}));
+    check_as_after_backward(job_of("full-shard", 2, {{"precision", "bf16-pure"}, {"optimizer", name}}));
+    check_as_after_backward(job_of("full-shard", 1, {{"precision", "bf16-pure"}, {"optimizer", name}}));
   }
 }
 
