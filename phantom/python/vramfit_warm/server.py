@@ -23,6 +23,7 @@ import types
 
 LARGEST_REQUEST = 1 << 20
 PR_SET_PDEATHSIG = 1
+COUNT = "PYTORCH_NVML_BASED_CUDA_CHECK"  # torch.cuda.is_available then asks NVML, after which PyTorch can still be forked
 
 
 def receive(requests):
@@ -156,25 +157,45 @@ def play(start, skip):
     return exec(code, main.__dict__)
 
 
+def forks_can_use_gpus(torch):
+    """PyTorch refuses it in forks of a process that has started up its GPUs, and also where their number was asked of the CUDA runtime."""
+    fork = os.fork()
+    if fork == 0:
+        os._exit(1 if torch.cuda._is_in_bad_fork() else 0)
+    return os.waitpid(fork, 0)[1] == 0
+
+
 def why_no_fork():
     """What PyTorch or Python can't do in a fork of this process, now; or ""."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    if torch is not None and not forks_can_use_gpus(torch):
         return "uses a GPU while it is imported, and PyTorch can't be forked after that"
     if threading.active_count() > 1:
         return "starts a thread while it is imported, which a fork would not have"
     return ""
 
 
+def restore(own_count):
+    if own_count is None:
+        del os.environ[COUNT]
+    else:
+        os.environ[COUNT] = own_count
+
+
 def import_all(choices):
     """Of a script's head, what can't be imported here is left out; the process begins anew without it."""
+    from head import head_of
+    from questions import Questions
+    del sys.modules["head"], sys.modules["questions"]  # a program may have them
     is_head = "head" in choices
     if is_head and "statements" not in choices:
-        from head import head_of
-        del sys.modules["head"]  # a program may have one
         choices["statements"] = head_of(choices["head"])
     statements = choices["statements"] if is_head else [f"import {name}" for name in choices["modules"]]
     sys.path[0] = choices.get("folder", sys.path[0])
+    questions, hooks = [], load_hooks()
+    hooks._after_import("torch", lambda torch: questions.append(Questions(torch)))
+    own_count = os.environ.get(COUNT)
+    os.environ[COUNT] = "1"
     for number, statement in enumerate(statements):
         try:
             exec(statement, {"__name__": "head"})
@@ -187,8 +208,13 @@ def import_all(choices):
             sys.exit(f"{choices['modules'][number]} {why}; leave it out")
         if why:
             choices["statements"] = statements[:number]
+            restore(own_count)
             words = sys.orig_argv[:-1] + [json.dumps(choices)]
             os.execv(sys.executable, words)
+    restore(own_count)
+    for each in questions:
+        each.end()
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, hooks._AfterImport)]
     if is_head and not statements:
         sys.exit("there is nothing to import before it does something else, or its first import can't be made before a fork")
     return statements
