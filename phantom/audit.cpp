@@ -15,8 +15,16 @@ namespace {
 
 constexpr std::size_t kLongestPath = 4096;
 
-// The folder of the stand-ins, which vramfit passes.
-const char* folder() { return std::getenv("VRAMFIT_PHANTOM_LIB"); }
+// The folder of the stand-ins, which vramfit passes; "" if none. A program may empty its environment later on.
+char kept_folder[kLongestPath];
+
+void keep_folder() {
+  const char* given = std::getenv("VRAMFIT_PHANTOM_LIB");
+  const int length = given == nullptr ? 0 : std::snprintf(kept_folder, sizeof kept_folder, "%s", given);
+  if (length >= static_cast<int>(sizeof kept_folder)) kept_folder[0] = '\0';
+}
+
+const char* folder() { return kept_folder[0] == '\0' ? nullptr : kept_folder; }
 
 // Where the linker looks without a path, the stand-in's own name is what is compared; `cuda.so` is what compilers link.
 const char* stand_in_name(const char* base) {
@@ -51,6 +59,7 @@ char* stand_in(const char* name) {
 bool vramfit::phantom::has_stand_in(const char* name) { return stand_in(name) != nullptr; }
 
 extern "C" __attribute__((visibility("default"))) unsigned int la_version(unsigned int version) {
+  keep_folder();
   return version < LAV_CURRENT ? version : LAV_CURRENT;
 }
 

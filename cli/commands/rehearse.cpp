@@ -1,7 +1,4 @@
-#include <algorithm>
-#include <chrono>
 #include <memory>
-#include <optional>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -14,105 +11,18 @@
 #include "cli/files.h"
 #include "cli/flags/help.h"
 #include "cli/private_folder.h"
-#include "cli/recipes/recipe_run.h"
 #include "cli/rehearse/artifacts.h"
 #include "cli/rehearse/band.h"
-#include "cli/rehearse/launchers.h"
-#include "cli/rehearse/once.h"
 #include "cli/rehearse/phantom_library.h"
 #include "cli/rehearse/played_ranks.h"
-#include "cli/rehearse/search.h"
+#include "cli/rehearse/search_run.h"
 #include "cli/rehearse/session_folder.h"
+#include "cli/rehearse/subject.h"
 #include "cli/rehearse/trial.h"
-#include "cli/rehearse/trial_cache.h"
 #include "cli/rehearse/trial_pool.h"
-#include "job/cluster/cluster.h"
-#include "job/fields/field_text.h"
 
 namespace vramfit {
 namespace {
-
-struct RehearseFlags {
-  std::string gpus, ranks = "all", timeout, settings, keep, output, snapshot, trace, cache, jobs;
-  bool json = false, strict_oom = false, band = false;
-  std::vector<std::string> command, searches;
-  RecipeFlags recipe;
-};
-
-/// CMD as it was given, or a recipe's script.
-class Subject {
- public:
-  Subject(const RehearseFlags& flags, const RehearsalRequest& request) : command_(flags.command) {
-    // Ranks of several nodes are started by vramfit, each as if it were played alone.
-    const auto rank = request.cluster.nodes > 1 ? request.played_rank.value_or(0) : request.played_rank;
-    if (!flags.recipe.name.empty()) recipe_.emplace(flags.recipe, request.cluster, rank, flags.keep);
-  }
-  std::vector<std::string> command(const SearchPoint& point) const {
-    return recipe_ ? recipe_->command(point) : with_values(command_, point);
-  }
-  /// What keeps results of equal rehearsals together.
-  std::vector<std::string> identity(const SearchPoint& point) const {
-    return recipe_ ? recipe_->identity(point) : with_values(command_, point);
-  }
-  std::vector<std::string> notes() const { return recipe_ ? recipe_->notes() : std::vector<std::string>{}; }
-  std::string kept_session(const std::string& keep) const { return recipe_ ? recipe_->kept_session() : keep; }
-
- private:
-  const std::vector<std::string>& command_;
-  std::optional<RecipeRun> recipe_;
-};
-
-Cluster phantom_cluster(const RehearseFlags& flags) {
-  if (flags.gpus.empty()) throw InputError("--gpus: missing; say what to play, such as --gpus 8xH100-80GB");
-  Cluster cluster = parse_cluster(flags.gpus);
-  if (cluster.is_cpu()) {
-    throw InputError(
-        fmt::format("--gpus {}: CPU ranks need no phantom; start CMD as it is, or play a GPU", cluster.text));
-  }
-  return cluster;
-}
-
-bool plays_worst(const RehearseFlags& flags) { return flags.ranks == "worst"; }
-
-/// Of --ranks worst it is the first that is played.
-std::optional<std::int64_t> played_rank(const RehearseFlags& flags, const Cluster& cluster) {
-  if (plays_worst(flags)) return 0;
-  if (flags.ranks == "all") return std::nullopt;
-  try {
-    return whole_number(flags.ranks, 0, cluster.cards() - 1);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--ranks: \"all\", \"worst\", or one rank of {}: {}", cluster.text, error.what()));
-  }
-}
-
-std::optional<std::chrono::milliseconds> timeout_of(const RehearseFlags& flags) {
-  constexpr std::int64_t kMostSeconds = std::int64_t{366} * 24 * 3600;
-  if (flags.timeout.empty()) return std::nullopt;
-  try {
-    return std::chrono::seconds(whole_number(flags.timeout, 1, kMostSeconds));
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--timeout: {}", error.what()));
-  }
-}
-
-void check_command(const RehearseFlags& flags, const std::optional<std::int64_t>& rank) {
-  given_values(flags.recipe);  // refuses choices without a recipe
-  if (!flags.recipe.name.empty()) {
-    if (flags.command.empty()) return;
-    throw InputError("CMD: --recipe writes and starts a script of its own");
-  }
-  if (flags.command.empty()) {
-    throw InputError("CMD: missing; it follows two dashes: vramfit rehearse --gpus 8xH100-80GB -- torchrun train.py");
-  }
-  const Launcher launcher = launcher_past_torch(flags.command);
-  if (!rank || launcher.name.empty()) return;
-  const std::string program = launcher.program.empty() ? "PROGRAM ..." : shell_words(launcher.program);
-  throw InputError(
-      printable(fmt::format("CMD: {} starts ranks, but --ranks {} plays one itself; use: vramfit rehearse --gpus {} "
-                            "--ranks {} -- {}",
-                            launcher.name, flags.ranks, flags.gpus, flags.ranks, program),
-                2000));
-}
 
 /// Files that were asked for, out of the session folder, each named in a note.
 void deliver_files(const RehearseFlags& flags, const std::string& folder, Rehearsal& rehearsal) {
@@ -124,33 +34,6 @@ void deliver_files(const RehearseFlags& flags, const std::string& folder, Rehear
   };
   hand_over("--snapshot", "snapshot", flags.snapshot);
   hand_over("--trace", "trace", flags.trace);
-}
-
-RehearsalRequest request_of(const RehearseFlags& flags) {
-  RehearsalRequest request;
-  request.cluster = phantom_cluster(flags);
-  request.played_rank = played_rank(flags, request.cluster);
-  request.strict_out_of_memory = flags.strict_oom;
-  check_command(flags, request.played_rank);
-  request.settings = parse_phantom_settings(flags.settings);
-  request.settings.trace = !flags.trace.empty();
-  request.output_to_stderr = flags.json;
-  if (!flags.recipe.name.empty()) request.environment.emplace_back("HF_HUB_OFFLINE", "1");  // all it needs is there
-  request.snapshot = !flags.snapshot.empty();
-  request.timeout = timeout_of(flags);
-  return request;
-}
-
-void refuse_cache(const RehearseFlags& flags) {
-  if (!flags.cache.empty()) throw InputError("--cache: keeps the results of a --search, which is missing");
-}
-
-/// Flags that ask for files of one rehearsal, where there are several.
-void refuse_files(const RehearseFlags& flags, const char* several) {
-  for (const auto& [flag, value] : {std::pair("--snapshot", &flags.snapshot), std::pair("--trace", &flags.trace),
-                                    std::pair("--keep", &flags.keep)}) {
-    if (!value->empty()) throw InputError(fmt::format("{}: is of one rehearsal, and {} makes several", flag, several));
-  }
 }
 
 Rehearsal rehearse_worst(const RehearsalRequest& request, const Subject& subject) {
@@ -181,7 +64,7 @@ Rehearsal rehearse_single(const RehearseFlags& flags, const RehearsalRequest& re
 int run_rehearse(const RehearseFlags& flags) {
   if (plays_worst(flags)) refuse_files(flags, "--ranks worst");
   RehearsalRequest request = request_of(flags);
-  refuse_cache(flags);
+  refuse_search_flags(flags);
   if (!flags.jobs.empty()) throw InputError("--jobs: is how many rehearsals of a --search or a --band run at once");
   if (!flags.snapshot.empty()) check_can_write("--snapshot", flags.snapshot);
   if (!flags.trace.empty()) check_can_write("--trace", flags.trace);
@@ -197,69 +80,6 @@ int run_rehearse(const RehearseFlags& flags) {
   return rehearsal.exit_code();
 }
 
-/// Nothing: as many as cores and host memory allow.
-std::optional<int> jobs_of(const RehearseFlags& flags) {
-  constexpr int kMostJobs = 256;
-  if (flags.jobs.empty() || flags.jobs == "auto") return std::nullopt;
-  try {
-    return static_cast<int>(whole_number(flags.jobs, 1, kMostJobs));
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--jobs: \"auto\", or a number: {}", error.what()));
-  }
-}
-
-void say_verdict(const RehearsalTrial& trial) {
-  const char* origin = trial.is_cached ? " (cached)" : "";
-  complain("vramfit", fmt::format("{}: {}{}", point_text(trial.point), trial.verdict, origin));
-}
-
-TrialActions trial_actions(const RehearsalRequest& request, const Subject& subject, TrialCache& cache,
-                           bool has_others) {
-  const auto key = [&](const SearchPoint& point) { return trial_key(request, subject.identity(point)); };
-  const auto run = [&, has_others](const SearchPoint& point) {
-    return rehearse_trial(request, subject.command(point), point, has_others);
-  };
-  const auto kept = [&, key](const SearchPoint& point) {
-    std::optional<RehearsalTrial> trial = cache.find(key(point));
-    if (trial) trial->point = point;
-    return trial;
-  };
-  const auto ended = [&, key](const RehearsalTrial& trial) { cache.put(key(trial.point), trial); };
-  return {.run = run, .kept = kept, .ended = ended, .accept = say_verdict};
-}
-
-/// Where the {NAME} of a search can be.
-std::vector<std::string> searched_words(const RehearseFlags& flags) {
-  std::vector<std::string> words = flags.command;
-  for (const auto& [flag, value] : flags.recipe.values) words.push_back(value);
-  return words;
-}
-
-int run_searches(const RehearseFlags& flags) {
-  refuse_files(flags, "--search");
-  if (plays_worst(flags))
-    throw InputError("--ranks worst: plays several ranks; a --search plays one or all: --ranks R");
-  RehearsalRequest request = request_of(flags);
-  request.strict_out_of_memory = true;  // a program that went on with another batch did not fit with the given one
-  request.output_to_stderr = true;
-  const std::vector<SearchAxis> axes = parse_search(flags.searches, searched_words(flags));
-  if (!flags.output.empty()) check_can_write("--output", flags.output);
-  if (!flags.cache.empty()) check_can_write("--cache", flags.cache);
-  request.library = find_phantom_library();
-  sweep_private_folders();
-  TrialCache cache(flags.cache);
-  const Subject subject(flags, request);
-  for (const std::string& note : subject.notes()) complain("vramfit", note);
-  const std::optional<int> jobs = jobs_of(flags);
-  ProcessPool pool(trial_actions(request, subject, cache, jobs != 1), jobs);
-  const SearchResult result = run_search(axes, pool);
-  const Bytes capacity = request.cluster.card.memory;
-  const std::string json = search_to_json(result, request.cluster.text, capacity);
-  if (!flags.output.empty()) write_file(flags.output, json);
-  write_file("-", flags.json ? json : search_text(result, request.cluster.text, capacity));
-  return result.exit_code();
-}
-
 /// --band decides these.
 void refuse_chosen_ends(const PhantomSettings& settings) {
   const PhantomSettings usual;
@@ -270,7 +90,7 @@ void refuse_chosen_ends(const PhantomSettings& settings) {
 
 int run_bands(const RehearseFlags& flags) {
   refuse_files(flags, "--band");
-  refuse_cache(flags);
+  refuse_search_flags(flags);
   if (!flags.searches.empty()) throw InputError("--band: is of one program; a --search has many");
   if (plays_worst(flags)) throw InputError("--ranks worst: plays several ranks; --band plays one or all: --ranks R");
   RehearsalRequest request = request_of(flags);
@@ -287,7 +107,7 @@ int run_bands(const RehearseFlags& flags) {
     own.settings = settings_at(own.settings, point);
     return rehearse_trial(own, subject.command({}), point, jobs != 1);
   };
-  ProcessPool pool({.run = run,
+  ProcessPool pool({.start = forked_trial(run),
                     .kept = [](const SearchPoint&) { return std::nullopt; },
                     .ended = [](const RehearsalTrial&) {},
                     .accept = say_verdict},
@@ -324,6 +144,12 @@ void add_search_flags(CLI::App& command, RehearseFlags& flags) {
       ->group(kRunFlags);
   command.add_option("--cache", flags.cache, "Keep the results of a search in FILE, and use those that are there")
       ->type_name("FILE")
+      ->group(kRunFlags);
+  command
+      .add_option("--warm", flags.warm,
+                  "Import once for all rehearsals of a search: the modules that are named, or auto: what the script "
+                  "imports before it does anything else. Default: off")
+      ->type_name("MODULE,...|auto|off")
       ->group(kRunFlags);
 }
 
@@ -388,6 +214,7 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       flags->json = true;
       flags->output.clear();
     }
+    if (is_warm_trial()) return run_warm_trial(*flags);
     exit_code = flags->band ? run_bands(*flags) : flags->searches.empty() ? run_rehearse(*flags) : run_searches(*flags);
   });
 }

@@ -64,7 +64,7 @@ void ProcessPool::start(const SearchPoint& point) {
   }
   const bool is_alone = running_.empty();
   for (Running& running : running_) running.was_alone = false;
-  running_.push_back({.process = TrialProcess(point, actions_.run, jobs_ != 1), .was_alone = is_alone, .memory = {}});
+  running_.push_back({.process = TrialProcess(point, actions_.start, jobs_ != 1), .was_alone = is_alone, .memory = {}});
 }
 
 void ProcessPool::cancel(const SearchPoint& point) {

@@ -14,7 +14,7 @@ namespace vramfit {
 
 /// What a search does with a point, besides rehearsing it.
 struct TrialActions {
-  RunTrial run;  // in a process of its own
+  StartTrial start;
   std::function<std::optional<RehearsalTrial>(const SearchPoint& point)> kept;
   std::function<void(const RehearsalTrial& trial)> ended;   // all that were rehearsed
   std::function<void(const RehearsalTrial& trial)> accept;  // those that the result has

@@ -76,23 +76,32 @@ std::optional<std::string> read_some(int descriptor) {
 
 }  // namespace
 
-TrialProcess::TrialProcess(const SearchPoint& point, const RunTrial& run, bool shows_lines) : point_(point) {
+void write_trial(int result, const SearchPoint& point, const RunTrial& run) {
+  write_all(result, document_for(point, run));
+}
+
+StartTrial forked_trial(RunTrial run) {
+  return [run = std::move(run)](const SearchPoint& point, int output, int result) {
+    std::fflush(nullptr);  // or both would write what is still to be written
+    const pid_t parent = getpid();
+    const pid_t process = fork();
+    if (process < 0) throw FaultError("a process can't be started");
+    if (process > 0) return process;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // then it ends what it started
+    if (getppid() != parent) _exit(1);
+    redirect(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+    if (output != STDERR_FILENO) dup2(output, STDOUT_FILENO), dup2(output, STDERR_FILENO);
+    write_trial(result, point, run);
+    _exit(0);
+  };
+}
+
+TrialProcess::TrialProcess(const SearchPoint& point, const StartTrial& start, bool shows_lines) : point_(point) {
   std::array<int, 2> result{-1, -1}, lines{-1, -1};
   if (pipe2(result.data(), O_CLOEXEC) != 0 || (shows_lines && pipe2(lines.data(), O_CLOEXEC) != 0)) {
     throw FaultError("making a pipe failed");
   }
-  std::fflush(nullptr);  // or both would write what is still to be written
-  const pid_t parent = getpid();
-  process_ = fork();
-  if (process_ < 0) throw FaultError("a process can't be started");
-  if (process_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);  // then it ends what it started
-    if (getppid() != parent) _exit(1);
-    redirect(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
-    if (shows_lines) dup2(lines[1], STDOUT_FILENO), dup2(lines[1], STDERR_FILENO);
-    write_all(result[1], document_for(point, run));
-    _exit(0);
-  }
+  process_ = start(point, shows_lines ? lines[1] : STDERR_FILENO, result[1]);
   close(result[1]);
   if (shows_lines) close(lines[1]);
   result_ = result[0];

@@ -14,11 +14,21 @@ namespace vramfit {
 /// Rehearses with these values.
 using RunTrial = std::function<RehearsalTrial(const SearchPoint& point)>;
 
+/// Starts a process, our child, that rehearses, writes the result to `result` and ends with us. It prints to `output`.
+/// Throws FaultError.
+using StartTrial = std::function<pid_t(const SearchPoint& point, int output, int result)>;
+
+/// As a fork of this process.
+StartTrial forked_trial(RunTrial run);
+
+/// Rehearses, and writes what take_trial reads.
+void write_trial(int result, const SearchPoint& point, const RunTrial& run);
+
 class TrialProcess {
  public:
   /// Starts it. `shows_lines`: what its command prints is shown on stderr in whole lines, each with the point in front;
   /// otherwise the command has our stderr. Its stdin is empty. Throws FaultError.
-  TrialProcess(const SearchPoint& point, const RunTrial& run, bool shows_lines);
+  TrialProcess(const SearchPoint& point, const StartTrial& start, bool shows_lines);
   ~TrialProcess();
   TrialProcess(TrialProcess&& other) noexcept;
   TrialProcess(const TrialProcess&) = delete;

@@ -1,5 +1,5 @@
-// A Python process with a program's imports done, which waits for what to run (python/vramfit/_warm_server.py). It is
-// rehearsed in place of one that this program would start.
+// A Python process with a program's imports done, which waits for what to run (phantom/python/vramfit_warm/server.py).
+// It is rehearsed in place of one that this program would start.
 #pragma once
 
 #include <sys/types.h>

@@ -145,7 +145,7 @@ const Session& session() {
 }  // namespace vramfit::phantom
 
 // For a fork of a process that has asked which cards there are, and has used none: from now on the session is the one
-// that $VRAMFIT_PHANTOM names now (python/vramfit/_warm_server.py).
+// that $VRAMFIT_PHANTOM names now (phantom/python/vramfit_warm).
 extern "C" PHANTOM_CORE void vramfit_session_follow() {
   vramfit::phantom::current.store(nullptr);
   vramfit::phantom::forget_visible_cards();

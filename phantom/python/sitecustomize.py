@@ -35,7 +35,7 @@ class _AfterImport:
 
 
 def _after_import(name, act):
-    """Now, if a process that was started beforehand has imported it (python/vramfit/_warm_server.py)."""
+    """Now, if a process that was started beforehand has imported it (vramfit_warm)."""
     if name in sys.modules:
         act(sys.modules[name])
     else:

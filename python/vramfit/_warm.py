@@ -9,13 +9,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import IO, Any, Callable, List, Mapping, Optional, Sequence, Union
 
 from vramfit._commands import Option
 from vramfit._program import VramfitError, error_of, program_path
 from vramfit._results import Rehearsal
-
-SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_warm_server.py")
 
 
 def library_folder() -> str:
@@ -60,10 +58,11 @@ class Warm:
         self._lock = threading.Lock()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen([sys.executable, SERVER, str(theirs.fileno()), *modules], env=environment, stdin=subprocess.DEVNULL,
-                                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[theirs.fileno()])
+            server = os.path.join(folder, "python", "vramfit_warm", "server.py")
+            self._process = subprocess.Popen([sys.executable, server, str(theirs.fileno()), json.dumps({"modules": modules})], env=environment,
+                                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[theirs.fileno()])
         assert self._process.stderr is not None
-        if not self._requests.recv(16):
+        if not self._requests.recv(1 << 16):
             said = self._process.stderr.read().decode(errors="replace").strip().splitlines()
             self.close()
             raise VramfitError(f"importing {', '.join(modules)}: {said[-1] if said else 'the process ended'}", 1)
@@ -80,12 +79,14 @@ class Warm:
 
     def _start(self, words: List[str], cwd: Optional[str], environment: Mapping[str, str]) -> "Fork":
         words = [os.path.abspath(words[0]), *words[1:]]
-        return Fork(self._send, {"words": words, "cwd": os.path.abspath(cwd or os.getcwd()), "environment": dict(environment)})
+        nobody = "0"  # is the rehearsal's parent: the process with the imports waits for it
+        fields = [str(len(words)), *words, os.path.abspath(cwd or os.getcwd()), nobody, *(f"{name}={value}" for name, value in environment.items())]
+        return Fork(self._send, b"".join(os.fsencode(field) + b"\0" for field in fields))
 
-    def _send(self, request: Dict[str, Any], descriptors: Sequence[int]) -> None:
+    def _send(self, request: bytes, descriptors: Sequence[int]) -> None:
         with self._lock:
             try:
-                socket.send_fds(self._requests, [json.dumps(request).encode()], descriptors)
+                socket.send_fds(self._requests, [request], descriptors)
             except OSError as error:
                 raise VramfitError(f"the process with the imports doesn't answer: {error}", 1) from None
 
@@ -107,7 +108,7 @@ class Warm:
 class Fork:
     """A rehearsal that runs, with what subprocess.Popen has of one."""
 
-    def __init__(self, send: Callable[[Dict[str, Any], Sequence[int]], None], request: Dict[str, Any]) -> None:
+    def __init__(self, send: Callable[[bytes, Sequence[int]], None], request: bytes) -> None:
         said, error_end = os.pipe()
         reports, report_end = os.pipe()
         quiet = os.open(os.devnull, os.O_WRONLY)

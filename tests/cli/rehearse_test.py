@@ -149,6 +149,15 @@ class Rehearse(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         self.assertTrue(done.stdout.startswith("NO GPU USED: "), done.stdout)
 
+    def test_a_program_that_empties_its_environment_does_not_get_a_real_gpu(self):
+        code = """
+import ctypes, os
+os.environ.clear()
+ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1 << 30))
+"""
+        done = rehearse(*CARDS, "--", sys.executable, "-c", code)
+        self.assertIn("VRAMFIT_PHANTOM does not name a session folder", done.stderr)
+
     def test_paged_memory_is_shown_beside_what_is_on_the_card(self):
         code = """
 import ctypes

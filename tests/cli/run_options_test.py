@@ -194,12 +194,12 @@ class RehearseOptions(Folder):
         # Of a command that uses no GPU there is none to write, which is said.
         for flag in ("--snapshot", "--trace"):
             self.assertIn(f"{flag}: no process left one", self.rehearse(flag, self.path("file")).stdout)
-        # --strict-oom needs a program that survives an out-of-memory error: rehearse_torch_test.py. --search, --jobs and
+        # --strict-oom needs a program that survives an out-of-memory error: rehearse_torch_test.py. --search, --jobs, --warm and
         # --cache need one whose memory depends on a value: tests/rehearse/search_test.py. Choices of recipes: tests/rehearse/recipe_options_test.py.
         # --band needs one whose sizes are assumed: tests/rehearse/values_test.py.
         self.assertEqual(set(help_of("rehearse")),
                          {"--gpus", "--ranks", "--timeout", "--json", "--output", "--keep", "--set", "--snapshot", "--trace", "--strict-oom",
-                          "--search", "--band", "--jobs", "--cache", "--recipe", "--python", "--seq-len", "--micro-batch", "--grad-accum", "--precision",
+                          "--search", "--band", "--jobs", "--cache", "--warm", "--recipe", "--python", "--seq-len", "--micro-batch", "--grad-accum", "--precision",
                           "--gradient-checkpointing", "--optimizer", "--offload", "--steps", "--lora-rank"})
 
     def settings(self, text):

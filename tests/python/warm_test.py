@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -11,6 +12,14 @@ import vramfit
 
 H100 = "1xH100-80GB"
 MIB = 1 << 20
+
+
+# As bitsandbytes and torchao do.
+ASKS = """import torch
+assert torch.cuda.is_available() and torch.cuda.get_device_capability() == torch.cuda.get_device_capability(torch.cuda.device(0)) == (9, 0)
+assert torch.cuda.get_device_properties(torch.cuda.current_device()).name.startswith("NVIDIA H100")
+"""
+USES = "import torch; torch.zeros(1, device='cuda')"
 
 
 def allocate(mebibytes):
@@ -33,7 +42,12 @@ def leave_a_child():
 class Forks(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.warm = vramfit.Warm("torch")
+        cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        for name, text in (("asks", ASKS), ("uses", USES)):
+            with open(os.path.join(cls.folder, name + ".py"), "w", encoding="utf-8") as out:
+                out.write(text)
+        os.environ["PYTHONPATH"] = f"{cls.folder}:{os.environ.get('PYTHONPATH', '')}"
+        cls.warm = vramfit.Warm("asks")
 
     @classmethod
     def tearDownClass(cls):
@@ -57,6 +71,10 @@ class Forks(unittest.TestCase):
         self.assertEqual(self.warm.rehearse(end_badly, args=("raised",), gpus=H100).verdict, "failed")
         killed = self.warm.rehearse(end_badly, args=("killed",), gpus=H100)
         self.assertEqual((killed.verdict, killed.exit_code), ("failed", -1))
+
+    def test_a_module_that_uses_a_gpu_is_named(self):
+        with self.assertRaisesRegex(vramfit.VramfitError, "uses uses a GPU while it is imported"):
+            vramfit.Warm("uses")
 
     def test_several_at_once(self):
         found = {}

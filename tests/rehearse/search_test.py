@@ -1,6 +1,7 @@
 """rehearse --search: the largest value that fits, several rehearsals at once, kept results, and refusals, with programs that call the CUDA runtime by ctypes."""
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,6 +37,12 @@ row, value = map(int, sys.argv[1:3])
 time.sleep(1000 if row == 1 and value > 1 else 0.2)
 sys.argv[1:3] = ["100" if row == 1 or value > 5 else "1", "0"]
 exec(open(sys.argv[3]).read())
+"""
+# What it sees of how it was started, beside the allocation.
+PLACE = """import os, sys
+print(__name__, __file__, sys.argv, sys.path[0], os.getcwd(), os.environ.get("RANK"), os.environ.get("MASTER_PORT") == "1", sys.flags.optimize, "fractions" in sys.modules)
+sys.argv[1:] = [sys.argv[1], "0"]
+exec(open(os.path.join(sys.path[0], "allocate.py")).read())
 """
 # Leaves its process id and that of a child in a session of its own, and sleeps.
 SLEEP = """import os, subprocess, sys, time
@@ -75,7 +82,7 @@ def wait_until(what):
 class Search(unittest.TestCase):
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
-        for name, text in (("allocate.py", ALLOCATE), ("exclusive.py", EXCLUSIVE), ("sleep.py", SLEEP), ("stuck.py", STUCK)):
+        for name, text in (("allocate.py", ALLOCATE), ("exclusive.py", EXCLUSIVE), ("sleep.py", SLEEP), ("stuck.py", STUCK), ("place.py", PLACE)):
             with open(os.path.join(self.folder, name), "w", encoding="utf-8") as out:
                 out.write(text)
 
@@ -131,6 +138,67 @@ class Search(unittest.TestCase):
                     processes += file.read().split()
             # After SIGKILL it is the processes of the rehearsals that end the rest.
             wait_until(lambda: not any(map(is_running, processes)) and not os.listdir(sessions))
+
+    def test_forks_of_a_process_with_the_imports_give_the_same_table_and_answer(self):
+        words = [VRAMFIT, "rehearse", "--gpus", "2xH100-80GB", "--ranks", "1", "--search", "gib=70..80", "--json"]
+        for start in (["-O", "place.py"], ["-O", "-m", "place"]):
+            found = {}
+            for warm, jobs in (("off", "1"), ("fractions", "1"), ("fractions", "3")):
+                done = subprocess.run([*words, "--jobs", jobs, "--warm", warm, "--", sys.executable, *start, "{gib}"], cwd=self.folder, capture_output=True,
+                                      text=True, timeout=100, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                said = sorted({line.replace("[gib=78] ", "") for line in done.stderr.splitlines() if "__main__" in line and "'78'" in line})
+                found[warm, jobs] = json.loads(re.sub(r"process \d+", "process", done.stdout)), [line.replace("True", "False") for line in said]
+                self.assertEqual(said[0].endswith("True"), warm != "off", said)  # it is imported already
+            self.assertEqual(found["fractions", "1"], found["off", "1"])
+            self.assertEqual(found["fractions", "3"][0], found["off", "1"][0])
+
+    def test_imports_of_a_script_s_head_are_found(self):
+        with open(os.path.join(self.folder, "head.py"), "w", encoding="utf-8") as out:
+            out.write('"""What it does."""\nimport ctypes, sys\nfrom fractions import Fraction\nSIZE = 1\nimport decimal\nsys.path.append("x")\nimport turtle\n' + ALLOCATE)
+        done = search(self.folder, "--search", "gib=1,90", "--warm", "auto", program="head.py")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("s: import ctypes, sys; from fractions import Fraction; import decimal\n", done.stderr)
+        self.assertIn("1 of 2 fit", done.stdout)
+
+    def test_what_can_t_be_a_fork_is_refused_by_name_or_said(self):
+        script = os.path.join(self.folder, "allocate.py")
+        for words, why in ((["torchrun", script, "{gib}"], '"torchrun" starts processes of its own'),
+                           ([sys.executable, "-m", "torch.distributed.run", script, "{gib}"], "torch.distributed.run starts processes of its own"),
+                           ([sys.executable, "-I", script, "{gib}"], "Python's flag -I"),
+                           ([sys.executable, os.path.join(self.folder, "{gib}.py")], "is no script")):
+            done = subprocess.run([VRAMFIT, "rehearse", "--gpus", "1xH100-80GB", "--search", "gib=1,2", "--warm", "json", "--", *words], capture_output=True, text=True,
+                                  timeout=100, check=False)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn("--warm json: ", done.stderr)
+            self.assertIn(why, done.stderr)
+        done = search(self.folder, "--search", "gib=1,2", "--warm", "no_such_module")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--warm no_such_module: ModuleNotFoundError: No module named 'no_such_module'", done.stderr)
+        done = search(self.folder, "--search", "gib=1,2", "--warm", "auto", program="stuck.py", words=("1", "1", script, "{gib}"))
+        self.assertNotIn("imports for itself", done.stderr)  # its head is there
+        command = [VRAMFIT, "rehearse", "--gpus", "1xH100-80GB", "--search", "gib=1,2", "--warm", "auto", "--", "env", sys.executable, script, "{gib}", "0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--warm auto: each rehearsal imports for itself: ", done.stderr)
+
+    def test_nothing_is_left_of_forks_that_are_interrupted(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+            folder = self.enterContext(tempfile.TemporaryDirectory())
+            places, sessions = os.path.join(folder, "places"), os.path.join(folder, "sessions")
+            os.mkdir(places)
+            os.mkdir(sessions)
+            command = command_of(self.folder, "--search", "gib=1,2", "--jobs", "2", "--warm", "json", program="sleep.py", words=("{gib}", places))
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": sessions}) as done:
+                wait_until(lambda: sorted(os.listdir(places)) == ["1", "2"])
+                done.send_signal(number)
+                self.assertEqual(done.wait(timeout=100), code)
+            processes = []
+            for name in os.listdir(places):
+                with open(os.path.join(places, name), encoding="utf-8") as file:
+                    processes += file.read().split()
+            left = 0 if number == signal.SIGINT else 1  # the session of the process with the imports, which the next rehearsal removes
+            wait_until(lambda: not any(map(is_running, processes)) and len(os.listdir(sessions)) == left)
 
     def test_values_that_are_listed_are_all_tried(self):
         done = search(self.folder, "--search", "gib in 1,90", "--json")
