@@ -10,12 +10,12 @@
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kMostOfAFile = std::int64_t{64} << 20;
+constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 constexpr FileRole kGivenFile{"", ExitCode::usage};
 
 }  // namespace
 
-std::string read_file(const std::string& path) { return read_file(path, kGivenFile, kMostOfAFile); }
+std::string read_file(const std::string& path) { return read_file(path, kGivenFile, kMostBytes); }
 
 void check_output(const std::string& flag, const std::string& path) {
   const std::string why = path.empty() ? "" : why_not_writable(path);

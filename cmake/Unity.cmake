@@ -1,21 +1,22 @@
-# Sources are compiled several at a time, as the headers that they include take longer than they do. CMake's own unity builds write absolute paths, by
-# which a compiler cache takes another clone's sources for other ones.
-option(VRAMFIT_UNITY "Compile sources eight at a time: half the time from nothing, longer after a change" ON)
+# Sources whose headers take longer to compile than they do (LibTorch's, CLI11's) are compiled several at a time. CMake's own unity builds write absolute
+# paths, by which a compiler cache takes another clone's sources for other ones.
+option(VRAMFIT_UNITY "Compile sources that include LibTorch or CLI11 eight at a time: a fifth of the time from nothing, longer after a change" ON)
 
-# vramfit_together(TARGET [ALONE regex]): TARGET's sources but those that match are compiled eight at a time. Names of their own must differ. Sources with
+# vramfit_together(TARGET [SOURCES source...]): TARGET's sources, or these of them, are compiled eight at a time. Names of their own must differ. Sources with
 # options or definitions of their own, which must be set before, stay alone.
 function(vramfit_together target)
-  cmake_parse_arguments(ARG "" "ALONE" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   if(NOT VRAMFIT_UNITY)
     return()
   endif()
-  get_target_property(sources ${target} SOURCES)
+  if(NOT ARG_SOURCES)
+    get_target_property(ARG_SOURCES ${target} SOURCES)
+  endif()
   set(count 0)
-  foreach(source IN LISTS sources)
+  foreach(source IN LISTS ARG_SOURCES)
     get_source_file_property(options "${source}" COMPILE_OPTIONS)
     get_source_file_property(definitions "${source}" COMPILE_DEFINITIONS)
-    get_source_file_property(generated "${source}" GENERATED)
-    if(options OR definitions OR generated OR (ARG_ALONE AND source MATCHES "${ARG_ALONE}"))
+    if(options OR definitions)
       continue()
     endif()
     set_source_files_properties("${source}" PROPERTIES HEADER_FILE_ONLY ON)
@@ -29,8 +30,8 @@ function(vramfit_together target)
     set(file "${CMAKE_CURRENT_BINARY_DIR}/together/${target}_${each}.cpp")
     file(CONFIGURE OUTPUT "${file}" CONTENT "${together_${each}}")
     target_sources(${target} PRIVATE "${file}")
+    # A type of a source's own may be a member of a class that a header names: the class, too, is seen by one source alone.
+    set_source_files_properties("${file}" PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
   endforeach()
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")
-  # A type of a source's own may be a member of a class that a header names: the class, too, is seen by one source alone.
-  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
 endfunction()

@@ -53,7 +53,7 @@ bool is_config_name(std::string_view word) {
   return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json") || word.ends_with(".toml");
 }
 
-bool is_in_list(std::string_view name, std::string_view names) {
+bool is_among(std::string_view name, std::string_view names) {
   while (!names.empty()) {
     const std::size_t space = std::min(names.find(' '), names.size());
     if (names.substr(0, space) == name) return true;
@@ -135,7 +135,7 @@ class Reader {
       return;
     }
     std::vector<ShellWord> values;
-    while (!is_in_list(key, switches) && at_ < words_.size() && !words_[at_].text.starts_with("--")) {
+    while (!is_among(key, switches) && at_ < words_.size() && !words_[at_].text.starts_with("--")) {
       if (!values.empty() && is_assignment(words_[at_].text)) break;  // of torchtune's configuration
       values.push_back(words_[at_++]);
       if (single) break;

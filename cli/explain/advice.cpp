@@ -9,6 +9,7 @@
 namespace vramfit {
 namespace {
 
+constexpr Bytes kZero{0};
 constexpr Bytes kMuchOutside{2 * kGiB.n};  // a context and a communicator take less on every card of the catalog
 constexpr Bytes kLittle{64 * kMiB.n};
 
@@ -53,7 +54,7 @@ std::optional<Advice> expand_segments(const CardUse& use) {
         fmt::format("{}, more than the {} asked for, but in pieces that are too small", has, format_size(*use.asked)),
         true};
   }
-  const Bytes free = use.available().value_or(Bytes{0});
+  const Bytes free = use.available().value_or(kZero);
   if (unallocated + free >= *use.asked) {
     return Advice{what,
                   fmt::format("{}, and {} free: together enough for the {} asked for", has, format_size(free),
@@ -76,10 +77,10 @@ std::optional<Advice> stop_others(const CardUse& use) {
 }
 
 std::optional<Advice> look_outside(const CardUse& use) {
-  const Bytes outside = use.own_outside.value_or(Bytes{0}) + use.rest.value_or(Bytes{0});
+  const Bytes outside = use.own_outside.value_or(kZero) + use.rest.value_or(kZero);
   if (outside < kMuchOutside) return std::nullopt;
   const std::string who =
-      use.own_outside && use.rest.value_or(Bytes{0}) < kMuchOutside
+      use.own_outside && use.rest.value_or(kZero) < kMuchOutside
           ? "this process has it: CUDA graphs, NCCL's buffers, or libraries that allocate on their own"
           : "nvidia-smi says whose it is: another process, or libraries of this one";
   return Advice{"less outside PyTorch",

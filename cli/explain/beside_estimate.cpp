@@ -12,6 +12,8 @@
 namespace vramfit {
 namespace {
 
+constexpr Bytes kZero{0};
+
 /// Memory of a snapshot by who asked for it. Values and their gradients are asked for in both forward and backward, so
 /// a step is one.
 struct Kind {
@@ -46,7 +48,7 @@ std::vector<BesideRow> kinds_of(const HeldMemory& held, const RankEstimate& rank
     measured += *rows.back().measured;
     left -= should;
   }
-  if (held.bytes > measured) rows.push_back({"in no known phase", held.bytes - measured, Bytes{0}});
+  if (held.bytes > measured) rows.push_back({"in no known phase", held.bytes - measured, kZero});
   return rows;
 }
 
@@ -58,7 +60,7 @@ bool is_larger(Bytes measured, Bytes estimated) {
 std::optional<Bytes> phase_peak(const RankEstimate& rank, std::optional<Phase> phase) {
   std::optional<Bytes> most;
   for (const PhasePeak& peak : rank.phases) {
-    if (peak.phase == phase) most = std::max(most.value_or(Bytes{0}), peak.allocated);
+    if (peak.phase == phase) most = std::max(most.value_or(kZero), peak.allocated);
   }
   return most;
 }
@@ -82,7 +84,7 @@ Tensors tensors_of(const CardUse& use, const SnapshotFacts* snapshot, const Rank
   }
   Tensors tensors{use.asked ? "in tensors, with what was asked for" : "in tensors", "at least ", use.allocated,
                   rank.peak_allocated};
-  if (tensors.measured) *tensors.measured += use.asked.value_or(Bytes{0});
+  if (tensors.measured) *tensors.measured += use.asked.value_or(kZero);
   return tensors;
 }
 
@@ -96,9 +98,9 @@ void add_rows(BesideEstimate& result, const CardUse& use, const SnapshotFacts* s
     result.rows.push_back({"reserved by PyTorch beyond tensors", use.unallocated, rank.breakdown.fragmentation});
   }
   std::optional<Bytes> outside = use.own_outside;
-  if (use.rest) outside = outside.value_or(Bytes{0}) + *use.rest;
+  if (use.rest) outside = outside.value_or(kZero) + *use.rest;
   if (outside) result.rows.push_back({"outside PyTorch", outside, rank.breakdown.outside_allocator});
-  if (use.others && use.others->n > 0) result.rows.push_back({"other processes", use.others, Bytes{0}});
+  if (use.others && use.others->n > 0) result.rows.push_back({"other processes", use.others, kZero});
   if (use.total) result.rows.push_back({"the card has", use.total, result.estimate.capacity});
 }
 

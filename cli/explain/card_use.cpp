@@ -5,7 +5,9 @@
 namespace vramfit {
 namespace {
 
-Bytes at_least_zero(Bytes bytes) { return std::max(bytes, Bytes{0}); }
+constexpr Bytes kZero{0};
+
+Bytes at_least_zero(Bytes bytes) { return std::max(bytes, kZero); }
 
 /// The process that ran out, among those that the message lists: the one that it calls so, or else the smallest that
 /// can hold what PyTorch reserved.
@@ -37,7 +39,7 @@ void add_processes(CardUse& use, const MemoryMessage& message, Bytes reserved) {
 
 std::optional<Bytes> CardUse::available() const {
   if (!limit) return free;
-  const Bytes reserved = allocated.value_or(Bytes{0}) + unallocated.value_or(Bytes{0});
+  const Bytes reserved = allocated.value_or(kZero) + unallocated.value_or(kZero);
   const Bytes below_limit = at_least_zero(*limit - reserved);
   return free ? std::min(*free, below_limit) : below_limit;
 }
@@ -62,7 +64,7 @@ CardUse use_of(const MemoryMessage& message) {
   if (!reserved) return use;
   add_processes(use, message, *reserved);
   if (use.total && use.free && message.by == RefusedBy::caching_allocator) {
-    const Bytes known = *reserved + *use.free + use.own_outside.value_or(Bytes{0}) + use.others.value_or(Bytes{0});
+    const Bytes known = *reserved + *use.free + use.own_outside.value_or(kZero) + use.others.value_or(kZero);
     use.rest = at_least_zero(*use.total - known);
   }
   return use;
@@ -73,7 +75,7 @@ CardUse use_of(const SnapshotFacts& facts) {
   use.allocated = facts.allocated;
   use.unallocated = facts.reserved - facts.allocated;
   use.expandable = facts.expandable;
-  if (facts.private_pools > Bytes{0}) use.private_pools = facts.private_pools;
+  if (facts.private_pools > kZero) use.private_pools = facts.private_pools;
   if (!facts.oom) return use;
   use.asked = facts.oom->asked;
   use.free = facts.oom->free;

@@ -11,7 +11,7 @@
 namespace vramfit {
 namespace {
 
-constexpr int kBarOfAPart = 30;
+constexpr int kBarCells = 30;
 constexpr std::size_t kShownLines = 10, kShownFailures = 8, kWidth = 100;
 constexpr Bytes kRounding{32 * kMiB.n};  // of the figures that a message has, together
 
@@ -24,7 +24,7 @@ std::string part_row(const Terminal& terminal, std::string_view name, Bytes byte
   if (!of || of->n <= 0) return fmt::format("  {:<36}{:>9}\n", name, amount(bytes));
   const double share = static_cast<double>(bytes.n) / static_cast<double>(of->n);
   return fmt::format("  {:<36}{:>9}  {:>4.0f} %  {}\n", name, amount(bytes), 100 * share,
-                     bar(terminal, std::clamp(share, 0.0, 1.0), kBarOfAPart));
+                     bar(terminal, std::clamp(share, 0.0, 1.0), kBarCells));
 }
 
 /// A sentence of a list, wrapped.

@@ -10,7 +10,7 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kShownShare = 50;
-constexpr int kShownDepth = 3, kNameWidth = 34, kBarBesidePath = 24;
+constexpr int kShownDepth = 3, kNameWidth = 34, kBarCells = 24;
 constexpr std::size_t kShownTensors = 10;
 
 std::string amount(Bytes bytes) { return fmt::format("{:.{}f}", gib_of(bytes), bytes < kGiB ? 3 : 2); }
@@ -19,7 +19,7 @@ std::string module_row(const HeldModule& module, Bytes all, const Terminal& term
   const double share = all.n > 0 ? static_cast<double>(module.bytes.n) / static_cast<double>(all.n) : 0;
   const std::string name = std::string(static_cast<std::size_t>(2 * module.depth), ' ') + printable(module.name, 60);
   return fmt::format("  {:<{}}{:>9}  {:>7}  {:>4.0f} %  {}\n", name, kNameWidth, amount(module.bytes), module.tensors,
-                     100 * share, bar(terminal, std::clamp(share, 0.0, 1.0), kBarBesidePath));
+                     100 * share, bar(terminal, std::clamp(share, 0.0, 1.0), kBarCells));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr int kBarCells = 30;
 constexpr std::size_t kShownSuggestions = 5;
 
 // Small jobs on CPU ranks are read in MiB's worth of digits.
-std::string amount_of(Bytes bytes, int digits = 2) {
+std::string amount(Bytes bytes, int digits = 2) {
   return fmt::format("{:.{}f}", gib_of(bytes), std::max(digits, bytes < kGiB ? 3 : 2));
 }
 
@@ -30,13 +30,13 @@ Phase peak_phase(const RankEstimate& rank) {
 /// Said when the order in which cudaMalloc answers decides much of what is reserved.
 std::string band(const RankEstimate& rank) {
   if (band_width(rank) <= kBandSaid) return "";
-  return fmt::format(", {} to {} reserved by the order of addresses", amount_of(rank.least_reserved),
-                     amount_of(rank.peak_reserved));
+  return fmt::format(", {} to {} reserved by the order of addresses", amount(rank.least_reserved),
+                     amount(rank.peak_reserved));
 }
 
 std::string table_row(const Terminal& terminal, std::string_view name, Bytes bytes, Bytes total) {
   const double share = total.n > 0 ? static_cast<double>(bytes.n) / static_cast<double>(total.n) : 0;
-  return fmt::format("  {:<22}{:>9}  {:>4.0f} %  {}\n", name, amount_of(bytes), 100 * share,
+  return fmt::format("  {:<22}{:>9}  {:>4.0f} %  {}\n", name, amount(bytes), 100 * share,
                      bar(terminal, share, kBarCells));
 }
 
@@ -49,7 +49,7 @@ std::string need_text(const StackNeed& need) {
   const char* const verdict = need.verdict == Verdict::fits      ? "fits"
                               : need.verdict == Verdict::at_risk ? "is at risk"
                                                                  : "does not fit";
-  return fmt::format("{} needs {} GiB, which {} (--stack {})", stack_named(need.stack).what, amount_of(need.total),
+  return fmt::format("{} needs {} GiB, which {} (--stack {})", stack_named(need.stack).what, amount(need.total),
                      verdict, need.stack);
 }
 
@@ -111,8 +111,8 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   const RankEstimate& rank = worst_rank(estimate);
   int digits = digits_apart(rank.total, estimate.capacity);
   if (rank.upper_bound > estimate.capacity) digits = digits_apart(estimate.capacity, rank.upper_bound, digits);
-  const std::string of = fmt::format("{} of {} GiB with {}", amount_of(rank.total, digits),
-                                     amount_of(estimate.capacity, digits), stack_named(estimate.stack).what);
+  const std::string of = fmt::format("{} of {} GiB with {}", amount(rank.total, digits),
+                                     amount(estimate.capacity, digits), stack_named(estimate.stack).what);
   if (exceeds_host_memory(estimate.host_bytes, estimate.cluster)) {
     return fmt::format("{}: {}; the card would hold {}\n", styled(terminal, Style::bad, "DOES NOT FIT"),
                        printable(estimate.why, 500), of);
@@ -121,7 +121,7 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
     std::string over = "out of the memory that it may use";
     if (rank.total > estimate.capacity) {
       const Bytes missing = rank.total - estimate.capacity;
-      over = fmt::format("+{}", amount_of(missing, digits_apart(missing, {}, digits)));
+      over = fmt::format("+{}", amount(missing, digits_apart(missing, {}, digits)));
     }
     return fmt::format("{}: {}, {} in {}{}\n", styled(terminal, Style::bad, "DOES NOT FIT"), of, over,
                        phase_name(peak_phase(rank)), band(rank));
@@ -136,10 +136,10 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   }
   if (estimate.verdict == Verdict::at_risk) {
     return fmt::format("{}: {}, and up to {} ({})\n", styled(terminal, Style::warning, "AT RISK"), of,
-                       amount_of(rank.upper_bound, digits), printable(estimate.why, 500));
+                       amount(rank.upper_bound, digits), printable(estimate.why, 500));
   }
   return fmt::format("{}: {}, {} free, peak in {}{}\n", styled(terminal, Style::good, "FITS"), of,
-                     amount_of(estimate.capacity - rank.total), phase_name(peak_phase(rank)), band(rank));
+                     amount(estimate.capacity - rank.total), phase_name(peak_phase(rank)), band(rank));
 }
 
 std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, bool has_capacity) {
@@ -149,8 +149,8 @@ std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, 
     if (parts[i].n > 0) text += table_row(terminal, breakdown_part_name(i), parts[i], rank.total);
   }
   const bool has_bound = has_capacity || !rank.reserved_grows;
-  text += fmt::format("  {:<22}{:>9}   {}\n", "total", amount_of(rank.total),
-                      has_bound ? fmt::format("upper bound {}", amount_of(rank.upper_bound))
+  text += fmt::format("  {:<22}{:>9}   {}\n", "total", amount(rank.total),
+                      has_bound ? fmt::format("upper bound {}", amount(rank.upper_bound))
                                 : "no upper bound: reserved memory grows with every step");
   return text;
 }
@@ -158,7 +158,7 @@ std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, 
 std::string managed_line(const RankEstimate& rank, Bytes capacity) {
   if (rank.managed.n == 0) return "";
   return fmt::format("  {:<22}{:>9}   beside that, {} of it with room on the card\n", "paged (managed)",
-                     amount_of(rank.managed), amount_of(managed_on_card(rank, capacity)));
+                     amount(rank.managed), amount(managed_on_card(rank, capacity)));
 }
 
 std::string phase_table(const RankEstimate& rank) {
@@ -166,7 +166,7 @@ std::string phase_table(const RankEstimate& rank) {
   for (int i = 0; i < kPhases; ++i) {
     std::string first = "-", steady = "-";
     for (const PhasePeak& peak : rank.phases) {
-      if (peak.phase == static_cast<Phase>(i)) (peak.steady ? steady : first) = amount_of(peak.allocated);
+      if (peak.phase == static_cast<Phase>(i)) (peak.steady ? steady : first) = amount(peak.allocated);
     }
     if (first != "-" || steady != "-") {
       text += fmt::format("  {:<22}{:>9}  {:>9}\n", phase_name(static_cast<Phase>(i)), first, steady);
@@ -181,7 +181,7 @@ std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal)
   for (std::size_t i = 0; i < std::min(estimate.suggestions.size(), kShownSuggestions); ++i) {
     const Suggestion& s = estimate.suggestions[i];
     const std::string outcome = s.fits ? styled(terminal, Style::good, "fits") : "does not fit";
-    text += fmt::format("  {:<43}{:>9}  {:+.2f}  {}\n", printable(s.change), amount_of(s.total_after), -gib_of(s.saved),
+    text += fmt::format("  {:<43}{:>9}  {:+.2f}  {}\n", printable(s.change), amount(s.total_after), -gib_of(s.saved),
                         outcome);
   }
   return text;

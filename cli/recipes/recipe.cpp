@@ -17,7 +17,7 @@ namespace vramfit {
 namespace {
 
 constexpr std::string_view kMark = "  # --", kModel = "model";
-constexpr std::int64_t kMostOfAChoice = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kLongestWord = 80;
 
 /// What a library's options look like: adamw_torch_fused, apollo_adamw, torch.optim.AdamW.
@@ -68,7 +68,7 @@ RecipeChoice choice_of(const ChoiceLine& line) {
 /// Throws InputError if the script can't take it.
 void check_value(const RecipeChoice& choice, const std::string& value) {
   if (!choice.is_text) {
-    whole_number(value, choice.flag == "lora-rank" ? 0 : 1, kMostOfAChoice);
+    whole_number(value, choice.flag == "lora-rank" ? 0 : 1, kMost);
   } else if (choice.values.empty()) {
     if (!is_word(value)) throw InputError("expected a name, as the library takes it");
   } else if (std::ranges::find(choice.values, value) == choice.values.end()) {

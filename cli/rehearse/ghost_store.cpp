@@ -23,9 +23,9 @@ namespace {
 
 constexpr std::size_t kReadAtOnce = 64 << 10;
 constexpr std::size_t kLongestMessage = 256 << 20;
-constexpr std::int64_t kMostOfAllValues = std::int64_t{1} << 30;  // of all values
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;  // of all values
 constexpr std::size_t kMostClients = 1024;
-constexpr std::size_t kKeptReasons = 16;
+constexpr std::size_t kKept = 16;
 constexpr std::uint8_t kReady = 0, kNotReady = 1, kStopWaiting = 0, kWaitCanceled = 1;
 
 struct Client {
@@ -150,7 +150,7 @@ void GhostStore::Server::answer_all(Client& client) {
 
 void GhostStore::Server::refuse(Client& client, const std::string& why) {
   client.ended = true;
-  if (refused_.size() < kKeptReasons) refused_.push_back(why);
+  if (refused_.size() < kKept) refused_.push_back(why);
 }
 
 void GhostStore::Server::write_to(Client& client) {
@@ -185,7 +185,7 @@ void GhostStore::Server::answer(Client& client, const StoreMessage& message) {
       return put_byte(client.out, kStopWaiting);
     case StoreRequest::cancel_wait:
       for (const std::string& key : client.awaited) {
-        if (!keys_.has(key) && never_set_.size() < kKeptReasons) never_set_.insert(key);
+        if (!keys_.has(key) && never_set_.size() < kKept) never_set_.insert(key);
       }
       client.awaited.clear();
       return put_byte(client.out, kWaitCanceled);
@@ -205,7 +205,7 @@ void GhostStore::Server::answer(Client& client, const StoreMessage& message) {
       break;
   }
   answer_value(client, message);
-  if (keys_.bytes() > kMostOfAllValues) throw InputError("store: more than 1 GiB of values");
+  if (keys_.bytes() > kMostBytes) throw InputError("store: more than 1 GiB of values");
   wake_waiting();
 }
 

@@ -12,13 +12,13 @@ namespace {
 
 // Launchers that nothing here plays (launcher_shims.h, phantom/python/vramfit_rehearsal/launchers.py). `second` is the
 // word that must follow, if any.
-struct UnplayedLauncher {
+struct Row {
   std::string_view program, second;
 };
 constexpr std::array kPrograms{
-    UnplayedLauncher{"horovodrun", ""},
-    UnplayedLauncher{"composer", ""},
-    UnplayedLauncher{"colossalai", "run"},
+    Row{"horovodrun", ""},
+    Row{"composer", ""},
+    Row{"colossalai", "run"},
 };
 constexpr std::array<std::string_view, 1> kModules{"composer.cli.launcher"};
 
@@ -60,7 +60,7 @@ Launcher launcher_module(const Words& command) {
 Launcher launcher_past_torch(const std::vector<std::string>& command) {
   if (command.empty()) return {};
   const std::string name = std::filesystem::path(command[0]).filename().string();
-  for (const UnplayedLauncher& row : kPrograms) {
+  for (const Row& row : kPrograms) {
     if (name != row.program) continue;
     if (row.second.empty()) return {name, program_behind(command, 1, "python")};
     if (command.size() > 1 && command[1] == row.second) {

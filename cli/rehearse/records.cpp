@@ -16,11 +16,11 @@
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kMostCounted = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr int kMostCards = 1 << 20;
 
 // Any process can write what it likes into the folder, so each number is checked.
-std::int64_t count(JsonObject& object, std::string_view key) { return object.integer(key, 0, kMostCounted); }
+std::int64_t count(JsonObject& object, std::string_view key) { return object.integer(key, 0, kMost); }
 Bytes bytes(JsonObject& object, std::string_view key) { return {count(object, key)}; }
 int card_number(JsonObject& object, std::string_view key) {
   return static_cast<int>(object.integer(key, 0, kMostCards));
@@ -45,7 +45,7 @@ TorchDevice read_device(JsonObject& object) {
 std::vector<std::int64_t> read_sizes(JsonObject& object, std::string_view key) {
   constexpr std::size_t kMostSizes = 64;
   std::vector<std::int64_t> sizes;
-  if (object.has(key)) sizes = object.integers(key, 0, kMostCounted);
+  if (object.has(key)) sizes = object.integers(key, 0, kMost);
   sizes.resize(std::min(sizes.size(), kMostSizes));
   return sizes;
 }
@@ -129,7 +129,7 @@ std::vector<ProcessRecord> read_records(const std::string& folder, std::vector<s
   std::vector<ProcessRecord> list;
   list.reserve(records.size());
   for (auto& [process, record] : records) list.push_back(std::move(record));
-  std::ranges::stable_sort(list, {}, [](const ProcessRecord& record) { return record.rank.value_or(kMostCounted); });
+  std::ranges::stable_sort(list, {}, [](const ProcessRecord& record) { return record.rank.value_or(kMost); });
   return list;
 }
 

@@ -53,7 +53,8 @@ std::set<std::string> choices_of(const CoverJob& job) {
   std::set<std::string> choices{job.family, std::to_string(job.ranks)};
   for (std::size_t i = 0; i + 1 < job.flags.size(); i += 2) {
     const std::string& flag = job.flags[i];
-    if (flag != "--seq-len" && flag != "--mesh" && flag != "--loss-chunk") choices.insert(flag + " " + job.flags[i + 1]);
+    if (flag != "--seq-len" && flag != "--mesh" && flag != "--loss-chunk")
+      choices.insert(flag + " " + job.flags[i + 1]);
   }
   return choices;
 }
