@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "cli/launch/environment.h"
 #include "cli/rehearse/program_file.h"
 
 namespace vramfit {
@@ -60,6 +61,8 @@ WarmCommand warm_command(const RehearsalRequest& request, const std::vector<std:
   }
   if (const std::string why = why_out_of_reach(find_program(words[0])); !why.empty())
     throw InputError(fmt::format("{} {}", printable(words[0], 80), why));
+  if (!environment_value("PYTHONSAFEPATH").empty())
+    throw InputError("PYTHONSAFEPATH is set, and the path of modules begins with the script's folder in a fork");
   const std::size_t at = python_words(words);
   WarmCommand command{{words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at)}, ""};
   if (at == words.size()) throw InputError("Python is given no script");
