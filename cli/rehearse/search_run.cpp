@@ -109,18 +109,18 @@ struct SearchRun {
     if (server != nullptr) identity.push_back("--warm " + server->imported());
     return trial_key(request, identity);
   }
+};
 
-  StartTrial start(bool has_others) const {
-    if (server == nullptr) {
-      return forked_trial([*this, has_others](const SearchPoint& point) {
-        return rehearse_trial(request, subject.command(point), point, has_others);
-      });
-    }
-    return [*this](const SearchPoint& point, int output, int result) {
-      return server->start(trial_words(flags, subject.command(point)), output, result);
+StartTrial start_of(const SearchRun& run, bool has_others) {
+  if (run.server != nullptr) {
+    return [run](const SearchPoint& point, int output, int result) {
+      return run.server->start(trial_words(run.flags, run.subject.command(point)), output, result);
     };
   }
-};
+  return forked_trial([run, has_others](const SearchPoint& point) {
+    return rehearse_trial(run.request, run.subject.command(point), point, has_others);
+  });
+}
 
 TrialActions trial_actions(const SearchRun& run, bool has_others) {
   const auto kept = [run](const SearchPoint& point) {
@@ -129,7 +129,7 @@ TrialActions trial_actions(const SearchRun& run, bool has_others) {
     return trial;
   };
   const auto ended = [run](const RehearsalTrial& trial) { run.cache.put(run.key(trial.point), trial); };
-  return {.start = run.start(has_others), .kept = kept, .ended = ended, .accept = say_verdict};
+  return {.start = start_of(run, has_others), .kept = kept, .ended = ended, .accept = say_verdict};
 }
 
 /// Taken out of the environment, which the program inherits. Throws InputError unless it is a pipe.
