@@ -109,27 +109,28 @@ struct SearchRun {
     if (server != nullptr) identity.push_back("--warm " + server->imported());
     return trial_key(request, identity);
   }
-
-  StartTrial start(bool has_others) const {
-    if (server == nullptr) {
-      return forked_trial([*this, has_others](const SearchPoint& point) {
-        return rehearse_trial(request, subject.command(point), point, has_others);
-      });
-    }
-    return [*this](const SearchPoint& point, int output, int result) {
-      return server->start(trial_words(flags, subject.command(point)), output, result);
-    };
-  }
 };
 
+/// For as long as `run` is there; so are the actions.
+StartTrial start_of(const SearchRun& run, bool has_others) {
+  if (run.server != nullptr) {
+    return [&run](const SearchPoint& point, int output, int result) {
+      return run.server->start(trial_words(run.flags, run.subject.command(point)), output, result);
+    };
+  }
+  return forked_trial([&run, has_others](const SearchPoint& point) {
+    return rehearse_trial(run.request, run.subject.command(point), point, has_others);
+  });
+}
+
 TrialActions trial_actions(const SearchRun& run, bool has_others) {
-  const auto kept = [run](const SearchPoint& point) {
+  const auto kept = [&run](const SearchPoint& point) {
     std::optional<RehearsalTrial> trial = run.cache.find(run.key(point));
     if (trial) trial->point = point;
     return trial;
   };
-  const auto ended = [run](const RehearsalTrial& trial) { run.cache.put(run.key(trial.point), trial); };
-  return {.start = run.start(has_others), .kept = kept, .ended = ended, .accept = say_verdict};
+  const auto ended = [&run](const RehearsalTrial& trial) { run.cache.put(run.key(trial.point), trial); };
+  return {.start = start_of(run, has_others), .kept = kept, .ended = ended, .accept = say_verdict};
 }
 
 /// Taken out of the environment, which the program inherits. Throws InputError unless it is a pipe.
@@ -162,7 +163,8 @@ int run_searches(const RehearseFlags& flags) {
   for (const std::string& note : subject.notes()) complain("vramfit", note);
   const std::optional<int> jobs = jobs_of(flags);
   const std::unique_ptr<WarmServer> server = warm_server(flags, request, subject, axes);
-  ProcessPool pool(trial_actions({flags, request, subject, server.get(), cache}, jobs != 1), jobs);
+  const SearchRun run{flags, request, subject, server.get(), cache};
+  ProcessPool pool(trial_actions(run, jobs != 1), jobs);
   const SearchResult result = run_search(axes, pool);
   const Bytes capacity = request.cluster.card.memory;
   const std::string json = search_to_json(result, request.cluster.text, capacity);

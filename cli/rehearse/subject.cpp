@@ -31,7 +31,7 @@ std::optional<std::int64_t> played_rank(const RehearseFlags& flags, const Cluste
   try {
     return whole_number(flags.ranks, 0, cluster.cards() - 1);
   } catch (const InputError& error) {
-    throw InputError(fmt::format("--ranks: \"all\", \"worst\", or one rank of {}: {}", cluster.text, error.what()));
+    throw InputError(fmt::format(R"(--ranks: "all", "worst", or one rank of {}: {})", cluster.text, error.what()));
   }
 }
 
