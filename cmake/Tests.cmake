@@ -44,8 +44,6 @@ function(vramfit_tests folder)
   set(target ${folder}_tests)
   add_executable(${target} ${ARG_SOURCES} ${ARG_SUPPORT})
   target_link_libraries(${target} PRIVATE vramfit_options vramfit_test_main ${ARG_LIBRARIES})
-  target_compile_definitions(${target} PRIVATE VRAMFIT_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-                                               VRAMFIT_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   if(NOT "${ARG_LIBRARIES}" MATCHES "vramfit_(executor|ops)") # theirs is LibTorch's (cmake/Torch.cmake)
     target_compile_options(${target} PRIVATE ${VRAMFIT_TEST_OPTIONS})
     vramfit_precompiled(${target} vramfit_test_pch test_pch.h LIBRARIES doctest::doctest fmt::fmt OPTIONS ${VRAMFIT_TEST_OPTIONS})

@@ -4,6 +4,15 @@
 
 #include <cstdio>
 
+#include "tests/support/paths.h"
+
+namespace vramfit::testing {
+
+std::string source_dir() { return VRAMFIT_SOURCE_DIR; }
+std::string bin_dir() { return VRAMFIT_BIN_DIR; }
+
+}  // namespace vramfit::testing
+
 namespace {
 
 unsigned cases_selected = 0;  // doctest makes its listeners itself, so the count has to live outside of them

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/files.h"
+#include "tests/support/paths.h"
 
 namespace vramfit {
 namespace {
@@ -69,7 +70,7 @@ TEST_CASE("the recipes are those of configs/recipes, and each has a model, a len
     CAPTURE(source.name);
     std::string file(source.name);
     std::ranges::replace(file, '-', '_');
-    CHECK(source.text == read_file(VRAMFIT_SOURCE_DIR "/configs/recipes/" + file + ".py"));
+    CHECK(source.text == read_file(testing::source_dir() + "/configs/recipes/" + file + ".py"));
     const Recipe recipe = find_recipe(std::string(source.name));
     CHECK((recipe.alone || recipe.several));
     CHECK(source.text.find("\nMODEL = \"model\"  # --model\n") != std::string_view::npos);

@@ -10,6 +10,7 @@
 #include "cli/files.h"
 #include "cli/format/import_text.h"
 #include "tests/support/mutate.h"
+#include "tests/support/paths.h"
 #include "tests/support/refused_or_read.h"
 #include "tests/support/temporary_directory.h"
 
@@ -34,7 +35,7 @@ void try_one(const testing::TemporaryDirectory& place, const std::string& name, 
 Outcome try_mutations(int count) {
   Outcome outcome;
   const testing::TemporaryDirectory place;
-  const std::filesystem::path examples = std::filesystem::path(VRAMFIT_SOURCE_DIR) / "tests/cli/configs/examples";
+  const std::filesystem::path examples = std::filesystem::path(testing::source_dir()) / "tests/cli/configs/examples";
   for (const auto& entry : std::filesystem::directory_iterator(examples)) {
     const std::string text = read_file(entry.path().string());
     std::mt19937_64 random(text.size());

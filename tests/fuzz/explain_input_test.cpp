@@ -8,6 +8,7 @@
 #include "cli/explain/explanation.h"
 #include "cli/files.h"
 #include "tests/support/mutate.h"
+#include "tests/support/paths.h"
 #include "tests/support/refused_or_read.h"
 #include "tests/support/temporary_directory.h"
 
@@ -52,7 +53,7 @@ std::string mutate_bytes(std::string text, std::mt19937_64& random) {
 Outcome try_mutations(const std::string& extension, int count) {
   Outcome outcome;
   const testing::TemporaryDirectory place;
-  const std::filesystem::path examples = std::filesystem::path(VRAMFIT_SOURCE_DIR) / "tests/cli/explain/examples";
+  const std::filesystem::path examples = std::filesystem::path(testing::source_dir()) / "tests/cli/explain/examples";
   for (const auto& entry : std::filesystem::directory_iterator(examples)) {
     if (entry.path().extension() != extension) continue;
     const std::string text = read_file(entry.path().string());

@@ -12,6 +12,7 @@
 #include "base/files/file.h"
 #include "model_specs/config.h"
 #include "model_specs/parameters.h"
+#include "tests/support/paths.h"
 
 namespace vramfit {
 namespace {
@@ -72,7 +73,8 @@ TEST_CASE("every entry names its source and has the number of parameters that wa
 
 TEST_CASE("the catalog holds every file of its folder, and at least 110 models") {
   std::size_t files = 0;
-  for (const fs::directory_entry& file : fs::directory_iterator(fs::path(VRAMFIT_SOURCE_DIR) / "model_specs/catalog")) {
+  for (const fs::directory_entry& file :
+       fs::directory_iterator(fs::path(testing::source_dir()) / "model_specs/catalog")) {
     CAPTURE(file.path().string());
     CHECK(file.path().extension() == ".json");
     const std::string path = file.path().string();

@@ -7,6 +7,7 @@
 #include "model_specs/families/families.h"
 #include "program/optimizers/optimizers.h"
 #include "tests/support/pairwise.h"
+#include "tests/support/paths.h"
 
 namespace vramfit::testing {
 
@@ -127,7 +128,7 @@ bool can_quantize(const std::string& quantization, const std::string& method, co
 }
 
 std::string model_path(const std::string& family) {
-  return std::string(VRAMFIT_SOURCE_DIR) + "/tests/models/" + family + ".json";
+  return testing::source_dir() + "/tests/models/" + family + ".json";
 }
 
 std::string CoverJob::name() const {

@@ -8,13 +8,14 @@
 
 #include "program/ledger/ledger_diff.h"
 #include "tests/run/phantom_cover.h"
+#include "tests/support/paths.h"
 
 namespace vramfit::testing {
 
 namespace {
 
 bool was_built() {
-  return std::filesystem::exists(std::filesystem::path(VRAMFIT_BIN_DIR).parent_path() / "lib" /
+  return std::filesystem::exists(std::filesystem::path(testing::bin_dir()).parent_path() / "lib" /
                                  "libvramfit_kernels.so");
 }
 

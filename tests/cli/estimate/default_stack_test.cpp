@@ -10,13 +10,14 @@
 #include "cli/estimate/what_if.h"
 #include "cli/flags/model.h"
 #include "job/fields/job_fields.h"
+#include "tests/support/paths.h"
 
 namespace vramfit {
 namespace {
 
 JobQuestion question(const std::string& model, const std::string& gpus, const std::vector<std::string>& set = {}) {
   JobQuestion asked;
-  asked.job.model = (std::filesystem::path(VRAMFIT_SOURCE_DIR) / "tests/models" / (model + ".json")).string();
+  asked.job.model = (std::filesystem::path(testing::source_dir()) / "tests/models" / (model + ".json")).string();
   asked.job.gpus = gpus;
   asked.job.values.resize(job_fields().size());
   asked.job.set = set;

@@ -12,13 +12,14 @@
 #include "cli/flags/model.h"
 #include "estimator/estimate_json.h"
 #include "job/fields/job_fields.h"
+#include "tests/support/paths.h"
 
 namespace vramfit {
 namespace {
 
 JobQuestion small_job() {
   JobQuestion question;
-  question.job.model = (std::filesystem::path(VRAMFIT_SOURCE_DIR) / "tests/models/llama.json").string();
+  question.job.model = (std::filesystem::path(testing::source_dir()) / "tests/models/llama.json").string();
   question.job.gpus = "2xH100-80GB";
   question.job.values.resize(job_fields().size());
   question.job.set = {"seq_len=512", "micro_batch=2"};

@@ -8,13 +8,14 @@
 
 #include "base/error.h"
 #include "cli/explain/log_lines.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {
 namespace {
 
 std::string example(const std::string& name) {
-  return (std::filesystem::path(VRAMFIT_SOURCE_DIR) / "tests/cli/explain/examples" / name).string();
+  return (std::filesystem::path(testing::source_dir()) / "tests/cli/explain/examples" / name).string();
 }
 
 const std::string kMessage =

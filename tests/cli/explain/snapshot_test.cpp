@@ -11,13 +11,14 @@
 #include "base/pickle_writer.h"
 #include "cli/explain/explanation.h"
 #include "cli/explain/snapshot_facts.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {
 namespace {
 
 std::string example(const std::string& name) {
-  return (std::filesystem::path(VRAMFIT_SOURCE_DIR) / "tests/cli/explain/examples" / name).string();
+  return (std::filesystem::path(testing::source_dir()) / "tests/cli/explain/examples" / name).string();
 }
 
 using Write = std::function<void(PickleWriter&)>;

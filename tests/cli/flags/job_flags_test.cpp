@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {
@@ -100,7 +101,7 @@ TEST_CASE("engines of other stacks are known by name, and answered with what wou
 }
 
 TEST_CASE("the names and values of the job flags are those of the frozen list") {
-  std::ifstream file(std::string(VRAMFIT_SOURCE_DIR) + "/tests/cli/job_flags.txt");
+  std::ifstream file(testing::source_dir() + "/tests/cli/job_flags.txt");
   std::ostringstream frozen;
   frozen << file.rdbuf();
   std::string flags;

@@ -7,6 +7,7 @@
 #include "job/fields/job_fields.h"
 #include "job/run/run_flags.h"
 #include "program/files/plan_reader.h"
+#include "tests/support/paths.h"
 
 namespace vramfit {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 /// Whether the plan that `run --clip CLIP` makes counts gradient clipping.
 bool plan_clips(const std::string& clip) {
   JobFlags flags;
-  flags.model = std::string(VRAMFIT_SOURCE_DIR) + "/tests/models/llama.json";
+  flags.model = testing::source_dir() + "/tests/models/llama.json";
   flags.gpus = "1xcpu-4GiB";
   flags.values.resize(job_fields().size());
   const std::vector<std::string> arguments{"--plan", "plan.json", "--clip", clip};
