@@ -88,6 +88,14 @@ std::optional<bool> as_switch(std::string_view word) {
   return std::nullopt;
 }
 
+/// What a switch with this value says; nothing when it is off. A value that is no switch is one of the flag's own:
+/// --activation-checkpointing=selective.
+std::optional<std::string> said_by_switch(const Synonym& row, const std::string& value) {
+  const std::optional<bool> is_on = as_switch(value);
+  if (is_on == false) return std::nullopt;
+  return is_on ? std::string(row.value) : value;
+}
+
 const Synonym* meant_by(const CLI::App& command, std::string_view name) {
   const auto* const found = std::ranges::find_if(
       kSynonyms, [&](const Synonym& row) { return row.word == name && has_flag(command, row.flag); });
@@ -129,12 +137,10 @@ class Reader {
   /// "--bf16", "--bf16 true", "--bf16=false": off means that nothing was said.
   void turn_on(const Synonym& synonym, const std::string& name, std::optional<std::string> value) {
     if (!value && at_ + 1 < words_.size() && as_switch(words_[at_ + 1])) value = words_[++at_];
-    const bool is_off = value && as_switch(*value) == false;
-    if (is_off) return;
-    // A value that is no switch is one of the flag's own: --activation-checkpointing=selective.
-    const std::string wanted = value && !as_switch(*value) ? *value : std::string(synonym.value);
-    known_.push_back(fmt::format("{}={}", synonym.flag, wanted));
-    say(name, fmt::format("{} {}", synonym.flag, wanted));
+    const std::optional<std::string> wanted = said_by_switch(synonym, value.value_or("on"));
+    if (!wanted) return;
+    known_.push_back(fmt::format("{}={}", synonym.flag, *wanted));
+    say(name, fmt::format("{} {}", synonym.flag, *wanted));
   }
 
   void say(const std::string& name, const std::string& meant) {
@@ -161,9 +167,8 @@ std::optional<KnownSetting> known_setting(std::string key, const std::string& va
   if (row == kSynonyms.end()) return std::nullopt;
   const std::string field(row->flag.substr(2));
   if (row->value.empty()) return KnownSetting{field, value};
-  const std::optional<bool> is_on = as_switch(value);
-  if (is_on == false) return std::nullopt;
-  return KnownSetting{field, is_on ? std::string(row->value) : value};
+  const std::optional<std::string> wanted = said_by_switch(*row, value);
+  return wanted ? std::optional(KnownSetting{field, *wanted}) : std::nullopt;
 }
 
 }  // namespace vramfit

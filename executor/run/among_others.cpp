@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files/result_file.h"
 #include "executor/meter/meter.h"
+#include "executor/place/first_line.h"
 
 namespace vramfit {
 
@@ -23,8 +24,7 @@ void run_among_others(FailureWatch& watch, const std::function<void()>& run) {
   } catch (const std::bad_alloc&) {
     throw OutOfMemory(watch.failed("out of host memory"));
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    throw FaultError(watch.failed(text.substr(0, text.find('\n'))));
+    throw FaultError(watch.failed(first_line(error)));
   }
 }
 

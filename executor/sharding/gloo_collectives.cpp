@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "executor/place/failure_watch.h"
+#include "executor/place/first_line.h"
 #include "executor/sharding/backends_torch.h"
 #include "executor/training/tensor_torch.h"
 
@@ -17,9 +18,8 @@ namespace {
 using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
 [[noreturn]] void fail(const GroupPlace& place, const char* what, const std::exception& error) {
-  const std::string text = error.what();
-  throw PeerLost(fmt::format("{}: {} failed, most likely because another rank ended: {}", place.name, what,
-                             text.substr(0, text.find('\n'))));
+  throw PeerLost(
+      fmt::format("{}: {} failed, most likely because another rank ended: {}", place.name, what, first_line(error)));
 }
 
 /// The same memory without a share in it. Gloo's threads let go of their tensors some time after wait() has returned;

@@ -10,6 +10,7 @@
 
 #include "executor/meter/meter.h"
 #include "executor/place/failure_watch.h"
+#include "executor/place/first_line.h"
 #include "executor/run/out_of_memory.h"
 #include "executor/sharding/backends_torch.h"
 
@@ -18,14 +19,13 @@ namespace vramfit {
 namespace {
 
 [[noreturn]] void fail(const GroupPlace& place, const char* what, const std::exception& error) {
-  const std::string text = error.what();
-  if (is_out_of_memory(text)) {
+  if (is_out_of_memory(error.what())) {
     const auto [free, total] = c10::cuda::CUDACachingAllocator::get()->getMemoryInfo(c10::cuda::current_device());
     throw OutOfMemory(fmt::format(
         "out of memory: {}: {}: NCCL could not allocate memory on the card, which has {} free of {}", place.name, what,
         format_size(Bytes{static_cast<std::int64_t>(free)}), format_size(Bytes{static_cast<std::int64_t>(total)})));
   }
-  throw PeerLost(fmt::format("{}: {} failed: {}", place.name, what, text.substr(0, text.find('\n'))));
+  throw PeerLost(fmt::format("{}: {} failed: {}", place.name, what, first_line(error)));
 }
 
 class NcclWork final : public PendingWork {

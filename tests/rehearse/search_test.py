@@ -120,24 +120,29 @@ class Search(unittest.TestCase):
         self.assertIn("no value from 1 to 8 fits with row=1\nlargest value that fits with row=2: 5 ", together.stdout, together.stderr)
         self.assertEqual((together.returncode, together.stdout), (0, alone.stdout))
 
+    def check_interrupted(self, number, code, values, flags, left):
+        """Rehearsals of `values` that sleep at once, ended with the search by a signal: no process and `left` folders of sessions stay."""
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        places, sessions = os.path.join(folder, "places"), os.path.join(folder, "sessions")
+        os.mkdir(places)
+        os.mkdir(sessions)
+        command = command_of(self.folder, "--search", "gib=" + ",".join(values), "--jobs", str(len(values)), *flags, program="sleep.py", words=("{gib}", places))
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": sessions}) as done:
+            wait_until(lambda: sorted(os.listdir(places)) == values)
+            running = len(os.listdir(sessions))
+            done.send_signal(number)
+            self.assertEqual(done.wait(timeout=100), code)
+        processes = []
+        for name in os.listdir(places):
+            with open(os.path.join(places, name), encoding="utf-8") as file:
+                processes += file.read().split()
+        # After SIGKILL it is the processes of the rehearsals that end the rest.
+        wait_until(lambda: not any(map(is_running, processes)) and len(os.listdir(sessions)) == left)
+        return running
+
     def test_nothing_is_left_of_several_that_are_interrupted(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-            folder = self.enterContext(tempfile.TemporaryDirectory())
-            places, sessions = os.path.join(folder, "places"), os.path.join(folder, "sessions")
-            os.mkdir(places)
-            os.mkdir(sessions)
-            command = command_of(self.folder, "--search", "gib=1,2,3", "--jobs", "3", program="sleep.py", words=("{gib}", places))
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": sessions}) as done:
-                wait_until(lambda: sorted(os.listdir(places)) == ["1", "2", "3"])
-                self.assertEqual(len(os.listdir(sessions)), 3)
-                done.send_signal(number)
-                self.assertEqual(done.wait(timeout=100), code)
-            processes = []
-            for name in os.listdir(places):
-                with open(os.path.join(places, name), encoding="utf-8") as file:
-                    processes += file.read().split()
-            # After SIGKILL it is the processes of the rehearsals that end the rest.
-            wait_until(lambda: not any(map(is_running, processes)) and not os.listdir(sessions))
+            self.assertEqual(self.check_interrupted(number, code, ["1", "2", "3"], [], 0), 3)
 
     def test_forks_of_a_process_with_the_imports_give_the_same_table_and_answer(self):
         words = [VRAMFIT, "rehearse", "--gpus", "2xH100-80GB", "--ranks", "1", "--search", "gib=70..80", "--json"]
@@ -183,22 +188,9 @@ class Search(unittest.TestCase):
         self.assertIn("--warm auto: each rehearsal imports for itself: ", done.stderr)
 
     def test_nothing_is_left_of_forks_that_are_interrupted(self):
-        for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-            folder = self.enterContext(tempfile.TemporaryDirectory())
-            places, sessions = os.path.join(folder, "places"), os.path.join(folder, "sessions")
-            os.mkdir(places)
-            os.mkdir(sessions)
-            command = command_of(self.folder, "--search", "gib=1,2", "--jobs", "2", "--warm", "json", program="sleep.py", words=("{gib}", places))
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": sessions}) as done:
-                wait_until(lambda: sorted(os.listdir(places)) == ["1", "2"])
-                done.send_signal(number)
-                self.assertEqual(done.wait(timeout=100), code)
-            processes = []
-            for name in os.listdir(places):
-                with open(os.path.join(places, name), encoding="utf-8") as file:
-                    processes += file.read().split()
-            left = 0 if number == signal.SIGINT else 1  # the session of the process with the imports, which the next rehearsal removes
-            wait_until(lambda: not any(map(is_running, processes)) and len(os.listdir(sessions)) == left)
+        self.check_interrupted(signal.SIGINT, 130, ["1", "2"], ["--warm", "json"], 0)
+        # What stays is the session of the process with the imports, which the next rehearsal removes.
+        self.check_interrupted(signal.SIGKILL, -signal.SIGKILL, ["1", "2"], ["--warm", "json"], 1)
 
     def test_values_that_are_listed_are_all_tried(self):
         done = search(self.folder, "--search", "gib in 1,90", "--json")

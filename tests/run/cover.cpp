@@ -127,9 +127,7 @@ bool can_quantize(const std::string& quantization, const std::string& method, co
   return has_frozen_matrices && !from_rank0;
 }
 
-std::string model_path(const std::string& family) {
-  return testing::source_dir() + "/tests/models/" + family + ".json";
-}
+std::string model_path(const std::string& family) { return source_dir() + "/tests/models/" + family + ".json"; }
 
 std::string CoverJob::name() const {
   std::string text = family + " on " + std::to_string(ranks);

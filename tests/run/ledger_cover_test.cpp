@@ -62,10 +62,13 @@ std::set<std::string> choices_of(const CoverJob& job) {
 }  // namespace
 
 TEST_CASE("the third of the jobs that CI runs has every value of every axis") {
+  if (!is_mine(0)) return;
   const std::vector<CoverJob> jobs = cover(kSeed, kJobs);
   std::set<std::string> missing, there;
-  for (const CoverJob& job : jobs) missing.merge(choices_of(job));
-  for (std::size_t i = 0; i < jobs.size(); i += 3) there.merge(choices_of(jobs[i]));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    missing.merge(choices_of(jobs[i]));
+    if (is_mine(i)) there.merge(choices_of(jobs[i]));
+  }
   for (const std::string& choice : there) missing.erase(choice);
   CHECK_MESSAGE(missing.empty(), fmt::format("{}", fmt::join(missing, ", ")));
 }

@@ -15,8 +15,7 @@ namespace vramfit::testing {
 namespace {
 
 bool was_built() {
-  return std::filesystem::exists(std::filesystem::path(testing::bin_dir()).parent_path() / "lib" /
-                                 "libvramfit_kernels.so");
+  return std::filesystem::exists(std::filesystem::path(bin_dir()).parent_path() / "lib" / "libvramfit_kernels.so");
 }
 
 PhantomJob job_on(const std::string& cards, std::vector<std::string> flags) {

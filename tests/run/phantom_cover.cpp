@@ -128,7 +128,7 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum) {
 FinishedRun run_on_phantom(const PhantomJob& job, bool all_ranks) {
   const auto directory = std::make_shared<TemporaryDirectory>();
   const std::string place = directory->path().string();
-  std::vector<std::string> arguments{testing::bin_dir() + "/vramfit",
+  std::vector<std::string> arguments{bin_dir() + "/vramfit",
                                      "run",
                                      model_path(job.job.family),
                                      "--device",

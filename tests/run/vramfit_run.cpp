@@ -70,7 +70,7 @@ FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& ext
   const auto directory = std::make_shared<TemporaryDirectory>();
   const std::string data = directory->path().string() + "/tokens.bin";
   write_tokens(data, parse_config(read_text(model_path(job.family)), job.family).vocab_size, 20000, 1);
-  std::vector<std::string> arguments{testing::bin_dir() + "/vramfit",
+  std::vector<std::string> arguments{bin_dir() + "/vramfit",
                                      "run",
                                      model_path(job.family),
                                      "--gpus",
