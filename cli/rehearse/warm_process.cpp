@@ -34,17 +34,14 @@ bool is_socket(int descriptor) {
   return getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-/// Each ends with a zero byte, which none of them can contain.
-void add(std::string& document, const std::string& text) { document.append(text.c_str(), text.size() + 1); }
-
 /// The number of words, the words, where the output goes, and the environment.
 std::string document_of(const CommandStart& start) {
-  std::string document;
-  add(document, fmt::to_string(start.words.size()));
-  for (const std::string& word : start.words) add(document, word);
-  add(document, start.output_to_stderr ? "stderr" : "stdout");
-  for (const std::string& entry : environment_with(start.environment)) add(document, entry);
-  return document;
+  std::vector<std::string> fields{fmt::to_string(start.words.size())};
+  fields.insert(fields.end(), start.words.begin(), start.words.end());
+  fields.emplace_back(start.output_to_stderr ? "stderr" : "stdout");
+  const std::vector<std::string> variables = environment_with(start.environment);
+  fields.insert(fields.end(), variables.begin(), variables.end());
+  return zero_ended(fields);
 }
 
 bool send_all(int descriptor, std::string_view text) {
@@ -58,6 +55,12 @@ bool send_all(int descriptor, std::string_view text) {
 }
 
 }  // namespace
+
+std::string zero_ended(const std::vector<std::string>& fields) {
+  std::string text;
+  for (const std::string& field : fields) text.append(field.c_str(), field.size() + 1);
+  return text;
+}
 
 std::optional<WarmProcess> take_warm_process() {
   const std::string text = environment_value(kVariable);

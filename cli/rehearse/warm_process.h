@@ -5,6 +5,8 @@
 #include <sys/types.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace vramfit {
 
@@ -22,5 +24,8 @@ std::optional<WarmProcess> take_warm_process();
 /// Tells it the words, the environment and where its output goes, and puts it into the control group of `join`, if that
 /// is not -1. Throws FaultError if it is gone.
 void hand_over(const CommandStart& start, int join);
+
+/// How texts are passed to the process with the imports: each ends with a zero byte, which none of them can contain.
+std::string zero_ended(const std::vector<std::string>& fields);
 
 }  // namespace vramfit

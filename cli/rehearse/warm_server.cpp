@@ -24,6 +24,7 @@
 #include "cli/files.h"
 #include "cli/rehearse/environment.h"
 #include "cli/rehearse/program_file.h"
+#include "cli/rehearse/warm_process.h"
 #include "job/fields/field_text.h"
 
 namespace vramfit {
@@ -117,7 +118,7 @@ std::string read_all(int descriptor) {
   }
 }
 
-/// Fields that each end in a zero byte, as server.py reads them.
+/// As server.py reads it.
 std::string request_text(const std::vector<std::string>& words, const EnvironmentChanges& environment) {
   std::vector<std::string> fields{fmt::to_string(words.size())};
   fields.insert(fields.end(), words.begin(), words.end());
@@ -125,9 +126,7 @@ std::string request_text(const std::vector<std::string>& words, const Environmen
   fields.push_back(fmt::to_string(getpid()));
   const std::vector<std::string> variables = environment_with(environment);
   fields.insert(fields.end(), variables.begin(), variables.end());
-  std::string text;
-  for (const std::string& field : fields) text.append(field.c_str(), field.size() + 1);
-  return text;
+  return zero_ended(fields);
 }
 
 }  // namespace
