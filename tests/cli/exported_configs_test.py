@@ -1,7 +1,8 @@
 """Files that `vramfit export` writes are loaded by the tools' own parsers, with the values that the plan has.
 
 accelerate and transformers are packages of the tests. TRL and DeepSpeed are those of $VRAMFIT_RECIPES_PYTHON
-(tests/rehearse/requirements-recipes.txt); without it their cases are skipped.
+(tests/rehearse/requirements-recipes.txt), torchtitan is that of $VRAMFIT_PROGRAMS_PYTHON (requirements-programs.txt), torchtune that of
+$VRAMFIT_TORCHTUNE_PYTHON (requirements-torchtune.txt), and axolotl (0.19) that of $VRAMFIT_AXOLOTL_PYTHON; without them their cases are skipped.
 """
 
 import os
@@ -20,10 +21,10 @@ def program(*arguments):
     return done.stdout
 
 
-def exported(folder, tool, gpus, *flags):
+def exported(folder, tool, gpus, *flags, model=MODEL):
     """The folder with the tool's files for a plan that these flags leave no choice."""
     plan = os.path.join(folder, "plan.json")
-    program("plan", MODEL, "--gpus", gpus, "--seq-len", "1024", "--micro-batch", "2", "--grad-accum", "4", *flags, "-o", plan)
+    program("plan", model, "--gpus", gpus, "--seq-len", "1024", "--micro-batch", "2", "--grad-accum", "4", *flags, "-o", plan)
     files = pathlib.Path(folder, tool)
     program("export", plan, "--to", tool, "-o", str(files))
     return files
@@ -92,6 +93,57 @@ class Exported(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = exported(folder, "deepspeed", "1xH100-80GB", "--precision", "bf16-mixed", "--sharding", "full-shard")
             self.assertEqual(elsewhere("VRAMFIT_RECIPES_PYTHON", code, str(file / "ds_config.json")), ["2", "4", "3", "True"])
+
+    def test_torchtitan_takes_its_file(self):
+        code = ("import sys; from torchtitan.config import ConfigManager\n"
+                "c = ConfigManager().parse_args(['--job.config_file', sys.argv[1]])\n"
+                "print('RESULT', c.model.name, c.model.flavor, c.training.local_batch_size, c.training.global_batch_size, c.training.seq_len,\n"
+                "      c.training.dtype, c.training.mixed_precision_param, c.training.enable_cpu_offload,\n"
+                "      c.parallelism.data_parallel_replicate_degree, c.parallelism.data_parallel_shard_degree,\n"
+                "      c.parallelism.fsdp_reshard_after_forward, c.activation_checkpoint.mode, c.activation_checkpoint.selective_ac_option,\n"
+                "      c.optimizer.name, c.optimizer.implementation, c.optimizer.early_step_in_backward)")
+        with tempfile.TemporaryDirectory() as folder:
+            file = exported(folder, "torchtitan", "2x4xH100-80GB", "--precision", "bf16-mixed", "--sharding", "hybrid-shard-zero2", "--checkpointing",
+                            "every:2", model="meta-llama/Llama-3.1-8B")
+            self.assertEqual(elsewhere("VRAMFIT_PROGRAMS_PYTHON", code, str(file / "torchtitan.toml")),
+                             ["llama3", "8B", "2", "64", "1024", "float32", "bfloat16", "False", "2", "4", "never", "selective", "2", "AdamW",
+                              "fused", "False"])
+
+    def test_torchtune_takes_its_file(self):
+        code = ("import pathlib, sys, torchtune; from omegaconf import OmegaConf; from torchtune.config import validate\n"
+                "recipes = pathlib.Path(torchtune.__file__).parent.parent / 'recipes'\n"
+                "own, made = OmegaConf.load(recipes / 'configs' / sys.argv[2]), OmegaConf.load(sys.argv[1])\n"
+                "recipe = (recipes / sys.argv[3]).read_text()\n"
+                "c = OmegaConf.merge(own, made)\n"
+                "validate(c)\n"
+                "print('RESULT', sum(key not in own and f'\"{key}\"' not in recipe for key in made), c.model._component_, c.tokenizer.max_seq_len,\n"
+                "      c.batch_size, c.gradient_accumulation_steps, c.dtype, c.enable_activation_checkpointing, c.get(sys.argv[4], c.model.get(sys.argv[4])))")
+        with tempfile.TemporaryDirectory() as folder:
+            file = exported(folder, "torchtune", "4xH100-80GB", "--precision", "bf16-pure", "--sharding", "shard-grad-op", "--checkpointing", "full")
+            self.assertEqual(elsewhere("VRAMFIT_TORCHTUNE_PYTHON", code, str(file / "torchtune.yaml"), "llama3_2/1B_full.yaml",
+                                       "full_finetune_distributed.py", "fsdp_reshard_after_forward"),
+                             ["0", "torchtune.models.llama3_2.llama3_2_1b", "1024", "2", "4", "bf16", "True", "False"])
+            lora = exported(folder, "torchtune", "1xH100-80GB", "--precision", "bf16-pure", "--method", "lora", "--lora-rank", "32", "--frozen-dtype", "bf16")
+            self.assertEqual(elsewhere("VRAMFIT_TORCHTUNE_PYTHON", code, str(lora / "torchtune.yaml"), "llama3_2/1B_lora_single_device.yaml",
+                                       "lora_finetune_single_device.py", "lora_rank"),
+                             ["0", "torchtune.models.llama3_2.lora_llama3_2_1b", "1024", "2", "4", "bf16", "False", "32"])
+
+    def test_axolotl_takes_its_file(self):
+        code = ("import sys, yaml; from axolotl.utils.schemas.config import AxolotlInputConfig\n"
+                "raw = yaml.safe_load(open(sys.argv[1]))\n"
+                "assert set(raw) <= set(AxolotlInputConfig.model_fields), set(raw) - set(AxolotlInputConfig.model_fields)\n"
+                "raw.update(datasets=[{'path': 'x', 'type': 'alpaca'}], learning_rate=1e-5, num_epochs=1, lr_scheduler='cosine')\n"
+                "c = AxolotlInputConfig(**raw)\n"
+                "print('RESULT', c.base_model, c.micro_batch_size, c.sequence_len, c.gradient_accumulation_steps, c.bf16, c.optimizer,\n"
+                "      c.gradient_checkpointing, c.adapter, c.lora_r, c.lora_target_linear, c.fsdp_config and c.fsdp_config.reshard_after_forward)")
+        with tempfile.TemporaryDirectory() as folder:
+            whole = exported(folder, "axolotl", "4xH100-80GB", "--precision", "bf16-mixed", "--sharding", "shard-grad-op", "--checkpointing", "full")
+            self.assertEqual(elsewhere("VRAMFIT_AXOLOTL_PYTHON", code, str(whole / "axolotl.yaml")),
+                             [MODEL, "2", "1024", "4", "True", "adamw_torch_fused", "True", "None", "None", "None", "False"])
+            lora = exported(folder, "axolotl", "1xH100-80GB", "--precision", "bf16-mixed", "--method", "lora", "--lora-rank", "32", "--frozen-dtype",
+                            "bf16", "--checkpointing", "none")
+            self.assertEqual(elsewhere("VRAMFIT_AXOLOTL_PYTHON", code, str(lora / "axolotl.yaml"))[5:],
+                             ["adamw_torch_fused", "False", "lora", "32", "True", "None"])
 
 
 if __name__ == "__main__":

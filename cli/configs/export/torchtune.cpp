@@ -7,6 +7,7 @@
 #include "cli/configs/export/export.h"
 #include "cli/configs/export/hf_values.h"
 #include "cli/configs/tools/torchtune_models.h"
+#include "job/sharding.h"
 
 namespace vramfit {
 namespace {
@@ -14,8 +15,8 @@ namespace {
 constexpr std::array kFields{
     FieldRow{"method", Carried::written},
     FieldRow{"precision", Carried::written},
-    FieldRow{"sharding", Carried::refused, "full-shard", "torchtune shards everything"},
-    FieldRow{"reshard", Carried::marked, "default|always", "torchtune reshards"},
+    FieldRow{"sharding", Carried::written},
+    FieldRow{"reshard", Carried::marked, "default|always|never", "it reshards after forward, or never"},
     FieldRow{"wrap", Carried::marked, "layer", "layers are wrapped"},
     FieldRow{"wrap_embeddings", Carried::written},
     FieldRow{"checkpointing", Carried::written},
@@ -121,7 +122,12 @@ std::string sharding_lines(ExportWriter& writer) {
     if (!writer.is("offload", "none")) writer.mark("offload", "torchtune offloads with FSDP alone");
     return "";
   }
-  std::string text;
+  const Job& job = writer.plan().job;
+  const Sharding& sharding = sharding_named(job.sharding);
+  if (!sharding.parameters || job.mesh.replicate > 1) {
+    writer.refuse("sharding", "torchtune's recipes shard parameters over all GPUs");
+  }
+  std::string text = fmt::format("fsdp_reshard_after_forward: {}\n", is_resharded(writer) ? "True" : "False");
   if (writer.is("wrap_embeddings", "on")) text += "custom_sharded_layers: ['tok_embeddings', 'output']\n";
   if (!writer.is("offload", "none") && !writer.is("offload", "params")) {
     writer.mark("offload", "FSDP offloads all or nothing");
