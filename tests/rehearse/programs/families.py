@@ -1,6 +1,7 @@
 """Other models of transformers: what they generate, see and hear. Usage: families.py NAME"""
 import sys
 
+import numpy
 import torch
 from transformers import (BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration,
                           T5Config, T5ForConditionalGeneration, Wav2Vec2Config, Wav2Vec2ForCTC, WhisperConfig, WhisperForConditionalGeneration)
@@ -97,7 +98,9 @@ def whisper():
 
 
 def wav2vec2():
-    """Time steps are masked at random by the host; losses are CTC's, whose lengths come from the labels."""
+    """The host draws which layers are left out and which time steps are masked, from seeds; losses are CTC's, whose lengths come from the labels."""
+    torch.manual_seed(0)
+    numpy.random.seed(0)
     config = Wav2Vec2Config(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, intermediate_size=1024, vocab_size=64, conv_dim=(128,) * 7,
                             num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)
     model = on_card(Wav2Vec2ForCTC, config).cuda()  # what replaces masked steps is made on the host
