@@ -49,6 +49,12 @@ class Reader {
     return linear;
   }
 
+  void scale() {
+    if (!is_next(OpKind::scale)) return;
+    take(OpKind::scale);
+    style_.multiplies = true;
+  }
+
   void require_end() const {
     if (!is_done()) refuse_model(job_, kOtherModel);
   }
@@ -90,6 +96,7 @@ LlamaBlock block_of(const Segment& segment, const Job& job, LlamaGraph& llama) {
   block.o = reader.linear();
   llama.style.has_post_norms = reader.is_next(OpKind::rms_norm);
   if (llama.style.has_post_norms) block.post_attention_norm = reader.norm();
+  reader.scale();
   reader.take(OpKind::add);
   block.ffn_norm = reader.norm();
   block.gate = reader.linear();
@@ -97,6 +104,7 @@ LlamaBlock block_of(const Segment& segment, const Job& job, LlamaGraph& llama) {
   read_activation(reader.take(OpKind::glu), job, llama.style);
   block.down = reader.linear();
   if (llama.style.has_post_norms) block.post_ffn_norm = reader.norm();
+  reader.scale();
   reader.take(OpKind::add);
   reader.require_end();
   if (llama.style.is_packed) {
@@ -110,6 +118,7 @@ LlamaBlock block_of(const Segment& segment, const Job& job, LlamaGraph& llama) {
 void read_head(const Segment& head, const Job& job, LlamaGraph& llama) {
   Reader reader(head, job, llama.style);
   llama.norm = reader.norm();
+  reader.scale();
   const Op& output = reader.take(OpKind::linear);
   if (output.parameters.size() > 1) refuse_model(job, "a model whose output has a bias");
   llama.output = output.parameters.front().parameter;
@@ -133,6 +142,7 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   llama.style.adds_one_to_norms = norm.weight_plus_one;
   Reader reader(first, job, llama.style);
   const Op& embedding = reader.take(OpKind::embedding);
+  reader.scale();
   reader.require_end();
   llama.embedding = embedding.parameters.front().parameter;
   llama.style.scales_embedding = embedding.attributes.scale != 1;

@@ -1,5 +1,5 @@
-// Parameters and sizes of a Llama, or of a model of its form (Mistral, Qwen, Phi-3, Gemma), read from its graph: what
-// the modelings of PyTorch's libraries run on.
+// Parameters and sizes of a Llama, or of a model of its form (Mistral, Qwen, Phi-3, Gemma, Granite), read from its
+// graph: what the modelings of PyTorch's libraries run on.
 #pragma once
 
 #include <string>
@@ -42,6 +42,9 @@ struct LlamaStyle {
   bool has_post_norms = false;     // Gemma 2 and 3
   bool caps_scores = false;        // Gemma 2
   bool caps_logits = false;        // Gemma 2
+  /// By numbers of the configuration: the embedding, what each half of a block adds, and the logits (Granite). A graph
+  /// whose numbers are all 1 can't be told from Llama's.
+  bool multiplies = false;
   Activation activation = Activation::silu;
 };
 

@@ -21,7 +21,8 @@ void Torchtitan::require_llama(const Job& job) const {
   const LlamaStyle& style = llama_.style;
   if (style.is_packed) refuse_model(job, "packed matrices");
   const bool is_gemma = style.adds_one_to_norms || style.scales_embedding || style.has_post_norms;
-  if (is_gemma || style.caps_scores || style.caps_logits || llama_.sizes.rotated_dims != llama_.sizes.head_dim) {
+  if (is_gemma || style.multiplies || style.caps_scores || style.caps_logits ||
+      llama_.sizes.rotated_dims != llama_.sizes.head_dim) {
     refuse_model(job, "a model built differently from Llama");
   }
   const bool has_windows = std::ranges::any_of(llama_.blocks, [](const LlamaBlock& b) { return b.window != 0; });

@@ -112,6 +112,7 @@ Tensor Transformers::embed(const Tensor& ids) {
     embedded_ = torch_.multiply_by_constant(embedded_, scale);
   }
   if (has_input_gradients_) embedded_ = torch_.require_gradient(std::move(embedded_));
+  if (llama_.style.multiplies) embedded_ = torch_.scale(embedded_);
   return embedded_;
 }
 
@@ -247,12 +248,12 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
   h = std::move(attended.out);
   if (has_post_norms) h = normed("post_attention_layernorm", h, l.post_attention_norm);
   const Scope scope(heap, l.name);
-  h = torch_.add(x, h);
+  h = torch_.add(x, multiplied(h));
   const Tensor residual = h;
   h = normed(has_post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm", h, l.ffn_norm);
   h = in("mlp", [&] { return feed_forward(l, h); });
   if (has_post_norms) h = normed("post_feedforward_layernorm", h, l.post_ffn_norm);
-  return torch_.add(residual, h);
+  return torch_.add(residual, multiplied(h));
 }
 
 Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_output) {
@@ -270,7 +271,10 @@ Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_
   return torch_.linear(h, llama_.output, llama_.sizes.hidden, llama_.sizes.vocabulary);
 }
 
+Tensor Transformers::multiplied(const Tensor& x) { return llama_.style.multiplies ? torch_.scale(x) : x; }
+
 Tensor Transformers::finish(Tensor logits) {
+  if (llama_.style.multiplies) logits = torch_.divide(logits);
   if (!llama_.style.caps_logits) return logits;
   const Scope scope(torch_.heap(), "softcap");
   logits = torch_.divide(logits);

@@ -1,4 +1,4 @@
-// Llama and models of its form, such as Mistral, Qwen, Phi-3 and Gemma, as transformers 5.23 writes them
+// Llama and models of its form, such as Mistral, Qwen, Phi-3, Gemma and Granite, as transformers 5.23 writes them
 // (models/llama/modeling_llama.py), on counted tensors.
 #pragma once
 
@@ -76,6 +76,8 @@ class Transformers final : public Model {
   /// With what the layer that calls it keeps until it returns.
   Attended attention(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor activated(const Tensor& x);
+  /// By Granite's residual_multiplier.
+  Tensor multiplied(const Tensor& x);
   Tensor feed_forward(const LlamaBlock& layer, const Tensor& x);
   Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
   Rotations rotations_of(const Tensor& frequencies);

@@ -75,7 +75,7 @@ CASES = {
         Case(**TINY, ranks=2, family="qwen3", precision="bf16-pure", sharding="shard-grad-op", optimizer="adamw:foreach"),
         Case(**TINY, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
         Case(**TINY, ranks=3, sharding="no-shard", lora_rank=4),
-        Case(**TINY, ranks=2, lora_rank=4, tied=True, lora_dropout=0.1, checkpointing="full"),
+        Case(**TINY, ranks=2, family="granite", lora_rank=4, tied=True, lora_dropout=0.1, checkpointing="full"),
         Case(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", checkpointing="full"),
     ],
     "full": [
@@ -147,6 +147,16 @@ CASES = {
         Case(**{**SMALL, "kv_heads": 16, "rotated": 0.75}, family="phi3", precision="fp32", batch=2, tied=True),
         Case(**SMALL, family="phi3", lora_rank=8, lora_targets="qkv_proj,down_proj", checkpointing="full"),
         Case(**SMALL, **QLORA, family="phi3", lora_dropout=0.1),
+        *(Case(**SMALL, family="granite", precision=precision, tied=tied, checkpointing=checkpointing, accumulation=accumulation)
+          for precision, tied, checkpointing, accumulation in (
+              ("bf16-mixed", True, "none", 2), ("bf16-mixed", False, "full", 1), ("bf16-pure", True, "full", 1), ("bf16-pure", False, "none", 3))),
+        Case(**{**SMALL, "kv_heads": 16}, family="granite", precision="fp32", tied=True, checkpointing="full"),
+        Case(**{**SMALL, "sequence": 512}, family="granite", precision="fp32", batch=2),
+        Case(**{**SMALL, "sequence": 512}, family="granite", attention="math", batch=2, tied=True),
+        *(Case(**SMALL, family="granite", lora_rank=8, tied=True, checkpointing=checkpointing) for checkpointing in ("none", "full")),
+        Case(**SMALL, **QLORA, family="granite", lora_dropout=0.1, tied=True, checkpointing="full"),
+        *(Case(**SMALL, ranks=ranks, family="granite", tied=True, checkpointing="full", sharding=sharding, attention="auto")
+          for ranks, sharding in ((4, "full-shard"), (2, "no-shard"))),
         *(Case(**SMALL, family="gemma", precision=precision, tied=True, checkpointing=checkpointing, attention=attention)
           for precision, checkpointing, attention in (("bf16-mixed", "none", "auto"), ("bf16-pure", "full", "flash"), ("bf16-mixed", "full", "math"))),
         *(Case(**{**SMALL, "sequence": 512, "window": 256}, family="gemma2", precision=precision, tied=tied, checkpointing=checkpointing, batch=batch, attention="auto")
