@@ -37,6 +37,11 @@ void Torch::set_parameter(int parameter, const Tensor& tensor, bool is_trained) 
   parameters_.at(static_cast<std::size_t>(parameter)) = {tensor.storage.buffer(), tensor.dtype, is_trained};
 }
 
+void Torch::set_frozen_parameter(int parameter, Tensor& tensor) {
+  set_parameter(parameter, tensor, false);
+  parameters_.at(static_cast<std::size_t>(parameter)).frozen = &tensor;
+}
+
 program::Access Torch::reads_parameter(int parameter) const {
   return {parameters_.at(static_cast<std::size_t>(parameter)).buffer, program::How::read};
 }

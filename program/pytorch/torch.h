@@ -38,9 +38,11 @@ class Torch final : public Backend {
   Tensor embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype);
   /// x times the transpose of `parameter` (outputs, inputs), x of rows of `inputs`; `bias`: a parameter, or -1.
   Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias = -1);
-  /// The same with `parameter` in 4 bits, by bitsandbytes' Linear4bit: x is converted to `compute`, and the result to
-  /// x's type. Throws NotModelled where its kernels for few rows may be used instead of a product.
-  Tensor linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, Dtype compute);
+  /// The same with a frozen `parameter` in 4 bits, and a frozen bias, by bitsandbytes' Linear4bit: x is converted to
+  /// `compute`, and the result to x's type. Throws NotModelled where its kernels for few rows may be used instead of a
+  /// product.
+  Tensor linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, Dtype compute,
+                     int bias = -1);
   /// bmm: for each of `batch` matrices, a of `rows` by `inner` times b of `inner` by `columns`.
   Tensor batched_product(const Tensor& a, const Tensor& b, std::int64_t batch, const WorkShape& shape);
   /// torch.autocast: matrix products and attention work in this type; parameters are converted once, by their first
@@ -129,6 +131,8 @@ class Torch final : public Backend {
   /// From here on, calls with `parameter` read `tensor`, which they don't own. One that is frozen gets no gradient, and
   /// nothing is kept for it.
   void set_parameter(int parameter, const Tensor& tensor, bool is_trained = true);
+  /// Likewise for a frozen one, which a call may convert for good: `tensor` outlives this, and is replaced then.
+  void set_frozen_parameter(int parameter, Tensor& tensor);
   /// Makes a frozen parameter of `elements` as bitsandbytes stores it: codes, and beside them scales and tables, all of
   /// which live as long as what is returned.
   std::vector<Tensor> make_quantized(int parameter, std::int64_t elements, const Quantization& format,
@@ -161,7 +165,9 @@ class Torch final : public Backend {
     Dtype dtype = Dtype::bf16;
     bool is_trained = true;
     const Quantization* format = nullptr;  // of a quantized one
+    Tensor* frozen = nullptr;              // of one that may be converted
   };
+  void convert_bias(int parameter, Dtype dtype);
   Tensor dequantized_scales(int parameter, std::int64_t elements);
   /// A quantized parameter as bitsandbytes hands it to a product.
   Tensor dequantized(int parameter, std::int64_t elements, const Tensor& scales, Dtype dtype);

@@ -59,10 +59,23 @@ Tensor Torch::dequantized(int parameter, std::int64_t elements, const Tensor& sc
                   temporary(elements, dtype, "weight, dequantized"));
 }
 
+/// At its first use, for good (Linear4bit.forward: bias.data = bias.data.to(x.dtype)).
+void Torch::convert_bias(int parameter, Dtype dtype) {
+  Tensor* const frozen = parameters_.at(static_cast<std::size_t>(parameter)).frozen;
+  if (frozen == nullptr) throw NotModelled("--method qlora with biases that are trained");
+  if (frozen->dtype == dtype) return;
+  *frozen = computed("aten::_to_copy", {reads(*frozen)},
+                     heap_.make(frozen->elements, dtype, Category::parameters, "bias, converted"));
+  set_frozen_parameter(parameter, *frozen);
+}
+
 /// Forward adds the scales' offset into a second tensor, and holds both until the product is there; backward adds it in
 /// place.
-Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, Dtype compute) {
+Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, Dtype compute,
+                          int bias) {
   const Tensor input = cast(x, compute);
+  const bool has_bias = bias >= 0;
+  if (has_bias) convert_bias(bias, compute);
   const std::int64_t rows = input.elements / inputs, elements = checked_mul(inputs, outputs);
   if (rows <= most_rows_of_own_kernels(inputs, outputs, device_)) {
     throw NotModelled(
@@ -76,7 +89,9 @@ Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, s
     Tensor shifted;
     if (scales.elements > 0) shifted = computed("aten::add", {reads(scales)}, make_like(scales, "scales"));
     const Tensor weight = dequantized(parameter, elements, shifted, compute);
-    y = product({reads(input), reads(weight)}, {rows, outputs, inputs}, compute, /*has_bias=*/false);
+    Accesses factors{reads(input), reads(weight)};
+    if (has_bias) factors.push_back(reads_parameter(bias));
+    y = product(factors, {rows, outputs, inputs}, compute, has_bias);
   }
   y = record(std::move(y), {edge_to(input)}, {}, [=, this](Tensor& g, const std::vector<Tensor>&) {
     Tensor scales = dequantized_scales(parameter, elements);

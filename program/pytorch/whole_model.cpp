@@ -47,7 +47,11 @@ void WholeModel::load() {
     }
     p.value = torch_.heap().make(p.elements, held(p).dtype, Category::parameters, p.name);
     torch_.heap().run("aten::normal_", {writes(p.value)});
-    torch_.set_parameter(p.parameter, p.value, held(p).trainable);
+    if (held(p).trainable) {
+      torch_.set_parameter(p.parameter, p.value);
+    } else {
+      torch_.set_frozen_parameter(p.parameter, p.value);
+    }
   }
 }
 

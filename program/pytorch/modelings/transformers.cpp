@@ -160,8 +160,7 @@ Tensor Transformers::adapter(const Tensor& x, const LlamaLinear& by, std::int64_
 
 /// With PEFT's adapter around it (tuners/lora/bnb.py, Linear4bit.forward, under autocast).
 Tensor Transformers::linear_4bit(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
-  if (by.bias >= 0) throw NotModelled("--method qlora of a model with biases");
-  Tensor result = torch_.linear_4bit(x, by.weight, inputs, outputs, compute_dtype_);
+  Tensor result = torch_.linear_4bit(x, by.weight, inputs, outputs, compute_dtype_, by.bias);
   if (by.lora_a < 0) return result;
   result = torch_.clone(result);
   const Tensor change = adapter(x, by, inputs, outputs);
