@@ -103,6 +103,7 @@ void BestFirst::expand(const Node& node) {
 void BestFirst::look_at(Node& node) {
   const Option timed = evaluator_.timed(node.job);
   node.time = timed.time;
+  node.requested = timed.requested;
   node.program = timed.program;
   node.most_tokens_per_second = timed.tokens_per_second;
   node.least = std::max(node.least, timed.least_total);
@@ -130,6 +131,7 @@ Option BestFirst::option_of(Node node) const {
                 .tokens_per_second = node.most_tokens_per_second,
                 .needs = {},
                 .least_total = node.least,
+                .requested = node.requested,
                 .program = std::move(node.program)};
   if (!needs_[node.base].empty()) option.needs.push_back(needs_[node.base]);
   return option;

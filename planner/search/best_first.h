@@ -55,7 +55,8 @@ class BestFirst {
     Job job;
     BoundParts parts;
     StepTime time;
-    std::weak_ptr<const program::Program> program = {};  // of a configuration that was looked at
+    std::optional<Bytes> requested = {};                 // as an option has it, of a configuration that was looked at
+    std::weak_ptr<const program::Program> program = {};  // likewise
     Bytes least;                                         // of the total of each configuration in the group
     double most_tokens_per_second = 0;                   // likewise
     std::size_t base = 0, level = 0;                     // the first that is open

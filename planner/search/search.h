@@ -27,6 +27,9 @@ struct Option {
   double tokens_per_second = 0;
   std::vector<std::string> needs;
   Bytes least_total;  // at most the total of the job's estimate, in most cases nearly it
+  /// Of a runtime that isn't bounded: the most that its program requests at once, without what is outside the
+  /// allocator.
+  std::optional<Bytes> requested = {};
   /// From which these were read, while the evaluator still keeps it.
   std::weak_ptr<const program::Program> program;
 };
@@ -103,6 +106,15 @@ class Evaluator {
   using SharedProgram = std::shared_ptr<const program::Program>;
 
   Trial try_out(const Job& job);
+  /// What is found out by walking through a step of a runtime that isn't bounded.
+  struct Walked {
+    StepTime time;
+    Bytes requested;
+  };
+
+  void time_walked(Option& option, const Graph& graph);
+  /// Whether its requests alone, which the allocator holds at least, are `below` or more.
+  bool requests_too_much(const Option& option, const Graph& graph, Bytes below) const;
   SharedProgram program_of(const Graph& graph, const Option& option);
   SharedProgram lowered(const Graph& graph, const Job& job);
   const Graph& graph_of(const Job& job);
@@ -116,7 +128,8 @@ class Evaluator {
   LeastSeconds least_seconds_;
   std::deque<SharedProgram> programs_;  // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
-  std::map<std::string, Trial> trials_;  // by the job's flags
+  std::map<std::string, Walked> walked_;  // by the job's flags
+  std::map<std::string, Trial> trials_;   // likewise
   std::map<std::string, Estimate> estimates_;
 };
 
