@@ -2,8 +2,6 @@
 // are looked at one by one.
 #pragma once
 
-#include <array>
-#include <compare>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -16,14 +14,6 @@
 #include "planner/search/search.h"
 
 namespace vramfit {
-
-/// Where in a space something is: the number of the base and of each level's choice. Levels that are open count as
-/// their first choice, so a group's place is that of its first configuration.
-struct Place {
-  static constexpr std::size_t kMostLevels = 23;
-  std::array<std::uint16_t, kMostLevels + 1> choices{};
-  auto operator<=>(const Place&) const = default;
-};
 
 enum class BestBy {
   speed,  // the fastest first; what the bound of memory rules out is left out
@@ -41,6 +31,10 @@ class BestFirst {
   /// call may ask for less, not for more. By speed: with its time, and none from the first on that is not faster than
   /// `above`.
   std::optional<Option> next(Bytes most_total, double above = -1);
+
+  /// Configurations under a runtime that isn't bounded which request more than the card has: by speed they are passed
+  /// over, without times.
+  const std::vector<Option>& passed_over() const { return passed_over_; }
 
   /// To be called of the last configuration if it doesn't fit: where its requests alone would, it comes again with the
   /// other choices of rows that change fragments.
@@ -81,6 +75,8 @@ class BestFirst {
   /// With fine rows left out.
   Place coarse_place(const Node& node) const;
   bool is_ruled_out(const Node& node) const;
+  /// Whether walks with few blocks show that the configuration isn't wanted; one that may be shown later is put down.
+  bool pass_over(const Node& node, Bytes most_total);
   Node take(std::size_t number);
 
   Evaluator& evaluator_;
@@ -91,6 +87,7 @@ class BestFirst {
   std::deque<Node> nodes_;
   std::vector<std::size_t> free_;  // numbers of nodes
   Node last_;                      // that next() returned
+  std::vector<Option> passed_over_;
   bool one_of_alike_ = false;
   std::set<std::pair<Bytes, Place>> looked_at_;  // then: bound of memory and coarse_place()
   std::priority_queue<Entry, std::vector<Entry>, ComesLater> queue_;
