@@ -2,14 +2,16 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <random>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "job/resolve_job.h"
-#include "planner/search/space.h"
+#include "planner/search/best_first.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/peaks.h"
@@ -18,6 +20,7 @@
 
 namespace vramfit {
 
+using testing::all_timed;
 using testing::fix;
 using testing::request_for;
 
@@ -34,7 +37,7 @@ PlanRequest drawn_request(std::mt19937& random) {
   PlanRequest request = request_for("llama", parse_cluster(fmt::format("{}xH100-80GB", ranks)));
   ModelSpec& spec = request.spec;
   spec.num_hidden_layers = drawn(random, {27, 32, 45});
-  spec.vocab_size = drawn(random, {256, 5000, 60000});
+  spec.vocab_size = drawn(random, {2048, 5000, 60000});
   spec.intermediate_size = drawn(random, {96, 512, 3000});
   request.job.sequence = drawn(random, {16, 128, 1024});
   request.job.global_batch = ranks * drawn(random, {1, 2, 4});
@@ -94,6 +97,53 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
   MESSAGE(equal << " of " << bounded << " bounds are exact");
   CHECK(bounded > 60);
   CHECK(2 * equal > bounded);
+}
+
+TEST_CASE("what is passed over requests more than the card has, and all else comes as if nothing were bounded") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  request.spec.num_hidden_layers = 27;
+  request.spec.vocab_size = 20000;
+  request.spec.intermediate_size = 3000;
+  request.job.sequence = 4096;
+  request.job.global_batch = 16;
+  fix(request, "runtime", "pytorch-fsdp2");
+  fix(request, "modeling", "torchtitan");
+  fix(request, "attention", "flash");
+  fix(request, "sharding", "full-shard");
+  fix(request, "allocator", "expandable");
+  std::vector<std::string> notes;
+  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+  Evaluator evaluator(request), lazy(request);
+  std::vector<Job> jobs = enumerate_jobs(request);
+  std::vector<Option> sorted = all_timed(evaluator, jobs);
+  std::vector<std::int64_t> requests;
+  for (const Option& option : sorted) {
+    CAPTURE(job_as_flags(option.job, unresolved_job()));
+    REQUIRE(option.requested);
+    requests.push_back(option.requested->n);
+  }
+  std::ranges::nth_element(requests, requests.begin() + static_cast<std::ptrdiff_t>(requests.size() / 2));
+  request.cluster.card.memory = Bytes{requests[requests.size() / 2]};
+
+  REQUIRE(request.cluster.card.memory > 2 * kGiB);  // more than what is outside the allocator
+  SearchCounts counts;
+  BestFirst queue(lazy, request, {{"", request.job}}, BestBy::speed, counts);
+  std::vector<std::string> given;
+  while (const std::optional<Option> option = queue.next(kNoLimit)) {
+    given.push_back(job_as_flags(option->job, unresolved_job()));
+  }
+  std::set<std::string> passed_over;
+  for (const Option& option : queue.passed_over()) passed_over.insert(job_as_flags(option.job, unresolved_job()));
+  std::vector<std::string> expected;
+  for (const Option& option : sorted) {
+    const std::string flags = job_as_flags(option.job, unresolved_job());
+    CAPTURE(flags);
+    if (!passed_over.contains(flags)) expected.push_back(flags);
+    if (passed_over.contains(flags)) CHECK(*option.requested > request.cluster.card.memory);
+  }
+  CHECK(given == expected);
+  CHECK(passed_over.size() > sorted.size() / 4);
+  CHECK(lazy.timings() == static_cast<std::int64_t>(given.size()));
 }
 
 TEST_CASE("blocks that differ are not bounded by few of them") {
