@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -123,6 +124,7 @@ class Search {
   // nobody anything, unless it is what is missing.
   Bytes worth_knowing() const {
     if (smallest_total_ == kNoLimit) return kNoLimit;
+    if (request_.job.runtime != Runtime::vramfit) return smallest_total_ - Bytes{1};  // few enough to look at all
     const std::int64_t missing = std::max<std::int64_t>(smallest_total_.n - request_.cluster.card.memory.n, 0);
     return smallest_total_ - Bytes{1 + std::min(missing / 20, smallest_total_.n / 50)};
   }
@@ -183,25 +185,66 @@ class Search {
   // Faster choices that don't fit: those nearest to the plan say most. They are among those that were tried, and among
   // the plan's neighbours, of which the bound of memory may have ruled out any.
   void add_faster(const Candidate& chosen) {
-    std::vector<std::pair<std::set<std::string_view>, Option>> others;
-    const auto add = [&](const Option& option) {
-      others.emplace_back(differing_fields(option.job, chosen.job), option);
+    std::vector<FasterOption> others;
+    const auto add = [&](const Option& option, bool is_passed_over, bool is_neighbour) {
+      others.push_back({differing_fields(option.job, chosen.job), option, is_passed_over, is_neighbour});
     };
-    for (const Option& option : faster_) add(option);
-    for (const Job& job : Space(request_, chosen.job).neighbours(chosen.job)) {
-      add({.job = job, .time = {}, .needs = chosen.needs, .least_total = {}, .program = {}});
+    for (const Option& option : faster_) add(option, false, false);
+    for (const Option& option : queue_->passed_over()) {
+      if (!is_rejected(option.job)) add(option, true, false);
     }
-    std::ranges::stable_sort(others, {}, [](const auto& other) { return other.first.size(); });
-    std::vector<std::set<std::string_view>> shown;
-    for (const auto& [fields, option] : others) {
-      // An option that changes more than one already shown says nothing new.
-      const auto says_less = [&other = fields](const auto& less) { return std::ranges::includes(other, less); };
-      if (std::ranges::any_of(shown, says_less)) continue;
-      const std::optional<Option> timed = timed_if_faster(option, chosen);
+    for (const Job& job : Space(request_, chosen.job).neighbours(chosen.job)) {
+      add({.job = job, .time = {}, .needs = chosen.needs, .least_total = {}, .program = {}}, false, true);
+    }
+    std::ranges::stable_sort(others, {}, [](const FasterOption& other) { return other.fields.size(); });
+    Shown shown;
+    for (auto begin = others.begin(); begin != others.end() && shown.size() < kMostFaster;) {
+      const std::size_t size = begin->fields.size();
+      const auto end =
+          std::find_if(begin, others.end(), [&](const FasterOption& o) { return o.fields.size() != size; });
+      time_and_sort({begin, end}, shown);
+      show_faster({begin, end}, chosen, shown);
+      begin = end;
+    }
+  }
+
+  struct FasterOption {
+    std::set<std::string_view> fields;  // in which it differs from the plan
+    Option option;
+    bool is_passed_over = false;  // so it has no time yet
+    bool is_neighbour = false;
+  };
+  using Shown = std::vector<std::set<std::string_view>>;
+
+  // An option that changes more than one already shown says nothing new.
+  static bool says_less(const FasterOption& other, const Shown& shown) {
+    return std::ranges::any_of(shown, [&](const auto& less) { return std::ranges::includes(other.fields, less); });
+  }
+
+  // In the order of a search, the plan's neighbours last; those that say nothing new need no time.
+  void time_and_sort(std::span<FasterOption> others, const Shown& shown) {
+    for (FasterOption& other : others) {
+      if (!other.is_passed_over || says_less(other, shown)) continue;
+      const Option timed = evaluator_.timed(other.option.job);
+      other.option.time = timed.time;
+      other.option.tokens_per_second = timed.tokens_per_second;
+      other.option.requested = timed.requested;
+    }
+    std::ranges::stable_sort(others, [](const FasterOption& a, const FasterOption& b) {
+      if (a.is_neighbour || b.is_neighbour) return !a.is_neighbour && b.is_neighbour;
+      const double a_speed = a.option.tokens_per_second, b_speed = b.option.tokens_per_second;
+      return a_speed != b_speed ? a_speed > b_speed : a.option.place < b.option.place;
+    });
+  }
+
+  void show_faster(std::span<const FasterOption> others, const Candidate& chosen, Shown& shown) {
+    for (const FasterOption& other : others) {
+      if (says_less(other, shown)) continue;
+      const std::optional<Option> timed = timed_if_faster(other.option, chosen);
       if (!timed) continue;
       const Attempt attempt = evaluator_.attempt(*timed, kNoLimit);
       if (!attempt.rank || attempt.fits) continue;
-      shown.push_back(fields);
+      shown.push_back(other.fields);
       add_misfit(*timed, *attempt.rank);
       if (shown.size() == kMostFaster) return;
     }

@@ -99,10 +99,20 @@ void BestFirst::expand(const Node& node) {
   }
 }
 
+bool BestFirst::pass_over(const Node& node, Bytes most_total) {
+  const Bytes requested = evaluator_.least_requested(node.job);
+  // Its other allocators would be tried if its requests alone fitted.
+  const bool is_hopeless = by_ == BestBy::speed && requested > evaluator_.capacity();
+  if (is_hopeless) passed_over_.push_back(option_of(node));
+  if (is_hopeless) ++counts_.ruled_out;
+  return is_hopeless || requested > most_total;
+}
+
 /// Its time and what its program requests, instead of bounds.
 void BestFirst::look_at(Node& node) {
   const Option timed = evaluator_.timed(node.job);
   node.time = timed.time;
+  node.requested = timed.requested;
   node.program = timed.program;
   node.most_tokens_per_second = timed.tokens_per_second;
   node.least = std::max(node.least, timed.least_total);
@@ -130,7 +140,9 @@ Option BestFirst::option_of(Node node) const {
                 .tokens_per_second = node.most_tokens_per_second,
                 .needs = {},
                 .least_total = node.least,
-                .program = std::move(node.program)};
+                .requested = node.requested,
+                .program = std::move(node.program),
+                .place = node.place};
   if (!needs_[node.base].empty()) option.needs.push_back(needs_[node.base]);
   return option;
 }
@@ -148,6 +160,7 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
     }
     if (node.is_exact) return option_of(last_ = std::move(node));
     if (one_of_alike_ && node.least > Bytes{} && !looked_at_.emplace(node.least, coarse_place(node)).second) continue;
+    if (pass_over(node, most_total)) continue;
     look_at(node);
     if (is_ruled_out(node)) {
       ++counts_.ruled_out;

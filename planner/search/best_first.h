@@ -2,8 +2,6 @@
 // are looked at one by one.
 #pragma once
 
-#include <array>
-#include <compare>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -16,14 +14,6 @@
 #include "planner/search/search.h"
 
 namespace vramfit {
-
-/// Where in a space something is: the number of the base and of each level's choice. Levels that are open count as
-/// their first choice, so a group's place is that of its first configuration.
-struct Place {
-  static constexpr std::size_t kMostLevels = 23;
-  std::array<std::uint16_t, kMostLevels + 1> choices{};
-  auto operator<=>(const Place&) const = default;
-};
 
 enum class BestBy {
   speed,  // the fastest first; what the bound of memory rules out is left out
@@ -42,6 +32,10 @@ class BestFirst {
   /// `above`.
   std::optional<Option> next(Bytes most_total, double above = -1);
 
+  /// Configurations under a runtime that isn't bounded which request more than the card has: by speed they are passed
+  /// over, without times.
+  const std::vector<Option>& passed_over() const { return passed_over_; }
+
   /// To be called of the last configuration if it doesn't fit: where its requests alone would, it comes again with the
   /// other choices of rows that change fragments.
   void retry_last(const Attempt& attempt);
@@ -55,7 +49,8 @@ class BestFirst {
     Job job;
     BoundParts parts;
     StepTime time;
-    std::weak_ptr<const program::Program> program = {};  // of a configuration that was looked at
+    std::optional<Bytes> requested = {};                 // as an option has it, of a configuration that was looked at
+    std::weak_ptr<const program::Program> program = {};  // likewise
     Bytes least;                                         // of the total of each configuration in the group
     double most_tokens_per_second = 0;                   // likewise
     std::size_t base = 0, level = 0;                     // the first that is open
@@ -80,6 +75,8 @@ class BestFirst {
   /// With fine rows left out.
   Place coarse_place(const Node& node) const;
   bool is_ruled_out(const Node& node) const;
+  /// Whether walks with few blocks show that the configuration isn't wanted; one that may be shown later is put down.
+  bool pass_over(const Node& node, Bytes most_total);
   Node take(std::size_t number);
 
   Evaluator& evaluator_;
@@ -90,6 +87,7 @@ class BestFirst {
   std::deque<Node> nodes_;
   std::vector<std::size_t> free_;  // numbers of nodes
   Node last_;                      // that next() returned
+  std::vector<Option> passed_over_;
   bool one_of_alike_ = false;
   std::set<std::pair<Bytes, Place>> looked_at_;  // then: bound of memory and coarse_place()
   std::priority_queue<Entry, std::vector<Entry>, ComesLater> queue_;

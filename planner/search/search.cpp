@@ -17,11 +17,9 @@ namespace {
 /// An option that was timed is most often tried soon after that. A program may take megabytes.
 constexpr std::size_t kMostPrograms = 16;
 
-/// At least what a job requests at once: of the engine's known from its time, of another's without what is outside the
-/// allocator.
-Bytes requests_of(const Option& option, const program::Program& program) {
-  return option.job.runtime == Runtime::vramfit ? option.least_total : folded_peaks(program, Bytes{1}).requested;
-}
+/// At least what a job that was timed requests at once: of another runtime than the engine's without what is outside
+/// the allocator.
+Bytes requests_of(const Option& option) { return option.requested.value_or(option.least_total); }
 
 double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) * static_cast<double>(job.sequence); }
 
@@ -83,6 +81,36 @@ double Evaluator::most_tokens_per_second(const BoundParts& parts, const Job& job
   return tokens_of(job) / least_seconds_.step_seconds(parts.seconds, *parts.graph, job, open);
 }
 
+void Evaluator::time_walked(Option& option, const Graph& graph) {
+  const std::string key = job_as_flags(option.job, unresolved_job());
+  auto found = walked_.find(key);
+  if (found == walked_.end()) {
+    const SharedProgram program = lowered(graph, option.job);
+    // A step's time counts clipping, whatever the request says of it.
+    const StepTime time = request_.clip ? seconds_of(*program, request_.cluster, efficiency_)
+                                        : step_time(graph, option.job, request_.cluster, efficiency_);
+    const Walked walked{.time = time, .requested = folded_peaks(*program, Bytes{1}).requested};
+    found = walked_.emplace(key, walked).first;
+    option.program = program;
+  }
+  option.time = found->second.time;
+  option.requested = found->second.requested;
+}
+
+Bytes Evaluator::least_requested(const Job& job) {
+  if (job.runtime == Runtime::vramfit) return {};
+  const std::string key = job_as_flags(job, unresolved_job());
+  if (const auto found = walked_.find(key); found != walked_.end()) return found->second.requested;
+  const auto found = least_requested_.find(key);
+  if (found != least_requested_.end()) return found->second;
+  return least_requested_.emplace(key, least_walked_.requested(graph_of(job), job).value_or(Bytes{})).first->second;
+}
+
+bool Evaluator::requests_too_much(const Option& option, const Graph& graph, Bytes below) const {
+  const Cluster& cluster = request_.cluster;
+  return option.requested && *option.requested + outside_allocator(graph, option.job, cluster) >= below;
+}
+
 Option Evaluator::timed(const Job& job) {
   ++timings_;
   Option option{.job = job, .time = {}, .needs = {}, .least_total = {}, .program = {}};
@@ -91,7 +119,7 @@ Option Evaluator::timed(const Job& job) {
   try {
     require_rules(job, cluster);
     if (job.runtime != Runtime::vramfit) {
-      option.time = step_time(graph, job, cluster, efficiency_);
+      time_walked(option, graph);
     } else {
       const SharedProgram program = lowered(graph, job);
       option.time = seconds_of(*program, cluster, efficiency_);
@@ -123,11 +151,12 @@ Attempt Evaluator::attempt(const Option& option, Bytes below) {
   try {
     require_rules(job, request_.cluster);
     const Graph& graph = graph_of(job);
-    const SharedProgram program = program_of(graph, option);
-    attempt.rank =
-        estimate_program_below(*program, graph, job, request_.cluster, {{.run = {.clip = request_.clip}}, below});
+    if (!requests_too_much(option, graph, below)) {
+      attempt.rank = estimate_program_below(*program_of(graph, option), graph, job, request_.cluster,
+                                            {{.run = {.clip = request_.clip}}, below});
+    }
     attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster) == Verdict::fits;
-    if (!attempt.fits) attempt.requests_fit = requests_of(option, *program) <= request_.cluster.card.memory;
+    if (!attempt.fits) attempt.requests_fit = requests_of(option) <= request_.cluster.card.memory;
   } catch (const NotModelled&) {
     attempt.is_modelled = false;
   }

@@ -15,6 +15,7 @@
 #include "estimator/rank_estimate.h"
 #include "estimator/time/least_seconds.h"
 #include "planner/plan.h"
+#include "planner/search/least_walked.h"
 #include "planner/search/space.h"
 #include "program/program.h"
 
@@ -27,8 +28,12 @@ struct Option {
   double tokens_per_second = 0;
   std::vector<std::string> needs;
   Bytes least_total;  // at most the total of the job's estimate, in most cases nearly it
+  /// Of a runtime that isn't bounded: the most that its program requests at once, without what is outside the
+  /// allocator.
+  std::optional<Bytes> requested = {};
   /// From which these were read, while the evaluator still keeps it.
   std::weak_ptr<const program::Program> program;
+  Place place = {};  // in the search that gave it
 };
 
 /// What a search asks of a job: less than an estimate, which takes longer.
@@ -64,7 +69,8 @@ class Evaluator {
         efficiency_(request.efficiency ? *request.efficiency : efficiency_of(request.cluster)),
         stages_(std::make_shared<SharedStages>(request.cluster.card.device)),
         least_(request.cluster, stages_),
-        least_seconds_(request.cluster, efficiency_, stages_, request.clip) {}
+        least_seconds_(request.cluster, efficiency_, stages_, request.clip),
+        least_walked_(request.spec, request.cluster.card.device, {.clip = request.clip}) {}
 
   BoundParts parts_of(const Job& job, OpenChoices open = {});
   /// At most the total of the estimate of each job that differs in what is open; 0 for one that isn't modelled, which
@@ -78,6 +84,11 @@ class Evaluator {
   double most_tokens_per_second(const Job& job) { return most_tokens_per_second(parts_of(job), job, {}); }
   /// Whether the lower bound alone excludes the verdict `fits`.
   bool is_ruled_out(const Job& job);
+
+  /// Of a runtime that isn't bounded: at most what the job's program requests at once; 0 for others, and where nothing
+  /// is known.
+  Bytes least_requested(const Job& job);
+  Bytes capacity() const { return request_.cluster.card.memory; }
 
   /// The job with its time and the most that its program requests at once; one that isn't modelled has no time, which
   /// puts it behind all others.
@@ -103,6 +114,15 @@ class Evaluator {
   using SharedProgram = std::shared_ptr<const program::Program>;
 
   Trial try_out(const Job& job);
+  /// What is found out by walking through a step of a runtime that isn't bounded.
+  struct Walked {
+    StepTime time;
+    Bytes requested;
+  };
+
+  void time_walked(Option& option, const Graph& graph);
+  /// Whether its requests alone, which the allocator holds at least, are `below` or more.
+  bool requests_too_much(const Option& option, const Graph& graph, Bytes below) const;
   SharedProgram program_of(const Graph& graph, const Option& option);
   SharedProgram lowered(const Graph& graph, const Job& job);
   const Graph& graph_of(const Job& job);
@@ -114,9 +134,12 @@ class Evaluator {
   std::shared_ptr<SharedStages> stages_;
   LeastMemory least_;
   LeastSeconds least_seconds_;
+  LeastWalked least_walked_;
   std::deque<SharedProgram> programs_;  // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
-  std::map<std::string, Trial> trials_;  // by the job's flags
+  std::map<std::string, Walked> walked_;          // by the job's flags
+  std::map<std::string, Bytes> least_requested_;  // likewise
+  std::map<std::string, Trial> trials_;           // likewise
   std::map<std::string, Estimate> estimates_;
 };
 

@@ -2,6 +2,8 @@
 // job a leaf.
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,6 +14,14 @@
 #include "planner/plan.h"
 
 namespace vramfit {
+
+/// Where in a space something is: the number of the base and of each level's choice. Levels that are open count as
+/// their first choice, so a group's place is that of its first configuration.
+struct Place {
+  static constexpr std::size_t kMostLevels = 23;
+  std::array<std::uint16_t, kMostLevels + 1> choices{};
+  auto operator<=>(const Place&) const = default;
+};
 
 class Space {
  public:

@@ -1,0 +1,123 @@
+// With n blocks, what is live at any moment of a step is affine in n and in how many of them have run: each block
+// brings the same parameters, states, gradients and activations. The peak is the most over all moments, so the first or
+// the last block decides where that is, and a maximum of affine functions of n is convex: it grows from block to block
+// by no less than it did before. So two walks with few blocks bound one with many, if they are deep enough for each
+// kind of moment: two units gathered ahead, one being reduced, and a first and a last block beside them.
+#include "planner/search/least_walked.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "program/make_program.h"
+#include "program/not_modelled.h"
+#include "program/readers/peaks.h"
+#include "program/stages/adapters.h"
+
+namespace vramfit {
+namespace {
+
+constexpr std::size_t kFewest = 4;
+/// Two walks that take more than one part in so many of the whole one aren't worth it.
+constexpr std::size_t kWorthwhile = 3;
+
+bool is_alike(const Op& a, const Graph& of_a, const Op& b, const Graph& of_b) {
+  const auto is_same_use = [&](const ParameterUse& x, const ParameterUse& y) {
+    const bool has_none = x.parameter < 0 || y.parameter < 0;
+    if (has_none) return x.parameter == y.parameter;
+    return x.first == y.first && x.count == y.count &&
+           of_a.parameters[static_cast<std::size_t>(x.parameter)].shape ==
+               of_b.parameters[static_cast<std::size_t>(y.parameter)].shape;
+  };
+  return a.kind == b.kind && a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs &&
+         a.attributes == b.attributes && std::ranges::equal(a.parameters, b.parameters, is_same_use);
+}
+
+bool is_alike(const Segment& a, const Graph& of_a, const Segment& b, const Graph& of_b) {
+  return a.role == b.role && a.values == b.values && a.input == b.input && a.output == b.output &&
+         std::ranges::equal(a.ops, b.ops, [&](const Op& x, const Op& y) { return is_alike(x, of_a, y, of_b); });
+}
+
+std::size_t blocks_of(const Graph& graph) {
+  return static_cast<std::size_t>(std::ranges::count(graph.segments, SegmentRole::block, &Segment::role));
+}
+
+/// Whether `less` is `graph` but for blocks, of which it has `blocks`, and all of both are alike.
+bool is_shortened(const Graph& less, const Graph& graph, std::size_t blocks) {
+  if (blocks_of(less) != blocks) return false;
+  const std::size_t removed = blocks_of(graph) - blocks;
+  if (less.segments.size() + removed != graph.segments.size()) return false;
+  const auto first = std::ranges::find(graph.segments, SegmentRole::block, &Segment::role);
+  const auto begin = static_cast<std::size_t>(first - graph.segments.begin());
+  for (std::size_t s = 0; s < graph.segments.size(); ++s) {
+    const bool is_block = graph.segments[s].role == SegmentRole::block;
+    const std::size_t other = is_block ? begin : s - (s > begin ? removed : 0);
+    if (!is_alike(graph.segments[s], graph, less.segments[other], less)) return false;
+  }
+  return std::ranges::all_of(less.segments, [&](const Segment& segment) {
+    return segment.role != SegmentRole::block || is_alike(segment, less, less.segments[begin], less);
+  });
+}
+
+/// After how many blocks a job treats them as before; 0: not known.
+std::size_t period_of(const Job& job) {
+  if (job.runtime == Runtime::vramfit || !job.freeze.empty()) return 0;
+  if (const auto* every = std::get_if<EveryNth>(&job.checkpointing)) return static_cast<std::size_t>(every->n);
+  if (const auto* selective = std::get_if<SelectiveCheckpointing>(&job.checkpointing)) return selective->kept.empty();
+  const bool is_by_block = std::holds_alternative<NoCheckpointing>(job.checkpointing) ||
+                           std::holds_alternative<FullCheckpointing>(job.checkpointing);
+  return is_by_block ? 1 : 0;
+}
+
+}  // namespace
+
+const std::optional<Graph>& LeastWalked::short_graph(const Graph& graph, const Job& job, std::size_t blocks) {
+  const std::tuple key{loss_options(job), has_adapters(job), blocks};
+  if (const auto found = graphs_.find(key); found != graphs_.end()) return found->second;
+  std::optional<Graph> made;
+  try {
+    ModelSpec spec = spec_;
+    spec.num_hidden_layers = static_cast<std::int64_t>(blocks);
+    made = training_graph(spec, job);
+    if (!is_shortened(*made, graph, blocks)) made.reset();
+  } catch (const Error&) {
+    made.reset();
+  }
+  return graphs_.emplace(key, std::move(made)).first->second;
+}
+
+std::optional<Bytes> LeastWalked::walked(const Graph& graph, const Job& job, std::size_t blocks) {
+  const std::pair key{job_as_flags(job, unresolved_job()), blocks};
+  if (const auto found = walked_.find(key); found != walked_.end()) return found->second;
+  const std::optional<Graph>& less = short_graph(graph, job, blocks);
+  if (!less) return std::nullopt;
+  const program::Program program = program::make_program(
+      {.graph = *less, .job = job, .device = device_, .coords = {}, .run = run_, .labels = false});
+  return walked_.emplace(key, folded_peaks(program, Bytes{1}).requested).first->second;
+}
+
+std::optional<Bytes> LeastWalked::extended(const Graph& graph, const Job& job, std::size_t period, std::size_t blocks) {
+  const std::size_t fewer = kFewest + (blocks + period * kFewest - kFewest) % period, more = fewer + period;
+  if (blocks < more || kWorthwhile * (fewer + more) > blocks_of(graph)) return std::nullopt;
+  const std::optional<Bytes> low = walked(graph, job, fewer), high = walked(graph, job, more);
+  if (!low || !high) return std::nullopt;
+  return *high + static_cast<std::int64_t>((blocks - more) / period) * (*high - *low);
+}
+
+std::optional<Bytes> LeastWalked::requested(const Graph& graph, const Job& job) {
+  const std::size_t period = period_of(job), blocks = blocks_of(graph);
+  if (period == 0) return std::nullopt;
+  try {
+    const std::optional<Bytes> bound = extended(graph, job, period, blocks);
+    if (bound || period == 1) return bound;
+    // Without those that are checkpointed: whatever else is live at a moment of the others still is.
+    Job others = job;
+    others.checkpointing = NoCheckpointing{};
+    return extended(graph, others, 1, blocks - (blocks + period - 1) / period);
+  } catch (const NotModelled&) {
+    return std::nullopt;  // the whole walk says so
+  }
+}
+
+}  // namespace vramfit

@@ -1,0 +1,167 @@
+#include "planner/search/least_walked.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <random>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "job/resolve_job.h"
+#include "planner/search/best_first.h"
+#include "program/make_program.h"
+#include "program/not_modelled.h"
+#include "program/readers/peaks.h"
+#include "program/stages/adapters.h"
+#include "tests/planner/requests.h"
+
+namespace vramfit {
+
+using testing::all_timed;
+using testing::fix;
+using testing::request_for;
+
+namespace {
+
+std::int64_t drawn(std::mt19937& random, std::initializer_list<std::int64_t> list) {
+  return std::data(list)[std::uniform_int_distribution<std::size_t>(0, list.size() - 1)(random)];
+}
+
+/// A model of random sizes under a PyTorch runtime.
+PlanRequest drawn_request(std::mt19937& random) {
+  const bool is_trainer = drawn(random, {0, 1}) == 1;
+  const std::int64_t ranks = drawn(random, {1, 2, 4, 8});
+  PlanRequest request = request_for("llama", parse_cluster(fmt::format("{}xH100-80GB", ranks)));
+  ModelSpec& spec = request.spec;
+  spec.num_hidden_layers = drawn(random, {27, 32, 45});
+  spec.vocab_size = drawn(random, {2048, 5000, 60000});
+  spec.intermediate_size = drawn(random, {96, 512, 3000});
+  request.job.sequence = drawn(random, {16, 128, 1024});
+  request.job.global_batch = ranks * drawn(random, {1, 2, 4});
+  fix(request, "runtime", ranks == 1 ? "pytorch" : drawn(random, {0, 1, 1}) == 0 ? "pytorch-ddp" : "pytorch-fsdp2");
+  fix(request, "modeling", is_trainer ? "transformers" : "torchtitan");
+  fix(request, "attention", "flash");
+  if (is_trainer && drawn(random, {0, 1}) == 1) fix(request, "method", "lora");
+  request.clip = drawn(random, {0, 1}) == 1;
+  return request;
+}
+
+/// None if it isn't modelled.
+std::optional<Bytes> walked(const PlanRequest& request, const Graph& graph, const Job& job) {
+  try {
+    const program::Program program = program::make_program({.graph = graph,
+                                                            .job = job,
+                                                            .device = request.cluster.card.device,
+                                                            .coords = {},
+                                                            .run = {.clip = request.clip},
+                                                            .labels = false});
+    return folded_peaks(program, Bytes{1}).requested;
+  } catch (const NotModelled&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("walks of few blocks never say more than a walk of all of them, and most often the same") {
+  std::mt19937 random(20261126);
+  int bounded = 0, equal = 0;
+  for (int round = 0; round < 60; ++round) {
+    const PlanRequest request = drawn_request(random);
+    LeastWalked least(request.spec, request.cluster.card.device, {.clip = request.clip});
+    std::vector<Job> jobs;
+    try {
+      jobs = enumerate_jobs(request);
+    } catch (const Error&) {
+      continue;  // a combination that contradicts itself
+    }
+    std::ranges::shuffle(jobs, random);
+    if (jobs.size() > 4) jobs.resize(4);
+    for (const Job& job : jobs) {
+      if (!has_rules(job, request.cluster)) continue;
+      CAPTURE(request.spec.num_hidden_layers);
+      CAPTURE(job_as_flags(job, unresolved_job()));
+      const Graph graph = training_graph(request.spec, job);
+      const std::optional<Bytes> bound = least.requested(graph, job);
+      const std::optional<Bytes> whole = walked(request, graph, job);
+      CHECK(bound.has_value() == whole.has_value());
+      if (!bound || !whole) continue;
+      CHECK(*bound <= *whole);
+      ++bounded;
+      if (*bound == *whole) ++equal;
+    }
+  }
+  MESSAGE(equal << " of " << bounded << " bounds are exact");
+  CHECK(bounded > 60);
+  CHECK(2 * equal > bounded);
+}
+
+TEST_CASE("what is passed over requests more than the card has, and all else comes as if nothing were bounded") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  request.spec.num_hidden_layers = 27;
+  request.spec.vocab_size = 20000;
+  request.spec.intermediate_size = 3000;
+  request.job.sequence = 4096;
+  request.job.global_batch = 16;
+  fix(request, "runtime", "pytorch-fsdp2");
+  fix(request, "modeling", "torchtitan");
+  fix(request, "attention", "flash");
+  fix(request, "sharding", "full-shard");
+  fix(request, "allocator", "expandable");
+  std::vector<std::string> notes;
+  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+  Evaluator evaluator(request), lazy(request);
+  std::vector<Job> jobs = enumerate_jobs(request);
+  std::vector<Option> sorted = all_timed(evaluator, jobs);
+  std::vector<std::int64_t> requests;
+  for (const Option& option : sorted) {
+    CAPTURE(job_as_flags(option.job, unresolved_job()));
+    REQUIRE(option.requested);
+    requests.push_back(option.requested->n);
+  }
+  std::ranges::nth_element(requests, requests.begin() + static_cast<std::ptrdiff_t>(requests.size() / 2));
+  request.cluster.card.memory = Bytes{requests[requests.size() / 2]};
+
+  REQUIRE(request.cluster.card.memory > 2 * kGiB);  // more than what is outside the allocator
+  SearchCounts counts;
+  BestFirst queue(lazy, request, {{"", request.job}}, BestBy::speed, counts);
+  std::vector<std::string> given;
+  while (const std::optional<Option> option = queue.next(kNoLimit)) {
+    given.push_back(job_as_flags(option->job, unresolved_job()));
+  }
+  std::set<std::string> passed_over;
+  for (const Option& option : queue.passed_over()) passed_over.insert(job_as_flags(option.job, unresolved_job()));
+  std::vector<std::string> expected;
+  for (const Option& option : sorted) {
+    const std::string flags = job_as_flags(option.job, unresolved_job());
+    CAPTURE(flags);
+    if (!passed_over.contains(flags)) expected.push_back(flags);
+    if (passed_over.contains(flags)) CHECK(*option.requested > request.cluster.card.memory);
+  }
+  CHECK(given == expected);
+  CHECK(passed_over.size() > sorted.size() / 4);
+  CHECK(lazy.timings() == static_cast<std::int64_t>(given.size()));
+}
+
+TEST_CASE("blocks that differ are not bounded by few of them") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  request.spec.num_hidden_layers = 27;
+  fix(request, "runtime", "pytorch-fsdp2");
+  fix(request, "modeling", "torchtitan");
+  fix(request, "attention", "flash");
+  std::vector<std::string> notes;
+  Job job = resolve_job(request.job, request.spec, request.cluster, notes);
+  const Graph graph = training_graph(request.spec, job);
+  LeastWalked least(request.spec, request.cluster.card.device, {});
+  CHECK(least.requested(graph, job));
+  Graph other = graph;
+  other.segments[7].ops[0].attributes.eps += 1;
+  CHECK_FALSE(LeastWalked(request.spec, request.cluster.card.device, {}).requested(other, job));
+  job.freeze = {"*layers.3.*"};
+  CHECK_FALSE(least.requested(graph, job));
+}
+
+}  // namespace vramfit
