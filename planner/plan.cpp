@@ -306,7 +306,7 @@ class Search {
         continue;
       }
       const Bytes asked = requested_by(*attempt.rank);
-      if (asked > most) continue;  // of another runtime, whose requests nothing bounds
+      if (asked > most) continue;  // of another runtime, whose requests are bounded less closely
       most = below(asked);
       if (!attempt.fits) continue;
       total = attempt.rank->total;

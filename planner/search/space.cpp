@@ -64,7 +64,7 @@ Space::Space(const PlanRequest& request, Job base)
     if (!row.is_simple) simple_from_ = rows_.size();
   }
   simple_from_ = std::max(simple_from_, settled_);
-  // Nothing bounds the work of other runtimes, and which combinations they have rules for is found out one by one.
+  // Nothing bounds groups of other runtimes, and which combinations they have rules for is found out one by one.
   if (base_.runtime != Runtime::vramfit) bounded_from_ = simple_from_ = fragments_from_;
   open_from_.resize(rows_.size() + 1);
   for (std::size_t level = rows_.size(); level-- > 0;) {
