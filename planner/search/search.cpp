@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "estimator/time/seconds.h"
-#include "estimator/time/step_timer.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
 #include "program/make_program.h"
@@ -86,10 +85,8 @@ void Evaluator::time_walked(Option& option, const Graph& graph) {
   auto found = walked_.find(key);
   if (found == walked_.end()) {
     const SharedProgram program = lowered(graph, option.job);
-    // A step's time counts clipping, whatever the request says of it.
-    const StepTime time = request_.clip ? seconds_of(*program, request_.cluster, efficiency_)
-                                        : step_time(graph, option.job, request_.cluster, efficiency_);
-    const Walked walked{.time = time, .requested = folded_peaks(*program, Bytes{1}).requested};
+    const Walked walked{.time = seconds_of(*program, request_.cluster, efficiency_),
+                        .requested = folded_peaks(*program, Bytes{1}).requested};
     found = walked_.emplace(key, walked).first;
     option.program = program;
   }

@@ -47,4 +47,18 @@ TEST_CASE("what a walk requests alone answers as the allocator's replay does, wh
   }
 }
 
+TEST_CASE("a step that doesn't clip is timed without clipping") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  fix(request, "runtime", "pytorch-fsdp2");
+  fix(request, "modeling", "torchtitan");
+  fix(request, "attention", "flash");
+  request.job.global_batch = 4;
+  Evaluator clips(request);
+  PlanRequest other = request;
+  other.clip = false;
+  Evaluator leaves_out(other);
+  const Job job = enumerate_jobs(request).front();
+  CHECK(leaves_out.timed(job).time.step_seconds < clips.timed(job).time.step_seconds);
+}
+
 }  // namespace vramfit
