@@ -186,15 +186,15 @@ class Search {
   // the plan's neighbours, of which the bound of memory may have ruled out any.
   void add_faster(const Candidate& chosen) {
     std::vector<FasterOption> others;
-    const auto add = [&](const Option& option, bool is_passed_over, bool is_neighbour) {
-      others.push_back({differing_fields(option.job, chosen.job), option, is_passed_over, is_neighbour});
+    const auto add = [&](const Option& option, From from) {
+      others.push_back({differing_fields(option.job, chosen.job), option, from});
     };
-    for (const Option& option : faster_) add(option, false, false);
+    for (const Option& option : faster_) add(option, From::tried);
     for (const Option& option : queue_->passed_over()) {
-      if (!is_rejected(option.job)) add(option, true, false);
+      if (!is_rejected(option.job)) add(option, From::passed_over);
     }
     for (const Job& job : Space(request_, chosen.job).neighbours(chosen.job)) {
-      add({.job = job, .time = {}, .needs = chosen.needs, .least_total = {}, .program = {}}, false, true);
+      add({.job = job, .time = {}, .needs = chosen.needs, .least_total = {}, .program = {}}, From::neighbours);
     }
     std::ranges::stable_sort(others, {}, [](const FasterOption& other) { return other.fields.size(); });
     Shown shown;
@@ -208,11 +208,11 @@ class Search {
     }
   }
 
+  enum class From { tried, passed_over, neighbours };  // of a search only what was tried has its time
   struct FasterOption {
     std::set<std::string_view> fields;  // in which it differs from the plan
     Option option;
-    bool is_passed_over = false;  // so it has no time yet
-    bool is_neighbour = false;
+    From from = From::tried;
   };
   using Shown = std::vector<std::set<std::string_view>>;
 
@@ -224,14 +224,11 @@ class Search {
   // In the order of a search, the plan's neighbours last; those that say nothing new need no time.
   void time_and_sort(std::span<FasterOption> others, const Shown& shown) {
     for (FasterOption& other : others) {
-      if (!other.is_passed_over || says_less(other, shown)) continue;
-      const Option timed = evaluator_.timed(other.option.job);
-      other.option.time = timed.time;
-      other.option.tokens_per_second = timed.tokens_per_second;
-      other.option.requested = timed.requested;
+      if (other.from == From::passed_over && !says_less(other, shown)) other.option = timed(other.option);
     }
     std::ranges::stable_sort(others, [](const FasterOption& a, const FasterOption& b) {
-      if (a.is_neighbour || b.is_neighbour) return !a.is_neighbour && b.is_neighbour;
+      const bool a_is_last = a.from == From::neighbours, b_is_last = b.from == From::neighbours;
+      if (a_is_last || b_is_last) return !a_is_last && b_is_last;
       const double a_speed = a.option.tokens_per_second, b_speed = b.option.tokens_per_second;
       return a_speed != b_speed ? a_speed > b_speed : a.option.place < b.option.place;
     });
@@ -240,24 +237,29 @@ class Search {
   void show_faster(std::span<const FasterOption> others, const Candidate& chosen, Shown& shown) {
     for (const FasterOption& other : others) {
       if (says_less(other, shown)) continue;
-      const std::optional<Option> timed = timed_if_faster(other.option, chosen);
-      if (!timed) continue;
-      const Attempt attempt = evaluator_.attempt(*timed, kNoLimit);
+      const std::optional<Option> faster = timed_if_faster(other.option, chosen);
+      if (!faster) continue;
+      const Attempt attempt = evaluator_.attempt(*faster, kNoLimit);
       if (!attempt.rank || attempt.fits) continue;
       shown.push_back(other.fields);
-      add_misfit(*timed, *attempt.rank);
+      add_misfit(*faster, *attempt.rank);
       if (shown.size() == kMostFaster) return;
     }
   }
 
+  // The same job of the same search, with its time.
+  Option timed(const Option& option) {
+    Option timed = evaluator_.timed(option.job);
+    timed.needs = option.needs;
+    timed.place = option.place;
+    return timed;
+  }
+
   std::optional<Option> timed_if_faster(const Option& option, const Candidate& chosen) {
-    Option timed = option;
-    if (timed.tokens_per_second == 0) {
-      if (evaluator_.most_tokens_per_second(option.job) <= chosen.tokens_per_second) return std::nullopt;
-      timed = evaluator_.timed(option.job);
-      timed.needs = option.needs;
-    }
-    return timed.tokens_per_second > chosen.tokens_per_second ? std::optional(timed) : std::nullopt;
+    const bool has_time = option.tokens_per_second > 0;
+    if (!has_time && evaluator_.most_tokens_per_second(option.job) <= chosen.tokens_per_second) return std::nullopt;
+    const Option known = has_time ? option : timed(option);
+    return known.tokens_per_second > chosen.tokens_per_second ? std::optional(known) : std::nullopt;
   }
 
   // A faster choice than the plan, and what stands against it.

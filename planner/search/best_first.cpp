@@ -102,10 +102,12 @@ void BestFirst::expand(const Node& node) {
 bool BestFirst::pass_over(const Node& node, Bytes most_total) {
   const Bytes requested = evaluator_.least_requested(node.job);
   // Its other allocators would be tried if its requests alone fitted.
-  const bool is_hopeless = by_ == BestBy::speed && requested > evaluator_.capacity();
-  if (is_hopeless) passed_over_.push_back(option_of(node));
-  if (is_hopeless) ++counts_.ruled_out;
-  return is_hopeless || requested > most_total;
+  if (by_ == BestBy::speed && requested > evaluator_.capacity()) {
+    passed_over_.push_back(option_of(node));
+    ++counts_.ruled_out;
+    return true;
+  }
+  return requested > most_total;
 }
 
 /// Its time and what its program requests, instead of bounds.

@@ -96,11 +96,9 @@ void Evaluator::time_walked(Option& option, const Graph& graph) {
 
 Bytes Evaluator::least_requested(const Job& job) {
   if (job.runtime == Runtime::vramfit) return {};
-  const std::string key = job_as_flags(job, unresolved_job());
-  if (const auto found = walked_.find(key); found != walked_.end()) return found->second.requested;
-  const auto found = least_requested_.find(key);
-  if (found != least_requested_.end()) return found->second;
-  return least_requested_.emplace(key, least_walked_.requested(graph_of(job), job).value_or(Bytes{})).first->second;
+  const auto found = walked_.find(job_as_flags(job, unresolved_job()));
+  if (found != walked_.end()) return found->second.requested;
+  return least_walked_.requested(graph_of(job), job).value_or(Bytes{});
 }
 
 bool Evaluator::requests_too_much(const Option& option, const Graph& graph, Bytes below) const {

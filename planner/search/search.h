@@ -137,9 +137,8 @@ class Evaluator {
   LeastWalked least_walked_;
   std::deque<SharedProgram> programs_;  // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
-  std::map<std::string, Walked> walked_;          // by the job's flags
-  std::map<std::string, Bytes> least_requested_;  // likewise
-  std::map<std::string, Trial> trials_;           // likewise
+  std::map<std::string, Walked> walked_;  // by the job's flags
+  std::map<std::string, Trial> trials_;   // likewise
   std::map<std::string, Estimate> estimates_;
 };
 

@@ -30,12 +30,14 @@ def exported(folder, tool, gpus, *flags, model=MODEL):
     return files
 
 
-def elsewhere(variable, code, *arguments):
-    """What `code` prints, run by another Python."""
+def parsed(variable, code, name, export, *arguments, model=MODEL):
+    """What `code` prints, run by another Python on the file `name` of an export: a tool, GPUs and flags."""
     python = os.environ.get(variable)
     if not python:
         raise unittest.SkipTest(f"{variable} names no Python")
-    done = subprocess.run([python, "-c", code, *arguments], capture_output=True, text=True, timeout=300, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        file = exported(folder, *export, model=model) / name
+        done = subprocess.run([python, "-c", code, str(file), *arguments], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("RESULT ")[-1].split()
 
@@ -81,18 +83,15 @@ class Exported(unittest.TestCase):
                 "s, t, m = TrlParser((ScriptArguments, SFTConfig, ModelConfig)).parse_args_and_config(\n"
                 "    ['--config', sys.argv[1], '--dataset_name', 'x', '--use_cpu', 'true'])\n"
                 "print('RESULT', t.max_length, t.per_device_train_batch_size, t.gradient_accumulation_steps, t.loss_type, m.dtype, m.use_peft, m.lora_r)")
-        with tempfile.TemporaryDirectory() as folder:
-            file = exported(folder, "trl", "1xH100-80GB", "--precision", "bf16-mixed", "--method", "lora", "--lora-rank", "32", "--loss", "full")
-            self.assertEqual(elsewhere("VRAMFIT_RECIPES_PYTHON", code, str(file / "sft.yaml")),
-                             ["1024", "2", "4", "nll", "bfloat16", "True", "32"])
+        plan = ["trl", "1xH100-80GB", "--precision", "bf16-mixed", "--method", "lora", "--lora-rank", "32", "--loss", "full"]
+        self.assertEqual(parsed("VRAMFIT_RECIPES_PYTHON", code, "sft.yaml", plan), ["1024", "2", "4", "nll", "bfloat16", "True", "32"])
 
     def test_deepspeed_takes_its_configuration(self):
         code = ("import sys; from deepspeed.runtime.config import DeepSpeedConfig\n"
                 "c = DeepSpeedConfig(sys.argv[1])\n"
                 "print('RESULT', c.train_micro_batch_size_per_gpu, c.gradient_accumulation_steps, c.zero_config.stage, c.bfloat16_config.enabled)")
-        with tempfile.TemporaryDirectory() as folder:
-            file = exported(folder, "deepspeed", "1xH100-80GB", "--precision", "bf16-mixed", "--sharding", "full-shard")
-            self.assertEqual(elsewhere("VRAMFIT_RECIPES_PYTHON", code, str(file / "ds_config.json")), ["2", "4", "3", "True"])
+        plan = ["deepspeed", "1xH100-80GB", "--precision", "bf16-mixed", "--sharding", "full-shard"]
+        self.assertEqual(parsed("VRAMFIT_RECIPES_PYTHON", code, "ds_config.json", plan), ["2", "4", "3", "True"])
 
     def test_torchtitan_takes_its_file(self):
         code = ("import sys; from torchtitan.config import ConfigManager\n"
@@ -102,12 +101,10 @@ class Exported(unittest.TestCase):
                 "      c.parallelism.data_parallel_replicate_degree, c.parallelism.data_parallel_shard_degree,\n"
                 "      c.parallelism.fsdp_reshard_after_forward, c.activation_checkpoint.mode, c.activation_checkpoint.selective_ac_option,\n"
                 "      c.optimizer.name, c.optimizer.implementation, c.optimizer.early_step_in_backward)")
-        with tempfile.TemporaryDirectory() as folder:
-            file = exported(folder, "torchtitan", "2x4xH100-80GB", "--precision", "bf16-mixed", "--sharding", "hybrid-shard-zero2", "--checkpointing",
-                            "every:2", model="meta-llama/Llama-3.1-8B")
-            self.assertEqual(elsewhere("VRAMFIT_PROGRAMS_PYTHON", code, str(file / "torchtitan.toml")),
-                             ["llama3", "8B", "2", "64", "1024", "float32", "bfloat16", "False", "2", "4", "never", "selective", "2", "AdamW",
-                              "fused", "False"])
+        plan = ["torchtitan", "2x4xH100-80GB", "--precision", "bf16-mixed", "--sharding", "hybrid-shard-zero2", "--checkpointing", "every:2"]
+        self.assertEqual(parsed("VRAMFIT_PROGRAMS_PYTHON", code, "torchtitan.toml", plan, model="meta-llama/Llama-3.1-8B"),
+                         ["llama3", "8B", "2", "64", "1024", "float32", "bfloat16", "False", "2", "4", "never", "selective", "2", "AdamW",
+                          "fused", "False"])
 
     def test_torchtune_takes_its_file(self):
         code = ("import pathlib, sys, torchtune; from omegaconf import OmegaConf; from torchtune.config import validate\n"
@@ -118,15 +115,14 @@ class Exported(unittest.TestCase):
                 "validate(c)\n"
                 "print('RESULT', sum(key not in own and f'\"{key}\"' not in recipe for key in made), c.model._component_, c.tokenizer.max_seq_len,\n"
                 "      c.batch_size, c.gradient_accumulation_steps, c.dtype, c.enable_activation_checkpointing, c.get(sys.argv[4], c.model.get(sys.argv[4])))")
-        with tempfile.TemporaryDirectory() as folder:
-            file = exported(folder, "torchtune", "4xH100-80GB", "--precision", "bf16-pure", "--sharding", "shard-grad-op", "--checkpointing", "full")
-            self.assertEqual(elsewhere("VRAMFIT_TORCHTUNE_PYTHON", code, str(file / "torchtune.yaml"), "llama3_2/1B_full.yaml",
-                                       "full_finetune_distributed.py", "fsdp_reshard_after_forward"),
-                             ["0", "torchtune.models.llama3_2.llama3_2_1b", "1024", "2", "4", "bf16", "True", "False"])
-            lora = exported(folder, "torchtune", "1xH100-80GB", "--precision", "bf16-pure", "--method", "lora", "--lora-rank", "32", "--frozen-dtype", "bf16")
-            self.assertEqual(elsewhere("VRAMFIT_TORCHTUNE_PYTHON", code, str(lora / "torchtune.yaml"), "llama3_2/1B_lora_single_device.yaml",
-                                       "lora_finetune_single_device.py", "lora_rank"),
-                             ["0", "torchtune.models.llama3_2.lora_llama3_2_1b", "1024", "2", "4", "bf16", "False", "32"])
+        whole = ["torchtune", "4xH100-80GB", "--precision", "bf16-pure", "--sharding", "shard-grad-op", "--checkpointing", "full"]
+        self.assertEqual(parsed("VRAMFIT_TORCHTUNE_PYTHON", code, "torchtune.yaml", whole, "llama3_2/1B_full.yaml", "full_finetune_distributed.py",
+                                "fsdp_reshard_after_forward"),
+                         ["0", "torchtune.models.llama3_2.llama3_2_1b", "1024", "2", "4", "bf16", "True", "False"])
+        lora = ["torchtune", "1xH100-80GB", "--precision", "bf16-pure", "--method", "lora", "--lora-rank", "32", "--frozen-dtype", "bf16"]
+        self.assertEqual(parsed("VRAMFIT_TORCHTUNE_PYTHON", code, "torchtune.yaml", lora, "llama3_2/1B_lora_single_device.yaml",
+                                "lora_finetune_single_device.py", "lora_rank"),
+                         ["0", "torchtune.models.llama3_2.lora_llama3_2_1b", "1024", "2", "4", "bf16", "False", "32"])
 
     def test_axolotl_takes_its_file(self):
         code = ("import sys, yaml; from axolotl.utils.schemas.config import AxolotlInputConfig\n"
@@ -136,14 +132,13 @@ class Exported(unittest.TestCase):
                 "c = AxolotlInputConfig(**raw)\n"
                 "print('RESULT', c.base_model, c.micro_batch_size, c.sequence_len, c.gradient_accumulation_steps, c.bf16, c.optimizer,\n"
                 "      c.gradient_checkpointing, c.adapter, c.lora_r, c.lora_target_linear, c.fsdp_config and c.fsdp_config.reshard_after_forward)")
-        with tempfile.TemporaryDirectory() as folder:
-            whole = exported(folder, "axolotl", "4xH100-80GB", "--precision", "bf16-mixed", "--sharding", "shard-grad-op", "--checkpointing", "full")
-            self.assertEqual(elsewhere("VRAMFIT_AXOLOTL_PYTHON", code, str(whole / "axolotl.yaml")),
-                             [MODEL, "2", "1024", "4", "True", "adamw_torch_fused", "True", "None", "None", "None", "False"])
-            lora = exported(folder, "axolotl", "1xH100-80GB", "--precision", "bf16-mixed", "--method", "lora", "--lora-rank", "32", "--frozen-dtype",
-                            "bf16", "--checkpointing", "none")
-            self.assertEqual(elsewhere("VRAMFIT_AXOLOTL_PYTHON", code, str(lora / "axolotl.yaml"))[5:],
-                             ["adamw_torch_fused", "False", "lora", "32", "True", "None"])
+        whole = ["axolotl", "4xH100-80GB", "--precision", "bf16-mixed", "--sharding", "shard-grad-op", "--checkpointing", "full"]
+        self.assertEqual(parsed("VRAMFIT_AXOLOTL_PYTHON", code, "axolotl.yaml", whole),
+                         [MODEL, "2", "1024", "4", "True", "adamw_torch_fused", "True", "None", "None", "None", "False"])
+        lora = ["axolotl", "1xH100-80GB", "--precision", "bf16-mixed", "--method", "lora", "--lora-rank", "32", "--frozen-dtype", "bf16", "--checkpointing",
+                "none"]
+        self.assertEqual(parsed("VRAMFIT_AXOLOTL_PYTHON", code, "axolotl.yaml", lora)[5:],
+                         ["adamw_torch_fused", "False", "lora", "32", "True", "None"])
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ class Dims:
         """What config.json of transformers says."""
         other = {"llama": {"attention_bias": False, "mlp_bias": False}, "mistral": {"sliding_window": self.window}, "qwen2": {"use_sliding_window": False},
                  "qwen3": {"use_sliding_window": False, "head_dim": self.head_dim, "attention_bias": False},
-                 "phi3": {"sliding_window": self.window, "partial_rotary_factor": self.rotated, "pad_token_id": 0}}
-        other["granite"] = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0078125, "logits_scaling": 8.0}
+                 "phi3": {"sliding_window": self.window, "partial_rotary_factor": self.rotated, "pad_token_id": 0},
+                 "granite": {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0078125, "logits_scaling": 8.0}}
         for name in ("gemma", "gemma2", "gemma3_text"):
             other[name] = {"head_dim": self.head_dim, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "query_pre_attn_scalar": self.head_dim}
             if name != "gemma":

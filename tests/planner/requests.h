@@ -37,6 +37,15 @@ inline void fix(PlanRequest& request, const std::string& name, const std::string
   request.fixed.push_back(name);
 }
 
+/// For torchtitan's Llama under PyTorch's FSDP2, on two H100.
+inline PlanRequest torchtitan_request() {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  fix(request, "runtime", "pytorch-fsdp2");
+  fix(request, "modeling", "torchtitan");
+  fix(request, "attention", "flash");
+  return request;
+}
+
 /// The jobs with their times, all of them; fastest first, of equally fast ones the earlier.
 inline std::vector<Option> all_timed(Evaluator& evaluator, const std::vector<Job>& jobs) {
   std::vector<Option> options;

@@ -37,6 +37,9 @@ constexpr std::array kFields{
     FieldRow{"global_batch", Carried::implied},
 };
 
+/// As torchtune's own configurations write it.
+const char* python_bool(bool value) { return value ? "True" : "False"; }
+
 std::string dtype(ExportWriter& writer) {
   if (writer.is("precision", "bf16-pure")) return "bf16";
   if (writer.is("precision", "fp32")) return "fp32";
@@ -77,7 +80,7 @@ std::string target_lines(ExportWriter& writer) {
   if (!given.empty() && known != given.size()) {
     writer.refuse("lora_targets", "torchtune takes q_proj, k_proj, v_proj, o_proj, and all of the MLP or none of it");
   }
-  return fmt::format("  lora_attn_modules: [{}]\n  apply_lora_to_mlp: {}\n", attention, mlp ? "True" : "False");
+  return fmt::format("  lora_attn_modules: [{}]\n  apply_lora_to_mlp: {}\n", attention, python_bool(mlp));
 }
 
 std::string model_lines(ExportWriter& writer) {
@@ -114,7 +117,7 @@ std::string checkpointing_lines(ExportWriter& writer) {
     return fmt::format("enable_activation_checkpointing: True\nac_mode: selective\nac_option: {}\n", kind.substr(6));
   }
   if (kind != "none" && kind != "full") writer.mark("checkpointing", "all layers are checkpointed instead");
-  return fmt::format("enable_activation_checkpointing: {}\n", kind == "none" ? "False" : "True");
+  return fmt::format("enable_activation_checkpointing: {}\n", python_bool(kind != "none"));
 }
 
 std::string sharding_lines(ExportWriter& writer) {
@@ -127,12 +130,12 @@ std::string sharding_lines(ExportWriter& writer) {
   if (!sharding.parameters || job.mesh.replicate > 1) {
     writer.refuse("sharding", "torchtune's recipes shard parameters over all GPUs");
   }
-  std::string text = fmt::format("fsdp_reshard_after_forward: {}\n", is_resharded(writer) ? "True" : "False");
+  std::string text = fmt::format("fsdp_reshard_after_forward: {}\n", python_bool(is_resharded(writer)));
   if (writer.is("wrap_embeddings", "on")) text += "custom_sharded_layers: ['tok_embeddings', 'output']\n";
   if (!writer.is("offload", "none") && !writer.is("offload", "params")) {
     writer.mark("offload", "FSDP offloads all or nothing");
   }
-  return text + fmt::format("fsdp_cpu_offload: {}\n", writer.is("offload", "params") ? "True" : "False");
+  return text + fmt::format("fsdp_cpu_offload: {}\n", python_bool(writer.is("offload", "params")));
 }
 
 void write(ExportWriter& writer) {
@@ -143,7 +146,7 @@ void write(ExportWriter& writer) {
                       writer.value("grad_accum"));
   text += "optimizer:\n" + optimizer_lines(writer);
   if (writer.is("method", "full")) {
-    text += fmt::format("optimizer_in_bwd: {}\n", writer.is("optimizer_in_backward", "on") ? "True" : "False");
+    text += fmt::format("optimizer_in_bwd: {}\n", python_bool(writer.is("optimizer_in_backward", "on")));
   } else if (writer.is("optimizer_in_backward", "on")) {
     writer.refuse("optimizer_in_backward", "torchtune has it for full fine-tuning alone");
   }

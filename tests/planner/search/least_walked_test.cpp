@@ -23,6 +23,7 @@ namespace vramfit {
 using testing::all_timed;
 using testing::fix;
 using testing::request_for;
+using testing::torchtitan_request;
 
 namespace {
 
@@ -100,15 +101,12 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
 }
 
 TEST_CASE("what is passed over requests more than the card has, and all else comes as if nothing were bounded") {
-  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  PlanRequest request = torchtitan_request();
   request.spec.num_hidden_layers = 27;
   request.spec.vocab_size = 20000;
   request.spec.intermediate_size = 3000;
   request.job.sequence = 4096;
   request.job.global_batch = 16;
-  fix(request, "runtime", "pytorch-fsdp2");
-  fix(request, "modeling", "torchtitan");
-  fix(request, "attention", "flash");
   fix(request, "sharding", "full-shard");
   fix(request, "allocator", "expandable");
   std::vector<std::string> notes;
@@ -147,11 +145,8 @@ TEST_CASE("what is passed over requests more than the card has, and all else com
 }
 
 TEST_CASE("blocks that differ are not bounded by few of them") {
-  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  PlanRequest request = torchtitan_request();
   request.spec.num_hidden_layers = 27;
-  fix(request, "runtime", "pytorch-fsdp2");
-  fix(request, "modeling", "torchtitan");
-  fix(request, "attention", "flash");
   std::vector<std::string> notes;
   Job job = resolve_job(request.job, request.spec, request.cluster, notes);
   const Graph graph = training_graph(request.spec, job);

@@ -9,15 +9,11 @@
 
 namespace vramfit {
 
-using testing::fix;
-using testing::request_for;
+using testing::torchtitan_request;
 
 TEST_CASE("what a walk requests alone answers as the allocator's replay does, whatever the limit") {
   for (const bool clip : {true, false}) {
-    PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
-    fix(request, "runtime", "pytorch-fsdp2");
-    fix(request, "modeling", "torchtitan");
-    fix(request, "attention", "flash");
+    PlanRequest request = torchtitan_request();
     request.job.global_batch = 4;
     request.clip = clip;
     Evaluator evaluator(request);
@@ -48,10 +44,7 @@ TEST_CASE("what a walk requests alone answers as the allocator's replay does, wh
 }
 
 TEST_CASE("a step that doesn't clip is timed without clipping") {
-  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
-  fix(request, "runtime", "pytorch-fsdp2");
-  fix(request, "modeling", "torchtitan");
-  fix(request, "attention", "flash");
+  PlanRequest request = torchtitan_request();
   request.job.global_batch = 4;
   Evaluator clips(request);
   PlanRequest other = request;
