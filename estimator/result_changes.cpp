@@ -16,6 +16,7 @@
 #include "job/resolve_job.h"
 #include "job/stacks.h"
 #include "program/stages/adapters.h"
+#include "program/stages/own_kernels.h"
 #include "program/stages/trainable.h"
 
 namespace vramfit {
@@ -76,6 +77,19 @@ std::vector<Job> quantizations(const Job& job, const ModelSpec& spec, const Valu
   for (const std::string& name : names) {
     changed.push_back(job);
     changed.back().quantization = name;
+  }
+  return changed;
+}
+
+// Own CUDA kernels round less often than LibTorch's functions. By default where they replace dozens of passes.
+std::vector<Job> kernels(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  Values names = values;
+  if (values.empty() && job.runtime == Runtime::vramfit && replaces_many_calls(job)) names = {"vramfit"};
+  std::vector<Job> changed;
+  for (const std::string& name : names) {
+    Job choice = job;
+    job_field_named("kernels").set(choice, name);
+    if (choice.kernels != job.kernels) changed.push_back(std::move(choice));
   }
   return changed;
 }
@@ -153,6 +167,7 @@ std::vector<Job> sequences(const Job& job, const ModelSpec& /*spec*/, const Valu
 
 std::string precision_of(const Job& job) { return job.precision.name; }
 std::string optimizer_of(const Job& job) { return job.optimizer; }
+std::string kernels_of(const Job& job) { return job.kernels == KernelSource::vramfit ? "vramfit" : "libtorch"; }
 std::string quantization_of(const Job& job) { return job.quantization; }
 std::string global_batch_of(const Job& job) { return fmt::to_string(job.global_batch); }
 std::string method_of(const Job& job) { return job_field_named("method").get(job); }
@@ -163,6 +178,10 @@ void check_optimizer(const std::string& name) { optimizer_number(name); }
 void check_quantization(const std::string& name) {
   if (quantization_named(name) == nullptr) unknown_value(name, names_of(kQuantizations));
 }
+void check_kernels(const std::string& name) {
+  Job job;
+  job_field_named("kernels").set(job, name);
+}
 void check_method(const std::string& name) {
   Job job;
   job_field_named("method").set(job, name);
@@ -170,6 +189,12 @@ void check_method(const std::string& name) {
 void check_number(const std::string& value) { whole_number(value, 1, kMostNumber); }
 
 constexpr std::array kResultChanges{
+    ResultChange{.name = "kernels",
+                 .field = "kernels",
+                 .example = "kernels",
+                 .choices = kernels,
+                 .value = kernels_of,
+                 .check = check_kernels},
     ResultChange{.name = "precision",
                  .field = "precision",
                  .example = "precision:bf16-pure",

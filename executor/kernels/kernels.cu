@@ -12,7 +12,9 @@ constexpr Kernels kKernels{.count_update = count_update,
                            .dequantize = dequantize,
                            .gate = gate,
                            .gate_backward = gate_backward,
-                           .rotate = rotate};
+                           .rotate = rotate,
+                           .cross_entropy = cross_entropy,
+                           .cross_entropy_backward = cross_entropy_backward};
 
 }  // namespace
 

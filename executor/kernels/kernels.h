@@ -85,6 +85,25 @@ struct Rotation {
   bool backwards, add;  // to what is there
 };
 
+/// Rows of logits [rows, columns] without gaps, and of each its label and where its log-sum-exp goes or is. Losses are
+/// those of executor/ops/cross_entropy_torch.h.
+struct LossRows {
+  const void* logits;
+  Number number;
+  const std::int64_t* labels;
+  std::int64_t ignored;  // a label whose row has no loss
+  float* lse;
+  std::int64_t rows, columns;
+  double smoothing, z;
+};
+struct LogitGradients {
+  void* target;  // [rows, columns]; may be the logits
+  float scale;
+  const float* device_scale;  // a further factor; null: none
+  float softcap;              // logits are softcap tanh(x / softcap), and the gradient is x's; 0: they are x
+  bool add;                   // to what is there
+};
+
 struct Kernels {
   /// Counts the update unless it is skipped; the functions after it read the count.
   int (*count_update)(const AdamwUpdate& update, Stream stream);
@@ -97,10 +116,13 @@ struct Kernels {
   int (*gate)(const GatedUnit& unit, void* output, Stream stream);
   int (*gate_backward)(const GatedUnit& unit, const GatedUnitGradients& gradients, Stream stream);
   int (*rotate)(const Rotation& rotation, Stream stream);
+  /// Adds `scale` times the sum of the rows' losses to `loss`; `losses` [rows] is scratch.
+  int (*cross_entropy)(const LossRows& rows, float* losses, double scale, float* loss, Stream stream);
+  int (*cross_entropy_backward)(const LossRows& rows, const LogitGradients& gradients, Stream stream);
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 1;
+inline constexpr int kInterface = 2;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

@@ -164,9 +164,27 @@ void cross_entropy_backward_cuda(OpCall& call) {
                               blocks);
 }
 
+void cross_entropy_forward_own(OpCall& call) {
+  const at::Tensor row_losses = allocate_row_losses(call, call.inputs[0].size(0));
+  call.outputs[0].zero_();
+  cross_entropy_loss_own({call.inputs[0], call.inputs[1], call.outputs[1]}, row_losses,
+                         {LossShape(attributes(call)), call.facts.loss_scale, call.outputs[0]});
+}
+
+void cross_entropy_backward_own(OpCall& call) {
+  if (!wants_input(call, 0)) return;
+  cross_entropy_gradient_own({call.inputs[0], call.inputs[1], call.outputs[1]},
+                             {.target = call.input_gradients[0],
+                              .shape = LossShape(attributes(call)),
+                              .scale = call.facts.loss_scale,
+                              .add = adds_input(call, 0),
+                              .device_scale = call.facts.gradient_scale});
+}
+
 }  // namespace
 
 const DeviceFunctions rows::cross_entropy{.cpu = {cross_entropy_forward_cpu, cross_entropy_backward_cpu},
-                                          .cuda = {cross_entropy_forward_cuda, cross_entropy_backward_cuda}};
+                                          .cuda = {cross_entropy_forward_cuda, cross_entropy_backward_cuda},
+                                          .own_cuda = {cross_entropy_forward_own, cross_entropy_backward_own}};
 
 }  // namespace vramfit::kernels

@@ -58,4 +58,10 @@ struct LossSum {
 void cross_entropy_loss_cuda(const LogitRows& rows, LossBlocks& blocks, const LossSum& sum);
 void cross_entropy_gradient_cuda(const LogitRows& rows, const LogitsGradient& gradient, LossBlocks& blocks);
 
+/// The same two by the engine's own kernels (docs/kernels.md), each in one pass over the logits, which a softcap leaves
+/// as they are. `row_losses` [N] is scratch, which allocate_row_losses makes under the name that the rules list.
+at::Tensor allocate_row_losses(OpCall& call, std::int64_t rows);
+void cross_entropy_loss_own(const LogitRows& rows, const at::Tensor& row_losses, const LossSum& sum);
+void cross_entropy_gradient_own(const LogitRows& rows, const LogitsGradient& gradient);
+
 }  // namespace vramfit::kernels

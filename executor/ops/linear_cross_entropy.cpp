@@ -122,18 +122,54 @@ void make_logits_cuda(OpCall& call, std::int64_t first, at::Tensor logits) {
   if (cap != 0) logits.div_(cap).tanh_().mul_(cap);
 }
 
+/// Losses of chunks and their gradients, by own kernels or by ATen's; what they work in is made in the order in which
+/// the rule lists it.
+class ChunkLosses {
+ public:
+  ChunkLosses(OpCall& call, const Chunks& chunks) : call_(call), has_own_(uses_own_kernel(call.context)) {
+    if (has_own_) {
+      row_losses_ = allocate_row_losses(call, chunks.rows);
+      return;
+    }
+    allocate_rows_block(call, chunks.rows, chunks.vocabulary, blocks_);
+    allocate_loss_blocks(call, chunks.rows, chunks.vocabulary, blocks_);
+    if (call.needs.any()) allocate_label_blocks(call, chunks.rows, blocks_);
+  }
+
+  void add_loss(const LogitRows& rows) {
+    const LossSum sum{LossShape(attributes(call_)), call_.facts.loss_scale, call_.outputs[0]};
+    if (has_own_) return cross_entropy_loss_own(rows, row_losses_.narrow(0, 0, rows.logits.size(0)), sum);
+    cross_entropy_loss_cuda(rows, blocks_, sum);
+  }
+
+  /// Over the logits.
+  void make_gradient(const LogitRows& rows) {
+    const LogitsGradient gradient{.target = rows.logits,
+                                  .shape = LossShape(attributes(call_)),
+                                  .scale = call_.facts.loss_scale,
+                                  .softcap = attributes(call_).softcap,
+                                  .device_scale = call_.facts.gradient_scale};
+    if (has_own_) return cross_entropy_gradient_own(rows, gradient);
+    cross_entropy_gradient_cuda(rows, gradient, blocks_);
+  }
+
+ private:
+  OpCall& call_;
+  bool has_own_;
+  at::Tensor row_losses_;
+  LossBlocks blocks_;
+};
+
 void linear_cross_entropy_forward_cuda(OpCall& call) {
   call.outputs[0].zero_();
   if (call.needs.any()) return;
   Chunks chunks(call);
-  LossBlocks blocks;
   allocate_chunk(call, chunks);
-  allocate_rows_block(call, chunks.rows, chunks.vocabulary, blocks);
-  allocate_loss_blocks(call, chunks.rows, chunks.vocabulary, blocks);
+  ChunkLosses losses(call, chunks);
   for (std::int64_t first = 0; first < chunks.tokens; first += chunks.rows) {
     const LogitRows rows = chunk_rows(call, chunks, first, std::min(chunks.rows, chunks.tokens - first));
     make_logits_cuda(call, first, rows.logits);
-    cross_entropy_loss_cuda(rows, blocks, {LossShape(attributes(call)), call.facts.loss_scale, call.outputs[0]});
+    losses.add_loss(rows);
   }
 }
 
@@ -182,11 +218,8 @@ SumBuffers allocate_sums_cuda(OpCall& call, const Chunks& chunks) {
 
 void linear_cross_entropy_backward_cuda(OpCall& call) {
   Chunks chunks(call);
-  LossBlocks blocks;
   allocate_chunk(call, chunks);
-  allocate_rows_block(call, chunks.rows, chunks.vocabulary, blocks);
-  allocate_loss_blocks(call, chunks.rows, chunks.vocabulary, blocks);
-  allocate_label_blocks(call, chunks.rows, blocks);
+  ChunkLosses losses(call, chunks);
   const SumBuffers sums = allocate_sums_cuda(call, chunks);
   for (std::size_t p = 0; p < call.parameters.size(); ++p) {
     if (wants_parameter(call, p) && !adds_parameter(call, p)) call.parameter_gradients[p].zero_();
@@ -196,14 +229,8 @@ void linear_cross_entropy_backward_cuda(OpCall& call) {
     const std::int64_t count = std::min(chunks.rows, chunks.tokens - first);
     const LogitRows rows = chunk_rows(call, chunks, first, count);
     make_logits_cuda(call, first, rows.logits);
-    cross_entropy_loss_cuda(rows, blocks, {LossShape(attributes(call)), call.facts.loss_scale, call.outputs[0]});
-    cross_entropy_gradient_cuda(rows,
-                                {.target = rows.logits,
-                                 .shape = LossShape(attributes(call)),
-                                 .scale = call.facts.loss_scale,
-                                 .softcap = attributes(call).softcap,
-                                 .device_scale = call.facts.gradient_scale},
-                                blocks);
+    losses.add_loss(rows);
+    losses.make_gradient(rows);
     const at::Tensor &d_logits = rows.logits, x = call.inputs[0].narrow(0, first, count);
     if (wants_input(call, 0)) {
       add_product_cuda(d_logits, call.parameters[0], call.input_gradients[0].narrow(0, first, count), {});
@@ -219,6 +246,7 @@ void linear_cross_entropy_backward_cuda(OpCall& call) {
 
 const DeviceFunctions rows::linear_cross_entropy{
     .cpu = {linear_cross_entropy_forward_cpu, linear_cross_entropy_backward_cpu},
-    .cuda = {linear_cross_entropy_forward_cuda, linear_cross_entropy_backward_cuda}};
+    .cuda = {linear_cross_entropy_forward_cuda, linear_cross_entropy_backward_cuda},
+    .own_cuda = {linear_cross_entropy_forward_cuda, linear_cross_entropy_backward_cuda}};
 
 }  // namespace vramfit::kernels

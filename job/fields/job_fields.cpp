@@ -262,8 +262,9 @@ constexpr std::array kJobFields{
              AtResume::may_differ, InPlan::optional},
     JobField{"kernels", FieldForm::text, "libtorch|vramfit",
              "GPUs: what is computed in several passes by LibTorch's functions has a CUDA kernel of its own instead, "
-             "without scratch: AdamW with states of few bits or of another dtype, or with stochastic rounding, and "
-             "quantized weights (docs/kernels.md). run needs them built: scripts/setup --cuda. Default: libtorch",
+             "without scratch: AdamW with states of few bits or of another dtype, or with stochastic rounding, "
+             "quantized weights, gated activations, rotary embeddings and losses (docs/kernels.md). run needs them "
+             "built: scripts/setup --cuda. Default: libtorch",
              get_kernels, set_choice<&Job::kernels, kKernels>, FieldGroup::software, HonouredBy::own_runtime,
              AtResume::may_differ, InPlan::optional},
     JobField{"allocator", FieldForm::text, "native|expandable|arena|KEY=VALUE,...",

@@ -10,19 +10,20 @@
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "program/not_modelled.h"
 
 namespace vramfit {
 namespace {
 
 constexpr std::size_t kMostValues = 32;
 
-/// Whether the job can be at all: a card may not compute in its precision.
-bool resolves(const Job& job, const PlanRequest& request) {
+/// Whether the job can be at all: a card may not compute in its precision, and CPU ranks have no CUDA kernels.
+bool is_possible(const Job& job, const PlanRequest& request) {
   std::vector<std::string> notes;
   try {
-    resolve_job(job, request.spec, request.cluster, notes);
+    require_rules(resolve_job(job, request.spec, request.cluster, notes), request.cluster);
     return true;
-  } catch (const InputError&) {
+  } catch (const Error&) {
     return false;
   }
 }
@@ -93,7 +94,7 @@ std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_
     for (Job& job : kind.choices(request.job, request.spec, values)) {
       keep_what_was_set(job, request, kind.field);
       if (job.method == Method::qlora && job.quantization == "none") continue;  // as was set: lora by another name
-      if (values.empty() && !resolves(job, request))
+      if (values.empty() && !is_possible(job, request))
         continue;  // what a person names is refused with the reason instead
       const std::string needs = fmt::format("{}:{}", kind.name, kind.value(job));
       list.push_back({.needs = needs, .job = std::move(job), .kind = &kind});

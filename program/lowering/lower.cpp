@@ -11,7 +11,6 @@
 #include "program/lowering/save.h"
 #include "program/lowering/update.h"
 #include "program/schedules/schedule.h"
-#include "program/stages/own_kernels.h"
 
 namespace vramfit::program {
 
@@ -329,9 +328,6 @@ class Lowering {
 
 }  // namespace
 
-Program lower(const LowerInputs& inputs) {
-  require_work_for_own_kernels(inputs.job, inputs.graph);
-  return Lowering(inputs).lower();
-}
+Program lower(const LowerInputs& inputs) { return Lowering(inputs).lower(); }
 
 }  // namespace vramfit::program

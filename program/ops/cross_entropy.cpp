@@ -12,8 +12,10 @@ bool has_z_loss(const OpContext& context) { return context.op.attributes.z_loss 
 }  // namespace
 
 // CUDA, block by block of rows: the block in fp32 (unless it already is), its log-softmax, and nll_loss_forward's two
-// scalars. Label smoothing and z-loss take vectors besides, for sums that are products of matrices.
+// scalars. Label smoothing and z-loss take vectors besides, for sums that are products of matrices. Own kernels keep
+// each row's loss until they are summed.
 std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
+  if (uses_own_kernel(context)) return {temporary("row_losses", rows, Dtype::f32)};
   const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
   const std::int64_t block = checked_mul(block_rows, vocabulary);
   std::vector<Step> steps;
@@ -33,6 +35,7 @@ std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int6
 }
 
 std::vector<Step> cuda_label_blocks(const OpContext& context, std::int64_t rows) {
+  if (uses_own_kernel(context)) return {};
   const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
   std::vector<Step> steps{temporary("label_index", block_rows, Dtype::i64),
                           temporary("label_mask", block_rows, Dtype::f32)};
@@ -44,7 +47,7 @@ std::vector<Step> cuda_label_blocks(const OpContext& context, std::int64_t rows)
 std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
   const std::int64_t block_rows = std::min(rows, kCrossEntropyBlockRows);
   std::vector<Step> steps = cuda_label_blocks(context, rows);
-  if (context.compute() != Dtype::f32) {
+  if (context.compute() != Dtype::f32 && !uses_own_kernel(context)) {
     steps.insert(steps.begin(), temporary("rows", checked_mul(block_rows, vocabulary), Dtype::f32));
   }
   return steps;
@@ -56,7 +59,7 @@ namespace {
 /// recomputed from them in place, so the gradient of the logits is the logits' own storage: no log-probabilities are
 /// kept and no second [N, V] tensor exists.
 ///
-/// CPU: own loops, row by row.
+/// CPU and own kernels: own loops, row by row.
 Rule rule_of_cross_entropy(const OpContext& context, const Needs& /*needs*/) {
   Rule rule;
   rule.saved = {input(0), input(1), output(1)};
@@ -75,6 +78,11 @@ Work block_work(std::int64_t rows, std::int64_t vocabulary, std::int64_t launche
           .bytes = bytes * static_cast<double>(rows) * static_cast<double>(vocabulary)};
 }
 
+/// Calls on all rows that read and write `bytes` for each logit.
+Work pass_work(std::int64_t rows, std::int64_t vocabulary, std::int64_t launches, double bytes) {
+  return {.launches = launches, .bytes = bytes * static_cast<double>(rows) * static_cast<double>(vocabulary)};
+}
+
 double logit_bytes(const OpContext& context) { return static_cast<double>(dtype_bytes(context.compute()).n); }
 
 }  // namespace
@@ -82,6 +90,7 @@ double logit_bytes(const OpContext& context) { return static_cast<double>(dtype_
 // A copy in fp32, its log-softmax, and three calls on vectors. Label smoothing reads the log-probabilities once more.
 Work cuda_cross_entropy_forward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
   const double width = logit_bytes(context);
+  if (uses_own_kernel(context)) return pass_work(rows, vocabulary, 2, width);
   const bool smooth = smooths(context), has_z = has_z_loss(context);
   const std::int64_t launches = 5 + (smooth || has_z ? 1 : 0) + (smooth ? 3 : 0) + (has_z ? 3 : 0);
   return block_work(rows, vocabulary, launches, (width + 4) + 8 + (smooth ? 4 : 0));
@@ -91,6 +100,7 @@ Work cuda_cross_entropy_forward_work(const OpContext& context, std::int64_t rows
 // each pass over the block once more.
 Work cuda_cross_entropy_backward_work(const OpContext& context, std::int64_t rows, std::int64_t vocabulary) {
   const double width = logit_bytes(context);
+  if (uses_own_kernel(context)) return pass_work(rows, vocabulary, 1, 2 * width);
   const bool smooth = smooths(context), has_z = has_z_loss(context);
   const std::int64_t launches = 10 + (smooth ? 4 : 0) + (has_z ? 4 : 0);
   const double passes = 3 + (smooth ? 1 : 0) + (has_z ? 1 : 0);
@@ -109,6 +119,7 @@ OpWork work_of_cross_entropy(const OpContext& context, const Needs& needs) {
 
 }  // namespace
 
-const OpRow op_rows::cross_entropy{.rule = rule_of_cross_entropy, .work = work_of_cross_entropy, .is_loss = true};
+const OpRow op_rows::cross_entropy{
+    .rule = rule_of_cross_entropy, .work = work_of_cross_entropy, .is_loss = true, .has_own_kernel = true};
 
 }  // namespace vramfit

@@ -122,6 +122,7 @@ const OpRow op_rows::linear_cross_entropy{.rule = rule_of_linear_cross_entropy,
                                           .model_flops = flops_of_product,
                                           .is_loss = true,
                                           .sums_many = true,
-                                          .adds_bias_in_product = true};
+                                          .adds_bias_in_product = true,
+                                          .has_own_kernel = true};
 
 }  // namespace vramfit

@@ -1,13 +1,7 @@
 #include "program/stages/own_kernels.h"
 
-#include <algorithm>
-
-#include <fmt/format.h>
-
 #include "base/conflict.h"
-#include "base/error.h"
 #include "job/quantization.h"
-#include "program/ops/op_row.h"
 #include "program/optimizers/optimizers.h"
 #include "program/stages/offload.h"
 
@@ -32,12 +26,6 @@ bool updates_by_own_kernel(const Job& job) {
   return row.scratch(update) == 0;
 }
 
-bool has_op_with_own_kernel(const Graph& graph) {
-  return std::ranges::any_of(graph.segments, [](const Segment& segment) {
-    return std::ranges::any_of(segment.ops, [](const Op& op) { return op_row(op.kind).has_own_kernel; });
-  });
-}
-
 }  // namespace
 
 void require_gpus_for_own_kernels(const Job& job, const Cluster& cluster) {
@@ -45,13 +33,8 @@ void require_gpus_for_own_kernels(const Job& job, const Cluster& cluster) {
   throw Excluded("--kernels vramfit with CPU ranks (they are CUDA kernels; leave it out)");
 }
 
-void require_work_for_own_kernels(const Job& job, const Graph& graph) {
-  if (job.kernels == KernelSource::libtorch || has_op_with_own_kernel(graph)) return;
-  if (updates_by_own_kernel(job) || quantization_named(job.quantization) != nullptr) return;
-  throw Excluded(
-      fmt::format("--kernels vramfit with --optimizer {} and a model without gated activations or rotary embeddings "
-                  "(nothing in it has a kernel of the engine's own; leave it out)",
-                  job.optimizer));
+bool replaces_many_calls(const Job& job) {
+  return updates_by_own_kernel(job) || quantization_named(job.quantization) != nullptr;
 }
 
 }  // namespace vramfit

@@ -4,13 +4,13 @@
 
 #include "job/cluster/cluster.h"
 #include "job/job.h"
-#include "model_specs/graph.h"
 
 namespace vramfit {
 
 /// Throws Excluded where --kernels vramfit has CPU ranks.
 void require_gpus_for_own_kernels(const Job& job, const Cluster& cluster);
-/// The same where it changes nothing.
-void require_work_for_own_kernels(const Job& job, const Graph& graph);
+
+/// Whether own kernels would replace dozens of calls: an update with scratch, or quantized weights made whole.
+bool replaces_many_calls(const Job& job);
 
 }  // namespace vramfit

@@ -12,6 +12,7 @@
 #include "job/resolve_job.h"
 #include "model_specs/config.h"
 #include "program/make_program.h"
+#include "program/not_modelled.h"
 #include "program/readers/count.h"
 #include "program/readers/host_bytes.h"
 #include "program/stages/adapters.h"
@@ -32,6 +33,7 @@ CountedJob count_from_arguments(int argc, char** argv) {
   }
   std::vector<std::string> notes;
   counted.job = resolve_job(counted.job, spec, counted.cluster, notes);
+  require_rules(counted.job, counted.cluster);
   const Graph graph = training_graph(spec, counted.job);
   counted.ledger =
       count(graph, counted.job, counted.cluster.card.device, {}, {.steps = std::stoi(argv[3]), .abbreviate = false});

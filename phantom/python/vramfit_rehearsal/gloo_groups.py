@@ -45,12 +45,22 @@ def with_stand_in(torch, make, note):
             backend = "cpu:gloo,cuda:nccl"  # what torch takes where both are there
         if backend is not None and "gloo" in str(backend).lower():
             importlib.import_module("torch.testing._internal.distributed.fake_pg")
-            bound.arguments["backend"] = str(backend).lower().replace("gloo", "fake")
+            bound.arguments["backend"] = with_fake_first(str(backend))
             bound.arguments.pop("pg_options", None)
             note(NOTE)
         return make(*bound.args, **bound.kwargs)
 
     return call
+
+
+def with_fake_first(backend):
+    """The backends by device ("cuda:nccl,cpu:gloo") with the stand-in in gloo's place, before all others.
+
+    torch (distributed_c10d.py, _new_process_group_helper) makes one set of options for NCCL and hands it to every backend after it,
+    and the fake backend refuses NCCL's options.
+    """
+    parts = backend.lower().replace("gloo", "fake").split(",")
+    return ",".join(sorted(parts, key=lambda part: not part.endswith("fake")))
 
 
 def answered(torch, function, answer):

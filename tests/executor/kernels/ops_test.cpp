@@ -3,10 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "executor/kernels/own_kernels_torch.h"
+#include "executor/ops/cross_entropy_torch.h"
 #include "executor/ops/kernels_torch.h"
 #include "program/ops/op_row.h"
 #include "tests/executor/kernels/emulated_kernels.h"
@@ -17,6 +19,8 @@ namespace vramfit::testing {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
+using Precisions = std::vector<std::pair<const char*, double>>;
+const Precisions kPrecisions{{"fp32", 2e-6}, {"bf16-mixed", 1.5e-2}, {"fp16-mixed", 2e-3}};
 
 /// Those that are defined.
 bool are_equal(const Tensors& a, const Tensors& b) {
@@ -45,8 +49,7 @@ void check_run(const OpCase& op, OpRun run) {
 }
 
 void check(const OpCase& op) {
-  for (const auto& [precision, tolerance] :
-       {std::pair("fp32", 2e-6), std::pair("bf16-mixed", 1.5e-2), std::pair("fp16-mixed", 2e-3)}) {
+  for (const auto& [precision, tolerance] : kPrecisions) {
     for (const GradientMode mode : {GradientMode::fresh, GradientMode::taken, GradientMode::add}) {
       check_run(op, {.precision = precision, .mode = mode, .tolerance = tolerance});
     }
@@ -61,6 +64,40 @@ at::Tensor act(Activation activation, const at::Tensor& x) {
   if (activation == Activation::silu) return at::silu(x);
   if (activation == Activation::relu) return at::relu(x);
   return at::gelu(x, activation == Activation::gelu_tanh ? "tanh" : "none");
+}
+
+/// Against what PyTorch computes in double, and the same to the bit whichever thread comes first.
+void check_order(const OpCase& op, const Precisions& precisions) {
+  for (const auto& [precision, tolerance] : precisions) {
+    for (const GradientMode mode : {GradientMode::fresh, GradientMode::taken, GradientMode::add}) {
+      CAPTURE(precision);
+      CAPTURE(static_cast<int>(mode));
+      const OpRun run{.precision = precision,
+                      .device = DeviceKind::cuda,
+                      .mode = mode,
+                      .tolerance = tolerance,
+                      .kernels = KernelSource::vramfit};
+      std::vector<OpResult> results;
+      for (const bool backwards : {false, true}) {
+        const EmulatedKernels kernels(backwards);
+        results.push_back(run_op(op, run));
+        CHECK(results.back().differences == std::vector<std::string>());
+      }
+      CHECK(at::equal(results[0].output, results[1].output));
+      CHECK(are_equal(results[0].gradients, results[1].gradients));
+    }
+  }
+}
+
+at::Tensor labels_of(std::int64_t rows, std::int64_t vocabulary) {
+  at::Tensor labels = random_ids(rows, vocabulary, 4);
+  if (rows > 20) labels.narrow(0, 7, 9).fill_(-100);
+  return labels;
+}
+
+at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& labels, double smoothing, double z) {
+  const at::Tensor entropy = at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, -100, smoothing);
+  return (entropy + z * (at::logsumexp(logits, 1).square() * labels.ne(-100)).sum()).view({1});
 }
 
 OpCase op_case(OpKind kind, std::int64_t rows, std::int64_t columns, int inputs) {
@@ -132,6 +169,85 @@ TEST_CASE("rotary embedding and its gradient are those of CPU ranks, in packs or
     };
     check(op);
   }
+}
+
+TEST_CASE("cross entropy and its gradient are PyTorch's, whatever the order of threads") {
+  struct Terms {
+    std::int64_t rows, vocabulary;
+    double smoothing = 0, z = 0;
+  };
+  for (const Terms& terms : {Terms{1, 97}, Terms{40, 2048}, Terms{40, 5003, 0.1, 0}, Terms{300, 97, 0.3, 0.02}}) {
+    OpCase op{.kind = OpKind::cross_entropy, .shape = {1, terms.rows}, .outputs = {{{1}, true}, {{terms.rows}, true}}};
+    op.loss_scale = 5e-4;
+    op.attributes.label_smoothing = terms.smoothing;
+    op.attributes.z_loss = terms.z;
+    const at::Tensor labels = labels_of(terms.rows, terms.vocabulary);
+    op.inputs = {random_tensor({terms.rows, terms.vocabulary}, 1) * 3, labels};
+    op.truth = [=](const Tensors& in, const Tensors&) {
+      return loss_of(in[0], labels, terms.smoothing, terms.z) * op.loss_scale;
+    };
+    check_order(op, kPrecisions);
+  }
+}
+
+TEST_CASE("so they are in chunks") {
+  OpCase op{.kind = OpKind::linear_cross_entropy, .shape = {1, 29}, .outputs = {{{1}, true}}};
+  op.loss_scale = 5e-4;
+  op.attributes.chunks = 3;
+  op.attributes.label_smoothing = 0.1;
+  const at::Tensor labels = labels_of(29, 150);
+  op.inputs = {random_tensor({29, 24}, 1), labels};
+  op.parameters = {random_tensor({150, 24}, 2) * 0.3, random_tensor({150}, 3)};
+  op.truth = [=](const Tensors& in, const Tensors& p) {
+    return loss_of(at::matmul(in[0], p[0].t()) + p[1], labels, 0.1, 0) * op.loss_scale;
+  };
+  check_order(op, {kPrecisions.front()});  // without a GPU, LibTorch's products of 16 bits have scratch of their own
+}
+
+TEST_CASE("below a softcap the gradient is that of what was capped") {
+  const EmulatedKernels emulated;
+  constexpr double kCap = 2, kScale = 0.25;
+  const at::Tensor labels = labels_of(29, 150);
+  const at::Tensor x = (random_tensor({29, 150}, 1).to(at::kDouble) * 3).requires_grad_();
+  loss_of(at::tanh(x / kCap) * kCap, labels, 0.1, 0).mul(kScale).sum().backward();
+  const at::Tensor logits = (at::tanh(x.detach() / kCap) * kCap).to(at::kFloat);
+  const at::Tensor losses = at::empty({29});
+  at::Tensor loss = at::zeros({1});
+  const kernels::LogitRows rows{logits, labels, at::empty({29})};
+  Attributes attributes;
+  attributes.label_smoothing = 0.1;
+  const kernels::LossShape shape(attributes);
+  kernels::cross_entropy_loss_own(rows, losses, {shape, kScale, loss});
+  CHECK(at::allclose(loss.to(at::kDouble), loss_of(logits.to(at::kDouble), labels, 0.1, 0) * kScale, 1e-6));
+  kernels::cross_entropy_gradient_own(rows, {.target = logits, .shape = shape, .scale = kScale, .softcap = kCap});
+  CHECK(at::allclose(logits.to(at::kDouble), x.grad(), 1e-5, 1e-6));
+}
+
+TEST_CASE("logits that aren't numbers, infinite ones, and labels of no column") {
+  const EmulatedKernels kernels;
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  at::Tensor logits = at::zeros({4, 9});
+  logits[0].fill_(-kInfinite)[2] = 1;
+  logits[1][8] = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor labels = at::tensor({2, 3, -100, 9}, at::kLong);
+  at::Tensor lse = at::zeros({4}), losses = at::zeros({4}), loss = at::zeros({1});
+  const cuda::LossRows rows{.logits = logits.const_data_ptr(),
+                            .number = cuda::Number::f32,
+                            .labels = labels.const_data_ptr<std::int64_t>(),
+                            .ignored = -100,
+                            .lse = lse.mutable_data_ptr<float>(),
+                            .rows = 4,
+                            .columns = 9,
+                            .smoothing = 0,
+                            .z = 0};
+  check_launch(require_own_kernels().cross_entropy(rows, losses.mutable_data_ptr<float>(), 1,
+                                                   loss.mutable_data_ptr<float>(), nullptr));
+  CHECK(lse[0].item<float>() == 1);
+  CHECK(losses[0].item<float>() == 0);
+  CHECK(losses[1].isnan().item<bool>());
+  CHECK(losses[2].item<float>() == 0);
+  CHECK(losses[3].isnan().item<bool>());
+  CHECK(loss.isnan().item<bool>());
 }
 
 TEST_CASE("programs and the executor agree about which ops have kernels of the engine's own") {

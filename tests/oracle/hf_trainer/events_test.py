@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 
+import vramfit
+
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(FOLDER.parent))
-from compare_events import failures_of  # noqa: E402
+from compare_events import by_step, failures_of  # noqa: E402
 from dims import FamilyDims  # noqa: E402
 
 PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
@@ -213,15 +215,37 @@ def config_file(case, folder):
     return path
 
 
-def rehearsed_events(case):
+def script(case, folder, events):
+    """train.py and its arguments; `events` is the file that it writes."""
+    sharding = case.sharding if case.ranks > 1 and case.sharding != "no-shard" else "none"
+    return [str(word) for word in (
+        FOLDER / "train.py", "--config", config_file(case, folder), "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
+        "--storage", case.storage, "--attention", case.attention, "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
+        "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization,
+        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--steps", STEPS, "--events", events)]
+
+
+def libraries():
+    """A process that has imported them, of which each rehearsal is a fork."""
+    os.environ |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "VRAMFIT_PROGRAM": str(PROGRAMS / "vramfit")}
+    return vramfit.Warm("torch", "transformers", "peft", "bitsandbytes", "accelerate")
+
+
+def rehearsed_events(case, warm):
+    """Of rank 0; None if the Trainer fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "events")
-        launcher = ["-m", "torch.distributed.run", "--nnodes", max(1, case.ranks // 8), "--nproc-per-node", min(8, case.ranks)] if case.ranks > 1 else []
-        report = run([PROGRAMS / "vramfit", "rehearse", "--json", "--gpus", case.cluster(), "--ranks", 0, "--", sys.executable, *launcher, FOLDER / "train.py", "--config", config_file(case, folder),
-             "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision, "--storage", case.storage, "--attention", case.attention,
-             "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
-             "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization, "--fsdp", case.sharding if case.ranks > 1 and case.sharding != "no-shard" else "none", "--checkpointed-by", case.checkpointed_by, "--steps", STEPS, "--events", path])
-        return [*lines_of(path.read_text(encoding="utf-8")), ["managed", json.loads(report)["ranks"][0]["managed_bytes"]]]
+        found = warm.rehearse(script(case, folder, path), gpus=case.cluster(), ranks=0)
+        return [*lines_of(path.read_text(encoding="utf-8")), ["managed", found.json["ranks"][0]["managed_bytes"]]] if path.exists() else None
+
+
+def launched_events(case):
+    """The same of ranks that torchrun starts."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "events")
+        launcher = ["-m", "torch.distributed.run", "--nnodes", max(1, case.ranks // 8), "--nproc-per-node", min(8, case.ranks)]
+        run([PROGRAMS / "vramfit", "rehearse", "--gpus", case.cluster(), "--ranks", 0, "--", sys.executable, *launcher, *script(case, folder, path)])
+        return lines_of(path.read_text(encoding="utf-8"))
 
 
 def counted_events(case):
@@ -236,5 +260,13 @@ def other_precision(case):
     return dataclasses.replace(case, precision="bf16-pure")
 
 
+def main(cases):
+    with libraries() as warm:
+        failures = failures_of(cases, lambda case: rehearsed_events(case, warm), counted_events, other_precision)
+        first = next(case for case in cases if case.ranks > 1)
+        assert by_step(launched_events(first)) == by_step(rehearsed_events(first, warm)), "ranks that torchrun starts allocate otherwise"
+    return 1 if failures else 0
+
+
 if __name__ == "__main__":
-    sys.exit(1 if failures_of(CASES[sys.argv[1]], rehearsed_events, counted_events, other_precision) else 0)
+    sys.exit(main(CASES[sys.argv[1]]))

@@ -1,13 +1,13 @@
 #include "program/stages/own_kernels.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/error.h"
 #include "program/make_program.h"
 #include "program/optimizers/optimizers.h"
 #include "program/readers/bytes.h"
@@ -30,15 +30,6 @@ std::ptrdiff_t allocations_named(const program::Program& made, std::string_view 
   return std::ranges::count_if(ledger.events, [&](const Event& event) {
     return event.bytes > 0 && event.label >= 0 && ledger.labels[static_cast<std::size_t>(event.label)].ends_with(end);
   });
-}
-
-std::string refusal_of(const std::string& line) {
-  try {
-    program_of(line);
-  } catch (const NotModelled& error) {
-    return error.feature_name;
-  }
-  return "";
 }
 
 }  // namespace
@@ -98,10 +89,41 @@ TEST_CASE("an own kernel moves each number once") {
   CHECK(optimizer_named("adamw-8bit").work(update).bytes > 200.0 * kElements);
 }
 
-TEST_CASE("own kernels are refused where nothing would use them") {
-  CHECK(refusal_of("gpt2 1x1 cuda:90:132 kernels=vramfit").find("--kernels vramfit with --optimizer adamw") == 0);
-  CHECK(refusal_of("gpt2 1x1 cuda:90:132 kernels=vramfit optimizer=adamw-8bit").empty());
-  CHECK(refusal_of("llama 1x1 cuda:90:132 kernels=vramfit").empty());
+TEST_CASE("the loss with own kernels works on the logits alone, whole or in chunks") {
+  for (const char* loss : {"loss=full", "loss=chunked:3", "loss=chunked-forward:2 label_smoothing=0.1 z_loss=0.001"}) {
+    for (const char* family : {"llama", "gpt2", "bert"}) {
+      CAPTURE(loss);
+      CAPTURE(family);
+      const std::string line = fmt::format("{} 1x1 cuda:90:132 precision=bf16-pure {}", family, loss);
+      const program::Program own = program_of(line + " kernels=vramfit");
+      for (const char* temporary : {"log_probs", "block_loss", "label_mask"}) {
+        CAPTURE(temporary);
+        CHECK(allocations_named(program_of(line), temporary) > 0);
+        CHECK(allocations_named(own, temporary) == 0);
+      }
+      CHECK(allocations_named(own, "row_losses") > 0);
+      CHECK(program::fault_of(own).value_or("").empty());
+    }
+  }
+}
+
+TEST_CASE("where own kernels replace dozens of calls") {
+  const auto replaces = [](const std::string& settings) {
+    return replaces_many_calls(testing::resolved(testing::parse_job_line("llama 1x1 cuda:90:132 " + settings)).job);
+  };
+  for (const char* settings : {"optimizer=adamw-8bit", "optimizer=adamw-stochastic precision=bf16-pure",
+                               "precision=bf16-pure state_dtype=fp32", "method=qlora"}) {
+    CAPTURE(settings);
+    CHECK(replaces(settings));
+  }
+  for (const char* settings :
+       {"", "precision=bf16-pure", "optimizer=adafactor", "optimizer=adamw-8bit offload=optimizer"}) {
+    CAPTURE(settings);
+    CHECK(!replaces(settings));
+  }
+}
+
+TEST_CASE("own kernels are refused with CPU ranks") {
   const testing::ResolvedJob cpu = testing::resolved(testing::parse_job_line("llama 1x1 cpu:1:0"));
   Job job = cpu.job;
   CHECK_NOTHROW(require_gpus_for_own_kernels(job, cpu.cluster));

@@ -98,7 +98,15 @@ def meshes():
 
 
 def gloo():
-    group = dist.new_group(backend="gloo")
+    through_gloo(dist.new_group(backend="gloo"))
+    both = dist.new_group(backend="cuda:nccl,cpu:gloo")  # in the order in which accelerate names them
+    through_gloo(both)
+    x = card([RANK + 1])
+    dist.all_reduce(x, group=both)
+    same(x, [sum(sent_by(lambda rank: rank + 1))])
+
+
+def through_gloo(group):
     x = torch.tensor([RANK + 1])
     dist.all_reduce(x, group=group)
     same(x, [sum(sent_by(lambda rank: rank + 1))])

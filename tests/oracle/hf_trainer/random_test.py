@@ -1,0 +1,92 @@
+"""Random jobs of transformers' Trainer: every event as counted. Arguments: how many jobs, and the seed of the first.
+
+A job that has no rules is drawn again. Rehearsals are forks of one process that has the libraries.
+"""
+
+import collections
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+from events_test import PROGRAMS, STEPS, Case, config_file, counted_events, libraries, rehearsed_events  # which puts the folder above on the path
+from compare_events import by_step, first_difference
+
+CARDS = ["A100-40GB", "A100-80GB", "H100-80GB", "H200-141GB", "B200", "RTX3090", "RTX4090", "RTX5090", "A6000", "L4", "L40S"]
+WINDOWED = ("mistral", "phi3", "gemma2", "gemma3_text")
+
+
+def sizes(draw, family):
+    head_dim = draw.choice([32, 64, 64, 96, 128, 128, 256])
+    heads = draw.choice([1, 2, 3, 4, 6, 8])
+    kv_heads = draw.choice([count for count in range(1, heads + 1) if heads % count == 0])
+    found = {"hidden": head_dim * heads, "heads": heads, "kv_heads": kv_heads, "layers": draw.choice([1, 2, 3]), "ffn": draw.choice([8 * draw.randint(4, 300), draw.randint(50, 2000)]),
+             "vocabulary": draw.choice([64 * draw.randint(8, 600), draw.randint(300, 40000)]), "sequence": draw.choice([32 * draw.randint(1, 40), draw.randint(20, 1500)])}
+    if family in WINDOWED and draw.random() < 0.6:
+        found["window"] = draw.choice([16, 64, 256, 4096])
+    if family == "phi3" and draw.random() < 0.3:
+        found["rotated"] = 0.5
+    return found
+
+
+def method(draw, precision):
+    if draw.random() < 0.6:
+        return {}
+    found = {"lora_rank": draw.choice([1, 4, 8, 16, 64]), "lora_dropout": draw.choice([0, 0, 0.1]), "lora_targets": draw.choice(["all-linear", "all-linear", "q_proj,v_proj", "down_proj"]),
+             "frozen_dtype": draw.choice(["bf16", "fp32"])}
+    if precision == "bf16-mixed" and draw.random() < 0.4:
+        found["quantization"] = draw.choice(["nf4", "nf4-double"])
+    return found
+
+
+def drawn(seed):
+    draw = random.Random(seed)
+    family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "granite"])
+    precision = draw.choice(["bf16-mixed", "bf16-mixed", "bf16-pure", "fp32"])
+    ranks = draw.choice([1, 1, 1, 1, 2, 3, 4, 7, 8, 16, 64])
+    return Case(
+        **sizes(draw, family), **method(draw, precision), family=family, precision=precision, ranks=ranks, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3, 8]), accumulation=draw.choice([1, 1, 2, 3, 5]),
+        storage="bf16" if precision == "bf16-mixed" and draw.random() < 0.15 else "fp32", checkpointing=draw.choice(["none", "full"]), card=draw.choice(CARDS), attention=draw.choice(["flash", "auto", "math"]),
+        optimizer=draw.choice(["adamw:fused", "adamw:fused", "adamw:foreach", "adamw-8bit", "adafactor", "adamw:paged", "adamw-8bit:paged"]),
+        sharding=draw.choice(["full-shard", "full-shard", "shard-grad-op", "no-shard"]), checkpointed_by=draw.choice(["layers", "layers", "fsdp"]) if ranks > 1 else "layers")
+
+
+def without_rules(case):
+    """Why the job isn't counted, or None."""
+    fields = [f"{name}={value}" for name, value in case.job().items()]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([PROGRAMS / "dump_events", config_file(case, folder), case.cluster(), str(STEPS), *fields], text=True, capture_output=True, timeout=100, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.stderr.strip() if done.returncode else None
+
+
+def compare(case, warm):
+    start = time.monotonic()
+    events = rehearsed_events(case, warm)
+    difference = first_difference(by_step(events), by_step(counted_events(case))) if events else "the Trainer fails, and there are rules for it"
+    print(f"{case}\n  {difference or 'equal'}: {time.monotonic() - start:.1f} s", flush=True)
+    return difference is None
+
+
+def main(count, seed):
+    refused, unequal, compared = collections.Counter(), [], 0
+    with libraries() as warm:
+        while compared < count:
+            case = drawn(seed)
+            seed += 1
+            why = without_rules(case)
+            if why:
+                refused[why.splitlines()[0][:160]] += 1
+                continue
+            compared += 1
+            if not compare(case, warm):
+                unequal.append(case)
+    for why, times in refused.most_common():
+        print(f"{times} without rules: {why}")
+    print(f"{compared} jobs, {len(unequal)} unequal")
+    return 1 if unequal else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1))
