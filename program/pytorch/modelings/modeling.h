@@ -29,6 +29,8 @@ class Model {
   /// What it has beside parameters.
   virtual void load() = 0;
   virtual Tensor embed(const Tensor& ids) = 0;
+  /// What the model's own forward does with the embedding's output, once that module has returned.
+  virtual Tensor after_embedding(Tensor embedded) { return embedded; }
   /// Between the embedding and the blocks; `mask` is the attention mask that the loop passes, or empty, and `items`
   /// what it passes beside, which all blocks are passed on.
   virtual void prepare(const Tensor& /*mask*/, const Tensor& /*items*/) {}

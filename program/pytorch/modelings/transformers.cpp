@@ -112,7 +112,14 @@ Tensor Transformers::embed(const Tensor& ids) {
     embedded_ = torch_.multiply_by_constant(embedded_, scale);
   }
   if (has_input_gradients_) embedded_ = torch_.require_gradient(std::move(embedded_));
-  if (llama_.style.multiplies) embedded_ = torch_.scale(embedded_);
+  return embedded_;
+}
+
+Tensor Transformers::after_embedding(Tensor embedded) {
+  if (!llama_.style.multiplies) return embedded;
+  const Scope scope(torch_.heap(), "embed_tokens");
+  embedded = {};
+  embedded_ = torch_.scale(embedded_);
   return embedded_;
 }
 

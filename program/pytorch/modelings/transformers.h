@@ -21,6 +21,8 @@ class Transformers final : public Model {
   /// The embedding's scale, and the inverse frequencies with the copy that LlamaRotaryEmbedding keeps.
   void load() override;
   Tensor embed(const Tensor& ids) override;
+  /// Granite's embedding_multiplier; Gemma's scale is in the module.
+  Tensor after_embedding(Tensor embedded) override;
   /// Positions, what the mask is looked at with, and the tables of cosines and sines.
   void prepare(const Tensor& mask, const Tensor& items) override;
   CheckpointBody block(std::size_t number) override;

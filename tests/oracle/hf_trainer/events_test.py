@@ -77,7 +77,7 @@ CASES = {
         Case(**TINY, ranks=2, family="qwen3", precision="bf16-pure", sharding="shard-grad-op", optimizer="adamw:foreach"),
         Case(**TINY, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
         Case(**TINY, ranks=3, sharding="no-shard", lora_rank=4),
-        Case(**TINY, ranks=2, family="granite", lora_rank=4, tied=True, lora_dropout=0.1, checkpointing="full"),
+        Case(**TINY, ranks=2, family="granite", lora_rank=4, lora_dropout=0.1, checkpointing="full"),
         Case(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", checkpointing="full"),
     ],
     "full": [
@@ -161,6 +161,8 @@ CASES = {
         Case(**{**SMALL, "sequence": 512}, family="granite", attention="math", batch=2, tied=True),
         *(Case(**SMALL, family="granite", lora_rank=8, tied=True, checkpointing=checkpointing) for checkpointing in ("none", "full")),
         Case(**SMALL, **QLORA, family="granite", lora_dropout=0.1, tied=True, checkpointing="full"),
+        Case(**SMALL, ranks=3, family="granite", sharding="shard-grad-op"),
+        Case(**SMALL, ranks=7, family="granite", lora_rank=4, checkpointing="full"),
         *(Case(**SMALL, ranks=ranks, family="granite", tied=True, checkpointing="full", sharding=sharding, attention="auto")
           for ranks, sharding in ((4, "full-shard"), (2, "no-shard"))),
         *(Case(**SMALL, family="gemma", precision=precision, tied=True, checkpointing=checkpointing, attention=attention)
