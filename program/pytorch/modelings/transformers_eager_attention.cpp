@@ -33,6 +33,11 @@ Transformers::Attended Transformers::attended_eagerly(const QueriesKeysValues& q
   const auto folded = [&](const Tensor& x, Layout layout) {
     return torch_.folded_heads(x, s.heads, s.batch, layout == Layout::heads_first);
   };
+  // A conversion makes many heads of one that is only seen as many.
+  const auto folded_after = [&](const Heads& heads, const Tensor& converted) {
+    const bool is_made = s.kv_heads == 1 && converted.dtype != heads.x.dtype;
+    return folded(converted, is_made ? Layout::heads_first : heads.layout);
+  };
   const Heads keys = repeated(qkv.k, qkv.layout), values = repeated(qkv.v, Layout::tokens_first);
   Attended made;
   Tensor& weights = made.probabilities;
@@ -40,9 +45,7 @@ Transformers::Attended Transformers::attended_eagerly(const QueriesKeysValues& q
     Tensor product;
     {
       const Tensor k = as_computed(keys.x), q = as_computed(qkv.q);  // the last one first
-      // A conversion makes many heads of one that is only seen as many.
-      const bool is_made = s.kv_heads == 1 && k.dtype != keys.x.dtype;
-      const Tensor queries = folded(q, qkv.layout), turned = folded(k, is_made ? Layout::heads_first : keys.layout);
+      const Tensor queries = folded(q, qkv.layout), turned = folded_after(keys, k);
       product = torch_.batched_product(queries, turned, batch, {s.sequence, s.sequence, s.head_dim});
     }
     weights = torch_.scale(product);
@@ -57,7 +60,7 @@ Transformers::Attended Transformers::attended_eagerly(const QueriesKeysValues& q
   Tensor out;
   {
     const Tensor v = as_computed(values.x), w = as_computed(weights);
-    out = torch_.batched_product(w, folded(v, values.layout), batch, {s.sequence, s.head_dim, s.sequence});
+    out = torch_.batched_product(w, folded_after(values, v), batch, {s.sequence, s.head_dim, s.sequence});
   }
   if (s.heads == 1) {
     made.out = std::move(out);

@@ -42,6 +42,7 @@ class Case(FamilyDims):
     ranks: int = 1  # more: FSDP2 as accelerate sets it up, or DDP with no-shard
     sharding: str = "full-shard"
     checkpointed_by: str = "layers"
+    offload: str = "none"  # of FSDP2
 
     def cluster(self):
         return f"{self.ranks // 8}x8x{self.card}" if self.ranks > 8 else f"{self.ranks}x{self.card}"
@@ -52,6 +53,8 @@ class Case(FamilyDims):
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": self.optimizer}
         if self.ranks > 1:
             fields["sharding"] = self.sharding
+        if self.offload != "none":
+            fields["offload"] = self.offload
         if self.storage == "bf16":
             fields |= {"storage_dtype": "bf16", "state_dtype": "bf16"}
         if self.lora_rank:
@@ -170,6 +173,7 @@ CASES = {
         *(Case(**{**SMALL, "sequence": 512, "window": 256}, family="gemma2", precision=precision, tied=tied, checkpointing=checkpointing, batch=batch, attention="auto")
           for precision, tied, checkpointing, batch in (("bf16-mixed", True, "none", 1), ("bf16-pure", True, "full", 2), ("bf16-mixed", False, "full", 3), ("fp32", True, "none", 2))),
         Case(**{**SMALL, "sequence": 512}, family="gemma2", lora_rank=8, tied=True, checkpointing="full", attention="math"),
+        Case(**{**SMALL, "kv_heads": 1, "sequence": 640}, **QLORA, attention="math", batch=2),
         Case(**{**SMALL, "sequence": 640}, **QLORA, family="gemma", tied=True, checkpointing="full"),
         Case(**{**SMALL, "sequence": 512}, family="gemma2", storage="bf16", tied=True, attention="auto", accumulation=2),
         *(Case(**{**SMALL, "layers": 7, "window": window}, family="gemma3_text", precision=precision, tied=True, checkpointing=checkpointing, card=card, batch=batch, attention="auto")
@@ -224,7 +228,7 @@ def script(case, folder, events):
         FOLDER / "train.py", "--config", config_file(case, folder), "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
         "--storage", case.storage, "--attention", case.attention, "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
         "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization,
-        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--steps", STEPS, "--events", events)]
+        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--steps", STEPS, "--events", events)]
 
 
 def libraries():

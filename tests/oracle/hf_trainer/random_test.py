@@ -34,7 +34,7 @@ def method(draw, precision):
     if draw.random() < 0.6:
         return {}
     found = {"lora_rank": draw.choice([1, 4, 8, 16, 64]), "lora_dropout": draw.choice([0, 0, 0.1]), "lora_targets": draw.choice(["all-linear", "all-linear", "q_proj,v_proj", "down_proj"]),
-             "frozen_dtype": draw.choice(["bf16", "fp32"])}
+             "frozen_dtype": draw.choice(["bf16", "fp32"]) if precision == "bf16-mixed" else "bf16"}
     if precision == "bf16-mixed" and draw.random() < 0.4:
         found["quantization"] = draw.choice(["nf4", "nf4-double"])
     return found
@@ -44,13 +44,14 @@ def drawn(seed):
     draw = random.Random(seed)
     family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "granite"])
     precision = draw.choice(["bf16-mixed", "bf16-mixed", "bf16-pure", "fp32"])
+    adapters = method(draw, precision)
     ranks = draw.choice([1, 1, 1, 1, 2, 3, 4, 7, 8, 16, 64])
     sharding = draw.choice(["full-shard", "full-shard", "shard-grad-op", "no-shard"])
     return Case(
-        **sizes(draw, family), **method(draw, precision), family=family, precision=precision, ranks=ranks, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3, 8]), accumulation=draw.choice([1, 1, 2, 3, 5]),
+        **sizes(draw, family), **adapters, family=family, precision=precision, ranks=ranks, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3, 8]), accumulation=draw.choice([1, 1, 2, 3, 5]),
         storage="bf16" if precision == "bf16-mixed" and draw.random() < 0.15 else "fp32", checkpointing=draw.choice(["none", "full"]), card=draw.choice(CARDS), attention=draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:fused", "adamw:foreach", "adamw-8bit", "adafactor", "adamw:paged", "adamw-8bit:paged"]),
-        sharding=sharding, checkpointed_by=draw.choice(["layers", "fsdp"]) if ranks > 1 and sharding != "no-shard" else "layers")
+        sharding=sharding, checkpointed_by=draw.choice(["layers", "fsdp"]) if ranks > 1 and sharding != "no-shard" and not adapters else "layers")
 
 
 def without_rules(case):

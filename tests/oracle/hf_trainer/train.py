@@ -40,6 +40,7 @@ def parse(arguments):
     parser.add_argument("--attention", choices=["flash", "auto", "math"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards; math: eager, the library's own code")
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
+    parser.add_argument("--offload", choices=["none", "params"], default="none", help="params: cpu_offload of fsdp_config")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
     return parser.parse_args(arguments)
@@ -76,7 +77,7 @@ class Marked(Trainer):
 
 
 def model_of(options):
-    config = AutoConfig.from_pretrained(options.config, **({"attn_implementation": "eager"} if options.attention == "math" else {}))
+    config = AutoConfig.from_pretrained(options.config, **attention_of(options))
     storage = torch.bfloat16 if "bf16" in (options.storage, options.precision.removesuffix("-pure")) else torch.float32
     if options.lora_rank == 0:
         return AutoModelForCausalLM.from_config(config, dtype=storage)
@@ -89,11 +90,15 @@ def model_of(options):
     return get_peft_model(model, adapters, autocast_adapter_dtype=storage == torch.float32)
 
 
+def attention_of(options):
+    return {"attn_implementation": "eager"} if options.attention == "math" else {}
+
+
 def quantized(model, options):
     folder = pathlib.Path(options.config).parent / "weights"
     model.to(torch.bfloat16).save_pretrained(folder)
     how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=options.quantization == "nf4-double", bnb_4bit_compute_dtype=torch.bfloat16)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, quantization_config=how, device_map={"": 0})
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, quantization_config=how, device_map={"": 0}, **attention_of(options))
     if options.frozen_dtype == "bf16":
         return model
     return prepare_model_for_kbit_training(model, use_gradient_checkpointing=options.checkpointing == "full")
@@ -102,8 +107,10 @@ def quantized(model, options):
 def fsdp_of(options):
     if options.fsdp == "none":
         return {}
+    if options.offload == "params":  # what `accelerate launch` sets; without it there is no process group for tensors on the host
+        os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_OFFLOAD_PARAMS": "true", "FSDP_VERSION": "2"}
     by_fsdp = options.checkpointing == "full" and options.checkpointed_by == "fsdp"
-    return {"fsdp": True, "fsdp_config": {"reshard_after_forward": options.fsdp == "full-shard", "activation_checkpointing": by_fsdp}}
+    return {"fsdp": True, "fsdp_config": {"reshard_after_forward": options.fsdp == "full-shard", "activation_checkpointing": by_fsdp, "cpu_offload": options.offload == "params"}}
 
 
 def main(arguments):
