@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "program/pytorch/kernels.h"
+#include "program/stages/offload.h"
 
 namespace vramfit::eager {
 
@@ -47,6 +48,7 @@ Fsdp2::Fsdp2(Torch& torch, const Graph& graph, const Job& job)
     : torch_(torch),
       ranks_(job.mesh.shard),
       replicas_(job.mesh.replicate),
+      offloads_(offload_of(job).parameters),
       compute_(job.precision.compute),
       reduce_(job.precision.reduce),
       graph_(graph),
@@ -71,32 +73,62 @@ int Fsdp2::add_group(std::string name, const std::vector<int>& parameters, bool 
                                             .step = {}},
                                 .gathered = {},
                                 .dtype = held_[at(index)].dtype,
+                                .gradient_on_host = {},
                                 .is_trained = held_[at(index)].trainable});
   }
   groups_.push_back(std::move(group));
   return static_cast<int>(groups_.size()) - 1;
 }
 
-/// Copy-in and all-gather have their own stream; the flat copy of the shards in the compute dtype lives until the
-/// collective is issued. Shards that have it already are copied into the output at once.
-void Fsdp2::unshard(ParameterGroup& group) {
-  if (group.is_prefetched || group.is_gathered) return;
-  const Scope scope(torch_.heap(), group.name);
-  const std::int64_t elements = shard_elements(group, Part::all, compute_);
+/// What is copied into the all-gather's output, in the compute dtype: one flat copy of the shards that have another.
+Accesses Fsdp2::cast_shards(const ParameterGroup& group, std::vector<Tensor>& made) {
   Heap& heap = torch_.heap();
   Accesses cast, copied;
   for (const ShardedParameter& p : group.parameters) {
     (has(p, Part::cast, compute_) ? cast : copied).push_back(reads(p.trained.value));
   }
-  const Tensor input = heap.make(shard_elements(group, Part::cast, compute_), compute_, Category::communication,
-                                 "all-gather input", Stream::all_gather);
+  made.push_back(heap.make(shard_elements(group, Part::cast, compute_), compute_, Category::communication,
+                           "all-gather input", Stream::all_gather));
+  if (cast.empty()) return copied;
+  cast.push_back(writes(made.back()));
+  heap.run("aten::_foreach_copy_", cast, Stream::all_gather);
+  copied.push_back(reads(made.back()));
+  return copied;
+}
+
+/// The same of shards in host memory, which come to the card one after the other (_fsdp_param.py: all_gather_inputs).
+Accesses Fsdp2::fetched_shards(const ParameterGroup& group, std::vector<Tensor>& made) {
+  Heap& heap = torch_.heap();
+  const auto make = [&](const ShardedParameter& p, Dtype dtype, const char* what) {
+    return heap.make(p.trained.elements, dtype, Category::communication, what + (" of " + p.trained.name),
+                     Stream::all_gather);
+  };
+  Accesses copied;
+  for (const ShardedParameter& p : group.parameters) {
+    Tensor shard = make(p, p.dtype, "shard");
+    heap.copy_over_link(p.trained.value, shard, Stream::all_gather);
+    if (has(p, Part::cast, compute_)) {
+      Tensor cast = make(p, compute_, "all-gather input");
+      heap.run("aten::_to_copy", {reads(shard), writes(cast)}, Stream::all_gather);
+      shard = std::move(cast);
+    }
+    copied.push_back(reads(shard));
+    made.push_back(std::move(shard));
+  }
+  return copied;
+}
+
+/// Copy-in and all-gather have their own stream; copies of the shards in the compute dtype live until the collective is
+/// issued. Shards on the card that have it already are copied into the output at once.
+void Fsdp2::unshard(ParameterGroup& group) {
+  if (group.is_prefetched || group.is_gathered) return;
+  const Scope scope(torch_.heap(), group.name);
+  const std::int64_t elements = shard_elements(group, Part::all, compute_);
+  Heap& heap = torch_.heap();
+  std::vector<Tensor> made;
+  Accesses copied = offloads_ ? fetched_shards(group, made) : cast_shards(group, made);
   group.all_gathered = heap.make(checked_mul(elements, ranks_), compute_, Category::communication, "all-gather output",
                                  Stream::all_gather);
-  if (!cast.empty()) {
-    cast.push_back(writes(input));
-    heap.run("aten::_foreach_copy_", cast, Stream::all_gather);
-    copied.push_back(reads(input));
-  }
   copied.push_back({group.all_gathered.storage.buffer(), program::How::write_part});
   heap.run("fsdp::all_gather_copy_in", copied, Stream::all_gather);
   group.all_gather = heap.start(program::Collective::all_gather, program::Axis::shard, {changes(group.all_gathered)},
@@ -143,8 +175,14 @@ void Fsdp2::reshard(ParameterGroup& group) {
   group.is_gathered = false;
 }
 
-/// Gathers wait for the optimizer.
-void Fsdp2::begin_forward() { torch_.heap().wait_for_stream(Stream::all_gather, Stream::compute); }
+/// Gathers wait for the optimizer, and so do copies of gradients to where it has read others.
+void Fsdp2::begin_forward() {
+  torch_.heap().wait_for_stream(Stream::all_gather, Stream::compute);
+  if (!offloads_) return;
+  for (const Stream stream : {Stream::all_gather, Stream::reduce_scatter}) {
+    torch_.heap().wait_for_stream(stream, Stream::host);
+  }
+}
 
 void Fsdp2::end_forward() {
   if (!held_all_gathered_.storage) return;
@@ -223,11 +261,27 @@ void Fsdp2::reduce(ParameterGroup& group) {
     group.all_reduce = heap.start(program::Collective::all_reduce, program::Axis::replicate, {changes(group.reduced)},
                                   Stream::reduce_scatter);
   }
-  if (!is_converted) return;
-  Tensor converted = heap.make(elements, dtype, Category::gradients, "sharded gradients", Stream::reduce_scatter);
-  heap.run("aten::_to_copy", {reads(group.reduced), writes(converted)}, Stream::reduce_scatter);
-  group.reduced = std::move(converted);
-  group.converted = heap.record(Stream::reduce_scatter);
+  if (is_converted) {
+    Tensor converted = heap.make(elements, dtype, Category::gradients, "sharded gradients", Stream::reduce_scatter);
+    heap.run("aten::_to_copy", {reads(group.reduced), writes(converted)}, Stream::reduce_scatter);
+    group.reduced = std::move(converted);
+    group.converted = heap.record(Stream::reduce_scatter);
+  }
+  if (offloads_) move_gradients_to_host(group);
+}
+
+/// Into page-locked memory, parameter by parameter (_fsdp_collectives.py: foreach_reduce). What was reduced is freed on
+/// the stream of the copies, which needs no wait.
+void Fsdp2::move_gradients_to_host(ParameterGroup& group) {
+  Heap& heap = torch_.heap();
+  for (ShardedParameter& p : group.parameters) {
+    if (!p.is_trained) continue;
+    p.gradient_on_host =
+        heap.make_pinned(p.trained.elements, p.dtype, Category::gradients, "gradient of " + p.trained.name);
+    heap.copy_over_link(group.reduced, p.gradient_on_host, Stream::reduce_scatter);
+  }
+  group.left = heap.record(Stream::reduce_scatter);
+  group.reduced = {};
 }
 
 void Fsdp2::release_reduce_input() {
@@ -247,13 +301,17 @@ void Fsdp2::finish_backward() {
     for (int* token : {&group.all_reduce, &group.converted}) {
       if (*token >= 0) torch_.heap().wait(std::exchange(*token, -1), Stream::compute);
     }
+    if (group.left >= 0) torch_.heap().wait(std::exchange(group.left, -1), Stream::host);
   }
   release_reduce_input();
   forward_order_.clear();
 }
 
 void Fsdp2::zero_gradients() {
-  for (ParameterGroup& group : groups_) group.reduced = {};
+  for (ParameterGroup& group : groups_) {
+    group.reduced = {};
+    for (ShardedParameter& p : group.parameters) p.gradient_on_host = {};
+  }
 }
 
 std::vector<Tensor> Fsdp2::move_whole(int g) {
@@ -271,6 +329,12 @@ void Fsdp2::load(int g, ShardedParameter& p) {
   const Scope scope(torch_.heap(), groups_[at(g)].name);
   p.trained.value = torch_.heap().make(p.trained.elements, p.dtype, Category::parameters, "shard of " + p.trained.name);
   torch_.heap().run("aten::normal_", {writes(p.trained.value)});
+  if (!offloads_) return;
+  const Tensor on_card =
+      std::exchange(p.trained.value, torch_.heap().make_pinned(p.trained.elements, p.dtype, Category::parameters,
+                                                               "shard in host memory of " + p.trained.name));
+  torch_.heap().wait_for_stream(Stream::compute, Stream::host);
+  torch_.heap().copy_over_link(on_card, p.trained.value, Stream::compute);
 }
 
 }  // namespace vramfit::eager

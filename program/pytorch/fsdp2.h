@@ -21,7 +21,8 @@ namespace vramfit::eager {
 struct ShardedParameter {
   Trained trained;  // if it is: the optimizer has no other
   Tensor gathered;
-  Dtype dtype = Dtype::f32;  // of the shard
+  Dtype dtype = Dtype::f32;      // of the shard
+  Tensor gradient_on_host = {};  // with offload: what was reduced
   bool is_trained = true;
 };
 
@@ -35,6 +36,7 @@ struct ParameterGroup {
   Tensor reduced;          // the sharded gradients: views of one buffer
   int all_reduce = -1;     // the token of their sum over replicas; -1: none is under way
   int converted = -1;      // the event after their conversion to the shards' dtype; -1: none
+  int left = -1;           // the event after the copies of gradients to the host; -1: none are under way
   int forward_index = -1;  // in the order in which modules ended their forward
 };
 
@@ -65,21 +67,27 @@ class Fsdp2 {
   /// set_requires_gradient_sync: whether backward reduces gradients, or leaves them whole for a later one to add to.
   void sync_gradients(bool syncs) { syncs_gradients_ = syncs; }
 
+  /// CPUOffloadPolicy: shards, gradients and what the optimizer keeps are in host memory.
+  bool offloads() const { return offloads_; }
+
   std::vector<ParameterGroup>& groups() { return groups_; }
 
  private:
   void unshard(ParameterGroup& group);
+  Accesses cast_shards(const ParameterGroup& group, std::vector<Tensor>& made);
+  Accesses fetched_shards(const ParameterGroup& group, std::vector<Tensor>& made);
   void copy_out(ParameterGroup& group);
   void wait_for_unshard(ParameterGroup& group, bool is_forward);
   static void reshard(ParameterGroup& group);
   void pre_backward(ParameterGroup& group);
   void post_backward(ParameterGroup& group);
   void reduce(ParameterGroup& group);
+  void move_gradients_to_host(ParameterGroup& group);
   void release_reduce_input();
 
   Torch& torch_;
   std::int64_t ranks_, replicas_;
-  bool syncs_gradients_ = true;
+  bool syncs_gradients_ = true, offloads_;
   Dtype compute_, reduce_;
   const Graph& graph_;
   std::vector<HeldParameter> held_;

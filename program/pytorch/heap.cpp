@@ -1,6 +1,7 @@
 #include "program/pytorch/heap.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/units.h"
@@ -21,6 +22,22 @@ Tensor Heap::make(std::int64_t elements, Dtype dtype, Category category, std::st
 Tensor Heap::make_managed(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {
   return stored({.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr},
                 {.bytes = elements * dtype_bytes(dtype), .category = category, .space = program::Space::managed}, what);
+}
+
+Tensor Heap::make_pinned(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {
+  const auto bytes = static_cast<std::uint64_t>((elements * dtype_bytes(dtype)).n);
+  const Bytes taken{bytes == 0 ? 0 : static_cast<std::int64_t>(std::bit_ceil(bytes))};
+  return stored({.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr},
+                {.bytes = taken, .category = category, .stream = Stream::host, .space = program::Space::pinned}, what);
+}
+
+Tensor Heap::make_on_host(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {
+  return stored({.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr},
+                {.bytes = elements * dtype_bytes(dtype),
+                 .category = category,
+                 .stream = Stream::host,
+                 .space = program::Space::host},
+                what);
 }
 
 Tensor Heap::stored(Tensor tensor, program::Buffer buffer, std::string_view what) {
@@ -79,6 +96,17 @@ void Heap::run(const std::string& name, const Accesses& accesses, const Work& wo
   recording_.writer.write(program::Run{.kernel = program::Kernel::call,
                                        .op = recording_.labels.number(name),
                                        .accesses = range_of(accesses),
+                                       .inside = {},
+                                       .work = {static_cast<std::uint32_t>(all.size() - 1), 1},
+                                       .stream = stream});
+}
+
+void Heap::copy_over_link(const Tensor& from, const Tensor& to, Stream stream) {
+  const Bytes bytes = to.elements * dtype_bytes(to.dtype);
+  std::vector<Work>& all = recording_.writer.code().work;
+  all.push_back({.unit = Work::Unit::host_link, .bytes = static_cast<double>(bytes.n)});
+  recording_.writer.write(program::Run{.kernel = program::Kernel::copy,
+                                       .accesses = range_of({reads(from), writes(to)}),
                                        .inside = {},
                                        .work = {static_cast<std::uint32_t>(all.size() - 1), 1},
                                        .stream = stream});

@@ -53,12 +53,18 @@ class Heap {
               Stream stream = Stream::compute);
   /// The same outside the allocator, in memory that moves to whoever touches it (cudaMallocManaged).
   Tensor make_managed(std::int64_t elements, Dtype dtype, Category category, std::string_view what);
+  /// The same in host memory; page-locked by PyTorch's pool, which rounds up to a power of two
+  /// (CachingHostAllocatorImpl.h), or as any other.
+  Tensor make_pinned(std::int64_t elements, Dtype dtype, Category category, std::string_view what);
+  Tensor make_on_host(std::int64_t elements, Dtype dtype, Category category, std::string_view what);
   /// Nothing frees it: it belongs to whoever it was given to (a loss that is kept for a log).
   void keep(Tensor tensor);
 
   /// One call of a library's function: one kernel that reads and writes once what it touches, or what `work` says.
   void run(const std::string& name, const Accesses& accesses, Stream stream = Stream::compute);
   void run(const std::string& name, const Accesses& accesses, const Work& work, Stream stream = Stream::compute);
+  /// A copy between the card and its host, of as much as `to` holds.
+  void copy_over_link(const Tensor& from, const Tensor& to, Stream stream);
   /// The bytes of what is touched; what is changed is read and written.
   double bytes_of(const Accesses& accesses) const;
   /// Over the first of the buffers accessed, which holds the whole data; `part`: of each rank, if not all of it. The

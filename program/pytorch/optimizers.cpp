@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/pytorch/host_update.h"
 #include "program/pytorch/kernels.h"
 
 namespace vramfit::eager {
@@ -107,6 +108,10 @@ Tensor make_state(Heap& heap, const Trained& parameter, std::int64_t elements, D
 
 Tensor clip_gradients(Torch& torch, Wrapper& wrapper) {
   Heap& heap = torch.heap();
+  if (wrapper.updates_on_host()) {
+    clip_on_host(heap, wrapper);
+    return {};
+  }
   const Scope scope(heap, "clip");
   const std::vector<Trained*> parameters = wrapper.trained();
   const Dtype dtype = wrapper.gradients().front().dtype;
@@ -153,6 +158,7 @@ Tensor clip_gradients(Torch& torch, Wrapper& wrapper) {
 }
 
 void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state) {
+  if (wrapper.updates_on_host()) return adamw_on_host(torch.heap(), wrapper, state);
   if (implementation == OptimizerImplementation::paged) return paged_adamw_step(torch, wrapper);
   const Scope scope(torch.heap(), "adamw");
   for (const OptimizerGroup& group : wrapper.groups()) step_group(torch.heap(), wrapper, group, implementation, state);

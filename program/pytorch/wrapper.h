@@ -71,6 +71,8 @@ class Wrapper {
   virtual Tensor gradient_of(const Trained& parameter) = 0;
   /// The optimizer's groups, in the order in which it has them.
   virtual std::vector<OptimizerGroup> groups() { return {{trained(), gradients()}}; }
+  /// Whether parameters, gradients and states are in host memory, and the CPU updates (host_update.h).
+  virtual bool updates_on_host() const { return false; }
   /// The norms of all ranks' gradients from those of this rank's, as clip_grad_norm_ wants them.
   virtual Tensor reduced_norms(Tensor norms) { return norms; }
 };

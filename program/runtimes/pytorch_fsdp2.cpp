@@ -190,11 +190,17 @@ class Sharded final : public eager::Wrapper {
     std::vector<Tensor> list;
     for (const eager::ParameterGroup& group : fsdp_.groups()) {
       if (group.reduced.storage) list.push_back(group.reduced);
+      for (const eager::ShardedParameter& p : group.parameters) {
+        if (p.gradient_on_host.storage) list.push_back(p.gradient_on_host);
+      }
     }
     return list;
   }
 
+  bool updates_on_host() const override { return fsdp_.offloads(); }
+
   Tensor gradient_of(const Trained& p) override {
+    if (fsdp_.offloads()) return place_of(p.parameter).parameter->gradient_on_host;
     return fsdp_.groups()[static_cast<std::size_t>(place_of(p.parameter).group)].reduced;
   }
 
@@ -285,6 +291,10 @@ void require_trainer(const Job& job, Job& modelled) {
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
   if (job.mesh.replicate > 1)
     throw NotModelled("--modeling transformers with replicas (a Trainer's fsdp shards over all ranks)");
+  const std::vector<std::string> kinds{"params"};
+  if (!job.offload.empty() && job.offload != kinds) {
+    throw NotModelled(fmt::format("--offload {} with FSDP2 (its cpu_offload is --offload params)", value("offload")));
+  }
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   if (job.optimizer != "adamw" || is_paged) refuse_field(job, "optimizer");
 }

@@ -78,6 +78,7 @@ CASES = {
         Case(**{**TINY, "sequence": 640}, **QLORA, family="qwen2", lora_dropout=0.1, checkpointing="full"),
         Case(**TINY, ranks=7, tied=True, accumulation=4, checkpointing="full"),
         Case(**TINY, ranks=2, family="qwen3", precision="bf16-pure", sharding="shard-grad-op", optimizer="adamw:foreach"),
+        Case(**TINY, ranks=3, offload="params", accumulation=2),
         Case(**TINY, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
         Case(**TINY, ranks=3, sharding="no-shard", lora_rank=4),
         Case(**TINY, ranks=2, family="granite", lora_rank=4, lora_dropout=0.1, checkpointing="full"),
@@ -146,6 +147,13 @@ CASES = {
         *(Case(**SMALL, ranks=ranks, checkpointing=checkpointing, tied=tied, accumulation=accumulation, sharding=sharding)
           for ranks, checkpointing, tied, accumulation, sharding in (
               (8, "none", False, 1, "full-shard"), (8, "full", True, 2, "full-shard"), (2, "none", True, 3, "shard-grad-op"), (512, "full", False, 1, "full-shard"))),
+        *(Case(**SMALL, ranks=ranks, offload="params", precision=precision, checkpointing=checkpointing, tied=tied, accumulation=accumulation, sharding=sharding)
+          for ranks, precision, checkpointing, tied, accumulation, sharding in (
+              (4, "bf16-mixed", "full", False, 1, "full-shard"), (8, "bf16-mixed", "none", True, 3, "shard-grad-op"), (3, "bf16-pure", "full", False, 2, "full-shard"),
+              (2, "bf16-pure", "none", True, 1, "shard-grad-op"), (512, "bf16-mixed", "full", False, 1, "full-shard"))),
+        Case(**{**SMALL, "kv_heads": 16}, ranks=2, offload="params", precision="fp32", checkpointing="full"),
+        *(Case(**SMALL, ranks=ranks, offload="params", lora_rank=8, frozen_dtype=frozen, checkpointing="full") for ranks, frozen in ((2, "bf16"), (4, "fp32"))),
+        Case(**SMALL, ranks=4, offload="params", family="qwen3", checkpointing="full", optimizer="adamw:foreach", card="RTX4090"),
         Case(**SMALL, ranks=16, family="qwen2", checkpointing="full", checkpointed_by="fsdp", attention="auto"),
         Case(**SMALL, ranks=3, family="qwen3", precision="bf16-pure", tied=True, optimizer="adamw:foreach", accumulation=2),
         Case(**{**SMALL, "kv_heads": 16}, ranks=2, precision="fp32", checkpointing="full"),

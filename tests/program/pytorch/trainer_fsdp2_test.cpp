@@ -2,9 +2,12 @@
 // event by event.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "estimator/estimate.h"
 #include "job/fields/job_fields.h"
@@ -14,6 +17,7 @@
 #include "program/make_program.h"
 #include "program/pytorch/kernels.h"
 #include "program/readers/check.h"
+#include "program/readers/host_bytes.h"
 #include "program/stages/adapters.h"
 #include "tests/support/models.h"
 
@@ -84,6 +88,50 @@ TEST_CASE("the Trainer's FSDP2 reduces in a step's last micro-batch alone") {
   CHECK(reductions("3") == reductions("1"));
 }
 
+TEST_CASE(
+    "with cpu_offload, a rank has in host memory its shards and gradients as pinned by PyTorch's pool, and states") {
+  const ModelSpec spec = testing::small_llama();
+  const Graph graph = build_graph(spec, {});
+  for (const char* precision : {"bf16-mixed", "bf16-pure"}) {
+    CAPTURE(precision);
+    Job job = trainer_job("offload", "params");
+    job_field_named("precision").set(job, precision);
+    const program::Program made = recorded(job);
+    CHECK(program::fault_of(made) == std::nullopt);
+    const std::int64_t width = std::string_view(precision) == "bf16-pure" ? 2 : 4;
+    Bytes expected;
+    for (const Parameter& parameter : graph.parameters) {
+      const std::int64_t rows = parameter.shape.front();
+      const std::int64_t bytes = ceil_div(rows, 4) * (element_count(parameter) / rows) * width;
+      const auto pinned = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
+      expected += Bytes{2 * pinned + 2 * bytes};
+    }
+    CHECK(host_bytes(made) == expected);
+    for (const program::Buffer& buffer : made.main.buffers) {
+      const bool is_state = buffer.category == Category::optimizer_state;
+      CHECK((!is_state || buffer.space == program::Space::host));
+    }
+  }
+}
+
+TEST_CASE("steps with cpu_offload are sound programs, with accumulation, checkpointing and adapters") {
+  for (const auto& [field, value] :
+       {std::pair{"grad_accum", "3"}, {"checkpointing", "full"}, {"sharding", "shard-grad-op"}}) {
+    Job job = trainer_job("offload", "params");
+    job_field_named(field).set(job, value);
+    const auto fault = program::fault_of(recorded(job));
+    CHECK_MESSAGE(!fault, fault.value_or(""));
+  }
+  std::vector<std::string> notes;
+  const ModelSpec spec = testing::small_llama();
+  Job lora = trainer_job("offload", "params");
+  job_field_named("method").set(lora, "lora");
+  lora = resolve_job(lora, spec, kFour, notes);
+  const program::Program made =
+      program::make_program({.graph = training_graph(spec, lora), .job = lora, .device = kH100, .coords = {}});
+  CHECK(program::fault_of(made) == std::nullopt);
+}
+
 TEST_CASE("what the Trainer's FSDP2 has no rules for is named") {
   const auto why = [](const char* field, const char* value) {
     const Estimate e = estimate(testing::small_llama(), trainer_job(field, value), kFour, {.suggestions = false});
@@ -97,6 +145,8 @@ TEST_CASE("what the Trainer's FSDP2 has no rules for is named") {
   job_field_named("mesh").set(replicated, "replicate=2,shard=2");
   CHECK(estimate(testing::small_llama(), replicated, kFour, {.suggestions = false})
             .why.starts_with("--modeling transformers with replicas"));
+  CHECK(why("offload", "activations")
+            .starts_with("--offload activations with FSDP2 (its cpu_offload is --offload params"));
   CHECK(why("optimizer", "adamw-8bit").starts_with("--optimizer adamw-8bit"));
   CHECK(why("method", "qlora").starts_with("--method qlora with FSDP2 (with a copy on each GPU"));
   CHECK(why("precision", "fp16-mixed").starts_with("--precision fp16-mixed"));

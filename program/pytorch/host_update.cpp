@@ -1,0 +1,47 @@
+#include "program/pytorch/host_update.h"
+
+#include <vector>
+
+namespace vramfit::eager {
+
+namespace {
+
+/// What the CPU reads and writes, whatever PyTorch's pool has rounded up.
+double bytes_of(const Tensor& tensor) { return static_cast<double>((tensor.elements * dtype_bytes(tensor.dtype)).n); }
+
+Tensor zeros(Heap& heap, const Trained& parameter, std::int64_t elements, Dtype dtype, const char* what) {
+  Tensor made = heap.make_on_host(elements, dtype, Category::optimizer_state, what + (" of " + parameter.name));
+  heap.run("aten::zeros_like", {writes(made)}, {.bytes = bytes_of(made)}, Stream::host);
+  return made;
+}
+
+}  // namespace
+
+void clip_on_host(Heap& heap, Wrapper& wrapper) {
+  const Scope scope(heap, "clip");
+  Accesses read, changed;
+  double bytes = 0;
+  for (const Tensor& gradient : wrapper.gradients()) {
+    read.push_back(reads(gradient));
+    changed.push_back(changes(gradient));
+    bytes += bytes_of(gradient);
+  }
+  heap.run("aten::_foreach_norm", read, {.bytes = bytes}, Stream::host);
+  heap.run("aten::_foreach_mul_", changed, {.bytes = 2 * bytes}, Stream::host);
+}
+
+void adamw_on_host(Heap& heap, Wrapper& wrapper, Dtype state) {
+  const Scope scope(heap, "adamw");
+  for (Trained* p : wrapper.trained()) {
+    if (p->exp_avg.elements == 0) {
+      p->exp_avg = zeros(heap, *p, p->elements, state, "exp_avg");
+      p->exp_avg_sq = zeros(heap, *p, p->elements, state, "exp_avg_sq");
+    }
+    const Tensor gradient = wrapper.gradient_of(*p);
+    const double changed = bytes_of(p->value) + bytes_of(p->exp_avg) + bytes_of(p->exp_avg_sq);
+    heap.run("aten::_fused_adamw_", {reads(gradient), changes(p->value), changes(p->exp_avg), changes(p->exp_avg_sq)},
+             {.bytes = bytes_of(gradient) + 2 * changed}, Stream::host);
+  }
+}
+
+}  // namespace vramfit::eager
