@@ -14,7 +14,8 @@ Tensor Torch::causal_numbers(std::int64_t sequence, Dtype dtype) {
     const Tensor ones = computed("aten::ones", {}, temporary(scores, Dtype::u8, "ones"));
     triangle = computed("aten::tril", {reads(ones)}, temporary(scores, Dtype::u8, "lower triangle"));
   }
-  const Tensor lowest = temporary(1, dtype, "minus infinity"), zero = temporary(1, dtype, "zero");
+  const Tensor lowest = computed("aten::scalar_tensor", {}, temporary(1, dtype, "minus infinity")),
+               zero = computed("aten::scalar_tensor", {}, temporary(1, dtype, "zero"));
   return computed("aten::where", {reads(triangle), reads(zero), reads(lowest)},
                   temporary(scores, dtype, "causal mask"));
 }

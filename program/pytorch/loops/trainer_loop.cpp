@@ -42,7 +42,7 @@ class TrainerLoop final : public Loop {
   void update() override {
     parts_.enter(Phase::clip);
     norm_ = {};
-    if (parts_.clip) norm_ = clip_gradients(torch(), parts_.wrapper);
+    norm_ = clip_gradients(torch(), parts_.wrapper);  // without a limit, too, for its log (_get_grad_norm)
     step_optimizer();
     parts_.wrapper.zero_gradients();
   }

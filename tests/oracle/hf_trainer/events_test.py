@@ -43,6 +43,7 @@ class Case(FamilyDims):
     sharding: str = "full-shard"
     checkpointed_by: str = "layers"
     offload: str = "none"  # of FSDP2
+    clip: bool = True  # without it, the Trainer makes the same allocations
 
     def cluster(self):
         return f"{self.ranks // 8}x8x{self.card}" if self.ranks > 8 else f"{self.ranks}x{self.card}"
@@ -74,7 +75,7 @@ CASES = {
         Case(**TINY, checkpointing="full", optimizer="adamw-8bit:paged", attention="auto"),
         Case(**{**TINY, "kv_heads": 1}, family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="adamw:foreach", batch=2),
         Case(**{**TINY, "kv_heads": 4}, family="qwen3", precision="fp32", batch=3, tied=True, optimizer="adafactor"),
-        Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full"),
+        Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full", clip=False),
         Case(**{**TINY, "sequence": 640}, **QLORA, family="qwen2", lora_dropout=0.1, checkpointing="full"),
         Case(**TINY, ranks=7, tied=True, accumulation=4, checkpointing="full"),
         Case(**TINY, ranks=2, family="qwen3", precision="bf16-pure", sharding="shard-grad-op", optimizer="adamw:foreach"),
@@ -147,6 +148,7 @@ CASES = {
         *(Case(**SMALL, ranks=ranks, checkpointing=checkpointing, tied=tied, accumulation=accumulation, sharding=sharding)
           for ranks, checkpointing, tied, accumulation, sharding in (
               (8, "none", False, 1, "full-shard"), (8, "full", True, 2, "full-shard"), (2, "none", True, 3, "shard-grad-op"), (512, "full", False, 1, "full-shard"))),
+        *(Case(**SMALL, ranks=2, sharding=sharding, clip=False) for sharding in ("full-shard", "no-shard")),
         *(Case(**SMALL, ranks=ranks, offload="params", precision=precision, checkpointing=checkpointing, tied=tied, accumulation=accumulation, sharding=sharding)
           for ranks, precision, checkpointing, tied, accumulation, sharding in (
               (4, "bf16-mixed", "full", False, 1, "full-shard"), (8, "bf16-mixed", "none", True, 3, "shard-grad-op"), (3, "bf16-pure", "full", False, 2, "full-shard"),
@@ -236,7 +238,7 @@ def script(case, folder, events):
         FOLDER / "train.py", "--config", config_file(case, folder), "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
         "--storage", case.storage, "--attention", case.attention, "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
         "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization,
-        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--steps", STEPS, "--events", events)]
+        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--max-grad-norm", 1 if case.clip else 0, "--steps", STEPS, "--events", events)]
 
 
 def libraries():

@@ -41,6 +41,7 @@ def parse(arguments):
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
     parser.add_argument("--offload", choices=["none", "params"], default="none", help="params: cpu_offload of fsdp_config")
+    parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
     return parser.parse_args(arguments)
@@ -124,7 +125,7 @@ def main(arguments):
     settings = TrainingArguments(
         output_dir=str(pathlib.Path(options.config).parent / "checkpoints"), report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=1000, dataloader_pin_memory=False,
         per_device_train_batch_size=options.batch, gradient_accumulation_steps=options.accumulation, max_steps=options.steps, gradient_checkpointing=options.checkpointing == "full" and options.checkpointed_by == "layers",
-        bf16=options.precision == "bf16-mixed", optim=OPTIMIZERS[options.optimizer], **fsdp_of(options))
+        max_grad_norm=options.max_grad_norm, bf16=options.precision == "bf16-mixed", optim=OPTIMIZERS[options.optimizer], **fsdp_of(options))
     trainer = Marked(model=model_of(options), args=settings, train_dataset=Texts(options.sequence))
     trainer.events = log
     trainer.train()

@@ -64,7 +64,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the Trainer's steps with FSDP2 are sound programs") {
-  for (const char* precision : {"bf16-mixed", "bf16-pure"}) {
+  for (const char* precision : {"bf16-mixed", "bf16-pure", "fp32"}) {
     for (const char* micro_batches : {"1", "3"}) {
       Job job = trainer_job("precision", precision);
       job_field_named("grad_accum").set(job, micro_batches);
@@ -72,6 +72,18 @@ TEST_CASE("the Trainer's steps with FSDP2 are sound programs") {
       CHECK_MESSAGE(!fault, fault.value_or(""));
     }
   }
+}
+
+TEST_CASE("the Trainer takes the norm of gradients that it doesn't clip") {
+  const ModelSpec spec = testing::small_llama();
+  std::vector<std::string> notes;
+  const Graph graph = build_graph(spec, {});
+  const Job job = resolve_job(trainer_job(), spec, kFour, notes);
+  const auto instructions = [&](bool clips) {
+    return program::make_program({.graph = graph, .job = job, .device = kH100, .coords = {}, .run = {.clip = clips}})
+        .main.instructions.size();
+  };
+  CHECK(instructions(false) == instructions(true));
 }
 
 TEST_CASE("the Trainer's FSDP2 reduces in a step's last micro-batch alone") {
