@@ -283,6 +283,13 @@ void require_trainer(const Job& job, Job& modelled) {
           fmt::format("--reduce-dtype {} (accelerate reduces in bf16: --reduce-dtype bf16)", value("reduce_dtype")));
     }
     job_field_named("reduce_dtype").set(modelled, "bf16");
+    // accelerate/utils/fsdp_utils.py: fsdp2_prepare_model, before it shards
+    if (job.precision.storage != Dtype::f32) {
+      throw NotModelled(
+          fmt::format("--storage-dtype {} (with FSDP2 accelerate makes trained weights fp32, whatever the checkpoint "
+                      "has: --storage-dtype fp32 --state-dtype fp32)",
+                      value("storage_dtype")));
+    }
   }
   if (!std::holds_alternative<WrapLayers>(job.wrap)) refuse_field(job, "wrap");
   if (!job.wrap_embeddings) {

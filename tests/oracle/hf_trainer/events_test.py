@@ -56,7 +56,8 @@ class Case(FamilyDims):
             fields["sharding"] = self.sharding
         if self.offload != "none":
             fields["offload"] = self.offload
-        if self.storage == "bf16":
+        is_upcast = self.ranks > 1 and self.sharding != "no-shard"  # by accelerate, before FSDP2 shards
+        if self.storage == "bf16" and not is_upcast:
             fields |= {"storage_dtype": "bf16", "state_dtype": "bf16"}
         if self.lora_rank:
             fields |= {"method": "lora" if self.quantization == "none" else "qlora", "quantization": self.quantization, "lora_rank": self.lora_rank, "lora_targets": self.lora_targets}
@@ -156,6 +157,7 @@ CASES = {
         Case(**{**SMALL, "kv_heads": 16}, ranks=2, offload="params", precision="fp32", checkpointing="full"),
         *(Case(**SMALL, ranks=ranks, offload="params", lora_rank=8, frozen_dtype=frozen, checkpointing="full") for ranks, frozen in ((2, "bf16"), (4, "fp32"))),
         Case(**SMALL, ranks=4, offload="params", family="qwen3", checkpointing="full", optimizer="adamw:foreach", card="RTX4090"),
+        *(Case(**TINY, ranks=2, storage="bf16", lora_rank=rank, tied=tied, accumulation=accumulation) for rank, tied, accumulation in ((0, False, 1), (0, True, 2), (4, False, 1))),
         Case(**SMALL, ranks=16, family="qwen2", checkpointing="full", checkpointed_by="fsdp", attention="auto"),
         Case(**SMALL, ranks=3, family="qwen3", precision="bf16-pure", tied=True, optimizer="adamw:foreach", accumulation=2),
         Case(**{**SMALL, "kv_heads": 16}, ranks=2, precision="fp32", checkpointing="full"),
