@@ -237,6 +237,9 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   e.verdict = verdict_of(rank, e.capacity);
   e.why = explain(rank, e.capacity);
   add_assumptions(e, spec, graph);
+  if (!options.run.clip && e.job.modeling == Modeling::transformers) {
+    e.assumptions.emplace_back("the Trainer takes the norm of gradients for its log, clipped or not");
+  }
   set_rank0_apart(e, graph, options.run);
   e.host_bytes = host_bytes_of_node(e, graph, options.run);
   judge_host_memory(e, options.run);

@@ -303,8 +303,8 @@ void require_trainer(const Job& job, Job& modelled) {
     throw NotModelled(fmt::format("--offload {} with FSDP2 (its cpu_offload is --offload params)", value("offload")));
   }
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
-  // Rehearsed: Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor, and DTensor has no rule
-  // for bitsandbytes.optimizer_update_32bit (torch/distributed/tensor/_sharding_prop.py).
+  // Rehearsed: Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor; bitsandbytes' updates
+  // have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both kinds of tensors themselves.
   if (job.optimizer == "adafactor" || job.optimizer == "adamw-8bit" || is_paged) {
     throw NotModelled(fmt::format("--optimizer {} with FSDP2 (its first step fails on sharded weights; adamw works)",
                                   value("optimizer")));
