@@ -16,4 +16,10 @@ struct Excluded : NotModelled {
   using NotModelled::NotModelled;
 };
 
+/// What the library that trains fails at itself, as rehearsals showed: there is nothing to count, and a rehearsal shows
+/// how it ends.
+struct LibraryFails : NotModelled {
+  using NotModelled::NotModelled;
+};
+
 }  // namespace vramfit

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/digits_apart.h"
 #include "base/error.h"
 #include "estimator/allocator/ledger_player.h"
@@ -198,10 +199,10 @@ void set_rank0_apart(Estimate& e, const Graph& graph, const RunEffects& run) {
 }
 
 /// What would answer instead: a recipe, or the person's own script on simulated cards. CPU ranks have none.
-std::string answer_hint(const Cluster& cluster, const std::string& answered_by) {
+std::string answer_hint(const Cluster& cluster, const std::string& answered_by, const char* verb = "answers") {
   if (cluster.is_cpu()) return "";
-  if (!answered_by.empty()) return "; this answers it: " + answered_by;
-  return "; your own script answers it: " + rehearsal_of(cluster);
+  if (!answered_by.empty()) return fmt::format("; this {} it: {}", verb, answered_by);
+  return fmt::format("; your own script {} it: {}", verb, rehearsal_of(cluster));
 }
 
 Estimate begun(const ModelSpec& spec, const Job& job, const Cluster& cluster) {
@@ -332,7 +333,8 @@ Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster,
   } catch (const NotModelled& feature) {
     e.verdict = Verdict::not_modelled;
     e.lacking = feature.feature_name;
-    e.why = e.lacking + answer_hint(e.cluster, options.answered_by);
+    const bool fails = dynamic_cast<const LibraryFails*>(&feature) != nullptr;
+    e.why = e.lacking + answer_hint(e.cluster, options.answered_by, fails ? "shows" : "answers");
     e.ranks.clear();
     estimate_time(e, spec, options);
   }

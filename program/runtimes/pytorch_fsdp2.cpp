@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/sharding.h"
@@ -276,6 +277,14 @@ void require_trainer(const Job& job, Job& modelled) {
   if (job.method == Method::qlora) {
     throw NotModelled("--method qlora with FSDP2 (with a copy on each GPU it is: --sharding no-shard)");
   }
+  const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
+  // Rehearsed: Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor; bitsandbytes' updates
+  // have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both kinds of tensors themselves.
+  if (job.optimizer == "adafactor" || job.optimizer == "adamw-8bit" || is_paged) {
+    throw LibraryFails(fmt::format("--optimizer {} with FSDP2 (its first step fails on sharded weights; adamw works)",
+                                   value("optimizer")));
+  }
+  if (job.optimizer != "adamw") refuse_field(job, "optimizer");
   job_field_named("precision").set(modelled, job.precision.name == "fp16-mixed" ? "bf16-mixed" : job.precision.name);
   if (job.precision.name == "bf16-mixed") {
     if (value("reduce_dtype") != "bf16") {
@@ -302,14 +311,6 @@ void require_trainer(const Job& job, Job& modelled) {
   if (!job.offload.empty() && job.offload != kinds) {
     throw NotModelled(fmt::format("--offload {} with FSDP2 (its cpu_offload is --offload params)", value("offload")));
   }
-  const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
-  // Rehearsed: Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor; bitsandbytes' updates
-  // have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both kinds of tensors themselves.
-  if (job.optimizer == "adafactor" || job.optimizer == "adamw-8bit" || is_paged) {
-    throw NotModelled(fmt::format("--optimizer {} with FSDP2 (its first step fails on sharded weights; adamw works)",
-                                  value("optimizer")));
-  }
-  if (job.optimizer != "adamw") refuse_field(job, "optimizer");
 }
 
 void require(const Job& job, const Cluster& cluster) {
