@@ -11,10 +11,9 @@ import subprocess
 import sys
 import tempfile
 
-import vramfit
-
 FOLDER = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(FOLDER.parent))
+sys.path += [str(FOLDER.parent), str(FOLDER.parents[2] / "python")]
+import vramfit  # noqa: E402
 from compare_events import by_step, failures_of  # noqa: E402
 from dims import FamilyDims  # noqa: E402
 
