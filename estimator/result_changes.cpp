@@ -39,6 +39,18 @@ Precision with_set_dtypes(std::string_view name, const Job& job) {
   return precision;
 }
 
+/// The job with each of the values in a field, where that changes what the field sets.
+template <typename T>
+std::vector<Job> with_each(const Job& job, std::string_view field, T Job::*set, const Values& names) {
+  std::vector<Job> changed;
+  for (const std::string& name : names) {
+    Job choice = job;
+    job_field_named(field).set(choice, name);
+    if (choice.*set != job.*set) changed.push_back(std::move(choice));
+  }
+  return changed;
+}
+
 // What the executor trains in. fp8 rounds far more than the others, so it is tried only by name.
 std::vector<Job> precisions(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   std::vector<Job> changed;
@@ -55,13 +67,7 @@ std::vector<Job> precisions(const Job& job, const ModelSpec& /*spec*/, const Val
 std::vector<Job> optimizers(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   Values names = values;
   if (values.empty() && job.optimizer == "adamw") names.emplace_back("adamw-8bit");
-  std::vector<Job> changed;
-  for (const std::string& name : names) {
-    Job choice = job;
-    job_field_named("optimizer").set(choice, name);
-    if (choice.optimizer != job.optimizer) changed.push_back(std::move(choice));
-  }
-  return changed;
+  return with_each(job, "optimizer", &Job::optimizer, names);
 }
 
 // Of frozen weights alone. By default in 8 bits, and in the 4 that need least; those that have so few stay as they are.
@@ -85,13 +91,7 @@ std::vector<Job> quantizations(const Job& job, const ModelSpec& spec, const Valu
 std::vector<Job> kernels(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   Values names = values;
   if (values.empty() && job.runtime == Runtime::vramfit && replaces_many_calls(job)) names = {"vramfit"};
-  std::vector<Job> changed;
-  for (const std::string& name : names) {
-    Job choice = job;
-    job_field_named("kernels").set(choice, name);
-    if (choice.kernels != job.kernels) changed.push_back(std::move(choice));
-  }
-  return changed;
+  return with_each(job, "kernels", &Job::kernels, names);
 }
 
 std::vector<std::int64_t> numbers_of(const Values& values) {
@@ -139,15 +139,9 @@ std::string why_no_global_batch(const Job& job, const ModelSpec& /*spec*/, const
 std::vector<Job> methods(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   Values names = values;
   if (values.empty() && job.method == Method::full && job.runtime == Runtime::vramfit) names = {"lora", "qlora"};
-  std::vector<Job> changed;
-  for (const std::string& name : names) {
-    Job choice = job;
-    job_field_named("method").set(choice, name);
-    if (choice.method == job.method) continue;
-    std::vector<std::string> notes;  // defaults show as flags of the plan
-    resolve_adapters(choice, notes);
-    changed.push_back(std::move(choice));
-  }
+  std::vector<Job> changed = with_each(job, "method", &Job::method, names);
+  std::vector<std::string> notes;  // defaults show as flags of the plan
+  for (Job& choice : changed) resolve_adapters(choice, notes);
   return changed;
 }
 
@@ -178,14 +172,12 @@ void check_optimizer(const std::string& name) { optimizer_number(name); }
 void check_quantization(const std::string& name) {
   if (quantization_named(name) == nullptr) unknown_value(name, names_of(kQuantizations));
 }
-void check_kernels(const std::string& name) {
+void check_value(std::string_view field, const std::string& value) {
   Job job;
-  job_field_named("kernels").set(job, name);
+  job_field_named(field).set(job, value);
 }
-void check_method(const std::string& name) {
-  Job job;
-  job_field_named("method").set(job, name);
-}
+void check_kernels(const std::string& name) { check_value("kernels", name); }
+void check_method(const std::string& name) { check_value("method", name); }
 void check_number(const std::string& value) { whole_number(value, 1, kMostNumber); }
 
 constexpr std::array kResultChanges{

@@ -1,10 +1,10 @@
 #include "program/pytorch/heap.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "base/units.h"
+#include "program/readers/host_bytes.h"
 
 namespace vramfit::eager {
 
@@ -15,32 +15,29 @@ Tensor detached(const Tensor& tensor) {
 }
 
 Tensor Heap::make(std::int64_t elements, Dtype dtype, Category category, std::string_view what, Stream stream) {
-  return stored({.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr},
-                {.bytes = elements * dtype_bytes(dtype), .category = category, .stream = stream}, what);
+  return stored(elements, dtype, {.bytes = elements * dtype_bytes(dtype), .category = category, .stream = stream},
+                what);
 }
 
 Tensor Heap::make_managed(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {
-  return stored({.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr},
+  return stored(elements, dtype,
                 {.bytes = elements * dtype_bytes(dtype), .category = category, .space = program::Space::managed}, what);
 }
 
 Tensor Heap::make_pinned(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {
-  const auto bytes = static_cast<std::uint64_t>((elements * dtype_bytes(dtype)).n);
-  const Bytes taken{bytes == 0 ? 0 : static_cast<std::int64_t>(std::bit_ceil(bytes))};
-  return stored({.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr},
-                {.bytes = taken, .category = category, .stream = Stream::host, .space = program::Space::pinned}, what);
+  const Bytes bytes = pinned_by_pool(elements * dtype_bytes(dtype));
+  return stored(elements, dtype,
+                {.bytes = bytes, .category = category, .stream = Stream::host, .space = program::Space::pinned}, what);
 }
 
 Tensor Heap::make_on_host(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {
-  return stored({.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr},
-                {.bytes = elements * dtype_bytes(dtype),
-                 .category = category,
-                 .stream = Stream::host,
-                 .space = program::Space::host},
-                what);
+  const Bytes bytes = elements * dtype_bytes(dtype);
+  return stored(elements, dtype,
+                {.bytes = bytes, .category = category, .stream = Stream::host, .space = program::Space::host}, what);
 }
 
-Tensor Heap::stored(Tensor tensor, program::Buffer buffer, std::string_view what) {
+Tensor Heap::stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, std::string_view what) {
+  Tensor tensor{.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr};
   if (buffer.bytes.n == 0) return tensor;
   std::string text = scope;
   text.append(": ").append(what);

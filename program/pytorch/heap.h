@@ -53,8 +53,7 @@ class Heap {
               Stream stream = Stream::compute);
   /// The same outside the allocator, in memory that moves to whoever touches it (cudaMallocManaged).
   Tensor make_managed(std::int64_t elements, Dtype dtype, Category category, std::string_view what);
-  /// The same in host memory; page-locked by PyTorch's pool, which rounds up to a power of two
-  /// (CachingHostAllocatorImpl.h), or as any other.
+  /// The same in host memory; page-locked by PyTorch's pool (pinned_by_pool), or as any other.
   Tensor make_pinned(std::int64_t elements, Dtype dtype, Category category, std::string_view what);
   Tensor make_on_host(std::int64_t elements, Dtype dtype, Category category, std::string_view what);
   /// Nothing frees it: it belongs to whoever it was given to (a loss that is kept for a log).
@@ -86,8 +85,8 @@ class Heap {
 
  private:
   program::Range range_of(const Accesses& accesses);
-  /// `tensor` with a storage like `buffer`, whose label is made of `what`.
-  Tensor stored(Tensor tensor, program::Buffer buffer, std::string_view what);
+  /// A tensor with a storage like `buffer`, whose label is made of `what`.
+  Tensor stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, std::string_view what);
 
   Recording& recording_;
   std::vector<std::vector<int>> buffers_;  // by label

@@ -17,10 +17,9 @@ using IsCounted = bool (*)(const Buffer&);
 bool is_on_host(const Buffer& buffer) { return buffer.space == Space::pinned || buffer.space == Space::host; }
 bool is_managed(const Buffer& buffer) { return buffer.space == Space::managed; }
 
-/// What a kernel pins itself comes from PyTorch's pool, which rounds up to a power of two.
+/// What a kernel pins itself comes from PyTorch's pool.
 std::int64_t taken_by_kernel(const Buffer& buffer) {
-  const auto bytes = static_cast<std::uint64_t>(buffer.bytes.n);
-  return static_cast<std::int64_t>(buffer.space == Space::pinned ? std::bit_ceil(bytes) : bytes);
+  return buffer.space == Space::pinned ? pinned_by_pool(buffer.bytes).n : buffer.bytes.n;
 }
 
 class PeakReader {
@@ -72,6 +71,10 @@ Bytes peak_of(const Program& program, IsCounted is_counted) {
 }
 
 }  // namespace
+
+Bytes pinned_by_pool(Bytes bytes) {
+  return bytes.n == 0 ? bytes : Bytes{static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes.n)))};
+}
 
 Bytes host_bytes(const Program& program) { return peak_of(program, is_on_host); }
 

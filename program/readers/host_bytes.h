@@ -6,9 +6,13 @@
 namespace vramfit {
 
 /// The most that a rank's buffers in host memory take at once. Pinned ones are registered at their exact size; those
-/// that kernels ask for themselves are rounded up to a power of two, as PyTorch's pool of pinned memory makes them.
+/// that kernels ask for themselves come from PyTorch's pool (pinned_by_pool).
 /// What CPU ranks hold on their "device" is not among them.
 Bytes host_bytes(const program::Program& program);
+
+/// What PyTorch's pool of pinned memory takes for so many bytes: it rounds up to a power of two
+/// (CachingHostAllocatorImpl.h).
+Bytes pinned_by_pool(Bytes bytes);
 
 /// The most that a rank's buffers in managed memory take at once. It lies where it was touched last, and on the card
 /// only while that has room.

@@ -8,6 +8,9 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "oracle"))
+from figures import write_between  # noqa: E402
+
 PAGE = ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- not compared: written by scripts/accuracy -->", "<!-- not compared: end -->"
 
@@ -41,10 +44,10 @@ def main(arguments):
     assert {row["reason"] for row in kept["rows"]} == set(kept["reasons"])
     text = PAGE.read_text(encoding="utf-8")
     first, last = text.index(BEGIN) + len(BEGIN), text.index(END)
-    wanted = "\n\n" + "\n".join(table(kept)) + "\n\n"
+    lines = ["", *table(kept), "", ""]
     if arguments == ["write"]:
-        PAGE.write_text(text[:first] + wanted + text[last:], encoding="utf-8")
-    elif text[first:last] != wanted:
+        write_between(PAGE, BEGIN, END, lines)
+    elif text[first:last] != "\n" + "\n".join(lines):
         print("docs/accuracy.md: the table of what isn't compared differs from its data; run scripts/accuracy")
         return 1
     print(f"{len(kept['rows'])} of {len(names)} published rows are compared with nothing")

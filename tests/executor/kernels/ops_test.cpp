@@ -12,7 +12,7 @@
 #include "executor/ops/kernels_torch.h"
 #include "program/ops/op_row.h"
 #include "tests/executor/kernels/emulated_kernels.h"
-#include "tests/executor/ops/op_check_torch.h"
+#include "tests/executor/ops/loss_cases_torch.h"
 
 namespace vramfit::testing {
 
@@ -20,6 +20,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 using Precisions = std::vector<std::pair<const char*, double>>;
+constexpr double kLossScale = 5e-4;
 const Precisions kPrecisions{{"fp32", 2e-6}, {"bf16-mixed", 1.5e-2}, {"fp16-mixed", 2e-3}};
 
 /// Those that are defined.
@@ -87,17 +88,6 @@ void check_order(const OpCase& op, const Precisions& precisions) {
       CHECK(are_equal(results[0].gradients, results[1].gradients));
     }
   }
-}
-
-at::Tensor labels_of(std::int64_t rows, std::int64_t vocabulary) {
-  at::Tensor labels = random_ids(rows, vocabulary, 4);
-  if (rows > 20) labels.narrow(0, 7, 9).fill_(-100);
-  return labels;
-}
-
-at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& labels, double smoothing, double z) {
-  const at::Tensor entropy = at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, -100, smoothing);
-  return (entropy + z * (at::logsumexp(logits, 1).square() * labels.ne(-100)).sum()).view({1});
 }
 
 OpCase op_case(OpKind kind, std::int64_t rows, std::int64_t columns, int inputs) {
@@ -172,36 +162,15 @@ TEST_CASE("rotary embedding and its gradient are those of CPU ranks, in packs or
 }
 
 TEST_CASE("cross entropy and its gradient are PyTorch's, whatever the order of threads") {
-  struct Terms {
-    std::int64_t rows, vocabulary;
-    double smoothing = 0, z = 0;
-  };
-  for (const Terms& terms : {Terms{1, 97}, Terms{40, 2048}, Terms{40, 5003, 0.1, 0}, Terms{300, 97, 0.3, 0.02}}) {
-    OpCase op{.kind = OpKind::cross_entropy, .shape = {1, terms.rows}, .outputs = {{{1}, true}, {{terms.rows}, true}}};
-    op.loss_scale = 5e-4;
-    op.attributes.label_smoothing = terms.smoothing;
-    op.attributes.z_loss = terms.z;
-    const at::Tensor labels = labels_of(terms.rows, terms.vocabulary);
-    op.inputs = {random_tensor({terms.rows, terms.vocabulary}, 1) * 3, labels};
-    op.truth = [=](const Tensors& in, const Tensors&) {
-      return loss_of(in[0], labels, terms.smoothing, terms.z) * op.loss_scale;
-    };
-    check_order(op, kPrecisions);
-  }
+  check_order(whole_loss(1, 97, {}, kLossScale), kPrecisions);
+  check_order(whole_loss(40, 2048, {}, kLossScale), kPrecisions);
+  check_order(whole_loss(40, 5003, {.smoothing = 0.1}, kLossScale), kPrecisions);
+  check_order(whole_loss(300, 97, {.smoothing = 0.3, .z = 0.02}, kLossScale), kPrecisions);
 }
 
 TEST_CASE("so they are in chunks") {
-  OpCase op{.kind = OpKind::linear_cross_entropy, .shape = {1, 29}, .outputs = {{{1}, true}}};
-  op.loss_scale = 5e-4;
-  op.attributes.chunks = 3;
-  op.attributes.label_smoothing = 0.1;
-  const at::Tensor labels = labels_of(29, 150);
-  op.inputs = {random_tensor({29, 24}, 1), labels};
-  op.parameters = {random_tensor({150, 24}, 2) * 0.3, random_tensor({150}, 3)};
-  op.truth = [=](const Tensors& in, const Tensors& p) {
-    return loss_of(at::matmul(in[0], p[0].t()) + p[1], labels, 0.1, 0) * op.loss_scale;
-  };
-  check_order(op, {kPrecisions.front()});  // without a GPU, LibTorch's products of 16 bits have scratch of their own
+  // Without a GPU, LibTorch's products of 16 bits have scratch of their own.
+  check_order(chunked_loss(3, {.smoothing = 0.1}, kLossScale), {kPrecisions.front()});
 }
 
 TEST_CASE("below a softcap the gradient is that of what was capped") {
@@ -209,7 +178,7 @@ TEST_CASE("below a softcap the gradient is that of what was capped") {
   constexpr double kCap = 2, kScale = 0.25;
   const at::Tensor labels = labels_of(29, 150);
   const at::Tensor x = (random_tensor({29, 150}, 1).to(at::kDouble) * 3).requires_grad_();
-  loss_of(at::tanh(x / kCap) * kCap, labels, 0.1, 0).mul(kScale).sum().backward();
+  loss_of(x, labels, {.smoothing = 0.1, .cap = kCap}).mul(kScale).sum().backward();
   const at::Tensor logits = (at::tanh(x.detach() / kCap) * kCap).to(at::kFloat);
   const at::Tensor losses = at::empty({29});
   at::Tensor loss = at::zeros({1});
@@ -218,7 +187,7 @@ TEST_CASE("below a softcap the gradient is that of what was capped") {
   attributes.label_smoothing = 0.1;
   const kernels::LossShape shape(attributes);
   kernels::cross_entropy_loss_own(rows, losses, {shape, kScale, loss});
-  CHECK(at::allclose(loss.to(at::kDouble), loss_of(logits.to(at::kDouble), labels, 0.1, 0) * kScale, 1e-6));
+  CHECK(at::allclose(loss.to(at::kDouble), loss_of(logits.to(at::kDouble), labels, {.smoothing = 0.1}) * kScale, 1e-6));
   kernels::cross_entropy_gradient_own(rows, {.target = logits, .shape = shape, .scale = kScale, .softcap = kCap});
   CHECK(at::allclose(logits.to(at::kDouble), x.grad(), 1e-5, 1e-6));
 }

@@ -5,12 +5,10 @@ A job that has no rules is drawn again. Rehearsals are forks of one process that
 
 import collections
 import random
-import subprocess
 import sys
-import tempfile
 import time
 
-from events_test import PROGRAMS, STEPS, Case, config_file, counted_events, libraries, rehearsed_events  # which puts the folder above on the path
+from events_test import Case, count as count_events, libraries, lines_of, rehearsed_events  # which puts the folder above on the path
 from compare_events import by_step, first_difference
 
 CARDS = ["A100-40GB", "A100-80GB", "H100-80GB", "H200-141GB", "B200", "RTX3090", "RTX4090", "RTX5090", "A6000", "L4", "L40S"]
@@ -54,19 +52,10 @@ def drawn(seed):
         sharding=sharding, checkpointed_by=draw.choice(["layers", "fsdp"]) if ranks > 1 and sharding != "no-shard" and not adapters else "layers")
 
 
-def without_rules(case):
-    """Why the job isn't counted, or None."""
-    fields = [f"{name}={value}" for name, value in case.job().items()]
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([PROGRAMS / "dump_events", config_file(case, folder), case.cluster(), str(STEPS), *fields], text=True, capture_output=True, timeout=100, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    return done.stderr.strip() if done.returncode else None
-
-
-def compare(case, warm):
+def compare(case, counted, warm):
     start = time.monotonic()
     events = rehearsed_events(case, warm)
-    difference = first_difference(by_step(events), by_step(counted_events(case))) if events else "the Trainer fails, and there are rules for it"
+    difference = first_difference(by_step(events), by_step(counted)) if events else "the Trainer fails, and there are rules for it"
     print(f"{case}\n  {difference or 'equal'}: {time.monotonic() - start:.1f} s", flush=True)
     return difference is None
 
@@ -77,12 +66,13 @@ def main(count, seed):
         while compared < count:
             case = drawn(seed)
             seed += 1
-            why = without_rules(case)
-            if why:
-                refused[why.splitlines()[0][:160]] += 1
+            done = count_events(case)
+            assert done.returncode in (0, 1), done.stderr
+            if done.returncode == 1:
+                refused[done.stderr.splitlines()[0][:160]] += 1
                 continue
             compared += 1
-            if not compare(case, warm):
+            if not compare(case, lines_of(done.stdout), warm):
                 unequal.append(case)
     for why, times in refused.most_common():
         print(f"{times} without rules: {why}")
