@@ -14,6 +14,7 @@
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "planner/search/any_fits.h"
 #include "planner/search/search.h"
 
 namespace vramfit {
@@ -83,24 +84,26 @@ std::int64_t greatest(std::int64_t end, const std::function<bool(std::int64_t)>&
   return good;
 }
 
+bool has_plan(const PlanRequest& request) {
+  try {
+    return any_fits(request);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 /// The plan for the greatest of `step`, 2 step, ... `most` for which there is one; without any, that for `step`.
 ClusterPlan with_greatest(const PlanRequest& request, std::int64_t step, std::int64_t most,
                           const std::function<void(PlanRequest&, std::int64_t)>& set) {
-  std::optional<ClusterPlan> best, smallest;
-  greatest(std::max<std::int64_t>(1, most / step), [&](std::int64_t index) {
+  const auto with = [&](std::int64_t index) {
     PlanRequest changed = request;
     changed.names_other_clusters = false;
     set(changed, std::min(most, (index + 1) * step));
-    ClusterPlan made = plan_on(changed);
-    const bool works = made.has_plan();
-    if (works) {
-      best = std::move(made);  // each that works is greater than the one before
-    } else if (index == 0) {
-      smallest = std::move(made);
-    }
-    return works;
-  });
-  return best ? std::move(*best) : std::move(*smallest);
+    return changed;
+  };
+  const std::int64_t index =
+      greatest(std::max<std::int64_t>(1, most / step), [&](std::int64_t i) { return has_plan(with(i)); });
+  return plan_on(with(std::max<std::int64_t>(index, 0)));
 }
 
 ClusterPlan plan_for(const PlanRequest& request, Objective objective) {

@@ -17,6 +17,7 @@
 #include "planner/answer/no_plan.h"
 #include "planner/answer/plan_words.h"
 #include "planner/answer/waterfall.h"
+#include "planner/search/any_fits.h"
 #include "planner/search/best_first.h"
 #include "planner/search/changes.h"
 #include "planner/search/search.h"
@@ -79,7 +80,7 @@ class Search {
     faster_.clear();
     queue_.emplace(evaluator_, request_, bases_, BestBy::speed, plan_.search);
     while (const std::optional<Option> option = queue_->next(kNoLimit)) {
-      if (is_rejected(option->job)) continue;
+      if (is_rejected(request_, option->job)) continue;
       const Attempt attempt = evaluator_.attempt(*option, request_.cluster.card.memory + Bytes{1});
       note(attempt, option->job);
       if (attempt.fits) {
@@ -104,12 +105,6 @@ class Search {
       most = attempt.rank->total - Bytes{1};
     }
     if (smallest) plan_.chosen = evaluator_.candidate(*smallest);
-  }
-
-  bool is_rejected(const Job& job) const {
-    return std::ranges::any_of(request_.rejected, [&](const RejectedJob& rejected) {
-      return job_as_flags(job, unresolved_job()) == job_as_flags(rejected.job, unresolved_job());
-    });
   }
 
   void note(const Attempt& attempt, const Job& job) {
@@ -191,7 +186,7 @@ class Search {
     };
     for (const Option& option : faster_) add(option, From::tried);
     for (const Option& option : queue_->passed_over()) {
-      if (!is_rejected(option.job)) add(option, From::passed_over);
+      if (!is_rejected(request_, option.job)) add(option, From::passed_over);
     }
     for (const Job& job : Space(request_, chosen.job).neighbours(chosen.job)) {
       add({.job = job, .time = {}, .needs = chosen.needs, .least_total = {}, .program = {}}, From::neighbours);

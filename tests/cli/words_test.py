@@ -13,6 +13,8 @@ import unittest
 SOURCE = os.environ.get("VRAMFIT_SOURCE_DIR", ".")
 PROGRAM = os.path.join(os.environ.get("VRAMFIT_BIN_DIR", "build/bin"), "vramfit")
 MODEL = os.path.join(SOURCE, "tests", "models", "llama.json")
+NARROW = ["--wrap", "layer", "--loss", "full", "--checkpointing", "none"]  # a search of seconds under sanitizers, too
+SANITIZED = bool({"ASAN_OPTIONS", "TSAN_OPTIONS"} & set(os.environ))
 ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1", "LC_ALL": "C.UTF-8"}
 
 
@@ -61,6 +63,7 @@ class Help(unittest.TestCase):
                     whole = line in examples or re.match(r"^  -\S", line) or " " not in line.strip()
                     self.assertTrue(len(line) <= columns or whole, (command, columns, line))
 
+    @unittest.skipIf(SANITIZED, "minutes, in code that other tests run too (docs/testing.md)")
     def test_the_main_commands_have_three_examples_and_those_that_can_be_run_do(self):
         for command in ("estimate", "plan", "run", "rehearse", "compare", "models", "gpus"):
             self.assertEqual(len(examples_of(command)), 3, command)
@@ -152,6 +155,7 @@ class Hints(unittest.TestCase):
 
 
 class WithoutGpus(unittest.TestCase):
+    @unittest.skipIf(SANITIZED, "a minute, in code that other tests run too (docs/testing.md)")
     def test_estimate_says_what_one_card_needs_and_which_cards_hold_it(self):
         done = program("estimate", "meta-llama/Llama-3.1-8B")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -223,7 +227,7 @@ class Progress(unittest.TestCase):
 
 class PlanSaysItsDecisionFirst(unittest.TestCase):
     def test_verdict_flags_step_time_speed_per_gpu_and_utilization(self):
-        lines = program("plan", "meta-llama/Llama-3.2-1B", "--gpus", "2xH100-80GB", "--seq-len", "1024", "--wrap", "layer").stdout.splitlines()
+        lines = program("plan", "meta-llama/Llama-3.2-1B", "--gpus", "2xH100-80GB", "--seq-len", "1024", *NARROW).stdout.splitlines()
         self.assertTrue(lines[0].startswith("FITS: "))
         self.assertTrue(lines[1].startswith("Flags: --runtime vramfit --precision bf16-mixed"), lines[1])
         speed = re.match(r"^Step ([\d.]+) s, (\d+) tokens/s \((\d+) per GPU\), MFU ([\d.]+) % \(predicted\)$", lines[2])
@@ -262,7 +266,7 @@ class WhatIsNotModelled(unittest.TestCase):
             done = program("estimate", MODEL, "--gpus", gpus, "--attention", "cudnn", "--stack", "vramfit")
             self.assertEqual(done.returncode, 1)
             self.assertIn(f"--attention cudnn; your own script answers it: vramfit rehearse --gpus {gpus} {command}\n", done.stdout)
-            self.assertIn(f"vramfit rehearse --gpus {gpus}", program("plan", MODEL, "--gpus", gpus, "--attention", "cudnn").stderr)
+            self.assertIn(f"vramfit rehearse --gpus {gpus}", program("plan", MODEL, "--gpus", gpus, "--attention", "cudnn", *NARROW).stderr)
 
 
 class Explain(unittest.TestCase):
