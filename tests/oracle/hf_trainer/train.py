@@ -12,6 +12,7 @@ import sys
 
 import torch
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+from transformers.initialization import no_init_weights
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
@@ -77,15 +78,23 @@ class Marked(Trainer):
         return super()._finalize_training(*arguments)
 
 
+def built(config, dtype):
+    """Its weights have no values: to draw them takes seconds, and nothing on phantom GPUs depends on them."""
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.tie_weights()
+    return model
+
+
 def model_of(options):
     config = AutoConfig.from_pretrained(options.config, **attention_of(options))
     storage = torch.bfloat16 if "bf16" in (options.storage, options.precision.removesuffix("-pure")) else torch.float32
     if options.lora_rank == 0:
-        return AutoModelForCausalLM.from_config(config, dtype=storage)
+        return built(config, storage)
     frozen = torch.bfloat16 if options.precision != "fp32" and options.frozen_dtype == "bf16" else torch.float32
     targets = options.lora_targets if options.lora_targets == "all-linear" else options.lora_targets.split(",")
     adapters = LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type="CAUSAL_LM")
-    model = AutoModelForCausalLM.from_config(config, dtype=frozen)
+    model = built(config, frozen)
     if options.quantization != "none":
         model = quantized(model, options)
     return get_peft_model(model, adapters, autocast_adapter_dtype=storage == torch.float32)
