@@ -254,6 +254,8 @@ class RankRun {
   }
 
   /// Rank 0's own figures up to the moment it ran out.
+  DeviceKind device() const { return device_; }
+
   void record_out_of_memory(const char* message) {
     progress_.out_of_memory = true;
     progress_.message = message;
@@ -333,15 +335,18 @@ void run_recording_out_of_memory(RankRun& run) {
 
 }  // namespace
 
-void run_rank(const RunOptions& options) {
+DeviceKind run_rank(const RunOptions& options) {
   const RankPlace place = rank_place(environment_variables());
   const bool alone = place.world == 1 || options.ghosts;
   const auto meeting = alone ? nullptr : meet(place, std::chrono::seconds(options.timeout_seconds));
+  DeviceKind device = DeviceKind::cpu;
   const auto run = [&] {
     RankRun rank(options, place, meeting.get());
     run_recording_out_of_memory(rank);
+    device = rank.device();
   };
   alone ? run() : run_among_others(meeting->watch(), run);
+  return device;
 }
 
 }  // namespace vramfit
