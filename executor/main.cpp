@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files/result_file.h"
 #include "base/process/host_memory.h"
+#include "base/process/instrumented.h"
 #include "base/process/standard_streams.h"
 #include "executor/calibrate/calibrate.h"
 #include "executor/place/error_file.h"
@@ -19,16 +20,10 @@
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kLeavesInOrder = true;  // leaks are looked for at the end
-#else
-constexpr bool kLeavesInOrder = false;
-#endif
-
 /// Ends a rank at once. At an ordinary end LibTorch forgets its operators one by one, for a quarter of a second. With a
 /// GPU that stays: what has been recorded of it (by its stand-ins, by profilers) is written there.
 void leave(vramfit::DeviceKind device) {
-  if (kLeavesInOrder || device != vramfit::DeviceKind::cpu) return;
+  if (vramfit::kIsInstrumented || device != vramfit::DeviceKind::cpu) return;
   std::fflush(nullptr);
   _exit(0);
 }

@@ -17,7 +17,6 @@
 #include "planner/answer/no_plan.h"
 #include "planner/answer/plan_words.h"
 #include "planner/answer/waterfall.h"
-#include "planner/search/any_fits.h"
 #include "planner/search/best_first.h"
 #include "planner/search/changes.h"
 #include "planner/search/search.h"
@@ -48,11 +47,9 @@ class Search {
 
   Plan run() {
     const auto begin = std::chrono::steady_clock::now();
-    std::vector<Change> bases{{.needs = "", .job = request_.job}};
-    std::ranges::move(changes(request_, true, false), std::back_inserter(bases));
-    search(bases);
-    for (const Change& change : changes(request_, true, true)) {
-      if (!plan_.chosen) search({change});
+    for (const std::vector<Change>& bases : groups_to_search(request_)) {
+      search(bases);
+      if (plan_.chosen) break;
     }
     if (plan_.chosen) {
       explain_plan();

@@ -253,9 +253,9 @@ class RankRun {
     groups->world().barrier();
   }
 
-  /// Rank 0's own figures up to the moment it ran out.
   DeviceKind device() const { return device_; }
 
+  /// Rank 0's own figures up to the moment it ran out.
   void record_out_of_memory(const char* message) {
     progress_.out_of_memory = true;
     progress_.message = message;

@@ -1,9 +1,7 @@
 #include "planner/search/any_fits.h"
 
 #include <algorithm>
-#include <iterator>
 
-#include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/search/best_first.h"
 #include "planner/search/changes.h"
@@ -34,17 +32,8 @@ bool any_fits(const PlanRequest& asked) {
   std::vector<std::string> notes;
   request.job = resolve_job(asked.job, asked.spec, asked.cluster, notes);
   Evaluator evaluator(request);
-  std::vector<Change> bases{{.needs = "", .job = request.job}};
-  std::ranges::move(changes(request, true, false), std::back_inserter(bases));
-  if (any_fits_of(bases, request, evaluator)) return true;
-  return std::ranges::any_of(changes(request, true, true),
-                             [&](const Change& change) { return any_fits_of({change}, request, evaluator); });
-}
-
-bool is_rejected(const PlanRequest& request, const Job& job) {
-  return std::ranges::any_of(request.rejected, [&](const RejectedJob& rejected) {
-    return job_as_flags(job, unresolved_job()) == job_as_flags(rejected.job, unresolved_job());
-  });
+  return std::ranges::any_of(groups_to_search(request),
+                             [&](const std::vector<Change>& bases) { return any_fits_of(bases, request, evaluator); });
 }
 
 }  // namespace vramfit

@@ -9,7 +9,4 @@ namespace vramfit {
 /// job that isn't modelled doesn't fit.
 bool any_fits(const PlanRequest& request);
 
-/// Whether the job is one that the request rules out by name.
-bool is_rejected(const PlanRequest& request, const Job& job);
-
 }  // namespace vramfit

@@ -1,6 +1,8 @@
 #include "planner/search/changes.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -104,6 +106,14 @@ std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_
     }
   }
   return list;
+}
+
+std::vector<std::vector<Change>> groups_to_search(const PlanRequest& request) {
+  std::vector<Change> first{{.needs = "", .job = request.job}};
+  std::ranges::move(changes(request, true, false), std::back_inserter(first));
+  std::vector<std::vector<Change>> groups{std::move(first)};
+  for (Change& change : changes(request, true, true)) groups.push_back({std::move(change)});
+  return groups;
 }
 
 }  // namespace vramfit

@@ -21,4 +21,9 @@ struct Change {
 /// Throws InputError for a kind that is named and that the job can't have.
 std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_resort);
 
+/// What is searched, in groups: one after the other, until there is a plan. The first is the job as it was asked for
+/// and with each change that the request allows, but for last resorts; each of these is a group. Throws as changes()
+/// does.
+std::vector<std::vector<Change>> groups_to_search(const PlanRequest& request);
+
 }  // namespace vramfit

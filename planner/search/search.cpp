@@ -1,9 +1,12 @@
 #include "planner/search/search.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "estimator/time/seconds.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"
+#include "job/resolve_job.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/peak_place.h"
@@ -209,5 +212,11 @@ std::string Evaluator::peak_place_of(const Option& option) {
 }
 
 Bytes worst_total(const Estimate& estimate) { return estimate.ranks.empty() ? Bytes{} : worst_rank(estimate).total; }
+
+bool is_rejected(const PlanRequest& request, const Job& job) {
+  return std::ranges::any_of(request.rejected, [&](const RejectedJob& rejected) {
+    return job_as_flags(job, unresolved_job()) == job_as_flags(rejected.job, unresolved_job());
+  });
+}
 
 }  // namespace vramfit

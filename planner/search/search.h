@@ -142,6 +142,9 @@ class Evaluator {
   std::map<std::string, Estimate> estimates_;
 };
 
+/// Whether the job is one that the request rules out by name.
+bool is_rejected(const PlanRequest& request, const Job& job);
+
 /// Total bytes of the worst rank; estimates without ranks have none.
 Bytes worst_total(const Estimate& estimate);
 

@@ -10,13 +10,14 @@ import subprocess
 import tempfile
 import unittest
 
+from under_sanitizers import NARROW, SANITIZED
+
 SOURCE = os.environ.get("VRAMFIT_SOURCE_DIR", ".")
 BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
 PROGRAM = os.path.join(BIN, "vramfit")
 MODEL = os.path.join(SOURCE, "tests", "models", "llama.json")
 SMALL = "HuggingFaceTB/SmolLM2-135M"
 LARGE = "meta-llama/Llama-3.1-8B"
-SANITIZED = bool({"ASAN_OPTIONS", "TSAN_OPTIONS"} & set(os.environ))
 
 # Jobs in which a value may matter, tried in this order until one shows it. A job that sets a flag itself doesn't test it.
 JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2", "--grad-accum", "2"),
@@ -252,17 +253,16 @@ class OtherFlags(unittest.TestCase):
 
     def test_of_plan(self):
         self.known("plan", ["--gpus", "--host-memory", "--stack", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--verify", "--output", "--json", "--no-clip", "--calibration"])
-        narrow = ("--wrap", "layer", "--loss", "full", "--checkpointing", "none")  # a search of seconds under sanitizers, too
-        base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", *narrow)
+        base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", *NARROW)
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
         self.refused("--network", "plan", *base, "--network", "10Gbps/card", code=4)
         self.different("--host-memory", "64GiB", base=(MODEL, "--gpus", "1x24GB", "--seq-len", "64"), command="plan")
-        cards = (MODEL, "--gpus", "1xL4,1xH100-80GB,2xH100-80GB", "--precision", "bf16-mixed", *narrow)
+        cards = (MODEL, "--gpus", "1xL4,1xH100-80GB,2xH100-80GB", "--precision", "bf16-mixed", *NARROW)
         for objective in ("cost", "fewest-gpus", "longest-sequence", "largest-batch", "headroom"):
             self.different("--objective", objective, base=cards, command="plan")
         self.refused("--objective", "plan", *base, "--objective", "speed")
         self.different("--tokens", "3B", base=base, command="plan")
-        family = ["plan", "--largest-model", "gpt2", "--gpus", "1xL4", "--seq-len", "128", *narrow]
+        family = ["plan", "--largest-model", "gpt2", "--gpus", "1xL4", "--seq-len", "128", *NARROW]
         self.assertIn("gpt2-large on 1xL4", program(*family).stdout)
         self.refused("--largest-model", *family, MODEL)
         self.refused("--largest-model", "plan", "--largest-model", "lama", "--gpus", "1xL4")

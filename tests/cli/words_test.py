@@ -10,11 +10,11 @@ import tempfile
 import time
 import unittest
 
+from under_sanitizers import NARROW, SANITIZED
+
 SOURCE = os.environ.get("VRAMFIT_SOURCE_DIR", ".")
 PROGRAM = os.path.join(os.environ.get("VRAMFIT_BIN_DIR", "build/bin"), "vramfit")
 MODEL = os.path.join(SOURCE, "tests", "models", "llama.json")
-NARROW = ["--wrap", "layer", "--loss", "full", "--checkpointing", "none"]  # a search of seconds under sanitizers, too
-SANITIZED = bool({"ASAN_OPTIONS", "TSAN_OPTIONS"} & set(os.environ))
 ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1", "LC_ALL": "C.UTF-8"}
 
 

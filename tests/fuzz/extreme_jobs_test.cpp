@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/process/instrumented.h"
 #include "estimator/estimate.h"
 #include "job/cluster/cluster.h"
 #include "job/fields/job_fields.h"
@@ -20,12 +21,6 @@
 
 namespace vramfit {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsInstrumented = true;
-#else
-constexpr bool kIsInstrumented = false;
-#endif
 
 // Of the processor, for one job; a sanitizer takes some ten times as long and several times the memory.
 constexpr double kMostSeconds = kIsInstrumented ? 30 : 2;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process/instrumented.h"
 #include "estimator/estimate.h"
 #include "executor/meter/meter.h"
 #include "job/sharding.h"
@@ -126,11 +127,7 @@ std::string sparse_file(const testing::TemporaryDirectory& directory, const Grap
   return path;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kResidentIsOurs = false;  // sanitizers keep freed memory, and shadows of all of it
-#else
-constexpr bool kResidentIsOurs = true;
-#endif
+constexpr bool kResidentIsOurs = !kIsInstrumented;  // sanitizers keep freed memory, and shadows of all of it
 
 /// Peak of this process's resident memory from here on.
 void forget_resident_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }

@@ -214,9 +214,12 @@ CASES = {
 }
 
 
-def run(words):
-    done = subprocess.run([str(word) for word in words], text=True, capture_output=True, timeout=500, check=False,
+def finished(words):
+    return subprocess.run([str(word) for word in words], text=True, capture_output=True, timeout=500, check=False,
                           env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+
+
+def output_of(done):
     if done.returncode != 0:
         raise SystemExit((done.stdout + done.stderr)[-3000:])
     return done.stdout
@@ -261,7 +264,7 @@ def launched_events(case):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "events")
         launcher = ["-m", "torch.distributed.run", "--nnodes", max(1, case.ranks // 8), "--nproc-per-node", min(8, case.ranks)]
-        run([PROGRAMS / "vramfit", "rehearse", "--gpus", case.cluster(), "--ranks", 0, "--", sys.executable, *launcher, *script(case, folder, path)])
+        output_of(finished([PROGRAMS / "vramfit", "rehearse", "--gpus", case.cluster(), "--ranks", 0, "--", sys.executable, *launcher, *script(case, folder, path)]))
         return lines_of(path.read_text(encoding="utf-8"))
 
 
@@ -269,15 +272,11 @@ def count(case):
     """The finished dump_events: it exits with 1 and says why where the job has no rules."""
     fields = [f"{name}={value}" for name, value in case.job().items()]
     with tempfile.TemporaryDirectory() as folder:
-        words = [PROGRAMS / "dump_events", config_file(case, folder), case.cluster(), str(STEPS), *fields]
-        return subprocess.run(words, text=True, capture_output=True, timeout=500, check=False)
+        return finished([PROGRAMS / "dump_events", config_file(case, folder), case.cluster(), STEPS, *fields])
 
 
 def counted_events(case):
-    done = count(case)
-    if done.returncode != 0:
-        raise SystemExit((done.stdout + done.stderr)[-3000:])
-    return lines_of(done.stdout)
+    return lines_of(output_of(count(case)))
 
 
 def other_precision(case):

@@ -12,8 +12,8 @@ import sys
 
 import torch
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from transformers.initialization import no_init_weights
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+from transformers.initialization import no_init_weights
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from event_log import EventLog, peaks  # noqa: E402
