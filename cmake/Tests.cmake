@@ -22,14 +22,17 @@ endif()
 # warn of copies that are too long.
 set(VRAMFIT_TEST_OPTIONS "$<$<CONFIG:Release>:-O1;-Wno-stringop-overflow;-Wno-stringop-overread>")
 
+# Tests are started longest limit first, so that none of the long ones is left to run alone at the end. Each counts as one process,
+# also those that start several ranks: these wait for each other and for files, and another test uses that time.
+
 # vramfit_tests(FOLDER LIBRARIES lib... SOURCES x_test.cpp... [SUPPORT x.cpp...] [FULL x_test.cpp...] [SHARDS x_test.cpp=N...]
-#               [FULL_SHARDS x_test.cpp...] [TIMEOUT seconds] [PROCESSORS n] [RUN_SERIAL])
+#               [FULL_SHARDS x_test.cpp...] [TIMEOUT seconds])
 # One binary FOLDER_tests; each source is one ctest entry `FOLDER/x_test` (label ci) without the cases of
 # TEST_SUITE("full"). Sources named in FULL hold such a suite and get a second entry `FOLDER/x_test/full`. Sources named
 # in SHARDS are run N times, each doing its share of rows (tests/support/shard.h); of those in FULL_SHARDS, too, all shares but the
 # first are labelled full.
 function(vramfit_tests folder)
-  cmake_parse_arguments(ARG "RUN_SERIAL" "TIMEOUT;PROCESSORS" "LIBRARIES;SOURCES;SUPPORT;FULL;SHARDS;FULL_SHARDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LIBRARIES;SOURCES;SUPPORT;FULL;SHARDS;FULL_SHARDS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "vramfit_tests(${folder}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -50,9 +53,6 @@ function(vramfit_tests folder)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
-  endif()
-  if(NOT ARG_PROCESSORS)
-    set(ARG_PROCESSORS 1)
   endif()
   foreach(source IN LISTS ARG_SOURCES)
     get_filename_component(stem "${source}" NAME_WE)
@@ -83,19 +83,18 @@ function(vramfit_tests folder)
         if(shard GREATER 1 AND source IN_LIST ARG_FULL_SHARDS)
           set(label full)
         endif()
-        set_tests_properties("${entry_name}" PROPERTIES LABELS "${label}" TIMEOUT ${ARG_TIMEOUT}
-          PROCESSORS ${ARG_PROCESSORS} RUN_SERIAL "${ARG_RUN_SERIAL}"
+        set_tests_properties("${entry_name}" PROPERTIES LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
           ENVIRONMENT "VRAMFIT_TEST_SHARD=${shard}/${shards};${VRAMFIT_TEST_ENVIRONMENT}")
       endforeach()
     endforeach()
   endforeach()
 endfunction()
 
-# vramfit_python_test(NAME SCRIPT [LABELS ci|full] [TIMEOUT s] [PROCESSORS n] [RUN_SERIAL] [ORACLE] [ARGS ...])
+# vramfit_python_test(NAME SCRIPT [LABELS ci|full] [TIMEOUT s] [RUN_SERIAL] [ORACLE] [ARGS ...])
 # Runs a script that exits 0 when it passes. ORACLE: needs the packages of scripts/requirements-test.txt; without them the test
 # is registered, and fails saying so. The script finds the programs in $VRAMFIT_BIN_DIR.
 function(vramfit_python_test name script)
-  cmake_parse_arguments(ARG "ORACLE;RUN_SERIAL" "TIMEOUT;PROCESSORS" "LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "ORACLE;RUN_SERIAL" "TIMEOUT" "LABELS;ARGS" ${ARGN})
   set(python "${Python3_EXECUTABLE}")
   if(ARG_ORACLE)
     set(python "${VRAMFIT_TEST_PYTHON}")
@@ -109,12 +108,9 @@ function(vramfit_python_test name script)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
-  if(NOT ARG_PROCESSORS)
-    set(ARG_PROCESSORS 1)
-  endif()
   add_test(NAME "${name}" COMMAND ${python} "${CMAKE_CURRENT_SOURCE_DIR}/${script}" ${ARG_ARGS}
            WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
-  set_tests_properties("${name}" PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS}
+  set_tests_properties("${name}" PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
     RUN_SERIAL "${ARG_RUN_SERIAL}"
     ENVIRONMENT "VRAMFIT_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};VRAMFIT_SOURCE_DIR=${CMAKE_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1;${VRAMFIT_TEST_ENVIRONMENT}")
 endfunction()
