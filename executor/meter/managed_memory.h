@@ -1,4 +1,5 @@
-// Managed memory of CUDA, which the driver moves to the card or to the host, whoever touches it. No allocator knows of it.
+// Managed memory of CUDA, which the driver moves to the card or to the host, whoever touches it. No allocator knows of
+// it.
 #pragma once
 
 #include "base/units.h"

@@ -47,7 +47,8 @@ void require_offload(const Job& job) {
         fmt::join(job.offload, ",")));
   }
   if (offload.states && offload.paged_states) {
-    refuse(job, fmt::format("--optimizer {}:paged", job.optimizer), "use one of them: either keeps states off the card");
+    refuse(job, fmt::format("--optimizer {}:paged", job.optimizer),
+           "use one of them: either keeps states off the card");
   }
   if (offload.gradients) require_gradients_ready(job);
   if (offload.parameters && job.load == Load::rank0 && job.mesh.shard > 1)

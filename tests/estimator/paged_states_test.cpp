@@ -1,6 +1,6 @@
 // Paged states of the engine, and of bitsandbytes' AdamW under transformers' Trainer. That the allocator sees nothing
-// else of them is tested in tests/run/phantom_cover and tests/oracle/hf_trainer, event by event, and so are the bytes of
-// managed memory.
+// else of them is tested in tests/run/phantom_cover and tests/oracle/hf_trainer, event by event, and so are the bytes
+// of managed memory.
 #include <doctest/doctest.h>
 
 #include <string>
