@@ -7,7 +7,7 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::string_view kWhat = "pinned host memory";
+constexpr std::string_view kPinnedMemory = "pinned host memory";
 
 PeakCounter& registered() {
   static auto* const kRegistered = new PeakCounter;  // leaked: memory is freed after static destructors have run
@@ -17,18 +17,18 @@ PeakCounter& registered() {
 }  // namespace
 
 void register_host_memory(void* memory, Bytes bytes) {
-  static auto* const register_memory = runtime_function<int(void*, std::size_t, unsigned)>(kWhat, "cudaHostRegister");
+  static auto* const register_memory = runtime_function<int(void*, std::size_t, unsigned)>(kPinnedMemory, "cudaHostRegister");
   constexpr unsigned kDefault = 0;
   if (const int error = register_memory(memory, static_cast<std::size_t>(bytes.n), kDefault); error != 0) {
     throw FaultError(fmt::format("pinning {} of host memory: {} (is there as much, and does ulimit -l allow it?)",
-                                 format_gib(bytes), runtime_error(kWhat, error)));
+                                 format_gib(bytes), runtime_error(kPinnedMemory, error)));
   }
   registered().add(bytes);
 }
 
 void unregister_host_memory(void* memory, Bytes bytes) noexcept {
   try {
-    static auto* const unregister_memory = runtime_function<int(void*)>(kWhat, "cudaHostUnregister");
+    static auto* const unregister_memory = runtime_function<int(void*)>(kPinnedMemory, "cudaHostUnregister");
     (void)unregister_memory(memory);
   } catch (const FaultError&) {  // it goes with the process
     return;
