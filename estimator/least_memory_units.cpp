@@ -73,7 +73,8 @@ class UnitSums {
  private:
   /// What an update reads and writes, but for the gradient on the card.
   void add_trained(const Unit& unit, const Job& job) {
-    (offload_.states ? r_.host : r_.resident) += optimizer_states(unit, job);
+    // Paged states are no part of a card's total, and in host memory only as far as the card has no room for them.
+    if (!offload_.paged_states) (offload_.states ? r_.host : r_.resident) += optimizer_states(unit, job);
     if (offload_.gradients) r_.host += unit.trainable_elements * dtype_bytes(unit.gradient);
     if (offload_.states && !offload_.parameters) {
       r_.host += unit.trainable_elements * dtype_bytes(unit.storages.front().dtype);

@@ -14,6 +14,7 @@
 #include "base/json_writer.h"
 #include "executor/meter/arena.h"
 #include "executor/meter/cuda_meter.h"
+#include "executor/meter/managed_memory.h"
 #include "executor/meter/meter.h"
 #include "model_specs/graph.h"
 #include "program/files/rank_json.h"
@@ -61,6 +62,7 @@ MeasuredRank measured_rank(const RankPlace& place, const Coords& coords, DeviceK
   if (device == DeviceKind::cuda) {
     add_cuda_peaks(memory);
     rank.pinned = pinned_host_memory();
+    memory.managed = managed_memory();
   }
   if (arena != nullptr) {
     rank.arena = arena->report();

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "executor/meter/managed_memory.h"
 #include "executor/meter/meter.h"
 #include "executor/meter/registered_memory.h"
 #include "executor/training/tensor_torch.h"
@@ -79,6 +80,14 @@ at::Tensor pinned_tensor(std::int64_t elements, Dtype dtype) {
   return at::from_blob(memory, {elements}, release, at::TensorOptions().dtype(scalar_type(dtype)));
 }
 
+/// The card's to look at, wherever its pages are.
+at::Tensor managed_tensor(std::int64_t elements, Dtype dtype, at::Device device) {
+  const Bytes bytes = elements * dtype_bytes(dtype);
+  const auto release = [bytes](void* held) { free_managed(held, bytes); };
+  const auto options = at::TensorOptions().dtype(scalar_type(dtype)).device(device);
+  return at::from_blob(allocate_managed(bytes), {elements}, {1}, release, options, device);
+}
+
 at::Tensor host_tensor(std::int64_t elements, Dtype dtype, const std::string& label) {
   const Bytes bytes = elements * dtype_bytes(dtype);
   void* memory = std::aligned_alloc(kHostAlignment, static_cast<std::size_t>(round_up(bytes.n, kHostAlignment)));
@@ -121,6 +130,7 @@ at::Tensor allocate_tensor(const std::vector<std::int64_t>& sizes, Dtype dtype, 
   if (elements == 0) return {};
   if (placement.space == program::Space::host) return host_tensor(elements, dtype, placement.label);
   if (placement.space == program::Space::pinned) return pinned_tensor(elements, dtype);
+  if (placement.space == program::Space::managed) return managed_tensor(elements, dtype, placement.device);
   const LabelScope scope(placement.category, placement.label);
   return at::empty(sizes, at::TensorOptions().dtype(scalar_type(dtype)).device(placement.device));
 }

@@ -23,7 +23,7 @@ struct TensorPlacement {
   at::Device device;
   Category category;
   std::string label;
-  program::Space space = program::Space::device;  // elsewhere than in `device`: host memory
+  program::Space space = program::Space::device;  // otherwise host memory, or managed memory that `device` touches
 };
 
 /// Fresh memory, not initialized; an undefined tensor when it has no elements (nothing of zero bytes is allocated).

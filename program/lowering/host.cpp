@@ -16,6 +16,12 @@ Buffer HostSide::on_host(Buffer buffer) const {
   return buffer;
 }
 
+Buffer HostSide::placed_state(Buffer state, bool is_count) const {
+  if (offload_.states) return on_host(state);
+  if (offload_.paged_states && is_cuda_ && !is_count) state.space = Space::managed;
+  return state;
+}
+
 void HostSide::load_staging(const UnitLayout& layout, bool sums) {
   if (!offload_.states || (offload_.gradients && !sums)) return;
   Bytes largest;

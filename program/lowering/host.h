@@ -24,6 +24,9 @@ class HostSide {
   /// The same in host memory: pinned, so that a card copies beside everything else. A CPU rank has one memory, in which
   /// these are copies of their own.
   Buffer on_host(Buffer buffer) const;
+  /// A state of the optimizer where the job keeps it: on the card, in host memory, or in managed memory. How often a
+  /// unit was updated, a single number (`is_count`), isn't worth a page. A CPU rank has one memory.
+  Buffer placed_state(Buffer state, bool is_count) const;
   /// What gradients pass through, for units of `layout`: on their way to an update, or (`sums`) to be added to those of
   /// an earlier reduction.
   void load_staging(const UnitLayout& layout, bool sums);

@@ -82,9 +82,9 @@ void UnitLowering::load(const Held& staging) {
   if (unit_.trainable_elements == 0) return;
   states_.reserve(in_.optimizer.states.size());
   for (const OptimizerState& state : in_.optimizer.states) {
-    states_.push_back(writer.allocate(
-        placed(buffer(elements_of(state, unit_), dtype_of(state, in_.precision), Category::optimizer_state, state.name),
-               in_.host.offload().states)));
+    states_.push_back(writer.allocate(in_.host.placed_state(
+        buffer(elements_of(state, unit_), dtype_of(state, in_.precision), Category::optimizer_state, state.name),
+        state.holds == OptimizerState::Holds::updates)));
   }
   if (states_.empty()) return;
   Writer::Operands& states = writer.operands();

@@ -34,7 +34,7 @@ const Optimizer optimizers::adamw{.states = kStates,
                                   .work = work_of_adamw,
                                   .scratch = scratch_of_adamw,
                                   .takes_other_states = true,
-                                  .implementations = kFusedOnly,
+                                  .implementations = kFusedOrPaged,
                                   .pytorch = kPytorch,
                                   .pytorch_step = eager::adamw_step};
 

@@ -96,6 +96,8 @@ struct Optimizer {
 
 /// One kernel, or one after the other, over all of a unit.
 inline constexpr std::array kFusedOnly{OptimizerImplementation::fused};
+/// The same kernel, over states on the card or in managed memory.
+inline constexpr std::array kFusedOrPaged{OptimizerImplementation::fused, OptimizerImplementation::paged};
 
 /// The row of `name`; throws InputError with a suggestion.
 const Optimizer& optimizer_named(std::string_view name);

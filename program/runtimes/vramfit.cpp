@@ -32,18 +32,16 @@ void require_sums(const Job& job) {
 
 /// The gradient shard has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in. States have it as
 /// well, as LibTorch's fused kernels want it, but for optimizers that say otherwise.
-void require_optimizer(const Job& job) {
-  if (job.optimizer_implementation == OptimizerImplementation::paged) {
-    throw NotModelled(fmt::format(
-        "--optimizer {} (bitsandbytes' paged form, which --stack transformers has on one GPU and under DDP; the engine "
-        "has {}:fused, and keeps states in host memory with --offload optimizer)",
-        job_field_named("optimizer").get(job), job.optimizer));
-  }
+void require_optimizer(const Job& job, const Cluster& cluster) {
   if (!has_optimizer(job)) {
     throw NotModelled(fmt::format(
         "--optimizer {} (PyTorch's runtimes have that form, as --runtime pytorch-fsdp2; the engine updates a "
         "unit by one kernel without temporaries: use {}:fused)",
         job_field_named("optimizer").get(job), job.optimizer));
+  }
+  if (cluster.is_cpu() && offload_of(job).paged_states) {
+    throw Excluded(fmt::format("--optimizer {} with CPU ranks (all of their memory is paged: use {}:fused)",
+                               job_field_named("optimizer").get(job), job.optimizer));
   }
   require_sums(job);
   const Precision& p = job.precision;
@@ -95,7 +93,7 @@ void require_own(const Job& job, const Cluster& cluster) {
         "--compile on with --runtime vramfit (its kernels are fused; leave it out, or choose a PyTorch runtime)");
   }
   require_precision(job);
-  require_optimizer(job);
+  require_optimizer(job, cluster);
   require_quantization(job);
   require_offload(job);
   require_optimizer_in_backward(job);

@@ -34,6 +34,7 @@ Offload offload_of(const Job& job) {
   offload.parameters = has(job, "params");
   offload.gradients = offload.parameters || has(job, "optimizer+gradients");
   offload.states = offload.gradients || has(job, "optimizer");
+  offload.paged_states = job.optimizer_implementation == OptimizerImplementation::paged;
   return offload;
 }
 
@@ -44,6 +45,10 @@ void require_offload(const Job& job) {
     throw NotModelled(fmt::format(
         "--offload {} (params includes optimizer+gradients, which includes optimizer: give one, and activations)",
         fmt::join(job.offload, ",")));
+  }
+  if (offload.states && offload.paged_states) {
+    refuse(job, fmt::format("--optimizer {}:paged", job.optimizer),
+           "use one of them: either keeps states off the card");
   }
   if (offload.gradients) require_gradients_ready(job);
   if (offload.parameters && job.load == Load::rank0 && job.mesh.shard > 1)

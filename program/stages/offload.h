@@ -1,4 +1,5 @@
-// What a rank keeps in host memory instead of on its card (--offload), and which jobs can (docs/offload.md).
+// What a rank keeps in host memory instead of on its card (--offload, paged states), and which jobs can
+// (docs/offload.md).
 #pragma once
 
 #include "job/job.h"
@@ -7,9 +8,10 @@ namespace vramfit {
 
 /// States: of the optimizer, with the trained parameters that the CPU updates. Gradients, with the states: they leave
 /// the card as soon as they are reduced. Parameters, with both: shards come to the card for each gather. Activations:
-/// what blocks keep for their backward passes leaves after each one's forward pass.
+/// what blocks keep for their backward passes leaves after each one's forward pass. Paged states (`--optimizer
+/// NAME:paged`): in managed memory, which the driver moves to the card for an update.
 struct Offload {
-  bool states = false, gradients = false, parameters = false, activations = false;
+  bool states = false, gradients = false, parameters = false, activations = false, paged_states = false;
 };
 
 /// Of a job whose choices are modelled.

@@ -1,11 +1,13 @@
-// States of bitsandbytes' paged AdamW under transformers' Trainer. That the allocator sees nothing else of them is
-// tested in tests/oracle/hf_trainer, event by event, and so are the bytes of managed memory.
+// Paged states of the engine, and of bitsandbytes' AdamW under transformers' Trainer. That the allocator sees nothing
+// else of them is tested in tests/run/phantom_cover and tests/oracle/hf_trainer, event by event, and so are the bytes
+// of managed memory.
 #include <doctest/doctest.h>
 
 #include <string>
 #include <utility>
 
 #include "estimator/estimate.h"
+#include "estimator/time/efficiency.h"
 #include "job/fields/job_fields.h"
 #include "job/stacks.h"
 #include "tests/support/models.h"
@@ -65,15 +67,68 @@ TEST_CASE("a host without room for the pages that the card can't hold: the job d
   CHECK_MESSAGE(beyond.why.starts_with("host memory: "), beyond.why);
 }
 
-TEST_CASE("paged states have rules where bitsandbytes works, and the answer elsewhere says where that is") {
+Job own_job(const char* optimizer) {
+  Job job = unresolved_job();
+  job_field_named("checkpointing").set(job, "full");
+  job_field_named("optimizer").set(job, optimizer);
+  return job;
+}
+
+Estimate estimate_own(const char* optimizer, const Cluster& cluster) {
+  return estimate(testing::llama_8b(), own_job(optimizer), cluster,
+                  {.suggestions = false, .speed_with = &efficiency_of(cluster)});
+}
+
+double step_seconds(const char* optimizer, const Cluster& cluster) {
+  return estimate_own(optimizer, cluster).speed.value().time.step_seconds;
+}
+
+std::int64_t states_on_card(const Estimate& e) {
+  return e.ranks.front().breakdown.categories[static_cast<std::size_t>(Category::optimizer_state)].n;
+}
+
+TEST_CASE("the engine's paged states: each rank's share of what fused keeps on the card, but for the counts") {
+  for (const char* gpus : {"1xH100-80GB", "4xH100-80GB"}) {
+    CAPTURE(gpus);
+    const Cluster cluster = parse_cluster(gpus);
+    for (const char* name : {"adamw", "adamw-8bit"}) {
+      CAPTURE(name);
+      const Estimate fused = estimate_own(name, cluster);
+      const Estimate paged = estimate_own((std::string(name) + ":paged").c_str(), cluster);
+      CHECK(states_on_card(paged) == 34 * 4);  // a count for each of 32 layers, the embedding and the head
+      CHECK(paged.ranks.front().managed.n == states_on_card(fused) - 34 * 4);
+      CHECK(paged.ranks.front().total < fused.ranks.front().total);
+    }
+  }
+}
+
+TEST_CASE("updates of paged states take longer only where the card has no room for all of them") {
+  Cluster cluster = parse_cluster("8xH100-80GB");
+  CHECK(step_seconds("adamw:paged", cluster) == step_seconds("adamw", cluster));
+  cluster = parse_cluster("1xH100-80GB");
+  const Estimate paged = estimate_own("adamw:paged", cluster);
+  CHECK(paged.ranks.front().managed > managed_on_card(paged.ranks.front(), cluster.card.memory));
+  CHECK(step_seconds("adamw:paged", cluster) > step_seconds("adamw", cluster));
+}
+
+TEST_CASE("paged states with offloaded ones, or on CPU ranks, are refused with what to use instead") {
+  Job both = own_job("adamw:paged");
+  job_field_named("offload").set(both, "optimizer");
+  const auto why = [](const Job& job, const char* gpus) {
+    const Estimate e = estimate(testing::llama_8b(), job, parse_cluster(gpus), {.suggestions = false});
+    CHECK(e.verdict == Verdict::not_modelled);
+    return e.why;
+  };
+  CHECK(why(both, "1xA100-40GB").find("--offload optimizer with --optimizer adamw:paged") != std::string::npos);
+  CHECK(why(own_job("adamw:paged"), "2xcpu-64GiB").find("use adamw:fused") != std::string::npos);
+}
+
+TEST_CASE("paged states of bitsandbytes have rules where it works, and the answer elsewhere says where that is") {
   const auto why = [](Job job, const char* gpus) {
     const Estimate e = estimate(testing::llama_8b(), job, parse_cluster(gpus), {.suggestions = false});
     CHECK(e.verdict == Verdict::not_modelled);
     return e.why;
   };
-  Job own = unresolved_job();
-  job_field_named("optimizer").set(own, "adamw-8bit:paged");
-  CHECK(why(own, "1xA100-40GB").find("--stack transformers has on one GPU") != std::string::npos);
   for (const char* optimizer : {"adamw:paged", "adamw-8bit:paged"}) {
     const Job sharded = trainer_job(optimizer, parse_cluster("2xA100-40GB"));
     CHECK(why(sharded, "2xA100-40GB").starts_with(std::string("--optimizer ") + optimizer));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "program/optimizers/optimizers.h"
 #include "tests/support/pairwise.h"
 #include "tests/support/paths.h"
 
@@ -17,11 +18,23 @@ struct Axis {
   std::vector<std::string> values;
 };
 
+constexpr const char* kPaged = ":paged";
+
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
                       kPrecision = 7, kAttention = 8, kAccumulation = 12, kLoad = 21, kReduce = 22, kLossScale = 24,
                       kClip = 25, kFreeze = 26, kGradientMask = 27, kOptimizer = 28, kOffload = 29, kMethod = 30,
                       kDropout = 31, kQuantization = 32, kInBackward = 33;
+
+/// All optimizers, and paged those whose states may be in managed memory.
+std::vector<std::string> forms_of_optimizers() {
+  std::vector<std::string> forms = listed_optimizers();
+  for (const std::string& name : listed_optimizers()) {
+    const auto known = optimizer_named(name).implementations;
+    if (std::ranges::find(known, OptimizerImplementation::paged) != known.end()) forms.push_back(name + kPaged);
+  }
+  return forms;
+}
 
 std::vector<Axis> axes() {
   return {{"", runnable_families()},
@@ -54,7 +67,7 @@ std::vector<Axis> axes() {
           {"--clip", {"1", "0"}},
           {"--freeze", {"none", "embeddings", "layers:0", "*att*", "layers:0,embeddings", "head"}},
           {"--gradient-mask", {"none", "keep:0.4"}},
-          {"--optimizer", listed_optimizers()},
+          {"--optimizer", forms_of_optimizers()},
           {"--offload", offload_kinds()},
           {"--method", {"full", "lora"}},
           {"--lora-dropout", {"0", "0.25"}},
@@ -68,8 +81,11 @@ std::vector<Axis> axes() {
 bool is_allowed(const std::vector<std::string>& row) {
   const bool hybrid = row[kSharding].starts_with("hybrid");
   if (hybrid && row[kRanks] == "1") return false;
-  if (!can_update(row[kOptimizer], row[kPrecision])) return false;
-  if (!can_offload(row[kOptimizer], row[kOffload], row[kRanks], row[kSharding])) return false;
+  const std::string optimizer = row[kOptimizer].substr(0, row[kOptimizer].find(':'));
+  if (!can_update(optimizer, row[kPrecision])) return false;
+  const bool is_paged = row[kOptimizer].ends_with(kPaged);
+  if (is_paged && row[kOffload] != "none" && row[kOffload] != "activations") return false;
+  if (!can_offload(optimizer, row[kOffload], row[kRanks], row[kSharding])) return false;
   if (row[kMethod] == "full" && row[kDropout] != "0") return false;
   if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
   const int shards = std::stoi(row[kRanks]) / (hybrid ? 2 : 1);

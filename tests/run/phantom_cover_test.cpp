@@ -79,7 +79,9 @@ TEST_CASE(
     const LedgerDifference difference = compare_ledgers(predicted, events);
     CHECK_MESSAGE(difference.equal, difference.first);
     CHECK(difference.compared > 100);
-    CHECK(record.ranks.front().pinned == host_bytes(program_as_run(run, job.rank)));
+    const program::Program program = program_as_run(run, job.rank);
+    CHECK(record.ranks.front().pinned == host_bytes(program));
+    CHECK(record.ranks.front().memory.managed == managed_bytes(program));
     CardMemory card(record.cluster.card.memory, std::nullopt, placement_of(job));
     check_figures(fold_on(predicted, allocator_settings(record.job.allocator), card), record.ranks.front().memory,
                   events);

@@ -11,6 +11,7 @@ Limits: rehearsed within 0.2 % of what was published, if the source states every
 import json
 import pathlib
 import re
+import statistics
 import sys
 
 from readings import Case, estimate, rehearse  # which puts the folder above on the path
@@ -132,6 +133,29 @@ def table(readings, with_reason):
     return lines
 
 
+def errors(readings, figures_of):
+    """Signed errors of steady reserved peaks against what was published, of rows that have both."""
+    found = []
+    for reading in readings:
+        figures, value = figures_of(reading), reading.published("steady")
+        if value and figures and "steady" in figures:
+            found.append(figures["steady"]["reserved"] / GIB / value - 1)
+    return found
+
+
+def summary(groups):
+    """Median and worst absolute errors of each group of readings."""
+    lines = ["| what the source says | rows | estimated: median, worst | rows | rehearsed: median, worst |", "|-|-|-|-|-|"]
+    for name, readings in groups:
+        cells = [name]
+        for figures_of in (lambda r: r.estimate, lambda r: r.run):
+            found = errors(readings, figures_of)
+            sizes = sorted(map(abs, found))
+            cells += [str(len(found)), f"{100 * statistics.median(sizes):.2f} %, {percent(max(found, key=abs))}" if found else ""]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
 def sources(rows):
     return [f"- {row['shown']}: {row['origin']['repo']}, {row['origin']['path_or_thread']} ({row['origin']['ref']})" for row in rows]
 
@@ -145,6 +169,9 @@ def write(rows):
             "The source does not state the allocator, so these rows are consistent with the published figures but do not confirm them:",
             "", *table(unstated, False), "",
             "All other published figures that we collected, with none left out:", "", *table(others, True)]
+    text += ["", "Reserved peaks of steady steps against what was published, row by row above:", "",
+             *summary([("every setting", confirmed), ("all but the allocator; each is tried", unstated),
+                       ("less, or another PyTorch", others)])]
     text += ["", "Sources:", "", *sources(rows), "", ""]
     write_between(PAGE, BEGIN, END, text)
     return readings
