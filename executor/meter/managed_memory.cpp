@@ -17,7 +17,8 @@ PeakCounter& managed() {
 }  // namespace
 
 void* allocate_managed(Bytes bytes) {
-  static auto* const allocate = runtime_function<int(void**, std::size_t, unsigned)>(kManagedMemory, "cudaMallocManaged");
+  static auto* const allocate =
+      runtime_function<int(void**, std::size_t, unsigned)>(kManagedMemory, "cudaMallocManaged");
   constexpr unsigned kForAll = 1;  // cudaMemAttachGlobal: any stream may touch it
   void* memory = nullptr;
   if (const int error = allocate(&memory, static_cast<std::size_t>(bytes.n), kForAll); error != 0) {

@@ -17,7 +17,8 @@ PeakCounter& registered() {
 }  // namespace
 
 void register_host_memory(void* memory, Bytes bytes) {
-  static auto* const register_memory = runtime_function<int(void*, std::size_t, unsigned)>(kPinnedMemory, "cudaHostRegister");
+  static auto* const register_memory =
+      runtime_function<int(void*, std::size_t, unsigned)>(kPinnedMemory, "cudaHostRegister");
   constexpr unsigned kDefault = 0;
   if (const int error = register_memory(memory, static_cast<std::size_t>(bytes.n), kDefault); error != 0) {
     throw FaultError(fmt::format("pinning {} of host memory: {} (is there as much, and does ulimit -l allow it?)",
