@@ -1,5 +1,6 @@
 #include "model_specs/graph.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -24,6 +25,12 @@ std::int64_t element_count(const Parameter& parameter) {
   std::int64_t count = 1;
   for (const std::int64_t dim : parameter.shape) count = checked_mul(count, dim);
   return count;
+}
+
+bool has_experts(const Graph& graph) {
+  return std::ranges::any_of(graph.segments, [](const Segment& segment) {
+    return std::ranges::find(segment.ops, OpKind::experts, &Op::kind) != segment.ops.end();
+  });
 }
 
 std::string_view op_name(OpKind kind) {

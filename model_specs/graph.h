@@ -80,6 +80,9 @@ struct Attributes {
   double dropout = 0;                      // lora: probability that an element of its input is dropped
   double label_smoothing = 0, z_loss = 0;  // cross_entropy, linear_cross_entropy
   bool gradients_in_forward = false;       // linear_cross_entropy
+  std::int64_t experts_per_token = 0;      // experts
+  bool normalizes_scores = false;          // experts: a token's scores of its experts add up to 1
+  bool keeps_wide_scores = false;          // experts: in fp32, where others round them to the logits' dtype
   bool operator==(const Attributes&) const = default;
 };
 
@@ -112,6 +115,9 @@ struct Graph {
   std::vector<std::int64_t> rope_dims;  // rotated dims of each table
   bool masked_lm = false;               // bert: labels on a seeded 15 % of positions; else next token
 };
+
+/// Whether any layer is a mixture of experts.
+bool has_experts(const Graph& graph);
 
 /// How the loss region is laid out: whole logits, or one op over row chunks. What is computed there.
 struct LossOptions {

@@ -33,6 +33,8 @@ struct MoeSpec {
   std::int64_t first_dense_layers = 0;     // deepseek: first_k_dense_replace
   std::int64_t sparse_step = 1;            // qwen: decoder_sparse_step
   std::vector<std::int64_t> dense_layers;  // qwen: mlp_only_layers
+  bool normalizes_scores = true;           // qwen: norm_topk_prob
+  bool keeps_wide_scores = false;          // mixtral: scores stay fp32 when logits aren't
 };
 
 struct MlaSpec {                 // multi-head latent attention (deepseek)

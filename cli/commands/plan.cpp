@@ -170,11 +170,21 @@ int run_plan(const PlanFlags& flags) {
   return write_answer(flags, largest, tokens);
 }
 
-/// What answers where a plan has no rules: a rehearsal of one configuration. "" where no recipe is that job's.
+/// Whether a plan for transformers' Trainer has rules for what one for this project's engine has none for.
+bool has_trainer_rules(const PlanFlags& flags, const Asked& asked, const ModelSpec& spec) {
+  if (asked.stack->name != "vramfit" || asked.cluster.is_cpu()) return false;
+  const JobChoice choice = read_job_choice(flags.job, stack_named("transformers"), asked.cluster);
+  return estimate(spec, choice.job, asked.cluster, {.suggestions = false}).verdict != Verdict::not_modelled;
+}
+
+/// What answers where a plan has no rules: a plan for another library, or a rehearsal of one configuration. "" where no
+/// recipe is that job's.
 std::string rehearsal_hint(const PlanFlags& flags) {
   try {
     const Asked asked = read_asked({.job = flags.job, .network = {}, .calibration = {}, .run = {}});
     const ModelSpec spec = read_model(flags.job.model);
+    if (has_trainer_rules(flags, asked, spec))
+      return "; for transformers' Trainer it can be planned: --stack transformers";
     const bool is_own = asked.stack->name == "vramfit";
     const std::string command =
         is_own ? trainer_command(asked, spec, flags.job.model) : recipe_command(asked, spec, flags.job.model);

@@ -58,6 +58,7 @@ class Block {
         spec_(spec),
         style_(style),
         layer_(fmt::format("model.layers.{}.", index)),
+        sparse_(style.is_sparse != nullptr && style.is_sparse(*spec.moe, index)),
         sliding_(!spec.layer_spans.empty() &&
                  spec.layer_spans[static_cast<std::size_t>(index)] == AttentionSpan::sliding) {}
 
@@ -129,7 +130,20 @@ class Block {
     return linear("self_attn.o_proj", out);
   }
 
+  int experts(int x) {
+    ExpertsUse use{.router = layer_ + "mlp.gate.weight",
+                   .gate_up = layer_ + "mlp.experts.gate_up_proj",
+                   .down = layer_ + "mlp.experts.down_proj",
+                   .attributes = {}};
+    use.attributes.activation = spec_.activation;
+    use.attributes.experts_per_token = spec_.moe->experts_per_token;
+    use.attributes.normalizes_scores = spec_.moe->normalizes_scores;
+    use.attributes.keeps_wide_scores = spec_.moe->keeps_wide_scores;
+    return builder_.experts("mlp.experts", x, use);
+  }
+
   int mlp(int x) {
+    if (sparse_) return experts(x);
     const std::int64_t size = spec_.intermediate_size;
     const std::string packed = "mlp.gate_up_proj";
     const int gate = style_.packed ? slice("mlp.gate_proj", packed, x, 0, size) : linear("mlp.gate_proj", x);
@@ -141,7 +155,7 @@ class Block {
   const ModelSpec& spec_;
   const DecoderStyle& style_;
   std::string layer_;
-  bool sliding_;
+  bool sparse_, sliding_;
 };
 
 }  // namespace
@@ -180,8 +194,9 @@ std::vector<NamedShape> decoder_parameters(const ModelSpec& spec, const DecoderS
   return list.take();
 }
 
-Graph decoder_graph(const ModelSpec& spec, const DecoderStyle& style, const LossOptions& loss) {
-  GraphBuilder builder(decoder_parameters(spec, style));
+Graph decoder_graph(const std::vector<NamedShape>& shapes, const ModelSpec& spec, const DecoderStyle& style,
+                    const LossOptions& loss) {
+  GraphBuilder builder(shapes);
   builder.begin("embed", SegmentRole::embedding, 0, "ids");
   const double scale = style.scaled_embedding ? std::sqrt(static_cast<double>(spec.hidden_size)) : 1.0;
   const int embedded = builder.embedding("embed_tokens", kEmbedding, scale);

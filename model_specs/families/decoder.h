@@ -21,12 +21,16 @@ struct DecoderStyle {
   bool four_norms = false;        // attention's and the MLP's outputs are normed too
   bool scaled_embedding = false;  // times sqrt(hidden_size), which transformers rounds to the weight's dtype
   bool local_rope = false;        // sliding layers rotate by spec.local_rope
+  /// Whether a layer's MLP is spec.moe's mixture of experts; null: none is.
+  bool (*is_sparse)(const MoeSpec& moe, std::int64_t layer) = nullptr;
 };
 
 /// Names begin with "model." and an untied lm_head follows, unless `spec.architecture` is the class without a head.
 std::vector<NamedShape> decoder_parameters(const ModelSpec& spec, const DecoderStyle& style);
 
-Graph decoder_graph(const ModelSpec& spec, const DecoderStyle& style, const LossOptions& loss);
+/// Of a model whose parameters are `shapes`.
+Graph decoder_graph(const std::vector<NamedShape>& shapes, const ModelSpec& spec, const DecoderStyle& style,
+                    const LossOptions& loss);
 
 /// What LlamaConfig has, with its defaults (llama, granite).
 void read_llama_config(ConfigReader& config, ModelSpec& spec);
@@ -58,7 +62,10 @@ Family decoder_family(std::string_view model_type, const std::vector<std::string
           .parse = parse,
           .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
           .buffers = buffers,
-          .graph = [](const ModelSpec& spec, const LossOptions& loss) { return decoder_graph(spec, kStyle, loss); }};
+          .graph =
+              [](const ModelSpec& spec, const LossOptions& loss) {
+                return decoder_graph(decoder_parameters(spec, kStyle), spec, kStyle, loss);
+              }};
 }
 
 /// gemma's use_bidirectional_attention is counted, but has no graph.

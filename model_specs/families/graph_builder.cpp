@@ -135,6 +135,14 @@ int GraphBuilder::glu(const std::string& name, int gate, int up, Activation acti
   return y;
 }
 
+int GraphBuilder::experts(const std::string& name, int x, const ExpertsUse& experts) {
+  const int y = value(name, {kTokens, fixed(features(x))});
+  Op& made = op(OpKind::experts, name, {x}, {y});
+  made.parameters = {use(experts.router), use(experts.gate_up), use(experts.down)};
+  made.attributes = experts.attributes;
+  return y;
+}
+
 int GraphBuilder::apply(OpKind kind, const std::string& name, int x, const Attributes& attributes) {
   const int y = value(name, {kTokens, fixed(features(x))});
   op(kind, name, {x}, {y}).attributes = attributes;

@@ -26,6 +26,12 @@ struct NormUse {
   bool weight_plus_one = false;
 };
 
+/// A mixture's weights, and attributes of the op.
+struct ExpertsUse {
+  std::string router, gate_up, down;
+  Attributes attributes;
+};
+
 class GraphBuilder {
  public:
   /// `shapes` become the graph's parameters, in that order.
@@ -46,6 +52,7 @@ class GraphBuilder {
   int rope(const std::string& name, int x, const Attributes& attention, const Rope& rope);
   int attention(const std::string& name, int q, int k, int v, const Attributes& attributes);
   int glu(const std::string& name, int gate, int up, Activation activation);
+  int experts(const std::string& name, int x, const ExpertsUse& experts);
   /// An op of one value of x's shape, without parameters.
   int apply(OpKind kind, const std::string& name, int x, const Attributes& attributes);
   /// `factor` times x, in its place; x itself for a factor of 1.

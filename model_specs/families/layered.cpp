@@ -22,6 +22,10 @@ std::vector<NamedShape> layered_parameters(const ModelSpec& spec, const LayerPla
   return list.take();
 }
 
+void refuse_router_loss(ConfigReader& config, ModelSpec& spec) {
+  if (config.boolean("output_router_logits", false)) spec.graph_lacks = "output_router_logits of " + spec.model_type;
+}
+
 void grouped_attention_shapes(ShapeList& list, const ModelSpec& spec, const std::string& layer) {
   const std::int64_t q = checked_mul(spec.num_attention_heads, spec.head_dim);
   const std::int64_t kv = checked_mul(spec.num_key_value_heads, spec.head_dim);

@@ -1,4 +1,4 @@
-// mixtral (MixtralConfig): llama's attention, every MLP a mixture of experts. Counted only.
+// mixtral (MixtralConfig): llama's attention, every MLP a mixture of experts.
 #include "model_specs/families/families.h"
 #include "model_specs/families/layered.h"
 
@@ -18,13 +18,16 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
   spec.norm_eps = config.number("rms_norm_eps", 1e-5);
   spec.activation = config.activation("hidden_act", Activation::silu);
-  spec.sliding_window = config.optional_size("sliding_window").value_or(0);
+  read_window_everywhere(config, spec, 0);
   spec.rope = read_rope(config, 10000.0);
   MoeSpec moe;
   moe.num_experts = config.count("num_local_experts", 8);
   moe.experts_per_token = config.count("num_experts_per_tok", 2);
   moe.expert_intermediate_size = spec.intermediate_size;
+  moe.keeps_wide_scores = true;
   spec.moe = moe;
+  refuse_router_loss(config, spec);
+  if (config.number("router_jitter_noise", 0) != 0) spec.graph_lacks = "router_jitter_noise of " + spec.model_type;
 }
 
 void mlp(ShapeList& list, const ModelSpec& spec, const std::string& layer, std::int64_t /*index*/) {
@@ -32,17 +35,15 @@ void mlp(ShapeList& list, const ModelSpec& spec, const std::string& layer, std::
   expert_shapes(list, spec, layer + "mlp.");
 }
 
+bool is_sparse(const MoeSpec& /*moe*/, std::int64_t /*layer*/) { return true; }
+
 constexpr LayerPlan kPlan{.attention = grouped_attention_shapes, .mlp = mlp};
+constexpr DecoderStyle kStyle{.is_sparse = is_sparse};
 
 }  // namespace
 
 Family mixtral_family() {
-  return {.model_type = "mixtral",
-          .classes = {"MixtralForCausalLM", "MixtralModel"},
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return layered_parameters(spec, kPlan); },
-          .buffers = decoder_buffers,
-          .graph = nullptr};
+  return sparse_family<kPlan, kStyle>("mixtral", {"MixtralForCausalLM", "MixtralModel"}, parse);
 }
 
 }  // namespace vramfit

@@ -1,4 +1,5 @@
-// qwen2_moe and qwen3_moe (Qwen2MoeConfig, Qwen3MoeConfig): some layers a mixture of experts. Counted only.
+// qwen2_moe and qwen3_moe (Qwen2MoeConfig, Qwen3MoeConfig): some layers a mixture of experts. The first one is counted
+// only.
 #include <algorithm>
 
 #include "model_specs/families/families.h"
@@ -46,6 +47,12 @@ void parse_qwen2(ConfigReader& config, ModelSpec& spec) {
 void parse_qwen3(ConfigReader& config, ModelSpec& spec) {
   parse_common(config, spec, {6144, 32, 4, 128, 8, 768});
   spec.attention_bias = spec.attention_out_bias = config.boolean("attention_bias", false);
+  spec.moe->normalizes_scores = config.boolean("norm_topk_prob", false);
+  const std::int64_t window = config.is_null("sliding_window") ? 0 : config.size("sliding_window", 4096);
+  spec.sliding_window = config.boolean("use_sliding_window", false) ? window : 0;
+  const AttentionSpan span = spec.sliding_window > 0 ? AttentionSpan::sliding : AttentionSpan::full;
+  spec.layer_spans.assign(static_cast<std::size_t>(spec.num_hidden_layers), span);
+  refuse_router_loss(config, spec);
 }
 
 bool is_sparse(const MoeSpec& moe, std::int64_t index) {
@@ -78,6 +85,7 @@ void qwen3_mlp(ShapeList& list, const ModelSpec& spec, const std::string& layer,
 
 constexpr LayerPlan kQwen2Plan{.attention = grouped_attention_shapes, .mlp = qwen2_mlp};
 constexpr LayerPlan kQwen3Plan{.attention = qwen3_attention, .mlp = qwen3_mlp};
+constexpr DecoderStyle kQwen3Style{.qk_norm = true, .is_sparse = is_sparse};
 
 }  // namespace
 
@@ -91,12 +99,7 @@ Family qwen2_moe_family() {
 }
 
 Family qwen3_moe_family() {
-  return {.model_type = "qwen3_moe",
-          .classes = {"Qwen3MoeForCausalLM", "Qwen3MoeModel"},
-          .parse = parse_qwen3,
-          .parameters = [](const ModelSpec& spec) { return layered_parameters(spec, kQwen3Plan); },
-          .buffers = decoder_buffers,
-          .graph = nullptr};
+  return sparse_family<kQwen3Plan, kQwen3Style>("qwen3_moe", {"Qwen3MoeForCausalLM", "Qwen3MoeModel"}, parse_qwen3);
 }
 
 }  // namespace vramfit

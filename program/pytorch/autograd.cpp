@@ -55,6 +55,7 @@ class Engine {
         results[i] = {};
       } else if (edge.sum != Edge::Sum::none || edge.dtype) {
         results[i] = backend_.sum_to(results[i], edge);
+        if (edge.sum != Edge::Sum::none && edge.dtype) results[i] = backend_.sum_to(results[i], edge);  // converted
       }
     }
     gradient = {};

@@ -70,6 +70,26 @@ Bytes embedding_sort_scratch(std::int64_t ids, const Device& device) {
   return 2 * keys + ceil_div(ids, tile) * kKiB + Bytes{16895};
 }
 
+Bytes radix_sort_scratch(std::int64_t keys, int bits, const Device& device) {
+  constexpr std::int64_t kOneBlock = 2304;  // keys that one thread block sorts
+  if (keys <= kOneBlock) return Bytes{1};
+  const std::int64_t tile = device.compute_capability >= 90 ? 4608 : 3840, passes = ceil_div(bits, 8);
+  const Bytes copies = passes > 1 ? 2 * round_up(keys * Bytes{8}, Bytes{256}) : Bytes{0};
+  return copies + ceil_div(keys, tile) * kKiB + passes * Bytes{2048} + Bytes{511};
+}
+
+Bytes grouped_arguments(std::int64_t groups) {
+  return round_up(groups, std::int64_t{2}) * Bytes{24} + groups * Bytes{12 + 24};
+}
+
+Bytes grouped_workspace(const Device& device) { return device.sm_count * Bytes{512}; }
+
+int bits_of(std::int64_t count) {
+  int bits = 1;
+  while (bits < 63 && (std::int64_t{1} << bits) < count) ++bits;
+  return bits;
+}
+
 Bytes embedding_unique_scratch(std::int64_t ids, const Device& device) {
   struct Tile {
     int least_capability;

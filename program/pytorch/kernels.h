@@ -43,6 +43,22 @@ Bytes embedding_sort_scratch(std::int64_t ids, const Device& device);
 Bytes embedding_unique_scratch(std::int64_t ids, const Device& device);
 Bytes embedding_scan_scratch(std::int64_t distinct);
 
+/// Numbers up to which at::sort works without scratch.
+inline constexpr std::int64_t kSmallSort = 4096;
+
+/// cub's scratch for sorting as many 64-bit keys, of which `bits` may differ, with 64-bit values.
+Bytes radix_sort_scratch(std::int64_t keys, int bits, const Device& device);
+/// Bits that tell `count` numbers from each other.
+int bits_of(std::int64_t count);
+/// Of CUTLASS' product for groups of rows, in bf16 on compute capability 9.0 (ATen/native/cuda/GroupMM.cu): addresses,
+/// sizes and strides of both factors and the result of each group; and four descriptors of 128 bytes for each
+/// multiprocessor.
+Bytes grouped_arguments(std::int64_t groups);
+Bytes grouped_workspace(const Device& device);
+
+/// cub's scratch for running sums of 32-bit numbers that one thread block adds up.
+inline constexpr std::int64_t kRunningSumScratch = 1023;
+
 /// Partial sums that it makes at most: one for every ten ids and one for each distinct id.
 std::int64_t embedding_partials(std::int64_t ids, std::int64_t distinct);
 

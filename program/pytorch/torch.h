@@ -26,6 +26,12 @@ struct AttentionShape {
   bool heads_first = false;   // queries and keys lie so in memory; otherwise tokens do
 };
 
+/// Of a product for each group of rows: all groups have `rows` together; in the product that makes the gradients of all
+/// groups' matrices, `inner` is what they have together.
+struct GroupedShape {
+  std::int64_t groups = 0, rows = 0, columns = 0, inner = 0;
+};
+
 class Torch final : public Backend {
  public:
   Torch(Recording& recording, Device device, std::size_t parameters);
@@ -123,6 +129,34 @@ class Torch final : public Backend {
   /// What the call `name` computes from what it reads, without a place in autograd's graph: `output` itself.
   Tensor computed(const std::string& name, Accesses inputs, Tensor output);
 
+  // Of mixtures of experts.
+  /// A view of all of x.
+  Tensor seen_again(const Tensor& x);
+  struct Largest {
+    Tensor values, places;
+  };
+  /// The `count` largest numbers of each row of `width`.
+  Largest topk(const Tensor& x, std::int64_t width, std::int64_t count);
+  /// x /= x.sum(dim=-1, keepdim=True), of rows of `width`.
+  Tensor normalize_rows(const Tensor& x, std::int64_t width);
+  struct Sorted {
+    Tensor values, order;
+  };
+  Sorted sorted(const Tensor& numbers);
+  Tensor histogram(const Tensor& numbers, std::int64_t bins);
+  Tensor running_sum(const Tensor& numbers);
+  /// x[places], of rows of `width`.
+  Tensor rows_at(const Tensor& x, const Tensor& places, std::int64_t width);
+  /// The order that undoes `order`.
+  Tensor inverse_order(const Tensor& order);
+  /// Each row of x times its element of `weights`, in the wider of both types.
+  Tensor weighted_rows(const Tensor& x, const Tensor& weights);
+  /// Sums of each `count` neighbouring rows.
+  Tensor sum_of_neighbours(const Tensor& x, std::int64_t count);
+  /// Each group of x's rows, up to its number in `ends`, times the transpose of its matrix of `parameter` (groups,
+  /// columns, inner).
+  Tensor grouped_product(const Tensor& x, int parameter, const GroupedShape& shape, const Tensor& ends);
+
   /// x itself; `hook` runs when its gradient is there.
   Tensor pass_through(Tensor x, std::function<void()> hook);
 
@@ -183,6 +217,7 @@ class Torch final : public Backend {
   Tensor cast_parameter(int parameter, std::int64_t elements);
   Tensor multiplied(Accesses inputs, const WorkShape& shape, Tensor output);
   Tensor multiplied_batch(Accesses inputs, std::int64_t batch, const WorkShape& shape, Dtype dtype);
+  Tensor multiplied_groups(Accesses inputs, const GroupedShape& shape, Tensor output);
   program::Access reads_parameter(int parameter) const;
   Tensor repeated(const Tensor& x, Tensor repeated, std::int64_t times);
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);

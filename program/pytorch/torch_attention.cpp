@@ -92,7 +92,8 @@ std::vector<Tensor> Torch::efficient_backward(const AttentionShape& s, Dtype dty
     const std::int64_t products = dtype == Dtype::f32 ? n : 0;
     const Tensor product = temporary(products, Dtype::f32, "out times its gradient");
     const Tensor sums = temporary(products / s.head_dim, Dtype::f32, "delta sums");
-    delta = temporary(rows, Dtype::f32, "delta");
+    // With heads in front, which is where one alone is already.
+    delta = dtype == Dtype::f32 && s.heads == 1 ? sums : temporary(rows, Dtype::f32, "delta");
   }
   const std::int64_t bytes = dtype == Dtype::f32
                                  ? efficient_dq_bytes(heads, s.sequence, s.head_dim, device_)

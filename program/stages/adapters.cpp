@@ -153,7 +153,11 @@ Graph with_adapters(Graph graph, const Job& job) {
 }
 
 Graph training_graph(const ModelSpec& spec, const Job& job) {
-  return with_adapters(build_graph(spec, loss_options(job)), job);
+  Graph graph = build_graph(spec, loss_options(job));
+  if (job.runtime == Runtime::vramfit && has_experts(graph)) {
+    throw NotModelled("experts (model_type " + spec.model_type + ") in this project's engine");
+  }
+  return with_adapters(std::move(graph), job);
 }
 
 std::vector<bool> adapter_parameters(const Graph& graph) {

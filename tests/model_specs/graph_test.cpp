@@ -96,6 +96,34 @@ TEST_CASE("a graph's parameters are those of the class, by name and shape") {
   }
 }
 
+TEST_CASE("a mixture of experts is one op of its layer, with the class's parameters and the configuration's scores") {
+  const std::string qwen = R"({"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 99,
+                               "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 6,
+                               "num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": true)";
+  const std::string mixtral = R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 3,
+                                  "vocab_size": 99, "num_attention_heads": 4, "intermediate_size": 48)";
+  for (const std::string& text : {qwen + R"(, "mlp_only_layers": [1]})", mixtral + "}"}) {
+    CAPTURE(text);
+    const ModelSpec spec = parse_config(text, "config.json");
+    const Graph graph = build_graph(spec, {});
+    testing::check_graph(graph);
+    CHECK(testing::unused_parameters(graph).empty());
+    CHECK(has_experts(graph));
+    const std::vector<NamedShape> expected = parameters(spec);
+    REQUIRE(graph.parameters.size() == expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(graph.parameters[i].name == expected[i].name);
+    const Attributes& attributes = find_op(block(graph, 2), "mlp.experts").attributes;
+    CHECK(attributes.experts_per_token == 2);
+    CHECK(attributes.normalizes_scores);
+    CHECK(attributes.keeps_wide_scores == (spec.model_type == "mixtral"));
+    CHECK((find_op(block(graph, 1), spec.model_type == "mixtral" ? "mlp.experts" : "mlp.glu").inputs.size() ==
+           (spec.model_type == "mixtral" ? 1 : 2)));
+  }
+  const auto lacks = [](const std::string& text) { return parse_config(text, "config.json").graph_lacks; };
+  CHECK(lacks(qwen + R"(, "output_router_logits": true})") == "output_router_logits of qwen3_moe");
+  CHECK(lacks(mixtral + R"(, "router_jitter_noise": 0.1})") == "router_jitter_noise of mixtral");
+}
+
 TEST_CASE("every output feature of every parameter is used") {
   for (const std::string& name : small_models()) {
     CAPTURE(name);

@@ -107,11 +107,14 @@ class Stacks(unittest.TestCase):
 
     def test_where_the_engine_has_no_rules_the_trainer_may_answer(self):
         for command, begin in (("estimate", "NOT MODELLED"), ("plan", "vramfit: not modelled")):
-            done = subprocess.run([VRAMFIT, command, "mistralai/Mixtral-8x7B-v0.1", "--gpus", "8xH100-80GB"], text=True, capture_output=True, timeout=100, check=False)
+            done = subprocess.run([VRAMFIT, command, "deepseek-ai/DeepSeek-V2-Lite", "--gpus", "8xH100-80GB"], text=True, capture_output=True, timeout=100, check=False)
             answer = done.stdout + done.stderr
             self.assertEqual(done.returncode, 1)
             self.assertTrue(answer.startswith(begin), answer)
-            self.assertIn("vramfit rehearse --recipe trainer mistralai/Mixtral-8x7B-v0.1 --gpus 8xH100-80GB --ranks 0 ", answer)
+            self.assertIn("vramfit rehearse --recipe trainer deepseek-ai/DeepSeek-V2-Lite --gpus 8xH100-80GB --ranks 0 ", answer)
+        done = subprocess.run([VRAMFIT, "plan", "mistralai/Mixtral-8x7B-v0.1", "--gpus", "8xH100-80GB"], text=True, capture_output=True, timeout=100, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--stack transformers", done.stderr)
 
     def test_plan_and_program_take_a_stack_that_has_rules(self):
         plan = json.loads(estimate("--stack", "transformers", "--json", command="plan").stdout)

@@ -84,6 +84,17 @@ void check_lora(const Looked& at) {
   CHECK(at.op.attributes.scale > 0);
 }
 
+void check_experts(const Looked& at) {
+  check_counts(at, 1, 3, 1);
+  const std::int64_t experts = at.parameter(0).shape.at(0), inner = at.parameter(2).shape.at(2);
+  CHECK(at.parameter(0).shape == std::vector<std::int64_t>{experts, at.in(0)});
+  CHECK(at.parameter(1).shape == std::vector<std::int64_t>{experts, 2 * inner, at.in(0)});
+  CHECK(at.parameter(2).shape == std::vector<std::int64_t>{experts, at.in(0), inner});
+  CHECK(at.op.attributes.experts_per_token > 0);
+  CHECK(at.op.attributes.experts_per_token <= experts);
+  CHECK(at.in(0) == at.out(0));
+}
+
 void check_rope(const Looked& at) {
   const Attributes& a = at.op.attributes;
   check_counts(at, 1, 0, 1);
@@ -136,6 +147,8 @@ void check_shapes(const Looked& at) {
       return check_rope(at);
     case OpKind::attention:
       return check_attention(at);
+    case OpKind::experts:
+      return check_experts(at);
     case OpKind::glu:
     case OpKind::add:
       check_counts(at, 2, 0, 1);
@@ -171,6 +184,7 @@ int overwritten(const Op& op) {
     case OpKind::layer_norm:
     case OpKind::linear:
     case OpKind::attention:
+    case OpKind::experts:
     case OpKind::glu:
     case OpKind::activation:
     case OpKind::softcap:

@@ -73,7 +73,37 @@ void read_activation(const Op& glu, const Job& job, LlamaStyle& style) {
   if (style.activation != Activation::silu && !is_gelu) refuse_model(job, "other activations than SiLU");
 }
 
-LlamaBlock block_of(const Segment& segment, const Job& job, LlamaGraph& llama) {
+LlamaExperts experts_of(const Op& op, const Graph& graph) {
+  const auto parameter = [&](std::size_t i) { return op.parameters.at(i).parameter; };
+  const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
+  return {.router = parameter(0),
+          .gate_up = parameter(1),
+          .down = parameter(2),
+          .count = shape(parameter(0)).front(),
+          .per_token = op.attributes.experts_per_token,
+          .ffn = shape(parameter(2)).back(),
+          .normalizes_scores = op.attributes.normalizes_scores,
+          .keeps_wide_scores = op.attributes.keeps_wide_scores};
+}
+
+void read_feed_forward(Reader& reader, const Job& job, const Graph& graph, LlamaGraph& llama, LlamaBlock& block) {
+  if (reader.is_next(OpKind::experts)) {
+    const Op& op = reader.take(OpKind::experts);
+    read_activation(op, job, llama.style);
+    block.experts = experts_of(op, graph);
+    llama.style.has_experts = true;
+    return;
+  }
+  block.gate = reader.linear();
+  block.up = reader.linear();
+  read_activation(reader.take(OpKind::glu), job, llama.style);
+  block.down = reader.linear();
+  const int weight = block.gate.weight;
+  const std::int64_t rows = graph.parameters[static_cast<std::size_t>(weight)].shape.front();
+  llama.sizes.ffn = llama.style.is_packed ? rows / 2 : rows;
+}
+
+LlamaBlock block_of(const Segment& segment, const Job& job, const Graph& graph, LlamaGraph& llama) {
   Reader reader(segment, job, llama.style);
   LlamaBlock block;
   block.name = segment.name;
@@ -99,10 +129,7 @@ LlamaBlock block_of(const Segment& segment, const Job& job, LlamaGraph& llama) {
   reader.scale();
   reader.take(OpKind::add);
   block.ffn_norm = reader.norm();
-  block.gate = reader.linear();
-  block.up = reader.linear();
-  read_activation(reader.take(OpKind::glu), job, llama.style);
-  block.down = reader.linear();
+  read_feed_forward(reader, job, graph, llama, block);
   if (llama.style.has_post_norms) block.post_ffn_norm = reader.norm();
   reader.scale();
   reader.take(OpKind::add);
@@ -146,16 +173,14 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   reader.require_end();
   llama.embedding = embedding.parameters.front().parameter;
   llama.style.scales_embedding = embedding.attributes.scale != 1;
-  for (std::size_t s = 1; s + 2 < n; ++s) llama.blocks.push_back(block_of(graph.segments[s], job, llama));
+  for (std::size_t s = 1; s + 2 < n; ++s) llama.blocks.push_back(block_of(graph.segments[s], job, graph, llama));
   read_head(graph.segments[n - 2], job, llama);
   Reader(graph.segments[n - 1], job, llama.style).take(OpKind::cross_entropy);
   const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
-  const LlamaBlock& block = llama.blocks.front();
   llama.rope_tables = graph.ropes.size();
   llama.sizes.batch = job.micro_batch;
   llama.sizes.sequence = job.sequence;
   llama.sizes.hidden = shape(llama.embedding)[1];
-  llama.sizes.ffn = llama.style.is_packed ? shape(block.gate_up.weight)[0] / 2 : shape(block.gate.weight)[0];
   llama.sizes.vocabulary = shape(llama.embedding)[0];
   llama.sizes.rotated_dims = graph.rope_dims.front();
   llama.sizes.lora_rank = job.lora.rank;

@@ -1,5 +1,5 @@
-// Parameters and sizes of a Llama, or of a model of its form (Mistral, Qwen, Phi-3, Gemma, Granite), read from its
-// graph: what the modelings of PyTorch's libraries run on.
+// Parameters and sizes of a Llama, or of a model of its form (Mistral, Qwen, Phi-3, Gemma, Granite, Mixtral), read from
+// its graph: what the modelings of PyTorch's libraries run on.
 #pragma once
 
 #include <string>
@@ -16,11 +16,19 @@ struct LlamaLinear {
   int lora_a = -1, lora_b = -1;
 };
 
+/// A mixture of experts in place of a feed-forward.
+struct LlamaExperts {
+  int router = -1, gate_up = -1, down = -1;  // parameters; -1: there is none
+  std::int64_t count = 0, per_token = 0, ffn = 0;
+  bool normalizes_scores = false, keeps_wide_scores = false;
+};
+
 /// One decoder block.
 struct LlamaBlock {
   std::string name;
   LlamaLinear q, k, v, o, gate, up, down;
   LlamaLinear qkv, gate_up;  // packed: in place of q, k and v, and of gate and up
+  LlamaExperts experts;      // in place of gate, up and down
   int attention_norm = -1, ffn_norm = -1;
   int post_attention_norm = -1, post_ffn_norm = -1;  // of what attention and feed-forward give; -1: none
   int q_norm = -1, k_norm = -1;                      // of each head; -1: none
@@ -45,6 +53,7 @@ struct LlamaStyle {
   /// By numbers of the configuration: the embedding, what each half of a block adds, and the logits (Granite). A graph
   /// whose numbers are all 1 can't be told from Llama's.
   bool multiplies = false;
+  bool has_experts = false;  // in some layers (Mixtral, Qwen3-MoE)
   Activation activation = Activation::silu;
 };
 

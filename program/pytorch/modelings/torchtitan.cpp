@@ -20,6 +20,7 @@ Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch)
 void Torchtitan::require_llama(const Job& job) const {
   const LlamaStyle& style = llama_.style;
   if (style.is_packed) refuse_model(job, "packed matrices");
+  if (style.has_experts) refuse_model(job, "experts");
   const bool is_gemma = style.adds_one_to_norms || style.scales_embedding || style.has_post_norms;
   if (is_gemma || style.multiplies || style.caps_scores || style.caps_logits ||
       llama_.sizes.rotated_dims != llama_.sizes.head_dim) {

@@ -1,6 +1,7 @@
 #include "program/pytorch/modelings/transformers.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <variant>
 
@@ -36,6 +37,7 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       hidden_dtype_(hidden_dtype(graph, job, llama_)),
       scale_dtype_(scale_dtype(graph, job, llama_)) {
   require_code(job);
+  require_experts(job);
 }
 
 void Transformers::require_code(const Job& job) const {
@@ -70,6 +72,10 @@ std::vector<Module> Transformers::modules() const {
     for (const LlamaLinear& linear : {l.q, l.k, l.v, l.o, l.qkv}) add_linear(linear);
     for (const int parameter : {l.q_norm, l.k_norm}) add(parameter);
     for (const LlamaLinear& linear : {l.gate, l.up, l.gate_up, l.down}) add_linear(linear);
+    // Mixtral makes its router first, Qwen last: as the parameters are numbered.
+    std::array mixture{l.experts.router, l.experts.gate_up, l.experts.down};
+    std::ranges::sort(mixture);
+    for (const int parameter : mixture) add(parameter);
     for (const int parameter : {l.attention_norm, l.post_attention_norm, l.ffn_norm, l.post_ffn_norm}) add(parameter);
     modules.push_back(std::move(layer));
   }
@@ -217,6 +223,7 @@ Tensor Transformers::activated(const Tensor& x) {
 }
 
 Tensor Transformers::feed_forward(const LlamaBlock& l, const Tensor& x) {
+  if (l.experts.router >= 0) return mixture(l.experts, x);
   Tensor product;
   if (llama_.style.is_packed) {
     auto [gate, up] = torch_.halves_of(linear(x, l.gate_up, llama_.sizes.hidden, 2 * llama_.sizes.ffn));

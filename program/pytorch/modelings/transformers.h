@@ -1,5 +1,5 @@
-// Llama and models of its form, such as Mistral, Qwen, Phi-3, Gemma and Granite, as transformers 5.23 writes them
-// (models/llama/modeling_llama.py), on counted tensors.
+// Llama and models of its form, such as Mistral, Qwen, Phi-3, Gemma, Granite and Mixtral, as transformers 5.23 writes
+// them (models/llama/modeling_llama.py), on counted tensors.
 #pragma once
 
 #include <functional>
@@ -80,6 +80,15 @@ class Transformers final : public Model {
   Tensor activated(const Tensor& x);
   /// By Granite's residual_multiplier.
   Tensor multiplied(const Tensor& x);
+  void require_experts(const Job& job) const;
+  void require_grouped_products(const Job& job, const LlamaExperts& e) const;
+  struct Routed {
+    Tensor logits, scores, choices;
+  };
+  Routed routed(const LlamaExperts& e, const Tensor& x);
+  Tensor gated(const Tensor& x);
+  Tensor chosen(const LlamaExperts& e, const Tensor& x, const Routed& routed);
+  Tensor mixture(const LlamaExperts& e, const Tensor& x);
   Tensor feed_forward(const LlamaBlock& layer, const Tensor& x);
   Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
   Rotations rotations_of(const Tensor& frequencies);

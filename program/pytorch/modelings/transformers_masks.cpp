@@ -67,14 +67,15 @@ Tensor Transformers::mask_of_scores(const Tensor& given, std::int64_t window) {
                   "mask of scores");
 }
 
-/// Mistral and Phi-3 make the mask that their layers have; the others the one without a window in any case, and Gemma 2
-/// and 3 both.
+/// Mistral, Phi-3 and models with experts make the mask that their layers have; the others the one without a window in
+/// any case, and Gemma 2 and 3 both.
 void Transformers::make_masks(const Tensor& given) {
   const auto has_window = [](const LlamaBlock& l) { return l.window > 0; };
   const auto windowed = std::ranges::find_if(llama_.blocks, has_window);
   const LlamaBlock& first = llama_.blocks.front();
-  const bool is_of_one_kind = std::ranges::all_of(llama_.blocks, has_window) && !llama_.style.has_post_norms &&
-                              first.q_norm < 0 && first.q.bias < 0;
+  const bool has_code_for_one = llama_.style.has_experts || (first.q_norm < 0 && first.q.bias < 0);
+  const bool is_of_one_kind =
+      std::ranges::all_of(llama_.blocks, has_window) && !llama_.style.has_post_norms && has_code_for_one;
   if (!is_of_one_kind) mask_ = mask_of_scores(given, 0);
   if (windowed != llama_.blocks.end()) window_mask_ = mask_of_scores(given, windowed->window);
 }

@@ -84,6 +84,8 @@ CASES = {
         Case(**TINY, ranks=3, sharding="no-shard", lora_rank=4),
         Case(**TINY, ranks=2, family="granite", lora_rank=4, lora_dropout=0.1, checkpointing="full"),
         Case(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", checkpointing="full"),
+        Case(**TINY, family="qwen3_moe", experts=128, chosen=8, dense=(1,), batch=2, checkpointing="full"),
+        Case(**TINY, family="mixtral", ranks=2, accumulation=2),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -204,6 +206,22 @@ CASES = {
         Case(**SMALL, ranks=2, family="phi3", attention="auto", accumulation=2),
         Case(**SMALL, ranks=2, sharding="no-shard", family="phi3", checkpointing="full"),
         Case(**{**SMALL, "sequence": 512}, ranks=2, sharding="no-shard", family="gemma3_text", tied=True, attention="auto"),
+        *(Case(**{**SMALL, "kv_heads": 16}, family=family, precision="fp32", checkpointing=checkpointing, tied=tied)
+          for family, checkpointing, tied in (("mixtral", "none", False), ("qwen3_moe", "full", True))),
+        *(Case(**SMALL, family="mixtral", precision=precision, checkpointing=checkpointing, storage=storage, accumulation=accumulation, card=card)
+          for precision, checkpointing, storage, accumulation, card in (
+              ("bf16-mixed", "none", "fp32", 1, "H100-80GB"), ("bf16-mixed", "full", "fp32", 2, "RTX4090"), ("bf16-mixed", "full", "bf16", 1, "H100-80GB"),
+              ("bf16-pure", "none", "fp32", 3, "H200-141GB"), ("bf16-pure", "full", "fp32", 1, "A100-80GB"))),
+        *(Case(**SMALL, family="qwen3_moe", experts=experts, chosen=chosen, precision=precision, normalized=normalized, optimizer=optimizer, storage=storage)
+          for experts, chosen, precision, normalized, optimizer, storage in (
+              (128, 8, "bf16-mixed", True, "adamw:fused", "bf16"), (64, 8, "bf16-pure", False, "adamw:foreach", "fp32"), (7, 3, "bf16-mixed", True, "adamw-8bit:paged", "fp32"))),
+        *(Case(**SMALL, family="mixtral", ranks=ranks, sharding=sharding, checkpointing=checkpointing, accumulation=accumulation, attention="auto")
+          for ranks, sharding, checkpointing, accumulation in ((4, "no-shard", "none", 1), (2, "no-shard", "full", 3), (8, "full-shard", "full", 1), (3, "shard-grad-op", "none", 2))),
+        Case(**SMALL, family="qwen3_moe", experts=128, chosen=8, ranks=16, checkpointing="full", optimizer="adamw:foreach", tied=True),
+        Case(**SMALL, family="qwen3_moe", ranks=4, offload="params", checkpointing="full"),
+        Case(**{**SMALL, "kv_heads": 16}, family="mixtral", ranks=2, precision="fp32"),
+        Case(**{**SMALL, "sequence": 512, "window": 256}, family="mixtral", batch=2, attention="auto"),
+        Case(**{**SMALL, "sequence": 512}, family="qwen3_moe", attention="math", dense=(0, 2)),
         Case(**{**SMALL, "layers": 1}, batch=20, card="A100-80GB"),  # ids in tiles of another size
         Case(**SMALL, batch=4),
         Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="adamw:foreach"),

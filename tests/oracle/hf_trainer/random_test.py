@@ -38,6 +38,18 @@ def method(draw, precision):
     return found
 
 
+def mixture(family, seed):
+    """The same with experts, in some jobs; drawn apart from all else."""
+    draw = random.Random(f"experts {seed}")
+    with_experts = {"mistral": "mixtral", "qwen3": "qwen3_moe"}.get(family)
+    if with_experts is None or draw.random() < 0.6:
+        return {"family": family}
+    found = {"family": with_experts, "experts": draw.choice([2, 4, 7, 8, 60, 128]), "normalized": draw.random() < 0.5, "ffn": 64 * draw.randint(1, 30)}
+    found["chosen"] = draw.randint(1, min(8, found["experts"]))
+    found["dense"] = tuple(layer for layer in range(3) if draw.random() < 0.3)
+    return found
+
+
 def drawn(seed):
     draw = random.Random(seed)
     family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "granite"])
@@ -46,7 +58,7 @@ def drawn(seed):
     ranks = draw.choice([1, 1, 1, 1, 2, 3, 4, 7, 8, 16, 64])
     sharding = draw.choice(["full-shard", "full-shard", "shard-grad-op", "no-shard"])
     return Case(
-        **sizes(draw, family), **adapters, family=family, precision=precision, ranks=ranks, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3, 8]), accumulation=draw.choice([1, 1, 2, 3, 5]),
+        **{**sizes(draw, family), **mixture(family, seed)}, **adapters, precision=precision, ranks=ranks, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3, 8]), accumulation=draw.choice([1, 1, 2, 3, 5]),
         storage="bf16" if precision == "bf16-mixed" and draw.random() < 0.15 else "fp32", checkpointing=draw.choice(["none", "full"]), card=draw.choice(CARDS), attention=draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:fused", "adamw:foreach", "adamw-8bit", "adafactor", "adamw:paged", "adamw-8bit:paged"]),
         sharding=sharding, checkpointed_by=draw.choice(["layers", "fsdp"]) if ranks > 1 and sharding != "no-shard" and not adapters else "layers")

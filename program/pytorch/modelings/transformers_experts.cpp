@@ -1,0 +1,95 @@
+// Mixtures of experts as transformers 5.23 computes them (integrations/moe.py: grouped_mm_experts_forward, and the
+// routers of models/mixtral and models/qwen3_moe).
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/conflict.h"
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "program/pytorch/modelings/transformers.h"
+#include "program/stages/adapters.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+/// From here on, topk works with several thread blocks a row in memory of its own.
+constexpr std::int64_t kManyExperts = 400;
+
+}  // namespace
+
+void Transformers::require_experts(const Job& job) const {
+  for (const LlamaBlock& layer : llama_.blocks) {
+    const LlamaExperts& e = layer.experts;
+    if (e.router < 0) continue;
+    if (has_adapters(job))
+      refuse_model(job, fmt::format("experts with --method {}", job_field_named("method").get(job)));
+    if (job.optimizer == "adafactor") refuse_model(job, "experts with --optimizer adafactor");
+    if (e.count >= kManyExperts) refuse_model(job, fmt::format("{} experts or more", kManyExperts));
+    require_grouped_products(job, e);
+  }
+}
+
+/// PyTorch's kernels for groups begin each row at a multiple of 16 bytes, and so does what stands in for them.
+void Transformers::require_grouped_products(const Job& job, const LlamaExperts& e) const {
+  const std::int64_t aligned = 16 / dtype_bytes(hidden_dtype_).n;
+  if (llama_.sizes.hidden % aligned != 0 || e.ffn % aligned != 0) {
+    throw LibraryFails(fmt::format("experts of {} by {} in {} (torch._grouped_mm wants rows of a multiple of 16 bytes)",
+                                   llama_.sizes.hidden, e.ffn, dtype_name(hidden_dtype_)));
+  }
+  const int capability = torch_.device().compute_capability;
+  if (hidden_dtype_ == Dtype::bf16 && capability >= 100 && capability < 120) {
+    refuse_model(job, "experts in bf16 on compute capability 10.x");
+  }
+}
+
+/// The scores of each row's experts, and which these are; what the router's forward returns.
+Transformers::Routed Transformers::routed(const LlamaExperts& e, const Tensor& x) {
+  const Tensor rows = torch_.seen_again(x);
+  Routed routed;
+  routed.logits = torch_.linear(rows, e.router, llama_.sizes.hidden, e.count);
+  const Tensor probabilities = torch_.softmax(torch_.cast(routed.logits, Dtype::f32));
+  auto [scores, choices] = torch_.topk(probabilities, e.count, e.per_token);
+  if (e.normalizes_scores) scores = torch_.normalize_rows(scores, e.per_token);
+  if (!e.keeps_wide_scores) scores = torch_.cast(scores, routed.logits.dtype);
+  routed.scores = std::move(scores);
+  routed.choices = std::move(choices);
+  return routed;
+}
+
+Tensor Transformers::gated(const Tensor& x) {
+  const auto [gate, up] = torch_.halves_of(x);
+  return torch_.multiply(activated(gate), up);
+}
+
+/// Rows in the order of their experts; the experts' products; rows in their old order, and each token's summed.
+Tensor Transformers::chosen(const LlamaExperts& e, const Tensor& x, const Routed& routed) {
+  const std::int64_t hidden = llama_.sizes.hidden, rows = routed.choices.elements;
+  const Tensor flat_scores = torch_.seen_again(routed.scores);
+  const auto [ids, order] = torch_.sorted(routed.choices);
+  Tensor selected;
+  {
+    const Tensor tokens = constant("aten::floor_divide", {reads(order)}, rows, Dtype::i64, "tokens");
+    selected = torch_.rows_at(x, tokens, hidden);
+  }
+  const Tensor scores = torch_.rows_at(flat_scores, order, 1);
+  const Tensor numbers = constant("aten::_to_copy", {reads(ids)}, rows, Dtype::i32, "experts");
+  const Tensor counts = torch_.histogram(numbers, e.count);
+  const Tensor ends = torch_.running_sum(counts);
+  Tensor out = torch_.grouped_product(selected, e.gate_up, {e.count, rows, 2 * e.ffn, hidden}, ends);
+  out = gated(out);
+  out = torch_.grouped_product(out, e.down, {e.count, rows, hidden, e.ffn}, ends);
+  Tensor weighted = torch_.weighted_rows(out, scores);
+  const Tensor inverse = torch_.inverse_order(order);
+  weighted = torch_.rows_at(weighted, inverse, hidden);
+  return torch_.cast(torch_.sum_of_neighbours(weighted, e.per_token), x.dtype);
+}
+
+Tensor Transformers::mixture(const LlamaExperts& e, const Tensor& x) {
+  const Tensor rows = torch_.seen_again(x);
+  const Routed to = routed(e, rows);
+  return torch_.seen_again(chosen(e, rows, to));
+}
+
+}  // namespace vramfit::eager
