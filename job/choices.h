@@ -86,6 +86,7 @@ struct Lora {
   double dropout = 0;                // probability that an element of the adapter's input is dropped
   std::vector<std::string> targets;  // globs over linears; none: not set
   bool rank_stabilized = false;      // scaled by alpha / sqrt(rank) instead (Kalajdzievski 2023, arXiv 2312.03732)
+  bool has_magnitudes = false;  // DoRA: rows of the sum have lengths of their own (Liu et al. 2024, arXiv 2402.09353)
 };
 
 /// --gradient-mask: which elements of a gradient are used.

@@ -188,7 +188,7 @@ void check_rest(const Job& job) {
 void resolve_adapters(Job& job, Notes& notes) {
   Lora& lora = job.lora;
   if (job.method == Method::full) {
-    for (const std::string_view field : {"lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "rslora"}) {
+    for (const std::string_view field : {"lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "rslora", "dora"}) {
       const JobField& row = job_field_named(field);
       if (row.get(job).empty()) continue;
       throw Conflict(fmt::format("{} with --method full: there are no adapters; leave it out, or use --method lora",

@@ -42,8 +42,9 @@ std::int64_t element_count(const Value& value, const BatchShape& shape);
 struct Parameter {
   std::string name;  // checkpoint name: "model.layers.0.self_attn.q_proj.weight"
   std::vector<std::int64_t> shape;
-  /// normal: deviation 0.02; uniform: between -1 and 1 divided by the square root of shape[1].
-  enum class Init { normal, ones, zeros, uniform } init = Init::normal;
+  /// normal: deviation 0.02; uniform: between -1 and 1 divided by the square root of shape[1]; norms: of the rows of
+  /// the matrix whose outputs they scale (program/stages/adapters.h).
+  enum class Init { normal, ones, zeros, uniform, norms } init = Init::normal;
 };
 std::int64_t element_count(const Parameter& parameter);
 

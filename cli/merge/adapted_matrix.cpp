@@ -1,6 +1,7 @@
 #include "cli/merge/adapted_matrix.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace vramfit {
 namespace {
@@ -39,6 +40,27 @@ void AdapterProduct::add_row(std::int64_t row, std::span<float> into) {
     for (std::int64_t c = 0; c < columns_; ++c) sum_[at(c)] += factor * others[c];
   }
   for (std::size_t c = 0; c < into.size(); ++c) into[c] += scale_ * sum_[c];
+}
+
+OutputLengths::OutputLengths(std::int64_t outputs, MatrixForm form) : form_(form), squares_(at(outputs)) {}
+
+void OutputLengths::count_row(std::int64_t row, std::span<const float> numbers) {
+  for (std::size_t c = 0; c < numbers.size(); ++c) {
+    squares_[form_ == MatrixForm::outputs_first ? at(row) : c] +=
+        static_cast<double>(numbers[c]) * static_cast<double>(numbers[c]);
+  }
+}
+
+void OutputLengths::set(std::span<const float> magnitudes) {
+  for (std::size_t o = 0; o < squares_.size(); ++o) {
+    factors_.push_back(magnitudes[o] / static_cast<float>(std::sqrt(squares_[o])));
+  }
+}
+
+void OutputLengths::scale_row(std::int64_t row, std::span<float> numbers) const {
+  for (std::size_t c = 0; c < numbers.size(); ++c) {
+    numbers[c] *= factors_[form_ == MatrixForm::outputs_first ? at(row) : c];
+  }
 }
 
 }  // namespace vramfit

@@ -27,4 +27,21 @@ class AdapterProduct {
   std::vector<float> sum_;           // of one row
 };
 
+/// Of a matrix with its adapter, how long its outputs' rows are, and what makes them as long as DoRA's magnitudes say.
+class OutputLengths {
+ public:
+  OutputLengths(std::int64_t outputs, MatrixForm form);
+
+  /// Counts a row of the sum; each is counted once.
+  void count_row(std::int64_t row, std::span<const float> numbers);
+  /// Once all are counted: the lengths to be.
+  void set(std::span<const float> magnitudes);
+  void scale_row(std::int64_t row, std::span<float> numbers) const;
+
+ private:
+  MatrixForm form_;
+  std::vector<double> squares_;
+  std::vector<float> factors_;
+};
+
 }  // namespace vramfit

@@ -38,6 +38,7 @@ constexpr std::array kClassPrefixes{"model.", "transformer.", "bert."};
 struct Adapter {
   const StoredTensor* a = nullptr;
   const StoredTensor* b = nullptr;
+  const StoredTensor* magnitudes = nullptr;  // null: the sum is as long as it is
   std::int64_t rank() const { return a->shape[0]; }
   std::int64_t inputs() const { return a->shape[1]; }
   std::int64_t outputs() const { return b->shape[0]; }
@@ -59,7 +60,7 @@ StoredFloat float_of(const std::string& path, const StoredTensor& tensor) {
   return *type;
 }
 
-std::vector<float> read_matrix(const File& file, const StoredTensor& tensor) {
+std::vector<float> read_numbers(const File& file, const StoredTensor& tensor) {
   const StoredFloat type = float_of(file.path(), tensor);
   std::vector<char> bytes(static_cast<std::size_t>(tensor.bytes.n));
   file.read(tensor.offset, bytes);
@@ -87,10 +88,13 @@ class Targets {
  private:
   void add(const std::string& module) {
     const std::string name = std::string(kPeftPrefix) + module;
-    const Adapter adapter{adapters_.at(name + ".lora_A.weight"), adapters_.at(name + ".lora_B.weight")};
+    Adapter adapter{adapters_.at(name + ".lora_A.weight"), adapters_.at(name + ".lora_B.weight")};
+    if (folder_.config.lora.has_magnitudes) adapter.magnitudes = adapters_.at(name + ".lora_magnitude_vector");
     const StoredTensor& tensor = tensor_of(module);
     float_of(base_, tensor);
-    for (const StoredTensor* matrix : {adapter.a, adapter.b}) float_of(folder_.weights, *matrix);
+    for (const StoredTensor* part : {adapter.a, adapter.b, adapter.magnitudes}) {
+      if (part != nullptr) float_of(folder_.weights, *part);
+    }
     if (!of_tensor_.emplace(tensor.name, Target{adapter, form_of(tensor, adapter)}).second) {
       fail_tensor(base_, tensor, "has two adapters");
     }
@@ -145,20 +149,24 @@ class FileMerger {
   void merge(const StoredTensor& tensor, const Target& target) {
     copy(tensor.offset);
     const Adapter& adapter = target.adapter;
-    AdapterProduct product(read_matrix(adapters_, *adapter.a), read_matrix(adapters_, *adapter.b), adapter.rank(),
+    AdapterProduct product(read_numbers(adapters_, *adapter.a), read_numbers(adapters_, *adapter.b), adapter.rank(),
                            adapter_scale(folder_.config.lora), target.form);
-    const StoredFloat type = float_of(from_.path(), tensor);
-    const std::int64_t row_bytes = product.columns() * stored_bytes(type);
-    const std::int64_t rows = tensor.shape[0], most = std::max<std::int64_t>(1, kBlockBytes / row_bytes);
-    numbers_.resize(static_cast<std::size_t>(product.columns()));
-    for (std::int64_t first = 0; first < rows; first += most) {
-      block_.resize(static_cast<std::size_t>(std::min(most, rows - first) * row_bytes));
-      from_.read(tensor.offset + first * row_bytes, block_);
-      for (std::int64_t row = 0; row < std::min(most, rows - first); ++row) {
-        merge_row(tensor, type, product, first + row, block_.data() + row * row_bytes);
-      }
-      to_.write({block_.data(), block_.size()});
+    OutputLengths lengths(adapter.outputs(), target.form);
+    const bool is_scaled = adapter.magnitudes != nullptr;
+    if (is_scaled) {
+      for_rows(
+          tensor, product, [&](std::int64_t row, char* /*bytes*/) { lengths.count_row(row, numbers_); }, [] {});
+      lengths.set(read_numbers(adapters_, *adapter.magnitudes));
     }
+    for_rows(
+        tensor, product,
+        [&](std::int64_t row, char* bytes) {
+          if (is_scaled) lengths.scale_row(row, numbers_);
+          store_row(tensor, row, bytes);
+        },
+        [&] {
+          to_.write({block_.data(), block_.size()});
+        });
     done_ = tensor.offset + tensor.bytes.n;
   }
 
@@ -168,11 +176,31 @@ class FileMerger {
   }
 
  private:
-  void merge_row(const StoredTensor& tensor, StoredFloat type, AdapterProduct& product, std::int64_t row, char* bytes) {
-    widen_numbers({type, bytes, product.columns()}, 0, numbers_);
-    product.add_row(row, numbers_);
+  /// use(row, its place in the block) for each row of the tensor, with the sum in numbers_; after each block,
+  /// end_block.
+  template <typename Use, typename EndBlock>
+  void for_rows(const StoredTensor& tensor, AdapterProduct& product, const Use& use, const EndBlock& end_block) {
+    const StoredFloat type = float_of(from_.path(), tensor);
+    const std::int64_t row_bytes = product.columns() * stored_bytes(type);
+    const std::int64_t rows = tensor.shape[0], most = std::max<std::int64_t>(1, kBlockBytes / row_bytes);
+    numbers_.resize(static_cast<std::size_t>(product.columns()));
+    for (std::int64_t first = 0; first < rows; first += most) {
+      block_.resize(static_cast<std::size_t>(std::min(most, rows - first) * row_bytes));
+      from_.read(tensor.offset + first * row_bytes, block_);
+      for (std::int64_t row = 0; row < std::min(most, rows - first); ++row) {
+        char* const bytes = block_.data() + row * row_bytes;
+        widen_numbers({type, bytes, product.columns()}, 0, numbers_);
+        product.add_row(first + row, numbers_);
+        use(first + row, bytes);
+      }
+      end_block();
+    }
+  }
+
+  void store_row(const StoredTensor& tensor, std::int64_t row, char* bytes) {
+    const StoredFloat type = float_of(from_.path(), tensor);
     narrow_numbers(numbers_, type, bytes);
-    widen_numbers({type, bytes, product.columns()}, 0, numbers_);
+    widen_numbers({type, bytes, static_cast<std::int64_t>(numbers_.size())}, 0, numbers_);
     if (std::ranges::all_of(numbers_, [](float number) { return std::isfinite(number); })) return;
     fail_tensor(from_.path(), tensor, fmt::format("row {} is not finite in {} with its adapter", row, tensor.dtype));
   }

@@ -63,6 +63,8 @@ class RandomWeights : public WeightSource {
     });
   }
 
+  bool lacks(const Parameter& parameter) const override { return parameter.init == Parameter::Init::norms; }
+
   std::string description() const override { return fmt::format("random (seed {})", seed_); }
 
  private:

@@ -74,6 +74,10 @@ class SafetensorsWeights : public WeightSource {
     read_numbers(file, {.type = type, .begin = tensor.offset + first * width, .count = count}, into, 0);
   }
 
+  bool lacks(const Parameter& parameter) const override {
+    return rest_ != nullptr && !tensor_of_.contains(parameter.name) && rest_->lacks(parameter);
+  }
+
   std::string description() const override { return description_; }
 
  private:

@@ -5,9 +5,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "model_specs/graph.h"
 #include "program/files/peft_folder.h"
+#include "program/stages/trainable.h"
 
 namespace at {
 class Tensor;
@@ -19,6 +21,8 @@ namespace vramfit {
 struct WeightSource {
   virtual ~WeightSource() = default;
   virtual void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) = 0;
+  /// Whether it says nothing of the parameter, which begins as something made of others (Parameter::Init::norms).
+  virtual bool lacks(const Parameter& /*parameter*/) const { return false; }
   virtual std::string description() const = 0;  // "random (seed 0)", or the files
 };
 
@@ -41,6 +45,10 @@ std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const
 /// the graph that the folder lacks, one of the folder that the graph lacks, and a wrong shape.
 std::unique_ptr<WeightSource> peft_weights(const PeftFolder& folder, const Graph& graph,
                                            std::unique_ptr<WeightSource> base);
+
+/// The same source, and magnitudes of DoRA that it lacks: norms of the rows of their matrices, rounded as `held` says.
+std::unique_ptr<WeightSource> with_magnitudes(std::unique_ptr<WeightSource> source, const Graph& graph,
+                                              const std::vector<HeldParameter>& held);
 
 /// The source for a rank that rank 0 sends its rows to; reading from it is a bug in the program.
 std::unique_ptr<WeightSource> sent_weights();

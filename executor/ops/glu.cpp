@@ -98,12 +98,12 @@ cuda::GatedUnit unit_of(const OpCall& call) {
           .activation = activation_of(call)};
 }
 
-void forward_own(OpCall& call) {
+void glu_forward_own(OpCall& call) {
   const at::Tensor& output = call.outputs[0];
   check_launch(require_own_kernels().gate(unit_of(call), output.mutable_data_ptr(), stream_of(output)));
 }
 
-void backward_own(OpCall& call) {
+void glu_backward_own(OpCall& call) {
   const auto to = [&](std::size_t i) {
     return wants_input(call, i) ? call.input_gradients[i].mutable_data_ptr() : nullptr;
   };
@@ -119,6 +119,6 @@ void backward_own(OpCall& call) {
 
 const DeviceFunctions rows::glu{.cpu = {glu_forward_cpu, glu_backward_cpu},
                                 .cuda = {glu_forward_cuda, glu_backward_cuda},
-                                .own_cuda = {forward_own, backward_own}};
+                                .own_cuda = {glu_forward_own, glu_backward_own}};
 
 }  // namespace vramfit::kernels

@@ -1,8 +1,10 @@
 #include "program/ops/lora.h"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "executor/ops/gemm_torch.h"
 #include "executor/ops/kernels_torch.h"
@@ -98,6 +100,67 @@ class Products {
   float* scratch_ = nullptr;
 };
 
+/// Of the rows of W + scale * B A, W lying as rows or as columns.
+template <typename T>
+void norms_of_rows(const OpCall& call) {
+  constexpr std::int64_t kBlock = 256;  // columns
+  const Rows<T> a(call.parameters[0]), b(call.parameters[1]);
+  const at::Tensor& matrix = call.parameters[2];
+  const bool swapped = attributes(call).transposed_weight;
+  const std::int64_t row_step = matrix.stride(swapped ? 1 : 0), column_step = matrix.stride(swapped ? 0 : 1);
+  const T* weight = data<T>(matrix);
+  T* norms = data<T>(call.outputs[2]);
+  const auto scale = static_cast<float>(scale_of(call));
+  parallel_rows(b.count, a.columns * (1 + a.count), [=](std::int64_t row) {
+    double squares = 0;
+    float sum[kBlock];
+    for (std::int64_t first = 0; first < a.columns; first += kBlock) {
+      const std::int64_t count = std::min(kBlock, a.columns - first);
+      const T* from = weight + row * row_step + first * column_step;
+      for (std::int64_t c = 0; c < count; ++c) sum[c] = static_cast<float>(from[c * column_step]);
+      for (std::int64_t r = 0; r < a.count; ++r) {
+        const float factor = scale * static_cast<float>(b[row][r]);
+        const T* to_add = a[r] + first;
+        for (std::int64_t c = 0; c < count; ++c) sum[c] += factor * static_cast<float>(to_add[c]);
+      }
+      squares += row_sum(count, [&](std::int64_t c) { return sum[c] * sum[c]; });
+    }
+    norms[row] = static_cast<T>(std::sqrt(static_cast<float>(squares)));
+  });
+}
+
+void norms_by_calls(OpCall& call) {
+  const LoraSizes s = lora_sizes(call.context);
+  const std::int64_t most = norm_rows(call.context);
+  const at::Tensor squares = call.temporaries.allocate("squares", {s.outputs, 1}, Dtype::f32);
+  const at::Tensor rows = call.temporaries.allocate("rows", {most, s.inputs}, Dtype::f32);
+  const at::Tensor ones = call.temporaries.allocate("ones", {s.inputs, 1}, Dtype::f32).fill_(1);
+  at::Tensor a = call.parameters[0], b;
+  if (call.context.compute() != Dtype::f32) {
+    a = call.temporaries.allocate("A", {s.rank, s.inputs}, Dtype::f32).copy_(a);
+    b = call.temporaries.allocate("B", {most, s.rank}, Dtype::f32);
+  }
+  const at::Tensor weight = attributes(call).transposed_weight ? call.parameters[2].t() : call.parameters[2];
+  for (std::int64_t first = 0; first < s.outputs; first += most) {
+    const std::int64_t count = std::min(most, s.outputs - first);
+    at::Tensor part = rows.narrow(0, 0, count), sums = squares.narrow(0, first, count);
+    at::Tensor left = call.parameters[1].narrow(0, first, count);
+    if (b.defined()) left = b.narrow(0, 0, count).copy_(left);
+    part.copy_(weight.narrow(0, first, count));
+    at::addmm_out(part, part, left, a, 1, scale_of(call));
+    part.mul_(part);
+    at::mm_out(sums, part, ones);
+  }
+  squares.sqrt_();
+  call.outputs[2].copy_(squares.view({s.outputs}));
+}
+
+void find_norms(OpCall& call) {
+  if (!has_norms(call.context)) return;
+  if (call.context.device.kind != DeviceKind::cpu) return norms_by_calls(call);
+  with_type(call.outputs[2].scalar_type(), [&](auto zero) { norms_of_rows<decltype(zero)>(call); });
+}
+
 void forward(OpCall& call) {
   const Products multiply_into(call, lora_forward_scratch(call.context));
   const Dropout dropout = make_dropout(call);
@@ -105,6 +168,7 @@ void forward(OpCall& call) {
   multiply_into(
       {.a = adapter_input(call, dropout), .b = call.parameters[0].t(), .out = hidden, .factor = scale_of(call)});
   multiply_into({.a = hidden, .b = call.parameters[1].t(), .out = call.outputs[0], .add = true});
+  find_norms(call);
 }
 
 /// A dropped element has no part in the gradient; the others' grows by the same factor as in forward.

@@ -126,6 +126,9 @@ std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Plan
   std::unique_ptr<WeightSource> weights = random_weights(options.train.seed);
   if (options.weights != "random") weights = safetensors_weights(options.weights, graph, std::move(weights));
   weights = open_adapters(options, plan, graph, std::move(weights));
+  if (plan.job.lora.has_magnitudes) {
+    weights = with_magnitudes(std::move(weights), graph, held_parameters(graph, plan.job));
+  }
   return has_values ? std::move(weights) : without_values(std::move(weights));
 }
 

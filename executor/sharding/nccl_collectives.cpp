@@ -18,7 +18,7 @@ namespace vramfit {
 
 namespace {
 
-[[noreturn]] void nccl_failed(const GroupPlace& place, const char* what, const std::exception& error) {
+[[noreturn]] void fail_nccl(const GroupPlace& place, const char* what, const std::exception& error) {
   if (is_out_of_memory(error.what())) {
     const auto [free, total] = c10::cuda::CUDACachingAllocator::get()->getMemoryInfo(c10::cuda::current_device());
     throw OutOfMemory(fmt::format(
@@ -39,7 +39,7 @@ class NcclWork final : public PendingWork {
     try {
       if (work_) work_->wait();
     } catch (const std::exception& error) {
-      nccl_failed(place_, what_, error);
+      fail_nccl(place_, what_, error);
     }
     work_.reset();
     tensors_.clear();
@@ -63,7 +63,7 @@ class NcclCollectives final : public Collectives {
       const WaitingScope waiting;
       group_->eagerConnectSingleDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(place.local_device)));
     } catch (const std::exception& error) {
-      nccl_failed(place_, "connecting", error);
+      fail_nccl(place_, "connecting", error);
     }
   }
 
@@ -122,7 +122,7 @@ class NcclCollectives final : public Collectives {
     try {
       group_->barrier(options)->wait();
     } catch (const std::exception& error) {
-      nccl_failed(place_, "waiting for all ranks", error);
+      fail_nccl(place_, "waiting for all ranks", error);
     }
   }
 
@@ -142,7 +142,7 @@ class NcclCollectives final : public Collectives {
     try {
       work = call(tensors);
     } catch (const std::exception& error) {
-      nccl_failed(place_, what, error);
+      fail_nccl(place_, what, error);
     }
     return std::make_unique<NcclWork>(place_, what, std::move(work), std::move(tensors));
   }

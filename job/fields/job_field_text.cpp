@@ -352,6 +352,12 @@ void set_rslora(Job& job, std::string_view value) {
   job.lora.rank_stabilized = value == "on";
 }
 
+std::string get_dora(const Job& job) { return job.lora.has_magnitudes ? "on" : ""; }
+void set_dora(Job& job, std::string_view value) {
+  if (value != "on" && value != "off") unknown_value(value, {"on", "off"});
+  job.lora.has_magnitudes = value == "on";
+}
+
 std::string get_gradient_mask(const Job& job) {
   if (const auto* random = std::get_if<RandomGradientMask>(&job.gradient_mask)) {
     return fmt::format("keep:{}", random->keep);

@@ -56,6 +56,9 @@ std::string get_lora_targets(const Job& job);
 void set_lora_targets(Job& job, std::string_view value);
 std::string get_rslora(const Job& job);
 void set_rslora(Job& job, std::string_view value);
+
+std::string get_dora(const Job& job);
+void set_dora(Job& job, std::string_view value);
 std::string get_freeze(const Job& job);
 void set_freeze(Job& job, std::string_view value);
 

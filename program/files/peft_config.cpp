@@ -36,7 +36,6 @@ struct Refused {
 };
 constexpr const char* kMergeWithPeft = "merge them with PEFT's merge_and_unload() and train on the result";
 constexpr std::array kRefused{
-    Refused{"use_dora", "DoRA's magnitudes have no kernels here; merge them with PEFT's merge_and_unload() first"},
     Refused{"modules_to_save",
             "modules that are trained whole are no adapters; merge with PEFT's merge_and_unload(), "
             "which puts them into the model"},
@@ -148,7 +147,7 @@ std::vector<std::string> modules(const Graph& graph, bool adapted) {
   std::set<std::string> with, all;
   for (std::size_t i = 0; i < is_adapter.size(); ++i) {
     const std::string_view module = module_of(graph.parameters[i].name);
-    is_adapter[i] ? with.emplace(module_of(module)) : all.emplace(module);
+    is_adapter[i] ? with.emplace(adapted_module(graph.parameters[i].name)) : all.emplace(module);
   }
   std::vector<std::string> names;
   std::ranges::copy_if(adapted ? with : all, std::back_inserter(names),
@@ -176,11 +175,12 @@ PeftConfig peft_config_from_json(std::string_view text, const std::string& file)
   config.lora.alpha = object.real("lora_alpha", kLeastAlpha, kMostAlpha);
   if (object.has("lora_dropout")) config.lora.dropout = object.real("lora_dropout", 0, kMostDropout);
   if (object.has("use_rslora")) config.lora.rank_stabilized = object.boolean("use_rslora");
+  if (object.has("use_dora")) config.lora.has_magnitudes = object.boolean("use_dora");
   if (object.has("fan_in_fan_out")) config.fan_in_fan_out = object.boolean("fan_in_fan_out");
   read_targets(document, object, config);
   std::set<std::string_view> known(kIgnored.begin(), kIgnored.end());
-  known.insert({"peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "fan_in_fan_out", "target_modules",
-                "bias", "exclude_modules", "layers_to_transform"});
+  known.insert({"peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "fan_in_fan_out",
+                "target_modules", "bias", "exclude_modules", "layers_to_transform"});
   refuse_unknown(document, object, known);
   return config;
 }
@@ -222,7 +222,7 @@ std::string peft_config_to_json(const Graph& graph, const Job& job, const std::s
   writer.member("target_modules", peft_targets(graph));
   writer.key("task_type");
   graph.masked_lm ? writer.null() : writer.text("CAUSAL_LM");
-  writer.member("use_dora", false).member("use_rslora", lora.rank_stabilized);
+  writer.member("use_dora", lora.has_magnitudes).member("use_rslora", lora.rank_stabilized);
   return writer.end_object().take();
 }
 

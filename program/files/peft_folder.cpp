@@ -17,11 +17,12 @@ namespace {
 
 constexpr FileRole kAdapterFile{"adapters", ExitCode::model};
 constexpr std::int64_t kLongestConfig = std::int64_t{1} << 20;
-constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
+constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight", kMagnitudes = ".lora_magnitude_vector";
 
 struct Pair {
   const StoredTensor* a = nullptr;
   const StoredTensor* b = nullptr;
+  const StoredTensor* magnitudes = nullptr;
 };
 
 [[noreturn]] void fail_tensor(const PeftFolder& folder, const StoredTensor& tensor, const std::string& why) {
@@ -29,7 +30,6 @@ struct Pair {
 }
 
 std::string why_unknown(std::string_view name) {
-  if (name.find("lora_magnitude_vector") != std::string_view::npos) return "DoRA is not supported";
   if (name.find("lora_embedding_") != std::string_view::npos) return "adapters of embeddings are not supported";
   return fmt::format("only {}MODULE{} and {} are read", kPeftPrefix, kA, kB);
 }
@@ -38,6 +38,11 @@ std::map<std::string, Pair> pairs_of(const PeftFolder& folder) {
   std::map<std::string, Pair> pairs;
   for (const StoredTensor& tensor : folder.tensors) {
     const std::string_view name = tensor.name;
+    if (name.starts_with(kPeftPrefix) && name.ends_with(kMagnitudes) && tensor.shape.size() == 1) {
+      const std::size_t length = name.size() - kPeftPrefix.size() - kMagnitudes.size();
+      pairs[std::string(name.substr(kPeftPrefix.size(), length))].magnitudes = &tensor;
+      continue;
+    }
     const bool is_a = name.ends_with(kA), is_b = name.ends_with(kB);
     if (!name.starts_with(kPeftPrefix) || is_a == is_b || name.size() <= kPeftPrefix.size() + kA.size()) {
       fail_tensor(folder, tensor, why_unknown(name));
@@ -56,13 +61,31 @@ std::map<std::string, Pair> pairs_of(const PeftFolder& folder) {
   return pairs;
 }
 
+/// As many as B has rows where the configuration says use_dora, and else none.
+void require_magnitudes(const PeftFolder& folder, const Pair& pair) {
+  const bool are_expected = folder.config.lora.has_magnitudes;
+  if (pair.magnitudes == nullptr && are_expected) {
+    fail_tensor(folder, *pair.a,
+                fmt::format("there is no {} for it, and {} says use_dora", kMagnitudes, kPeftConfigFile));
+  }
+  if (pair.magnitudes == nullptr) return;
+  if (!are_expected) {
+    fail_tensor(folder, *pair.magnitudes, fmt::format("{} doesn't say use_dora", kPeftConfigFile));
+  }
+  if (pair.magnitudes->shape[0] != pair.b->shape[0]) {
+    fail_tensor(folder, *pair.magnitudes,
+                fmt::format("is {} long, and its adapter has {} outputs", pair.magnitudes->shape[0], pair.b->shape[0]));
+  }
+}
+
 std::vector<std::string> adapted_modules(const PeftFolder& folder) {
   std::vector<std::string> modules;
   for (const auto& [module, pair] : pairs_of(folder)) {
-    const StoredTensor* one = pair.a == nullptr ? pair.b : pair.a;
+    const StoredTensor* one = pair.a != nullptr ? pair.a : pair.b != nullptr ? pair.b : pair.magnitudes;
     if (pair.a == nullptr || pair.b == nullptr) {
       fail_tensor(folder, *one, fmt::format("there is no lora_{} for it", pair.a == nullptr ? 'A' : 'B'));
     }
+    require_magnitudes(folder, pair);
     modules.push_back(module);
   }
   if (modules.empty()) fail_file(kAdapterFile, folder.weights, "holds no adapters");
@@ -132,9 +155,11 @@ void check_adapters(const PeftFolder& folder, const Job& job) {
   folders.lora.rank = lora.rank;
   folders.lora.alpha = lora.alpha;
   folders.lora.rank_stabilized = lora.rank_stabilized;
+  folders.lora.has_magnitudes = lora.has_magnitudes;
   require_same(folder, job, "lora_rank", "r", folders);
   require_same(folder, job, "lora_alpha", "lora_alpha", folders);
   require_same(folder, job, "rslora", "use_rslora", folders);
+  require_same(folder, job, "dora", "use_dora", folders);
 }
 
 void take_adapters(const PeftFolder& folder, Job& job, std::vector<std::string>& fixed) {
@@ -149,6 +174,7 @@ void take_adapters(const PeftFolder& folder, Job& job, std::vector<std::string>&
   take("lora_alpha", [&] { job.lora.alpha = lora.alpha; });
   take("lora_dropout", [&] { job.lora.dropout = lora.dropout; });
   take("rslora", [&] { job.lora.rank_stabilized = lora.rank_stabilized; });
+  take("dora", [&] { job.lora.has_magnitudes = lora.has_magnitudes; });
   take("lora_targets", [&] { job.lora.targets = job_targets(folder); });
   check_adapters(folder, job);
 }

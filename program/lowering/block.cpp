@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "program/ops/op_row.h"
+
 namespace vramfit::program {
 
 namespace {
@@ -91,12 +93,15 @@ class BlockLowering {
     return {held, how, program::gradient_of(value), view_of(value)};
   }
 
-  /// Of a weight or the gradient that `held` has; it lies where the call says with the offset `base`.
-  int view_of(const Op& op, const ParameterUse& use, const Held& held, std::size_t base) {
+  /// Of the op's parameter `p`, or of its gradient, which `held` has; it lies where the call says with the offset
+  /// `base`.
+  int view_of(const Op& op, std::size_t p, const Held& held, std::size_t base) {
     if (!held || !in_.views.are_kept()) return -1;
+    const ParameterUse& use = op.parameters[p];
+    const bool by_column = op.attributes.transposed_weight && op_row(op.kind).transposable == static_cast<int>(p);
     const Dtype dtype = writer_.code().buffers[at(held.buffer())].dtype;
-    return in_.views.number(used_view(in_.graph.parameters[at(use.parameter)].shape, use,
-                                      op.attributes.transposed_weight, dtype, static_cast<int>(base)));
+    return in_.views.number(
+        used_view(in_.graph.parameters[at(use.parameter)].shape, use, by_column, dtype, static_cast<int>(base)));
   }
 
   Held allocate_value(int value, bool gradient) {
@@ -145,7 +150,7 @@ class BlockLowering {
     const Op& op = in_.segment.ops[at(index)];
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
       const std::size_t w = first_weight_[at(index)] + p;
-      operands.push_back(Writer::viewed(weights_[w], How::read, view_of(op, op.parameters[p], weights_[w], w)));
+      operands.push_back(Writer::viewed(weights_[w], How::read, view_of(op, p, weights_[w], w)));
     }
   }
 
@@ -195,7 +200,7 @@ class BlockLowering {
     }
     is_written_[slot] = true;
     const How how = call_.homes[home].adds ? How::add : How::write;
-    return Writer::viewed(slots_[slot], how, view_of(op, use, slots_[slot], base));
+    return Writer::viewed(slots_[slot], how, view_of(op, parameter, slots_[slot], base));
   }
 
   /// Of a whole parameter's gradient, what lies beyond the parameter.

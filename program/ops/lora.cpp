@@ -1,6 +1,7 @@
 #include "program/ops/lora.h"
 
 #include <algorithm>
+#include <span>
 
 #include "program/model_flops.h"
 #include "program/ops/rules.h"
@@ -33,6 +34,13 @@ bool wants_hidden_gradient(const Needs& needs) { return wants_input(needs, 0) ||
 
 std::int64_t dropout_part(const OpContext& context) { return std::min(context.input_elements(0), kDropoutPart); }
 
+bool has_norms(const OpContext& context) { return context.op.outputs.size() > 2; }
+
+std::int64_t norm_rows(const OpContext& context) {
+  const LoraSizes s = lora_sizes(context);
+  return std::clamp<std::int64_t>(kSquaredPart / s.inputs, 1, s.outputs);
+}
+
 namespace {
 
 bool drops(const OpContext& context) { return context.op.attributes.dropout > 0; }
@@ -47,6 +55,20 @@ void add_dropout(const OpContext& context, std::vector<Step>& steps) {
   }
 }
 
+/// On CUDA, squares of W + scale * B A row by row, and their sums by a product with ones, because a reduction's buffer
+/// would depend on the GPU. CPU's loops keep nothing.
+void add_norms(const OpContext& context, std::vector<Step>& steps) {
+  if (!has_norms(context) || !is_cuda(context)) return;
+  const LoraSizes s = lora_sizes(context);
+  const std::int64_t rows = norm_rows(context);
+  steps.push_back(temporary("squares", s.outputs, Dtype::f32));
+  steps.push_back(temporary("rows", checked_mul(rows, s.inputs), Dtype::f32));
+  steps.push_back(temporary("ones", s.inputs, Dtype::f32));
+  if (context.compute() == Dtype::f32) return;
+  steps.push_back(temporary("A", s.rank * s.inputs, Dtype::f32));
+  steps.push_back(temporary("B", rows * s.rank, Dtype::f32));
+}
+
 /// y + h B^T in place of y, with h = scale * dropout(x) A^T. Backward reads x for A's gradient and h for B's; what was
 /// dropped is drawn again. The gradient of y is the output's, so the linear below gets it without a copy.
 Rule rule_of_lora(const OpContext& context, const Needs& needs) {
@@ -58,6 +80,7 @@ Rule rule_of_lora(const OpContext& context, const Needs& needs) {
   const bool has_scratch = !is_cuda(context) && context.compute() != Dtype::f32;
   if (has_scratch) rule.forward.push_back(temporary("product", lora_forward_scratch(context), Dtype::f32));
   add_dropout(context, rule.forward);
+  add_norms(context, rule.forward);
   if (!wants_hidden_gradient(needs) && !wants_parameter(needs, 1)) return rule;
   if (has_scratch) rule.backward.push_back(temporary("product", lora_backward_scratch(context), Dtype::f32));
   if (!wants_hidden_gradient(needs)) return rule;
@@ -87,6 +110,24 @@ Work dropout_work(const OpContext& context) {
   return {.launches = 1 + kCalls * parts, .bytes = elements * (6 * width + 14.0 * 16)};
 }
 
+/// B A, and on CUDA six more calls for each part: two copies, a square and a sum of four and eight bytes an element.
+void add_norms_work(const OpContext& context, std::vector<Work>& work) {
+  if (!has_norms(context)) return;
+  const LoraSizes s = lora_sizes(context);
+  const double elements = static_cast<double>(s.outputs) * static_cast<double>(s.inputs);
+  const auto width = static_cast<double>(dtype_bytes(context.compute()).n);
+  work.push_back({.unit = Work::Unit::product,
+                  .dtype = Dtype::f32,
+                  .flops = 2 * elements * static_cast<double>(s.rank),
+                  .bytes = elements * (is_cuda(context) ? 8 : width),
+                  .shape = {s.outputs, s.inputs, s.rank}});
+  if (!is_cuda(context)) return;
+  constexpr std::int64_t kCalls = 5, kOnce = 4;
+  constexpr double kFp32Bytes = 16;  // written, squared in place, read
+  work.push_back(
+      {.launches = kOnce + kCalls * ceil_div(s.outputs, norm_rows(context)), .bytes = elements * (width + kFp32Bytes)});
+}
+
 OpWork work_of_lora(const OpContext& context, const Needs& needs) {
   const LoraSizes s = lora_sizes(context);
   OpWork work;
@@ -96,6 +137,7 @@ OpWork work_of_lora(const OpContext& context, const Needs& needs) {
   if (drops(context)) work.forward.push_back(dropout_work(context));
   add(work.forward, {s.tokens, s.rank, s.inputs});
   add(work.forward, {s.tokens, s.outputs, s.rank});
+  add_norms_work(context, work.forward);
   if (wants_hidden_gradient(needs)) add(work.backward, {s.tokens, s.rank, s.outputs});
   if (wants_parameter(needs, 1)) add(work.backward, {s.outputs, s.rank, s.tokens});
   if (wants_parameter(needs, 0)) {
@@ -113,7 +155,7 @@ OpWork work_of_lora(const OpContext& context, const Needs& needs) {
 double flops_of_lora(const Graph& graph, const Op& op, const BatchShape& shape) {
   const auto tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
   double elements = 0;
-  for (const ParameterUse& use : op.parameters) {
+  for (const ParameterUse& use : std::span(op.parameters).first(2)) {
     const std::vector<std::int64_t>& sizes = graph.parameters[static_cast<std::size_t>(use.parameter)].shape;
     elements += static_cast<double>(use.count < 0 ? sizes.at(0) : use.count) * static_cast<double>(sizes.at(1));
   }
@@ -122,6 +164,6 @@ double flops_of_lora(const Graph& graph, const Op& op, const BatchShape& shape) 
 
 }  // namespace
 
-const OpRow op_rows::lora{.rule = rule_of_lora, .work = work_of_lora, .model_flops = flops_of_lora};
+const OpRow op_rows::lora{.rule = rule_of_lora, .work = work_of_lora, .model_flops = flops_of_lora, .transposable = 2};
 
 }  // namespace vramfit

@@ -18,6 +18,7 @@ struct OpRow {
   bool sums_many = false;              // so many terms in a parameter's gradient that it has the reduce dtype
   bool reads_weights_backward = true;  // false: a table, of which backward needs the gradient alone
   bool quantizes_weight = false;       // its first parameter is a matrix that may be stored in few bits
+  int transposable = 0;                // the parameter that Attributes::transposed_weight is about
   bool adds_bias_in_product = false;   // CUDA uses cublasLt for that, if it has a second parameter
   bool has_own_kernel = false;         // with --kernels vramfit (executor/kernels)
 };

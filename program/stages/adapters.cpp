@@ -19,6 +19,7 @@ namespace vramfit {
 namespace {
 
 constexpr std::size_t kNamedInErrors = 12;
+constexpr std::string_view kMagnitudes = ".lora_magnitude_vector";
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -48,9 +49,10 @@ class AdapterMaker {
       }
       ops.push_back(std::move(op));
       if (!is_target(ops.back())) continue;
-      Op adapter = make_op(segment, ops.back());
-      adapted[adapter.inputs[1]] = adapter.outputs[0];
-      ops.push_back(std::move(adapter));
+      const Op linear = ops.back();
+      ops.push_back(make_op(segment, linear));
+      if (lora_.has_magnitudes) ops.push_back(make_magnitude(segment, linear, ops.back()));
+      adapted[linear.outputs.front()] = ops.back().outputs.front();
     }
     if (const auto entry = adapted.find(segment.output); entry != adapted.end()) segment.output = entry->second;
     segment.ops = std::move(ops);
@@ -65,7 +67,7 @@ class AdapterMaker {
 
  private:
   struct Matrices {
-    int a = -1, b = -1;
+    int a = -1, b = -1, magnitudes = -1;
   };
 
   bool is_target(const Op& op) {
@@ -91,15 +93,38 @@ class AdapterMaker {
     op.parameters = {{matrices.a}, {matrices.b, weight.first, weight.count}};
     op.attributes.scale = adapter_scale(lora_);
     op.attributes.dropout = lora_.dropout;
-    Value output = segment.values[at(y)], hidden = output;
+    Value output = segment.values[at(y)], hidden = output, norms = output;
     output.name += ".adapted";
     hidden.name += ".lora_A";
     hidden.shape.back() = fixed(lora_.rank);
-    for (Value* const value : {&output, &hidden}) {
-      op.outputs.push_back(static_cast<int>(segment.values.size()));
-      segment.values.push_back(std::move(*value));
-    }
+    op.outputs = {add_value(segment, std::move(output)), add_value(segment, std::move(hidden))};
+    if (!lora_.has_magnitudes) return op;
+    op.parameters.push_back(weight);
+    op.attributes.transposed_weight = linear.attributes.transposed_weight;
+    norms.name += ".norms";
+    norms.shape = {norms.shape.back()};
+    op.outputs.push_back(add_value(segment, std::move(norms)));
     return op;
+  }
+
+  /// Gives the rows of the sum of a matrix and its adapter their lengths. A bias is no part of that.
+  Op make_magnitude(Segment& segment, const Op& linear, const Op& adapter) {
+    const ParameterUse& weight = linear.parameters.front();
+    Op op;
+    op.kind = OpKind::magnitude;
+    op.name = linear.name + ".magnitude";
+    op.inputs = {adapter.outputs[0], adapter.outputs[2]};
+    op.parameters = {{matrices_of(linear).magnitudes, weight.first, weight.count}};
+    op.parameters.insert(op.parameters.end(), linear.parameters.begin() + 1, linear.parameters.end());
+    Value output = segment.values[at(linear.outputs.front())];
+    output.name += ".scaled";
+    op.outputs = {add_value(segment, std::move(output))};
+    return op;
+  }
+
+  static int add_value(Segment& segment, Value value) {
+    segment.values.push_back(std::move(value));
+    return static_cast<int>(segment.values.size()) - 1;
   }
 
   Matrices matrices_of(const Op& linear) {
@@ -113,6 +138,9 @@ class AdapterMaker {
     made = {.a = static_cast<int>(graph_.parameters.size()), .b = static_cast<int>(graph_.parameters.size()) + 1};
     graph_.parameters.push_back({module + ".lora_A.weight", {lora_.rank, inputs}, Parameter::Init::uniform});
     graph_.parameters.push_back({module + ".lora_B.weight", {outputs, lora_.rank}, Parameter::Init::zeros});
+    if (!lora_.has_magnitudes) return made;
+    made.magnitudes = made.b + 1;
+    graph_.parameters.push_back({module + std::string(kMagnitudes), {outputs}, Parameter::Init::norms});
     return made;
   }
 
@@ -164,11 +192,30 @@ std::vector<bool> adapter_parameters(const Graph& graph) {
   std::vector<bool> parameters(graph.parameters.size(), false);
   for (const Segment& segment : graph.segments) {
     for (const Op& op : segment.ops) {
-      if (op.kind != OpKind::lora) continue;
-      for (const ParameterUse& use : op.parameters) parameters[at(use.parameter)] = true;
+      const std::size_t own = op.kind == OpKind::lora ? 2 : op.kind == OpKind::magnitude ? 1 : 0;
+      for (std::size_t p = 0; p < own; ++p) parameters[at(op.parameters[p].parameter)] = true;
     }
   }
   return parameters;
+}
+
+std::string_view adapted_module(std::string_view parameter) {
+  const std::string_view module = module_of(parameter);
+  return parameter.ends_with(kMagnitudes) ? module : module_of(module);
+}
+
+std::vector<ScaledMatrix> scaled_matrices(const Graph& graph) {
+  std::vector<ScaledMatrix> matrices;
+  for (const Segment& segment : graph.segments) {
+    for (std::size_t i = 1; i < segment.ops.size(); ++i) {
+      const Op &op = segment.ops[i], &adapter = segment.ops[i - 1];
+      if (op.kind != OpKind::magnitude) continue;
+      matrices.push_back({.magnitudes = op.parameters[0].parameter,
+                          .matrix = adapter.parameters[2].parameter,
+                          .is_transposed = adapter.attributes.transposed_weight});
+    }
+  }
+  return matrices;
 }
 
 }  // namespace vramfit

@@ -16,7 +16,8 @@ Graph training_graph(const ModelSpec& spec, const Job& job);
 
 /// Each targeted linear of weight W (O, I) gets parameters MODULE.lora_A.weight (R, I) and MODULE.lora_B.weight (O, R),
 /// and an op `lora` after it. Linears that use parts of one matrix share its adapter, each with its rows of B.
-/// Throws InputError for a target that no linear has.
+/// With DoRA (Liu et al. 2024, arXiv 2402.09353) also MODULE.lora_magnitude_vector (O), and an op `magnitude` after
+/// that. Throws InputError for a target that no linear has.
 Graph with_adapters(Graph graph, const Job& job);
 
 /// Whether the job trains adapters.
@@ -27,6 +28,17 @@ double adapter_scale(const Lora& lora);
 
 /// By parameter: whether an adapter has it.
 std::vector<bool> adapter_parameters(const Graph& graph);
+
+/// "model.layers.0.self_attn.q_proj" of the name of a parameter that an adapter has.
+std::string_view adapted_module(std::string_view parameter);
+
+/// Of an adapter with magnitudes: their number among the graph's parameters, and that of the matrix whose rows they
+/// begin as the norms of, or columns where it lies transposed.
+struct ScaledMatrix {
+  int magnitudes = -1, matrix = -1;
+  bool is_transposed = false;
+};
+std::vector<ScaledMatrix> scaled_matrices(const Graph& graph);
 
 /// "model.layers.0.self_attn.q_proj" of "model.layers.0.self_attn.q_proj.weight".
 std::string_view module_of(std::string_view parameter);

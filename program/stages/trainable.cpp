@@ -81,6 +81,21 @@ std::optional<std::vector<bool>> parameters_of_part(const Graph& graph, const st
                   printable(pattern), suggestion, graph.parameters.front().name));
 }
 
+/// Norms of a matrix and its adapter are constants of backward, through which the matrix has no gradient; nor has its
+/// bias, beside which a magnitude scales.
+void require_frozen_direction(const Graph& graph, const Op& op, const std::vector<bool>& trainable) {
+  const std::size_t own = op.kind == OpKind::lora ? 2 : op.kind == OpKind::magnitude ? 1 : op.parameters.size();
+  for (std::size_t p = own; p < op.parameters.size(); ++p) {
+    const auto parameter = static_cast<std::size_t>(op.parameters[p].parameter);
+    if (!trainable[parameter]) continue;
+    throw Conflict(
+        fmt::format("--dora on: --freeze leaves {} to train, beside its adapter; freeze it, name other --lora-targets, "
+                    "or leave out "
+                    "--dora",
+                    graph.parameters[parameter].name));
+  }
+}
+
 std::vector<bool> matched_parameters(const Graph& graph, const std::string& pattern) {
   if (std::optional<std::vector<bool>> part = parameters_of_part(graph, pattern)) return *std::move(part);
   std::vector<bool> parameters;
@@ -101,6 +116,9 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
   if (has_adapters(job)) {
     const std::vector<bool> adapters = adapter_parameters(graph);
     for (std::size_t i = 0; i < adapters.size(); ++i) trainable[i] = trainable[i] || adapters[i];
+  }
+  for (const Segment& segment : graph.segments) {
+    for (const Op& op : segment.ops) require_frozen_direction(graph, op, trainable);
   }
   if (std::ranges::none_of(trainable, [](bool b) { return b; })) {
     throw Conflict("--freeze leaves no parameter to train");

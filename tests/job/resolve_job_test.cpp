@@ -176,6 +176,7 @@ TEST_CASE("adapters need a method that has them") {
   CHECK(contains(error_of({{"lora_rank", "8"}}, "1xA100"), "--lora-rank with --method full: there are no adapters"));
   CHECK(contains(error_of({{"lora_targets", "q_proj"}}, "1xA100"), "--lora-targets with --method full"));
   CHECK(contains(error_of({{"rslora", "on"}}, "1xA100"), "--rslora with --method full"));
+  CHECK(contains(error_of({{"dora", "on"}}, "1xA100"), "--dora with --method full"));
   CHECK(error_of({{"lora_targets", "all-linear"}}, "1xA100").empty());
 }
 

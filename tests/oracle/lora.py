@@ -1,7 +1,8 @@
 """--method lora against PEFT: the same base, the same adapters, the same rows; losses, gradients and updates of adapters.
 
 Dropout is drawn here a second time, from its definition in docs/lora.md, over all rows of the global batch: so it doesn't depend on the mesh.
-Each mistake in the reference (another scale, another step's masks, no dropout) must be noticed. Arguments: `cases` or `mistakes`.
+Each mistake in the reference (another scale, another step's masks, no dropout, other magnitudes or none) must be noticed. Arguments:
+`cases` or `mistakes`.
 """
 
 
@@ -20,6 +21,7 @@ RANK, ALPHA, DROPOUT = 4, 6, 0.2
 STREAMS = 0x64726F70
 HYPER = reference.Hyper(steps=6)
 FLAGS = ("--method", "lora", "--lora-rank", str(RANK), "--lora-alpha", str(ALPHA))
+DORA = (*FLAGS, "--dora", "on")
 
 
 def kept(seed, step, name, first, count, keep):
@@ -69,7 +71,7 @@ class Adapted:
     def named_parameters(self):
         for name, p in self.model.named_parameters():
             if p.requires_grad:
-                yield name.removeprefix("base_model.model.").replace(".default.", "."), p
+                yield name.removeprefix("base_model.model.").replace(".default.", ".").replace("_vector.weight", "_vector"), p
 
     def zero_grad(self, set_to_none):
         self.model.zero_grad(set_to_none=set_to_none)
@@ -84,18 +86,20 @@ def config_of(**changes):
 
 
 class Place(Workplace):
-    """The family's weights with adapters that are not zero, in one file."""
+    """The family's weights with adapters that are not zero, in one file. `magnitudes`: of DoRA, in the file, or as they begin."""
 
-    def __init__(self, family, targets="all-linear"):
+    def __init__(self, family, targets="all-linear", magnitudes=None):
         super().__init__(family)
-        self.targets = targets
+        self.targets, self.dora = targets, magnitudes is not None
         self.adapted, self.options = {}, {}
-        model = Adapted(reference.build(self.path, self.state), config_of(target_modules=targets), Case(family))
+        model = Adapted(reference.build(self.path, self.state), config_of(target_modules=targets, use_dora=self.dora), Case(family))
         generator = torch.Generator().manual_seed(11)
         for name, p in model.named_parameters():
-            self.adapted[name] = 0.2 * torch.randn(p.shape, generator=generator)
+            drawn = torch.randn(p.shape, generator=generator)
+            length = name.endswith("_vector")
+            self.adapted[name] = p.detach() * (1 + 0.2 * drawn if magnitudes == "stored" else 1) if length else 0.2 * drawn
         self.base = dict(self.state)
-        self.state = self.base | self.adapted
+        self.state = self.base | {name: t for name, t in self.adapted.items() if magnitudes != "initial" or not name.endswith("_vector")}
         save_file(self.state, self.weights)
 
     @property
@@ -103,10 +107,11 @@ class Place(Workplace):
         return model_path(self.family)
 
     def reference(self, case, hyper, mutation=reference.NO_MUTATION, attention=None, **options):
-        made = {"target_modules": self.targets} | self.options.get("config", {})
+        made = {"target_modules": self.targets, "use_dora": self.dora} | self.options.get("config", {})
         model = Adapted(reference.build(self.path, self.base, attention), config_of(**made), case, self.options.get("dropout", 0.0),
                         self.options.get("step_offset", 0))
-        reference.load(model, self.adapted)
+        names = {name for name, _ in model.named_parameters()}
+        reference.load(model, {name: t for name, t in (self.adapted | self.options.get("adapted", {})).items() if name in names})
         return reference.train(model, batches(case, self.data, hyper.steps), hyper, mutation, **options)
 
 
@@ -138,6 +143,10 @@ def cases():
                  Case("llama", ranks=2, sharding="no-shard", loss="chunked:3", extra=dropped)):
         ok &= equal(place, case, dropout=DROPOUT)[0]
     ok &= equal(place, Case("llama", ranks=2, extra=(*FLAGS, "--rslora", "on")), config={"use_rslora": True})[0]
+    for family in ("llama", "gpt2", "phi3", "bert"):
+        stored, initial = Place(family, magnitudes="stored"), Place(family, magnitudes="initial")
+        ok &= equal(stored, Case(family, extra=DORA))[0]
+        ok &= equal(initial, Case(family, ranks=2, accumulation=2, checkpointing="full", extra=DORA))[0]
     few = ("--lora-targets", "q_proj,*.down_proj")
     return ok & equal(Place("llama", ["q_proj", "down_proj"]), Case("llama", ranks=2, extra=(*FLAGS, *few)))[0]
 
@@ -149,7 +158,12 @@ def mistakes():
     ok &= noticed(place, case, ours, "another scale", dropout=DROPOUT, config={"lora_alpha": ALPHA + 1})
     ok &= noticed(place, case, ours, "no dropout")
     ok &= noticed(place, case, ours, "another share dropped", dropout=DROPOUT + 0.05)
-    return ok & noticed(place, case, ours, "another step's masks", dropout=DROPOUT, step_offset=1)
+    ok &= noticed(place, case, ours, "another step's masks", dropout=DROPOUT, step_offset=1)
+    place, case = Place("llama", magnitudes="stored"), Case("llama", extra=DORA)
+    same, ours = equal(place, case)
+    ok &= same & noticed(place, case, ours, "no magnitudes", config={"use_dora": False})
+    longer = {name: 1.01 * t for name, t in place.adapted.items() if name.endswith("_vector")}
+    return ok & noticed(place, case, ours, "other magnitudes", adapted=longer)
 
 
 if __name__ == "__main__":

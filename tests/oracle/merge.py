@@ -39,7 +39,9 @@ def adapted(model, **config):
     model = peft.get_peft_model(model, peft.LoraConfig(**({"r": 4, "lora_alpha": 6, "target_modules": "all-linear"} | config)))
     generator = torch.Generator().manual_seed(5)
     for name, p in model.named_parameters():
-        if ".lora_" in name:
+        if ".lora_magnitude" in name:
+            p.data *= 1 + 0.2 * torch.randn(p.shape, generator=generator)
+        elif ".lora_" in name:
             p.data = 0.2 * torch.randn(p.shape, generator=generator)
     return model.eval()
 
@@ -64,7 +66,7 @@ def headers_in(folder):
 
 
 def exact_sums(base, folder, config):
-    """W + s B A in fp64 by the names of the base's tensors."""
+    """W + s B A in fp64 by the names of the base's tensors; with DoRA, its rows as long as the magnitudes say."""
     scale = config["lora_alpha"] / (config["r"] ** 0.5 if config["use_rslora"] else config["r"])
     sums = {}
     with safe_open(os.path.join(folder, "adapter_model.safetensors"), "pt") as f:
@@ -73,7 +75,11 @@ def exact_sums(base, folder, config):
                 continue
             product = scale * f.get_tensor(key.replace("lora_A", "lora_B")).double() @ f.get_tensor(key).double()
             name = key.removeprefix("base_model.model.").replace("lora_A.", "")
-            sums[name] = base[name].double() + (product.T if config["fan_in_fan_out"] else product)
+            outputs_first = (lambda t: t.T) if config["fan_in_fan_out"] else (lambda t: t)
+            total = outputs_first(base[name].double()) + product
+            if config["use_dora"]:
+                total *= (f.get_tensor(key.replace("lora_A.weight", "lora_magnitude_vector")).double() / total.norm(dim=1))[:, None]
+            sums[name] = outputs_first(total)
     return sums
 
 
@@ -158,7 +164,7 @@ def refusals(directory):
 
 def main():
     ok = True
-    cases = [("llama", torch.float32, "60KB", {"use_rslora": True}), ("gpt2", torch.float32, "1GB", {}), ("phi3", torch.float32, "1GB", {}),
+    cases = [("llama", torch.float32, "60KB", {"use_rslora": True}), ("gpt2", torch.float32, "1GB", {"use_dora": True}), ("phi3", torch.float32, "1GB", {"use_dora": True}),
              ("gpt2", torch.bfloat16, "60KB", {}), ("phi3", torch.float16, "1GB", {}), ("llama", torch.bfloat16, "60KB", {"target_modules": ["q_proj", "down_proj"]})]
     for family, dtype, size, config in cases:
         with tempfile.TemporaryDirectory(prefix="vramfit-merge-") as directory:

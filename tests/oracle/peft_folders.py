@@ -78,7 +78,9 @@ def theirs_here(place, case, directory, **config):
     model = peft.get_peft_model(base_of(place), peft.LoraConfig(**({"r": 3, "lora_alpha": 5, "target_modules": "all-linear"} | config)))
     generator = torch.Generator().manual_seed(5)
     for name, p in model.named_parameters():
-        if ".lora_" in name:
+        if ".lora_magnitude" in name:
+            p.data *= 1 + 0.2 * torch.randn(p.shape, generator=generator)
+        elif ".lora_" in name:
             p.data = 0.2 * torch.randn(p.shape, generator=generator)
     model.eval().save_pretrained(folder)
     two = executor.Case(family, ranks=2, micro_batch=1, extra=("--adapters", folder))
@@ -103,8 +105,9 @@ def cases():
     for family in ("llama", "gpt2", "phi3", "bert"):
         place, case = executor.Workplace(family), executor.Case(family)
         with tempfile.TemporaryDirectory(prefix="vramfit-peft-") as directory:
-            ok &= ours_in_peft(place, case, directory)
-            ok &= theirs_here(place, case, directory)
+            dora = {"use_dora": True} if family in ("gpt2", "phi3") else {}
+            ok &= ours_in_peft(place, case, directory, (*OURS, "--dora", "on") if dora else OURS, **dora)
+            ok &= theirs_here(place, case, directory, **dora)
             if family != "llama":
                 continue
             ok &= ours_in_peft(place, case, directory, (*OURS, "--rslora", "on", "--lora-targets", "q_proj,layers.1.*.down_proj"),
@@ -120,7 +123,6 @@ def cases():
 
 # What PEFT can save and this engine can't train, by the key that is named.
 UNSUPPORTED = {
-    "use_dora": {"use_dora": True},
     "modules_to_save": {"modules_to_save": ["lm_head"]},
     "bias": {"bias": "all"},
     "rank_pattern": {"rank_pattern": {"q_proj": 2}},
@@ -158,7 +160,7 @@ def refusals():
         code, said = said_of(folder)
         ok &= check("refused: a pickle", code == 5 and "never unpickled" in said, said.strip())
         model.save_pretrained(os.path.join(directory, "plain"))
-        for flags, named in ((("--lora-rank", "4"), "--lora-rank 4"), (("--lora-alpha", "1"), "--lora-alpha 1"), (("--rslora", "on"), "--rslora on"),
+        for flags, named in ((("--lora-rank", "4"), "--lora-rank 4"), (("--lora-alpha", "1"), "--lora-alpha 1"), (("--rslora", "on"), "--rslora on"), (("--dora", "on"), "--dora on"),
                              (("--method", "full"), "--method full"), (("--lora-targets", "v_proj"), "q_proj"), (("--lora-targets", "q_proj,v_proj"), "v_proj")):
             code, said = said_of(os.path.join(directory, "plain"), *flags)
             ok &= check(f"contradiction: {' '.join(flags)}", code in (2, 5) and named in said, said.strip().splitlines()[-1])

@@ -54,7 +54,7 @@ std::vector<Axis> axes() {
           {"--optimizer", listed_optimizers()},
           {"--frozen-dtype", {"", "fp32", "bf16", "fp16"}},
           {"--offload", offload_kinds()},
-          {"--method", {"full", "lora"}},
+          {"--method", {"full", "lora", kDora}},
           {"--lora-dropout", {"0", "0.25"}},
           {"--quantization", {"none", "nf4", "nf4-double", "int8"}},
           {"--optimizer-in-backward", {"off", "on"}},
@@ -119,6 +119,18 @@ bool can_update_in_backward(const NeedsAllGradients& job) {
          (job.offload == "none" || job.offload == "activations") && !is_scaled;
 }
 
+bool can_adapt(const std::string& method, const std::string& dropout, const std::string& quantization,
+               const std::string& freeze) {
+  if (method == kDora) return dropout == "0" && quantization == "none" && freeze == "none";
+  return method == "lora" || dropout == "0";
+}
+
+void add_flag(std::vector<std::string>& flags, const std::string& flag, const std::string& value) {
+  flags.push_back(flag);
+  if (value != kDora) return flags.push_back(value);
+  flags.insert(flags.end(), {"lora", "--dora", "on"});
+}
+
 bool can_quantize(const std::string& quantization, const std::string& method, const std::string& freeze,
                   bool from_rank0) {
   if (quantization == "none") return true;
@@ -152,7 +164,8 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (!can_offload(value(row, kOffload), value(row, kRanks), sharding, is_masked, from_rank0)) return false;
     if (!can_update(value(row, kOptimizer), value(row, kPrecision))) return false;
     if (!can_offload(value(row, kOptimizer), value(row, kOffload), value(row, kRanks), sharding)) return false;
-    if (value(row, kMethod) == "full" && value(row, kDropout) != "0") return false;
+    if (!can_adapt(value(row, kMethod), value(row, kDropout), value(row, kQuantization), value(row, kFreeze)))
+      return false;
     if (!can_quantize(value(row, kQuantization), value(row, kMethod), value(row, kFreeze), from_rank0)) return false;
     const NeedsAllGradients gradients{value(row, kAccumulation), value(row, kGradientMask), value(row, kOffload),
                                       value(row, kLossScale),    value(row, kPrecision),    value(row, kReduce)};
@@ -165,10 +178,11 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     CoverJob job{value(row, kFamily), std::stoi(value(row, kRanks)), {}};
     for (std::size_t axis = kSharding; axis < table.size(); ++axis) {
       if (table[axis].flag == "--frozen-dtype" && (value(row, axis).empty() || value(row, kFreeze) == "none")) continue;
-      job.flags.insert(job.flags.end(), {table[axis].flag, value(row, axis)});
+      add_flag(job.flags, table[axis].flag, value(row, axis));
     }
     if (value(row, kInBackward) == "on") job.flags.insert(job.flags.end(), {"--clip", "0"});
-    if (value(row, kMethod) == "lora") job.flags.insert(job.flags.end(), {"--lora-rank", "3"});  // padded on 2 ranks
+    if (value(row, kMethod).starts_with("lora"))
+      job.flags.insert(job.flags.end(), {"--lora-rank", "3"});  // padded on 2 ranks
     if (is_hybrid(value(row, kSharding))) job.flags.insert(job.flags.end(), {"--mesh", "replicate=2,shard=2"});
     std::string sequence = odd_size(random, 5, 40);
     // FP8 wants rows in multiples of 16; every third such job has others.

@@ -40,6 +40,14 @@ struct NeedsAllGradients {
 };
 bool can_update_in_backward(const NeedsAllGradients& job);
 
+/// A value of --method with one of another flag, and whether such adapters go with the rest: norms are of whole
+/// matrices that stay as they are.
+inline constexpr const char* kDora = "lora, --dora on";
+bool can_adapt(const std::string& method, const std::string& dropout, const std::string& quantization,
+               const std::string& freeze);
+/// Adds a flag and its value, or what kDora stands for.
+void add_flag(std::vector<std::string>& flags, const std::string& flag, const std::string& value);
+
 /// Whether a job freezes matrices of layers, as --quantization wants, and each rank reads its own rows.
 bool can_quantize(const std::string& quantization, const std::string& method, const std::string& freeze,
                   bool from_rank0);

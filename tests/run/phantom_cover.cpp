@@ -69,7 +69,7 @@ std::vector<Axis> axes() {
           {"--gradient-mask", {"none", "keep:0.4"}},
           {"--optimizer", forms_of_optimizers()},
           {"--offload", offload_kinds()},
-          {"--method", {"full", "lora"}},
+          {"--method", {"full", "lora", kDora}},
           {"--lora-dropout", {"0", "0.25"}},
           {"--quantization", {"none", "nf4", "nf4-double", "int8"}},
           {"--optimizer-in-backward", {"off", "on"}},
@@ -86,7 +86,7 @@ bool is_allowed(const std::vector<std::string>& row) {
   const bool is_paged = row[kOptimizer].ends_with(kPaged);
   if (is_paged && row[kOffload] != "none" && row[kOffload] != "activations") return false;
   if (!can_offload(optimizer, row[kOffload], row[kRanks], row[kSharding])) return false;
-  if (row[kMethod] == "full" && row[kDropout] != "0") return false;
+  if (!can_adapt(row[kMethod], row[kDropout], row[kQuantization], row[kFreeze])) return false;
   if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
   const int shards = std::stoi(row[kRanks]) / (hybrid ? 2 : 1);
   if ((row[kReshard] == "2" || row[kReshard] == "4") && shards % std::stoi(row[kReshard]) != 0) return false;
@@ -130,7 +130,7 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum) {
     job.rank = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
     if (values[kSequence] == "odd") values[kSequence] = std::to_string(5 + random() % 40);
     for (std::size_t axis = kSequence; axis < table.size(); ++axis) {
-      job.job.flags.insert(job.job.flags.end(), {table[axis].flag, values[axis]});
+      add_flag(job.job.flags, table[axis].flag, values[axis]);
     }
     if (values[kSharding].starts_with("hybrid")) {
       job.job.flags.insert(job.job.flags.end(), {"--mesh", "replicate=2,shard=" + std::to_string(ranks / 2)});

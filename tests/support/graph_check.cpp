@@ -76,7 +76,9 @@ void check_attention(const Looked& at) {
 
 /// B may be used in parts.
 void check_lora(const Looked& at) {
-  check_counts(at, 2, 2, 2);
+  const bool has_norms = at.op.outputs.size() > 2;
+  has_norms ? check_counts(at, 2, 3, 3) : check_counts(at, 2, 2, 2);
+  if (has_norms) CHECK(element_count(at.output(2), kShape) == at.in(1));
   CHECK(at.parameter(0).shape == std::vector<std::int64_t>{at.out(1), at.in(0)});
   CHECK(at.parameter(1).shape.at(1) == at.out(1));
   CHECK(at.used(1, 0) == at.in(1));
@@ -93,6 +95,13 @@ void check_experts(const Looked& at) {
   CHECK(at.op.attributes.experts_per_token > 0);
   CHECK(at.op.attributes.experts_per_token <= experts);
   CHECK(at.in(0) == at.out(0));
+}
+
+void check_magnitude(const Looked& at) {
+  CHECK(at.op.inputs.size() == 2);
+  CHECK(element_count(at.input(1), kShape) == at.in(0));
+  CHECK(at.out(0) == at.in(0));
+  CHECK(at.used(0, 0) == at.in(0));
 }
 
 void check_rope(const Looked& at) {
@@ -143,6 +152,8 @@ void check_shapes(const Looked& at) {
       return check_linear(at);
     case OpKind::lora:
       return check_lora(at);
+    case OpKind::magnitude:
+      return check_magnitude(at);
     case OpKind::rope:
       return check_rope(at);
     case OpKind::attention:
@@ -183,6 +194,7 @@ int overwritten(const Op& op) {
     case OpKind::rms_norm:
     case OpKind::layer_norm:
     case OpKind::linear:
+    case OpKind::magnitude:
     case OpKind::attention:
     case OpKind::experts:
     case OpKind::glu:

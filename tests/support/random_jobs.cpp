@@ -48,6 +48,7 @@ const std::vector<Choice> kOwn{
     {"quantization", {"none", "nf4", "nf4-double", "int8"}},
     {"gradient_mask", {"none", "keep:0.4"}},
     {"method", {"full", "lora", "lora", "qlora"}},
+    {"dora", {"off", "on"}},
     {"wrap",
      {"layer", "layers:2", "layers:3", "none", "size:1", "size:6000", "size:18000", "size:50000000",
       "pattern:*att*n*,*.1", "pattern:*mlp*"}},

@@ -56,6 +56,7 @@ constexpr std::array kCommon{
     FieldRow{"freeze", Carried::refused, "", "freeze parameters in the script"},
     FieldRow{"gradient_mask", Carried::refused, "none", kNoSuch},
     FieldRow{"rslora", Carried::refused, "|off", kNoSuch},
+    FieldRow{"dora", Carried::refused, "|off", "only --stack vramfit plans it; set it in the tool's own file"},
 };
 
 const FieldRow& row_of(const ExportTool& tool, std::string_view field) {

@@ -57,6 +57,7 @@ const std::vector<Drawn> kAdapters{
     {"lora_dropout", {"", "0.05", "1e-05"}},
     {"lora_targets", {"", "q_proj,v_proj", "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj", "down_proj"}},
     {"rslora", {"", "", "on"}},
+    {"dora", {"", "", "", "on"}},
 };
 
 void draw(Job& job, const std::vector<Drawn>& rows, Random& random) {

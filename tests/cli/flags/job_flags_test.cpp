@@ -80,6 +80,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"lora_dropout", "0.05"},
     {"lora_targets", "q_proj,*.mlp.*"},
     {"rslora", "on"},
+    {"dora", "on"},
     {"seq_len", "512"},
     {"micro_batch", "3"},
     {"grad_accum", "5"},

@@ -117,6 +117,7 @@ class Run {
 
   bool wants_backward() const { return needs_.any(); }
   at::Tensor output() const { return outputs_[0].clone(); }
+  std::vector<at::Tensor> others() const { return {outputs_.begin() + 1, outputs_.end()}; }
 
   const std::vector<std::string>& differences() const { return differences_; }
 
@@ -178,12 +179,21 @@ class Run {
     needs_.accumulate_inputs.assign(inputs_.size(), run_.mode == GradientMode::add);
     needs_.accumulate_parameters.assign(parameters_.size(), run_.mode == GradientMode::add);
     segment.ops.push_back(op);
+    if (case_.is_taken_over) {
+      Op taker;
+      taker.kind = OpKind::scale;
+      taker.inputs = taker.outputs = op.outputs;
+      segment.ops.push_back(taker);
+    }
     graph_.segments.push_back(segment);
   }
 
   void drop_unwanted() {
-    if (run_.unwanted < 0) return;
-    const auto unwanted = static_cast<std::size_t>(run_.unwanted);
+    for (const std::size_t constant : case_.constants) drop(constant);
+    if (run_.unwanted >= 0) drop(static_cast<std::size_t>(run_.unwanted));
+  }
+
+  void drop(std::size_t unwanted) {
     if (unwanted < inputs_.size()) {
       needs_.inputs[unwanted] = false;
     } else {
@@ -331,7 +341,7 @@ OpResult run_op(const OpCase& op, const OpRun& run) {
   counter();
   Run one(op, run);
   one.forward();
-  OpResult result{.output = one.output(), .gradients = {}, .differences = {}};
+  OpResult result{.output = one.output(), .others = one.others(), .gradients = {}, .differences = {}};
   if (one.wants_backward()) result.gradients = one.backward();
   result.differences = one.differences();
   return result;

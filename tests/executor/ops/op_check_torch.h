@@ -25,6 +25,8 @@ struct OpCase {
   std::vector<Output> outputs{};
   std::vector<at::Tensor> rope_cos{}, rope_sin{};
   double loss_scale = 1;
+  std::vector<std::size_t> constants{};  // inputs, or beyond them parameters, that never want a gradient
+  bool is_taken_over = false;            // another op writes over its output
   /// Output 0 from inputs and parameters in double; what its autograd gives is the truth.
   std::function<at::Tensor(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& parameters)> truth{};
   /// For each input, then each parameter, in whose gradient large terms may cancel: the sums of their absolute values,
@@ -50,6 +52,7 @@ struct OpRun {
 
 struct OpResult {
   at::Tensor output;                     // as it was before backward
+  std::vector<at::Tensor> others;        // the other outputs
   std::vector<at::Tensor> gradients;     // of inputs, then of parameters
   std::vector<std::string> differences;  // what is wrong (difference_torch.h) with the output and the gradients
 };

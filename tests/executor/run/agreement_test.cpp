@@ -121,6 +121,7 @@ constexpr std::array kFields{
     FieldRow{"lora_dropout", "0.1", true},
     FieldRow{"lora_targets", "q_proj", true},
     FieldRow{"rslora", "on", true},
+    FieldRow{"dora", "on", true},
     FieldRow{"seq_len", "16", true},
     FieldRow{"micro_batch", "3", false},
     FieldRow{"grad_accum", "3", false},

@@ -48,11 +48,13 @@ TEST_CASE("a configuration says rank, alpha, dropout, scale and targets") {
   CHECK(least.lora.alpha == 6);
   CHECK(least.lora.dropout == 0);
   CHECK_FALSE(least.lora.rank_stabilized);
+  CHECK_FALSE(least.lora.has_magnitudes);
   CHECK(least.targets.empty());
   const PeftConfig more = config_with(
-      R"(, "lora_dropout": 0.05, "use_rslora": true, "fan_in_fan_out": true, "target_modules": ["v_proj", "q_proj", "q_proj"])");
+      R"(, "lora_dropout": 0.05, "use_rslora": true, "use_dora": true, "fan_in_fan_out": true, "target_modules": ["v_proj", "q_proj", "q_proj"])");
   CHECK(more.lora.dropout == 0.05);
   CHECK(more.lora.rank_stabilized);
+  CHECK(more.lora.has_magnitudes);
   CHECK(more.fan_in_fan_out);
   CHECK(more.targets == std::vector<std::string>{"q_proj", "v_proj"});
   CHECK(config_with(R"(, "target_modules": "all-linear")").all_linear);
@@ -72,9 +74,8 @@ TEST_CASE("where more than ends of names says which modules have adapters, the w
 
 TEST_CASE(
     "what changes the adapters and isn't supported is refused by name where it is on, and passed where it is off") {
-  for (const char* key :
-       {"use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias", "layer_replication",
-        "trainable_token_indices", "target_parameters", "use_qalora", "a_key_of_tomorrow"}) {
+  for (const char* key : {"modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias", "layer_replication",
+                          "trainable_token_indices", "target_parameters", "use_qalora", "a_key_of_tomorrow"}) {
     CAPTURE(key);
     for (const char* off : {"null", "false", "[]", "{}", "\"\""}) {
       CHECK(error_with(fmt::format(R"(, "{}": {})", key, off)).empty());
@@ -103,6 +104,7 @@ TEST_CASE("values out of range, of another type, or missing are refused by name"
   }
   CHECK(names(error_with(R"(, "lora_dropout": 1)"), "lora_dropout"));
   CHECK(names(error_with(R"(, "use_rslora": 1)"), "use_rslora"));
+  CHECK(names(error_with(R"(, "use_dora": 1)"), "use_dora"));
   CHECK(names(error_with(R"(, "target_modules": [1])"), "target_modules"));
   CHECK_FALSE(error_with(R"(, "r": 8)").empty());  // twice
   CHECK_FALSE(error_of("[]").empty());

@@ -81,7 +81,7 @@ TEST_CASE("a folder fills in what isn't set of a job, and nothing else") {
   CHECK(job.lora.dropout == 0);  // was set
   CHECK(job.lora.targets == std::vector<std::string>{"q_proj"});
   CHECK(fixed == std::vector<std::string>{"micro_batch", "lora_dropout", "method", "lora_rank", "lora_alpha", "rslora",
-                                          "lora_targets"});
+                                          "dora", "lora_targets"});
 }
 
 TEST_CASE("what was set and contradicts the folder is refused by name") {
@@ -101,6 +101,7 @@ TEST_CASE("what was set and contradicts the folder is refused by name") {
   };
   CHECK(says(error_with("lora_rank", [](Job& job) { job.lora.rank = 8; }), "--lora-rank 8: the adapters in"));
   CHECK(says(error_with("lora_alpha", [](Job& job) { job.lora.alpha = 7; }), "--lora-alpha 7: the adapters in"));
+  CHECK(says(error_with("dora", [](Job& job) { job.lora.has_magnitudes = true; }), "--dora on: the adapters in"));
   CHECK(says(error_with("rslora", [](Job& job) { job.lora.rank_stabilized = true; }), "use_rslora off"));
   CHECK(says(error_with("method", [](Job& job) { job.method = Method::full; }), "--method full"));
   CHECK(error_with("method", [](Job& job) { job.method = Method::qlora; }).empty());
@@ -112,12 +113,34 @@ TEST_CASE("weights are pairs of matrices of the configuration's rank") {
   CHECK(says(error_of({pair(kQ)[0]}), "there is no lora_B"));
   CHECK(says(error_of({pair(kQ)[1]}), "there is no lora_A"));
   CHECK(says(error_of(pair("model.q_proj")), "only base_model.model.MODULE"));
-  CHECK(says(error_of({tensor("base_model.model.q.lora_magnitude_vector", 1, 6)}), "DoRA is not supported"));
+  CHECK(says(error_of({tensor("base_model.model.q.lora_magnitude_vector", 1, 6)}), "only base_model.model.MODULE"));
   CHECK(says(error_of({tensor("base_model.model.e.lora_embedding_A", 2, 6)}), "adapters of embeddings"));
   CHECK(says(error_of({tensor("base_model.model.lm_head.weight", 2, 6)}), "lm_head.weight"));
   CHECK(says(error_of({{.name = kQ + ".lora_A.weight", .dtype = "F32", .shape = "[2]", .data = std::string(8, '\0')}}),
              "has 1 dimensions"));
   CHECK(says(error_of(std::vector<testing::TensorToStore>{}), "no adapters"));
+}
+
+TEST_CASE("magnitudes are there where the configuration says use_dora, one for each output, and nowhere else") {
+  const auto error_with = [](bool use_dora, int magnitudes) {
+    const Folder folder;
+    folder.write("adapter_config.json",
+                 fmt::format(R"({{"peft_type": "LORA", "r": 2, "lora_alpha": 6, "use_dora": {}}})", use_dora));
+    std::vector<testing::TensorToStore> tensors = pair(kQ);
+    if (magnitudes > 0) {
+      tensors.push_back({.name = kQ + ".lora_magnitude_vector",
+                         .dtype = "F32",
+                         .shape = fmt::format("[{}]", magnitudes),
+                         .data = std::string(static_cast<std::size_t>(4 * magnitudes), '\0')});
+    }
+    folder.write("adapter_model.safetensors", testing::safetensors_bytes(tensors));
+    return error_of(folder);
+  };
+  CHECK(error_with(true, 6).empty());
+  CHECK(error_with(false, 0).empty());
+  CHECK(says(error_with(true, 0), "no .lora_magnitude_vector for it"));
+  CHECK(says(error_with(false, 6), "doesn't say use_dora"));
+  CHECK(says(error_with(true, 5), "is 5 long, and its adapter has 6 outputs"));
 }
 
 TEST_CASE("what lacks a file, or has a pickle in its place, is refused and not unpickled") {

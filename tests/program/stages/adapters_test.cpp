@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/conflict.h"
 #include "base/error.h"
+#include "program/stages/tape.h"
 #include "program/stages/trainable.h"
 #include "tests/support/config_file.h"
 #include "tests/support/graph_check.h"
@@ -19,6 +21,29 @@ Job lora_job(const std::vector<std::string>& targets = {}) {
   job.method = Method::lora;
   job.lora = {.rank = 4, .alpha = 6, .dropout = 0, .targets = targets, .rank_stabilized = false};
   return job;
+}
+
+Job dora_job(const std::vector<std::string>& targets = {}) {
+  Job job = lora_job(targets);
+  job.lora.has_magnitudes = true;
+  return job;
+}
+
+/// Linears of the first layer whose magnitude is multiplied in place.
+std::vector<std::string> scaled_in_place(const std::string& family) {
+  const Job job = dora_job();
+  const Graph graph = training_graph(testing::small_model(family), job);
+  Device device;
+  device.kind = DeviceKind::cpu;
+  const Segment& layer = graph.segments.at(1);
+  const SegmentTape tape = make_tapes(tape_inputs(graph, job, device)).at(1);
+  std::vector<std::string> linears;
+  for (std::size_t i = 0; i < layer.ops.size(); ++i) {
+    if (layer.ops[i].kind != OpKind::magnitude || tape.rules[i].in_place_input < 0) continue;
+    const std::string_view module = module_of(layer.ops[i].name);
+    linears.emplace_back(module.substr(module.rfind('.') + 1));
+  }
+  return linears;
 }
 
 std::vector<std::string> adapters_of(const Graph& graph) {
@@ -51,6 +76,7 @@ TEST_CASE("a graph with adapters is whole in every family, with full and with ch
   for (const char* const family :
        {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2", "granite", "bert"}) {
     CAPTURE(family);
+    testing::check_graph(training_graph(testing::small_model(family), dora_job()));
     Job job = lora_job();
     const Graph full = training_graph(testing::small_model(family), job);
     job.loss = ChunkedLoss{2};
@@ -95,6 +121,40 @@ TEST_CASE("targets are names of modules or their ends, and one that nothing has 
   CHECK(error_of("q_porj").find("--lora-targets q_porj: no linear has such a name; they end in down_proj") == 0);
   CHECK(error_of("lm_head").find("the output layer have no adapters") != std::string::npos);
   CHECK(error_of("\x1b[31m").find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("with DoRA an adapter has a magnitude for each output of its matrix, however many linears use that") {
+  const Graph graph = training_graph(testing::small_model("gpt2"), dora_job({"c_attn"}));
+  const std::vector<std::string> names = adapters_of(graph);
+  CHECK(names.size() % 3 == 0);
+  const Parameter& weight = parameter_named(graph, "h.0.attn.c_attn.weight");
+  const Parameter& magnitudes = parameter_named(graph, "h.0.attn.c_attn.lora_magnitude_vector");
+  CHECK(magnitudes.shape == std::vector<std::int64_t>{weight.shape[1]});
+  CHECK(magnitudes.init == Parameter::Init::norms);
+  CHECK(adapted_module(magnitudes.name) == "h.0.attn.c_attn");
+  CHECK(adapted_module("h.0.attn.c_attn.lora_A.weight") == "h.0.attn.c_attn");
+  const std::vector<ScaledMatrix> scaled = scaled_matrices(graph);
+  REQUIRE_FALSE(scaled.empty());
+  CHECK(graph.parameters[static_cast<std::size_t>(scaled[0].magnitudes)].name == magnitudes.name);
+  CHECK(graph.parameters[static_cast<std::size_t>(scaled[0].matrix)].name == weight.name);
+  CHECK(scaled[0].is_transposed);
+}
+
+TEST_CASE("a magnitude is multiplied in place unless the next op writes over the result") {
+  CHECK(scaled_in_place("llama") == std::vector<std::string>{"v_proj", "gate_proj", "up_proj"});
+  CHECK(scaled_in_place("qwen3") == std::vector<std::string>{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"});
+}
+
+TEST_CASE("with DoRA a matrix that has an adapter, and its bias, are frozen") {
+  Job job = dora_job({"q_proj"});
+  const Graph graph = training_graph(testing::small_model("qwen2"), job);
+  CHECK(trainable_parameters(graph, job) == adapter_parameters(graph));
+  job.freeze = {"*q_proj*", "*embed*"};
+  CHECK_NOTHROW(trainable_parameters(graph, job));
+  for (const char* frozen : {"*q_proj.weight", "*q_proj.bias", "*k_proj*"}) {
+    job.freeze = {frozen};
+    CHECK_THROWS_WITH_AS(trainable_parameters(graph, job), doctest::Contains("--dora on: --freeze leaves"), Conflict);
+  }
 }
 
 TEST_CASE("adapters alone are trained, unless --freeze says what of the model is frozen") {

@@ -1,0 +1,16 @@
+// What the rule of a magnitude and its kernels share.
+#pragma once
+
+#include <cstdint>
+
+#include "program/ops/rule.h"
+
+namespace vramfit {
+
+/// Whether the output takes over the input's storage; backward then reads it instead of the input.
+bool scales_in_place(const OpContext& context);
+
+/// Tokens whose part of the magnitudes' gradient CUDA sums at a time, in fp32.
+std::int64_t magnitude_tokens(const OpContext& context);
+
+}  // namespace vramfit
