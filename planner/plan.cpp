@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "planner/answer/faster_changes.h"
 #include "planner/answer/larger_batch.h"
 #include "planner/answer/larger_cluster.h"
 #include "planner/answer/no_plan.h"
@@ -47,13 +48,15 @@ class Search {
 
   Plan run() {
     const auto begin = std::chrono::steady_clock::now();
-    for (const std::vector<Change>& bases : groups_to_search(request_)) {
-      search(bases);
+    groups_ = groups_to_search(request_);
+    for (; group_ < groups_.size(); ++group_) {
+      search(groups_[group_]);
       if (plan_.chosen) break;
     }
     if (plan_.chosen) {
       explain_plan();
     } else {
+      find_smallest();
       explain_failure();
     }
     plan_.search.times = evaluator_.timings();
@@ -65,12 +68,7 @@ class Search {
  private:
   void search(const std::vector<Change>& bases) {
     bases_ = bases;
-    if (request_.smallest) {
-      take_smallest();
-    } else {
-      take_fastest();
-    }
-    if (!plan_.chosen) find_smallest();
+    request_.smallest ? take_smallest() : take_fastest();
   }
 
   void take_fastest() {
@@ -123,7 +121,7 @@ class Search {
 
   void find_smallest() {
     SearchCounts counts;  // the configurations have been counted
-    BestFirst smallest(evaluator_, request_, bases_, BestBy::need, counts);
+    BestFirst smallest(evaluator_, request_, smallest_sizes(groups_), BestBy::need, counts);
     smallest.look_at_one_of_alike();
     while (const std::optional<Option> option = smallest.next(worth_knowing())) {
       const Attempt attempt = evaluator_.attempt(*option, smallest_total_);
@@ -135,8 +133,9 @@ class Search {
 
   void explain_plan() {
     Candidate& chosen = *plan_.chosen;
-    chosen.why = fmt::format("{} of {} configurations that fits", request_.smallest ? "smallest" : "fastest",
-                             plan_.search.configurations);
+    chosen.why = fmt::format("{} of {} configurations that fits{}", request_.smallest ? "smallest" : "fastest",
+                             plan_.search.configurations,
+                             chosen.needs.empty() ? "" : " with --allow " + allow_text(chosen.needs));
     plan_.why =
         fmt::format("{} at {:.0f} tokens/s, {}", chosen.why, chosen.tokens_per_second, needs_text(chosen.estimate));
     if (const std::string note = network_note(request_.cluster); !note.empty()) {
@@ -154,7 +153,7 @@ class Search {
     } else {
       add_faster(chosen);
       add_frontier(worst_total(chosen.estimate), requested_);
-      add_changes(chosen);
+      add_faster_changes(request_, std::span(groups_).subspan(group_), evaluator_, plan_);
     }
   }
 
@@ -319,27 +318,6 @@ class Search {
     plan_.alternatives.push_back(std::move(candidate));
   }
 
-  // What would be faster still if more were allowed.
-  void add_changes(const Candidate& chosen) {
-    std::vector<Change> others = changes(request_, false, false);
-    std::ranges::copy_if(changes(request_, true, true), std::back_inserter(others),
-                         [](const Change& change) { return change.kind->shown_if_faster; });
-    const ResultChange* kind = nullptr;
-    double above = 0;  // for another of the same kind, what was found
-    for (const Change& change : others) {
-      if (chosen.needs == std::vector{change.needs}) continue;
-      if (change.kind != kind) above = (1 + kLeastGain) * chosen.tokens_per_second;
-      kind = change.kind;
-      std::optional<Candidate> found = fastest_that_fits(evaluator_, request_, change, above, plan_.search);
-      if (!found) continue;
-      above = found->tokens_per_second;
-      found->why =
-          fmt::format("with --allow {}: faster by {}, needs {}", change.needs,
-                      percent(found->tokens_per_second, chosen.tokens_per_second), needs_text(found->estimate));
-      plan_.alternatives.push_back(*std::move(found));
-    }
-  }
-
   void explain_failure() {
     if (!smallest_) refuse_all();
     explain_no_plan(request_, asked_, evaluator_, *smallest_, plan_);
@@ -363,6 +341,8 @@ class Search {
   const PlanRequest& request_;
   const PlanRequest& asked_;
   Evaluator evaluator_;
+  std::vector<std::vector<Change>> groups_;
+  std::size_t group_ = 0;  // the last one searched
   // Of the last search, over all bases:
   std::vector<Change> bases_;
   std::optional<BestFirst> queue_;

@@ -50,11 +50,13 @@ struct PlanRequest {
 
 /// What an answer took.
 struct SearchCounts {
-  std::int64_t configurations = 0;  // decided, nearly all of them in groups
-  std::int64_t ruled_out = 0;       // of them, by a lower bound of memory
-  std::int64_t bounds = 0;          // of groups and of single configurations
-  std::int64_t times = 0;           // exact, each of a configuration
-  std::int64_t estimates = 0;       // likewise, those for alternatives included
+  std::int64_t combinations = 0;            // of changes that --allow permits, the job as it was asked for among them
+  std::int64_t combinations_ruled_out = 0;  // of them, whole, by a lower bound of memory; not counted below
+  std::int64_t configurations = 0;          // decided, nearly all of them in groups
+  std::int64_t ruled_out = 0;               // of them, by a lower bound of memory
+  std::int64_t bounds = 0;                  // of groups and of single configurations
+  std::int64_t times = 0;                   // exact, each of a configuration
+  std::int64_t estimates = 0;               // likewise, those for alternatives included
   double seconds = 0;
 };
 

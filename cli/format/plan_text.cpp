@@ -122,7 +122,7 @@ std::string plan_text(const PlanRequest& request, const Plan& plan, const Termin
   text += fmt::format("Flags: {}\n", printable(whole_job_flags(chosen.job), 4000));
   text += speed_line(request, chosen) + larger_batch_line(plan) + smaller_cluster_line(request, plan) + decision;
   text += fmt::format("{} on {}: {}, {} of them estimated\n\n", printable(request.spec.name),
-                      printable(request.cluster.text), printable(chosen.why), plan.search.estimates);
+                      printable(request.cluster.text), printable(chosen.why, 500), plan.search.estimates);
   const RankEstimate& rank = worst_rank(chosen.estimate);
   text += breakdown_table(rank, terminal) + managed_line(rank, chosen.estimate.capacity) + "\n" + phase_table(rank);
   text += step_lines(plan) + frontier_table(plan, terminal) + alternative_lines(plan);

@@ -8,6 +8,7 @@
 #include "job/resolve_job.h"
 #include "planner/answer/larger_batch.h"
 #include "planner/search/best_first.h"
+#include "planner/search/least_choice.h"
 
 namespace vramfit {
 
@@ -39,20 +40,6 @@ std::vector<Cluster> larger_than(const Cluster& cluster) {
   return sizes;
 }
 
-/// Whether even states and gradients, split over all ranks, are too much. Not known where they may be offloaded.
-bool is_hopeless(Evaluator& evaluator, const PlanRequest& request) {
-  Job job = request.job;
-  const bool may_offload =
-      request.cluster.host_memory.n > 0 && std::ranges::find(request.fixed, "offload") == request.fixed.end();
-  if (job.runtime != Runtime::vramfit || data_ranks(job) == 1 || may_offload) return false;
-  job.sharding = "full-shard";
-  job.mesh = {.replicate = 1, .shard = data_ranks(job)};
-  job.reshard = ReshardByDefault{};
-  const OpenChoices open{OpenChoice::micro_batch, OpenChoice::loss};
-  const BoundParts parts = evaluator.parts_of(job, open);
-  return evaluator.is_ruled_out(parts, job, evaluator.least_total(parts, job, open));
-}
-
 /// The fastest job that fits this cluster and is faster than `above`, if there is one. Throws an Error where the job
 /// can't be on it.
 std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest request, double above,
@@ -61,9 +48,10 @@ std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest reque
   request.cluster = cluster;
   request.job = resolve_job(request.job, request.spec, request.cluster, notes);
   Evaluator evaluator(request);
-  if (is_hopeless(evaluator, request)) return std::nullopt;
+  const std::optional<LeastOfAll> least = least_of_all(request.job, request, evaluator);
+  if (least && least->is_ruled_out) return std::nullopt;
   SearchCounts others;  // configurations that the plan has no choice of
-  BestFirst queue(evaluator, request, {{.needs = "", .job = request.job}}, BestBy::speed, others);
+  BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, others);
   std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
   counts.bounds += others.bounds;
   return found;

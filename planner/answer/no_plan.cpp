@@ -40,15 +40,16 @@ class NoPlan {
       PlanRequest open = request_;
       std::erase_if(open.fixed,
                     [&](const std::string& name) { return std::ranges::find(row.fields, name) != row.fields.end(); });
-      offer("without " + set, fastest(open, {.needs = "", .job = request_.job}));
+      offer("without " + set, fastest(open, groups_to_search(open)));
     }
   }
 
   // Of each kind the smallest change that helps.
   void offer_changes(const std::vector<Change>& list) {
     for (auto begin = list.begin(); begin != list.end();) {
-      const ResultChange* const kind = begin->kind;
-      const auto end = std::find_if(begin, list.end(), [&](const Change& change) { return change.kind != kind; });
+      const ResultChange* const kind = begin->kinds.front();
+      const auto end =
+          std::find_if(begin, list.end(), [&](const Change& change) { return change.kinds.front() != kind; });
       kind->shrinks ? offer_by_halving({begin, end}) : offer_first({begin, end});
       begin = end;
     }
@@ -83,27 +84,43 @@ class NoPlan {
   }
 
  private:
-  std::optional<Candidate> fastest(const PlanRequest& request, const Change& change) {
-    return fastest_that_fits(evaluator_, request, change, -1, plan_.search);
+  // As a plan would answer.
+  std::optional<Candidate> fastest(const PlanRequest& request, const std::vector<std::vector<Change>>& groups) {
+    for (const std::vector<Change>& bases : groups) {
+      if (std::optional<Candidate> found = fastest_that_fits(evaluator_, request, bases, -1, plan_.search))
+        return found;
+    }
+    return std::nullopt;
+  }
+
+  // With what is allowed, too, where the change alone isn't enough.
+  std::optional<Candidate> fastest_with(const Change& change) {
+    return fastest(request_, groups_with(request_, change));
   }
 
   void offer_first(std::span<const Change> list) {
     for (const Change& change : list) {
-      if (offer("with --allow " + change.needs, fastest(request_, change))) return;
+      if (offer_allowed(fastest_with(change))) return;
     }
   }
 
   // Each needs less than those before it, so the last tells whether any helps.
   void offer_by_halving(std::span<const Change> list) {
     std::size_t none = 0, some = list.size() - 1;
-    std::optional<Candidate> found = fastest(request_, list[some]);
+    std::optional<Candidate> found = fastest_with(list[some]);
     while (found && none < some) {
       const std::size_t middle = none + (some - none) / 2;
-      std::optional<Candidate> with_less = fastest(request_, list[middle]);
+      std::optional<Candidate> with_less = fastest_with(list[middle]);
       with_less ? some = middle : none = middle + 1;
       if (with_less) found = std::move(with_less);
     }
-    offer("with --allow " + list[some].needs, std::move(found));
+    offer_allowed(std::move(found));
+  }
+
+  bool offer_allowed(std::optional<Candidate> found) {
+    if (!found) return false;
+    const std::string how = "with --allow " + allow_text(found->needs);
+    return offer(how, std::move(found));
   }
 
   // Says at what size the job would fit so, if it does.
@@ -132,8 +149,8 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
   NoPlan none(request, evaluator, plan);
   none.say_what_is_missing(smallest);
   none.offer_open_rows();
-  none.offer_changes(changes(request, false, false));
-  none.offer_changes(changes(request, false, true));
+  none.offer_changes(changes_not_allowed(request, false));
+  none.offer_changes(changes_not_allowed(request, true));
   none.offer_host_memory();
   none.offer_other_cluster(asked);
 }

@@ -75,7 +75,7 @@ void write_chosen(JsonWriter& writer, const PlanRequest& request, const Candidat
   const Estimate& estimate = chosen.estimate;
   write_job(writer.key("job"), chosen.job);
   write_cluster(writer.key("cluster"), request.cluster);
-  writer.member("clip", request.clip).member("fixed", request.fixed);
+  writer.member("clip", request.clip).member("fixed", request.fixed).member("needs", chosen.needs);
   writer.member("capacity_bytes", estimate.capacity).member("verdict", verdict_name(estimate.verdict));
   writer.member("fits", estimate.verdict == Verdict::fits);
   writer.member("host_bytes", estimate.host_bytes).member("assumptions", estimate.assumptions);
@@ -128,6 +128,7 @@ void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan
   if (!request.rejected.empty()) write_rejected(writer, request.rejected);
   writer.key("search").begin_object();
   const SearchCounts& search = plan.search;
+  writer.member("combinations", search.combinations).member("combinations_ruled_out", search.combinations_ruled_out);
   writer.member("configurations", search.configurations).member("ruled_out", search.ruled_out);
   writer.member("bounds", search.bounds).member("times", search.times).member("estimates", search.estimates);
   writer.member("seconds", search.seconds);

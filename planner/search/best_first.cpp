@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "planner/search/least_choice.h"
 
 namespace vramfit {
 
@@ -26,6 +27,7 @@ bool BestFirst::ComesLater::operator()(const Entry& a, const Entry& b) const {
 BestFirst::BestFirst(Evaluator& evaluator, const PlanRequest& request, const std::vector<Change>& bases, BestBy by,
                      SearchCounts& counts)
     : evaluator_(evaluator), by_(by), counts_(counts) {
+  counts_.combinations += static_cast<std::int64_t>(bases.size());
   for (const Change& base : bases) {
     needs_.push_back(base.needs);
     const Space& space = spaces_.emplace_back(request, base.job);
@@ -33,8 +35,19 @@ BestFirst::BestFirst(Evaluator& evaluator, const PlanRequest& request, const std
     Node root{.job = space.base(), .parts = {}, .time = {}, .least = {}, .base = spaces_.size() - 1, .place = {}};
     root.most_tokens_per_second = std::numeric_limits<double>::infinity();
     root.place.choices[0] = static_cast<std::uint16_t>(root.base);
+    if (!base.needs.empty() && !may_fit(root, request)) continue;
     if (space.fragments_from() > 0 || has_rules(root.job, request.cluster)) add(std::move(root));
   }
+}
+
+bool BestFirst::may_fit(Node& root, const PlanRequest& request) {
+  const std::optional<LeastOfAll> least = least_of_all(root.job, request, evaluator_);
+  if (!least) return true;
+  ++counts_.bounds;
+  root.least = least->total;
+  if (by_ == BestBy::need || !least->is_ruled_out) return true;
+  ++counts_.combinations_ruled_out;
+  return false;
 }
 
 void BestFirst::add(Node node) {
@@ -137,16 +150,14 @@ void BestFirst::retry_last(const Attempt& attempt) {
 }
 
 Option BestFirst::option_of(Node node) const {
-  Option option{.job = std::move(node.job),
-                .time = node.time,
-                .tokens_per_second = node.most_tokens_per_second,
-                .needs = {},
-                .least_total = node.least,
-                .requested = node.requested,
-                .program = std::move(node.program),
-                .place = node.place};
-  if (!needs_[node.base].empty()) option.needs.push_back(needs_[node.base]);
-  return option;
+  return {.job = std::move(node.job),
+          .time = node.time,
+          .tokens_per_second = node.most_tokens_per_second,
+          .needs = needs_[node.base],
+          .least_total = node.least,
+          .requested = node.requested,
+          .program = std::move(node.program),
+          .place = node.place};
 }
 
 std::optional<Option> BestFirst::next(Bytes most_total, double above) {
@@ -185,10 +196,10 @@ std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, c
   return std::nullopt;
 }
 
-std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanRequest& request, const Change& change,
-                                           double above, SearchCounts& counts) {
+std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanRequest& request,
+                                           const std::vector<Change>& bases, double above, SearchCounts& counts) {
   SearchCounts others;
-  BestFirst queue(evaluator, request, {change}, BestBy::speed, others);
+  BestFirst queue(evaluator, request, bases, BestBy::speed, others);
   queue.look_at_one_of_alike();
   const std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
   counts.bounds += others.bounds;

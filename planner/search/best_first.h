@@ -66,6 +66,8 @@ class BestFirst {
     bool operator()(const Entry& a, const Entry& b) const;
   };
 
+  /// Bounds a combination of changes as a whole; whether it may have a job that the search wants.
+  bool may_fit(Node& root, const PlanRequest& request);
   /// Counts configurations where they can be counted as one group, at the latest when that is dropped.
   void add(Node node);
   void push(Node node);
@@ -82,8 +84,8 @@ class BestFirst {
   Evaluator& evaluator_;
   BestBy by_;
   SearchCounts& counts_;
-  std::vector<std::string> needs_;  // by base
-  std::deque<Space> spaces_;        // by base
+  std::vector<std::vector<std::string>> needs_;  // by base
+  std::deque<Space> spaces_;                     // by base
   std::deque<Node> nodes_;
   std::vector<std::size_t> free_;  // numbers of nodes
   Node last_;                      // that next() returned
@@ -103,10 +105,10 @@ struct Fitting {
 std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, const PlanRequest& request,
                                        double above);
 
-/// The fastest job under a change that fits and is faster than `above`, if one is found: of those that are alike few
-/// are looked at. For what is said beside a plan, or where there is none. Of the counts only bounds grow: a plan has no
-/// choice of these configurations.
-std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanRequest& request, const Change& change,
-                                           double above, SearchCounts& counts);
+/// The fastest job of a group of bases that fits and is faster than `above`, if one is found: of those that are alike
+/// few are looked at. For what is said beside a plan, or where there is none. Of the counts only bounds grow: a plan
+/// has no choice of these configurations.
+std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanRequest& request,
+                                           const std::vector<Change>& bases, double above, SearchCounts& counts);
 
 }  // namespace vramfit

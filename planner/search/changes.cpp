@@ -1,7 +1,13 @@
 #include "planner/search/changes.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,15 +24,24 @@ namespace vramfit {
 namespace {
 
 constexpr std::size_t kMostValues = 32;
+constexpr std::size_t kMostCombinations = 20000;  // a second or so, before anything is searched
 
-/// Whether the job can be at all: a card may not compute in its precision, and CPU ranks have no CUDA kernels.
-bool is_possible(const Job& job, const PlanRequest& request) {
+/// A combination of changes, and where it stands among the others.
+struct Combination {
+  Change change;
+  std::vector<std::pair<std::size_t, std::size_t>> parts;  // by kind: its row, and the number of its choice
+};
+
+/// The job as it would be searched; none if it can't be at all: a card may not compute in its precision, and CPU ranks
+/// have no CUDA kernels.
+std::optional<Job> possible(const Job& job, const PlanRequest& request) {
   std::vector<std::string> notes;
   try {
-    require_rules(resolve_job(job, request.spec, request.cluster, notes), request.cluster);
-    return true;
+    Job resolved = resolve_job(job, request.spec, request.cluster, notes);
+    require_rules(resolved, request.cluster);
+    return resolved;
   } catch (const Error&) {
-    return false;
+    return std::nullopt;
   }
 }
 
@@ -46,19 +61,162 @@ bool is_set(const PlanRequest& request, std::string_view field) {
 }
 
 // A change may bring other fields along, as a precision does its dtypes; those that the user set stay.
-void keep_what_was_set(Job& job, const PlanRequest& request, std::string_view changed_field) {
+void keep_what_was_set(Job& job, const PlanRequest& request, const std::vector<const ResultChange*>& kinds) {
   for (const std::string& name : request.fixed) {
-    if (name == changed_field) continue;
+    if (std::ranges::find(kinds, name, &ResultChange::field) != kinds.end()) continue;
     const JobField& field = job_field_named(name);
     const std::string value = field.get(request.job);
     if (field.get(job) != value) field.set(job, value.empty() ? "none" : value);  // --quantization none reads so
   }
 }
 
-void require_possible(const ResultChange& kind, const PlanRequest& request, const std::vector<std::string>& values) {
-  if (kind.why_none == nullptr) return;
-  const std::string why = kind.why_none(request.job, request.spec, values);
-  if (!why.empty()) throw Conflict(fmt::format("--allow {}: {}", kind.name, why));
+/// What --allow names of a kind; none: not the kind.
+const std::vector<std::string>* values_named(const PlanRequest& request, const ResultChange& kind) {
+  const auto named = request.allowed.kinds.find(std::string(kind.name));
+  return named == request.allowed.kinds.end() ? nullptr : &named->second;
+}
+
+bool is_allowed(const PlanRequest& request, const ResultChange& kind) {
+  return values_named(request, kind) != nullptr || (request.allowed.any && !is_set(request, kind.field));
+}
+
+/// The job with each change of a kind, besides those that it has.
+std::vector<Change> with_each(const Change& change, const ResultChange& kind, const PlanRequest& request,
+                              const std::vector<std::string>& values) {
+  std::vector<Change> changed;
+  for (Job& job : kind.choices(change.job, request.spec, values)) {
+    Change other{.job = std::move(job), .needs = change.needs, .kinds = change.kinds};
+    other.kinds.insert(other.kinds.begin(), &kind);
+    keep_what_was_set(other.job, request, other.kinds);
+    if (other.job.method == Method::qlora && other.job.quantization == "none")
+      continue;  // as was set: lora by another name
+    other.needs.insert(other.needs.begin(), fmt::format("{}:{}", kind.name, kind.value(other.job)));
+    changed.push_back(std::move(other));
+  }
+  return changed;
+}
+
+/// The largest changes are made first, since what smaller ones there may be depends on them: frozen matrices on the
+/// method, kernels on the optimizer.
+std::vector<Combination> all_combinations(const PlanRequest& request) {
+  std::vector<Combination> list{{.change = {.job = request.job}, .parts = {}}};
+  const std::span<const ResultChange> kinds = result_changes();
+  for (std::size_t row = kinds.size(); row-- > 0;) {
+    if (!is_allowed(request, kinds[row])) continue;
+    const std::vector<std::string>* const named = values_named(request, kinds[row]);
+    const std::vector<std::string> values = named == nullptr ? std::vector<std::string>{} : *named;
+    const std::size_t before = list.size();
+    for (std::size_t i = 0; i < before; ++i) {
+      std::vector<Change> changed = with_each(list[i].change, kinds[row], request, values);
+      for (std::size_t c = 0; c < changed.size(); ++c) {
+        Combination& added = list.emplace_back(Combination{.change = std::move(changed[c]), .parts = list[i].parts});
+        added.parts.emplace(added.parts.begin(), row, c);
+      }
+      if (list.size() > kMostCombinations) {
+        throw InputError(fmt::format("--allow: more than {} combinations of changes; name fewer kinds or values",
+                                     kMostCombinations));
+      }
+    }
+  }
+  return list;
+}
+
+/// What a person names is refused with the reason where it can't be, so it is left to the search.
+bool is_named_alone(const Combination& combination, const PlanRequest& request) {
+  const Change& change = combination.change;
+  if (change.kinds.size() != 1) return false;
+  const std::vector<std::string>* const values = values_named(request, *change.kinds.front());
+  return values != nullptr && !values->empty();
+}
+
+std::size_t count_last_resorts(const Combination& combination) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(combination.change.kinds, [](const ResultChange* kind) { return kind->last_resort; }));
+}
+
+/// The last resorts' parts are behind the others.
+std::span<const std::pair<std::size_t, std::size_t>> parts_of(const Combination& combination, bool last_resorts) {
+  const std::span parts{combination.parts};
+  const std::size_t others = parts.size() - count_last_resorts(combination);
+  return last_resorts ? parts.subspan(others) : parts.first(others);
+}
+
+/// The fewest last resorts come first, then in the order of their rows; of equal ones likewise by the other changes.
+bool comes_before(const Combination& a, const Combination& b) {
+  for (const bool last_resorts : {true, false}) {
+    const auto of_a = parts_of(a, last_resorts), of_b = parts_of(b, last_resorts);
+    if (of_a.size() != of_b.size()) return of_a.size() < of_b.size();
+    if (!std::ranges::equal(of_a, of_b)) return std::ranges::lexicographical_compare(of_a, of_b);
+  }
+  return false;
+}
+
+/// Equal for jobs that differ in name alone.
+std::string identity(Job job) {
+  if (job.runtime == Runtime::vramfit && job.method == Method::qlora) job.method = Method::lora;
+  return job_as_flags(job, unresolved_job());
+}
+
+/// Those that can be, each job once, in the order of groups_to_search().
+std::vector<Combination> combinations(const PlanRequest& request) {
+  std::vector<Combination> list = all_combinations(request);
+  std::ranges::sort(list, comes_before);
+  std::set<std::string> jobs, combined;
+  std::vector<std::string> refused;
+  std::erase_if(list, [&](const Combination& combination) {
+    const std::vector<std::string>& needs = combination.change.needs;
+    const std::optional<Job> job = possible(combination.change.job, request);
+    if (job && !jobs.insert(identity(*job)).second) return true;
+    if (job && needs.size() > 1) combined.insert(needs.begin(), needs.end());
+    if (!job && is_named_alone(combination, request)) refused.push_back(needs.front());
+    return !job && !needs.empty() && !is_named_alone(combination, request);
+  });
+  // What is refused alone may be possible with another change.
+  std::erase_if(refused, [&](const std::string& need) { return !combined.contains(need); });
+  std::erase_if(list, [&](const Combination& combination) {
+    const std::vector<std::string>& needs = combination.change.needs;
+    return needs.size() == 1 && std::ranges::find(refused, needs.front()) != refused.end();
+  });
+  return list;
+}
+
+/// Its numbers, of the kinds whose choices are one.
+std::vector<std::int64_t> sizes_of(const Change& change) {
+  std::vector<std::int64_t> sizes;
+  for (const ResultChange& kind : result_changes()) {
+    if (kind.shrinks)
+      sizes.push_back(whole_number(kind.value(change.job), 1, std::numeric_limits<std::int64_t>::max()));
+  }
+  return sizes;
+}
+
+/// What it needs besides sizes.
+std::vector<std::string> other_needs(const Change& change) {
+  std::vector<std::string> needs;
+  for (std::size_t i = 0; i < change.needs.size(); ++i) {
+    if (!change.kinds[i]->shrinks) needs.push_back(change.needs[i]);
+  }
+  return needs;
+}
+
+bool is_smaller(const std::vector<std::int64_t>& a, const std::vector<std::int64_t>& b) {
+  return a != b && std::ranges::equal(a, b, std::less_equal());
+}
+
+void require_some(const PlanRequest& request, const std::vector<Combination>& list) {
+  for (const ResultChange& kind : result_changes()) {
+    const std::vector<std::string>* const values = values_named(request, kind);
+    if (values == nullptr || kind.why_none == nullptr) continue;
+    const bool has_some = std::ranges::any_of(list, [&](const Combination& combination) {
+      return std::ranges::find(combination.change.kinds, &kind) != combination.change.kinds.end();
+    });
+    if (has_some) continue;
+    const std::string why = kind.why_none(request.job, request.spec, *values);
+    if (!why.empty()) throw Conflict(fmt::format("--allow {}: {}", kind.name, why));
+    if (values->empty()) {
+      throw Conflict(fmt::format("--allow {}: what is set leaves no other choice of it", kind.name));
+    }
+  }
 }
 
 }  // namespace
@@ -82,37 +240,66 @@ Allowed parse_allowed(const std::string& text) {
   return allowed;
 }
 
-std::vector<Change> changes(const PlanRequest& request, bool allowed, bool last_resort) {
+std::string allow_text(const std::vector<std::string>& needs) { return fmt::to_string(fmt::join(needs, ",")); }
+
+std::vector<std::string> last_resorts_of(const Change& change) {
+  std::vector<std::string> list;
+  for (std::size_t i = 0; i < change.kinds.size(); ++i) {
+    if (change.kinds[i]->last_resort) list.push_back(change.needs[i]);
+  }
+  return list;
+}
+
+std::vector<Change> changes_not_allowed(const PlanRequest& request, bool last_resort) {
+  const Change none{.job = request.job};
   std::vector<Change> list;
   for (const ResultChange& kind : result_changes()) {
-    if (kind.last_resort != last_resort) continue;
-    const auto named = request.allowed.kinds.find(std::string(kind.name));
-    const bool is_named = named != request.allowed.kinds.end();
-    const bool is_allowed = is_named || (request.allowed.any && !is_set(request, kind.field));
-    if (is_allowed != allowed) continue;
-    const std::vector<std::string> values = is_named ? named->second : std::vector<std::string>{};
-    if (is_named) require_possible(kind, request, values);
-    const std::size_t before = list.size();
-    for (Job& job : kind.choices(request.job, request.spec, values)) {
-      keep_what_was_set(job, request, kind.field);
-      if (job.method == Method::qlora && job.quantization == "none") continue;  // as was set: lora by another name
-      if (values.empty() && !is_possible(job, request))
-        continue;  // what a person names is refused with the reason instead
-      const std::string needs = fmt::format("{}:{}", kind.name, kind.value(job));
-      list.push_back({.needs = needs, .job = std::move(job), .kind = &kind});
-    }
-    if (is_named && values.empty() && kind.why_none != nullptr && list.size() == before) {
-      throw Conflict(fmt::format("--allow {}: what is set leaves no other choice of it", kind.name));
-    }
+    if (kind.last_resort != last_resort || is_allowed(request, kind)) continue;
+    std::vector<Change> changed = with_each(none, kind, request, {});
+    std::erase_if(changed, [&](const Change& change) { return !possible(change.job, request); });
+    std::ranges::move(changed, std::back_inserter(list));
   }
   return list;
 }
 
 std::vector<std::vector<Change>> groups_to_search(const PlanRequest& request) {
-  std::vector<Change> first{{.needs = "", .job = request.job}};
-  std::ranges::move(changes(request, true, false), std::back_inserter(first));
-  std::vector<std::vector<Change>> groups{std::move(first)};
-  for (Change& change : changes(request, true, true)) groups.push_back({std::move(change)});
+  std::vector<Combination> list = combinations(request);
+  require_some(request, list);
+  std::vector<std::vector<Change>> groups;
+  for (Combination& combination : list) {
+    const bool is_first =
+        groups.empty() || last_resorts_of(groups.back().front()) != last_resorts_of(combination.change);
+    if (is_first) groups.emplace_back();
+    groups.back().push_back(std::move(combination.change));
+  }
+  return groups;
+}
+
+std::vector<Change> smallest_sizes(const std::vector<std::vector<Change>>& groups) {
+  std::map<std::vector<std::string>, std::vector<std::vector<std::int64_t>>> sizes;
+  for (const std::vector<Change>& group : groups) {
+    for (const Change& change : group) sizes[other_needs(change)].push_back(sizes_of(change));
+  }
+  std::vector<Change> list;
+  for (const std::vector<Change>& group : groups) {
+    std::ranges::copy_if(group, std::back_inserter(list), [&](const Change& change) {
+      const std::vector<std::int64_t> own = sizes_of(change);
+      return std::ranges::none_of(sizes[other_needs(change)],
+                                  [&](const auto& others) { return is_smaller(others, own); });
+    });
+  }
+  return list;
+}
+
+std::vector<std::vector<Change>> groups_with(const PlanRequest& request, const Change& change) {
+  PlanRequest wider = request;
+  const ResultChange& kind = *change.kinds.front();
+  wider.allowed.kinds[std::string(kind.name)] = {kind.value(change.job)};
+  std::vector<std::vector<Change>> groups;
+  for (std::vector<Change>& group : groups_to_search(wider)) {
+    std::erase_if(group, [&](const Change& other) { return !std::ranges::count(other.needs, change.needs.front()); });
+    if (!group.empty()) groups.push_back(std::move(group));
+  }
   return groups;
 }
 

@@ -79,6 +79,7 @@ PlanFile plan_from_json(std::string_view text, const std::string& file) {
         "alternatives", "rehearsal", "rejected", "search", "objective", "training", "clusters", "larger_models"}) {
     object.skip(key);
   }
+  object.skip("needs");
   object.skip("larger_batch");
   object.skip("smaller_cluster");
   object.finish();

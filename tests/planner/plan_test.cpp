@@ -165,11 +165,11 @@ TEST_CASE("a dtype that was set outlives a precision that --allow brings") {
   PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
   fix(request, "reduce_dtype", "fp32");
   request.allowed = parse_allowed("precision:bf16-pure");
-  const std::vector<Change> list = changes(request, true, false);
-  REQUIRE(list.size() == 1);
-  CHECK(list[0].job.precision.name == "bf16-pure");
-  CHECK(list[0].job.precision.storage == Dtype::bf16);
-  CHECK(list[0].job.precision.reduce == Dtype::f32);
+  const std::vector<Change> bases = groups_to_search(request).front();
+  REQUIRE(bases.size() == 2);
+  CHECK(bases[1].job.precision.name == "bf16-pure");
+  CHECK(bases[1].job.precision.storage == Dtype::bf16);
+  CHECK(bases[1].job.precision.reduce == Dtype::f32);
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
   CHECK(plan.chosen->job.precision.name == "bf16-pure");
@@ -246,8 +246,8 @@ TEST_CASE("fp8 is weighed only where its name is given") {
   PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
   const auto weighs_fp8 = [&](const char* allowed) {
     request.allowed = parse_allowed(allowed);
-    const std::vector<Change> list = changes(request, true, false);
-    return std::ranges::any_of(list, [](const Change& change) { return change.job.precision.name == "fp8"; });
+    return std::ranges::any_of(groups_to_search(request).front(),
+                               [](const Change& change) { return change.job.precision.name == "fp8"; });
   };
   CHECK(weighs_fp8("precision:fp8"));
   for (const char* others : {"", "any", "precision", "precision:bf16-pure"}) CHECK_FALSE(weighs_fp8(others));

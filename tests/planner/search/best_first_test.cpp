@@ -41,7 +41,7 @@ TEST_CASE("configurations come in the order of their times, equally fast ones in
     Evaluator evaluator(request), lazy(request);
     const std::vector<Option> sorted = all_timed(evaluator, enumerate_jobs(request));
     SearchCounts counts;
-    BestFirst queue(lazy, request, {{"", request.job}}, BestBy::speed, counts);
+    BestFirst queue(lazy, request, {{.job = request.job}}, BestBy::speed, counts);
     for (const Option& option : sorted) {
       const std::optional<Option> next = queue.next(kNoLimit);
       REQUIRE(next);
@@ -94,7 +94,7 @@ TEST_CASE("the first configurations are known before most are timed") {
   request.job = resolve_job(request.job, request.spec, request.cluster, notes);
   Evaluator evaluator(request);
   SearchCounts counts;
-  BestFirst queue(evaluator, request, {{"", request.job}}, BestBy::speed, counts);
+  BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, counts);
   for (int i = 0; i < 10; ++i) REQUIRE(queue.next(kNoLimit));
   CHECK(counts.configurations == static_cast<std::int64_t>(enumerate_jobs(request).size()));
   CHECK(evaluator.timings() < counts.configurations / 4);
@@ -105,7 +105,7 @@ TEST_CASE("by need all are listed, with bounds that their estimates are not belo
   const PlanRequest request = requests().front();
   Evaluator evaluator(request);
   SearchCounts counts;
-  BestFirst queue(evaluator, request, {{"", request.job}}, BestBy::need, counts);
+  BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::need, counts);
   std::size_t listed = 0;
   while (const std::optional<Option> option = queue.next(kNoLimit)) {
     if (listed++ % 9 == 0) CHECK(evaluator.trial_of(option->job).total >= option->least_total);
@@ -119,7 +119,7 @@ TEST_CASE("by need, what is left out below a limit needs more than that") {
   Bytes smallest = kNoLimit;
   for (const Job& job : enumerate_jobs(request)) smallest = std::min(smallest, evaluator.trial_of(job).total);
   SearchCounts counts;
-  BestFirst queue(evaluator, request, {{"", request.job}}, BestBy::need, counts);
+  BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::need, counts);
   Bytes found = kNoLimit;
   std::size_t listed = 0;
   while (const std::optional<Option> option = queue.next(found - Bytes{1})) {

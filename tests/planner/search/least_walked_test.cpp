@@ -125,7 +125,7 @@ TEST_CASE("what is passed over requests more than the card has, and all else com
 
   REQUIRE(request.cluster.card.memory > 2 * kGiB);  // more than what is outside the allocator
   SearchCounts counts;
-  BestFirst queue(lazy, request, {{"", request.job}}, BestBy::speed, counts);
+  BestFirst queue(lazy, request, {{.job = request.job}}, BestBy::speed, counts);
   std::vector<std::string> given;
   while (const std::optional<Option> option = queue.next(kNoLimit)) {
     given.push_back(job_as_flags(option->job, unresolved_job()));
