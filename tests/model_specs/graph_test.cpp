@@ -101,7 +101,8 @@ TEST_CASE("a mixture of experts is one op of its layer, with the class's paramet
                                "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 6,
                                "num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": true)";
   const std::string mixtral = R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 3,
-                                  "vocab_size": 99, "num_attention_heads": 4, "intermediate_size": 48)";
+                                  "vocab_size": 99, "num_attention_heads": 4, "num_key_value_heads": 2,
+                                  "intermediate_size": 48)";
   for (const std::string& text : {qwen + R"(, "mlp_only_layers": [1]})", mixtral + "}"}) {
     CAPTURE(text);
     const ModelSpec spec = parse_config(text, "config.json");

@@ -27,6 +27,8 @@ void Transformers::require_experts(const Job& job) const {
       refuse_model(job, fmt::format("experts with --method {}", job_field_named("method").get(job)));
     if (job.optimizer == "adafactor") refuse_model(job, "experts with --optimizer adafactor");
     if (e.count >= kManyExperts) refuse_model(job, fmt::format("{} experts or more", kManyExperts));
+    // Of sums over one row, gradients are views where others are copied.
+    if (e.per_token == 1) refuse_model(job, "experts of which each token has one");
     require_grouped_products(job, e);
   }
 }

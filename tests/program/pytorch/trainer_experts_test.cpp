@@ -73,7 +73,8 @@ TEST_CASE("each token's rows are there once for each of its experts, and weights
   };
   CHECK(is_all(sizes_of(program, "silu"), kRows * 96 * kFloat));
   CHECK(is_all(sizes_of(program, "sorted"), kRows * 8));
-  CHECK(is_all(sizes_of(program, "experts.gate_up_proj"), 8 * 2 * 96 * 64 * kFloat));
+  // Of two layers; there are the optimizer's counts of the same name.
+  CHECK(std::ranges::count(sizes_of(program, "experts.gate_up_proj"), Bytes{8 * 2 * 96 * 64 * kFloat}) >= 2);
   CHECK(sizes_of(program, "cutlass workspace").empty());
 }
 
@@ -95,6 +96,7 @@ TEST_CASE("what the Trainer's experts have no rules for is named") {
   CHECK(names(refusal(mixture(), {{"method", "lora"}}), "experts with --method lora"));
   CHECK(names(refusal(mixture(), {{"optimizer", "adafactor"}}), "experts with --optimizer adafactor"));
   CHECK(names(refusal(mixture(400), {}), "400 experts or more"));
+  CHECK(names(refusal(mixture(8, 96, R"(, "num_experts_per_tok": 1)"), {}), "experts of which each token has one"));
   CHECK(names(refusal(mixture(8, 98), {}), "rows of a multiple of 16 bytes"));
   CHECK(names(refusal(mixture(), {{"precision", "bf16-pure"}}, "1xB200"), "compute capability 10.x"));
   CHECK(refusal(mixture(), {}, "1xB200").empty());
