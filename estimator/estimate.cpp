@@ -238,7 +238,7 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   e.verdict = verdict_of(rank, e.capacity);
   e.why = explain(rank, e.capacity);
   add_assumptions(e, spec, graph);
-  if (!options.run.clip && e.job.modeling == Modeling::transformers) {
+  if (!options.run.clip && has_trainer(e.job)) {
     e.assumptions.emplace_back("the Trainer takes the norm of gradients for its log, clipped or not");
   }
   set_rank0_apart(e, graph, options.run);

@@ -18,7 +18,7 @@ enum class Runtime {
 #include "job/runtimes.def"
 #undef RUNTIME
 };
-enum class Modeling { vramfit, torchtitan, transformers };
+enum class Modeling { vramfit, torchtitan, transformers, trl };
 enum class Method { full, lora, qlora };
 
 /// A named precision is a row of dtypes, each of which may be overridden (docs/precision.md).
@@ -94,6 +94,11 @@ struct Job {
   Accumulate accumulate =
       Accumulate::sharded;  // what is kept between micro-batches: reduced shards, or whole gradients
 };
+
+/// Whether transformers' Trainer trains, or TRL's, which is made from it.
+inline bool has_trainer(const Job& job) {
+  return job.modeling == Modeling::transformers || job.modeling == Modeling::trl;
+}
 
 /// Data-parallel ranks: each reads different rows of the global batch.
 std::int64_t data_ranks(const Job& job);

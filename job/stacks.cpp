@@ -20,6 +20,12 @@ constexpr std::array kTrainer{StackDefault{"runtime", "pytorch"}, StackDefault{"
 // fsdp=True, as accelerate 1.15 sets it up (utils/fsdp_utils.py: fsdp2_prepare_model).
 constexpr std::array kTrainerFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "transformers"}};
 
+// SFTConfig of TRL 1.16, which differs from TrainingArguments in this and in bf16=True, the default of jobs, too.
+constexpr std::array kSft{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "trl"},
+                          StackDefault{"checkpointing", "full"}};
+constexpr std::array kSftFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "trl"},
+                               StackDefault{"checkpointing", "full"}};
+
 // torchtitan's train_configs/llama3_8b.toml and run_train.sh; embeddings and output are units since 2025, and attention
 // is flash up to compute capability 9.0 (models/attention.py).
 constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   StackDefault{"modeling", "torchtitan"},
@@ -30,7 +36,7 @@ constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   Sta
 constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
     Stack{"transformers", "transformers' Trainer", kTrainer, kTrainerFsdp2},
-    Stack{"trl", "TRL's SFTTrainer", {}, {}},
+    Stack{"trl", "TRL's SFTTrainer", kSft, kSftFsdp2},
     Stack{"trl-dpo", "TRL's DPOTrainer", {}, {}},
     Stack{"trl-grpo", "TRL's GRPOTrainer", {}, {}},
     Stack{"accelerate", "a training loop with accelerate", {}, {}},
@@ -60,6 +66,8 @@ const Stack& stack_of(const Job& job) {
       return stack_named("torchtitan");
     case Modeling::transformers:
       return stack_named("transformers");
+    case Modeling::trl:
+      return stack_named("trl");
   }
   return stack_named("vramfit");
 }
@@ -75,7 +83,7 @@ Job on_stack(Job job, std::span<const StackDefault> defaults) {
 
 Precision precision_on(const Job& job, std::string_view name) {
   Precision precision = precision_named(name);
-  const bool is_accelerate = job.runtime == Runtime::pytorch_fsdp2 && job.modeling == Modeling::transformers;
+  const bool is_accelerate = job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job);
   if (is_accelerate) precision.reduce = precision.compute;
   return precision;
 }

@@ -25,7 +25,7 @@ void require_rules(const Job& job, const Cluster& cluster) {
 
 void require_time_rules(const Job& asked, const Cluster& cluster) {
   const Job job = eager::eager_form(asked);
-  const bool is_trainers_fsdp2 = job.runtime == Runtime::pytorch_fsdp2 && job.modeling == Modeling::transformers;
+  const bool is_trainers_fsdp2 = job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job);
   if (job.runtime != Runtime::vramfit && !is_trainers_fsdp2 && !job.offload.empty()) refuse_field(job, "offload");
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
   if (is_arena(job.allocator) && job.runtime != Runtime::vramfit) refuse_field(job, "allocator");

@@ -29,7 +29,7 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
     offloaded.offload = std::move(kinds);
     if (has_rules_for(offloaded)) list.push_back(std::move(offloaded));
   };
-  if (job.runtime == Runtime::pytorch_fsdp2 && job.modeling == Modeling::transformers) add({"params"});
+  if (job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job)) add({"params"});
   if (job.runtime != Runtime::vramfit) return list;
   add({"activations"});
   for (const char* kind : {"optimizer", "optimizer+gradients", "params"}) {

@@ -29,6 +29,7 @@ class Ddp final : public WholeModel {
   void begin_forward() override;
   void zero_gradients() override;
   void wrap_outputs(Tensor& loss, Tensor& logits) override;
+  bool copies_outputs() const override { return finds_unused_; }
   void sync_gradients(bool is_last) override { is_last_ = is_last; }
   void finish_backward() override;
 

@@ -290,6 +290,21 @@ void Fsdp2::release_reduce_input() {
   held_reduce_input_ = {};
 }
 
+/// On the stream that asks for it, and in the dtype of the shards.
+Tensor Fsdp2::full_tensor(int g, const ShardedParameter& p) {
+  if (groups_[at(g)].is_gathered) return {};
+  Heap& heap = torch_.heap();
+  const Scope scope(heap, groups_[at(g)].name);
+  Tensor full = heap.make(checked_mul(p.trained.elements, ranks_), p.dtype, Category::unsharded_parameters,
+                          "full " + p.trained.name);
+  const int token =
+      heap.start(program::Collective::all_gather, program::Axis::shard, {writes(full), reads(p.trained.value)},
+                 Stream::compute, p.trained.elements * dtype_bytes(p.dtype));
+  heap.wait(token, Stream::compute);
+  torch_.set_parameter(p.trained.parameter, full, p.is_trained);
+  return full;
+}
+
 void Fsdp2::finish_backward() {
   for (ParameterGroup& group : groups_) {
     if (group.is_gathered) post_backward(group);

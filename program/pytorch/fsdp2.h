@@ -60,6 +60,8 @@ class Fsdp2 {
   /// the pre-backward hook on its output.
   Tensor pre_forward(int group, Tensor input);
   void post_forward(int group, const Tensor& output);
+  /// DTensor.full_tensor() of a frozen parameter; nothing while its group is gathered.
+  Tensor full_tensor(int group, const ShardedParameter& parameter);
   /// At the end of backward: reduces what is still gathered because its input needs no gradient, and releases what is
   /// still held.
   void finish_backward();

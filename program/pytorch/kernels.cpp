@@ -1,7 +1,10 @@
 #include "program/pytorch/kernels.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <span>
 
 #include "program/ops/attention.h"
 
@@ -11,9 +14,27 @@ namespace {
 
 constexpr std::int64_t kCopyTile = 2048;  // bytes that a thread block copies at a time
 
-/// cub's states of a scan's tiles: 16 bytes each and a warp's worth more.
-Bytes scan_tiles(std::int64_t items, std::int64_t tile) {
-  return round_up((ceil_div(items, tile) + 32) * Bytes{16}, Bytes{256}) + Bytes{511};
+/// cub's states of a scan's tiles and a warp's worth more; of 16 bytes each where what is summed has 8 bytes.
+Bytes scan_tiles(std::int64_t items, std::int64_t tile, Bytes state = Bytes{16}) {
+  return round_up((ceil_div(items, tile) + 32) * state, Bytes{256}) + Bytes{511};
+}
+
+/// A tile's size, from this compute capability on.
+struct Tile {
+  int least_capability;
+  std::int64_t items;
+};
+
+std::int64_t tile_on(const Device& device, std::span<const Tile> tiles) {
+  return std::ranges::find_if(tiles, [&](const Tile& t) { return device.compute_capability >= t.least_capability; })
+      ->items;
+}
+
+/// cub's radix sort of pairs of 8 bytes each, by `bits` of the first.
+Bytes sort_scratch(std::int64_t pairs, std::int64_t bits, const Device& device) {
+  const std::int64_t tile = device.compute_capability >= 90 ? 4608 : 3840;
+  const Bytes keys = round_up(pairs * Bytes{8}, Bytes{256});
+  return 2 * keys + ceil_div(pairs, tile) * kKiB + ceil_div(bits, std::int64_t{8}) * Bytes{2048} + Bytes{511};
 }
 
 }  // namespace
@@ -64,11 +85,7 @@ std::int64_t foreach_norm_partials(std::size_t tensors, std::int64_t largest) {
   return checked_mul(static_cast<std::int64_t>(tensors), ceil_div(largest, 65536));
 }
 
-Bytes embedding_sort_scratch(std::int64_t ids, const Device& device) {
-  const std::int64_t tile = device.compute_capability >= 90 ? 4608 : 3840;
-  const Bytes keys = round_up(ids * Bytes{8}, Bytes{256});
-  return 2 * keys + ceil_div(ids, tile) * kKiB + Bytes{16895};
-}
+Bytes embedding_sort_scratch(std::int64_t ids, const Device& device) { return sort_scratch(ids, 64, device); }
 
 Bytes radix_sort_scratch(std::int64_t keys, int bits, const Device& device) {
   constexpr std::int64_t kOneBlock = 2304;  // keys that one thread block sorts
@@ -91,17 +108,29 @@ int bits_of(std::int64_t count) {
 }
 
 Bytes embedding_unique_scratch(std::int64_t ids, const Device& device) {
-  struct Tile {
-    int least_capability;
-    std::int64_t ids;
-  };
-  for (const Tile tile : {Tile{100, 3840}, Tile{90, 4480}, Tile{81, 320}}) {
-    if (device.compute_capability >= tile.least_capability) return scan_tiles(ids, tile.ids);
-  }
-  return scan_tiles(ids, 1792);
+  constexpr std::array kTiles{Tile{100, 3840}, Tile{90, 4480}, Tile{81, 320}, Tile{0, 1792}};
+  return scan_tiles(ids, tile_on(device, kTiles));
 }
 
-Bytes embedding_scan_scratch(std::int64_t distinct) { return scan_tiles(distinct, 896); }
+Bytes scan_scratch(std::int64_t items) { return scan_tiles(items, 896); }
+
+Bytes count_scratch(std::int64_t flags, const Device& device) {
+  constexpr std::int64_t kThreads = 256, kFlagsOfThread = 16, kBlocksForEach = 5;
+  if (flags <= kThreads * kFlagsOfThread) return Bytes{1};
+  const std::int64_t blocks = device.sm_count * (threads_an_sm(device) / kThreads) * kBlocksForEach;
+  return round_up(blocks * Bytes{4}, Bytes{256}) + Bytes{255};
+}
+
+Bytes select_scratch(std::int64_t flags, const Device& device) {
+  constexpr std::array kTiles{Tile{100, 3520}, Tile{90, 4224}, Tile{81, 640}, Tile{0, 2304}};
+  return scan_tiles(flags, tile_on(device, kTiles), Bytes{8});
+}
+
+Bytes index_sort_scratch(std::int64_t rows, const Device& device) {
+  constexpr std::int64_t kMostInOneBlock = 2304;
+  if (rows <= kMostInOneBlock) return Bytes{1};
+  return sort_scratch(rows, std::bit_width(static_cast<std::uint64_t>(rows - 1)), device);
+}
 
 std::int64_t embedding_partials(std::int64_t ids, std::int64_t distinct) { return ids / 10 + distinct; }
 

@@ -41,7 +41,8 @@ inline constexpr std::int64_t kUnsortedEmbeddingRows = 3072;
 /// 5090).
 Bytes embedding_sort_scratch(std::int64_t ids, const Device& device);
 Bytes embedding_unique_scratch(std::int64_t ids, const Device& device);
-Bytes embedding_scan_scratch(std::int64_t distinct);
+/// The running sum over as many numbers of 8 bytes; also in masked_scatter (ATen/native/cuda/IndexKernel.cu).
+Bytes scan_scratch(std::int64_t items);
 
 /// Numbers up to which at::sort works without scratch.
 inline constexpr std::int64_t kSmallSort = 4096;
@@ -61,5 +62,14 @@ inline constexpr std::int64_t kRunningSumScratch = 1023;
 
 /// Partial sums that it makes at most: one for every ten ids and one for each distinct id.
 std::int64_t embedding_partials(std::int64_t ids, std::int64_t distinct);
+
+/// cub's scratch in nonzero (ATen/native/cuda/Nonzero.cu): how many of the flags are set, and which. Tile sizes as
+/// above.
+Bytes count_scratch(std::int64_t flags, const Device& device);
+Bytes select_scratch(std::int64_t flags, const Device& device);
+
+/// The same in index_put with accumulation into `rows` rows, each of them once: the sort by their numbers' lowest bits
+/// (ATen/native/cuda/Indexing.cu).
+Bytes index_sort_scratch(std::int64_t rows, const Device& device);
 
 }  // namespace vramfit::eager

@@ -16,7 +16,7 @@ namespace {
 
 /// torchtitan sets which kernels there are, and cuDNN's is not among them. transformers has code of its own (eager).
 void require_attention(const Job& job, const Cluster& cluster) {
-  const bool is_trainer = job.modeling == Modeling::transformers;
+  const bool is_trainer = has_trainer(job);
   if (job.attention == Attention::math && is_trainer) return;
   if (job.precision.compute == Dtype::f32) {  // neither flash nor cuDNN computes in it
     if (job.attention != Attention::automatic && job.attention != Attention::efficient) refuse_field(job, "attention");
@@ -36,7 +36,7 @@ void require_checkpointing(const Job& job) {
   const auto* selective = std::get_if<SelectiveCheckpointing>(&job.checkpointing);
   const bool is_all_or_none = std::holds_alternative<NoCheckpointing>(job.checkpointing) ||
                               std::holds_alternative<FullCheckpointing>(job.checkpointing);
-  if (job.modeling == Modeling::transformers && !is_all_or_none) refuse_field(job, "checkpointing");
+  if (has_trainer(job) && !is_all_or_none) refuse_field(job, "checkpointing");
   const bool is_other = selective != nullptr && !selective->kept.empty();
   if (is_other || std::holds_alternative<BudgetCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
 }
@@ -46,7 +46,7 @@ void require_checkpointing(const Job& job) {
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                    std::span<const std::string_view> honoured) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  const bool has_code = job.modeling == Modeling::torchtitan || job.modeling == Modeling::transformers;
+  const bool has_code = job.modeling == Modeling::torchtitan || has_trainer(job);
   if (!has_code) {
     throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
   }
@@ -60,7 +60,7 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
   const OptimizerImplementation form = job.optimizer_implementation;
-  const bool is_trainer = job.modeling == Modeling::transformers;  // which alone sets up other libraries' optimizers
+  const bool is_trainer = has_trainer(job);  // which alone sets up other libraries' optimizers
   const bool is_of_loop = is_trainer ? form != OptimizerImplementation::loop  // for which it has no name
                                      : job.optimizer == "adamw" && form != OptimizerImplementation::paged;
   if (!has_optimizer(job) || !is_of_loop) refuse_field(job, "optimizer");

@@ -179,10 +179,17 @@ Tensor Torch::by_number(const Tensor& x, const std::string& name) {
 Tensor Torch::divide_by(const Tensor& x, const Tensor& divisor) {
   std::vector<Saved> saved{save(divisor)};
   return record(
-      computed("aten::div", {reads(x), reads(divisor)}, make_like(x, "div")), {edge_to(x)}, std::move(saved),
-      [this](Tensor& g, const std::vector<Tensor>& kept) {
-        return std::vector<Tensor>{computed("aten::div", {reads(g), reads(kept[0])}, make_like(g, "div gradient"))};
+      computed("aten::div", {reads(x), reads(divisor)}, value(x.elements, wider(x.dtype, divisor.dtype), "div")),
+      {edge_to(x)}, std::move(saved), [this, dtype = x.dtype](Tensor& g, const std::vector<Tensor>& kept) {
+        const Tensor quotient = computed("aten::div", {reads(g), reads(kept[0])}, make_like(g, "div gradient"));
+        return std::vector<Tensor>{gradient_as(quotient, dtype)};
       });
+}
+
+Tensor Torch::clone_keeping(const Tensor& x, const Tensor& kept) {
+  std::vector<Saved> saved{save(kept)};
+  return record(computed("aten::clone", {reads(x)}, make_like(x, "clone")), {edge_to(x)}, std::move(saved),
+                [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
 }
 
 Tensor Torch::rsqrt(const Tensor& x) {

@@ -61,11 +61,13 @@ class Torch final : public Backend {
   Tensor mean_of_rows(const Tensor& x, std::int64_t width);
   Tensor add_scalar(const Tensor& x) { return with_gradient_of_result(x, "add"); }
   Tensor clone(const Tensor& x) { return with_gradient_of_result(x, "clone"); }
+  /// The same, whose node keeps another tensor until its backward.
+  Tensor clone_keeping(const Tensor& x, const Tensor& kept);
   Tensor rsqrt(const Tensor& x);
   /// By a number.
   Tensor divide(const Tensor& x) { return by_number(x, "div"); }
   Tensor scale(const Tensor& x) { return by_number(x, "mul"); }
-  /// By a tensor of one number, which is kept for backward.
+  /// By a tensor of one number, which is kept for backward; in the wider of both types.
   Tensor divide_by(const Tensor& x, const Tensor& divisor);
   /// In training: a copy, and a mask that is kept for backward.
   Tensor dropout(const Tensor& x);
@@ -122,6 +124,24 @@ class Torch final : public Backend {
 
   /// How many of a tensor of booleans are true, as int64.
   Tensor count_true(const Tensor& flags);
+  /// All elements into one.
+  Tensor sum(const Tensor& x);
+  Tensor negative(const Tensor& x);
+  /// x[mask]: the rows that the mask [batch, tokens] has a flag for, which are all.
+  Tensor chosen_rows(const Tensor& x, const Tensor& mask);
+  /// zeros.masked_scatter(mask, x), likewise.
+  Tensor scattered(const Tensor& x, const Tensor& mask);
+  /// What TRL's fused output layer computes of each row of h.
+  struct Scores {
+    Tensor log_probabilities, entropy, is_top;
+  };
+  /// A parameter of `outputs` rows.
+  struct OutputWeights {
+    int parameter = -1;
+    std::int64_t width = 0, outputs = 0;
+  };
+  /// `held`: what has to be kept for the weights until backward; empty: nothing.
+  Scores label_scores(const Tensor& h, const Tensor& labels, const OutputWeights& by, const Tensor& held);
 
   /// x, which no node made, with a gradient of its own: x.requires_grad_(). Both live until backward returns.
   Tensor require_gradient(Tensor x);
@@ -246,6 +266,16 @@ class Torch final : public Backend {
   Tensor math_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape);
   Tensor mask_as_numbers(const Tensor& mask, const AttentionShape& shape, Dtype dtype, AttentionKernel kernel);
   Tensor causal_numbers(std::int64_t sequence, Dtype dtype);
+  Tensor positions_of(const Tensor& mask);
+  Tensor indexed(const Tensor& x, const Tensor& mask, std::string_view what);
+  Tensor put_rows(const Tensor& gradient, const Tensor& mask);
+  Tensor part_in(const Tensor& x, std::int64_t elements, Dtype dtype);
+  Tensor weights_in(int parameter, std::int64_t elements, Dtype dtype);
+  Tensor tile_of_logits(std::int64_t rows, Dtype dtype);
+  Scores folded_scores(const Tensor& h, const OutputWeights& by, Dtype dtype, Tensor& log_sum);
+  std::vector<Tensor> score_gradients(const Tensor& h, const OutputWeights& by, Dtype dtype);
+  void multiply_tile(Accesses accesses, const WorkShape& shape, Dtype dtype);
+  void fold_tile(const char* name, const Tensor& tile, std::int64_t elements);
   Tensor embedding_gradient(const Tensor& gradient, const Tensor& ids, std::int64_t rows, std::int64_t width);
 
   Heap heap_;

@@ -55,7 +55,7 @@ Tensor Torch::embedding_gradient(const Tensor& gradient, const Tensor& read, std
   }
   const Tensor partials = temporary(distinct, Dtype::i64, "partials of segments");
   const Tensor partial_offsets = temporary(distinct, Dtype::i64, "offsets of partials");
-  scratch(embedding_scan_scratch(distinct));
+  scratch(scan_scratch(distinct));
   const Tensor total = temporary(1, Dtype::i64, "number of partials");
   const std::int64_t sums = embedding_partials(ids, distinct);
   const Tensor starts = temporary(sums, Dtype::i64, "starts of partials");

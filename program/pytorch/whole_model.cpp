@@ -16,10 +16,7 @@ bool is_embedding(const Graph& graph, int parameter) {
 }  // namespace
 
 WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
-    : torch_(torch),
-      graph_(graph),
-      is_trainer_(job.modeling == Modeling::transformers),
-      held_(held_parameters(graph, job)) {
+    : torch_(torch), graph_(graph), is_trainer_(has_trainer(job)), held_(held_parameters(graph, job)) {
   for (const Module& module : modules) {
     for (const int index : module.parameters) {
       const Parameter& parameter = graph.parameters[static_cast<std::size_t>(index)];

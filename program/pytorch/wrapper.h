@@ -55,10 +55,14 @@ class Wrapper {
   /// Between the last norm and the output layer, which are one module otherwise: the norm's result as the layer sees
   /// it.
   virtual Tensor pre_output(Tensor normed) { return normed; }
+  /// All of a frozen parameter, gathered by itself where nothing else has gathered it; otherwise nothing.
+  virtual Tensor gathered_alone(int /*parameter*/) { return {}; }
   /// Before loss.backward() returns.
   virtual void finish_backward() {}
   /// What a model with a loss of its own returns, on its way to the loop, which doesn't keep the logits.
   virtual void wrap_outputs(Tensor& /*loss*/, Tensor& /*logits*/) {}
+  /// Whether wrap_outputs copies them, and so would copy all tensors that a model returns.
+  virtual bool copies_outputs() const { return false; }
   virtual void zero_gradients() = 0;
   /// Whether the next backward is the last before an update: only then are gradients reduced over ranks.
   virtual void sync_gradients(bool /*is_last*/) {}

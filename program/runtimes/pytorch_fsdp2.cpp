@@ -109,7 +109,7 @@ std::vector<Unit> accelerate_units(const Job& job, const std::vector<Module>& mo
 class Sharded final : public eager::Wrapper {
  public:
   Sharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
-      : torch_(torch), graph_(graph), is_trainer_(job.modeling == Modeling::transformers), fsdp_(torch, graph, job) {
+      : torch_(torch), graph_(graph), is_trainer_(has_trainer(job)), fsdp_(torch, graph, job) {
     units_ = is_trainer_ ? accelerate_units(job, modules) : torchtitan_units(job, modules);
     std::vector<bool> is_taken(graph.parameters.size(), false);
     for (const Unit& unit : units_) {
@@ -174,6 +174,10 @@ class Sharded final : public eager::Wrapper {
   Tensor pre_output(Tensor normed) override {
     const auto unit = std::ranges::find(units_, kOutput, &Unit::first);
     return unit == units_.end() ? std::move(normed) : fsdp_.pre_forward(unit->group, std::move(normed));
+  }
+  Tensor gathered_alone(int parameter) override {
+    const Place& place = place_of(parameter);
+    return fsdp_.full_tensor(place.group, *place.parameter);
   }
   void finish_backward() override { fsdp_.finish_backward(); }
   void zero_gradients() override { fsdp_.zero_gradients(); }
@@ -277,6 +281,10 @@ void require_trainer(const Job& job, Job& modelled) {
   if (job.method == Method::qlora) {
     throw NotModelled("--method qlora with FSDP2 (with a copy on each GPU it is: --sharding no-shard)");
   }
+  if (job.modeling == Modeling::trl && job.method == Method::lora && job.precision.name == "bf16-pure") {
+    throw NotModelled(
+        "--modeling trl with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)");
+  }
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   // Rehearsed: Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor; bitsandbytes' updates
   // have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both kinds of tensors themselves.
@@ -318,11 +326,11 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
   job_field_named("loss").set(modelled, "full");
-  if (job.modeling == Modeling::transformers) require_trainer(job, modelled);
-  const bool is_lora = job.modeling == Modeling::transformers && job.method == Method::lora;
+  if (has_trainer(job)) require_trainer(job, modelled);
+  const bool is_lora = has_trainer(job) && job.method == Method::lora;
   eager::require_rules(job, modelled, cluster, is_lora ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
-  if (job.accumulation > 1 && job.modeling != Modeling::transformers) refuse_field(job, "grad_accum");
+  if (job.accumulation > 1 && !has_trainer(job)) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)");
   if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");
 }

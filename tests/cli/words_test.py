@@ -169,7 +169,7 @@ class WithoutGpus(unittest.TestCase):
         self.assertRegex(done.stdout, r"^NEEDS: [\d.]+ GiB on one card with vramfit's own engine \(H100-80GB without a limit\)\n")
         self.assertRegex(done.stdout, r"\nNot at all: PyTorch \S+ has no kernels for these\n +V100-32GB, P100-16GB, V100-16GB\n")
         self.assertIn("with vramfit's own engine", program("estimate", MODEL, "--wrap", "layers:2").stdout.splitlines()[0])
-        self.assertIn("--stack: needs --gpus", program("estimate", MODEL, "--stack", "trl").stderr)
+        self.assertIn("--stack: needs --gpus", program("estimate", MODEL, "--stack", "lightning").stderr)
 
     def test_the_cards_are_the_fewest_that_hold_the_job(self):
         flags = ["--seq-len", "2048", "--checkpointing", "full", "--stack", "vramfit"]

@@ -64,12 +64,12 @@ class Stacks(unittest.TestCase):
         self.assertEqual(document("--stack", "torchtitan", "--checkpointing", "none", gpus="8xH100-80GB")["job"]["checkpointing"], "none")
         for words in (["--runtime", "vramfit"], ["--set", "modeling=vramfit"]):
             self.refused("--stack transformers: contradicts ", estimate("--stack", "transformers", *words))
-        self.refused("--runtime pytorch", estimate("--stack", "trl", "--runtime", "pytorch"))
+        self.refused("--runtime pytorch", estimate("--stack", "lightning", "--runtime", "pytorch"))
         self.refused('unknown value "hugging"', estimate("--stack", "hugging"))
-        self.refused("--stack: needs --gpus", subprocess.run([VRAMFIT, "estimate", MODEL, "--stack", "trl"], text=True, capture_output=True, check=False))
+        self.refused("--stack: needs --gpus", subprocess.run([VRAMFIT, "estimate", MODEL, "--stack", "lightning"], text=True, capture_output=True, check=False))
 
     def test_where_there_are_no_rules_the_command_that_answers_is_named(self):
-        for stack in STACKS[2:7]:
+        for stack in STACKS[3:7]:
             for gpus in ("1xRTX4090", "8xH100-80GB"):
                 done = estimate("--stack", stack, "--micro-batch", "2", "--checkpointing", "full", gpus=gpus)
                 self.assertEqual(done.returncode, 1)
@@ -91,7 +91,7 @@ class Stacks(unittest.TestCase):
         self.assertIn(" --optimizer PagedAdamW8bit ", estimate("--stack", "torchtune", "--optimizer", "paged_adamw_8bit", gpus="4xL4").stdout)
         self.refused("--offload params", estimate("--stack", "trl", "--offload", "params", "--exact"), 1)
         for command in ("plan", "program"):
-            self.refused("--stack trl on one GPU", estimate("--stack", "trl", command=command), 1)
+            self.refused("--stack lightning on one GPU", estimate("--stack", "lightning", command=command), 1)
         self.refused("plan for one GPU and for several apart", estimate("--stack", "transformers", gpus="1xL4,2xL4", command="plan"), 4)
 
     def test_a_card_without_kernels_of_the_engines_pytorch_can_be_rehearsed_with_another(self):

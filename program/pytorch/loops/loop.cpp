@@ -56,7 +56,8 @@ Tensor Loop::forward(const Tensor& ids, const Tensor& mask, const Tensor& items)
   const std::size_t last = model.blocks() + 1;
   Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)),
                              [&](Tensor normed) { return wrapper.pre_output(std::move(normed)); });
-  wrapper.post_forward(last, logits);
+  // TRL never runs the output layer itself, so that the last unit isn't seen to end.
+  if (parts_.job.modeling != Modeling::trl) wrapper.post_forward(last, logits);
   return model.finish(std::move(logits));
 }
 
@@ -67,8 +68,8 @@ void Loop::step_optimizer() {
 }
 
 std::unique_ptr<Loop> make_loop(LoopParts parts) {
-  return parts.job.modeling == Modeling::transformers ? make_trainer_loop(std::move(parts))
-                                                      : make_plain_loop(std::move(parts));
+  if (parts.job.modeling == Modeling::trl) return make_sft_loop(std::move(parts));
+  return has_trainer(parts.job) ? make_trainer_loop(std::move(parts)) : make_plain_loop(std::move(parts));
 }
 
 }  // namespace vramfit::eager

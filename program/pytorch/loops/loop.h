@@ -53,9 +53,10 @@ class Loop {
   Tensor block(std::size_t number, const Tensor& input);
 };
 
-/// The loop that belongs to the job's modeling: a plain one, or transformers' Trainer.
+/// The loop that belongs to the job's modeling: a plain one, transformers' Trainer, or TRL's SFTTrainer.
 std::unique_ptr<Loop> make_loop(LoopParts parts);
 std::unique_ptr<Loop> make_plain_loop(LoopParts parts);
 std::unique_ptr<Loop> make_trainer_loop(LoopParts parts);
+std::unique_ptr<Loop> make_sft_loop(LoopParts parts);
 
 }  // namespace vramfit::eager

@@ -6,7 +6,7 @@
 namespace vramfit::eager {
 
 std::unique_ptr<Model> make_model(const Graph& graph, const Job& job, Torch& torch) {
-  if (job.modeling == Modeling::transformers) return std::make_unique<Transformers>(graph, job, torch);
+  if (has_trainer(job)) return std::make_unique<Transformers>(graph, job, torch);
   return std::make_unique<Torchtitan>(graph, job, torch);
 }
 

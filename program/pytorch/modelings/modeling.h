@@ -41,6 +41,12 @@ class Model {
   virtual Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) = 0;
   /// Between the output layer and the loss.
   virtual Tensor finish(Tensor logits) { return logits; }
+  /// The weights of the output layer, for a loss that multiplies with them itself: head() then ends with its input.
+  struct OutputLayer {
+    int weights = -1;
+    std::int64_t inputs = 0, outputs = 0;
+  };
+  virtual OutputLayer output_layer() const { return {}; }
   /// What its forward holds until it returns, after a loss that it computes itself.
   virtual void leave() {}
 };

@@ -30,6 +30,7 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       compute_dtype_(job.precision.compute),
       drops_(job.lora.dropout > 0),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
+      is_scored_(job.modeling == Modeling::trl),
       has_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       llama_(llama_graph(graph, job)),
       // The library has no other code for capped scores, and so picks it for Gemma 2.
@@ -277,16 +278,18 @@ Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_
   ids_ = items_ = mask_ = window_mask_ = {};
   rotations_.clear();
   embedded_ = {};
-  h = before_output(std::move(h));
+  if (!is_scored_) h = before_output(std::move(h));
   hidden_ = h;
   const Scope scope(torch_.heap(), "lm_head");
   torch_.heap().values = Category::logits_and_loss;
+  if (is_scored_) return h;
   return torch_.linear(h, llama_.output, llama_.sizes.hidden, llama_.sizes.vocabulary);
 }
 
 Tensor Transformers::multiplied(const Tensor& x) { return llama_.style.multiplies ? torch_.scale(x) : x; }
 
 Tensor Transformers::finish(Tensor logits) {
+  if (is_scored_) return logits;  // TRL's kernels scale and cap logits within a tile
   if (llama_.style.multiplies) logits = torch_.divide(logits);
   if (!llama_.style.caps_logits) return logits;
   const Scope scope(torch_.heap(), "softcap");

@@ -28,6 +28,9 @@ class Transformers final : public Model {
   CheckpointBody block(std::size_t number) override;
   Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) override;
   Tensor finish(Tensor logits) override;
+  OutputLayer output_layer() const override {
+    return {.weights = llama_.output, .inputs = llama_.sizes.hidden, .outputs = llama_.sizes.vocabulary};
+  }
   void leave() override { hidden_ = {}; }
 
  private:
@@ -108,6 +111,7 @@ class Transformers final : public Model {
   Dtype adapter_dtype_, compute_dtype_;
   bool drops_;                // what adapters read
   bool may_be_cudnn_;         // attention, where PyTorch prefers it
+  bool is_scored_;            // the loss takes hidden states, not logits (TRL)
   bool has_input_gradients_;  // where layers are checkpointed over a frozen embedding (enable_input_require_grads)
   LlamaGraph llama_;
   bool is_eager_;  // attention

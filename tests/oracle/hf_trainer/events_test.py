@@ -253,11 +253,11 @@ def config_file(case, folder):
     return path
 
 
-def script(case, folder, events):
-    """train.py and its arguments; `events` is the file that it writes."""
+def script(case, folder, events, name="train.py"):
+    """A script and its arguments; `events` is the file that it writes."""
     sharding = case.sharding if case.ranks > 1 and case.sharding != "no-shard" else "none"
     return [str(word) for word in (
-        FOLDER / "train.py", "--config", config_file(case, folder), "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
+        FOLDER / name, "--config", config_file(case, folder), "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
         "--storage", case.storage, "--attention", case.attention, "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
         "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization,
         "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--max-grad-norm", 1 if case.clip else 0, "--steps", STEPS, "--events", events)]
@@ -269,11 +269,11 @@ def libraries():
     return vramfit.Warm("torch", "transformers", "peft", "bitsandbytes", "accelerate")
 
 
-def rehearsed_events(case, warm):
-    """Of rank 0; None if the Trainer fails."""
+def rehearsed_events(case, warm, name="train.py", ranks=0):
+    """Of rank 0 of a script; None if the Trainer fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "events")
-        found = warm.rehearse(script(case, folder, path), gpus=case.cluster(), ranks=0)
+        found = warm.rehearse(script(case, folder, path, name), gpus=case.cluster(), ranks=ranks)
         return [*lines_of(path.read_text(encoding="utf-8")), ["managed", found.json["ranks"][0]["managed_bytes"]]] if path.exists() else None
 
 

@@ -61,8 +61,8 @@ class Texts(torch.utils.data.Dataset):
         return {"input_ids": self.ids, "attention_mask": torch.ones_like(self.ids), "labels": self.ids}
 
 
-class Marked(Trainer):
-    """Marks where a step begins: with fetching its micro-batches."""
+class Marks:
+    """A trainer that marks where a step begins: with fetching its micro-batches."""
 
     events, steps = None, 0
 
@@ -78,6 +78,10 @@ class Marked(Trainer):
         return super()._finalize_training(*arguments)
 
 
+class Marked(Marks, Trainer):
+    pass
+
+
 def built(config, dtype):
     """Its weights have no values: to draw them takes seconds, and nothing on phantom GPUs depends on them."""
     with no_init_weights():
@@ -86,18 +90,28 @@ def built(config, dtype):
     return model
 
 
-def model_of(options):
-    config = AutoConfig.from_pretrained(options.config, **attention_of(options))
-    storage = torch.bfloat16 if "bf16" in (options.storage, options.precision.removesuffix("-pure")) else torch.float32
-    if options.lora_rank == 0:
-        return built(config, storage)
-    frozen = torch.bfloat16 if options.precision != "fp32" and options.frozen_dtype == "bf16" else torch.float32
+def storage_of(options):
+    return torch.bfloat16 if "bf16" in (options.storage, options.precision.removesuffix("-pure")) else torch.float32
+
+
+def adapters_of(options):
     targets = options.lora_targets if options.lora_targets == "all-linear" else options.lora_targets.split(",")
-    adapters = LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type="CAUSAL_LM")
-    model = built(config, frozen)
-    if options.quantization != "none":
-        model = quantized(model, options)
-    return get_peft_model(model, adapters, autocast_adapter_dtype=storage == torch.float32)
+    return LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type="CAUSAL_LM")
+
+
+def base_of(options):
+    """The model without adapters."""
+    config = AutoConfig.from_pretrained(options.config, **attention_of(options))
+    if options.lora_rank == 0:
+        return built(config, storage_of(options))
+    model = built(config, torch.bfloat16 if options.precision != "fp32" and options.frozen_dtype == "bf16" else torch.float32)
+    return quantized(model, options) if options.quantization != "none" else model
+
+
+def model_of(options):
+    if options.lora_rank == 0:
+        return base_of(options)
+    return get_peft_model(base_of(options), adapters_of(options), autocast_adapter_dtype=storage_of(options) == torch.float32)
 
 
 def attention_of(options):
@@ -123,19 +137,24 @@ def fsdp_of(options):
     return {"fsdp": True, "fsdp_config": {"reshard_after_forward": options.fsdp == "full-shard", "activation_checkpointing": by_fsdp, "cpu_offload": options.offload == "params"}}
 
 
-def main(arguments):
-    options = parse(arguments)
+def settings_of(options):
+    """Arguments of TrainingArguments."""
+    return {
+        "output_dir": str(pathlib.Path(options.config).parent / "checkpoints"), "report_to": [], "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1000, "dataloader_pin_memory": False,
+        "per_device_train_batch_size": options.batch, "gradient_accumulation_steps": options.accumulation, "max_steps": options.steps,
+        "gradient_checkpointing": options.checkpointing == "full" and options.checkpointed_by == "layers",
+        "max_grad_norm": options.max_grad_norm, "bf16": options.precision == "bf16-mixed", "optim": OPTIMIZERS[options.optimizer], **fsdp_of(options)}
+
+
+def run(options, make_trainer):
+    """Trains with what `make_trainer` returns for the options, and writes the events."""
     gc.disable()
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     torch.backends.cuda.enable_cudnn_sdp(options.attention != "flash")
     log = EventLog() if options.events else None
     if log:
         log.mark("load")
-    settings = TrainingArguments(
-        output_dir=str(pathlib.Path(options.config).parent / "checkpoints"), report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=1000, dataloader_pin_memory=False,
-        per_device_train_batch_size=options.batch, gradient_accumulation_steps=options.accumulation, max_steps=options.steps, gradient_checkpointing=options.checkpointing == "full" and options.checkpointed_by == "layers",
-        max_grad_norm=options.max_grad_norm, bf16=options.precision == "bf16-mixed", optim=OPTIMIZERS[options.optimizer], **fsdp_of(options))
-    trainer = Marked(model=model_of(options), args=settings, train_dataset=Texts(options.sequence))
+    trainer = make_trainer(options)
     trainer.events = log
     trainer.train()
     if log:
@@ -143,5 +162,9 @@ def main(arguments):
     print(json.dumps(peaks()))
 
 
+def trainer_of(options):
+    return Marked(model=model_of(options), args=TrainingArguments(**settings_of(options)), train_dataset=Texts(options.sequence))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(parse(sys.argv[1:]), trainer_of)

@@ -1,0 +1,130 @@
+"""Every allocation of TRL's SFTTrainer against the counted ledger, as events_test.py compares those of transformers' Trainer.
+
+`recorded` compares with sft_events.json, which `record` writes. `live` and `record` rehearse with the libraries of $VRAMFIT_RECIPES_PYTHON
+(tests/rehearse/requirements-recipes.txt), or of the Python that runs this; if that lacks them, the test is skipped (exit code 77).
+"""
+
+import dataclasses
+import datetime
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+
+from events_test import FOLDER, PROGRAMS, SMALL, TINY, Case, counted_events, other_precision, rehearsed_events  # which puts the folder above on the path
+from compare_events import by_step, failures_of
+import vramfit
+
+RECORDED = FOLDER / "sft_events.json"
+LIBRARIES = ["trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"]
+SKIPPED = 77
+
+
+@dataclasses.dataclass
+class SftCase(Case):
+    def job(self):
+        return {**super().job(), "modeling": "trl"}
+
+
+# Recorded, too.
+FEW = [
+    SftCase(**TINY, checkpointing="full"),
+    SftCase(**TINY, batch=2, accumulation=3, tied=True),
+    SftCase(**TINY, precision="fp32", family="qwen3", checkpointing="full", optimizer="adamw:foreach"),
+    SftCase(**{**TINY, "sequence": 2400}, precision="bf16-pure", batch=2, tied=True, checkpointing="full"),
+    SftCase(**TINY, lora_rank=4, lora_dropout=0.1, frozen_dtype="fp32", checkpointing="full"),
+    SftCase(**TINY, ranks=2, lora_rank=4, frozen_dtype="fp32", checkpointing="full"),
+    SftCase(**TINY, ranks=3, sharding="no-shard", accumulation=2),
+    SftCase(**TINY, ranks=4, tied=True, checkpointing="full", accumulation=2),
+]
+MORE = [
+    *(SftCase(**SMALL, precision=precision, tied=tied, checkpointing=checkpointing, accumulation=accumulation)
+      for precision, tied, checkpointing, accumulation in (("bf16-mixed", False, "full", 1), ("bf16-mixed", True, "none", 3), ("bf16-pure", False, "full", 2), ("bf16-pure", True, "none", 1))),
+    SftCase(**{**SMALL, "kv_heads": 16}, precision="fp32", tied=True, checkpointing="full", accumulation=2),
+    SftCase(**{**SMALL, "vocabulary": 70001}, storage="bf16", family="qwen2", batch=3, checkpointing="full"),
+    *(SftCase(**{**SMALL, "layers": 1, "sequence": sequence}, batch=batch, card=card, attention="auto")
+      for sequence, batch, card in ((1000, 1, "A100-80GB"), (2306, 1, "RTX4090"), (2049, 2, "B200"), (2049, 3, "RTX3090"), (1024, 40, "A100-80GB"), (4096, 18, "RTX5090"), (4096, 33, "H100-80GB"))),
+    SftCase(**SMALL, family="granite", tied=True, checkpointing="full"),
+    SftCase(**SMALL, family="phi3", optimizer="adamw-8bit", checkpointing="full"),
+    SftCase(**{**SMALL, "sequence": 512, "window": 256}, family="gemma2", tied=True, batch=2, checkpointing="full", attention="auto"),
+    SftCase(**{**SMALL, "window": 512, "layers": 7}, family="gemma3_text", tied=True, attention="auto", checkpointing="full", optimizer="adafactor"),
+    *(SftCase(**SMALL, lora_rank=16, frozen_dtype=frozen, checkpointing=checkpointing, tied=True) for frozen, checkpointing in (("fp32", "none"), ("bf16", "full"))),
+    SftCase(**{**SMALL, "kv_heads": 16}, lora_rank=8, precision="fp32", lora_targets="q_proj,v_proj", accumulation=3, batch=2),
+    SftCase(**SMALL, ranks=4, sharding="no-shard", checkpointing="full", tied=True),
+    SftCase(**SMALL, ranks=2, sharding="no-shard", precision="bf16-pure", accumulation=3),
+    SftCase(**SMALL, ranks=2, sharding="no-shard", lora_rank=8, frozen_dtype="fp32", checkpointing="full"),
+    *(SftCase(**SMALL, ranks=ranks, checkpointing=checkpointing, tied=tied, accumulation=accumulation, sharding=sharding)
+      for ranks, checkpointing, tied, accumulation, sharding in ((8, "none", False, 1, "full-shard"), (2, "none", True, 3, "shard-grad-op"), (64, "full", False, 1, "full-shard"))),
+    *(SftCase(**SMALL, ranks=3, precision=precision, tied=tied, checkpointing="full") for precision, tied in (("bf16-pure", True), ("bf16-pure", False))),
+    SftCase(**{**SMALL, "kv_heads": 16}, ranks=2, precision="fp32", checkpointing="full"),
+    SftCase(**SMALL, ranks=4, offload="params", checkpointing="full"),
+    *(SftCase(**SMALL, ranks=ranks, lora_rank=8, frozen_dtype=frozen, tied=tied, checkpointing=checkpointing, accumulation=accumulation)
+      for ranks, frozen, tied, checkpointing, accumulation in ((4, "bf16", False, "none", 1), (3, "fp32", True, "full", 2), (7, "fp32", False, "full", 3))),
+]
+
+
+def with_libraries():
+    """Whether they are there, in the Python that is to have them."""
+    python = os.environ.get("VRAMFIT_RECIPES_PYTHON")
+    if python and os.environ.get("VRAMFIT_SFT_STARTED") != "1":
+        os.execve(python, [python, *sys.argv], {**os.environ, "VRAMFIT_SFT_STARTED": "1"})
+    return all(importlib.util.find_spec(name) for name in LIBRARIES)
+
+
+def warm():
+    os.environ |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "VRAMFIT_PROGRAM": str(PROGRAMS / "vramfit")}
+    return vramfit.Warm(*LIBRARIES)
+
+
+def rehearsed(case, libraries):
+    """Of one GPU without a launcher: with one, accelerate gathers what is logged from the only rank."""
+    return rehearsed_events(case, libraries, "sft_train.py", 0 if case.ranks > 1 else None)
+
+
+def summary(steps):
+    """Of each step: how many allocations, and a hash of all of them with what was freed before each."""
+    found = {}
+    for step, allocations in steps.items():
+        plain = [[size, stream, sorted([*block, count] for block, count in freed.items())] for size, stream, freed, _ in allocations]
+        found[step] = {"allocations": len(plain), "sha256": hashlib.sha256(json.dumps(plain).encode()).hexdigest()}
+    return found
+
+
+def record():
+    versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    with warm() as libraries:
+        cases = [{"case": dataclasses.asdict(case), "steps": summary(by_step(rehearsed(case, libraries)))} for case in FEW]
+    origin = {"script": "tests/oracle/hf_trainer/sft_events_test.py record", "versions": versions, "date": datetime.date.today().isoformat()}
+    RECORDED.write_text(json.dumps({"origin": origin, "cases": cases}, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def compare_with_recorded():
+    failures = 0
+    for known in json.loads(RECORDED.read_text(encoding="utf-8"))["cases"]:
+        case = SftCase(**known["case"])
+        found = summary(by_step(counted_events(case)))
+        failures += found != known["steps"]
+        print(case, "equal" if found == known["steps"] else f"\n  recorded {known['steps']}\n  counted  {found}")
+    assert summary(by_step(counted_events(other_precision(case)))) != known["steps"], "another job's events pass for these"
+    return 1 if failures else 0
+
+
+def main(what):
+    if what == "recorded":
+        return compare_with_recorded()
+    if not with_libraries():
+        print(f"skipped: {sys.executable} lacks some of {', '.join(LIBRARIES)}")
+        return SKIPPED
+    if what == "record":
+        return record()
+    cases = FEW if what == "few" else [*FEW, *MORE]
+    with warm() as libraries:
+        return 1 if failures_of(cases, lambda case: rehearsed(case, libraries), counted_events, other_precision) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,38 @@
+"""Trains a model with TRL's SFTTrainer, as its users write it, and writes what the caching allocator did: train.py's arguments."""
+
+import os
+import pathlib
+import sys
+
+from datasets import Dataset
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+from trl import SFTConfig, SFTTrainer
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(FOLDER))
+import train  # noqa: E402
+
+
+class Marked(train.Marks, SFTTrainer):
+    pass
+
+
+def rows(options):
+    count = options.steps * options.accumulation * options.batch * int(os.environ.get("WORLD_SIZE", "1"))
+    return Dataset.from_dict({"input_ids": [[0] * options.sequence] * count})
+
+
+def tokenizer():
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"<eos>": 0}, unk_token="<eos>")), eos_token="<eos>", pad_token="<eos>")
+
+
+def trainer_of(options):
+    adapters = train.adapters_of(options) if options.lora_rank else None
+    settings = SFTConfig(**train.settings_of(options), max_length=options.sequence)
+    return Marked(model=train.base_of(options), args=settings, train_dataset=rows(options), processing_class=tokenizer(), peft_config=adapters)
+
+
+if __name__ == "__main__":
+    train.run(train.parse(sys.argv[1:]), trainer_of)
