@@ -23,6 +23,8 @@ void Transformers::require_experts(const Job& job) const {
   for (const LlamaBlock& layer : llama_.blocks) {
     const LlamaExperts& e = layer.experts;
     if (e.router < 0) continue;
+    // TRL asks models with experts for their routers' scores, and adds a loss of them (router_aux_loss_coef).
+    if (is_scored_) refuse_model(job, "experts");
     if (has_adapters(job))
       refuse_model(job, fmt::format("experts with --method {}", job_field_named("method").get(job)));
     if (job.optimizer == "adafactor") refuse_model(job, "experts with --optimizer adafactor");
