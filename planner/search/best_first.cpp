@@ -123,6 +123,15 @@ bool BestFirst::pass_over(const Node& node, Bytes most_total) {
   return requested > most_total;
 }
 
+bool BestFirst::may_wait(Node& node) {
+  if (by_ != BestBy::speed || node.is_bounded || node.job.runtime == Runtime::vramfit) return false;
+  node.is_bounded = true;
+  const double most = evaluator_.most_tokens_per_second(node.job);
+  if (most >= node.most_tokens_per_second) return false;
+  node.most_tokens_per_second = most;
+  return true;
+}
+
 /// Its time and what its program requests, instead of bounds.
 void BestFirst::look_at(Node& node) {
   const Option timed = evaluator_.timed(node.job);
@@ -172,8 +181,13 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
       continue;
     }
     if (node.is_exact) return option_of(last_ = std::move(node));
-    if (one_of_alike_ && node.least > Bytes{} && !looked_at_.emplace(node.least, coarse_place(node)).second) continue;
+    const bool is_new = one_of_alike_ && !node.is_bounded && node.least > Bytes{};  // not one that waited for its turn
+    if (is_new && !looked_at_.emplace(node.least, coarse_place(node)).second) continue;
     if (pass_over(node, most_total)) continue;
+    if (may_wait(node)) {
+      push(std::move(node));
+      continue;
+    }
     look_at(node);
     if (is_ruled_out(node)) {
       ++counts_.ruled_out;

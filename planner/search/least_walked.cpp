@@ -3,12 +3,16 @@
 // the last block decides where that is, and a maximum of affine functions of n is convex: it grows from block to block
 // by no less than it did before. So two walks with few blocks bound one with many, if they are deep enough for each
 // kind of moment: two units gathered ahead, one being reduced, and a first and a last block beside them.
+//
+// Each block brings the same kernels, too, so the time in which the compute stream runs kernels is affine in n, and a
+// step takes no less.
 #include "planner/search/least_walked.h"
 
 #include <algorithm>
 #include <variant>
 
 #include "base/error.h"
+#include "estimator/time/seconds.h"
 #include "job/fields/job_fields.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
@@ -87,31 +91,37 @@ const std::optional<Graph>& LeastWalked::short_graph(const Graph& graph, const J
   return graphs_.emplace(key, std::move(made)).first->second;
 }
 
-std::optional<Bytes> LeastWalked::walked(const Graph& graph, const Job& job, std::size_t blocks) {
+std::optional<LeastOfWalk> LeastWalked::walked(const Graph& graph, const Job& job, std::size_t blocks) {
   const std::pair key{job_as_flags(job, unresolved_job()), blocks};
   if (const auto found = walked_.find(key); found != walked_.end()) return found->second;
   const std::optional<Graph>& less = short_graph(graph, job, blocks);
   if (!less) return std::nullopt;
   const program::Program program = program::make_program(
-      {.graph = *less, .job = job, .device = device_, .coords = {}, .run = run_, .labels = false});
-  return walked_.emplace(key, folded_peaks(program, Bytes{1}).requested).first->second;
+      {.graph = *less, .job = job, .device = cluster_.card.device, .coords = {}, .run = run_, .labels = false});
+  const LeastOfWalk walk{.requested = folded_peaks(program, Bytes{1}).requested,
+                         .compute_seconds = seconds_of(program, cluster_, efficiency_).compute_seconds};
+  return walked_.emplace(key, walk).first->second;
 }
 
-std::optional<Bytes> LeastWalked::extended(const Graph& graph, const Job& job, std::size_t period, std::size_t blocks) {
+std::optional<LeastOfWalk> LeastWalked::extended(const Graph& graph, const Job& job, std::size_t period,
+                                                 std::size_t blocks) {
   const std::size_t fewer = kFewest + (blocks + period * kFewest - kFewest) % period, more = fewer + period;
   if (blocks < more || kWorthwhile * (fewer + more) > blocks_of(graph)) return std::nullopt;
-  const std::optional<Bytes> low = walked(graph, job, fewer), high = walked(graph, job, more);
+  const std::optional<LeastOfWalk> low = walked(graph, job, fewer), high = walked(graph, job, more);
   if (!low || !high) return std::nullopt;
-  return *high + static_cast<std::int64_t>((blocks - more) / period) * (*high - *low);
+  const auto periods = static_cast<std::int64_t>((blocks - more) / period);
+  return LeastOfWalk{.requested = high->requested + periods * (high->requested - low->requested),
+                     .compute_seconds = high->compute_seconds +
+                                        static_cast<double>(periods) * (high->compute_seconds - low->compute_seconds)};
 }
 
-std::optional<Bytes> LeastWalked::requested(const Graph& graph, const Job& job) {
+std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
   const std::size_t period = period_of(job), blocks = blocks_of(graph);
   if (period == 0) return std::nullopt;
   try {
-    const std::optional<Bytes> bound = extended(graph, job, period, blocks);
+    const std::optional<LeastOfWalk> bound = extended(graph, job, period, blocks);
     if (bound || period == 1) return bound;
-    // Without those that are checkpointed: whatever else is live at a moment of the others still is.
+    // Without those that are checkpointed: whatever else is live at a moment of the others still is, and they run.
     Job others = job;
     others.checkpointing = NoCheckpointing{};
     return extended(graph, others, 1, blocks - (blocks + period - 1) / period);

@@ -83,6 +83,12 @@ double Evaluator::most_tokens_per_second(const BoundParts& parts, const Job& job
   return tokens_of(job) / least_seconds_.step_seconds(parts.seconds, *parts.graph, job, open);
 }
 
+double Evaluator::most_tokens_per_second(const Job& job) {
+  if (job.runtime == Runtime::vramfit) return most_tokens_per_second(parts_of(job), job, {});
+  const std::optional<LeastOfWalk> least = least_walked_.of(graph_of(job), job);
+  return least ? tokens_of(job) / least->compute_seconds : std::numeric_limits<double>::infinity();
+}
+
 void Evaluator::time_walked(Option& option, const Graph& graph) {
   const std::string key = job_as_flags(option.job, unresolved_job());
   auto found = walked_.find(key);
@@ -101,7 +107,8 @@ Bytes Evaluator::least_requested(const Job& job) {
   if (job.runtime == Runtime::vramfit) return {};
   const auto found = walked_.find(job_as_flags(job, unresolved_job()));
   if (found != walked_.end()) return found->second.requested;
-  return least_walked_.requested(graph_of(job), job).value_or(Bytes{});
+  const std::optional<LeastOfWalk> least = least_walked_.of(graph_of(job), job);
+  return least ? least->requested : Bytes{};
 }
 
 bool Evaluator::requests_too_much(const Option& option, const Graph& graph, Bytes below) const {

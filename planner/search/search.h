@@ -70,7 +70,7 @@ class Evaluator {
         stages_(std::make_shared<SharedStages>(request.cluster.card.device)),
         least_(request.cluster, stages_),
         least_seconds_(request.cluster, efficiency_, stages_, request.clip),
-        least_walked_(request.spec, request.cluster.card.device, {.clip = request.clip}) {}
+        least_walked_(request.spec, request.cluster, efficiency_, {.clip = request.clip}) {}
 
   BoundParts parts_of(const Job& job, OpenChoices open = {});
   /// At most the total of the estimate of each job that differs in what is open; 0 for one that isn't modelled, which
@@ -81,7 +81,8 @@ class Evaluator {
   bool is_ruled_out(const BoundParts& parts, const Job& job, Bytes least) const;
   /// At least the tokens_per_second of the timed() of each job that differs in what is open; infinite without a bound.
   double most_tokens_per_second(const BoundParts& parts, const Job& job, OpenChoices open) const;
-  double most_tokens_per_second(const Job& job) { return most_tokens_per_second(parts_of(job), job, {}); }
+  /// Likewise of one job, whatever its runtime.
+  double most_tokens_per_second(const Job& job);
   /// Whether the lower bound alone excludes the verdict `fits`.
   bool is_ruled_out(const Job& job);
 

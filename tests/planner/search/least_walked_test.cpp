@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "estimator/time/seconds.h"
 #include "job/resolve_job.h"
 #include "planner/search/best_first.h"
 #include "program/make_program.h"
@@ -50,8 +51,8 @@ PlanRequest drawn_request(std::mt19937& random) {
   return request;
 }
 
-/// None if it isn't modelled.
-std::optional<Bytes> walked(const PlanRequest& request, const Graph& graph, const Job& job) {
+/// With the whole step in place of what it computes. None if it isn't modelled.
+std::optional<LeastOfWalk> walked(const PlanRequest& request, const Graph& graph, const Job& job) {
   try {
     const program::Program program = program::make_program({.graph = graph,
                                                             .job = job,
@@ -59,7 +60,8 @@ std::optional<Bytes> walked(const PlanRequest& request, const Graph& graph, cons
                                                             .coords = {},
                                                             .run = {.clip = request.clip},
                                                             .labels = false});
-    return folded_peaks(program, Bytes{1}).requested;
+    return LeastOfWalk{.requested = folded_peaks(program, Bytes{1}).requested,
+                       .compute_seconds = seconds_of(program, request.cluster).step_seconds};
   } catch (const NotModelled&) {
     return std::nullopt;
   }
@@ -72,7 +74,8 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
   int bounded = 0, equal = 0;
   for (int round = 0; round < 60; ++round) {
     const PlanRequest request = drawn_request(random);
-    LeastWalked least(request.spec, request.cluster.card.device, {.clip = request.clip});
+    const Efficiency efficiency = efficiency_of(request.cluster);
+    LeastWalked least(request.spec, request.cluster, efficiency, {.clip = request.clip});
     std::vector<Job> jobs;
     try {
       jobs = enumerate_jobs(request);
@@ -86,13 +89,13 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
       CAPTURE(request.spec.num_hidden_layers);
       CAPTURE(job_as_flags(job, unresolved_job()));
       const Graph graph = training_graph(request.spec, job);
-      const std::optional<Bytes> bound = least.requested(graph, job);
-      const std::optional<Bytes> whole = walked(request, graph, job);
+      const std::optional<LeastOfWalk> bound = least.of(graph, job), whole = walked(request, graph, job);
       CHECK(bound.has_value() == whole.has_value());
       if (!bound || !whole) continue;
-      CHECK(*bound <= *whole);
+      CHECK(bound->requested <= whole->requested);
+      CHECK(bound->compute_seconds <= whole->compute_seconds);
       ++bounded;
-      if (*bound == *whole) ++equal;
+      if (bound->requested == whole->requested) ++equal;
     }
   }
   MESSAGE(equal << " of " << bounded << " bounds are exact");
@@ -150,13 +153,14 @@ TEST_CASE("blocks that differ are not bounded by few of them") {
   std::vector<std::string> notes;
   Job job = resolve_job(request.job, request.spec, request.cluster, notes);
   const Graph graph = training_graph(request.spec, job);
-  LeastWalked least(request.spec, request.cluster.card.device, {});
-  CHECK(least.requested(graph, job));
+  const Efficiency efficiency = efficiency_of(request.cluster);
+  LeastWalked least(request.spec, request.cluster, efficiency, {});
+  CHECK(least.of(graph, job));
   Graph other = graph;
   other.segments[7].ops[0].attributes.eps += 1;
-  CHECK_FALSE(LeastWalked(request.spec, request.cluster.card.device, {}).requested(other, job));
+  CHECK_FALSE(LeastWalked(request.spec, request.cluster, efficiency, {}).of(other, job));
   job.freeze = {"*layers.3.*"};
-  CHECK_FALSE(least.requested(graph, job));
+  CHECK_FALSE(least.of(graph, job));
 }
 
 }  // namespace vramfit
