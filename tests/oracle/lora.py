@@ -99,8 +99,8 @@ class Place(Workplace):
             length = name.endswith("_vector")
             self.adapted[name] = p.detach() * (1 + 0.2 * drawn if magnitudes == "stored" else 1) if length else 0.2 * drawn
         self.base = dict(self.state)
-        self.state = self.base | {name: t for name, t in self.adapted.items() if magnitudes != "initial" or not name.endswith("_vector")}
-        save_file(self.state, self.weights)
+        self.state = self.base | self.adapted
+        save_file({name: t for name, t in self.state.items() if magnitudes != "initial" or not name.endswith("_vector")}, self.weights)
 
     @property
     def path(self):
