@@ -222,6 +222,7 @@ CASES = {
         Case(**{**SMALL, "kv_heads": 16}, family="mixtral", ranks=2, precision="fp32"),
         Case(**{**SMALL, "sequence": 512, "window": 256}, family="mixtral", batch=2, attention="auto"),
         Case(**{**SMALL, "sequence": 512}, family="qwen3_moe", attention="math", dense=(0, 2)),
+        Case(**{**TINY, "heads": 1, "kv_heads": 1}, precision="fp32", batch=3, checkpointing="full", family="qwen3"),  # a transposition that is no copy
         Case(**{**SMALL, "layers": 1}, batch=20, card="A100-80GB"),  # ids in tiles of another size
         Case(**SMALL, batch=4),
         Case(**{**SMALL, "sequence": 1000}, batch=3, optimizer="adamw:foreach"),
