@@ -23,9 +23,9 @@ std::array<float, DequantizeScratch::kPairs + DequantizeScratch::kScaleMap> tabl
   return numbers;
 }
 
-class Calls {
+class DequantizeCalls {
  public:
-  Calls(const QuantizedRows& matrix, const at::Tensor& stored, const at::Tensor& scratch)
+  DequantizeCalls(const QuantizedRows& matrix, const at::Tensor& stored, const at::Tensor& scratch)
       : matrix_(matrix),
         parts_(matrix.parts()),
         stored_(stored),
@@ -104,7 +104,7 @@ class Calls {
 
 void dequantize_by_calls(const QuantizedRows& matrix, const at::Tensor& stored, at::Tensor& into,
                          const at::Tensor& scratch) {
-  Calls(matrix, stored, scratch).run(into);
+  DequantizeCalls(matrix, stored, scratch).run(into);
 }
 
 }  // namespace vramfit
