@@ -110,16 +110,18 @@ void magnitude_gradient_by_calls(OpCall& call) {
   const at::Tensor &kept = kept_rows(call), &dy = *call.output_gradient;
   const std::int64_t part = magnitude_tokens(call.context), tokens = kept.size(0), width = kept.size(1);
   const at::Tensor rows = call.temporaries.allocate("rows", {part, width}, Dtype::f32);
-  const at::Tensor ones = call.temporaries.allocate("ones", {1, part}, Dtype::f32).fill_(1);
-  at::Tensor sums = call.temporaries.allocate("sums", {1, width}, Dtype::f32).zero_();
+  const at::Tensor ones = call.temporaries.allocate("ones", {part, 1}, Dtype::f32).fill_(1);
+  // A column: a row would be taken for a bias, and the product given to cuBLASLt, which wants memory of its own.
+  at::Tensor sums = call.temporaries.allocate("sums", {width, 1}, Dtype::f32).zero_();
   for (std::int64_t first = 0; first < tokens; first += part) {
     const std::int64_t count = std::min(part, tokens - first);
     at::Tensor terms = rows.narrow(0, 0, count);
     terms.copy_(kept.narrow(0, first, count));
     if (has_shift(call)) terms.sub_(call.parameters[1]);
     terms.mul_(dy.narrow(0, first, count));
-    at::addmm_out(sums, sums, ones.narrow(1, 0, count), terms);
+    at::addmm_out(sums, sums, terms.t(), ones.narrow(0, 0, count));
   }
+  sums = sums.view({1, width});
   if (scales_in_place(call.context)) {
     at::Tensor divisors = rows.narrow(0, 0, 1);
     divisors.copy_(call.parameters[0]);

@@ -1,6 +1,9 @@
 #include "tests/run/cover.h"
 
+#include <algorithm>
+#include <array>
 #include <random>
+#include <string_view>
 
 #include "job/optimizers.h"
 #include "job/sharding.h"
@@ -12,6 +15,9 @@
 namespace vramfit::testing {
 
 namespace {
+
+// Of experts the engine has no kernels.
+constexpr std::array<std::string_view, 2> kMixtures{"mixtral", "qwen3_moe"};
 
 struct Axis {
   std::string flag;  // "" for the family and the ranks
@@ -73,7 +79,8 @@ std::string odd_size(std::mt19937_64& random, std::uint64_t least, std::uint64_t
 std::vector<std::string> runnable_families() {
   std::vector<std::string> names;
   for (const Family& family : families()) {
-    if (family.graph != nullptr) names.emplace_back(family.model_type);
+    const bool has_experts = std::ranges::find(kMixtures, family.model_type) != kMixtures.end();
+    if (family.graph != nullptr && !has_experts) names.emplace_back(family.model_type);
   }
   return names;
 }

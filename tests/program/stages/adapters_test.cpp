@@ -31,7 +31,9 @@ Job dora_job(const std::vector<std::string>& targets = {}) {
 
 /// Linears of the first layer whose magnitude is multiplied in place.
 std::vector<std::string> scaled_in_place(const std::string& family) {
-  const Job job = dora_job();
+  Job job = dora_job();
+  job.micro_batch = 1;
+  job.sequence = 16;
   const Graph graph = training_graph(testing::small_model(family), job);
   Device device;
   device.kind = DeviceKind::cpu;
@@ -127,12 +129,12 @@ TEST_CASE("with DoRA an adapter has a magnitude for each output of its matrix, h
   const Graph graph = training_graph(testing::small_model("gpt2"), dora_job({"c_attn"}));
   const std::vector<std::string> names = adapters_of(graph);
   CHECK(names.size() % 3 == 0);
-  const Parameter& weight = parameter_named(graph, "h.0.attn.c_attn.weight");
-  const Parameter& magnitudes = parameter_named(graph, "h.0.attn.c_attn.lora_magnitude_vector");
+  const Parameter& weight = parameter_named(graph, "transformer.h.0.attn.c_attn.weight");
+  const Parameter& magnitudes = parameter_named(graph, "transformer.h.0.attn.c_attn.lora_magnitude_vector");
   CHECK(magnitudes.shape == std::vector<std::int64_t>{weight.shape[1]});
   CHECK(magnitudes.init == Parameter::Init::norms);
-  CHECK(adapted_module(magnitudes.name) == "h.0.attn.c_attn");
-  CHECK(adapted_module("h.0.attn.c_attn.lora_A.weight") == "h.0.attn.c_attn");
+  CHECK(adapted_module(magnitudes.name) == "transformer.h.0.attn.c_attn");
+  CHECK(adapted_module("transformer.h.0.attn.c_attn.lora_A.weight") == "transformer.h.0.attn.c_attn");
   const std::vector<ScaledMatrix> scaled = scaled_matrices(graph);
   REQUIRE_FALSE(scaled.empty());
   CHECK(graph.parameters[static_cast<std::size_t>(scaled[0].magnitudes)].name == magnitudes.name);
