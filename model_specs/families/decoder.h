@@ -52,20 +52,26 @@ std::vector<NamedBuffer> decoder_buffers(const ModelSpec& spec);
 /// Those and gemma's embed_scale.
 std::vector<NamedBuffer> scaled_decoder_buffers(const ModelSpec& spec);
 
-/// The table row of a family with this structure; `classes` and `parse` as in Family.
 template <const DecoderStyle& kStyle>
+std::vector<NamedShape> parameters_of_style(const ModelSpec& spec) {
+  return decoder_parameters(spec, kStyle);
+}
+
+/// The table row of a family with this structure; `classes` and `parse` as in Family. `kParameters`: where they aren't
+/// all the style's.
+template <const DecoderStyle& kStyle,
+          std::vector<NamedShape> (*kParameters)(const ModelSpec&) = parameters_of_style<kStyle>>
 Family decoder_family(std::string_view model_type, const std::vector<std::string_view>& classes,
                       void (*parse)(ConfigReader&, ModelSpec&),
                       std::vector<NamedBuffer> (*buffers)(const ModelSpec&) = decoder_buffers) {
   return {.model_type = model_type,
           .classes = classes,
           .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return decoder_parameters(spec, kStyle); },
+          .parameters = kParameters,
           .buffers = buffers,
-          .graph =
-              [](const ModelSpec& spec, const LossOptions& loss) {
-                return decoder_graph(decoder_parameters(spec, kStyle), spec, kStyle, loss);
-              }};
+          .graph = [](const ModelSpec& spec, const LossOptions& loss) {
+            return decoder_graph(kParameters(spec), spec, kStyle, loss);
+          }};
 }
 
 /// gemma's use_bidirectional_attention is counted, but has no graph.

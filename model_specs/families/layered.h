@@ -18,22 +18,6 @@ struct LayerPlan {
 /// embed_tokens, each layer's attention, MLP and two norms, norm, and an untied lm_head unless the class has no head.
 std::vector<NamedShape> layered_parameters(const ModelSpec& spec, const LayerPlan& plan);
 
-/// The row of a family whose mixtures have a graph: llama's with `style`. What such a model is asked for beside it is
-/// refused by name.
-template <const LayerPlan& kPlan, const DecoderStyle& kStyle>
-Family sparse_family(std::string_view model_type, const std::vector<std::string_view>& classes,
-                     void (*parse)(ConfigReader&, ModelSpec&)) {
-  return {.model_type = model_type,
-          .classes = classes,
-          .parse = parse,
-          .parameters = [](const ModelSpec& spec) { return layered_parameters(spec, kPlan); },
-          .buffers = decoder_buffers,
-          .graph =
-              [](const ModelSpec& spec, const LossOptions& loss) {
-                return decoder_graph(layered_parameters(spec, kPlan), spec, kStyle, loss);
-              }};
-}
-
 /// The loss that balances experts (output_router_logits) is counted, but has no graph.
 void refuse_router_loss(ConfigReader& config, ModelSpec& spec);
 

@@ -40,10 +40,12 @@ bool is_sparse(const MoeSpec& /*moe*/, std::int64_t /*layer*/) { return true; }
 constexpr LayerPlan kPlan{.attention = grouped_attention_shapes, .mlp = mlp};
 constexpr DecoderStyle kStyle{.is_sparse = is_sparse};
 
+std::vector<NamedShape> mixtral_parameters(const ModelSpec& spec) { return layered_parameters(spec, kPlan); }
+
 }  // namespace
 
 Family mixtral_family() {
-  return sparse_family<kPlan, kStyle>("mixtral", {"MixtralForCausalLM", "MixtralModel"}, parse);
+  return decoder_family<kStyle, mixtral_parameters>("mixtral", {"MixtralForCausalLM", "MixtralModel"}, parse);
 }
 
 }  // namespace vramfit

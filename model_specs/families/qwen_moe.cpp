@@ -87,6 +87,8 @@ constexpr LayerPlan kQwen2Plan{.attention = grouped_attention_shapes, .mlp = qwe
 constexpr LayerPlan kQwen3Plan{.attention = qwen3_attention, .mlp = qwen3_mlp};
 constexpr DecoderStyle kQwen3Style{.qk_norm = true, .is_sparse = is_sparse};
 
+std::vector<NamedShape> qwen3_parameters(const ModelSpec& spec) { return layered_parameters(spec, kQwen3Plan); }
+
 }  // namespace
 
 Family qwen2_moe_family() {
@@ -99,7 +101,8 @@ Family qwen2_moe_family() {
 }
 
 Family qwen3_moe_family() {
-  return sparse_family<kQwen3Plan, kQwen3Style>("qwen3_moe", {"Qwen3MoeForCausalLM", "Qwen3MoeModel"}, parse_qwen3);
+  return decoder_family<kQwen3Style, qwen3_parameters>("qwen3_moe", {"Qwen3MoeForCausalLM", "Qwen3MoeModel"},
+                                                       parse_qwen3);
 }
 
 }  // namespace vramfit
