@@ -68,4 +68,12 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
   require_attention(job, cluster);
 }
 
+void require_sft_adapters(const Job& job) {
+  if (job.method == Method::qlora) throw NotModelled("--modeling trl with --method qlora (--modeling transformers is)");
+  if (job.method == Method::lora && job.precision.name == "bf16-pure") {
+    throw NotModelled(
+        "--modeling trl with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)");
+  }
+}
+
 }  // namespace vramfit::eager

@@ -15,4 +15,8 @@ namespace vramfit::eager {
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                    std::span<const std::string_view> honoured = {});
 
+/// Throws NotModelled for adapters under TRL's SFTTrainer that have no rules: TRL leaves their dtype to PEFT, which
+/// makes them fp32, and converts those over quantized weights to bf16.
+void require_sft_adapters(const Job& job);
+
 }  // namespace vramfit::eager

@@ -40,15 +40,6 @@ void require_quantization(const Job& job) {
                   job_field_named("method").get(job), job.quantization, job.precision.name));
 }
 
-/// TRL leaves the dtype of adapters to PEFT, which makes them fp32, and converts those over quantized weights to bf16.
-void require_sft_adapters(const Job& job) {
-  if (job.method == Method::qlora) throw NotModelled("--modeling trl with --method qlora (--modeling transformers is)");
-  if (job.method == Method::lora && job.precision.name == "bf16-pure") {
-    throw NotModelled(
-        "--modeling trl with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)");
-  }
-}
-
 /// Weights in bf16 under autocast: what a checkpoint in bf16 is with bf16=True since transformers 5.
 void require_storage(const Job& job, Job& modelled) {
   if (job.method != Method::full || job.precision.storage != Dtype::bf16) return;
@@ -82,7 +73,7 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision")
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   if (has_autocast) require_storage(job, modelled);
-  if (job.modeling == Modeling::trl) require_sft_adapters(job);
+  if (job.modeling == Modeling::trl) eager::require_sft_adapters(job);
   job_field_named("loss").set(modelled, "full");
   if (cluster.cards() > 1) require_ddp(job);
   constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",

@@ -281,10 +281,7 @@ void require_trainer(const Job& job, Job& modelled) {
   if (job.method == Method::qlora) {
     throw NotModelled("--method qlora with FSDP2 (with a copy on each GPU it is: --sharding no-shard)");
   }
-  if (job.modeling == Modeling::trl && job.method == Method::lora && job.precision.name == "bf16-pure") {
-    throw NotModelled(
-        "--modeling trl with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)");
-  }
+  if (job.modeling == Modeling::trl) eager::require_sft_adapters(job);
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   // Rehearsed: Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor; bitsandbytes' updates
   // have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both kinds of tensors themselves.
