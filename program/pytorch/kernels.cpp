@@ -30,13 +30,6 @@ std::int64_t tile_on(const Device& device, std::span<const Tile> tiles) {
       ->items;
 }
 
-/// cub's radix sort of pairs of 8 bytes each, by `bits` of the first.
-Bytes sort_scratch(std::int64_t pairs, std::int64_t bits, const Device& device) {
-  const std::int64_t tile = device.compute_capability >= 90 ? 4608 : 3840;
-  const Bytes keys = round_up(pairs * Bytes{8}, Bytes{256});
-  return 2 * keys + ceil_div(pairs, tile) * kKiB + ceil_div(bits, std::int64_t{8}) * Bytes{2048} + Bytes{511};
-}
-
 }  // namespace
 
 std::int64_t widest_cudnn_attention(const Device& device) {
@@ -85,7 +78,7 @@ std::int64_t foreach_norm_partials(std::size_t tensors, std::int64_t largest) {
   return checked_mul(static_cast<std::int64_t>(tensors), ceil_div(largest, 65536));
 }
 
-Bytes embedding_sort_scratch(std::int64_t ids, const Device& device) { return sort_scratch(ids, 64, device); }
+Bytes embedding_sort_scratch(std::int64_t ids, const Device& device) { return radix_sort_scratch(ids, 64, device); }
 
 Bytes radix_sort_scratch(std::int64_t keys, int bits, const Device& device) {
   constexpr std::int64_t kOneBlock = 2304;  // keys that one thread block sorts
@@ -102,9 +95,7 @@ Bytes grouped_arguments(std::int64_t groups) {
 Bytes grouped_workspace(const Device& device) { return device.sm_count * Bytes{512}; }
 
 int bits_of(std::int64_t count) {
-  int bits = 1;
-  while (bits < 63 && (std::int64_t{1} << bits) < count) ++bits;
-  return bits;
+  return std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(count - 1))));
 }
 
 Bytes embedding_unique_scratch(std::int64_t ids, const Device& device) {
@@ -127,9 +118,7 @@ Bytes select_scratch(std::int64_t flags, const Device& device) {
 }
 
 Bytes index_sort_scratch(std::int64_t rows, const Device& device) {
-  constexpr std::int64_t kMostInOneBlock = 2304;
-  if (rows <= kMostInOneBlock) return Bytes{1};
-  return sort_scratch(rows, std::bit_width(static_cast<std::uint64_t>(rows - 1)), device);
+  return radix_sort_scratch(rows, bits_of(rows), device);
 }
 
 std::int64_t embedding_partials(std::int64_t ids, std::int64_t distinct) { return ids / 10 + distinct; }
