@@ -30,13 +30,7 @@ void* allocate_managed(Bytes bytes) {
 }
 
 void free_managed(void* memory, Bytes bytes) noexcept {
-  try {
-    static auto* const free_memory = runtime_function<int(void*)>(kManagedMemory, "cudaFree");
-    (void)free_memory(memory);
-  } catch (const FaultError&) {  // it goes with the process
-    return;
-  }
-  managed().remove(bytes);
+  if (give_back(kManagedMemory, "cudaFree", memory)) managed().remove(bytes);
 }
 
 Bytes managed_memory() { return managed().peak(); }

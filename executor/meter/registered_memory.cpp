@@ -28,13 +28,7 @@ void register_host_memory(void* memory, Bytes bytes) {
 }
 
 void unregister_host_memory(void* memory, Bytes bytes) noexcept {
-  try {
-    static auto* const unregister_memory = runtime_function<int(void*)>(kPinnedMemory, "cudaHostUnregister");
-    (void)unregister_memory(memory);
-  } catch (const FaultError&) {  // it goes with the process
-    return;
-  }
-  registered().remove(bytes);
+  if (give_back(kPinnedMemory, "cudaHostUnregister", memory)) registered().remove(bytes);
 }
 
 Bytes registered_host_memory() { return registered().peak(); }

@@ -23,4 +23,14 @@ inline const char* runtime_error(std::string_view what, int status) {
   return runtime_function<const char*(int)>(what, "cudaGetErrorString")(status);
 }
 
+/// Gives memory back by the function of that name. False where the runtime has gone: the memory goes with the process.
+inline bool give_back(std::string_view what, const char* name, void* memory) noexcept {
+  try {
+    (void)runtime_function<int(void*)>(what, name)(memory);
+    return true;
+  } catch (const FaultError&) {
+    return false;
+  }
+}
+
 }  // namespace vramfit
