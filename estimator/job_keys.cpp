@@ -32,10 +32,7 @@ std::string common_key(const Job& job) {
 }
 
 /// What tapes keep in selective checkpointing, where it isn't one of the policies that all tapes have.
-std::string own_policy(const Job& job) {
-  const bool is_own = kept_policies(job.checkpointing).size() > kept_policies(NoCheckpointing{}).size();
-  return is_own ? get_checkpointing(job) : "";
-}
+std::string own_policy(const Job& job) { return has_own_policy(job.checkpointing) ? get_checkpointing(job) : ""; }
 
 /// Which parts of a unit are in host memory.
 int units_on_host(const Job& job) {

@@ -3,6 +3,7 @@
 #include "estimator/least_memory.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "estimator/estimate.h"
 #include "estimator/job_keys.h"
@@ -28,14 +29,19 @@ std::vector<Kept> kept_by(const Graph& graph, const Job& job, const std::vector<
   return kept;
 }
 
-const CheckpointedActivations& checkpointed_by(const Job& job, const SavedActivations& saved) {
-  return is_selective(job.checkpointing) ? saved.selective.at(policy_number(job.checkpointing)) : saved.full;
+/// None: full checkpointing, or none.
+std::optional<std::size_t> policy_of(const Job& job) {
+  return is_selective(job.checkpointing) ? std::optional(policy_number(job.checkpointing)) : std::nullopt;
+}
+
+const CheckpointedActivations& checkpointed_by(std::optional<std::size_t> policy, const SavedActivations& saved) {
+  return policy ? saved.selective.at(*policy) : saved.full;
 }
 
 /// Activations that the segments before each one hold once they have all run forward; those of all at the end.
 /// On the card: those that leave it may count as nothing.
 std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept,
-                              const std::vector<bool>& leave, const Job& job) {
+                              const std::vector<bool>& leave, std::optional<std::size_t> policy) {
   std::vector<Bytes> below;
   below.reserve(saved.size() + 1);
   Bytes sum;
@@ -46,7 +52,7 @@ std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const 
       return (input_is_held || activations.holds_input ? saved[s].input : Bytes{}) + activations.inner;
     };
     Bytes least = held(saved[s]);
-    if (kept[s] == Kept::checkpointed) least = held(checkpointed_by(job, saved[s]));
+    if (kept[s] == Kept::checkpointed) least = held(checkpointed_by(policy, saved[s]));
     if (kept[s] == Kept::unknown) {
       least = std::min(least, held(saved[s].full));
       for (const CheckpointedActivations& selective : saved[s].selective) least = std::min(least, held(selective));
@@ -73,8 +79,9 @@ class Moments {
         job_(job),
         open_(open),
         accumulates_(job.accumulation > 1),
+        policy_(policy_of(job)),
         kept_(kept_by(graph, job, units.has_backward, open.has(OpenChoice::checkpointing))),
-        below_(held_below(saved, kept_, segments_that_leave(job, graph, units.has_backward), job)),
+        below_(held_below(saved, kept_, segments_that_leave(job, graph, units.has_backward), policy_)),
         keeps_units_(units.shards > 1 &&
                      (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard))),
         prefetches_(!open.has(OpenChoice::prefetch) && job.backward_prefetch != BackwardPrefetch::none),
@@ -129,7 +136,7 @@ class Moments {
     if (!units_.has_backward[s]) return {};
     Bytes most;
     if (kept_[s] == Kept::checkpointed) {
-      most = of_recomputed(s, checkpointed_by(job_, saved_[s]));
+      most = of_recomputed(s, checkpointed_by(policy_, saved_[s]));
     } else {
       most = of_kept(s);
     }
@@ -182,6 +189,7 @@ class Moments {
   const Job& job_;
   OpenChoices open_;
   bool accumulates_;
+  std::optional<std::size_t> policy_;
   std::vector<Kept> kept_;    // by segment
   std::vector<Bytes> below_;  // likewise
   bool keeps_units_, prefetches_, finishes_late_;

@@ -137,9 +137,10 @@ class UnitSums {
   /// From the first segment to the last, as units are gathered and left in slices.
   void add_gathered() {
     std::vector<bool> is_kept(layout_.units.size());
-    Bytes kept;
+    Bytes kept, left;  // slices of units that no later segment uses
     for (std::size_t s = 0; s < graph_.segments.size(); ++s) {
       LeastMemory::Units::OfSegment& of = r_.segments[s];
+      of.slices = left;
       const bool reads = r_.has_backward[s] && reads_weights_in_backward(graph_.segments[s]);
       for (const int unit : layout_.units_of_segment[s]) {
         if (reads && !is_kept[at(unit)]) of.gathered += whole(unit);
@@ -150,8 +151,8 @@ class UnitSums {
       }
       of.kept = kept;
       if (reads && is_block(s)) of.gathered = gathered_by(s);
-      for (std::size_t u = 0; u < layout_.units.size(); ++u) {
-        if (is_kept[u] && last_use_[u] < s) of.slices += slice(static_cast<int>(u));
+      for (const int unit : layout_.units_of_segment[s]) {
+        if (is_kept[at(unit)] && last_use_[at(unit)] == s) left += slice(unit);
       }
       of.next = next_of(s);
     }

@@ -145,7 +145,7 @@ class Search {
     if (!request_.smallest) {
       plan_.larger = larger_batch(request_, chosen, evaluator_);
       if (request_.names_other_clusters && chosen.needs.empty()) {
-        plan_.smaller_cluster = smaller_cluster(asked_, chosen.tokens_per_second, plan_.search);
+        plan_.smaller_cluster = smaller_cluster(asked_, chosen.tokens_per_second, plan_.search, evaluator_.model());
       }
     }
     if (request_.smallest) {

@@ -41,17 +41,18 @@ std::vector<Cluster> larger_than(const Cluster& cluster) {
 }
 
 /// The fastest job that fits this cluster and is faster than `above`, if there is one. Throws an Error where the job
-/// can't be on it.
-std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest request, double above,
-                                       SearchCounts& counts) {
+/// can't be on it. For what is said beside an answer: of configurations that are alike few are looked at.
+std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest request, double above, SearchCounts& counts,
+                                       const std::shared_ptr<ModelStages>& model) {
   std::vector<std::string> notes;
   request.cluster = cluster;
   request.job = resolve_job(request.job, request.spec, request.cluster, notes);
-  Evaluator evaluator(request);
+  Evaluator evaluator = model ? Evaluator(request, model) : Evaluator(request);
   const std::optional<LeastOfAll> least = least_of_all(request.job, request, evaluator);
   if (least && least->is_ruled_out) return std::nullopt;
   SearchCounts others;  // configurations that the plan has no choice of
   BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, others);
+  queue.look_at_one_of_alike();
   std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
   counts.bounds += others.bounds;
   return found;
@@ -59,8 +60,8 @@ std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest reque
 
 /// Likewise, as a cluster to name.
 std::optional<OtherCluster> fastest_on(const Cluster& cluster, const PlanRequest& request, double above,
-                                       SearchCounts& counts) {
-  const std::optional<Fitting> found = fastest_fitting(cluster, request, above, counts);
+                                       SearchCounts& counts, const std::shared_ptr<ModelStages>& model) {
+  const std::optional<Fitting> found = fastest_fitting(cluster, request, above, counts, model);
   if (!found) return std::nullopt;
   return OtherCluster{.gpus = cluster.text,
                       .job = found->option.job,
@@ -77,12 +78,12 @@ std::optional<Cluster> half_of(const Cluster& cluster) {
 
 }  // namespace
 
-std::optional<OtherCluster> larger_cluster(const PlanRequest& asked) {
+std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model) {
   if (asked.cluster.is_cpu()) return std::nullopt;
   for (const Cluster& cluster : larger_than(asked.cluster)) {
     try {
       SearchCounts counts;
-      if (std::optional<OtherCluster> found = fastest_on(cluster, asked, -1, counts)) return found;
+      if (std::optional<OtherCluster> found = fastest_on(cluster, asked, -1, counts, model)) return found;
     } catch (const Error&) {
       continue;  // the job can't be on so many
     }
@@ -90,7 +91,7 @@ std::optional<OtherCluster> larger_cluster(const PlanRequest& asked) {
   return std::nullopt;
 }
 
-std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked) {
+std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model) {
   const Bytes most = 4096 * kGiB;  // than any node has
   const bool is_open = std::ranges::find(asked.fixed, "offload") == asked.fixed.end();
   const bool has_none = !asked.cluster.is_cpu() && asked.cluster.host_memory.n == 0;
@@ -99,7 +100,7 @@ std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked) {
   cluster.host_memory = most;
   try {
     SearchCounts counts;
-    const std::optional<Fitting> found = fastest_fitting(cluster, asked, -1, counts);
+    const std::optional<Fitting> found = fastest_fitting(cluster, asked, -1, counts, model);
     if (!found) return std::nullopt;
     return OffloadedPlan{.host = cluster.cards_per_node * found->rank.host, .total = found->rank.total};
   } catch (const Error&) {
@@ -107,13 +108,14 @@ std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked) {
   }
 }
 
-std::optional<OtherCluster> smaller_cluster(const PlanRequest& asked, double tokens_per_second, SearchCounts& counts) {
+std::optional<OtherCluster> smaller_cluster(const PlanRequest& asked, double tokens_per_second, SearchCounts& counts,
+                                            const std::shared_ptr<ModelStages>& model) {
   std::optional<OtherCluster> best;
   if (asked.cluster.is_cpu() || asked.job.runtime != Runtime::vramfit) return best;
   double above = (1 + kLeastGain) * tokens_per_second;
   for (std::optional<Cluster> half = half_of(asked.cluster); half; half = half_of(*half)) {
     try {
-      std::optional<OtherCluster> found = fastest_on(*half, asked, above, counts);
+      std::optional<OtherCluster> found = fastest_on(*half, asked, above, counts, model);
       if (!found) break;
       above = (1 + kLeastGain) * found->tokens_per_second;
       best = std::move(found);

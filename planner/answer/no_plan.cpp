@@ -50,7 +50,7 @@ class NoPlan {
       const ResultChange* const kind = begin->kinds.front();
       const auto end =
           std::find_if(begin, list.end(), [&](const Change& change) { return change.kinds.front() != kind; });
-      kind->shrinks ? offer_by_halving({begin, end}) : offer_first({begin, end});
+      kind->shrinks ? offer_smallest({begin, end}) : offer_first({begin, end});
       begin = end;
     }
   }
@@ -58,7 +58,7 @@ class NoPlan {
   // Where nobody said how much host memory there is, nothing was offloaded.
   void offer_host_memory() {
     if (!request_.names_other_clusters) return;
-    const std::optional<OffloadedPlan> offloaded = with_host_memory(request_);
+    const std::optional<OffloadedPlan> offloaded = with_host_memory(request_, evaluator_.model());
     if (!offloaded) return;
     plan_.why += fmt::format("{} with {} of host memory a node (--host-memory) it would fit at {}", joint(),
                              format_gib(offloaded->host), format_gib(offloaded->total));
@@ -68,8 +68,8 @@ class NoPlan {
   void offer_other_cluster(const PlanRequest& asked) {
     if (request_.names_other_clusters) {
       // A choice that was set may take more where there are more ranks: replicas, groups of so many.
-      plan_.smaller_cluster = smaller_cluster(asked, 0, plan_.search);
-      if (!plan_.smaller_cluster) plan_.larger_cluster = larger_cluster(asked);
+      plan_.smaller_cluster = smaller_cluster(asked, 0, plan_.search, evaluator_.model());
+      if (!plan_.smaller_cluster) plan_.larger_cluster = larger_cluster(asked, evaluator_.model());
     }
     if (const std::optional<OtherCluster>& smaller = plan_.smaller_cluster) {
       plan_.why += fmt::format("{} {} alone would do, at {} a GPU", joint(), smaller->gpus, format_gib(smaller->total));
@@ -104,17 +104,15 @@ class NoPlan {
     }
   }
 
-  // Each needs less than those before it, so the last tells whether any helps.
-  void offer_by_halving(std::span<const Change> list) {
-    std::size_t none = 0, some = list.size() - 1;
-    std::optional<Candidate> found = fastest_with(list[some]);
-    while (found && none < some) {
-      const std::size_t middle = none + (some - none) / 2;
-      std::optional<Candidate> with_less = fastest_with(list[middle]);
-      with_less ? some = middle : none = middle + 1;
-      if (with_less) found = std::move(with_less);
+  // Each needs less than those before it, so the last tells whether any helps. Those that are far from helping are
+  // ruled out by bounds, so they take less time than one that helps.
+  void offer_smallest(std::span<const Change> list) {
+    std::optional<Candidate> last = fastest_with(list.back());
+    if (!last) return;
+    for (const Change& change : list.first(list.size() - 1)) {
+      if (offer_allowed(fastest_with(change))) return;
     }
-    offer_allowed(std::move(found));
+    offer_allowed(std::move(last));
   }
 
   bool offer_allowed(std::optional<Candidate> found) {

@@ -27,13 +27,6 @@ double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) 
 
 }  // namespace
 
-const Graph& Evaluator::graph_of(const Job& job) {
-  const std::pair key{loss_options(job), has_adapters(job)};
-  const auto found = graphs_.find(key);
-  if (found != graphs_.end()) return found->second;
-  return graphs_.emplace(key, training_graph(request_.spec, job)).first->second;
-}
-
 Evaluator::SharedProgram Evaluator::program_of(const Graph& graph, const Option& option) {
   SharedProgram program = option.program.lock();
   return program ? program : lowered(graph, option.job);

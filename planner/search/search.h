@@ -16,6 +16,7 @@
 #include "estimator/time/least_seconds.h"
 #include "planner/plan.h"
 #include "planner/search/least_walked.h"
+#include "planner/search/model_stages.h"
 #include "planner/search/space.h"
 #include "program/program.h"
 
@@ -65,9 +66,13 @@ struct BoundParts {
 class Evaluator {
  public:
   explicit Evaluator(const PlanRequest& request)
+      : Evaluator(request, std::make_shared<ModelStages>(request.spec, request.cluster.card.device)) {}
+  /// With the stages of another search for the same model, adapters and kind of GPU.
+  Evaluator(const PlanRequest& request, std::shared_ptr<ModelStages> model)
       : request_(request),
         efficiency_(request.efficiency ? *request.efficiency : efficiency_of(request.cluster)),
-        stages_(std::make_shared<SharedStages>(request.cluster.card.device)),
+        model_(std::move(model)),
+        stages_(model_->stages()),
         least_(request.cluster, stages_),
         least_seconds_(request.cluster, efficiency_, stages_, request.clip),
         least_walked_(request.spec, request.cluster, efficiency_, {.clip = request.clip}) {}
@@ -90,6 +95,7 @@ class Evaluator {
   /// is known.
   Bytes least_requested(const Job& job);
   Bytes capacity() const { return request_.cluster.card.memory; }
+  const std::shared_ptr<ModelStages>& model() const { return model_; }
 
   /// The job with its time and the most that its program requests at once; one that isn't modelled has no time, which
   /// puts it behind all others.
@@ -126,12 +132,11 @@ class Evaluator {
   bool requests_too_much(const Option& option, const Graph& graph, Bytes below) const;
   SharedProgram program_of(const Graph& graph, const Option& option);
   SharedProgram lowered(const Graph& graph, const Job& job);
-  const Graph& graph_of(const Job& job);
+  const Graph& graph_of(const Job& job) { return model_->graph_of(job); }
 
   const PlanRequest& request_;
   const Efficiency& efficiency_;
-  /// By loss, and whether there are adapters; all adapters of a request are alike.
-  std::map<std::pair<LossOptions, bool>, Graph> graphs_;
+  std::shared_ptr<ModelStages> model_;
   std::shared_ptr<SharedStages> stages_;
   LeastMemory least_;
   LeastSeconds least_seconds_;

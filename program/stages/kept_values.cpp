@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 namespace vramfit {
@@ -42,19 +43,26 @@ class Block {
       work_.push_back(work);
     }
     for (std::size_t i = 0; i < ops_.size(); ++i) results_.push_back(become(i));
+    for (std::size_t v = 1; v < bytes_.size(); ++v) {
+      if (v != output_ && bytes_[v].n > 0) sized_.push_back(v);
+    }
   }
 
   std::size_t ops() const { return ops_.size(); }
-  bool makes_something_new(std::size_t op) const { return !taken_[op]; }
+  /// Whether it has a result of its own other than the block's output.
+  bool may_keep(std::size_t op) const {
+    Values own = results_[op];
+    own[output_] = false;
+    return !taken_[op] && own.any();
+  }
   OpKind kind(std::size_t op) const { return ops_[op].kind; }
   /// An op's outputs, or what later ops make of them in place.
   const Values& results(std::size_t op) const { return results_[op]; }
 
   /// But for input and output, which are there in any case or the next segment's affair.
-  Bytes bytes(Values values) const {
-    values[0] = values[output_] = false;
+  Bytes bytes(const Values& values) const {
     Bytes sum;
-    for (std::size_t v = 0; v < bytes_.size(); ++v) {
+    for (const std::size_t v : sized_) {
       if (values[v]) sum += bytes_[v];
     }
     return sum;
@@ -116,6 +124,7 @@ class Block {
   std::size_t output_;
   Values saved_;
   std::vector<Bytes> bytes_;                        // per value
+  std::vector<std::size_t> sized_;                  // values that have any, but for input and output
   std::vector<Values> inputs_, outputs_, results_;  // per op
   std::vector<std::optional<std::size_t>> taken_;   // per op: the value whose storage its output takes over
   std::vector<double> work_;                        // per op, of its forward
@@ -138,7 +147,7 @@ class Budgets {
  public:
   Budgets(const Block& block, const std::vector<KeptPolicy>& policies) : block_(block), chosen_(policies.size()) {
     for (std::size_t i = 0; i < block.ops(); ++i) {
-      if (block.makes_something_new(i)) candidates_.push_back(i);
+      if (block.may_keep(i)) candidates_.push_back(i);
     }
     for (std::size_t p = 0; p < policies.size(); ++p) {
       const auto* budget = std::get_if<BudgetCheckpointing>(&policies[p]);
@@ -204,28 +213,49 @@ class Budgets {
   std::vector<Budget> budgets_;
 };
 
-std::optional<KeptPolicy> own_policy(const Checkpointing& checkpointing) {
+std::optional<KeptPolicy> policy_of(const Checkpointing& checkpointing) {
   if (const auto* budget = std::get_if<BudgetCheckpointing>(&checkpointing)) return *budget;
   if (const auto* selective = std::get_if<SelectiveCheckpointing>(&checkpointing)) return *selective;
   return std::nullopt;
 }
 
+const std::vector<KeptPolicy>& searched_policies() {
+  static const std::vector<KeptPolicy> kPolicies{
+      SelectiveCheckpointing{}, SelectiveCheckpointing{.kept = {{.kind = "attention"}}},
+      BudgetCheckpointing{.percent = 25}, BudgetCheckpointing{.percent = 50}, BudgetCheckpointing{.percent = 75}};
+  return kPolicies;
+}
+
+bool is_policy_of(const Checkpointing& checkpointing, const KeptPolicy& policy) {
+  return std::visit(
+      [&](const auto& wanted) {
+        const auto* own = std::get_if<std::decay_t<decltype(wanted)>>(&checkpointing);
+        return own != nullptr && *own == wanted;
+      },
+      policy);
+}
+
 }  // namespace
 
-bool is_selective(const Checkpointing& checkpointing) { return own_policy(checkpointing).has_value(); }
+bool is_selective(const Checkpointing& checkpointing) {
+  return std::holds_alternative<SelectiveCheckpointing>(checkpointing) ||
+         std::holds_alternative<BudgetCheckpointing>(checkpointing);
+}
+
+bool has_own_policy(const Checkpointing& checkpointing) {
+  return is_selective(checkpointing) && policy_number(checkpointing) == searched_policies().size();
+}
 
 std::vector<KeptPolicy> kept_policies(const Checkpointing& checkpointing) {
-  std::vector<KeptPolicy> policies{SelectiveCheckpointing{}, SelectiveCheckpointing{.kept = {{.kind = "attention"}}},
-                                   BudgetCheckpointing{.percent = 25}, BudgetCheckpointing{.percent = 50},
-                                   BudgetCheckpointing{.percent = 75}};
-  const std::optional<KeptPolicy> own = own_policy(checkpointing);
-  if (own && std::ranges::find(policies, *own) == policies.end()) policies.push_back(*own);
+  std::vector<KeptPolicy> policies = searched_policies();
+  if (has_own_policy(checkpointing)) policies.push_back(policy_of(checkpointing).value());
   return policies;
 }
 
 std::size_t policy_number(const Checkpointing& checkpointing) {
-  const std::vector<KeptPolicy> policies = kept_policies(checkpointing);
-  return static_cast<std::size_t>(std::ranges::find(policies, own_policy(checkpointing).value()) - policies.begin());
+  const std::vector<KeptPolicy>& policies = searched_policies();
+  const auto is_it = [&](const KeptPolicy& policy) { return is_policy_of(checkpointing, policy); };
+  return static_cast<std::size_t>(std::ranges::find_if(policies, is_it) - policies.begin());
 }
 
 Recomputation recompute_all(const BlockOps& block) { return Block(block).recomputation({}); }

@@ -19,6 +19,9 @@ using KeptPolicy = std::variant<SelectiveCheckpointing, BudgetCheckpointing>;
 /// Those that a search chooses from, and after them that of a job, if it is another one.
 std::vector<KeptPolicy> kept_policies(const Checkpointing& checkpointing);
 
+/// Whether a job's policy is another one than those that a search chooses from.
+bool has_own_policy(const Checkpointing& checkpointing);
+
 /// The place of a job's policy among kept_policies(); is_selective() holds.
 std::size_t policy_number(const Checkpointing& checkpointing);
 
@@ -45,9 +48,9 @@ Recomputation recompute_all(const BlockOps& block);
 
 /// Of each policy. A result that a later op overwrites is kept as what it has become, and one that neither backward nor
 /// a recomputed op reads isn't kept. A budget is spent on the results that save most work, which is exact for blocks of
-/// up to 12 ops that make something new; in larger ones they are taken one by one while the budget lasts, the best for
-/// its bytes first. A budget for activations is also what PyTorch's partitioner takes (torch._functorch.config,
-/// activation_memory_budget).
+/// up to 12 ops that make something new, the last one aside; in larger ones they are taken one by one while the budget
+/// lasts, the best for its bytes first. A budget for activations is also what PyTorch's partitioner takes
+/// (torch._functorch.config, activation_memory_budget).
 std::vector<Recomputation> recompute_but(const BlockOps& block, const std::vector<KeptPolicy>& policies);
 
 }  // namespace vramfit
