@@ -94,13 +94,31 @@ Torch::Operand Torch::operand(int parameter, std::int64_t elements) {
   return {std::move(cast), access, std::move(edge)};
 }
 
-/// mm, whose backward makes the weight's gradient first, or with a bias addmm, where it comes second. Autocast converts
-/// arguments from the last to the first.
+/// mm, or with a bias addmm. Autocast converts arguments from the last to the first.
 Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias) {
-  const bool has_bias = bias >= 0;
-  Operand added = has_bias ? operand(bias, outputs) : Operand{{}, {-1, program::How::read}, {}};
-  Operand weight = operand(parameter, checked_mul(inputs, outputs));
-  const Tensor input = autocast_ ? cast(x, *autocast_) : x;
+  Factors factors;
+  factors.has_bias = bias >= 0;
+  if (factors.has_bias) factors.added = operand(bias, outputs);
+  factors.weight = operand(parameter, checked_mul(inputs, outputs));
+  factors.input = autocast_ ? cast(x, *autocast_) : x;
+  return product_of(std::move(factors), inputs, outputs);
+}
+
+/// addmm's arguments are the bias, x and the weight.
+Tensor Torch::conv1d(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias) {
+  Factors factors;
+  factors.has_bias = true;
+  factors.weight = operand(parameter, checked_mul(inputs, outputs));
+  factors.input = autocast_ ? cast(x, *autocast_) : x;
+  factors.added = operand(bias, outputs);
+  return product_of(std::move(factors), inputs, outputs);
+}
+
+/// In mm's backward the weight's gradient comes first, in addmm's second.
+Tensor Torch::product_of(Factors of, std::int64_t inputs, std::int64_t outputs) {
+  const Tensor& input = of.input;
+  Operand &weight = of.weight, &added = of.added;
+  const bool has_bias = of.has_bias;
   const std::int64_t rows = input.elements / inputs;
   const bool x_wants = input.wants_gradient, weight_wants = weight.edge.wanted, is_cast = weight.cast.elements != 0;
   // A checkpoint sees the parameter too, and backward's wish for it is what may start to compute again.
