@@ -148,13 +148,14 @@ AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype
     return AttentionKernel::efficient;
   }
   if (shape.head_dim % 8 != 0 || shape.head_dim > 256) throw NotModelled("attention of that head_dim in PyTorch");
-  // Flash attention has no backward there (sdp_utils.cpp: check_requires_grad_and_head_dim_gt192_...).
-  if (shape.drops && shape.head_dim > 192 && !has_large_blocks(device_)) {
-    throw NotModelled("attention with dropout of that head_dim on this card in PyTorch");
-  }
   const bool is_cudnn = shape.may_be_cudnn && shape.sequence > 1 && shape.head_dim <= widest_cudnn_attention(device_);
   if (is_cudnn) return AttentionKernel::cudnn;
-  return has_mask ? AttentionKernel::efficient : AttentionKernel::flash;
+  if (has_mask) return AttentionKernel::efficient;
+  // Flash attention has no backward there (sdp_utils.cpp: check_requires_grad_and_head_dim_gt192_...).
+  if (shape.head_dim > 192 && (shape.head_dim <= 224 || shape.drops) && !has_large_blocks(device_)) {
+    throw NotModelled("attention of that head_dim on this card in PyTorch");
+  }
+  return AttentionKernel::flash;
 }
 
 std::vector<Tensor> Torch::attention_forward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,

@@ -114,7 +114,7 @@ Tensor Torch::conv1d(const Tensor& x, int parameter, std::int64_t inputs, std::i
   return product_of(std::move(factors), inputs, outputs);
 }
 
-/// In mm's backward the weight's gradient comes first, in addmm's second.
+/// In mm's backward the weight's gradient comes first, in addmm's second; the bias gets its own before the weight does.
 Tensor Torch::product_of(Factors of, std::int64_t inputs, std::int64_t outputs) {
   const Tensor& input = of.input;
   Operand &weight = of.weight, &added = of.added;
@@ -128,7 +128,7 @@ Tensor Torch::product_of(Factors of, std::int64_t inputs, std::int64_t outputs) 
   std::vector<Edge> edges;
   if (has_bias) {
     added.edge.sum = Edge::Sum::over_rows;
-    edges = {edge_to(input), std::move(weight.edge), std::move(added.edge)};
+    edges = {std::move(added.edge), edge_to(input), std::move(weight.edge)};
   } else {
     edges = {std::move(weight.edge), edge_to(input)};
   }
@@ -150,11 +150,12 @@ Tensor Torch::product_of(Factors of, std::int64_t inputs, std::int64_t outputs) 
       return multiply({reads(g), reads(kept[0])}, {outputs, inputs, rows},
                       heap_.make(inputs * outputs, dtype, category, "weight gradient"));
     };
-    std::vector<Tensor> gradients;
-    if (has_bias) gradients.push_back(of_input());
-    gradients.push_back(of_weight());
-    gradients.push_back(has_bias ? g : of_input());
-    return gradients;
+    Tensor dx, dw;
+    if (has_bias) dx = of_input();
+    dw = of_weight();
+    if (has_bias) return std::vector<Tensor>{g, std::move(dx), std::move(dw)};
+    dx = of_input();
+    return std::vector<Tensor>{std::move(dw), std::move(dx)};
   };
   y = record(std::move(y), std::move(edges), std::move(saved), backward);
   if (y.made_by != nullptr) y.made_by->parameters_first = has_bias;

@@ -21,12 +21,12 @@ namespace {
 
 using Fields = std::vector<std::pair<const char*, const char*>>;
 
-constexpr std::int64_t kTokens = 128, kWidth = 64, kInner = 256, kHeads = 4;
+constexpr std::int64_t kRows = 128, kWidth = 64, kInner = 256, kHeads = 4;
 
 ModelSpec gpt2(const char* more = "") {
   return parse_config(fmt::format(R"({{"model_type": "gpt2", "n_embd": {}, "n_layer": 2, "n_head": {},
       "n_positions": {}, "vocab_size": 2050{}}})",
-                                  kWidth, kHeads, kTokens, more),
+                                  kWidth, kHeads, kRows, more),
                       "config.json");
 }
 
@@ -62,7 +62,7 @@ std::string refusal(const ModelSpec& spec, const Fields& fields) {
 }  // namespace
 
 TEST_CASE("dropout keeps a byte for each element, and none where the configuration says 0") {
-  constexpr std::int64_t kHidden = kTokens * kWidth, kScores = kTokens * kTokens * kHeads;
+  constexpr std::int64_t kHidden = kRows * kWidth, kScores = kRows * kRows * kHeads;
   CHECK(count_of(gpt2(), {}, "dropout mask", kHidden) >= 5);  // the embedding's, and two of each block
   CHECK(count_of(gpt2(), {{"attention", "math"}}, "dropout mask", kScores) >= 2);
   const ModelSpec none = gpt2(R"(, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0)");
@@ -71,7 +71,7 @@ TEST_CASE("dropout keeps a byte for each element, and none where the configurati
 }
 
 TEST_CASE("gelu_new is many calls, in fp32 under autocast, and gelu_pytorch_tanh is one") {
-  constexpr std::int64_t kWide = kTokens * kInner * 4;
+  constexpr std::int64_t kWide = kRows * kInner * 4;
   CHECK(count_of(gpt2(), {}, "mlp: tanh", kWide) >= 2);
   CHECK(count_of(gpt2(R"(, "activation_function": "gelu_pytorch_tanh")"), {}, "mlp: tanh", kWide) == 0);
   CHECK(count_of(gpt2(R"(, "activation_function": "gelu_pytorch_tanh")"), {}, "mlp: gelu", kWide / 2) >= 2);
