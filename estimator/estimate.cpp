@@ -154,8 +154,9 @@ std::string arena_text(const Estimate& e) {
 
 void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (!spec.note.empty()) e.assumptions.push_back(spec.note);
-  if (spec.dropout > 0) {
-    e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", spec.dropout));
+  const double dropout = std::max({spec.dropout, spec.embedding_dropout, spec.attention_dropout});
+  if (dropout > 0 && !has_trainer(e.job)) {
+    e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", dropout));
   }
   if (!spec.quantization.empty()) {
     e.assumptions.push_back(fmt::format("weights are {} as trained, not {} as stored",

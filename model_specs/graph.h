@@ -84,6 +84,8 @@ struct Attributes {
   std::int64_t experts_per_token = 0;      // experts
   bool normalizes_scores = false;          // experts: a token's scores of its experts add up to 1
   bool keeps_wide_scores = false;          // experts: in fp32, where others round them to the logits' dtype
+  bool is_composed = false;                // activation: of many calls in transformers (gelu_new)
+  bool upcasts_scores = false;             // attention: in fp32 where transformers' own code computes it (gpt2)
   bool operator==(const Attributes&) const = default;
 };
 
@@ -109,12 +111,19 @@ struct Segment {
   int labels = -1;  // value index, or -1
 };
 
+/// Probabilities that the configuration asks for and the engine doesn't apply: of the embedding's elements, of
+/// attention's probabilities, and of what blocks add to the hidden states.
+struct DropoutRates {
+  double embedding = 0, attention = 0, hidden = 0;
+};
+
 struct Graph {
   std::vector<Segment> segments;
   std::vector<Parameter> parameters;    // in the order of the checkpoint's modules; tied ones once
   std::vector<Rope> ropes;              // distinct rotary tables, each [S, head_dim/2] cos and sin in fp32
   std::vector<std::int64_t> rope_dims;  // rotated dims of each table
   bool masked_lm = false;               // bert: labels on a seeded 15 % of positions; else next token
+  DropoutRates dropout;                 // of families whose Trainer is counted (gpt2)
 };
 
 /// Whether any layer is a mixture of experts.

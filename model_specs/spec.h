@@ -70,14 +70,17 @@ struct ModelSpec {
   bool gated_mlp = true;
   double norm_eps = 1e-6;
   Activation activation = Activation::silu;
+  bool activation_is_composed = false;                    // of many calls in transformers (gelu_new)
   std::optional<double> attention_scale;                  // 1/sqrt(head_dim) unless given
   double attention_softcap = 0, final_logit_softcap = 0;  // 0: none
+  bool upcasts_scores = false;                            // by transformers' own attention (gpt2)
   // granite: of the embedding and of each branch before the residual is added; the logits are divided by the third
   double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;
   std::int64_t sliding_window = 0;         // 0: none
   std::vector<AttentionSpan> layer_spans;  // one per layer
   Rope rope, local_rope;                   // local_rope: sliding layers of gemma3
-  double dropout = 0;                      // what the config asks for; training here uses 0
+  // What the config asks for; the engine trains without. `dropout`: of what blocks add to the hidden states.
+  double dropout = 0, embedding_dropout = 0, attention_dropout = 0;
 
   std::optional<MoeSpec> moe;
   std::optional<MlaSpec> mla;

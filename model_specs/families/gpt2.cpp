@@ -11,6 +11,7 @@ namespace vramfit {
 namespace {
 
 constexpr const char* kEmbedding = "transformer.wte.weight";
+constexpr const char* kComposedGelu = "gelu_new";
 
 void parse(ConfigReader& config, ModelSpec& spec) {
   spec.vocab_size = config.size("vocab_size", 50257);
@@ -31,8 +32,12 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.attention_bias = spec.attention_out_bias = spec.mlp_bias = true;
   spec.norm_eps = config.number("layer_norm_epsilon", 1e-5);
   spec.activation = config.activation("activation_function", Activation::gelu_tanh);
+  spec.activation_is_composed = config.text("activation_function", kComposedGelu) == kComposedGelu;
   spec.dropout = config.number("resid_pdrop", 0.1, 0, 1);
+  spec.embedding_dropout = config.number("embd_pdrop", 0.1, 0, 1);
+  spec.attention_dropout = config.number("attn_pdrop", 0.1, 0, 1);
   if (!config.boolean("scale_attn_weights", true)) spec.attention_scale = 1.0;
+  spec.upcasts_scores = config.boolean("reorder_and_upcast_attn", false);
   if (config.boolean("scale_attn_by_inverse_layer_idx", false)) {
     spec.graph_lacks = "scale_attn_by_inverse_layer_idx of gpt2";
   }
@@ -87,6 +92,7 @@ int block(GraphBuilder& builder, const ModelSpec& spec, const std::string& layer
   Attributes attributes;
   attributes.heads = attributes.kv_heads = spec.num_attention_heads;
   attributes.head_dim = spec.head_dim;
+  attributes.upcasts_scores = spec.upcasts_scores;
   attributes.scale = spec.attention_scale.value_or(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
   const int normed = builder.layer_norm("ln_1", 0, norm_use(spec, layer + "ln_1"));
   const int q = builder.linear("attn.q_proj", normed, c_attn_use(spec, layer + "attn.c_attn", 0));
@@ -97,7 +103,8 @@ int block(GraphBuilder& builder, const ModelSpec& spec, const std::string& layer
   const int middle = builder.add("residual_1", 0, projected);
   const int fed = builder.layer_norm("ln_2", middle, norm_use(spec, layer + "ln_2"));
   const int wide = builder.linear("mlp.c_fc", fed, conv1d_use(layer + "mlp.c_fc"));
-  const int active = builder.apply(OpKind::activation, "mlp.act", wide, {.activation = spec.activation});
+  const int active = builder.apply(OpKind::activation, "mlp.act", wide,
+                                   {.activation = spec.activation, .is_composed = spec.activation_is_composed});
   return builder.add("residual_2", middle, builder.linear("mlp.c_proj", active, conv1d_use(layer + "mlp.c_proj")));
 }
 
@@ -113,7 +120,9 @@ Graph gpt2_graph(const ModelSpec& spec, const LossOptions& loss) {
   builder.begin("head", SegmentRole::head, spec.hidden_size);
   const int x = builder.layer_norm("ln_f", 0, norm_use(spec, "transformer.ln_f"));
   builder.finish_with_loss(x, {.weight = spec.tie_word_embeddings ? kEmbedding : "lm_head.weight"}, 0, loss);
-  return builder.take();
+  Graph graph = builder.take();
+  graph.dropout = {.embedding = spec.embedding_dropout, .attention = spec.attention_dropout, .hidden = spec.dropout};
+  return graph;
 }
 
 }  // namespace

@@ -53,6 +53,12 @@ Bytes efficient_workspace_in_16_bits(std::int64_t heads, std::int64_t sequence, 
   return Bytes{checked_mul(heads, bytes)};
 }
 
+std::int64_t layer_norm_blocks(std::int64_t rows, std::int64_t width, const Device& device) {
+  constexpr std::int64_t kManyRows = 65536, kWarp = 32, kRowsOfBlock = 32, kMostBlocks = 32768;
+  if (rows <= kManyRows || width / kWarp >= device.sm_count / 2) return 0;
+  return std::min(kMostBlocks / ceil_div(width, kWarp), ceil_div(rows, kRowsOfBlock));
+}
+
 Bytes split_copy_table(const std::vector<std::int64_t>& chunk_bytes, std::int64_t ranks, const Device& device) {
   std::int64_t tiles = 0;
   for (const std::int64_t bytes : chunk_bytes) tiles += ceil_div(bytes, kCopyTile);

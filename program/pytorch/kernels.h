@@ -32,6 +32,10 @@ std::int64_t widest_cudnn_attention(const Device& device);
 Bytes efficient_workspace_in_16_bits(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim,
                                      const Device& device);
 
+/// Blocks of rows that layer_norm's backward sums apart from each other, for the gradients of weight and bias; 0: none
+/// (ATen/native/cuda/layer_norm_kernel.cu: LaunchGammaBetaBackwardCUDAKernel).
+std::int64_t layer_norm_blocks(std::int64_t rows, std::int64_t width, const Device& device);
+
 /// Rows up to which embedding_dense_backward needs no sorting.
 inline constexpr std::int64_t kUnsortedEmbeddingRows = 3072;
 

@@ -146,7 +146,7 @@ Tensor Torch::cast(const Tensor& x, Dtype dtype) {
       });
 }
 
-Tensor Torch::square(const Tensor& x) {
+Tensor Torch::power(const Tensor& x) {
   std::vector<Saved> saved{save(x, x.wants_gradient)};
   return record(
       computed("aten::pow", {reads(x)}, make_like(x, "pow")), {edge_to(x)}, std::move(saved),
@@ -259,10 +259,22 @@ Tensor Torch::add(const Tensor& a, const Tensor& b) {
                 });
 }
 
+Tensor Torch::add_to_each(const Tensor& a, const Tensor& b) {
+  Tensor sum = add(a, b);
+  if (sum.made_by != nullptr && a.elements != b.elements) sum.made_by->next[1].sum = Edge::Sum::over_rows;
+  return sum;
+}
+
 Tensor Torch::multiply(const Tensor& a, const Tensor& b) {
   const bool a_wants = a.wants_gradient, b_wants = b.wants_gradient;
   std::vector<Saved> saved{save(b, a_wants), save(a, b_wants)};
-  return record(computed("aten::mul", {reads(a), reads(b)}, make_like(a, "mul")), {edge_to(b), edge_to(a)},
+  Edge first = edge_to(a), second = edge_to(b);
+  if (a.dtype != b.dtype) {
+    first.dtype = a.dtype;
+    second.dtype = b.dtype;
+  }
+  Tensor product = value(a.elements, wider(a.dtype, b.dtype), "mul");
+  return record(computed("aten::mul", {reads(a), reads(b)}, std::move(product)), {std::move(second), std::move(first)},
                 std::move(saved), [this, a_wants, b_wants](Tensor& g, const std::vector<Tensor>& kept) {
                   Tensor db, da;
                   if (b_wants) {
@@ -283,23 +295,6 @@ Tensor Torch::multiply_columns(const Tensor& x, const Tensor& vector) {
   Tensor y = multiply(x, vector);
   if (y.made_by != nullptr) y.made_by->next[0].sum = Edge::Sum::over_rows;
   return y;
-}
-
-Tensor Torch::one_plus(int parameter, Dtype dtype, std::int64_t width) {
-  Tensor wide;
-  program::Access access = reads_parameter(parameter);
-  Edge edge = edge_to(parameter, width);
-  if (dtype != Dtype::f32) {
-    wide = record(computed("aten::_to_copy", {access}, value(width, Dtype::f32, "weight, widened")), {std::move(edge)},
-                  {}, [this, dtype](Tensor& g, const std::vector<Tensor>&) {
-                    Tensor narrow = heap_.make(g.elements, dtype, Category::gradients, "weight gradient");
-                    return std::vector<Tensor>{computed("aten::_to_copy", {reads(g)}, std::move(narrow))};
-                  });
-    access = reads(wide);
-    edge = edge_to(wide);
-  }
-  return record(computed("aten::add", {access}, value(width, Dtype::f32, "weight and one")), {std::move(edge)}, {},
-                [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
 }
 
 Tensor Torch::multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is) {

@@ -24,6 +24,7 @@ struct AttentionShape {
   std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0, kv_heads = 0;
   bool may_be_cudnn = false;  // where the card and the sizes are for it
   bool heads_first = false;   // queries and keys lie so in memory; otherwise tokens do
+  bool drops = false;         // probabilities, within the kernel
 };
 
 /// Of a product for each group of rows: all groups have `rows` together; in the product that makes the gradients of all
@@ -44,6 +45,8 @@ class Torch final : public Backend {
   Tensor embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype);
   /// x times the transpose of `parameter` (outputs, inputs), x of rows of `inputs`; `bias`: a parameter, or -1.
   Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias = -1);
+  /// addmm(bias, x, parameter) with `parameter` of (inputs, outputs): transformers' Conv1D.
+  Tensor conv1d(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias);
   /// The same with a frozen `parameter` in 4 bits, and a frozen bias, by bitsandbytes' Linear4bit: x is converted to
   /// `compute`, and the result to x's type. Throws NotModelled where its kernels for few rows may be used instead of a
   /// product.
@@ -57,8 +60,17 @@ class Torch final : public Backend {
   void set_autocast(std::optional<Dtype> dtype);
   /// The same tensor where it has that type already.
   Tensor cast(const Tensor& x, Dtype dtype);
-  Tensor square(const Tensor& x);
+  /// By a number other than 1.
+  Tensor power(const Tensor& x);
   Tensor mean_of_rows(const Tensor& x, std::int64_t width);
+  /// Parameters of `width` numbers of `dtype`.
+  struct NormWeights {
+    int weight = -1, bias = -1;
+    Dtype dtype = Dtype::f32;
+    std::int64_t width = 0;
+  };
+  /// layer_norm of rows; under autocast in fp32.
+  Tensor layer_norm(const Tensor& x, const NormWeights& by);
   Tensor add_scalar(const Tensor& x) { return with_gradient_of_result(x, "add"); }
   Tensor clone(const Tensor& x) { return with_gradient_of_result(x, "clone"); }
   /// The same, whose node keeps another tensor until its backward.
@@ -77,6 +89,9 @@ class Torch final : public Backend {
   Tensor tanh(const Tensor& x);
   Tensor softmax(const Tensor& x);
   Tensor add(const Tensor& a, const Tensor& b);
+  /// The same to each of a's parts of b's size.
+  Tensor add_to_each(const Tensor& a, const Tensor& b);
+  /// In the wider of both types.
   Tensor multiply(const Tensor& a, const Tensor& b);
   /// Each row of x times its element of `scale`.
   Tensor multiply_rows(const Tensor& x, const Tensor& scale);
@@ -93,8 +108,8 @@ class Torch final : public Backend {
   Tensor multiply_by_constant(const Tensor& x, const Tensor& constant);
   /// A slice along the last dimension; all of x where it is as large.
   Tensor part_of(const Tensor& x, std::int64_t elements);
-  /// chunk(2, dim=-1)
-  std::pair<Tensor, Tensor> halves_of(const Tensor& x);
+  /// chunk(count, dim=-1), or split into as many.
+  std::vector<Tensor> parts_of(const Tensor& x, std::size_t count);
   /// cat along the last dimension, in the type of a, which is not narrower than b's; b may be empty.
   Tensor joined(const Tensor& a, const Tensor& b);
   /// x's halves along the last dimension, the second one negated and in front.
@@ -228,10 +243,21 @@ class Torch final : public Backend {
   /// A parameter as products read it: itself, or its conversion under autocast.
   struct Operand {
     Tensor cast;  // empty: the parameter itself
-    program::Access access;
+    program::Access access{-1, program::How::read};
     Edge edge;
   };
   Operand operand(int parameter, std::int64_t elements);
+  /// In fp32: a vector of `dtype`, converted anew by each use.
+  Operand wide_operand(int parameter, Dtype dtype, std::int64_t width);
+  Tensor widened(int parameter, Dtype dtype, std::int64_t width);
+  /// What a product of rows is made of.
+  struct Factors {
+    Tensor input;
+    Operand weight, added;
+    bool has_bias = false;
+  };
+  Tensor product_of(Factors of, std::int64_t inputs, std::int64_t outputs);
+  void sum_blocks(std::int64_t blocks, std::array<Tensor, 2>& vectors, const std::array<Edge, 2>& edges);
   enum class Factor { first, second };
   Tensor multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is);
   Tensor cast_parameter(int parameter, std::int64_t elements);

@@ -37,14 +37,17 @@ std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype, A
   outputs.push_back(value(rows, Dtype::f32, "attention lse"));
   Tensor split_lse;
   Tensor split_out;
-  if (const std::int64_t splits = flash_splits(checked_mul(s.batch, s.heads), s.sequence, s.head_dim, device_);
-      splits > 1) {
+  // Keys are not split where probabilities are dropped (flash_attn/flash_api.cpp: mha_fwd).
+  const std::int64_t splits =
+      s.drops ? 1 : flash_splits(checked_mul(s.batch, s.heads), s.sequence, s.head_dim, device_);
+  if (splits > 1) {
     split_lse = temporary(checked_mul(splits, rows), Dtype::f32, "attention lse of parts");
     split_out =
         temporary(checked_mul(checked_mul(splits, rows), round_up(s.head_dim, 32)), Dtype::f32, "attention of parts");
   }
   outputs.push_back(value(2, Dtype::i64, "attention rng state"));
   outputs.push_back(value(1, Dtype::i64, "attention rng unused"));
+  if (s.drops) outputs[2] = value(2, Dtype::i64, "attention rng state");  // made anew for the seed and its offset
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
   run_attention("aten::_flash_attention_forward", s, dtype, inputs, kForwardProducts);
   return outputs;
@@ -135,6 +138,9 @@ std::vector<Tensor> Torch::cudnn_backward(const AttentionShape& s, Dtype dtype, 
 
 AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype, bool has_mask) const {
   if (dtype == Dtype::f32) {
+    if (shape.drops && shape.kv_heads != 0 && shape.kv_heads != shape.heads) {
+      throw NotModelled("attention in fp32 with dropout and shared heads in PyTorch");
+    }
     if (shape.kv_heads != 0 && shape.kv_heads != shape.heads) return AttentionKernel::math;
     if (shape.head_dim % 4 != 0 || shape.sequence % 32 != 0) {
       throw NotModelled("attention in fp32 of that head_dim or sequence in PyTorch");
@@ -144,7 +150,12 @@ AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype
   if (shape.head_dim % 8 != 0 || shape.head_dim > 256) throw NotModelled("attention of that head_dim in PyTorch");
   const bool is_cudnn = shape.may_be_cudnn && shape.sequence > 1 && shape.head_dim <= widest_cudnn_attention(device_);
   if (is_cudnn) return AttentionKernel::cudnn;
-  return has_mask ? AttentionKernel::efficient : AttentionKernel::flash;
+  if (has_mask) return AttentionKernel::efficient;
+  // Flash attention has no backward there (sdp_utils.cpp: check_requires_grad_and_head_dim_gt192_...).
+  if (shape.head_dim > 192 && (shape.head_dim <= 224 || shape.drops) && !has_large_blocks(device_)) {
+    throw NotModelled("attention of that head_dim on this card in PyTorch");
+  }
+  return AttentionKernel::flash;
 }
 
 std::vector<Tensor> Torch::attention_forward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,

@@ -94,13 +94,31 @@ Torch::Operand Torch::operand(int parameter, std::int64_t elements) {
   return {std::move(cast), access, std::move(edge)};
 }
 
-/// mm, whose backward makes the weight's gradient first, or with a bias addmm, where it comes second. Autocast converts
-/// arguments from the last to the first.
+/// mm, or with a bias addmm. Autocast converts arguments from the last to the first.
 Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias) {
-  const bool has_bias = bias >= 0;
-  Operand added = has_bias ? operand(bias, outputs) : Operand{{}, {-1, program::How::read}, {}};
-  Operand weight = operand(parameter, checked_mul(inputs, outputs));
-  const Tensor input = autocast_ ? cast(x, *autocast_) : x;
+  Factors factors;
+  factors.has_bias = bias >= 0;
+  if (factors.has_bias) factors.added = operand(bias, outputs);
+  factors.weight = operand(parameter, checked_mul(inputs, outputs));
+  factors.input = autocast_ ? cast(x, *autocast_) : x;
+  return product_of(std::move(factors), inputs, outputs);
+}
+
+/// addmm's arguments are the bias, x and the weight.
+Tensor Torch::conv1d(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias) {
+  Factors factors;
+  factors.has_bias = true;
+  factors.weight = operand(parameter, checked_mul(inputs, outputs));
+  factors.input = autocast_ ? cast(x, *autocast_) : x;
+  factors.added = operand(bias, outputs);
+  return product_of(std::move(factors), inputs, outputs);
+}
+
+/// In mm's backward the weight's gradient comes first, in addmm's second; the bias gets its own before the weight does.
+Tensor Torch::product_of(Factors of, std::int64_t inputs, std::int64_t outputs) {
+  const Tensor& input = of.input;
+  Operand &weight = of.weight, &added = of.added;
+  const bool has_bias = of.has_bias;
   const std::int64_t rows = input.elements / inputs;
   const bool x_wants = input.wants_gradient, weight_wants = weight.edge.wanted, is_cast = weight.cast.elements != 0;
   // A checkpoint sees the parameter too, and backward's wish for it is what may start to compute again.
@@ -110,7 +128,7 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
   std::vector<Edge> edges;
   if (has_bias) {
     added.edge.sum = Edge::Sum::over_rows;
-    edges = {edge_to(input), std::move(weight.edge), std::move(added.edge)};
+    edges = {std::move(added.edge), edge_to(input), std::move(weight.edge)};
   } else {
     edges = {std::move(weight.edge), edge_to(input)};
   }
@@ -132,11 +150,12 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
       return multiply({reads(g), reads(kept[0])}, {outputs, inputs, rows},
                       heap_.make(inputs * outputs, dtype, category, "weight gradient"));
     };
-    std::vector<Tensor> gradients;
-    if (has_bias) gradients.push_back(of_input());
-    gradients.push_back(of_weight());
-    gradients.push_back(has_bias ? g : of_input());
-    return gradients;
+    Tensor dx, dw;
+    if (has_bias) dx = of_input();
+    dw = of_weight();
+    if (has_bias) return std::vector<Tensor>{g, std::move(dx), std::move(dw)};
+    dx = of_input();
+    return std::vector<Tensor>{std::move(dw), std::move(dx)};
   };
   y = record(std::move(y), std::move(edges), std::move(saved), backward);
   if (y.made_by != nullptr) y.made_by->parameters_first = has_bias;

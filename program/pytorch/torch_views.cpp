@@ -33,18 +33,20 @@ Tensor Torch::part_of(const Tensor& x, std::int64_t elements) {
   });
 }
 
-std::pair<Tensor, Tensor> Torch::halves_of(const Tensor& x) {
+std::vector<Tensor> Torch::parts_of(const Tensor& x, std::size_t count) {
   Tensor first = x;
-  first.elements /= 2;
+  first.elements /= static_cast<std::int64_t>(count);
   first.is_view = true;
-  first = record(std::move(first), {edge_to(x)}, {}, [this](Tensor& g, const std::vector<Tensor>& kept) {
-    return std::vector<Tensor>{
-        computed("aten::cat", {reads(g), reads(kept[0])}, value(2 * g.elements, g.dtype, "split gradient"))};
-  });
-  if (first.made_by != nullptr) first.made_by->further.resize(1);
-  Tensor second = first;
-  second.output = 1;
-  return {std::move(first), std::move(second)};
+  first =
+      record(std::move(first), {edge_to(x)}, {}, [this, n = x.elements](Tensor& g, const std::vector<Tensor>& kept) {
+        Accesses gradients{reads(g)};
+        for (const Tensor& one : kept) gradients.push_back(reads(one));
+        return std::vector<Tensor>{computed("aten::cat", std::move(gradients), value(n, g.dtype, "split gradient"))};
+      });
+  if (first.made_by != nullptr) first.made_by->further.resize(count - 1);
+  std::vector<Tensor> parts(count, first);
+  for (std::size_t i = 0; i < count; ++i) parts[i].output = static_cast<int>(i);
+  return parts;
 }
 
 Tensor Torch::joined(const Tensor& a, const Tensor& b) {

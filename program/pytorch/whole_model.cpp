@@ -9,7 +9,8 @@ namespace {
 
 bool is_embedding(const Graph& graph, int parameter) {
   return std::ranges::any_of(graph.segments.front().ops, [&](const Op& op) {
-    return op.kind == OpKind::embedding && op.parameters.front().parameter == parameter;
+    const bool is_table = op.kind == OpKind::embedding || op.kind == OpKind::position_embedding;
+    return is_table && op.parameters.front().parameter == parameter;
   });
 }
 
@@ -18,7 +19,7 @@ bool is_embedding(const Graph& graph, int parameter) {
 WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
     : torch_(torch), graph_(graph), is_trainer_(has_trainer(job)), held_(held_parameters(graph, job)) {
   for (const Module& module : modules) {
-    for (const int index : module.parameters) {
+    for (const int index : module.all()) {
       const Parameter& parameter = graph.parameters[static_cast<std::size_t>(index)];
       parameters_.push_back({.parameter = index,
                              .name = parameter.name,

@@ -16,6 +16,18 @@ namespace vramfit::eager {
 struct Module {
   std::string name;
   std::vector<int> parameters;
+  /// What the model holds behind them, in modules of their own that aren't among these (learned positions).
+  std::vector<int> beside = {};
+  /// Of the last one: with PEFT around the model, accelerate finds its norm, too (utils/fsdp_utils.py:
+  /// _find_final_norm).
+  bool is_found_in_peft = false;
+
+  /// All of these.
+  std::vector<int> all() const {
+    std::vector<int> list = parameters;
+    list.insert(list.end(), beside.begin(), beside.end());
+    return list;
+  }
 };
 
 /// What the optimizer updates: a parameter, or the rank's shard of it.

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "program/pytorch/ddp.h"
-#include "program/pytorch/modelings/llama_graph.h"
+#include "program/pytorch/modelings/modeling.h"
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/pytorch/whole_model.h"

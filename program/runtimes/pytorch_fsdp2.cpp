@@ -83,16 +83,18 @@ std::vector<Unit> torchtitan_units(const Job& job, const std::vector<Module>& mo
 
 /// accelerate 1.15 (utils/fsdp_utils.py: fsdp2_prepare_model): the blocks, the embedding, and norm and output, which
 /// stay gathered until their backward. Tied weights put the embedding into that last unit. In a model with PEFT around
-/// it accelerate doesn't find the norm, which is left to the root.
-std::vector<Unit> accelerate_units(const Job& job, const std::vector<Module>& modules) {
+/// it accelerate may not find the norm, which is then left to the root.
+std::vector<Unit> accelerate_units(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
   const std::size_t last = modules.size() - 1;
   std::vector<Unit> units;
   for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, false)));
   Unit tail = unit_of(modules, last, false);
   tail.is_end = true;
-  const bool is_tied = tail.parameters.size() == 1;
-  if (has_adapters(job)) {
-    tail.parameters.erase(tail.parameters.begin());
+  const int output = modules[last].parameters.back();
+  const bool is_tied = graph.parameters[static_cast<std::size_t>(output)].shape.size() == 1;  // there is none
+  if (has_adapters(job) && !modules[last].is_found_in_peft) {
+    tail.parameters.clear();
+    if (!is_tied) tail.parameters.push_back(output);
     tail.first = kOutput;
   }
   if (is_tied) {
@@ -110,14 +112,14 @@ class Sharded final : public eager::Wrapper {
  public:
   Sharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
       : torch_(torch), graph_(graph), is_trainer_(has_trainer(job)), fsdp_(torch, graph, job) {
-    units_ = is_trainer_ ? accelerate_units(job, modules) : torchtitan_units(job, modules);
+    units_ = is_trainer_ ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
     std::vector<bool> is_taken(graph.parameters.size(), false);
     for (const Unit& unit : units_) {
       for (const int p : unit.parameters) is_taken[static_cast<std::size_t>(p)] = true;
     }
     std::vector<int> others;
     for (const Module& module : modules) {
-      for (const int p : module.parameters) {
+      for (const int p : module.all()) {
         order_.push_back(p);
         if (!is_taken[static_cast<std::size_t>(p)]) others.push_back(p);
       }

@@ -25,6 +25,8 @@ class Dims:
     chosen: typing.ClassVar = 2
     dense: typing.ClassVar = ()
     normalized: typing.ClassVar = True
+    dropouts: typing.ClassVar = (0.1, 0.1, 0.1)
+    activation: typing.ClassVar = "gelu_new"
 
     @property
     def head_dim(self):
@@ -32,6 +34,8 @@ class Dims:
 
     def config(self, family="llama", tied=False):
         """What config.json of transformers says."""
+        if family == "gpt2":
+            return self.gpt2_config(tied)
         other = {"llama": {"attention_bias": False, "mlp_bias": False}, "mistral": {"sliding_window": self.window}, "qwen2": {"use_sliding_window": False},
                  "qwen3": {"use_sliding_window": False, "head_dim": self.head_dim, "attention_bias": False},
                  "phi3": {"sliding_window": self.window, "partial_rotary_factor": self.rotated, "pad_token_id": 0},
@@ -49,6 +53,12 @@ class Dims:
                 "max_position_embeddings": self.sequence, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
                 "tie_word_embeddings": tied, "hidden_act": "silu", **other[family]}
 
+    def gpt2_config(self, tied):
+        embedding, attention, hidden = self.dropouts
+        return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": self.vocabulary, "n_embd": self.hidden, "n_inner": self.ffn, "n_layer": self.layers,
+                "n_head": self.heads, "n_positions": self.sequence, "embd_pdrop": embedding, "attn_pdrop": attention, "resid_pdrop": hidden,
+                "activation_function": self.activation, "tie_word_embeddings": tied, "bos_token_id": 0, "eos_token_id": 0}
+
 
 @dataclasses.dataclass
 class FamilyDims(Dims):
@@ -60,3 +70,5 @@ class FamilyDims(Dims):
     chosen: int = 2  # experts of a token
     dense: tuple = ()  # layers that have none (qwen3_moe)
     normalized: bool = True  # whether a token's scores add up to 1 (qwen3_moe)
+    dropouts: tuple = (0.1, 0.1, 0.1)  # of the embedding, attention's probabilities and the hidden states (gpt2)
+    activation: str = "gelu_new"  # gpt2

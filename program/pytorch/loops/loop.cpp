@@ -44,8 +44,7 @@ Tensor Loop::forward(const Tensor& ids, const Tensor& mask, const Tensor& items)
   wrapper.begin_forward();
   Tensor h = model.embed(wrapper.pre_forward(0, ids));
   wrapper.post_forward(0, h);
-  h = model.after_embedding(std::move(h));
-  model.prepare(mask, items);
+  h = model.prepare(std::move(h), mask, items);
   for (std::size_t b = 0; b < model.blocks(); ++b) {
     Tensor input = wrapper.pre_forward(b + 1, h);
     Tensor output = block(b, input);

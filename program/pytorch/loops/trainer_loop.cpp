@@ -61,10 +61,12 @@ Tensor TrainerLoop::numbers(const char* call, const Accesses& inputs, std::int64
   return torch().computed(call, inputs, heap().make(count, dtype, Category::logits_and_loss, what));
 }
 
-/// sum(labels[..., 1:].ne(-100).sum() for labels in batches) / 1
+/// sum(labels[..., 1:].ne(-100).sum() for labels in batches) / 1; all labels where the loss isn't known (trainer.py:
+/// _loss_shifts_labels).
 Tensor TrainerLoop::counted_labels(const std::vector<Inputs>& batches) {
   const Scope scope(heap(), "labels that count");
-  const std::int64_t count = checked_mul(parts_.job.micro_batch, parts_.job.sequence - 1);
+  const std::int64_t labels_of_row = parts_.job.sequence - (parts_.model.has_known_loss() ? 1 : 0);
+  const std::int64_t count = checked_mul(parts_.job.micro_batch, labels_of_row);
   Tensor total;
   for (const Inputs& inputs : batches) {
     Tensor sum;

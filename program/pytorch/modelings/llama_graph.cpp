@@ -193,7 +193,7 @@ Dtype scale_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama) {
   return held_parameters(graph, job)[static_cast<std::size_t>(llama.embedding)].dtype;
 }
 
-std::vector<std::int64_t> buffers_in_fp32(const Graph& graph, const Job& job) {
+std::vector<std::int64_t> llama_buffers_in_fp32(const Graph& graph, const Job& job) {
   const LlamaGraph llama = llama_graph(graph, job);
   std::vector<std::int64_t> buffers(2 * llama.rope_tables, llama.sizes.rotated_dims / 2);
   if (llama.style.scales_embedding && scale_dtype(graph, job, llama) == Dtype::f32) buffers.push_back(1);

@@ -67,9 +67,9 @@ struct LlamaGraph {
 
 /// Of the number that transformers' Gemma multiplies embeddings with: that in which the model was loaded.
 Dtype scale_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama);
-/// Elements of what transformers' model has in fp32 beside parameters: frequencies, of which it keeps a copy, and where
+/// Elements of what transformers' Llama has in fp32 beside parameters: frequencies, of which it keeps a copy, and where
 /// the model was loaded in fp32 the embedding's scale.
-std::vector<std::int64_t> buffers_in_fp32(const Graph& graph, const Job& job);
+std::vector<std::int64_t> llama_buffers_in_fp32(const Graph& graph, const Job& job);
 
 /// Throws NotModelled, naming the job's modeling, for a graph of another form.
 LlamaGraph llama_graph(const Graph& graph, const Job& job);

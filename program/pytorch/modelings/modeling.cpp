@@ -2,12 +2,18 @@
 
 #include "program/pytorch/modelings/torchtitan.h"
 #include "program/pytorch/modelings/transformers.h"
+#include "program/pytorch/modelings/transformers_gpt2.h"
 
 namespace vramfit::eager {
 
+std::vector<std::int64_t> buffers_in_fp32(const Graph& graph, const Job& job) {
+  return has_learned_positions(graph) ? std::vector<std::int64_t>{} : llama_buffers_in_fp32(graph, job);
+}
+
 std::unique_ptr<Model> make_model(const Graph& graph, const Job& job, Torch& torch) {
-  if (has_trainer(job)) return std::make_unique<Transformers>(graph, job, torch);
-  return std::make_unique<Torchtitan>(graph, job, torch);
+  if (!has_trainer(job)) return std::make_unique<Torchtitan>(graph, job, torch);
+  if (has_learned_positions(graph)) return std::make_unique<Gpt2>(graph, job, torch);
+  return std::make_unique<Transformers>(graph, job, torch);
 }
 
 }  // namespace vramfit::eager

@@ -29,11 +29,9 @@ class Model {
   /// What it has beside parameters.
   virtual void load() = 0;
   virtual Tensor embed(const Tensor& ids) = 0;
-  /// What the model's own forward does with the embedding's output, once that module has returned.
-  virtual Tensor after_embedding(Tensor embedded) { return embedded; }
-  /// Between the embedding and the blocks; `mask` is the attention mask that the loop passes, or empty, and `items`
-  /// what it passes beside, which all blocks are passed on.
-  virtual void prepare(const Tensor& /*mask*/, const Tensor& /*items*/) {}
+  /// What the model's own forward makes of the embedding's output before the blocks; `mask` is the attention mask that
+  /// the loop passes, or empty, and `items` what it passes beside, which all blocks are passed on.
+  virtual Tensor prepare(Tensor embedded, const Tensor& /*mask*/, const Tensor& /*items*/) { return embedded; }
   /// The code of a block, with what it is passed beside its input: a checkpoint keeps both until backward.
   virtual CheckpointBody block(std::size_t number) = 0;
   /// Takes ownership of `h`: Python code reuses its variable for the normed tensor.
@@ -47,9 +45,14 @@ class Model {
     std::int64_t inputs = 0, outputs = 0;
   };
   virtual OutputLayer output_layer() const { return {}; }
+  /// Whether the Trainer takes its loss for one that shifts labels, and so doesn't count the first of each row.
+  virtual bool has_known_loss() const { return true; }
   /// What its forward holds until it returns, after a loss that it computes itself.
   virtual void leave() {}
 };
+
+/// Elements of what the model that the job names has in fp32 beside parameters.
+std::vector<std::int64_t> buffers_in_fp32(const Graph& graph, const Job& job);
 
 /// The modeling that the job names. Throws NotModelled for a graph that it has no code for.
 std::unique_ptr<Model> make_model(const Graph& graph, const Job& job, Torch& torch);

@@ -68,7 +68,7 @@ Tensor Torchtitan::norm(const Tensor& x, int weight) {
   Tensor normalized;
   {
     const Tensor wide = torch_.cast(x, Dtype::f32);
-    Tensor scale = torch_.square(wide);
+    Tensor scale = torch_.power(wide);
     scale = torch_.mean_of_rows(scale, llama_.sizes.hidden);
     scale = torch_.add_scalar(scale);
     scale = torch_.rsqrt(scale);

@@ -26,12 +26,10 @@ Dtype hidden_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama) 
 
 Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
-      adapter_dtype_(job.runtime == Runtime::pytorch_fsdp2 ? job.precision.compute : job.precision.storage),
+      adapters_(torch, job),
       compute_dtype_(job.precision.compute),
-      drops_(job.lora.dropout > 0),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       is_scored_(job.modeling == Modeling::trl),
-      has_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       llama_(llama_graph(graph, job)),
       // The library has no other code for capped scores, and so picks it for Gemma 2.
       is_eager_(llama_.style.caps_scores || job.attention == Attention::math),
@@ -118,11 +116,11 @@ Tensor Transformers::embed(const Tensor& ids) {
                                                  "embed_scale, converted");
     embedded_ = torch_.multiply_by_constant(embedded_, scale);
   }
-  if (has_input_gradients_) embedded_ = torch_.require_gradient(std::move(embedded_));
+  if (adapters_.need_input_gradients()) embedded_ = torch_.require_gradient(std::move(embedded_));
   return embedded_;
 }
 
-Tensor Transformers::after_embedding(Tensor embedded) {
+Tensor Transformers::multiplied_embedding(Tensor embedded) {
   if (!llama_.style.multiplies) return embedded;
   const Scope scope(torch_.heap(), "embed_tokens");
   embedded = {};
@@ -154,7 +152,8 @@ Transformers::Rotations Transformers::rotations_of(const Tensor& frequencies) {
   return made;
 }
 
-void Transformers::prepare(const Tensor& mask, const Tensor& items) {
+Tensor Transformers::prepare(Tensor embedded, const Tensor& mask, const Tensor& items) {
+  Tensor h = multiplied_embedding(std::move(embedded));
   items_ = items;
   {
     const Scope scope(torch_.heap(), "model");
@@ -164,12 +163,7 @@ void Transformers::prepare(const Tensor& mask, const Tensor& items) {
   make_masks(mask);
   const Scope scope(torch_.heap(), "rotary_emb");
   for (const Tensor& frequencies : frequencies_) rotations_.push_back(rotations_of(frequencies));
-}
-
-Tensor Transformers::adapter(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
-  Tensor change = torch_.linear(drops_ ? torch_.dropout(x) : x, by.lora_a, inputs, llama_.sizes.lora_rank);
-  change = torch_.linear(change, by.lora_b, llama_.sizes.lora_rank, outputs);
-  return torch_.scale(change);
+  return h;
 }
 
 /// With PEFT's adapter around it (tuners/lora/bnb.py, Linear4bit.forward, under autocast).
@@ -177,20 +171,14 @@ Tensor Transformers::linear_4bit(const Tensor& x, const LlamaLinear& by, std::in
   Tensor result = torch_.linear_4bit(x, by.weight, inputs, outputs, compute_dtype_, by.bias);
   if (by.lora_a < 0) return result;
   result = torch_.clone(result);
-  const Tensor change = adapter(x, by, inputs, outputs);
+  const Tensor change = adapters_.change(x, by, inputs, outputs);
   return torch_.add(result, change);
 }
 
-/// With PEFT's adapter around it (tuners/lora/layer.py, Linear.forward).
 Tensor Transformers::linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
   if (torch_.is_quantized(by.weight)) return linear_4bit(x, by, inputs, outputs);
   Tensor result = torch_.linear(x, by.weight, inputs, outputs, by.bias);
-  if (by.lora_a < 0) return result;
-  const Tensor wide = torch_.cast(x, adapter_dtype_);
-  const Tensor change = adapter(wide, by, inputs, outputs);
-  const Dtype dtype = result.dtype;
-  result = torch_.add(result, change);
-  return torch_.cast(result, dtype);
+  return adapters_.added(std::move(result), x, by, inputs, outputs);
 }
 
 /// Gemma's: (x * w) in fp32, where Llama's is x * w in x's type.
@@ -198,7 +186,7 @@ Tensor Transformers::norm_with_one(const Tensor& x, int weight, std::int64_t wid
   Tensor h;
   {
     const Tensor wide = torch_.cast(x, Dtype::f32);
-    Tensor scale = torch_.mean_of_rows(torch_.square(wide), width);
+    Tensor scale = torch_.mean_of_rows(torch_.power(wide), width);
     scale = torch_.add_scalar(scale);
     scale = torch_.rsqrt(scale);
     h = torch_.multiply_rows(wide, scale);
@@ -211,7 +199,7 @@ Tensor Transformers::norm_with_one(const Tensor& x, int weight, std::int64_t wid
 Tensor Transformers::norm(const Tensor& x, int weight, std::int64_t width) {
   if (llama_.style.adds_one_to_norms) return norm_with_one(x, weight, width);
   Tensor h = torch_.cast(x, Dtype::f32);
-  const Tensor variance = torch_.mean_of_rows(torch_.square(h), width);
+  const Tensor variance = torch_.mean_of_rows(torch_.power(h), width);
   {
     const Tensor scale = torch_.rsqrt(torch_.add_scalar(variance));
     h = torch_.multiply_rows(h, scale);
@@ -227,7 +215,9 @@ Tensor Transformers::feed_forward(const LlamaBlock& l, const Tensor& x) {
   if (l.experts.router >= 0) return mixture(l.experts, x);
   Tensor product;
   if (llama_.style.is_packed) {
-    auto [gate, up] = torch_.halves_of(linear(x, l.gate_up, llama_.sizes.hidden, 2 * llama_.sizes.ffn));
+    std::vector<Tensor> halves = torch_.parts_of(linear(x, l.gate_up, llama_.sizes.hidden, 2 * llama_.sizes.ffn), 2);
+    const Tensor& gate = halves[0];
+    Tensor& up = halves[1];
     up = torch_.multiply(up, activated(gate));
     return linear(up, l.down, llama_.sizes.ffn, llama_.sizes.hidden);
   }

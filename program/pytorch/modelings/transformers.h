@@ -8,6 +8,7 @@
 
 #include "program/pytorch/modelings/llama_graph.h"
 #include "program/pytorch/modelings/modeling.h"
+#include "program/pytorch/modelings/peft_adapters.h"
 
 namespace vramfit::eager {
 
@@ -21,10 +22,9 @@ class Transformers final : public Model {
   /// The embedding's scale, and the inverse frequencies with the copy that LlamaRotaryEmbedding keeps.
   void load() override;
   Tensor embed(const Tensor& ids) override;
-  /// Granite's embedding_multiplier; Gemma's scale is in the module.
-  Tensor after_embedding(Tensor embedded) override;
-  /// Positions, what the mask is looked at with, and the tables of cosines and sines.
-  void prepare(const Tensor& mask, const Tensor& items) override;
+  /// Granite's embedding_multiplier (Gemma's scale is in the module), positions, what the mask is looked at with, and
+  /// the tables of cosines and sines.
+  Tensor prepare(Tensor embedded, const Tensor& mask, const Tensor& items) override;
   CheckpointBody block(std::size_t number) override;
   Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) override;
   Tensor finish(Tensor logits) override;
@@ -48,8 +48,7 @@ class Transformers final : public Model {
   Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
   Tensor linear_4bit(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
-  /// What LoRA adds to a linear's output.
-  Tensor adapter(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
+  Tensor multiplied_embedding(Tensor embedded);
   /// Of rows of `width`.
   Tensor norm(const Tensor& x, int weight, std::int64_t width);
   Tensor norm_with_one(const Tensor& x, int weight, std::int64_t width);
@@ -95,24 +94,15 @@ class Transformers final : public Model {
   Tensor feed_forward(const LlamaBlock& layer, const Tensor& x);
   Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
   Rotations rotations_of(const Tensor& frequencies);
-  void look_at_flags(const Tensor& flags);
-  struct MaskPart {
-    std::function<Tensor()> make;
-    std::int64_t elements = 0;
-  };
-  Tensor all_of(const std::vector<MaskPart>& parts);
-  Tensor allowed_keys(const Tensor& padding, std::int64_t window);
   /// Whether rows are so long that a window hides keys from queries; 0: there is none.
   bool is_within(std::int64_t window) const { return window > 0 && llama_.sizes.sequence >= window; }
-  Tensor mask_of_scores(const Tensor& given, std::int64_t window);
   void make_masks(const Tensor& given);
 
   Torch& torch_;
-  Dtype adapter_dtype_, compute_dtype_;
-  bool drops_;                // what adapters read
-  bool may_be_cudnn_;         // attention, where PyTorch prefers it
-  bool is_scored_;            // the loss takes hidden states, not logits (TRL)
-  bool has_input_gradients_;  // where layers are checkpointed over a frozen embedding (enable_input_require_grads)
+  Adapters adapters_;
+  Dtype compute_dtype_;
+  bool may_be_cudnn_;  // attention, where PyTorch prefers it
+  bool is_scored_;     // the loss takes hidden states, not logits (TRL)
   LlamaGraph llama_;
   bool is_eager_;  // attention
   Dtype hidden_dtype_, scale_dtype_;

@@ -63,7 +63,8 @@ Transformers::Routed Transformers::routed(const LlamaExperts& e, const Tensor& x
 }
 
 Tensor Transformers::gated(const Tensor& x) {
-  const auto [gate, up] = torch_.halves_of(x);
+  const std::vector<Tensor> halves = torch_.parts_of(x, 2);
+  const Tensor &gate = halves[0], &up = halves[1];
   return torch_.multiply(activated(gate), up);
 }
 

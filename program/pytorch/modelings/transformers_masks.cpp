@@ -1,20 +1,24 @@
 // Masks of attention as transformers makes them (masking_utils.py), for rows that are full.
+#include "program/pytorch/modelings/transformers_masks.h"
+
 #include <algorithm>
-#include <functional>
-#include <vector>
 
 #include "program/pytorch/modelings/transformers.h"
 
 namespace vramfit::eager {
 
+Tensor Masks::constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what) {
+  return torch_.computed(call, inputs, torch_.heap().make(elements, dtype, Category::activations, what));
+}
+
 /// Whether all of it is 1 (fast_all), so that attention needs none.
-void Transformers::look_at_flags(const Tensor& flags) {
+void Masks::look_at_flags(const Tensor& flags) {
   const Tensor sum = torch_.count_true(flags);
   const Tensor answer = constant("aten::eq", {reads(sum)}, 1, Dtype::u8, "all");
 }
 
 /// and_masks: each part makes its tensor when its turn comes, and is joined to those before it, of `elements`.
-Tensor Transformers::all_of(const std::vector<MaskPart>& parts) {
+Tensor Masks::all_of(const std::vector<MaskPart>& parts) {
   Tensor result = constant("aten::new_ones", {}, 1, Dtype::u8, "true");
   for (const auto& [make, elements] : parts) {
     const Tensor flags = make();
@@ -24,14 +28,14 @@ Tensor Transformers::all_of(const std::vector<MaskPart>& parts) {
 }
 
 /// sdpa_mask: which keys each query may see, for each row of the batch.
-Tensor Transformers::allowed_keys(const Tensor& padding, std::int64_t window) {
-  const std::int64_t sequence = llama_.sizes.sequence, scores = checked_mul(sequence, sequence);
+Tensor Masks::allowed_keys(const Tensor& padding, std::int64_t window) {
+  const std::int64_t sequence = for_.sequence, scores = checked_mul(sequence, sequence);
   const auto range = [&](std::int64_t count) { return constant("aten::arange", {}, count, Dtype::i64, "range"); };
   const auto positions = [&] {
     const Tensor from_zero = range(sequence);
     return constant("aten::add", {reads(from_zero)}, sequence, Dtype::i64, "positions");
   };
-  const Tensor batches = range(llama_.sizes.batch), heads = range(1), queries = positions(), keys = positions();
+  const Tensor batches = range(for_.batch), heads = range(1), queries = positions(), keys = positions();
   const auto causal = [&] { return constant("aten::le", {reads(keys), reads(queries)}, scores, Dtype::u8, "causal"); };
   const auto within_window = [&] {
     const Tensor first = constant("aten::sub", {reads(queries)}, sequence, Dtype::i64, "first keys");
@@ -42,28 +46,28 @@ Tensor Transformers::allowed_keys(const Tensor& padding, std::int64_t window) {
     // Indices are copied where they are expanded to the shape of both (at::index).
     const Tensor rows = constant("aten::clone", {reads(batches)}, padding.elements, Dtype::i64, "rows of the batch");
     Tensor columns;
-    if (llama_.sizes.batch > 1) {
+    if (for_.batch > 1) {
       columns = constant("aten::clone", {reads(keys)}, padding.elements, Dtype::i64, "keys of each row");
     }
     return constant("aten::index", {reads(padding), reads(batches), reads(keys)}, padding.elements, Dtype::u8,
                     "not padding");
   };
-  return all_of({{seen, scores}, {whole, checked_mul(llama_.sizes.batch, scores)}});
+  return all_of({{seen, scores}, {whole, checked_mul(for_.batch, scores)}});
 }
 
 /// None where PyTorch's kernels are causal by themselves. Eager attention adds it, and so needs numbers.
-Tensor Transformers::mask_of_scores(const Tensor& given, std::int64_t window) {
+Tensor Masks::of_scores(const Tensor& given, std::int64_t window) {
   const Scope scope(torch_.heap(), "mask");
   const Tensor flags = constant("aten::_to_copy", {reads(given)}, given.elements, Dtype::u8, "flags");
-  if (!is_eager_ && !is_within(window)) {
+  if (!for_.is_eager && !hides_keys(window)) {
     look_at_flags(flags);
     return {};
   }
   const Tensor allowed = allowed_keys(flags, window);
-  if (!is_eager_) return allowed;
-  const Tensor zero = constant("aten::zeros", {}, 1, hidden_dtype_, "zero");
-  const Tensor least = constant("aten::scalar_tensor", {}, 1, hidden_dtype_, "least number");
-  return constant("aten::where", {reads(allowed), reads(zero), reads(least)}, allowed.elements, hidden_dtype_,
+  if (!for_.is_eager) return allowed;
+  const Tensor zero = constant("aten::zeros", {}, 1, for_.dtype, "zero");
+  const Tensor least = constant("aten::scalar_tensor", {}, 1, for_.dtype, "least number");
+  return constant("aten::where", {reads(allowed), reads(zero), reads(least)}, allowed.elements, for_.dtype,
                   "mask of scores");
 }
 
@@ -76,8 +80,11 @@ void Transformers::make_masks(const Tensor& given) {
   const bool has_code_for_one = llama_.style.has_experts || (first.q_norm < 0 && first.q.bias < 0);
   const bool is_of_one_kind =
       std::ranges::all_of(llama_.blocks, has_window) && !llama_.style.has_post_norms && has_code_for_one;
-  if (!is_of_one_kind) mask_ = mask_of_scores(given, 0);
-  if (windowed != llama_.blocks.end()) window_mask_ = mask_of_scores(given, windowed->window);
+  Masks masks(
+      torch_,
+      {.batch = llama_.sizes.batch, .sequence = llama_.sizes.sequence, .dtype = hidden_dtype_, .is_eager = is_eager_});
+  if (!is_of_one_kind) mask_ = masks.of_scores(given, 0);
+  if (windowed != llama_.blocks.end()) window_mask_ = masks.of_scores(given, windowed->window);
 }
 
 }  // namespace vramfit::eager

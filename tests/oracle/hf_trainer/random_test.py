@@ -50,6 +50,17 @@ def mixture(family, seed):
     return found
 
 
+def learned_positions(found, seed):
+    """The same as a GPT-2, in some jobs; drawn apart from all else."""
+    draw = random.Random(f"gpt2 {seed}")
+    if draw.random() < 0.9:
+        return {}
+    rates = [0, 0.1]
+    targets = found.get("lora_targets", "all-linear")
+    return {"family": "gpt2", "kv_heads": found["heads"], "quantization": "none", "lora_targets": {"q_proj,v_proj": "c_attn", "down_proj": "mlp.c_proj"}.get(targets, targets),
+            "dropouts": (draw.choice(rates), draw.choice(rates), draw.choice(rates)), "activation": draw.choice(["gelu_new", "gelu_new", "gelu_pytorch_tanh", "gelu"])}
+
+
 def drawn(seed):
     draw = random.Random(seed)
     family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "granite"])
@@ -57,8 +68,9 @@ def drawn(seed):
     adapters = method(draw, precision)
     ranks = draw.choice([1, 1, 1, 1, 2, 3, 4, 7, 8, 16, 64])
     sharding = draw.choice(["full-shard", "full-shard", "shard-grad-op", "no-shard"])
+    found = {**sizes(draw, family), **mixture(family, seed), **adapters}
     return Case(
-        **{**sizes(draw, family), **mixture(family, seed)}, **adapters, precision=precision, ranks=ranks, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3, 8]), accumulation=draw.choice([1, 1, 2, 3, 5]),
+        **{**found, **learned_positions(found, seed)}, precision=precision, ranks=ranks, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3, 8]), accumulation=draw.choice([1, 1, 2, 3, 5]),
         storage="bf16" if precision == "bf16-mixed" and draw.random() < 0.15 else "fp32", checkpointing=draw.choice(["none", "full"]), card=draw.choice(CARDS), attention=draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:fused", "adamw:foreach", "adamw-8bit", "adafactor", "adamw:paged", "adamw-8bit:paged"]),
         sharding=sharding, checkpointed_by=draw.choice(["layers", "fsdp"]) if ranks > 1 and sharding != "no-shard" and not adapters else "layers")

@@ -5,17 +5,13 @@
 """
 
 import dataclasses
-import datetime
-import hashlib
-import importlib.metadata
 import importlib.util
-import json
 import os
-import pathlib
 import sys
 
 from events_test import FOLDER, PROGRAMS, SMALL, TINY, Case, counted_events, other_precision, rehearsed_events  # which puts the folder above on the path
-from compare_events import by_step, failures_of
+from compare_events import failures_of
+from recorded import failures_of_recorded, record
 import vramfit
 
 RECORDED = FOLDER / "sft_events.json"
@@ -84,43 +80,16 @@ def rehearsed(case, libraries):
     return rehearsed_events(case, libraries, "sft_train.py", 0 if case.ranks > 1 else None)
 
 
-def summary(steps):
-    """Of each step: how many allocations, and a hash of all of them with what was freed before each."""
-    found = {}
-    for step, allocations in steps.items():
-        plain = [[size, stream, sorted([*block, count] for block, count in freed.items())] for size, stream, freed, _ in allocations]
-        found[step] = {"allocations": len(plain), "sha256": hashlib.sha256(json.dumps(plain).encode()).hexdigest()}
-    return found
-
-
-def record():
-    versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    with warm() as libraries:
-        cases = [{"case": dataclasses.asdict(case), "steps": summary(by_step(rehearsed(case, libraries)))} for case in FEW]
-    origin = {"script": "tests/oracle/hf_trainer/sft_events_test.py record", "versions": versions, "date": datetime.date.today().isoformat()}
-    RECORDED.write_text(json.dumps({"origin": origin, "cases": cases}, indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-def compare_with_recorded():
-    failures = 0
-    for known in json.loads(RECORDED.read_text(encoding="utf-8"))["cases"]:
-        case = SftCase(**known["case"])
-        found = summary(by_step(counted_events(case)))
-        failures += found != known["steps"]
-        print(case, "equal" if found == known["steps"] else f"\n  recorded {known['steps']}\n  counted  {found}")
-    assert summary(by_step(counted_events(other_precision(case)))) != known["steps"], "another job's events pass for these"
-    return 1 if failures else 0
-
-
 def main(what):
     if what == "recorded":
-        return compare_with_recorded()
+        return 1 if failures_of_recorded(RECORDED, lambda fields: SftCase(**fields), counted_events, other_precision) else 0
     if not with_libraries():
         print(f"skipped: {sys.executable} lacks some of {', '.join(LIBRARIES)}")
         return SKIPPED
     if what == "record":
-        return record()
+        with warm() as libraries:
+            record(RECORDED, "sft_events_test.py", LIBRARIES, FEW, lambda case: rehearsed(case, libraries))
+        return 0
     cases = FEW if what == "few" else [*FEW, *MORE]
     with warm() as libraries:
         return 1 if failures_of(cases, lambda case: rehearsed(case, libraries), counted_events, other_precision) else 0

@@ -119,7 +119,7 @@ TEST_CASE("modelings name what they have no code for") {
         estimate(testing::small_model(family), job, parse_cluster("1xH100-80GB"), {.suggestions = false});
     return e.verdict == Verdict::not_modelled ? e.why : "";
   };
-  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text"}) {
+  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "gpt2"}) {
     CAPTURE(family);
     CHECK(why(family, "transformers").empty());
   }
@@ -140,7 +140,9 @@ TEST_CASE("modelings name what they have no code for") {
   };
   CHECK(with_flash("gemma2").find("--attention flash of a model with capped scores") == 0);
   CHECK(with_flash("gemma3_text").find("--attention flash of a model with sliding windows") == 0);
-  CHECK(why("gpt2", "transformers").find("modeling transformers of a model built differently from Llama") !=
+  CHECK(why("gpt2", "torchtitan").find("modeling torchtitan of a model built differently from Llama") !=
+        std::string::npos);
+  CHECK(why("bert", "transformers").find("a model with learned positions built differently from GPT-2") !=
         std::string::npos);
 }
 

@@ -1,0 +1,171 @@
+#include "program/pytorch/modelings/transformers_gpt2.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "program/pytorch/modelings/transformers_masks.h"
+#include "program/stages/trainable.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+/// FSDP2 gathers in the compute dtype.
+Dtype hidden_dtype(const Graph& graph, const Job& job, const Gpt2Graph& gpt2) {
+  if (job.runtime == Runtime::pytorch_fsdp2) return job.precision.compute;
+  return held_parameters(graph, job)[static_cast<std::size_t>(gpt2.words)].dtype;
+}
+
+}  // namespace
+
+Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
+    : torch_(torch),
+      adapters_(torch, job),
+      gpt2_(gpt2_graph(graph, job)),
+      is_eager_(job.attention == Attention::math),
+      may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
+      hidden_dtype_(hidden_dtype(graph, job, gpt2_)) {
+  require_code(job);
+}
+
+void Gpt2::require_code(const Job& job) const {
+  if (job.modeling == Modeling::trl) refuse_model(job, "a model with learned positions");
+  if (job.method == Method::qlora) refuse_model(job, "GPT-2 with --method qlora");
+  if (job.compile) refuse_model(job, "GPT-2 with --compile on");
+  if (is_eager_ && gpt2_.upcasts_scores) refuse_model(job, "GPT-2 with reorder_and_upcast_attn and --attention math");
+  if (gpt2_.activation == Activation::relu) refuse_model(job, "GPT-2 with relu");
+  for (const double rate : {gpt2_.dropout.embedding, gpt2_.dropout.attention, gpt2_.dropout.hidden}) {
+    if (rate == 1) refuse_model(job, "GPT-2 with a dropout of 1");  // which PyTorch computes otherwise
+  }
+}
+
+std::vector<Module> Gpt2::modules() const {
+  std::vector<Module> modules{{.name = "wte", .parameters = {gpt2_.words}, .beside = {gpt2_.positions}}};
+  for (const Gpt2Block& l : gpt2_.blocks) {
+    Module layer{.name = l.name, .parameters = {}};
+    const auto add = [&](const LlamaLinear& by) {
+      for (const int parameter : {by.weight, by.bias, by.lora_a, by.lora_b}) {
+        if (parameter >= 0) layer.parameters.push_back(parameter);
+      }
+    };
+    const auto add_norm = [&](const Gpt2Norm& by) { add({.weight = by.weight, .bias = by.bias}); };
+    add_norm(l.ln_1);
+    add(l.c_attn);
+    add(l.attention_out);
+    add_norm(l.ln_2);
+    add(l.c_fc);
+    add(l.mlp_out);
+    modules.push_back(std::move(layer));
+  }
+  // Its body is called transformer, under which PEFT's model passes it on.
+  modules.push_back({.name = "lm_head", .parameters = {gpt2_.norm.weight, gpt2_.norm.bias}, .is_found_in_peft = true});
+  if (gpt2_.output != gpt2_.words) modules.back().parameters.push_back(gpt2_.output);
+  return modules;
+}
+
+Tensor Gpt2::embed(const Tensor& ids) {
+  const Scope scope(torch_.heap(), "wte");
+  embedded_ = torch_.embedding(ids, gpt2_.words, gpt2_.sizes.vocabulary, gpt2_.sizes.hidden, hidden_dtype_);
+  if (adapters_.need_input_gradients()) embedded_ = torch_.require_gradient(std::move(embedded_));
+  return embedded_;
+}
+
+Tensor Gpt2::prepare(Tensor embedded, const Tensor& mask, const Tensor& items) {
+  const Gpt2Sizes& s = gpt2_.sizes;
+  Heap& heap = torch_.heap();
+  const auto numbers = [&](const char* call, const Accesses& inputs, const char* what) {
+    return torch_.computed(call, inputs, heap.make(s.sequence, Dtype::i64, Category::activations, what));
+  };
+  passed_.items = items;
+  Tensor h;
+  {
+    const Scope scope(heap, "wpe");
+    const Tensor range = numbers("aten::arange", {}, "range");
+    passed_.position_ids = numbers("aten::add", {reads(range)}, "positions");
+  }
+  {
+    const Scope scope(heap, "wpe");
+    positions_ = torch_.embedding(passed_.position_ids, gpt2_.positions, s.positions, s.hidden, hidden_dtype_);
+    h = torch_.add_to_each(embedded, positions_);
+    embedded = {};
+  }
+  Masks masks(torch_, {.batch = s.batch, .sequence = s.sequence, .dtype = hidden_dtype_, .is_eager = is_eager_});
+  passed_.mask = masks.of_scores(mask, 0);
+  const Scope scope(heap, "drop");
+  return dropped(h, gpt2_.dropout.embedding);
+}
+
+Tensor Gpt2::dropped(const Tensor& x, double rate) { return rate > 0 ? torch_.dropout(x) : x; }
+
+Tensor Gpt2::norm(const Tensor& x, const Gpt2Norm& by) {
+  return torch_.layer_norm(x,
+                           {.weight = by.weight, .bias = by.bias, .dtype = hidden_dtype_, .width = gpt2_.sizes.hidden});
+}
+
+Tensor Gpt2::conv1d(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
+  Tensor result = torch_.conv1d(x, by.weight, inputs, outputs, by.bias);
+  return adapters_.added(std::move(result), x, by, inputs, outputs);
+}
+
+/// 0.5 * x * (1.0 + tanh(c * (x + 0.044715 * pow(x, 3.0)))) of activations.py: autocast computes powers in fp32.
+Tensor Gpt2::gelu_new(const Tensor& x) {
+  const Tensor half = torch_.scale(x);
+  Tensor inner = torch_.power(torch_.autocast() ? torch_.cast(x, Dtype::f32) : x);
+  inner = torch_.scale(inner);
+  inner = torch_.add(x, inner);
+  inner = torch_.scale(inner);
+  inner = torch_.tanh(inner);
+  inner = torch_.add_scalar(inner);
+  return torch_.multiply(half, inner);
+}
+
+Tensor Gpt2::activated(const Tensor& x) {
+  if (gpt2_.has_composed_activation) return gelu_new(x);
+  return gpt2_.activation == Activation::silu ? torch_.silu(x) : torch_.gelu(x);
+}
+
+Tensor Gpt2::feed_forward(const Gpt2Block& l, const Tensor& x) {
+  Tensor h = conv1d(x, l.c_fc, gpt2_.sizes.hidden, gpt2_.sizes.ffn);
+  h = activated(h);
+  h = conv1d(h, l.mlp_out, gpt2_.sizes.ffn, gpt2_.sizes.hidden);
+  return dropped(h, gpt2_.dropout.hidden);
+}
+
+CheckpointBody Gpt2::block(std::size_t number) {
+  return [this, &layer = gpt2_.blocks.at(number), passed = passed_](const Tensor& x) { return run(layer, x, passed); };
+}
+
+/// What attention gave stays until the block returns.
+Tensor Gpt2::run(const Gpt2Block& l, const Tensor& x, const Passed& passed) {
+  Heap& heap = torch_.heap();
+  const auto in = [&](const char* name, const auto& code) {
+    const Scope scope(heap, l.name + "." + name);
+    return code();
+  };
+  const Scope scope(heap, l.name);
+  Tensor h = in("ln_1", [&] { return norm(x, l.ln_1); });
+  const Attended attended = in("attn", [&] { return attention(l, h, passed.mask); });
+  h = torch_.add(attended.out, x);
+  const Tensor residual = h;
+  h = in("ln_2", [&] { return norm(h, l.ln_2); });
+  const Tensor fed = in("mlp", [&] { return feed_forward(l, h); });
+  return torch_.add(residual, fed);
+}
+
+Tensor Gpt2::head(Tensor h, const std::function<Tensor(Tensor)>& before_output) {
+  {
+    const Scope scope(torch_.heap(), "ln_f");
+    h = norm(h, gpt2_.norm);
+  }
+  passed_ = {};
+  embedded_ = positions_ = {};
+  h = before_output(std::move(h));
+  hidden_ = h;
+  const Scope scope(torch_.heap(), "lm_head");
+  torch_.heap().values = Category::logits_and_loss;
+  return torch_.linear(h, gpt2_.output, gpt2_.sizes.hidden, gpt2_.sizes.vocabulary);
+}
+
+}  // namespace vramfit::eager

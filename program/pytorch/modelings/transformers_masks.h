@@ -1,0 +1,40 @@
+// The masks of attention that transformers' models make before their layers run.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "program/pytorch/torch.h"
+
+namespace vramfit::eager {
+
+class Masks {
+ public:
+  struct For {
+    std::int64_t batch = 0, sequence = 0;
+    Dtype dtype = Dtype::f32;  // of hidden states
+    bool is_eager = false;     // attention, which adds its mask
+  };
+  Masks(Torch& torch, For what) : torch_(torch), for_(what) {}
+
+  /// Of queries that see `window` keys; 0: all before them. `given`: the loop's mask of tokens. Empty where PyTorch's
+  /// kernels need none.
+  Tensor of_scores(const Tensor& given, std::int64_t window);
+
+ private:
+  Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
+  void look_at_flags(const Tensor& flags);
+  struct MaskPart {
+    std::function<Tensor()> make;
+    std::int64_t elements = 0;
+  };
+  Tensor all_of(const std::vector<MaskPart>& parts);
+  Tensor allowed_keys(const Tensor& padding, std::int64_t window);
+  /// Whether rows are so long that a window hides keys from queries.
+  bool hides_keys(std::int64_t window) const { return window > 0 && for_.sequence >= window; }
+
+  Torch& torch_;
+  For for_;
+};
+
+}  // namespace vramfit::eager
