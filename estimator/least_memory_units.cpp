@@ -56,7 +56,7 @@ class UnitSums {
 
   void add(const Job& job) {
     for (const Unit& unit : layout_.units) {
-      (offload_.parameters ? r_.host : r_.resident) += shard_bytes(unit);
+      (offload_.parameters ? r_.host : r_.resident) += card_bytes(unit);
       if (unit.trainable_elements > 0) add_trained(unit, job);
       r_.gradient_shards += shard_of(unit);
       r_.largest_gradient_shard = std::max(r_.largest_gradient_shard, shard_of(unit));

@@ -70,7 +70,13 @@ std::vector<Job> optimizers(const Job& job, const ModelSpec& /*spec*/, const Val
   return with_each(job, "optimizer", &Job::optimizer, names);
 }
 
-// Of frozen weights alone. By default in 8 bits, and in the 4 that need least; those that have so few stay as they are.
+bool is_for_trained(const std::string& name) {
+  const Quantization* format = quantization_named(name);
+  return format != nullptr && format->trains;
+}
+
+// By default of frozen weights alone, in 8 bits, and in the 4 that need least; those that have so few stay as they are.
+// What rounds trained ones is tried by name.
 std::vector<Job> quantizations(const Job& job, const ModelSpec& spec, const Values& values) {
   Values names = values;
   if (values.empty()) {
@@ -79,7 +85,8 @@ std::vector<Job> quantizations(const Job& job, const ModelSpec& spec, const Valu
   }
   std::erase(names, job.quantization);
   std::vector<Job> changed;
-  if (names.empty() || !has_frozen_matrices(job, spec)) return changed;
+  if (names.empty()) return changed;
+  if (!has_frozen_matrices(job, spec)) std::erase_if(names, std::not_fn(is_for_trained));
   for (const std::string& name : names) {
     changed.push_back(job);
     changed.back().quantization = name;
@@ -102,10 +109,10 @@ std::vector<std::int64_t> numbers_of(const Values& values) {
   return numbers;
 }
 
-std::string why_no_quantization(const Job& job, const ModelSpec& spec, const Values& /*values*/) {
-  if (has_frozen_matrices(job, spec)) return "";
-  return "all matrices of layers are trained, and only frozen ones can be quantized; use --allow method:qlora, or give "
-         "--method lora or --freeze";
+std::string why_no_quantization(const Job& job, const ModelSpec& spec, const Values& values) {
+  if (has_frozen_matrices(job, spec) || std::ranges::any_of(values, is_for_trained)) return "";
+  return "all matrices of layers are trained, and only frozen ones can be quantized; use --allow method:qlora, give "
+         "--method lora or --freeze, or with host memory for masters --allow quantization:fp8";
 }
 
 // Smaller ones, down to one sequence for each data rank; larger ones by name. Micro-batch and accumulation follow.

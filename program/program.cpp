@@ -25,7 +25,7 @@ std::string_view kernel_name(Kernel kernel) {
       "workspaces",   "inputs",      "gather_own",       "gather_kept",     "keep_slice", "copy",
       "add",          "add_whole",   "add_own",          "forward",         "backward",   "add_loss",
       "norm_begin",   "norm_parts",  "norm_rest",        "scale",           "mask",       "update",
-      "update_scale", "save_states", "gather_parameter", "write_parameter", "call"};
+      "update_scale", "save_states", "gather_parameter", "write_parameter", "encode",     "call"};
   return names.at(static_cast<std::size_t>(kernel));
 }
 
@@ -49,7 +49,7 @@ std::string_view axis_name(Axis axis) {
 
 bool is_copy(Kernel kernel) {
   return kernel == Kernel::gather_own || kernel == Kernel::gather_kept || kernel == Kernel::keep_slice ||
-         kernel == Kernel::copy;
+         kernel == Kernel::copy || kernel == Kernel::encode;
 }
 
 bool reaches_host(Kernel kernel) {

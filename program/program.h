@@ -112,6 +112,7 @@ enum class Kernel : std::uint8_t {
   save_states,
   gather_parameter,  // the shard that has it -> this rank's part of the whole `parameter`
   write_parameter,   // `parameter`, whole or in the only shard; on GPUs the host memory that it is written from
+  encode,            // masters of `unit` in host memory -> the codes that the card is to have of them
   call               // of PyTorch's library, which the program only records
 };
 inline constexpr std::size_t kKernels = static_cast<std::size_t>(Kernel::call) + 1;

@@ -70,6 +70,7 @@ class LeastSeconds::UnitsMaker {
   Units make() {
     Units result;
     result.has_backward = segments_with_backward(graph_, job_);
+    host_.load_codes(layout_);
     for (program::UnitLowering& unit : units_) unit.load({});
     host_.load_staging(layout_, true);
     take();

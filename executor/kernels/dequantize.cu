@@ -65,8 +65,9 @@ struct NormalFloats {
   }
 };
 
-template <typename T>
-struct Int8 {
+/// A byte for each element.
+template <typename T, typename Number>
+struct OfRows {
   const CodedMatrix& matrix;
   const Values& values;
 
@@ -85,12 +86,15 @@ struct Int8 {
         scale = scales.at(++row);
       }
       ++column;
-      const float value = static_cast<float>(static_cast<std::int8_t>(codes.at[i])) * scale * kOneOfInt8;
-      pack.at[i] = rounded<T>(is_there ? value : 0);
+      pack.at[i] = rounded<T>(is_there ? Number()(codes.at[i], scale) : 0);
     }
     return pack;
   }
 };
+template <typename T>
+using Int8 = OfRows<T, NumberOfInt8>;
+template <typename T>
+using Fp8 = OfRows<T, NumberOfE4m3>;
 
 template <typename T, template <typename> typename Format>
 __global__ void make_whole(const __grid_constant__ CodedMatrix matrix, const __grid_constant__ Values values_of_codes) {
@@ -122,8 +126,9 @@ int dequantize(const CodedMatrix& matrix, Stream stream) {
   const unsigned blocks = blocks_for((matrix.capacity + kEachOfCodes - 1) / kEachOfCodes);
   return with_number(matrix.number, [&](auto number) {
     using T = decltype(number);
-    return matrix.block > 0 ? launch(make_whole<T, NormalFloats>, blocks, kThreads, stream, matrix, make_values())
-                            : launch(make_whole<T, Int8>, blocks, kThreads, stream, matrix, make_values());
+    const auto start = [&](auto kernel) { return launch(kernel, blocks, kThreads, stream, matrix, make_values()); };
+    if (matrix.codes == Codes::e4m3) return start(make_whole<T, Fp8>);
+    return matrix.codes == Codes::int8 ? start(make_whole<T, Int8>) : start(make_whole<T, NormalFloats>);
   });
 }
 

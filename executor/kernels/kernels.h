@@ -44,13 +44,17 @@ struct CodedAverages {
   int bits;  // 8 or 4, as adamw-8bit and adamw-4bit keep them
 };
 
+/// Places in a table of 16 numbers, whole numbers, or numbers of FP8 (e4m3).
+enum class Codes : std::uint8_t { normal_float, int8, e4m3 };
+
 /// A rank's rows of a matrix in codes, at `stored`, where QuantizedParts says what lies where.
 struct CodedMatrix {
   const std::uint8_t* stored;
   std::int64_t codes_begin, scales_begin, offset_begin;
   std::int64_t elements, capacity;  // of its rows; with those of padding, which become zeros
   std::int64_t row_elements;
-  std::int64_t block;        // elements that share a scale; 0: a row of int8
+  Codes codes;
+  std::int64_t block;        // elements that share a scale; 0: those of a row
   std::int64_t scale_block;  // scales of 8 bits that share one of 32; 0: all have 32
   void* into;                // [capacity]
   Number number;
@@ -122,7 +126,7 @@ struct Kernels {
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 2;
+inline constexpr int kInterface = 3;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

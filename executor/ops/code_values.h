@@ -2,8 +2,11 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 
+#include "executor/ops/e4m3.h"
 #include "executor/optimizers/block_codes.h"
+#include "executor/optimizers/on_both.h"
 
 namespace vramfit {
 
@@ -29,5 +32,15 @@ inline constexpr std::array<float, 16> kNormalFloats{-1.0F,
 using ScaleCodes = DynamicCodes<7, true>;
 
 inline constexpr float kOneOfInt8 = 7.874015718698502e-3F;  // 1 / 127, as int8_vectorwise_dequant has it
+
+/// What a byte stands for in a row with that scale.
+struct NumberOfInt8 {
+  VRAMFIT_ON_BOTH float operator()(std::uint8_t code, float scale) const {
+    return static_cast<float>(static_cast<std::int8_t>(code)) * scale * kOneOfInt8;
+  }
+};
+struct NumberOfE4m3 {
+  VRAMFIT_ON_BOTH float operator()(std::uint8_t code, float scale) const { return E4m3::value(code) * scale; }
+};
 
 }  // namespace vramfit

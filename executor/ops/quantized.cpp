@@ -193,17 +193,30 @@ void whole_blocks(const QuantizedRows& matrix, const std::uint8_t* codes, const 
   }
 }
 
-template <typename T>
+/// `number`: of a code and its row's scale.
+template <typename T, typename Number>
 void whole_rows(const QuantizedRows& matrix, const std::uint8_t* codes, const Scales& scales, T* into,
-                std::int64_t first, std::int64_t end) {
+                std::int64_t first, std::int64_t end, const Number& number) {
   for (std::int64_t row = first; row < end; ++row) {
-    const auto* const from = reinterpret_cast<const std::int8_t*>(codes) + row * matrix.row_elements;
+    const std::uint8_t* const from = codes + row * matrix.row_elements;
     T* const to = into + row * matrix.row_elements;
     const float scale = scales[row];
     VRAMFIT_INDEPENDENT_ELEMENTS
-    for (std::int64_t i = 0; i < matrix.row_elements; ++i) {
-      to[i] = static_cast<T>(static_cast<float>(from[i]) * scale * kOneOfInt8);
-    }
+    for (std::int64_t i = 0; i < matrix.row_elements; ++i) to[i] = static_cast<T>(number(from[i], scale));
+  }
+}
+
+/// Blocks, or rows, `first` to `end`.
+template <typename T>
+void whole_part(const QuantizedRows& matrix, const std::uint8_t* codes, const Scales& scales, T* into,
+                std::int64_t first, std::int64_t end) {
+  switch (matrix.format.kind) {
+    case CodeKind::normal_float:
+      return whole_blocks(matrix, codes, scales, into, first, end);
+    case CodeKind::integer:
+      return whole_rows(matrix, codes, scales, into, first, end, NumberOfInt8());
+    case CodeKind::e4m3:
+      return whole_rows(matrix, codes, scales, into, first, end, NumberOfE4m3());
   }
 }
 
@@ -211,14 +224,11 @@ template <typename T>
 void make_whole(const QuantizedRows& matrix, const std::uint8_t* stored, T* into) {
   const Scales scales(matrix, stored);
   const std::uint8_t* const codes = stored + matrix.parts().codes_begin;
-  const bool has_blocks = matrix.format.block > 0;
-  const std::int64_t each = has_blocks ? matrix.format.block : std::max<std::int64_t>(matrix.row_elements, 1);
+  const std::int64_t block = matrix.format.block;
+  const std::int64_t each = block > 0 ? block : std::max<std::int64_t>(matrix.row_elements, 1);
   at::parallel_for(0, ceil_div(matrix.elements(), each), std::max<std::int64_t>(kGrain / each, 1),
                    [&](std::int64_t first, std::int64_t end) {
-                     kernels::on_widest([&] {
-                       has_blocks ? whole_blocks(matrix, codes, scales, into, first, end)
-                                  : whole_rows(matrix, codes, scales, into, first, end);
-                     });
+                     kernels::on_widest([&] { whole_part(matrix, codes, scales, into, first, end); });
                    });
   std::fill(into + matrix.elements(), into + matrix.capacity * matrix.row_elements, T(0));
 }
@@ -250,7 +260,11 @@ void RowsQuantizer::add(std::span<const float> values) {
   const std::int64_t block = matrix_.format.block;
   float* const scales = scales_.data() + scales_of(matrix_.format, done_, matrix_.row_elements);
   std::uint8_t* const codes = stored_.data() + parts_.codes_begin + (block == 0 ? done_ : done_ / 2);
-  block == 0 ? quantize_rows(values, matrix_.row_elements, codes, scales) : quantize_blocks(values, codes, scales);
+  if (matrix_.format.kind == CodeKind::e4m3) {
+    encode_e4m3_rows(values, matrix_.row_elements, codes, scales);
+  } else {
+    block == 0 ? quantize_rows(values, matrix_.row_elements, codes, scales) : quantize_blocks(values, codes, scales);
+  }
   done_ += static_cast<std::int64_t>(values.size());
 }
 

@@ -10,8 +10,6 @@ namespace vramfit {
 
 namespace {
 
-constexpr float kOneOfInt8 = 7.874015718698502e-3F;  // 1 / 127, as int8_vectorwise_dequant has it
-
 /// The two numbers that a byte stands for, for each byte, then what scales of 8 bits stand for.
 std::array<float, DequantizeScratch::kPairs + DequantizeScratch::kScaleMap> tables() {
   std::array<float, DequantizeScratch::kPairs + DequantizeScratch::kScaleMap> numbers{};
@@ -59,9 +57,11 @@ class DequantizeCalls {
 
   at::Tensor rows(std::int64_t first, std::int64_t count) const {
     at::Tensor values = part(0, count);
-    values.copy_(bytes(parts_.codes_begin + first, count).view(at::kChar));
+    const bool is_e4m3 = matrix_.format.kind == CodeKind::e4m3;
+    values.copy_(bytes(parts_.codes_begin + first, count).view(is_e4m3 ? at::kFloat8_e4m3fn : at::kChar));
     const std::int64_t row = first / matrix_.row_elements, many = count / matrix_.row_elements;
-    values.view({many, -1}).mul_(numbers(4 * row, many).unsqueeze(1)).mul_(kOneOfInt8);
+    values.view({many, -1}).mul_(numbers(4 * row, many).unsqueeze(1));
+    if (!is_e4m3) values.mul_(kOneOfInt8);
     return values;
   }
 

@@ -4,6 +4,15 @@
 
 namespace vramfit {
 
+namespace {
+
+cuda::Codes codes_of(CodeKind kind) {
+  if (kind == CodeKind::e4m3) return cuda::Codes::e4m3;
+  return kind == CodeKind::integer ? cuda::Codes::int8 : cuda::Codes::normal_float;
+}
+
+}  // namespace
+
 void dequantize_by_kernel(const QuantizedRows& matrix, const at::Tensor& stored, at::Tensor& into) {
   const QuantizedParts parts = matrix.parts();
   check_launch(require_own_kernels().dequantize({.stored = stored.const_data_ptr<std::uint8_t>(),
@@ -13,6 +22,7 @@ void dequantize_by_kernel(const QuantizedRows& matrix, const at::Tensor& stored,
                                                  .elements = matrix.elements(),
                                                  .capacity = matrix.capacity * matrix.row_elements,
                                                  .row_elements = matrix.row_elements,
+                                                 .codes = codes_of(matrix.format.kind),
                                                  .block = matrix.format.block,
                                                  .scale_block = matrix.format.scale_block,
                                                  .into = into.mutable_data_ptr(),

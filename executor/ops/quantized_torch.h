@@ -1,5 +1,6 @@
 // Matrices in codes of few bits: made from fp32 on the host, made whole on CPU ranks and GPUs. Codes and scales are
-// those of bitsandbytes 0.50.2 (functional.py: quantize_4bit, quantize_blockwise, int8_vectorwise_quant).
+// those of bitsandbytes 0.50.2 (functional.py: quantize_4bit, quantize_blockwise, int8_vectorwise_quant), of FP8 those
+// of torchao.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,6 +54,11 @@ class RowsQuantizer {
   std::span<float> scales_;  // those, or what is stored
   std::int64_t done_ = 0;    // elements
 };
+
+/// Codes and scales of rows in FP8.
+void encode_e4m3_rows(std::span<const float> values, std::int64_t columns, std::uint8_t* codes, float* scales);
+/// What `stored` has of a trained matrix: codes and scales of its masters in fp32 or bf16, both on the host.
+void encode_rows(const QuantizedRows& matrix, const at::Tensor& values, at::Tensor& stored);
 
 /// `into`: [capacity * row elements] of fp32, bf16 or fp16; padding becomes zeros. On CPU without scratch.
 void dequantize_on_cpu(const QuantizedRows& matrix, const at::Tensor& stored, at::Tensor& into);

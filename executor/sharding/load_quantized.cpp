@@ -73,7 +73,7 @@ class QuantizingRows final : public RowSupply {
 }  // namespace
 
 QuantizedRows quantized_rows(const UnitParameter& p, std::int64_t shard) {
-  return {.format = *p.quantization,
+  return {.format = *codes_format(p),
           .capacity = p.rows_per_rank,
           .rows = own_rows(p, shard),
           .row_elements = p.row_elements};

@@ -80,15 +80,16 @@ void UnitRuns::load_count(const Unit& unit, StateSource& states, std::string_vie
 
 void UnitRuns::gather_own(Operands& operands) const {
   const Unit& unit = unit_of(operands);
-  const std::size_t whole = unit.storages.size(), scratch = whole + 1;
+  const std::size_t codes = unit.codes_bytes > 0 ? 1 : 0;  // of what is trained, before the storages
+  const std::size_t whole = codes + unit.storages.size(), scratch = whole + 1;
   std::size_t next = 0;
-  for (std::size_t storage = 0; storage < whole; ++storage) {
+  for (std::size_t operand = 0; operand < whole; ++operand) {
     std::size_t part = 0;
     for (const UnitParameter& p : unit.parameters) {
-      if (at_index(p.storage) != storage) continue;
-      const at::Tensor from = operands.part(storage, part++);
+      if ((p.trained_as != nullptr ? 0 : codes + at_index(p.storage)) != operand) continue;
+      const at::Tensor from = operands.part(operand, part++);
       at::Tensor to = operands.part(whole, next++);
-      if (p.quantization == nullptr) {
+      if (codes_format(p) == nullptr) {
         to.copy_(from);
         continue;
       }
@@ -99,6 +100,16 @@ void UnitRuns::gather_own(Operands& operands) const {
         to.is_cpu() ? dequantize_on_cpu(matrix, from, to) : dequantize_by_kernel(matrix, from, to);
       }
     }
+  }
+}
+
+void UnitRuns::encode(Operands& operands) const {
+  std::size_t part = 0;
+  for (const UnitParameter& p : unit_of(operands).parameters) {
+    if (p.trained_as == nullptr) continue;
+    const at::Tensor masters = operands.part(0, part);
+    at::Tensor codes = operands.part(1, part++);
+    encode_rows(quantized_rows(p, context_.shard_rank), masters, codes);
   }
 }
 

@@ -45,6 +45,8 @@ class UnitRuns {
   /// Rows of the rank go to their places in the gathered unit: cast, or made whole from codes, on GPUs in the scratch
   /// that is the operand after the unit, or without one by an own kernel.
   void gather_own(Operands& operands) const;
+  /// Masters of matrices become the codes that the card has of them.
+  void encode(Operands& operands) const;
   /// Where the parameters are only read, finds sums that the update needs (OptimizerSums).
   void update(Operands& operands, const StepOfUpdate& step) const;
 

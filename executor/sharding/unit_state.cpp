@@ -36,8 +36,9 @@ std::vector<UnitState::Buffers> unit_buffers(const program::Program& program, co
     };
     UnitState::Buffers& unit = units[static_cast<std::size_t>(run->unit)];
     const std::uint32_t count = run->accesses.count;
-    if (run->kernel == program::Kernel::update && unit.gradient_shard < 0) unit.gradient_shard = operand(1);
-    // One that is sent to the host for its update is whole on the card.
+    // One that is sent to the host for its update is whole on the card; parts that are added up there are whole there.
+    const bool is_update = run->kernel == program::Kernel::update;
+    if (is_update && (unit.gradient_shard < 0 || !is_staging(operand(1)))) unit.gradient_shard = operand(1);
     if (run->kernel == program::Kernel::copy && is_staging(operand(1))) unit.gradient_shard = operand(0);
     for (std::uint32_t i = 0; run->kernel == program::Kernel::load_shard && i + 1 < count; ++i) {
       unit.shards.push_back(operand(i));

@@ -189,6 +189,7 @@ void Trainer::State::add_step_runs() {
                          .seed = in.options.seed,
                          .step = facts.step});
   });
+  runner.on(Kernel::encode, [this](Operands& o) { unit_runs.encode(o); });
   runner.on(Kernel::update_scale, [this](Operands& /*o*/) { scaler.update(); });
 }
 

@@ -28,6 +28,10 @@ void set_choice(Job& job, std::string_view value) {
 }
 
 Dtype trained_dtype(std::string_view value) {
+  if (value == "fp8") {
+    throw InputError(
+        "\"fp8\" is not a type to train in (--precision fp8 is for products, --quantization fp8 for cards)");
+  }
   const Dtype dtype = parse_dtype(value);
   if (dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::f16) {
     throw InputError(fmt::format("\"{}\" is not a type to train in (known: fp32, bf16, fp16)", printable(value)));
@@ -283,11 +287,13 @@ constexpr std::array kJobFields{
              "--method lora or qlora --compute-dtype",
              get_frozen_dtype, set_frozen_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
-    JobField{"quantization", FieldForm::text, "none|nf4|nf4-double|int8",
-             "Frozen matrices of layers, as codes of 4 or 8 bits with scales, made whole in the compute dtype while "
-             "their unit is used. Default: none",
-             get_quantization, set_quantization, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
-             InPlan::optional, Decides::parameters},
+    JobField{
+        "quantization", FieldForm::text, "none|nf4|nf4-double|int8|fp8",
+        "Frozen matrices of layers, as codes of 4 or 8 bits with scales, made whole in the compute dtype while "
+        "their unit is used. fp8 is for trained ones, too, whose masters --offload optimizer keeps in host memory. "
+        "Default: none",
+        get_quantization, set_quantization, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
+        InPlan::optional, Decides::parameters},
     JobField{"gradient_mask", FieldForm::text, "none|keep:P|file:PATH",
              "Child-tuning: keep each gradient element with probability P, drawn every step, or apply masks from a "
              "safetensors file. Default: none",

@@ -42,6 +42,28 @@ void HostSide::load_staging(const UnitLayout& layout, bool sums) {
   }
 }
 
+void HostSide::load_codes(const UnitLayout& layout) {
+  std::int64_t largest = 0, units = 0;
+  for (const Unit& unit : layout.units) {
+    largest = std::max(largest, unit.codes_bytes);
+    units += unit.codes_bytes > 0 ? 1 : 0;
+  }
+  for (std::int64_t i = 0; i < std::min(units, kStagingBuffers); ++i) {
+    codes_.push_back({.held = writer_.allocate(on_host({.bytes = Bytes{largest},
+                                                        .label = labels_.number("codes on their way to the card"),
+                                                        .segment = -1,
+                                                        .category = Category::communication,
+                                                        .dtype = Dtype::u8}))});
+    writer_.run({.kernel = Kernel::zero}, {{&codes_.back().held, How::write}});
+  }
+}
+
+HostSide::CodesStaging& HostSide::next_codes() {
+  CodesStaging& staging = codes_.at(next_codes_++ % codes_.size());
+  if (staging.token >= 0) writer_.write(Wait{staging.token, Stream::host});
+  return staging;
+}
+
 void HostSide::order(Stream from, Stream to) {
   const int token = tokens_++;
   writer_.write(Record{token, from});

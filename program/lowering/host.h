@@ -31,6 +31,9 @@ class HostSide {
   /// an earlier reduction.
   void load_staging(const UnitLayout& layout, bool sums);
 
+  /// What codes of trained matrices pass through, of units of `layout`.
+  void load_codes(const UnitLayout& layout);
+
   /// What `to` is given next begins after all that `from` has been given.
   void order(Stream from, Stream to);
   /// After what the compute stream and the host have been given; returns the token of the copy's end.
@@ -58,6 +61,19 @@ class HostSide {
   /// The copy is done, the shard freed, and the sum complete.
   void land();
 
+  /// What the host writes codes to while others leave from elsewhere. `token`: of the latest copy from it within this
+  /// section; -1: none.
+  struct CodesStaging {
+    Held held;
+    int token = -1;
+  };
+  /// The host waits until what was there has left.
+  CodesStaging& next_codes();
+  /// A section begins, before which the host has waited for everything.
+  void begin_codes() {
+    for (CodesStaging& staging : codes_) staging.token = -1;
+  }
+
   /// A part of host memory that a copy may go to while the host reads the other one.
   const Held& next_staging() { return staging_.at(next_++ % staging_.size()); }
 
@@ -69,6 +85,8 @@ class HostSide {
   Offload offload_;
   std::vector<Held> staging_;
   std::size_t next_ = 0;
+  std::vector<CodesStaging> codes_;
+  std::size_t next_codes_ = 0;
   std::optional<Leaving> leaving_;
   Held landing_;     // of `leaving_`, if it adds
   int landed_ = -1;  // its token

@@ -14,6 +14,7 @@ Bytes bytes_of_ids(const Shared& in) {
 
 void LoadLowering::load(bool sums_gradients) {
   in_.writer.write(Mark{});
+  in_.host.load_codes(in_.layout);
   load_units();
   in_.host.load_staging(in_.layout, sums_gradients);
   load_masks();

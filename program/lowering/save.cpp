@@ -19,9 +19,13 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 SaveLowering::SaveLowering(const SaveInputs& inputs) : in_(inputs), is_rank0_(inputs.in.coords == Coords{}) {
   if (kinds().empty()) return;
-  if (in_.in.job.quantization != "none" && (in_.in.run.saves || in_.in.run.saves_full)) {
+  const auto has_codes = [](const vramfit::Unit& unit) {
+    return std::ranges::any_of(unit.storages, [](const UnitStorage& s) { return s.quantization != nullptr; });
+  };
+  // Of matrices that are trained, checkpoints have the masters.
+  if ((in_.in.run.saves || in_.in.run.saves_full) && std::ranges::any_of(in_.layout.units, has_codes)) {
     throw NotModelled(
-        fmt::format("checkpoints of weights under --quantization {} (--save-adapters writes adapters alone)",
+        fmt::format("checkpoints of frozen weights under --quantization {} (--save-adapters writes adapters alone)",
                     in_.in.job.quantization));
   }
   if (in_.in.run.saves_adapters) require_adapters_alone(in_.in.graph, in_.in.job);

@@ -70,8 +70,10 @@ void UnitLowering::load(const Held& staging) {
         storage.quantization != nullptr ? storage.quantization->name : dtype_name(storage.dtype);
     const bool is_usual = shards_.empty() && storage.quantization == nullptr;
     const std::string what = is_usual ? "shard" : std::string(name) + " shard";
+    const bool has_codes = shards_.empty() && unit_.codes_bytes > 0;
     shards_.push_back(writer.allocate(
-        placed(buffer(storage.elements, storage.dtype, Category::parameters, what), in_.host.offload().parameters)));
+        placed(buffer(storage.elements, storage.dtype, Category::parameters, has_codes ? "trained, on the host" : what),
+               has_codes || in_.host.offload().parameters)));
     writer.run({.kernel = Kernel::zero}, {{&shards_.back(), How::write}});
   }
   Writer::Operands& operands = writer.operands();
@@ -183,9 +185,13 @@ Held UnitLowering::codes_scratch() {
 void UnitLowering::fill_gathered(const std::vector<Held>& shards, const Held& scratch, How how, Stream stream) {
   Writer::Operands& operands = in_.writer.operands();
   add_shards(shards, How::read, operands);
+  if (unit_.codes_bytes > 0) {
+    operands.front() = Writer::viewed(plain_, How::read, views_.plain);
+    operands.insert(operands.begin(), Writer::viewed(codes_, How::read, views_.codes));
+  }
   operands.push_back(Writer::viewed(gathered_, how, views_.own));
   if (scratch) operands.emplace_back(&scratch, How::write);
-  Bytes bytes = shard_bytes(unit_);
+  Bytes bytes = card_bytes(unit_);
   for (const UnitStorage& storage : unit_.storages) bytes += storage.whole_elements * dtype_bytes(unit_.compute);
   Run run = run_of(Kernel::gather_own);
   run.stream = stream;

@@ -145,6 +145,10 @@ class UnitLowering {
   void load_on_host();
   /// Fills the gathered storage, or starts to, from shards in host memory.
   void fetch();
+  /// What the card has of a shard in host memory whose matrices are codes.
+  void load_codes();
+  /// The host makes codes of them anew, and starts to send those and the rest.
+  void send_codes();
   /// The gradient shard leaves for host memory.
   void leave();
 
@@ -166,6 +170,7 @@ class UnitLowering {
   Held gathered_, kept_slice_, gradient_shard_;
   // In host memory: the trained part of the first shard where that itself stays on the card, and gradients.
   Held master_, host_gradient_;
+  Held codes_, plain_;           // on the card, where the first shard is in host memory for its codes
   std::vector<Held> host_sums_;  // what the CPU's update needs of whole parameters, in the order of the optimizer's row
   std::vector<Held> arriving_;   // by storage: shards on the card, until they are gathered; scratch
   bool has_left_ = false;        // of this step, a gradient for the host

@@ -1,5 +1,7 @@
 // What of a unit lies in host memory: shards that come for each gather, gradients that leave, the update on the CPU.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"
@@ -15,6 +17,7 @@ void UnitLowering::load_on_host() {
     host_sums_.push_back(in_.writer.allocate(placed(sums_buffer(sums), true)));
   }
   if (offload.gradients) host_gradient_ = in_.writer.allocate(placed(gradient_shard_buffer(), true));
+  if (unit_.codes_bytes > 0) return load_codes();
   if (offload.parameters) return;
   const UnitStorage& storage = unit_.storages.front();
   master_ = in_.writer.allocate(
@@ -23,6 +26,39 @@ void UnitLowering::load_on_host() {
                    Writer::viewed(master_, How::write, views_.trained),
                    unit_.trainable_elements * dtype_bytes(storage.dtype));
   in_.host.order(Stream::to_host, Stream::compute);
+}
+
+void UnitLowering::load_codes() {
+  const UnitStorage& storage = unit_.storages.front();
+  const std::string what = std::string(unit_.parameters.front().trained_as->name) + " codes of what is trained";
+  codes_ = in_.writer.allocate(buffer(unit_.codes_bytes, Dtype::u8, Category::parameters, what));
+  plain_ = in_.writer.allocate(buffer(plain_elements(unit_), storage.dtype, Category::parameters, "shard"));
+  in_.host.order(Stream::compute, Stream::host);
+  send_codes();
+  in_.host.order(Stream::to_device, Stream::compute);
+  in_.host.order(Stream::to_device, Stream::host);
+  in_.host.begin_codes();
+}
+
+void UnitLowering::send_codes() {
+  const UnitStorage& storage = unit_.storages.front();
+  HostSide::CodesStaging& staging = in_.host.next_codes();
+  Run encode = run_of(Kernel::encode);
+  encode.stream = Stream::host;
+  const Bytes masters = unit_.coded_elements * dtype_bytes(storage.dtype), codes{unit_.codes_bytes};
+  in_.writer.run(encode,
+                 {Writer::viewed(shards_.front(), How::read, views_.masters),
+                  Writer::viewed(staging.held, How::write, views_.codes)},
+                 Work{.bytes = static_cast<double>((masters + codes).n)});
+  std::vector<HostSide::Copy> copies{{.from = Writer::viewed(staging.held, How::read, views_.all_codes),
+                                      .to = Writer::viewed(codes_, How::write, views_.all_codes),
+                                      .bytes = codes}};
+  if (plain_) {
+    copies.push_back({.from = Writer::viewed(shards_.front(), How::read, views_.plain_in_shard),
+                      .to = {&plain_, How::write},
+                      .bytes = plain_elements(unit_) * dtype_bytes(storage.dtype)});
+  }
+  staging.token = in_.host.copy_all(Stream::to_device, copies, number_);
 }
 
 void UnitLowering::fetch() {
@@ -70,10 +106,12 @@ int UnitLowering::send_gradient(const Held& staging) {
 
 void UnitLowering::update_on_host(const Held& gradient, const Held& divisor, const Held& found_inf) {
   const bool are_there = in_.host.offload().parameters;  // and come for the next gather
-  const Held& trained = are_there ? shards_.front() : master_;
+  const bool has_codes = unit_.codes_bytes > 0;
+  const Held& trained = are_there || has_codes ? shards_.front() : master_;
   run_update(trained, gradient, divisor, found_inf, Stream::host);
   has_left_ = false;
-  if (are_there) return;
+  if (has_codes) send_codes();
+  if (are_there || has_codes) return;
   in_.host.to_device(number_, Writer::viewed(master_, How::read, views_.trained),
                      Writer::viewed(shards_.front(), How::write, views_.trained),
                      unit_.trainable_elements * dtype_bytes(unit_.storages.front().dtype));

@@ -11,7 +11,7 @@ bool are_alike(const Unit& a, const Unit& b) {
     return p.shard_elements == q.shard_elements && p.padded_elements == q.padded_elements &&
            p.gathered_offset == q.gathered_offset && p.shard_offset == q.shard_offset &&
            p.kept_elements == q.kept_elements && p.kept_offset == q.kept_offset && p.storage == q.storage &&
-           p.dtype == q.dtype && p.stored_elements == q.stored_elements;
+           p.dtype == q.dtype && p.stored_elements == q.stored_elements && p.trained_as == q.trained_as;
   };
   return a.trainable_elements == b.trainable_elements && std::ranges::equal(a.parameters, b.parameters, same);
 }
@@ -28,6 +28,24 @@ const UnitViews::Numbers& UnitViews::of(const Unit& unit) {
   made.gradients.resize(unit.parameters.size(), -1);
   made.own_rows.resize(unit.parameters.size(), -1);
   return made;
+}
+
+void UnitViews::add_coded(const Unit& unit, Numbers& made) {
+  std::vector<View> masters, codes, plain;
+  for (const UnitParameter& p : unit.parameters) {
+    if (p.trained_as != nullptr) {
+      masters.push_back(list_view(p.shard_offset, p.shard_elements, p.dtype));
+      codes.push_back(list_view(p.codes_offset, p.codes_bytes, Dtype::u8));
+    } else if (p.storage == 0) {
+      plain.push_back(list_view(p.shard_offset - unit.coded_elements, p.shard_elements, p.dtype));
+    }
+  }
+  made.masters = views_.number(masters);
+  made.codes = views_.number(codes);
+  made.all_codes = views_.number(list_view(0, unit.codes_bytes, Dtype::u8));
+  made.plain = views_.number(plain);
+  made.plain_in_shard =
+      views_.number(list_view(unit.coded_elements, plain_elements(unit), unit.storages.front().dtype));
 }
 
 UnitViews::Numbers UnitViews::made_for(const Unit& unit) {
@@ -60,6 +78,7 @@ UnitViews::Numbers UnitViews::made_for(const Unit& unit) {
     });
   }
   made.trained = views_.number(list_view(0, unit.trainable_elements, unit.storages.front().dtype));
+  if (unit.codes_bytes > 0) add_coded(unit, made);
   for (const UnitParameter& p : unit.parameters) {
     made.gradients.push_back(views_.number(list_view(p.shard_offset, p.shard_elements, unit.gradient)));
     const bool is_whole = layout_.shards == 1;  // in whatever dtype it is

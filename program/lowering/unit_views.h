@@ -20,6 +20,9 @@ class UnitViews {
     int gathered = -1, own = -1;  // the gathered storage: each whole; the rank's rows of it
     int kept = -1, slices = -1;   // the kept slice; the same part of the gathered storage
     int trained = -1;             // the shard: all that is trained, as one list
+    // Of matrices that are codes on the card: their masters, and the codes; as one list, all codes. Of the others: each
+    // in what the card has of the shard, and all of them in the shard, as one list.
+    int masters = -1, codes = -1, all_codes = -1, plain = -1, plain_in_shard = -1;
     // By parameter: its rows in the gradient shard; the rank's rows of its whole gradient, in the reduce dtype, or all
     // of that with one shard.
     std::vector<int> gradients, own_rows;
@@ -31,6 +34,7 @@ class UnitViews {
   const Numbers& of(const Unit& unit);
 
  private:
+  void add_coded(const Unit& unit, Numbers& made);
   Numbers made_for(const Unit& unit);
 
   Views& views_;

@@ -42,6 +42,7 @@ UpdateLowering::Numbers UpdateLowering::numbers_on_host() const {
 void UpdateLowering::update_on_host() {
   HostSide& host = in_.host;
   const Numbers numbers = numbers_on_host();
+  host.begin_codes();
   if (host.offload().gradients) {
     host.order(Stream::to_host, Stream::host);
     for (UnitLowering& unit : in_.units) {

@@ -38,10 +38,12 @@ DequantizeScratch::DequantizeScratch(const Quantization& format, std::int64_t ro
 
 std::int64_t dequantize_scratch(const Unit& unit) {
   std::int64_t most = 0;
-  if (std::ranges::all_of(unit.storages, [](const UnitStorage& s) { return s.quantization == nullptr; })) return most;
+  const auto is_plain = [](const UnitStorage& s) { return s.quantization == nullptr; };
+  if (unit.codes_bytes == 0 && std::ranges::all_of(unit.storages, is_plain)) return most;
   for (const UnitParameter& p : unit.parameters) {
-    if (p.quantization == nullptr) continue;
-    most = std::max(most, DequantizeScratch(*p.quantization, p.rows_per_rank, p.row_elements).end);
+    const Quantization* const format = codes_format(p);
+    if (format == nullptr) continue;
+    most = std::max(most, DequantizeScratch(*format, p.rows_per_rank, p.row_elements).end);
   }
   return most;
 }

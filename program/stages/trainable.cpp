@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/conflict.h"
 #include "base/error.h"
@@ -12,6 +13,7 @@
 #include "job/glob.h"
 #include "program/ops/op_row.h"
 #include "program/stages/adapters.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 
@@ -128,8 +130,19 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
 
 namespace {
 
-/// Frozen weights of products within layers. Embeddings and head keep their dtype, as with bitsandbytes in
-/// transformers.
+/// A trained matrix is codes on the card alone: an update needs the numbers that the codes round.
+void require_masters(const Job& job) {
+  const Offload offload = offload_of(job);
+  if (offload.states && !offload.parameters) return;
+  throw Excluded(
+      fmt::format("--quantization {} of matrices that are trained with --offload {} (host memory has to hold their "
+                  "masters, and the card what it computes with: use --offload optimizer or optimizer+gradients, or "
+                  "--quantization int8 of frozen ones)",
+                  job.quantization, job.offload.empty() ? "none" : fmt::to_string(fmt::join(job.offload, ","))));
+}
+
+/// Weights of products within layers: frozen ones, and trained ones where the format allows. Embeddings and head keep
+/// their dtype, as with bitsandbytes in transformers.
 void quantize(const Graph& graph, const Job& job, std::vector<HeldParameter>& held) {
   const Quantization* format = quantization_named(job.quantization);
   if (format == nullptr) return;
@@ -139,10 +152,15 @@ void quantize(const Graph& graph, const Job& job, std::vector<HeldParameter>& he
     for (const Op& op : segment.ops) {
       if (!op_row(op.kind).quantizes_weight) continue;
       HeldParameter& weight = held[static_cast<std::size_t>(op.parameters.front().parameter)];
-      if (weight.trainable) continue;
-      weight.dtype = Dtype::u8;
-      weight.quantization = format;
+      if (weight.trainable && !format->trains) continue;
       any = true;
+      if (weight.trainable) {
+        require_masters(job);
+        weight.trained_as = format;
+      } else {
+        weight.dtype = Dtype::u8;
+        weight.quantization = format;
+      }
     }
   }
   if (any) return;

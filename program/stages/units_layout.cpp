@@ -69,7 +69,9 @@ UnitParameter split_rows(const Parameter& parameter, int index, const UnitLayout
 
 /// The number of the unit's storage for `p`, which is made if it is the first parameter there.
 int storage_of(Unit& unit, const UnitParameter& p) {
-  const auto found = std::ranges::find_if(unit.storages, [&](const UnitStorage& storage) {
+  // What is frozen isn't kept with what is in host memory.
+  const auto first = unit.storages.begin() + (unit.codes_bytes > 0 && !p.trainable ? 1 : 0);
+  const auto found = std::find_if(first, unit.storages.end(), [&](const UnitStorage& storage) {
     return storage.dtype == p.dtype && storage.quantization == p.quantization;
   });
   const auto number = static_cast<int>(found - unit.storages.begin());
@@ -81,16 +83,26 @@ void hold(UnitParameter& p, const HeldParameter& held) {
   p.trainable = held.trainable;
   p.dtype = held.dtype;
   p.quantization = held.quantization;
+  p.trained_as = held.trained_as;
   p.stored_elements = p.quantization == nullptr ? p.shard_elements
                                                 : quantized_bytes(*p.quantization, p.rows_per_rank, p.row_elements).n;
 }
 
+/// Trained parameters come first, and of those the ones that are codes on the card.
+int place_of(const UnitParameter& p) { return p.trained_as != nullptr ? 0 : p.trainable ? 1 : 2; }
+
+/// The card's codes of a trained matrix, of which the first storage has `stored` elements so far.
+void add_codes(Unit& unit, UnitParameter& p, std::int64_t stored) {
+  p.codes_offset = unit.codes_bytes;
+  p.codes_bytes = quantized_bytes(*p.trained_as, p.rows_per_rank, p.row_elements).n;
+  unit.codes_bytes = checked_add(unit.codes_bytes, align_elements(p.codes_bytes, Dtype::u8));
+  unit.coded_elements = stored;
+}
+
 /// `block`: of the optimizer, whose states share numbers within it. With one shard, the gathered unit may be the shard.
 void assign_offsets(Unit& unit, std::int64_t block, std::int64_t shards) {
-  if (!std::ranges::is_partitioned(unit.parameters, &UnitParameter::trainable)) {
-    // Not std::ranges::stable_partition, whose result clang 14 cannot parse.
-    std::stable_partition(unit.parameters.begin(), unit.parameters.end(),
-                          [](const UnitParameter& p) { return p.trainable; });
+  if (!std::ranges::is_sorted(unit.parameters, {}, place_of)) {
+    std::ranges::stable_sort(unit.parameters, {}, place_of);
   }
   for (UnitParameter& p : unit.parameters) {
     p.storage = storage_of(unit, p);
@@ -107,6 +119,7 @@ void assign_offsets(Unit& unit, std::int64_t block, std::int64_t shards) {
     storage.whole_elements = checked_add(storage.whole_elements, align_elements(p.shard_elements, dtype));
     unit.kept_elements = checked_add(unit.kept_elements, align_elements(p.kept_elements, unit.compute));
     if (p.trainable) unit.trainable_elements = stored;
+    if (p.trained_as != nullptr) add_codes(unit, p, stored);
   }
 }
 
@@ -132,6 +145,12 @@ Bytes shard_bytes(const Unit& unit) {
   Bytes bytes;
   for (const UnitStorage& storage : unit.storages) bytes += storage.elements * dtype_bytes(storage.dtype);
   return bytes;
+}
+
+Bytes card_bytes(const Unit& unit) {
+  if (unit.codes_bytes == 0) return shard_bytes(unit);
+  const UnitStorage& on_host = unit.storages.front();
+  return shard_bytes(unit) - unit.coded_elements * dtype_bytes(on_host.dtype) + Bytes{unit.codes_bytes};
 }
 
 Dtype gradient_dtype(OpKind kind, const Precision& precision) {
@@ -175,7 +194,8 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
     assign_offsets(unit, block, layout.shards);
     unit.reduce_order = largest_first(unit.parameters);
     const bool is_in_compute_dtype = unit.storages.size() == 1 && unit.storages.front().dtype == unit.compute;
-    unit.gathered_is_shard = layout.shards == 1 && is_in_compute_dtype && !offload_of(job).parameters;
+    unit.gathered_is_shard =
+        layout.shards == 1 && is_in_compute_dtype && !offload_of(job).parameters && unit.codes_bytes == 0;
     for (std::size_t slot = 0; slot < unit.parameters.size(); ++slot) {
       layout.slot_of_parameter[static_cast<std::size_t>(unit.parameters[slot].parameter)] = static_cast<int>(slot);
     }

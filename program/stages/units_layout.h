@@ -20,6 +20,7 @@ struct UnitParameter {
   Dtype dtype = Dtype::f32;                    // between steps; uint8 if quantized
   const Quantization* quantization = nullptr;  // how its codes and scales are stored
   int storage = 0;                             // index in Unit::storages: the one of that dtype or format
+  const Quantization* trained_as = nullptr;    // of a trained matrix whose shard is in host memory: the card's codes
   std::int64_t rows = 0;                       // dim 0
   std::int64_t row_elements = 0;
   std::int64_t rows_per_rank = 0;    // ceil(rows / shards)
@@ -31,6 +32,8 @@ struct UnitParameter {
                                      // trainable one also from the gradient shard's and the states' starts
   std::int64_t kept_elements = 0;    // padded_elements / UnitLayout::reshard_ranks
   std::int64_t kept_offset = 0;      // elements of compute dtype from the kept slice's start, 512-byte aligned
+  std::int64_t codes_offset = 0;     // with trained_as: bytes from the start of the card's codes, 512-byte aligned
+  std::int64_t codes_bytes = 0;      // codes and scales there
 };
 
 /// Rows of the parameter that rank `shard` of those that it is split over holds, without padding.
@@ -46,8 +49,15 @@ struct UnitStorage {
   std::int64_t whole_elements = 0;  // of the compute dtype, which a gather makes of them
 };
 
+/// How gathers find a parameter: null for as it is stored, else as codes.
+inline const Quantization* codes_format(const UnitParameter& p) {
+  return p.trained_as != nullptr ? p.trained_as : p.quantization;
+}
+
 /// A unit's shard is a storage for each dtype and format that its parameters have. All trainable ones are in the first
-/// storage; gradients and optimizer states are flat tensors over that prefix of it.
+/// storage; gradients and optimizer states are flat tensors over that prefix of it. Where trained matrices are codes on
+/// the card, that storage is in host memory and has nothing else; the card has their codes in a tensor of bytes, and
+/// the rest of the storage as it is.
 struct Unit {
   std::string name;  // "layers.3", "embed", "head", "root", or a module's: "model.layers.3.mlp"
   std::vector<UnitParameter> parameters;
@@ -62,10 +72,16 @@ struct Unit {
   std::int64_t trainable_elements = 0;  // of the first storage: the prefix that has gradients and states
   std::int64_t kept_elements = 0;       // of compute dtype, what a rank keeps of it under --reshard N; 0 without
   bool gathered_is_shard = false;       // one shard, one storage, in the compute dtype: no gather, no copy
+  std::int64_t coded_elements = 0;      // of the first storage: the prefix that is codes on the card
+  std::int64_t codes_bytes = 0;         // of those codes; 0: there are none, and the first storage is where others are
 };
 
 /// What a rank holds of all of the unit's parameters.
 Bytes shard_bytes(const Unit& unit);
+/// What of it the card has where parameters aren't offloaded: of a storage in host memory, codes and the rest.
+Bytes card_bytes(const Unit& unit);
+/// Of the first storage, what the card has as it is beside the codes of the others.
+inline std::int64_t plain_elements(const Unit& unit) { return unit.storages.front().elements - unit.coded_elements; }
 
 struct UnitLayout {
   std::vector<Unit> units;

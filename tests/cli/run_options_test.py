@@ -168,7 +168,7 @@ class RunOptions(Folder):
         for flag in ("--save", "--save-full"):
             done = run(*quantized, flag, self.path("quantized"))
             self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
-            self.assertIn("checkpoints of weights under --quantization nf4", done.stderr)
+            self.assertIn("checkpoints of frozen weights under --quantization nf4", done.stderr)
         self.assertEqual(run(*base, "--device", "cpu").returncode, 0)
         self.assertEqual(run(*base, "--budget", "100000").returncode, 6)
         return {"--device", "--budget"}

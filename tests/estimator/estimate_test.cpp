@@ -244,6 +244,23 @@ TEST_CASE("quantized weights take less between uses, and as much while they are 
   CHECK(of(whole, Category::unsharded_parameters) == of(quantized, Category::unsharded_parameters));
 }
 
+TEST_CASE("matrices that are trained take a byte on the card where host memory has their masters") {
+  const auto estimate_with = [](const char* quantization) {
+    const Settings settings{{"precision", "bf16-pure"}, {"offload", "optimizer"}, {"quantization", quantization}};
+    return estimate_of(testing::llama_8b(), "8xH100-80GB,host=1TiB", settings);
+  };
+  const Estimate whole = estimate_with("none"), quantized = estimate_with("fp8");
+  const auto of = [](const Estimate& e, Category category) {
+    return e.ranks.front().breakdown.categories[static_cast<std::size_t>(category)].n;
+  };
+  // An eighth of 6,979,321,856 elements: a byte less for each, and 4 for each of 43,008 rows in 32 layers.
+  CHECK(of(whole, Category::parameters) - of(quantized, Category::parameters) ==
+        6'979'321'856 / 8 - 32 * 4 * 43'008 / 8);
+  CHECK(of(whole, Category::gradients) == of(quantized, Category::gradients));
+  // Masters and states are there in both; codes pass through two buffers.
+  CHECK(quantized.host_bytes - whole.host_bytes == 2 * (218'103'808 + 4 * 43'008) * Bytes{1});
+}
+
 TEST_CASE("choices without rules are named, not guessed") {
   const std::vector<std::pair<Settings, std::string>> cases{
       {{{"runtime", "pytorch-fsdp2"}}, "--runtime pytorch-fsdp2"},
@@ -278,6 +295,9 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "transformers"}, {"z_loss", "1e-4"}}, "--z-loss 0.0001"},
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"ignore_index", "0"}}, "--ignore-index 0"},
       {{{"freeze", "layers:0"}, {"quantization", "nf4"}, {"load", "rank0"}}, "--quantization nf4 with --load rank0"},
+      {{{"quantization", "fp8"}}, "that are trained with --offload none"},
+      {{{"quantization", "fp8"}, {"offload", "params"}}, "use --offload optimizer"},
+      {{{"freeze", "layers:0"}, {"quantization", "fp8"}}, "--quantization int8 of frozen ones"},
   };
   for (const auto& [settings, feature] : cases) {
     const Estimate e = estimate_of(testing::llama_8b(), "4xH100-80GB", settings);

@@ -23,6 +23,8 @@ TEST_CASE("codes and scales take what bitsandbytes' tensors do") {
   CHECK(bytes("nf4-double", 1024, 4096) == 2'097'152 + 65'536 + 4 * 256 + 4);
   // int8_vectorwise_quant: a byte an element, a scale for each row.
   CHECK(bytes("int8", 1024, 4096) == 4'194'304 + 4 * 1024);
+  // torchao's Float8Tensor with PerRow: likewise.
+  CHECK(bytes("fp8", 1024, 4096) == 4'194'304 + 4 * 1024);
 }
 
 TEST_CASE("a last block that isn't full has a scale of its own, and half a byte is a byte") {

@@ -1,4 +1,4 @@
-"""Quantized matrices against bitsandbytes: codes, scales, and what they are made whole to.
+"""Quantized matrices against bitsandbytes, those in FP8 against torchao: codes, scales, and what they are made whole to.
 
     quantized.py equal      shapes, dtypes and ranks; each mistake in the reference must be noticed
 
@@ -23,6 +23,7 @@ from executor import BIN
 
 logging.disable(logging.WARNING)
 import bitsandbytes.functional as bnb  # noqa: E402
+from torchao.quantization import Float8Tensor, PerRow, PerTensor  # noqa: E402
 
 BLOCK, SCALE_BLOCK = 64, 256
 MEAN_TOLERANCE = 4 * 2.0**-24   # of torch's mean of scales
@@ -62,8 +63,9 @@ def parts(form, stored, capacity, own, columns, whole):
     def numbers(begin, count):
         return stored[begin : begin + 4 * count].view(numpy.float32)
 
-    if form == "int8":
-        return Stored(stored[4 * capacity :][: own * columns].view(numpy.int8), numbers(0, own), whole=whole)
+    if form in ("int8", "fp8"):
+        kind = numpy.int8 if form == "int8" else numpy.uint8
+        return Stored(stored[4 * capacity :][: own * columns].view(kind), numbers(0, own), whole=whole)
     room, blocks = -(-capacity * columns // BLOCK), -(-own * columns // BLOCK)
     codes = -(-own * columns // 2)
     if form == "nf4":
@@ -79,6 +81,9 @@ def theirs(form, rows, mean=None, dtype=torch.float32, block=BLOCK):
         codes, scales, _ = torch.ops.bitsandbytes.int8_vectorwise_quant(rows.clone(), 0.0)
         whole = bnb.int8_vectorwise_dequant(codes, scales).to(dtype)
         return Stored(codes.numpy().reshape(-1), scales.numpy(), whole=whole.float().numpy().reshape(-1))
+    if form == "fp8":
+        made = Float8Tensor.from_hp(rows, granularity=PerRow() if block else PerTensor())
+        return Stored(made.qdata.view(torch.uint8).numpy().reshape(-1), made.scale.numpy().reshape(-1), whole=made.dequantize(dtype).float().numpy().reshape(-1))
     codes, state = bnb.quantize_4bit(rows, blocksize=block, quant_type="nf4")
     first = Stored(codes.numpy().reshape(-1), state.absmax.numpy())
     scales, second = state.absmax, None
@@ -137,7 +142,7 @@ def draw(rows, columns, seed=1):
 
 def equal():
     ok = True
-    for form in ("nf4", "nf4-double", "int8"):
+    for form in ("nf4", "nf4-double", "int8", "fp8"):
         for rows, columns, ranks in ((512, 512, 1), (512, 512, 2), (130, 64, 1), (7, 10, 1), (100, 24, 3), (1024, 4096, 4)):
             ok &= case(form, draw(rows, columns), ranks)
         for dtype in ("bf16", "fp16"):
@@ -180,6 +185,7 @@ def mistakes():
         "no double quantization": not numpy.allclose(double.whole, theirs("nf4", weights).whole, rtol=1e-3, atol=0),
         "scales with their mean": bool(same(double, theirs("nf4-double", weights, torch.zeros(())))),
         "another mean": bool(same(double, theirs("nf4-double", weights, mean * 1.01))),
+        "one scale for a matrix in FP8": bool(same(ours("fp8", weights)[0], theirs("fp8", weights, block=None))),
         "columns for rows": bool(same(ours("int8", weights)[0], theirs("int8", weights.T.contiguous()))),
     }
     for name, was in noticed.items():

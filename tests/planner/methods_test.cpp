@@ -100,6 +100,27 @@ TEST_CASE(
   CHECK_THROWS_AS(parse_allowed("quantization:int4"), InputError);
 }
 
+TEST_CASE("trained weights get 8 bits on the card where that is named and host memory holds masters") {
+  PlanRequest request = request_for("llama", parse_cluster("1x16GB,host=128GiB"));
+  request.spec = testing::llama_8b();
+  request.job.sequence = 1024;
+  request.job.global_batch = 1;
+  fix(request, "precision", "bf16-pure");
+  fix(request, "offload", "optimizer+gradients");
+  CHECK_FALSE(make_plan(request).chosen);
+  request.allowed = parse_allowed("quantization:fp8");
+  const Plan allowed = make_plan(request);
+  REQUIRE(allowed.chosen);
+  CHECK(allowed.chosen->job.quantization == "fp8");
+  std::erase(request.fixed, "offload");
+  request.job.offload = {};
+  const Plan free = make_plan(request);  // nothing on the card but what a gather needs is less
+  REQUIRE(free.chosen);
+  request.cluster.host_memory = {};
+  const Plan none = make_plan(request);
+  CHECK_FALSE(none.chosen);
+}
+
 TEST_CASE("a smaller global batch is taken where it is faster or alone fits, another one by name") {
   PlanRequest request = request_for("llama", cpu_ranks(2, kGiB));
   fix(request, "prefetch", "backward=post,forward=1,limit=0");

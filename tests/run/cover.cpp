@@ -62,7 +62,7 @@ std::vector<Axis> axes() {
           {"--offload", offload_kinds()},
           {"--method", {"full", "lora", kDora}},
           {"--lora-dropout", {"0", "0.25"}},
-          {"--quantization", {"none", "nf4", "nf4-double", "int8"}},
+          {"--quantization", {"none", "nf4", "nf4-double", "int8", "fp8"}},
           {"--optimizer-in-backward", {"off", "on"}},
           {"--label-smoothing", {"0", "0.1"}},
           {"--z-loss", {"0", "1e-4"}}};
@@ -138,12 +138,12 @@ void add_flag(std::vector<std::string>& flags, const std::string& flag, const st
   flags.insert(flags.end(), {"lora", "--dora", "on"});
 }
 
-bool can_quantize(const std::string& quantization, const std::string& method, const std::string& freeze,
-                  bool from_rank0) {
-  if (quantization == "none") return true;
-  const bool has_frozen_matrices =
-      freeze.starts_with("layers") || freeze == "*att*" || (method == "lora" && freeze == "none");
-  return has_frozen_matrices && !from_rank0;
+bool can_quantize(const Quantized& job, bool from_rank0) {
+  if (job.quantization == "none") return true;
+  if (from_rank0) return false;
+  const bool has_frozen_layers = job.method == "lora" && job.freeze == "none";
+  if (job.quantization == "fp8") return has_frozen_layers || job.offload.starts_with("optimizer");
+  return has_frozen_layers || job.freeze.starts_with("layers") || job.freeze == "*att*";
 }
 
 std::string model_path(const std::string& family) { return source_dir() + "/tests/models/" + family + ".json"; }
@@ -173,7 +173,9 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (!can_offload(value(row, kOptimizer), value(row, kOffload), value(row, kRanks), sharding)) return false;
     if (!can_adapt(value(row, kMethod), value(row, kDropout), value(row, kQuantization), value(row, kFreeze)))
       return false;
-    if (!can_quantize(value(row, kQuantization), value(row, kMethod), value(row, kFreeze), from_rank0)) return false;
+    const Quantized quantized{value(row, kQuantization), value(row, kMethod), value(row, kFreeze),
+                              value(row, kOffload)};
+    if (!can_quantize(quantized, from_rank0)) return false;
     const NeedsAllGradients gradients{value(row, kAccumulation), value(row, kGradientMask), value(row, kOffload),
                                       value(row, kLossScale),    value(row, kPrecision),    value(row, kReduce)};
     if (value(row, kInBackward) == "on" && !can_update_in_backward(gradients)) return false;

@@ -48,9 +48,12 @@ bool can_adapt(const std::string& method, const std::string& dropout, const std:
 /// Adds a flag and its value, or what kDora stands for.
 void add_flag(std::vector<std::string>& flags, const std::string& flag, const std::string& value);
 
-/// Whether a job freezes matrices of layers, as --quantization wants, and each rank reads its own rows.
-bool can_quantize(const std::string& quantization, const std::string& method, const std::string& freeze,
-                  bool from_rank0);
+struct Quantized {
+  const std::string &quantization, &method, &freeze, &offload;
+};
+/// Whether a job freezes matrices of layers, as --quantization wants, or of fp8 has the masters of those that it trains
+/// in host memory, and each rank reads its own rows.
+bool can_quantize(const Quantized& job, bool from_rank0);
 
 /// tests/models/FAMILY.json
 std::string model_path(const std::string& family);

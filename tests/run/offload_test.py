@@ -35,6 +35,19 @@ class Offload(unittest.TestCase):
         job = ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")
         self.assertTrue(self.trained(4, (*job, "--offload", "optimizer")) == self.trained(4, (*job, "--offload", "none")))
 
+    def test_checkpoints_of_trained_codes_hold_masters(self):
+        job = (*SAME, "--quantization", "fp8", "--offload")
+        whole = self.place.run(ranks=2, job=(*job, "optimizer"))
+        self.assertNotEqual(whole.parameters, self.place.run(ranks=2, job=(*SAME, "--offload", "optimizer")).parameters)
+        self.assertEqual(self.place.run(ranks=2, job=(*job, "optimizer+gradients")).parameters, whole.parameters)
+        saved = self.place.fresh("saved")
+        begun = self.place.run("--save", saved, "--save-every", "2", "--save-full", self.place.fresh("full"), ranks=2, job=(*job, "optimizer"))
+        self.assertEqual(begun.parameters, whole.parameters)
+        shutil.rmtree(os.path.join(saved, "step-00000003"))
+        resumed = self.place.run("--resume", saved, ranks=2, job=(*job, "optimizer+gradients"))
+        self.assertEqual(resumed.code, 0, resumed.errors)
+        self.assertEqual(resumed.parameters, whole.parameters)
+
     def test_a_resumed_run_may_keep_states_elsewhere(self):
         whole = self.place.run(ranks=2)
         for first, then in [("none", "params"), ("params", "optimizer")]:

@@ -71,7 +71,7 @@ std::vector<Axis> axes() {
           {"--offload", offload_kinds()},
           {"--method", {"full", "lora", kDora}},
           {"--lora-dropout", {"0", "0.25"}},
-          {"--quantization", {"none", "nf4", "nf4-double", "int8"}},
+          {"--quantization", {"none", "nf4", "nf4-double", "int8", "fp8"}},
           {"--optimizer-in-backward", {"off", "on"}},
           {"--label-smoothing", {"0", "0.1"}},
           {"--z-loss", {"0", "1e-4"}}};
@@ -95,7 +95,7 @@ bool is_allowed(const std::vector<std::string>& row) {
   const bool is_16_bit = row[kPrecision] != "fp32";
   const bool is_masked = row[kGradientMask] != "none", from_rank0 = row[kLoad] == "rank0";
   if (!can_offload(row[kOffload], row[kRanks], row[kSharding], is_masked, from_rank0)) return false;
-  if (!can_quantize(row[kQuantization], row[kMethod], row[kFreeze], from_rank0)) return false;
+  if (!can_quantize({row[kQuantization], row[kMethod], row[kFreeze], row[kOffload]}, from_rank0)) return false;
   const NeedsAllGradients gradients{row[kAccumulation], row[kGradientMask], row[kOffload],
                                     row[kLossScale],    row[kPrecision],    row[kReduce]};
   const bool can_update_early = row[kClip] == "0" && can_update_in_backward(gradients);

@@ -45,7 +45,7 @@ const std::vector<Choice> kOwn{
     {"bucket_bytes", {"26214400", "2000", "1000000"}},
     {"freeze", {"none", "layers:0", "*att*", "layers:0,embeddings", "head", "embeddings", "*.weight", "layers:1"}},
     {"frozen_dtype", {"fp32", "bf16", "fp16"}},
-    {"quantization", {"none", "nf4", "nf4-double", "int8"}},
+    {"quantization", {"none", "nf4", "nf4-double", "int8", "fp8"}},
     {"gradient_mask", {"none", "keep:0.4"}},
     {"method", {"full", "lora", "lora", "qlora"}},
     {"dora", {"off", "on"}},

@@ -88,6 +88,7 @@ std::string hf_precision_lines(ExportWriter& writer) {
 std::string bits_lines(ExportWriter& writer, std::string_view nested) {
   const std::string format = writer.value("quantization");
   if (format.empty()) return "";
+  if (format == "fp8") writer.refuse("quantization", "bitsandbytes has no FP8; int8 and nf4-double are there");
   if (format != "int8" && !writer.is("method", "qlora")) writer.refuse("quantization", "4 bits are --method qlora");
   if (format == "int8" && writer.is("method", "qlora")) {
     writer.refuse("quantization", "8 bits are --method lora --quantization int8");

@@ -41,7 +41,7 @@ at::Tensor whole_by_kernel(const QuantizedRows& matrix, const at::Tensor& stored
 }  // namespace
 
 TEST_CASE("a kernel and CPU ranks make the same numbers of codes, and zeros of padding") {
-  for (const char* format : {"nf4", "nf4-double", "int8"}) {
+  for (const char* format : {"nf4", "nf4-double", "int8", "fp8"}) {
     for (const Shape& shape : kShapes) {
       const QuantizedRows matrix{.format = *quantization_named(format),
                                  .capacity = shape.capacity,

@@ -1,11 +1,13 @@
 // Matrices in codes: what CPU ranks and GPUs make of them, and what of them depends on how rows arrive.
 #include <ATen/ATen.h>
+#include <c10/util/Float8_e4m3fn.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "executor/ops/e4m3.h"
 #include "executor/ops/nf4_vectors.h"
 #include "executor/ops/quantized_torch.h"
 
@@ -69,7 +71,7 @@ const std::vector<Shape> kShapes{{128, 128, 256}, {40, 37, 64},     {7, 7, 11}, 
 }  // namespace
 
 TEST_CASE("CPU ranks and GPUs make the same numbers of codes, and zeros of padding") {
-  for (const char* format : {"nf4", "nf4-double", "int8"}) {
+  for (const char* format : {"nf4", "nf4-double", "int8", "fp8"}) {
     for (const Shape& shape : kShapes) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         CAPTURE(format);
@@ -92,7 +94,7 @@ TEST_CASE("CPU ranks and GPUs make the same numbers of codes, and zeros of paddi
 }
 
 TEST_CASE("what is stored does not depend on how many rows arrive at once") {
-  for (const char* format : {"nf4", "nf4-double", "int8"}) {
+  for (const char* format : {"nf4", "nf4-double", "int8", "fp8"}) {
     CAPTURE(format);
     const Matrix one(format, 640, 640, 48), many(format, 640, 640, 48);
     const at::Tensor values = random_weights(640 * 48);
@@ -111,6 +113,37 @@ TEST_CASE("a code of NF4 is the nearest of its 16 numbers") {
   const at::Tensor numbers = at::from_blob(const_cast<float*>(kNormalFloats.data()), {16});
   const at::Tensor nearest = (values.view({-1, 64}) / scales).unsqueeze(2).sub(numbers).abs().amin(2).mul(scales);
   CHECK(at::allclose((whole - values).abs().view({-1, 64}), nearest, 1e-5, 1e-6));
+}
+
+TEST_CASE("FP8 numbers are PyTorch's: all codes, and the nearest of numbers of every size") {
+  for (std::uint32_t code = 0; code < 256; ++code) {
+    CAPTURE(code);
+    const float theirs = c10::Float8_e4m3fn(static_cast<std::uint8_t>(code), c10::Float8_e4m3fn::from_bits());
+    CHECK((E4m3::value(code) == theirs || (std::isnan(theirs) && std::isnan(E4m3::value(code)))));
+  }
+  at::manual_seed(4);
+  const at::Tensor sizes = at::exp2(at::rand({20000}) * 22 - 13);
+  const at::Tensor halves = at::arange(0, 4096) * 0x1p-11;  // between neighbours without an exponent, too
+  const at::Tensor values =
+      at::cat({sizes, halves, sizes.round(), -sizes, at::tensor({NAN, 448.F, 449.F, -1e9F, -0.F})});
+  const at::Tensor theirs = values.clamp(-448, 448).to(at::kFloat8_e4m3fn).view(at::kByte);
+  std::int64_t others = 0;
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    const std::uint32_t code = E4m3::code(values[i].item<float>()), expected = theirs[i].item<std::uint8_t>();
+    if (code != expected && (code & expected & 0x7FU) != 0x7FU) ++others;
+  }
+  CHECK(others == 0);
+}
+
+TEST_CASE("masters in bf16 have the codes of their numbers in fp32, whatever the rows beside them are") {
+  const Matrix arrived("fp8", 40, 37, 64), encoded("fp8", 40, 37, 64);
+  at::Tensor values = random_weights(37 * 64).to(at::kBFloat16);
+  values.narrow(0, 64, 64).zero_();
+  quantize(arrived, values.to(at::kFloat), 5);
+  at::Tensor stored = encoded.stored;
+  encode_rows(encoded.rows, values, stored);
+  CHECK(at::equal(arrived.stored, stored));
+  CHECK(whole_on_cpu(encoded, at::kFloat).narrow(0, 64, 64).eq(0).all().item<bool>());
 }
 
 #if defined(__x86_64__)

@@ -184,6 +184,39 @@ TEST_CASE("what isn't a frozen matrix of a layer keeps its dtype, and what a gat
   CHECK(quantized > 0);
 }
 
+TEST_CASE("trained matrices are codes on the card, their shard and what is beside them in it are in host memory") {
+  const Graph graph = build_graph(testing::llama_8b(), {});
+  Job job = tiny_job();
+  job.precision = precision_named("bf16-pure");
+  job.quantization = "fp8";
+  job.offload = {"optimizer"};
+  job.freeze = {"layers:3", "*norm.weight"};
+  for (const std::int64_t shards : {1, 8}) {
+    CAPTURE(shards);
+    job.mesh.shard = shards;
+    for (const Unit& unit : lay_out_units(graph, job).units) {
+      CAPTURE(unit.name);
+      const bool is_frozen = unit.name == "layers.3";
+      CHECK((unit.codes_bytes > 0) == (unit.name.starts_with("layers.") && !is_frozen));
+      if (unit.codes_bytes == 0) continue;
+      // A byte for each of 218,103,808 elements, and 4 for each of 43,008 rows.
+      CHECK(unit.codes_bytes == (218'103'808 + 4 * 43'008) / shards);
+      CHECK(unit.coded_elements * shards == 218'103'808);
+      CHECK(unit.storages.front().elements == unit.trainable_elements);
+      CHECK(plain_elements(unit) == 0);
+      CHECK(unit.storages.size() == 2);  // norms, which are frozen, stay on the card
+      CHECK(card_bytes(unit) == Bytes{unit.codes_bytes} + 2 * 4096 / shards * Bytes{2});
+      CHECK_FALSE(unit.gathered_is_shard);
+    }
+  }
+  job.freeze = {};
+  const Unit layer = lay_out_units(graph, job).units[1];
+  CHECK(layer.storages.size() == 1);
+  CHECK(plain_elements(layer) == 2 * 4096 / 8);
+  CHECK(layer.parameters.back().trained_as == nullptr);
+  CHECK(layer.parameters.back().shard_offset >= layer.coded_elements);
+}
+
 TEST_CASE("parts of a quantized matrix fill its bytes, with numbers of 32 bits where they are aligned") {
   for (const Quantization& format : kQuantizations) {
     for (const auto& [rows, columns] : {std::pair{1024, 4096}, std::pair{7, 10}, std::pair{1, 1}, std::pair{130, 65}}) {
