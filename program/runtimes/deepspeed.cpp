@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "program/not_modelled.h"
+#include "program/pytorch/modelings/llama_graph.h"
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/pytorch/zero.h"
@@ -47,6 +48,12 @@ void require(const Job& job, const Cluster& cluster) {
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::paged) {
     refuse_field(job, "optimizer");
   }
+  if (job.precision.name == "bf16-mixed" && job.precision.storage != Dtype::f32) {
+    throw NotModelled(
+        fmt::format("--storage-dtype {} (DeepSpeed's partitions are fp32, whatever the checkpoint has: --storage-dtype "
+                    "fp32 --state-dtype fp32)",
+                    job_field_named("storage_dtype").get(job)));
+  }
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "deepspeed");
   job_field_named("precision").set(modelled, "bf16-mixed");
@@ -62,6 +69,7 @@ Job in_bf16(Job job) {
 }
 
 program::Program make(const program::LowerInputs& inputs) {
+  if (has_experts(inputs.graph)) eager::refuse_model(inputs.job, "experts with --runtime deepspeed");
   const Job job = in_bf16(inputs.job);
   return eager::record({.graph = inputs.graph,
                         .job = job,

@@ -37,7 +37,7 @@ MORE = [
           (2, 2, 500_000_000, False, 1, "none"), (2, 8, 20_000_000, True, 2, "full"), (2, 16, 2_000_000, False, 3, "full"), (2, 3, 10_000_000, True, 1, "none"),
           (1, 2, 500_000_000, True, 1, "full"), (1, 8, 20_000_000, False, 3, "none"), (1, 5, 2_000_000, True, 2, "full"), (1, 1, 20_000_000, False, 1, "none")))]
 MORE += [Case(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
-         for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True), ("gemma", True))]
+         for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
 
 
 def with_libraries():
