@@ -265,8 +265,10 @@ void estimate_time(Estimate& e, const ModelSpec& spec, const EstimateOptions& op
 
 Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster) {
   if (cluster.is_cpu()) return {};
-  const std::int64_t communicators =
-      (job.mesh.shard > 1 ? 1 : 0) + (job.mesh.replicate > 1 ? 1 : 0) + (slice_group_ranks(graph, job) > 0 ? 1 : 0);
+  // DeepSpeed reduces in a group of its own beside that of the loop (deepspeed/utils/groups.py: _clone_world_group).
+  const std::int64_t of_shards = job.runtime == Runtime::deepspeed ? 2 : 1;
+  const std::int64_t communicators = (job.mesh.shard > 1 ? of_shards : 0) + (job.mesh.replicate > 1 ? 1 : 0) +
+                                     (slice_group_ranks(graph, job) > 0 ? 1 : 0);
   return cluster.card.context + communicators * cluster.card.nccl;
 }
 

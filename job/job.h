@@ -54,6 +54,9 @@ enum class Load { each, rank0 };
 enum class KernelSource { libtorch, vramfit };
 enum class Attention { automatic, flash, efficient, cudnn, math };
 
+/// reduce_bucket_size of DeepSpeed's ZeRO (0.19, runtime/zero/config.py): 5e8 numbers, of 2 bytes each.
+inline constexpr std::int64_t kDeepSpeedBucketBytes = 1'000'000'000;
+
 struct Job {
   Runtime runtime = Runtime::vramfit;
   Modeling modeling = Modeling::vramfit;

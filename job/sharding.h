@@ -10,13 +10,15 @@ namespace vramfit {
 
 struct Sharding {
   std::string_view name, fsdp_name;
-  bool parameters = false;  // sharded between uses, and so are gradients after reduction and the optimizer's states
-  bool hybrid = false;      // shard within a node, replicate across
-  bool reshard = false;     // gathered parameters are released after forward
+  bool parameters = false;    // sharded between uses, and so are gradients after reduction and the optimizer's states
+  bool hybrid = false;        // shard within a node, replicate across
+  bool reshard = false;       // gathered parameters are released after forward
+  bool of_deepspeed = false;  // what no other runtime has
 };
 
 inline constexpr std::array kShardings{
     Sharding{.name = "no-shard", .fsdp_name = "NO_SHARD"},
+    Sharding{.name = "shard-optimizer", .fsdp_name = "SHARD_OPTIMIZER", .parameters = true, .of_deepspeed = true},
     Sharding{.name = "shard-grad-op", .fsdp_name = "SHARD_GRAD_OP", .parameters = true},
     Sharding{.name = "full-shard", .fsdp_name = "FULL_SHARD", .parameters = true, .reshard = true},
     Sharding{.name = "hybrid-shard", .fsdp_name = "HYBRID_SHARD", .parameters = true, .hybrid = true, .reshard = true},

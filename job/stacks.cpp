@@ -33,6 +33,8 @@ constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   Sta
                                  StackDefault{"checkpointing", "selective"}, StackDefault{"attention", "flash"},
                                  StackDefault{"allocator", "expandable"}};
 
+constexpr std::array kDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "transformers"}};
+
 constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
     Stack{"transformers", "transformers' Trainer", kTrainer, kTrainerFsdp2},
@@ -40,7 +42,7 @@ constexpr std::array kStacks{
     Stack{"trl-dpo", "TRL's DPOTrainer", {}, {}},
     Stack{"trl-grpo", "TRL's GRPOTrainer", {}, {}},
     Stack{"accelerate", "a training loop with accelerate", {}, {}},
-    Stack{"deepspeed", "transformers' Trainer with DeepSpeed", {}, {}},
+    Stack{"deepspeed", "transformers' Trainer with DeepSpeed", kDeepSpeed, kDeepSpeed},
     Stack{"lightning", "Lightning's Trainer", {}, {}},
     Stack{"torchtune", "torchtune", {}, {}},
     Stack{"torchtitan", "torchtitan", {}, kTorchtitan},
@@ -59,6 +61,7 @@ const Stack& stack_named(std::string_view name) {
 }
 
 const Stack& stack_of(const Job& job) {
+  if (job.runtime == Runtime::deepspeed) return stack_named("deepspeed");
   switch (job.modeling) {
     case Modeling::vramfit:
       break;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "job/allocator/allocator_settings.h"
 #include "job/fields/job_fields.h"
+#include "job/sharding.h"
 #include "program/pytorch/compiled.h"
 #include "program/runtimes/runtimes.h"
 
@@ -27,6 +28,10 @@ void require_time_rules(const Job& asked, const Cluster& cluster) {
   const Job job = eager::eager_form(asked);
   const bool is_trainers_fsdp2 = job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job);
   if (job.runtime != Runtime::vramfit && !is_trainers_fsdp2 && !job.offload.empty()) refuse_field(job, "offload");
+  if (sharding_named(job.sharding).of_deepspeed && job.runtime != Runtime::deepspeed) {
+    throw NotModelled(fmt::format("--sharding {} with --runtime {} (--runtime deepspeed has it)", job.sharding,
+                                  job_field_named("runtime").get(job)));
+  }
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
   if (is_arena(job.allocator) && job.runtime != Runtime::vramfit) refuse_field(job, "allocator");
   const bool is_torchaos = asked.runtime == Runtime::pytorch_fsdp2 && asked.modeling == Modeling::torchtitan;

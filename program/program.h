@@ -157,6 +157,8 @@ struct Free {
 struct Keep {
   int buffer = -1;
 };
+/// What the allocator has cached and nothing uses goes back to the card (torch.cuda.empty_cache()).
+struct EmptyCache {};
 /// What a kernel allocates and frees during its call, in order; it asks for these by itself.
 struct Inside {
   enum class What : std::uint8_t { allocate, free } what = What::allocate;
@@ -217,7 +219,7 @@ struct Mark {
   int segment = -1, unit = -1;
 };
 
-using Instruction = std::variant<Allocate, Free, Keep, Run, Start, Record, Wait, HostRead, Call, Mark>;
+using Instruction = std::variant<Allocate, Free, Keep, Run, Start, Record, Wait, HostRead, Call, Mark, EmptyCache>;
 
 /// A straight list, and what its instructions refer to by index.
 struct Code {

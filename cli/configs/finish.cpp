@@ -118,10 +118,10 @@ void finish_sharding(Draft& draft) {
   if (draft.is(fact::kParallel, "fsdp")) {
     finish_fsdp(draft);
   } else if (draft.is(fact::kParallel, "deepspeed")) {
-    constexpr std::array<std::string_view, 4> kStages{"no-shard", "", "shard-grad-op", "full-shard"};
+    constexpr std::array<std::string_view, 4> kStages{"no-shard", "shard-optimizer", "shard-grad-op", "full-shard"};
     const auto stage = static_cast<std::size_t>(number(draft, fact::kZeroStage));
-    if (stage != 3) draft.not_modelled(fmt::format("ZeRO stage {}: the recipe of DeepSpeed is ZeRO-3's", stage));
-    if (!kStages[stage].empty()) draft.assume("sharding", std::string(kStages[stage]), "ZeRO");
+    if (stage == 0) draft.not_modelled("ZeRO stage 0: stages 1 and 2 are, and the recipe of DeepSpeed is ZeRO-3's");
+    draft.assume("sharding", std::string(kStages[stage]), "ZeRO");
   } else if (draft.is(fact::kParallel, "ddp") && !is_alone) {
     draft.assume("sharding", "no-shard", "DDP");
   } else if (!draft.has(fact::kParallel) && gpus.nodes * gpus.per_node > 1 && !draft.is(fact::kLibrary, "torchtune")) {

@@ -43,6 +43,10 @@ class LedgerReplay {
 };
 
 inline bool LedgerReplay::add(const Event& event) {
+  if (event.bytes == 0) {
+    allocator_.empty_cache();
+    return true;
+  }
   const auto id = static_cast<std::size_t>(event.id);
   if (event.bytes < 0) {
     const int block = std::exchange(blocks_[id], CachingAllocator::kOutOfMemory);

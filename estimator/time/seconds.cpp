@@ -173,6 +173,7 @@ class Simulation {
   void note(const Free&) {}
   void note(const Keep&) {}
   void note(const Mark&) {}
+  void note(const EmptyCache&) {}
 
   void pass() {
     for (const Timed& timed : timed_) {

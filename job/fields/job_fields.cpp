@@ -86,6 +86,7 @@ template <std::int64_t Job::*Member, std::int64_t Most = kMostCount>
 void set_count(Job& job, std::string_view value) {
   job.*Member = whole_number(value, 1, Most);
 }
+constexpr std::int64_t kMostBucketBytes = std::int64_t{1} << 40;
 // A product of three counts, which has to be readable again.
 constexpr std::int64_t kMostGlobalBatch = std::numeric_limits<std::int64_t>::max();
 
@@ -109,6 +110,7 @@ void set_runtime(Job& job, std::string_view value) {
   job.wrap_embeddings = is_own;
   job.backward_prefetch = is_own ? defaults.backward_prefetch : BackwardPrefetch::pre;
   job.forward_prefetch = is_own ? defaults.forward_prefetch : 0;
+  job.bucket_bytes = job.runtime == Runtime::deepspeed ? kDeepSpeedBucketBytes : defaults.bucket_bytes;
 }
 
 /// accelerate makes embeddings and output FSDP2 units of their own (1.15, utils/fsdp_utils.py: fsdp2_prepare_model).
@@ -170,11 +172,14 @@ constexpr std::array kJobFields{
     JobField{"mesh", FieldForm::text, "replicate=R,shard=S",
              "Device mesh: replicas x shards. Default: all GPUs, divided as --sharding does", get_mesh, set_mesh,
              FieldGroup::sharding},
-    JobField{"sharding", FieldForm::text, "no-shard|shard-grad-op|full-shard|hybrid-shard|hybrid-shard-zero2",
-             "What is sharded across ranks: nothing (DDP), or parameters, gradients and optimizer states, regathered "
-             "for backward (full-shard, ZeRO-3) or not (shard-grad-op, ZeRO-2); hybrid: sharded within a node, "
-             "replicated across nodes. Default: full-shard",
-             get_sharding, set_sharding, FieldGroup::sharding},
+    JobField{
+        "sharding", FieldForm::text,
+        "no-shard|shard-optimizer|shard-grad-op|full-shard|hybrid-shard|hybrid-shard-zero2",
+        "What is sharded across ranks: nothing (DDP), optimizer states (shard-optimizer, ZeRO-1; DeepSpeed alone), "
+        "or parameters, gradients and optimizer states, regathered "
+        "for backward (full-shard, ZeRO-3) or not (shard-grad-op, ZeRO-2); hybrid: sharded within a node, "
+        "replicated across nodes. Default: full-shard",
+        get_sharding, set_sharding, FieldGroup::sharding},
     JobField{"reshard", FieldForm::text, "default|last-kept|always|never|N",
              "Which units free their gathered parameters after forward (FSDP2's reshard_after_forward); N: reshard to "
              "groups of N ranks. Default: default (all but the root unit)",
@@ -203,8 +208,9 @@ constexpr std::array kJobFields{
              get_choice<&Job::accumulate, kAccumulates>, set_choice<&Job::accumulate, kAccumulates>,
              FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"bucket_bytes", FieldForm::integer, "N",
-             "Bucket size of the gradient all-reduce across replicas, in bytes. Default: 26214400 (25 MiB)",
-             get_count<&Job::bucket_bytes>, set_count<&Job::bucket_bytes>, FieldGroup::sharding,
+             "Bucket size of the gradient all-reduce across replicas, in bytes; of --runtime deepspeed twice its "
+             "reduce_bucket_size. Default: 26214400 (25 MiB); --runtime deepspeed: 1000000000",
+             get_count<&Job::bucket_bytes>, set_count<&Job::bucket_bytes, kMostBucketBytes>, FieldGroup::sharding,
              HonouredBy::own_runtime},
     JobField{"reshard_head", FieldForm::toggle, "on|off",
              "Free the output head's gathered weights while the loss is computed. Default: off",

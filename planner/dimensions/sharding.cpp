@@ -10,6 +10,7 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs;
   for (const Sharding& row : kShardings) {
     if (row.parameters && space.cluster.cards() == 1) continue;
+    if (row.of_deepspeed && job.runtime != Runtime::deepspeed) continue;
     jobs.push_back(job);
     jobs.back().sharding = row.name;
   }

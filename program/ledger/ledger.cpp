@@ -58,6 +58,10 @@ void LedgerWriter::free(std::int64_t id) noexcept {
                             .stream = block.stream});
 }
 
+void LedgerWriter::empty_cache() {
+  ledger_.events.push_back({.label = label("cached memory"), .step = step_, .phase = phase_});
+}
+
 void LedgerWriter::begin_repeat(std::int64_t times) {
   open_repeats_.push_back(ledger_.repeats.size());
   ledger_.repeats.push_back({.begin = ledger_.events.size(), .end = ledger_.events.size(), .times = times});

@@ -39,7 +39,8 @@ std::string_view phase_name(Phase phase);
 enum class Stream : std::uint8_t { compute, all_gather, reduce_scatter, to_host, to_device, host };
 inline constexpr int kStreams = 6;
 
-/// One malloc (bytes > 0) or free (bytes < 0) of a labelled block. `id` pairs the two.
+/// One malloc (bytes > 0) or free (bytes < 0) of a labelled block. `id` pairs the two. Of no bytes: what the allocator
+/// has cached goes back to the card.
 struct Event {
   std::int64_t bytes = 0;  // as requested, signed
   std::int64_t id = -1;
@@ -74,6 +75,7 @@ class LedgerWriter {
   std::int64_t allocate(Bytes bytes, Category category, int label, Stream stream = Stream::compute);
   /// Never throws: destructors call it. `allocate` leaves room for the event.
   void free(std::int64_t id) noexcept;
+  void empty_cache();
   void set_phase(Phase phase, int step);
   Phase phase() const { return phase_; }
   /// What is recorded until the matching end_repeat stands for `times` passes.

@@ -108,6 +108,7 @@ class Engine {
       sum.gradient = std::move(gradient);
     } else {
       add_to(sum.gradient, gradient);
+      gradient = {};
     }
     if (--sum.awaited == 0) backend_.accumulate(parameter, std::exchange(sum.gradient, {}));
   }

@@ -15,8 +15,19 @@ Tensor detached(const Tensor& tensor) {
 }
 
 Tensor Heap::make(std::int64_t elements, Dtype dtype, Category category, std::string_view what, Stream stream) {
-  return stored(elements, dtype, {.bytes = elements * dtype_bytes(dtype), .category = category, .stream = stream},
-                what);
+  return stored(elements, dtype,
+                {.bytes = elements * dtype_bytes(dtype), .category = category, .stream = stream, .dtype = dtype}, what);
+}
+
+Tensor Heap::narrow(const Tensor& flat, std::int64_t first, std::int64_t elements) {
+  std::vector<program::View>& views = recording_.views;
+  if (flat.part >= 0) first = checked_add(views[static_cast<std::size_t>(flat.part)].offset, first);
+  const auto [known, is_new] = parts_.try_emplace({first, elements, flat.dtype}, static_cast<int>(views.size()));
+  if (is_new) views.push_back(program::list_view(first, elements, flat.dtype));
+  Tensor part = detached(flat);
+  part.elements = elements;
+  part.part = known->second;
+  return part;
 }
 
 Tensor Heap::make_managed(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {
@@ -48,7 +59,7 @@ Tensor Heap::stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, 
   const auto is_free = [&](int number) {
     const program::Buffer& known = writer.code().buffers[static_cast<std::size_t>(number)];
     return writer.owners(number) == 0 && known.bytes == buffer.bytes && known.category == buffer.category &&
-           known.stream == buffer.stream && known.space == buffer.space;
+           known.stream == buffer.stream && known.space == buffer.space && known.dtype == buffer.dtype;
   };
   const auto found = std::ranges::find_if(buffers_[label], is_free);
   tensor.storage = found != buffers_[label].end() ? program::Held(writer, *found) : writer.declare(buffer);
@@ -77,10 +88,15 @@ double Heap::bytes_of(const Accesses& accesses) const {
   double bytes = 0;
   for (const program::Access& access : accesses) {
     if (access.buffer < 0) continue;
-    const Bytes size = recording_.writer.code().buffers[static_cast<std::size_t>(access.buffer)].bytes;
-    bytes += static_cast<double>(size.n) * (access.how == program::How::add ? 2 : 1);
+    bytes += static_cast<double>(size_of(access).n) * (access.how == program::How::add ? 2 : 1);
   }
   return bytes;
+}
+
+Bytes Heap::size_of(const program::Access& access) const {
+  const program::Buffer& buffer = recording_.writer.code().buffers[static_cast<std::size_t>(access.buffer)];
+  if (access.view < 0) return buffer.bytes;
+  return recording_.views[static_cast<std::size_t>(access.view)].rows * dtype_bytes(buffer.dtype);
 }
 
 void Heap::run(const std::string& name, const Accesses& accesses, Stream stream) {
@@ -111,7 +127,7 @@ void Heap::copy_over_link(const Tensor& from, const Tensor& to, Stream stream) {
 
 int Heap::start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream,
                 Bytes part) {
-  const Bytes bytes = recording_.writer.code().buffers[static_cast<std::size_t>(accesses.front().buffer)].bytes;
+  const Bytes bytes = size_of(accesses.front());
   recording_.writer.write(program::Start{.collective = collective,
                                          .axis = axis,
                                          .accesses = range_of(accesses),

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "model_specs/dtype.h"
@@ -19,6 +21,7 @@ struct Node;
 struct Recording {
   program::Writer writer;
   program::Labels labels;
+  std::vector<program::View> views;  // of tensors that are parts of a storage
   int tokens = 0;
 };
 
@@ -31,15 +34,19 @@ struct Tensor {
   bool wants_gradient = false;
   std::shared_ptr<Node> made_by;  // the node of autograd that takes its gradient; null: a leaf
   int output = 0;                 // which of the node's outputs it is
+  int part = -1;                  // which part of its storage it is, in Recording::views; -1: all of it
 };
 
 /// The same storage without its history: what is saved for backward.
 Tensor detached(const Tensor& tensor);
 
 /// What a call does with a tensor. Accesses of no tensor are left out.
-inline program::Access reads(const Tensor& tensor) { return {tensor.storage.buffer(), program::How::read}; }
-inline program::Access writes(const Tensor& tensor) { return {tensor.storage.buffer(), program::How::write}; }
-inline program::Access changes(const Tensor& tensor) { return {tensor.storage.buffer(), program::How::add}; }
+inline program::Access access_of(const Tensor& tensor, program::How how) {
+  return {.buffer = tensor.storage.buffer(), .how = how, .view = tensor.part};
+}
+inline program::Access reads(const Tensor& tensor) { return access_of(tensor, program::How::read); }
+inline program::Access writes(const Tensor& tensor) { return access_of(tensor, program::How::write); }
+inline program::Access changes(const Tensor& tensor) { return access_of(tensor, program::How::add); }
 using Accesses = std::vector<program::Access>;
 
 /// Makes tensors in a recording. Labels are "SCOPE: WHAT"; the scope is the module whose code runs.
@@ -56,8 +63,12 @@ class Heap {
   /// The same in host memory; page-locked by PyTorch's pool (pinned_by_pool), or as any other.
   Tensor make_pinned(std::int64_t elements, Dtype dtype, Category category, std::string_view what);
   Tensor make_on_host(std::int64_t elements, Dtype dtype, Category category, std::string_view what);
+  /// narrow(0, first, elements) of a flat tensor, which keeps all of its storage.
+  Tensor narrow(const Tensor& flat, std::int64_t first, std::int64_t elements);
   /// Nothing frees it: it belongs to whoever it was given to (a loss that is kept for a log).
   void keep(Tensor tensor);
+
+  void empty_cache() { recording_.writer.write(program::EmptyCache{}); }
 
   /// One call of a library's function: one kernel that reads and writes once what it touches, or what `work` says.
   void run(const std::string& name, const Accesses& accesses, Stream stream = Stream::compute);
@@ -66,7 +77,7 @@ class Heap {
   void copy_over_link(const Tensor& from, const Tensor& to, Stream stream);
   /// The bytes of what is touched; what is changed is read and written.
   double bytes_of(const Accesses& accesses) const;
-  /// Over the first of the buffers accessed, which holds the whole data; `part`: of each rank, if not all of it. The
+  /// Over what is accessed first, which holds the whole data; `part`: of each rank, if not all of it. The
   /// token to wait for.
   int start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream,
             Bytes part = {});
@@ -85,11 +96,13 @@ class Heap {
 
  private:
   program::Range range_of(const Accesses& accesses);
+  Bytes size_of(const program::Access& access) const;
   /// A tensor with a storage like `buffer`, whose label is made of `what`.
   Tensor stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, std::string_view what);
 
   Recording& recording_;
-  std::vector<std::vector<int>> buffers_;  // by label
+  std::vector<std::vector<int>> buffers_;                               // by label
+  std::map<std::tuple<std::int64_t, std::int64_t, Dtype>, int> parts_;  // numbers of views
 };
 
 /// Names the module whose code runs until the end of the block.

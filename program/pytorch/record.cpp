@@ -39,7 +39,7 @@ class Trainer {
     return {.labels = recording_.labels.take(),
             .segments = {},
             .outputs = {},
-            .views = {},
+            .views = std::move(recording_.views),
             .main = std::move(recording_.writer.code()),
             .blocks = {},
             .sections = std::move(sections_),

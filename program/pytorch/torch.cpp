@@ -34,7 +34,8 @@ Tensor Torch::computed(const std::string& name, Accesses inputs, Tensor output) 
 }
 
 void Torch::set_parameter(int parameter, const Tensor& tensor, bool is_trained) {
-  parameters_.at(static_cast<std::size_t>(parameter)) = {tensor.storage.buffer(), tensor.dtype, is_trained};
+  parameters_.at(static_cast<std::size_t>(parameter)) = {
+      .buffer = tensor.storage.buffer(), .dtype = tensor.dtype, .is_trained = is_trained, .part = tensor.part};
 }
 
 void Torch::set_frozen_parameter(int parameter, Tensor& tensor) {
@@ -43,7 +44,8 @@ void Torch::set_frozen_parameter(int parameter, Tensor& tensor) {
 }
 
 program::Access Torch::reads_parameter(int parameter) const {
-  return {parameters_.at(static_cast<std::size_t>(parameter)).buffer, program::How::read};
+  const Held& held = parameters_.at(static_cast<std::size_t>(parameter));
+  return {.buffer = held.buffer, .how = program::How::read, .view = held.part};
 }
 
 Edge Torch::edge_to(const Tensor& input) {

@@ -235,6 +235,7 @@ class Torch final : public Backend {
     bool is_trained = true;
     const Quantization* format = nullptr;  // of a quantized one
     Tensor* frozen = nullptr;              // of one that may be converted
+    int part = -1;                         // Tensor::part
   };
   void convert_bias(int parameter, Dtype dtype);
   Tensor dequantized_scales(int parameter, std::int64_t elements);

@@ -1,6 +1,7 @@
 // What PyTorch's runtimes differ in: what is done around the modules of a model, and with its parameters and gradients.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -89,6 +90,10 @@ class Wrapper {
   virtual std::vector<OptimizerGroup> groups() { return {{trained(), gradients()}}; }
   /// Whether parameters, gradients and states are in host memory, and the CPU updates (host_update.h).
   virtual bool updates_on_host() const { return false; }
+  /// What an engine around the model does for a step, where it does that itself (DeepSpeed): `optimizer` updates what
+  /// groups() gives then; `enter` names the phase.
+  virtual void step(bool /*clip*/, const std::function<void(Phase)>& /*enter*/,
+                    const std::function<void()>& /*optimizer*/) {}
   /// The norms of all ranks' gradients from those of this rank's, as clip_grad_norm_ wants them.
   virtual Tensor reduced_norms(Tensor norms) { return norms; }
 };

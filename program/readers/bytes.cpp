@@ -53,6 +53,9 @@ class BytesReader {
     }
   }
   void read(const Mark& mark, const Place& /*place*/) { writer_.set_phase(mark.phase, step_); }
+  void read(const EmptyCache& /*what*/, const Place& /*place*/) {
+    if (options_.space == Space::device) writer_.empty_cache();
+  }
 
  private:
   void play(const Section& section, int step) {

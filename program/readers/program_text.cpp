@@ -108,6 +108,7 @@ class Text {
 
   void write(const Allocate& what) { text_ += fmt::format("  allocate {}\n", with_bytes(what.buffer)); }
   void write(const Keep& what) { text_ += fmt::format("  keep {} until the job ends\n", name(what.buffer)); }
+  void write(const EmptyCache& /*what*/) { text_ += "  give back what is cached\n"; }
   void write(const Free& what) { text_ += fmt::format("  free {}\n", name(what.buffer)); }
 
   void write(const Run& run) {

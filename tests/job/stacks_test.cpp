@@ -30,7 +30,9 @@ TEST_CASE("defaults differ between one GPU and several") {
     CHECK(job.precision.reduce == reduced);
     CHECK(job.wrap_embeddings);
   }
-  CHECK(defaults_of(stack_named("deepspeed"), parse_cluster("2xL4")).empty());
+  CHECK(defaults_text(defaults_of(stack_named("deepspeed"), parse_cluster("2xL4"))) ==
+        "--runtime deepspeed --modeling transformers");
+  CHECK(defaults_of(stack_named("lightning"), parse_cluster("2xL4")).empty());
   CHECK(defaults_of(stack_named("torchtitan"), parse_cluster("1xL4")).empty());
 }
 

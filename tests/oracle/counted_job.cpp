@@ -24,9 +24,14 @@ CountedJob count_from_arguments(int argc, char** argv) {
   std::ifstream file(argv[1], std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const ModelSpec spec = parse_config(text, argv[1]);
+  RunEffects run;
   CountedJob counted{unresolved_job(), parse_cluster(argv[2]), {}, {}};
   for (int i = 4; i < argc; ++i) {
     const std::string word = argv[i];
+    if (word == "no-clip") {
+      run.clip = false;
+      continue;
+    }
     const std::size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     set_job_field(counted.job, job_field_named(name), word.substr(equals + 1), name);
@@ -35,8 +40,8 @@ CountedJob count_from_arguments(int argc, char** argv) {
   counted.job = resolve_job(counted.job, spec, counted.cluster, notes);
   require_rules(counted.job, counted.cluster);
   const Graph graph = training_graph(spec, counted.job);
-  counted.ledger =
-      count(graph, counted.job, counted.cluster.card.device, {}, {.steps = std::stoi(argv[3]), .abbreviate = false});
+  counted.ledger = count(graph, counted.job, counted.cluster.card.device, {},
+                         {.run = run, .steps = std::stoi(argv[3]), .abbreviate = false});
   counted.managed = managed_bytes(program::make_program(
       {.graph = graph, .job = counted.job, .device = counted.cluster.card.device, .coords = {}, .labels = false}));
   return counted;

@@ -21,6 +21,7 @@ void print(const vramfit::Ledger& ledger) {
       step = event.step;
       fmt::print("[\"mark\", \"{}\"]\n", step == 0 ? "load" : fmt::format("step {}", step));
     }
+    if (event.bytes == 0) continue;  // no block
     const int stream = static_cast<int>(event.stream);
     if (event.bytes > 0) {
       const nlohmann::json label = ledger.labels[static_cast<std::size_t>(event.label)];

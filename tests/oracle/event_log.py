@@ -25,10 +25,14 @@ class EventLog:
 
     @staticmethod
     def count():
-        return len(torch.cuda.memory._snapshot()["device_traces"][0])
+        return len(EventLog.events())
+
+    @staticmethod
+    def events():
+        return torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
 
     def write(self, path):
-        events = torch.cuda.memory._snapshot()["device_traces"][0]
+        events = self.events()
         starts = dict(self.marks)
         kinds = {"alloc": "+", "free_completed": "-"}
         with open(path, "w", encoding="utf-8") as out:

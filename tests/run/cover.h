@@ -19,7 +19,7 @@ struct CoverJob {
 /// At least `minimum` jobs; the same for the same seed.
 std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum);
 
-/// Values of axes: the families that the engine runs, kShardings, and the list of optimizers.
+/// Values of axes: the families that the engine runs, those of kShardings, and the list of optimizers.
 std::vector<std::string> runnable_families();
 std::vector<std::string> sharding_names();
 std::vector<std::string> listed_optimizers();

@@ -26,6 +26,7 @@ constexpr std::array kFields{
 int stage(const ExportWriter& writer) {
   const std::string sharding = writer.value("sharding");
   if (sharding == "no-shard") return 0;
+  if (sharding == "shard-optimizer") return 1;
   if (sharding == "shard-grad-op") return 2;
   if (sharding == "full-shard") return is_resharded(writer) ? 3 : 2;
   writer.refuse("sharding", "ZeRO with replicas is another one (MiCS, hpZ)");

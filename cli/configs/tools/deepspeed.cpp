@@ -108,7 +108,58 @@ constexpr std::array kZeroIgnored{
                 "ignore_unused_parameters memory_efficient_linear use_multi_rank_bucket_allreduce"},
 };
 constexpr KeyTable kZeroTable{"DeepSpeed's zero_optimization", kZeroKeys, kZeroOthers, kZeroIgnored};
-void read_zero(const Setting& setting, Draft& draft) { read_keys(setting, kZeroTable, draft); }
+
+// ZeRO-1 and ZeRO-2, which have rules. Their buckets are counted in numbers of 2 bytes.
+void read_reduce_bucket(const Setting& setting, Draft& draft) {
+  if (setting.is("auto")) {
+    draft.not_modelled(setting,
+                       "the Trainer makes it the hidden size squared: leave it out, and give --bucket-bytes, 2 for "
+                       "each number");
+  } else {
+    draft.set("bucket_bytes", fmt::format("{:.0f}", 2 * setting.real()), setting);
+  }
+}
+
+void read_what_is_on(const Setting& setting, Draft& draft) {
+  if (setting.is_off()) {
+    draft.not_modelled(setting, "on by default, and gradients lie or go otherwise without it");
+  } else {
+    draft.understand(setting, "on, as by default");
+  }
+}
+
+constexpr std::array kLowZeroKeys{
+    KeyRow{"stage", read_stage},
+    KeyRow{"offload_optimizer", read_offload<false>},
+    KeyRow{"offload_param", read_offload<true>},
+    KeyRow{"reduce_bucket_size", read_reduce_bucket},
+    KeyRow{"contiguous_gradients", read_what_is_on},
+    KeyRow{"reduce_scatter", read_what_is_on},
+    KeyRow{"use_multi_rank_bucket_allreduce", read_what_is_on},
+    KeyRow{"compute_grad_norm", read_what_is_on},
+};
+constexpr std::array kLowZeroOthers{
+    UnmodelledKeys{"a second bucket, and reductions on a stream of their own", "overlap_comm"},
+    UnmodelledKeys{"another way to send or to split than the usual one",
+                   "round_robin_gradients zenflow parameter_alignment"},
+    UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16", "cpu_offload"},
+    UnmodelledKeys{"weights of other partitions", "load_from_fp32_weights elastic_checkpoint", "true"},
+};
+constexpr std::array kLowZeroIgnored{
+    IgnoredKeys{"of ZeRO-3 alone",
+                "stage3_* max_live_parameters max_reuse_distance sub_group_size memory_efficient_linear zero_hpz_* "
+                "zero_quantized_* mics_* gather_16bit_weights_on_model_save leaf_module"},
+    IgnoredKeys{"updated partitions are gathered in place, at once", "allgather_partitions allgather_bucket_size"},
+    IgnoredKeys{"all parameters are used", "ignore_unused_parameters"},
+};
+constexpr KeyTable kLowZeroTable{"DeepSpeed's zero_optimization", kLowZeroKeys, kLowZeroOthers, kLowZeroIgnored};
+
+void read_zero(const Setting& setting, Draft& draft) {
+  const ConfigNode* stage = find_in(*setting.node, "stage");
+  const Setting value{setting.file, setting.key + ".stage", stage};
+  const bool is_low = stage != nullptr && (value.is("1") || value.is("2"));
+  read_keys(setting, is_low ? kLowZeroTable : kZeroTable, draft);
+}
 
 void read_optimizer(const Setting& setting, Draft& draft) {
   const ConfigNode* type = find_in(*setting.node, "type");

@@ -15,17 +15,20 @@ void TrainerLoop::micro_batch(Place place) {
   const Inputs& inputs = batches_[next_++];
   Tensor loss = loss_of(inputs);
   Tensor whole = detached(loss);
-  {
-    const Scope scope(heap(), "loss");
-    loss = torch().divide(loss);  // accelerator.backward, whatever the number of micro-batches
-  }
-  parts_.enter(Phase::backward);
-  torch().backward(loss, [this] { parts_.wrapper.finish_backward(); });
-  loss = {};
+  backward_of(std::move(loss), place.is_last);
   if (!loss_.storage) loss_ = whole;
   whole = {};
   parts_.enter(Phase::loss);
   look_at_loss();
+}
+
+void TrainerLoop::backward_of(Tensor loss, bool /*is_last*/) {
+  {
+    const Scope scope(heap(), "loss");
+    loss = torch().divide(loss);  // whatever the number of micro-batches
+  }
+  parts_.enter(Phase::backward);
+  torch().backward(loss, [this] { parts_.wrapper.finish_backward(); });
 }
 
 void TrainerLoop::update() {

@@ -17,6 +17,8 @@ class TrainerLoop : public Loop {
   void update() override;
 
  protected:
+  /// accelerator.backward
+  virtual void backward_of(Tensor loss, bool is_last);
   struct Inputs {
     Tensor ids, mask, labels;
   };

@@ -89,7 +89,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
 }  // namespace
 
 TEST_CASE("engines of other stacks are known by name, and answered with what would tell") {
-  for (const char* name : {"pytorch-fsdp1", "deepspeed", "fsdp1"}) {
+  for (const char* name : {"pytorch-fsdp1", "fsdp1"}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(choice_of({"--runtime", name}),
                          doctest::Contains("rehearse a script that uses it: vramfit rehearse --gpus"), NotModelled);

@@ -42,20 +42,29 @@ class Case(FamilyDims):
     sharding: str = "full-shard"
     checkpointed_by: str = "layers"
     offload: str = "none"  # of FSDP2
+    zero: int = 0  # the stage of DeepSpeed
+    bucket: int = 500_000_000  # of DeepSpeed, in elements
     clip: bool = True  # without it, the Trainer makes the same allocations
 
     def cluster(self):
         return f"{self.ranks // 8}x8x{self.card}" if self.ranks > 8 else f"{self.ranks}x{self.card}"
 
+    def runtime(self):
+        if self.zero:
+            return "deepspeed"
+        return "pytorch" if self.ranks == 1 else "pytorch-ddp" if self.sharding == "no-shard" else "pytorch-fsdp2"
+
     def job(self):
-        fields = {"runtime": "pytorch" if self.ranks == 1 else "pytorch-ddp" if self.sharding == "no-shard" else "pytorch-fsdp2", "modeling": "transformers", "precision": self.precision,
+        fields = {"runtime": self.runtime(), "modeling": "transformers", "precision": self.precision,
                 "attention": "auto" if self.precision == "fp32" and self.attention == "flash" else self.attention, "allocator": "expandable", "seq_len": self.sequence,
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": self.optimizer}
-        if self.ranks > 1:
+        if self.zero:
+            fields |= {"sharding": "shard-grad-op" if self.zero == 2 else "shard-optimizer", "bucket_bytes": 2 * self.bucket}
+        elif self.ranks > 1:
             fields["sharding"] = self.sharding
         if self.offload != "none":
             fields["offload"] = self.offload
-        is_upcast = self.ranks > 1 and self.sharding != "no-shard"  # by accelerate, before FSDP2 shards
+        is_upcast = self.zero > 0 or (self.ranks > 1 and self.sharding != "no-shard")  # partitions of DeepSpeed; by accelerate, before FSDP2 shards
         if self.storage == "bf16" and not is_upcast:
             fields |= {"storage_dtype": "bf16", "state_dtype": "bf16"}
         if self.lora_rank:
@@ -256,12 +265,12 @@ def config_file(case, folder):
 
 def script(case, folder, events, name="train.py"):
     """A script and its arguments; `events` is the file that it writes."""
-    sharding = case.sharding if case.ranks > 1 and case.sharding != "no-shard" else "none"
+    sharding = case.sharding if case.ranks > 1 and case.sharding != "no-shard" and case.zero == 0 else "none"
     return [str(word) for word in (
         FOLDER / name, "--config", config_file(case, folder), "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
         "--storage", case.storage, "--attention", case.attention, "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
         "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization,
-        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--max-grad-norm", 1 if case.clip else 0, "--steps", STEPS, "--events", events)]
+        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--zero", case.zero, "--bucket", case.bucket, "--max-grad-norm", 1 if case.clip else 0, "--steps", STEPS, "--events", events)]
 
 
 def libraries():
@@ -289,7 +298,7 @@ def launched_events(case):
 
 def count(case):
     """The finished dump_events: it exits with 1 and says why where the job has no rules."""
-    fields = [f"{name}={value}" for name, value in case.job().items()]
+    fields = [f"{name}={value}" for name, value in case.job().items()] + ([] if case.clip else ["no-clip"])
     with tempfile.TemporaryDirectory() as folder:
         return finished([PROGRAMS / "dump_events", config_file(case, folder), case.cluster(), STEPS, *fields])
 

@@ -42,6 +42,8 @@ def parse(arguments):
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
     parser.add_argument("--offload", choices=["none", "params"], default="none", help="params: cpu_offload of fsdp_config")
+    parser.add_argument("--zero", type=int, choices=[0, 1, 2], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
+    parser.add_argument("--bucket", type=int, default=500_000_000, help="DeepSpeed's reduce_bucket_size, in elements")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
@@ -137,13 +139,22 @@ def fsdp_of(options):
     return {"fsdp": True, "fsdp_config": {"reshard_after_forward": options.fsdp == "full-shard", "activation_checkpointing": by_fsdp, "cpu_offload": options.offload == "params"}}
 
 
+def deepspeed_of(options):
+    """What is not named is DeepSpeed's default."""
+    if options.zero == 0:
+        return {}
+    names = ("gradient_clipping", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size")
+    zero = {"stage": options.zero, "reduce_bucket_size": options.bucket}
+    return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, **{name: "auto" for name in names}}}
+
+
 def settings_of(options):
     """Arguments of TrainingArguments."""
     return {
         "output_dir": str(pathlib.Path(options.config).parent / "checkpoints"), "report_to": [], "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1000, "dataloader_pin_memory": False,
         "per_device_train_batch_size": options.batch, "gradient_accumulation_steps": options.accumulation, "max_steps": options.steps,
         "gradient_checkpointing": options.checkpointing == "full" and options.checkpointed_by == "layers",
-        "max_grad_norm": options.max_grad_norm, "bf16": options.precision == "bf16-mixed", "optim": OPTIMIZERS[options.optimizer], **fsdp_of(options)}
+        "max_grad_norm": options.max_grad_norm, "bf16": options.precision == "bf16-mixed", "optim": OPTIMIZERS[options.optimizer], **fsdp_of(options), **deepspeed_of(options)}
 
 
 def run(options, make_trainer):

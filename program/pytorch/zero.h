@@ -1,0 +1,117 @@
+// DeepSpeed's ZeRO-1 and ZeRO-2 (0.19) as transformers' Trainer sets them up: a whole model in bf16 on each GPU, whose
+// weights lie in one flat tensor for each of the optimizer's groups. Of that, each rank has a partition in fp32, with
+// its states, and gathers what the others updated (deepspeed/runtime/zero/stage_1_and_2.py).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program/pytorch/whole_model.h"
+
+namespace vramfit::eager {
+
+/// The partition of one of the optimizer's groups: `elements` from `begin` of the flat tensor.
+struct Partition {
+  std::int64_t begin = 0, elements = 0;
+};
+
+/// Of `sizes` that follow each other in a flat tensor, padded so that ranks' parts are equal and begin at 4 bytes.
+Partition partition_of(const std::vector<std::int64_t>& sizes, std::int64_t ranks, std::int64_t rank);
+
+/// Elements of the gradients that a rank keeps: of all parameters of which its partitions have a part, whole.
+std::int64_t kept_elements(const std::vector<std::vector<std::int64_t>>& sizes_of_groups, std::int64_t ranks,
+                           std::int64_t rank);
+
+/// The rank that keeps most, which is the one whose memory counts; all else is the same on all ranks.
+std::int64_t heaviest_rank(const std::vector<std::vector<std::int64_t>>& sizes_of_groups, std::int64_t ranks);
+
+class Zero final : public WholeModel {
+ public:
+  Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules);
+
+  void load() override;
+  void zero_gradients() override {}
+  void sync_gradients(bool is_last) override { is_last_ = is_last; }
+  void finish_backward() override;
+  void step(bool clip, const std::function<void(Phase)>& enter, const std::function<void()>& optimizer) override;
+  /// The one that is being updated.
+  std::vector<OptimizerGroup> groups() override;
+
+ private:
+  /// A parameter in its group's flat tensor.
+  struct Place {
+    Trained* parameter = nullptr;
+    std::size_t group = 0;
+    std::int64_t begin = 0;  // in the flat tensor
+    Tensor kept;             // its gradient, if a part of it is the rank's
+    Tensor accumulated;      // likewise, of the micro-batches so far
+    std::int64_t end() const { return begin + parameter->elements; }
+  };
+  struct Group {
+    std::string name;
+    std::int64_t elements = 0;  // of the flat tensor, padded
+    Partition partition;
+    std::vector<std::size_t> places;
+    Tensor flat;
+    Trained master;              // the partition in fp32
+    std::vector<Tensor> pieces;  // of the partition's gradient, averaged over ranks
+    Tensor gradient;             // all of it, in fp32
+  };
+  /// A gradient that waits for its reduction.
+  struct Ready {
+    std::size_t place = 0;
+    Tensor gradient;
+  };
+  /// Neighbours in a bucket that belong to one rank's partition.
+  struct Slice {
+    std::int64_t rank = 0, elements = 0;
+  };
+
+  Heap& heap() { return torch().heap(); }
+  bool is_kept(const Place& place) const;
+  void add_group(std::vector<Trained*> parameters);
+  void flatten(Group& group);
+  void make_gradients_once();
+  void make_bucket();
+  void take(int parameter);
+  void make_ready(std::size_t place);
+  void reduce_bucket();
+  std::vector<Slice> slices() const;
+  void reduce_slices(const Tensor& whole, const std::vector<Slice>& slices);
+  void all_reduce(const std::vector<Tensor>& slices, const std::vector<std::int64_t>& ranks);
+  void keep(Ready& ready);
+  void add_up(Group& group);
+  void cut(Group& group);
+
+  // zero_step.cpp
+  Tensor computed(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
+  Tensor number(const char* call, const Accesses& inputs, Dtype dtype, const char* what) {
+    return computed(call, inputs, 1, dtype, what);
+  }
+  Tensor is_finite(const Tensor& x);
+  Tensor reduced(const char* call, const Tensor& x);
+  Tensor is_overflown(const Tensor& gradient);
+  void check_overflow();
+  void check_norm(const Tensor& norm);
+  Tensor norm_of(const Group& group);
+  void mark_if_invalid(const Tensor& norm);
+  Tensor norm_of_all();
+  void clip(const Tensor& gradient, const Tensor& norm);
+  void update(Group& group, bool clips, const Tensor& norm, const std::function<void()>& optimizer);
+  void gather_updated();
+
+  int stage_;
+  std::int64_t ranks_, rank_ = 0, bucket_elements_;
+  bool is_last_ = true;  // of its step: the micro-batch
+  std::vector<Group> groups_;
+  std::vector<Place> places_;
+  std::size_t updated_ = 0;  // of groups_
+  Tensor bucket_, kept_;
+  std::int64_t ready_elements_ = 0, kept_elements_ = 0, used_elements_ = 0;  // of kept_
+  std::vector<Ready> ready_;
+  std::vector<Tensor> held_;  // ZeRO-1's gradients that were too large for the bucket
+  Tensor norm_;               // of the latest step
+};
+
+}  // namespace vramfit::eager

@@ -1,0 +1,121 @@
+"""Every allocation of transformers' Trainer with DeepSpeed's ZeRO-1 and ZeRO-2 against the counted ledger, as events_test.py compares those without DeepSpeed.
+
+`recorded` compares with deepspeed_events.json, which `record` writes. `live` and `record` rehearse with the libraries of $VRAMFIT_RECIPES_PYTHON
+(tests/rehearse/requirements-recipes.txt), or of the Python that runs this; if that lacks them, the test is skipped (exit code 77).
+The rank that is rehearsed is the one that keeps most gradients, for which the estimate is. It is found here from the library's own model.
+"""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+
+from events_test import FOLDER, PROGRAMS, SMALL, TINY, Case, config_file, counted_events, rehearsed_events  # which puts the folder above on the path
+from compare_events import by_step, failures_of
+from sft_events_test import SKIPPED, summary
+import vramfit
+
+RECORDED = FOLDER / "deepspeed_events.json"
+LIBRARIES = ["deepspeed", "transformers", "torch", "accelerate"]
+
+# Recorded, too. Buckets that hold a part of the gradients, or less than the largest, are those of larger models.
+FEW = [
+    Case(**TINY, zero=2, ranks=2, bucket=100_000),
+    Case(**TINY, zero=2, ranks=4, bucket=30_000, accumulation=3, checkpointing="full", batch=2, tied=True),
+    Case(**TINY, zero=1, ranks=3, bucket=30_000, accumulation=2, family="qwen2"),
+    Case(**TINY, zero=2, ranks=1, clip=False),
+    Case(**TINY, zero=1, ranks=7, checkpointing="full", family="qwen3"),
+    Case(**TINY, zero=2, ranks=64, bucket=500_000, optimizer="adamw:foreach"),
+]
+MORE = [
+    *(Case(**SMALL, zero=zero, ranks=ranks, bucket=bucket, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
+      for zero, ranks, bucket, tied, accumulation, checkpointing in (
+          (2, 2, 500_000_000, False, 1, "none"), (2, 8, 20_000_000, True, 2, "full"), (2, 16, 2_000_000, False, 3, "full"), (2, 3, 10_000_000, True, 1, "none"),
+          (1, 2, 500_000_000, True, 1, "full"), (1, 8, 20_000_000, False, 3, "none"), (1, 5, 2_000_000, True, 2, "full"), (1, 1, 20_000_000, False, 1, "none")))]
+MORE += [Case(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
+         for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
+
+
+def with_libraries():
+    """Whether they are there, in the Python that is to have them."""
+    python = os.environ.get("VRAMFIT_RECIPES_PYTHON")
+    if python and os.environ.get("VRAMFIT_DEEPSPEED_STARTED") != "1":
+        os.execve(python, [python, *sys.argv], {**os.environ, "VRAMFIT_DEEPSPEED_STARTED": "1"})
+    return all(importlib.util.find_spec(name) for name in LIBRARIES)
+
+
+def warm():
+    os.environ |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "VRAMFIT_PROGRAM": str(PROGRAMS / "vramfit")}
+    return vramfit.Warm("torch", "transformers", "accelerate")
+
+
+def groups_of(case):
+    """Numbers of elements of the parameters, in the optimizer's two groups."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    with tempfile.TemporaryDirectory() as folder, torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config_file(case, folder)))
+        model.tie_weights()
+    return [[p.numel() for p in model.parameters() if (p.dim() > 1) == is_matrix] for is_matrix in (True, False)]
+
+
+def heaviest_rank(case):
+    """The one whose partitions touch the most parameters, each counted whole."""
+    kept = [0] * case.ranks
+    for sizes in groups_of(case):
+        part = 2 * -(-sum(sizes) // (2 * case.ranks))
+        begin = 0
+        for size in sizes:
+            for rank in range(begin // part, (begin + size - 1) // part + 1):
+                kept[rank] += size
+            begin += size
+    return kept.index(max(kept))
+
+
+def rehearsed(case, libraries):
+    return rehearsed_events(case, libraries, "train.py", heaviest_rank(case))
+
+
+def other_bucket(case):
+    return dataclasses.replace(case, bucket=case.bucket - 2)
+
+
+def record():
+    versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    with warm() as libraries:
+        cases = [{"case": dataclasses.asdict(case), "steps": summary(by_step(rehearsed(case, libraries)))} for case in FEW]
+    origin = {"script": "tests/oracle/hf_trainer/deepspeed_events_test.py record", "versions": versions, "date": datetime.date.today().isoformat()}
+    RECORDED.write_text(json.dumps({"origin": origin, "cases": cases}, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def compare_with_recorded():
+    failures = 0
+    for known in json.loads(RECORDED.read_text(encoding="utf-8"))["cases"]:
+        case = Case(**known["case"])
+        found = summary(by_step(counted_events(case)))
+        failures += found != known["steps"]
+        print(case, "equal" if found == known["steps"] else f"\n  recorded {known['steps']}\n  counted  {found}")
+    assert summary(by_step(counted_events(other_bucket(case)))) != known["steps"], "another job's events pass for these"
+    return 1 if failures else 0
+
+
+def main(what):
+    if what == "recorded":
+        return compare_with_recorded()
+    if not with_libraries():
+        print(f"skipped: {sys.executable} lacks some of {', '.join(LIBRARIES)}")
+        return SKIPPED
+    if what == "record":
+        return record()
+    cases = FEW if what == "few" else [*FEW, *MORE]
+    with warm() as libraries:
+        return 1 if failures_of(cases, lambda case: rehearsed(case, libraries), counted_events, other_bucket) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

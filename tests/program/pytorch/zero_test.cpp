@@ -1,0 +1,150 @@
+// transformers' Trainer with DeepSpeed's ZeRO-1 and ZeRO-2. That its step is what DeepSpeed does is tested in
+// tests/oracle/hf_trainer, event by event.
+#include "program/pytorch/zero.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
+#include "job/stacks.h"
+#include "model_specs/graph.h"
+#include "program/make_program.h"
+#include "program/not_modelled.h"
+#include "program/readers/check.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+namespace {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+using eager::heaviest_rank;
+using eager::kept_elements;
+using eager::partition_of;
+
+Job asked(const Settings& settings, const Cluster& cluster) {
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("deepspeed"), cluster));
+  job_field_named("sharding").set(job, "shard-grad-op");
+  for (const auto& [name, value] : settings) job_field_named(name).set(job, value);
+  std::vector<std::string> notes;
+  return resolve_job(job, testing::small_llama(), cluster, notes);
+}
+
+program::Program recorded(const Settings& settings, const std::string& gpus) {
+  const Cluster cluster = parse_cluster(gpus);
+  const Job job = asked(settings, cluster);
+  require_rules(job, cluster);
+  return program::make_program(
+      {.graph = build_graph(testing::small_llama(), {}), .job = job, .device = cluster.card.device, .coords = {}});
+}
+
+int collectives(const program::Program& program, program::Collective collective) {
+  int count = 0;
+  for (const program::Instruction& instruction : program.main.instructions) {
+    const auto* start = std::get_if<program::Start>(&instruction);
+    count += static_cast<int>(start != nullptr && start->collective == collective);
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("partitions are equal, and begin at four bytes") {
+  for (const std::int64_t ranks : {1, 2, 3, 8}) {
+    const std::vector<std::int64_t> sizes{7, 100, 13};
+    const eager::Partition last = partition_of(sizes, ranks, ranks - 1);
+    CHECK(last.elements % 2 == 0);
+    CHECK(last.begin == (ranks - 1) * last.elements);
+    CHECK(last.begin + last.elements >= 120);
+    CHECK((last.elements - 2) * ranks < 120);
+  }
+}
+
+TEST_CASE("a rank keeps gradients of all parameters of which it has a part, whole") {
+  const std::vector<std::vector<std::int64_t>> sizes{{10, 90, 20}, {4, 4}};
+  CHECK(kept_elements(sizes, 1, 0) == 128);
+  CHECK(kept_elements(sizes, 3, 0) == 10 + 90 + 4);  // 40 and 4 each
+  CHECK(kept_elements(sizes, 3, 1) == 90 + 4);
+  CHECK(kept_elements(sizes, 3, 2) == 90 + 20);  // and nothing but padding
+  CHECK(heaviest_rank(sizes, 3) == 2);
+}
+
+TEST_CASE("programs are sound") {
+  for (const char* sharding : {"shard-optimizer", "shard-grad-op"}) {
+    for (const char* gpus : {"1xH100-80GB", "3xA100-80GB", "2x8xH100-80GB"}) {
+      for (const char* accumulation : {"1", "2", "4"}) {
+        for (const char* bucket : {"20000", "60000", "1000000000"}) {
+          const Settings settings{{"sharding", sharding}, {"grad_accum", accumulation}, {"bucket_bytes", bucket}};
+          CAPTURE(sharding);
+          CAPTURE(gpus);
+          CAPTURE(accumulation);
+          CAPTURE(bucket);
+          CHECK(program::fault_of(recorded(settings, gpus)).value_or("") == "");
+        }
+      }
+    }
+  }
+  CHECK(!program::fault_of(recorded({{"checkpointing", "full"}, {"optimizer", "adamw:foreach"}}, "4xH100-80GB")));
+}
+
+TEST_CASE("ZeRO-2 reduces in every micro-batch, ZeRO-1 in a step's last, and both gather once for each group") {
+  const auto count = [](const char* sharding, const char* accumulation, program::Collective collective) {
+    return collectives(recorded({{"sharding", sharding}, {"grad_accum", accumulation}}, "2xH100-80GB"), collective);
+  };
+  using enum program::Collective;
+  CHECK(count("shard-optimizer", "2", all_reduce) == count("shard-optimizer", "1", all_reduce));
+  CHECK(count("shard-grad-op", "2", all_reduce) > count("shard-grad-op", "1", all_reduce));
+  for (const char* sharding : {"shard-optimizer", "shard-grad-op"}) {
+    CHECK(count(sharding, "2", all_gather) - count(sharding, "1", all_gather) == 0);
+  }
+}
+
+TEST_CASE("an access of a parameter counts its own bytes and not those of all weights") {
+  const program::Program program = recorded({}, "2xH100-80GB");
+  int accesses = 0;
+  for (const program::Instruction& instruction : program.main.instructions) {
+    const auto* run = std::get_if<program::Run>(&instruction);
+    if (run == nullptr || program::run_name(program, *run) != "aten::mm") continue;
+    for (std::uint32_t i = 0; i < run->accesses.count; ++i) {
+      const program::Access& access = program.main.accesses[run->accesses.first + i];
+      const program::Buffer& buffer = program.main.buffers[static_cast<std::size_t>(access.buffer)];
+      if (program.labels[static_cast<std::size_t>(buffer.label)] != "zero: weights of group 0") continue;
+      ++accesses;
+      REQUIRE(access.view >= 0);
+      CHECK(program.views[static_cast<std::size_t>(access.view)].rows < buffer.bytes.n / 2 / 3);
+    }
+  }
+  CHECK(accesses > 0);
+}
+
+TEST_CASE("what has no rules is refused by name") {
+  const Cluster two = parse_cluster("2xH100-80GB");
+  for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"sharding", "full-shard", "ZeRO-3"},
+           {"sharding", "no-shard", "--sharding no-shard"},
+           {"offload", "optimizer", "--offload optimizer"},
+           {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
+           {"precision", "fp16-mixed", "--precision fp16-mixed"},
+           {"precision", "fp32", "--precision fp32"},
+           {"method", "lora", "--method lora"},
+           {"modeling", "trl", "--modeling trl"},
+           {"storage_dtype", "bf16", "--storage-dtype bf16"}}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(require_rules(asked({{name, value}}, two), two), doctest::Contains(says.c_str()), NotModelled);
+  }
+}
+
+TEST_CASE("sharding of optimizer states alone is DeepSpeed's") {
+  const Cluster two = parse_cluster("2xH100-80GB");
+  for (const char* runtime : {"vramfit", "pytorch", "pytorch-fsdp2"}) {
+    CHECK_THROWS_WITH_AS(require_rules(asked({{"runtime", runtime}, {"sharding", "shard-optimizer"}}, two), two),
+                         doctest::Contains("--runtime deepspeed has it"), NotModelled);
+  }
+}
+
+}  // namespace vramfit
