@@ -139,6 +139,9 @@ std::vector<Tensor> Torch::cudnn_backward(const AttentionShape& s, Dtype dtype, 
 
 AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype, bool has_mask) const {
   if (dtype == Dtype::f32) {
+    if (has_mask && device_.compute_capability < 80) {
+      throw NotModelled("attention in fp32 with a mask below compute capability 8.0 (--precision fp16-mixed is)");
+    }
     if (shape.kv_heads != 0 && shape.kv_heads != shape.heads) return AttentionKernel::math;
     if (shape.head_dim % 4 != 0 || shape.sequence % 32 != 0) {
       throw NotModelled("attention in fp32 of that head_dim or sequence in PyTorch");
