@@ -40,7 +40,9 @@ std::int64_t widest_cudnn_attention(const Device& device) {
 Bytes efficient_workspace_in_16_bits(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim,
                                      const Device& device) {
   const bool is_large = has_large_blocks(device), is_small = head_dim <= 64, is_middle = !is_small && head_dim <= 128;
-  const bool has_own_kernel = !is_large && device.compute_capability < 90 && is_middle && head_dim <= 96;
+  const bool is_before_ampere = device.compute_capability < 80;  // whose kernels keep less in shared memory
+  const bool has_own_kernel =
+      is_middle && !is_large && device.compute_capability < 90 && (is_before_ampere || head_dim <= 96);
   const std::int64_t queries = is_small || (is_middle && !is_large && !has_own_kernel) ? 64 : 128;
   const std::int64_t columns = is_middle && is_large ? 128 : 64;
   const bool is_in_registers = is_small || (is_middle && is_large) || has_own_kernel;
@@ -89,7 +91,8 @@ Bytes embedding_sort_scratch(std::int64_t ids, const Device& device) { return ra
 Bytes radix_sort_scratch(std::int64_t keys, int bits, const Device& device) {
   constexpr std::int64_t kOneBlock = 2304;  // keys that one thread block sorts
   if (keys <= kOneBlock) return Bytes{1};
-  const std::int64_t tile = device.compute_capability >= 90 ? 4608 : 3840, passes = ceil_div(bits, 8);
+  constexpr std::array kTiles{Tile{90, 4608}, Tile{80, 3840}, Tile{0, 2816}};
+  const std::int64_t tile = tile_on(device, kTiles), passes = ceil_div(bits, 8);
   const Bytes copies = passes > 1 ? 2 * round_up(keys * Bytes{8}, Bytes{256}) : Bytes{0};
   return copies + ceil_div(keys, tile) * kKiB + passes * Bytes{2048} + Bytes{511};
 }
@@ -105,7 +108,7 @@ int bits_of(std::int64_t count) {
 }
 
 Bytes embedding_unique_scratch(std::int64_t ids, const Device& device) {
-  constexpr std::array kTiles{Tile{100, 3840}, Tile{90, 4480}, Tile{81, 320}, Tile{0, 1792}};
+  constexpr std::array kTiles{Tile{100, 3840}, Tile{90, 4480}, Tile{81, 320}, Tile{80, 1792}, Tile{0, 320}};
   return scan_tiles(ids, tile_on(device, kTiles));
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "job/cluster/precision_support.h"
 #include "job/fields/job_fields.h"
 #include "program/not_modelled.h"
 #include "program/optimizers/optimizers.h"
@@ -22,7 +23,8 @@ void require_attention(const Job& job, const Cluster& cluster) {
     if (job.attention != Attention::automatic && job.attention != Attention::efficient) refuse_field(job, "attention");
     return;
   }
-  if (job.attention == Attention::flash) return;
+  const bool has_flash = cluster.card.device.compute_capability >= 80;
+  if (job.attention == Attention::flash && has_flash) return;
   const bool has_cudnn = widest_cudnn_attention(cluster.card.device) > 0;
   if (job.attention == Attention::cudnn && is_trainer && has_cudnn) return;
   if (job.attention != Attention::automatic) refuse_field(job, "attention");
@@ -41,7 +43,26 @@ void require_checkpointing(const Job& job) {
   if (is_other || std::holds_alternative<BudgetCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
 }
 
+/// Only transformers' models were compared with traces of cards that have no flash attention.
+void require_card(const Job& job, const Cluster& cluster) {
+  const std::string runtime = job_field_named("runtime").get(job);
+  if (cluster.is_cpu()) throw NotModelled(fmt::format("--runtime {} on CPU ranks", runtime));
+  const int capability = cluster.card.device.compute_capability;
+  if (!torch_has_kernels(capability)) {
+    throw NotModelled(fmt::format("--runtime {} on {}, for which PyTorch {} has no kernels", runtime, cluster.card.name,
+                                  kTorchVersion));
+  }
+  if (capability < 80 && job.modeling != Modeling::transformers) {
+    throw NotModelled(fmt::format("--modeling {} on cards below compute capability 8.0, which have no flash attention",
+                                  job_field_named("modeling").get(job)));
+  }
+}
+
 }  // namespace
+
+bool is_mixed_in_16_bits(const Job& job) {
+  return job.precision.name == "bf16-mixed" || job.precision.name == "fp16-mixed";
+}
 
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                    std::span<const std::string_view> honoured) {
@@ -50,9 +71,9 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
   if (!has_code) {
     throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
   }
-  if (cluster.is_cpu() || cluster.card.device.compute_capability < 80) {
-    throw NotModelled(fmt::format("--runtime {} without flash attention: CPU ranks, cards below compute capability 8.0",
-                                  value("runtime")));
+  require_card(job, cluster);
+  if (job.modeling == Modeling::trl && job.precision.name == "fp16-mixed") {
+    throw NotModelled("--modeling trl with --precision fp16-mixed (--modeling transformers is)");
   }
   for (const JobField& field : job_fields()) {
     const bool is_honoured =

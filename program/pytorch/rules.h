@@ -9,6 +9,9 @@
 
 namespace vramfit::eager {
 
+/// Products in 16 bits under autocast, or FSDP2's mixed precision: what bf16=True and fp16=True are.
+bool is_mixed_in_16_bits(const Job& job);
+
 /// Throws NotModelled, by its flag, for the first field that only this project's engine honours, is not among
 /// `honoured` and differs from `modelled`; for modelings, optimizers and attention without rules; and for what has no
 /// flash attention, which 16-bit types need here.

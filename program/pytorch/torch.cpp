@@ -12,7 +12,8 @@ namespace vramfit::eager {
 
 namespace {
 
-Dtype wider(Dtype a, Dtype b) { return a == Dtype::f32 ? a : b; }
+/// Of two types of 16 bits that differ, fp32 (torch.promote_types).
+Dtype wider(Dtype a, Dtype b) { return a == b ? a : Dtype::f32; }
 
 }  // namespace
 
@@ -237,16 +238,19 @@ Tensor Torch::tanh(const Tensor& x) {
   });
 }
 
+/// In fp32, to which the kernel converts fp16 itself, and the gradient back (SoftMax.cpp: softmax with a dtype).
 /// Backward multiplies the gradient with the result first (SoftMax.cu: softmax_backward_cuda_out).
 Tensor Torch::softmax(const Tensor& x) {
-  Tensor y = computed("aten::_softmax", {reads(x)}, make_like(x, "softmax"));
+  Tensor y = computed("aten::_softmax", {reads(x)}, value(x.elements, Dtype::f32, "softmax"));
   std::vector<Saved> saved{save(y, x.wants_gradient)};
-  return record(std::move(y), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>& kept) {
-    Tensor gradient = make_like(g, "softmax gradient");
-    const Tensor product = temporary(g.elements, g.dtype, "gradient times softmax");
-    return std::vector<Tensor>{
-        computed("aten::_softmax_backward_data", {reads(g), reads(kept[0]), writes(product)}, std::move(gradient))};
-  });
+  return record(
+      std::move(y), {edge_to(x)}, std::move(saved),
+      [this, dtype = x.dtype](Tensor& g, const std::vector<Tensor>& kept) {
+        Tensor gradient = value(g.elements, dtype, "softmax gradient");
+        const Tensor product = temporary(g.elements, g.dtype, "gradient times softmax");
+        return std::vector<Tensor>{
+            computed("aten::_softmax_backward_data", {reads(g), reads(kept[0]), writes(product)}, std::move(gradient))};
+      });
 }
 
 Tensor Torch::add(const Tensor& a, const Tensor& b) {

@@ -73,12 +73,16 @@ std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, 
   return gradients;
 }
 
-/// out and lse, padded to 32 queries; the states of random numbers are on the host without dropout.
+/// out and lse, padded to 32 queries; the states of random numbers are on the host without dropout. In
+/// 16 bits, the kernels for wide heads add up in fp32 outside of their registers (mem_eff_attention/kernel_forward.h:
+/// kNeedsOutputAccumulatorBuffer).
 std::vector<Tensor> Torch::efficient_forward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
   const std::int64_t heads = checked_mul(s.batch, s.heads);
   std::vector<Tensor> outputs;
   outputs.push_back(value(checked_mul(checked_mul(heads, s.sequence), s.head_dim), dtype, "attention"));
   outputs.push_back(value(checked_mul(heads, round_up(s.sequence, 32)), Dtype::f32, "attention lse"));
+  const bool is_wide = dtype != Dtype::f32 && s.head_dim > 128;
+  const Tensor sums = temporary(is_wide ? outputs.front().elements : 0, Dtype::f32, "attention, added up");
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
   run_attention("aten::_efficient_attention_forward", s, dtype, inputs, kForwardProducts);
   return outputs;
@@ -141,6 +145,9 @@ AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype
     if (shape.drops && shape.kv_heads != 0 && shape.kv_heads != shape.heads) {
       throw NotModelled("attention in fp32 with dropout and shared heads in PyTorch");
     }
+    if (has_mask && device_.compute_capability < 80) {
+      throw NotModelled("attention in fp32 with a mask below compute capability 8.0 (--precision fp16-mixed is)");
+    }
     if (shape.kv_heads != 0 && shape.kv_heads != shape.heads) return AttentionKernel::math;
     if (shape.head_dim % 4 != 0 || shape.sequence % 32 != 0) {
       throw NotModelled("attention in fp32 of that head_dim or sequence in PyTorch");
@@ -148,6 +155,10 @@ AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype
     return AttentionKernel::efficient;
   }
   if (shape.head_dim % 8 != 0 || shape.head_dim > 256) throw NotModelled("attention of that head_dim in PyTorch");
+  if (device_.compute_capability < 80) {  // sdp_utils.cpp: flash needs 8.0, and the other kernel shares no heads
+    const bool is_shared = shape.kv_heads != 0 && shape.kv_heads != shape.heads;
+    return is_shared ? AttentionKernel::math : AttentionKernel::efficient;
+  }
   const bool is_cudnn = shape.may_be_cudnn && shape.sequence > 1 && shape.head_dim <= widest_cudnn_attention(device_);
   if (is_cudnn) return AttentionKernel::cudnn;
   if (has_mask) return AttentionKernel::efficient;

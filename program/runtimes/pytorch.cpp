@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "program/pytorch/ddp.h"
@@ -33,16 +34,21 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 
 void require_quantization(const Job& job) {
   if (job.quantization == "none") return;
-  if (job.method == Method::qlora && job.precision.name == "bf16-mixed" && job.quantization.starts_with("nf4")) return;
+  if (job.method == Method::qlora && eager::is_mixed_in_16_bits(job) && job.quantization.starts_with("nf4")) return;
   throw NotModelled(
       fmt::format("--method {} with --quantization {} and --precision {} (--method qlora with nf4 or nf4-double and "
-                  "bf16-mixed is)",
+                  "bf16-mixed or fp16-mixed is)",
                   job_field_named("method").get(job), job.quantization, job.precision.name));
 }
 
 /// Weights in bf16 under autocast: what a checkpoint in bf16 is with bf16=True since transformers 5.
 void require_storage(const Job& job, Job& modelled) {
   if (job.method != Method::full || job.precision.storage != Dtype::bf16) return;
+  if (job.precision.name == "fp16-mixed") {
+    throw LibraryFails(
+        "--storage-dtype bf16 with --precision fp16-mixed (PyTorch's GradScaler has no kernel for gradients in bf16: "
+        "--storage-dtype fp32)");
+  }
   if (job.precision.state != Dtype::bf16) {
     throw NotModelled(
         fmt::format("--storage-dtype bf16 with --state-dtype {} (PyTorch's optimizers keep states as the weights are: "
@@ -69,7 +75,7 @@ void require_ddp(const Job& job) {
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch");
-  const bool has_autocast = has_trainer(job) && job.precision.name == "bf16-mixed";
+  const bool has_autocast = has_trainer(job) && eager::is_mixed_in_16_bits(job);
   job_field_named("precision")
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   if (has_autocast) require_storage(job, modelled);

@@ -292,13 +292,14 @@ void require_trainer(const Job& job, Job& modelled) {
                                    value("optimizer")));
   }
   if (job.optimizer != "adamw") refuse_field(job, "optimizer");
-  job_field_named("precision").set(modelled, job.precision.name == "fp16-mixed" ? "bf16-mixed" : job.precision.name);
-  if (job.precision.name == "bf16-mixed") {
-    if (value("reduce_dtype") != "bf16") {
-      throw NotModelled(
-          fmt::format("--reduce-dtype {} (accelerate reduces in bf16: --reduce-dtype bf16)", value("reduce_dtype")));
+  job_field_named("precision").set(modelled, job.precision.name);
+  if (eager::is_mixed_in_16_bits(job)) {
+    const std::string_view computed = dtype_name(job.precision.compute);
+    if (value("reduce_dtype") != computed) {
+      throw NotModelled(fmt::format("--reduce-dtype {0} (accelerate reduces in {1}: --reduce-dtype {1})",
+                                    value("reduce_dtype"), computed));
     }
-    job_field_named("reduce_dtype").set(modelled, "bf16");
+    job_field_named("reduce_dtype").set(modelled, computed);
     // accelerate/utils/fsdp_utils.py: fsdp2_prepare_model, before it shards
     if (job.precision.storage != Dtype::f32) {
       throw NotModelled(
@@ -306,6 +307,9 @@ void require_trainer(const Job& job, Job& modelled) {
                       "has: --storage-dtype fp32 --state-dtype fp32)",
                       value("storage_dtype")));
     }
+  }
+  if (job.precision.name == "fp16-mixed" && !job.offload.empty()) {
+    throw NotModelled("--offload params with --precision fp16-mixed, whose loss scale is on the host (bf16-mixed is)");
   }
   if (!std::holds_alternative<WrapLayers>(job.wrap)) refuse_field(job, "wrap");
   if (!job.wrap_embeddings) {

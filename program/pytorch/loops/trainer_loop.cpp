@@ -28,14 +28,21 @@ void TrainerLoop::backward_of(Tensor loss, bool /*is_last*/) {
     loss = torch().divide(loss);  // whatever the number of micro-batches
   }
   parts_.enter(Phase::backward);
-  torch().backward(loss, [this] { parts_.wrapper.finish_backward(); });
+  const Tensor root = scales_loss() ? scaler_.scaled(torch(), loss) : loss;
+  torch().backward(root, [this] { parts_.wrapper.finish_backward(); });
 }
 
 void TrainerLoop::update() {
   parts_.enter(Phase::clip);
   norm_ = {};
+  if (scales_loss()) scaler_.unscale(torch(), parts_.wrapper, is_sharded());
   norm_ = clip_gradients(torch(), parts_.wrapper);  // without a limit, too, for its log (_get_grad_norm)
-  step_optimizer();
+  {
+    Tensor mark;
+    if (scales_loss() && skips_on_card()) mark = scaler_.mark_for_optimizer(torch());
+    step_optimizer();
+  }
+  if (scales_loss()) scaler_.update(heap());
   parts_.wrapper.zero_gradients();
 }
 

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "program/pytorch/grad_scaler.h"
 #include "program/pytorch/loops/loop.h"
+#include "program/pytorch/rules.h"
 
 namespace vramfit::eager {
 
@@ -38,7 +40,7 @@ class TrainerLoop : public Loop {
   Tensor summed_over_ranks(Tensor x);
   bool is_sharded() const { return parts_.job.runtime == Runtime::pytorch_fsdp2; }
   /// torch.autocast around the model's forward.
-  bool is_autocast() const { return parts_.job.precision.name == "bf16-mixed" && !is_sharded(); }
+  bool is_autocast() const { return is_mixed_in_16_bits(parts_.job) && !is_sharded(); }
   /// FSDP2 converts what its root module is passed and what it returns (accelerate sets its policy's output_dtype).
   bool has_policy() const { return is_sharded() && parts_.job.precision.compute != parts_.job.precision.storage; }
 
@@ -47,10 +49,17 @@ class TrainerLoop : public Loop {
   Tensor counted_labels(const std::vector<Inputs>& batches);
   Tensor shifted(const Tensor& labels, Tensor& padded);
   void look_at_loss();
+  /// Whether the optimizer is asked on the card to skip an update (its _step_supports_amp_scaling): only PyTorch's
+  /// fused.
+  bool skips_on_card() const {
+    return parts_.job.optimizer == "adamw" && parts_.job.optimizer_implementation == OptimizerImplementation::fused;
+  }
+  bool scales_loss() const { return parts_.job.precision.name == "fp16-mixed"; }
 
   std::vector<Inputs> batches_;
   std::size_t next_ = 0;
   Tensor items_, loss_, norm_;
+  GradScaler scaler_;
 };
 
 }  // namespace vramfit::eager

@@ -187,9 +187,10 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   return llama;
 }
 
-/// bitsandbytes' weights are loaded in bf16, whatever what isn't quantized is converted to later.
+/// bitsandbytes' weights are loaded in the dtype of their products, whatever what isn't quantized is converted to
+/// later.
 Dtype scale_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama) {
-  if (job.method == Method::qlora) return Dtype::bf16;
+  if (job.method == Method::qlora) return job.precision.compute;
   return held_parameters(graph, job)[static_cast<std::size_t>(llama.embedding)].dtype;
 }
 

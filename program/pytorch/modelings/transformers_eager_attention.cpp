@@ -19,7 +19,7 @@ Transformers::Heads Transformers::repeated(const Tensor& x, Layout layout) {
 Tensor Transformers::probabilities(const Tensor& scores, Dtype dtype) {
   Tensor wide;
   {
-    const Tensor converted = torch_.cast(scores, Dtype::f32);
+    const Tensor converted = scores.dtype == Dtype::f16 ? scores : torch_.cast(scores, Dtype::f32);
     wide = torch_.softmax(converted);
   }
   return torch_.cast(wide, dtype);

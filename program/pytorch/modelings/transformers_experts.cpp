@@ -43,6 +43,9 @@ void Transformers::require_grouped_products(const Job& job, const LlamaExperts& 
                                    llama_.sizes.hidden, e.ffn, dtype_name(hidden_dtype_)));
   }
   const int capability = torch_.device().compute_capability;
+  // There, gradients come in another order; products in fp16 weren't compared with traces.
+  if (capability < 80) refuse_model(job, "experts on cards below compute capability 8.0");
+  if (hidden_dtype_ == Dtype::f16) refuse_model(job, "experts in fp16");
   if (hidden_dtype_ == Dtype::bf16 && capability >= 100 && capability < 120) {
     refuse_model(job, "experts in bf16 on compute capability 10.x");
   }
@@ -53,7 +56,10 @@ Transformers::Routed Transformers::routed(const LlamaExperts& e, const Tensor& x
   const Tensor rows = torch_.seen_again(x);
   Routed routed;
   routed.logits = torch_.linear(rows, e.router, llama_.sizes.hidden, e.count);
-  const Tensor probabilities = torch_.softmax(torch_.cast(routed.logits, Dtype::f32));
+  // Qwen asks softmax for fp32, which converts fp16 itself; Mixtral converts before.
+  const bool is_converted_inside = routed.logits.dtype == Dtype::f16 && !e.keeps_wide_scores;
+  const Tensor probabilities =
+      torch_.softmax(is_converted_inside ? routed.logits : torch_.cast(routed.logits, Dtype::f32));
   auto [scores, choices] = torch_.topk(probabilities, e.count, e.per_token);
   if (e.normalizes_scores) scores = torch_.normalize_rows(scores, e.per_token);
   if (!e.keeps_wide_scores) scores = torch_.cast(scores, routed.logits.dtype);

@@ -70,7 +70,7 @@ class Case(FamilyDims):
         if self.lora_rank:
             fields |= {"method": "lora" if self.quantization == "none" else "qlora", "quantization": self.quantization, "lora_rank": self.lora_rank, "lora_targets": self.lora_targets}
             fields |= {"lora_dropout": self.lora_dropout} if self.lora_dropout else {}
-            fields |= {"frozen_dtype": self.frozen_dtype} if self.precision == "bf16-mixed" else {}
+            fields |= {"frozen_dtype": self.frozen_dtype} if self.precision in ("bf16-mixed", "fp16-mixed") else {}
         return fields
 
 
@@ -95,6 +95,8 @@ CASES = {
         Case(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", checkpointing="full"),
         Case(**TINY, family="qwen3_moe", experts=128, chosen=8, dense=(1,), batch=2, checkpointing="full"),
         Case(**TINY, family="mixtral", ranks=2, accumulation=2),
+        Case(**TINY, precision="fp16-mixed", card="T4", attention="auto", accumulation=2, optimizer="adamw:foreach"),
+        Case(**TINY, precision="fp16-mixed", ranks=2, checkpointing="full"),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -231,6 +233,20 @@ CASES = {
         Case(**{**SMALL, "kv_heads": 16}, family="mixtral", ranks=2, precision="fp32"),
         Case(**{**SMALL, "sequence": 512, "window": 256}, family="mixtral", batch=2, attention="auto"),
         Case(**{**SMALL, "sequence": 512}, family="qwen3_moe", attention="math", dense=(0, 2)),
+        *(Case(**{**SMALL, "sequence": 640, "kv_heads": kv_heads}, precision="fp16-mixed", card=card, attention=attention, batch=batch, checkpointing=checkpointing, optimizer=optimizer)
+          for kv_heads, card, attention, batch, checkpointing, optimizer in (
+              (4, "T4", "auto", 1, "full", "adamw:fused"), (16, "T4", "auto", 3, "none", "adamw-8bit"), (4, "RTX2080Ti", "math", 2, "none", "adamw:fused"), (4, "A100-80GB", "flash", 1, "none", "adafactor"),
+              (16, "H100-80GB", "auto", 2, "full", "adamw:paged"))),
+        *(Case(**{**SMALL, "heads": heads, "kv_heads": heads, "sequence": sequence}, precision=precision, card="T4", attention="auto")
+          for heads, sequence, precision in ((8, 623, "fp16-mixed"), (4, 1000, "fp16-mixed"), (8, 640, "fp32"))),
+        *(Case(**{**SMALL, "sequence": 640}, precision="fp16-mixed", ranks=ranks, sharding=sharding, accumulation=accumulation, optimizer=optimizer, lora_rank=rank, frozen_dtype="fp16")
+          for ranks, sharding, accumulation, optimizer, rank in (
+              (4, "full-shard", 3, "adamw:fused", 0), (2, "shard-grad-op", 1, "adamw:foreach", 0), (3, "no-shard", 2, "adamw:fused", 0), (8, "full-shard", 1, "adamw:fused", 8), (2, "no-shard", 1, "adamw-8bit", 8))),
+        *(Case(**{**SMALL, "sequence": 640}, **QLORA, precision="fp16-mixed", card="T4", attention="auto", family=family, checkpointing=checkpointing, optimizer=optimizer)
+          for family, checkpointing, optimizer in (("llama", "full", "adamw:fused"), ("qwen2", "none", "adamw-8bit:paged"))),
+        Case(**{**SMALL, "sequence": 512, "window": 256}, precision="fp16-mixed", card="T4", attention="auto", family="gemma2", tied=True, checkpointing="full"),
+        Case(**{**SMALL, "sequence": 512, "window": 256}, precision="fp16-mixed", card="T4", attention="auto", family="mistral", batch=2),
+        Case(**{**SMALL, "sequence": 512}, precision="fp16-mixed", family="qwen3_moe", checkpointing="full", card="A100-80GB"),
         Case(**{**TINY, "heads": 1, "kv_heads": 1}, precision="fp32", batch=3, checkpointing="full", family="qwen3"),  # a transposition that is no copy
         Case(**{**SMALL, "layers": 1}, batch=20, card="A100-80GB"),  # ids in tiles of another size
         Case(**SMALL, batch=4),

@@ -4,6 +4,7 @@ A job that has no rules is drawn again. Rehearsals are forks of one process that
 """
 
 import collections
+import dataclasses
 import random
 import sys
 import time
@@ -12,6 +13,7 @@ from events_test import Case, count as count_events, libraries, lines_of, rehear
 from compare_events import by_step, first_difference
 
 CARDS = ["A100-40GB", "A100-80GB", "H100-80GB", "H200-141GB", "B200", "RTX3090", "RTX4090", "RTX5090", "A6000", "L4", "L40S"]
+WITHOUT_BF16 = ["T4", "RTX2080Ti", "TITANRTX", "QuadroRTX8000"]
 WINDOWED = ("mistral", "phi3", "gemma2", "gemma3_text")
 
 
@@ -61,6 +63,19 @@ def learned_positions(found, seed):
             "dropouts": (draw.choice(rates), draw.choice(rates), draw.choice(rates)), "activation": draw.choice(["gelu_new", "gelu_new", "gelu_pytorch_tanh", "gelu"])}
 
 
+def without_bf16(case, seed):
+    """The same in fp16, in some jobs, and often on a card that has no bf16; drawn apart from all else."""
+    draw = random.Random(f"fp16 {seed}")
+    if case.precision == "bf16-pure" or draw.random() < 0.6:
+        return case
+    card = draw.choice([case.card, draw.choice(WITHOUT_BF16)])
+    case = dataclasses.replace(case, card=card, attention="auto" if card in WITHOUT_BF16 and case.attention == "flash" else case.attention)
+    if case.precision == "fp32":
+        return case
+    frozen = draw.choice([case.frozen_dtype, "fp16"]) if case.quantization == "none" else case.frozen_dtype.replace("bf16", "fp16")
+    return dataclasses.replace(case, precision="fp16-mixed", storage="fp32", frozen_dtype=frozen)
+
+
 def drawn(seed):
     draw = random.Random(seed)
     family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "granite"])
@@ -69,11 +84,12 @@ def drawn(seed):
     ranks = draw.choice([1, 1, 1, 1, 2, 3, 4, 7, 8, 16, 64])
     sharding = draw.choice(["full-shard", "full-shard", "shard-grad-op", "no-shard"])
     found = {**sizes(draw, family), **mixture(family, seed), **adapters}
-    return Case(
+    case = Case(
         **{**found, **learned_positions(found, seed)}, precision=precision, ranks=ranks, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3, 8]), accumulation=draw.choice([1, 1, 2, 3, 5]),
         storage="bf16" if precision == "bf16-mixed" and draw.random() < 0.15 else "fp32", checkpointing=draw.choice(["none", "full"]), card=draw.choice(CARDS), attention=draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:fused", "adamw:foreach", "adamw-8bit", "adafactor", "adamw:paged", "adamw-8bit:paged"]),
         sharding=sharding, checkpointed_by=draw.choice(["layers", "fsdp"]) if ranks > 1 and sharding != "no-shard" and not adapters else "layers")
+    return without_bf16(case, seed)
 
 
 def compare(case, counted, warm):

@@ -21,6 +21,7 @@ from event_log import EventLog, peaks  # noqa: E402
 
 OPTIMIZERS = {"adamw:fused": "adamw_torch_fused", "adamw:foreach": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit",
               "adafactor": "adafactor", "adamw:paged": "paged_adamw_32bit", "adamw-8bit:paged": "paged_adamw_8bit"}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def parse(arguments):
@@ -29,14 +30,14 @@ def parse(arguments):
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--sequence", type=int, default=128)
     parser.add_argument("--accumulation", type=int, default=1)
-    parser.add_argument("--precision", choices=["fp32", "bf16-pure", "bf16-mixed"], default="bf16-mixed")
+    parser.add_argument("--precision", choices=["fp32", "bf16-pure", "bf16-mixed", "fp16-mixed"], default="bf16-mixed")
     parser.add_argument("--storage", choices=["fp32", "bf16"], default="fp32", help="of the weights under bf16-mixed")
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adamw:fused")
     parser.add_argument("--checkpointing", choices=["none", "full"], default="none")
     parser.add_argument("--lora-rank", type=int, default=0, help="adapters by PEFT; 0: none")
     parser.add_argument("--lora-dropout", type=float, default=0)
     parser.add_argument("--lora-targets", default="all-linear")
-    parser.add_argument("--frozen-dtype", choices=["bf16", "fp32"], default="bf16", help="of the base under adapters")
+    parser.add_argument("--frozen-dtype", choices=["bf16", "fp16", "fp32"], default="bf16", help="of the base under adapters")
     parser.add_argument("--quantization", choices=["none", "nf4", "nf4-double"], default="none", help="of the base, by bitsandbytes")
     parser.add_argument("--attention", choices=["flash", "auto", "math"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards; math: eager, the library's own code")
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
@@ -106,7 +107,7 @@ def base_of(options):
     config = AutoConfig.from_pretrained(options.config, **attention_of(options))
     if options.lora_rank == 0:
         return built(config, storage_of(options))
-    model = built(config, torch.bfloat16 if options.precision != "fp32" and options.frozen_dtype == "bf16" else torch.float32)
+    model = built(config, DTYPES[options.frozen_dtype] if options.precision != "fp32" else torch.float32)
     return quantized(model, options) if options.quantization != "none" else model
 
 
@@ -122,10 +123,11 @@ def attention_of(options):
 
 def quantized(model, options):
     folder = pathlib.Path(options.config).parent / "weights"
-    model.to(torch.bfloat16).save_pretrained(folder)
-    how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=options.quantization == "nf4-double", bnb_4bit_compute_dtype=torch.bfloat16)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, quantization_config=how, device_map={"": 0}, **attention_of(options))
-    if options.frozen_dtype == "bf16":
+    dtype = torch.float16 if options.precision == "fp16-mixed" else torch.bfloat16
+    model.to(dtype).save_pretrained(folder)
+    how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=options.quantization == "nf4-double", bnb_4bit_compute_dtype=dtype)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, quantization_config=how, device_map={"": 0}, **attention_of(options))
+    if options.frozen_dtype != "fp32":
         return model
     return prepare_model_for_kbit_training(model, use_gradient_checkpointing=options.checkpointing == "full")
 
@@ -154,7 +156,7 @@ def settings_of(options):
         "output_dir": str(pathlib.Path(options.config).parent / "checkpoints"), "report_to": [], "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1000, "dataloader_pin_memory": False,
         "per_device_train_batch_size": options.batch, "gradient_accumulation_steps": options.accumulation, "max_steps": options.steps,
         "gradient_checkpointing": options.checkpointing == "full" and options.checkpointed_by == "layers",
-        "max_grad_norm": options.max_grad_norm, "bf16": options.precision == "bf16-mixed", "optim": OPTIMIZERS[options.optimizer], **fsdp_of(options), **deepspeed_of(options)}
+        "max_grad_norm": options.max_grad_norm, "bf16": options.precision == "bf16-mixed", "fp16": options.precision == "fp16-mixed", "optim": OPTIMIZERS[options.optimizer], **fsdp_of(options), **deepspeed_of(options)}
 
 
 def run(options, make_trainer):

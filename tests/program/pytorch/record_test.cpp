@@ -109,6 +109,8 @@ TEST_CASE("memory-efficient attention in 16 bits works in blocks that fit a card
   CHECK(bytes("1xRTX5090", 4, 256, 96) == 1573376);
   CHECK(bytes("1xA100-80GB", 4, 256, 96) == 524416);
   CHECK(bytes("1xA100-80GB", 80, 200, 256) == 41953280);
+  CHECK(bytes("1xT4", 6, 623, 128) == 1967040);
+  CHECK(bytes("1xT4", 3, 300, 136) == 2851248);
 }
 
 TEST_CASE("modelings name what they have no code for") {
@@ -163,6 +165,7 @@ TEST_CASE("adapters are PEFT's: with transformers, over weights in 4 bits under 
   CHECK(in_4_bits.verdict == Verdict::fits);
   CHECK(in_4_bits.job.quantization == "nf4-double");
   CHECK(in_4_bits.job.frozen_dtype == Dtype::f32);
+  CHECK(of("transformers", "qlora", "fp16-mixed").verdict == Verdict::fits);
   CHECK(of("transformers", "qlora").why.find("and --precision bf16-pure (") != std::string::npos);
   CHECK(of("transformers", "qlora", "bf16-mixed", "int8").why.find("with --quantization int8") != std::string::npos);
   CHECK(of("transformers", "lora", "bf16-mixed", "nf4").why.find("--method lora with --quantization nf4") == 0);
@@ -276,7 +279,7 @@ TEST_CASE("a recorded step without one of its starts is unsound, and so is one w
 }
 
 TEST_CASE("the Trainer's steps on one GPU are sound programs") {
-  for (const char* precision : {"bf16-mixed", "bf16-pure"}) {
+  for (const char* precision : {"bf16-mixed", "bf16-pure", "fp16-mixed"}) {
     for (const char* micro_batches : {"1", "3"}) {
       Job job = plain_job("modeling", "transformers");
       for (const auto& [name, value] :

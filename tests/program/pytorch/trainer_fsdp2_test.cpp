@@ -166,7 +166,11 @@ TEST_CASE("what the Trainer's FSDP2 has no rules for is named") {
     CHECK(said.find("; your own script shows it: ") != std::string::npos);
   }
   CHECK(why("method", "qlora").starts_with("--method qlora with FSDP2 (with a copy on each GPU"));
-  CHECK(why("precision", "fp16-mixed").starts_with("--precision fp16-mixed"));
+  Job on_host = trainer_job("precision", "fp16-mixed");
+  CHECK(estimate(testing::small_llama(), on_host, kFour, {.suggestions = false}).verdict == Verdict::fits);
+  job_field_named("offload").set(on_host, "params");
+  CHECK(estimate(testing::small_llama(), on_host, kFour, {.suggestions = false})
+            .why.starts_with("--offload params with --precision fp16-mixed, whose loss scale is on the host"));
 }
 
 TEST_CASE("with adapters, only they are cast for all-gathers and reduced, and the norm is the root's") {

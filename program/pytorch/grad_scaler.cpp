@@ -1,0 +1,61 @@
+#include "program/pytorch/grad_scaler.h"
+
+#include <utility>
+
+namespace vramfit::eager {
+
+namespace {
+
+Tensor number(Torch& torch, const char* call, const Accesses& inputs, Dtype dtype, const char* what) {
+  return torch.computed(call, inputs, torch.heap().make(1, dtype, Category::temporaries, what));
+}
+
+}  // namespace
+
+Tensor GradScaler::scaled(Torch& torch, const Tensor& loss) {
+  const Scope scope(torch.heap(), "loss scale");
+  if (!scale_.storage) {  // _lazy_init_scale_growth_tracker
+    scale_ = number(torch, "aten::full", {}, Dtype::f32, "loss scale");
+    growth_ = number(torch, "aten::full", {}, Dtype::i32, "steps since it grew");
+  }
+  return torch.multiply_by_constant(loss, scale_);
+}
+
+/// The reciprocal is taken in fp64. Whatever is passed to gradients on a device is a copy (_MultiDeviceReplicator.get).
+void GradScaler::unscale(Torch& torch, Wrapper& wrapper, bool is_sharded) {
+  const Scope scope(torch.heap(), "loss scale");
+  Tensor reciprocal;
+  {
+    Tensor inverse;
+    {
+      const Tensor precise = number(torch, "aten::_to_copy", {reads(scale_)}, Dtype::i64, "loss scale in fp64");
+      inverse = number(torch, "aten::reciprocal", {reads(precise)}, Dtype::i64, "reciprocal in fp64");
+    }
+    reciprocal = number(torch, "aten::_to_copy", {reads(inverse)}, Dtype::f32, "reciprocal");
+  }
+  const Tensor zero = number(torch, "aten::full", {}, Dtype::f32, "no overflow");
+  found_ = number(torch, "aten::_to_copy", {reads(zero)}, Dtype::f32, "whether one overflowed");
+  const Tensor factor = number(torch, "aten::_to_copy", {reads(reciprocal)}, Dtype::f32, "reciprocal of this card");
+  Accesses accesses{reads(factor), changes(found_)};
+  for (const Tensor& gradient : wrapper.gradients()) accesses.push_back(changes(gradient));
+  torch.heap().run("aten::_amp_foreach_non_finite_check_and_unscale_", accesses);
+  if (!is_sharded) return;
+  // Each rank has looked at its own shards (torch/distributed/tensor/_dispatch.py: found_inf_reduce_handler).
+  Heap& heap = torch.heap();
+  const Tensor found_anywhere = number(torch, "aten::clone", {reads(found_)}, Dtype::f32, "whether one overflowed");
+  heap.wait(heap.start(program::Collective::all_reduce, program::Axis::data, {changes(found_anywhere)}, Stream::compute,
+                       dtype_bytes(Dtype::f32)),
+            Stream::compute);
+}
+
+Tensor GradScaler::mark_for_optimizer(Torch& torch) {
+  const Scope scope(torch.heap(), "loss scale");
+  return number(torch, "aten::add", {reads(found_)}, Dtype::f32, "whether one overflowed, over cards");
+}
+
+void GradScaler::update(Heap& heap) {
+  heap.run("aten::_amp_update_scale_", {changes(scale_), changes(growth_), reads(found_)});
+  found_ = {};
+}
+
+}  // namespace vramfit::eager

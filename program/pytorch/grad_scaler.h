@@ -1,0 +1,24 @@
+// What keeps small gradients alive in fp16: torch.amp.GradScaler (torch 2.11, torch/amp/grad_scaler.py).
+#pragma once
+
+#include "program/pytorch/wrapper.h"
+
+namespace vramfit::eager {
+
+class GradScaler {
+ public:
+  /// scale: the loss times the factor, which the first call makes.
+  Tensor scaled(Torch& torch, const Tensor& loss);
+  /// unscale_: divides all gradients by the factor, and marks whether one overflowed.
+  void unscale(Torch& torch, Wrapper& wrapper, bool is_sharded);
+  /// The mark as step passes it to an optimizer that skips its update on the card, which holds it meanwhile. Others
+  /// are asked on the host, for which nothing is made.
+  Tensor mark_for_optimizer(Torch& torch);
+  /// Raises the factor or lowers it, and lets go of the mark.
+  void update(Heap& heap);
+
+ private:
+  Tensor scale_, growth_, found_;
+};
+
+}  // namespace vramfit::eager
