@@ -1,6 +1,7 @@
 #include "planner/answer/larger_cluster.h"
 
 #include <doctest/doctest.h>
+#include <memory>
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
@@ -35,6 +36,20 @@ TEST_CASE("where nothing fits, the smallest cluster of more such GPUs that has a
   REQUIRE(there.chosen);
   CHECK(there.chosen->tokens_per_second == larger.tokens_per_second);
   CHECK(job_as_flags(there.chosen->job, unresolved_job()) == job_as_flags(larger.job, unresolved_job()));
+}
+
+TEST_CASE("what other clusters are searched with may come from the search before: graphs and tapes know no cluster") {
+  PlanRequest request = request_on("1xRTX4090@8GiB");
+  const auto model = std::make_shared<ModelStages>(request.spec, request.cluster.card.device);
+  for (int time = 0; time < 2; ++time) {
+    const std::optional<OtherCluster> shared = larger_cluster(request, model), alone = larger_cluster(request);
+    REQUIRE(shared);
+    REQUIRE(alone);
+    CHECK(shared->gpus == alone->gpus);
+    CHECK(shared->total == alone->total);
+    CHECK(shared->tokens_per_second == alone->tokens_per_second);
+    CHECK(job_as_flags(shared->job, unresolved_job()) == job_as_flags(alone->job, unresolved_job()));
+  }
 }
 
 TEST_CASE("where nobody said how much host memory there is, an answer without a plan says what some would make of it") {

@@ -114,6 +114,23 @@ bool makes_all_that_is_saved(const Block& block, const Recomputation& recomputat
 
 }  // namespace
 
+TEST_CASE("policies that a search chooses from have a number, any other has the next one") {
+  const std::vector<KeptPolicy> searched = kept_policies(NoCheckpointing{});
+  for (std::size_t number = 0; number < searched.size(); ++number) {
+    const Checkpointing same = std::visit([](const auto& policy) { return Checkpointing(policy); }, searched[number]);
+    CHECK(policy_number(same) == number);
+    CHECK_FALSE(has_own_policy(same));
+    CHECK(kept_policies(same).size() == searched.size());
+  }
+  for (const Checkpointing& own : {Checkpointing(BudgetCheckpointing{.percent = 33}),
+                                   Checkpointing(SelectiveCheckpointing{.kept = {{.kind = "linear"}}})}) {
+    CHECK(policy_number(own) == searched.size());
+    CHECK(has_own_policy(own));
+    CHECK(kept_policies(own).size() == searched.size() + 1);
+  }
+  CHECK_FALSE(has_own_policy(FullCheckpointing{}));
+}
+
 TEST_CASE("selective keeps attention and every second product, as what later ops make of them in place") {
   const Block block(testing::llama_8b());
   const Recomputation made = block.of("selective");
