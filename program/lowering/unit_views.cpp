@@ -11,7 +11,8 @@ bool are_alike(const Unit& a, const Unit& b) {
     return p.shard_elements == q.shard_elements && p.padded_elements == q.padded_elements &&
            p.gathered_offset == q.gathered_offset && p.shard_offset == q.shard_offset &&
            p.kept_elements == q.kept_elements && p.kept_offset == q.kept_offset && p.storage == q.storage &&
-           p.dtype == q.dtype && p.stored_elements == q.stored_elements && p.trained_as == q.trained_as;
+           p.dtype == q.dtype && p.stored_elements == q.stored_elements && p.trained_as == q.trained_as &&
+           p.codes_offset == q.codes_offset && p.codes_bytes == q.codes_bytes;
   };
   return a.trainable_elements == b.trainable_elements && std::ranges::equal(a.parameters, b.parameters, same);
 }
