@@ -242,6 +242,11 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   if (!options.run.clip && has_trainer(e.job)) {
     e.assumptions.emplace_back("the Trainer takes the norm of gradients for its log, clipped or not");
   }
+  if (e.job.runtime == Runtime::deepspeed) {
+    e.assumptions.emplace_back(
+        "weights are flattened on the GPU (DeepSpeed does it in host memory where the card has no room for both "
+        "copies, so that loading needs less there)");
+  }
   set_rank0_apart(e, graph, options.run);
   e.host_bytes = host_bytes_of_node(e, graph, options.run);
   judge_host_memory(e, options.run);

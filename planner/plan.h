@@ -83,7 +83,7 @@ struct LargerBatch {
 /// More of the same GPUs, or fewer, of which there is a plan.
 struct OtherCluster {
   std::string gpus;  // "2x8xH100-80GB"
-  Job job;           // the fastest that fits; of configurations that are alike few were looked at
+  Job job;           // the fastest that fits
   Bytes total;
   double tokens_per_second = 0;
 };

@@ -40,10 +40,12 @@ std::vector<Cluster> larger_than(const Cluster& cluster) {
   return sizes;
 }
 
+enum class Alike { all, one };  // of configurations that have nearly as many fragments, how many are looked at
+
 /// The fastest job that fits this cluster and is faster than `above`, if there is one. Throws an Error where the job
-/// can't be on it. For what is said beside an answer: of configurations that are alike few are looked at.
+/// can't be on it.
 std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest request, double above, SearchCounts& counts,
-                                       const std::shared_ptr<ModelStages>& model) {
+                                       const std::shared_ptr<ModelStages>& model, Alike alike = Alike::all) {
   std::vector<std::string> notes;
   request.cluster = cluster;
   request.job = resolve_job(request.job, request.spec, request.cluster, notes);
@@ -52,7 +54,7 @@ std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest reque
   if (least && least->is_ruled_out) return std::nullopt;
   SearchCounts others;  // configurations that the plan has no choice of
   BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, others);
-  queue.look_at_one_of_alike();
+  if (alike == Alike::one) queue.look_at_one_of_alike();
   std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
   counts.bounds += others.bounds;
   return found;
@@ -100,7 +102,7 @@ std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked, const st
   cluster.host_memory = most;
   try {
     SearchCounts counts;
-    const std::optional<Fitting> found = fastest_fitting(cluster, asked, -1, counts, model);
+    const std::optional<Fitting> found = fastest_fitting(cluster, asked, -1, counts, model, Alike::one);
     if (!found) return std::nullopt;
     return OffloadedPlan{.host = cluster.cards_per_node * found->rank.host, .total = found->rank.total};
   } catch (const Error&) {

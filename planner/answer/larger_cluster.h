@@ -16,7 +16,8 @@ namespace vramfit {
 /// model, adapters and kind of GPU, if there was one.
 std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model = {});
 
-/// What the fastest job that fits needs on the same cluster if its nodes have as much host memory as is wanted.
+/// What a job needs on the same cluster if its nodes have as much host memory as is wanted: the fastest that fits, of
+/// configurations that are alike only one looked at.
 struct OffloadedPlan {
   Bytes host;   // of a node
   Bytes total;  // of the worst rank
