@@ -81,7 +81,7 @@ std::vector<Job> quantizations(const Job& job, const ModelSpec& spec, const Valu
   Values names = values;
   if (values.empty()) {
     if (job.quantization == "none") names = {"int8", "nf4-double"};
-    if (job.quantization == "int8" || job.quantization == "nf4") names = {"nf4-double"};
+    if (job.quantization == "int8" || job.quantization == "fp8" || job.quantization == "nf4") names = {"nf4-double"};
   }
   std::erase(names, job.quantization);
   std::vector<Job> changed;

@@ -36,7 +36,7 @@ inline constexpr std::array kQuantizations{
         .name = "nf4-double", .code = 4, .block = 64, .scale = 8, .scale_block = 256, .scale_scale = 32, .offset = 32},
     // LLM.int8() (Dettmers et al. 2022), section 3: a scale for each row. int8_vectorwise_quant
     Quantization{.name = "int8", .code = 8, .scale = 32, .kind = CodeKind::integer},
-    // torchao 0.19's Float8Tensor with PerRow: a scale for each row (torchao/quantization/quant_primitives.py,
+    // torchao 0.18.0's Float8Tensor with PerRow: a scale for each row (torchao/quantization/quant_primitives.py,
     // _choose_scale_float8, _quantize_affine_float8)
     Quantization{.name = "fp8", .code = 8, .scale = 32, .kind = CodeKind::e4m3, .trains = true},
 };

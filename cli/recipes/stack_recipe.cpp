@@ -127,10 +127,11 @@ class Mapping {
 
   /// On all linears, without dropout, as the recipes have them.
   void set_adapters() {
+    const std::string_view usual = job_.method == Method::qlora ? "nf4-double" : "none";
+    if (job_.quantization != usual) refuse(recipe_.name, job_, "quantization");
     if (job_.method == Method::full) return;
     if (!job_.lora.targets.empty()) refuse(recipe_.name, job_, "lora_targets");
     if (job_.lora.dropout != 0) refuse(recipe_.name, job_, "lora_dropout");
-    if (job_.method == Method::qlora && job_.quantization != "nf4-double") refuse(recipe_.name, job_, "quantization");
     set("lora-rank", fmt::to_string(job_.lora.rank));
   }
 

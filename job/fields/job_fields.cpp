@@ -30,7 +30,9 @@ void set_choice(Job& job, std::string_view value) {
 Dtype trained_dtype(std::string_view value) {
   if (value == "fp8") {
     throw InputError(
-        "\"fp8\" is not a type to train in (--precision fp8 is for products, --quantization fp8 for cards)");
+        "\"fp8\" is no type of parameters (--precision fp8 is for products; --quantization fp8 is how a card keeps "
+        "matrices "
+        "of layers)");
   }
   const Dtype dtype = parse_dtype(value);
   if (dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::f16) {
@@ -124,7 +126,7 @@ constexpr std::array kJobFields{
         "runtime", FieldForm::text, kRuntimeValues,
         "Engine that runs the training step; rehearse a script instead where it is not modelled yet. pytorch-ddp is "
         "pytorch with --sharding no-shard. "
-        "Sets the defaults of --allocator, --prefetch and --wrap-embeddings. Default: vramfit",
+        "Sets the defaults of --allocator, --prefetch, --wrap-embeddings and --bucket-bytes. Default: vramfit",
         get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
     JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers|trl",
              "Whose model code runs: vramfit with --runtime vramfit, torchtitan, transformers (with its Trainer, and "
@@ -172,14 +174,14 @@ constexpr std::array kJobFields{
     JobField{"mesh", FieldForm::text, "replicate=R,shard=S",
              "Device mesh: replicas x shards. Default: all GPUs, divided as --sharding does", get_mesh, set_mesh,
              FieldGroup::sharding},
-    JobField{
-        "sharding", FieldForm::text,
-        "no-shard|shard-optimizer|shard-grad-op|full-shard|hybrid-shard|hybrid-shard-zero2",
-        "What is sharded across ranks: nothing (DDP), optimizer states (shard-optimizer, ZeRO-1; DeepSpeed alone), "
-        "or parameters, gradients and optimizer states, regathered "
-        "for backward (full-shard, ZeRO-3) or not (shard-grad-op, ZeRO-2); hybrid: sharded within a node, "
-        "replicated across nodes. Default: full-shard",
-        get_sharding, set_sharding, FieldGroup::sharding},
+    JobField{"sharding", FieldForm::text,
+             "no-shard|shard-optimizer|shard-grad-op|full-shard|hybrid-shard|hybrid-shard-zero2",
+             "What is sharded across ranks: nothing (DDP), optimizer states (shard-optimizer, ZeRO-1; not modelled but "
+             "with --stack deepspeed), "
+             "or parameters, gradients and optimizer states, regathered "
+             "for backward (full-shard, ZeRO-3) or not (shard-grad-op, ZeRO-2); hybrid: sharded within a node, "
+             "replicated across nodes. Default: full-shard",
+             get_sharding, set_sharding, FieldGroup::sharding},
     JobField{"reshard", FieldForm::text, "default|last-kept|always|never|N",
              "Which units free their gathered parameters after forward (FSDP2's reshard_after_forward); N: reshard to "
              "groups of N ranks. Default: default (all but the root unit)",

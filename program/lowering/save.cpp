@@ -24,9 +24,9 @@ SaveLowering::SaveLowering(const SaveInputs& inputs) : in_(inputs), is_rank0_(in
   };
   // Of matrices that are trained, checkpoints have the masters.
   if ((in_.in.run.saves || in_.in.run.saves_full) && std::ranges::any_of(in_.layout.units, has_codes)) {
-    throw NotModelled(
-        fmt::format("checkpoints of frozen weights under --quantization {} (--save-adapters writes adapters alone)",
-                    in_.in.job.quantization));
+    throw NotModelled(fmt::format(
+        "checkpoints of frozen weights under --quantization {} ({})", in_.in.job.quantization,
+        has_adapters(in_.in.job) ? "--save-adapters writes adapters alone" : "leave out --freeze or --quantization"));
   }
   if (in_.in.run.saves_adapters) require_adapters_alone(in_.in.graph, in_.in.job);
   is_adapter_ = adapter_parameters(in_.in.graph);

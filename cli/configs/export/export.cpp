@@ -123,7 +123,7 @@ Export export_plan(const PlanFile& plan, const ExportTool& tool) {
   if (plan.cluster.is_cpu()) throw InputError(fmt::format("--to {}: the plan is for CPU ranks", tool.name));
   ExportWriter writer(plan, tool);
   if (plan.job.method == Method::full && !writer.value("quantization").empty()) {
-    writer.refuse("quantization", "weights that are trained aren't quantized");
+    writer.refuse("quantization", "the tool trains whole weights alone");
   }
   for (const JobField& field : job_fields()) carry(writer, tool, field);
   tool.write(writer);
