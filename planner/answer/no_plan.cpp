@@ -12,6 +12,7 @@
 
 #include "base/process/in_parallel.h"
 #include "job/cluster/host_memory.h"
+#include "job/quantization.h"
 #include "planner/answer/larger_cluster.h"
 #include "planner/answer/plan_words.h"
 #include "planner/search/best_first.h"
@@ -64,6 +65,16 @@ class NoPlan {
                     [&](const std::string& name) { return std::ranges::find(row.fields, name) != row.fields.end(); });
       offer("without " + set, fastest(open, groups_to_search(open)));
     }
+  }
+
+  // What matrices that are trained rule out where the card has their codes may need less: offloaded parameters.
+  void offer_whole_weights() {
+    const Quantization* const format = quantization_named(request_.job.quantization);
+    if (format == nullptr || !format->trains || !is_fixed("quantization")) return;
+    PlanRequest whole = request_;
+    whole.job.quantization = "none";
+    std::erase(whole.fixed, "quantization");
+    offer(fmt::format("without --quantization {}", format->name), fastest(whole, groups_to_search(whole)));
   }
 
   // Of each kind the smallest change that helps.
@@ -149,6 +160,9 @@ class NoPlan {
     return true;
   }
 
+  bool is_fixed(const std::string& field) const {
+    return std::ranges::find(request_.fixed, field) != request_.fixed.end();
+  }
   const char* joint() const { return has_offer_ ? ", or" : ";"; }
 
   const PlanRequest& request_;
@@ -171,6 +185,7 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
       return;
     }
     none.offer_open_rows();
+    none.offer_whole_weights();
     none.offer_changes(changes_not_allowed(request, false));
     none.offer_changes(changes_not_allowed(request, true));
   });

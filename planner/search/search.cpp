@@ -5,13 +5,11 @@
 #include "base/error.h"
 #include "estimator/time/seconds.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
 #include "job/resolve_job.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/peak_place.h"
 #include "program/readers/peaks.h"
-#include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {

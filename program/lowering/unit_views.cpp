@@ -14,7 +14,13 @@ bool are_alike(const Unit& a, const Unit& b) {
            p.dtype == q.dtype && p.stored_elements == q.stored_elements && p.trained_as == q.trained_as &&
            p.codes_offset == q.codes_offset && p.codes_bytes == q.codes_bytes;
   };
-  return a.trainable_elements == b.trainable_elements && std::ranges::equal(a.parameters, b.parameters, same);
+  const auto same_storage = [](const UnitStorage& s, const UnitStorage& t) {
+    return s.dtype == t.dtype && s.elements == t.elements;
+  };
+  return a.trainable_elements == b.trainable_elements && a.compute == b.compute && a.gradient == b.gradient &&
+         a.reduce == b.reduce && a.coded_elements == b.coded_elements && a.codes_bytes == b.codes_bytes &&
+         std::ranges::equal(a.storages, b.storages, same_storage) &&
+         std::ranges::equal(a.parameters, b.parameters, same);
 }
 
 }  // namespace

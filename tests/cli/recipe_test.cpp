@@ -7,6 +7,10 @@
 
 #include "base/error.h"
 #include "cli/files.h"
+#include "cli/recipes/stack_recipe.h"
+#include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
+#include "job/stacks.h"
 #include "tests/support/paths.h"
 
 namespace vramfit {
@@ -79,6 +83,24 @@ TEST_CASE("the recipes are those of configs/recipes, and each has a model, a len
     }
   }
   CHECK_THROWS_WITH_AS(find_recipe("trl-stf"), doctest::Contains("did you mean \"trl-sft\""), InputError);
+}
+
+TEST_CASE("a stack's recipe has the weights' format that its method has, and no other") {
+  for (const auto& [method, of_recipe] :
+       {std::pair{Method::full, "none"}, std::pair{Method::lora, "none"}, std::pair{Method::qlora, "nf4-double"}}) {
+    for (const char* format : {"none", "fp8", "int8", "nf4", "nf4-double"}) {
+      CAPTURE(format);
+      Job job = unresolved_job();
+      job.method = method;
+      job.quantization = format;
+      const auto made = [&] { return recipe_of(stack_named("transformers"), job, {"quantization"}); };
+      if (std::string_view(format) == of_recipe) {
+        CHECK_NOTHROW(made());
+      } else {
+        CHECK_THROWS_WITH_AS(made(), doctest::Contains("--quantization"), NotModelled);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -116,9 +116,21 @@ TEST_CASE("trained weights get 8 bits on the card where that is named and host m
   request.job.offload = {};
   const Plan free = make_plan(request);  // nothing on the card but what a gather needs is less
   REQUIRE(free.chosen);
+  CHECK(free.chosen->job.quantization == "none");
+  fix(request, "quantization", "fp8");
+  request.cluster.card.memory = worst_total(free.chosen->estimate) + Bytes{1 << 26};
+  const Plan coded = make_plan(request);
+  CHECK_FALSE(coded.chosen);
+  CHECK(coded.why.find("without --quantization fp8 it would fit at") != std::string::npos);
+  std::erase(request.fixed, "quantization");
+  request.job.quantization = "none";
   request.cluster.host_memory = {};
-  const Plan none = make_plan(request);
-  CHECK_FALSE(none.chosen);
+  CHECK_FALSE(make_plan(request).chosen);
+  request.cluster = parse_cluster("1xH100-80GB");  // has room for whole weights, and more for codes
+  fix(request, "offload", "none");
+  REQUIRE(make_plan(request).chosen);
+  fix(request, "quantization", "fp8");
+  CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("--quantization fp8"), NotModelled);
 }
 
 TEST_CASE("a smaller global batch is taken where it is faster or alone fits, another one by name") {

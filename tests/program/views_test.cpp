@@ -2,13 +2,17 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
 #include <stdexcept>
 #include <vector>
 
+#include "job/cluster/cluster.h"
 #include "program/lowering/lower.h"
 #include "program/readers/check.h"
 #include "program/readers/program_text.h"
+#include "program/stages/units_layout.h"
 #include "tests/support/hand_program.h"
+#include "tests/support/models.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit::program {
@@ -58,6 +62,38 @@ TEST_CASE("layers of one unit share their blocks, and calls say where their para
     CHECK(many.main.offsets.size() > few.main.offsets.size());
     CHECK(fault_of(many).value_or("") == "");
     CHECK(program_text(many).find("at p0 + 0") != std::string::npos);
+  }
+}
+
+TEST_CASE("units of a matrix and of one that lies the other way have views of codes of their own") {
+  ModelSpec narrow = testing::llama_8b();
+  narrow.num_attention_heads /= 2;  // so that heads together are narrower than the model
+  for (const auto& [spec, wrapped] :
+       {std::pair{testing::llama_8b(), std::vector<std::string>{"*up_proj", "*down_proj"}},
+        std::pair{narrow, std::vector<std::string>{"*q_proj", "*o_proj"}}}) {
+    CAPTURE(wrapped.front());
+    const Graph graph = build_graph(spec, {});
+    Job job = testing::tiny_job();
+    job.wrap = WrapByPattern{wrapped};
+    job.precision = precision_named("bf16-pure");
+    job.quantization = "fp8";
+    job.offload = {"optimizer"};
+    const Program program =
+        lower({.graph = graph, .job = job, .device = parse_cluster("1xH100-80GB").card.device, .coords = {}});
+    CHECK(fault_of(program).value_or("") == "");
+    const std::vector<vramfit::Unit> units = lay_out_units(graph, job).units;
+    std::set<std::int64_t> sizes;
+    for (const Instruction& instruction : program.main.instructions) {
+      const auto* const run = std::get_if<Run>(&instruction);
+      if (run == nullptr || run->kernel != Kernel::copy || run->unit < 0) continue;
+      const Access& access = program.main.accesses[run->accesses.first];
+      if (access.view < 0) continue;
+      const View& view = program.views[static_cast<std::size_t>(access.view)];
+      if (view.dtype != Dtype::u8) continue;
+      CHECK(reach(view) == units[static_cast<std::size_t>(run->unit)].codes_bytes);
+      sizes.insert(reach(view));
+    }
+    CHECK(sizes.size() >= 2);
   }
 }
 
