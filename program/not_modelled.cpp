@@ -29,7 +29,7 @@ void require_time_rules(const Job& asked, const Cluster& cluster) {
   const bool is_trainers_fsdp2 = job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job);
   if (job.runtime != Runtime::vramfit && !is_trainers_fsdp2 && !job.offload.empty()) refuse_field(job, "offload");
   if (sharding_named(job.sharding).of_deepspeed && job.runtime != Runtime::deepspeed) {
-    throw NotModelled(fmt::format("--sharding {} with --runtime {} (--runtime deepspeed has it)", job.sharding,
+    throw NotModelled(fmt::format("--sharding {} with --runtime {} (--stack deepspeed has it)", job.sharding,
                                   job_field_named("runtime").get(job)));
   }
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");

@@ -64,7 +64,10 @@ void finish_precision(Draft& draft, bool is_program_known) {
     return;
   }
   const std::string name = mixed != "no" ? mixed + "-mixed" : weights == "bf16" ? "bf16-pure" : "fp32";
-  follow(draft, "precision", name, mixed == "no" ? "no autocast" : "autocast");
+  follow(draft, "precision", name,
+         mixed == "no"                 ? "no autocast"
+         : draft.has(fact::kZeroStage) ? "as the Trainer's flags say"
+                                       : "autocast");
   if (mixed == "no") return;
   if (is_lora) {
     if (!weights.empty()) follow(draft, "frozen_dtype", weights, "the frozen weights'");

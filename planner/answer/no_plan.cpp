@@ -1,6 +1,7 @@
 #include "planner/answer/no_plan.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,16 +10,37 @@
 
 #include <fmt/format.h>
 
+#include "base/process/in_parallel.h"
 #include "job/cluster/host_memory.h"
 #include "job/quantization.h"
 #include "planner/answer/larger_cluster.h"
 #include "planner/answer/plan_words.h"
 #include "planner/search/best_first.h"
 #include "planner/search/changes.h"
+#include "planner/search/model_stages.h"
 
 namespace vramfit {
 
 namespace {
+
+/// What is found on other clusters of the same GPUs.
+struct ElsewhereFits {
+  std::optional<OffloadedPlan> offloaded;  // the same cluster with host memory
+  std::optional<OtherCluster> smaller, larger;
+  SearchCounts counts;
+};
+
+ElsewhereFits search_elsewhere(const PlanRequest& request, const PlanRequest& asked) {
+  ElsewhereFits found;
+  if (!request.names_other_clusters) return found;
+  const auto model = std::make_shared<ModelStages>(request.spec, request.cluster.card.device);
+  // Where nobody said how much host memory there is, nothing was offloaded.
+  found.offloaded = with_host_memory(request, model);
+  // A choice that was set may take more where there are more ranks: replicas, groups of so many.
+  found.smaller = smaller_cluster(asked, 0, found.counts, model);
+  if (!found.smaller) found.larger = larger_cluster(asked, model);
+  return found;
+}
 
 class NoPlan {
  public:
@@ -66,22 +88,17 @@ class NoPlan {
     }
   }
 
-  // Where nobody said how much host memory there is, nothing was offloaded.
-  void offer_host_memory() {
-    if (!request_.names_other_clusters) return;
-    const std::optional<OffloadedPlan> offloaded = with_host_memory(request_, evaluator_.model());
+  void offer_host_memory(const std::optional<OffloadedPlan>& offloaded) {
     if (!offloaded) return;
     plan_.why += fmt::format("{} with {} of host memory a node (--host-memory) it would fit at {}", joint(),
                              format_gib(offloaded->host), format_gib(offloaded->total));
     has_offer_ = true;
   }
 
-  void offer_other_cluster(const PlanRequest& asked) {
-    if (request_.names_other_clusters) {
-      // A choice that was set may take more where there are more ranks: replicas, groups of so many.
-      plan_.smaller_cluster = smaller_cluster(asked, 0, plan_.search, evaluator_.model());
-      if (!plan_.smaller_cluster) plan_.larger_cluster = larger_cluster(asked, evaluator_.model());
-    }
+  void offer_other_cluster(ElsewhereFits found) {
+    plan_.search.bounds += found.counts.bounds;
+    plan_.smaller_cluster = std::move(found.smaller);
+    plan_.larger_cluster = std::move(found.larger);
     if (const std::optional<OtherCluster>& smaller = plan_.smaller_cluster) {
       plan_.why += fmt::format("{} {} alone would do, at {} a GPU", joint(), smaller->gpus, format_gib(smaller->total));
       return;
@@ -160,12 +177,20 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
                      Plan& plan) {
   NoPlan none(request, evaluator, plan);
   none.say_what_is_missing(smallest);
-  none.offer_open_rows();
-  none.offer_whole_weights();
-  none.offer_changes(changes_not_allowed(request, false));
-  none.offer_changes(changes_not_allowed(request, true));
-  none.offer_host_memory();
-  none.offer_other_cluster(asked);
+  ElsewhereFits elsewhere;
+  // Other clusters have evaluators of their own, so they are searched meanwhile.
+  in_parallel(2, [&](std::size_t part) {
+    if (part == 1) {
+      elsewhere = search_elsewhere(request, asked);
+      return;
+    }
+    none.offer_open_rows();
+    none.offer_whole_weights();
+    none.offer_changes(changes_not_allowed(request, false));
+    none.offer_changes(changes_not_allowed(request, true));
+  });
+  none.offer_host_memory(elsewhere.offloaded);
+  none.offer_other_cluster(std::move(elsewhere));
 }
 
 }  // namespace vramfit

@@ -5,11 +5,12 @@ namespace vramfit::dimension {
 
 namespace {
 
-// One card has nothing to split; hybrid sharding needs cards that divide into groups.
+// One card has nothing to split, but for DeepSpeed, which has no other way; hybrid sharding needs cards that divide
+// into groups.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs;
   for (const Sharding& row : kShardings) {
-    if (row.parameters && space.cluster.cards() == 1) continue;
+    if (row.parameters && space.cluster.cards() == 1 && job.runtime != Runtime::deepspeed) continue;
     if (row.of_deepspeed && job.runtime != Runtime::deepspeed) continue;
     jobs.push_back(job);
     jobs.back().sharding = row.name;

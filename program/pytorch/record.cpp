@@ -4,6 +4,7 @@
 
 #include "program/pytorch/compiled.h"
 #include "program/pytorch/loops/loop.h"
+#include "program/pytorch/modelings/gpt2_graph.h"
 #include "program/pytorch/modelings/llama_graph.h"
 
 namespace vramfit::eager {
@@ -88,6 +89,7 @@ class Trainer {
 
 program::Program record(const program::LowerInputs& inputs, MakeWrapper make) {
   if (inputs.job.compile && has_experts(inputs.graph)) refuse_model(inputs.job, "experts with --compile on");
+  if (inputs.job.compile && has_learned_positions(inputs.graph)) refuse_model(inputs.job, "GPT-2 with --compile on");
   program::Program program = Trainer(inputs, make).run();
   set_work_of(program, inputs.job);
   return program;

@@ -46,7 +46,7 @@ void require_checkpointing(const Job& job) {
 /// Only transformers' models were compared with traces of cards that have no flash attention.
 void require_card(const Job& job, const Cluster& cluster) {
   const std::string runtime = job_field_named("runtime").get(job);
-  if (cluster.is_cpu()) throw NotModelled(fmt::format("--runtime {} on CPU ranks", runtime));
+  if (cluster.is_cpu()) throw NotModelled(fmt::format("--runtime {} on CPU ranks (--stack vramfit is)", runtime));
   const int capability = cluster.card.device.compute_capability;
   if (!torch_has_kernels(capability)) {
     throw NotModelled(fmt::format("--runtime {} on {}, for which PyTorch {} has no kernels", runtime, cluster.card.name,
@@ -55,6 +55,11 @@ void require_card(const Job& job, const Cluster& cluster) {
   if (capability < 80 && job.modeling != Modeling::transformers) {
     throw NotModelled(fmt::format("--modeling {} on cards below compute capability 8.0, which have no flash attention",
                                   job_field_named("modeling").get(job)));
+  }
+  if (capability < 80 && job.precision.compute == Dtype::bf16) {
+    throw NotModelled(fmt::format("--precision {} with --runtime {} on {}, which has no bf16{}", job.precision.name,
+                                  runtime, cluster.card.name,
+                                  job.runtime == Runtime::deepspeed ? "" : " (--precision fp16-mixed is)"));
   }
 }
 

@@ -238,14 +238,15 @@ Tensor Torch::tanh(const Tensor& x) {
   });
 }
 
-/// In fp32, to which the kernel converts fp16 itself, and the gradient back (SoftMax.cpp: softmax with a dtype).
-/// Backward multiplies the gradient with the result first (SoftMax.cu: softmax_backward_cuda_out).
-Tensor Torch::softmax(const Tensor& x) {
-  Tensor y = computed("aten::_softmax", {reads(x)}, value(x.elements, Dtype::f32, "softmax"));
-  std::vector<Saved> saved{save(y, x.wants_gradient)};
+/// To fp32 the kernel converts fp16 itself, and the gradient back (SoftMax.cpp: softmax with a dtype). Backward
+/// multiplies the gradient with the result first (SoftMax.cu: softmax_backward_cuda_out).
+Tensor Torch::softmax(const Tensor& x, Dtype dtype) {
+  const Tensor input = x.dtype == Dtype::f16 ? x : cast(x, dtype);
+  Tensor y = computed("aten::_softmax", {reads(input)}, value(input.elements, dtype, "softmax"));
+  std::vector<Saved> saved{save(y, input.wants_gradient)};
   return record(
-      std::move(y), {edge_to(x)}, std::move(saved),
-      [this, dtype = x.dtype](Tensor& g, const std::vector<Tensor>& kept) {
+      std::move(y), {edge_to(input)}, std::move(saved),
+      [this, dtype = input.dtype](Tensor& g, const std::vector<Tensor>& kept) {
         Tensor gradient = value(g.elements, dtype, "softmax gradient");
         const Tensor product = temporary(g.elements, g.dtype, "gradient times softmax");
         return std::vector<Tensor>{

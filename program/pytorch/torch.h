@@ -87,7 +87,8 @@ class Torch final : public Backend {
   /// PyTorch's own, in either form.
   Tensor gelu(const Tensor& x);
   Tensor tanh(const Tensor& x);
-  Tensor softmax(const Tensor& x);
+  /// In `dtype`: x's own, or fp32.
+  Tensor softmax(const Tensor& x, Dtype dtype);
   Tensor add(const Tensor& a, const Tensor& b);
   /// The same to each of a's parts of b's size.
   Tensor add_to_each(const Tensor& a, const Tensor& b);

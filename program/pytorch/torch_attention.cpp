@@ -142,9 +142,6 @@ std::vector<Tensor> Torch::cudnn_backward(const AttentionShape& s, Dtype dtype, 
 
 AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype, bool has_mask) const {
   if (dtype == Dtype::f32) {
-    if (shape.drops && shape.kv_heads != 0 && shape.kv_heads != shape.heads) {
-      throw NotModelled("attention in fp32 with dropout and shared heads in PyTorch");
-    }
     if (has_mask && device_.compute_capability < 80) {
       throw NotModelled("attention in fp32 with a mask below compute capability 8.0 (--precision fp16-mixed is)");
     }
@@ -164,7 +161,7 @@ AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype
   if (has_mask) return AttentionKernel::efficient;
   // Flash attention has no backward there (sdp_utils.cpp: check_requires_grad_and_head_dim_gt192_...).
   if (shape.head_dim > 192 && (shape.head_dim <= 224 || shape.drops) && !has_large_blocks(device_)) {
-    throw NotModelled("attention of that head_dim on this card in PyTorch");
+    throw NotModelled("attention of that head_dim on this card in PyTorch (--attention math is)");
   }
   return AttentionKernel::flash;
 }

@@ -36,7 +36,7 @@ Tensor Torch::math_attention(const Tensor& q, const Tensor& k, const Tensor& v, 
   }
   heap_.run("aten::add_", {reads(mask), changes(weights)});
   {
-    Tensor probabilities = softmax(weights);
+    Tensor probabilities = softmax(weights, Dtype::f32);
     const Tensor hidden =
         computed("aten::isneginf", {reads(weights)}, temporary(weights.elements, Dtype::u8, "scores that are hidden"));
     const Tensor none = computed("aten::all", {reads(hidden)}, temporary(rows, Dtype::u8, "rows that see nothing"));

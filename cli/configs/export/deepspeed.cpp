@@ -21,6 +21,7 @@ constexpr std::array kFields{
     FieldRow{"lora_targets", Carried::script},   FieldRow{"rslora", Carried::script},
     FieldRow{"seq_len", Carried::script},        FieldRow{"micro_batch", Carried::written},
     FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::written},
+    FieldRow{"bucket_bytes", Carried::written},
 };
 
 int stage(const ExportWriter& writer) {
@@ -42,6 +43,15 @@ void write_offload(JsonWriter& json, ExportWriter& writer) {
   }
 }
 
+/// Of ZeRO-1 and ZeRO-2, in numbers of 2 bytes. Another runtime's buckets are other ones.
+void write_bucket(JsonWriter& json, ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  const bool is_zeros = job.runtime == Runtime::deepspeed;
+  if (is_zeros && job.bucket_bytes != kDeepSpeedBucketBytes) json.member("reduce_bucket_size", job.bucket_bytes / 2);
+  if (!is_zeros && job.bucket_bytes != Job{}.bucket_bytes)
+    writer.mark("bucket_bytes", "replicas' buckets are no ZeRO's");
+}
+
 std::string settings(ExportWriter& writer) {
   const Job& job = writer.plan().job;
   JsonWriter json;
@@ -53,6 +63,7 @@ std::string settings(ExportWriter& writer) {
   }
   json.key("zero_optimization").begin_object().member("stage", stage(writer));
   write_offload(json, writer);
+  write_bucket(json, writer);
   if (stage(writer) == 3) json.member("stage3_gather_16bit_weights_on_model_save", true);
   json.end_object().end_object();
   return json.take();

@@ -1,6 +1,7 @@
 // DeepSpeed's configuration (0.19, runtime/config.py and runtime/zero/config.py). "auto" is resolved by transformers'
 // Trainer, from its own arguments.
 #include <array>
+#include <cstdint>
 
 #include <fmt/format.h>
 
@@ -21,15 +22,16 @@ void read_batch(const Setting& setting, Draft& draft) {
   if (!is_auto(setting, draft)) read_count<Field>(setting, draft);
 }
 
-/// {"enabled": true}.
-template <bool Bf16>
-void read_half(const Setting& setting, Draft& draft) {
-  const ConfigNode* enabled = find_in(*setting.node, "enabled");
-  if (enabled == nullptr) {
-    draft.ignore(setting, "not enabled");
-    return;
+void read_what_is_on(const Setting& setting, Draft& draft) {
+  if (setting.is_off()) {
+    draft.not_modelled(setting, "on by default, and gradients lie, go or are checked otherwise without it");
+  } else {
+    draft.understand(setting, "on, as by default");
   }
-  const Setting value{setting.file, setting.key + ".enabled", enabled};
+}
+
+template <bool Bf16>
+void read_enabled(const Setting& value, Draft& draft) {
   if (is_auto(value, draft)) return;
   if (!value.flag()) {
     draft.understand(value, "off");
@@ -37,6 +39,35 @@ void read_half(const Setting& setting, Draft& draft) {
     draft.set(fact::kMixedHere, Bf16 ? "bf16" : "fp16", value);
   } else {
     draft.understand(value, "already said");
+  }
+}
+
+template <bool Bf16>
+constexpr std::array kHalfKeys{
+    KeyRow{"enabled", read_enabled<Bf16>},
+    KeyRow{"check_grad_overflow", read_what_is_on},
+};
+constexpr std::array kHalfOthers{
+    UnmodelledKeys{"masters, gradients or states in another dtype than fp32",
+                   "bf16_master_weights_and_grads bf16_optimizer_states fp16_master_weights_and_grads "
+                   "fp16_optimizer_states"},
+    UnmodelledKeys{"gradients are added up while backward runs", "immediate_grad_update"},
+};
+constexpr std::array kHalfIgnored{
+    IgnoredKeys{"no memory depends on it",
+                "loss_scale loss_scale_window initial_scale_power hysteresis consecutive_hysteresis min_loss_scale "
+                "auto_cast"},
+};
+template <bool Bf16>
+constexpr KeyTable kHalfTable{"DeepSpeed's half precision", kHalfKeys<Bf16>, kHalfOthers, kHalfIgnored};
+
+/// {"enabled": true}.
+template <bool Bf16>
+void read_half(const Setting& setting, Draft& draft) {
+  if (find_in(*setting.node, "enabled") == nullptr) {
+    draft.ignore(setting, "not enabled");
+  } else {
+    read_keys(setting, kHalfTable<Bf16>, draft);
   }
 }
 
@@ -109,6 +140,8 @@ constexpr std::array kZeroIgnored{
 };
 constexpr KeyTable kZeroTable{"DeepSpeed's zero_optimization", kZeroKeys, kZeroOthers, kZeroIgnored};
 
+constexpr std::int64_t kMostBucketNumbers = std::int64_t{1} << 39;
+
 // ZeRO-1 and ZeRO-2, which have rules. Their buckets are counted in numbers of 2 bytes.
 void read_reduce_bucket(const Setting& setting, Draft& draft) {
   if (setting.is("auto")) {
@@ -116,15 +149,7 @@ void read_reduce_bucket(const Setting& setting, Draft& draft) {
                        "the Trainer makes it the hidden size squared: leave it out, and give --bucket-bytes, 2 for "
                        "each number");
   } else {
-    draft.set("bucket_bytes", fmt::format("{:.0f}", 2 * setting.real()), setting);
-  }
-}
-
-void read_what_is_on(const Setting& setting, Draft& draft) {
-  if (setting.is_off()) {
-    draft.not_modelled(setting, "on by default, and gradients lie or go otherwise without it");
-  } else {
-    draft.understand(setting, "on, as by default");
+    draft.set("bucket_bytes", fmt::to_string(2 * setting.whole(1, kMostBucketNumbers)), setting);
   }
 }
 
@@ -154,13 +179,18 @@ constexpr std::array kLowZeroIgnored{
 };
 constexpr KeyTable kLowZeroTable{"DeepSpeed's zero_optimization", kLowZeroKeys, kLowZeroOthers, kLowZeroIgnored};
 
-void read_zero(const Setting& setting, Draft& draft) {
+/// Whether zero_optimization says stage 1 or 2.
+bool is_low_stage(const Setting& setting) {
   const ConfigNode* stage = find_in(*setting.node, "stage");
   const Setting value{setting.file, setting.key + ".stage", stage};
-  const bool is_low = stage != nullptr && (value.is("1") || value.is("2"));
-  read_keys(setting, is_low ? kLowZeroTable : kZeroTable, draft);
+  return stage != nullptr && (value.is("1") || value.is("2"));
 }
 
+void read_zero(const Setting& setting, Draft& draft) {
+  read_keys(setting, is_low_stage(setting) ? kLowZeroTable : kZeroTable, draft);
+}
+
+template <bool IsLow>
 void read_optimizer(const Setting& setting, Draft& draft) {
   const ConfigNode* type = find_in(*setting.node, "type");
   if (type == nullptr) {
@@ -168,7 +198,11 @@ void read_optimizer(const Setting& setting, Draft& draft) {
     return;
   }
   const Setting value{setting.file, setting.key + ".type", type};
-  if (value.is("adamw") || value.is("adam")) {
+  if (IsLow) {
+    draft.not_modelled(value,
+                       "DeepSpeed's own optimizer, with all weights in one group: leave the block out, and the "
+                       "Trainer's optim is estimated");
+  } else if (value.is("adamw") || value.is("adam")) {
     draft.set("optimizer", "adamw:fused", value);
   } else {
     draft.not_modelled(value, "an optimizer of DeepSpeed's without rules here");
@@ -195,6 +229,7 @@ void read_activation_checkpointing(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "all of it is off");
 }
 
+template <bool IsLow>
 constexpr std::array kKeys{
     KeyRow{"train_batch_size", read_batch<kGlobalBatch>},
     KeyRow{"train_micro_batch_size_per_gpu", read_batch<kMicroBatch>},
@@ -203,7 +238,7 @@ constexpr std::array kKeys{
     KeyRow{"bfloat16", read_half<true>},
     KeyRow{"fp16", read_half<false>},
     KeyRow{"zero_optimization", read_zero},
-    KeyRow{"optimizer", read_optimizer},
+    KeyRow{"optimizer", read_optimizer<IsLow>},
     KeyRow{"activation_checkpointing", read_activation_checkpointing},
     KeyRow{"torch_autocast", read_if_enabled},
     KeyRow{"amp", read_if_enabled},
@@ -230,7 +265,8 @@ constexpr std::array kIgnored{
                 "checkpoint aio nebula zero_allow_untested_optimizer "
                 "zero_force_ds_cpu_optimizer disable_allgather dataloader_drop_last"},
 };
-constexpr KeyTable kTable{"DeepSpeed", kKeys, kOthers, kIgnored};
+template <bool IsLow>
+constexpr KeyTable kTable{"DeepSpeed", kKeys<IsLow>, kOthers, kIgnored};
 
 int score(const ConfigNode& root) {
   for (const std::string_view key : {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}) {
@@ -249,7 +285,9 @@ constexpr ConfigTool kTool{"deepspeed", "DeepSpeed's configuration", score, read
 
 void read_deepspeed_keys(const Setting& setting, Draft& draft) {
   if (!draft.has(fact::kParallel)) draft.assume(fact::kParallel, "deepspeed", "by its configuration");
-  read_keys(setting, kTable, draft);
+  const ConfigNode* zero = find_in(*setting.node, "zero_optimization");
+  const bool is_low = zero != nullptr && is_low_stage({setting.file, "zero_optimization", zero});
+  read_keys(setting, is_low ? kTable<true> : kTable<false>, draft);
   draft.assume(fact::kZeroStage, "0", "DeepSpeed's default");
 }
 

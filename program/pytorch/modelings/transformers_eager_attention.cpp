@@ -17,12 +17,7 @@ Transformers::Heads Transformers::repeated(const Tensor& x, Layout layout) {
 
 /// softmax(..., dtype=torch.float32).to(query.dtype)
 Tensor Transformers::probabilities(const Tensor& scores, Dtype dtype) {
-  Tensor wide;
-  {
-    const Tensor converted = scores.dtype == Dtype::f16 ? scores : torch_.cast(scores, Dtype::f32);
-    wide = torch_.softmax(converted);
-  }
-  return torch_.cast(wide, dtype);
+  return torch_.cast(torch_.softmax(scores, Dtype::f32), dtype);
 }
 
 /// The probabilities, which the layer keeps until it returns, and what is made of them.

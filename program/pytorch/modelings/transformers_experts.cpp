@@ -56,10 +56,9 @@ Transformers::Routed Transformers::routed(const LlamaExperts& e, const Tensor& x
   const Tensor rows = torch_.seen_again(x);
   Routed routed;
   routed.logits = torch_.linear(rows, e.router, llama_.sizes.hidden, e.count);
-  // Qwen asks softmax for fp32, which converts fp16 itself; Mixtral converts before.
-  const bool is_converted_inside = routed.logits.dtype == Dtype::f16 && !e.keeps_wide_scores;
+  // Qwen asks softmax for fp32; Mixtral converts before.
   const Tensor probabilities =
-      torch_.softmax(is_converted_inside ? routed.logits : torch_.cast(routed.logits, Dtype::f32));
+      torch_.softmax(e.keeps_wide_scores ? torch_.cast(routed.logits, Dtype::f32) : routed.logits, Dtype::f32);
   auto [scores, choices] = torch_.topk(probabilities, e.count, e.per_token);
   if (e.normalizes_scores) scores = torch_.normalize_rows(scores, e.per_token);
   if (!e.keeps_wide_scores) scores = torch_.cast(scores, routed.logits.dtype);

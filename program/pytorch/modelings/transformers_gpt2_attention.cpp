@@ -7,7 +7,7 @@ namespace vramfit::eager {
 
 /// softmax(scores).type(dtype), which autocast computes in fp32, and dropout.
 Tensor Gpt2::probabilities(Tensor scores, Dtype dtype) {
-  scores = torch_.softmax(torch_.autocast() ? torch_.cast(scores, Dtype::f32) : scores);
+  scores = torch_.softmax(scores, torch_.autocast() ? Dtype::f32 : scores.dtype);
   scores = torch_.cast(scores, dtype);
   return dropped(scores, gpt2_.dropout.attention);
 }

@@ -6,17 +6,15 @@ The rank that is rehearsed is the one that keeps most gradients, for which the e
 """
 
 import dataclasses
-import datetime
-import importlib.metadata
 import importlib.util
-import json
 import os
 import sys
 import tempfile
 
 from events_test import FOLDER, PROGRAMS, SMALL, TINY, Case, config_file, counted_events, rehearsed_events  # which puts the folder above on the path
-from compare_events import by_step, failures_of
-from sft_events_test import SKIPPED, summary
+from compare_events import failures_of
+from recorded import failures_of_recorded, record
+from sft_events_test import SKIPPED
 import vramfit
 
 RECORDED = FOLDER / "deepspeed_events.json"
@@ -84,34 +82,16 @@ def other_bucket(case):
     return dataclasses.replace(case, bucket=case.bucket - 2)
 
 
-def record():
-    versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    with warm() as libraries:
-        cases = [{"case": dataclasses.asdict(case), "steps": summary(by_step(rehearsed(case, libraries)))} for case in FEW]
-    origin = {"script": "tests/oracle/hf_trainer/deepspeed_events_test.py record", "versions": versions, "date": datetime.date.today().isoformat()}
-    RECORDED.write_text(json.dumps({"origin": origin, "cases": cases}, indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-def compare_with_recorded():
-    failures = 0
-    for known in json.loads(RECORDED.read_text(encoding="utf-8"))["cases"]:
-        case = Case(**known["case"])
-        found = summary(by_step(counted_events(case)))
-        failures += found != known["steps"]
-        print(case, "equal" if found == known["steps"] else f"\n  recorded {known['steps']}\n  counted  {found}")
-    assert summary(by_step(counted_events(other_bucket(case)))) != known["steps"], "another job's events pass for these"
-    return 1 if failures else 0
-
-
 def main(what):
     if what == "recorded":
-        return compare_with_recorded()
+        return 1 if failures_of_recorded(RECORDED, lambda fields: Case(**fields), counted_events, other_bucket) else 0
     if not with_libraries():
         print(f"skipped: {sys.executable} lacks some of {', '.join(LIBRARIES)}")
         return SKIPPED
     if what == "record":
-        return record()
+        with warm() as libraries:
+            record(RECORDED, "deepspeed_events_test.py", LIBRARIES, FEW, lambda case: rehearsed(case, libraries))
+        return 0
     cases = FEW if what == "few" else [*FEW, *MORE]
     with warm() as libraries:
         return 1 if failures_of(cases, lambda case: rehearsed(case, libraries), counted_events, other_bucket) else 0

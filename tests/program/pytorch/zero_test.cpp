@@ -143,7 +143,7 @@ TEST_CASE("sharding of optimizer states alone is DeepSpeed's") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const char* runtime : {"vramfit", "pytorch", "pytorch-fsdp2"}) {
     CHECK_THROWS_WITH_AS(require_rules(asked({{"runtime", runtime}, {"sharding", "shard-optimizer"}}, two), two),
-                         doctest::Contains("--runtime deepspeed has it"), NotModelled);
+                         doctest::Contains("--stack deepspeed has it"), NotModelled);
   }
 }
 
