@@ -12,6 +12,7 @@
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_field_words.h"
+#include "job/fields/trained_dtype.h"
 #include "job/optimizers.h"
 #include "job/quantization.h"
 
@@ -27,19 +28,6 @@ void set_choice(Job& job, std::string_view value) {
   job.*Member = named(Table, value);
 }
 
-Dtype trained_dtype(std::string_view value) {
-  if (value == "fp8") {
-    throw InputError(
-        "\"fp8\" is no type of parameters (--precision fp8 is for products; --quantization fp8 is how a card keeps "
-        "matrices "
-        "of layers)");
-  }
-  const Dtype dtype = parse_dtype(value);
-  if (dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::f16) {
-    throw InputError(fmt::format("\"{}\" is not a type to train in (known: fp32, bf16, fp16)", printable(value)));
-  }
-  return dtype;
-}
 template <Dtype Precision::*Member>
 std::string get_dtype(const Job& job) {
   const Dtype dtype = job.precision.*Member;

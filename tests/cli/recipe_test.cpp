@@ -88,13 +88,15 @@ TEST_CASE("the recipes are those of configs/recipes, and each has a model, a len
 TEST_CASE("a stack's recipe has the weights' format that its method has, and no other") {
   for (const auto& [method, of_recipe] :
        {std::pair{Method::full, "none"}, std::pair{Method::lora, "none"}, std::pair{Method::qlora, "nf4-double"}}) {
-    for (const char* format : {"none", "fp8", "int8", "nf4", "nf4-double"}) {
+    for (const std::string format : {"none", "fp8", "int8", "nf4", "nf4-double"}) {
       CAPTURE(format);
       Job job = unresolved_job();
       job.method = method;
       job.quantization = format;
+      job.sequence = 1024;
+      job.micro_batch = job.accumulation = 1;
       const auto made = [&] { return recipe_of(stack_named("transformers"), job, {"quantization"}); };
-      if (std::string_view(format) == of_recipe) {
+      if (format == of_recipe) {
         CHECK_NOTHROW(made());
       } else {
         CHECK_THROWS_WITH_AS(made(), doctest::Contains("--quantization"), NotModelled);

@@ -1,0 +1,23 @@
+#include "job/fields/trained_dtype.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+
+namespace vramfit {
+
+Dtype trained_dtype(std::string_view value) {
+  if (value == "fp8") {
+    throw InputError(
+        "\"fp8\" is no type of parameters (--precision fp8 is for products; --quantization fp8 is how a card keeps "
+        "matrices of layers)");
+  }
+  const Dtype dtype = parse_dtype(value);
+  if (dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::f16) {
+    throw InputError(fmt::format("\"{}\" is not a type to train in (known: fp32, bf16, fp16)", printable(value)));
+  }
+  return dtype;
+}
+
+}  // namespace vramfit
