@@ -58,7 +58,6 @@ std::string wrap_lines(ExportWriter& writer) {
 
 std::string fsdp_lines(ExportWriter& writer, bool checkpoints) {
   const Sharding& sharding = sharding_named(writer.plan().job.sharding);
-  if (sharding.of_deepspeed) writer.refuse("sharding", "only DeepSpeed shards optimizer states alone: --to deepspeed");
   const bool offloads = writer.is("offload", "params");
   if (!offloads && !writer.is("offload", "none")) writer.mark("offload", "FSDP offloads all or nothing");
   std::string text = "fsdp_config:\n  fsdp_version: 2\n";

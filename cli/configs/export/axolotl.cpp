@@ -47,7 +47,6 @@ std::string fsdp_lines(ExportWriter& writer) {
     return "";
   }
   const Sharding& sharding = sharding_named(writer.plan().job.sharding);
-  if (sharding.of_deepspeed) writer.refuse("sharding", "only DeepSpeed shards optimizer states alone: --to deepspeed");
   const bool offloads = writer.is("offload", "params");
   if (!offloads && !writer.is("offload", "none")) writer.mark("offload", "FSDP offloads all or nothing");
   std::string text = fmt::format(

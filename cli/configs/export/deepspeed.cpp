@@ -47,6 +47,7 @@ void write_offload(JsonWriter& json, ExportWriter& writer) {
 void write_bucket(JsonWriter& json, ExportWriter& writer) {
   const Job& job = writer.plan().job;
   const bool is_zeros = job.runtime == Runtime::deepspeed;
+  if (is_zeros && job.bucket_bytes % 2 != 0) writer.refuse("bucket_bytes", "its buckets hold numbers of 2 bytes");
   if (is_zeros && job.bucket_bytes != kDeepSpeedBucketBytes) json.member("reduce_bucket_size", job.bucket_bytes / 2);
   if (!is_zeros && job.bucket_bytes != Job{}.bucket_bytes)
     writer.mark("bucket_bytes", "replicas' buckets are no ZeRO's");

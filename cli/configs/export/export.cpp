@@ -125,6 +125,9 @@ Export export_plan(const PlanFile& plan, const ExportTool& tool) {
   if (plan.job.method == Method::full && !writer.value("quantization").empty()) {
     writer.refuse("quantization", "the tool trains whole weights alone");
   }
+  if (sharding_named(plan.job.sharding).of_deepspeed && tool.name != "deepspeed") {
+    writer.refuse("sharding", "only DeepSpeed shards optimizer states alone: --to deepspeed");
+  }
   for (const JobField& field : job_fields()) carry(writer, tool, field);
   tool.write(writer);
   return writer.take();
