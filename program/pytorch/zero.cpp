@@ -59,28 +59,31 @@ Zero::Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<M
       stage_(job.sharding == "shard-grad-op" ? 2 : 1),
       ranks_(job.mesh.shard),
       bucket_elements_(job.bucket_bytes / dtype_bytes(Dtype::bf16).n) {
+  std::vector<OptimizerGroup> groups = WholeModel::groups();
   std::vector<std::vector<std::int64_t>> sizes;
-  for (const OptimizerGroup& group : WholeModel::groups()) {
+  for (const OptimizerGroup& group : groups) {
     sizes.emplace_back();
     for (const Trained* p : group.parameters) sizes.back().push_back(p->elements);
   }
   rank_ = heaviest_rank(sizes, ranks_);
   kept_elements_ = kept_elements(sizes, ranks_, rank_);
-  for (OptimizerGroup& group : WholeModel::groups()) add_group(std::move(group.parameters));
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    add_group(groups[i].parameters, partition_of(sizes[i], ranks_, rank_));
   torch.on_gradient([this](int parameter) { take(parameter); });
 }
 
-void Zero::add_group(std::vector<Trained*> parameters) {
+void Zero::add_group(const std::vector<Trained*>& parameters, const Partition& partition) {
   if (parameters.empty()) return;
   Group group;
   group.name = fmt::format("group {}", groups_.size());
-  std::vector<std::int64_t> sizes;
+  std::int64_t begin = 0;
   for (Trained* p : parameters) {
     group.places.push_back(places_.size());
-    places_.push_back({.parameter = p, .group = groups_.size(), .begin = sum_of(sizes), .kept = {}, .accumulated = {}});
-    sizes.push_back(p->elements);
+    place_of_[p->parameter] = places_.size();
+    places_.push_back({.parameter = p, .group = groups_.size(), .begin = begin, .kept = {}, .accumulated = {}});
+    begin = checked_add(begin, p->elements);
   }
-  group.partition = partition_of(sizes, ranks_, rank_);
+  group.partition = partition;
   group.elements = checked_mul(group.partition.elements, ranks_);
   group.master.name = group.name;
   group.master.elements = group.partition.elements;
@@ -142,9 +145,7 @@ void Zero::make_bucket() {
 /// process_gradients: a gradient is there.
 void Zero::take(int parameter) {
   make_bucket();
-  if (stage_ < 2) return;
-  const auto is_it = [&](const Place& place) { return place.parameter->parameter == parameter; };
-  make_ready(static_cast<std::size_t>(std::ranges::find_if(places_, is_it) - places_.begin()));
+  if (stage_ == 2) make_ready(place_of_.at(parameter));
 }
 
 /// reduce_independent_p_g_buckets_and_remove_grads. What doesn't fit into the bucket waits where it is.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -70,7 +71,7 @@ class Zero final : public WholeModel {
 
   Heap& heap() { return torch().heap(); }
   bool is_kept(const Place& place) const;
-  void add_group(std::vector<Trained*> parameters);
+  void add_group(const std::vector<Trained*>& parameters, const Partition& partition);
   void flatten(Group& group);
   void make_gradients_once();
   void make_bucket();
@@ -93,7 +94,8 @@ class Zero final : public WholeModel {
   Tensor reduced(const char* call, const Tensor& x);
   Tensor is_overflown(const Tensor& gradient);
   void check_overflow();
-  void check_norm(const Tensor& norm);
+  Tensor is_any_invalid(const Tensor& norms);
+  void check_norm(const Tensor& norm) { is_any_invalid(norm); }
   Tensor norm_of(const Group& group);
   void mark_if_invalid(const Tensor& norm);
   Tensor norm_of_all();
@@ -106,7 +108,8 @@ class Zero final : public WholeModel {
   bool is_last_ = true;  // of its step: the micro-batch
   std::vector<Group> groups_;
   std::vector<Place> places_;
-  std::size_t updated_ = 0;  // of groups_
+  std::map<int, std::size_t> place_of_;  // in places_, by parameter
+  std::size_t updated_ = 0;              // of groups_
   Tensor bucket_, kept_;
   std::int64_t ready_elements_ = 0, kept_elements_ = 0, used_elements_ = 0;  // of kept_
   std::vector<Ready> ready_;

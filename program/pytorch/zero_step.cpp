@@ -63,18 +63,19 @@ void Zero::check_overflow() {
 }
 
 /// runtime/utils.py: is_invalid_grad_norm
-void Zero::check_norm(const Tensor& norm) {
+Tensor Zero::is_any_invalid(const Tensor& norms) {
+  const std::int64_t count = norms.elements;
   Tensor either;
   {
     Tensor infinite;
     {
-      const Tensor finite = is_finite(norm);
-      infinite = number("aten::bitwise_not", {reads(finite)}, Dtype::u8, "is it not finite");
+      const Tensor finite = is_finite(norms);
+      infinite = computed("aten::bitwise_not", {reads(finite)}, count, Dtype::u8, "are they not finite");
     }
-    const Tensor negative = number("aten::lt", {reads(norm)}, Dtype::u8, "is it negative");
-    either = number("aten::bitwise_or", {reads(infinite), reads(negative)}, Dtype::u8, "either");
+    const Tensor negative = computed("aten::lt", {reads(norms)}, count, Dtype::u8, "are they negative");
+    either = computed("aten::bitwise_or", {reads(infinite), reads(negative)}, count, Dtype::u8, "either");
   }
-  const Tensor any = number("aten::any", {reads(either)}, Dtype::u8, "any");
+  return number("aten::any", {reads(either)}, Dtype::u8, "is any invalid");
 }
 
 /// get_grad_norm_direct: each piece is widened to fp64 for its norm. What pads a partition is left out.
@@ -136,20 +137,7 @@ Tensor Zero::norm_of_all() {
   }
   const auto count = static_cast<std::int64_t>(groups_.size());
   const Tensor stacked = computed("aten::stack", accesses, count, Dtype::f32, "norms of groups");
-  Tensor invalid;
-  {
-    Tensor either;
-    {
-      Tensor infinite;
-      {
-        const Tensor finite = is_finite(stacked);
-        infinite = computed("aten::bitwise_not", {reads(finite)}, count, Dtype::u8, "are they not finite");
-      }
-      const Tensor negative = computed("aten::lt", {reads(stacked)}, count, Dtype::u8, "are they negative");
-      either = computed("aten::bitwise_or", {reads(infinite), reads(negative)}, count, Dtype::u8, "either");
-    }
-    invalid = number("aten::any", {reads(either)}, Dtype::u8, "is any invalid");
-  }
+  const Tensor invalid = is_any_invalid(stacked);
   const Tensor norm = number("aten::linalg_vector_norm", {reads(stacked)}, Dtype::f32, "norm");
   const Tensor infinity = number("aten::full_like", {}, Dtype::f32, "infinity");
   return number("aten::where", {reads(invalid), reads(norm), reads(infinity)}, Dtype::f32, "norm, or infinity");

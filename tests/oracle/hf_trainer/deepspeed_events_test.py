@@ -6,19 +6,11 @@ The rank that is rehearsed is the one that keeps most gradients, for which the e
 """
 
 import dataclasses
-import importlib.util
-import os
 import sys
 import tempfile
 
-from events_test import FOLDER, PROGRAMS, SMALL, TINY, Case, config_file, counted_events, rehearsed_events  # which puts the folder above on the path
-from compare_events import failures_of
-from recorded import failures_of_recorded, record
-from sft_events_test import SKIPPED
-import vramfit
-
-RECORDED = FOLDER / "deepspeed_events.json"
-LIBRARIES = ["deepspeed", "transformers", "torch", "accelerate"]
+from events_test import FOLDER, SMALL, TINY, Case, config_file, counted_events, libraries, rehearsed_events  # which puts the folder above on the path
+from recorded import Comparison
 
 # Recorded, too. Buckets that hold a part of the gradients, or less than the largest, are those of larger models.
 FEW = [
@@ -36,19 +28,6 @@ MORE = [
           (1, 2, 500_000_000, True, 1, "full"), (1, 8, 20_000_000, False, 3, "none"), (1, 5, 2_000_000, True, 2, "full"), (1, 1, 20_000_000, False, 1, "none")))]
 MORE += [Case(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
          for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
-
-
-def with_libraries():
-    """Whether they are there, in the Python that is to have them."""
-    python = os.environ.get("VRAMFIT_RECIPES_PYTHON")
-    if python and os.environ.get("VRAMFIT_DEEPSPEED_STARTED") != "1":
-        os.execve(python, [python, *sys.argv], {**os.environ, "VRAMFIT_DEEPSPEED_STARTED": "1"})
-    return all(importlib.util.find_spec(name) for name in LIBRARIES)
-
-
-def warm():
-    os.environ |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "VRAMFIT_PROGRAM": str(PROGRAMS / "vramfit")}
-    return vramfit.Warm("torch", "transformers", "accelerate")
 
 
 def groups_of(case):
@@ -74,28 +53,18 @@ def heaviest_rank(case):
     return kept.index(max(kept))
 
 
-def rehearsed(case, libraries):
-    return rehearsed_events(case, libraries, "train.py", heaviest_rank(case))
+def rehearsed(case, warm):
+    return rehearsed_events(case, warm, "train.py", heaviest_rank(case))
 
 
 def other_bucket(case):
     return dataclasses.replace(case, bucket=case.bucket - 2)
 
 
-def main(what):
-    if what == "recorded":
-        return 1 if failures_of_recorded(RECORDED, lambda fields: Case(**fields), counted_events, other_bucket) else 0
-    if not with_libraries():
-        print(f"skipped: {sys.executable} lacks some of {', '.join(LIBRARIES)}")
-        return SKIPPED
-    if what == "record":
-        with warm() as libraries:
-            record(RECORDED, "deepspeed_events_test.py", LIBRARIES, FEW, lambda case: rehearsed(case, libraries))
-        return 0
-    cases = FEW if what == "few" else [*FEW, *MORE]
-    with warm() as libraries:
-        return 1 if failures_of(cases, lambda case: rehearsed(case, libraries), counted_events, other_bucket) else 0
+DEEPSPEED = Comparison(
+    path=FOLDER / "deepspeed_events.json", script="deepspeed_events_test.py", libraries=["deepspeed", "transformers", "torch", "accelerate"], few=FEW, more=MORE,
+    warm=lambda: libraries("torch", "transformers", "accelerate"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(DEEPSPEED.run(sys.argv[1]))
