@@ -129,13 +129,31 @@ TEST_CASE("what has no rules is refused by name") {
            {"sharding", "no-shard", "--sharding no-shard"},
            {"offload", "optimizer", "--offload optimizer"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
-           {"precision", "fp16-mixed", "--precision fp16-mixed"},
-           {"precision", "fp32", "--precision fp32"},
+           {"precision", "fp16-mixed", "--precision fp16-mixed with --runtime deepspeed (--precision bf16-mixed is)"},
+           {"precision", "fp32", "--precision fp32 with --runtime deepspeed (--precision bf16-mixed is)"},
+           {"precision", "bf16-pure", "--precision bf16-pure with --runtime deepspeed (--precision bf16-mixed is)"},
+           {"reduce_dtype", "fp32", "--reduce-dtype fp32 (DeepSpeed reduces in bf16: --reduce-dtype bf16)"},
            {"method", "lora", "--method lora"},
            {"modeling", "trl", "--modeling trl"},
            {"storage_dtype", "bf16", "--storage-dtype bf16"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(asked({{name, value}}, two), two), doctest::Contains(says.c_str()), NotModelled);
+  }
+}
+
+TEST_CASE("gradients are reduced in the model's own type, unless another one is asked for") {
+  CHECK(asked({}, parse_cluster("2xH100-80GB")).precision.reduce == Dtype::bf16);
+  CHECK_NOTHROW(
+      require_rules(asked({{"reduce_dtype", "bf16"}}, parse_cluster("2xH100-80GB")), parse_cluster("2xH100-80GB")));
+}
+
+TEST_CASE("of two reasons the one that no other stage would take away is given") {
+  const Cluster two = parse_cluster("2xH100-80GB");
+  for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"method", "lora", "--method lora"}, {"precision", "fp32", "--precision fp32"}}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(require_rules(asked({{"sharding", "full-shard"}, {name, value}}, two), two),
+                         doctest::Contains(says.c_str()), NotModelled);
   }
 }
 
