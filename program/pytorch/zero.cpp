@@ -9,7 +9,7 @@ namespace vramfit::eager {
 
 namespace {
 
-// stage_1_and_2.py: nccl_start_alignment_factor, 4 bytes of bf16.
+// stage_1_and_2.py: nccl_start_alignment_factor, 4 bytes of 16-bit numbers.
 constexpr std::int64_t kAlignment = 2;
 
 bool meets(const Partition& partition, std::int64_t begin, std::int64_t end) {
@@ -57,8 +57,9 @@ std::int64_t heaviest_rank(const std::vector<std::vector<std::int64_t>>& sizes_o
 Zero::Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
     : WholeModel(torch, graph, job, modules),
       stage_(job.sharding == "shard-grad-op" ? 2 : 1),
+      dtype_(job.precision.compute),
       ranks_(job.mesh.shard),
-      bucket_elements_(job.bucket_bytes / dtype_bytes(Dtype::bf16).n) {
+      bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n) {
   std::vector<OptimizerGroup> groups = WholeModel::groups();
   std::vector<std::vector<std::int64_t>> sizes;
   for (const OptimizerGroup& group : groups) {
@@ -92,7 +93,7 @@ void Zero::add_group(const std::vector<Trained*>& parameters, const Partition& p
 
 bool Zero::is_kept(const Place& place) const { return meets(groups_[place.group].partition, place.begin, place.end()); }
 
-/// The model in bf16, then group by group its flat copy.
+/// The model in 16 bits, then group by group its flat copy.
 void Zero::load() {
   WholeModel::load();
   const Scope scope(heap(), "zero");
@@ -108,10 +109,10 @@ void Zero::flatten(Group& group) {
     for (const std::size_t place : group.places) accesses.push_back(reads(places_[place].parameter->value));
     Tensor padding;
     if (own < group.elements) {
-      padding = computed("aten::zeros", {}, group.elements - own, Dtype::bf16, "padding");
+      padding = computed("aten::zeros", {}, group.elements - own, dtype_, "padding");
       accesses.push_back(reads(padding));
     }
-    group.flat = heap().make(group.elements, Dtype::bf16, Category::unsharded_parameters, "weights of " + group.name);
+    group.flat = heap().make(group.elements, dtype_, Category::unsharded_parameters, "weights of " + group.name);
     accesses.push_back(writes(group.flat));
     heap().run("aten::cat", accesses);
   }
@@ -122,7 +123,7 @@ void Zero::flatten(Group& group) {
   }
   const Partition& part = group.partition;
   const Tensor copy = computed("aten::clone", {reads(heap().narrow(group.flat, part.begin, part.elements))},
-                               part.elements, Dtype::bf16, "copy of a partition");
+                               part.elements, dtype_, "copy of a partition");
   group.master.value = heap().make(part.elements, Dtype::f32, Category::parameters, "partition of " + group.name);
   heap().run("aten::_to_copy", {reads(copy), writes(group.master.value)});
 }
@@ -139,7 +140,7 @@ void Zero::make_gradients_once() {
 void Zero::make_bucket() {
   if (bucket_.storage) return;
   const Scope scope(heap(), "zero");
-  bucket_ = heap().make(bucket_elements_, Dtype::bf16, Category::communication, "bucket of gradients");
+  bucket_ = heap().make(bucket_elements_, dtype_, Category::communication, "bucket of gradients");
 }
 
 /// process_gradients: a gradient is there.
@@ -226,7 +227,7 @@ void Zero::all_reduce(const std::vector<Tensor>& slices, const std::vector<std::
       elements += slice.elements;
       accesses.push_back(reads(slice));
     }
-    flat = computed("aten::cat", accesses, elements, Dtype::bf16, "flat gradients");
+    flat = computed("aten::cat", accesses, elements, dtype_, "flat gradients");
   }
   heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(flat)}, Stream::compute),
               Stream::compute);
@@ -243,7 +244,7 @@ void Zero::all_reduce(const std::vector<Tensor>& slices, const std::vector<std::
 void Zero::keep(Ready& ready) {
   Place& place = places_[ready.place];
   if (!kept_.storage) {
-    kept_ = heap().make(kept_elements_, Dtype::bf16, Category::gradients, "gradients of the partition");
+    kept_ = heap().make(kept_elements_, dtype_, Category::gradients, "gradients of the partition");
     used_elements_ = 0;
   }
   place.kept = heap().narrow(kept_, used_elements_, place.parameter->elements);
@@ -294,7 +295,7 @@ void Zero::cut(Group& group) {
     left -= elements;
     place.accumulated = {};
   }
-  if (left > 0) group.pieces.push_back(computed("aten::zeros", {}, left, Dtype::bf16, "padding of gradients"));
+  if (left > 0) group.pieces.push_back(computed("aten::zeros", {}, left, dtype_, "padding of gradients"));
 }
 
 std::vector<OptimizerGroup> Zero::groups() {

@@ -1,6 +1,6 @@
-// DeepSpeed's ZeRO-1 and ZeRO-2 (0.19) as transformers' Trainer sets them up: a whole model in bf16 on each GPU, whose
-// weights lie in one flat tensor for each of the optimizer's groups. Of that, each rank has a partition in fp32, with
-// its states, and gathers what the others updated (deepspeed/runtime/zero/stage_1_and_2.py).
+// DeepSpeed's ZeRO-1 and ZeRO-2 (0.19) as transformers' Trainer sets them up: a whole model in bf16 or fp16 on each
+// GPU, whose weights lie in one flat tensor for each of the optimizer's groups. Of that, each rank has a partition in
+// fp32, with its states, and gathers what the others updated (deepspeed/runtime/zero/stage_1_and_2.py).
 #pragma once
 
 #include <cstdint>
@@ -104,6 +104,7 @@ class Zero final : public WholeModel {
   void gather_updated();
 
   int stage_;
+  Dtype dtype_;  // of the model: bf16 or fp16
   std::int64_t ranks_, rank_ = 0, bucket_elements_;
   bool is_last_ = true;  // of its step: the micro-batch
   std::vector<Group> groups_;

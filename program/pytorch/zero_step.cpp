@@ -166,13 +166,17 @@ void Zero::update(Group& group, bool clips, const Tensor& norm, const std::funct
     if (group.pieces.size() > 1) {
       Accesses accesses;
       for (const Tensor& piece : group.pieces) accesses.push_back(reads(piece));
-      flat = computed("aten::cat", accesses, part.elements, Dtype::bf16, "flat gradient");
+      flat = computed("aten::cat", accesses, part.elements, dtype_, "flat gradient");
     }
     group.gradient = heap().make(part.elements, Dtype::f32, Category::gradients, "gradient of " + group.name);
     heap().run("aten::_to_copy", {reads(flat), writes(group.gradient)});
   }
   group.pieces.clear();
-  if (clips) clip(group.gradient, norm);
+  if (clips) {
+    clip(group.gradient, norm);
+  } else if (dtype_ == Dtype::f16) {  // by the loss's scale alone, a number
+    heap().run("aten::mul_", {changes(group.gradient)});
+  }
   optimizer();
   group.gradient = {};
   heap().run("aten::copy_", {reads(group.master.value), writes(heap().narrow(group.flat, part.begin, part.elements))});
@@ -184,7 +188,7 @@ void Zero::gather_updated() {
   for (const Group& group : groups_) {
     const Partition& part = group.partition;
     heap().wait(heap().start(program::Collective::all_gather, program::Axis::shard, {writes(group.flat)},
-                             Stream::compute, part.elements * dtype_bytes(Dtype::bf16)),
+                             Stream::compute, part.elements * dtype_bytes(dtype_)),
                 Stream::compute);
   }
 }

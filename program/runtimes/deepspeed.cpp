@@ -30,13 +30,13 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 
 constexpr std::array<std::string_view, 1> kHonoured{"bucket_bytes"};
 
-/// What the Trainer's DeepSpeedPlugin makes of bf16=True: reductions in the model's own type
-/// (deepspeed/runtime/engine.py: communication_data_type), partitions in fp32.
+/// What DeepSpeed makes of bf16=True and fp16=True: reductions in the model's own type (deepspeed/runtime/engine.py:
+/// communication_data_type), partitions in fp32.
 void require_precision(const Job& job) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  if (job.precision.name != "bf16-mixed") {
-    throw NotModelled(
-        fmt::format("--precision {} with --runtime deepspeed (--precision bf16-mixed is)", value("precision")));
+  if (!eager::is_mixed_in_16_bits(job)) {
+    throw NotModelled(fmt::format("--precision {} with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)",
+                                  value("precision")));
   }
   const std::string_view computed = dtype_name(job.precision.compute);
   if (value("reduce_dtype") != computed) {
@@ -78,16 +78,18 @@ void require(const Job& job, const Cluster& cluster) {
   require_stage(job);
 }
 
-/// The model is converted to bf16, whatever it is stored in, and computes without autocast; partitions are fp32.
-Job in_bf16(Job job) {
-  job.precision = precision_named("bf16-pure");
-  job.precision.state = Dtype::f32;
+/// The model is converted to 16 bits, whatever it is stored in, and computes without autocast; partitions are fp32.
+/// None of the named precisions is that.
+Job in_16_bits(Job job) {
+  Precision& precision = job.precision;
+  precision.storage = precision.reduce = precision.output = precision.compute;
+  precision.name = "";
   return job;
 }
 
 program::Program make(const program::LowerInputs& inputs) {
   if (has_experts(inputs.graph)) eager::refuse_model(inputs.job, "experts with --runtime deepspeed");
-  const Job job = in_bf16(inputs.job);
+  const Job job = in_16_bits(inputs.job);
   return eager::record({.graph = inputs.graph,
                         .job = job,
                         .device = inputs.device,

@@ -147,7 +147,7 @@ def deepspeed_of(options):
         return {}
     names = ("gradient_clipping", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size")
     zero = {"stage": options.zero, "reduce_bucket_size": options.bucket}
-    return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, **{name: "auto" for name in names}}}
+    return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, **{name: "auto" for name in names}}}
 
 
 def settings_of(options):

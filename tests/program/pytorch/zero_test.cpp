@@ -129,9 +129,9 @@ TEST_CASE("what has no rules is refused by name") {
            {"sharding", "no-shard", "--sharding no-shard"},
            {"offload", "optimizer", "--offload optimizer"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
-           {"precision", "fp16-mixed", "--precision fp16-mixed with --runtime deepspeed (--precision bf16-mixed is)"},
-           {"precision", "fp32", "--precision fp32 with --runtime deepspeed (--precision bf16-mixed is)"},
-           {"precision", "bf16-pure", "--precision bf16-pure with --runtime deepspeed (--precision bf16-mixed is)"},
+           {"precision", "fp32", "--precision fp32 with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
+           {"precision", "bf16-pure",
+            "--precision bf16-pure with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
            {"reduce_dtype", "fp32", "--reduce-dtype fp32 (DeepSpeed reduces in bf16: --reduce-dtype bf16)"},
            {"method", "lora", "--method lora"},
            {"modeling", "trl", "--modeling trl"},
@@ -145,6 +145,22 @@ TEST_CASE("gradients are reduced in the model's own type, unless another one is 
   CHECK(asked({}, parse_cluster("2xH100-80GB")).precision.reduce == Dtype::bf16);
   CHECK_NOTHROW(
       require_rules(asked({{"reduce_dtype", "bf16"}}, parse_cluster("2xH100-80GB")), parse_cluster("2xH100-80GB")));
+}
+
+TEST_CASE("fp16 has the buffers of bf16, and trains on cards that have no bf16") {
+  const auto bytes_of = [](const char* precision) {
+    std::vector<std::int64_t> bytes;
+    for (const program::Buffer& buffer : recorded({{"precision", precision}}, "2xH100-80GB").main.buffers) {
+      bytes.push_back(buffer.bytes.n);
+    }
+    return bytes;
+  };
+  CHECK(bytes_of("fp16-mixed") == bytes_of("bf16-mixed"));
+  const Cluster cards = parse_cluster("2xT4");
+  CHECK_NOTHROW(require_rules(asked({}, cards), cards));
+  CHECK(!program::fault_of(recorded({}, "2xT4")));
+  CHECK_THROWS_WITH_AS(require_rules(asked({{"precision", "bf16-mixed"}}, cards), cards),
+                       doctest::Contains("(--precision fp16-mixed is)"), Error);
 }
 
 TEST_CASE("of two reasons the one that no other stage would take away is given") {
