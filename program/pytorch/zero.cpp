@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "program/stages/offload.h"
+
 namespace vramfit::eager {
 
 namespace {
@@ -59,14 +61,16 @@ Zero::Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<M
       stage_(job.sharding == "shard-grad-op" ? 2 : 1),
       dtype_(job.precision.compute),
       ranks_(job.mesh.shard),
-      bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n) {
+      bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n),
+      offloads_(offload_of(job).states),
+      accumulates_(job.accumulation > 1) {
   std::vector<OptimizerGroup> groups = WholeModel::groups();
   std::vector<std::vector<std::int64_t>> sizes;
   for (const OptimizerGroup& group : groups) {
     sizes.emplace_back();
     for (const Trained* p : group.parameters) sizes.back().push_back(p->elements);
   }
-  rank_ = heaviest_rank(sizes, ranks_);
+  rank_ = offloads_ ? rank_with_largest_slice(sizes, ranks_) : heaviest_rank(sizes, ranks_);
   kept_elements_ = kept_elements(sizes, ranks_, rank_);
   for (std::size_t i = 0; i < groups.size(); ++i)
     add_group(groups[i].parameters, partition_of(sizes[i], ranks_, rank_));
@@ -81,7 +85,7 @@ void Zero::add_group(const std::vector<Trained*>& parameters, const Partition& p
   for (Trained* p : parameters) {
     group.places.push_back(places_.size());
     place_of_[p->parameter] = places_.size();
-    places_.push_back({.parameter = p, .group = groups_.size(), .begin = begin, .kept = {}, .accumulated = {}});
+    places_.push_back({.parameter = p, .group = groups_.size(), .begin = begin});
     begin = checked_add(begin, p->elements);
   }
   group.partition = partition;
@@ -98,7 +102,7 @@ void Zero::load() {
   WholeModel::load();
   const Scope scope(heap(), "zero");
   for (Group& group : groups_) flatten(group);
-  make_gradients_once();
+  offloads_ ? make_host_gradients() : make_gradients_once();
 }
 
 void Zero::flatten(Group& group) {
@@ -124,6 +128,7 @@ void Zero::flatten(Group& group) {
   const Partition& part = group.partition;
   const Tensor copy = computed("aten::clone", {reads(heap().narrow(group.flat, part.begin, part.elements))},
                                part.elements, dtype_, "copy of a partition");
+  if (offloads_) return move_to_host(group, copy);
   group.master.value = heap().make(part.elements, Dtype::f32, Category::parameters, "partition of " + group.name);
   heap().run("aten::_to_copy", {reads(copy), writes(group.master.value)});
 }
@@ -155,7 +160,9 @@ void Zero::make_ready(std::size_t place) {
   if (ready_elements_ + elements > bucket_elements_) reduce_bucket();
   const Tensor gradient = torch().take_gradient(places_[place].parameter->parameter);
   Tensor moved = gradient;
-  if (elements <= bucket_elements_) {
+  if (elements > bucket_elements_) {
+    if (offloads_) moved = computed("aten::clone", {reads(gradient)}, elements, dtype_, "large gradient");
+  } else {
     moved = heap().narrow(bucket_, ready_elements_, elements);
     heap().run("aten::copy_", {reads(gradient), writes(moved)});
   }
@@ -189,7 +196,8 @@ void Zero::reduce_bucket() {
   reduce_slices(whole, slices());
   for (Ready& ready : ready_) {
     if (is_kept(places_[ready.place])) {
-      keep(ready);
+      offloads_ ? send_to_host(ready) : keep(ready);
+      if (offloads_ && is_large && !is_last_) held_.push_back(ready.gradient);
     } else if (stage_ == 1 && is_large) {
       held_.push_back(ready.gradient);
     }
@@ -261,9 +269,11 @@ void Zero::finish_backward() {
   reduce_bucket();
   const Scope scope(heap(), "zero");
   for (Group& group : groups_) {
+    if (offloads_) break;
     add_up(group);
     if (is_last_) cut(group);
   }
+  micro_batch_ = is_last_ ? 0 : micro_batch_ + 1;
   for (Place& place : places_) place.kept = {};
   kept_ = {};
   bucket_ = {};

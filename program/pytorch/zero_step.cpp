@@ -195,6 +195,7 @@ void Zero::gather_updated() {
 
 void Zero::step(bool clip, const std::function<void(Phase)>& enter, const std::function<void()>& optimizer) {
   const Scope scope(heap(), "zero step");
+  if (offloads_) return step_on_host(enter, optimizer);
   enter(Phase::clip);
   check_overflow();
   const Tensor norm = norm_of_all();

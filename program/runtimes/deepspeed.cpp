@@ -51,6 +51,13 @@ void require_precision(const Job& job) {
   }
 }
 
+/// offload_optimizer. ZeRO-1 and ZeRO-2 have nothing else.
+void require_offload(const Job& job) {
+  if (job.offload.empty() || job.offload == std::vector<std::string>{"optimizer"}) return;
+  throw NotModelled(fmt::format("--offload {} with --runtime deepspeed (--offload optimizer is)",
+                                job_field_named("offload").get(job)));
+}
+
 /// What ZeRO's stage is called here.
 void require_stage(const Job& job) {
   if (job.sharding == "shard-grad-op" || job.sharding == "shard-optimizer") return;
@@ -74,6 +81,7 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   eager::require_rules(job, modelled, cluster, kHonoured);
+  require_offload(job);
   // Last, as the nearest stage that has rules hasn't any for what is refused above, either.
   require_stage(job);
 }

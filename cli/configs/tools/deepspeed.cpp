@@ -95,6 +95,14 @@ void read_offload(const Setting& setting, Draft& draft) {
   }
 }
 
+/// Of ZeRO-1 and ZeRO-2, whose memory of the host is counted as PyTorch's pool pins it.
+void read_low_offload(const Setting& setting, Draft& draft) {
+  read_offload<false>(setting, draft);
+  const ConfigNode* pinned = find_in(*setting.node, "pin_memory");
+  if (pinned == nullptr || !draft.is("offload", "optimizer")) return;
+  read_what_is_on({setting.file, setting.key + ".pin_memory", pinned}, draft);
+}
+
 // The recipe of ZeRO-3 leaves these as they are, or "auto".
 template <const auto& Usual>
 void read_size(const Setting& setting, Draft& draft) {
@@ -155,7 +163,7 @@ void read_reduce_bucket(const Setting& setting, Draft& draft) {
 
 constexpr std::array kLowZeroKeys{
     KeyRow{"stage", read_stage},
-    KeyRow{"offload_optimizer", read_offload<false>},
+    KeyRow{"offload_optimizer", read_low_offload},
     KeyRow{"offload_param", read_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
     KeyRow{"contiguous_gradients", read_what_is_on},
