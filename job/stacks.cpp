@@ -87,7 +87,7 @@ Job on_stack(Job job, std::span<const StackDefault> defaults) {
 Precision precision_on(const Job& job, std::string_view name) {
   Precision precision = precision_named(name);
   const bool is_accelerate = job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job);
-  if (is_accelerate) precision.reduce = precision.compute;
+  if (is_accelerate || job.runtime == Runtime::deepspeed) precision.reduce = precision.compute;
   return precision;
 }
 

@@ -27,7 +27,8 @@ void require_rules(const Job& job, const Cluster& cluster) {
 void require_time_rules(const Job& asked, const Cluster& cluster) {
   const Job job = eager::eager_form(asked);
   const bool is_trainers_fsdp2 = job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job);
-  if (job.runtime != Runtime::vramfit && !is_trainers_fsdp2 && !job.offload.empty()) refuse_field(job, "offload");
+  const bool may_offload = job.runtime == Runtime::vramfit || job.runtime == Runtime::deepspeed || is_trainers_fsdp2;
+  if (!may_offload && !job.offload.empty()) refuse_field(job, "offload");
   if (sharding_named(job.sharding).of_deepspeed && job.runtime != Runtime::deepspeed) {
     throw NotModelled(fmt::format("--sharding {} with --runtime {} (--stack deepspeed has it)", job.sharding,
                                   job_field_named("runtime").get(job)));

@@ -138,8 +138,8 @@ constexpr std::array kJobFields{
              set_dtype<&Precision::compute>, FieldGroup::precision, HonouredBy::own_runtime, AtResume::in_part},
     JobField{
         "reduce_dtype", FieldForm::text, "fp32|bf16|fp16",
-        "Gradient reduction, and gradients while they accumulate. Default: by --precision (transformers with FSDP2: "
-        "as --compute-dtype)",
+        "Gradient reduction, and gradients while they accumulate. Default: by --precision (transformers with FSDP2 "
+        "or DeepSpeed: as --compute-dtype)",
         get_dtype<&Precision::reduce>, set_dtype<&Precision::reduce>, FieldGroup::precision, HonouredBy::own_runtime,
         AtResume::must_match},
     JobField{"buffer_dtype", FieldForm::text, "fp32|bf16|fp16",

@@ -15,6 +15,16 @@ Tensor zeros(Heap& heap, const Trained& parameter, std::int64_t elements, Dtype 
   return made;
 }
 
+void update(Heap& heap, Trained& p, const Tensor& gradient, Dtype state) {
+  if (p.exp_avg.elements == 0) {
+    p.exp_avg = zeros(heap, p, p.elements, state, "exp_avg");
+    p.exp_avg_sq = zeros(heap, p, p.elements, state, "exp_avg_sq");
+  }
+  const double changed = bytes_of(p.value) + bytes_of(p.exp_avg) + bytes_of(p.exp_avg_sq);
+  heap.run("aten::_fused_adamw_", {reads(gradient), changes(p.value), changes(p.exp_avg), changes(p.exp_avg_sq)},
+           {.bytes = bytes_of(gradient) + 2 * changed}, Stream::host);
+}
+
 }  // namespace
 
 void clip_on_host(Heap& heap, Wrapper& wrapper) {
@@ -32,15 +42,8 @@ void clip_on_host(Heap& heap, Wrapper& wrapper) {
 
 void adamw_on_host(Heap& heap, Wrapper& wrapper, Dtype state) {
   const Scope scope(heap, "adamw");
-  for (Trained* p : wrapper.trained()) {
-    if (p->exp_avg.elements == 0) {
-      p->exp_avg = zeros(heap, *p, p->elements, state, "exp_avg");
-      p->exp_avg_sq = zeros(heap, *p, p->elements, state, "exp_avg_sq");
-    }
-    const Tensor gradient = wrapper.gradient_of(*p);
-    const double changed = bytes_of(p->value) + bytes_of(p->exp_avg) + bytes_of(p->exp_avg_sq);
-    heap.run("aten::_fused_adamw_", {reads(gradient), changes(p->value), changes(p->exp_avg), changes(p->exp_avg_sq)},
-             {.bytes = bytes_of(gradient) + 2 * changed}, Stream::host);
+  for (const OptimizerGroup& group : wrapper.groups()) {
+    for (Trained* p : group.parameters) update(heap, *p, wrapper.gradient_of(*p), state);
   }
 }
 

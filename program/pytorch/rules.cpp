@@ -57,9 +57,9 @@ void require_card(const Job& job, const Cluster& cluster) {
                                   job_field_named("modeling").get(job)));
   }
   if (capability < 80 && job.precision.compute == Dtype::bf16) {
-    throw NotModelled(fmt::format("--precision {} with --runtime {} on {}, which has no bf16{}", job.precision.name,
-                                  runtime, cluster.card.name,
-                                  job.runtime == Runtime::deepspeed ? "" : " (--precision fp16-mixed is)"));
+    throw NotModelled(
+        fmt::format("--precision {} with --runtime {} on {}, which has no bf16 (--precision fp16-mixed is)",
+                    job.precision.name, runtime, cluster.card.name));
   }
 }
 

@@ -5,11 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "program/stages/offload.h"
+
 namespace vramfit::eager {
 
 namespace {
 
-// stage_1_and_2.py: nccl_start_alignment_factor, 4 bytes of bf16.
+// stage_1_and_2.py: nccl_start_alignment_factor, 4 bytes of 16-bit numbers.
 constexpr std::int64_t kAlignment = 2;
 
 bool meets(const Partition& partition, std::int64_t begin, std::int64_t end) {
@@ -57,30 +59,36 @@ std::int64_t heaviest_rank(const std::vector<std::vector<std::int64_t>>& sizes_o
 Zero::Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
     : WholeModel(torch, graph, job, modules),
       stage_(job.sharding == "shard-grad-op" ? 2 : 1),
+      dtype_(job.precision.compute),
       ranks_(job.mesh.shard),
-      bucket_elements_(job.bucket_bytes / dtype_bytes(Dtype::bf16).n) {
+      bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n),
+      offloads_(offload_of(job).states),
+      accumulates_(job.accumulation > 1) {
+  std::vector<OptimizerGroup> groups = WholeModel::groups();
   std::vector<std::vector<std::int64_t>> sizes;
-  for (const OptimizerGroup& group : WholeModel::groups()) {
+  for (const OptimizerGroup& group : groups) {
     sizes.emplace_back();
     for (const Trained* p : group.parameters) sizes.back().push_back(p->elements);
   }
-  rank_ = heaviest_rank(sizes, ranks_);
+  rank_ = offloads_ ? rank_with_largest_slice(sizes, ranks_) : heaviest_rank(sizes, ranks_);
   kept_elements_ = kept_elements(sizes, ranks_, rank_);
-  for (OptimizerGroup& group : WholeModel::groups()) add_group(std::move(group.parameters));
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    add_group(groups[i].parameters, partition_of(sizes[i], ranks_, rank_));
   torch.on_gradient([this](int parameter) { take(parameter); });
 }
 
-void Zero::add_group(std::vector<Trained*> parameters) {
+void Zero::add_group(const std::vector<Trained*>& parameters, const Partition& partition) {
   if (parameters.empty()) return;
   Group group;
   group.name = fmt::format("group {}", groups_.size());
-  std::vector<std::int64_t> sizes;
+  std::int64_t begin = 0;
   for (Trained* p : parameters) {
     group.places.push_back(places_.size());
-    places_.push_back({.parameter = p, .group = groups_.size(), .begin = sum_of(sizes), .kept = {}, .accumulated = {}});
-    sizes.push_back(p->elements);
+    place_of_[p->parameter] = places_.size();
+    places_.push_back({.parameter = p, .group = groups_.size(), .begin = begin});
+    begin = checked_add(begin, p->elements);
   }
-  group.partition = partition_of(sizes, ranks_, rank_);
+  group.partition = partition;
   group.elements = checked_mul(group.partition.elements, ranks_);
   group.master.name = group.name;
   group.master.elements = group.partition.elements;
@@ -89,12 +97,12 @@ void Zero::add_group(std::vector<Trained*> parameters) {
 
 bool Zero::is_kept(const Place& place) const { return meets(groups_[place.group].partition, place.begin, place.end()); }
 
-/// The model in bf16, then group by group its flat copy.
+/// The model in 16 bits, then group by group its flat copy.
 void Zero::load() {
   WholeModel::load();
   const Scope scope(heap(), "zero");
   for (Group& group : groups_) flatten(group);
-  make_gradients_once();
+  offloads_ ? make_host_gradients() : make_gradients_once();
 }
 
 void Zero::flatten(Group& group) {
@@ -105,10 +113,10 @@ void Zero::flatten(Group& group) {
     for (const std::size_t place : group.places) accesses.push_back(reads(places_[place].parameter->value));
     Tensor padding;
     if (own < group.elements) {
-      padding = computed("aten::zeros", {}, group.elements - own, Dtype::bf16, "padding");
+      padding = computed("aten::zeros", {}, group.elements - own, dtype_, "padding");
       accesses.push_back(reads(padding));
     }
-    group.flat = heap().make(group.elements, Dtype::bf16, Category::unsharded_parameters, "weights of " + group.name);
+    group.flat = heap().make(group.elements, dtype_, Category::unsharded_parameters, "weights of " + group.name);
     accesses.push_back(writes(group.flat));
     heap().run("aten::cat", accesses);
   }
@@ -119,7 +127,8 @@ void Zero::flatten(Group& group) {
   }
   const Partition& part = group.partition;
   const Tensor copy = computed("aten::clone", {reads(heap().narrow(group.flat, part.begin, part.elements))},
-                               part.elements, Dtype::bf16, "copy of a partition");
+                               part.elements, dtype_, "copy of a partition");
+  if (offloads_) return move_to_host(group, copy);
   group.master.value = heap().make(part.elements, Dtype::f32, Category::parameters, "partition of " + group.name);
   heap().run("aten::_to_copy", {reads(copy), writes(group.master.value)});
 }
@@ -136,15 +145,13 @@ void Zero::make_gradients_once() {
 void Zero::make_bucket() {
   if (bucket_.storage) return;
   const Scope scope(heap(), "zero");
-  bucket_ = heap().make(bucket_elements_, Dtype::bf16, Category::communication, "bucket of gradients");
+  bucket_ = heap().make(bucket_elements_, dtype_, Category::communication, "bucket of gradients");
 }
 
 /// process_gradients: a gradient is there.
 void Zero::take(int parameter) {
   make_bucket();
-  if (stage_ < 2) return;
-  const auto is_it = [&](const Place& place) { return place.parameter->parameter == parameter; };
-  make_ready(static_cast<std::size_t>(std::ranges::find_if(places_, is_it) - places_.begin()));
+  if (stage_ == 2) make_ready(place_of_.at(parameter));
 }
 
 /// reduce_independent_p_g_buckets_and_remove_grads. What doesn't fit into the bucket waits where it is.
@@ -153,7 +160,9 @@ void Zero::make_ready(std::size_t place) {
   if (ready_elements_ + elements > bucket_elements_) reduce_bucket();
   const Tensor gradient = torch().take_gradient(places_[place].parameter->parameter);
   Tensor moved = gradient;
-  if (elements <= bucket_elements_) {
+  if (elements > bucket_elements_) {
+    if (offloads_) moved = computed("aten::clone", {reads(gradient)}, elements, dtype_, "large gradient");
+  } else {
     moved = heap().narrow(bucket_, ready_elements_, elements);
     heap().run("aten::copy_", {reads(gradient), writes(moved)});
   }
@@ -187,7 +196,8 @@ void Zero::reduce_bucket() {
   reduce_slices(whole, slices());
   for (Ready& ready : ready_) {
     if (is_kept(places_[ready.place])) {
-      keep(ready);
+      offloads_ ? send_to_host(ready) : keep(ready);
+      if (offloads_ && is_large && !is_last_) held_.push_back(ready.gradient);
     } else if (stage_ == 1 && is_large) {
       held_.push_back(ready.gradient);
     }
@@ -225,7 +235,7 @@ void Zero::all_reduce(const std::vector<Tensor>& slices, const std::vector<std::
       elements += slice.elements;
       accesses.push_back(reads(slice));
     }
-    flat = computed("aten::cat", accesses, elements, Dtype::bf16, "flat gradients");
+    flat = computed("aten::cat", accesses, elements, dtype_, "flat gradients");
   }
   heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(flat)}, Stream::compute),
               Stream::compute);
@@ -242,7 +252,7 @@ void Zero::all_reduce(const std::vector<Tensor>& slices, const std::vector<std::
 void Zero::keep(Ready& ready) {
   Place& place = places_[ready.place];
   if (!kept_.storage) {
-    kept_ = heap().make(kept_elements_, Dtype::bf16, Category::gradients, "gradients of the partition");
+    kept_ = heap().make(kept_elements_, dtype_, Category::gradients, "gradients of the partition");
     used_elements_ = 0;
   }
   place.kept = heap().narrow(kept_, used_elements_, place.parameter->elements);
@@ -259,9 +269,11 @@ void Zero::finish_backward() {
   reduce_bucket();
   const Scope scope(heap(), "zero");
   for (Group& group : groups_) {
+    if (offloads_) break;
     add_up(group);
     if (is_last_) cut(group);
   }
+  micro_batch_ = is_last_ ? 0 : micro_batch_ + 1;
   for (Place& place : places_) place.kept = {};
   kept_ = {};
   bucket_ = {};
@@ -293,7 +305,7 @@ void Zero::cut(Group& group) {
     left -= elements;
     place.accumulated = {};
   }
-  if (left > 0) group.pieces.push_back(computed("aten::zeros", {}, left, Dtype::bf16, "padding of gradients"));
+  if (left > 0) group.pieces.push_back(computed("aten::zeros", {}, left, dtype_, "padding of gradients"));
 }
 
 std::vector<OptimizerGroup> Zero::groups() {

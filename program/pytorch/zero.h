@@ -1,9 +1,10 @@
-// DeepSpeed's ZeRO-1 and ZeRO-2 (0.19) as transformers' Trainer sets them up: a whole model in bf16 on each GPU, whose
-// weights lie in one flat tensor for each of the optimizer's groups. Of that, each rank has a partition in fp32, with
-// its states, and gathers what the others updated (deepspeed/runtime/zero/stage_1_and_2.py).
+// DeepSpeed's ZeRO-1 and ZeRO-2 (0.19) as transformers' Trainer sets them up: a whole model in bf16 or fp16 on each
+// GPU, whose weights lie in one flat tensor for each of the optimizer's groups. Of that, each rank has a partition in
+// fp32, with its states, and gathers what the others updated (deepspeed/runtime/zero/stage_1_and_2.py).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ std::int64_t kept_elements(const std::vector<std::vector<std::int64_t>>& sizes_o
 /// The rank that keeps most, which is the one whose memory counts; all else is the same on all ranks.
 std::int64_t heaviest_rank(const std::vector<std::vector<std::int64_t>>& sizes_of_groups, std::int64_t ranks);
 
+/// The rank whose partitions have the largest part of one parameter; of equal ones the last, as its gradients come
+/// first in backward. With offload, what ranks need differs in what they make of their part of a gradient.
+std::int64_t rank_with_largest_slice(const std::vector<std::vector<std::int64_t>>& sizes_of_groups, std::int64_t ranks);
+
 class Zero final : public WholeModel {
  public:
   Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules);
@@ -35,17 +40,20 @@ class Zero final : public WholeModel {
   void sync_gradients(bool is_last) override { is_last_ = is_last; }
   void finish_backward() override;
   void step(bool clip, const std::function<void(Phase)>& enter, const std::function<void()>& optimizer) override;
-  /// The one that is being updated.
+  /// The one that is being updated, and its gradient.
   std::vector<OptimizerGroup> groups() override;
+  Tensor gradient_of(const Trained& /*parameter*/) override { return groups_[updated_].gradient; }
+  bool updates_on_host() const override { return offloads_; }
 
  private:
   /// A parameter in its group's flat tensor.
   struct Place {
     Trained* parameter = nullptr;
     std::size_t group = 0;
-    std::int64_t begin = 0;  // in the flat tensor
-    Tensor kept;             // its gradient, if a part of it is the rank's
-    Tensor accumulated;      // likewise, of the micro-batches so far
+    std::int64_t begin = 0;          // in the flat tensor
+    Tensor kept = {};                // its gradient, if a part of it is the rank's
+    Tensor accumulated = {};         // likewise, of the micro-batches so far
+    Tensor on_host = {}, norm = {};  // with offload: the same there, and the norm of the rank's part
     std::int64_t end() const { return begin + parameter->elements; }
   };
   struct Group {
@@ -56,7 +64,8 @@ class Zero final : public WholeModel {
     Tensor flat;
     Trained master;              // the partition in fp32
     std::vector<Tensor> pieces;  // of the partition's gradient, averaged over ranks
-    Tensor gradient;             // all of it, in fp32
+    Tensor gradient;             // all of it, in fp32; with offload in host memory, for good
+    Tensor narrow;               // with offload: the updated partition in the model's type, in host memory
   };
   /// A gradient that waits for its reduction.
   struct Ready {
@@ -70,7 +79,7 @@ class Zero final : public WholeModel {
 
   Heap& heap() { return torch().heap(); }
   bool is_kept(const Place& place) const;
-  void add_group(std::vector<Trained*> parameters);
+  void add_group(const std::vector<Trained*>& parameters, const Partition& partition);
   void flatten(Group& group);
   void make_gradients_once();
   void make_bucket();
@@ -84,6 +93,17 @@ class Zero final : public WholeModel {
   void add_up(Group& group);
   void cut(Group& group);
 
+  // zero_offload.cpp
+  Tensor pinned(std::int64_t elements, Dtype dtype, Category category, const std::string& what,
+                const Tensor& from = {});
+  void move_to_host(Group& group, const Tensor& copy);
+  void make_host_gradients();
+  void add_on_host(Place& place, const Tensor& gradient);
+  void send_to_host(Ready& ready);
+  void sum_on_card(Dtype dtype, const char* what);
+  void update_on_host(Group& group, const std::function<void()>& optimizer);
+  void step_on_host(const std::function<void(Phase)>& enter, const std::function<void()>& optimizer);
+
   // zero_step.cpp
   Tensor computed(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
   Tensor number(const char* call, const Accesses& inputs, Dtype dtype, const char* what) {
@@ -93,7 +113,8 @@ class Zero final : public WholeModel {
   Tensor reduced(const char* call, const Tensor& x);
   Tensor is_overflown(const Tensor& gradient);
   void check_overflow();
-  void check_norm(const Tensor& norm);
+  Tensor is_any_invalid(const Tensor& norms);
+  void check_norm(const Tensor& norm) { is_any_invalid(norm); }
   Tensor norm_of(const Group& group);
   void mark_if_invalid(const Tensor& norm);
   Tensor norm_of_all();
@@ -102,16 +123,21 @@ class Zero final : public WholeModel {
   void gather_updated();
 
   int stage_;
+  Dtype dtype_;  // of the model: bf16 or fp16
   std::int64_t ranks_, rank_ = 0, bucket_elements_;
-  bool is_last_ = true;  // of its step: the micro-batch
+  bool offloads_, accumulates_;
+  bool is_last_ = true;           // of its step: the micro-batch
+  std::int64_t micro_batch_ = 0;  // of its step
   std::vector<Group> groups_;
   std::vector<Place> places_;
-  std::size_t updated_ = 0;  // of groups_
+  std::map<int, std::size_t> place_of_;  // in places_, by parameter
+  std::size_t updated_ = 0;              // of groups_
   Tensor bucket_, kept_;
   std::int64_t ready_elements_ = 0, kept_elements_ = 0, used_elements_ = 0;  // of kept_
   std::vector<Ready> ready_;
-  std::vector<Tensor> held_;  // ZeRO-1's gradients that were too large for the bucket
-  Tensor norm_;               // of the latest step
+  std::vector<Tensor> held_;          // ZeRO-1's gradients that were too large for the bucket
+  Tensor norm_;                       // of the latest step
+  Tensor largest_, largest_on_host_;  // with offload: room for any gradient that comes back
 };
 
 }  // namespace vramfit::eager

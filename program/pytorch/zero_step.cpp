@@ -63,18 +63,19 @@ void Zero::check_overflow() {
 }
 
 /// runtime/utils.py: is_invalid_grad_norm
-void Zero::check_norm(const Tensor& norm) {
+Tensor Zero::is_any_invalid(const Tensor& norms) {
+  const std::int64_t count = norms.elements;
   Tensor either;
   {
     Tensor infinite;
     {
-      const Tensor finite = is_finite(norm);
-      infinite = number("aten::bitwise_not", {reads(finite)}, Dtype::u8, "is it not finite");
+      const Tensor finite = is_finite(norms);
+      infinite = computed("aten::bitwise_not", {reads(finite)}, count, Dtype::u8, "are they not finite");
     }
-    const Tensor negative = number("aten::lt", {reads(norm)}, Dtype::u8, "is it negative");
-    either = number("aten::bitwise_or", {reads(infinite), reads(negative)}, Dtype::u8, "either");
+    const Tensor negative = computed("aten::lt", {reads(norms)}, count, Dtype::u8, "are they negative");
+    either = computed("aten::bitwise_or", {reads(infinite), reads(negative)}, count, Dtype::u8, "either");
   }
-  const Tensor any = number("aten::any", {reads(either)}, Dtype::u8, "any");
+  return number("aten::any", {reads(either)}, Dtype::u8, "is any invalid");
 }
 
 /// get_grad_norm_direct: each piece is widened to fp64 for its norm. What pads a partition is left out.
@@ -136,20 +137,7 @@ Tensor Zero::norm_of_all() {
   }
   const auto count = static_cast<std::int64_t>(groups_.size());
   const Tensor stacked = computed("aten::stack", accesses, count, Dtype::f32, "norms of groups");
-  Tensor invalid;
-  {
-    Tensor either;
-    {
-      Tensor infinite;
-      {
-        const Tensor finite = is_finite(stacked);
-        infinite = computed("aten::bitwise_not", {reads(finite)}, count, Dtype::u8, "are they not finite");
-      }
-      const Tensor negative = computed("aten::lt", {reads(stacked)}, count, Dtype::u8, "are they negative");
-      either = computed("aten::bitwise_or", {reads(infinite), reads(negative)}, count, Dtype::u8, "either");
-    }
-    invalid = number("aten::any", {reads(either)}, Dtype::u8, "is any invalid");
-  }
+  const Tensor invalid = is_any_invalid(stacked);
   const Tensor norm = number("aten::linalg_vector_norm", {reads(stacked)}, Dtype::f32, "norm");
   const Tensor infinity = number("aten::full_like", {}, Dtype::f32, "infinity");
   return number("aten::where", {reads(invalid), reads(norm), reads(infinity)}, Dtype::f32, "norm, or infinity");
@@ -178,13 +166,17 @@ void Zero::update(Group& group, bool clips, const Tensor& norm, const std::funct
     if (group.pieces.size() > 1) {
       Accesses accesses;
       for (const Tensor& piece : group.pieces) accesses.push_back(reads(piece));
-      flat = computed("aten::cat", accesses, part.elements, Dtype::bf16, "flat gradient");
+      flat = computed("aten::cat", accesses, part.elements, dtype_, "flat gradient");
     }
     group.gradient = heap().make(part.elements, Dtype::f32, Category::gradients, "gradient of " + group.name);
     heap().run("aten::_to_copy", {reads(flat), writes(group.gradient)});
   }
   group.pieces.clear();
-  if (clips) clip(group.gradient, norm);
+  if (clips) {
+    clip(group.gradient, norm);
+  } else if (dtype_ == Dtype::f16) {  // by the loss's scale alone, a number
+    heap().run("aten::mul_", {changes(group.gradient)});
+  }
   optimizer();
   group.gradient = {};
   heap().run("aten::copy_", {reads(group.master.value), writes(heap().narrow(group.flat, part.begin, part.elements))});
@@ -196,13 +188,14 @@ void Zero::gather_updated() {
   for (const Group& group : groups_) {
     const Partition& part = group.partition;
     heap().wait(heap().start(program::Collective::all_gather, program::Axis::shard, {writes(group.flat)},
-                             Stream::compute, part.elements * dtype_bytes(Dtype::bf16)),
+                             Stream::compute, part.elements * dtype_bytes(dtype_)),
                 Stream::compute);
   }
 }
 
 void Zero::step(bool clip, const std::function<void(Phase)>& enter, const std::function<void()>& optimizer) {
   const Scope scope(heap(), "zero step");
+  if (offloads_) return step_on_host(enter, optimizer);
   enter(Phase::clip);
   check_overflow();
   const Tensor norm = norm_of_all();

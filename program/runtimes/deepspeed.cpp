@@ -30,6 +30,34 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 
 constexpr std::array<std::string_view, 1> kHonoured{"bucket_bytes"};
 
+/// What DeepSpeed makes of bf16=True and fp16=True: reductions in the model's own type (deepspeed/runtime/engine.py:
+/// communication_data_type), partitions in fp32.
+void require_precision(const Job& job) {
+  const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
+  if (!eager::is_mixed_in_16_bits(job)) {
+    throw NotModelled(fmt::format("--precision {} with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)",
+                                  value("precision")));
+  }
+  const std::string_view computed = dtype_name(job.precision.compute);
+  if (value("reduce_dtype") != computed) {
+    throw NotModelled(fmt::format("--reduce-dtype {0} (DeepSpeed reduces in {1}: --reduce-dtype {1})",
+                                  value("reduce_dtype"), computed));
+  }
+  if (job.precision.storage != Dtype::f32) {
+    throw NotModelled(
+        fmt::format("--storage-dtype {} (DeepSpeed's partitions are fp32, whatever the checkpoint has: --storage-dtype "
+                    "fp32 --state-dtype fp32)",
+                    value("storage_dtype")));
+  }
+}
+
+/// offload_optimizer. ZeRO-1 and ZeRO-2 have nothing else.
+void require_offload(const Job& job) {
+  if (job.offload.empty() || job.offload == std::vector<std::string>{"optimizer"}) return;
+  throw NotModelled(fmt::format("--offload {} with --runtime deepspeed (--offload optimizer is)",
+                                job_field_named("offload").get(job)));
+}
+
 /// What ZeRO's stage is called here.
 void require_stage(const Job& job) {
   if (job.sharding == "shard-grad-op" || job.sharding == "shard-optimizer") return;
@@ -44,33 +72,32 @@ void require(const Job& job, const Cluster& cluster) {
     throw NotModelled(fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers is)",
                                   job_field_named("modeling").get(job)));
   }
-  require_stage(job);
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::paged) {
     refuse_field(job, "optimizer");
   }
-  if (job.precision.name == "bf16-mixed" && job.precision.storage != Dtype::f32) {
-    throw NotModelled(
-        fmt::format("--storage-dtype {} (DeepSpeed's partitions are fp32, whatever the checkpoint has: --storage-dtype "
-                    "fp32 --state-dtype fp32)",
-                    job_field_named("storage_dtype").get(job)));
-  }
+  require_precision(job);
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "deepspeed");
-  job_field_named("precision").set(modelled, "bf16-mixed");
+  job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   eager::require_rules(job, modelled, cluster, kHonoured);
+  require_offload(job);
+  // Last, as the nearest stage that has rules hasn't any for what is refused above, either.
+  require_stage(job);
 }
 
-/// The model is converted to bf16, whatever it is stored in, and computes without autocast; partitions are fp32.
-Job in_bf16(Job job) {
-  job.precision = precision_named("bf16-pure");
-  job.precision.state = Dtype::f32;
+/// The model is converted to 16 bits, whatever it is stored in, and computes without autocast; partitions are fp32.
+/// None of the named precisions is that.
+Job in_16_bits(Job job) {
+  Precision& precision = job.precision;
+  precision.storage = precision.reduce = precision.output = precision.compute;
+  precision.name = "";
   return job;
 }
 
 program::Program make(const program::LowerInputs& inputs) {
   if (has_experts(inputs.graph)) eager::refuse_model(inputs.job, "experts with --runtime deepspeed");
-  const Job job = in_bf16(inputs.job);
+  const Job job = in_16_bits(inputs.job);
   return eager::record({.graph = inputs.graph,
                         .job = job,
                         .device = inputs.device,

@@ -65,6 +65,25 @@ TEST_CASE("adapters are a last resort where they are allowed, and offered where 
   CHECK_THROWS_AS(parse_allowed("method:loro"), InputError);
 }
 
+TEST_CASE("DeepSpeed shards on one card, too, and is the only one that plans with sharded states alone") {
+  for (const char* gpus : {"1xH100-80GB", "2xH100-80GB"}) {
+    CAPTURE(gpus);
+    PlanRequest request = request_for("llama", parse_cluster(gpus));
+    fix(request, "runtime", "deepspeed");
+    fix(request, "modeling", "transformers");
+    const Plan plan = make_plan(request);
+    REQUIRE(plan.chosen);
+    CHECK(plan.chosen->job.sharding.starts_with("shard-"));
+    for (const char* sharding : {"shard-optimizer", "shard-grad-op"}) {
+      PlanRequest with_stage = request;
+      fix(with_stage, "sharding", sharding);
+      const Plan planned = make_plan(with_stage);
+      REQUIRE(planned.chosen);
+      CHECK(planned.chosen->job.sharding == sharding);
+    }
+  }
+}
+
 TEST_CASE(
     "frozen weights get few bits where that is allowed, and are refused with what would do where none is frozen") {
   PlanRequest request = request_for("llama", parse_cluster("1x16GB"));

@@ -43,14 +43,20 @@ void write_offload(JsonWriter& json, ExportWriter& writer) {
   }
 }
 
-/// Of ZeRO-1 and ZeRO-2, in numbers of 2 bytes. Another runtime's buckets are other ones.
+/// In numbers of 2 bytes, as gradients in half precision have. Another runtime's buckets are other ones.
 void write_bucket(JsonWriter& json, ExportWriter& writer) {
   const Job& job = writer.plan().job;
-  const bool is_zeros = job.runtime == Runtime::deepspeed;
-  if (is_zeros && job.bucket_bytes % 2 != 0) writer.refuse("bucket_bytes", "its buckets hold numbers of 2 bytes");
-  if (is_zeros && job.bucket_bytes != kDeepSpeedBucketBytes) json.member("reduce_bucket_size", job.bucket_bytes / 2);
-  if (!is_zeros && job.bucket_bytes != Job{}.bucket_bytes)
-    writer.mark("bucket_bytes", "replicas' buckets are no ZeRO's");
+  if (job.runtime != Runtime::deepspeed) {
+    if (job.bucket_bytes != Job{}.bucket_bytes) writer.mark("bucket_bytes", "replicas' buckets are no ZeRO's");
+    return;
+  }
+  if (job.bucket_bytes == kDeepSpeedBucketBytes) return;
+  if (stage(writer) == 0 || dtype_bytes(job.precision.compute).n != 2) {
+    writer.mark("bucket_bytes", "its buckets are ZeRO's, of gradients in half precision");
+    return;
+  }
+  if (job.bucket_bytes % 2 != 0) writer.refuse("bucket_bytes", "its buckets hold numbers of 2 bytes");
+  json.member("reduce_bucket_size", job.bucket_bytes / 2);
 }
 
 std::string settings(ExportWriter& writer) {

@@ -95,6 +95,14 @@ void read_offload(const Setting& setting, Draft& draft) {
   }
 }
 
+/// Of ZeRO-1 and ZeRO-2, whose memory of the host is counted as PyTorch's pool pins it.
+void read_low_offload(const Setting& setting, Draft& draft) {
+  read_offload<false>(setting, draft);
+  const ConfigNode* pinned = find_in(*setting.node, "pin_memory");
+  if (pinned == nullptr || !draft.is("offload", "optimizer")) return;
+  read_what_is_on({setting.file, setting.key + ".pin_memory", pinned}, draft);
+}
+
 // The recipe of ZeRO-3 leaves these as they are, or "auto".
 template <const auto& Usual>
 void read_size(const Setting& setting, Draft& draft) {
@@ -155,7 +163,7 @@ void read_reduce_bucket(const Setting& setting, Draft& draft) {
 
 constexpr std::array kLowZeroKeys{
     KeyRow{"stage", read_stage},
-    KeyRow{"offload_optimizer", read_offload<false>},
+    KeyRow{"offload_optimizer", read_low_offload},
     KeyRow{"offload_param", read_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
     KeyRow{"contiguous_gradients", read_what_is_on},
@@ -179,15 +187,9 @@ constexpr std::array kLowZeroIgnored{
 };
 constexpr KeyTable kLowZeroTable{"DeepSpeed's zero_optimization", kLowZeroKeys, kLowZeroOthers, kLowZeroIgnored};
 
-/// Whether zero_optimization says stage 1 or 2.
-bool is_low_stage(const Setting& setting) {
-  const ConfigNode* stage = find_in(*setting.node, "stage");
-  const Setting value{setting.file, setting.key + ".stage", stage};
-  return stage != nullptr && (value.is("1") || value.is("2"));
-}
-
+template <bool IsLow>
 void read_zero(const Setting& setting, Draft& draft) {
-  read_keys(setting, is_low_stage(setting) ? kLowZeroTable : kZeroTable, draft);
+  read_keys(setting, IsLow ? kLowZeroTable : kZeroTable, draft);
 }
 
 template <bool IsLow>
@@ -237,7 +239,7 @@ constexpr std::array kKeys{
     KeyRow{"bf16", read_half<true>},
     KeyRow{"bfloat16", read_half<true>},
     KeyRow{"fp16", read_half<false>},
-    KeyRow{"zero_optimization", read_zero},
+    KeyRow{"zero_optimization", read_zero<IsLow>},
     KeyRow{"optimizer", read_optimizer<IsLow>},
     KeyRow{"activation_checkpointing", read_activation_checkpointing},
     KeyRow{"torch_autocast", read_if_enabled},
@@ -268,6 +270,14 @@ constexpr std::array kIgnored{
 template <bool IsLow>
 constexpr KeyTable kTable{"DeepSpeed", kKeys<IsLow>, kOthers, kIgnored};
 
+/// Whether zero_optimization says stage 1 or 2.
+bool is_low_stage(const Setting& setting) {
+  const ConfigNode* zero = find_in(*setting.node, "zero_optimization");
+  const ConfigNode* stage = zero == nullptr ? nullptr : find_in(*zero, "stage");
+  const Setting value{setting.file, "zero_optimization.stage", stage};
+  return stage != nullptr && (value.is("1") || value.is("2"));
+}
+
 int score(const ConfigNode& root) {
   for (const std::string_view key : {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}) {
     if (find_in(root, key) != nullptr) return kSure;
@@ -285,9 +295,7 @@ constexpr ConfigTool kTool{"deepspeed", "DeepSpeed's configuration", score, read
 
 void read_deepspeed_keys(const Setting& setting, Draft& draft) {
   if (!draft.has(fact::kParallel)) draft.assume(fact::kParallel, "deepspeed", "by its configuration");
-  const ConfigNode* zero = find_in(*setting.node, "zero_optimization");
-  const bool is_low = zero != nullptr && is_low_stage({setting.file, "zero_optimization", zero});
-  read_keys(setting, is_low ? kTable<true> : kTable<false>, draft);
+  read_keys(setting, is_low_stage(setting) ? kTable<true> : kTable<false>, draft);
   draft.assume(fact::kZeroStage, "0", "DeepSpeed's default");
 }
 

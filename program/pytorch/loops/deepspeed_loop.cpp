@@ -17,8 +17,9 @@ class DeepSpeedLoop final : public TrainerLoop {
   void update() override {}
 
  private:
-  /// The loss lives until the step is done; backward is that of its product with a scale, which is 1 in bf16
-  /// (deepspeed/runtime/fp16/loss_scaler.py: scale_loss).
+  /// The loss lives until the step is done; backward is that of its product with a scale, which is a number on
+  /// the host, and 1 in bf16 (deepspeed/runtime/fp16/loss_scaler.py: scale_loss). A step whose gradients overflow in
+  /// fp16 ends before the update; one that updates needs more.
   void backward_of(Tensor loss, bool is_last) override {
     {
       const Scope scope(heap(), "loss");

@@ -15,6 +15,7 @@
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "job/sharding.h"
+#include "job/stacks.h"
 #include "model_specs/catalog.h"
 #include "tests/support/temporary_directory.h"
 
@@ -60,6 +61,13 @@ const std::vector<Drawn> kAdapters{
     {"dora", {"", "", "", "on"}},
 };
 
+// DeepSpeed's runtime brings defaults, so it comes before what is drawn for all.
+const std::vector<Drawn> kDeepSpeed{{"runtime", {"deepspeed"}}, {"modeling", {"transformers"}}};
+const std::vector<Drawn> kOfDeepSpeed{
+    {"sharding", {"shard-optimizer", "shard-grad-op", "shard-grad-op", "no-shard"}},
+    {"bucket_bytes", {"", "", "40000000", "100002", "100003"}},
+};
+
 void draw(Job& job, const std::vector<Drawn>& rows, Random& random) {
   for (const Drawn& row : rows) {
     const std::string& value = row.values[random() % row.values.size()];
@@ -76,7 +84,10 @@ PlanFile draw_plan(Random& random) {
   plan.spec = a_model();
   plan.cluster = parse_cluster(kClusters[random() % kClusters.size()]);
   Job job = unresolved_job();
+  const bool is_deepspeed = random() % 4 == 0;
+  if (is_deepspeed) draw(job, kDeepSpeed, random);
   draw(job, kDrawn, random);
+  if (is_deepspeed) draw(job, kOfDeepSpeed, random);
   if (job.method != Method::full) draw(job, kAdapters, random);
   std::vector<std::string> notes;
   plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
@@ -109,6 +120,7 @@ Job normal(Job job, const Cluster& cluster) {
 
 Job job_of(const ImportedJob& imported, const PlanFile& plan) {
   Job job = unresolved_job();
+  if (plan.job.runtime == Runtime::deepspeed) job = on_stack(job, defaults_of(stack_named("deepspeed"), plan.cluster));
   job.wrap_embeddings = false;  // as PyTorch's libraries have it unless told otherwise
   for (const auto& [field, value] : fields_on(imported, plan.cluster.cards()))
     set_job_field(job, job_field_named(field), value, "imported");
@@ -178,6 +190,34 @@ TEST_CASE("a job that is exported and imported is the same, or was refused with 
     }
     CHECK(written > 10);
     CHECK(refused > 20);
+  }
+}
+
+TEST_CASE("of a plan with ZeRO-1 or ZeRO-2, buckets are written in numbers, and ZeRO-1 is DeepSpeed's alone") {
+  PlanFile plan;
+  plan.spec = a_model();
+  plan.cluster = parse_cluster("2xH100-80GB");
+  const auto exported = [&](const std::string& sharding, const std::string& bucket, const std::string& tool) {
+    Job job = on_stack(unresolved_job(), defaults_of(stack_named("deepspeed"), plan.cluster));
+    for (const auto& [field, value] : {std::pair{"sharding", sharding}, {"bucket_bytes", bucket}}) {
+      set_job_field(job, job_field_named(field), value, field);
+    }
+    std::vector<std::string> notes;
+    plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+    return export_plan(plan, export_tool_named(tool));
+  };
+  for (const auto& [sharding, stage] : {std::pair{"shard-optimizer", 1}, {"shard-grad-op", 2}}) {
+    const std::string text = exported(sharding, "40000000", "deepspeed").files.front().text;
+    CHECK(text.find("\"stage\": " + std::to_string(stage)) != std::string::npos);
+    CHECK(text.find("\"reduce_bucket_size\": 20000000") != std::string::npos);
+    CHECK(exported(sharding, "1000000000", "deepspeed").files.front().text.find("bucket") == std::string::npos);
+    CHECK_THROWS_WITH_AS(exported(sharding, "101", "deepspeed"), doctest::Contains("--bucket-bytes 101"), InputError);
+  }
+  for (const std::string& tool : export_tool_names()) {
+    if (tool == "deepspeed") continue;
+    CAPTURE(tool);
+    CHECK_THROWS_WITH_AS(exported("shard-optimizer", "1000000000", tool),
+                         doctest::Contains("--sharding shard-optimizer: only DeepSpeed"), InputError);
   }
 }
 

@@ -2,23 +2,19 @@
 
 `recorded` compares with deepspeed_events.json, which `record` writes. `live` and `record` rehearse with the libraries of $VRAMFIT_RECIPES_PYTHON
 (tests/rehearse/requirements-recipes.txt), or of the Python that runs this; if that lacks them, the test is skipped (exit code 77).
-The rank that is rehearsed is the one that keeps most gradients, for which the estimate is. It is found here from the library's own model.
+`random COUNT SEED` draws jobs, as random_test.py does.
+The rank that is rehearsed is the one that the estimate is for: the one that keeps most gradients, or with offload the one that has the largest part of a parameter. It is found here from the
+library's own model.
 """
 
 import dataclasses
-import importlib.util
-import os
+import random
 import sys
 import tempfile
 
-from events_test import FOLDER, PROGRAMS, SMALL, TINY, Case, config_file, counted_events, rehearsed_events  # which puts the folder above on the path
-from compare_events import failures_of
-from recorded import failures_of_recorded, record
-from sft_events_test import SKIPPED
-import vramfit
-
-RECORDED = FOLDER / "deepspeed_events.json"
-LIBRARIES = ["deepspeed", "transformers", "torch", "accelerate"]
+from events_test import FOLDER, SMALL, TINY, Case, config_file, counted_events, libraries, rehearsed_events  # which puts the folder above on the path
+from random_test import CARDS, WITHOUT_BF16, failures_of_drawn, sizes
+from recorded import SKIPPED, Comparison, with_libraries
 
 # Recorded, too. Buckets that hold a part of the gradients, or less than the largest, are those of larger models.
 FEW = [
@@ -28,27 +24,24 @@ FEW = [
     Case(**TINY, zero=2, ranks=1, clip=False),
     Case(**TINY, zero=1, ranks=7, checkpointing="full", family="qwen3"),
     Case(**TINY, zero=2, ranks=64, bucket=500_000, optimizer="adamw:foreach"),
+    Case(**TINY, zero=2, ranks=2, precision="fp16-mixed", card="T4", attention="auto", bucket=30_000, accumulation=2),
+    Case(**TINY, zero=1, ranks=3, precision="fp16-mixed", clip=False),
+    Case(**TINY, zero=2, ranks=4, offload="optimizer", bucket=100_000),
+    Case(**TINY, zero=2, ranks=3, offload="optimizer", bucket=30_000, accumulation=3, checkpointing="full"),
+    Case(**TINY, zero=1, ranks=2, offload="optimizer", bucket=30_000, accumulation=2, precision="fp16-mixed"),
 ]
 MORE = [
     *(Case(**SMALL, zero=zero, ranks=ranks, bucket=bucket, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
       for zero, ranks, bucket, tied, accumulation, checkpointing in (
           (2, 2, 500_000_000, False, 1, "none"), (2, 8, 20_000_000, True, 2, "full"), (2, 16, 2_000_000, False, 3, "full"), (2, 3, 10_000_000, True, 1, "none"),
           (1, 2, 500_000_000, True, 1, "full"), (1, 8, 20_000_000, False, 3, "none"), (1, 5, 2_000_000, True, 2, "full"), (1, 1, 20_000_000, False, 1, "none")))]
+MORE += [
+    *(Case(**SMALL, zero=zero, ranks=ranks, bucket=bucket, precision=precision, offload=offload, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
+      for zero, ranks, bucket, precision, offload, tied, accumulation, checkpointing in (
+          (2, 2, 500_000_000, "fp16-mixed", "none", False, 1, "full"), (1, 8, 20_000_000, "fp16-mixed", "none", True, 2, "none"), (2, 8, 20_000_000, "bf16-mixed", "optimizer", False, 1, "full"),
+          (2, 4, 2_000_000, "fp16-mixed", "optimizer", True, 3, "none"), (1, 3, 10_000_000, "bf16-mixed", "optimizer", False, 2, "full"), (1, 1, 500_000_000, "bf16-mixed", "optimizer", False, 1, "full")))]
 MORE += [Case(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
          for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
-
-
-def with_libraries():
-    """Whether they are there, in the Python that is to have them."""
-    python = os.environ.get("VRAMFIT_RECIPES_PYTHON")
-    if python and os.environ.get("VRAMFIT_DEEPSPEED_STARTED") != "1":
-        os.execve(python, [python, *sys.argv], {**os.environ, "VRAMFIT_DEEPSPEED_STARTED": "1"})
-    return all(importlib.util.find_spec(name) for name in LIBRARIES)
-
-
-def warm():
-    os.environ |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "VRAMFIT_PROGRAM": str(PROGRAMS / "vramfit")}
-    return vramfit.Warm("torch", "transformers", "accelerate")
 
 
 def groups_of(case):
@@ -61,41 +54,62 @@ def groups_of(case):
     return [[p.numel() for p in model.parameters() if (p.dim() > 1) == is_matrix] for is_matrix in (True, False)]
 
 
-def heaviest_rank(case):
-    """The one whose partitions touch the most parameters, each counted whole."""
-    kept = [0] * case.ranks
+def slices_of(case):
+    """Of each parameter: its size, and the elements that each rank's partition has of it."""
     for sizes in groups_of(case):
         part = 2 * -(-sum(sizes) // (2 * case.ranks))
         begin = 0
         for size in sizes:
-            for rank in range(begin // part, (begin + size - 1) // part + 1):
-                kept[rank] += size
-            begin += size
-    return kept.index(max(kept))
+            end = begin + size
+            yield size, {rank: min(end, (rank + 1) * part) - max(begin, rank * part) for rank in range(begin // part, (end - 1) // part + 1)}
+            begin = end
 
 
-def rehearsed(case, libraries):
-    return rehearsed_events(case, libraries, "train.py", heaviest_rank(case))
+def heaviest_rank(case):
+    """The one whose partitions touch the most parameters, each counted whole; with offload the last one that has the largest part of one."""
+    kept, largest = [0] * case.ranks, [0] * case.ranks
+    for size, parts in slices_of(case):
+        for rank, elements in parts.items():
+            kept[rank] += size
+            largest[rank] = max(largest[rank], elements)
+    if case.offload == "none":
+        return kept.index(max(kept))
+    return max(range(case.ranks), key=lambda rank: (largest[rank], rank))
+
+
+def rehearsed(case, warm):
+    return rehearsed_events(case, warm, "train.py", heaviest_rank(case))
+
+
+def drawn(seed):
+    draw = random.Random(f"deepspeed {seed}")
+    family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "granite"])
+    precision = draw.choice(["bf16-mixed", "fp16-mixed"])
+    card = draw.choice([*CARDS, *(WITHOUT_BF16 if precision == "fp16-mixed" else [])])
+    return Case(
+        **sizes(draw, family), family=family, precision=precision, card=card, zero=draw.choice([1, 2, 2]), ranks=draw.choice([1, 2, 3, 4, 7, 8, 16, 64]),
+        bucket=draw.choice([500_000_000, 2 * draw.randint(5_000, 50_000_000)]), offload=draw.choice(["none", "none", "optimizer"]), tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3]),
+        accumulation=draw.choice([1, 1, 2, 3, 5]), checkpointing=draw.choice(["none", "full"]), attention="auto" if card in WITHOUT_BF16 else draw.choice(["flash", "auto", "math"]),
+        optimizer=draw.choice(["adamw:fused", "adamw:foreach"]), clip=draw.random() < 0.8)
 
 
 def other_bucket(case):
     return dataclasses.replace(case, bucket=case.bucket - 2)
 
 
-def main(what):
-    if what == "recorded":
-        return 1 if failures_of_recorded(RECORDED, lambda fields: Case(**fields), counted_events, other_bucket) else 0
-    if not with_libraries():
-        print(f"skipped: {sys.executable} lacks some of {', '.join(LIBRARIES)}")
+DEEPSPEED = Comparison(
+    path=FOLDER / "deepspeed_events.json", script="deepspeed_events_test.py", libraries=["deepspeed", "transformers", "torch", "accelerate"], few=FEW, more=MORE,
+    warm=lambda: libraries("torch", "transformers", "accelerate"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
+
+
+def main(what, *numbers):
+    if what != "random":
+        return DEEPSPEED.run(what)
+    if not with_libraries(DEEPSPEED.libraries):
         return SKIPPED
-    if what == "record":
-        with warm() as libraries:
-            record(RECORDED, "deepspeed_events_test.py", LIBRARIES, FEW, lambda case: rehearsed(case, libraries))
-        return 0
-    cases = FEW if what == "few" else [*FEW, *MORE]
-    with warm() as libraries:
-        return 1 if failures_of(cases, lambda case: rehearsed(case, libraries), counted_events, other_bucket) else 0
+    with DEEPSPEED.warm() as warm:
+        return 1 if failures_of_drawn(*map(int, numbers), drawn, lambda case: rehearsed(case, warm)) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -289,10 +289,10 @@ def script(case, folder, events, name="train.py"):
         "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--zero", case.zero, "--bucket", case.bucket, "--max-grad-norm", 1 if case.clip else 0, "--steps", STEPS, "--events", events)]
 
 
-def libraries():
+def libraries(*names):
     """A process that has imported them, of which each rehearsal is a fork."""
     os.environ |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "VRAMFIT_PROGRAM": str(PROGRAMS / "vramfit")}
-    return vramfit.Warm("torch", "transformers", "peft", "bitsandbytes", "accelerate")
+    return vramfit.Warm(*(names or ("torch", "transformers", "peft", "bitsandbytes", "accelerate")))
 
 
 def rehearsed_events(case, warm, name="train.py", ranks=0):

@@ -92,32 +92,37 @@ def drawn(seed):
     return without_bf16(case, seed)
 
 
-def compare(case, counted, warm):
+def compare(case, counted, rehearsed):
     start = time.monotonic()
-    events = rehearsed_events(case, warm)
+    events = rehearsed(case)
     difference = first_difference(by_step(events), by_step(counted)) if events else "the Trainer fails, and there are rules for it"
     print(f"{case}\n  {difference or 'equal'}: {time.monotonic() - start:.1f} s", flush=True)
     return difference is None
 
 
-def main(count, seed):
+def failures_of_drawn(count, seed, draw, rehearsed):
+    """How many of `count` jobs that have rules differ, of those that `draw` makes of `seed` and what follows; all are printed."""
     refused, unequal, compared = collections.Counter(), [], 0
-    with libraries() as warm:
-        while compared < count:
-            case = drawn(seed)
-            seed += 1
-            done = count_events(case)
-            assert done.returncode in (0, 1), done.stderr
-            if done.returncode == 1:
-                refused[done.stderr.splitlines()[0][:160]] += 1
-                continue
-            compared += 1
-            if not compare(case, lines_of(done.stdout), warm):
-                unequal.append(case)
+    while compared < count:
+        case = draw(seed)
+        seed += 1
+        done = count_events(case)
+        assert done.returncode in (0, 1), done.stderr
+        if done.returncode == 1:
+            refused[done.stderr.splitlines()[0][:160]] += 1
+            continue
+        compared += 1
+        if not compare(case, lines_of(done.stdout), rehearsed):
+            unequal.append(case)
     for why, times in refused.most_common():
         print(f"{times} without rules: {why}")
     print(f"{compared} jobs, {len(unequal)} unequal")
-    return 1 if unequal else 0
+    return len(unequal)
+
+
+def main(count, seed):
+    with libraries() as warm:
+        return 1 if failures_of_drawn(count, seed, drawn, lambda case: rehearsed_events(case, warm)) else 0
 
 
 if __name__ == "__main__":

@@ -5,18 +5,12 @@
 """
 
 import dataclasses
-import importlib.util
-import os
 import sys
 
-from events_test import FOLDER, PROGRAMS, SMALL, TINY, Case, counted_events, other_precision, rehearsed_events  # which puts the folder above on the path
-from compare_events import failures_of
-from recorded import failures_of_recorded, record
-import vramfit
+from events_test import FOLDER, SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
+from recorded import Comparison
 
-RECORDED = FOLDER / "sft_events.json"
 LIBRARIES = ["trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"]
-SKIPPED = 77
 
 
 @dataclasses.dataclass
@@ -62,38 +56,14 @@ MORE = [
 ]
 
 
-def with_libraries():
-    """Whether they are there, in the Python that is to have them."""
-    python = os.environ.get("VRAMFIT_RECIPES_PYTHON")
-    if python and os.environ.get("VRAMFIT_SFT_STARTED") != "1":
-        os.execve(python, [python, *sys.argv], {**os.environ, "VRAMFIT_SFT_STARTED": "1"})
-    return all(importlib.util.find_spec(name) for name in LIBRARIES)
-
-
-def warm():
-    os.environ |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "VRAMFIT_PROGRAM": str(PROGRAMS / "vramfit")}
-    return vramfit.Warm(*LIBRARIES)
-
-
-def rehearsed(case, libraries):
+def rehearsed(case, warm):
     """Of one GPU without a launcher: with one, accelerate gathers what is logged from the only rank."""
-    return rehearsed_events(case, libraries, "sft_train.py", 0 if case.ranks > 1 else None)
+    return rehearsed_events(case, warm, "sft_train.py", 0 if case.ranks > 1 else None)
 
 
-def main(what):
-    if what == "recorded":
-        return 1 if failures_of_recorded(RECORDED, lambda fields: SftCase(**fields), counted_events, other_precision) else 0
-    if not with_libraries():
-        print(f"skipped: {sys.executable} lacks some of {', '.join(LIBRARIES)}")
-        return SKIPPED
-    if what == "record":
-        with warm() as libraries:
-            record(RECORDED, "sft_events_test.py", LIBRARIES, FEW, lambda case: rehearsed(case, libraries))
-        return 0
-    cases = FEW if what == "few" else [*FEW, *MORE]
-    with warm() as libraries:
-        return 1 if failures_of(cases, lambda case: rehearsed(case, libraries), counted_events, other_precision) else 0
+SFT = Comparison(path=FOLDER / "sft_events.json", script="sft_events_test.py", libraries=LIBRARIES, few=FEW, more=MORE,
+                 warm=lambda: libraries(*LIBRARIES), rehearsed=rehearsed, counted=counted_events, changed=other_precision)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(SFT.run(sys.argv[1]))

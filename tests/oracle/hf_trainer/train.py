@@ -42,7 +42,7 @@ def parse(arguments):
     parser.add_argument("--attention", choices=["flash", "auto", "math"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards; math: eager, the library's own code")
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
-    parser.add_argument("--offload", choices=["none", "params"], default="none", help="params: cpu_offload of fsdp_config")
+    parser.add_argument("--offload", choices=["none", "params", "optimizer"], default="none", help="params: cpu_offload of fsdp_config; optimizer: DeepSpeed's offload_optimizer")
     parser.add_argument("--zero", type=int, choices=[0, 1, 2], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
     parser.add_argument("--bucket", type=int, default=500_000_000, help="DeepSpeed's reduce_bucket_size, in elements")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
@@ -146,8 +146,8 @@ def deepspeed_of(options):
     if options.zero == 0:
         return {}
     names = ("gradient_clipping", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size")
-    zero = {"stage": options.zero, "reduce_bucket_size": options.bucket}
-    return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, **{name: "auto" for name in names}}}
+    zero = {"stage": options.zero, "reduce_bucket_size": options.bucket} | ({"offload_optimizer": {"device": "cpu"}} if options.offload == "optimizer" else {})
+    return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, **{name: "auto" for name in names}}}
 
 
 def settings_of(options):

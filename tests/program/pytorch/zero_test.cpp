@@ -17,6 +17,7 @@
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/check.h"
+#include "program/readers/host_bytes.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -127,15 +128,79 @@ TEST_CASE("what has no rules is refused by name") {
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {"sharding", "full-shard", "ZeRO-3"},
            {"sharding", "no-shard", "--sharding no-shard"},
-           {"offload", "optimizer", "--offload optimizer"},
+           {"offload", "params", "--offload params with --runtime deepspeed (--offload optimizer is)"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
-           {"precision", "fp16-mixed", "--precision fp16-mixed"},
-           {"precision", "fp32", "--precision fp32"},
+           {"precision", "fp32", "--precision fp32 with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
+           {"precision", "bf16-pure",
+            "--precision bf16-pure with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
+           {"reduce_dtype", "fp32", "--reduce-dtype fp32 (DeepSpeed reduces in bf16: --reduce-dtype bf16)"},
            {"method", "lora", "--method lora"},
            {"modeling", "trl", "--modeling trl"},
            {"storage_dtype", "bf16", "--storage-dtype bf16"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(asked({{name, value}}, two), two), doctest::Contains(says.c_str()), NotModelled);
+  }
+}
+
+TEST_CASE("gradients are reduced in the model's own type, unless another one is asked for") {
+  CHECK(asked({}, parse_cluster("2xH100-80GB")).precision.reduce == Dtype::bf16);
+  CHECK_NOTHROW(
+      require_rules(asked({{"reduce_dtype", "bf16"}}, parse_cluster("2xH100-80GB")), parse_cluster("2xH100-80GB")));
+}
+
+TEST_CASE("fp16 has the buffers of bf16, and trains on cards that have no bf16") {
+  const auto bytes_of = [](const char* precision) {
+    std::vector<std::int64_t> bytes;
+    for (const program::Buffer& buffer : recorded({{"precision", precision}}, "2xH100-80GB").main.buffers) {
+      bytes.push_back(buffer.bytes.n);
+    }
+    return bytes;
+  };
+  CHECK(bytes_of("fp16-mixed") == bytes_of("bf16-mixed"));
+  const Cluster cards = parse_cluster("2xT4");
+  CHECK_NOTHROW(require_rules(asked({}, cards), cards));
+  CHECK(!program::fault_of(recorded({}, "2xT4")));
+  CHECK_THROWS_WITH_AS(require_rules(asked({{"precision", "bf16-mixed"}}, cards), cards),
+                       doctest::Contains("(--precision fp16-mixed is)"), Error);
+}
+
+TEST_CASE("with offload what the optimizer has is in host memory, pinned in powers of two") {
+  const auto bytes_on_card = [](const program::Program& program, const char* part) {
+    std::int64_t bytes = 0;
+    for (const program::Buffer& buffer : program.main.buffers) {
+      const std::string& label = program.labels[static_cast<std::size_t>(buffer.label)];
+      if (buffer.space == program::Space::device && label.find(part) != std::string::npos) bytes += buffer.bytes.n;
+    }
+    return bytes;
+  };
+  for (const char* sharding : {"shard-optimizer", "shard-grad-op"}) {
+    for (const char* accumulation : {"1", "3"}) {
+      CAPTURE(sharding);
+      CAPTURE(accumulation);
+      const Settings settings{{"sharding", sharding}, {"grad_accum", accumulation}, {"bucket_bytes", "60000"}};
+      const program::Program without = recorded(settings, "2xH100-80GB");
+      Settings with = settings;
+      with.emplace_back("offload", "optimizer");
+      const program::Program program = recorded(with, "2xH100-80GB");
+      CHECK(program::fault_of(program).value_or("") == "");
+      CHECK(bytes_on_card(without, "exp_avg") > 0);
+      CHECK(bytes_on_card(program, "exp_avg") == 0);
+      CHECK(host_bytes(without).n == 0);
+      CHECK(host_bytes(program).n > 0);
+      for (const program::Buffer& buffer : program.main.buffers) {
+        if (buffer.space == program::Space::pinned) CHECK(pinned_by_pool(buffer.bytes) == buffer.bytes);
+      }
+    }
+  }
+}
+
+TEST_CASE("of two reasons the one that no other stage would take away is given") {
+  const Cluster two = parse_cluster("2xH100-80GB");
+  for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"method", "lora", "--method lora"}, {"precision", "fp32", "--precision fp32"}}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(require_rules(asked({{"sharding", "full-shard"}, {name, value}}, two), two),
+                         doctest::Contains(says.c_str()), NotModelled);
   }
 }
 
