@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "program/pytorch/whole_model.h"
+#include "program/pytorch/zero_numbers.h"
 
 namespace vramfit::eager {
 
@@ -26,7 +27,7 @@ std::int64_t kept_elements(const std::vector<std::vector<std::int64_t>>& sizes_o
 /// The rank that keeps most, which is the one whose memory counts; all else is the same on all ranks.
 std::int64_t heaviest_rank(const std::vector<std::vector<std::int64_t>>& sizes_of_groups, std::int64_t ranks);
 
-class Zero final : public WholeModel {
+class Zero final : public WholeModel, private ZeroNumbers {
  public:
   Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules);
 
@@ -85,15 +86,8 @@ class Zero final : public WholeModel {
   void cut(Group& group);
 
   // zero_step.cpp
-  Tensor computed(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
-  Tensor number(const char* call, const Accesses& inputs, Dtype dtype, const char* what) {
-    return computed(call, inputs, 1, dtype, what);
-  }
-  Tensor is_finite(const Tensor& x);
-  Tensor reduced(const char* call, const Tensor& x);
   Tensor is_overflown(const Tensor& gradient);
   void check_overflow();
-  void check_norm(const Tensor& norm);
   Tensor norm_of(const Group& group);
   void mark_if_invalid(const Tensor& norm);
   Tensor norm_of_all();

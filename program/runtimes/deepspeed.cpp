@@ -14,6 +14,7 @@
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/pytorch/zero.h"
+#include "program/pytorch/zero3.h"
 #include "program/runtimes/runtimes.h"
 
 namespace vramfit {
@@ -25,6 +26,7 @@ using eager::Torch;
 
 std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,
                                      const std::vector<Module>& modules) {
+  if (job.sharding == "full-shard") return std::make_unique<eager::Zero3>(torch, graph, job, modules);
   return std::make_unique<eager::Zero>(torch, graph, job, modules);
 }
 
@@ -32,11 +34,13 @@ constexpr std::array<std::string_view, 1> kHonoured{"bucket_bytes"};
 
 /// What ZeRO's stage is called here.
 void require_stage(const Job& job) {
-  if (job.sharding == "shard-grad-op" || job.sharding == "shard-optimizer") return;
+  for (const char* known : {"full-shard", "shard-grad-op", "shard-optimizer"}) {
+    if (job.sharding == known) return;
+  }
   throw NotModelled(
-      fmt::format("--runtime deepspeed with --sharding {}{} (--sharding shard-grad-op is ZeRO-2, "
+      fmt::format("--runtime deepspeed with --sharding {} (--sharding full-shard is ZeRO-3, shard-grad-op ZeRO-2, "
                   "shard-optimizer ZeRO-1)",
-                  job.sharding, job.sharding == "full-shard" ? ", ZeRO-3" : ""));
+                  job.sharding));
 }
 
 void require(const Job& job, const Cluster& cluster) {
