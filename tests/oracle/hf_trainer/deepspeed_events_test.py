@@ -20,8 +20,6 @@ import vramfit
 RECORDED = FOLDER / "deepspeed_events.json"
 LIBRARIES = ["deepspeed", "transformers", "torch", "accelerate"]
 
-WIDE = {**TINY, "hidden": 512, "heads": 8, "ffn": 1024}
-
 # Recorded, too; the last one has another bucket in each step, which ZeRO-3 makes in loading. Buckets that hold a part of the gradients, or less than the largest, are those of larger models.
 FEW = [
     Case(**TINY, zero=2, ranks=2, bucket=100_000),
@@ -29,13 +27,13 @@ FEW = [
     Case(**TINY, zero=1, ranks=3, bucket=30_000, accumulation=2, family="qwen2"),
     Case(**TINY, zero=2, ranks=1, clip=False),
     Case(**TINY, zero=1, ranks=7, checkpointing="full", family="qwen3"),
-    # Of TINY the embedding and the output layer come and go, and all else stays whole; of WIDE, norms and biases stay.
-    Case(**TINY, zero=3, ranks=2),
-    Case(**TINY, zero=3, ranks=4, checkpointing="full", tied=True, batch=2),
-    Case(**TINY, zero=3, ranks=1, clip=False, accumulation=2),
-    Case(**WIDE, zero=3, ranks=8, checkpointing="full", bucket=1_000_000),
-    Case(**WIDE, zero=3, ranks=3, accumulation=5, tied=True, family="qwen2"),
-    Case(**WIDE, zero=3, ranks=64, checkpointing="full", accumulation=2, optimizer="adamw:foreach", family="qwen3"),
+    # Of TINY the embedding and the output layer come and go, and all else stays whole; of SMALL, norms and biases stay.
+    Case(**TINY, zero=3, ranks=4),
+    Case(**TINY, zero=3, ranks=2, checkpointing="full"),
+    *(Case(**SMALL, zero=3, ranks=ranks, checkpointing=checkpointing) for ranks, checkpointing in ((1, "none"), (2, "none"), (8, "full"), (64, "none"))),
+    Case(**SMALL, zero=3, ranks=4, accumulation=3, bucket=5_000_000),
+    Case(**SMALL, zero=3, ranks=3, accumulation=2, checkpointing="full", tied=True, family="qwen2"),
+    Case(**SMALL, zero=3, ranks=2, tied=True, family="qwen3"),
     Case(**TINY, zero=2, ranks=64, bucket=500_000, optimizer="adamw:foreach"),
 ]
 MORE = [
@@ -43,9 +41,14 @@ MORE = [
       for zero, ranks, bucket, tied, accumulation, checkpointing in (
           (2, 2, 500_000_000, False, 1, "none"), (2, 8, 20_000_000, True, 2, "full"), (2, 16, 2_000_000, False, 3, "full"), (2, 3, 10_000_000, True, 1, "none"),
           (1, 2, 500_000_000, True, 1, "full"), (1, 8, 20_000_000, False, 3, "none"), (1, 5, 2_000_000, True, 2, "full"), (1, 1, 20_000_000, False, 1, "none")))]
-MORE += [Case(**SMALL, zero=3, ranks=ranks, tied=tied, bucket=bucket, accumulation=accumulation, checkpointing=checkpointing)
-         for ranks, tied, bucket, accumulation, checkpointing in (
-             (2, False, 500_000_000, 1, "none"), (8, True, 20_000_000, 2, "full"), (64, False, 500_000_000, 3, "none"), (7, True, 2_000_000, 4, "full"), (1, False, 500_000_000, 1, "full"))]
+WIDE = {**TINY, "hidden": 512, "heads": 8, "ffn": 1024}
+MORE += [
+    Case(**WIDE, zero=3, ranks=3, accumulation=5, tied=True, family="mistral"),
+    Case(**WIDE, zero=3, ranks=64, checkpointing="full", accumulation=2, optimizer="adamw:foreach", family="qwen3"),
+    Case(**WIDE, zero=3, ranks=1, clip=False, accumulation=2, batch=2),
+    *(Case(**SMALL, zero=3, ranks=ranks, tied=tied, bucket=bucket, accumulation=accumulation, checkpointing=checkpointing, attention="auto")
+      for ranks, tied, bucket, accumulation, checkpointing in (
+          (8, True, 20_000_000, 2, "full"), (16, False, 500_000_000, 4, "none"), (7, True, 2_000_000, 4, "full"), (1, False, 500_000_000, 3, "full")))]
 MORE += [Case(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
          for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
 
