@@ -62,8 +62,13 @@ class Trainer {
   void train(Section::Steps steps) {
     const std::int64_t count = job_.accumulation;
     if (count > 1) micro_batch({.kind = Section::Kind::first, .steps = steps}, {.is_last = false});
-    if (count > 2) {
-      micro_batch({.kind = Section::Kind::middle, .times = count - 2, .steps = steps},
+    std::int64_t alike = count - 2;
+    if (alike > 0 && steps == Section::Steps::first && wrapper_->settles_in_second()) {
+      micro_batch({.kind = Section::Kind::first, .steps = steps}, {.is_first = false, .is_last = false});
+      --alike;
+    }
+    if (alike > 0) {
+      micro_batch({.kind = Section::Kind::middle, .times = alike, .steps = steps},
                   {.is_first = false, .is_last = false});
     }
     micro_batch({.kind = Section::Kind::last, .steps = steps}, {.is_first = count == 1});

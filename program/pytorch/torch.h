@@ -13,6 +13,7 @@
 #include "job/quantization.h"
 #include "program/ops/attention.h"
 #include "program/pytorch/checkpoint.h"
+#include "program/pytorch/module_hooks.h"
 
 namespace vramfit::eager {
 
@@ -196,6 +197,15 @@ class Torch final : public Backend {
   /// x itself; `hook` runs when its gradient is there.
   Tensor pass_through(Tensor x, std::function<void()> hook);
 
+  /// Hooks of all modules, which outlive this; without them, enter() and leave() give what they are given.
+  void set_module_hooks(ModuleHooks* hooks) { hooks_ = hooks; }
+  Tensor enter(const Submodule& module, const Tensor& x) const {
+    return hooks_ == nullptr ? x : hooks_->enter(module, x);
+  }
+  Tensor leave(const Submodule& module, Tensor y) const {
+    return hooks_ == nullptr ? y : hooks_->leave(module, std::move(y));
+  }
+
   /// `at_end` runs before the call returns, while the caller's gradient of the loss is still held.
   void backward(const Tensor& loss, const std::function<void()>& at_end);
   /// From here on, calls with `parameter` read `tensor`, which they don't own. One that is frozen gets no gradient, and
@@ -259,6 +269,9 @@ class Torch final : public Backend {
     bool has_bias = false;
   };
   Tensor product_of(Factors of, std::int64_t inputs, std::int64_t outputs);
+  Tensor hooked_linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias);
+  Saved save_hooked(int parameter, bool is_needed = true) const;
+  program::Access reads_hooked(const Tensor& kept, int parameter) const;
   void sum_blocks(std::int64_t blocks, std::array<Tensor, 2>& vectors, const std::array<Edge, 2>& edges);
   enum class Factor { first, second };
   Tensor multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is);
@@ -317,6 +330,7 @@ class Torch final : public Backend {
   std::map<int, Tensor> cast_parameters_;  // under autocast
   std::vector<Tensor> leaves_;             // of require_gradient(), and their gradients
   std::function<void(int)> on_gradient_;   // empty: none
+  ModuleHooks* hooks_ = nullptr;
   bool in_backward_ = false;
   std::int64_t sequence_ = 0;
 };

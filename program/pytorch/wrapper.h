@@ -88,6 +88,8 @@ class Wrapper {
   virtual Tensor gradient_of(const Trained& parameter) = 0;
   /// The optimizer's groups, in the order in which it has them.
   virtual std::vector<OptimizerGroup> groups() { return {{trained(), gradients()}}; }
+  /// Whether the second forward and backward of a run leave more than they find, as the first ones do.
+  virtual bool settles_in_second() const { return false; }
   /// Whether parameters, gradients and states are in host memory, and the CPU updates (host_update.h).
   virtual bool updates_on_host() const { return false; }
   /// What an engine around the model does for a step, where it does that itself (DeepSpeed): `optimizer` updates what

@@ -58,6 +58,7 @@ std::int64_t heaviest_rank(const std::vector<std::vector<std::int64_t>>& sizes_o
 
 Zero::Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
     : WholeModel(torch, graph, job, modules),
+      ZeroNumbers(torch),
       stage_(job.sharding == "shard-grad-op" ? 2 : 1),
       dtype_(job.precision.compute),
       ranks_(job.mesh.shard),

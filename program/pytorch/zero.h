@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/pytorch/whole_model.h"
+#include "program/pytorch/zero_numbers.h"
 
 namespace vramfit::eager {
 
@@ -31,7 +32,7 @@ std::int64_t heaviest_rank(const std::vector<std::vector<std::int64_t>>& sizes_o
 /// first in backward. With offload, what ranks need differs in what they make of their part of a gradient.
 std::int64_t rank_with_largest_slice(const std::vector<std::vector<std::int64_t>>& sizes_of_groups, std::int64_t ranks);
 
-class Zero final : public WholeModel {
+class Zero final : public WholeModel, private ZeroNumbers {
  public:
   Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules);
 
@@ -105,16 +106,8 @@ class Zero final : public WholeModel {
   void step_on_host(const std::function<void(Phase)>& enter, const std::function<void()>& optimizer);
 
   // zero_step.cpp
-  Tensor computed(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
-  Tensor number(const char* call, const Accesses& inputs, Dtype dtype, const char* what) {
-    return computed(call, inputs, 1, dtype, what);
-  }
-  Tensor is_finite(const Tensor& x);
-  Tensor reduced(const char* call, const Tensor& x);
   Tensor is_overflown(const Tensor& gradient);
   void check_overflow();
-  Tensor is_any_invalid(const Tensor& norms);
-  void check_norm(const Tensor& norm) { is_any_invalid(norm); }
   Tensor norm_of(const Group& group);
   void mark_if_invalid(const Tensor& norm);
   Tensor norm_of_all();

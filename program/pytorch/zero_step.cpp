@@ -1,36 +1,9 @@
 // DeepSpeedZeroOptimizer.step: whether a gradient overflowed, the norm, and the update, group by group.
-#include <limits>
 #include <utility>
 
-#include "job/cluster/reduce_scratch.h"
 #include "program/pytorch/zero.h"
 
 namespace vramfit::eager {
-
-Tensor Zero::computed(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what) {
-  return torch().computed(call, inputs, heap().make(elements, dtype, Category::temporaries, what));
-}
-
-/// isfinite(x)
-Tensor Zero::is_finite(const Tensor& x) {
-  const std::int64_t n = x.elements;
-  const Tensor magnitude = computed("aten::abs", {reads(x)}, n, x.dtype, "magnitude");
-  const Tensor is_number = computed("aten::eq", {reads(x)}, n, Dtype::u8, "is it a number");
-  const Tensor is_within = computed("aten::ne", {reads(magnitude)}, n, Dtype::u8, "is it not infinite");
-  return computed("aten::mul", {reads(is_number), reads(is_within)}, n, Dtype::u8, "is it finite");
-}
-
-/// All of x into one number of its type; in parts that 32 bits can address.
-Tensor Zero::reduced(const char* call, const Tensor& x) {
-  const Bytes element = dtype_bytes(x.dtype);
-  Tensor result = heap().make(1, x.dtype, Category::temporaries, "reduced");
-  std::int64_t part = x.elements;
-  while (part * element.n > std::numeric_limits<std::int32_t>::max()) part = ceil_div(part, std::int64_t{2});
-  const ReduceScratch scratch = sum_over_all(part, torch().device());  // of numbers of 4 bytes
-  const Tensor partials = heap().make(scratch.partials.n / 4, x.dtype, Category::temporaries, "partial results");
-  const Tensor counters = heap().make(scratch.counters.n, Dtype::u8, Category::temporaries, "reduction counters");
-  return torch().computed(call, {reads(x)}, std::move(result));
-}
 
 /// runtime/utils.py: has_inf_or_nan
 Tensor Zero::is_overflown(const Tensor& gradient) {
@@ -60,22 +33,6 @@ void Zero::check_overflow() {
   any = {};
   heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(flag)}, Stream::compute),
               Stream::compute);
-}
-
-/// runtime/utils.py: is_invalid_grad_norm
-Tensor Zero::is_any_invalid(const Tensor& norms) {
-  const std::int64_t count = norms.elements;
-  Tensor either;
-  {
-    Tensor infinite;
-    {
-      const Tensor finite = is_finite(norms);
-      infinite = computed("aten::bitwise_not", {reads(finite)}, count, Dtype::u8, "are they not finite");
-    }
-    const Tensor negative = computed("aten::lt", {reads(norms)}, count, Dtype::u8, "are they negative");
-    either = computed("aten::bitwise_or", {reads(infinite), reads(negative)}, count, Dtype::u8, "either");
-  }
-  return number("aten::any", {reads(either)}, Dtype::u8, "is any invalid");
 }
 
 /// get_grad_norm_direct: each piece is widened to fp64 for its norm. What pads a partition is left out.
@@ -130,33 +87,14 @@ void Zero::mark_if_invalid(const Tensor& norm) {
 /// scaled_global_norm, combine_grad_norm_groups
 Tensor Zero::norm_of_all() {
   std::vector<Tensor> norms;
-  Accesses accesses;
-  for (const Group& group : groups_) {
-    norms.push_back(norm_of(group));
-    accesses.push_back(reads(norms.back()));
-  }
-  const auto count = static_cast<std::int64_t>(groups_.size());
-  const Tensor stacked = computed("aten::stack", accesses, count, Dtype::f32, "norms of groups");
-  const Tensor invalid = is_any_invalid(stacked);
-  const Tensor norm = number("aten::linalg_vector_norm", {reads(stacked)}, Dtype::f32, "norm");
-  const Tensor infinity = number("aten::full_like", {}, Dtype::f32, "infinity");
-  return number("aten::where", {reads(invalid), reads(norm), reads(infinity)}, Dtype::f32, "norm, or infinity");
+  for (const Group& group : groups_) norms.push_back(norm_of(group));
+  return combined(norms);
 }
 
 /// unscale_and_clip_grads
 void Zero::clip(const Tensor& gradient, const Tensor& norm) {
   check_norm(norm);
-  Tensor scale = norm;
-  for (const char* call : {"aten::div", "aten::add", "aten::div", "aten::clamp"}) {
-    scale = number(call, {reads(scale)}, Dtype::f32, call);
-  }
-  const Tensor combined = number("aten::mul", {reads(scale)}, Dtype::f32, "combined scale");
-  Tensor factor;
-  {
-    const Tensor reciprocal = number("aten::reciprocal", {reads(combined)}, Dtype::f32, "reciprocal");
-    factor = number("aten::mul", {reads(reciprocal)}, Dtype::f32, "factor");
-  }
-  heap().run("aten::mul_", {reads(factor), changes(gradient)});
+  clip_to(gradient, norm);
 }
 
 void Zero::update(Group& group, bool clips, const Tensor& norm, const std::function<void()>& optimizer) {

@@ -1,4 +1,4 @@
-// DeepSpeed's ZeRO-1 and ZeRO-2 as transformers' Trainer sets them up (`deepspeed=` of its arguments).
+// DeepSpeed's ZeRO as transformers' Trainer sets them up (`deepspeed=` of its arguments).
 #include <array>
 #include <memory>
 #include <string>
@@ -14,6 +14,7 @@
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/pytorch/zero.h"
+#include "program/pytorch/zero3.h"
 #include "program/runtimes/runtimes.h"
 
 namespace vramfit {
@@ -25,6 +26,7 @@ using eager::Torch;
 
 std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,
                                      const std::vector<Module>& modules) {
+  if (job.sharding == "full-shard") return std::make_unique<eager::Zero3>(torch, graph, job, modules);
   return std::make_unique<eager::Zero>(torch, graph, job, modules);
 }
 
@@ -58,13 +60,26 @@ void require_offload(const Job& job) {
                                 job_field_named("offload").get(job)));
 }
 
+/// Of ZeRO-3, bf16 on the card alone.
+void require_zero3(const Job& job) {
+  if (job.sharding != "full-shard") return;
+  for (const std::string_view name : {"offload", "precision"}) {
+    const JobField& field = job_field_named(name);
+    if (name == "offload" ? job.offload.empty() : job.precision.compute == Dtype::bf16) continue;
+    throw NotModelled(fmt::format("{} {} with ZeRO-3 (--sharding shard-grad-op, which is ZeRO-2, is)", flag_of(field),
+                                  field.get(job)));
+  }
+}
+
 /// What ZeRO's stage is called here.
 void require_stage(const Job& job) {
-  if (job.sharding == "shard-grad-op" || job.sharding == "shard-optimizer") return;
+  for (const char* known : {"full-shard", "shard-grad-op", "shard-optimizer"}) {
+    if (job.sharding == known) return;
+  }
   throw NotModelled(
-      fmt::format("--runtime deepspeed with --sharding {}{} (--sharding shard-grad-op is ZeRO-2, "
+      fmt::format("--runtime deepspeed with --sharding {} (--sharding full-shard is ZeRO-3, shard-grad-op ZeRO-2, "
                   "shard-optimizer ZeRO-1)",
-                  job.sharding, job.sharding == "full-shard" ? ", ZeRO-3" : ""));
+                  job.sharding));
 }
 
 void require(const Job& job, const Cluster& cluster) {
@@ -81,6 +96,7 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   eager::require_rules(job, modelled, cluster, kHonoured);
+  require_zero3(job);
   require_offload(job);
   // Last, as the nearest stage that has rules hasn't any for what is refused above, either.
   require_stage(job);

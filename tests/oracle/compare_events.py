@@ -25,7 +25,35 @@ def by_step(events):
             continue
         allocations.append((event[1], stream, freed, event[4] if len(event) > 4 else ""))
         freed = collections.Counter()
-    return {step: allocations for step, allocations in steps.items() if step not in ("load", "end")}
+    return without_compared_order({step: allocations for step, allocations in steps.items() if step not in ("load", "end")})
+
+
+def without_compared_order(steps):
+    """The same without the lists by which ranks of DeepSpeed's ZeRO-3 compare the order of modules, once, when the second forward begins.
+
+    Where a step has one forward that is in the second step, and counted at the end of the first, as all later steps are to be alike.
+    """
+    return {step: without_lists(allocations) if step in ("step 1", "step 2") else allocations for step, allocations in steps.items()}
+
+
+def without_lists(allocations):
+    at = next((i for i in range(len(allocations) - LISTS) if at_order(allocations, i)), None)
+    if at is None:
+        return allocations
+    size, stream, freed, label = allocations[at + LISTS]
+    freed = freed - collections.Counter([allocations[at + LISTS - 1][:2]]) + allocations[at][2]
+    return [*allocations[:at], (size, stream, freed, label), *allocations[at + LISTS + 1:]]
+
+
+LISTS = 6  # of modules, of parameters and of their places, each with its length before it
+
+
+def at_order(allocations, at):
+    """Whether they follow each other from there, each freed before the next one is made."""
+    lists = allocations[at:at + LISTS]
+    if any(a[0] != 8 for a in lists[::2]) or any(a[0] <= 8 or a[0] % 8 for a in lists[1::2]) or lists[3][0] != lists[5][0]:
+        return False
+    return all(b[2] == collections.Counter([a[:2]]) for a, b in zip(lists, lists[1:]))
 
 
 def without_rebuilt_buckets(rehearsed, counted):

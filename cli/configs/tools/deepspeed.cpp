@@ -103,54 +103,22 @@ void read_low_offload(const Setting& setting, Draft& draft) {
   read_what_is_on({setting.file, setting.key + ".pin_memory", pinned}, draft);
 }
 
-// The recipe of ZeRO-3 leaves these as they are, or "auto".
+// ZeRO-3 has rules, and a recipe, with DeepSpeed's defaults.
 template <const auto& Usual>
 void read_size(const Setting& setting, Draft& draft) {
-  if (is_auto(setting, draft)) return;
-  if (setting.real() == Usual) {
+  if (setting.is("auto")) {
+    draft.not_modelled(setting, "the Trainer makes it of the hidden size: leave it out for DeepSpeed's default");
+  } else if (setting.real() == Usual) {
     draft.understand(setting, "what DeepSpeed has by default");
   } else {
     draft.not_modelled(setting, "a size of its own, which decides how much is gathered or reduced at once");
   }
 }
-inline constexpr double kBucket = 5e8, kPrefetch = 5e7, kPersistent = 1e5, kLive = 1e9;
-
-constexpr std::array kZeroKeys{
-    KeyRow{"stage", read_stage},
-    KeyRow{"offload_optimizer", read_offload<false>},
-    KeyRow{"offload_param", read_offload<true>},
-    KeyRow{"reduce_bucket_size", read_size<kBucket>},
-    KeyRow{"allgather_bucket_size", read_size<kBucket>},
-    KeyRow{"stage3_prefetch_bucket_size", read_size<kPrefetch>},
-    KeyRow{"stage3_param_persistence_threshold", read_size<kPersistent>},
-    KeyRow{"stage3_max_live_parameters", read_size<kLive>},
-    KeyRow{"max_live_parameters", read_size<kLive>},
-    KeyRow{"max_reuse_distance", read_size<kLive>},
-    KeyRow{"stage3_max_reuse_distance", read_size<kLive>},
-};
-constexpr std::array kZeroOthers{
-    UnmodelledKeys{"another way to send or to split than the usual one",
-                   "round_robin_gradients zero_hpz_partition_size zero_quantized_weights zero_quantized_gradients "
-                   "zero_quantized_nontrainable_weights mics_shard_size mics_hierarchical_params_gather zenflow "
-                   "stage3_module_granularity_threshold leaf_module",
-                   "1"},
-    UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16", "cpu_offload cpu_offload_params"},
-    UnmodelledKeys{"what isn't overlapped or contiguous needs other memory than the recipe's",
-                   "load_from_fp32_weights elastic_checkpoint", "true"},
-};
-constexpr std::array kZeroIgnored{
-    IgnoredKeys{"decides about saving alone",
-                "gather_16bit_weights_on_model_save stage3_gather_16bit_weights_on_model_save "
-                "stage3_gather_fp16_weights_on_model_save"},
-    IgnoredKeys{"on, or decided by DeepSpeed, in the recipe as well",
-                "overlap_comm contiguous_gradients reduce_scatter allgather_partitions sub_group_size "
-                "ignore_unused_parameters memory_efficient_linear use_multi_rank_bucket_allreduce"},
-};
-constexpr KeyTable kZeroTable{"DeepSpeed's zero_optimization", kZeroKeys, kZeroOthers, kZeroIgnored};
+inline constexpr double kBucket = 5e8, kSubGroup = 1e9, kPrefetch = 5e7, kPersistent = 1e5, kLive = 1e9;
 
 constexpr std::int64_t kMostBucketNumbers = std::int64_t{1} << 39;
 
-// ZeRO-1 and ZeRO-2, which have rules. Their buckets are counted in numbers of 2 bytes.
+// In numbers of 2 bytes.
 void read_reduce_bucket(const Setting& setting, Draft& draft) {
   if (setting.is("auto")) {
     draft.not_modelled(setting,
@@ -160,6 +128,42 @@ void read_reduce_bucket(const Setting& setting, Draft& draft) {
     draft.set("bucket_bytes", fmt::to_string(2 * setting.whole(1, kMostBucketNumbers)), setting);
   }
 }
+
+constexpr std::array kZeroKeys{
+    KeyRow{"stage", read_stage},
+    KeyRow{"offload_optimizer", read_offload<false>},
+    KeyRow{"offload_param", read_offload<true>},
+    KeyRow{"reduce_bucket_size", read_reduce_bucket},
+    KeyRow{"sub_group_size", read_size<kSubGroup>},
+    KeyRow{"allgather_bucket_size", read_size<kBucket>},
+    KeyRow{"stage3_prefetch_bucket_size", read_size<kPrefetch>},
+    KeyRow{"stage3_param_persistence_threshold", read_size<kPersistent>},
+    KeyRow{"stage3_max_live_parameters", read_size<kLive>},
+    KeyRow{"max_live_parameters", read_size<kLive>},
+    KeyRow{"max_reuse_distance", read_size<kLive>},
+    KeyRow{"stage3_max_reuse_distance", read_size<kLive>},
+    KeyRow{"overlap_comm", read_what_is_on},
+    KeyRow{"contiguous_gradients", read_what_is_on},
+    KeyRow{"reduce_scatter", read_what_is_on},
+    KeyRow{"memory_efficient_linear", read_what_is_on},
+};
+constexpr std::array kZeroOthers{
+    UnmodelledKeys{"another way to send or to split than the usual one",
+                   "round_robin_gradients zero_hpz_partition_size zero_quantized_weights zero_quantized_gradients "
+                   "zero_quantized_nontrainable_weights mics_shard_size mics_hierarchical_params_gather zenflow "
+                   "stage3_module_granularity_threshold leaf_module",
+                   "1"},
+    UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16", "cpu_offload cpu_offload_params"},
+    UnmodelledKeys{"weights of other partitions", "load_from_fp32_weights elastic_checkpoint", "true"},
+};
+constexpr std::array kZeroIgnored{
+    IgnoredKeys{"decides about saving alone",
+                "gather_16bit_weights_on_model_save stage3_gather_16bit_weights_on_model_save "
+                "stage3_gather_fp16_weights_on_model_save"},
+    IgnoredKeys{"on, or decided by DeepSpeed, in the recipe as well",
+                "allgather_partitions ignore_unused_parameters use_multi_rank_bucket_allreduce"},
+};
+constexpr KeyTable kZeroTable{"DeepSpeed's zero_optimization", kZeroKeys, kZeroOthers, kZeroIgnored};
 
 constexpr std::array kLowZeroKeys{
     KeyRow{"stage", read_stage},

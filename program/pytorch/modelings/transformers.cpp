@@ -108,7 +108,9 @@ void Transformers::load() {
 
 Tensor Transformers::embed(const Tensor& ids) {
   const Scope scope(torch_.heap(), "embed_tokens");
-  embedded_ = torch_.embedding(ids, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, hidden_dtype_);
+  const Submodule module = submodule({llama_.embedding});
+  const Tensor input = torch_.enter(module, ids);
+  embedded_ = torch_.embedding(input, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, hidden_dtype_);
   if (llama_.style.scales_embedding) {
     const bool has_its_type = scale_dtype_ == hidden_dtype_;
     const Tensor scale = has_its_type ? embedding_scale_
@@ -116,6 +118,7 @@ Tensor Transformers::embed(const Tensor& ids) {
                                                  "embed_scale, converted");
     embedded_ = torch_.multiply_by_constant(embedded_, scale);
   }
+  embedded_ = torch_.leave(module, std::move(embedded_));
   if (adapters_.need_input_gradients()) embedded_ = torch_.require_gradient(std::move(embedded_));
   return embedded_;
 }
@@ -162,7 +165,12 @@ Tensor Transformers::prepare(Tensor embedded, const Tensor& mask, const Tensor& 
   }
   make_masks(mask);
   const Scope scope(torch_.heap(), "rotary_emb");
-  for (const Tensor& frequencies : frequencies_) rotations_.push_back(rotations_of(frequencies));
+  for (const Tensor& frequencies : frequencies_) {
+    const Submodule module = submodule();
+    const Tensor input = torch_.enter(module, h);
+    rotations_.push_back(rotations_of(frequencies));
+    torch_.leave(module, rotations_.back().cosines);
+  }
   return h;
 }
 
@@ -177,8 +185,21 @@ Tensor Transformers::linear_4bit(const Tensor& x, const LlamaLinear& by, std::in
 
 Tensor Transformers::linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
   if (torch_.is_quantized(by.weight)) return linear_4bit(x, by, inputs, outputs);
-  Tensor result = torch_.linear(x, by.weight, inputs, outputs, by.bias);
+  const Submodule module = submodule({by.weight, by.bias});
+  const Tensor input = torch_.enter(module, x);
+  Tensor result = torch_.leave(module, torch_.linear(input, by.weight, inputs, outputs, by.bias));
   return adapters_.added(std::move(result), x, by, inputs, outputs);
+}
+
+/// Named after its place and its own parameters; -1: there is none.
+Submodule Transformers::submodule(const std::vector<int>& parameters) const {
+  Submodule module{.name = torch_.heap().scope, .parameters = {}};
+  for (const int parameter : parameters) {
+    if (parameter < 0) continue;
+    module.name += fmt::format(" {}", parameter);
+    module.parameters.push_back(parameter);
+  }
+  return module;
 }
 
 /// Gemma's: (x * w) in fp32, where Llama's is x * w in x's type.
@@ -195,9 +216,15 @@ Tensor Transformers::norm_with_one(const Tensor& x, int weight, std::int64_t wid
   return torch_.cast(h, x.dtype);
 }
 
-/// `variance` and the widened input are locals, held until the product with the weight is there.
 Tensor Transformers::norm(const Tensor& x, int weight, std::int64_t width) {
-  if (llama_.style.adds_one_to_norms) return norm_with_one(x, weight, width);
+  const Submodule module = submodule({weight});
+  const Tensor input = torch_.enter(module, x);
+  return torch_.leave(
+      module, llama_.style.adds_one_to_norms ? norm_with_one(input, weight, width) : plain_norm(input, weight, width));
+}
+
+/// `variance` and the widened input are locals, held until the product with the weight is there.
+Tensor Transformers::plain_norm(const Tensor& x, int weight, std::int64_t width) {
   Tensor h = torch_.cast(x, Dtype::f32);
   const Tensor variance = torch_.mean_of_rows(torch_.power(h), width);
   {
@@ -208,7 +235,10 @@ Tensor Transformers::norm(const Tensor& x, int weight, std::int64_t width) {
 }
 
 Tensor Transformers::activated(const Tensor& x) {
-  return llama_.style.activation == Activation::silu ? torch_.silu(x) : torch_.gelu(x);
+  Submodule module = submodule();
+  module.name += ".act_fn";
+  const Tensor input = torch_.enter(module, x);
+  return torch_.leave(module, llama_.style.activation == Activation::silu ? torch_.silu(input) : torch_.gelu(input));
 }
 
 Tensor Transformers::feed_forward(const LlamaBlock& l, const Tensor& x) {
@@ -234,7 +264,11 @@ CheckpointBody Transformers::block(std::size_t number) {
                             .items = items_,
                             .rotations = rotations_.at(static_cast<std::size_t>(layer.rope_table)),
                             .mask = layer.window > 0 ? window_mask_ : mask_};
-  return [this, &layer, positions](const Tensor& x) { return run(layer, x, positions); };
+  return [this, &layer, positions](const Tensor& x) {
+    const Submodule module{.name = layer.name, .parameters = {}};
+    const Tensor input = torch_.enter(module, x);
+    return torch_.leave(module, run(layer, input, positions));
+  };
 }
 
 Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& positions) {
@@ -248,14 +282,25 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
   };
   const bool has_post_norms = llama_.style.has_post_norms;
   Tensor h = normed("input_layernorm", x, l.attention_norm);
-  Attended attended = in("self_attn", [&] { return attention(l, h, positions); });
+  Attended attended = in("self_attn", [&] {
+    Submodule module = submodule();
+    module.is_called_by_names = true;
+    const Tensor input = torch_.enter(module, h);
+    Attended made = attention(l, input, positions);
+    made.out = torch_.leave(module, std::move(made.out));
+    return made;
+  });
   h = std::move(attended.out);
   if (has_post_norms) h = normed("post_attention_layernorm", h, l.post_attention_norm);
   const Scope scope(heap, l.name);
   h = torch_.add(x, multiplied(h));
   const Tensor residual = h;
   h = normed(has_post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm", h, l.ffn_norm);
-  h = in("mlp", [&] { return feed_forward(l, h); });
+  h = in("mlp", [&] {
+    const Submodule module = submodule();
+    const Tensor input = torch_.enter(module, h);
+    return torch_.leave(module, feed_forward(l, input));
+  });
   if (has_post_norms) h = normed("post_feedforward_layernorm", h, l.post_ffn_norm);
   return torch_.add(residual, multiplied(h));
 }
@@ -273,7 +318,9 @@ Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_
   const Scope scope(torch_.heap(), "lm_head");
   torch_.heap().values = Category::logits_and_loss;
   if (is_scored_) return h;
-  return torch_.linear(h, llama_.output, llama_.sizes.hidden, llama_.sizes.vocabulary);
+  const Submodule module = submodule({llama_.output});
+  const Tensor input = torch_.enter(module, h);
+  return torch_.leave(module, torch_.linear(input, llama_.output, llama_.sizes.hidden, llama_.sizes.vocabulary));
 }
 
 Tensor Transformers::multiplied(const Tensor& x) { return llama_.style.multiplies ? torch_.scale(x) : x; }

@@ -52,6 +52,8 @@ class Transformers final : public Model {
   /// Of rows of `width`.
   Tensor norm(const Tensor& x, int weight, std::int64_t width);
   Tensor norm_with_one(const Tensor& x, int weight, std::int64_t width);
+  Tensor plain_norm(const Tensor& x, int weight, std::int64_t width);
+  Submodule submodule(const std::vector<int>& parameters = {}) const;
   Tensor rotated(const Tensor& x, const Rotations& rotations);
   /// How q, k and v of all heads lie in memory; Python sees them with heads first in any case.
   enum class Layout { tokens_first, heads_first };

@@ -1,10 +1,10 @@
-"""Every allocation of transformers' Trainer with DeepSpeed's ZeRO-1 and ZeRO-2 against the counted ledger, as events_test.py compares those without DeepSpeed.
+"""Every allocation of transformers' Trainer with DeepSpeed's ZeRO-1, ZeRO-2 and ZeRO-3 against the counted ledger, as events_test.py compares those without DeepSpeed.
 
 `recorded` compares with deepspeed_events.json, which `record` writes. `live` and `record` rehearse with the libraries of $VRAMFIT_RECIPES_PYTHON
 (tests/rehearse/requirements-recipes.txt), or of the Python that runs this; if that lacks them, the test is skipped (exit code 77).
 `random COUNT SEED` draws jobs, as random_test.py does.
 The rank that is rehearsed is the one that the estimate is for: the one that keeps most gradients, or with offload the one that has the largest part of a parameter. It is found here from the
-library's own model.
+library's own model. With ZeRO-3 all ranks allocate the same.
 """
 
 import dataclasses
@@ -16,13 +16,20 @@ from events_test import FOLDER, SMALL, TINY, Case, config_file, counted_events, 
 from random_test import CARDS, WITHOUT_BF16, failures_of_drawn, sizes
 from recorded import SKIPPED, Comparison, with_libraries
 
-# Recorded, too. Buckets that hold a part of the gradients, or less than the largest, are those of larger models.
+# Recorded, too; the last one has another bucket in each step, which ZeRO-3 makes in loading. Buckets that hold a part of the gradients, or less than the largest, are those of larger models.
 FEW = [
     Case(**TINY, zero=2, ranks=2, bucket=100_000),
     Case(**TINY, zero=2, ranks=4, bucket=30_000, accumulation=3, checkpointing="full", batch=2, tied=True),
     Case(**TINY, zero=1, ranks=3, bucket=30_000, accumulation=2, family="qwen2"),
     Case(**TINY, zero=2, ranks=1, clip=False),
     Case(**TINY, zero=1, ranks=7, checkpointing="full", family="qwen3"),
+    # Of TINY the embedding and the output layer come and go, and all else stays whole; of SMALL, norms and biases stay.
+    Case(**TINY, zero=3, ranks=4),
+    Case(**TINY, zero=3, ranks=2, checkpointing="full"),
+    *(Case(**SMALL, zero=3, ranks=ranks, checkpointing=checkpointing) for ranks, checkpointing in ((1, "none"), (2, "none"), (8, "full"), (64, "none"))),
+    Case(**SMALL, zero=3, ranks=4, accumulation=3, bucket=5_000_000),
+    Case(**SMALL, zero=3, ranks=3, accumulation=2, checkpointing="full", tied=True, family="qwen2"),
+    Case(**SMALL, zero=3, ranks=2, tied=True, family="qwen3"),
     Case(**TINY, zero=2, ranks=64, bucket=500_000, optimizer="adamw:foreach"),
     Case(**TINY, zero=2, ranks=2, precision="fp16-mixed", card="T4", attention="auto", bucket=30_000, accumulation=2),
     Case(**TINY, zero=1, ranks=3, precision="fp16-mixed", clip=False),
@@ -40,6 +47,14 @@ MORE += [
       for zero, ranks, bucket, precision, offload, tied, accumulation, checkpointing in (
           (2, 2, 500_000_000, "fp16-mixed", "none", False, 1, "full"), (1, 8, 20_000_000, "fp16-mixed", "none", True, 2, "none"), (2, 8, 20_000_000, "bf16-mixed", "optimizer", False, 1, "full"),
           (2, 4, 2_000_000, "fp16-mixed", "optimizer", True, 3, "none"), (1, 3, 10_000_000, "bf16-mixed", "optimizer", False, 2, "full"), (1, 1, 500_000_000, "bf16-mixed", "optimizer", False, 1, "full")))]
+WIDE = {**TINY, "hidden": 512, "heads": 8, "ffn": 1024}
+MORE += [
+    Case(**WIDE, zero=3, ranks=3, accumulation=5, tied=True, family="mistral"),
+    Case(**WIDE, zero=3, ranks=64, checkpointing="full", accumulation=2, optimizer="adamw:foreach", family="qwen3"),
+    Case(**WIDE, zero=3, ranks=1, clip=False, accumulation=2, batch=2),
+    *(Case(**SMALL, zero=3, ranks=ranks, tied=tied, bucket=bucket, accumulation=accumulation, checkpointing=checkpointing, attention="auto")
+      for ranks, tied, bucket, accumulation, checkpointing in (
+          (8, True, 20_000_000, 2, "full"), (16, False, 500_000_000, 4, "none"), (7, True, 2_000_000, 4, "full"), (1, False, 500_000_000, 3, "full")))]
 MORE += [Case(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
          for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
 
@@ -78,7 +93,7 @@ def heaviest_rank(case):
 
 
 def rehearsed(case, warm):
-    return rehearsed_events(case, warm, "train.py", heaviest_rank(case))
+    return rehearsed_events(case, warm, "train.py", 0 if case.zero == 3 else heaviest_rank(case))
 
 
 def drawn(seed):

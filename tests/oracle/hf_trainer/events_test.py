@@ -59,7 +59,7 @@ class Case(FamilyDims):
                 "attention": "auto" if self.precision == "fp32" and self.attention == "flash" else self.attention, "allocator": "expandable", "seq_len": self.sequence,
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": self.optimizer}
         if self.zero:
-            fields |= {"sharding": "shard-grad-op" if self.zero == 2 else "shard-optimizer", "bucket_bytes": 2 * self.bucket}
+            fields |= {"sharding": ("shard-optimizer", "shard-grad-op", "full-shard")[self.zero - 1], "bucket_bytes": 2 * self.bucket}
         elif self.ranks > 1:
             fields["sharding"] = self.sharding
         if self.offload != "none":

@@ -43,7 +43,7 @@ def parse(arguments):
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
     parser.add_argument("--offload", choices=["none", "params", "optimizer"], default="none", help="params: cpu_offload of fsdp_config; optimizer: DeepSpeed's offload_optimizer")
-    parser.add_argument("--zero", type=int, choices=[0, 1, 2], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
+    parser.add_argument("--zero", type=int, choices=[0, 1, 2, 3], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
     parser.add_argument("--bucket", type=int, default=500_000_000, help="DeepSpeed's reduce_bucket_size, in elements")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
@@ -176,6 +176,9 @@ def run(options, make_trainer):
 
 
 def trainer_of(options):
+    if options.zero == 3:  # arguments come first, so that parameters are parted as they are made
+        arguments = TrainingArguments(**settings_of(options))
+        return Marked(model=model_of(options), args=arguments, train_dataset=Texts(options.sequence))
     return Marked(model=model_of(options), args=TrainingArguments(**settings_of(options)), train_dataset=Texts(options.sequence))
 
 

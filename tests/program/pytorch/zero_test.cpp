@@ -126,7 +126,7 @@ TEST_CASE("an access of a parameter counts its own bytes and not those of all we
 TEST_CASE("what has no rules is refused by name") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
-           {"sharding", "full-shard", "ZeRO-3"},
+           {"sharding", "hybrid-shard", "--sharding hybrid-shard"},
            {"sharding", "no-shard", "--sharding no-shard"},
            {"offload", "params", "--offload params with --runtime deepspeed (--offload optimizer is)"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},

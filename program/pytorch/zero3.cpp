@@ -1,0 +1,224 @@
+#include "program/pytorch/zero3.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace vramfit::eager {
+
+using Pass = Zero3Coordinator::Pass;
+
+Zero3::Zero3(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
+    : WholeModel(torch, graph, job, modules),
+      ZeroNumbers(torch),
+      ranks_(job.mesh.shard),
+      bucket_elements_(job.bucket_bytes / dtype_bytes(Dtype::bf16).n),
+      coordinator_(torch, ranks_, {}) {
+  for (Trained* p : trained()) coordinator_.add(*p);
+  for (const OptimizerGroup& group : WholeModel::groups()) add_groups(group.parameters);
+  torch.set_module_hooks(this);
+  torch.on_gradient([this](int parameter) { take(parameter); });
+}
+
+/// _create_fp16_sub_groups
+void Zero3::add_groups(const std::vector<Trained*>& parameters) {
+  const std::int64_t most = Zero3Limits{}.of_sub_group;
+  bool is_full = true;
+  for (const Trained* trained : parameters) {
+    if (is_full) {
+      groups_.emplace_back();
+      groups_.back().name = fmt::format("group {}", groups_.size() - 1);
+    }
+    Group& group = groups_.back();
+    std::size_t place = 0;
+    while (coordinator_.parameters()[place].trained != trained) ++place;
+    group.parameters.push_back(place);
+    group.elements = checked_add(group.elements, coordinator_.parameters()[place].part_elements);
+    group.master.name = group.name;
+    group.master.elements = group.elements;
+    is_full = group.elements >= most;
+  }
+}
+
+void Zero3::load() {
+  make_parts();
+  const Scope scope(heap(), "zero");
+  tracker_ = heap().make(1, Dtype::u8, Category::temporaries, "is there an infinite number");
+  flatten();
+  make_masters();
+  bucket_ = heap().make(bucket_elements_, Dtype::bf16, Category::communication, "bucket of gradients");
+  gradients_ = heap().make(flat_.elements, Dtype::bf16, Category::gradients, "gradients of the parts");
+  heap().run("aten::zeros", {});
+  gradient_parts_.resize(coordinator_.parameters().size());
+  std::int64_t begin = 0;
+  for (const Group& group : groups_) {
+    for (const std::size_t place : group.parameters) {
+      const std::int64_t elements = coordinator_.parameters()[place].part_elements;
+      gradient_parts_[place] = heap().narrow(gradients_, begin, elements);
+      begin += elements;
+    }
+  }
+  for (const Group& group : groups_) {
+    for (const std::size_t place : group.parameters) {
+      coordinator_.gather_alone(coordinator_.parameters()[place]);
+      coordinator_.let_go(coordinator_.parameters()[place]);
+    }
+  }
+}
+
+/// zero.Init: each module's parameters are made, and parted at once.
+void Zero3::make_parts() {
+  const Scope scope(heap(), "model");
+  for (PartedParameter& p : coordinator_.parameters()) {
+    const Tensor whole = heap().make(p.trained->elements, Dtype::bf16, Category::parameters, "made " + p.trained->name);
+    heap().run("aten::normal_", {writes(whole)});
+    p.part = heap().make(p.part_elements, Dtype::bf16, Category::parameters, "part of " + p.trained->name);
+    heap().run("aten::copy_", {reads(whole), writes(p.part)});
+  }
+}
+
+/// defragment: over the host, into one tensor.
+void Zero3::flatten() {
+  std::int64_t elements = 0;
+  for (PartedParameter& p : coordinator_.parameters()) {
+    elements = checked_add(elements, p.part_elements);
+    p.part = {};
+  }
+  heap().empty_cache();
+  flat_ = heap().make(elements, Dtype::bf16, Category::parameters, "parts of all parameters");
+  heap().run("aten::_to_copy", {writes(flat_)});
+  std::int64_t begin = 0;
+  for (Group& group : groups_) {
+    group.flat = heap().narrow(flat_, begin, group.elements);
+    for (const std::size_t place : group.parameters) {
+      PartedParameter& p = coordinator_.parameters()[place];
+      p.part = heap().narrow(flat_, begin, p.part_elements);
+      begin += p.part_elements;
+    }
+  }
+}
+
+/// _create_fp32_partitions, each by way of a copy; and the gradient of zeros that initialize_optimizer_states shows to
+/// no optimizer.
+void Zero3::make_masters() {
+  std::int64_t most = 0;
+  Tensor converted;
+  for (Group& group : groups_) {
+    converted = computed("aten::_to_copy", {reads(group.flat)}, group.elements, Dtype::f32, "converted parts");
+    group.master.value = heap().make(group.elements, Dtype::f32, Category::parameters, "master of " + group.name);
+    heap().run("aten::clone", {reads(converted), writes(group.master.value)});
+    most = std::max(most, group.elements);
+  }
+  converted = {};
+  const Tensor zeros = computed("aten::zeros", {}, most, Dtype::f32, "gradient of zeros");
+}
+
+void Zero3::begin_forward() {
+  coordinator_.begin();
+  coordinator_.fetch(root_, Pass::forward);
+  coordinator_.fetch(model_, Pass::forward);
+}
+
+/// The hook before the module's backward is a node at its output, the one after it a node at its input.
+Tensor Zero3::enter(const Submodule& module, Tensor input) {
+  coordinator_.fetch(module, Pass::forward);
+  if (module.is_called_by_names || !input.wants_gradient) return input;
+  return torch().pass_through(std::move(input), [this, module] { coordinator_.release(module, Pass::backward); });
+}
+
+Tensor Zero3::leave(const Submodule& module, Tensor output) {
+  coordinator_.release(module, Pass::forward);
+  if (!output.wants_gradient) return output;
+  return torch().pass_through(std::move(output), [this, module] { coordinator_.fetch(module, Pass::backward); });
+}
+
+void Zero3::wrap_outputs(Tensor& loss, Tensor& /*logits*/) { loss = leave(root_, std::move(loss)); }
+
+/// __add_grad_to_ipg_bucket: what doesn't fit into the bucket waits where it is.
+void Zero3::take(int parameter) {
+  const Scope scope(heap(), "zero");
+  std::size_t place = 0;
+  while (coordinator_.parameters()[place].trained->parameter != parameter) ++place;
+  const std::int64_t elements = coordinator_.parameters()[place].trained->elements;
+  if (ready_elements_ + elements > bucket_elements_ && ready_elements_ > 0) reduce_bucket();
+  Tensor gradient = torch().take_gradient(parameter);
+  if (ready_elements_ + elements <= bucket_elements_) {
+    const Tensor moved = heap().narrow(bucket_, ready_elements_, elements);
+    if (collected_ >= 0) heap().wait(std::exchange(collected_, -1), Stream::compute);
+    heap().run("aten::copy_", {reads(gradient), writes(moved)});
+    gradient = moved;
+  }
+  ready_.push_back({place, std::move(gradient)});
+  ready_elements_ += elements;
+}
+
+/// reduce_scatter_coalesced: the ranks' parts one after the other, each padded; in place where that is so already.
+Tensor Zero3::scattered() {
+  const std::vector<PartedParameter>& parameters = coordinator_.parameters();
+  const PartedParameter& first = parameters[ready_.front().parameter];
+  Tensor flat = ready_.front().gradient;
+  std::vector<Tensor> padding;
+  if (ready_.size() > 1 || first.part_elements * ranks_ != first.trained->elements) {
+    Accesses accesses;
+    std::int64_t elements = 0;
+    for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+      for (const Ready& ready : ready_) {
+        const PartedParameter& p = parameters[ready.parameter];
+        const std::int64_t own =
+            std::clamp<std::int64_t>(p.trained->elements - rank * p.part_elements, 0, p.part_elements);
+        elements += p.part_elements;
+        if (own < p.part_elements) {
+          padding.push_back(heap().make(p.part_elements - own, Dtype::bf16, Category::temporaries, "padding",
+                                        Stream::reduce_scatter));
+        }
+      }
+    }
+    for (const Ready& ready : ready_) accesses.push_back(reads(ready.gradient));
+    flat = heap().make(elements, Dtype::bf16, Category::communication, "gradients by rank", Stream::reduce_scatter);
+    accesses.push_back(writes(flat));
+    heap().run("aten::cat", accesses, Stream::reduce_scatter);
+  }
+  collected_ = heap().record(Stream::reduce_scatter);
+  heap().run("aten::div_", {changes(flat)}, Stream::reduce_scatter);
+  heap().wait(heap().start(program::Collective::reduce_scatter, program::Axis::shard, {changes(flat)},
+                           Stream::reduce_scatter, flat.elements / ranks_ * dtype_bytes(Dtype::bf16)),
+              Stream::reduce_scatter);
+  return flat;
+}
+
+/// __reduce_and_partition_ipg_grads, partition_grads
+void Zero3::reduce_bucket() {
+  if (ready_.empty()) return;
+  const Scope scope(heap(), "zero");
+  std::ranges::sort(ready_, {}, &Ready::parameter);
+  heap().wait_for_stream(Stream::reduce_scatter, Stream::compute);
+  {
+    const Tensor flat = scattered();
+    for (const Ready& ready : ready_) {
+      const Tensor& part = gradient_parts_[ready.parameter];
+      heap().run(accumulates_ ? "aten::add_" : "aten::copy_",
+                 {reads(flat), accumulates_ ? changes(part) : writes(part)}, Stream::reduce_scatter);
+    }
+    if (flat.storage.buffer() == bucket_.storage.buffer()) collected_ = heap().record(Stream::reduce_scatter);
+  }
+  // What is no part of the bucket goes back to the pool that it came from.
+  if (ready_elements_ > bucket_elements_) heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
+  ready_.clear();
+  ready_elements_ = 0;
+}
+
+void Zero3::finish_backward() {
+  reduce_bucket();
+  heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
+  collected_ = -1;
+  accumulates_ = true;
+  coordinator_.release_leftovers();
+}
+
+std::vector<OptimizerGroup> Zero3::groups() {
+  Group& group = groups_[updated_];
+  return {{{&group.master}, {group.gradient}}};
+}
+
+}  // namespace vramfit::eager

@@ -1,0 +1,294 @@
+#include "program/pytorch/zero3_coordinator.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace vramfit::eager {
+
+namespace {
+
+using Status = PartedParameter::Status;
+
+/// Before any place in the order.
+constexpr std::int64_t kNever = -1;
+
+}  // namespace
+
+Zero3Coordinator::Zero3Coordinator(Torch& torch, std::int64_t ranks, Zero3Limits limits)
+    : torch_(torch), ranks_(ranks), limits_(limits) {}
+
+void Zero3Coordinator::add(Trained& trained) {
+  places_[trained.parameter] = parameters_.size();
+  parameters_.push_back({.trained = &trained,
+                         .part_elements = ceil_div(trained.elements, ranks_),
+                         .is_persistent = trained.elements <= limits_.persistent,
+                         .part = {},
+                         .whole = {},
+                         .gather = nullptr,
+                         .used_by = {},
+                         .fetched_for_step = kNever});
+}
+
+std::vector<std::size_t> Zero3Coordinator::own(const Submodule& module) const {
+  std::vector<std::size_t> found;
+  for (const int parameter : module.parameters) found.push_back(places_.at(parameter));
+  return found;
+}
+
+/// assert_ints_same_as_other_ranks
+void Zero3Coordinator::compare_over_ranks(std::int64_t numbers) {
+  Heap& heap = torch_.heap();
+  const Scope scope(heap, "order of modules");
+  for (const std::int64_t elements : {std::int64_t{1}, numbers}) {
+    if (elements == 0) continue;
+    const Tensor list = heap.make(elements, Dtype::i64, Category::temporaries, "numbers to compare");
+    heap.run("aten::_to_copy", {writes(list)}, {.bytes = 0});
+    heap.run("c10d::broadcast", {changes(list)});
+  }
+}
+
+void Zero3Coordinator::end_recording() {
+  if (trace_ != Trace::recording) return;
+  std::int64_t uses = 0;
+  for (const std::vector<std::size_t>& parameters : order_) uses += static_cast<std::int64_t>(parameters.size());
+  compare_over_ranks(static_cast<std::int64_t>(order_.size()));
+  compare_over_ranks(uses);  // which parameters
+  compare_over_ranks(uses);  // and where in the order
+  trace_ = Trace::complete;
+}
+
+/// reset_step: the first forward and backward are recorded, and all others follow that record.
+void Zero3Coordinator::begin() {
+  for (PartedParameter& p : parameters_) {
+    if (p.gather == nullptr) continue;
+    wait_for(*p.gather);
+    p.gather = nullptr;
+    release_one(p);
+  }
+  end_recording();
+  if (trace_ == Trace::none) {
+    compare_over_ranks(0);
+    trace_ = Trace::recording;
+  }
+  queue_.clear();
+  if (trace_ == Trace::complete) {
+    for (std::size_t step = 0; step < order_.size(); ++step) {
+      std::vector<std::size_t> parameters = order_[step];
+      std::ranges::sort(parameters);
+      for (const std::size_t p : parameters) queue_.push_back({p, static_cast<std::int64_t>(step)});
+    }
+  }
+  for (PartedParameter& p : parameters_) p.fetched_for_step = kNever;
+  step_ = 0;
+  available_ = 0;
+}
+
+void Zero3Coordinator::fetch(const Submodule& module, Pass pass) {
+  const std::vector<std::size_t> needed = own(module);
+  if (trace_ == Trace::recording) order_.push_back(needed);
+  if (pass == Pass::backward &&
+      std::ranges::none_of(in_backward_, [&](const Submodule& m) { return m.name == module.name; })) {
+    in_backward_.push_back(module);
+  }
+  gather(needed);
+  for (const std::size_t place : needed) {
+    PartedParameter& p = parameters_[place];
+    p.used_by.insert(module.name);
+    if (p.gather == nullptr) continue;
+    const std::shared_ptr<Gather> gather = std::exchange(p.gather, nullptr);
+    wait_for(*gather);
+  }
+  torch_.heap().wait_for_stream(Stream::compute, Stream::all_gather);
+  if (trace_ == Trace::complete) {
+    take_from_queue(needed);
+    prefetch();
+  }
+  ++step_;
+}
+
+/// What this module needs and nothing ahead of it has gathered.
+void Zero3Coordinator::take_from_queue(const std::vector<std::size_t>& needed) {
+  std::set<std::size_t> unseen, taken;
+  for (const std::size_t place : needed) {
+    if (parameters_[place].fetched_for_step < step_) unseen.insert(place);
+  }
+  while (!queue_.empty() && taken.size() < unseen.size()) {
+    parameters_[queue_.front().parameter].fetched_for_step = queue_.front().step;
+    taken.insert(queue_.front().parameter);
+    queue_.pop_front();
+  }
+  if (taken != unseen) throw std::logic_error("ZeRO-3: modules run in another order than before");
+}
+
+void Zero3Coordinator::prefetch() {
+  const std::int64_t most = std::min(limits_.live - available_, limits_.prefetched);
+  std::set<std::size_t> chosen;
+  std::int64_t elements = 0;
+  while (!queue_.empty() && elements < most) {
+    const Use use = queue_.front();
+    queue_.pop_front();
+    PartedParameter& p = parameters_[use.parameter];
+    p.fetched_for_step = std::max(p.fetched_for_step, use.step);
+    if (p.status != Status::parted || !chosen.insert(use.parameter).second) continue;
+    elements += p.trained->elements;
+  }
+  gather({chosen.begin(), chosen.end()});
+}
+
+/// all_gather_coalesced, of those that are parted. On one rank a part is all there is.
+void Zero3Coordinator::gather(std::vector<std::size_t> parameters) {
+  std::erase_if(parameters, [this](std::size_t p) { return parameters_[p].status != Status::parted; });
+  if (parameters.empty()) return;
+  std::ranges::sort(parameters);
+  Heap& heap = torch_.heap();
+  const Scope scope(heap, "zero");
+  const auto made = std::make_shared<Gather>(Gather{.parameters = parameters, .flat = {}});
+  std::int64_t elements = 0;
+  Accesses accesses;
+  for (const std::size_t place : parameters) {
+    PartedParameter& p = parameters_[place];
+    p.status = Status::on_its_way;
+    p.gather = made;
+    available_ += p.trained->elements;
+    elements += p.part_elements;
+    accesses.push_back(reads(p.part));
+  }
+  if (ranks_ == 1) return;
+  const bool is_alone = parameters.size() == 1;
+  heap.wait_for_stream(Stream::all_gather, Stream::compute);  // it may work with what was let go of
+  Tensor& target = is_alone ? parameters_[parameters.front()].whole : made->flat;
+  target = heap.make(checked_mul(elements, ranks_), Dtype::bf16,
+                     is_alone ? Category::unsharded_parameters : Category::communication,
+                     is_alone ? "gathered " + parameters_[parameters.front()].trained->name : "gathered parameters",
+                     Stream::all_gather);
+  if (!is_alone) {
+    accesses.push_back({target.storage.buffer(), program::How::write_part});
+    heap.run("aten::cat", accesses, Stream::all_gather);
+    accesses = {changes(target)};
+  } else {
+    accesses.insert(accesses.begin(), writes(target));
+  }
+  made->token = heap.start(program::Collective::all_gather, program::Axis::shard, accesses, Stream::all_gather,
+                           elements * dtype_bytes(Dtype::bf16));
+}
+
+void Zero3Coordinator::make_whole(PartedParameter& p, Tensor whole) {
+  p.whole = std::move(whole);
+  p.status = Status::whole;
+  torch_.set_parameter(p.trained->parameter, p.whole);
+}
+
+void Zero3Coordinator::wait_for(Gather& gather) {
+  if (std::exchange(gather.is_complete, true)) return;
+  Heap& heap = torch_.heap();
+  const Scope scope(heap, "zero");
+  if (gather.token >= 0) {
+    heap.wait(gather.token, Stream::all_gather);
+    heap.wait_for_stream(Stream::all_gather, Stream::compute);
+  }
+  for (const std::size_t place : gather.parameters) {
+    PartedParameter& p = parameters_[place];
+    if (ranks_ == 1) {
+      make_whole(p, p.part);
+    } else if (!gather.flat.storage) {
+      make_whole(p, heap.narrow(p.whole, 0, p.trained->elements));
+    } else {
+      Tensor whole = heap.make(p.trained->elements, Dtype::bf16, Category::unsharded_parameters,
+                               "gathered " + p.trained->name, Stream::all_gather);
+      heap.run("aten::cat", {reads(gather.flat), writes(whole)}, Stream::all_gather);
+      make_whole(p, std::move(whole));
+    }
+  }
+}
+
+void Zero3Coordinator::let_go(PartedParameter& p) {
+  p.whole = {};
+  p.status = Status::parted;
+}
+
+/// __release_param
+void Zero3Coordinator::release_one(PartedParameter& p) {
+  if (p.status != Status::whole || !p.used_by.empty()) return;
+  let_go(p);
+  available_ -= p.trained->elements;
+}
+
+/// __params_to_release: neither what stays, nor what was seen ahead, nor what comes again soon.
+const std::set<std::size_t>& Zero3Coordinator::to_release(const Submodule& module) {
+  const auto [known, is_new] = releases_.try_emplace({module.name, step_});
+  std::set<std::size_t>& released = known->second;
+  if (!is_new) return released;
+  for (const std::size_t place : own(module)) {
+    const PartedParameter& p = parameters_[place];
+    if (!p.is_persistent && p.fetched_for_step <= step_) released.insert(place);
+  }
+  std::int64_t seen = 0;
+  for (auto step = static_cast<std::size_t>(step_); step < order_.size() && seen < limits_.reused_within; ++step) {
+    for (const std::size_t place : order_[step]) {
+      released.erase(place);
+      seen += parameters_[place].trained->elements;
+    }
+  }
+  return released;
+}
+
+void Zero3Coordinator::release(const Submodule& module, Pass pass) {
+  const std::vector<std::size_t> used = own(module);
+  std::set<std::size_t> released(used.begin(), used.end());
+  if (trace_ == Trace::complete) released = to_release(module);
+  if (pass == Pass::backward) {
+    std::erase_if(in_backward_, [&](const Submodule& m) { return m.name == module.name; });
+  }
+  for (const std::size_t place : used) {
+    PartedParameter& p = parameters_[place];
+    p.used_by.erase(module.name);
+    if (released.contains(place)) release_one(p);
+  }
+}
+
+void Zero3Coordinator::release_leftovers() {
+  for (; !in_backward_.empty(); in_backward_.pop_back()) {
+    const Submodule& module = in_backward_.back();
+    for (const std::size_t place : own(module)) {
+      PartedParameter& p = parameters_[place];
+      p.used_by.erase(module.name);
+      if (!p.is_persistent) release_one(p);
+    }
+  }
+}
+
+void Zero3Coordinator::release_all() {
+  for (PartedParameter& p : parameters_) {
+    if (p.gather != nullptr) {
+      const std::shared_ptr<Gather> gather = std::exchange(p.gather, nullptr);
+      wait_for(*gather);
+    }
+    p.used_by.clear();
+    release_one(p);
+  }
+}
+
+/// _allgather_params_sequential
+void Zero3Coordinator::gather_alone(PartedParameter& p) {
+  Heap& heap = torch_.heap();
+  const Scope scope(heap, "zero");
+  const Tensor whole = heap.make(checked_mul(p.part_elements, ranks_), Dtype::bf16, Category::unsharded_parameters,
+                                 "whole " + p.trained->name);
+  heap.wait(heap.start(program::Collective::all_gather, program::Axis::shard, {writes(whole), reads(p.part)},
+                       Stream::compute, p.part_elements * dtype_bytes(Dtype::bf16)),
+            Stream::compute);
+  make_whole(p, heap.narrow(whole, 0, p.trained->elements));
+}
+
+/// _allgather_params_coalesced: each in a tensor of its own. One rank sees them in its parts, unless there is only one.
+void Zero3Coordinator::gather_persistent() {
+  std::vector<PartedParameter*> parted;
+  for (PartedParameter& p : parameters_) {
+    if (p.is_persistent && p.status == Status::parted) parted.push_back(&p);
+  }
+  for (PartedParameter* p : parted) {
+    ranks_ == 1 && parted.size() > 1 ? make_whole(*p, p->part) : gather_alone(*p);
+  }
+}
+
+}  // namespace vramfit::eager

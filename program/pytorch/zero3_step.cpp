@@ -1,0 +1,79 @@
+// DeepSpeedZeroOptimizer_Stage3.step: the norm, and the update, group by group.
+#include <utility>
+
+#include "program/pytorch/zero3.h"
+
+namespace vramfit::eager {
+
+/// get_grad_norm_direct: each part is widened to fp64 for its norm.
+Tensor Zero3::norm_of(const Group& group) {
+  std::vector<Tensor> norms;
+  Accesses accesses;
+  for (const std::size_t place : group.parameters) {
+    const Tensor& part = gradient_parts_[place];
+    // fp64 has no name here; its numbers have as many bytes as those of int64.
+    const Tensor wide = computed("aten::_to_copy", {reads(part)}, part.elements, Dtype::i64, "gradient in fp64");
+    norms.push_back(reduced("aten::linalg_vector_norm", wide));
+    accesses.push_back(reads(norms.back()));
+  }
+  const auto count = static_cast<std::int64_t>(norms.size());
+  Tensor total;
+  {
+    Tensor squares;
+    {
+      const Tensor stacked = computed("aten::stack", accesses, count, Dtype::i64, "norms");
+      squares = computed("aten::pow", {reads(stacked)}, count, Dtype::i64, "squares");
+    }
+    total = number("aten::sum", {reads(squares)}, Dtype::i64, "sum of squares");
+  }
+  heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(total)}, Stream::compute),
+              Stream::compute);
+  const Tensor norm = number("aten::pow", {reads(total)}, Dtype::i64, "norm of a group");
+  Tensor infinite;
+  {
+    const Tensor magnitude = number("aten::abs", {reads(norm)}, Dtype::i64, "magnitude");
+    infinite = number("aten::eq", {reads(magnitude)}, Dtype::u8, "is it infinite");
+  }
+  const Tensor unknown = number("aten::isnan", {reads(norm)}, Dtype::u8, "is it no number");
+  const Tensor invalid = number("aten::logical_or", {reads(unknown), reads(infinite)}, Dtype::u8, "is it invalid");
+  const Tensor mark = number("aten::_to_copy", {}, Dtype::f32, "mark of what is invalid");
+  const Tensor wide = number("aten::_to_copy", {reads(mark)}, Dtype::i64, "mark in fp64");
+  return number("aten::where", {reads(invalid), reads(wide), reads(norm)}, Dtype::i64, "norm, or the mark");
+}
+
+void Zero3::update(Group& group, bool clips, const Tensor& norm, const std::function<void()>& optimizer) {
+  {
+    Accesses accesses;
+    for (const std::size_t place : group.parameters) accesses.push_back(reads(gradient_parts_[place]));
+    const Tensor flat = group.parameters.size() == 1
+                            ? gradient_parts_[group.parameters.front()]
+                            : computed("aten::cat", accesses, group.elements, Dtype::bf16, "flat gradient");
+    group.gradient = heap().make(group.elements, Dtype::f32, Category::gradients, "gradient of " + group.name);
+    heap().run("aten::_to_copy", {reads(flat), writes(group.gradient)});
+  }
+  if (clips) clip_to(group.gradient, norm);
+  optimizer();
+  heap().run("aten::copy_", {reads(group.master.value), writes(group.flat)});
+  group.gradient = {};
+}
+
+void Zero3::step(bool clip, const std::function<void(Phase)>& enter, const std::function<void()>& optimizer) {
+  const Scope scope(heap(), "zero step");
+  accumulates_ = false;
+  coordinator_.release_all();
+  enter(Phase::clip);
+  std::vector<Tensor> norms;
+  for (const Group& group : groups_) norms.push_back(norm_of(group));
+  const Tensor norm = combined(norms);
+  check_norm(norm);
+  // The norm of the step before is let go of later; it has the same size.
+  const Tensor unscaled = number("aten::div", {reads(norm)}, norm.dtype, "norm without a scale");
+  enter(Phase::optimizer);
+  for (updated_ = 0; updated_ < groups_.size(); ++updated_) update(groups_[updated_], clip, norm, optimizer);
+  updated_ = 0;
+  coordinator_.gather_persistent();
+  coordinator_.end_recording();
+  if (!norm_.storage) norm_ = unscaled;
+}
+
+}  // namespace vramfit::eager

@@ -1,0 +1,76 @@
+#include "program/pytorch/zero_numbers.h"
+
+#include <limits>
+#include <utility>
+
+#include "job/cluster/reduce_scratch.h"
+
+namespace vramfit::eager {
+
+Tensor ZeroNumbers::computed(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype,
+                             const char* what) {
+  return library_.computed(call, inputs, library_.heap().make(elements, dtype, Category::temporaries, what));
+}
+
+Tensor ZeroNumbers::is_finite(const Tensor& x) {
+  const std::int64_t n = x.elements;
+  const Tensor magnitude = computed("aten::abs", {reads(x)}, n, x.dtype, "magnitude");
+  const Tensor is_number = computed("aten::eq", {reads(x)}, n, Dtype::u8, "is it a number");
+  const Tensor is_within = computed("aten::ne", {reads(magnitude)}, n, Dtype::u8, "is it not infinite");
+  return computed("aten::mul", {reads(is_number), reads(is_within)}, n, Dtype::u8, "is it finite");
+}
+
+Tensor ZeroNumbers::reduced(const char* call, const Tensor& x) {
+  const Bytes element = dtype_bytes(x.dtype);
+  Tensor result = library_.heap().make(1, x.dtype, Category::temporaries, "reduced");
+  std::int64_t part = x.elements;
+  while (part * element.n > std::numeric_limits<std::int32_t>::max()) part = ceil_div(part, std::int64_t{2});
+  const ReduceScratch scratch = sum_over_all(part, library_.device());  // of numbers of 4 bytes
+  const Tensor partials =
+      library_.heap().make(scratch.partials.n / 4, x.dtype, Category::temporaries, "partial results");
+  const Tensor counters =
+      library_.heap().make(scratch.counters.n, Dtype::u8, Category::temporaries, "reduction counters");
+  return library_.computed(call, {reads(x)}, std::move(result));
+}
+
+Tensor ZeroNumbers::is_any_invalid(const Tensor& norms) {
+  const std::int64_t count = norms.elements;
+  Tensor either;
+  {
+    Tensor infinite;
+    {
+      const Tensor finite = is_finite(norms);
+      infinite = computed("aten::bitwise_not", {reads(finite)}, count, Dtype::u8, "are they not finite");
+    }
+    const Tensor negative = computed("aten::lt", {reads(norms)}, count, Dtype::u8, "are they negative");
+    either = computed("aten::bitwise_or", {reads(infinite), reads(negative)}, count, Dtype::u8, "either");
+  }
+  return number("aten::any", {reads(either)}, Dtype::u8, "is any invalid");
+}
+
+Tensor ZeroNumbers::combined(const std::vector<Tensor>& norms) {
+  Accesses accesses;
+  for (const Tensor& norm : norms) accesses.push_back(reads(norm));
+  const auto count = static_cast<std::int64_t>(norms.size());
+  const Tensor stacked = computed("aten::stack", accesses, count, norms.front().dtype, "norms of groups");
+  const Tensor invalid = is_any_invalid(stacked);
+  const Tensor norm = number("aten::linalg_vector_norm", {reads(stacked)}, stacked.dtype, "norm");
+  const Tensor infinity = number("aten::full_like", {}, stacked.dtype, "infinity");
+  return number("aten::where", {reads(invalid), reads(norm), reads(infinity)}, stacked.dtype, "norm, or infinity");
+}
+
+void ZeroNumbers::clip_to(const Tensor& gradient, const Tensor& norm) {
+  Tensor scale = norm;
+  for (const char* call : {"aten::div", "aten::add", "aten::div", "aten::clamp"}) {
+    scale = number(call, {reads(scale)}, norm.dtype, call);
+  }
+  const Tensor combined = number("aten::mul", {reads(scale)}, norm.dtype, "combined scale");
+  Tensor factor;
+  {
+    const Tensor reciprocal = number("aten::reciprocal", {reads(combined)}, norm.dtype, "reciprocal");
+    factor = number("aten::mul", {reads(reciprocal)}, norm.dtype, "factor");
+  }
+  library_.heap().run("aten::mul_", {reads(factor), changes(gradient)});
+}
+
+}  // namespace vramfit::eager

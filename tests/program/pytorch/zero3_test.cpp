@@ -1,0 +1,105 @@
+// transformers' Trainer with DeepSpeed's ZeRO-3. That its step is what DeepSpeed does is tested in
+// tests/oracle/hf_trainer, event by event.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
+#include "job/stacks.h"
+#include "model_specs/graph.h"
+#include "program/make_program.h"
+#include "program/not_modelled.h"
+#include "program/readers/check.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+namespace {
+
+using ZeroSettings = std::vector<std::pair<std::string, std::string>>;
+
+Job zero3_job(const ZeroSettings& settings, const Cluster& cluster) {
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("deepspeed"), cluster));
+  job_field_named("sharding").set(job, "full-shard");
+  for (const auto& [name, value] : settings) job_field_named(name).set(job, value);
+  std::vector<std::string> notes;
+  return resolve_job(job, testing::small_llama(), cluster, notes);
+}
+
+program::Program zero3_program(const ZeroSettings& settings, const std::string& gpus) {
+  const Cluster cluster = parse_cluster(gpus);
+  const Job job = zero3_job(settings, cluster);
+  require_rules(job, cluster);
+  return program::make_program(
+      {.graph = build_graph(testing::small_llama(), {}), .job = job, .device = cluster.card.device, .coords = {}});
+}
+
+/// Collectives of one kind in a micro-batch that ends a step: of the first step, and of a later one.
+std::pair<int, int> in_first_and_later(const program::Program& program, program::Collective collective) {
+  std::map<program::Section::Steps, int> counts;
+  for (const program::Section& section : program.sections) {
+    if (section.kind != program::Section::Kind::last) continue;
+    for (std::size_t i = section.begin; i < section.end; ++i) {
+      const auto* start = std::get_if<program::Start>(&program.main.instructions[i]);
+      counts[section.steps] += static_cast<int>(start != nullptr && start->collective == collective);
+    }
+  }
+  return {counts[program::Section::Steps::first], counts[program::Section::Steps::later]};
+}
+
+}  // namespace
+
+TEST_CASE("programs of ZeRO-3 are sound") {
+  for (const char* gpus : {"1xH100-80GB", "3xA100-80GB", "2x8xH100-80GB"}) {
+    for (const char* checkpointing : {"none", "full"}) {
+      for (const char* accumulation : {"1", "2", "3", "5"}) {
+        for (const char* bucket : {"20000", "60000", "1000000000"}) {
+          CAPTURE(gpus);
+          CAPTURE(checkpointing);
+          CAPTURE(accumulation);
+          CAPTURE(bucket);
+          const ZeroSettings settings{
+              {"grad_accum", accumulation}, {"bucket_bytes", bucket}, {"checkpointing", checkpointing}};
+          CHECK(program::fault_of(zero3_program(settings, gpus)).value_or("") == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what a forward and a backward use is gathered ahead, and in fewer collectives, once the order is known") {
+  const auto [first, later] = in_first_and_later(zero3_program({}, "4xH100-80GB"), program::Collective::all_gather);
+  CHECK(later > 0);
+  CHECK(later < first);
+}
+
+TEST_CASE("one GPU gathers and reduces nothing") {
+  const program::Program program = zero3_program({}, "1xH100-80GB");
+  for (const auto collective : {program::Collective::all_gather, program::Collective::all_reduce}) {
+    const auto [first, later] = in_first_and_later(program, collective);
+    CAPTURE(static_cast<int>(collective));
+    CHECK(first == later);
+  }
+}
+
+TEST_CASE("what ZeRO-3 has no rules for is refused by name") {
+  const Cluster two = parse_cluster("2xH100-80GB");
+  for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"sharding", "hybrid-shard", "--sharding hybrid-shard"},
+           {"offload", "optimizer", "--offload optimizer"},
+           {"offload", "params", "--offload params"},
+           {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
+           {"precision", "fp16-mixed", "--precision fp16-mixed"},
+           {"method", "lora", "--method lora"}}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(require_rules(zero3_job({{name, value}}, two), two), doctest::Contains(says.c_str()),
+                         NotModelled);
+  }
+}
+
+}  // namespace vramfit
