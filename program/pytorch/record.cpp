@@ -5,7 +5,7 @@
 #include "program/pytorch/compiled.h"
 #include "program/pytorch/loops/loop.h"
 #include "program/pytorch/modelings/gpt2_graph.h"
-#include "program/pytorch/modelings/llama_graph.h"
+#include "program/pytorch/modelings/segment_reader.h"
 
 namespace vramfit::eager {
 

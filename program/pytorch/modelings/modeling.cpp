@@ -3,8 +3,14 @@
 #include "program/pytorch/modelings/torchtitan.h"
 #include "program/pytorch/modelings/transformers.h"
 #include "program/pytorch/modelings/transformers_gpt2.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit::eager {
+
+Dtype hidden_dtype(const Graph& graph, const Job& job, int embedding) {
+  if (job.runtime == Runtime::pytorch_fsdp2) return job.precision.compute;
+  return held_parameters(graph, job)[static_cast<std::size_t>(embedding)].dtype;
+}
 
 std::vector<std::int64_t> buffers_in_fp32(const Graph& graph, const Job& job) {
   return has_learned_positions(graph) ? std::vector<std::int64_t>{} : llama_buffers_in_fp32(graph, job);

@@ -51,6 +51,9 @@ class Model {
   virtual void leave() {}
 };
 
+/// Of hidden states, where no autocast is: as the parameter `embedding` is held, or what FSDP2 gathers in.
+Dtype hidden_dtype(const Graph& graph, const Job& job, int embedding);
+
 /// Elements of what the model that the job names has in fp32 beside parameters.
 std::vector<std::int64_t> buffers_in_fp32(const Graph& graph, const Job& job);
 

@@ -59,7 +59,7 @@ Tensor Masks::allowed_keys(const Tensor& padding, std::int64_t window) {
 Tensor Masks::of_scores(const Tensor& given, std::int64_t window) {
   const Scope scope(torch_.heap(), "mask");
   const Tensor flags = constant("aten::_to_copy", {reads(given)}, given.elements, Dtype::u8, "flags");
-  if (!for_.is_eager && !hides_keys(window)) {
+  if (!for_.is_eager && !hides_keys(window, for_.sequence)) {
     look_at_flags(flags);
     return {};
   }

@@ -8,6 +8,9 @@
 
 namespace vramfit::eager {
 
+/// Whether rows of `sequence` tokens are so long that a window hides keys from queries; 0: there is no window.
+inline bool hides_keys(std::int64_t window, std::int64_t sequence) { return window > 0 && sequence >= window; }
+
 class Masks {
  public:
   struct For {
@@ -30,8 +33,6 @@ class Masks {
   };
   Tensor all_of(const std::vector<MaskPart>& parts);
   Tensor allowed_keys(const Tensor& padding, std::int64_t window);
-  /// Whether rows are so long that a window hides keys from queries.
-  bool hides_keys(std::int64_t window) const { return window > 0 && for_.sequence >= window; }
 
   Torch& torch_;
   For for_;
