@@ -23,6 +23,8 @@ class Masks {
   /// Of queries that see `window` keys; 0: all before them. `given`: the loop's mask of tokens. Empty where PyTorch's
   /// kernels need none.
   Tensor of_scores(const Tensor& given, std::int64_t window);
+  /// For queries that see all keys: that `given` hides none, in which case no attention needs a mask.
+  void look_for_padding(const Tensor& given);
 
  private:
   Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
