@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "model_specs/config.h"
 #include "tests/program/pytorch/trainer_questions.h"
 
@@ -62,7 +63,8 @@ TEST_CASE("what the Trainer's BERT has no rules for is named") {
   CHECK(names(refusal(bert(), {{"modeling", "trl"}}), "BERT, which TRL doesn't train"));
   CHECK(refusal(bert(), {{"method", "lora"}}).empty());
   CHECK(names(refusal(bert(), {{"method", "qlora"}}), "BERT with --method qlora"));
-  CHECK(names(refusal(bert(), {{"compile", "on"}}), "BERT with --compile on"));
+  CHECK_THROWS_WITH_AS(count_of(bert(), {{"compile", "on"}}, "", 0), doctest::Contains("BERT with --compile on"),
+                       NotModelled);
   CHECK(names(refusal(bert(R"(, "hidden_act": "relu")"), {}), "BERT with relu"));
   CHECK(names(refusal(bert(R"(, "hidden_dropout_prob": 1.0)"), {}), "dropout of 1"));
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "model_specs/config.h"
 #include "tests/program/pytorch/trainer_questions.h"
 
@@ -49,7 +50,8 @@ TEST_CASE("what the Trainer's GPT-2 has no rules for is named") {
   CHECK(refusal(gpt2(), {}).empty());
   CHECK(names(refusal(gpt2(), {{"modeling", "trl"}}), "a model with learned positions"));
   CHECK(names(refusal(gpt2(), {{"method", "qlora"}}), "GPT-2 with --method qlora"));
-  CHECK(names(refusal(gpt2(), {{"compile", "on"}}), "GPT-2 with --compile on"));
+  CHECK_THROWS_WITH_AS(count_of(gpt2(), {{"compile", "on"}}, "", 0), doctest::Contains("GPT-2 with --compile on"),
+                       NotModelled);
   CHECK(names(refusal(gpt2(R"(, "activation_function": "relu")"), {}), "GPT-2 with relu"));
   CHECK(names(refusal(gpt2(R"(, "resid_pdrop": 1.0)"), {}), "dropout of 1"));
   const ModelSpec upcasts = gpt2(R"(, "reorder_and_upcast_attn": true)");
