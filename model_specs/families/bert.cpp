@@ -37,6 +37,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.activation_is_composed = config.text("hidden_act", "gelu") == "gelu_new";
   spec.dropout = spec.embedding_dropout = config.number("hidden_dropout_prob", 0.1, 0, 1);
   spec.attention_dropout = config.number("attention_probs_dropout_prob", 0.1, 0, 1);
+  if (config.size_or_zero("chunk_size_feed_forward", 0) > 0) spec.graph_lacks = "chunk_size_feed_forward of bert";
   if (config.boolean("is_decoder", false)) spec.graph_lacks = "is_decoder of bert";
   // Its decoder leaves cls.predictions.bias without a gradient.
   if (!spec.tie_word_embeddings) spec.graph_lacks = "untied embeddings of bert";

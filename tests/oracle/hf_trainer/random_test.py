@@ -87,7 +87,7 @@ def without_bf16(case, seed):
     return dataclasses.replace(case, precision="fp16-mixed", storage="fp32", frozen_dtype=frozen)
 
 
-def drawn(seed, family=""):
+def drawn(seed, only=""):
     draw = random.Random(seed)
     family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "granite"])
     precision = draw.choice(["bf16-mixed", "bf16-mixed", "bf16-pure", "fp32"])
@@ -100,7 +100,7 @@ def drawn(seed, family=""):
         storage="bf16" if precision == "bf16-mixed" and draw.random() < 0.15 else "fp32", checkpointing=draw.choice(["none", "full"]), card=draw.choice(CARDS), attention=draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:fused", "adamw:foreach", "adamw-8bit", "adafactor", "adamw:paged", "adamw-8bit:paged"]),
         sharding=sharding, checkpointed_by=draw.choice(["layers", "fsdp"]) if ranks > 1 and sharding != "no-shard" and not adapters else "layers")
-    return without_bf16(masked(case, seed, family == "bert"), seed)
+    return without_bf16(masked(case, seed, only == "bert"), seed)
 
 
 def compare(case, counted, warm):
@@ -111,11 +111,11 @@ def compare(case, counted, warm):
     return difference is None
 
 
-def main(count, seed, family):
+def main(count, seed, only):
     refused, unequal, compared = collections.Counter(), [], 0
     with libraries() as warm:
         while compared < count:
-            case = drawn(seed, family)
+            case = drawn(seed, only)
             seed += 1
             done = count_events(case)
             assert done.returncode in (0, 1), done.stderr

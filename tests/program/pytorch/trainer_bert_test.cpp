@@ -66,6 +66,7 @@ TEST_CASE("what the Trainer's BERT has no rules for is named") {
   CHECK_THROWS_WITH_AS(count_of(bert(), {{"compile", "on"}}, "", 0), doctest::Contains("BERT with --compile on"),
                        NotModelled);
   CHECK(names(refusal(bert(R"(, "hidden_act": "relu")"), {}), "BERT with relu"));
+  CHECK(names(refusal(bert(R"(, "chunk_size_feed_forward": 16)"), {}), "chunk_size_feed_forward of bert"));
   CHECK(names(refusal(bert(R"(, "hidden_dropout_prob": 1.0)"), {}), "dropout of 1"));
 }
 
