@@ -137,7 +137,8 @@ class Torch final : public Backend {
   /// Heads of all rows of the batch one after the other, as bmm works on them: a copy where they lie between each
   /// other.
   Tensor folded_heads(const Tensor& x, std::int64_t heads, std::int64_t batch, bool heads_first);
-  /// scaled_dot_product_attention, causal or with a mask of booleans [batch, 1, sequence, sequence] for all heads.
+  /// scaled_dot_product_attention: causal, of all keys, or with a mask of booleans [batch, 1, sequence, sequence] for
+  /// all heads.
   Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape,
                    const Tensor& mask = {});
   /// Which kernel attention takes in `dtype`. Throws NotModelled where there are no rules for it, or where it would
