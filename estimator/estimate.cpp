@@ -158,6 +158,9 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (dropout > 0 && !has_trainer(e.job)) {
     e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", dropout));
   }
+  if (graph.masked_lm && has_trainer(e.job)) {
+    e.assumptions.emplace_back("AutoModelForMaskedLM, on rows without padding and without token_type_ids");
+  }
   if (!spec.quantization.empty()) {
     e.assumptions.push_back(fmt::format("weights are {} as trained, not {} as stored",
                                         dtype_name(e.job.precision.storage), spec.quantization));

@@ -123,7 +123,7 @@ struct Graph {
   std::vector<Rope> ropes;              // distinct rotary tables, each [S, head_dim/2] cos and sin in fp32
   std::vector<std::int64_t> rope_dims;  // rotated dims of each table
   bool masked_lm = false;               // bert: labels on a seeded 15 % of positions; else next token
-  DropoutRates dropout;                 // of families whose Trainer is counted (gpt2)
+  DropoutRates dropout;                 // of families whose Trainer is counted (gpt2, bert)
 };
 
 /// Whether any layer is a mixture of experts.

@@ -5,7 +5,7 @@ import os
 
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, Trainer, TrainingArguments
 
 MODEL = "model"  # --model
 SEQ_LEN = 1024  # --seq-len
@@ -34,8 +34,12 @@ class Tokens(torch.utils.data.Dataset):
 
 def main():
     # The frozen weights are in bf16; PEFT keeps its adapters in fp32.
-    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32 if PRECISION == "fp32" else torch.bfloat16)
-    model = get_peft_model(model, LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type="CAUSAL_LM"))
+    config = AutoConfig.from_pretrained(MODEL)
+    is_masked = config.model_type == "bert" or any(name.endswith("ForMaskedLM") for name in config.architectures or [])
+    kind = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
+    model = kind.from_pretrained(MODEL, dtype=torch.float32 if PRECISION == "fp32" else torch.bfloat16)
+    task = None if is_masked else "CAUSAL_LM"  # PEFT has no task for masked models
+    model = get_peft_model(model, LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type=task))
     arguments = TrainingArguments(
         output_dir=os.path.join(os.path.dirname(os.path.abspath(__file__)), "output"),
         per_device_train_batch_size=MICRO_BATCH,
@@ -47,7 +51,7 @@ def main():
         save_strategy="no",
         report_to=[],
     )
-    vocabulary = AutoConfig.from_pretrained(MODEL).get_text_config().vocab_size
+    vocabulary = config.get_text_config().vocab_size
     Trainer(model=model, args=arguments, train_dataset=Tokens(vocabulary)).train()
 
 

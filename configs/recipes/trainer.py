@@ -4,7 +4,7 @@
 import os
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, Trainer, TrainingArguments
 
 MODEL = "model"  # --model
 SEQ_LEN = 1024  # --seq-len
@@ -32,7 +32,10 @@ class Tokens(torch.utils.data.Dataset):
 
 def main():
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16 if PRECISION == "bf16-pure" else torch.float32)
+    config = AutoConfig.from_pretrained(MODEL)
+    is_masked = config.model_type == "bert" or any(name.endswith("ForMaskedLM") for name in config.architectures or [])
+    kind = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
+    model = kind.from_pretrained(MODEL, dtype=torch.bfloat16 if PRECISION == "bf16-pure" else torch.float32)
     arguments = TrainingArguments(
         output_dir=os.path.join(os.path.dirname(os.path.abspath(__file__)), "output"),
         per_device_train_batch_size=MICRO_BATCH,
@@ -47,7 +50,7 @@ def main():
         fsdp=several,
         fsdp_config={"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if several else None,
     )
-    vocabulary = AutoConfig.from_pretrained(MODEL).get_text_config().vocab_size
+    vocabulary = config.get_text_config().vocab_size
     Trainer(model=model, args=arguments, train_dataset=Tokens(vocabulary)).train()
 
 

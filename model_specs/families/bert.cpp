@@ -34,7 +34,10 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.attention_bias = spec.attention_out_bias = spec.mlp_bias = true;
   spec.norm_eps = config.number("layer_norm_eps", 1e-12);
   spec.activation = config.activation("hidden_act", Activation::gelu_erf);
-  spec.dropout = config.number("hidden_dropout_prob", 0.1, 0, 1);
+  spec.activation_is_composed = config.text("hidden_act", "gelu") == "gelu_new";
+  spec.dropout = spec.embedding_dropout = config.number("hidden_dropout_prob", 0.1, 0, 1);
+  spec.attention_dropout = config.number("attention_probs_dropout_prob", 0.1, 0, 1);
+  if (config.size_or_zero("chunk_size_feed_forward", 0) > 0) spec.graph_lacks = "chunk_size_feed_forward of bert";
   if (config.boolean("is_decoder", false)) spec.graph_lacks = "is_decoder of bert";
   // Its decoder leaves cls.predictions.bias without a gradient.
   if (!spec.tie_word_embeddings) spec.graph_lacks = "untied embeddings of bert";
@@ -110,7 +113,7 @@ int block(GraphBuilder& builder, const ModelSpec& spec, const std::string& layer
   const int middle =
       builder.layer_norm("attention.output.LayerNorm", first, norm_use(spec, layer + "attention.output.LayerNorm"));
   const int active = builder.apply(OpKind::activation, "intermediate.act", linear("intermediate.dense", middle),
-                                   {.activation = spec.activation});
+                                   {.activation = spec.activation, .is_composed = spec.activation_is_composed});
   const int second = builder.add("residual_2", middle, linear("output.dense", active));
   return builder.layer_norm("output.LayerNorm", second, norm_use(spec, layer + "output.LayerNorm"));
 }
@@ -130,11 +133,13 @@ Graph bert_graph(const ModelSpec& spec, const LossOptions& loss) {
   }
   builder.begin("head", SegmentRole::head, spec.hidden_size);
   x = builder.linear("transform.dense", 0, linear_use("cls.predictions.transform.dense"));
-  x = builder.apply(OpKind::activation, "transform.act", x, {.activation = spec.activation});
+  x = builder.apply(OpKind::activation, "transform.act", x,
+                    {.activation = spec.activation, .is_composed = spec.activation_is_composed});
   x = builder.layer_norm("transform.LayerNorm", x, norm_use(spec, "cls.predictions.transform.LayerNorm"));
   builder.finish_with_loss(x, {.weight = kEmbedding, .bias = "cls.predictions.bias"}, 0, loss);
   Graph graph = builder.take();
   graph.masked_lm = true;
+  graph.dropout = {.embedding = spec.embedding_dropout, .attention = spec.attention_dropout, .hidden = spec.dropout};
   return graph;
 }
 

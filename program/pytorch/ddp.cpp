@@ -37,8 +37,7 @@ std::vector<std::vector<std::size_t>> buckets_of(std::span<const std::int64_t> s
 
 /// The Trainer looks for parameters that a step doesn't use, except where its model's own checkpointing forbids it
 /// (trainer.py: _build_accelerator_args).
-Ddp::Ddp(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules,
-         std::vector<std::int64_t> buffers)
+Ddp::Ddp(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules, ModelBuffers buffers)
     : WholeModel(torch, graph, job, modules),
       finds_unused_(job.method != Method::full || std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       buffers_(std::move(buffers)) {
@@ -141,10 +140,11 @@ void Ddp::broadcast_weights() {
 }
 
 void Ddp::broadcast_buffers() {
-  if (buffers_.size() < 2) return;
+  const std::vector<std::int64_t>& elements = buffers_.elements;
+  if (elements.size() < 2) return;
   const Scope scope(torch().heap(), "ddp");
-  const Tensor flat = torch().heap().make(std::accumulate(buffers_.begin(), buffers_.end(), std::int64_t{0}),
-                                          Dtype::f32, Category::communication, "flat buffers");
+  const Tensor flat = torch().heap().make(std::accumulate(elements.begin(), elements.end(), std::int64_t{0}),
+                                          buffers_.dtype, Category::communication, "flat buffers");
   torch().heap().run("aten::cat", {writes(flat)});
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "program/pytorch/modelings/modeling.h"
 #include "program/pytorch/whole_model.h"
 
 namespace vramfit::eager {
@@ -21,9 +22,7 @@ std::vector<std::vector<std::size_t>> buckets_of(std::span<const std::int64_t> s
 
 class Ddp final : public WholeModel {
  public:
-  /// `buffers`: the numbers of elements of the model's buffers, which are fp32.
-  Ddp(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules,
-      std::vector<std::int64_t> buffers);
+  Ddp(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules, ModelBuffers buffers);
 
   void load() override;
   void begin_forward() override;
@@ -52,7 +51,7 @@ class Ddp final : public WholeModel {
   bool finds_unused_;
   bool is_last_ = true, was_last_ = true;  // of its step: the micro-batch, and the one before it
   bool is_rebuilt_ = false;
-  std::vector<std::int64_t> buffers_;  // elements
+  ModelBuffers buffers_;
   std::vector<Trained*> trained_;
   std::vector<std::size_t> ready_;  // in the order in which the first backward made their gradients
   std::vector<Bucket> buckets_;

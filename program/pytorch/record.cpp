@@ -5,7 +5,7 @@
 #include "program/pytorch/compiled.h"
 #include "program/pytorch/loops/loop.h"
 #include "program/pytorch/modelings/gpt2_graph.h"
-#include "program/pytorch/modelings/llama_graph.h"
+#include "program/pytorch/modelings/segment_reader.h"
 
 namespace vramfit::eager {
 
@@ -94,6 +94,7 @@ class Trainer {
 
 program::Program record(const program::LowerInputs& inputs, MakeWrapper make) {
   if (inputs.job.compile && has_experts(inputs.graph)) refuse_model(inputs.job, "experts with --compile on");
+  if (inputs.job.compile && inputs.graph.masked_lm) refuse_model(inputs.job, "BERT with --compile on");
   if (inputs.job.compile && has_learned_positions(inputs.graph)) refuse_model(inputs.job, "GPT-2 with --compile on");
   program::Program program = Trainer(inputs, make).run();
   set_work_of(program, inputs.job);

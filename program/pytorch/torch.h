@@ -26,6 +26,7 @@ struct AttentionShape {
   bool may_be_cudnn = false;  // where the card and the sizes are for it
   bool heads_first = false;   // queries and keys lie so in memory; otherwise tokens do
   bool drops = false;         // probabilities, within the kernel
+  bool causal = true;         // otherwise queries see all keys
 };
 
 /// Of a product for each group of rows: all groups have `rows` together; in the product that makes the gradients of all
@@ -44,6 +45,13 @@ class Torch final : public Backend {
 
   /// table[ids]; the table is `parameter`, of `rows` rows of `dtype`.
   Tensor embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype);
+  struct Table {
+    int parameter = -1;
+    std::int64_t rows = 0, width = 0;
+    Dtype dtype = Dtype::f32;
+  };
+  /// The same of ids that are only seen `times` times (expand), which each call copies.
+  Tensor repeated_embedding(const Tensor& ids, std::int64_t times, const Table& table);
   /// x times the transpose of `parameter` (outputs, inputs), x of rows of `inputs`; `bias`: a parameter, or -1.
   Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias = -1);
   /// addmm(bias, x, parameter) with `parameter` of (inputs, outputs): transformers' Conv1D.
@@ -130,15 +138,18 @@ class Torch final : public Backend {
   /// Heads of all rows of the batch one after the other, as bmm works on them: a copy where they lie between each
   /// other.
   Tensor folded_heads(const Tensor& x, std::int64_t heads, std::int64_t batch, bool heads_first);
-  /// scaled_dot_product_attention, causal or with a mask of booleans [batch, 1, sequence, sequence] for all heads.
+  /// scaled_dot_product_attention: causal, of all keys, or with a mask of booleans [batch, 1, sequence, sequence] for
+  /// all heads.
   Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape,
                    const Tensor& mask = {});
   /// Which kernel attention takes in `dtype`. Throws NotModelled where there are no rules for it, or where it would
   /// leave `shape` as it is.
   AttentionKernel attention_kernel(const AttentionShape& shape, Dtype dtype, bool has_mask) const;
-  /// cross_entropy of fp32 logits: log_softmax and nll_loss.
+  /// cross_entropy: log_softmax and nll_loss.
   Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 
+  /// Whether all of a tensor of booleans are true.
+  Tensor all_true(const Tensor& flags);
   /// How many of a tensor of booleans are true, as int64.
   Tensor count_true(const Tensor& flags);
   /// All elements into one.

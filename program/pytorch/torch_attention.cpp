@@ -19,7 +19,8 @@ void Torch::run_attention(const std::string& name, const AttentionShape& s, Dtyp
                           double products) {
   const bool is_backward = products == kBackwardProducts;
   const auto sequence = static_cast<double>(s.sequence);
-  const double scores = static_cast<double>(s.batch * s.heads) * sequence * attended_rows({.causal = true}, sequence);
+  const double scores =
+      static_cast<double>(s.batch * s.heads) * sequence * attended_rows({.causal = s.causal}, sequence);
   heap_.run(name, accesses,
             {.unit = is_backward ? Work::Unit::attention_backward : Work::Unit::attention,
              .dtype = dtype,

@@ -11,13 +11,27 @@
 namespace vramfit::eager {
 
 Tensor Torch::embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype) {
-  const std::int64_t table = checked_mul(rows, width);
-  Tensor out = value(checked_mul(ids.elements, width), dtype, "embedding");
-  heap_.run("aten::embedding", {reads(ids), reads_parameter(parameter), writes(out)},
-            {.bytes = 2 * heap_.bytes_of({writes(out)})});  // rows of the table are read, not all of it
-  return record(std::move(out), {edge_to(parameter, table)}, {save(ids, is_trained(parameter))},
-                [this, rows, width](Tensor& g, const std::vector<Tensor>& kept) {
-                  return std::vector<Tensor>{embedding_gradient(g, kept[0], rows, width)};
+  return repeated_embedding(ids, 1, {.parameter = parameter, .rows = rows, .width = width, .dtype = dtype});
+}
+
+Tensor Torch::repeated_embedding(const Tensor& ids, std::int64_t times, const Table& table) {
+  const auto all_of = [this, times](const Tensor& once) {
+    if (times == 1) return once;
+    return computed("aten::clone", {reads(once)},
+                    temporary(checked_mul(once.elements, times), Dtype::i64, "repeated ids"));
+  };
+  Tensor out;
+  {
+    const Tensor all = all_of(ids);
+    out = value(checked_mul(all.elements, table.width), table.dtype, "embedding");
+    heap_.run("aten::embedding", {reads(all), reads_parameter(table.parameter), writes(out)},
+              {.bytes = 2 * heap_.bytes_of({writes(out)})});  // rows of the table are read, not all of it
+  }
+  return record(std::move(out), {edge_to(table.parameter, checked_mul(table.rows, table.width))},
+                {save(ids, is_trained(table.parameter))},
+                [this, all_of, table](Tensor& g, const std::vector<Tensor>& kept) {
+                  const Tensor all = all_of(kept[0]);
+                  return std::vector<Tensor>{embedding_gradient(g, all, table.rows, table.width)};
                 });
 }
 
@@ -35,8 +49,10 @@ Tensor Torch::embedding_gradient(const Tensor& gradient, const Tensor& read, std
     return result;
   };
   if (ids <= kUnsortedEmbeddingRows) return summed(table());
-  // Below some number of rows the partial sums have a different layout: seen at 100, not at 2000.
-  if (rows < 2000) throw NotModelled("the embedding's gradient of few rows over many tokens");
+  // Many ids for each row are added up otherwise. How many are many differs by card: seen with up to 64 rows, with 100
+  // and 512 on some, with 2000 on none.
+  const bool is_added_up = rows <= 64;
+  if (!is_added_up && rows < 2000) throw NotModelled("the embedding's gradient of few rows over many tokens");
   const std::int64_t distinct = std::min(ids, rows);
   const auto indices = [&](const char* what) { return temporary(ids, Dtype::i64, what); };
   const auto scratch = [&](Bytes bytes) { const Tensor t = temporary(bytes.n, Dtype::u8, "cub scratch"); };
@@ -59,10 +75,14 @@ Tensor Torch::embedding_gradient(const Tensor& gradient, const Tensor& read, std
   const Tensor total = temporary(1, Dtype::i64, "number of partials");
   const std::int64_t sums = embedding_partials(ids, distinct);
   const Tensor starts = temporary(sums, Dtype::i64, "starts of partials");
-  const Tensor partial_sums = temporary(checked_mul(sums, width), Dtype::f32, "partial sums");
+  const Tensor partial_sums = is_added_up ? temporary(sums, Dtype::i64, "segments of partials")
+                                          : temporary(checked_mul(sums, width), Dtype::f32, "partial sums");
+  const std::int64_t widened = is_added_up && gradient.dtype != Dtype::f32 ? result.elements : 0;
+  const Tensor wide = temporary(widened, Dtype::f32, "sums of rows");
   return summed(std::move(result));
 }
 
+/// Autocast leaves log_softmax as it is, which cross_entropy asks for a type, and computes nll_loss in fp32.
 Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels) {
   Tensor log_probabilities = computed("aten::_log_softmax", {reads(logits)}, make_like(logits, "log_softmax"));
   std::vector<Saved> result{save(log_probabilities)};
@@ -72,19 +92,30 @@ Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels) {
                return std::vector<Tensor>{computed("aten::_log_softmax_backward_data", {reads(g), reads(kept[0])},
                                                    make_like(g, "log_softmax gradient"))};
              });
+  if (autocast_) log_probabilities = cast(log_probabilities, Dtype::f32);
   std::vector<Saved> saved{save(log_probabilities)};
-  Tensor loss = value(1, Dtype::f32, "loss");
-  const Tensor weight = value(1, Dtype::f32, "loss weight");
+  const Dtype dtype = log_probabilities.dtype;
+  Tensor loss = value(1, dtype, "loss");
+  const Tensor weight = value(1, dtype, "loss weight");
   heap_.run("aten::nll_loss_forward", {reads(log_probabilities), reads(labels), writes(loss), writes(weight)},
             {.bytes = 2 * heap_.bytes_of({reads(labels)})});  // one number of each row
   saved.push_back(save(weight));
   saved.push_back(save(labels));
   return record(
       std::move(loss), {edge_to(log_probabilities)}, std::move(saved),
-      [this, n = logits.elements](Tensor& g, const std::vector<Tensor>& kept) {
+      [this, n = logits.elements, dtype](Tensor& g, const std::vector<Tensor>& kept) {
         return std::vector<Tensor>{computed("aten::nll_loss_backward", {reads(g), reads(kept[2]), reads(kept[1])},
-                                            value(n, Dtype::f32, "nll_loss gradient"))};
+                                            value(n, dtype, "nll_loss gradient"))};
       });
+}
+
+/// Partial results are booleans, too.
+Tensor Torch::all_true(const Tensor& flags) {
+  Tensor answer = value(1, Dtype::u8, "all");
+  const ReduceScratch scratch = sum_over_all(flags.elements, device_);  // of numbers of 4 bytes
+  const Tensor partials = temporary(scratch.partials.n / 4, Dtype::u8, "partial results");
+  const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+  return computed("aten::all", {reads(flags)}, std::move(answer));
 }
 
 Tensor Torch::count_true(const Tensor& flags) {

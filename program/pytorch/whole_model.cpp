@@ -9,7 +9,8 @@ namespace {
 
 bool is_embedding(const Graph& graph, int parameter) {
   return std::ranges::any_of(graph.segments.front().ops, [&](const Op& op) {
-    const bool is_table = op.kind == OpKind::embedding || op.kind == OpKind::position_embedding;
+    const bool is_table =
+        op.kind == OpKind::embedding || op.kind == OpKind::position_embedding || op.kind == OpKind::type_embedding;
     return is_table && op.parameters.front().parameter == parameter;
   });
 }

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "program/not_modelled.h"
-#include "program/pytorch/modelings/llama_graph.h"
+#include "program/pytorch/modelings/segment_reader.h"
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/pytorch/zero.h"

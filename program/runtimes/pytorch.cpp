@@ -29,7 +29,7 @@ using eager::Torch;
 std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job& job,
                                      const std::vector<Module>& modules) {
   if (job.mesh.replicate == 1) return std::make_unique<eager::WholeModel>(torch, graph, job, modules);
-  return std::make_unique<eager::Ddp>(torch, graph, job, modules, eager::buffers_in_fp32(graph, job));
+  return std::make_unique<eager::Ddp>(torch, graph, job, modules, eager::buffers_of(graph, job));
 }
 
 void require_quantization(const Job& job) {

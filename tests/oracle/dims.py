@@ -27,6 +27,7 @@ class Dims:
     normalized: typing.ClassVar = True
     dropouts: typing.ClassVar = (0.1, 0.1, 0.1)
     activation: typing.ClassVar = "gelu_new"
+    positions: typing.ClassVar = 0
 
     @property
     def head_dim(self):
@@ -36,6 +37,8 @@ class Dims:
         """What config.json of transformers says."""
         if family == "gpt2":
             return self.gpt2_config(tied)
+        if family == "bert":
+            return self.bert_config()
         other = {"llama": {"attention_bias": False, "mlp_bias": False}, "mistral": {"sliding_window": self.window}, "qwen2": {"use_sliding_window": False},
                  "qwen3": {"use_sliding_window": False, "head_dim": self.head_dim, "attention_bias": False},
                  "phi3": {"sliding_window": self.window, "partial_rotary_factor": self.rotated, "pad_token_id": 0},
@@ -59,6 +62,13 @@ class Dims:
                 "n_head": self.heads, "n_positions": self.sequence, "embd_pdrop": embedding, "attn_pdrop": attention, "resid_pdrop": hidden,
                 "activation_function": self.activation, "tie_word_embeddings": tied, "bos_token_id": 0, "eos_token_id": 0}
 
+    def bert_config(self):
+        """Its embeddings are tied, and what blocks add is dropped as often as the embedding."""
+        _, attention, hidden = self.dropouts
+        return {"architectures": ["BertForMaskedLM"], "model_type": "bert", "vocab_size": self.vocabulary, "hidden_size": self.hidden, "intermediate_size": self.ffn,
+                "num_hidden_layers": self.layers, "num_attention_heads": self.heads, "max_position_embeddings": self.positions or self.sequence, "type_vocab_size": 2,
+                "hidden_dropout_prob": hidden, "attention_probs_dropout_prob": attention, "hidden_act": self.activation, "pad_token_id": 0}
+
 
 @dataclasses.dataclass
 class FamilyDims(Dims):
@@ -70,5 +80,6 @@ class FamilyDims(Dims):
     chosen: int = 2  # experts of a token
     dense: tuple = ()  # layers that have none (qwen3_moe)
     normalized: bool = True  # whether a token's scores add up to 1 (qwen3_moe)
-    dropouts: tuple = (0.1, 0.1, 0.1)  # of the embedding, attention's probabilities and the hidden states (gpt2)
-    activation: str = "gelu_new"  # gpt2
+    dropouts: tuple = (0.1, 0.1, 0.1)  # of the embedding, attention's probabilities and the hidden states (gpt2; bert)
+    activation: str = "gelu_new"  # gpt2, bert
+    positions: int = 0  # rows of their table (bert); 0: as many as tokens

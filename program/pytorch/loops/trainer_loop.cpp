@@ -114,6 +114,15 @@ Tensor TrainerLoop::shifted(const Tensor& labels, Tensor& padded) {
                  "shifted labels");
 }
 
+/// ForCausalLMLoss: the sum over labels, divided by how many count.
+Tensor TrainerLoop::next_token_loss(const Tensor& logits, const Tensor& labels, const Tensor& items) {
+  const Tensor wide = torch().cast(logits, Dtype::f32);
+  Tensor padded;
+  const Tensor targets = shifted(labels, padded);
+  const Tensor loss = torch().cross_entropy(wide, targets);
+  return has_policy() ? torch().divide_by(loss, items) : torch().divide(loss);
+}
+
 /// The model's forward, which ends with its loss; accelerate's autocast around it widens what it returns.
 Tensor TrainerLoop::loss_of(const Inputs& inputs) {
   const Precision& precision = parts_.job.precision;
@@ -125,11 +134,8 @@ Tensor TrainerLoop::loss_of(const Inputs& inputs) {
     logits = forward(inputs.ids, inputs.mask, items);
     parts_.enter(Phase::loss);
     const Scope scope(heap(), "loss");
-    const Tensor wide = torch().cast(logits, Dtype::f32);
-    Tensor padded;
-    const Tensor targets = shifted(inputs.labels, padded);
-    loss = torch().cross_entropy(wide, targets);
-    loss = has_policy() ? torch().divide_by(loss, items) : torch().divide(loss);
+    loss = parts_.model.has_loss_of_its_own() ? torch().cross_entropy(logits, inputs.labels)
+                                              : next_token_loss(logits, inputs.labels, items);
     parts_.model.leave();
   }
   const Scope scope(heap(), "loss");

@@ -47,6 +47,8 @@ class TrainerLoop : public Loop {
  private:
   void begin_step();
   Tensor counted_labels(const std::vector<Inputs>& batches);
+  /// `items`: labels that count, where FSDP2 has converted them.
+  Tensor next_token_loss(const Tensor& logits, const Tensor& labels, const Tensor& items);
   Tensor shifted(const Tensor& labels, Tensor& padded);
   void look_at_loss();
   /// Whether the optimizer is asked on the card to skip an update (its _step_supports_amp_scaling): only PyTorch's

@@ -8,67 +8,34 @@ namespace {
 
 constexpr const char* kOtherModel = "a model with learned positions built differently from GPT-2";
 
-/// A segment's ops, in order.
-class Reader {
- public:
-  Reader(const Segment& segment, const Job& job) : segment_(segment), job_(job) {}
-
-  bool is_next(OpKind kind) const { return next_ < segment_.ops.size() && segment_.ops[next_].kind == kind; }
-
-  const Op& take(OpKind kind) {
-    if (!is_next(kind)) refuse_model(job_, kOtherModel);
-    return segment_.ops[next_++];
-  }
-
-  Gpt2Norm norm() {
-    const Op& op = take(OpKind::layer_norm);
-    return {.weight = op.parameters[0].parameter, .bias = op.parameters[1].parameter};
-  }
-
-  /// A linear with its adapter, if it has one.
-  LlamaLinear conv1d() {
-    const Op& op = take(OpKind::linear);
-    if (!op.attributes.transposed_weight || op.parameters.size() < 2) refuse_model(job_, kOtherModel);
-    LlamaLinear linear{.weight = op.parameters[0].parameter, .bias = op.parameters[1].parameter};
-    if (!is_next(OpKind::lora)) return linear;
-    const Op& adapter = take(OpKind::lora);
-    linear.lora_a = adapter.parameters[0].parameter;
-    linear.lora_b = adapter.parameters[1].parameter;
-    return linear;
-  }
-
-  void require_end() const {
-    if (next_ != segment_.ops.size()) refuse_model(job_, kOtherModel);
-  }
-
- private:
-  const Segment& segment_;
-  const Job& job_;
-  std::size_t next_ = 0;
-};
+LinearParameters conv1d(SegmentReader& reader) {
+  const Op& op = reader.take(OpKind::linear);
+  if (!op.attributes.transposed_weight || op.parameters.size() < 2) reader.refuse();
+  return reader.with_adapter(op);
+}
 
 Gpt2Block block_of(const Segment& segment, const Job& job, Gpt2Graph& gpt2) {
-  Reader reader(segment, job);
+  SegmentReader reader(segment, job, kOtherModel);
   Gpt2Block block;
   block.name = segment.name;
-  block.ln_1 = reader.norm();
-  block.c_attn = reader.conv1d();
+  block.ln_1 = reader.layer_norm();
+  block.c_attn = conv1d(reader);
   for (int part = 1; part < 3; ++part) {
-    if (reader.conv1d().weight != block.c_attn.weight) refuse_model(job, kOtherModel);
+    if (conv1d(reader).weight != block.c_attn.weight) reader.refuse();
   }
   const Attributes& attention = reader.take(OpKind::attention).attributes;
-  if (!attention.causal || attention.kv_heads != attention.heads) refuse_model(job, kOtherModel);
+  if (!attention.causal || attention.kv_heads != attention.heads) reader.refuse();
   gpt2.sizes.heads = attention.heads;
   gpt2.sizes.head_dim = attention.head_dim;
   gpt2.upcasts_scores = attention.upcasts_scores;
-  block.attention_out = reader.conv1d();
+  block.attention_out = conv1d(reader);
   reader.take(OpKind::add);
-  block.ln_2 = reader.norm();
-  block.c_fc = reader.conv1d();
+  block.ln_2 = reader.layer_norm();
+  block.c_fc = conv1d(reader);
   const Attributes& activation = reader.take(OpKind::activation).attributes;
   gpt2.activation = activation.activation;
   gpt2.has_composed_activation = activation.is_composed;
-  block.mlp_out = reader.conv1d();
+  block.mlp_out = conv1d(reader);
   reader.take(OpKind::add);
   reader.require_end();
   return block;
@@ -86,18 +53,18 @@ Gpt2Graph gpt2_graph(const Graph& graph, const Job& job) {
   if (n < 4 || graph.masked_lm) refuse_model(job, kOtherModel);
   Gpt2Graph gpt2;
   gpt2.dropout = graph.dropout;
-  Reader reader(graph.segments.front(), job);
+  SegmentReader reader(graph.segments.front(), job, kOtherModel);
   gpt2.words = reader.take(OpKind::embedding).parameters.front().parameter;
   gpt2.positions = reader.take(OpKind::position_embedding).parameters.front().parameter;
   reader.require_end();
   for (std::size_t s = 1; s + 2 < n; ++s) gpt2.blocks.push_back(block_of(graph.segments[s], job, gpt2));
-  Reader head(graph.segments[n - 2], job);
-  gpt2.norm = head.norm();
+  SegmentReader head(graph.segments[n - 2], job, kOtherModel);
+  gpt2.norm = head.layer_norm();
   const Op& output = head.take(OpKind::linear);
-  if (output.parameters.size() > 1) refuse_model(job, kOtherModel);
+  if (output.parameters.size() > 1) head.refuse();
   gpt2.output = output.parameters.front().parameter;
   head.require_end();
-  Reader(graph.segments[n - 1], job).take(OpKind::cross_entropy);
+  SegmentReader(graph.segments[n - 1], job, kOtherModel).take(OpKind::cross_entropy);
   const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
   gpt2.sizes.batch = job.micro_batch;
   gpt2.sizes.sequence = job.sequence;

@@ -4,19 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "program/pytorch/modelings/llama_graph.h"
+#include "program/pytorch/modelings/segment_reader.h"
 
 namespace vramfit::eager {
 
-/// Parameters by index in the graph.
-struct Gpt2Norm {
-  int weight = -1, bias = -1;
-};
-
 struct Gpt2Block {
   std::string name;
-  Gpt2Norm ln_1, ln_2;
-  LlamaLinear c_attn, attention_out, c_fc, mlp_out;  // matrices of (inputs, outputs)
+  NormParameters ln_1, ln_2;
+  LinearParameters c_attn, attention_out, c_fc, mlp_out;  // matrices of (inputs, outputs)
 };
 
 struct Gpt2Sizes {
@@ -26,7 +21,7 @@ struct Gpt2Sizes {
 struct Gpt2Graph {
   std::vector<Gpt2Block> blocks;
   int words = -1, positions = -1, output = -1;  // words and output are the same where they are tied
-  Gpt2Norm norm;
+  NormParameters norm;
   DropoutRates dropout;
   Activation activation = Activation::gelu_tanh;
   bool has_composed_activation = false;  // of many calls (gelu_new)

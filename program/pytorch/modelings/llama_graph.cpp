@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "job/fields/job_fields.h"
 #include "program/stages/trainable.h"
 
 namespace vramfit::eager {
@@ -12,21 +10,19 @@ namespace {
 
 constexpr const char* kOtherModel = "a model built differently from Llama";
 
-/// A segment's ops, in order, each with its adapter if it has one.
-class Reader {
+/// Of a model of Llama's form, whose style it finds out.
+class Reader : private SegmentReader {
  public:
-  Reader(const Segment& segment, const Job& job, LlamaStyle& style) : segment_(segment), job_(job), style_(style) {}
+  Reader(const Segment& segment, const Job& job, LlamaStyle& style)
+      : SegmentReader(segment, job, kOtherModel), job_(job), style_(style) {}
 
-  bool is_next(OpKind kind) const { return next_ < segment_.ops.size() && segment_.ops[next_].kind == kind; }
-  bool is_done() const { return next_ == segment_.ops.size(); }
+  using SegmentReader::is_next;
+  using SegmentReader::require_end;
 
   const Op& take(OpKind kind) {
-    if (!is_next(kind)) refuse_model(job_, kOtherModel);
-    const Op& op = segment_.ops[next_++];
+    const Op& op = SegmentReader::take(kind);
     const Attributes& a = op.attributes;
-    if (a.transposed_weight || !a.causal || (a.groups != 1 && kind != OpKind::rms_norm)) {
-      refuse_model(job_, kOtherModel);
-    }
+    if (a.transposed_weight || !a.causal || (a.groups != 1 && kind != OpKind::rms_norm)) refuse();
     return op;
   }
 
@@ -37,16 +33,10 @@ class Reader {
     return op.parameters.front().parameter;
   }
 
-  LlamaLinear linear() {
+  LinearParameters linear() {
     const Op& op = take(OpKind::linear);
     if (op.parameters.front().count != -1) style_.is_packed = true;
-    LlamaLinear linear{.weight = op.parameters.front().parameter,
-                       .bias = op.parameters.size() > 1 ? op.parameters[1].parameter : -1};
-    if (!is_next(OpKind::lora)) return linear;
-    const Op& adapter = take(OpKind::lora);
-    linear.lora_a = adapter.parameters[0].parameter;
-    linear.lora_b = adapter.parameters[1].parameter;
-    return linear;
+    return with_adapter(op);
   }
 
   void scale() {
@@ -55,15 +45,9 @@ class Reader {
     style_.multiplies = true;
   }
 
-  void require_end() const {
-    if (!is_done()) refuse_model(job_, kOtherModel);
-  }
-
  private:
-  const Segment& segment_;
   const Job& job_;
   LlamaStyle& style_;
-  std::size_t next_ = 0;
 };
 
 void read_activation(const Op& glu, const Job& job, LlamaStyle& style) {
@@ -155,10 +139,6 @@ void read_head(const Segment& head, const Job& job, LlamaGraph& llama) {
 }
 
 }  // namespace
-
-void refuse_model(const Job& job, const std::string& what) {
-  throw NotModelled("modeling " + job_field_named("modeling").get(job) + " of " + what);
-}
 
 LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   const std::size_t n = graph.segments.size();

@@ -5,16 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "job/job.h"
-#include "model_specs/graph.h"
+#include "program/pytorch/modelings/segment_reader.h"
 
 namespace vramfit::eager {
-
-/// Parameters by index in the graph; -1: no bias, no adapter, or no such linear.
-struct LlamaLinear {
-  int weight = -1, bias = -1;
-  int lora_a = -1, lora_b = -1;
-};
 
 /// A mixture of experts in place of a feed-forward.
 struct LlamaExperts {
@@ -26,9 +19,9 @@ struct LlamaExperts {
 /// One decoder block.
 struct LlamaBlock {
   std::string name;
-  LlamaLinear q, k, v, o, gate, up, down;
-  LlamaLinear qkv, gate_up;  // packed: in place of q, k and v, and of gate and up
-  LlamaExperts experts;      // in place of gate, up and down
+  LinearParameters q, k, v, o, gate, up, down;
+  LinearParameters qkv, gate_up;  // packed: in place of q, k and v, and of gate and up
+  LlamaExperts experts;           // in place of gate, up and down
   int attention_norm = -1, ffn_norm = -1;
   int post_attention_norm = -1, post_ffn_norm = -1;  // of what attention and feed-forward give; -1: none
   int q_norm = -1, k_norm = -1;                      // of each head; -1: none
@@ -73,7 +66,5 @@ std::vector<std::int64_t> llama_buffers_in_fp32(const Graph& graph, const Job& j
 
 /// Throws NotModelled, naming the job's modeling, for a graph of another form.
 LlamaGraph llama_graph(const Graph& graph, const Job& job);
-/// Throws NotModelled("modeling torchtitan of WHAT").
-[[noreturn]] void refuse_model(const Job& job, const std::string& what);
 
 }  // namespace vramfit::eager

@@ -47,12 +47,23 @@ class Model {
   virtual OutputLayer output_layer() const { return {}; }
   /// Whether the Trainer takes its loss for one that shifts labels, and so doesn't count the first of each row.
   virtual bool has_known_loss() const { return true; }
+  /// Whether its loss is the mean over labels, each of its own token's logits as they are, and so neither shifts labels
+  /// nor divides by how many the Trainer counted.
+  virtual bool has_loss_of_its_own() const { return false; }
   /// What its forward holds until it returns, after a loss that it computes itself.
   virtual void leave() {}
 };
 
-/// Elements of what the model that the job names has in fp32 beside parameters.
-std::vector<std::int64_t> buffers_in_fp32(const Graph& graph, const Job& job);
+/// Of hidden states, where no autocast is: as the parameter `embedding` is held, or what FSDP2 gathers in.
+Dtype hidden_dtype(const Graph& graph, const Job& job, int embedding);
+
+/// What a model has beside parameters, all in one dtype.
+struct ModelBuffers {
+  Dtype dtype = Dtype::f32;
+  std::vector<std::int64_t> elements;  // of each
+};
+/// Of the model that the job names.
+ModelBuffers buffers_of(const Graph& graph, const Job& job);
 
 /// The modeling that the job names. Throws NotModelled for a graph that it has no code for.
 std::unique_ptr<Model> make_model(const Graph& graph, const Job& job, Torch& torch);

@@ -14,7 +14,7 @@ Adapters::Adapters(Torch& torch, const Job& job)
       rank_(job.lora.rank) {}
 
 /// Linear.forward
-Tensor Adapters::added(Tensor result, const Tensor& x, const LlamaLinear& by, std::int64_t inputs,
+Tensor Adapters::added(Tensor result, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
                        std::int64_t outputs) const {
   if (by.lora_a < 0) return result;
   const Tensor wide = torch_.cast(x, dtype_);
@@ -24,7 +24,7 @@ Tensor Adapters::added(Tensor result, const Tensor& x, const LlamaLinear& by, st
   return torch_.cast(result, dtype);
 }
 
-Tensor Adapters::change(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) const {
+Tensor Adapters::change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) const {
   Tensor change = torch_.linear(drops_ ? torch_.dropout(x) : x, by.lora_a, inputs, rank_);
   change = torch_.linear(change, by.lora_b, rank_, outputs);
   return torch_.scale(change);

@@ -1,8 +1,7 @@
 // PEFT's LoRA around the linears of transformers' models (tuners/lora/layer.py).
 #pragma once
 
-#include "job/job.h"
-#include "program/pytorch/modelings/llama_graph.h"
+#include "program/pytorch/modelings/segment_reader.h"
 #include "program/pytorch/torch.h"
 
 namespace vramfit::eager {
@@ -12,9 +11,10 @@ class Adapters {
   Adapters(Torch& torch, const Job& job);
 
   /// A linear's `result` for x with what its adapter adds to it; the result itself where it has none.
-  Tensor added(Tensor result, const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) const;
+  Tensor added(Tensor result, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
+               std::int64_t outputs) const;
   /// What the adapter adds.
-  Tensor change(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) const;
+  Tensor change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) const;
   /// Where layers are checkpointed over a frozen embedding (enable_input_require_grads).
   bool need_input_gradients() const { return need_input_gradients_; }
 

@@ -10,7 +10,7 @@ Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch)
   require_llama(job);
   for (const LlamaBlock& b : llama_.blocks) {
     if (b.q_norm >= 0) refuse_model(job, "a model with norms of queries and keys");
-    for (const LlamaLinear& linear : {b.q, b.k, b.v, b.o, b.gate, b.up, b.down}) {
+    for (const LinearParameters& linear : {b.q, b.k, b.v, b.o, b.gate, b.up, b.down}) {
       if (linear.bias >= 0) refuse_model(job, "a model with biases");
     }
   }

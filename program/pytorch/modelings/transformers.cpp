@@ -9,20 +9,9 @@
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
-#include "program/stages/adapters.h"
-#include "program/stages/trainable.h"
+#include "program/pytorch/modelings/transformers_masks.h"
 
 namespace vramfit::eager {
-
-namespace {
-
-/// FSDP2 gathers in the compute dtype.
-Dtype hidden_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama) {
-  if (job.runtime == Runtime::pytorch_fsdp2) return job.precision.compute;
-  return held_parameters(graph, job)[static_cast<std::size_t>(llama.embedding)].dtype;
-}
-
-}  // namespace
 
 Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
@@ -33,7 +22,7 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       llama_(llama_graph(graph, job)),
       // The library has no other code for capped scores, and so picks it for Gemma 2.
       is_eager_(llama_.style.caps_scores || job.attention == Attention::math),
-      hidden_dtype_(hidden_dtype(graph, job, llama_)),
+      hidden_dtype_(hidden_dtype(graph, job, llama_.embedding)),
       scale_dtype_(scale_dtype(graph, job, llama_)) {
   require_code(job);
   require_experts(job);
@@ -47,7 +36,8 @@ void Transformers::require_code(const Job& job) const {
                     "(--attention auto is)",
                     job_field_named("attention").get(job), what));
   };
-  const bool has_masks = std::ranges::any_of(llama_.blocks, [&](const LlamaBlock& l) { return is_within(l.window); });
+  const bool has_masks = std::ranges::any_of(
+      llama_.blocks, [&](const LlamaBlock& l) { return hides_keys(l.window, llama_.sizes.sequence); });
   if (llama_.style.caps_scores && !is_left_to_library) refuse_kernel("capped scores");
   if (has_masks && !is_left_to_library) refuse_kernel("sliding windows");
   if (!llama_.style.is_packed && llama_.sizes.rotated_dims != llama_.sizes.head_dim) {
@@ -62,15 +52,11 @@ std::vector<Module> Transformers::modules() const {
     const auto add = [&](int parameter) {
       if (parameter >= 0) layer.parameters.push_back(parameter);
     };
-    const auto add_linear = [&](const LlamaLinear& linear) {
-      add(linear.weight);
-      add(linear.bias);
-      add(linear.lora_a);
-      add(linear.lora_b);
-    };
-    for (const LlamaLinear& linear : {l.q, l.k, l.v, l.o, l.qkv}) add_linear(linear);
+    for (const LinearParameters& linear : {l.q, l.k, l.v, l.o, l.qkv}) append_parameters(layer.parameters, linear);
     for (const int parameter : {l.q_norm, l.k_norm}) add(parameter);
-    for (const LlamaLinear& linear : {l.gate, l.up, l.gate_up, l.down}) add_linear(linear);
+    for (const LinearParameters& linear : {l.gate, l.up, l.gate_up, l.down}) {
+      append_parameters(layer.parameters, linear);
+    }
     // Mixtral makes its router first, Qwen last: as the parameters are numbered.
     std::array mixture{l.experts.router, l.experts.gate_up, l.experts.down};
     std::ranges::sort(mixture);
@@ -175,7 +161,8 @@ Tensor Transformers::prepare(Tensor embedded, const Tensor& mask, const Tensor& 
 }
 
 /// With PEFT's adapter around it (tuners/lora/bnb.py, Linear4bit.forward, under autocast).
-Tensor Transformers::linear_4bit(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
+Tensor Transformers::linear_4bit(const Tensor& x, const LinearParameters& by, std::int64_t inputs,
+                                 std::int64_t outputs) {
   Tensor result = torch_.linear_4bit(x, by.weight, inputs, outputs, compute_dtype_, by.bias);
   if (by.lora_a < 0) return result;
   result = torch_.clone(result);
@@ -183,7 +170,7 @@ Tensor Transformers::linear_4bit(const Tensor& x, const LlamaLinear& by, std::in
   return torch_.add(result, change);
 }
 
-Tensor Transformers::linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
+Tensor Transformers::linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
   if (torch_.is_quantized(by.weight)) return linear_4bit(x, by, inputs, outputs);
   const Submodule module = submodule({by.weight, by.bias});
   const Tensor input = torch_.enter(module, x);

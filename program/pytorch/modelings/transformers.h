@@ -46,8 +46,8 @@ class Transformers final : public Model {
 
   void require_code(const Job& job) const;
   Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
-  Tensor linear(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
-  Tensor linear_4bit(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
+  Tensor linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs);
+  Tensor linear_4bit(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs);
   Tensor multiplied_embedding(Tensor embedded);
   /// Of rows of `width`.
   Tensor norm(const Tensor& x, int weight, std::int64_t width);
@@ -96,8 +96,6 @@ class Transformers final : public Model {
   Tensor feed_forward(const LlamaBlock& layer, const Tensor& x);
   Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
   Rotations rotations_of(const Tensor& frequencies);
-  /// Whether rows are so long that a window hides keys from queries; 0: there is none.
-  bool is_within(std::int64_t window) const { return window > 0 && llama_.sizes.sequence >= window; }
   void make_masks(const Tensor& given);
 
   Torch& torch_;

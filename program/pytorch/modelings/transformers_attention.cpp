@@ -9,7 +9,7 @@ namespace vramfit::eager {
 /// is one head. Gemma 3 makes all three before it norms any.
 Transformers::QueriesKeysValues Transformers::projected(const LlamaBlock& l, const Tensor& x, bool is_masked) {
   const LlamaSizes& s = llama_.sizes;
-  const auto made = [&](const LlamaLinear& by, std::int64_t heads) {
+  const auto made = [&](const LinearParameters& by, std::int64_t heads) {
     Tensor y = linear(x, by, s.hidden, heads * s.head_dim);
     return heads > 1 ? torch_.copied_in_backward(y) : y;
   };

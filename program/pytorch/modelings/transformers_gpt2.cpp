@@ -5,20 +5,10 @@
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "program/pytorch/modelings/activations.h"
 #include "program/pytorch/modelings/transformers_masks.h"
-#include "program/stages/trainable.h"
 
 namespace vramfit::eager {
-
-namespace {
-
-/// FSDP2 gathers in the compute dtype.
-Dtype hidden_dtype(const Graph& graph, const Job& job, const Gpt2Graph& gpt2) {
-  if (job.runtime == Runtime::pytorch_fsdp2) return job.precision.compute;
-  return held_parameters(graph, job)[static_cast<std::size_t>(gpt2.words)].dtype;
-}
-
-}  // namespace
 
 Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
@@ -26,7 +16,7 @@ Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
       gpt2_(gpt2_graph(graph, job)),
       is_eager_(job.attention == Attention::math),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
-      hidden_dtype_(hidden_dtype(graph, job, gpt2_)) {
+      hidden_dtype_(hidden_dtype(graph, job, gpt2_.words)) {
   require_code(job);
 }
 
@@ -44,16 +34,11 @@ std::vector<Module> Gpt2::modules() const {
   std::vector<Module> modules{{.name = "wte", .parameters = {gpt2_.words}, .beside = {gpt2_.positions}}};
   for (const Gpt2Block& l : gpt2_.blocks) {
     Module layer{.name = l.name, .parameters = {}};
-    const auto add = [&](const LlamaLinear& by) {
-      for (const int parameter : {by.weight, by.bias, by.lora_a, by.lora_b}) {
-        if (parameter >= 0) layer.parameters.push_back(parameter);
-      }
-    };
-    const auto add_norm = [&](const Gpt2Norm& by) { add({.weight = by.weight, .bias = by.bias}); };
-    add_norm(l.ln_1);
+    const auto add = [&](const auto& by) { append_parameters(layer.parameters, by); };
+    add(l.ln_1);
     add(l.c_attn);
     add(l.attention_out);
-    add_norm(l.ln_2);
+    add(l.ln_2);
     add(l.c_fc);
     add(l.mlp_out);
     modules.push_back(std::move(layer));
@@ -98,36 +83,19 @@ Tensor Gpt2::prepare(Tensor embedded, const Tensor& mask, const Tensor& items) {
 
 Tensor Gpt2::dropped(const Tensor& x, double rate) { return rate > 0 ? torch_.dropout(x) : x; }
 
-Tensor Gpt2::norm(const Tensor& x, const Gpt2Norm& by) {
+Tensor Gpt2::norm(const Tensor& x, const NormParameters& by) {
   return torch_.layer_norm(x,
                            {.weight = by.weight, .bias = by.bias, .dtype = hidden_dtype_, .width = gpt2_.sizes.hidden});
 }
 
-Tensor Gpt2::conv1d(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs) {
+Tensor Gpt2::conv1d(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
   Tensor result = torch_.conv1d(x, by.weight, inputs, outputs, by.bias);
   return adapters_.added(std::move(result), x, by, inputs, outputs);
 }
 
-/// 0.5 * x * (1.0 + tanh(c * (x + 0.044715 * pow(x, 3.0)))) of activations.py: autocast computes powers in fp32.
-Tensor Gpt2::gelu_new(const Tensor& x) {
-  const Tensor half = torch_.scale(x);
-  Tensor inner = torch_.power(torch_.autocast() ? torch_.cast(x, Dtype::f32) : x);
-  inner = torch_.scale(inner);
-  inner = torch_.add(x, inner);
-  inner = torch_.scale(inner);
-  inner = torch_.tanh(inner);
-  inner = torch_.add_scalar(inner);
-  return torch_.multiply(half, inner);
-}
-
-Tensor Gpt2::activated(const Tensor& x) {
-  if (gpt2_.has_composed_activation) return gelu_new(x);
-  return gpt2_.activation == Activation::silu ? torch_.silu(x) : torch_.gelu(x);
-}
-
 Tensor Gpt2::feed_forward(const Gpt2Block& l, const Tensor& x) {
   Tensor h = conv1d(x, l.c_fc, gpt2_.sizes.hidden, gpt2_.sizes.ffn);
-  h = activated(h);
+  h = activated(torch_, h, gpt2_.activation, gpt2_.has_composed_activation);
   h = conv1d(h, l.mlp_out, gpt2_.sizes.ffn, gpt2_.sizes.hidden);
   return dropped(h, gpt2_.dropout.hidden);
 }

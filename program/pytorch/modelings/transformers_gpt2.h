@@ -43,10 +43,8 @@ class Gpt2 final : public Model {
   Attended attended_eagerly(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask);
   Tensor probabilities(Tensor scores, Dtype dtype);
   Tensor feed_forward(const Gpt2Block& l, const Tensor& x);
-  Tensor activated(const Tensor& x);
-  Tensor gelu_new(const Tensor& x);
-  Tensor conv1d(const Tensor& x, const LlamaLinear& by, std::int64_t inputs, std::int64_t outputs);
-  Tensor norm(const Tensor& x, const Gpt2Norm& by);
+  Tensor conv1d(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs);
+  Tensor norm(const Tensor& x, const NormParameters& by);
   Tensor dropped(const Tensor& x, double rate);
 
   Torch& torch_;

@@ -17,6 +17,13 @@ void Masks::look_at_flags(const Tensor& flags) {
   const Tensor answer = constant("aten::eq", {reads(sum)}, 1, Dtype::u8, "all");
 }
 
+/// _ignore_bidirectional_mask_sdpa: padding_mask.all()
+void Masks::look_for_padding(const Tensor& given) {
+  const Scope scope(torch_.heap(), "mask");
+  const Tensor flags = constant("aten::_to_copy", {reads(given)}, given.elements, Dtype::u8, "flags");
+  const Tensor answer = torch_.all_true(flags);
+}
+
 /// and_masks: each part makes its tensor when its turn comes, and is joined to those before it, of `elements`.
 Tensor Masks::all_of(const std::vector<MaskPart>& parts) {
   Tensor result = constant("aten::new_ones", {}, 1, Dtype::u8, "true");
@@ -59,7 +66,7 @@ Tensor Masks::allowed_keys(const Tensor& padding, std::int64_t window) {
 Tensor Masks::of_scores(const Tensor& given, std::int64_t window) {
   const Scope scope(torch_.heap(), "mask");
   const Tensor flags = constant("aten::_to_copy", {reads(given)}, given.elements, Dtype::u8, "flags");
-  if (!for_.is_eager && !hides_keys(window)) {
+  if (!for_.is_eager && !hides_keys(window, for_.sequence)) {
     look_at_flags(flags);
     return {};
   }

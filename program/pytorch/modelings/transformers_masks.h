@@ -8,6 +8,9 @@
 
 namespace vramfit::eager {
 
+/// Whether rows of `sequence` tokens are so long that a window hides keys from queries; 0: there is no window.
+inline bool hides_keys(std::int64_t window, std::int64_t sequence) { return window > 0 && sequence >= window; }
+
 class Masks {
  public:
   struct For {
@@ -20,6 +23,8 @@ class Masks {
   /// Of queries that see `window` keys; 0: all before them. `given`: the loop's mask of tokens. Empty where PyTorch's
   /// kernels need none.
   Tensor of_scores(const Tensor& given, std::int64_t window);
+  /// For queries that see all keys: that `given` hides none, in which case no attention needs a mask.
+  void look_for_padding(const Tensor& given);
 
  private:
   Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
@@ -30,8 +35,6 @@ class Masks {
   };
   Tensor all_of(const std::vector<MaskPart>& parts);
   Tensor allowed_keys(const Tensor& padding, std::int64_t window);
-  /// Whether rows are so long that a window hides keys from queries.
-  bool hides_keys(std::int64_t window) const { return window > 0 && for_.sequence >= window; }
 
   Torch& torch_;
   For for_;

@@ -69,8 +69,8 @@ TEST_CASE("what says for which library the answer is, is followed") {
 TEST_CASE("what the Trainer has no rules for is answered for the engine, which says what that is") {
   check_own_engine(answer(question("llama", "2xH100-80GB", {"wrap=layers:2"})), "--wrap layers:2");
   check_own_engine(answer(question("llama", "1xRTX4090", {"offload=optimizer"})), "--offload optimizer");
-  check_own_engine(answer(question("bert", "1xRTX4090")), "built differently from GPT-2");
-  CHECK_FALSE(answer(question("bert", "1xRTX4090")).estimate.others[0].answered_by.empty());
+  check_own_engine(answer(question("bert", "2xRTX4090")), "BERT with FSDP2");
+  CHECK_FALSE(answer(question("bert", "2xRTX4090")).estimate.others[0].answered_by.empty());
   // wrong for every library: the engine's message
   CHECK_THROWS_AS(answer(question("llama", "2xH100-80GB", {"mesh=shard=3"})), InputError);
 }

@@ -1,16 +1,14 @@
 """Every allocation of transformers' Trainer of GPT-2 against the counted ledger, as events_test.py compares those of other families.
 
-`recorded` compares with gpt2_events.json, which `record` writes; `live` rehearses.
+Arguments: a part (family_parts.py).
 """
 
+import pathlib
 import sys
 
-from events_test import FOLDER, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
-from compare_events import failures_of
-from recorded import failures_of_recorded, record
+from events_test import Case
+from family_parts import run_part
 
-RECORDED = FOLDER / "gpt2_events.json"
-LIBRARIES = ["transformers", "torch", "accelerate", "peft", "bitsandbytes"]
 TINY = {"family": "gpt2", "hidden": 64, "layers": 2, "heads": 4, "kv_heads": 4, "ffn": 192, "vocabulary": 2050, "sequence": 128}
 SMALL = {"family": "gpt2", "hidden": 768, "layers": 2, "heads": 12, "kv_heads": 12, "ffn": 3072, "vocabulary": 50257, "sequence": 1024}
 NO_DROPOUT = {"dropouts": (0, 0, 0)}
@@ -24,6 +22,7 @@ FEW = [
     Case(**TINY, attention="math", batch=3, tied=True, card="RTX4090"),
     Case(**TINY, **NO_DROPOUT, storage="bf16", card="A100-80GB"),
     Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full", tied=True),
+    Case(**TINY, lora_rank=4, precision="fp16-mixed", frozen_dtype="fp16", attention="math"),
     Case(**TINY, ranks=2, sharding="no-shard", tied=True, accumulation=2),
     Case(**TINY, ranks=3, tied=True, checkpointing="full"),
 ]
@@ -50,16 +49,5 @@ MORE = [
 ]
 
 
-def main(what):
-    if what == "recorded":
-        return 1 if failures_of_recorded(RECORDED, lambda fields: Case(**fields), counted_events, other_precision) else 0
-    with libraries() as warm:
-        rehearsed = lambda case: rehearsed_events(case, warm)
-        if what == "record":
-            record(RECORDED, "gpt2_events_test.py", LIBRARIES, FEW, rehearsed)
-            return 0
-        return 1 if failures_of([*FEW, *MORE], rehearsed, counted_events, other_precision) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(run_part(sys.argv[1], pathlib.Path(__file__), FEW, MORE))

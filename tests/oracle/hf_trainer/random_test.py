@@ -1,4 +1,4 @@
-"""Random jobs of transformers' Trainer: every event as counted. Arguments: how many jobs, and the seed of the first.
+"""Random jobs of transformers' Trainer: every event as counted. Arguments: how many jobs, the seed of the first, and the family of all of them (bert; otherwise any).
 
 A job that has no rules is drawn again. Rehearsals are forks of one process that has the libraries.
 """
@@ -63,6 +63,17 @@ def learned_positions(found, seed):
             "dropouts": (draw.choice(rates), draw.choice(rates), draw.choice(rates)), "activation": draw.choice(["gelu_new", "gelu_new", "gelu_pytorch_tanh", "gelu"])}
 
 
+def masked(case, seed, is_certain):
+    """The same as a BERT, in some jobs; drawn apart from all else."""
+    draw = random.Random(f"bert {seed}")
+    if draw.random() < 0.95 and not is_certain:
+        return case
+    rates = [0, 0.1]
+    return dataclasses.replace(case, family="bert", kv_heads=case.heads, tied=True, lora_rank=0, quantization="none", sharding="no-shard", checkpointed_by="layers",
+                               positions=draw.choice([0, max(512, case.sequence)]), dropouts=(0, draw.choice(rates), draw.choice(rates)),
+                               activation=draw.choice(["gelu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu"]))
+
+
 def without_bf16(case, seed):
     """The same in fp16, in some jobs, and often on a card that has no bf16; drawn apart from all else."""
     draw = random.Random(f"fp16 {seed}")
@@ -76,7 +87,7 @@ def without_bf16(case, seed):
     return dataclasses.replace(case, precision="fp16-mixed", storage="fp32", frozen_dtype=frozen)
 
 
-def drawn(seed):
+def drawn(seed, only=""):
     draw = random.Random(seed)
     family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "granite"])
     precision = draw.choice(["bf16-mixed", "bf16-mixed", "bf16-pure", "fp32"])
@@ -89,7 +100,7 @@ def drawn(seed):
         storage="bf16" if precision == "bf16-mixed" and draw.random() < 0.15 else "fp32", checkpointing=draw.choice(["none", "full"]), card=draw.choice(CARDS), attention=draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:fused", "adamw:foreach", "adamw-8bit", "adafactor", "adamw:paged", "adamw-8bit:paged"]),
         sharding=sharding, checkpointed_by=draw.choice(["layers", "fsdp"]) if ranks > 1 and sharding != "no-shard" and not adapters else "layers")
-    return without_bf16(case, seed)
+    return without_bf16(masked(case, seed, only == "bert"), seed)
 
 
 def compare(case, counted, rehearsed):
@@ -120,10 +131,10 @@ def failures_of_drawn(count, seed, draw, rehearsed):
     return len(unequal)
 
 
-def main(count, seed):
+def main(count, seed, only):
     with libraries() as warm:
-        return 1 if failures_of_drawn(count, seed, drawn, lambda case: rehearsed_events(case, warm)) else 0
+        return 1 if failures_of_drawn(count, seed, lambda drawn_seed: drawn(drawn_seed, only), lambda case: rehearsed_events(case, warm)) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1, sys.argv[3] if len(sys.argv) > 3 else ""))

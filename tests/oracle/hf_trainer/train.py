@@ -12,7 +12,7 @@ import sys
 
 import torch
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, BitsAndBytesConfig, Trainer, TrainingArguments
 from transformers.initialization import no_init_weights
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
@@ -85,10 +85,14 @@ class Marked(Marks, Trainer):
     pass
 
 
+def is_masked(config):
+    return any(name.endswith("ForMaskedLM") for name in config.architectures)
+
+
 def built(config, dtype):
     """Its weights have no values: to draw them takes seconds, and nothing on phantom GPUs depends on them."""
     with no_init_weights():
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model = (AutoModelForMaskedLM if is_masked(config) else AutoModelForCausalLM).from_config(config, dtype=dtype)
     model.tie_weights()
     return model
 
@@ -97,9 +101,9 @@ def storage_of(options):
     return torch.bfloat16 if "bf16" in (options.storage, options.precision.removesuffix("-pure")) else torch.float32
 
 
-def adapters_of(options):
+def adapters_of(options, task="CAUSAL_LM"):
     targets = options.lora_targets if options.lora_targets == "all-linear" else options.lora_targets.split(",")
-    return LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type="CAUSAL_LM")
+    return LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type=task)
 
 
 def base_of(options):
@@ -114,7 +118,8 @@ def base_of(options):
 def model_of(options):
     if options.lora_rank == 0:
         return base_of(options)
-    return get_peft_model(base_of(options), adapters_of(options), autocast_adapter_dtype=storage_of(options) == torch.float32)
+    base = base_of(options)
+    return get_peft_model(base, adapters_of(options, None if is_masked(base.config) else "CAUSAL_LM"), autocast_adapter_dtype=storage_of(options) == torch.float32)
 
 
 def attention_of(options):

@@ -121,7 +121,8 @@ TEST_CASE("modelings name what they have no code for") {
         estimate(testing::small_model(family), job, parse_cluster("1xH100-80GB"), {.suggestions = false});
     return e.verdict == Verdict::not_modelled ? e.why : "";
   };
-  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "gpt2"}) {
+  for (const char* family :
+       {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "gpt2", "bert"}) {
     CAPTURE(family);
     CHECK(why(family, "transformers").empty());
   }
@@ -144,7 +145,7 @@ TEST_CASE("modelings name what they have no code for") {
   CHECK(with_flash("gemma3_text").find("--attention flash of a model with sliding windows") == 0);
   CHECK(why("gpt2", "torchtitan").find("modeling torchtitan of a model built differently from Llama") !=
         std::string::npos);
-  CHECK(why("bert", "transformers").find("a model with learned positions built differently from GPT-2") !=
+  CHECK(why("bert", "torchtitan").find("modeling torchtitan of a model built differently from Llama") !=
         std::string::npos);
 }
 

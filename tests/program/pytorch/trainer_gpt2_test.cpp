@@ -1,25 +1,19 @@
 // GPT-2 under transformers' Trainer.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
-#include "estimator/estimate.h"
-#include "job/fields/job_fields.h"
-#include "job/resolve_job.h"
+#include "base/error.h"
 #include "model_specs/config.h"
-#include "program/make_program.h"
-#include "program/stages/adapters.h"
+#include "tests/program/pytorch/trainer_questions.h"
 
 namespace vramfit {
 namespace {
 
-using Fields = std::vector<std::pair<const char*, const char*>>;
+using testing::count_of;
+using testing::refusal;
 
 constexpr std::int64_t kRows = 128, kWidth = 64, kInner = 256, kHeads = 4;
 
@@ -28,35 +22,6 @@ ModelSpec gpt2(const char* more = "") {
       "n_positions": {}, "vocab_size": 2050{}}})",
                                   kWidth, kHeads, kRows, more),
                       "config.json");
-}
-
-Job of_trainer(const Fields& more) {
-  Job job = unresolved_job();
-  for (const Fields& fields : {Fields{{"runtime", "pytorch"},
-                                      {"modeling", "transformers"},
-                                      {"precision", "bf16-mixed"},
-                                      {"attention", "flash"},
-                                      {"seq_len", "128"}},
-                               more}) {
-    for (const auto& [name, value] : fields) job_field_named(name).set(job, value);
-  }
-  return job;
-}
-
-/// How many buffers of `bytes` have a label that ends so.
-std::ptrdiff_t count_of(const ModelSpec& spec, const Fields& fields, std::string_view label, std::int64_t bytes) {
-  const Cluster cluster = parse_cluster("1xH100-80GB");
-  std::vector<std::string> notes;
-  const Job job = resolve_job(of_trainer(fields), spec, cluster, notes);
-  const program::Program program = program::make_program(
-      {.graph = training_graph(spec, job), .job = job, .device = cluster.card.device, .coords = {}});
-  return std::ranges::count_if(program.main.buffers, [&](const program::Buffer& buffer) {
-    return buffer.bytes == Bytes{bytes} && program.labels.at(static_cast<std::size_t>(buffer.label)).ends_with(label);
-  });
-}
-
-std::string refusal(const ModelSpec& spec, const Fields& fields) {
-  return estimate(spec, of_trainer(fields), parse_cluster("1xH100-80GB"), {.suggestions = false}).lacking;
 }
 
 }  // namespace
@@ -85,6 +50,8 @@ TEST_CASE("what the Trainer's GPT-2 has no rules for is named") {
   CHECK(refusal(gpt2(), {}).empty());
   CHECK(names(refusal(gpt2(), {{"modeling", "trl"}}), "a model with learned positions"));
   CHECK(names(refusal(gpt2(), {{"method", "qlora"}}), "GPT-2 with --method qlora"));
+  CHECK_THROWS_WITH_AS(count_of(gpt2(), {{"compile", "on"}}, "", 0), doctest::Contains("GPT-2 with --compile on"),
+                       NotModelled);
   CHECK(names(refusal(gpt2(R"(, "activation_function": "relu")"), {}), "GPT-2 with relu"));
   CHECK(names(refusal(gpt2(R"(, "resid_pdrop": 1.0)"), {}), "dropout of 1"));
   const ModelSpec upcasts = gpt2(R"(, "reorder_and_upcast_attn": true)");

@@ -1,0 +1,46 @@
+#include "program/pytorch/modelings/segment_reader.h"
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+
+namespace vramfit::eager {
+
+void append_parameters(std::vector<int>& list, const LinearParameters& of) {
+  for (const int parameter : {of.weight, of.bias, of.lora_a, of.lora_b}) {
+    if (parameter >= 0) list.push_back(parameter);
+  }
+}
+
+void append_parameters(std::vector<int>& list, const NormParameters& of) {
+  append_parameters(list, LinearParameters{.weight = of.weight, .bias = of.bias});
+}
+
+void refuse_model(const Job& job, const std::string& what) {
+  throw NotModelled("modeling " + job_field_named("modeling").get(job) + " of " + what);
+}
+
+const Op& SegmentReader::take(OpKind kind) {
+  if (!is_next(kind)) refuse();
+  return segment_.ops[next_++];
+}
+
+void SegmentReader::require_end() const {
+  if (next_ != segment_.ops.size()) refuse();
+}
+
+NormParameters SegmentReader::layer_norm() {
+  const Op& op = take(OpKind::layer_norm);
+  return {.weight = op.parameters[0].parameter, .bias = op.parameters[1].parameter};
+}
+
+LinearParameters SegmentReader::with_adapter(const Op& linear) {
+  LinearParameters made{.weight = linear.parameters.front().parameter,
+                        .bias = linear.parameters.size() > 1 ? linear.parameters[1].parameter : -1};
+  if (!is_next(OpKind::lora)) return made;
+  const Op& adapter = take(OpKind::lora);
+  made.lora_a = adapter.parameters[0].parameter;
+  made.lora_b = adapter.parameters[1].parameter;
+  return made;
+}
+
+}  // namespace vramfit::eager
