@@ -79,10 +79,7 @@ bool is_for_trained(const std::string& name) {
 // What rounds trained ones is tried by name.
 std::vector<Job> quantizations(const Job& job, const ModelSpec& spec, const Values& values) {
   Values names = values;
-  if (values.empty()) {
-    if (job.quantization == "none") names = {"int8", "nf4-double"};
-    if (job.quantization == "int8" || job.quantization == "fp8" || job.quantization == "nf4") names = {"nf4-double"};
-  }
+  if (values.empty()) names = job.quantization == "none" ? Values{"int8", "nf4-double"} : Values{"nf4-double"};
   std::erase(names, job.quantization);
   std::vector<Job> changed;
   if (names.empty()) return changed;
