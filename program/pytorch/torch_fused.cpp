@@ -1,4 +1,4 @@
-// Calls with several outputs or with scratch of their own: embedding, cross entropy.
+// Calls with several outputs, with scratch of their own, or in place: embedding, cross entropy, sums.
 #include <algorithm>
 #include <utility>
 
@@ -85,6 +85,14 @@ Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels) {
         return std::vector<Tensor>{computed("aten::nll_loss_backward", {reads(g), reads(kept[2]), reads(kept[1])},
                                             value(n, Dtype::f32, "nll_loss gradient"))};
       });
+}
+
+Tensor Torch::add_in_place(Tensor a, const Tensor& b) {
+  heap_.run("aten::add_", {reads(b), changes(a)});
+  std::vector<Edge> both{edge_to(a), edge_to(b)};
+  return record(std::move(a), std::move(both), {}, [](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{g, g};
+  });
 }
 
 Tensor Torch::count_true(const Tensor& flags) {
