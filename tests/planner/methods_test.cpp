@@ -125,6 +125,7 @@ TEST_CASE("trained weights get 8 bits on the card where that is named and host m
   CHECK(coded.why.find("without --quantization fp8 it would fit at") != std::string::npos);
   std::erase(request.fixed, "quantization");
   request.job.quantization = "none";
+  request.allowed = {};
   request.cluster.host_memory = {};
   CHECK_FALSE(make_plan(request).chosen);
   request.cluster = parse_cluster("1xH100-80GB");  // has room for whole weights, and more for codes
