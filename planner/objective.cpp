@@ -40,7 +40,7 @@ void set_field(PlanRequest& request, const std::string& name, std::int64_t value
 
 void refuse_if_set(const PlanRequest& request, Objective objective, const std::vector<std::string>& fields) {
   for (const std::string& field : fields) {
-    if (std::ranges::find(request.fixed, field) == request.fixed.end()) continue;
+    if (!request.is_fixed(field)) continue;
     throw Conflict(fmt::format("--objective {} decides {}, which is set; leave out one of them",
                                objective_name(objective), flag_of(job_field_named(field))));
   }

@@ -280,8 +280,8 @@ class Search {
   // The arena has next to no fragments, but to compute it for a job takes longer than a whole search, so it isn't
   // tried.
   bool is_for_arena(const Job& job, const RankEstimate& rank) const {
-    const bool is_open = std::ranges::find(request_.fixed, "allocator") == request_.fixed.end();
-    return is_open && job.runtime == Runtime::vramfit && requested_by(rank) <= request_.cluster.card.memory;
+    return !request_.is_fixed("allocator") && job.runtime == Runtime::vramfit &&
+           requested_by(rank) <= request_.cluster.card.memory;
   }
 
   // What of a rank's total its program requests; the rest are fragments.

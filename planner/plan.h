@@ -2,9 +2,11 @@
 // (vramfit/plan@1).
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "estimator/estimate.h"
@@ -46,6 +48,8 @@ struct PlanRequest {
   std::vector<RejectedJob> rejected = {};     // resolved; never chosen
   std::optional<Efficiency> efficiency = {};  // --calibration; none: what is known of the card
   bool names_other_clusters = true;           // a larger one that has a plan, a smaller one that is faster
+
+  bool is_fixed(std::string_view field) const { return std::ranges::find(fixed, field) != fixed.end(); }
 };
 
 /// What an answer took.

@@ -12,13 +12,9 @@ constexpr std::int64_t kMostTimes = 16;
 /// Of what the largest batch gains.
 constexpr double kNearlyAll = 0.9;
 
-bool is_set(const PlanRequest& request, std::string_view field) {
-  return std::ranges::find(request.fixed, field) != request.fixed.end();
-}
-
 /// Two of micro-batch, accumulation and global batch determine the third.
 bool is_open(const PlanRequest& request) {
-  return !is_set(request, "global_batch") && !(is_set(request, "micro_batch") && is_set(request, "grad_accum"));
+  return !request.is_fixed("global_batch") && !(request.is_fixed("micro_batch") && request.is_fixed("grad_accum"));
 }
 
 class Larger {
@@ -50,9 +46,9 @@ class Larger {
 
   /// With micro-batches of the plan's size, and twice as large ones while they are faster and fit.
   std::optional<Option> fastest(std::int64_t times) {
-    if (is_set(request_, "grad_accum")) return with_micro_batch(times, times * chosen_.micro_batch);
+    if (request_.is_fixed("grad_accum")) return with_micro_batch(times, times * chosen_.micro_batch);
     std::optional<Option> best = with_micro_batch(times, chosen_.micro_batch);
-    if (is_set(request_, "micro_batch")) return best;
+    if (request_.is_fixed("micro_batch")) return best;
     for (std::int64_t size = 2; size <= times; size *= 2) {
       const std::optional<Option> larger = with_micro_batch(times, size * chosen_.micro_batch);
       if (!larger || (best && larger->tokens_per_second <= best->tokens_per_second)) break;
@@ -70,7 +66,7 @@ class Larger {
     const std::int64_t rows = job.global_batch / data_ranks(job);
     if (rows % micro_batch != 0) return std::nullopt;
     job.accumulation = rows / micro_batch;
-    if (is_set(request_, "grad_accum") && job.accumulation != chosen_.accumulation) return std::nullopt;
+    if (request_.is_fixed("grad_accum") && job.accumulation != chosen_.accumulation) return std::nullopt;
     Option option = evaluator_.timed(job);
     if (option.tokens_per_second == 0 || evaluator_.is_ruled_out(job)) return std::nullopt;
     if (!evaluator_.attempt(option, request_.cluster.card.memory + Bytes{1}).fits) return std::nullopt;

@@ -49,7 +49,7 @@ std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest reque
   std::vector<std::string> notes;
   request.cluster = cluster;
   request.job = resolve_job(request.job, request.spec, request.cluster, notes);
-  Evaluator evaluator = model ? Evaluator(request, model) : Evaluator(request);
+  Evaluator evaluator(request, model);
   const std::optional<LeastOfAll> least = least_of_all(request.job, request, evaluator);
   if (least && least->is_ruled_out) return std::nullopt;
   SearchCounts others;  // configurations that the plan has no choice of
@@ -95,9 +95,8 @@ std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::
 
 std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model) {
   const Bytes most = 4096 * kGiB;  // than any node has
-  const bool is_open = std::ranges::find(asked.fixed, "offload") == asked.fixed.end();
   const bool has_none = !asked.cluster.is_cpu() && asked.cluster.host_memory.n == 0;
-  if (!is_open || !has_none || asked.job.runtime != Runtime::vramfit) return std::nullopt;
+  if (asked.is_fixed("offload") || !has_none || asked.job.runtime != Runtime::vramfit) return std::nullopt;
   Cluster cluster = asked.cluster;
   cluster.host_memory = most;
   try {

@@ -12,9 +12,9 @@ namespace vramfit {
 
 /// The smallest of those with 2, 4 or 8 GPUs in a node and then 2, 4, ... 64 nodes that holds the job. `asked` isn't
 /// resolved: defaults, such as the global batch, are those of the larger cluster. Sizes that the job can't have (its
-/// batch doesn't divide among the ranks) are left out. None for CPU ranks. `model`: of another search for the same
-/// model, adapters and kind of GPU, if there was one.
-std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model = {});
+/// batch doesn't divide among the ranks) are left out. None for CPU ranks. `model`: of any search for the same
+/// model, adapters and kind of GPU.
+std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model);
 
 /// What a job needs on the same cluster if its nodes have as much host memory as is wanted: the fastest that fits, of
 /// configurations that are alike only one looked at.
@@ -23,12 +23,12 @@ struct OffloadedPlan {
   Bytes total;  // of the worst rank
 };
 /// None where host memory is stated or is all there is, where --offload is set, and of other runtimes than the engine.
-std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model = {});
+std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model);
 
 /// Of a half of the cluster, half of that and so on: the last one up to which each is faster by more than kLeastGain
 /// than the one before and than `tokens_per_second`, if the first is. Small jobs wait for links longer than more GPUs
 /// save. None for CPU ranks and other runtimes than the engine. Of the counts bounds grow.
 std::optional<OtherCluster> smaller_cluster(const PlanRequest& asked, double tokens_per_second, SearchCounts& counts,
-                                            const std::shared_ptr<ModelStages>& model = {});
+                                            const std::shared_ptr<ModelStages>& model);
 
 }  // namespace vramfit

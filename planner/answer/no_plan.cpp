@@ -70,7 +70,7 @@ class NoPlan {
   // What matrices that are trained rule out where the card has their codes may need less: offloaded parameters.
   void offer_whole_weights() {
     const Quantization* const format = quantization_named(request_.job.quantization);
-    if (format == nullptr || !format->trains || !is_fixed("quantization")) return;
+    if (format == nullptr || !format->trains || !request_.is_fixed("quantization")) return;
     PlanRequest whole = request_;
     whole.job.quantization = "none";
     std::erase(whole.fixed, "quantization");
@@ -160,9 +160,6 @@ class NoPlan {
     return true;
   }
 
-  bool is_fixed(const std::string& field) const {
-    return std::ranges::find(request_.fixed, field) != request_.fixed.end();
-  }
   const char* joint() const { return has_offer_ ? ", or" : ";"; }
 
   const PlanRequest& request_;

@@ -44,7 +44,7 @@ std::string needs_text(const Estimate& estimate) {
 std::string set_flags(const PlanRequest& request, const Dimension& row) {
   std::string flags;
   for (const std::string_view name : row.fields) {
-    if (std::ranges::find(request.fixed, name) == request.fixed.end()) continue;
+    if (!request.is_fixed(name)) continue;
     const JobField& field = job_field_named(name);
     flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(field), field.get(request.job));
   }

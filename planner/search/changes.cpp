@@ -58,10 +58,6 @@ const ResultChange* kind_named(const std::string& name) {
   throw InputError(fmt::format("--allow {}: unknown kind{}", printable(name), did_you_mean(name, known)));
 }
 
-bool is_set(const PlanRequest& request, std::string_view field) {
-  return std::ranges::find(request.fixed, field) != request.fixed.end();
-}
-
 // A change may bring other fields along, as a precision does its dtypes; those that the user set stay.
 void keep_what_was_set(Job& job, const PlanRequest& request, const std::vector<const ResultChange*>& kinds) {
   for (const std::string& name : request.fixed) {
@@ -79,7 +75,7 @@ const std::vector<std::string>* values_named(const PlanRequest& request, const R
 }
 
 bool is_allowed(const PlanRequest& request, const ResultChange& kind) {
-  return values_named(request, kind) != nullptr || (request.allowed.any && !is_set(request, kind.field));
+  return values_named(request, kind) != nullptr || (request.allowed.any && !request.is_fixed(kind.field));
 }
 
 /// The job with each change of a kind, besides those that it has.
@@ -165,7 +161,7 @@ bool lacks_masters(const Job& job, const PlanRequest& request) {
   if (format == nullptr || !format->trains || offload_of(job).states || has_frozen_matrices(job, request.spec)) {
     return false;
   }
-  return is_set(request, "offload") || request.cluster.is_cpu() || request.cluster.host_memory.n == 0;
+  return request.is_fixed("offload") || request.cluster.is_cpu() || request.cluster.host_memory.n == 0;
 }
 
 /// Those that can be, each job once, in the order of groups_to_search().

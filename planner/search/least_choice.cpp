@@ -1,16 +1,11 @@
 #include "planner/search/least_choice.h"
 
-#include <algorithm>
-#include <string_view>
-
 namespace vramfit {
 
 std::optional<LeastOfAll> least_of_all(const Job& job, const PlanRequest& request, Evaluator& evaluator) {
-  const auto is_open = [&](std::string_view field) {
-    return std::ranges::find(request.fixed, field) == request.fixed.end();
-  };
-  const bool may_offload = request.cluster.host_memory.n > 0 && is_open("offload");
-  const bool may_free_gradients = job.optimizer_in_backward || (!request.clip && is_open("optimizer_in_backward"));
+  const bool may_offload = request.cluster.host_memory.n > 0 && !request.is_fixed("offload");
+  const bool may_free_gradients =
+      job.optimizer_in_backward || (!request.clip && !request.is_fixed("optimizer_in_backward"));
   if (job.runtime != Runtime::vramfit || may_offload || may_free_gradients) return std::nullopt;
   Job least = job;
   if (data_ranks(job) > 1) {
@@ -18,7 +13,7 @@ std::optional<LeastOfAll> least_of_all(const Job& job, const PlanRequest& reques
     least.mesh = {.replicate = 1, .shard = data_ranks(job)};
     least.reshard = ReshardByDefault{};
   }
-  if (is_open("wrap")) least.wrap = WrapNothing{};  // padded once
+  if (!request.is_fixed("wrap")) least.wrap = WrapNothing{};  // padded once
   const OpenChoices open{OpenChoice::micro_batch, OpenChoice::loss};
   const BoundParts parts = evaluator.parts_of(least, open);
   const Bytes total = evaluator.least_total(parts, least, open);

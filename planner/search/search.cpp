@@ -38,8 +38,8 @@ Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job) 
                              .device = request_.cluster.card.device,
                              .coords = {},
                              .run = {.clip = request_.clip},
-                             .layout = has_stages ? &stages_->layout_of(graph, job) : nullptr,
-                             .tapes = has_stages ? &stages_->tapes_of(graph, job) : nullptr,
+                             .layout = has_stages ? &model_->stages()->layout_of(graph, job) : nullptr,
+                             .tapes = has_stages ? &model_->stages()->tapes_of(graph, job) : nullptr,
                              .labels = false})));
   if (programs_.size() > kMostPrograms) programs_.pop_front();
   return programs_.back();

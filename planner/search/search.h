@@ -72,9 +72,8 @@ class Evaluator {
       : request_(request),
         efficiency_(request.efficiency ? *request.efficiency : efficiency_of(request.cluster)),
         model_(std::move(model)),
-        stages_(model_->stages()),
-        least_(request.cluster, stages_),
-        least_seconds_(request.cluster, efficiency_, stages_, request.clip),
+        least_(request.cluster, model_->stages()),
+        least_seconds_(request.cluster, efficiency_, model_->stages(), request.clip),
         least_walked_(request.spec, request.cluster, efficiency_, {.clip = request.clip}) {}
 
   BoundParts parts_of(const Job& job, OpenChoices open = {});
@@ -137,7 +136,6 @@ class Evaluator {
   const PlanRequest& request_;
   const Efficiency& efficiency_;
   std::shared_ptr<ModelStages> model_;
-  std::shared_ptr<SharedStages> stages_;
   LeastMemory least_;
   LeastSeconds least_seconds_;
   LeastWalked least_walked_;

@@ -11,9 +11,8 @@
 namespace vramfit {
 namespace {
 
-bool is_decided_by_person(const Dimension& dimension, const std::vector<std::string>& fixed) {
-  return std::ranges::any_of(dimension.fields,
-                             [&](std::string_view field) { return std::ranges::find(fixed, field) != fixed.end(); });
+bool is_decided_by_person(const Dimension& dimension, const PlanRequest& request) {
+  return std::ranges::any_of(dimension.fields, [&](std::string_view field) { return request.is_fixed(field); });
 }
 
 /// Resolves a combination, or says that it contradicts itself.
@@ -55,7 +54,7 @@ Space::Space(const PlanRequest& request, Job base)
   std::vector<std::string> notes;
   base_ = resolve_job(std::move(base), request.spec, request.cluster, notes);
   for (const Dimension& row : dimensions()) {
-    if (is_decided_by_person(row, request.fixed)) continue;
+    if (is_decided_by_person(row, request)) continue;
     rows_.push_back(&row);
     if (row.only_fragments) continue;
     fragments_from_ = rows_.size();

@@ -22,6 +22,10 @@ PlanRequest request_on(const std::string& gpus) {
   return request;
 }
 
+std::shared_ptr<ModelStages> new_model(const PlanRequest& request) {
+  return std::make_shared<ModelStages>(request.spec, request.cluster.card.device);
+}
+
 }  // namespace
 
 TEST_CASE("where nothing fits, the smallest cluster of more such GPUs that has a plan is named, with that plan") {
@@ -40,9 +44,10 @@ TEST_CASE("where nothing fits, the smallest cluster of more such GPUs that has a
 
 TEST_CASE("what other clusters are searched with may come from the search before: graphs and tapes know no cluster") {
   PlanRequest request = request_on("1xRTX4090@8GiB");
-  const auto model = std::make_shared<ModelStages>(request.spec, request.cluster.card.device);
+  const auto model = new_model(request);
   for (int time = 0; time < 2; ++time) {
-    const std::optional<OtherCluster> shared = larger_cluster(request, model), alone = larger_cluster(request);
+    const std::optional<OtherCluster> shared = larger_cluster(request, model),
+                                      alone = larger_cluster(request, new_model(request));
     REQUIRE(shared);
     REQUIRE(alone);
     CHECK(shared->gpus == alone->gpus);
@@ -56,7 +61,7 @@ TEST_CASE("where nobody said how much host memory there is, an answer without a 
   PlanRequest request = request_on("4xRTX4090@4GiB");
   const std::string offer = " of host memory a node (--host-memory) it would fit at ";
   CHECK(make_plan(request).why.find(offer) != std::string::npos);
-  const std::optional<OffloadedPlan> offloaded = with_host_memory(request);
+  const std::optional<OffloadedPlan> offloaded = with_host_memory(request, new_model(request));
   REQUIRE(offloaded);
   request.cluster.host_memory = offloaded->host;
   const Plan plan = make_plan(request);
@@ -73,10 +78,10 @@ TEST_CASE(
     "a cluster that the batch doesn't divide among is left out, and no number of GPUs holds what one can't share") {
   PlanRequest request = request_on("1xRTX4090@8GiB");
   testing::fix(request, "global_batch", "1");
-  CHECK_FALSE(larger_cluster(request));
+  CHECK_FALSE(larger_cluster(request, new_model(request)));
   request = request_on("1xRTX4090@8GiB");
   testing::fix(request, "sharding", "no-shard");
-  CHECK_FALSE(larger_cluster(request));
+  CHECK_FALSE(larger_cluster(request, new_model(request)));
   request.names_other_clusters = false;
   CHECK_FALSE(make_plan(request).larger_cluster);
 }
