@@ -79,10 +79,7 @@ bool is_for_trained(const std::string& name) {
 // What rounds trained ones is tried by name.
 std::vector<Job> quantizations(const Job& job, const ModelSpec& spec, const Values& values) {
   Values names = values;
-  if (values.empty()) {
-    if (job.quantization == "none") names = {"int8", "nf4-double"};
-    if (job.quantization == "int8" || job.quantization == "fp8" || job.quantization == "nf4") names = {"nf4-double"};
-  }
+  if (values.empty()) names = job.quantization == "none" ? Values{"int8", "nf4-double"} : Values{"nf4-double"};
   std::erase(names, job.quantization);
   std::vector<Job> changed;
   if (names.empty()) return changed;
@@ -110,7 +107,13 @@ std::vector<std::int64_t> numbers_of(const Values& values) {
 }
 
 std::string why_no_quantization(const Job& job, const ModelSpec& spec, const Values& values) {
-  if (has_frozen_matrices(job, spec) || std::ranges::any_of(values, is_for_trained)) return "";
+  const bool is_set = std::ranges::find(values, job.quantization) != values.end();
+  if (has_frozen_matrices(job, spec) || is_set) return "";
+  if (std::ranges::any_of(values, is_for_trained)) {
+    return "of trained matrices a card may have FP8 alone where host memory has their masters; say how much there is, "
+           "as "
+           "--host-memory 128GiB, or give --offload optimizer";
+  }
   return "all matrices of layers are trained, and only frozen ones can be quantized; use --allow method:qlora, give "
          "--method lora or --freeze, or with host memory for masters --allow quantization:fp8";
 }

@@ -179,6 +179,17 @@ int exit_code_of(RehearsalVerdict verdict, bool strict) {
   return static_cast<int>(ExitCode::failed);
 }
 
+/// Where the recipe lacks what was set, an estimate may have it.
+StackRecipe recipe_to_rehearse(const EstimateFlags& flags, const Asked& asked, const ModelSpec& spec) {
+  try {
+    return recipe_of(asked, spec);
+  } catch (const NotModelled& error) {
+    constexpr bool kSuggestions = false;
+    if (estimate_of(on_usual_stack(flags), asked, spec, kSuggestions).verdict == Verdict::not_modelled) throw;
+    throw NotModelled(error.feature_name + " (without --exact it is estimated)");
+  }
+}
+
 int rehearse(const EstimateFlags& flags, const Asked& asked, const ModelSpec& spec, bool json) {
   if (asked.stack->name == "vramfit") {
     throw InputError("--exact: rehearses a library's script; say which: --stack transformers, trl, accelerate, ...");
@@ -187,7 +198,7 @@ int rehearse(const EstimateFlags& flags, const Asked& asked, const ModelSpec& sp
     throw InputError(fmt::format("--exact: rehearses on simulated GPUs; --gpus {} are CPU ranks", asked.cluster.text));
   }
   require_modelled(flags.job);
-  const StackRecipe recipe = recipe_of(asked, spec);
+  const StackRecipe recipe = recipe_to_rehearse(flags, asked, spec);
   if (!flags.driver.empty()) {
     const Recipe script = find_recipe(recipe.recipe);
     write_file(flags.driver, recipe_script(script, recipe_values(script, recipe.values), flags.job.model));

@@ -3,11 +3,10 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <stdexcept>
 
 #include "executor/ops/e4m3.h"
+#include "executor/ops/magnitudes.h"
 #include "executor/ops/quantized_torch.h"
 #include "executor/ops/vectors.h"
 
@@ -16,16 +15,6 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kGrainOfRows = std::int64_t{1} << 15;  // elements that a thread takes at least
-
-template <typename T>
-float scale_of_row(const T* values, std::int64_t count) {
-  std::int32_t largest = 0;  // magnitudes of floats are ordered as their bits are
-  VRAMFIT_INDEPENDENT_ELEMENTS
-  for (std::int64_t i = 0; i < count; ++i) {
-    largest = std::max(largest, std::bit_cast<std::int32_t>(std::fabs(static_cast<float>(values[i]))));
-  }
-  return std::bit_cast<float>(largest) / E4m3::kLargest;
-}
 
 template <typename T>
 void encode_row(const T* values, std::int64_t count, float scale, std::uint8_t* codes) {
@@ -42,7 +31,7 @@ void encode(const T* values, std::int64_t rows, std::int64_t columns, std::uint8
   at::parallel_for(0, rows, grain, [&](std::int64_t first, std::int64_t end) {
     kernels::on_widest([&] {
       for (std::int64_t row = first; row < end; ++row) {
-        scales[row] = scale_of_row(values + row * columns, columns);
+        scales[row] = kernels::largest_magnitude(values + row * columns, columns) / E4m3::kLargest;
         encode_row(values + row * columns, columns, scales[row], codes + row * columns);
       }
     });

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
+#include "executor/ops/magnitudes.h"
 #include "executor/ops/vectors.h"
 #include "executor/optimizers/dynamic_map.h"
 #include "executor/optimizers/on_both.h"
@@ -103,17 +103,6 @@ VRAMFIT_ON_BOTH inline float inverse_of_scale(float scale) {
   return scale >= std::numeric_limits<float>::min() ? 1 / scale : 0;
 }
 
-/// The largest magnitude of a block; NaN if there is one. Magnitudes of floats are ordered as their bits are.
-template <std::int64_t kBlock>
-float largest_magnitude(const float* values) {
-  std::int32_t largest = 0;
-  VRAMFIT_INDEPENDENT_ELEMENTS
-  for (std::int64_t i = 0; i < kBlock; ++i) {
-    largest = std::max(largest, std::bit_cast<std::int32_t>(std::fabs(values[i])));
-  }
-  return std::bit_cast<float>(largest);
-}
-
 /// values = what the codes stand for. Of two codes in a byte, the lower half comes first.
 template <typename Codes, std::int64_t kBlock>
 void decode_block(const std::uint8_t* codes, float scale, float* values) {
@@ -132,7 +121,7 @@ void decode_block(const std::uint8_t* codes, float scale, float* values) {
 /// Returns the block's scale.
 template <typename Codes, std::int64_t kBlock>
 float encode_block(const float* values, std::uint8_t* codes) {
-  const float scale = largest_magnitude<kBlock>(values);
+  const float scale = kernels::largest_magnitude(values, kBlock);
   const float inverse = inverse_of_scale(scale);
   VRAMFIT_INDEPENDENT_ELEMENTS
   for (std::int64_t i = 0; i < kBlock / Codes::kPerByte; ++i) {

@@ -26,6 +26,7 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
   Job& usual = jobs.front();
   usual.loss = space.default_loss(job);
+  if (job.runtime != Runtime::vramfit) return jobs;  // chunks of PyTorch's loops are a wish
   const std::int64_t fewest = loss_options(usual).chunks + 1;
   for (const std::int64_t chunks : {2, 4, 8, 16, 32, 64}) {
     if (chunks < fewest) continue;

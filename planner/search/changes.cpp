@@ -17,8 +17,10 @@
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
+#include "job/quantization.h"
 #include "job/resolve_job.h"
 #include "program/not_modelled.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 namespace {
@@ -153,6 +155,15 @@ std::string identity(Job job) {
   return job_as_flags(job, unresolved_job());
 }
 
+/// Whether trained matrices would be codes of few bits, and no configuration has their masters in host memory.
+bool lacks_masters(const Job& job, const PlanRequest& request) {
+  const Quantization* const format = quantization_named(job.quantization);
+  if (format == nullptr || !format->trains || offload_of(job).states || has_frozen_matrices(job, request.spec)) {
+    return false;
+  }
+  return request.is_fixed("offload") || request.cluster.is_cpu() || request.cluster.host_memory.n == 0;
+}
+
 /// Those that can be, each job once, in the order of groups_to_search().
 std::vector<Combination> combinations(const PlanRequest& request) {
   std::vector<Combination> list = all_combinations(request);
@@ -162,6 +173,7 @@ std::vector<Combination> combinations(const PlanRequest& request) {
   std::erase_if(list, [&](const Combination& combination) {
     const std::vector<std::string>& needs = combination.change.needs;
     const std::optional<Job> job = possible(combination.change.job, request);
+    if (!needs.empty() && lacks_masters(combination.change.job, request)) return true;
     if (job && !jobs.insert(identity(*job)).second) return true;
     if (job && needs.size() > 1) combined.insert(needs.begin(), needs.end());
     if (!job && is_named_alone(combination, request)) refused.push_back(needs.front());

@@ -1,7 +1,10 @@
 #include "program/pytorch/record.h"
 
+#include <optional>
 #include <utility>
+#include <variant>
 
+#include "model_specs/loss_layout.h"
 #include "program/pytorch/compiled.h"
 #include "program/pytorch/loops/loop.h"
 #include "program/pytorch/modelings/gpt2_graph.h"
@@ -16,11 +19,11 @@ using program::Section;
 /// Loading, a first step and a later one, cut into sections.
 class Trainer {
  public:
-  Trainer(const program::LowerInputs& inputs, MakeWrapper make)
+  Trainer(const program::LowerInputs& inputs, const Graph& graph, MakeWrapper make)
       : job_(eager_form(inputs.job)),
-        torch_(recording_, inputs.device, inputs.graph.parameters.size()),
-        model_(make_model(inputs.graph, job_, torch_)),
-        wrapper_(make(torch_, inputs.graph, job_, model_->modules())),
+        torch_(recording_, inputs.device, graph.parameters.size()),
+        model_(make_model(graph, job_, torch_)),
+        wrapper_(make(torch_, graph, job_, model_->modules())),
         loop_(make_loop({.job = job_,
                          .clip = inputs.run.clip,
                          .torch = torch_,
@@ -96,7 +99,10 @@ program::Program record(const program::LowerInputs& inputs, MakeWrapper make) {
   if (inputs.job.compile && has_experts(inputs.graph)) refuse_model(inputs.job, "experts with --compile on");
   if (inputs.job.compile && inputs.graph.masked_lm) refuse_model(inputs.job, "BERT with --compile on");
   if (inputs.job.compile && has_learned_positions(inputs.graph)) refuse_model(inputs.job, "GPT-2 with --compile on");
-  program::Program program = Trainer(inputs, make).run();
+  // A loop that computes its loss in parts cuts the logits of all tokens, which its model makes like any other.
+  std::optional<Graph> whole;
+  if (std::holds_alternative<ChunkedLoss>(inputs.job.loss)) whole = with_loss(inputs.graph, {});
+  program::Program program = Trainer(inputs, whole ? *whole : inputs.graph, make).run();
   set_work_of(program, inputs.job);
   return program;
 }

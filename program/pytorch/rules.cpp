@@ -94,6 +94,28 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
   require_attention(job, cluster);
 }
 
+void require_loss(const Job& job, Job& modelled) {
+  modelled.loss = FullLoss{};
+  const auto* chunked = std::get_if<ChunkedLoss>(&job.loss);
+  if (chunked == nullptr) return;
+  const std::string loss = job_field_named("loss").get(job);
+  if (job.modeling != Modeling::torchtitan) {
+    throw NotModelled(fmt::format("--loss {} with --modeling {} (torchtitan's chunked:N is)", loss,
+                                  job_field_named("modeling").get(job)));
+  }
+  if (chunked->in_forward) {
+    throw NotModelled(
+        fmt::format("--loss {0} with --modeling torchtitan (its loss makes gradients in backward: --loss "
+                    "chunked:{1})",
+                    loss, chunked->chunks));
+  }
+  if (job.sequence % chunked->chunks != 0) {
+    throw NotModelled(fmt::format("--loss {} with --modeling torchtitan and --seq-len {} (parts of equal length are)",
+                                  loss, job.sequence));
+  }
+  modelled.loss = job.loss;
+}
+
 void require_sft_adapters(const Job& job) {
   if (job.method == Method::qlora) throw NotModelled("--modeling trl with --method qlora (--modeling transformers is)");
   if (job.method == Method::lora && job.precision.name == "bf16-pure") {

@@ -18,6 +18,10 @@ bool is_mixed_in_16_bits(const Job& job);
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                    std::span<const std::string_view> honoured = {});
 
+/// The loss in `modelled`: the job's own where its loop computes it so, else the whole one. Throws NotModelled for
+/// chunks that no loop makes.
+void require_loss(const Job& job, Job& modelled);
+
 /// Throws NotModelled for adapters under TRL's SFTTrainer that have no rules: TRL leaves their dtype to PEFT, which
 /// makes them fp32, and converts those over quantized weights to bf16.
 void require_sft_adapters(const Job& job);

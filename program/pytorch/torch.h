@@ -101,6 +101,8 @@ class Torch final : public Backend {
   Tensor add(const Tensor& a, const Tensor& b);
   /// The same to each of a's parts of b's size.
   Tensor add_to_each(const Tensor& a, const Tensor& b);
+  /// a += b, of the same type.
+  Tensor add_in_place(Tensor a, const Tensor& b);
   /// In the wider of both types.
   Tensor multiply(const Tensor& a, const Tensor& b);
   /// Each row of x times its element of `scale`.

@@ -1,4 +1,4 @@
-// Calls with several outputs or with scratch of their own: embedding, cross entropy.
+// Calls with several outputs, with scratch of their own, or in place: embedding, cross entropy, sums.
 #include <algorithm>
 #include <utility>
 
@@ -116,6 +116,14 @@ Tensor Torch::all_true(const Tensor& flags) {
   const Tensor partials = temporary(scratch.partials.n / 4, Dtype::u8, "partial results");
   const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
   return computed("aten::all", {reads(flags)}, std::move(answer));
+}
+
+Tensor Torch::add_in_place(Tensor a, const Tensor& b) {
+  heap_.run("aten::add_", {reads(b), changes(a)});
+  std::vector<Edge> both{edge_to(a), edge_to(b)};
+  return record(std::move(a), std::move(both), {}, [](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{g, g};
+  });
 }
 
 Tensor Torch::count_true(const Tensor& flags) {

@@ -80,7 +80,7 @@ void require(const Job& job, const Cluster& cluster) {
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   if (has_autocast) require_storage(job, modelled);
   if (job.modeling == Modeling::trl) eager::require_sft_adapters(job);
-  job_field_named("loss").set(modelled, "full");
+  eager::require_loss(job, modelled);
   if (cluster.cards() > 1) require_ddp(job);
   constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",
                                                       "lora_targets", "rslora",    "frozen_dtype", "quantization"};

@@ -328,7 +328,7 @@ void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
-  job_field_named("loss").set(modelled, "full");
+  eager::require_loss(job, modelled);
   if (has_trainer(job)) require_trainer(job, modelled);
   const bool is_lora = has_trainer(job) && job.method == Method::lora;
   eager::require_rules(job, modelled, cluster, is_lora ? std::span<const std::string_view>(kWithAdapters) : kHonoured);

@@ -213,10 +213,10 @@ class Budgets {
   std::vector<Budget> budgets_;
 };
 
-std::optional<KeptPolicy> policy_of(const Checkpointing& checkpointing) {
+/// is_selective() holds.
+KeptPolicy policy_of(const Checkpointing& checkpointing) {
   if (const auto* budget = std::get_if<BudgetCheckpointing>(&checkpointing)) return *budget;
-  if (const auto* selective = std::get_if<SelectiveCheckpointing>(&checkpointing)) return *selective;
-  return std::nullopt;
+  return std::get<SelectiveCheckpointing>(checkpointing);
 }
 
 const std::vector<KeptPolicy>& searched_policies() {
@@ -224,15 +224,6 @@ const std::vector<KeptPolicy>& searched_policies() {
       SelectiveCheckpointing{}, SelectiveCheckpointing{.kept = {{.kind = "attention"}}},
       BudgetCheckpointing{.percent = 25}, BudgetCheckpointing{.percent = 50}, BudgetCheckpointing{.percent = 75}};
   return kPolicies;
-}
-
-bool is_policy_of(const Checkpointing& checkpointing, const KeptPolicy& policy) {
-  return std::visit(
-      [&](const auto& wanted) {
-        const auto* own = std::get_if<std::decay_t<decltype(wanted)>>(&checkpointing);
-        return own != nullptr && *own == wanted;
-      },
-      policy);
 }
 
 }  // namespace
@@ -248,14 +239,13 @@ bool has_own_policy(const Checkpointing& checkpointing) {
 
 std::vector<KeptPolicy> kept_policies(const Checkpointing& checkpointing) {
   std::vector<KeptPolicy> policies = searched_policies();
-  if (has_own_policy(checkpointing)) policies.push_back(policy_of(checkpointing).value());
+  if (has_own_policy(checkpointing)) policies.push_back(policy_of(checkpointing));
   return policies;
 }
 
 std::size_t policy_number(const Checkpointing& checkpointing) {
   const std::vector<KeptPolicy>& policies = searched_policies();
-  const auto is_it = [&](const KeptPolicy& policy) { return is_policy_of(checkpointing, policy); };
-  return static_cast<std::size_t>(std::ranges::find_if(policies, is_it) - policies.begin());
+  return static_cast<std::size_t>(std::ranges::find(policies, policy_of(checkpointing)) - policies.begin());
 }
 
 Recomputation recompute_all(const BlockOps& block) { return Block(block).recomputation({}); }

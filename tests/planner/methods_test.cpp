@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "planner/plan.h"
 #include "planner/search/changes.h"
@@ -143,6 +144,7 @@ TEST_CASE("trained weights get 8 bits on the card where that is named and host m
   CHECK(coded.why.find("without --quantization fp8 it would fit at") != std::string::npos);
   std::erase(request.fixed, "quantization");
   request.job.quantization = "none";
+  request.allowed = {};
   request.cluster.host_memory = {};
   CHECK_FALSE(make_plan(request).chosen);
   request.cluster = parse_cluster("1xH100-80GB");  // has room for whole weights, and more for codes
@@ -150,6 +152,29 @@ TEST_CASE("trained weights get 8 bits on the card where that is named and host m
   REQUIRE(make_plan(request).chosen);
   fix(request, "quantization", "fp8");
   CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("--quantization fp8"), NotModelled);
+}
+
+TEST_CASE("8 bits for trained weights that are named are refused where no host memory can have masters") {
+  PlanRequest request = request_for("llama", parse_cluster("1x16GB"));
+  request.spec = testing::llama_8b();
+  const auto is_refused = [&] {
+    CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("where host memory has their masters"), Conflict);
+  };
+  request.allowed = parse_allowed("quantization:fp8");
+  is_refused();
+  request.allowed = parse_allowed("quantization:fp8,optimizer");
+  is_refused();
+  request.cluster = parse_cluster("1x16GB,host=128GiB");
+  fix(request, "offload", "activations");
+  is_refused();
+  std::erase(request.fixed, "offload");
+  request.job.offload = {};
+  CHECK_NOTHROW(make_plan(request));
+  request.cluster = parse_cluster("1x16GB");  // adapters leave matrices frozen, whose masters nobody needs
+  request.allowed = parse_allowed("quantization:fp8,method:lora");
+  const Plan coded = make_plan(request);
+  REQUIRE(coded.chosen);
+  CHECK(coded.chosen->job.method == Method::lora);
 }
 
 TEST_CASE("a smaller global batch is taken where it is faster or alone fits, another one by name") {

@@ -232,6 +232,10 @@ class Stacks(unittest.TestCase):
                            (["--stack", "trl", "--checkpointing", "every:2"], "--checkpointing every:2"), (["--stack", "lightning", "--optimizer", "adamw-8bit"], "--optimizer adamw-8bit"),
                            (["--stack", "transformers", "--allocator", "max_split_size_mb=64"], "--allocator")):
             self.refused(why, estimate(*words, "--exact"), 1)
+        # What an estimate has all the same.
+        rest = "in a rehearsal of recipe trainer (without --exact it is estimated)"
+        self.refused(f"--allocator max_split_size_mb=64 {rest}", estimate("--stack", "transformers", "--allocator", "max_split_size_mb=64", "--exact"), 1)
+        self.assertNotIn("without --exact", estimate("--stack", "torchtune", "--precision", "bf16-mixed", "--exact").stderr)
         self.refused("--exact: rehearses a library's script", estimate("--stack", "vramfit", "--exact"))
         self.refused("--gpus 2xcpu-1GiB are CPU ranks", estimate("--stack", "trl", "--exact", gpus="2xcpu-1GiB"))
         for words, why in ((["--python", "python"], "--python: is for a rehearsal"), (["--keep-driver", "x"], "--keep-driver: is for a rehearsal"),

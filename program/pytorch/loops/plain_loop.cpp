@@ -1,6 +1,8 @@
 // The loop that people write themselves, with torchtitan's loss: gradients are set to none before a step's first
 // micro-batch, and losses are kept for a log.
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "program/pytorch/loops/loop.h"
 #include "program/pytorch/optimizers.h"
@@ -47,10 +49,39 @@ class PlainLoop final : public Loop {
     labels_ = tokens("labels");
   }
 
-  /// cross_entropy(logits.flatten(0, 1).float(), labels)
   Tensor loss_of(const Tensor& logits) {
     const Scope scope(heap(), "loss");
-    return torch().cross_entropy(torch().cast(logits, Dtype::f32), labels_);
+    const auto* chunked = std::get_if<ChunkedLoss>(&parts_.job.loss);
+    return chunked == nullptr ? cross_entropy(logits, labels_) : loss_of_parts(logits, chunked->chunks);
+  }
+
+  /// cross_entropy(logits.flatten(0, 1).float(), labels)
+  Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
+    return torch().cross_entropy(torch().cast(logits, Dtype::f32), labels);
+  }
+
+  /// torchtitan's loss of 2025: logits and labels are cut along the sequence (chunk(parts, dim=1)), and the mean is
+  /// that of the parts' losses.
+  Tensor loss_of_parts(const Tensor& logits, std::int64_t count) {
+    const std::vector<Tensor> parts = torch().parts_of(logits, static_cast<std::size_t>(count));
+    const std::int64_t tokens = labels_.elements / count;
+    Tensor total;
+    for (std::int64_t i = 0; i < count; ++i) {
+      Tensor part = parts[static_cast<std::size_t>(i)];
+      part.part = heap().narrow(logits, i * part.elements, part.elements).part;
+      const Tensor loss = parts_.job.micro_batch == 1 ? cross_entropy(part, heap().narrow(labels_, i * tokens, tokens))
+                                                      : loss_of_rows(part, tokens);
+      total = i == 0 ? torch().add_scalar(loss) : torch().add_in_place(std::move(total), loss);
+    }
+    return torch().divide(total);
+  }
+
+  /// Of several rows a part lies in several places, so that flatten(0, 1) copies it.
+  Tensor loss_of_rows(const Tensor& logits, std::int64_t tokens) {
+    const Tensor wide = torch().cast(torch().clone(logits), Dtype::f32);
+    const Tensor labels = torch().computed("aten::clone", {reads(labels_)},
+                                           heap().make(tokens, Dtype::i64, heap().values, "labels of a part"));
+    return torch().cross_entropy(wide, labels);
   }
 
   Tensor ids_, labels_;

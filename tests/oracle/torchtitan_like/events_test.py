@@ -26,6 +26,9 @@ CASES = {
         Case(**TINY, ranks=4, optimizer="loop"),
         Case(**{**TINY, "layers": 5}, ranks=4, layers_of_unit=2, checkpointing="every:2"),
         Case(**TINY, runtime="plain", ranks=1, optimizer="loop", checkpointing="none"),
+        Case(**TINY, ranks=4, loss="chunked:4"),
+        Case(**TINY, batch=3, ranks=4, loss="chunked:8", optimizer="fused", wrap="ends", checkpointing="none"),
+        Case(**TINY, runtime="plain", ranks=1, loss="chunked:1", accumulation=2, checkpointing="full"),
     ],
     "full": [
         *(Case(**SMALL, reshard=reshard, checkpointing=checkpointing)
@@ -55,6 +58,10 @@ CASES = {
         *(Case(**SMALL, runtime="plain", ranks=1, dtype="float32", accumulation=accumulation, checkpointing=checkpointing)
           for accumulation in (1, 2) for checkpointing in ("none", "full", "selective")),
         Case(layers=8, runtime="plain", ranks=1, optimizer="fused", checkpointing="full"),
+        *(Case(**SMALL, loss="chunked:8", optimizer="fused", batch=batch, reshard=reshard, checkpointing=checkpointing)
+          for batch in (1, 2) for reshard in ("default", "never") for checkpointing in ("none", "selective", "full")),
+        Case(**SMALL, runtime="plain", ranks=1, dtype="float32", loss="chunked:4", checkpointing="none"),
+        Case(loss="chunked:8", optimizer="fused"),
     ],
 }
 

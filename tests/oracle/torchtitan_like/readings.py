@@ -32,6 +32,7 @@ class Case(Dims):
     wrap: str = "root"
     layers_of_unit: int = 1
     accumulation: int = 1
+    loss: str = "full"
     dtype: str = "bfloat16"
     card: str = "H100-80GB@95.04GiB"
     other: tuple = ()
@@ -48,7 +49,7 @@ class Case(Dims):
             runtime = {"runtime": "pytorch-fsdp2", "wrap_embeddings": "on" if self.wrap == "ends" else "off"}
         fields = {**runtime, "modeling": "torchtitan", "attention": "flash", "allocator": allocator,
                   "seq_len": self.sequence, "micro_batch": self.batch, "checkpointing": self.checkpointing,
-                  "optimizer": f"adamw:{self.optimizer}"}
+                  "optimizer": f"adamw:{self.optimizer}", "loss": self.loss}
         if self.runtime == "plain":
             return fields | ({"attention": "auto"} if self.dtype == "float32" else {})
         if self.layers_of_unit > 1:

@@ -226,9 +226,9 @@ TEST_CASE("collectives of a recorded step name their ranks and the bytes of the 
 }
 
 TEST_CASE("what is recorded of one GPU is sound, whatever is accumulated") {
-  for (const auto& [field, value] :
-       {std::pair{"grad_accum", "1"}, std::pair{"grad_accum", "2"}, std::pair{"grad_accum", "5"},
-        std::pair{"checkpointing", "selective"}, std::pair{"optimizer", "adamw:foreach"}}) {
+  for (const auto& [field, value] : {std::pair{"grad_accum", "1"}, std::pair{"grad_accum", "2"},
+                                     std::pair{"grad_accum", "5"}, std::pair{"checkpointing", "selective"},
+                                     std::pair{"optimizer", "adamw:foreach"}, std::pair{"loss", "chunked:4"}}) {
     CAPTURE(value);
     CHECK(program::fault_of(recorded(plain_job(field, value))) == std::nullopt);
   }
@@ -244,19 +244,37 @@ TEST_CASE("micro-batches between the first and the last are one section, whose e
   CHECK(events("7") - events("3") == 4 * (events("3") - events("2")));
 }
 
+TEST_CASE("a loss in parts converts a part of the logits at a time, and keeps the log-probabilities of all") {
+  const auto kept = [](const char* loss) {
+    const program::Program program = recorded(plain_job("loss", loss));
+    std::vector<std::int64_t> bytes;
+    for (const program::Buffer& buffer : program.main.buffers) {
+      const std::string label = program::label_text(program, buffer.segment, buffer.label);
+      if (label.starts_with("loss: log_softmax")) bytes.push_back(buffer.bytes.n);
+    }
+    return bytes;
+  };
+  const std::vector<std::int64_t> whole = kept("full"), parts = kept("chunked:4");
+  // Each and its gradient.
+  CHECK(whole.size() == 2);
+  CHECK(parts.size() == 5);
+  CHECK(std::ranges::all_of(parts, [&](std::int64_t bytes) { return 4 * bytes == whole.front(); }));
+}
+
 TEST_CASE("what --runtime pytorch has no rules for is named") {
   const auto why = [](const std::string& field, const std::string& value, const char* cards) {
     const Estimate e =
         estimate(testing::small_llama(), plain_job(field, value), parse_cluster(cards), {.suggestions = false});
-    CHECK(e.verdict == Verdict::not_modelled);
-    return e.why;
+    return e.verdict == Verdict::not_modelled ? e.why : "";
   };
   CHECK(why("grad_accum", "2", "2xH100-80GB").starts_with("--runtime pytorch with --sharding full-shard on several"));
   CHECK(why("sharding", "no-shard", "2xH100-80GB").starts_with("--runtime pytorch-ddp with --modeling torchtitan"));
   CHECK(why("precision", "bf16-mixed", "1xH100-80GB").starts_with("--precision bf16-mixed;"));
   CHECK(why("precision", "fp32", "1xH100-80GB").starts_with("--attention flash;"));
   CHECK(why("wrap_embeddings", "on", "1xH100-80GB").starts_with("--wrap-embeddings on;"));
-  CHECK(why("loss", "chunked:4", "1xH100-80GB").starts_with("--loss chunked:4;"));
+  CHECK(why("loss", "chunked-forward:4", "1xH100-80GB").find("--loss chunked:4)") != std::string::npos);
+  CHECK(why("loss", "chunked:3", "1xH100-80GB").find("parts of equal length are") != std::string::npos);
+  CHECK(why("loss", "chunked:4", "1xH100-80GB").empty());
   CHECK(why("modeling", "vramfit", "1xH100-80GB").starts_with("--runtime pytorch with --modeling vramfit;"));
 }
 
