@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "estimator/bound/margins.h"
 #include "estimator/time/speed.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
@@ -58,9 +59,10 @@ struct Estimate {
   std::string lacking;  // what has no rules, when not_modelled
   std::vector<Suggestion> suggestions;
   std::vector<std::string> assumptions;
-  Bytes host_bytes;             // per node
-  std::optional<Speed> speed;   // if EstimateOptions asks for it
-  std::vector<Figure> figures;  // that it follows from
+  std::optional<Margins> margins;  // of upper bounds; none on CPU ranks, or where reserved memory grows with every step
+  Bytes host_bytes;                // per node
+  std::optional<Speed> speed;      // if EstimateOptions asks for it
+  std::vector<Figure> figures;     // that it follows from
   std::vector<StackNeed> others;
 };
 
