@@ -15,8 +15,9 @@ namespace {
 constexpr std::int64_t kCardsPerNode = 8;
 constexpr Bytes kNoLimit{std::int64_t{1} << 50};
 
-Cluster cluster_of(const Card& card, std::int64_t cards) {
+Cluster cluster_of(const Card& card, std::int64_t cards, Confidence confidence) {
   Cluster cluster;
+  cluster.confidence = confidence;
   cluster.card = card;
   cluster.cards_per_node = std::min(cards, kCardsPerNode);
   cluster.nodes = cards / cluster.cards_per_node;
@@ -28,8 +29,8 @@ Cluster cluster_of(const Card& card, std::int64_t cards) {
 /// What every card has in common: the job, and why it could not be estimated.
 class Requirements {
  public:
-  Requirements(const ModelSpec& spec, const JobOn& job_on, const EstimateOptions& options)
-      : spec_(spec), job_on_(job_on), options_(options) {}
+  Requirements(const ModelSpec& spec, const JobOn& job_on, const EstimateOptions& options, Confidence confidence)
+      : spec_(spec), job_on_(job_on), options_(options), confidence_(confidence) {}
 
   /// Asked of the largest card first: it needs no more of its sort than a smaller one.
   CardRequirement of(const Card& card) {
@@ -37,7 +38,7 @@ class Requirements {
     std::int64_t too_few = 0;
     bool is_counted = false, lacks_rules = false;
     for (std::int64_t cards = first_to_try(); cards <= kMostCards; cards *= 2) {
-      const Cluster cluster = cluster_of(card, cards);
+      const Cluster cluster = cluster_of(card, cards, confidence_);
       try {
         const std::optional<RankEstimate> rank = rank_if_it_fits(spec_, job_on_(cluster), cluster, options_);
         is_counted = true;
@@ -67,7 +68,7 @@ class Requirements {
     Card card = *find_card(kOneCard);
     card.memory = kNoLimit;
     for (std::int64_t cards = 1; cards <= kMostCards; cards *= 2) {
-      if (std::optional<Estimate> found = estimated(cluster_of(card, cards))) return std::move(*found);
+      if (std::optional<Estimate> found = estimated(cluster_of(card, cards, confidence_))) return std::move(*found);
     }
     throw InputError(refusal_);
   }
@@ -90,6 +91,7 @@ class Requirements {
   const ModelSpec& spec_;
   const JobOn& job_on_;
   const EstimateOptions& options_;
+  Confidence confidence_;
   std::string refusal_;     // the first one
   std::int64_t least_ = 1;  // what the larger cards took, or the most that were too few of them
   bool too_few_ = false;    // kMostCards of the last card that could be counted
@@ -97,8 +99,9 @@ class Requirements {
 
 }  // namespace
 
-CardRequirements card_requirements(const ModelSpec& spec, const JobOn& job_on, const EstimateOptions& options) {
-  Requirements requirements(spec, job_on, options);
+CardRequirements card_requirements(const ModelSpec& spec, const JobOn& job_on, const EstimateOptions& options,
+                                   Confidence confidence) {
+  Requirements requirements(spec, job_on, options, confidence);
   CardRequirements result{.one_card = requirements.without_limit(), .cards = {}};
   if (result.one_card.verdict == Verdict::not_modelled) return result;
   std::vector<const Card*> cards;

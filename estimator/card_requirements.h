@@ -30,7 +30,9 @@ inline constexpr std::int64_t kMostCards = 512;
 /// The job on a cluster, unresolved: a library's runtime may be another on several GPUs.
 using JobOn = std::function<Job(const Cluster& cluster)>;
 
-/// Throws InputError when the job contradicts itself on any number of cards.
-CardRequirements card_requirements(const ModelSpec& spec, const JobOn& job_on, const EstimateOptions& options);
+/// `confidence`: of upper bounds, as set_confidence() reads it. Throws InputError when the job contradicts itself on
+/// any number of cards.
+CardRequirements card_requirements(const ModelSpec& spec, const JobOn& job_on, const EstimateOptions& options,
+                                   Confidence confidence = {});
 
 }  // namespace vramfit

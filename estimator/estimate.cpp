@@ -10,6 +10,7 @@
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
 #include "estimator/allocator/requests.h"
+#include "estimator/bound/margins.h"
 #include "estimator/host_memory.h"
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
@@ -35,8 +36,8 @@ namespace {
 // may add to a kernel's. It stays below the 2 % that a bound may exceed a peak by.
 constexpr std::int64_t kCpuMarginDivisor = 200;
 
-// CUDA: 2 % of what the allocator reserves, and a quarter of what is outside it, which is from memory (unverified) or
-// from other people's reports.
+// CUDA, without --confidence: 2 % of what the allocator reserves, and a quarter of what is outside it. A judgement;
+// docs/upper-bound.md compares it with recorded cases.
 constexpr std::int64_t kReservedMarginDivisor = 50, kOutsideMarginDivisor = 4;
 
 /// The norm of all gradients is taken before the first of them is freed. A schedule may have counted it already.
@@ -88,7 +89,7 @@ void add_totals(RankEstimate& rank, const Job& job, const Cluster& cluster, Byte
   rank.last_rank = data_ranks(job) - 1;
   rank.breakdown.outside_allocator = outside;
   rank.total = rank.peak_reserved + outside;
-  rank.upper_bound = upper_bound(rank, cluster.is_cpu());
+  rank.upper_bound = upper_bound(rank, job, cluster);
 }
 
 program::Program program_of(const Graph& graph, const Job& job, const Cluster& cluster, const RunEffects& run) {
@@ -171,6 +172,10 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (e.cluster.is_cpu()) return;
   e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
                                       format_gib(e.ranks.front().breakdown.outside_allocator)));
+  if (e.cluster.confidence.is_asked() && !e.ranks.front().reserved_grows) {
+    e.margins = margins_of(e.job, e.cluster.confidence);
+    e.assumptions.push_back(margins_text(*e.margins));
+  }
   if (const std::string band = band_text(e.ranks.front()); !band.empty()) e.assumptions.push_back(band);
   e.assumptions.emplace_back("checked against simulation (phantom GPUs), not real hardware");
 }
@@ -280,10 +285,14 @@ Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& clust
   return cluster.card.context + communicators * cluster.card.nccl;
 }
 
-Bytes upper_bound(const RankEstimate& rank, bool is_cpu) {
-  if (is_cpu) return rank.total + Bytes{rank.peak_requested.n / kCpuMarginDivisor};
-  return rank.total + Bytes{rank.peak_reserved.n / kReservedMarginDivisor} +
-         Bytes{rank.breakdown.outside_allocator.n / kOutsideMarginDivisor};
+Bytes upper_bound(const RankEstimate& rank, const Job& job, const Cluster& cluster) {
+  if (cluster.is_cpu()) return rank.total + Bytes{rank.peak_requested.n / kCpuMarginDivisor};
+  if (!cluster.confidence.is_asked()) {
+    return rank.total + Bytes{rank.peak_reserved.n / kReservedMarginDivisor} +
+           Bytes{rank.breakdown.outside_allocator.n / kOutsideMarginDivisor};
+  }
+  const Margins margins = margins_of(job, cluster.confidence);
+  return rank.total + share_of(rank.peak_reserved, margins.reserved_per_million) + margins.outside;
 }
 
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options,

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "estimator/bound/margins.h"
 #include "estimator/time/speed.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
@@ -58,6 +59,8 @@ struct Estimate {
   std::string lacking;  // what has no rules, when not_modelled
   std::vector<Suggestion> suggestions;
   std::vector<std::string> assumptions;
+  std::optional<Margins>
+      margins;                  // of upper bounds, with --confidence; none where reserved memory grows with every step
   Bytes host_bytes;             // per node
   std::optional<Speed> speed;   // if EstimateOptions asks for it
   std::vector<Figure> figures;  // that it follows from

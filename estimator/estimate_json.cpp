@@ -65,6 +65,19 @@ void write_at_peak(JsonWriter& writer, const AtPeak& at_peak) {
 
 }  // namespace
 
+void write_bound(JsonWriter& writer, const Margins& margins) {
+  writer.key("bound").begin_object().member("confidence", margins.confidence.per_ten_thousand / 1e4);
+  writer.member("reserved_margin", static_cast<double>(margins.reserved_per_million) / 1e6);
+  writer.member("outside_margin_bytes", margins.outside).key("cases").begin_array();
+  for (std::size_t i = 0; i < kResidualKinds; ++i) {
+    const Seen& seen = margins.seen[i];
+    if (seen.cases == 0) continue;
+    writer.begin_object().member("kind", residual_kind_name(static_cast<ResidualKind>(i)));
+    writer.member("of_runtime", seen.of_runtime).member("cases", seen.cases).member("within", seen.within).end_object();
+  }
+  writer.end_array().end_object();
+}
+
 void write_estimate_members(JsonWriter& writer, const Estimate& estimate) {
   writer.member("stack", estimate.stack);
   writer.key("model").begin_object();
@@ -76,6 +89,7 @@ void write_estimate_members(JsonWriter& writer, const Estimate& estimate) {
   writer.member("capacity_bytes", estimate.capacity).member("host_bytes", estimate.host_bytes);
   write_suggestions(writer, estimate.suggestions);
   writer.member("assumptions", estimate.assumptions);
+  if (estimate.margins) write_bound(writer, *estimate.margins);
   write_ranks(writer, estimate.ranks, estimate.worst);
 }
 

@@ -24,4 +24,7 @@ std::string estimate_to_json(const Estimate& estimate, const EstimateExtras& ext
 /// Writes an estimate's members from `model` to `worst` into the open object: estimates and plans share them.
 void write_estimate_members(JsonWriter& writer, const Estimate& estimate);
 
+/// Writes "bound": what upper bounds are made of, and in how many cases they held.
+void write_bound(JsonWriter& writer, const Margins& margins);
+
 }  // namespace vramfit

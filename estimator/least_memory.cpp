@@ -248,7 +248,7 @@ bool LeastMemory::is_too_much(const Parts& parts, const Graph& graph, const Job&
   rank.breakdown.outside_allocator = outside(graph, job);
   rank.total = least;
   rank.peak_requested = rank.peak_allocated = rank.peak_reserved = least - rank.breakdown.outside_allocator;
-  return upper_bound(rank, cluster_.is_cpu()) > cluster_.card.memory;
+  return upper_bound(rank, job, cluster_) > cluster_.card.memory;
 }
 
 }  // namespace vramfit

@@ -58,8 +58,9 @@ Bytes arena_granule(const Device& device);
 /// Context, and one communicator for each axis that has ranks to talk to; groups within one are another.
 Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& cluster);
 
-/// What the rank needs at most, from its peaks, its total and what is outside the allocator.
-Bytes upper_bound(const RankEstimate& rank, bool is_cpu);
+/// What the rank needs at most, from its peaks and its total. The job is resolved, and the cluster says how sure it is
+/// to be.
+Bytes upper_bound(const RankEstimate& rank, const Job& job, const Cluster& cluster);
 
 /// Folds a ledger as the caching allocator handles it on this card. Its address order is given, so there is no band.
 RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Driver& card);

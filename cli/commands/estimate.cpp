@@ -30,6 +30,7 @@
 #include "cli/recipes/rehearse_stack.h"
 #include "cli/recipes/stack_recipe.h"
 #include "cli/run/run_effects.h"
+#include "estimator/bound/margins.h"
 #include "estimator/card_requirements.h"
 #include "estimator/estimate.h"
 #include "estimator/estimate_json.h"
@@ -57,7 +58,9 @@ CardRequirements requirements_on(const EstimateFlags& flags, const Stack* stack,
         stack == nullptr ? read_job_choice(flags.job) : read_job_choice(flags.job, *stack, cluster);
     return jobs.emplace(is_one, choice.job).first->second;
   };
-  return card_requirements(spec, job_on, {.suggestions = false, .run = effects_of(flags.run)});
+  Cluster any;
+  if (!flags.job.confidence.empty()) set_confidence(any, flags.job.confidence);
+  return card_requirements(spec, job_on, {.suggestions = false, .run = effects_of(flags.run)}, any.confidence);
 }
 
 /// For the usual stack, and where that has no rules for the job, for this project's engine.
@@ -109,6 +112,7 @@ void check_rehearsal_flags(const EstimateFlags& flags) {
   }
   if (!flags.exact) return;
   for (const auto& [flag, is_given] : {std::pair{"--network", !flags.network.empty()},
+                                       {"--confidence", !flags.job.confidence.empty()},
                                        {"--calibration", !flags.calibration.empty()},
                                        {"--no-clip", flags.run.no_clip},
                                        {"--save-kind", flags.run.save_kind != "none"}}) {
@@ -296,6 +300,7 @@ void add_estimate(CLI::App& command, int& exit_code) {
                 "What is in memory at the peak: modules as a tree, and the largest tensors")
       ->group(kOutputFlags);
   command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
+  add_confidence_flag(command, flags->job);
   add_run_effects(command, flags->run);
   add_stack_flag(command, flags->job, kUsualByDefault);
   command

@@ -21,6 +21,7 @@
 #include "cli/format/answer_text.h"
 #include "cli/format/ticker.h"
 #include "cli/run/verify_plan.h"
+#include "estimator/bound/margins.h"
 #include "estimator/result_changes.h"
 #include "job/cluster/host_memory.h"
 #include "planner/answer/largest_model.h"
@@ -44,6 +45,7 @@ ClusterChoice read_clusters(const PlanFlags& flags) {
   ClusterChoice choice = parse_cluster_choice(flags.job.gpus);
   for (Cluster& cluster : choice.clusters) {
     if (!flags.job.host_memory.empty()) set_host_memory(cluster, flags.job.host_memory);
+    if (!flags.job.confidence.empty()) set_confidence(cluster, flags.job.confidence);
   }
   if (flags.network.empty()) return choice;
   bool is_used = false;
@@ -241,6 +243,7 @@ void add_plan(CLI::App& command, int& exit_code) {
       ->group(kOutputFlags);
   command.add_flag("--json", flags->json, "Print the plan as JSON (configs/schemas/plan.schema.json)")
       ->group(kOutputFlags);
+  add_confidence_flag(command, flags->job);
   command.add_flag("--no-clip", flags->no_clip, "A step without gradient clipping")->group(kMemoryFlags);
   command.callback([flags, &exit_code] {
     try {

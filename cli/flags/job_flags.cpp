@@ -13,6 +13,7 @@
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/flags/help.h"
+#include "estimator/bound/margins.h"
 #include "job/cluster/host_memory.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
@@ -80,8 +81,9 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
 }
 
 bool any_job_flag(const JobFlags& flags) {
-  return !flags.gpus.empty() || !flags.host_memory.empty() || !flags.job_files.empty() || !flags.stack.empty() ||
-         !flags.set.empty() || std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
+  return !flags.gpus.empty() || !flags.host_memory.empty() || !flags.confidence.empty() || !flags.job_files.empty() ||
+         !flags.stack.empty() || !flags.set.empty() ||
+         std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
 }
 
 namespace {
@@ -192,6 +194,16 @@ JobChoice read_job_choice_on_stack(const JobFlags& flags, const Cluster& cluster
   return read_job_choice(flags, *stack, cluster);
 }
 
+void add_confidence_flag(CLI::App& command, JobFlags& flags) {
+  command
+      .add_option("--confidence", flags.confidence,
+                  "Upper bounds from recorded cases, of which this share is to be below: 0.5 to what there are enough "
+                  "for (docs/upper-bound.md). Default: 2 % of reserved memory and a quarter of what is outside the "
+                  "allocator, a judgement")
+      ->type_name("SHARE")
+      ->group(kMemoryFlags);
+}
+
 Cluster read_cluster_flag(const JobFlags& flags) {
   if (flags.gpus.empty()) {
     throw InputError(
@@ -200,6 +212,7 @@ Cluster read_cluster_flag(const JobFlags& flags) {
   }
   Cluster cluster = parse_cluster(flags.gpus);
   if (!flags.host_memory.empty()) set_host_memory(cluster, flags.host_memory);
+  if (!flags.confidence.empty()) set_confidence(cluster, flags.confidence);
   return cluster;
 }
 

@@ -18,7 +18,7 @@ namespace vramfit {
 
 /// What was typed, unread.
 struct JobFlags {
-  std::string model, gpus, host_memory, stack;
+  std::string model, gpus, host_memory, stack, confidence;
   std::vector<std::string> job_files;
   std::vector<std::string> set;                  // "seq_len=4096"
   std::vector<std::vector<std::string>> values;  // one entry a field of job_fields()
@@ -56,13 +56,16 @@ JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Clust
 /// stack has none on `cluster`.
 JobChoice read_job_choice_on_stack(const JobFlags& flags, const Cluster& cluster);
 
+/// --confidence, on commands that predict memory.
+void add_confidence_flag(CLI::App& command, JobFlags& flags);
+
 /// What --stack names; null without it.
 const Stack* stack_of_flag(const JobFlags& flags);
 
 /// Whether any flag that describes a job was given.
 bool any_job_flag(const JobFlags& flags);
 
-/// --gpus and --host-memory; throws InputError when it is missing.
+/// --gpus, --host-memory and --confidence; throws InputError when the first is missing.
 Cluster read_cluster_flag(const JobFlags& flags);
 
 }  // namespace vramfit

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "job/cluster/confidence.h"
 #include "job/cluster/device.h"
 
 namespace vramfit {
@@ -34,6 +35,7 @@ struct Cluster {
   double network_bandwidth = 0;    // bytes per second per direction and card across nodes; 0: unknown
   std::string network_origin;      // who says so; not kept in files
   Bytes host_memory;               // of a node; 0: not stated
+  Confidence confidence;           // asked of upper bounds of the cards' memory, if any; not kept in files
   std::vector<std::string> notes;  // assumptions made while reading it
   std::int64_t cards() const { return checked_mul(nodes, cards_per_node); }
   bool is_cpu() const { return card.device.kind == DeviceKind::cpu; }

@@ -20,6 +20,7 @@ Cluster resized(const Cluster& cluster, std::int64_t nodes, std::int64_t cards) 
   Cluster larger = parse_cluster(cluster_text(nodes, cards, card_text(cluster.text)));
   larger.card = cluster.card;
   larger.host_memory = cluster.host_memory;
+  larger.confidence = cluster.confidence;
   if (cluster.nodes > 1) {
     larger.network_bandwidth = cluster.network_bandwidth;
     larger.network_origin = cluster.network_origin;

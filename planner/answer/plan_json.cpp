@@ -67,6 +67,7 @@ void write_prediction(JsonWriter& writer, const PlanRequest& request, const Cand
   writer.member("tokens_per_second", chosen.tokens_per_second).member("step_seconds", chosen.time.step_seconds);
   writer.member("verdict", verdict_name(chosen.estimate.verdict));
   writer.member("fingerprint", fingerprint_of(request, chosen.job));
+  if (chosen.estimate.margins) write_bound(writer, *chosen.estimate.margins);
   write_ranks(writer, chosen.estimate.ranks, chosen.estimate.worst);
   writer.end_object();
 }

@@ -45,7 +45,7 @@ void check_complete(JsonObject& job_object, const Job& job) {
 void read_prediction(JsonObject object, PlanFile& plan) {
   plan.predicted_ranks = read_ranks(object, plan.predicted_worst);
   if (object.has("fingerprint")) plan.fingerprint = object.text("fingerprint");
-  for (const char* key : {"tokens_per_second", "step_seconds", "verdict"}) object.skip(key);
+  for (const char* key : {"tokens_per_second", "step_seconds", "verdict", "bound"}) object.skip(key);
   object.finish();
 }
 

@@ -188,7 +188,7 @@ class OtherFlags(unittest.TestCase):
 
     def test_of_estimate(self):
         self.known("estimate", ["--gpus", "--job", "--set", "--json", "--format", "--strict", "--no-clip", "--save-kind", "--network",
-                                "--calibration", "--host-memory", "--stack", "--exact", "--rehearse", "--python", "--no-cache", "--keep-driver", "--what-if", "--at-peak"])
+                                "--calibration", "--confidence", "--host-memory", "--stack", "--exact", "--rehearse", "--python", "--no-cache", "--keep-driver", "--what-if", "--at-peak"])
         for stack in values_of("--stack", help_of("estimate")["--stack"][0])[1:]:
             self.assertNotEqual(program("estimate", MODEL, "--gpus", "2xH100-80GB").stdout, program("estimate", MODEL, "--gpus", "2xH100-80GB", "--stack", stack).stdout)
         self.refused("--rehearse", "estimate", MODEL, "--gpus", "2xH100-80GB", "--rehearse", "always")  # the rest in tests/rehearse/stacks_test.py
@@ -242,6 +242,27 @@ class OtherFlags(unittest.TestCase):
             self.refused("run.json: model: missing", "estimate", MODEL, "--gpus", "2xH100-80GB", "--calibration", figures, "--calibration", phantom)
             self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--job", path)
 
+    def confidence(self, command, base):
+        """The flag on a command that predicts memory."""
+        def bound(*more):
+            document = json.loads(program(command, *base, "--json", *more).stdout)
+            return document.get("bound") or document["prediction"]["bound"]
+        self.assertNotIn('"bound"', program(command, *base, "--json").stdout)
+        most, less = bound("--confidence", "0.9"), bound("--confidence", "0.6")
+        self.assertLess(less["reserved_margin"], most["reserved_margin"])
+        self.assertTrue(all(kind["within"] == kind["cases"] for kind in most["cases"]), most)
+        self.assertGreaterEqual(less["confidence"], 0.6)
+        self.refused("--confidence 0.9999: the recorded cases support at most 0.", command, *base, "--confidence", "0.9999")
+        for text in ("1", "0.4", "", "0.", "nan", "-0.9", "0.95e0", "0.12345", "90%"):
+            self.refused("--confidence", command, *base, "--confidence=" + text)
+        self.refused("--confidence 0.9: the bound of CPU ranks", command, *("1xcpu-4GiB" if word == "2xH100-80GB" else word for word in base), "--confidence", "0.9")
+
+    def test_confidence_of_an_estimate(self):
+        self.confidence("estimate", (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"))
+        self.assertNotEqual(program("estimate", MODEL).stdout, program("estimate", MODEL, "--confidence", "0.6").stdout)
+        self.refused("--confidence: changes nothing in a rehearsal", "estimate", MODEL, "--gpus", "1xH100-80GB", "--stack", "trl", "--exact", "--confidence", "0.6")
+        self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--confidence", "0.6")
+
     def test_strict_changes_what_at_risk_exits_with(self):
         base = [LARGE, "--gpus", "8xH100-80GB", "--seq-len", "512", "--json"]
         estimate = json.loads(program("estimate", *base).stdout)
@@ -252,7 +273,8 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(program("estimate", *base, "--strict").returncode, 3)
 
     def test_of_plan(self):
-        self.known("plan", ["--gpus", "--host-memory", "--stack", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--verify", "--output", "--json", "--no-clip", "--calibration"])
+        self.known("plan", ["--gpus", "--host-memory", "--stack", "--job", "--set", "--allow", "--network", "--objective", "--largest-model", "--tokens", "--price", "--verify", "--output", "--json", "--no-clip", "--calibration", "--confidence"])
+        self.confidence("plan", (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", *NARROW))
         base = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", *NARROW)
         self.different("--network", "10Gbps/card", base=(MODEL, "--gpus", "2x1xH100-80GB", *base[3:]), command="plan")
         self.refused("--network", "plan", *base, "--network", "10Gbps/card", code=4)

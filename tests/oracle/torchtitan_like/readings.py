@@ -81,15 +81,15 @@ def rehearse(case, allocator, steps, events=None):
     return (last_object(out), None) if code == 0 else (None, error)
 
 
-def estimate(case, allocator):
-    """`vramfit estimate --json`, or None and why not."""
+def estimate(case, allocator, *more):
+    """`vramfit estimate --json`, with more flags, or None and why not."""
     if case.other:
         return None, "no rules for " + " ".join(case.other)
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder, "config.json")
         config.write_text(json.dumps(case.config()), encoding="utf-8")
         flags = [word for name, value in case.job(allocator).items() for word in ("--" + name.replace("_", "-"), value)]
-        code, out, error = run([PROGRAMS / "vramfit", "estimate", config, "--gpus", case.cluster(), "--json", *flags])
+        code, out, error = run([PROGRAMS / "vramfit", "estimate", config, "--gpus", case.cluster(), "--json", *flags, *more])
         if code not in (0, 3):
             return None, (out + error).strip()[-300:]
         return json.loads(out), None

@@ -47,7 +47,8 @@ TEST_CASE("expandable segments are taken where PyTorch's default leaves too many
   const std::vector<Option> options = all_timed(evaluator, enumerate_jobs(request));
   std::vector<Bytes> needs;
   for (const Option& option : options) {
-    needs.push_back(upper_bound(evaluator.estimate_of(option.job).ranks.front(), false));
+    const Estimate& estimate = evaluator.estimate_of(option.job);
+    needs.push_back(upper_bound(estimate.ranks.front(), estimate.job, request.cluster));
   }
   int expanded = 0, usual = 0;
   for (const Bytes memory : needs) {

@@ -106,7 +106,9 @@ TEST_CASE("a trial says of a job what its estimate says, on a card that holds ha
     const std::vector<Job> jobs = enumerate_jobs(request);
     std::vector<Bytes> bounds;
     for (std::size_t i = 0; i < jobs.size(); i += jobs.size() / 60 + 1) {
-      bounds.push_back(upper_bound(Evaluator(request).estimate_of(jobs[i]).ranks.front(), false));
+      Evaluator evaluator(request);
+      const Estimate& estimate = evaluator.estimate_of(jobs[i]);
+      bounds.push_back(upper_bound(estimate.ranks.front(), estimate.job, request.cluster));
     }
     std::ranges::sort(bounds);
     request.cluster.card.memory = bounds[bounds.size() / 2];
@@ -171,7 +173,7 @@ TEST_CASE("a reduction goes on behind the backward pass where links are slow, if
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
   CHECK(plan.chosen->job.reduce_finish == ReduceFinish::end);
-  request.cluster.card.memory = upper_bound(plan.chosen->estimate.ranks.front(), false) - Bytes{1};
+  request.cluster.card.memory = plan.chosen->estimate.ranks.front().upper_bound - Bytes{1};
   const Plan tighter = make_plan(request);
   REQUIRE(tighter.chosen);
   CHECK(tighter.chosen->job.reduce_finish == ReduceFinish::early);
