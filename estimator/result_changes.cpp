@@ -110,9 +110,9 @@ std::string why_no_quantization(const Job& job, const ModelSpec& spec, const Val
   const bool is_set = std::ranges::find(values, job.quantization) != values.end();
   if (has_frozen_matrices(job, spec) || is_set) return "";
   if (std::ranges::any_of(values, is_for_trained)) {
-    return "of trained matrices a card may have FP8 alone where host memory has their masters; say how much there is, "
-           "as "
-           "--host-memory 128GiB, or give --offload optimizer";
+    if (job.runtime != Runtime::vramfit) return "";
+    return "of trained matrices a card may have FP8 alone where host memory has their masters: with --offload "
+           "optimizer, which a plan for GPUs tries by itself where --host-memory is stated and --offload is not";
   }
   return "all matrices of layers are trained, and only frozen ones can be quantized; use --allow method:qlora, give "
          "--method lora or --freeze, or with host memory for masters --allow quantization:fp8";

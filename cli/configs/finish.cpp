@@ -123,7 +123,7 @@ void finish_sharding(Draft& draft) {
   } else if (draft.is(fact::kParallel, "deepspeed")) {
     constexpr std::array<std::string_view, 4> kStages{"no-shard", "shard-optimizer", "shard-grad-op", "full-shard"};
     const auto stage = static_cast<std::size_t>(number(draft, fact::kZeroStage));
-    if (stage == 0) draft.not_modelled("ZeRO stage 0: stages 1 and 2 are, and the recipe of DeepSpeed is ZeRO-3's");
+    if (stage == 0) draft.not_modelled("ZeRO stage 0: stages 1 to 3 are, and the recipe of DeepSpeed is ZeRO-3's");
     draft.assume("sharding", std::string(kStages[stage]), "ZeRO");
   } else if (draft.is(fact::kParallel, "ddp") && !is_alone) {
     draft.assume("sharding", "no-shard", "DDP");

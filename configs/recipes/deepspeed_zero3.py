@@ -5,7 +5,7 @@ import os
 import sys
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, Trainer, TrainingArguments
 
 MODEL = "model"  # --model
 SEQ_LEN = 1024  # --seq-len
@@ -64,8 +64,11 @@ def main():
         deepspeed=settings,
     )
     half = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
-    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=half.get(PRECISION, torch.float32))
-    vocabulary = AutoConfig.from_pretrained(MODEL).get_text_config().vocab_size
+    config = AutoConfig.from_pretrained(MODEL)
+    is_masked = config.model_type == "bert" or any(name.endswith("ForMaskedLM") for name in config.architectures or [])
+    kind = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
+    model = kind.from_pretrained(MODEL, dtype=half.get(PRECISION, torch.float32))
+    vocabulary = config.get_text_config().vocab_size
     Trainer(model=model, args=arguments, train_dataset=Tokens(vocabulary)).train()
 
 

@@ -5,7 +5,7 @@ import os
 
 import torch
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, BitsAndBytesConfig, Trainer, TrainingArguments
 
 MODEL = "model"  # --model
 SEQ_LEN = 1024  # --seq-len
@@ -35,10 +35,12 @@ class Tokens(torch.utils.data.Dataset):
 def main():
     compute = torch.float16 if PRECISION == "fp16-mixed" else torch.bfloat16
     quantization = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
-    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=compute, quantization_config=quantization,
-                                                 device_map={"": int(os.environ.get("LOCAL_RANK", "0"))})
+    config = AutoConfig.from_pretrained(MODEL)
+    is_masked = config.model_type == "bert" or any(name.endswith("ForMaskedLM") for name in config.architectures or [])
+    kind = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
+    model = kind.from_pretrained(MODEL, dtype=compute, quantization_config=quantization, device_map={"": int(os.environ.get("LOCAL_RANK", "0"))})
     model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=GRADIENT_CHECKPOINTING == "on")
-    model = get_peft_model(model, LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type="CAUSAL_LM"))
+    model = get_peft_model(model, LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type=None if is_masked else "CAUSAL_LM"))
     arguments = TrainingArguments(
         output_dir=os.path.join(os.path.dirname(os.path.abspath(__file__)), "output"),
         per_device_train_batch_size=MICRO_BATCH,
@@ -51,7 +53,7 @@ def main():
         save_strategy="no",
         report_to=[],
     )
-    vocabulary = AutoConfig.from_pretrained(MODEL).get_text_config().vocab_size
+    vocabulary = config.get_text_config().vocab_size
     Trainer(model=model, args=arguments, train_dataset=Tokens(vocabulary)).train()
 
 

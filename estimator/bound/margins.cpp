@@ -146,7 +146,7 @@ Margins margins_of(const Job& job, Confidence confidence) {
   margins.outside = Bytes{see(ResidualKind::outside)};
   margins.reserved_per_million = see(ResidualKind::reserved);
   const bool is_own = margins.seen.at(static_cast<std::size_t>(ResidualKind::reserved)).of_runtime;
-  // What others' cases needed on GPUs comes on top of what this runtime's rehearsals needed.
+  // What others' cases needed on GPUs comes on top of what rehearsals needed.
   if (!is_own) {
     const std::int64_t rehearsed = see(ResidualKind::rehearsed);
     margins.reserved_per_million += rehearsed + up_div(margins.reserved_per_million * rehearsed, kMillion);

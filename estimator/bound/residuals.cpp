@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;  // a TiB; no card has it
 constexpr std::size_t kMostCases = 100'000;
+constexpr std::int64_t kMostTimes = 16;  // that reserved memory may be of its prediction
 
 constexpr std::array<std::string_view, kResidualKinds> kNames{"reserved", "rehearsed", "outside"};
 
@@ -53,6 +54,10 @@ std::vector<Residual> read_residuals(std::string_view text, ResidualKind kind, c
                          .name = read_words(entry, "case"),
                          .predicted = {entry.integer("predicted_bytes", 1, kMostBytes)},
                          .observed = {entry.integer("observed_bytes", 1, kMostBytes)}});
+    const Residual& residual = residuals.back();
+    if (kind != ResidualKind::outside && residual.observed.n / kMostTimes > residual.predicted.n) {
+      entry.fail("observed_bytes", "is many times predicted_bytes");
+    }
     read_words(entry, "source");
     entry.skip("of");  // for scripts/residuals and readers
     entry.finish();

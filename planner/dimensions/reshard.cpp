@@ -8,11 +8,11 @@ namespace {
 // `never` would be shard-grad-op under another name; with embeddings in units of their own, `default` is `always`
 // (but FSDP2, as torchtitan calls it, keeps the head's).
 // Groups of any number of ranks that divides the shards may keep slices and gather for backward among themselves; a
-// node's cards do it without the network.
+// node's cards do it without the network. DeepSpeed has no such choice.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
   jobs.front().reshard = ReshardByDefault{};
-  if (!sharding_named(job.sharding).reshard) return jobs;
+  if (!sharding_named(job.sharding).reshard || job.runtime == Runtime::deepspeed) return jobs;
   jobs.insert(jobs.begin(), jobs.front());
   jobs.front().reshard = ReshardLastKept{};
   const bool has_root = !job.wrap_embeddings || !is_by_layer(job.wrap);

@@ -155,8 +155,10 @@ std::string identity(Job job) {
   return job_as_flags(job, unresolved_job());
 }
 
-/// Whether trained matrices would be codes of few bits, and no configuration has their masters in host memory.
+/// Whether the engine would train matrices that are codes of few bits, and no configuration has their masters in host
+/// memory.
 bool lacks_masters(const Job& job, const PlanRequest& request) {
+  if (job.runtime != Runtime::vramfit) return false;
   const Quantization* const format = quantization_named(job.quantization);
   if (format == nullptr || !format->trains || offload_of(job).states || has_frozen_matrices(job, request.spec)) {
     return false;

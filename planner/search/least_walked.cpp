@@ -64,9 +64,10 @@ bool is_shortened(const Graph& less, const Graph& graph, std::size_t blocks) {
   });
 }
 
-/// After how many blocks a job treats them as before; 0: not known.
+/// After how many blocks a job treats them as before; 0: not known. DeepSpeed's buckets and what ZeRO-3 keeps whole
+/// grow with the blocks up to a limit, so that few blocks say too much of many.
 std::size_t period_of(const Job& job) {
-  if (job.runtime == Runtime::vramfit || !job.freeze.empty()) return 0;
+  if (job.runtime == Runtime::vramfit || job.runtime == Runtime::deepspeed || !job.freeze.empty()) return 0;
   if (const auto* every = std::get_if<EveryNth>(&job.checkpointing)) return static_cast<std::size_t>(every->n);
   if (const auto* selective = std::get_if<SelectiveCheckpointing>(&job.checkpointing)) return selective->kept.empty();
   const bool is_by_block = std::holds_alternative<NoCheckpointing>(job.checkpointing) ||

@@ -169,8 +169,8 @@ Tensor Zero3::scattered() {
             std::clamp<std::int64_t>(p.trained->elements - rank * p.part_elements, 0, p.part_elements);
         elements += p.part_elements;
         if (own < p.part_elements) {
-          padding.push_back(heap().make(p.part_elements - own, Dtype::bf16, Category::temporaries, "padding",
-                                        Stream::reduce_scatter));
+          padding.push_back(heap().make(p.part_elements - own, Dtype::bf16, Category::temporaries,
+                                        fmt::format("padding of rank {}", rank), Stream::reduce_scatter));
         }
       }
     }
@@ -197,8 +197,10 @@ void Zero3::reduce_bucket() {
     const Tensor flat = scattered();
     for (const Ready& ready : ready_) {
       const Tensor& part = gradient_parts_[ready.parameter];
+      const double passes = accumulates_ ? 3 : 2;
       heap().run(accumulates_ ? "aten::add_" : "aten::copy_",
-                 {reads(flat), accumulates_ ? changes(part) : writes(part)}, Stream::reduce_scatter);
+                 {reads(flat), accumulates_ ? changes(part) : writes(part)},
+                 {.bytes = passes * static_cast<double>(2 * part.elements)}, Stream::reduce_scatter);
     }
     if (flat.storage.buffer() == bucket_.storage.buffer()) collected_ = heap().record(Stream::reduce_scatter);
   }

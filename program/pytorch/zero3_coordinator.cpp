@@ -163,7 +163,7 @@ void Zero3Coordinator::gather(std::vector<std::size_t> parameters) {
                      Stream::all_gather);
   if (!is_alone) {
     accesses.push_back({target.storage.buffer(), program::How::write_part});
-    heap.run("aten::cat", accesses, Stream::all_gather);
+    heap.run("aten::cat", accesses, {.bytes = 2 * static_cast<double>(2 * elements)}, Stream::all_gather);
     accesses = {changes(target)};
   } else {
     accesses.insert(accesses.begin(), writes(target));
@@ -195,7 +195,8 @@ void Zero3Coordinator::wait_for(Gather& gather) {
     } else {
       Tensor whole = heap.make(p.trained->elements, Dtype::bf16, Category::unsharded_parameters,
                                "gathered " + p.trained->name, Stream::all_gather);
-      heap.run("aten::cat", {reads(gather.flat), writes(whole)}, Stream::all_gather);
+      heap.run("aten::cat", {reads(gather.flat), writes(whole)}, {.bytes = 2 * static_cast<double>(2 * whole.elements)},
+               Stream::all_gather);
       make_whole(p, std::move(whole));
     }
   }

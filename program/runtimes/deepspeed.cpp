@@ -37,8 +37,8 @@ constexpr std::array<std::string_view, 1> kHonoured{"bucket_bytes"};
 void require_precision(const Job& job) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
   if (!eager::is_mixed_in_16_bits(job)) {
-    throw NotModelled(fmt::format("--precision {} with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)",
-                                  value("precision")));
+    throw NotModelled(fmt::format("--precision {} with --runtime deepspeed (--precision bf16-mixed{} is)",
+                                  value("precision"), job.sharding == "full-shard" ? "" : " or fp16-mixed"));
   }
   const std::string_view computed = dtype_name(job.precision.compute);
   if (value("reduce_dtype") != computed) {
@@ -56,8 +56,9 @@ void require_precision(const Job& job) {
 /// offload_optimizer. ZeRO-1 and ZeRO-2 have nothing else.
 void require_offload(const Job& job) {
   if (job.offload.empty() || job.offload == std::vector<std::string>{"optimizer"}) return;
-  throw NotModelled(fmt::format("--offload {} with --runtime deepspeed (--offload optimizer is)",
-                                job_field_named("offload").get(job)));
+  throw NotModelled(fmt::format("--offload {} with --runtime deepspeed ({}--offload optimizer is)",
+                                job_field_named("offload").get(job),
+                                job.sharding == "full-shard" ? "--sharding shard-grad-op " : ""));
 }
 
 /// Of ZeRO-3, bf16 on the card alone.
@@ -66,8 +67,8 @@ void require_zero3(const Job& job) {
   for (const std::string_view name : {"offload", "precision"}) {
     const JobField& field = job_field_named(name);
     if (name == "offload" ? job.offload.empty() : job.precision.compute == Dtype::bf16) continue;
-    throw NotModelled(fmt::format("{} {} with ZeRO-3 (--sharding shard-grad-op, which is ZeRO-2, is)", flag_of(field),
-                                  field.get(job)));
+    throw NotModelled(fmt::format("{} {} with ZeRO-3 (with --sharding shard-grad-op, which is ZeRO-2, it is)",
+                                  flag_of(field), field.get(job)));
   }
 }
 
@@ -96,8 +97,9 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   eager::require_rules(job, modelled, cluster, kHonoured);
-  require_zero3(job);
   require_offload(job);
+  require_zero3(job);
+  if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
   // Last, as the nearest stage that has rules hasn't any for what is refused above, either.
   require_stage(job);
 }

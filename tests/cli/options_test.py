@@ -259,7 +259,7 @@ class OtherFlags(unittest.TestCase):
 
     def test_confidence_of_an_estimate(self):
         self.confidence("estimate", (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"))
-        self.assertNotEqual(program("estimate", MODEL).stdout, program("estimate", MODEL, "--confidence", "0.6").stdout)
+        self.different("--confidence", "0.6", base=(MODEL,), command="estimate")
         self.refused("--confidence: changes nothing in a rehearsal", "estimate", MODEL, "--gpus", "1xH100-80GB", "--stack", "trl", "--exact", "--confidence", "0.6")
         self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--confidence", "0.6")
 

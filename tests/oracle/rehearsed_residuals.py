@@ -71,5 +71,5 @@ def rows(allocator):
 
 def write(path, text_of):
     document = json.loads(path.read_text(encoding="utf-8"))
-    others = [case for case in document["cases"] if not case["source"].startswith("rehearsed ")]  # scripts/accuracy makes them
+    others = [case for case in document["cases"] if not case["source"].startswith("rehearsed ")]  # rows of docs/accuracy.md, by hand
     path.write_text(text_of(document, [row for allocator in ALLOCATORS for row in rows(allocator)] + others), encoding="utf-8")

@@ -170,6 +170,12 @@ TEST_CASE("8 bits for trained weights that are named are refused where no host m
   std::erase(request.fixed, "offload");
   request.job.offload = {};
   CHECK_NOTHROW(make_plan(request));
+  fix(request, "runtime", "pytorch");  // whose rules have no such matrices, whatever the host has
+  fix(request, "modeling", "transformers");
+  CHECK_NOTHROW(make_plan(request));
+  std::erase_if(request.fixed, [](const std::string& field) { return field == "runtime" || field == "modeling"; });
+  request.job.runtime = Runtime::vramfit;
+  request.job.modeling = Modeling::vramfit;
   request.cluster = parse_cluster("1x16GB");  // adapters leave matrices frozen, whose masters nobody needs
   request.allowed = parse_allowed("quantization:fp8,method:lora");
   const Plan coded = make_plan(request);

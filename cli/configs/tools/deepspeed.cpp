@@ -95,8 +95,8 @@ void read_offload(const Setting& setting, Draft& draft) {
   }
 }
 
-/// Of ZeRO-1 and ZeRO-2, whose memory of the host is counted as PyTorch's pool pins it.
-void read_low_offload(const Setting& setting, Draft& draft) {
+/// Host memory is counted as PyTorch's pool pins it, and recipes pin it.
+void read_optimizer_offload(const Setting& setting, Draft& draft) {
   read_offload<false>(setting, draft);
   const ConfigNode* pinned = find_in(*setting.node, "pin_memory");
   if (pinned == nullptr || !draft.is("offload", "optimizer")) return;
@@ -131,7 +131,7 @@ void read_reduce_bucket(const Setting& setting, Draft& draft) {
 
 constexpr std::array kZeroKeys{
     KeyRow{"stage", read_stage},
-    KeyRow{"offload_optimizer", read_offload<false>},
+    KeyRow{"offload_optimizer", read_optimizer_offload},
     KeyRow{"offload_param", read_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
     KeyRow{"sub_group_size", read_size<kSubGroup>},
@@ -153,6 +153,11 @@ constexpr std::array kZeroOthers{
                    "zero_quantized_nontrainable_weights mics_shard_size mics_hierarchical_params_gather zenflow "
                    "stage3_module_granularity_threshold leaf_module",
                    "1"},
+    UnmodelledKeys{"another way to gather than the usual one",
+                   "stage3_model_persistence_threshold model_persistence_threshold "
+                   "stage3_use_all_reduce_for_fetch_params use_all_reduce_for_fetch_params stage3_allgather_sequential "
+                   "allgather_sequential",
+                   "false"},
     UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16", "cpu_offload cpu_offload_params"},
     UnmodelledKeys{"weights of other partitions", "load_from_fp32_weights elastic_checkpoint", "true"},
 };
@@ -167,7 +172,7 @@ constexpr KeyTable kZeroTable{"DeepSpeed's zero_optimization", kZeroKeys, kZeroO
 
 constexpr std::array kLowZeroKeys{
     KeyRow{"stage", read_stage},
-    KeyRow{"offload_optimizer", read_low_offload},
+    KeyRow{"offload_optimizer", read_optimizer_offload},
     KeyRow{"offload_param", read_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
     KeyRow{"contiguous_gradients", read_what_is_on},

@@ -23,6 +23,7 @@ Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
 void Gpt2::require_code(const Job& job) const {
   if (job.modeling == Modeling::trl) refuse_model(job, "a model with learned positions");
   if (job.method == Method::qlora) refuse_model(job, "GPT-2 with --method qlora");
+  if (job.runtime == Runtime::deepspeed) refuse_model(job, "GPT-2 with --runtime deepspeed");
   if (is_eager_ && gpt2_.upcasts_scores) refuse_model(job, "GPT-2 with reorder_and_upcast_attn and --attention math");
   if (gpt2_.activation == Activation::relu) refuse_model(job, "GPT-2 with relu");
   for (const double rate : {gpt2_.dropout.embedding, gpt2_.dropout.attention, gpt2_.dropout.hidden}) {
