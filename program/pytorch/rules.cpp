@@ -94,6 +94,9 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
   require_attention(job, cluster);
 }
 
+/// Each part is walked through; torchtitan's default is 8.
+constexpr std::int64_t kMostParts = 4096;
+
 void require_loss(const Job& job, Job& modelled) {
   modelled.loss = FullLoss{};
   const auto* chunked = std::get_if<ChunkedLoss>(&job.loss);
@@ -108,6 +111,9 @@ void require_loss(const Job& job, Job& modelled) {
         fmt::format("--loss {0} with --modeling torchtitan (its loss makes gradients in backward: --loss "
                     "chunked:{1})",
                     loss, chunked->chunks));
+  }
+  if (chunked->chunks > kMostParts) {
+    throw NotModelled(fmt::format("--loss {} with --modeling torchtitan (up to {} parts are)", loss, kMostParts));
   }
   if (job.sequence % chunked->chunks != 0) {
     throw NotModelled(fmt::format("--loss {} with --modeling torchtitan and --seq-len {} (parts of equal length are)",

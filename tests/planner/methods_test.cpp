@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/conflict.h"
@@ -74,8 +75,9 @@ TEST_CASE("DeepSpeed shards on one card, too, and is the only one that plans wit
     fix(request, "modeling", "transformers");
     const Plan plan = make_plan(request);
     REQUIRE(plan.chosen);
-    CHECK(plan.chosen->job.sharding.starts_with("shard-"));
-    for (const char* sharding : {"shard-optimizer", "shard-grad-op"}) {
+    CHECK(plan.chosen->job.sharding != "no-shard");
+    CHECK(std::holds_alternative<ReshardByDefault>(plan.chosen->job.reshard));
+    for (const char* sharding : {"shard-optimizer", "shard-grad-op", "full-shard"}) {
       PlanRequest with_stage = request;
       fix(with_stage, "sharding", sharding);
       const Plan planned = make_plan(with_stage);

@@ -55,6 +55,9 @@ MORE += [
     *(Case(**SMALL, zero=3, ranks=ranks, tied=tied, bucket=bucket, accumulation=accumulation, checkpointing=checkpointing, attention="auto")
       for ranks, tied, bucket, accumulation, checkpointing in (
           (8, True, 20_000_000, 2, "full"), (16, False, 500_000_000, 4, "none"), (7, True, 2_000_000, 4, "full"), (1, False, 500_000_000, 3, "full")))]
+MORE += [Case(**SMALL, zero=3, ranks=4, family=family, attention=attention, tied=tied, checkpointing=checkpointing, accumulation=accumulation)
+         for family, attention, tied, checkpointing, accumulation in (
+             ("phi3", "auto", False, "full", 1), ("granite", "auto", True, "none", 2), ("gemma", "auto", True, "full", 1), ("gemma2", "math", True, "none", 1), ("gemma3_text", "auto", True, "full", 2))]
 MORE += [Case(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
          for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
 
@@ -102,7 +105,7 @@ def drawn(seed):
     precision = draw.choice(["bf16-mixed", "fp16-mixed"])
     card = draw.choice([*CARDS, *(WITHOUT_BF16 if precision == "fp16-mixed" else [])])
     return Case(
-        **sizes(draw, family), family=family, precision=precision, card=card, zero=draw.choice([1, 2, 2]), ranks=draw.choice([1, 2, 3, 4, 7, 8, 16, 64]),
+        **sizes(draw, family), family=family, precision=precision, card=card, zero=draw.choice([1, 2, 3, 3]), ranks=draw.choice([1, 2, 3, 4, 7, 8, 16, 64]),
         bucket=draw.choice([500_000_000, 2 * draw.randint(5_000, 50_000_000)]), offload=draw.choice(["none", "none", "optimizer"]), tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3]),
         accumulation=draw.choice([1, 1, 2, 3, 5]), checkpointing=draw.choice(["none", "full"]), attention="auto" if card in WITHOUT_BF16 else draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:foreach"]), clip=draw.random() < 0.8)

@@ -275,6 +275,7 @@ TEST_CASE("what --runtime pytorch has no rules for is named") {
   CHECK(why("loss", "chunked-forward:4", "1xH100-80GB").find("--loss chunked:4)") != std::string::npos);
   CHECK(why("loss", "chunked:3", "1xH100-80GB").find("parts of equal length are") != std::string::npos);
   CHECK(why("loss", "chunked:4", "1xH100-80GB").empty());
+  CHECK(why("loss", "chunked:4097", "1xH100-80GB").find("up to 4096 parts are") != std::string::npos);
   CHECK(why("modeling", "vramfit", "1xH100-80GB").starts_with("--runtime pytorch with --modeling vramfit;"));
 }
 
