@@ -31,8 +31,7 @@ void Zero3::add_groups(const std::vector<Trained*>& parameters) {
       groups_.back().name = fmt::format("group {}", groups_.size() - 1);
     }
     Group& group = groups_.back();
-    std::size_t place = 0;
-    while (coordinator_.parameters()[place].trained != trained) ++place;
+    const std::size_t place = coordinator_.place_of(trained->parameter);
     group.parameters.push_back(place);
     group.elements = checked_add(group.elements, coordinator_.parameters()[place].part_elements);
     group.master.name = group.name;
@@ -138,8 +137,7 @@ void Zero3::wrap_outputs(Tensor& loss, Tensor& /*logits*/) { loss = leave(root_,
 /// __add_grad_to_ipg_bucket: what doesn't fit into the bucket waits where it is.
 void Zero3::take(int parameter) {
   const Scope scope(heap(), "zero");
-  std::size_t place = 0;
-  while (coordinator_.parameters()[place].trained->parameter != parameter) ++place;
+  const std::size_t place = coordinator_.place_of(parameter);
   const std::int64_t elements = coordinator_.parameters()[place].trained->elements;
   if (ready_elements_ + elements > bucket_elements_ && ready_elements_ > 0) reduce_bucket();
   Tensor gradient = torch().take_gradient(parameter);

@@ -33,7 +33,9 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
 
   Tensor enter(const Submodule& module, Tensor input) override;
   Tensor leave(const Submodule& module, Tensor output) override;
-  Tensor values_of(int parameter) const override { return coordinator_.parameter(parameter).whole; }
+  Tensor values_of(int parameter) const override {
+    return coordinator_.parameters()[coordinator_.place_of(parameter)].whole;
+  }
 
  private:
   /// A part of one of the optimizer's groups, which is updated at once.

@@ -55,7 +55,8 @@ class Zero3Coordinator {
   std::vector<PartedParameter>& parameters() { return parameters_; }
   const std::vector<PartedParameter>& parameters() const { return parameters_; }
   void add(Trained& trained);
-  const PartedParameter& parameter(int index) const { return parameters_[places_.at(index)]; }
+  /// In parameters(), of one by its index in the graph.
+  std::size_t place_of(int index) const { return places_.at(index); }
 
   enum class Pass { forward, backward };
   /// Before the whole model's forward.

@@ -8,24 +8,8 @@ namespace vramfit::eager {
 /// get_grad_norm_direct: each part is widened to fp64 for its norm.
 Tensor Zero3::norm_of(const Group& group) {
   std::vector<Tensor> norms;
-  Accesses accesses;
-  for (const std::size_t place : group.parameters) {
-    const Tensor& part = gradient_parts_[place];
-    // fp64 has no name here; its numbers have as many bytes as those of int64.
-    const Tensor wide = computed("aten::_to_copy", {reads(part)}, part.elements, Dtype::i64, "gradient in fp64");
-    norms.push_back(reduced("aten::linalg_vector_norm", wide));
-    accesses.push_back(reads(norms.back()));
-  }
-  const auto count = static_cast<std::int64_t>(norms.size());
-  Tensor total;
-  {
-    Tensor squares;
-    {
-      const Tensor stacked = computed("aten::stack", accesses, count, Dtype::i64, "norms");
-      squares = computed("aten::pow", {reads(stacked)}, count, Dtype::i64, "squares");
-    }
-    total = number("aten::sum", {reads(squares)}, Dtype::i64, "sum of squares");
-  }
+  for (const std::size_t place : group.parameters) norms.push_back(norm_in_fp64(gradient_parts_[place]));
+  const Tensor total = sum_of_squares(norms);
   heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(total)}, Stream::compute),
               Stream::compute);
   const Tensor norm = number("aten::pow", {reads(total)}, Dtype::i64, "norm of a group");

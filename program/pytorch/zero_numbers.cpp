@@ -33,6 +33,24 @@ Tensor ZeroNumbers::reduced(const char* call, const Tensor& x) {
   return library_.computed(call, {reads(x)}, std::move(result));
 }
 
+/// fp64 has no name here; its numbers have as many bytes as those of int64.
+Tensor ZeroNumbers::norm_in_fp64(const Tensor& gradient) {
+  const Tensor wide = computed("aten::_to_copy", {reads(gradient)}, gradient.elements, Dtype::i64, "gradient in fp64");
+  return reduced("aten::linalg_vector_norm", wide);
+}
+
+Tensor ZeroNumbers::sum_of_squares(const std::vector<Tensor>& norms) {
+  Accesses accesses;
+  for (const Tensor& norm : norms) accesses.push_back(reads(norm));
+  const auto count = static_cast<std::int64_t>(norms.size());
+  Tensor squares;
+  {
+    const Tensor stacked = computed("aten::stack", accesses, count, Dtype::i64, "norms");
+    squares = computed("aten::pow", {reads(stacked)}, count, Dtype::i64, "squares");
+  }
+  return number("aten::sum", {reads(squares)}, Dtype::i64, "sum of squares");
+}
+
 Tensor ZeroNumbers::is_any_invalid(const Tensor& norms) {
   const std::int64_t count = norms.elements;
   Tensor either;

@@ -21,6 +21,10 @@ class ZeroNumbers {
   Tensor is_finite(const Tensor& x);
   /// All of x into one number of its type; in parts that 32 bits can address.
   Tensor reduced(const char* call, const Tensor& x);
+  /// Of a gradient that is widened for it.
+  Tensor norm_in_fp64(const Tensor& gradient);
+  /// Of norms in fp64, of which there is at least one.
+  Tensor sum_of_squares(const std::vector<Tensor>& norms);
   /// runtime/utils.py: is_invalid_grad_norm
   Tensor is_any_invalid(const Tensor& norms);
   void check_norm(const Tensor& norm) { is_any_invalid(norm); }

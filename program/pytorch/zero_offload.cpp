@@ -108,11 +108,7 @@ void Zero::send_to_host(Ready& ready) {
   const std::int64_t begin = std::max(part.begin, place.begin);
   const std::int64_t elements = std::min(part.begin + part.elements, place.end()) - begin;
   const Tensor own = heap().narrow(ready.gradient, begin - place.begin, elements);
-  {
-    // fp64 has no name here; its numbers have as many bytes as those of int64.
-    const Tensor wide = computed("aten::_to_copy", {reads(own)}, elements, Dtype::i64, "gradient in fp64");
-    place.norm = reduced("aten::linalg_vector_norm", wide);
-  }
+  place.norm = norm_in_fp64(own);
   is_overflown(ready.gradient);
   const Tensor wide = computed("aten::_to_copy", {reads(own)}, elements, Dtype::f32, "gradient on its way to the host");
   heap().copy_over_link(wide, heap().narrow(group.gradient, begin - part.begin, elements), Stream::compute);

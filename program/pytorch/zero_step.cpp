@@ -42,26 +42,12 @@ Tensor Zero::norm_of(const Group& group) {
   std::size_t parameters = 0;
   for (const std::size_t place : group.places) parameters += is_kept(places_[place]) ? 1 : 0;
   for (std::size_t i = 0; i < std::min(parameters, group.pieces.size()); ++i) {
-    const Tensor& piece = group.pieces[i];
-    // fp64 has no name here; its numbers have as many bytes as those of int64.
-    const Tensor wide = computed("aten::_to_copy", {reads(piece)}, piece.elements, Dtype::i64, "gradient in fp64");
-    norms.push_back(reduced("aten::linalg_vector_norm", wide));
+    norms.push_back(norm_in_fp64(group.pieces[i]));
   }
   if (norms.empty()) {
     total = number("aten::_to_copy", {}, Dtype::f32, "norm of nothing");
   } else {
-    Accesses accesses;
-    for (const Tensor& norm : norms) accesses.push_back(reads(norm));
-    const auto count = static_cast<std::int64_t>(norms.size());
-    Tensor sum;
-    {
-      Tensor squares;
-      {
-        const Tensor stacked = computed("aten::stack", accesses, count, Dtype::i64, "norms");
-        squares = computed("aten::pow", {reads(stacked)}, count, Dtype::i64, "squares");
-      }
-      sum = number("aten::sum", {reads(squares)}, Dtype::i64, "sum of squares");
-    }
+    const Tensor sum = sum_of_squares(norms);
     total = number("aten::_to_copy", {reads(sum)}, Dtype::f32, "sum of squares in fp32");
   }
   heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(total)}, Stream::compute),
