@@ -1,6 +1,7 @@
 // Attention of transformers' BERT, in both directions.
 #include <utility>
 
+#include "program/pytorch/modelings/eager_heads.h"
 #include "program/pytorch/modelings/transformers_bert.h"
 
 namespace vramfit::eager {
@@ -9,29 +10,19 @@ namespace vramfit::eager {
 Bert::Attended Bert::attended_eagerly(const Tensor& q, const Tensor& k, const Tensor& v) {
   const BertSizes& s = bert_.sizes;
   const std::int64_t heads = checked_mul(s.batch, s.heads);
-  const auto folded = [&](const Tensor& x) { return torch_.folded_heads(x, s.heads, s.batch, false); };
+  const EagerHeads sizes{.batch = s.batch, .sequence = s.sequence, .heads = s.heads, .head_dim = s.head_dim};
   Attended made;
   Tensor& weights = made.probabilities;
-  {
-    Tensor product;
-    {
-      const Tensor queries = folded(q), keys = folded(k);
-      product = torch_.batched_product(queries, keys, heads, {s.sequence, s.sequence, s.head_dim});
-    }
-    weights = torch_.scale(product);
-  }
+  weights = scaled_scores(torch_, q, k, sizes);
   weights = torch_.softmax(weights, torch_.autocast() ? Dtype::f32 : weights.dtype);
   weights = dropped(weights, bert_.dropout.attention);
   Tensor out;
   {
     const Tensor factors = torch_.autocast() ? torch_.cast(weights, *torch_.autocast()) : weights;
-    out = torch_.batched_product(factors, folded(v), heads, {s.sequence, s.head_dim, s.sequence});
+    out = torch_.batched_product(factors, torch_.folded_heads(v, s.heads, s.batch, false), heads,
+                                 {s.sequence, s.head_dim, s.sequence});
   }
-  if (s.heads > 1) {
-    if (s.batch > 1) out = torch_.copied_in_backward(out);
-    out = torch_.clone(out);
-  }
-  made.out = std::move(out);
+  made.out = joined_heads(torch_, std::move(out), sizes);
   return made;
 }
 

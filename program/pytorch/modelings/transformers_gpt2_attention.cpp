@@ -1,6 +1,7 @@
 // Attention of transformers' GPT-2: one product makes queries, keys and values, which are seen with heads first.
 #include <utility>
 
+#include "program/pytorch/modelings/eager_heads.h"
 #include "program/pytorch/modelings/transformers_gpt2.h"
 
 namespace vramfit::eager {
@@ -16,25 +17,15 @@ Tensor Gpt2::probabilities(Tensor scores, Dtype dtype) {
 Gpt2::Attended Gpt2::attended_eagerly(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask) {
   const Gpt2Sizes& s = gpt2_.sizes;
   const std::int64_t heads = checked_mul(s.batch, s.heads);
-  const auto folded = [&](const Tensor& x) { return torch_.folded_heads(x, s.heads, s.batch, false); };
+  const EagerHeads sizes{.batch = s.batch, .sequence = s.sequence, .heads = s.heads, .head_dim = s.head_dim};
   Attended made;
   Tensor& weights = made.probabilities;
-  {
-    Tensor product;
-    {
-      const Tensor queries = folded(q), keys = folded(k);
-      product = torch_.batched_product(queries, keys, heads, {s.sequence, s.sequence, s.head_dim});
-    }
-    weights = torch_.scale(product);
-  }
+  weights = scaled_scores(torch_, q, k, sizes);
   weights = torch_.add(weights, mask);
   weights = probabilities(std::move(weights), v.dtype);
-  Tensor out = torch_.batched_product(weights, folded(v), heads, {s.sequence, s.head_dim, s.sequence});
-  if (s.heads > 1) {
-    if (s.batch > 1) out = torch_.copied_in_backward(out);
-    out = torch_.clone(out);
-  }
-  made.out = std::move(out);
+  Tensor out = torch_.batched_product(weights, torch_.folded_heads(v, s.heads, s.batch, false), heads,
+                                      {s.sequence, s.head_dim, s.sequence});
+  made.out = joined_heads(torch_, std::move(out), sizes);
   return made;
 }
 
