@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/characters.h"
+
 namespace vramfit {
 namespace {
 
@@ -18,10 +20,9 @@ char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned 
 
 // Llama-3.2-7B is no misspelt Llama-3.2-3B: another number is another thing.
 bool same_digits(std::string_view a, std::string_view b) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
   const auto digits = [&](std::string_view text) {
     std::string found;
-    std::ranges::copy_if(text, std::back_inserter(found), digit);
+    std::ranges::copy_if(text, std::back_inserter(found), is_digit);
     return found;
   };
   return digits(a) == digits(b);

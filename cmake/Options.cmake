@@ -31,6 +31,10 @@ if(VRAMFIT_SANITIZE)
   target_compile_options(vramfit_options INTERFACE "-fsanitize=${VRAMFIT_SANITIZE}" -fno-sanitize-recover=all
                                                    -fno-omit-frame-pointer)
   target_link_options(vramfit_options INTERFACE "-fsanitize=${VRAMFIT_SANITIZE}")
+  # Accesses are checked by calls, not in place: a quarter less time to compile, which is most of what a sanitizer's run takes.
+  if(VRAMFIT_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(vramfit_options INTERFACE "SHELL:--param asan-instrumentation-with-call-threshold=0")
+  endif()
   if(VRAMFIT_SANITIZE_WITHOUT)
     target_compile_options(vramfit_options INTERFACE "-fno-sanitize=${VRAMFIT_SANITIZE_WITHOUT}")
   endif()

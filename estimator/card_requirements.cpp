@@ -13,7 +13,7 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kCardsPerNode = 8;
-constexpr Bytes kNoLimit{std::int64_t{1} << 50};
+constexpr Bytes kAmpleMemory{std::int64_t{1} << 50};
 
 Cluster cluster_of(const Card& card, std::int64_t cards, Confidence confidence) {
   Cluster cluster;
@@ -66,7 +66,7 @@ class Requirements {
   /// On the fewest cards on which the job can be: one, unless its mesh or batch asks for more.
   Estimate without_limit() {
     Card card = *find_card(kOneCard);
-    card.memory = kNoLimit;
+    card.memory = kAmpleMemory;
     for (std::int64_t cards = 1; cards <= kMostCards; cards *= 2) {
       if (std::optional<Estimate> found = estimated(cluster_of(card, cards, confidence_))) return std::move(*found);
     }

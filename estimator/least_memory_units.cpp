@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/index.h"
 #include "estimator/least_memory.h"
 #include "estimator/rank_estimate.h"
 #include "program/optimizers/optimizers.h"
@@ -13,8 +14,6 @@
 namespace vramfit {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 Bytes optimizer_states(const Unit& unit, const Job& job) {
   Bytes sum;

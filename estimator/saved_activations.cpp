@@ -6,13 +6,12 @@
 #include <string_view>
 #include <utility>
 
+#include "base/index.h"
 #include "program/stages/units_layout.h"
 
 namespace vramfit {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Which gradients of parameters have buffers of their own.
 enum class Buffers { none, one_shard, many_shards };

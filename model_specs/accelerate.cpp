@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/characters.h"
 #include "base/error.h"
 #include "model_specs/families/families.h"
 #include "model_specs/parameters.h"
@@ -15,9 +16,7 @@
 namespace vramfit {
 namespace {
 
-bool is_number(std::string_view part) {
-  return !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
+bool is_number(std::string_view part) { return !part.empty() && std::all_of(part.begin(), part.end(), is_digit); }
 
 // The layer that holds a tensor: a family's unsplit module, the path up to the first number, or the tensor's module.
 std::string_view layer_of(std::string_view tensor, const Family& family) {

@@ -18,7 +18,7 @@ struct Row {
   std::string_view name;
   std::int64_t bytes;
 };
-constexpr std::array kDtypes{
+constexpr std::array kDtypeRows{
     Row{Dtype::f32, "fp32", 4},         Row{Dtype::bf16, "bf16", 2},        Row{Dtype::f16, "fp16", 2},
     Row{Dtype::f8_e4m3, "fp8-e4m3", 1}, Row{Dtype::f8_e5m2, "fp8-e5m2", 1}, Row{Dtype::i64, "int64", 8},
     Row{Dtype::i32, "int32", 4},        Row{Dtype::u8, "uint8", 1},
@@ -48,14 +48,14 @@ constexpr std::array kAliases{
 };
 
 constexpr bool is_in_order() {
-  for (std::size_t i = 0; i < kDtypes.size(); ++i) {
-    if (static_cast<std::size_t>(kDtypes[i].dtype) != i) return false;
+  for (std::size_t i = 0; i < kDtypeRows.size(); ++i) {
+    if (static_cast<std::size_t>(kDtypeRows[i].dtype) != i) return false;
   }
   return true;
 }
 static_assert(is_in_order(), "a row is found by its place");
 
-const Row& row(Dtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)]; }
+const Row& row(Dtype dtype) { return kDtypeRows[static_cast<std::size_t>(dtype)]; }
 
 }  // namespace
 
@@ -65,7 +65,7 @@ std::string_view dtype_name(Dtype dtype) { return row(dtype).name; }
 
 Dtype parse_dtype(std::string_view name) {
   std::vector<std::string> known;
-  for (const Row& r : kDtypes) {
+  for (const Row& r : kDtypeRows) {
     if (r.name == name) return r.dtype;
     known.emplace_back(r.name);
   }

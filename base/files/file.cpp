@@ -13,11 +13,8 @@
 #include "base/suggest.h"
 
 namespace vramfit {
-namespace {
 
-std::string reason(int error) { return std::generic_category().message(error); }
-
-}  // namespace
+std::string system_reason(int error) { return std::generic_category().message(error); }
 
 void fail_file(const FileRole& role, const std::string& path, const std::string& why) {
   const std::string message = fmt::format("{}{}{}: {}", role.name, role.name.empty() ? "" : " ", printable(path), why);
@@ -28,7 +25,7 @@ void fail_file(const FileRole& role, const std::string& path, const std::string&
 File::File(std::string path, FileRole role) : path_(std::move(path)), role_(role) {
   // O_NONBLOCK: a FIFO would otherwise block here until somebody writes to it.
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail_file(role_, path_, reason(errno));
+  if (descriptor_ < 0) fail_file(role_, path_, system_reason(errno));
   struct stat facts {};
   const bool known = fstat(descriptor_, &facts) == 0;
   if (!known || !S_ISREG(facts.st_mode)) {
@@ -54,7 +51,7 @@ void File::read(std::int64_t offset, std::span<char> into) const {
     const std::int64_t at = offset + static_cast<std::int64_t>(done);
     const ssize_t got = pread(descriptor_, into.data() + done, into.size() - done, at);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_file(role_, path_, reason(errno));
+    if (got < 0) fail_file(role_, path_, system_reason(errno));
     if (got == 0) {
       fail_file(role_, path_,
                 fmt::format("ends at byte {} of {}: it became shorter while in use; start again when "

@@ -19,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include "base/files/file.h"
 #include "base/suggest.h"
 
 namespace vramfit {
@@ -27,8 +28,6 @@ namespace {
 constexpr std::chrono::seconds kReaderWait{30};
 constexpr std::chrono::milliseconds kReaderPoll{20};
 constexpr mode_t kPermissions = 0777;
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 [[noreturn]] void fail(const std::string& path, const std::string& why) {
   throw FaultError(fmt::format("{}: can't be written: {}", is_stdout(path) ? "stdout" : printable(path), why));
@@ -70,7 +69,7 @@ int locate(const std::string& path, Target& target) {
 /// A link to nothing: the file that it names, for whose making the kernel follows it.
 std::string end_of_dangling(const std::string& path) {
   const int made = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
-  if (made < 0) fail(path, reason(errno));
+  if (made < 0) fail(path, system_reason(errno));
   std::string end = path_of(made);
   struct stat facts {};
   const bool empty = fstat(made, &facts) == 0 && facts.st_size == 0;
@@ -96,7 +95,7 @@ int open_in_place(const std::string& path, mode_t mode) {
       return descriptor;
     }
     const bool lacks_reader = errno == ENXIO && S_ISFIFO(mode);
-    if (!lacks_reader) fail(path, reason(errno));
+    if (!lacks_reader) fail(path, system_reason(errno));
     if (std::chrono::steady_clock::now() >= give_up) fail(path, "nobody reads from this FIFO");
     std::this_thread::sleep_for(kReaderPoll);
   }
@@ -108,13 +107,13 @@ int copy_of_named(const std::string& path) {
   if (named < 0) return -1;
   if (named == STDOUT_FILENO) std::fflush(stdout);  // what was printed before comes first
   const int copy = fcntl(named, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  if (copy < 0) fail(path, reason(errno));
+  if (copy < 0) fail(path, system_reason(errno));
   return copy;
 }
 
 std::string why_not_writable_descriptor(int descriptor) {
   const int flags = fcntl(descriptor, F_GETFL);
-  if (flags < 0) return reason(errno);
+  if (flags < 0) return system_reason(errno);
   return (flags & O_ACCMODE) == O_RDONLY ? "it is open for reading only" : "";
 }
 
@@ -145,14 +144,14 @@ bool names_a_file(const std::string& path) {
 std::string why_not_writable(const std::string& path) {
   if (const int named = descriptor_named(path); named >= 0) return why_not_writable_descriptor(named);
   Target target;
-  if (const int error = locate(path, target); error != 0) return reason(error);
+  if (const int error = locate(path, target); error != 0) return system_reason(error);
   if (S_ISDIR(target.mode)) return "is a directory";
   const bool refuses = target.exists && faccessat(AT_FDCWD, target.path.c_str(), W_OK, AT_EACCESS) != 0;
-  if (refuses) return reason(errno);
+  if (refuses) return system_reason(errno);
   if (!target.file || target.dangling) return "";
   const std::string folder = folder_of(target.path);
   if (faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return "";
-  return fmt::format("the folder {}: {}", printable(folder), reason(errno));
+  return fmt::format("the folder {}: {}", printable(folder), system_reason(errno));
 }
 
 ResultFile::ResultFile(std::string path, unsigned permissions) : path_(std::move(path)) {
@@ -160,7 +159,7 @@ ResultFile::ResultFile(std::string path, unsigned permissions) : path_(std::move
   if (descriptor_ >= 0) return;
   if (const std::string why = why_not_writable(path_); !why.empty()) fail(path_, why);
   Target target;
-  if (const int error = locate(path_, target); error != 0) fail(path_, reason(error));
+  if (const int error = locate(path_, target); error != 0) fail(path_, system_reason(error));
   if (!target.file) {
     descriptor_ = open_in_place(path_, target.mode);
     return;
@@ -171,10 +170,10 @@ ResultFile::ResultFile(std::string path, unsigned permissions) : path_(std::move
 
 void ResultFile::open_aside(const std::string& target, unsigned permissions) {
   std::uint64_t random = 0;
-  if (getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) fail(path_, reason(errno));
+  if (getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) fail(path_, system_reason(errno));
   const std::string aside = fmt::format("{}/.vramfit-{:016x}", folder_of(target), random);
   descriptor_ = open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, permissions);
-  if (descriptor_ < 0) fail(path_, reason(errno));
+  if (descriptor_ < 0) fail(path_, system_reason(errno));
   target_ = target;
   aside_ = aside;
 }
@@ -195,25 +194,25 @@ void ResultFile::write(std::string_view bytes) {
       continue;
     }
     if (errno == EPIPE && is_stdout(path_)) throw ReaderGone();
-    fail(path_, reason(count == 0 ? ENOSPC : errno));
+    fail(path_, system_reason(count == 0 ? ENOSPC : errno));
   }
 }
 
 void ResultFile::commit() {
-  if (!aside_.empty() && fsync(descriptor_) != 0) fail(path_, reason(errno));
-  if (close(std::exchange(descriptor_, -1)) != 0) fail(path_, reason(errno));
+  if (!aside_.empty() && fsync(descriptor_) != 0) fail(path_, system_reason(errno));
+  if (close(std::exchange(descriptor_, -1)) != 0) fail(path_, system_reason(errno));
   if (aside_.empty()) return;
-  if (rename(aside_.c_str(), target_.c_str()) != 0) fail(path_, reason(errno));
+  if (rename(aside_.c_str(), target_.c_str()) != 0) fail(path_, system_reason(errno));
   aside_.clear();
 }
 
 int open_to_append(const std::string& path) {
   if (const int copy = copy_of_named(path); copy >= 0) return copy;
   Target target;
-  if (const int error = locate(path, target); error != 0) fail(path, reason(error));
+  if (const int error = locate(path, target); error != 0) fail(path, system_reason(error));
   if (!target.file) return open_in_place(path, target.mode);
   const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
-  if (descriptor < 0) fail(path, reason(errno));
+  if (descriptor < 0) fail(path, system_reason(errno));
   return descriptor;
 }
 

@@ -95,6 +95,19 @@ int run_requirements(const EstimateFlags& flags, const ModelSpec& spec, bool jso
 
 bool may_rehearse(const EstimateFlags& flags) { return flags.exact || flags.rehearse == "auto"; }
 
+/// The flags given that are for estimates and change nothing in a rehearsal.
+std::vector<std::string_view> of_estimates_alone(const EstimateFlags& flags) {
+  std::vector<std::string_view> given;
+  for (const auto& [flag, is_given] : {std::pair{"--network", !flags.network.empty()},
+                                       {"--confidence", !flags.job.confidence.empty()},
+                                       {"--calibration", !flags.calibration.empty()},
+                                       {"--no-clip", flags.run.no_clip},
+                                       {"--save-kind", flags.run.save_kind != "none"}}) {
+    if (is_given) given.emplace_back(flag);
+  }
+  return given;
+}
+
 /// Flags of rehearsals, and flags that none has.
 void check_rehearsal_flags(const EstimateFlags& flags) {
   if (flags.rehearse != "never" && flags.rehearse != "auto") {
@@ -111,12 +124,8 @@ void check_rehearsal_flags(const EstimateFlags& flags) {
     throw InputError(fmt::format("{}: is for estimates; leave out --exact and --rehearse auto", flag));
   }
   if (!flags.exact) return;
-  for (const auto& [flag, is_given] : {std::pair{"--network", !flags.network.empty()},
-                                       {"--confidence", !flags.job.confidence.empty()},
-                                       {"--calibration", !flags.calibration.empty()},
-                                       {"--no-clip", flags.run.no_clip},
-                                       {"--save-kind", flags.run.save_kind != "none"}}) {
-    if (is_given) throw InputError(fmt::format("{}: changes nothing in a rehearsal, which --exact asks for", flag));
+  for (const std::string_view flag : of_estimates_alone(flags)) {
+    throw InputError(fmt::format("{}: changes nothing in a rehearsal, which --exact asks for", flag));
   }
 }
 
@@ -260,6 +269,12 @@ int run_estimate(const EstimateFlags& flags) {
   result.assumptions.insert(result.assumptions.begin(), flags.job.assumed.begin(), flags.job.assumed.end());
   if (flags.rehearse == "auto") {
     if (const std::optional<Asked> lacking = asked_of_recipe(flags, result, spec)) {
+      for (const std::string_view flag : of_estimates_alone(flags)) {
+        std::fputs(
+            fmt::format("vramfit: warning: {}: changes nothing here, as the job is rehearsed, not estimated\n", flag)
+                .c_str(),
+            stderr);
+      }
       return rehearse(flags, *lacking, spec, json);
     }
   }

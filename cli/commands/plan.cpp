@@ -179,9 +179,9 @@ bool has_trainer_rules(const PlanFlags& flags, const Asked& asked, const ModelSp
   return estimate(spec, choice.job, asked.cluster, {.suggestions = false}).verdict != Verdict::not_modelled;
 }
 
-/// What answers where a plan has no rules: a plan for another library, or a rehearsal of one configuration. "" where no
-/// recipe is that job's.
-std::string rehearsal_hint(const PlanFlags& flags) {
+/// What answers where a plan has no rules: a plan for another library, or a rehearsal of one configuration, which shows
+/// how it fails where the library itself does. "" where no recipe is that job's.
+std::string rehearsal_hint(const PlanFlags& flags, bool fails) {
   try {
     const Asked asked = read_asked({.job = flags.job, .network = {}, .calibration = {}, .run = {}});
     const ModelSpec spec = read_model(flags.job.model);
@@ -191,8 +191,8 @@ std::string rehearsal_hint(const PlanFlags& flags) {
     const std::string command =
         is_own ? trainer_command(asked, spec, flags.job.model) : recipe_command(asked, spec, flags.job.model);
     if (command.empty()) return "";
-    return fmt::format("; a rehearsal of one configuration{} answers: {}", is_own ? " with transformers' Trainer" : "",
-                       command);
+    return fmt::format("; a rehearsal of one configuration{} {}: {}", is_own ? " with transformers' Trainer" : "",
+                       fails ? "shows it" : "answers", command);
   } catch (const Error&) {
     return "";
   }
@@ -255,7 +255,8 @@ void add_plan(CLI::App& command, int& exit_code) {
     } catch (const Excluded& excluded) {
       throw Error(ExitCode::no_plan, excluded.what());
     } catch (const NotModelled& feature) {
-      throw NotModelled(feature.feature_name + rehearsal_hint(*flags));
+      const bool fails = dynamic_cast<const LibraryFails*>(&feature) != nullptr;
+      throw NotModelled(feature.feature_name + rehearsal_hint(*flags, fails));
     }
   });
 }

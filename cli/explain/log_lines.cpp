@@ -5,14 +5,13 @@
 #include <charconv>
 #include <vector>
 
+#include "base/characters.h"
 #include "base/files/file.h"
 
 namespace vramfit {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 20, kLongest = std::size_t{1} << 16;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::size_t digits_from(std::string_view text, std::size_t at) {
   std::size_t end = at;

@@ -59,7 +59,9 @@ std::string cards_text(const CardRequirements& requirements) {
 std::string next_command(const CardRequirements& requirements, const std::string& model) {
   for (const CardRequirement& row : requirements.cards) {
     if (row.card->name != kOneCard || row.cluster.empty()) continue;
-    return fmt::format("\nNext: vramfit estimate {} --gpus {}\n", printable(model), row.cluster);
+    const Confidence confidence = requirements.one_card.cluster.confidence;
+    return fmt::format("\nNext: vramfit estimate {} --gpus {}{}\n", printable(model), row.cluster,
+                       confidence.is_asked() ? " --confidence " + confidence_text(confidence) : "");
   }
   return "";
 }
@@ -92,6 +94,7 @@ std::string requirements_to_json(const CardRequirements& requirements) {
   writer.key("one_card").begin_object().member("card", kOneCard).member("cards", one.cluster.cards());
   writer.member("total_bytes", worst.total);
   writer.member("upper_bound_bytes", worst.reserved_grows ? std::nullopt : std::optional(worst.upper_bound));
+  if (one.margins) write_bound(writer, *one.margins);
   writer.end_object();
   write_job(writer.key("job"), one.job);
   writer.member("assumptions", one.assumptions);

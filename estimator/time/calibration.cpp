@@ -15,7 +15,7 @@ namespace vramfit {
 
 namespace {
 
-using Unit = Work::Unit;
+using WorkUnit = Work::Unit;
 using program::Collective;
 
 /// The argument with the least result: the best of a grid of ratios, then of finer ones around it.
@@ -51,7 +51,7 @@ class Fit {
     set("launch_seconds", measured_.launch_seconds, own_.launch_seconds, "200 launches");
     fit_products();
     fit_attention();
-    fit_share("memory_share", own_.memory_share, [](const Work& work) { return work.unit == Unit::none; });
+    fit_share("memory_share", own_.memory_share, [](const Work& work) { return work.unit == WorkUnit::none; });
     fit_copies();
     fit_collectives();
     add_groups();
@@ -133,7 +133,7 @@ class Fit {
   }
 
   void fit_products() {
-    const auto is_product = [](const Work& work) { return work.unit == Unit::product; };
+    const auto is_product = [](const Work& work) { return work.unit == WorkUnit::product; };
     fit_share("product_share_fp32", own_.product_share_fp32,
               [&](const Work& work) { return is_product(work) && work.dtype == Dtype::f32; });
     fit_share("product_share", own_.product_share,
@@ -141,16 +141,16 @@ class Fit {
   }
 
   void fit_attention() {
-    fit_attention(Unit::attention, "attention", own_.attention);
-    fit_attention(Unit::attention_backward, "attention_backward", own_.attention_backward);
+    fit_attention(WorkUnit::attention, "attention", own_.attention);
+    fit_attention(WorkUnit::attention_backward, "attention_backward", own_.attention_backward);
   }
 
-  Kernels attention_kernels(Unit unit, std::int64_t head_size) const {
+  Kernels attention_kernels(WorkUnit unit, std::int64_t head_size) const {
     return kernels_with([=](const Work& work) { return work.unit == unit && work.shape.columns == head_size; });
   }
 
   /// The half length that fits both head sizes best, each with the share that suits it.
-  void fit_attention(Unit unit, const std::string& name, Efficiency::Attention& attention) {
+  void fit_attention(WorkUnit unit, const std::string& name, Efficiency::Attention& attention) {
     constexpr double kLongest = 1e4;
     const Kernels of_64 = attention_kernels(unit, 64), of_128 = attention_kernels(unit, 128);
     if (of_64.empty() || of_128.empty()) return;

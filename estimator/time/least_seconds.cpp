@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "base/index.h"
 #include "estimator/job_keys.h"
 #include "job/sharding.h"
 #include "program/lowering/host.h"
@@ -21,12 +22,6 @@
 #include "program/stages/wrapping.h"
 
 namespace vramfit {
-
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 LeastSeconds::UnitTimes& LeastSeconds::UnitTimes::operator+=(const UnitTimes& more) {
   runs.then(more.runs);

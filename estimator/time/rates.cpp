@@ -84,20 +84,19 @@ double Rates::seconds(const Work& work) const {
 }
 
 double Rates::seconds_alone(const Work& work) const {
-  using Unit = Work::Unit;
   switch (work.unit) {
-    case Unit::product:
+    case Work::Unit::product:
       return product_seconds(work);
-    case Unit::attention:
+    case Work::Unit::attention:
       return attention_seconds(work, efficiency_.attention);
-    case Unit::attention_backward:
+    case Work::Unit::attention_backward:
       return attention_seconds(work, efficiency_.attention_backward);
-    case Unit::host_link:
-    case Unit::cast:
-    case Unit::none:
+    case Work::Unit::host_link:
+    case Work::Unit::cast:
+    case Work::Unit::none:
       break;
   }
-  const double share = work.unit == Unit::cast ? efficiency_.cast_share : efficiency_.memory_share;
+  const double share = work.unit == Work::Unit::cast ? efficiency_.cast_share : efficiency_.memory_share;
   return static_cast<double>(work.launches) * efficiency_.memory_start_seconds + memory_seconds(work, share);
 }
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/characters.h"
 #include "base/suggest.h"
 #include "job/cluster/precision_support.h"
 
@@ -99,8 +100,6 @@ constexpr std::array kOtherVendors{
     OtherVendor{"v5e", "Google"},  OtherVendor{"v5p", "Google"},      OtherVendor{"v6e", "Google"},
     OtherVendor{"trn", "Amazon"},  OtherVendor{"trainium", "Amazon"}, OtherVendor{"ascend", "Huawei"},
 };
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string digits_of(std::string_view text) {
   std::string digits;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/characters.h"
 #include "base/error.h"
 #include "base/suggest.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 constexpr std::size_t kMostDecimals = 4;
 constexpr Confidence kLeast{5'000};  // what is exceeded more often than not is no upper bound
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 

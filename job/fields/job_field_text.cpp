@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/characters.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/allocator/allocator_settings.h"
@@ -123,7 +124,7 @@ std::string get_reshard(const Job& job) {
   return name_of_kind(kReshards, job.reshard);
 }
 void set_reshard(Job& job, std::string_view value) {
-  const bool digits = !value.empty() && std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; });
+  const bool digits = !value.empty() && std::ranges::all_of(value, is_digit);
   job.reshard = digits ? ReshardGroups{whole_number(value, 2, kMostRanks)} : named(kReshards, value);
 }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/index.h"
 #include "program/arena/placer.h"
 
 namespace vramfit::arena {
@@ -16,8 +17,6 @@ namespace {
 
 constexpr std::int64_t kGoodEnough = 500;  // ends within 1/500 of the bound
 constexpr std::uint64_t kSeed = 20261122;  // equal input, equal offsets
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// The blocks that have bytes and a life, by birth.
 struct Blocks {

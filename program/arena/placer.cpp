@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
-namespace vramfit::arena {
+#include "base/index.h"
 
-namespace {
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-}  // namespace
+namespace vramfit::arena {
 
 void RangeSet::add(std::int64_t from, std::int64_t to) {
   const auto first = std::ranges::lower_bound(ranges_, from, {}, &Range::second);

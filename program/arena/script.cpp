@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/index.h"
 #include "program/readers/expand.h"
 
 namespace vramfit::arena {
@@ -17,8 +18,6 @@ namespace {
 using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
 
 constexpr std::int64_t kForGood = std::numeric_limits<std::int64_t>::max();
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Numbers what is alike: a buffer of a block in all its calls; in the main list, what has one category and size.
 /// Labels, which a search leaves out, make no difference.

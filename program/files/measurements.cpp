@@ -16,24 +16,25 @@ constexpr double kMostReal = std::numeric_limits<double>::max();
 constexpr std::int64_t kMostWhole = std::numeric_limits<std::int64_t>::max();
 constexpr double kMostSeconds = 1e6;
 
-using Unit = Work::Unit;
-constexpr std::array<std::pair<Unit, std::string_view>, 6> kUnits{{{Unit::none, "none"},
-                                                                   {Unit::product, "product"},
-                                                                   {Unit::attention, "attention"},
-                                                                   {Unit::attention_backward, "attention_backward"},
-                                                                   {Unit::cast, "cast"},
-                                                                   {Unit::host_link, "host_link"}}};
+using WorkUnit = Work::Unit;
+constexpr std::array<std::pair<WorkUnit, std::string_view>, 6> kUnits{
+    {{WorkUnit::none, "none"},
+     {WorkUnit::product, "product"},
+     {WorkUnit::attention, "attention"},
+     {WorkUnit::attention_backward, "attention_backward"},
+     {WorkUnit::cast, "cast"},
+     {WorkUnit::host_link, "host_link"}}};
 constexpr std::array kCollectives{program::Collective::all_gather, program::Collective::reduce_scatter,
                                   program::Collective::all_reduce};
 
-std::string_view unit_name(Unit unit) {
+std::string_view unit_name(WorkUnit unit) {
   for (const auto& [known, name] : kUnits) {
     if (known == unit) return name;
   }
   return "";
 }
 
-Unit read_unit(JsonObject& object) {
+WorkUnit read_unit(JsonObject& object) {
   const std::string text = object.text("unit");
   for (const auto& [unit, name] : kUnits) {
     if (name == text) return unit;

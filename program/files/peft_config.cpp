@@ -17,9 +17,8 @@
 namespace vramfit {
 namespace {
 
-using Kind = JsonValue::Kind;
+using JsonKind = JsonValue::Kind;
 
-constexpr std::size_t kLongestConfig = std::size_t{1} << 20;
 constexpr std::int64_t kMostRank = std::int64_t{1} << 30;
 constexpr std::size_t kLongestTarget = 1000;
 
@@ -53,9 +52,9 @@ constexpr std::array kPlainStarts{"gaussian", "eva", "orthogonal"};
 
 /// null, false, "", [] and {}.
 bool is_empty(const JsonValue& value) {
-  return value.kind == Kind::null || (value.kind == Kind::boolean && !value.boolean) ||
-         (value.kind == Kind::text && value.text.empty()) ||
-         ((value.kind == Kind::array || value.kind == Kind::object) && value.items.empty());
+  return value.kind == JsonKind::null || (value.kind == JsonKind::boolean && !value.boolean) ||
+         (value.kind == JsonKind::text && value.text.empty()) ||
+         ((value.kind == JsonKind::array || value.kind == JsonKind::object) && value.items.empty());
 }
 
 const JsonValue* find(const JsonValue& document, std::string_view key) {
@@ -66,7 +65,7 @@ const JsonValue* find(const JsonValue& document, std::string_view key) {
 
 bool has_text(const JsonValue& document, std::string_view key) {
   const JsonValue* value = find(document, key);
-  return value != nullptr && value->kind == Kind::text;
+  return value != nullptr && value->kind == JsonKind::text;
 }
 
 void refuse_unsupported(const JsonValue& document, JsonObject& object) {
@@ -80,7 +79,7 @@ void refuse_unsupported(const JsonValue& document, JsonObject& object) {
                                     printable(object.text("bias"), 40), kMergeWithPeft));
   }
   const JsonValue* start = find(document, "init_lora_weights");
-  if (start != nullptr && start->kind == Kind::text &&
+  if (start != nullptr && start->kind == JsonKind::text &&
       std::ranges::find(kPlainStarts, start->text) == kPlainStarts.end()) {
     object.fail("init_lora_weights",
                 fmt::format("not supported: \"{}\" changes the base's weights; convert the adapters with PEFT's "
@@ -162,7 +161,8 @@ void write_nulls(JsonWriter& writer, std::initializer_list<const char*> keys) {
 }  // namespace
 
 PeftConfig peft_config_from_json(std::string_view text, const std::string& file) {
-  const JsonValue document = parse_json(text, file, {.bytes = kLongestConfig, .depth = 16});
+  const JsonValue document =
+      parse_json(text, file, {.bytes = static_cast<std::size_t>(kLongestPeftConfig), .depth = 16});
   JsonObject object(document, file);
   const std::string type = object.text("peft_type");
   if (type != "LORA") {

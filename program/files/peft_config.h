@@ -1,6 +1,7 @@
 // adapter_config.json, as PEFT 0.21 reads and writes it (peft/config.py; peft/tuners/lora/config.py, class LoraConfig).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,8 @@ struct PeftConfig {
 
 inline constexpr std::string_view kPeftConfigFile = "adapter_config.json";
 inline constexpr std::string_view kPeftWeightsFile = "adapter_model.safetensors";
-inline constexpr std::string_view kPeftPrefix = "base_model.model.";  // of all names of tensors
+inline constexpr std::int64_t kLongestPeftConfig = std::int64_t{1} << 20;  // of its file, in bytes
+inline constexpr std::string_view kPeftPrefix = "base_model.model.";       // of all names of tensors
 
 /// Throws InputError "FILE: KEY: ..." for text that isn't such a configuration, for values out of range, and for
 /// everything that changes what adapters compute and isn't supported here (DoRA, a rank per module, trained biases,

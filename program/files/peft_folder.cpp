@@ -16,7 +16,6 @@ namespace vramfit {
 namespace {
 
 constexpr FileRole kAdapterFile{"adapters", ExitCode::model};
-constexpr std::int64_t kLongestConfig = std::int64_t{1} << 20;
 constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight", kMagnitudes = ".lora_magnitude_vector";
 
 struct Pair {
@@ -127,7 +126,7 @@ PeftFolder read_peft_folder(const std::string& path) {
   PeftFolder folder;
   folder.path = path;
   const std::string config = (std::filesystem::path(path) / kPeftConfigFile).string();
-  folder.config = peft_config_from_json(read_file(config, kAdapterFile, kLongestConfig), printable(config));
+  folder.config = peft_config_from_json(read_file(config, kAdapterFile, kLongestPeftConfig), printable(config));
   folder.weights = weights_path(path);
   folder.tensors = list_tensors(folder.weights).tensors;
   folder.modules = adapted_modules(folder);

@@ -14,8 +14,6 @@
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
-
 ModelSpec read_model(JsonObject object, const std::string& file) {
   const std::string name = object.text("name");
   ModelSpec spec = parse_config(object.text("config_json"), file + ": model.config_json");
@@ -71,7 +69,7 @@ PlanFile plan_from_json(std::string_view text, const std::string& file) {
              fmt::format("{} ranks are not the {} cards of the cluster", data_ranks(plan.job), plan.cluster.cards()));
   }
   plan.clip = object.boolean("clip");
-  plan.capacity = {object.integer("capacity_bytes", 1, kMostBytes)};
+  plan.capacity = {object.integer("capacity_bytes", 1, kMostStatedBytes)};
   read_prediction(object.object("prediction"), plan);
   if (object.has("fixed")) plan.fixed = object.texts("fixed");
   for (const char* key :

@@ -11,7 +11,6 @@
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 40;
 constexpr std::size_t kMostEntries = 1U << 20;
 
@@ -25,7 +24,7 @@ void write_breakdown(JsonWriter& writer, const Breakdown& breakdown) {
 Breakdown read_breakdown(JsonObject object) {
   std::array<Bytes, kBreakdownParts> parts{};
   for (std::size_t i = 0; i < kBreakdownParts; ++i) {
-    parts[i] = {object.integer(breakdown_part_name(i), 0, kMostBytes)};
+    parts[i] = {object.integer(breakdown_part_name(i), 0, kMostStatedBytes)};
   }
   object.finish();
   return breakdown_of(parts);
@@ -55,9 +54,9 @@ PhasePeak read_phase(JsonObject& object) {
   const std::string step = object.text("step");
   if (step != "first" && step != "steady") object.fail("step", R"(is neither "first" nor "steady")");
   peak.steady = step == "steady";
-  peak.requested = {object.integer("peak_requested_bytes", 0, kMostBytes)};
-  peak.allocated = {object.integer("peak_allocated_bytes", 0, kMostBytes)};
-  peak.reserved = {object.integer("peak_reserved_bytes", 0, kMostBytes)};
+  peak.requested = {object.integer("peak_requested_bytes", 0, kMostStatedBytes)};
+  peak.allocated = {object.integer("peak_allocated_bytes", 0, kMostStatedBytes)};
+  peak.reserved = {object.integer("peak_reserved_bytes", 0, kMostStatedBytes)};
   object.finish();
   return peak;
 }
@@ -96,13 +95,13 @@ RankEstimate read_rank(JsonObject& object) {
   JsonObject coords = object.object("coords");
   for (const MeshAxis& axis : kMeshAxes) rank.coords.*axis.place = coords.integer(axis.name, 0, kMostRanks);
   coords.finish();
-  rank.peak_requested = {object.integer("peak_requested_bytes", 0, kMostBytes)};
-  rank.peak_allocated = {object.integer("peak_allocated_bytes", 0, kMostBytes)};
-  rank.peak_reserved = {object.integer("peak_reserved_bytes", 0, kMostBytes)};
-  rank.total = {object.integer("total_bytes", 0, kMostBytes)};
-  rank.upper_bound = {object.integer("upper_bound_bytes", 0, kMostBytes)};
-  rank.alloc_retries = object.integer("alloc_retries", 0, kMostBytes);
-  if (object.has("managed_bytes")) rank.managed = {object.integer("managed_bytes", 0, kMostBytes)};
+  rank.peak_requested = {object.integer("peak_requested_bytes", 0, kMostStatedBytes)};
+  rank.peak_allocated = {object.integer("peak_allocated_bytes", 0, kMostStatedBytes)};
+  rank.peak_reserved = {object.integer("peak_reserved_bytes", 0, kMostStatedBytes)};
+  rank.total = {object.integer("total_bytes", 0, kMostStatedBytes)};
+  rank.upper_bound = {object.integer("upper_bound_bytes", 0, kMostStatedBytes)};
+  rank.alloc_retries = object.integer("alloc_retries", 0, kMostStatedBytes);
+  if (object.has("managed_bytes")) rank.managed = {object.integer("managed_bytes", 0, kMostStatedBytes)};
   rank.gives_back = rank.alloc_retries > 0;
   rank.breakdown = read_breakdown(object.object("breakdown"));
   for (JsonObject& phase : object.objects("phases")) rank.phases.push_back(read_phase(phase));

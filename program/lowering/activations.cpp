@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/index.h"
+
 namespace vramfit::program {
 
 namespace {
 
 /// Smaller ones stay: a copy of its own would take longer than their memory is worth.
 constexpr std::int64_t kLeastElements = 4096;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::int64_t elements_of(const Buffer& buffer) { return buffer.bytes.n / dtype_bytes(buffer.dtype).n; }
 

@@ -4,13 +4,12 @@
 #include <string>
 #include <utility>
 
+#include "base/index.h"
 #include "program/ops/op_row.h"
 
 namespace vramfit::program {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class BlockLowering {
  public:

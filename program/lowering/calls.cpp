@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "program/lowering/block.h"
 
 namespace vramfit::program {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Labels inside a segment are those of another one: ops have the same names. So have values where tapes are shared.
 bool has_names_of(const Segment& a, const Segment& b) {

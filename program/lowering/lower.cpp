@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/index.h"
 #include "program/lowering/activations.h"
 #include "program/lowering/calls.h"
 #include "program/lowering/load.h"
@@ -15,8 +16,6 @@
 namespace vramfit::program {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr std::size_t kInstructionsOfOne =
     7;  // of the schedule, about; half as many buffers, two thirds as many accesses

@@ -5,17 +5,12 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/index.h"
 #include "program/optimizers/optimizers.h"
 #include "program/stages/adapters.h"
 #include "program/stages/trainable.h"
 
 namespace vramfit::program {
-
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 SaveLowering::SaveLowering(const SaveInputs& inputs) : in_(inputs), is_rank0_(inputs.in.coords == Coords{}) {
   if (kinds().empty()) return;

@@ -4,16 +4,11 @@
 #include <string>
 #include <utility>
 
+#include "base/index.h"
 #include "program/lowering/host.h"
 #include "program/stages/quantized_parts.h"
 
 namespace vramfit::program {
-
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 bool UnitLowering::Written::note(std::int64_t first) {
   if (is_whole_) return true;

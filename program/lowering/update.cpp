@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <string>
 
+#include "base/index.h"
 #include "program/lowering/host.h"
 #include "program/stages/gradient_mask.h"
 
 namespace vramfit::program {
-
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 Held UpdateLowering::temporary(const char* label, Bytes bytes) const {
   return in_.writer.allocate(

@@ -9,7 +9,7 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::array kRows{
+constexpr std::array kOpRows{
 #define OP(name) &op_rows::name,
 #include "model_specs/ops.def"
 #undef OP
@@ -25,7 +25,7 @@ std::int64_t OpContext::input_elements(int i) const { return element_count(value
 
 std::int64_t OpContext::output_elements(int i) const { return element_count(value_at(segment, op.outputs, i), shape); }
 
-const OpRow& op_row(OpKind kind) { return *kRows.at(static_cast<std::size_t>(kind)); }
+const OpRow& op_row(OpKind kind) { return *kOpRows.at(static_cast<std::size_t>(kind)); }
 
 Rule rule_for(const OpContext& context, const Needs& needs) {
   const OpRow& row = op_row(context.op.kind);

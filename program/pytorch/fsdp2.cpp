@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/index.h"
 #include "program/pytorch/kernels.h"
 #include "program/stages/offload.h"
 
 namespace vramfit::eager {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// What of a group takes part: all-gathers have all of it, reductions what is trained.
 enum class Part { all, cast, trained };

@@ -1,5 +1,6 @@
 #include "program/readers/bytes.h"
 
+#include "base/index.h"
 #include "program/readers/expand.h"
 
 namespace vramfit {
@@ -7,8 +8,6 @@ namespace vramfit {
 namespace {
 
 using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr int kNoLabel = -1;
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/index.h"
 #include "program/readers/collective_sizes.h"
 #include "program/readers/contents.h"
 #include "program/readers/expand.h"
@@ -15,8 +16,6 @@
 namespace vramfit::program {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;

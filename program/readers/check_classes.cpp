@@ -75,9 +75,9 @@ class Listing {
   std::int64_t times_ = 1;
 };
 
-using Fault = std::optional<std::string>;
+using MaybeFault = std::optional<std::string>;
 
-Fault fault_on(Axis axis, const Listing& first, const Listing& other) {
+MaybeFault fault_on(Axis axis, const Listing& first, const Listing& other) {
   const std::vector<Started> a = first.on(axis), b = other.on(axis);
   const auto [mine, theirs] = std::ranges::mismatch(a, b, &Started::is_like);
   if (mine == a.end() && theirs == b.end()) return std::nullopt;
@@ -89,7 +89,7 @@ Fault fault_on(Axis axis, const Listing& first, const Listing& other) {
                      described(a, mine), described(b, theirs));
 }
 
-Fault transfer_fault(const Listing& from, const Listing& to) {
+MaybeFault transfer_fault(const Listing& from, const Listing& to) {
   const std::vector<Started> sent = from.transfers(Collective::send, to.stage);
   const std::vector<Started> received = to.transfers(Collective::receive, from.stage);
   const auto [send, receive] = std::ranges::mismatch(
@@ -113,7 +113,7 @@ class Progress {
     }
   }
 
-  Fault fault() {
+  MaybeFault fault() {
     for (bool goes_on = true; goes_on;) {
       goes_on = false;
       for (std::size_t s = 0; s < stages_.size(); ++s) goes_on = advance(s) || goes_on;
@@ -184,12 +184,12 @@ std::optional<std::string> fault_between(std::span<const Program> classes) {
       continue;
     }
     for (int axis = 0; axis < kAxes; ++axis) {
-      if (Fault fault = fault_on(static_cast<Axis>(axis), *known, listing)) return fault;
+      if (MaybeFault fault = fault_on(static_cast<Axis>(axis), *known, listing)) return fault;
     }
   }
   for (const Listing& from : stages) {
     for (const Listing& to : stages) {
-      if (Fault fault = transfer_fault(from, to)) return fault;
+      if (MaybeFault fault = transfer_fault(from, to)) return fault;
     }
   }
   return stages.size() > 1 ? Progress(stages).fault() : std::nullopt;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/index.h"
 #include "program/readers/expand.h"
 
 namespace vramfit {
@@ -10,8 +11,6 @@ namespace vramfit {
 namespace {
 
 using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// What a list of allocations and frees does to memory, from wherever it starts: its net and its highest point.
 struct Change {

@@ -1,14 +1,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/index.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/optimizer_in_backward.h"
 
 namespace vramfit {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// A unit, and the position after which it may be updated.
 using Due = std::pair<std::size_t, int>;

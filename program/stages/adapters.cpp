@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/index.h"
 #include "base/suggest.h"
 #include "job/glob.h"
 #include "job/loss_options.h"
@@ -20,8 +21,6 @@ namespace {
 
 constexpr std::size_t kNamedInErrors = 12;
 constexpr std::string_view kMagnitudes = ".lora_magnitude_vector";
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::string_view last_part(std::string_view module) { return module.substr(module.rfind('.') + 1); }
 

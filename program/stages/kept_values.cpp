@@ -10,14 +10,14 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/index.h"
+
 namespace vramfit {
 
 namespace {
 
 constexpr std::size_t kMostTried = 12;  // candidates of which every subset is tried
 using Values = std::bitset<256>;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// A block's ops as sets of values.
 class Block {

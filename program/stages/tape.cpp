@@ -4,6 +4,7 @@
 #include <climits>
 #include <stdexcept>
 
+#include "base/index.h"
 #include "program/ops/op_row.h"
 #include "program/stages/trainable.h"
 
@@ -12,8 +13,6 @@ namespace vramfit {
 namespace {
 
 constexpr int kNever = -1;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Who reads what in one segment, and which ops take part in backward.
 struct Analysis {

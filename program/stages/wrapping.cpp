@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/characters.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/glob.h"
@@ -60,10 +61,7 @@ struct Module {
   std::vector<int> parameters;  // its own and those below
   std::vector<std::unique_ptr<Module>> children;
   /// Whether this is an nn.ModuleList, whose children are numbered: it can't be called, so it is never a unit.
-  bool is_list() const {
-    return !children.empty() &&
-           std::ranges::all_of(children.front()->name, [](char c) { return c >= '0' && c <= '9'; });
-  }
+  bool is_list() const { return !children.empty() && std::ranges::all_of(children.front()->name, is_digit); }
 };
 
 Module& child_of(Module& parent, std::string_view name) {

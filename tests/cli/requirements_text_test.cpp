@@ -38,4 +38,14 @@ TEST_CASE(
   CHECK(says(requirements_to_json(requirements), "\"upper_bound_bytes\": null"));
 }
 
+TEST_CASE("without --gpus, --confidence is named in the command that goes on, and its margins are in the JSON") {
+  const ModelSpec spec = catalog_spec(*find_in_catalog("gpt2"));
+  const auto job_on = [](const Cluster&) { return unresolved_job(); };
+  const CardRequirements requirements =
+      card_requirements(spec, job_on, {.suggestions = false}, parse_confidence("0.9"));
+  CHECK(says(requirements_text(requirements, "gpt2", {}), "--gpus 1xH100-80GB --confidence 0.9\n"));
+  CHECK(says(requirements_to_json(requirements), "\"bound\": {"));
+  CHECK_FALSE(says(requirements_to_json(requirements_of_gpt2()), "\"bound\""));
+}
+
 }  // namespace vramfit

@@ -118,6 +118,18 @@ class Schemas(unittest.TestCase):
     def test_an_estimate_without_gpus_is_as_its_schema_says(self):
         self.validate(json.loads(program("estimate", MODEL, "--seq-len", "64", "--json")), "requirements")
 
+    def test_what_upper_bounds_are_made_of_is_as_the_schemas_say(self):
+        for kind, arguments in (("estimate", ["--gpus", "2xH100-80GB"]), ("requirements", [])):
+            answer = json.loads(program("estimate", MODEL, "--seq-len", "64", "--confidence", "0.9", *arguments, "--json"))
+            self.validate(answer, kind)
+            bound = answer["bound"] if kind == "estimate" else answer["one_card"]["bound"]
+            self.assertEqual(bound["confidence"], 0.9)
+            within = {each["kind"]: each["within"] == each["cases"] for each in bound["cases"]}
+            self.assertTrue(within["reserved"] and within["outside"], bound)
+        plan = json.loads(program("plan", MODEL, "--gpus", "1xH100-80GB", "--seq-len", "64", "--micro-batch", "1", "--confidence", "0.9", "--json"))
+        self.validate(plan, "plan")
+        self.assertEqual(plan["prediction"]["bound"]["confidence"], 0.9)
+
     def test_a_plan_is_as_its_schema_says(self):
         plan = json.loads(program("plan", MODEL, "--gpus", "2xcpu-1GiB", "--seq-len", "64", "--json"))
         self.validate(plan, "plan")

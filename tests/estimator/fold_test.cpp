@@ -4,12 +4,13 @@
 #include <stdexcept>
 
 #include "estimator/rank_estimate.h"
+#include "tests/support/devices.h"
 
 namespace vramfit {
 
 namespace {
 
-const Device kCpu{.kind = DeviceKind::cpu, .name = "cpu"};
+using testing::kCpu;
 const Device kCuda{.kind = DeviceKind::cuda, .name = "H100-80GB", .compute_capability = 90, .sm_count = 132};
 
 Bytes sum_of(const Breakdown& breakdown) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "program/readers/check.h"
+#include "tests/support/devices.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit::program {
@@ -17,7 +18,7 @@ namespace {
 using testing::tiny_graph;
 using testing::tiny_job;
 
-const Device kCpu{.kind = DeviceKind::cpu, .name = "cpu"};
+using testing::kCpu;
 
 Program program_of(const Graph& graph, const Job& job) {
   return lower({.graph = graph, .job = job, .device = kCpu, .coords = {}});

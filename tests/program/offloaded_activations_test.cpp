@@ -9,6 +9,7 @@
 #include "program/lowering/lower.h"
 #include "program/readers/check.h"
 #include "program/readers/host_bytes.h"
+#include "tests/support/devices.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit::program {
@@ -21,7 +22,7 @@ using testing::tiny_job;
 constexpr int kBlocks = 5;
 constexpr std::int64_t kSequence = 4096, kHidden = 4;
 
-const Device kCpu{.kind = DeviceKind::cpu, .name = "cpu"};
+using testing::kCpu;
 
 Program lowered(const Job& job, int blocks = kBlocks) {
   const Graph graph = tiny_graph({.blocks = blocks});

@@ -1,5 +1,6 @@
 // PyYAML 6.0, yaml/resolver.py and constructor.py: which plain scalars are null, booleans, integers and floats. A float
 // needs a dot and, in an exponent, a sign: `1e-4` and `1.0e4` are texts.
+#include "base/characters.h"
 #include "cli/configs/syntax/yaml.h"
 
 #include <algorithm>
@@ -13,8 +14,6 @@ namespace vramfit {
 namespace {
 
 using Kind = ConfigNode::Kind;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// yes, Yes, YES: a word in one of the three forms that YAML 1.1 takes.
 bool is_word(std::string_view text, std::string_view lower) {

@@ -4,7 +4,7 @@ namespace vramfit::eager {
 
 namespace {
 
-constexpr const char* kOtherModel = "a masked model built differently from BERT";
+constexpr const char* kOtherThanBert = "a masked model built differently from BERT";
 
 LinearParameters linear(SegmentReader& reader) {
   const Op& op = reader.take(OpKind::linear);
@@ -58,8 +58,8 @@ void read_head(SegmentReader reader, BertGraph& bert) {
 
 BertGraph bert_graph(const Graph& graph, const Job& job) {
   const std::size_t n = graph.segments.size();
-  if (n < 4 || !graph.masked_lm) refuse_model(job, kOtherModel);
-  const auto reader = [&](std::size_t s) { return SegmentReader(graph.segments[s], job, kOtherModel); };
+  if (n < 4 || !graph.masked_lm) refuse_model(job, kOtherThanBert);
+  const auto reader = [&](std::size_t s) { return SegmentReader(graph.segments[s], job, kOtherThanBert); };
   BertGraph bert;
   bert.dropout = graph.dropout;
   read_embeddings(reader(0), bert);

@@ -6,7 +6,7 @@ namespace vramfit::eager {
 
 namespace {
 
-constexpr const char* kOtherModel = "a model with learned positions built differently from GPT-2";
+constexpr const char* kOtherThanGpt2 = "a model with learned positions built differently from GPT-2";
 
 LinearParameters conv1d(SegmentReader& reader) {
   const Op& op = reader.take(OpKind::linear);
@@ -15,7 +15,7 @@ LinearParameters conv1d(SegmentReader& reader) {
 }
 
 Gpt2Block block_of(const Segment& segment, const Job& job, Gpt2Graph& gpt2) {
-  SegmentReader reader(segment, job, kOtherModel);
+  SegmentReader reader(segment, job, kOtherThanGpt2);
   Gpt2Block block;
   block.name = segment.name;
   block.ln_1 = reader.layer_norm();
@@ -50,21 +50,21 @@ bool has_learned_positions(const Graph& graph) {
 
 Gpt2Graph gpt2_graph(const Graph& graph, const Job& job) {
   const std::size_t n = graph.segments.size();
-  if (n < 4 || graph.masked_lm) refuse_model(job, kOtherModel);
+  if (n < 4 || graph.masked_lm) refuse_model(job, kOtherThanGpt2);
   Gpt2Graph gpt2;
   gpt2.dropout = graph.dropout;
-  SegmentReader reader(graph.segments.front(), job, kOtherModel);
+  SegmentReader reader(graph.segments.front(), job, kOtherThanGpt2);
   gpt2.words = reader.take(OpKind::embedding).parameters.front().parameter;
   gpt2.positions = reader.take(OpKind::position_embedding).parameters.front().parameter;
   reader.require_end();
   for (std::size_t s = 1; s + 2 < n; ++s) gpt2.blocks.push_back(block_of(graph.segments[s], job, gpt2));
-  SegmentReader head(graph.segments[n - 2], job, kOtherModel);
+  SegmentReader head(graph.segments[n - 2], job, kOtherThanGpt2);
   gpt2.norm = head.layer_norm();
   const Op& output = head.take(OpKind::linear);
   if (output.parameters.size() > 1) head.refuse();
   gpt2.output = output.parameters.front().parameter;
   head.require_end();
-  SegmentReader(graph.segments[n - 1], job, kOtherModel).take(OpKind::cross_entropy);
+  SegmentReader(graph.segments[n - 1], job, kOtherThanGpt2).take(OpKind::cross_entropy);
   const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
   gpt2.sizes.batch = job.micro_batch;
   gpt2.sizes.sequence = job.sequence;

@@ -8,13 +8,13 @@ namespace vramfit::eager {
 
 namespace {
 
-constexpr const char* kOtherModel = "a model built differently from Llama";
+constexpr const char* kOtherThanLlama = "a model built differently from Llama";
 
 /// Of a model of Llama's form, whose style it finds out.
 class Reader : private SegmentReader {
  public:
   Reader(const Segment& segment, const Job& job, LlamaStyle& style)
-      : SegmentReader(segment, job, kOtherModel), job_(job), style_(style) {}
+      : SegmentReader(segment, job, kOtherThanLlama), job_(job), style_(style) {}
 
   using SegmentReader::is_next;
   using SegmentReader::require_end;
@@ -142,7 +142,7 @@ void read_head(const Segment& head, const Job& job, LlamaGraph& llama) {
 
 LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   const std::size_t n = graph.segments.size();
-  if (n < 4 || graph.masked_lm || graph.ropes.empty()) refuse_model(job, kOtherModel);
+  if (n < 4 || graph.masked_lm || graph.ropes.empty()) refuse_model(job, kOtherThanLlama);
   const Segment& first = graph.segments.front();
   LlamaGraph llama;
   const Attributes& norm = graph.segments[1].ops.front().attributes;

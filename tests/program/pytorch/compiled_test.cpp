@@ -18,6 +18,7 @@
 #include "program/pytorch/fp8_products.h"
 #include "program/pytorch/fusion.h"
 #include "program/pytorch/torch.h"
+#include "tests/support/devices.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -29,7 +30,7 @@ using eager::Torch;
 using program::Program;
 using WorkUnit = Work::Unit;
 
-const Device kH100{.name = "H100-80GB", .compute_capability = 90, .sm_count = 132};
+using testing::kH100;
 constexpr std::int64_t kWidth = 64, kElements = 128 * kWidth;
 constexpr double kWide = 4 * kElements, kNarrow = 2 * kElements;  // bytes in fp32 and in bf16
 

@@ -19,12 +19,13 @@
 #include "program/readers/check.h"
 #include "program/readers/count.h"
 #include "tests/support/config_file.h"
+#include "tests/support/devices.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
 namespace {
 
-const Device kH100{.name = "H100-80GB", .compute_capability = 90, .sm_count = 132};
+using testing::kH100;
 
 Bytes live_bytes(const Ledger& ledger) {
   Bytes sum;

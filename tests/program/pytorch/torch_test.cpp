@@ -11,6 +11,7 @@
 #include "job/quantization.h"
 #include "program/pytorch/checkpoint.h"
 #include "program/pytorch/torch.h"
+#include "tests/support/devices.h"
 
 namespace vramfit {
 namespace {
@@ -19,7 +20,7 @@ using eager::Recording;
 using eager::Tensor;
 using eager::Torch;
 
-const Device kH100{.name = "H100-80GB", .compute_capability = 90, .sm_count = 132};
+using testing::kH100;
 
 TEST_CASE("two gradients of one tensor are added in place when the first is nobody else's and no view") {
   Recording recording;

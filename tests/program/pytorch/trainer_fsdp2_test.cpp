@@ -19,12 +19,13 @@
 #include "program/readers/check.h"
 #include "program/readers/host_bytes.h"
 #include "program/stages/adapters.h"
+#include "tests/support/devices.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
 namespace {
 
-const Device kH100{.name = "H100-80GB", .compute_capability = 90, .sm_count = 132};
+using testing::kH100;
 const Cluster kFour = parse_cluster("4xH100-80GB");
 
 /// The Trainer with FSDP2, and one field more.

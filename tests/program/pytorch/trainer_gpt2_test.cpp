@@ -15,19 +15,19 @@ namespace {
 using testing::count_of;
 using testing::refusal;
 
-constexpr std::int64_t kRows = 128, kWidth = 64, kInner = 256, kHeads = 4;
+constexpr std::int64_t kGpt2Rows = 128, kGpt2Width = 64, kGpt2Inner = 256, kGpt2Heads = 4;
 
 ModelSpec gpt2(const char* more = "") {
   return parse_config(fmt::format(R"({{"model_type": "gpt2", "n_embd": {}, "n_layer": 2, "n_head": {},
       "n_positions": {}, "vocab_size": 2050{}}})",
-                                  kWidth, kHeads, kRows, more),
+                                  kGpt2Width, kGpt2Heads, kGpt2Rows, more),
                       "config.json");
 }
 
 }  // namespace
 
 TEST_CASE("dropout keeps a byte for each element, and none where the configuration says 0") {
-  constexpr std::int64_t kHidden = kRows * kWidth, kScores = kRows * kRows * kHeads;
+  constexpr std::int64_t kHidden = kGpt2Rows * kGpt2Width, kScores = kGpt2Rows * kGpt2Rows * kGpt2Heads;
   CHECK(count_of(gpt2(), {}, "dropout mask", kHidden) >= 5);  // the embedding's, and two of each block
   CHECK(count_of(gpt2(), {{"attention", "math"}}, "dropout mask", kScores) >= 2);
   const ModelSpec none = gpt2(R"(, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0)");
@@ -36,7 +36,7 @@ TEST_CASE("dropout keeps a byte for each element, and none where the configurati
 }
 
 TEST_CASE("gelu_new is many calls, in fp32 under autocast, and gelu_pytorch_tanh is one") {
-  constexpr std::int64_t kWide = kRows * kInner * 4;
+  constexpr std::int64_t kWide = kGpt2Rows * kGpt2Inner * 4;
   CHECK(count_of(gpt2(), {}, "mlp: tanh", kWide) >= 2);
   CHECK(count_of(gpt2(R"(, "activation_function": "gelu_pytorch_tanh")"), {}, "mlp: tanh", kWide) == 0);
   CHECK(count_of(gpt2(R"(, "activation_function": "gelu_pytorch_tanh")"), {}, "mlp: gelu", kWide / 2) >= 2);

@@ -8,6 +8,7 @@
 
 #include "program/lowering/lower.h"
 #include "program/schedules/schedule.h"
+#include "tests/support/devices.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit::program {
@@ -17,7 +18,7 @@ namespace {
 using testing::tiny_graph;
 using testing::tiny_job;
 
-const Device kCpu{.kind = DeviceKind::cpu, .name = "cpu"};
+using testing::kCpu;
 
 /// Two shards by two replicas, three micro-batches, recomputed blocks: gathers, reductions and replica sums.
 Job job_with_everything() {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "program/ledger/ledger_diff.h"
+#include "tests/support/devices.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit {
@@ -17,7 +18,7 @@ namespace {
 using testing::tiny_graph;
 using testing::tiny_job;
 
-const Device kCpu{.kind = DeviceKind::cpu, .name = "cpu"};
+using testing::kCpu;
 
 /// "+label" and "-label" of the events of one step.
 std::vector<std::string> story(const Ledger& ledger, int step) {

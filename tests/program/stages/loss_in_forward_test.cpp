@@ -5,14 +5,15 @@
 
 #include "program/stages/tape.h"
 #include "tests/support/config_file.h"
+#include "tests/support/devices.h"
 
 namespace vramfit {
 
 namespace {
 
-using Do = TapeAction::Do;
+using TapeDo = TapeAction::Do;
 
-const Device kCpu{.kind = DeviceKind::cpu, .name = "cpu"};
+using testing::kCpu;
 
 /// The segment of head and loss, and its tape.
 struct Head {
@@ -35,9 +36,9 @@ struct Head {
   std::vector<bool> trainable;
 };
 
-bool has(const std::vector<TapeAction>& actions, Do what, int op_or_value) {
+bool has(const std::vector<TapeAction>& actions, TapeDo what, int op_or_value) {
   return std::ranges::any_of(actions, [&](const TapeAction& action) {
-    return action.what == what && (what == Do::drop_value ? action.value : action.op) == op_or_value;
+    return action.what == what && (what == TapeDo::drop_value ? action.value : action.op) == op_or_value;
   });
 }
 
@@ -48,42 +49,42 @@ TEST_CASE("gradients made in forward leave backward nothing of the loss, and for
   const SegmentTape tape = head.tape();
   REQUIRE(tape.forward.size() >= 3);
   const std::size_t last = tape.forward.size() - 1;
-  CHECK(tape.forward[last - 2].what == Do::run);
-  CHECK(tape.forward[last - 1].what == Do::backward);
+  CHECK(tape.forward[last - 2].what == TapeDo::run);
+  CHECK(tape.forward[last - 1].what == TapeDo::backward);
   CHECK(tape.forward[last - 1].op == head.loss());
   CHECK(tape.forward[last - 1].input_gradients[0].mode == GradientTarget::Mode::fresh);
   CHECK(tape.forward[last - 1].input_gradients[1].mode == GradientTarget::Mode::none);
-  CHECK(tape.forward[last].what == Do::drop_value);
+  CHECK(tape.forward[last].what == TapeDo::drop_value);
   CHECK(tape.forward[last].value == head.hidden());
-  CHECK_FALSE(has(tape.backward, Do::backward, head.loss()));
-  CHECK(has(tape.backward, Do::backward, head.loss() - 1));  // the norm before it
+  CHECK_FALSE(has(tape.backward, TapeDo::backward, head.loss()));
+  CHECK(has(tape.backward, TapeDo::backward, head.loss() - 1));  // the norm before it
 }
 
 TEST_CASE("gradients made in backward leave forward the hidden states") {
   const Head head(false);
   const SegmentTape tape = head.tape();
-  CHECK_FALSE(has(tape.forward, Do::backward, head.loss()));
-  CHECK_FALSE(has(tape.forward, Do::drop_value, head.hidden()));
-  CHECK(has(tape.backward, Do::backward, head.loss()));
-  CHECK(has(tape.backward, Do::drop_value, head.hidden()));
+  CHECK_FALSE(has(tape.forward, TapeDo::backward, head.loss()));
+  CHECK_FALSE(has(tape.forward, TapeDo::drop_value, head.hidden()));
+  CHECK(has(tape.backward, TapeDo::backward, head.loss()));
+  CHECK(has(tape.backward, TapeDo::drop_value, head.hidden()));
 }
 
 TEST_CASE("a head that is all that is trained makes no gradient of hidden states in forward either") {
   Head head(true);
   head.train_nothing_but_head();
   const SegmentTape tape = head.tape();
-  REQUIRE(has(tape.forward, Do::backward, head.loss()));
-  const auto made = std::ranges::find(tape.forward, Do::backward, &TapeAction::what);
+  REQUIRE(has(tape.forward, TapeDo::backward, head.loss()));
+  const auto made = std::ranges::find(tape.forward, TapeDo::backward, &TapeAction::what);
   CHECK(made->input_gradients[0].mode == GradientTarget::Mode::none);
   CHECK(tape.has_backward);
-  CHECK(std::ranges::count(tape.backward, Do::backward, &TapeAction::what) == 0);
+  CHECK(std::ranges::count(tape.backward, TapeDo::backward, &TapeAction::what) == 0);
 }
 
 TEST_CASE("where nothing is trained, the loss of such a head is made by forward alone") {
   Head head(true);
   head.trainable.assign(head.trainable.size(), false);
   const SegmentTape tape = head.tape();
-  CHECK_FALSE(has(tape.forward, Do::backward, head.loss()));
+  CHECK_FALSE(has(tape.forward, TapeDo::backward, head.loss()));
   CHECK_FALSE(tape.has_backward);
 }
 

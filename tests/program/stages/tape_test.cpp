@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/support/devices.h"
 #include "tests/support/tiny_graph.h"
 
 namespace vramfit {
@@ -12,7 +13,7 @@ namespace {
 
 using testing::tiny_graph;
 
-const Device kCpu{.kind = DeviceKind::cpu, .name = "cpu"};
+using testing::kCpu;
 
 struct Tapes {
   Graph graph = tiny_graph({.blocks = 4});
