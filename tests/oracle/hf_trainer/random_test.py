@@ -1,6 +1,6 @@
 """Random jobs of transformers' Trainer: every event as counted.
 
-Arguments: `random COUNT SEED [bert]` rehearses that many jobs, drawn from that seed on, of any family or of BERT; `record COUNT SEED` writes what it rehearses to random_events.json, with the
+Arguments: `random COUNT SEED [bert]` rehearses that many jobs, drawn from that seed on, of any family or of BERT; `record COUNT SEED` writes what it rehearses to random.json, with the
 jobs themselves, and the other parts (recorded.py) are of that file. A job that has no rules is drawn again. Rehearsals are forks of one process that has the libraries.
 """
 
@@ -10,7 +10,7 @@ import random
 import sys
 import time
 
-from events_test import FOLDER, Case, count as count_events, counted_events, libraries, lines_of, other_precision, rehearsed_events  # which puts the folder above on the path
+from events_test import FOLDER, Case, count as count_events, counted_events, libraries, lines_of, rehearsed_events  # which puts the folder above on the path
 from compare_events import by_step, first_difference
 from family_parts import LIBRARIES
 from recorded import Comparison
@@ -138,7 +138,11 @@ def failures_of_drawn(count, seed, draw, rehearsed):
     return len(unequal)
 
 
-RANDOM = Comparison(script=FOLDER / "random_test.py", case_type=Case, libraries=LIBRARIES, warm=libraries, rehearsed=rehearsed_events, counted=counted_events, changed=other_precision)
+def one_micro_batch_more(case):
+    return dataclasses.replace(case, accumulation=case.accumulation + 1)
+
+
+RANDOM = Comparison(script=FOLDER / "random_test.py", case_type=Case, libraries=LIBRARIES, warm=libraries, rehearsed=rehearsed_events, counted=counted_events, changed=one_micro_batch_more)
 
 
 def main(part, *arguments):
