@@ -82,13 +82,22 @@ class Comparison:
     def case(self, fields):
         return self.case_type(**fields)
 
-    def known(self):
-        return json.loads(self.path.read_text(encoding="utf-8"))["cases"]
+    def file(self):
+        return json.loads(self.path.read_text(encoding="utf-8"))
+
+    def outdated(self):
+        """Libraries that are there with another version than was recorded, each printed."""
+        found = {} if self.are_optional else {name: importlib.metadata.version(name) for name in self.libraries}
+        file = self.file()["origin"]
+        others = [name for name, version in found.items() if file["versions"][name] != version]
+        for name in others:
+            print(f"recorded of {name} {file['versions'][name]}, here is {found[name]}: {file['script']}")
+        return others
 
     def failures_of_recorded(self):
         """How many of the file's cases differ, each printed. The events of `changed` of the last one, another job, must differ."""
-        failures = 0
-        for number, known in enumerate(self.known(), 1):
+        failures = len(self.outdated())
+        for number, known in enumerate(self.file()["cases"], 1):
             case = self.case(known["case"])
             difference = difference_of(known["steps"], counted_summary(by_step(self.counted(case)), known["steps"]))
             failures += difference is not None
@@ -110,7 +119,7 @@ class Comparison:
         self.path.write_text(f'{{"origin": {json.dumps(origin)},\n"cases": [\n' + ",\n".join(lines) + "\n]}\n", encoding="utf-8")
 
     def differs(self, number, rehearsed):
-        case = self.case(self.known()[number - 1]["case"])
+        case = self.case(self.file()["cases"][number - 1]["case"])
         difference = first_difference(by_step(rehearsed(case)), by_step(self.counted(case)))
         print(f"{case}\n  {difference or 'the rehearsal is equal to what is counted, so the record is of something else: ' + self.command('record')}")
         return difference is not None
