@@ -1,4 +1,7 @@
-"""vramfit rehearse around PyTorch: phases, what the script itself sees of its peaks, out-of-memory, and programs that end badly."""
+"""vramfit rehearse around PyTorch: phases, what the script itself sees of its peaks, out-of-memory, and programs that end badly.
+
+Scripts are forks of a process that has imported torch; those for which it matters how Python starts, or what it has imported, have a process of their own.
+"""
 
 import json
 import os
@@ -9,6 +12,9 @@ import tempfile
 import unittest
 
 from schemas_test import check, load
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rehearse"))
+from warm_programs import WarmPrograms  # noqa: E402
 
 PROGRAM = os.path.join(os.environ.get("VRAMFIT_BIN_DIR", "build/bin"), "vramfit")
 MIB = 1 << 20
@@ -61,6 +67,10 @@ for step in range(100):
 
 
 class RehearseTorch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.warm = cls.enterClassContext(WarmPrograms())
+
     def setUp(self):
         self.holder = tempfile.TemporaryDirectory()
         self.addCleanup(self.holder.cleanup)
@@ -72,12 +82,13 @@ class RehearseTorch(unittest.TestCase):
             file.write(text)
         return path
 
-    def rehearse(self, flags, code, *words, python=(), expected=0, gpus="1xT4", **variables):
-        """The document, and what CMD printed."""
+    def rehearse(self, flags, code, *words, python=None, expected=0, gpus="1xT4", **variables):
+        """The document, and what CMD printed. `python`: flags of one that is started for it."""
         output = os.path.join(self.holder.name, "rehearsal.json")
-        done = subprocess.run([PROGRAM, "rehearse", "--gpus", gpus, "-o", output, *flags, "--", sys.executable, *python,
-                               self.path("program.py", code), *words], capture_output=True, text=True, timeout=200, check=False,
-                              env={**os.environ, "LC_ALL": "C.UTF-8", **variables})
+        command = [PROGRAM, "rehearse", "--gpus", gpus, "-o", output, *flags, "--", sys.executable, *(python or ()), self.path("program.py", code), *words]
+        environment = {**os.environ, "LC_ALL": "C.UTF-8", **variables}
+        done = (self.warm.run(command, timeout=200, env=environment) if python is None else
+                subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment))
         self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
         with open(output, encoding="utf-8") as file:
             document = json.load(file)
@@ -88,7 +99,7 @@ class RehearseTorch(unittest.TestCase):
         return document, done.stdout
 
     def test_the_script_sees_the_peaks_that_it_would_see_without_statistics_and_phases_have_their_own(self):
-        document, watched = self.rehearse([], TRAIN)
+        document, watched = self.rehearse([], TRAIN, python=[])
         blind, alone = self.rehearse([], TRAIN, python=["-E"])  # Python without PYTHONPATH: nobody reads or resets
         own = [line for line in watched.splitlines() if line[:1].isdigit()]
         self.assertEqual(len(own), 15)
@@ -268,7 +279,7 @@ for compiled in (module, function):
         optimizer.zero_grad()
     print("seen", torch.cuda.max_memory_allocated(), torch._dynamo.utils.counters["stats"]["unique_graphs"])
 """
-        _, watched = self.rehearse([], code)
+        _, watched = self.rehearse([], code, python=[])
         _, alone = self.rehearse([], code, python=["-E"])
         seen = [line for line in watched.splitlines() if line.startswith("seen")]
         self.assertEqual(len(seen), 2)

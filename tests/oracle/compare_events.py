@@ -56,23 +56,29 @@ def at_order(allocations, at):
     return all(b[2] == collections.Counter([a[:2]]) for a, b in zip(lists, lists[1:]))
 
 
+def rebuilt_buckets(counted):
+    """DDP's second set of buckets, which ends the first step that is counted, and the steps without it."""
+    first = counted.get("step 1", [])
+    start = len(first)
+    while start > 0 and first[start - 1][3].startswith("ddp: "):
+        start -= 1
+    return first[start:], {**counted, "step 1": first[:start]} if start < len(first) else counted
+
+
 def without_rebuilt_buckets(rehearsed, counted):
     """Both without DDP's second set of buckets, which is made when the second step's forward begins, and counted at the end of the first step.
 
     What is made there, and freed between, must be equal.
     """
-    first, second = counted.get("step 1", []), rehearsed.get("step 2", [])
-    start = len(first)
-    while start > 0 and first[start - 1][3].startswith("ddp: "):
-        start -= 1
-    made = first[start:]
+    made, kept = rebuilt_buckets(counted)
+    second = rehearsed.get("step 2", [])
     at = next((i for i in range(len(second)) if [a[:2] for a in second[i:i + len(made)]] == [a[:2] for a in made]), None)
     if not made or at is None or [a[2] for a in second[at + 1:at + len(made)]] != [a[2] for a in made[1:]]:
         return rehearsed, counted
     # What was freed before them, the step's old inputs, was freed before what comes after them.
     size, stream, freed, label = second[at + len(made)]
     after = (size, stream, freed + second[at][2], label)
-    return {**rehearsed, "step 2": [*second[:at], after, *second[at + len(made) + 1:]]}, {**counted, "step 1": first[:start]}
+    return {**rehearsed, "step 2": [*second[:at], after, *second[at + len(made) + 1:]]}, kept
 
 
 def first_difference(rehearsed, counted):

@@ -1,10 +1,13 @@
 """Runs the executor on CPU ranks and reads back what it dumped."""
 
+import functools
 import json
 import os
+import pathlib
 import random
 import struct
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, field
 
@@ -12,6 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import reference
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "run"))
+import train_forks  # noqa: E402
 
 BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
 SOURCE = os.environ.get("VRAMFIT_SOURCE_DIR", ".")
@@ -102,12 +108,18 @@ def batches(case, data, steps):
     return of_step
 
 
+@functools.cache
+def programs():
+    """Whose ranks are forks of one process."""
+    return train_forks.Programs().folder
+
+
 def run(case, hyper, data, weights, directory, gradients_step=1):
     """Runs `vramfit run` and loads its dumps."""
     dump = os.path.join(directory, "dump")
     os.makedirs(dump, exist_ok=True)
     record = os.path.join(directory, "run.json")
-    command = [os.path.join(BIN, "vramfit"), "run", model_path(case.family), "--gpus", f"{case.ranks}xcpu-4GiB"]
+    command = [os.path.join(programs(), "vramfit"), "run", model_path(case.family), "--gpus", f"{case.ranks}xcpu-4GiB"]
     flags = {
         "device": "cpu", "sharding": case.sharding, "precision": case.precision, "micro-batch": case.micro_batch,
         "grad-accum": case.accumulation, "seq-len": case.sequence, "checkpointing": case.checkpointing, "loss": case.loss,

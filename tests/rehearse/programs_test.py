@@ -4,7 +4,9 @@ verdict that follows from those bounds.
 Usage: programs_test.py REPEATS NAME...    (names of rows; or `ci`, `torch` or `library`)
 Prints a row of the table in docs/rehearsals.md for each. Libraries are those of $VRAMFIT_PROGRAMS_PYTHON, an environment with requirements-programs.txt; without
 it, of the Python that runs this. Programs whose libraries don't go together with those name a variable of their own; `library` leaves them out where it is not set.
+Those of `ci` are forks of one process that has imported torch; others have processes of their own.
 """
+import contextlib
 import json
 import os
 import re
@@ -14,6 +16,7 @@ import tempfile
 
 from library_list import ROWS as LIBRARY_ROWS
 from program_list import ROWS as TORCH_ROWS
+from warm_programs import WarmPrograms
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
@@ -26,14 +29,18 @@ DIFFERS = ("seconds", "processes", "session")  # time, process numbers and folde
 TIMES = ((r", [\d.]+ s(?=$|;)", ""), (r"\bprocess \d+\b", "process"))
 
 
-def rehearse(program):
+def started(words, **settings):
+    return subprocess.run(words, text=True, capture_output=True, check=False, **settings)
+
+
+def rehearse(program, start):
     """The report and what was printed, both without what differs by nature, and seconds."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(program.ranks)] if program.ranks else []
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "report.json")
         environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run([VRAMFIT, "rehearse", "--gpus", program.cards, *program.flags, "-o", path, "--", os.environ.get(program.own_python, PYTHON), *launcher, *program.call.split()],
-                              cwd=FOLDER, env=environment, text=True, capture_output=True, timeout=900, check=False)
+        done = start([VRAMFIT, "rehearse", "--gpus", program.cards, *program.flags, "-o", path, "--", os.environ.get(program.own_python, PYTHON), *launcher, *program.call.split()],
+                     cwd=FOLDER, env=environment, timeout=900)
         if not os.path.exists(path):
             sys.exit(f"no report, exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
         with open(path, encoding="utf-8") as file:
@@ -79,12 +86,12 @@ def gib(size):
     return f"{size / (1 << 30):.3f}"
 
 
-def run(name, repeats):
+def run(name, repeats, start):
     program = ROWS[name]
-    first, done, seconds = rehearse(program)
+    first, done, seconds = rehearse(program, start)
     held = check(program, first, done)
     for _ in range(repeats - 1):
-        again, printed, more = rehearse(program)
+        again, printed, more = rehearse(program, start)
         assert json.dumps(again) == json.dumps(first), f"differs:\n{json.dumps(first)}\n{json.dumps(again)}"
         assert check(program, again, printed) == held
         assert name in LIBRARY_ROWS or printed.stdout == done.stdout, (printed.stdout, done.stdout)  # libraries print how long they took
@@ -103,12 +110,13 @@ def main():
         print("skipped: VRAMFIT_PROGRAMS_PYTHON names no Python with requirements-programs.txt")
         sys.exit(SKIPPED)
     failed = []
-    for name in names:
-        try:
-            run(name, repeats)
-        except (AssertionError, subprocess.TimeoutExpired, StopIteration) as error:
-            print(f"{name}: {error}", file=sys.stderr, flush=True)
-            failed.append(name)
+    with WarmPrograms() if names is GROUPS["ci"] else contextlib.nullcontext() as warm:
+        for name in names:
+            try:
+                run(name, repeats, warm.run if warm else started)
+            except (AssertionError, subprocess.TimeoutExpired, StopIteration) as error:
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+                failed.append(name)
     if failed:
         sys.exit(f"failed: {' '.join(failed)}")
 

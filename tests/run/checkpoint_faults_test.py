@@ -10,6 +10,7 @@ import sys
 import time
 import unittest
 
+import checkpoints
 from checkpoints import Run, Workplace, copied, killed, steps_in
 
 MOMENTS = 200 if "full" in sys.argv[1:] else 20
@@ -108,7 +109,7 @@ class Faults(unittest.TestCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 
         saved = copied(self.early, self.place.path("saved"))
-        run = self.place.run("--resume", saved, "--save", saved, preexec_fn=limit, restore_signals=False)
+        run = self.place.run("--resume", saved, "--save", saved, own=True, preexec_fn=limit, restore_signals=False)
         self.assertEqual(run.code, 1, run.errors)
         self.assertIn("rank-00000.safetensors", run.errors)
         self.goes_on(saved, 4)
@@ -155,4 +156,5 @@ class Faults(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    checkpoints.use_forks()
     unittest.main(argv=sys.argv[:1])

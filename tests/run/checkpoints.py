@@ -9,8 +9,19 @@ import struct
 import subprocess
 import tempfile
 
+import train_forks
+
 BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
 MODELS = os.path.join(os.environ.get("VRAMFIT_SOURCE_DIR", "."), "tests", "models")
+
+
+PROGRAMS = BIN  # where those are that a run takes
+
+
+def use_forks():
+    """From now on, runs are forks of one process, but for those that ask for their own."""
+    global PROGRAMS
+    PROGRAMS = train_forks.Programs().folder
 
 
 def contents(path):
@@ -57,15 +68,15 @@ class Workplace:
             self.plans[key] = path
         return self.plans[key]
 
-    def command(self, *flags, ranks=1, job=()):
-        """One rank runs without the launcher, so that what kills it is seen as it is."""
-        plan = self.plan(ranks, job)
-        program = [os.path.join(BIN, "vramfit-train"), "--plan", plan] if ranks == 1 else [os.path.join(BIN, "vramfit"), "run", plan]
+    def command(self, *flags, ranks=1, job=(), own=False):
+        """One rank runs without the launcher, so that what kills it is seen as it is. `own`: no fork."""
+        plan, folder = self.plan(ranks, job), BIN if own else PROGRAMS
+        program = [os.path.join(folder, "vramfit-train"), "--plan", plan] if ranks == 1 else [os.path.join(folder, "vramfit"), "run", plan]
         os.makedirs(self.path("dump"), exist_ok=True)
         return [*program, "--data", self.data, *self.flags, "--dump-state", self.path("dump"), "-o", self.path("run.json"), *flags]
 
-    def run(self, *flags, ranks=1, job=(), environment=None, **options):
-        done = subprocess.run(self.command(*flags, ranks=ranks, job=job), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
+    def run(self, *flags, ranks=1, job=(), environment=None, own=False, **options):
+        done = subprocess.run(self.command(*flags, ranks=ranks, job=job, own=own), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
                               env={**os.environ, **(environment or {})}, **options)
         return Run(done.returncode, done.stderr, self.path("run.json"), self.path("dump", "parameters.safetensors"))
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import unittest
 
+import checkpoints
 from checkpoints import Workplace, contents
 
 KINDS = ["optimizer", "optimizer+gradients", "params", "params,activations"]
@@ -63,4 +64,5 @@ class Offload(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    checkpoints.use_forks()
     unittest.main()

@@ -9,6 +9,7 @@ import subprocess
 import time
 import unittest
 
+import checkpoints
 from checkpoints import Workplace, contents, copied, steps_in
 
 
@@ -160,7 +161,7 @@ class Resume(unittest.TestCase):
         for flag in ("--save", "--save-full"):
             saved = place.fresh("saved")
             lock = os.path.join(saved, ".vramfit-lock")
-            with self.subTest(flag=flag), subprocess.Popen(place.command(flag, saved), stderr=subprocess.DEVNULL) as first:
+            with self.subTest(flag=flag), subprocess.Popen(place.command(flag, saved, own=True), stderr=subprocess.DEVNULL) as first:
                 try:
                     while not (os.path.exists(lock) and os.path.getsize(lock) > 0):
                         self.assertIsNone(first.poll())
@@ -194,4 +195,5 @@ class Resume(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    checkpoints.use_forks()
     unittest.main()

@@ -82,6 +82,7 @@ def differences(line, bins):
     place = Workplace(family, steps=STEPS)
     results = []
     for checkpoints.BIN in bins:
+        checkpoints.PROGRAMS = checkpoints.BIN
         results.append(trained(place, int(ranks), tuple(job)))
     old, new = results
     return [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)], len(old)

@@ -1,6 +1,6 @@
 """Every allocation of transformers' Trainer of BERT (BertForMaskedLM) against the counted ledger, as events_test.py compares those of other families.
 
-Arguments: a part (family_parts.py).
+Arguments: a part (recorded.py).
 """
 
 import pathlib
@@ -45,4 +45,4 @@ MORE = [
 
 
 if __name__ == "__main__":
-    sys.exit(run_part(sys.argv[1], pathlib.Path(__file__), FEW, MORE))
+    sys.exit(run_part(sys.argv[1], pathlib.Path(__file__).resolve(), FEW, MORE, *sys.argv[2:]))

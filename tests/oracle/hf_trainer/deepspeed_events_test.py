@@ -116,13 +116,13 @@ def other_bucket(case):
 
 
 DEEPSPEED = Comparison(
-    path=FOLDER / "deepspeed_events.json", script="deepspeed_events_test.py", libraries=["deepspeed", "transformers", "torch", "accelerate"], few=FEW, more=MORE,
+    script=FOLDER / "deepspeed_events_test.py", case_type=Case, libraries=["deepspeed", "transformers", "torch", "accelerate"], are_optional=True, few=FEW, more=MORE,
     warm=lambda: libraries("torch", "transformers", "accelerate"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
 
 
 def main(what, *numbers):
     if what != "random":
-        return DEEPSPEED.run(what)
+        return DEEPSPEED.run(what, *numbers)
     if not with_libraries(DEEPSPEED.libraries):
         return SKIPPED
     with DEEPSPEED.warm() as warm:

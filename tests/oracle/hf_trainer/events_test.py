@@ -1,6 +1,6 @@
 """Every allocation of a rehearsed run of transformers' Trainer against the counted ledger: size, stream, and what was freed since the one before; and the bytes of managed memory.
 
-Loading is left out: the Trainer moves a model that was made on the host. Arguments: `ci` or `full`.
+Loading is left out: the Trainer moves a model that was made on the host. Arguments: a part (recorded.py).
 """
 
 import dataclasses
@@ -14,8 +14,9 @@ import tempfile
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path += [str(FOLDER.parent), str(FOLDER.parents[2] / "python")]
 import vramfit  # noqa: E402
-from compare_events import by_step, failures_of  # noqa: E402
+from compare_events import by_step  # noqa: E402
 from dims import FamilyDims  # noqa: E402
+from recorded import Comparison  # noqa: E402
 
 PROGRAMS = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin"))
 STEPS = 3
@@ -79,22 +80,26 @@ SMALL = {"hidden": 1024, "layers": 3, "heads": 16, "kv_heads": 4, "ffn": 3584, "
 
 QLORA = {"lora_rank": 16, "quantization": "nf4-double", "frozen_dtype": "fp32"}
 
+# Rehearsed in CI: one GPU, adapters over a base in 4 bits, DDP, FSDP2 with experts.
+SAMPLE = [
+    Case(**TINY, checkpointing="full", optimizer="adamw-8bit:paged", attention="auto"),
+    Case(**{**TINY, "sequence": 640}, **QLORA, family="qwen2", lora_dropout=0.1, checkpointing="full"),
+    Case(**TINY, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
+    Case(**TINY, family="mixtral", ranks=2, accumulation=2),
+]
 CASES = {
-    "ci": [
-        Case(**TINY, checkpointing="full", optimizer="adamw-8bit:paged", attention="auto"),
+    "ci": [  # recorded
+        *SAMPLE,
         Case(**{**TINY, "kv_heads": 1}, family="qwen2", tied=True, precision="bf16-pure", accumulation=3, optimizer="adamw:foreach", batch=2),
         Case(**{**TINY, "kv_heads": 4}, family="qwen3", precision="fp32", batch=3, tied=True, optimizer="adafactor"),
         Case(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full", clip=False),
-        Case(**{**TINY, "sequence": 640}, **QLORA, family="qwen2", lora_dropout=0.1, checkpointing="full"),
         Case(**TINY, ranks=7, tied=True, accumulation=4, checkpointing="full"),
         Case(**TINY, ranks=2, family="qwen3", precision="bf16-pure", sharding="shard-grad-op", optimizer="adamw:foreach"),
         Case(**TINY, ranks=3, offload="params", accumulation=2),
-        Case(**TINY, ranks=2, sharding="no-shard", checkpointing="full", accumulation=2),
         Case(**TINY, ranks=3, sharding="no-shard", lora_rank=4),
         Case(**TINY, ranks=2, family="granite", lora_rank=4, lora_dropout=0.1, checkpointing="full"),
         Case(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", checkpointing="full"),
         Case(**TINY, family="qwen3_moe", experts=128, chosen=8, dense=(1,), batch=2, checkpointing="full"),
-        Case(**TINY, family="mixtral", ranks=2, accumulation=2),
         Case(**TINY, precision="fp16-mixed", card="T4", attention="auto", accumulation=2, optimizer="adamw:foreach"),
         Case(**TINY, precision="fp16-mixed", ranks=2, checkpointing="full"),
     ],
@@ -329,13 +334,24 @@ def other_precision(case):
     return dataclasses.replace(case, precision="bf16-pure")
 
 
-def main(cases):
+TRAINER = Comparison(
+    script=FOLDER / "events_test.py", case_type=Case, libraries=["transformers", "torch", "accelerate", "peft", "bitsandbytes"], sample=SAMPLE, few=CASES["ci"], more=CASES["full"],
+    warm=libraries, rehearsed=rehearsed_events, counted=counted_events, changed=other_precision)
+
+
+def launched_as_alone():
+    """Whether ranks that torchrun starts allocate as rank 0 does in a rehearsal without a launcher."""
+    case = next(case for case in CASES["ci"] if case.ranks > 1)
     with libraries() as warm:
-        failures = failures_of(cases, lambda case: rehearsed_events(case, warm), counted_events, other_precision)
-        first = next(case for case in cases if case.ranks > 1)
-        assert by_step(launched_events(first)) == by_step(rehearsed_events(first, warm)), "ranks that torchrun starts allocate otherwise"
-    return 1 if failures else 0
+        return by_step(launched_events(case)) == by_step(rehearsed_events(case, warm))
+
+
+def main(part, *numbers):
+    failed = TRAINER.run(part, *numbers)
+    if part == "live":
+        assert launched_as_alone(), "ranks that torchrun starts allocate otherwise"
+    return failed
 
 
 if __name__ == "__main__":
-    sys.exit(main(CASES[sys.argv[1]]))
+    sys.exit(main(*sys.argv[1:]))

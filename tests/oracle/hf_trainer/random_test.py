@@ -1,6 +1,7 @@
-"""Random jobs of transformers' Trainer: every event as counted. Arguments: how many jobs, the seed of the first, and the family of all of them (bert; otherwise any).
+"""Random jobs of transformers' Trainer: every event as counted.
 
-A job that has no rules is drawn again. Rehearsals are forks of one process that has the libraries.
+Arguments: `random COUNT SEED [bert]` rehearses that many jobs, drawn from that seed on, of any family or of BERT; `record COUNT SEED` writes what it rehearses to random.json, with the
+jobs themselves, and the other parts (recorded.py) are of that file. A job that has no rules is drawn again. Rehearsals are forks of one process that has the libraries.
 """
 
 import collections
@@ -9,8 +10,10 @@ import random
 import sys
 import time
 
-from events_test import Case, count as count_events, libraries, lines_of, rehearsed_events  # which puts the folder above on the path
+from events_test import FOLDER, Case, count as count_events, counted_events, libraries, lines_of, rehearsed_events  # which puts the folder above on the path
 from compare_events import by_step, first_difference
+from family_parts import LIBRARIES
+from recorded import Comparison
 
 CARDS = ["A100-40GB", "A100-80GB", "H100-80GB", "H200-141GB", "B200", "RTX3090", "RTX4090", "RTX5090", "A6000", "L4", "L40S"]
 WITHOUT_BF16 = ["T4", "RTX2080Ti", "TITANRTX", "QuadroRTX8000"]
@@ -111,10 +114,10 @@ def compare(case, counted, rehearsed):
     return difference is None
 
 
-def failures_of_drawn(count, seed, draw, rehearsed):
-    """How many of `count` jobs that have rules differ, of those that `draw` makes of `seed` and what follows; all are printed."""
-    refused, unequal, compared = collections.Counter(), [], 0
-    while compared < count:
+def with_rules(count, seed, draw):
+    """`count` jobs that have rules, of those that `draw` makes of `seed` and what follows, each with its counted events. Why the others have none is printed."""
+    refused, found = collections.Counter(), 0
+    while found < count:
         case = draw(seed)
         seed += 1
         done = count_events(case)
@@ -122,19 +125,35 @@ def failures_of_drawn(count, seed, draw, rehearsed):
         if done.returncode == 1:
             refused[done.stderr.splitlines()[0][:160]] += 1
             continue
-        compared += 1
-        if not compare(case, lines_of(done.stdout), rehearsed):
-            unequal.append(case)
+        found += 1
+        yield case, lines_of(done.stdout)
     for why, times in refused.most_common():
         print(f"{times} without rules: {why}")
-    print(f"{compared} jobs, {len(unequal)} unequal")
+
+
+def failures_of_drawn(count, seed, draw, rehearsed):
+    """How many of them differ; all are printed."""
+    unequal = [case for case, counted in with_rules(count, seed, draw) if not compare(case, counted, rehearsed)]
+    print(f"{count} jobs, {len(unequal)} unequal")
     return len(unequal)
 
 
-def main(count, seed, only):
-    with libraries() as warm:
-        return 1 if failures_of_drawn(count, seed, lambda drawn_seed: drawn(drawn_seed, only), lambda case: rehearsed_events(case, warm)) else 0
+def one_micro_batch_more(case):
+    return dataclasses.replace(case, accumulation=case.accumulation + 1)
+
+
+RANDOM = Comparison(script=FOLDER / "random_test.py", case_type=Case, libraries=LIBRARIES, warm=libraries, rehearsed=rehearsed_events, counted=counted_events, changed=one_micro_batch_more)
+
+
+def main(part, *arguments):
+    if part == "random":
+        count, seed, *only = arguments
+        with libraries() as warm:
+            return 1 if failures_of_drawn(int(count), int(seed), lambda drawn_seed: drawn(drawn_seed, *only), lambda case: rehearsed_events(case, warm)) else 0
+    if part == "record":
+        RANDOM.few = [case for case, _ in with_rules(*map(int, arguments), drawn)]
+    return RANDOM.run(part, *arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1, sys.argv[3] if len(sys.argv) > 3 else ""))
+    sys.exit(main(*sys.argv[1:]))

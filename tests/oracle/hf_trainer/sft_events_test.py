@@ -61,9 +61,9 @@ def rehearsed(case, warm):
     return rehearsed_events(case, warm, "sft_train.py", 0 if case.ranks > 1 else None)
 
 
-SFT = Comparison(path=FOLDER / "sft_events.json", script="sft_events_test.py", libraries=LIBRARIES, few=FEW, more=MORE,
+SFT = Comparison(script=FOLDER / "sft_events_test.py", case_type=SftCase, libraries=LIBRARIES, are_optional=True, few=FEW, more=MORE,
                  warm=lambda: libraries(*LIBRARIES), rehearsed=rehearsed, counted=counted_events, changed=other_precision)
 
 
 if __name__ == "__main__":
-    sys.exit(SFT.run(sys.argv[1]))
+    sys.exit(SFT.run(*sys.argv[1:]))

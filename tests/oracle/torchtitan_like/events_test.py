@@ -1,32 +1,35 @@
 """Every allocation of the rehearsed run against the counted ledger: size, stream, and what was freed since the one before.
 
 Load is left out: random numbers of distributed tensors briefly allocate 16 bytes per parameter there.
-Arguments: `ci`, `full`, or `planned`: jobs that `vramfit plan` chose.
+Arguments: a part (recorded.py), or `planned`: jobs that `vramfit plan` chose.
 """
 
+import contextlib
 import dataclasses
-import pathlib
 import sys
 
-from readings import Case, counted_events, planned, rehearsed_events
-
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from compare_events import failures_of  # noqa: E402
+from readings import FOLDER, Case, counted_events, planned, rehearsed_events  # which puts the folder above on the path
+from compare_events import failures_of
+from recorded import Comparison
 
 TINY = {"hidden": 64, "layers": 3, "heads": 4, "kv_heads": 2, "ffn": 192, "vocabulary": 2050, "sequence": 128}
 SMALL = {"hidden": 1024, "layers": 4, "heads": 16, "kv_heads": 4, "ffn": 3584, "vocabulary": 16384, "sequence": 2048}
 
+# Rehearsed in CI: FSDP2 with checkpointing and a loss in parts, and one GPU.
+SAMPLE = [
+    Case(**TINY, ranks=4, loss="chunked:4"),
+    Case(**TINY, runtime="plain", ranks=1, accumulation=3, optimizer="fused", checkpointing="none"),
+]
 CASES = {
-    "ci": [
+    "ci": [  # recorded
+        *SAMPLE,
         Case(**TINY),
         Case(**{**TINY, "sequence": 1600, "kv_heads": 1, "ffn": 111}, batch=2, ranks=7, reshard="always", checkpointing="none"),
         Case(**{**TINY, "kv_heads": 4}, ranks=4, replicas=2, checkpointing="every:2", optimizer="fused", wrap="ends"),
         Case(**SMALL, reshard="never", checkpointing="full"),
-        Case(**TINY, runtime="plain", ranks=1, accumulation=3, optimizer="fused", checkpointing="none"),
         Case(**TINY, ranks=4, optimizer="loop"),
         Case(**{**TINY, "layers": 5}, ranks=4, layers_of_unit=2, checkpointing="every:2"),
         Case(**TINY, runtime="plain", ranks=1, optimizer="loop", checkpointing="none"),
-        Case(**TINY, ranks=4, loss="chunked:4"),
         Case(**TINY, batch=3, ranks=4, loss="chunked:8", optimizer="fused", wrap="ends", checkpointing="none"),
         Case(**TINY, runtime="plain", ranks=1, loss="chunked:1", accumulation=2, checkpointing="full"),
     ],
@@ -66,9 +69,7 @@ CASES = {
 }
 
 
-def cases_of(which):
-    if which != "planned":
-        return CASES[which]
+def planned_cases():
     return [planned(Case(card="H100-80GB")), planned(Case(card="H100-80GB", sequence=2048), "--global-batch", 16, "--optimizer", "adamw:foreach")]
 
 
@@ -76,5 +77,16 @@ def other_checkpointing(case):
     return dataclasses.replace(case, checkpointing="full" if case.checkpointing == "none" else "none")
 
 
+TORCHTITAN = Comparison(
+    script=FOLDER / "events_test.py", case_type=Case, libraries=["torch"], sample=SAMPLE, few=CASES["ci"], more=CASES["full"], warm=contextlib.nullcontext,
+    rehearsed=lambda case, _: rehearsed_events(case), counted=counted_events, changed=other_checkpointing)
+
+
+def main(part, *numbers):
+    if part == "planned":
+        return 1 if failures_of(planned_cases(), rehearsed_events, counted_events, other_checkpointing) else 0
+    return TORCHTITAN.run(part, *numbers)
+
+
 if __name__ == "__main__":
-    sys.exit(1 if failures_of(cases_of(sys.argv[1]), rehearsed_events, counted_events, other_checkpointing) else 0)
+    sys.exit(main(*sys.argv[1:]))

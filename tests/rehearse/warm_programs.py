@@ -1,0 +1,35 @@
+"""`vramfit rehearse` of Python scripts as forks of one process that has imported torch, which takes longer than most of them. What they print is kept."""
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+
+sys.path.insert(0, os.path.join(os.environ["VRAMFIT_SOURCE_DIR"], "python"))
+os.environ["VRAMFIT_PROGRAM"] = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
+import vramfit  # noqa: E402
+
+MODULES = ("torch", "torch._dynamo")  # which optimizers import when they first step
+
+
+class WarmPrograms(vramfit.Warm):
+    def __init__(self, *modules):
+        super().__init__(*(modules or MODULES))
+        self._out = -1
+
+    def _send(self, request, descriptors):
+        super()._send(request, [self._out, *descriptors[1:]])
+
+    def run(self, words, *, timeout, cwd=None, env=None):
+        """As subprocess.run, one at a time."""
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:
+            self._out = out.fileno()
+            fork = self._start(words, cwd, env or os.environ)
+            late = threading.Timer(timeout, fork.terminate)
+            late.start()
+            with fork.stderr:
+                errors = fork.stderr.read()
+            code = fork.wait()
+            late.cancel()
+            out.seek(0)
+            return subprocess.CompletedProcess(words, code, out.read(), errors)
