@@ -35,6 +35,7 @@ class Resume(unittest.TestCase):
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2")),
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2", "--optimizer", "sgd")),
                   ("llama", 2, ("--optimizer", "adamw-8bit", "--sharding", "full-shard")), ("gpt2", 4, ("--optimizer", "adamw-4bit", "--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")),
+                  ("llama", 2, ("--optimizer", "adamw-fp8", "--sharding", "full-shard")),
                   ("llama", 2, ("--optimizer", "adafactor", "--sharding", "full-shard")),
                   ("llama", 2, ("--precision", "bf16-pure", "--state-dtype", "fp32"))]
         for family, ranks, job in worlds:
