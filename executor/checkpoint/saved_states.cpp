@@ -87,6 +87,7 @@ const File& SavedStates::open_file(std::size_t rank) {
 }
 
 void SavedStates::check_parameter(const Parameter& parameter) const {
+  if (slices_.contains(key_of(kCodesKind, parameter.name))) return;  // whose rows are known when they are read
   std::int64_t next = 0;
   const auto found = slices_.find(key_of(kParameterKind, parameter.name));
   if (found != slices_.end()) {

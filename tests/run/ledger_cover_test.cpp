@@ -94,15 +94,12 @@ TEST_CASE("every event that a run allocates on CPU ranks is the one that was pre
   }
 }
 
-TEST_CASE("both kinds of save, and resuming, allocate on the device and on the host what was predicted") {
-  if (!is_mine(0)) return;
-  const TemporaryDirectory directory;
-  const std::string saved = directory.path().string() + "/saved", full = directory.path().string() + "/full";
-  const CoverJob job{"llama", 4, {"--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2", "--load", "rank0"}};
-  const std::vector<std::string> flags{"--steps", "4", "--seq-len", "16", "--save-full", full, "--save-every", "2"};
-  std::vector<std::string> saves = flags, resumes = flags;
-  saves.insert(saves.end(), {"--save", saved});
-  resumes.insert(resumes.end(), {"--save", saved, "--resume", saved});
+/// Saves every second step of four, forgets the last and goes on.
+void check_saving(const CoverJob& job, const std::vector<std::string>& kinds, const std::string& saved) {
+  std::vector<std::string> saves{"--steps", "4", "--seq-len", "16", "--save-every", "2", "--save", saved};
+  saves.insert(saves.end(), kinds.begin(), kinds.end());
+  std::vector<std::string> resumes = saves;
+  resumes.insert(resumes.end(), {"--resume", saved});
   const FinishedRun first = run_vramfit(job, saves);
   REQUIRE_MESSAGE(first.exit_code == 0, first.errors);
   for (int rank = 0; rank < job.ranks; ++rank) check_rank(first, rank, first.events_of(rank), 4);
@@ -111,6 +108,18 @@ TEST_CASE("both kinds of save, and resuming, allocate on the device and on the h
   REQUIRE_MESSAGE(second.exit_code == 0, second.errors);
   CHECK(second.record().effects->resumes);
   for (int rank = 0; rank < job.ranks; ++rank) check_rank(second, rank, renumbered(second.events_of(rank), 2), 2);
+}
+
+TEST_CASE("both kinds of save, and resuming, allocate on the device and on the host what was predicted") {
+  if (!is_mine(0)) return;
+  const TemporaryDirectory directory;
+  const std::string saved = directory.path().string() + "/saved", full = directory.path().string() + "/full";
+  const std::vector<std::string> hybrid{"--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2"};
+  CoverJob whole{"llama", 4, hybrid}, coded{"llama", 4, hybrid};
+  whole.flags.insert(whole.flags.end(), {"--load", "rank0"});
+  coded.flags.insert(coded.flags.end(), {"--method", "qlora", "--lora-rank", "3", "--optimizer", "adamw-fp8"});
+  check_saving(whole, {"--save-full", full}, saved);
+  check_saving(coded, {}, directory.path().string() + "/codes");
 }
 
 }  // namespace vramfit::testing

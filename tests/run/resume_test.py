@@ -35,6 +35,10 @@ class Resume(unittest.TestCase):
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2")),
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2", "--optimizer", "sgd")),
                   ("llama", 2, ("--optimizer", "adamw-8bit", "--sharding", "full-shard")), ("gpt2", 4, ("--optimizer", "adamw-4bit", "--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")),
+                  ("llama", 2, ("--method", "qlora", "--lora-rank", "4")), ("qwen2", 4, ("--method", "lora", "--lora-rank", "4", "--quantization", "int8", "--sharding", "hybrid-shard",
+                                                                                         "--mesh", "replicate=2,shard=2")),
+                  ("llama", 2, ("--freeze", "layers:0", "--quantization", "nf4")),
+                  ("llama", 2, ("--optimizer", "adamw-fp8", "--sharding", "full-shard")),
                   ("llama", 2, ("--optimizer", "adafactor", "--sharding", "full-shard")),
                   ("llama", 2, ("--precision", "bf16-pure", "--state-dtype", "fp32"))]
         for family, ranks, job in worlds:
@@ -90,6 +94,20 @@ class Resume(unittest.TestCase):
         other = place.run("--resume", saved, ranks=4, job=job)
         self.assertEqual(other.code, 2, other.errors)
         self.assertIn("as many ranks as in the run that saved", other.errors)
+
+    def test_codes_need_as_many_shards_as_in_the_run_that_saved_and_no_weights(self):
+        place = Workplace("llama")
+        job = ("--method", "qlora", "--lora-rank", "4")
+        whole, saved = self.interrupted(place, 2, job)
+        # Neither the initial weights nor another format of codes are asked for: the codes are those that were saved.
+        replicas = place.run("--resume", saved, ranks=4, job=(*job, "--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2"))
+        self.assertEqual(replicas.code, 0, replicas.errors)
+        self.assertLess(relative(replicas.losses, whole.losses[2:]), 1e-5)
+        for ranks, other, words in ((1, job, "as many ranks as in the run that saved"), (2, ("--method", "lora", "--lora-rank", "4"), "--method is qlora there and lora in this run"),
+                                    (2, (*job, "--quantization", "nf4"), "--quantization is nf4-double there and nf4 in this run")):
+            rest = place.run("--resume", saved, ranks=ranks, job=other)
+            self.assertEqual(rest.code, 2, rest.errors)
+            self.assertIn(words, rest.errors)
 
     def test_a_run_that_resumes_saves_where_it_began(self):
         place = Workplace()
