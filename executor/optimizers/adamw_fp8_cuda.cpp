@@ -80,7 +80,8 @@ class Fp8Update : private AdamwChunks {
   /// scale_of(), by its bits.
   void find_scale(std::int64_t moment, const ScaledFormat& format) const {
     at::Tensor bits = number(kScale + moment).copy_(number(kLargest + moment)).view(at::kInt);
-    bits.add_(format.rest).bitwise_and_(kFloatExponent).sub_(format.exponent << kFloatBits).clamp_min_(kLeastScale);
+    bits.clamp_(least_bits(format), kMostBits);
+    bits.add_(format.rest).bitwise_and_(kFloatExponent).sub_(format.exponent << kFloatBits);
   }
 
   void update_chunk() const {

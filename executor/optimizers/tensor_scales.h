@@ -19,13 +19,19 @@ inline constexpr ScaledFormat kF16Format{.exponent = 15, .rest = 0x1FFF};    // 
 /// fp16's least number. A second average that isn't 0 doesn't become 0, as it divides.
 inline constexpr float kLeastF16 = 0x1p-24F;
 
-inline constexpr std::int32_t kFloatExponent = 0x7F800000, kFloatBits = 23, kLeastScale = 1 << kFloatBits;
+/// Of fp32 numbers' bits.
+inline constexpr std::int32_t kFloatExponent = 0x7F800000, kFloatBits = 23;
+
+/// Of magnitudes' bits, the least and the most whose scale is computed: below, it would be no normal number; and what
+/// is no number counts as infinite.
+inline constexpr std::int32_t least_bits(const ScaledFormat& format) { return (format.exponent + 1) << kFloatBits; }
+inline constexpr std::int32_t kMostBits = kFloatExponent;
 
 /// The least power of two that `largest` can be divided by to be no more than the format's largest number; at least the
 /// least normal number, also of zeros.
 inline float scale_of(float largest, const ScaledFormat& format) {
-  const std::int32_t power = (std::bit_cast<std::int32_t>(largest) + format.rest) & kFloatExponent;
-  return std::bit_cast<float>(std::max(power - (format.exponent << kFloatBits), kLeastScale));
+  const std::int32_t bits = std::clamp(std::bit_cast<std::int32_t>(largest), least_bits(format), kMostBits);
+  return std::bit_cast<float>(((bits + format.rest) & kFloatExponent) - (format.exponent << kFloatBits));
 }
 
 }  // namespace vramfit

@@ -94,6 +94,28 @@ def adamw(parameters, gradients, quantizer=None):
     return p, m, v
 
 
+def scaled_in_fp32(parameters, gradients):
+    """MS-AMP's update with scales of the whole tensor, each operation rounded to fp32: what loops on CPU ranks do bit for bit.
+    A second moment that isn't 0 stays so, as docs/optimizers.md says."""
+    number = numpy.float32
+    o = OPTIONS
+    least = number(2.0**-24)   # fp16's
+    p, m, v = (x.astype(number) for x in (parameters, 0 * parameters, 0 * parameters))
+
+    def factor(values, dtype):
+        return number(2.0 ** numpy.floor(numpy.log2(torch.finfo(dtype).max / numpy.float64(numpy.abs(values).max()))))
+
+    for step, g in enumerate(gradients, 1):
+        m = number(o["beta1"]) * m + number(1 - o["beta1"]) * g
+        v = number(o["beta2"]) * v + number(1 - o["beta2"]) * g * g
+        rate, root = number(o["lr"] / (1 - o["beta1"] ** step)), number(numpy.sqrt(1 - o["beta2"] ** step))
+        p = p * number(1 - o["lr"] * o["weight-decay"]) - rate * (m / (numpy.sqrt(v) / root + number(o["eps"])))
+        of_m, of_v = factor(m, E4M3), factor(v, torch.float16)
+        v = numpy.where(v > 0, numpy.maximum(v * of_v, least), number(0))
+        m, v = torch.from_numpy(m * of_m).to(E4M3).float().numpy() / of_m, v.astype(numpy.float16).astype(number) / of_v
+    return p, m, v
+
+
 def problem(seed=1):
     """Gradients of different sizes, element by element and block by block, with rows that get none now and then."""
     random = numpy.random.default_rng(seed)
@@ -142,6 +164,10 @@ def states(others=lambda optimizer: {}):
             ok &= held(f"{optimizer} for {device} beside its definition", own, defined)
             for name, run in others(optimizer).items():
                 ok &= held(f"{optimizer} for {device} beside {name}", own, errors(run(parameters, gradients), truth))
+        if isinstance(form, Scaled):
+            same = all((a == b).all() for a, b in zip(ours(optimizer, "cpu", parameters, gradients), scaled_in_fp32(parameters, gradients)))
+            print(f"{'ok  ' if same else 'FAIL'} {optimizer} for cpu: equal to MS-AMP's update in fp32", flush=True)
+            ok &= same
         for mistake, wrong in mistakes(form).items():
             made = errors(adamw(parameters, gradients, wrong), truth)
             noticed = any(made[name] > 1.2 * CLOSE * defined[name] for name in made)
