@@ -17,6 +17,8 @@ namespace vramfit {
 
 /// What a checkpoint holds of a parameter: this, and the optimizer's states under their names (program/optimizers).
 inline constexpr std::string_view kParameterKind = "parameter";
+/// Of a frozen parameter that is quantized, in place of that: the bytes that a rank has of it, codes and scales.
+inline constexpr std::string_view kCodesKind = "codes";
 
 /// The name of a slice in a rank's file: "exp_avg/model.norm.weight@32" begins at row 32.
 std::string slice_name(std::string_view kind, const std::string& parameter, std::int64_t first_row);
@@ -31,7 +33,8 @@ struct StateSource {
   virtual ~StateSource() = default;
   virtual void read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
                           at::Tensor& into) = 0;
-  /// A state whose numbers stand for blocks of a rank's elements, or are codes of such a block: as the rank saved it.
+  /// A state whose numbers stand for blocks of a rank's elements, or are codes of such a block, or of a quantized
+  /// parameter: as the rank saved it.
   /// Throws InputError unless one rank held just these rows.
   virtual void read_blocks(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
                            at::Tensor& into) = 0;

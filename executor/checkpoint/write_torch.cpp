@@ -92,6 +92,10 @@ TensorSize size_of(const at::Tensor& tensor) {
   return {.elements = tensor.numel(), .element_bytes = static_cast<std::int64_t>(tensor.element_size())};
 }
 
+bool has_type(const at::Tensor& tensor, std::optional<StoredFloat> type) {
+  return type ? is_same_type(*type, tensor.scalar_type()) : tensor.scalar_type() == at::kByte;
+}
+
 void write_bytes(at::Tensor& into, std::int64_t offset, std::span<char> bytes) {
   const auto count = static_cast<std::int64_t>(bytes.size() / into.element_size());
   check_place(into, offset, count);

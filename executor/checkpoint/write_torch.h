@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/stored_numbers.h"
@@ -23,6 +24,9 @@ struct TensorSize {
   std::int64_t elements = 0, element_bytes = 0;
 };
 TensorSize size_of(const at::Tensor& tensor);
+
+/// Whether a file has its element type under `type`; none: bytes.
+bool has_type(const at::Tensor& tensor, std::optional<StoredFloat> type);
 
 /// Writes bytes of numbers of the tensor's own element type at element `offset` and up.
 void write_bytes(at::Tensor& into, std::int64_t offset, std::span<char> bytes);

@@ -42,9 +42,9 @@ struct OptimizerCall {
   const OptimizerOptions& options;     // complete (job/optimizers.h)
   at::Tensor* scratch = nullptr;       // [Optimizer::scratch] fp32, undefined; null where that is 0
   std::span<const RandomStretch> stretches = {};  // of an optimizer that draws random numbers, ascending
+  std::span<const ParameterRows> rows = {};       // of an optimizer with states by parameter, ascending
   // Of an optimizer that needs sums over parameters (Optimizer::sums): fp32, as its row has them. The call that finds
   // sums writes the last of them for this rank's rows, and may change states; the update itself reads them all.
-  std::span<const ParameterRows> rows = {};
   std::vector<at::Tensor> sums = {};
   bool finds_sums = false;
 };

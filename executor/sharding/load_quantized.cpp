@@ -19,6 +19,7 @@ class QuantizingRows final : public RowSupply {
 
   void fill(const Parameter& parameter, const UnitParameter& p, at::Tensor slice) override {
     if (p.quantization == nullptr) return rows_->fill(parameter, p, std::move(slice));
+    if (in_.saved != nullptr) return read_codes(parameter, p, slice);
     if (!in_.has_values) {
       (void)mean_of(p, 0);
       return;
@@ -33,6 +34,11 @@ class QuantizingRows final : public RowSupply {
   }
 
  private:
+  void read_codes(const Parameter& parameter, const UnitParameter& p, at::Tensor& slice) const {
+    const std::int64_t first = p.rows_per_rank * in_.shard_group.rank(), own = own_rows(p, in_.shard_group.rank());
+    if (own > 0) in_.saved->read_blocks(kCodesKind, parameter, first, own, slice);
+  }
+
   void read(const Parameter& parameter, const UnitParameter& p, RowsQuantizer& quantizer) {
     const std::int64_t first = p.rows_per_rank * in_.shard_group.rank(), own = own_rows(p, in_.shard_group.rank());
     const std::int64_t step = quantizer.row_step();

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "executor/checkpoint/saved_states.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/ops/quantized_torch.h"
 #include "executor/sharding/collectives.h"
@@ -36,6 +37,7 @@ struct QuantizingLoad {
   Collectives& shard_group;
   const at::Tensor* sum = nullptr;  // 8 bytes on the device; with several shards, where scales have a mean
   bool has_values = true;           // false: nothing is read and nothing written
+  StateSource* saved = nullptr;     // the checkpoint that has the codes; null: they are made
 };
 
 /// The same rows, quantized where the layout says so.

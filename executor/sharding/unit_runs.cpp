@@ -50,7 +50,7 @@ void UnitRuns::load_parts(const Unit& unit, StateSource& states, const Optimizer
     if (part.numbers == 0 || (rows == 0 && !is_by_columns)) continue;
     const Parameter& parameter = context_.graph.parameters[at_index(p.parameter)];
     at::Tensor held = into.narrow(0, part.begin, part.numbers);
-    if (state.holds != Holds::elements) {
+    if (state.holds != Holds::elements && state.holds != Holds::parameters) {
       const StateRows own{.first = first, .count = rows}, columns{.each = part.numbers};
       states.read_numbers(state.name, parameter, is_by_columns ? columns : own, held);
     } else if (context_.optimizer.block > 1) {
@@ -149,7 +149,7 @@ void UnitRuns::update(Operands& operands, const StepOfUpdate& step) const {
   std::vector<RandomStretch> stretches;
   if (step.draws) stretches = stretches_of(unit_of(operands), step);
   std::vector<ParameterRows> rows;
-  if (!row.sums.empty()) rows = rows_of(unit_of(operands));
+  if (std::ranges::any_of(row.states, is_by_parameter)) rows = rows_of(unit_of(operands));
   OptimizerCall call{.parameters = trained,
                      .gradients = gradients,
                      .states = {},

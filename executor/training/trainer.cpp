@@ -222,7 +222,7 @@ void Trainer::State::load_shard(Operands& operands) {
     supply = is_sent ? rank0_reads(in.weights,
                                    {.shard = in.groups.shard(), .replicate = in.groups.replicate(), .staging = shared})
                      : each_reads(in.weights, in.groups.shard());
-    supply = quantizing_rows(std::move(supply), {in.weights, in.groups.shard(), shared, in.has_values});
+    supply = quantizing_rows(std::move(supply), {in.weights, in.groups.shard(), shared, in.has_values, in.states});
   }
   unit_runs.load_shard(operands, *supply);
 }

@@ -17,11 +17,12 @@ SaveLowering::SaveLowering(const SaveInputs& inputs) : in_(inputs), is_rank0_(in
   const auto has_codes = [](const vramfit::Unit& unit) {
     return std::ranges::any_of(unit.storages, [](const UnitStorage& s) { return s.quantization != nullptr; });
   };
-  // Of matrices that are trained, checkpoints have the masters.
-  if ((in_.in.run.saves || in_.in.run.saves_full) && std::ranges::any_of(in_.layout.units, has_codes)) {
-    throw NotModelled(fmt::format(
-        "checkpoints of frozen weights under --quantization {} ({})", in_.in.job.quantization,
-        has_adapters(in_.in.job) ? "--save-adapters writes adapters alone" : "leave out --freeze or --quantization"));
+  // Whole weights would be made of the codes. Of matrices that are trained, there are masters.
+  if (in_.in.run.saves_full && std::ranges::any_of(in_.layout.units, has_codes)) {
+    throw NotModelled(
+        fmt::format("whole weights of what is frozen under --quantization {} ({})", in_.in.job.quantization,
+                    has_adapters(in_.in.job) ? "--save-adapters writes adapters alone, --save a checkpoint with codes"
+                                             : "--save writes a checkpoint with codes"));
   }
   if (in_.in.run.saves_adapters) require_adapters_alone(in_.in.graph, in_.in.job);
   is_adapter_ = adapter_parameters(in_.in.graph);
@@ -71,6 +72,10 @@ Bytes SaveLowering::saved_bytes(std::size_t unit) const {
   for (std::size_t slot = 0; slot < layout.parameters.size(); ++slot) {
     const UnitParameter& p = layout.parameters[slot];
     const std::int64_t first = p.rows_per_rank * in_.in.coords.shard, rows = own_rows(p, in_.in.coords.shard);
+    if (p.quantization != nullptr) {
+      if (rows > 0) bytes += Bytes{p.stored_elements};
+      continue;
+    }
     bytes += rows * p.row_elements * dtype_bytes(p.dtype);
     if (!p.trainable) continue;
     for (const OptimizerState& state : optimizer_named(in_.in.job.optimizer).states) {

@@ -15,6 +15,9 @@ namespace vramfit {
 /// Elements that LibTorch's calls update at a time on CUDA: a power of two, and a multiple of every block.
 inline constexpr std::int64_t kBlockStatesChunk = std::int64_t{1} << 20;
 
+/// Elements whose largest magnitude calls on CUDA find at once, where a scale is that of a whole tensor.
+inline constexpr std::int64_t kMaximaOf = 256;
+
 /// A part of the scratch, in fp32 numbers from its start.
 struct ScratchPart {
   std::int64_t begin = 0, elements = 0;

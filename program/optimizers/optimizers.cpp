@@ -23,22 +23,23 @@ std::int64_t numbers_of(const OptimizerState& state, std::int64_t elements) {
 
 namespace {
 
-bool is_flat(const OptimizerState& state) {
-  return state.holds == OptimizerState::Holds::elements || state.holds == OptimizerState::Holds::updates;
-}
-
-/// Of a state by rows, columns or elements of vectors. A matrix with one column is as well described as a vector.
+/// Of a state by parameter. A matrix with one column is as well described as a vector.
 std::int64_t numbers_of(const OptimizerState& state, const UnitParameter& p, std::int64_t rows) {
   using Holds = OptimizerState::Holds;
   const bool is_matrix = p.row_elements > 1;
+  if (state.holds == Holds::parameters) return rows > 0 ? 1 : 0;
   if (state.holds == Holds::columns) return is_matrix ? p.row_elements : 0;
   return is_matrix == (state.holds == Holds::rows) ? rows : 0;
 }
 
 }  // namespace
 
+bool is_by_parameter(const OptimizerState& state) {
+  return state.holds != OptimizerState::Holds::elements && state.holds != OptimizerState::Holds::updates;
+}
+
 std::int64_t elements_of(const OptimizerState& state, const Unit& unit) {
-  if (is_flat(state)) return numbers_of(state, unit.trainable_elements);
+  if (!is_by_parameter(state)) return numbers_of(state, unit.trainable_elements);
   std::int64_t sum = 0;
   for (const UnitParameter& p : unit.parameters) {
     if (p.trainable) sum = checked_add(sum, numbers_of(state, p, p.rows_per_rank));
@@ -49,7 +50,8 @@ std::int64_t elements_of(const OptimizerState& state, const Unit& unit) {
 StatePart part_of(const OptimizerState& state, const Unit& unit, std::size_t slot, std::int64_t rows) {
   const UnitParameter& p = unit.parameters[slot];
   if (state.holds == OptimizerState::Holds::updates) return {0, 1};
-  if (is_flat(state)) return {p.shard_offset / state.covers, numbers_of(state, checked_mul(rows, p.row_elements))};
+  if (!is_by_parameter(state))
+    return {p.shard_offset / state.covers, numbers_of(state, checked_mul(rows, p.row_elements))};
   StatePart part{0, numbers_of(state, p, rows)};
   for (std::size_t before = 0; before < slot; ++before) {
     const UnitParameter& other = unit.parameters[before];

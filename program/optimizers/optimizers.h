@@ -30,7 +30,8 @@ struct OptimizerState {
     // rows of it), each element of its other trained parameters; parameter by parameter, without gaps.
     rows,
     columns,
-    vectors
+    vectors,
+    parameters  // one number for what a rank has of each trained parameter, in their order
   };
   std::string_view name;
   Holds holds = Holds::elements;
@@ -40,6 +41,8 @@ struct OptimizerState {
 /// How many numbers a state of `elements` or `updates` has for that many elements of a shard.
 std::int64_t numbers_of(const OptimizerState& state, std::int64_t elements);
 std::int64_t elements_of(const OptimizerState& state, const Unit& unit);
+/// Whether it has a place in the state for each parameter, whatever lies between them in the shard.
+bool is_by_parameter(const OptimizerState& state);
 Dtype dtype_of(const OptimizerState& state, const Precision& precision);
 
 /// Where numbers of a unit's state lie.

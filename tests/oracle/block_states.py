@@ -1,11 +1,12 @@
-"""AdamW with block-quantized states against its published definition, flat and in training.
+"""AdamW with quantized states against its published definition, flat and in training.
 
     block_states.py states      updates of a flat tensor: maps, and how far states are from those of AdamW in double
     block_states.py losses      200 steps of a tiny model, beside PyTorch with the definition's states
     block_states.py libraries   the first with bitsandbytes' and torchao's own updates; skipped where they aren't installed
 
 The definition is Dettmers et al., arXiv:2110.02861: blocks of 256, each scaled by its largest magnitude, every number as the
-nearest value of a dynamic map; with 4 bits, torchao's: blocks of 128, second moments in sixteenths.
+nearest value of a dynamic map; with 4 bits, torchao's: blocks of 128, second moments in sixteenths. With FP8, Peng et al.,
+arXiv:2310.18313: first moments in e4m3 and second ones in fp16, each tensor's with a scale.
 """
 
 import os
@@ -24,6 +25,7 @@ OPTIONS = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight-decay":
 ELEMENTS, STEPS = 1 << 16, 30
 CLOSE = 1.005   # of an error's root mean square; two roundings of equally many bits differ by less
 SKIPPED = 77
+E4M3 = torch.float8_e4m3fn
 
 
 def dynamic_map(signed, bits=8, decades=7):
@@ -51,8 +53,31 @@ class Quantizer:
         return (table[numpy.searchsorted(borders, x)] * scale).reshape(-1)
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """Numbers of two dtypes, each moment's times a power of two: the least that brings its largest magnitude into the dtype."""
+
+    first: torch.dtype
+    second: torch.dtype
+    scaled: bool = True
+    block = 1   # of what may be rounded at once: any tensor
+
+    def rounded(self, values, dtype):
+        largest = numpy.abs(values).max()
+        scale = 2.0 ** numpy.ceil(numpy.log2(largest / torch.finfo(dtype).max)) if self.scaled and largest > 0 else 1.0
+        return torch.from_numpy(values / scale).to(torch.float32).to(dtype).double().numpy() * scale
+
+
 FORMS = {"adamw-8bit": Quantizer(256, dynamic_map(True), dynamic_map(False)),
-         "adamw-4bit": Quantizer(128, dynamic_map(True, bits=4, decades=3), numpy.arange(1, 17) / 16)}
+         "adamw-4bit": Quantizer(128, dynamic_map(True, bits=4, decades=3), numpy.arange(1, 17) / 16),
+         "adamw-fp8": Scaled(E4M3, torch.float16)}
+
+
+def mistakes(form):
+    """Other definitions, whose difference must be noticed."""
+    if isinstance(form, Scaled):
+        return {"no scale": Scaled(form.first, form.second, scaled=False), "first moments in e5m2": Scaled(torch.float8_e5m2, form.second), "second moments in e4m3": Scaled(E4M3, E4M3)}
+    return {"blocks of 4096": Quantizer(4096, form.first, form.second), "signed second moments": Quantizer(form.block, form.first, form.first)}
 
 
 def adamw(parameters, gradients, quantizer=None):
@@ -66,6 +91,28 @@ def adamw(parameters, gradients, quantizer=None):
         p = p * (1 - o["lr"] * o["weight-decay"]) - o["lr"] * direction
         if quantizer is not None:
             m, v = quantizer.rounded(m, quantizer.first), quantizer.rounded(v, quantizer.second)
+    return p, m, v
+
+
+def scaled_in_fp32(parameters, gradients):
+    """MS-AMP's update with scales of the whole tensor, each operation rounded to fp32: what loops on CPU ranks do bit for bit.
+    A second moment that isn't 0 stays so, as docs/optimizers.md says."""
+    number = numpy.float32
+    o = OPTIONS
+    least = number(2.0**-24)   # fp16's
+    p, m, v = (x.astype(number) for x in (parameters, 0 * parameters, 0 * parameters))
+
+    def factor(values, dtype):
+        return number(2.0 ** numpy.floor(numpy.log2(torch.finfo(dtype).max / numpy.float64(numpy.abs(values).max()))))
+
+    for step, g in enumerate(gradients, 1):
+        m = number(o["beta1"]) * m + number(1 - o["beta1"]) * g
+        v = number(o["beta2"]) * v + number(1 - o["beta2"]) * g * g
+        rate, root = number(o["lr"] / (1 - o["beta1"] ** step)), number(numpy.sqrt(1 - o["beta2"] ** step))
+        p = p * number(1 - o["lr"] * o["weight-decay"]) - rate * (m / (numpy.sqrt(v) / root + number(o["eps"])))
+        of_m, of_v = factor(m, E4M3), factor(v, torch.float16)
+        v = numpy.where(v > 0, numpy.maximum(v * of_v, least), number(0))
+        m, v = torch.from_numpy(m * of_m).to(E4M3).float().numpy() / of_m, v.astype(numpy.float16).astype(number) / of_v
     return p, m, v
 
 
@@ -117,8 +164,11 @@ def states(others=lambda optimizer: {}):
             ok &= held(f"{optimizer} for {device} beside its definition", own, defined)
             for name, run in others(optimizer).items():
                 ok &= held(f"{optimizer} for {device} beside {name}", own, errors(run(parameters, gradients), truth))
-        # Mistakes must be noticed: larger blocks, and second moments by the signed map.
-        for mistake, wrong in (("blocks of 4096", Quantizer(4096, form.first, form.second)), ("signed second moments", Quantizer(form.block, form.first, form.first))):
+        if isinstance(form, Scaled):
+            same = all((a == b).all() for a, b in zip(ours(optimizer, "cpu", parameters, gradients), scaled_in_fp32(parameters, gradients)))
+            print(f"{'ok  ' if same else 'FAIL'} {optimizer} for cpu: equal to MS-AMP's update in fp32", flush=True)
+            ok &= same
+        for mistake, wrong in mistakes(form).items():
             made = errors(adamw(parameters, gradients, wrong), truth)
             noticed = any(made[name] > 1.2 * CLOSE * defined[name] for name in made)
             print(f"{'ok  ' if noticed else 'FAIL'} {optimizer}, mistake noticed: {mistake}", flush=True)
@@ -159,7 +209,9 @@ def losses():
     own = {optimizer: last(place.executor, optimizer) for optimizer in FORMS}
     ok = all(close(own[optimizer], theirs[optimizer]) for optimizer in FORMS)
     print("ok  " if ok else "FAIL", "within 1 % of the definition's", flush=True)
-    return ok
+    is_near = close(own["adamw-fp8"], last(place.executor, "adamw"))
+    print("ok  " if is_near else "FAIL", "adamw-fp8 within 1 % of adamw with states in fp32", flush=True)
+    return ok and is_near
 
 
 def by_torch(make):

@@ -31,13 +31,14 @@ std::int64_t peak_of(const Ledger& ledger) {
   return peak;
 }
 
-void check_rank(const FinishedRun& run, int rank, const Ledger& measured, int steps) {
+/// A full save gathers on the device; a sharded one is a copy in memory that the host has had from load on.
+void check_rank(const FinishedRun& run, int rank, const Ledger& measured, int steps, bool is_full) {
   CAPTURE(rank);
   const LedgerDifference difference = compare_ledgers(count_as_run(run, rank, steps), measured);
   CHECK_MESSAGE(difference.equal, difference.first);
   CHECK(difference.compared > 100);
   CHECK(run.record().ranks.at(static_cast<std::size_t>(rank)).host == host_bytes(program_as_run(run, rank)));
-  CHECK(measured.events.back().phase == Phase::checkpoint_save);
+  CHECK((measured.events.back().phase == Phase::checkpoint_save) == is_full);
 }
 
 /// As if its steps were counted from 1, as those of a run that doesn't go on after `done` steps.
@@ -94,23 +95,35 @@ TEST_CASE("every event that a run allocates on CPU ranks is the one that was pre
   }
 }
 
-TEST_CASE("both kinds of save, and resuming, allocate on the device and on the host what was predicted") {
-  if (!is_mine(0)) return;
-  const TemporaryDirectory directory;
-  const std::string saved = directory.path().string() + "/saved", full = directory.path().string() + "/full";
-  const CoverJob job{"llama", 4, {"--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2", "--load", "rank0"}};
-  const std::vector<std::string> flags{"--steps", "4", "--seq-len", "16", "--save-full", full, "--save-every", "2"};
-  std::vector<std::string> saves = flags, resumes = flags;
-  saves.insert(saves.end(), {"--save", saved});
-  resumes.insert(resumes.end(), {"--save", saved, "--resume", saved});
+/// Saves every second step of four, forgets the last and goes on.
+void check_saving(const CoverJob& job, const std::vector<std::string>& kinds, const std::string& saved) {
+  std::vector<std::string> saves{"--steps", "4", "--seq-len", "16", "--save-every", "2", "--save", saved};
+  saves.insert(saves.end(), kinds.begin(), kinds.end());
+  std::vector<std::string> resumes = saves;
+  resumes.insert(resumes.end(), {"--resume", saved});
+  const bool is_full = !kinds.empty();
   const FinishedRun first = run_vramfit(job, saves);
   REQUIRE_MESSAGE(first.exit_code == 0, first.errors);
-  for (int rank = 0; rank < job.ranks; ++rank) check_rank(first, rank, first.events_of(rank), 4);
+  for (int rank = 0; rank < job.ranks; ++rank) check_rank(first, rank, first.events_of(rank), 4, is_full);
   std::filesystem::remove_all(saved + "/step-00000004");
   const FinishedRun second = run_vramfit(job, resumes);
   REQUIRE_MESSAGE(second.exit_code == 0, second.errors);
   CHECK(second.record().effects->resumes);
-  for (int rank = 0; rank < job.ranks; ++rank) check_rank(second, rank, renumbered(second.events_of(rank), 2), 2);
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    check_rank(second, rank, renumbered(second.events_of(rank), 2), 2, is_full);
+  }
+}
+
+TEST_CASE("both kinds of save, and resuming, allocate on the device and on the host what was predicted") {
+  if (!is_mine(0)) return;
+  const TemporaryDirectory directory;
+  const std::string saved = directory.path().string() + "/saved", full = directory.path().string() + "/full";
+  const std::vector<std::string> hybrid{"--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2"};
+  CoverJob whole{"llama", 4, hybrid}, coded{"llama", 4, hybrid};
+  whole.flags.insert(whole.flags.end(), {"--load", "rank0"});
+  coded.flags.insert(coded.flags.end(), {"--method", "qlora", "--lora-rank", "3", "--optimizer", "adamw-fp8"});
+  check_saving(whole, {"--save-full", full}, saved);
+  check_saving(coded, {}, directory.path().string() + "/codes");
 }
 
 }  // namespace vramfit::testing

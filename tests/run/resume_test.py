@@ -18,10 +18,10 @@ def relative(a, b):
 
 
 class Resume(unittest.TestCase):
-    def interrupted(self, place, ranks=1, job=(), family=None):
-        """Saves every second step of six, forgets what follows step 2, and goes on. Returns both runs."""
+    def interrupted(self, place, ranks=1, job=(), flags=()):
+        """A run of six steps that saves every second one, and what is saved without what follows step 2."""
         saved = place.fresh("saved")
-        whole = place.run("--save", saved, "--save-every", "2", ranks=ranks, job=job)
+        whole = place.run("--save", saved, "--save-every", "2", *flags, ranks=ranks, job=job)
         self.assertEqual(whole.code, 0, whole.errors)
         self.assertEqual(steps_in(saved), [2, 4, 6])
         for step in (4, 6):
@@ -36,6 +36,10 @@ class Resume(unittest.TestCase):
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2")),
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2", "--optimizer", "sgd")),
                   ("llama", 2, ("--optimizer", "adamw-8bit", "--sharding", "full-shard")), ("gpt2", 4, ("--optimizer", "adamw-4bit", "--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")),
+                  ("llama", 2, ("--method", "qlora", "--lora-rank", "4")), ("qwen2", 4, ("--method", "lora", "--lora-rank", "4", "--quantization", "int8", "--sharding", "hybrid-shard",
+                                                                                         "--mesh", "replicate=2,shard=2")),
+                  ("llama", 2, ("--freeze", "layers:0", "--quantization", "nf4")),
+                  ("llama", 2, ("--optimizer", "adamw-fp8", "--sharding", "full-shard")),
                   ("llama", 2, ("--optimizer", "adafactor", "--sharding", "full-shard")),
                   ("llama", 2, ("--precision", "bf16-pure", "--state-dtype", "fp32"))]
         for family, ranks, job in worlds:
@@ -91,6 +95,51 @@ class Resume(unittest.TestCase):
         other = place.run("--resume", saved, ranks=4, job=job)
         self.assertEqual(other.code, 2, other.errors)
         self.assertIn("as many ranks as in the run that saved", other.errors)
+
+    def test_codes_need_as_many_shards_as_in_the_run_that_saved_and_no_weights(self):
+        place = Workplace("llama")
+        job = ("--method", "qlora", "--lora-rank", "4")
+        whole, saved = self.interrupted(place, 2, job)
+        # Neither the initial weights nor another format of codes are asked for: the codes are those that were saved.
+        replicas = place.run("--resume", saved, ranks=4, job=(*job, "--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2"))
+        self.assertEqual(replicas.code, 0, replicas.errors)
+        self.assertLess(relative(replicas.losses, whole.losses[2:]), 1e-5)
+        for ranks, other, words in ((1, job, "as many ranks as in the run that saved"), (2, ("--method", "lora", "--lora-rank", "4"), "--method is qlora there and lora in this run"),
+                                    (2, (*job, "--quantization", "nf4"), "--quantization is nf4-double there and nf4 in this run")):
+            rest = place.run("--resume", saved, ranks=ranks, job=other)
+            self.assertEqual(rest.code, 2, rest.errors)
+            self.assertIn(words, rest.errors)
+
+    def test_codes_are_those_that_were_saved_whatever_weights_they_were_made_of(self):
+        place = Workplace("llama")
+        base = place.path("base")
+        self.assertEqual(place.run("--save-full", base).code, 0)
+        for job, layers, bytes_of_number in ((("--method", "qlora", "--lora-rank", "4"), 3, 0.5), (("--freeze", "layers:0", "--quantization", "int8"), 1, 1)):
+            with self.subTest(job=job):
+                other = place.run(ranks=2, job=job)
+                whole, saved = self.interrupted(place, 2, job, ("--weights", base))
+                self.assertNotEqual(other.losses[2:], whole.losses[2:])
+                rest = place.run("--resume", saved, ranks=2, job=job)
+                self.assertEqual(rest.code, 0, rest.errors)
+                self.assertEqual(rest.losses, whole.losses[2:])
+                self.assertEqual(rest.parameters, whole.parameters)
+                numbers = layers * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64)  # of tests/models/llama.json
+                self.assertGreater(self.bytes_of_codes(saved), bytes_of_number * numbers)
+                self.assertLess(self.bytes_of_codes(saved), (bytes_of_number + 0.1) * numbers)  # with scales
+
+    def bytes_of_codes(self, saved):
+        """Of all ranks; of a quantized matrix there is nothing else."""
+        total, kinds = 0, {}
+        for rank in range(2):
+            with open(os.path.join(saved, "step-00000002", f"rank-{rank:05}.safetensors"), "rb") as f:
+                header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+            for name, tensor in header.items():
+                kind, parameter = name.rsplit("@", 1)[0].split("/", 1)
+                kinds.setdefault(parameter, set()).add(kind)
+                if kind == "codes":
+                    total += tensor["data_offsets"][1] - tensor["data_offsets"][0]
+        self.assertTrue(all(found == {"codes"} for found in kinds.values() if "codes" in found))
+        return total
 
     def test_a_run_that_resumes_saves_where_it_began(self):
         place = Workplace()

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <span>
+#include <utility>
 
 #include "executor/checkpoint/safetensors_header.h"
 #include "tests/support/temporary_directory.h"
@@ -84,6 +85,38 @@ TEST_CASE("files that don't hold a parameter whole and once are refused") {
     CAPTURE(i);
     CHECK_THROWS_AS(opened(directory, wrong[i]), DamagedCheckpoint);
   }
+}
+
+TEST_CASE("codes are read as the rank saved them, and refused unless they are the rank's") {
+  const TemporaryDirectory directory;
+  const auto codes_of = [](Dtype dtype, std::int64_t first_row, std::int64_t numbers) {
+    const std::vector<HeaderEntry> entries{{slice_name(kCodesKind, "matrix", first_row), dtype, {numbers}}};
+    return safetensors_header(entries, false) +
+           std::string(static_cast<std::size_t>(numbers * dtype_bytes(dtype).n), static_cast<char>('a' + first_row));
+  };
+  const auto read = [](SavedStates& states, std::int64_t first_row, std::int64_t rows, at::ScalarType type) {
+    at::Tensor into = at::zeros({20}, type);
+    states.read_blocks(kCodesKind, kMatrix, first_row, rows, into);
+    return into;
+  };
+  SavedStates states = opened(directory, {codes_of(Dtype::u8, 0, 20), codes_of(Dtype::u8, 4, 20)});
+  CHECK(read(states, 0, 4, at::kByte).eq('a').all().item<bool>());
+  CHECK(read(states, 4, 3, at::kByte).eq('e').all().item<bool>());
+  for (const auto& [first, rows] : {std::pair(0, 7), std::pair(0, 3), std::pair(4, 2), std::pair(3, 4)}) {
+    CHECK_THROWS_AS(read(states, first, rows, at::kByte), InputError);
+  }
+  SavedStates short_ones = opened(directory, {codes_of(Dtype::u8, 0, 19)});
+  CHECK_THROWS_WITH_AS(read(short_ones, 0, 7, at::kByte), doctest::Contains("19 numbers, 20 are needed"),
+                       DamagedCheckpoint);
+  SavedStates halves = opened(directory, {codes_of(Dtype::f16, 0, 20)});
+  for (const at::ScalarType type : {at::kByte, at::kBFloat16}) {
+    CHECK_THROWS_WITH_AS(read(halves, 0, 7, type), doctest::Contains("numbers of another type"), DamagedCheckpoint);
+  }
+  // In place of a parameter that isn't quantized, and the other way round.
+  at::Tensor whole = at::zeros({21});
+  CHECK_THROWS_AS(states.read_rows(kMatrix, 0, 7, whole), DamagedCheckpoint);
+  SavedStates rows = opened(directory, {file_of({{"parameter", 0, 7}})});
+  CHECK_THROWS_WITH_AS(read(rows, 0, 7, at::kByte), doctest::Contains("codes of matrix is missing"), DamagedCheckpoint);
 }
 
 TEST_CASE("a checkpoint file that becomes shorter after its header was read is an error that says where, no signal") {

@@ -32,7 +32,9 @@ const std::vector<Subject> kSubjects{{"adamw", at::kFloat, at::kFloat, "adamw, f
                                      {"adamw-8bit", at::kFloat, at::kFloat, "adamw-8bit, fp32 parameters"},
                                      {"adamw-8bit", at::kBFloat16, at::kBFloat16, "adamw-8bit, bf16 parameters"},
                                      {"adamw-4bit", at::kFloat, at::kFloat, "adamw-4bit, fp32 parameters"},
-                                     {"adamw-4bit", at::kBFloat16, at::kBFloat16, "adamw-4bit, bf16 parameters"}};
+                                     {"adamw-4bit", at::kBFloat16, at::kBFloat16, "adamw-4bit, bf16 parameters"},
+                                     {"adamw-fp8", at::kFloat, at::kFloat, "adamw-fp8, fp32 parameters"},
+                                     {"adamw-fp8", at::kBFloat16, at::kBFloat16, "adamw-fp8, bf16 parameters"}};
 
 class Timed {
  public:
@@ -43,9 +45,11 @@ class Timed {
         options_(complete_options({}, subject.optimizer)) {
     for (const OptimizerState& state : optimizer_named(subject.optimizer).states) {
       const bool is_count = state.holds == OptimizerState::Holds::updates;
-      const bool is_code = state.dtype == Dtype::u8;
-      const at::ScalarType own = state.dtype || is_count ? at::kFloat : subject.state;
-      states_.push_back(at::zeros({numbers_of(state, kElements)}, is_code ? at::kByte : own));
+      const at::ScalarType own = state.dtype == Dtype::u8    ? at::kByte
+                                 : state.dtype == Dtype::f16 ? at::kHalf
+                                                             : at::kFloat;
+      const std::int64_t numbers = is_by_parameter(state) ? 1 : numbers_of(state, kElements);
+      states_.push_back(at::zeros({numbers}, state.dtype || is_count ? own : subject.state));
     }
   }
 
@@ -55,7 +59,8 @@ class Timed {
                        .states = states_,
                        .gradient_divisor = nullptr,
                        .found_inf = nullptr,
-                       .options = options_};
+                       .options = options_,
+                       .rows = rows_};
     const auto begin = std::chrono::steady_clock::now();
     optimizer_step(subject_.optimizer, DeviceKind::cpu)(call);
     best_ = std::min(best_, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
@@ -69,6 +74,7 @@ class Timed {
   at::Tensor parameters_, gradients_;
   std::vector<at::Tensor> states_;
   OptimizerOptions options_;
+  std::vector<ParameterRows> rows_{{.rows = kElements, .held_rows = kElements, .all_rows = kElements}};
   double best_ = std::numeric_limits<double>::infinity();
 };
 

@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t kElements = 1024;  // whole blocks
 
 /// A unit of a matrix and a vector that one rank has whole.
-constexpr std::int64_t kRowsOfMatrix = 24, kColumns = 40, kVector = kElements - kRowsOfMatrix * kColumns;
+constexpr std::int64_t kRowsOfMatrix = 16, kColumns = 48, kVector = kElements - kRowsOfMatrix * kColumns;
 Unit unit_of_two() {
   Unit unit;
   unit.trainable_elements = kElements;
@@ -76,6 +76,7 @@ struct Form {
 
 at::ScalarType type_of(Dtype dtype) {
   if (dtype == Dtype::u8) return at::kByte;
+  if (dtype == Dtype::f16) return at::kHalf;
   return dtype == Dtype::bf16 ? at::kBFloat16 : at::kFloat;
 }
 
@@ -98,7 +99,7 @@ Tensors fresh(std::string_view optimizer, const Form& form) {
                           .longest_row = kColumns};
   const std::int64_t scratch = row.scratch == nullptr ? 0 : row.scratch(update);
   if (scratch > 0) tensors.scratch = at::full({scratch}, NAN);
-  if (!row.sums.empty()) tensors.rows = rows_of_two();
+  tensors.rows = rows_of_two();
   if (row.rounds_randomly) tensors.stretches = {{.offset = 0, .elements = kElements, .first = 0, .key = 7}};
   return tensors;
 }
@@ -200,6 +201,7 @@ const std::vector<TruthRow>& truths() {
       {"adamw-stochastic", adamw_truth, kAdam},
       {.name = "adamw-8bit", .step = adamw_truth, .options = kAdam, .limit = 1e-3, .has_codes = true},
       {.name = "adamw-4bit", .step = adamw_truth, .options = kAdam, .limit = 1.5e-2, .has_codes = true},
+      {.name = "adamw-fp8", .step = adamw_truth, .options = kAdam, .limit = 5e-3, .has_codes = true},
       // LibTorch 2.11's fused kernel on CPU: github.com/pytorch/pytorch/issues/191763
       {"sgd", sgd_truth, {.learning_rate = 0.1, .values = {{"momentum", 0.7}, {"weight-decay", 0.3}}}, false},
       {"adafactor",

@@ -5,6 +5,7 @@
 // function for GPUs, on the host's tensors.
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <stdexcept>
@@ -70,11 +71,25 @@ std::vector<at::Tensor> shown(const Request& request, const std::vector<at::Tens
     return {decoded(states[0], states[2], DynamicCodes<3, true>::kValues, 2),
             decoded(states[1], states[3], SixteenthCodes::kValues, 2)};
   }
+  if (request.optimizer == "adamw-fp8") {
+    return {states[0].view(at::kFloat8_e4m3fn).to(at::kFloat) * states[2], states[1].to(at::kFloat) * states[3]};
+  }
   std::vector<at::Tensor> whole;
   for (const at::Tensor& state : states) {
     if (state.numel() == request.elements) whole.push_back(state.to(at::kFloat));
   }
   return whole;
+}
+
+/// A unit of one parameter.
+Unit one_vector(std::int64_t elements) {
+  Unit unit;
+  unit.trainable_elements = elements;
+  UnitParameter p;
+  p.rows = p.rows_per_rank = p.shard_elements = elements;
+  p.row_elements = 1;
+  unit.parameters.push_back(p);
+  return unit;
 }
 
 void update(const Request& request, const std::string& from, const std::string& to) {
@@ -86,10 +101,10 @@ void update(const Request& request, const std::string& from, const std::string& 
   at::Tensor parameters = read(in, request.elements).to(storage);
   std::vector<at::Tensor> states;
   for (const OptimizerState& each : row.states) {
+    const at::ScalarType own = each.dtype == Dtype::u8 ? at::kByte : each.dtype == Dtype::f16 ? at::kHalf : at::kFloat;
     const bool is_count = each.holds == OptimizerState::Holds::updates;
-    const at::ScalarType own = each.dtype == Dtype::u8 ? at::kByte : at::kFloat;
-    const at::ScalarType type = is_count || each.dtype ? own : state;
-    states.push_back(at::zeros({numbers_of(each, request.elements)}, type));
+    states.push_back(
+        at::zeros({elements_of(each, one_vector(request.elements))}, is_count || each.dtype ? own : state));
   }
   const DeviceKind device = request.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   const Dtype numbers = Dtype::f32;
@@ -100,6 +115,8 @@ void update(const Request& request, const std::string& from, const std::string& 
                                                                      .state = numbers,
                                                                      .device = device});
   at::Tensor work = at::empty({scratch}, at::kFloat);
+  const std::int64_t all = request.elements;
+  const std::array rows{ParameterRows{.rows = all, .held_rows = all, .all_rows = all}};
   for (std::int64_t step = 0; step < request.steps; ++step) {
     at::Tensor gradients = read(in, request.elements).to(storage);
     OptimizerCall call{.parameters = parameters,
@@ -108,7 +125,8 @@ void update(const Request& request, const std::string& from, const std::string& 
                        .gradient_divisor = nullptr,
                        .found_inf = nullptr,
                        .options = request.options,
-                       .scratch = scratch > 0 ? &work : nullptr};
+                       .scratch = scratch > 0 ? &work : nullptr,
+                       .rows = rows};
     optimizer_step(request.optimizer, device)(call);
   }
   std::vector<at::Tensor> results{parameters.to(at::kFloat)};
