@@ -73,6 +73,7 @@ struct Job {
   std::int64_t prefetch_limit = 0;    // gathers in flight; 0: no limit
   ReduceFinish reduce_finish = ReduceFinish::early;
   std::int64_t bucket_bytes = 25 << 20;  // of gradients summed over replicas at once
+  bool overlap_comm = false;             // of DeepSpeed's ZeRO-1 and ZeRO-2
   bool reshard_head = false;             // release the head's unit while the loss runs
   bool deterministic = false;
   Load load = Load::each;  // who reads the initial weights

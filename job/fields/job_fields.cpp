@@ -202,6 +202,11 @@ constexpr std::array kJobFields{
              "reduce_bucket_size. Default: 26214400 (25 MiB); --runtime deepspeed: 1000000000",
              get_count<&Job::bucket_bytes>, set_count<&Job::bucket_bytes, kMostBucketBytes>, FieldGroup::sharding,
              HonouredBy::own_runtime},
+    JobField{"overlap_comm", FieldForm::toggle, "on|off",
+             "With --runtime deepspeed: gradients are reduced on a stream of their own, out of two buckets "
+             "(overlap_comm). Default: off, as DeepSpeed's for ZeRO-1 and ZeRO-2",
+             get_toggle<&Job::overlap_comm>, set_toggle<&Job::overlap_comm>, FieldGroup::sharding,
+             HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"reshard_head", FieldForm::toggle, "on|off",
              "Free the output head's gathered weights while the loss is computed. Default: off",
              get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>, FieldGroup::sharding,

@@ -8,7 +8,11 @@
 namespace vramfit::eager {
 
 Tensor Zero::computed(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what) {
-  return torch().computed(call, inputs, heap().make(elements, dtype, Category::temporaries, what));
+  Tensor made = heap().make(elements, dtype, Category::temporaries, what, stream_);
+  Accesses accesses = inputs;
+  accesses.push_back(writes(made));
+  heap().run(call, accesses, stream_);
+  return made;
 }
 
 /// isfinite(x)
@@ -23,13 +27,17 @@ Tensor Zero::is_finite(const Tensor& x) {
 /// All of x into one number of its type; in parts that 32 bits can address.
 Tensor Zero::reduced(const char* call, const Tensor& x) {
   const Bytes element = dtype_bytes(x.dtype);
-  Tensor result = heap().make(1, x.dtype, Category::temporaries, "reduced");
+  Tensor result = heap().make(1, x.dtype, Category::temporaries, "reduced", stream_);
   std::int64_t part = x.elements;
   while (part * element.n > std::numeric_limits<std::int32_t>::max()) part = ceil_div(part, std::int64_t{2});
   const ReduceScratch scratch = sum_over_all(part, torch().device());  // of numbers of 4 bytes
-  const Tensor partials = heap().make(scratch.partials.n / 4, x.dtype, Category::temporaries, "partial results");
-  const Tensor counters = heap().make(scratch.counters.n, Dtype::u8, Category::temporaries, "reduction counters");
-  return torch().computed(call, {reads(x)}, std::move(result));
+  const auto temporary = [&](std::int64_t elements, Dtype dtype, const char* what) {
+    return heap().make(elements, dtype, Category::temporaries, what, stream_);
+  };
+  const Tensor partials = temporary(scratch.partials.n / 4, x.dtype, "partial results");
+  const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+  heap().run(call, {reads(x), writes(result)}, stream_);
+  return result;
 }
 
 /// runtime/utils.py: has_inf_or_nan

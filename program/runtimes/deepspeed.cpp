@@ -28,7 +28,7 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<eager::Zero>(torch, graph, job, modules);
 }
 
-constexpr std::array<std::string_view, 1> kHonoured{"bucket_bytes"};
+constexpr std::array<std::string_view, 2> kHonoured{"bucket_bytes", "overlap_comm"};
 
 /// What DeepSpeed makes of bf16=True and fp16=True: reductions in the model's own type (deepspeed/runtime/engine.py:
 /// communication_data_type), partitions in fp32.

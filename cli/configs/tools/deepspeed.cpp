@@ -161,18 +161,22 @@ void read_reduce_bucket(const Setting& setting, Draft& draft) {
   }
 }
 
+void read_overlap(const Setting& setting, Draft& draft) {
+  draft.set("overlap_comm", setting.flag() ? "on" : "off", setting);
+}
+
 constexpr std::array kLowZeroKeys{
     KeyRow{"stage", read_stage},
     KeyRow{"offload_optimizer", read_low_offload},
     KeyRow{"offload_param", read_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
+    KeyRow{"overlap_comm", read_overlap},
     KeyRow{"contiguous_gradients", read_what_is_on},
     KeyRow{"reduce_scatter", read_what_is_on},
     KeyRow{"use_multi_rank_bucket_allreduce", read_what_is_on},
     KeyRow{"compute_grad_norm", read_what_is_on},
 };
 constexpr std::array kLowZeroOthers{
-    UnmodelledKeys{"a second bucket, and reductions on a stream of their own", "overlap_comm"},
     UnmodelledKeys{"another way to send or to split than the usual one",
                    "round_robin_gradients zenflow parameter_alignment"},
     UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16", "cpu_offload"},

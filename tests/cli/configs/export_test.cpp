@@ -66,6 +66,7 @@ const std::vector<Drawn> kDeepSpeed{{"runtime", {"deepspeed"}}, {"modeling", {"t
 const std::vector<Drawn> kOfDeepSpeed{
     {"sharding", {"shard-optimizer", "shard-grad-op", "shard-grad-op", "full-shard", "no-shard"}},
     {"bucket_bytes", {"", "", "40000000", "100002", "100003"}},
+    {"overlap_comm", {"off", "off", "on"}},
 };
 
 void draw(Job& job, const std::vector<Drawn>& rows, Random& random) {

@@ -45,6 +45,7 @@ def parse(arguments):
     parser.add_argument("--offload", choices=["none", "params", "optimizer"], default="none", help="params: cpu_offload of fsdp_config; optimizer: DeepSpeed's offload_optimizer")
     parser.add_argument("--zero", type=int, choices=[0, 1, 2], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
     parser.add_argument("--bucket", type=int, default=500_000_000, help="DeepSpeed's reduce_bucket_size, in elements")
+    parser.add_argument("--overlap", action="store_true", help="DeepSpeed's overlap_comm")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
@@ -146,7 +147,7 @@ def deepspeed_of(options):
     if options.zero == 0:
         return {}
     names = ("gradient_clipping", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size")
-    zero = {"stage": options.zero, "reduce_bucket_size": options.bucket} | ({"offload_optimizer": {"device": "cpu"}} if options.offload == "optimizer" else {})
+    zero = {"stage": options.zero, "reduce_bucket_size": options.bucket, "overlap_comm": options.overlap} | ({"offload_optimizer": {"device": "cpu"}} if options.offload == "optimizer" else {})
     return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, **{name: "auto" for name in names}}}
 
 
