@@ -56,6 +56,9 @@ enum class Attention { automatic, flash, efficient, cudnn, math };
 
 /// reduce_bucket_size of DeepSpeed's ZeRO (0.19, runtime/zero/config.py): 5e8 numbers, of 2 bytes each.
 inline constexpr std::int64_t kDeepSpeedBucketBytes = 1'000'000'000;
+/// "auto", until the model is known: its hidden size squared in numbers (transformers 5.23, integrations/deepspeed.py:
+/// trainer_config_finalize).
+inline constexpr std::int64_t kBucketByHiddenSize = -1;
 
 struct Job {
   Runtime runtime = Runtime::vramfit;

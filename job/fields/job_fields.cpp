@@ -77,6 +77,12 @@ void set_count(Job& job, std::string_view value) {
   job.*Member = whole_number(value, 1, Most);
 }
 constexpr std::int64_t kMostBucketBytes = std::int64_t{1} << 40;
+std::string get_bucket(const Job& job) {
+  return job.bucket_bytes == kBucketByHiddenSize ? "auto" : fmt::to_string(job.bucket_bytes);
+}
+void set_bucket(Job& job, std::string_view value) {
+  job.bucket_bytes = value == "auto" ? kBucketByHiddenSize : whole_number(value, 1, kMostBucketBytes);
+}
 // A product of three counts, which has to be readable again.
 constexpr std::int64_t kMostGlobalBatch = std::numeric_limits<std::int64_t>::max();
 
@@ -197,11 +203,11 @@ constexpr std::array kJobFields{
              "(FSDP's no_sync). Default: sharded",
              get_choice<&Job::accumulate, kAccumulates>, set_choice<&Job::accumulate, kAccumulates>,
              FieldGroup::sharding, HonouredBy::own_runtime},
-    JobField{"bucket_bytes", FieldForm::integer, "N",
+    JobField{"bucket_bytes", FieldForm::integer, "N|auto",
              "Bucket size of the gradient all-reduce across replicas, in bytes; of --runtime deepspeed twice its "
-             "reduce_bucket_size. Default: 26214400 (25 MiB); --runtime deepspeed: 1000000000",
-             get_count<&Job::bucket_bytes>, set_count<&Job::bucket_bytes, kMostBucketBytes>, FieldGroup::sharding,
-             HonouredBy::own_runtime},
+             "reduce_bucket_size, auto: of the hidden size squared, as the Trainer makes it. Default: 26214400 (25 "
+             "MiB); --runtime deepspeed: 1000000000",
+             get_bucket, set_bucket, FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"overlap_comm", FieldForm::toggle, "on|off",
              "With --runtime deepspeed: gradients are reduced on a stream of their own, out of two buckets "
              "(overlap_comm). Default: off, as DeepSpeed's for ZeRO-1 and ZeRO-2",

@@ -153,9 +153,7 @@ constexpr std::int64_t kMostBucketNumbers = std::int64_t{1} << 39;
 // ZeRO-1 and ZeRO-2, which have rules. Their buckets are counted in numbers of 2 bytes.
 void read_reduce_bucket(const Setting& setting, Draft& draft) {
   if (setting.is("auto")) {
-    draft.not_modelled(setting,
-                       "the Trainer makes it the hidden size squared: leave it out, and give --bucket-bytes, 2 for "
-                       "each number");
+    draft.set("bucket_bytes", "auto", setting);
   } else {
     draft.set("bucket_bytes", fmt::to_string(2 * setting.whole(1, kMostBucketNumbers)), setting);
   }
