@@ -39,8 +39,8 @@ std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& clu
 /// `job` with the defaults set.
 Job on_stack(Job job, std::span<const StackDefault> defaults);
 
-/// The precision called `name` as the job's library has it: accelerate's FSDP2 and DeepSpeed reduce in what they compute
-/// in. Throws InputError for a name that isn't known.
+/// The precision called `name` as the job's library has it: accelerate's FSDP2 and DeepSpeed reduce in the dtype they
+/// compute in. Throws InputError for a name that isn't known.
 Precision precision_on(const Job& job, std::string_view name);
 
 /// "--runtime pytorch --modeling transformers".
