@@ -64,7 +64,7 @@ const std::vector<Drawn> kAdapters{
 // DeepSpeed's runtime brings defaults, so it comes before what is drawn for all.
 const std::vector<Drawn> kDeepSpeed{{"runtime", {"deepspeed"}}, {"modeling", {"transformers"}}};
 const std::vector<Drawn> kOfDeepSpeed{
-    {"sharding", {"shard-optimizer", "shard-grad-op", "shard-grad-op", "full-shard", "no-shard"}},
+    {"sharding", {"shard-optimizer", "shard-grad-op", "shard-grad-op", "no-shard"}},
     {"bucket_bytes", {"", "", "40000000", "100002", "100003"}},
     {"overlap_comm", {"off", "off", "on"}},
 };
