@@ -177,7 +177,7 @@ TEST_CASE("a bucket by the hidden size is DeepSpeed's under the Trainer, and kno
   CHECK(job.bucket_bytes == 2 * 4096 * 4096);
   CHECK(contains(error_of({{"bucket_bytes", "auto"}}, "2xH100-80GB"), "--bucket-bytes auto is for --stack deepspeed"));
   const Job open = job_with({{"runtime", "deepspeed"}, {"bucket_bytes", "auto"}});
-  CHECK(contains(job_to_json(open), "\"bucket_bytes\":\"auto\""));
+  CHECK(contains(job_to_json(open), "\"bucket_bytes\": \"auto\""));
   CHECK(job_from_json(job_to_json(open), "job.json").bucket_bytes == kBucketByHiddenSize);
 }
 
