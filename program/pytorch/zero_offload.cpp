@@ -33,9 +33,13 @@ std::int64_t rank_with_largest_slice(const std::vector<std::vector<std::int64_t>
   return found;
 }
 
-/// pin_memory of what is in pageable memory: a copy, made by PyTorch's pool.
-Tensor Zero::pinned(std::int64_t elements, Dtype dtype, Category category, const std::string& what) {
+/// pin_memory of what is in pageable memory: a copy, made by PyTorch's pool. `from`: what it is converted from, or
+/// nothing for zeros.
+Tensor Zero::pinned(std::int64_t elements, Dtype dtype, Category category, const std::string& what,
+                    const Tensor& from) {
   const Tensor pageable = heap().make_on_host(elements, dtype, category, what + ", not pinned yet");
+  heap().run(from.storage ? "aten::_to_copy" : "aten::zeros", {reads(from), writes(pageable)},
+             {.bytes = bytes_of(from) + bytes_of(pageable)}, Stream::host);
   Tensor made = heap().make_pinned(elements, dtype, category, what);
   heap().run("aten::copy_", {reads(pageable), writes(made)}, {.bytes = 2 * bytes_of(pageable)}, Stream::host);
   return made;
@@ -49,7 +53,7 @@ void Zero::move_to_host(Group& group, const Tensor& copy) {
     const Tensor there = heap().make_on_host(elements, dtype_, Category::parameters, "copy of a partition");
     heap().copy_over_link(copy, there, Stream::compute);
     heap().wait_for_stream(Stream::host, Stream::compute);
-    group.master.value = pinned(elements, Dtype::f32, Category::parameters, "partition of " + group.name);
+    group.master.value = pinned(elements, Dtype::f32, Category::parameters, "partition of " + group.name, there);
   }
   group.narrow = pinned(elements, dtype_, Category::parameters, "updated weights of " + group.name);
 }
