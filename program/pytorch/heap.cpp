@@ -37,8 +37,10 @@ Tensor Heap::make_managed(std::int64_t elements, Dtype dtype, Category category,
 
 Tensor Heap::make_pinned(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {
   const Bytes bytes = pinned_by_pool(elements * dtype_bytes(dtype));
-  return stored(elements, dtype,
-                {.bytes = bytes, .category = category, .stream = Stream::host, .space = program::Space::pinned}, what);
+  return stored(
+      elements, dtype,
+      {.bytes = bytes, .category = category, .stream = Stream::host, .dtype = dtype, .space = program::Space::pinned},
+      what);
 }
 
 Tensor Heap::make_on_host(std::int64_t elements, Dtype dtype, Category category, std::string_view what) {

@@ -34,13 +34,14 @@ std::int64_t rank_with_largest_slice(const std::vector<std::vector<std::int64_t>
 }
 
 /// pin_memory of what is in pageable memory: a copy, made by PyTorch's pool. `from`: what it is converted from, or
-/// nothing for zeros.
+/// nothing for zeros, which are written over before anything reads them, so that their writes are left out.
 Tensor Zero::pinned(std::int64_t elements, Dtype dtype, Category category, const std::string& what,
                     const Tensor& from) {
   const Tensor pageable = heap().make_on_host(elements, dtype, category, what + ", not pinned yet");
-  heap().run(from.storage ? "aten::_to_copy" : "aten::zeros", {reads(from), writes(pageable)},
-             {.bytes = bytes_of(from) + bytes_of(pageable)}, Stream::host);
   Tensor made = heap().make_pinned(elements, dtype, category, what);
+  if (!from.storage) return made;
+  heap().run("aten::_to_copy", {reads(from), writes(pageable)}, {.bytes = bytes_of(from) + bytes_of(pageable)},
+             Stream::host);
   heap().run("aten::copy_", {reads(pageable), writes(made)}, {.bytes = 2 * bytes_of(pageable)}, Stream::host);
   return made;
 }
@@ -51,6 +52,7 @@ void Zero::move_to_host(Group& group, const Tensor& copy) {
   const std::int64_t elements = group.partition.elements;
   {
     const Tensor there = heap().make_on_host(elements, dtype_, Category::parameters, "copy of a partition");
+    heap().wait_for_stream(Stream::compute, Stream::host);
     heap().copy_over_link(copy, there, Stream::compute);
     heap().wait_for_stream(Stream::host, Stream::compute);
     group.master.value = pinned(elements, Dtype::f32, Category::parameters, "partition of " + group.name, there);
@@ -64,10 +66,10 @@ void Zero::make_host_gradients() {
   for (const Place& place : places_) largest = std::max(largest, place.parameter->elements);
   largest_on_host_ = pinned(largest, dtype_, Category::gradients, "gradient of the largest parameter");
   largest_ = heap().make(largest, dtype_, Category::gradients, "gradient from the host");
-  heap().run("aten::zeros", {writes(largest_)});
   for (Group& group : groups_) {
     group.gradient = pinned(group.partition.elements, Dtype::f32, Category::gradients, "gradient of " + group.name);
   }
+  heap().wait_for_stream(Stream::compute, Stream::host);
 }
 
 /// async_accumulate_grad_in_cpu_via_gpu: the whole of each gradient, in the model's type.
@@ -82,7 +84,10 @@ void Zero::add_on_host(Place& place, const Tensor& gradient) {
     heap().copy_over_link(place.on_host, before, stream_);
     heap().run("aten::add_", {reads(before), changes(gradient)}, stream_);
   }
-  heap().copy_over_link(gradient, place.on_host, stream_);
+  if (!is_last_) return heap().copy_over_link(gradient, place.on_host, stream_);
+  // Nothing reads this one.
+  heap().run("aten::copy_", {reads(gradient)}, {.unit = Work::Unit::host_link, .bytes = bytes_of(gradient)},
+             stream_);
 }
 
 /// copy_grads_in_partition: in a step's last micro-batch the norm of what is the rank's, whether any of it overflowed,
