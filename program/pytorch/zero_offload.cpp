@@ -67,7 +67,15 @@ void Zero::make_host_gradients() {
   largest_on_host_ = pinned(largest, dtype_, Category::gradients, "gradient of the largest parameter");
   largest_ = heap().make(largest, dtype_, Category::gradients, "gradient from the host");
   for (Group& group : groups_) {
-    group.gradient = pinned(group.partition.elements, Dtype::f32, Category::gradients, "gradient of " + group.name);
+    const Partition& part = group.partition;
+    // Without what the pool rounds up.
+    group.gradient = heap().narrow(pinned(part.elements, Dtype::f32, Category::gradients, "gradient of " + group.name),
+                                   0, part.elements);
+    const std::int64_t own = places_[group.places.back()].end() - part.begin;
+    const std::int64_t filled = std::clamp<std::int64_t>(own, 0, part.elements);
+    if (filled == part.elements) continue;
+    const Tensor padding = heap().narrow(group.gradient, filled, part.elements - filled);
+    heap().run("aten::zeros", {writes(padding)}, {.bytes = bytes_of(padding)}, Stream::host);
   }
   heap().wait_for_stream(Stream::compute, Stream::host);
 }
