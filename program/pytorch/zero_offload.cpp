@@ -94,8 +94,7 @@ void Zero::add_on_host(Place& place, const Tensor& gradient) {
   }
   if (!is_last_) return heap().copy_over_link(gradient, place.on_host, stream_);
   // Nothing reads this one.
-  heap().run("aten::copy_", {reads(gradient)}, {.unit = Work::Unit::host_link, .bytes = bytes_of(gradient)},
-             stream_);
+  heap().run("aten::copy_", {reads(gradient)}, {.unit = Work::Unit::host_link, .bytes = bytes_of(gradient)}, stream_);
 }
 
 /// copy_grads_in_partition: in a step's last micro-batch the norm of what is the rank's, whether any of it overflowed,
