@@ -30,7 +30,7 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<eager::Zero>(torch, graph, job, modules);
 }
 
-constexpr std::array<std::string_view, 1> kHonoured{"bucket_bytes"};
+constexpr std::array<std::string_view, 2> kHonoured{"bucket_bytes", "overlap_comm"};
 
 /// What DeepSpeed makes of bf16=True and fp16=True: reductions in the model's own type (deepspeed/runtime/engine.py:
 /// communication_data_type), partitions in fp32.
@@ -61,9 +61,14 @@ void require_offload(const Job& job) {
                                 job.sharding == "full-shard" ? "--sharding shard-grad-op " : ""));
 }
 
-/// Of ZeRO-3, bf16 on the card alone.
+/// Of ZeRO-3, bf16 on the card alone. DeepSpeed overlaps its reductions by default (runtime/zero/config.py).
 void require_zero3(const Job& job) {
   if (job.sharding != "full-shard") return;
+  if (job.overlap_comm) {
+    throw NotModelled(
+        "--overlap-comm on with ZeRO-3 (its reductions overlap without it; the flag is for --sharding shard-grad-op "
+        "and shard-optimizer)");
+  }
   for (const std::string_view name : {"offload", "precision"}) {
     const JobField& field = job_field_named(name);
     if (name == "offload" ? job.offload.empty() : job.precision.compute == Dtype::bf16) continue;

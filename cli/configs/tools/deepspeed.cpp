@@ -121,12 +121,14 @@ constexpr std::int64_t kMostBucketNumbers = std::int64_t{1} << 39;
 // In numbers of 2 bytes.
 void read_reduce_bucket(const Setting& setting, Draft& draft) {
   if (setting.is("auto")) {
-    draft.not_modelled(setting,
-                       "the Trainer makes it the hidden size squared: leave it out, and give --bucket-bytes, 2 for "
-                       "each number");
+    draft.set("bucket_bytes", "auto", setting);
   } else {
     draft.set("bucket_bytes", fmt::to_string(2 * setting.whole(1, kMostBucketNumbers)), setting);
   }
+}
+
+void read_overlap(const Setting& setting, Draft& draft) {
+  draft.set("overlap_comm", setting.flag() ? "on" : "off", setting);
 }
 
 constexpr std::array kZeroKeys{
@@ -175,13 +177,13 @@ constexpr std::array kLowZeroKeys{
     KeyRow{"offload_optimizer", read_optimizer_offload},
     KeyRow{"offload_param", read_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
+    KeyRow{"overlap_comm", read_overlap},
     KeyRow{"contiguous_gradients", read_what_is_on},
     KeyRow{"reduce_scatter", read_what_is_on},
     KeyRow{"use_multi_rank_bucket_allreduce", read_what_is_on},
     KeyRow{"compute_grad_norm", read_what_is_on},
 };
 constexpr std::array kLowZeroOthers{
-    UnmodelledKeys{"a second bucket, and reductions on a stream of their own", "overlap_comm"},
     UnmodelledKeys{"another way to send or to split than the usual one",
                    "round_robin_gradients zenflow parameter_alignment"},
     UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16", "cpu_offload"},

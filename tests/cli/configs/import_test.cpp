@@ -71,6 +71,21 @@ TEST_CASE("two files that contradict each other are refused with both places") {
                        InputError);
 }
 
+TEST_CASE("overlapped reductions are a choice of ZeRO-1 and ZeRO-2") {
+  const TemporaryDirectory place;
+  const auto imported = [&](const std::string& stage, const std::string& overlap) {
+    return import_configs({place.write(
+        "ds.json", R"({"zero_optimization": {"stage": )" + stage + R"(, "overlap_comm": )" + overlap + "}}")});
+  };
+  for (const char* stage : {"1", "2"}) {
+    CHECK(value_of(imported(stage, "true"), "overlap_comm") == "on");
+    CHECK(value_of(imported(stage, "false"), "overlap_comm") == "off");
+  }
+  CHECK(imported("3", "true").unmodelled.empty());
+  CHECK(value_of(imported("3", "true"), "overlap_comm").empty());
+  CHECK(says(imported("3", "false").unmodelled, "zero_optimization.overlap_comm", "on by default"));
+}
+
 TEST_CASE("a file that another names is read from beside it, and said to be missing otherwise") {
   const TemporaryDirectory place;
   const std::string trainer = place.write("train.yaml", kTrainer + "deepspeed: ds.json\n");
