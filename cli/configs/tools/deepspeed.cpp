@@ -203,7 +203,8 @@ void read_zero(const Setting& setting, Draft& draft) {
   read_keys(setting, IsLow ? kLowZeroTable : kZeroTable, draft);
 }
 
-template <bool IsLow>
+/// The block is FusedAdam, or with offload DeepSpeedCPUAdam, of all weights in one group (runtime/engine.py:
+/// get_optimizer_configuration).
 void read_optimizer(const Setting& setting, Draft& draft) {
   const ConfigNode* type = find_in(*setting.node, "type");
   if (type == nullptr) {
@@ -211,15 +212,9 @@ void read_optimizer(const Setting& setting, Draft& draft) {
     return;
   }
   const Setting value{setting.file, setting.key + ".type", type};
-  if (IsLow) {
-    draft.not_modelled(value,
-                       "DeepSpeed's own optimizer, with all weights in one group: leave the block out, and the "
-                       "Trainer's optim is estimated");
-  } else if (value.is("adamw") || value.is("adam")) {
-    draft.set("optimizer", "adamw:fused", value);
-  } else {
-    draft.not_modelled(value, "an optimizer of DeepSpeed's without rules here");
-  }
+  draft.not_modelled(value,
+                     "DeepSpeed's own optimizer, with all weights in one group: leave the block out, and the "
+                     "Trainer's optim is estimated");
 }
 
 void read_if_enabled(const Setting& setting, Draft& draft) {
@@ -251,7 +246,7 @@ constexpr std::array kKeys{
     KeyRow{"bfloat16", read_half<true>},
     KeyRow{"fp16", read_half<false>},
     KeyRow{"zero_optimization", read_zero<IsLow>},
-    KeyRow{"optimizer", read_optimizer<IsLow>},
+    KeyRow{"optimizer", read_optimizer},
     KeyRow{"activation_checkpointing", read_activation_checkpointing},
     KeyRow{"torch_autocast", read_if_enabled},
     KeyRow{"amp", read_if_enabled},

@@ -71,6 +71,22 @@ TEST_CASE("two files that contradict each other are refused with both places") {
                        InputError);
 }
 
+TEST_CASE("DeepSpeed's own optimizer is not modelled, of whichever stage") {
+  const TemporaryDirectory place;
+  for (const char* stage : {"1", "2", "3"}) {
+    for (const char* type : {"AdamW", "Adam", "Lamb"}) {
+      CAPTURE(stage);
+      CAPTURE(type);
+      const std::string file =
+          place.write("ds.json", std::string(R"({"zero_optimization": {"stage": )") + stage +
+                                     R"(}, "optimizer": {"type": ")" + type + R"(", "params": {"lr": "auto"}}})");
+      const ImportedJob job = import_configs({file});
+      CHECK(says(job.unmodelled, "optimizer.type", "leave the block out, and the Trainer's optim is estimated"));
+      CHECK(value_of(job, "optimizer").empty());
+    }
+  }
+}
+
 TEST_CASE("overlapped reductions are a choice of ZeRO-1 and ZeRO-2") {
   const TemporaryDirectory place;
   const auto imported = [&](const std::string& stage, const std::string& overlap) {
