@@ -113,7 +113,8 @@ Job normal(Job job, const Cluster& cluster) {
     job.mesh = {};
     job.reshard = ReshardByDefault{};
   }
-  if (job.sharding == "full-shard") job.overlap_comm = false;  // ZeRO-3's reductions always overlap
+  // ZeRO-3's reductions overlap by default, and ZeRO-0 is no choice.
+  if (job.sharding == "full-shard" || job.sharding == "no-shard") job.overlap_comm = false;
   const bool is_split = cluster.cards() > 1 && sharding.parameters;
   if (!is_split) job.wrap = WrapLayers{}, job.wrap_embeddings = true;
   if (job.lora.targets.size() == 7) job.lora.targets.clear();  // all linears of the model
