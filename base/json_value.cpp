@@ -169,6 +169,11 @@ bool JsonObject::is_null(std::string_view key) {
   return found != nullptr && found->kind == Kind::null;
 }
 
+bool JsonObject::is_text(std::string_view key) {
+  const JsonValue* found = find(key);
+  return found != nullptr && found->kind == Kind::text;
+}
+
 std::string JsonObject::text(std::string_view key) { return member(key, Kind::text).text; }
 
 bool JsonObject::boolean(std::string_view key) { return member(key, Kind::boolean).boolean; }

@@ -44,6 +44,8 @@ class JsonObject {
   bool has(std::string_view key);
   /// Whether the key is there, with null as its value.
   bool is_null(std::string_view key);
+  /// Whether the key is there, with a string as its value.
+  bool is_text(std::string_view key);
   std::string text(std::string_view key);
   bool boolean(std::string_view key);
   std::int64_t integer(std::string_view key, std::int64_t least, std::int64_t most);

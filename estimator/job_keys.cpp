@@ -59,11 +59,11 @@ std::string ops_key(const Graph& graph, const Job& job) {
 }
 
 std::string schedule_key(const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
                      job.mesh.replicate, job.reshard.index(), number(job.backward_prefetch), job.forward_prefetch,
-                     job.prefetch_limit, number(job.reduce_finish), job.bucket_bytes, job.reshard_head,
-                     get_checkpointing(job), number(job.accumulate), std::min<std::int64_t>(job.accumulation, 3),
-                     job.gradient_mask.index(), job.optimizer_in_backward);
+                     job.prefetch_limit, number(job.reduce_finish), job.bucket_bytes, job.overlap_comm,
+                     job.reshard_head, get_checkpointing(job), number(job.accumulate),
+                     std::min<std::int64_t>(job.accumulation, 3), job.gradient_mask.index(), job.optimizer_in_backward);
 }
 
 std::string program_key(const Graph& graph, const Job& job) {

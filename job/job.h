@@ -56,6 +56,9 @@ enum class Attention { automatic, flash, efficient, cudnn, math };
 
 /// reduce_bucket_size of DeepSpeed's ZeRO (0.19, runtime/zero/config.py): 5e8 numbers, of 2 bytes each.
 inline constexpr std::int64_t kDeepSpeedBucketBytes = 1'000'000'000;
+/// "auto", until the model is known: its hidden size squared in numbers (transformers 5.23, integrations/deepspeed.py:
+/// trainer_config_finalize).
+inline constexpr std::int64_t kBucketByHiddenSize = -1;
 
 struct Job {
   Runtime runtime = Runtime::vramfit;
@@ -73,6 +76,7 @@ struct Job {
   std::int64_t prefetch_limit = 0;    // gathers in flight; 0: no limit
   ReduceFinish reduce_finish = ReduceFinish::early;
   std::int64_t bucket_bytes = 25 << 20;  // of gradients summed over replicas at once
+  bool overlap_comm = false;             // of DeepSpeed's ZeRO-1 and ZeRO-2
   bool reshard_head = false;             // release the head's unit while the loss runs
   bool deterministic = false;
   Load load = Load::each;  // who reads the initial weights

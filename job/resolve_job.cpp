@@ -219,6 +219,16 @@ void resolve_adapters(Job& job, Notes& notes) {
   }
 }
 
+void resolve_bucket(Job& job, const ModelSpec& spec, Notes& notes) {
+  if (job.bucket_bytes != kBucketByHiddenSize) return;
+  if (job.runtime != Runtime::deepspeed) {
+    throw Conflict("--bucket-bytes auto is for --stack deepspeed, whose Trainer knows the model; give a number");
+  }
+  job.bucket_bytes = 2 * checked_mul(spec.hidden_size, spec.hidden_size);
+  notes.push_back(
+      fmt::format("--bucket-bytes {} (2 for each number of {} squared)", job.bucket_bytes, spec.hidden_size));
+}
+
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes) {
   resolve_precision(job, cluster, notes);
   resolve_sequence(job, spec, notes);
@@ -226,6 +236,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   check_reshard(job);
   resolve_batch(job, notes);
   resolve_loss(job, spec, cluster, notes);
+  resolve_bucket(job, spec, notes);
   resolve_adapters(job, notes);
   check_ignored_label(job, spec);
   check_rest(job);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/default_loss.h"
+#include "job/fields/bucket_text.h"
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_field_words.h"
@@ -76,7 +77,6 @@ template <std::int64_t Job::*Member, std::int64_t Most = kMostCount>
 void set_count(Job& job, std::string_view value) {
   job.*Member = whole_number(value, 1, Most);
 }
-constexpr std::int64_t kMostBucketBytes = std::int64_t{1} << 40;
 // A product of three counts, which has to be readable again.
 constexpr std::int64_t kMostGlobalBatch = std::numeric_limits<std::int64_t>::max();
 
@@ -197,11 +197,15 @@ constexpr std::array kJobFields{
              "(FSDP's no_sync). Default: sharded",
              get_choice<&Job::accumulate, kAccumulates>, set_choice<&Job::accumulate, kAccumulates>,
              FieldGroup::sharding, HonouredBy::own_runtime},
-    JobField{"bucket_bytes", FieldForm::integer, "N",
-             "Bucket size of the gradient all-reduce across replicas, in bytes; of --runtime deepspeed twice its "
-             "reduce_bucket_size. Default: 26214400 (25 MiB); --runtime deepspeed: 1000000000",
-             get_count<&Job::bucket_bytes>, set_count<&Job::bucket_bytes, kMostBucketBytes>, FieldGroup::sharding,
-             HonouredBy::own_runtime},
+    JobField{"bucket_bytes", FieldForm::integer, "N|auto",
+             "Bucket size of the gradient all-reduce across replicas, in bytes; of DeepSpeed twice reduce_bucket_size, "
+             "auto: the hidden size squared. Default: 26214400 (25 MiB); --runtime deepspeed: 1000000000",
+             get_bucket, set_bucket, FieldGroup::sharding, HonouredBy::own_runtime},
+    JobField{"overlap_comm", FieldForm::toggle, "on|off",
+             "With --runtime deepspeed and ZeRO-1 or ZeRO-2: gradients are reduced on a stream of their own, out of "
+             "two buckets (overlap_comm). Default: off, as DeepSpeed's for these stages",
+             get_toggle<&Job::overlap_comm>, set_toggle<&Job::overlap_comm>, FieldGroup::sharding,
+             HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"reshard_head", FieldForm::toggle, "on|off",
              "Free the output head's gathered weights while the loss is computed. Default: off",
              get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>, FieldGroup::sharding,

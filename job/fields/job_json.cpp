@@ -25,6 +25,7 @@ std::string field_text(JsonObject& object, const JobField& field) {
     case FieldForm::text:
       return object.text(field.name);
     case FieldForm::integer:
+      if (field.values.ends_with("|auto") && object.is_text(field.name)) return object.text(field.name);
       return fmt::to_string(object.integer(field.name, 1, std::numeric_limits<std::int64_t>::max()));
     case FieldForm::toggle:
       return object.boolean(field.name) ? "on" : "off";
@@ -90,6 +91,10 @@ void write_job_field(JsonWriter& writer, const JobField& field, const std::strin
       writer.member(field.name, value);
       return;
     case FieldForm::integer:
+      if (value == "auto") {
+        writer.member(field.name, value);
+        return;
+      }
       writer.member(field.name, whole_number(value, 0, std::numeric_limits<std::int64_t>::max()));
       return;
     case FieldForm::toggle:

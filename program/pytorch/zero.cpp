@@ -64,7 +64,8 @@ Zero::Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<M
       ranks_(job.mesh.shard),
       bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n),
       offloads_(offload_of(job).states),
-      accumulates_(job.accumulation > 1) {
+      accumulates_(job.accumulation > 1),
+      overlaps_(job.overlap_comm) {
   std::vector<OptimizerGroup> groups = WholeModel::groups();
   std::vector<std::vector<std::int64_t>> sizes;
   for (const OptimizerGroup& group : groups) {
@@ -147,18 +148,23 @@ void Zero::make_bucket() {
   if (bucket_.storage) return;
   const Scope scope(heap(), "zero");
   bucket_ = heap().make(bucket_elements_, dtype_, Category::communication, "bucket of gradients");
+  if (!overlaps_) return;
+  other_bucket_ = heap().make(bucket_elements_, dtype_, Category::communication, "other bucket of gradients");
 }
 
 /// process_gradients: a gradient is there.
 void Zero::take(int parameter) {
   make_bucket();
-  if (stage_ == 2) make_ready(place_of_.at(parameter));
+  if (stage_ == 2 || (overlaps_ && is_last_)) make_ready(place_of_.at(parameter));
 }
 
 /// reduce_independent_p_g_buckets_and_remove_grads. What doesn't fit into the bucket waits where it is.
 void Zero::make_ready(std::size_t place) {
   const std::int64_t elements = places_[place].parameter->elements;
-  if (ready_elements_ + elements > bucket_elements_) reduce_bucket();
+  if (ready_elements_ + elements > bucket_elements_) {
+    reduce_bucket();
+    if (overlaps_) std::swap(bucket_, other_bucket_);
+  }
   const Tensor gradient = torch().take_gradient(places_[place].parameter->parameter);
   Tensor moved = gradient;
   if (elements > bucket_elements_) {
@@ -187,13 +193,19 @@ std::vector<Zero::Slice> Zero::slices() const {
   return all;
 }
 
-/// reduce_ipg_grads
+/// reduce_ipg_grads. On a stream of their own, reductions begin when the bucket is filled, and the next one is filled
+/// when they are done with the one before.
 void Zero::reduce_bucket() {
   if (ready_.empty()) return;
   const Scope scope(heap(), "zero");
+  if (overlaps_) {
+    stream_ = Stream::reduce_scatter;
+    wait_for_reductions();
+    heap().wait_for_stream(stream_, Stream::compute);
+  }
   const bool is_large = ready_elements_ > bucket_elements_;
   const Tensor whole = is_large ? ready_.front().gradient : heap().narrow(bucket_, 0, ready_elements_);
-  heap().run("aten::div_", {changes(whole)});
+  heap().run("aten::div_", {changes(whole)}, stream_);
   reduce_slices(whole, slices());
   for (Ready& ready : ready_) {
     if (is_kept(places_[ready.place])) {
@@ -203,8 +215,11 @@ void Zero::reduce_bucket() {
       held_.push_back(ready.gradient);
     }
   }
+  // What is no part of the bucket goes back to the pool that it came from (record_stream).
+  if (overlaps_ && is_large) wait_for_reductions();
   ready_.clear();
   ready_elements_ = 0;
+  stream_ = Stream::compute;
 }
 
 /// allreduce_and_scatter: no more than a bucket and one slice at once.
@@ -238,12 +253,11 @@ void Zero::all_reduce(const std::vector<Tensor>& slices, const std::vector<std::
     }
     flat = computed("aten::cat", accesses, elements, dtype_, "flat gradients");
   }
-  heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(flat)}, Stream::compute),
-              Stream::compute);
+  heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(flat)}, stream_), stream_);
   std::int64_t at = 0;
   for (std::size_t i = 0; i < slices.size(); ++i) {
     if (ranks[i] == rank_) {
-      heap().run("aten::copy_", {reads(heap().narrow(flat, at, slices[i].elements)), writes(slices[i])});
+      heap().run("aten::copy_", {reads(heap().narrow(flat, at, slices[i].elements)), writes(slices[i])}, stream_);
     }
     at += slices[i].elements;
   }
@@ -253,21 +267,22 @@ void Zero::all_reduce(const std::vector<Tensor>& slices, const std::vector<std::
 void Zero::keep(Ready& ready) {
   Place& place = places_[ready.place];
   if (!kept_.storage) {
-    kept_ = heap().make(kept_elements_, dtype_, Category::gradients, "gradients of the partition");
+    kept_ = heap().make(kept_elements_, dtype_, Category::gradients, "gradients of the partition", stream_);
     used_elements_ = 0;
   }
   place.kept = heap().narrow(kept_, used_elements_, place.parameter->elements);
   used_elements_ += place.parameter->elements;
-  heap().run("aten::copy_", {reads(ready.gradient), writes(place.kept)});
+  heap().run("aten::copy_", {reads(ready.gradient), writes(place.kept)}, stream_);
 }
 
 /// independent_gradient_partition_epilogue; ZeRO-1 begins to reduce here, in the step's last micro-batch.
 void Zero::finish_backward() {
   if (stage_ == 1) {
     if (!is_last_) return;
-    for (std::size_t place = 0; place < places_.size(); ++place) make_ready(place);
+    for (std::size_t place = 0; place < places_.size() && !overlaps_; ++place) make_ready(place);
   }
   reduce_bucket();
+  if (overlaps_) wait_for_reductions();
   const Scope scope(heap(), "zero");
   for (Group& group : groups_) {
     if (offloads_) break;
@@ -278,6 +293,7 @@ void Zero::finish_backward() {
   for (Place& place : places_) place.kept = {};
   kept_ = {};
   bucket_ = {};
+  other_bucket_ = {};
   held_.clear();
 }
 

@@ -85,6 +85,7 @@ class Zero final : public WholeModel, private ZeroNumbers {
   void make_gradients_once();
   void make_bucket();
   void take(int parameter);
+  void wait_for_reductions() { heap().wait_for_stream(Stream::compute, Stream::reduce_scatter); }
   void make_ready(std::size_t place);
   void reduce_bucket();
   std::vector<Slice> slices() const;
@@ -118,14 +119,14 @@ class Zero final : public WholeModel, private ZeroNumbers {
   int stage_;
   Dtype dtype_;  // of the model: bf16 or fp16
   std::int64_t ranks_, rank_ = 0, bucket_elements_;
-  bool offloads_, accumulates_;
+  bool offloads_, accumulates_, overlaps_;
   bool is_last_ = true;           // of its step: the micro-batch
   std::int64_t micro_batch_ = 0;  // of its step
   std::vector<Group> groups_;
   std::vector<Place> places_;
   std::map<int, std::size_t> place_of_;  // in places_, by parameter
   std::size_t updated_ = 0;              // of groups_
-  Tensor bucket_, kept_;
+  Tensor bucket_, other_bucket_, kept_;  // the other one: with overlap_comm, that is being reduced
   std::int64_t ready_elements_ = 0, kept_elements_ = 0, used_elements_ = 0;  // of kept_
   std::vector<Ready> ready_;
   std::vector<Tensor> held_;          // ZeRO-1's gradients that were too large for the bucket

@@ -12,9 +12,10 @@ using Pass = Zero3Coordinator::Pass;
 Zero3::Zero3(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
     : WholeModel(torch, graph, job, modules),
       ZeroNumbers(torch),
+      dtype_(job.precision.compute),
       ranks_(job.mesh.shard),
-      bucket_elements_(job.bucket_bytes / dtype_bytes(Dtype::bf16).n),
-      coordinator_(torch, ranks_, {}) {
+      bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n),
+      coordinator_(torch, ranks_, dtype_, {}) {
   for (Trained* p : trained()) coordinator_.add(*p);
   for (const OptimizerGroup& group : WholeModel::groups()) add_groups(group.parameters);
   torch.set_module_hooks(this);
@@ -44,10 +45,11 @@ void Zero3::load() {
   make_parts();
   const Scope scope(heap(), "zero");
   tracker_ = heap().make(1, Dtype::u8, Category::temporaries, "is there an infinite number");
+  heap().run("aten::zeros", {writes(tracker_)});
   flatten();
   make_masters();
-  bucket_ = heap().make(bucket_elements_, Dtype::bf16, Category::communication, "bucket of gradients");
-  gradients_ = heap().make(flat_.elements, Dtype::bf16, Category::gradients, "gradients of the parts");
+  bucket_ = heap().make(bucket_elements_, dtype_, Category::communication, "bucket of gradients");
+  gradients_ = heap().make(flat_.elements, dtype_, Category::gradients, "gradients of the parts");
   heap().run("aten::zeros", {});
   gradient_parts_.resize(coordinator_.parameters().size());
   std::int64_t begin = 0;
@@ -70,9 +72,9 @@ void Zero3::load() {
 void Zero3::make_parts() {
   const Scope scope(heap(), "model");
   for (PartedParameter& p : coordinator_.parameters()) {
-    const Tensor whole = heap().make(p.trained->elements, Dtype::bf16, Category::parameters, "made " + p.trained->name);
+    const Tensor whole = heap().make(p.trained->elements, dtype_, Category::parameters, "made " + p.trained->name);
     heap().run("aten::normal_", {writes(whole)});
-    p.part = heap().make(p.part_elements, Dtype::bf16, Category::parameters, "part of " + p.trained->name);
+    p.part = heap().make(p.part_elements, dtype_, Category::parameters, "part of " + p.trained->name);
     heap().run("aten::copy_", {reads(whole), writes(p.part)});
   }
 }
@@ -85,7 +87,7 @@ void Zero3::flatten() {
     p.part = {};
   }
   heap().empty_cache();
-  flat_ = heap().make(elements, Dtype::bf16, Category::parameters, "parts of all parameters");
+  flat_ = heap().make(elements, dtype_, Category::parameters, "parts of all parameters");
   heap().run("aten::_to_copy", {writes(flat_)});
   std::int64_t begin = 0;
   for (Group& group : groups_) {
@@ -167,20 +169,20 @@ Tensor Zero3::scattered() {
             std::clamp<std::int64_t>(p.trained->elements - rank * p.part_elements, 0, p.part_elements);
         elements += p.part_elements;
         if (own < p.part_elements) {
-          padding.push_back(heap().make(p.part_elements - own, Dtype::bf16, Category::temporaries,
+          padding.push_back(heap().make(p.part_elements - own, dtype_, Category::temporaries,
                                         fmt::format("padding of rank {}", rank), Stream::reduce_scatter));
         }
       }
     }
     for (const Ready& ready : ready_) accesses.push_back(reads(ready.gradient));
-    flat = heap().make(elements, Dtype::bf16, Category::communication, "gradients by rank", Stream::reduce_scatter);
+    flat = heap().make(elements, dtype_, Category::communication, "gradients by rank", Stream::reduce_scatter);
     accesses.push_back(writes(flat));
     heap().run("aten::cat", accesses, Stream::reduce_scatter);
   }
   collected_ = heap().record(Stream::reduce_scatter);
   heap().run("aten::div_", {changes(flat)}, Stream::reduce_scatter);
   heap().wait(heap().start(program::Collective::reduce_scatter, program::Axis::shard, {changes(flat)},
-                           Stream::reduce_scatter, flat.elements / ranks_ * dtype_bytes(Dtype::bf16)),
+                           Stream::reduce_scatter, flat.elements / ranks_ * dtype_bytes(dtype_)),
               Stream::reduce_scatter);
   return flat;
 }

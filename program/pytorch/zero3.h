@@ -1,6 +1,6 @@
-// DeepSpeed's ZeRO-3 (0.19) as transformers' Trainer sets it up: of each parameter a rank has a part in bf16, and all
-// of it only around the modules that use it. Gradients go through a bucket to the rank's part of each, which lie in one
-// flat tensor; those of the optimizer's groups are updated in fp32 (deepspeed/runtime/zero/stage3.py).
+// DeepSpeed's ZeRO-3 (0.19) as transformers' Trainer sets it up: of each parameter a rank has a part in bf16 or fp16,
+// and all of it only around the modules that use it. Gradients go through a bucket to the rank's part of each, which
+// lie in one flat tensor; those of the optimizer's groups are updated in fp32 (deepspeed/runtime/zero/stage3.py).
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
     std::string name;
     std::vector<std::size_t> parameters;  // of the coordinator's
     std::int64_t elements = 0;
-    Tensor flat;      // the rank's parts in bf16
+    Tensor flat;      // the rank's parts, in the model's type
     Trained master;   // the same in fp32
     Tensor gradient;  // in fp32
   };
@@ -63,9 +63,12 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   Tensor scattered();
 
   // zero3_step.cpp
+  void check_overflow();
+  void note_any(Tensor flags);
   Tensor norm_of(const Group& group);
   void update(Group& group, bool clips, const Tensor& norm, const std::function<void()>& optimizer);
 
+  Dtype dtype_;  // of the model: bf16 or fp16
   std::int64_t ranks_, bucket_elements_;
   Zero3Coordinator coordinator_;
   Submodule root_{.name = "root", .parameters = {}, .is_called_by_names = true};

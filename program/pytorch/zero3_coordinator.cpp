@@ -14,8 +14,8 @@ constexpr std::int64_t kNever = -1;
 
 }  // namespace
 
-Zero3Coordinator::Zero3Coordinator(Torch& torch, std::int64_t ranks, Zero3Limits limits)
-    : torch_(torch), ranks_(ranks), limits_(limits) {}
+Zero3Coordinator::Zero3Coordinator(Torch& torch, std::int64_t ranks, Dtype dtype, Zero3Limits limits)
+    : torch_(torch), ranks_(ranks), dtype_(dtype), limits_(limits) {}
 
 void Zero3Coordinator::add(Trained& trained) {
   places_[trained.parameter] = parameters_.size();
@@ -157,7 +157,7 @@ void Zero3Coordinator::gather(std::vector<std::size_t> parameters) {
   const bool is_alone = parameters.size() == 1;
   heap.wait_for_stream(Stream::all_gather, Stream::compute);  // it may work with what was let go of
   Tensor& target = is_alone ? parameters_[parameters.front()].whole : made->flat;
-  target = heap.make(checked_mul(elements, ranks_), Dtype::bf16,
+  target = heap.make(checked_mul(elements, ranks_), dtype_,
                      is_alone ? Category::unsharded_parameters : Category::communication,
                      is_alone ? "gathered " + parameters_[parameters.front()].trained->name : "gathered parameters",
                      Stream::all_gather);
@@ -169,7 +169,7 @@ void Zero3Coordinator::gather(std::vector<std::size_t> parameters) {
     accesses.insert(accesses.begin(), writes(target));
   }
   made->token = heap.start(program::Collective::all_gather, program::Axis::shard, accesses, Stream::all_gather,
-                           elements * dtype_bytes(Dtype::bf16));
+                           elements * dtype_bytes(dtype_));
 }
 
 void Zero3Coordinator::make_whole(PartedParameter& p, Tensor whole) {
@@ -193,7 +193,7 @@ void Zero3Coordinator::wait_for(Gather& gather) {
     } else if (!gather.flat.storage) {
       make_whole(p, heap.narrow(p.whole, 0, p.trained->elements));
     } else {
-      Tensor whole = heap.make(p.trained->elements, Dtype::bf16, Category::unsharded_parameters,
+      Tensor whole = heap.make(p.trained->elements, dtype_, Category::unsharded_parameters,
                                "gathered " + p.trained->name, Stream::all_gather);
       heap.run("aten::cat", {reads(gather.flat), writes(whole)}, {.bytes = 2 * static_cast<double>(2 * whole.elements)},
                Stream::all_gather);
@@ -273,10 +273,10 @@ void Zero3Coordinator::release_all() {
 void Zero3Coordinator::gather_alone(PartedParameter& p) {
   Heap& heap = torch_.heap();
   const Scope scope(heap, "zero");
-  const Tensor whole = heap.make(checked_mul(p.part_elements, ranks_), Dtype::bf16, Category::unsharded_parameters,
+  const Tensor whole = heap.make(checked_mul(p.part_elements, ranks_), dtype_, Category::unsharded_parameters,
                                  "whole " + p.trained->name);
   heap.wait(heap.start(program::Collective::all_gather, program::Axis::shard, {writes(whole), reads(p.part)},
-                       Stream::compute, p.part_elements * dtype_bytes(Dtype::bf16)),
+                       Stream::compute, p.part_elements * dtype_bytes(dtype_)),
             Stream::compute);
   make_whole(p, heap.narrow(whole, 0, p.trained->elements));
 }

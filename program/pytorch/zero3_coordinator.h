@@ -49,7 +49,8 @@ struct PartedParameter {
 
 class Zero3Coordinator {
  public:
-  Zero3Coordinator(Torch& torch, std::int64_t ranks, Zero3Limits limits);
+  /// `dtype`: of the parameters, bf16 or fp16.
+  Zero3Coordinator(Torch& torch, std::int64_t ranks, Dtype dtype, Zero3Limits limits);
 
   /// In the order of the model's parameters.
   std::vector<PartedParameter>& parameters() { return parameters_; }
@@ -96,6 +97,7 @@ class Zero3Coordinator {
 
   Torch& torch_;
   std::int64_t ranks_;
+  Dtype dtype_;
   Zero3Limits limits_;
   std::vector<PartedParameter> parameters_;
   std::map<int, std::size_t> places_;  // by index in the graph

@@ -5,6 +5,36 @@
 
 namespace vramfit::eager {
 
+/// has_overflow, of fp16 alone: all of the rank's gradients at once, on the stream that they were reduced on.
+void Zero3::check_overflow() {
+  const std::int64_t n = gradients_.elements;
+  stream_ = Stream::reduce_scatter;
+  Tensor infinite;
+  {
+    const Tensor magnitude = computed("aten::abs", {reads(gradients_)}, n, dtype_, "magnitude");
+    infinite = computed("aten::eq", {reads(magnitude)}, n, Dtype::u8, "is it infinite");
+  }
+  note_any(std::move(infinite));
+  note_any(computed("aten::ne", {reads(gradients_)}, n, Dtype::u8, "is it no number"));
+  Tensor flag;
+  {
+    const Tensor copy = number("aten::clone", {reads(tracker_)}, Dtype::u8, "is there one");
+    flag = number("aten::_to_copy", {reads(copy)}, Dtype::u8, "is there one, as a byte");
+  }
+  heap().run("aten::zero_", {writes(tracker_)}, stream_);
+  stream_ = Stream::compute;
+  heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
+  heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(flag)}, Stream::compute),
+              Stream::compute);
+}
+
+/// inf_or_nan_tracker.logical_or_(flags.any())
+void Zero3::note_any(Tensor flags) {
+  const Tensor any = reduced("aten::any", flags);
+  flags = {};
+  heap().run("aten::logical_or_", {reads(any), changes(tracker_)}, stream_);
+}
+
 /// get_grad_norm_direct: each part is widened to fp64 for its norm.
 Tensor Zero3::norm_of(const Group& group) {
   std::vector<Tensor> norms;
@@ -31,11 +61,15 @@ void Zero3::update(Group& group, bool clips, const Tensor& norm, const std::func
     for (const std::size_t place : group.parameters) accesses.push_back(reads(gradient_parts_[place]));
     const Tensor flat = group.parameters.size() == 1
                             ? gradient_parts_[group.parameters.front()]
-                            : computed("aten::cat", accesses, group.elements, Dtype::bf16, "flat gradient");
+                            : computed("aten::cat", accesses, group.elements, dtype_, "flat gradient");
     group.gradient = heap().make(group.elements, Dtype::f32, Category::gradients, "gradient of " + group.name);
     heap().run("aten::_to_copy", {reads(flat), writes(group.gradient)});
   }
-  if (clips) clip_to(group.gradient, norm);
+  if (clips) {
+    clip_to(group.gradient, norm);
+  } else if (dtype_ == Dtype::f16) {  // by the loss's scale alone, a number
+    heap().run("aten::mul_", {changes(group.gradient)});
+  }
   optimizer();
   heap().run("aten::copy_", {reads(group.master.value), writes(group.flat)});
   group.gradient = {};
@@ -46,6 +80,7 @@ void Zero3::step(bool clip, const std::function<void(Phase)>& enter, const std::
   accumulates_ = false;
   coordinator_.release_all();
   enter(Phase::clip);
+  if (dtype_ == Dtype::f16) check_overflow();
   std::vector<Tensor> norms;
   for (const Group& group : groups_) norms.push_back(norm_of(group));
   const Tensor norm = combined(norms);

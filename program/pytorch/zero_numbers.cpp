@@ -9,7 +9,11 @@ namespace vramfit::eager {
 
 Tensor ZeroNumbers::computed(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype,
                              const char* what) {
-  return library_.computed(call, inputs, library_.heap().make(elements, dtype, Category::temporaries, what));
+  Tensor made = library_.heap().make(elements, dtype, Category::temporaries, what, stream_);
+  Accesses accesses = inputs;
+  accesses.push_back(writes(made));
+  library_.heap().run(call, accesses, stream_);
+  return made;
 }
 
 Tensor ZeroNumbers::is_finite(const Tensor& x) {
@@ -22,15 +26,17 @@ Tensor ZeroNumbers::is_finite(const Tensor& x) {
 
 Tensor ZeroNumbers::reduced(const char* call, const Tensor& x) {
   const Bytes element = dtype_bytes(x.dtype);
-  Tensor result = library_.heap().make(1, x.dtype, Category::temporaries, "reduced");
+  const auto temporary = [&](std::int64_t elements, Dtype dtype, const char* what) {
+    return library_.heap().make(elements, dtype, Category::temporaries, what, stream_);
+  };
+  Tensor result = temporary(1, x.dtype, "reduced");
   std::int64_t part = x.elements;
   while (part * element.n > std::numeric_limits<std::int32_t>::max()) part = ceil_div(part, std::int64_t{2});
   const ReduceScratch scratch = sum_over_all(part, library_.device());  // of numbers of 4 bytes
-  const Tensor partials =
-      library_.heap().make(scratch.partials.n / 4, x.dtype, Category::temporaries, "partial results");
-  const Tensor counters =
-      library_.heap().make(scratch.counters.n, Dtype::u8, Category::temporaries, "reduction counters");
-  return library_.computed(call, {reads(x)}, std::move(result));
+  const Tensor partials = temporary(scratch.partials.n / 4, x.dtype, "partial results");
+  const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+  library_.heap().run(call, {reads(x), writes(result)}, stream_);
+  return result;
 }
 
 /// fp64 has no name here; its numbers have as many bytes as those of int64.

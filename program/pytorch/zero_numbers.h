@@ -33,6 +33,8 @@ class ZeroNumbers {
   /// Scales a gradient so that `norm` isn't larger than the limit (unscale_and_clip_grads).
   void clip_to(const Tensor& gradient, const Tensor& norm);
 
+  Stream stream_ = Stream::compute;  // on which all of it is computed, and from whose pool
+
  private:
   Torch& library_;
 };

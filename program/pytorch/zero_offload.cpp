@@ -85,16 +85,16 @@ void Zero::add_on_host(Place& place, const Tensor& gradient) {
   if (!place.on_host.storage) {
     place.on_host =
         pinned(gradient.elements, dtype_, Category::gradients, "gradients so far of " + place.parameter->name);
-    heap().wait_for_stream(Stream::compute, Stream::host);
+    heap().wait_for_stream(stream_, Stream::host);
   }
   if (micro_batch_ > 0) {
     const Tensor before = heap().narrow(largest_, 0, gradient.elements);
-    heap().copy_over_link(place.on_host, before, Stream::compute);
-    heap().run("aten::add_", {reads(before), changes(gradient)});
+    heap().copy_over_link(place.on_host, before, stream_);
+    heap().run("aten::add_", {reads(before), changes(gradient)}, stream_);
   }
-  if (!is_last_) return heap().copy_over_link(gradient, place.on_host, Stream::compute);
+  if (!is_last_) return heap().copy_over_link(gradient, place.on_host, stream_);
   // Nothing reads this one.
-  heap().run("aten::copy_", {reads(gradient)}, {.unit = Work::Unit::host_link, .bytes = bytes_of(gradient)});
+  heap().run("aten::copy_", {reads(gradient)}, {.unit = Work::Unit::host_link, .bytes = bytes_of(gradient)}, stream_);
 }
 
 /// copy_grads_in_partition: in a step's last micro-batch the norm of what is the rank's, whether any of it overflowed,
@@ -111,7 +111,7 @@ void Zero::send_to_host(Ready& ready) {
   place.norm = norm_in_fp64(own);
   is_overflown(ready.gradient);
   const Tensor wide = computed("aten::_to_copy", {reads(own)}, elements, Dtype::f32, "gradient on its way to the host");
-  heap().copy_over_link(wide, heap().narrow(group.gradient, begin - part.begin, elements), Stream::compute);
+  heap().copy_over_link(wide, heap().narrow(group.gradient, begin - part.begin, elements), stream_);
 }
 
 /// has_overflow, and complete_grad_norm_calculation_for_cpu_offload of each group: numbers of the host, summed over

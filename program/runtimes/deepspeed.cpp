@@ -30,15 +30,15 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<eager::Zero>(torch, graph, job, modules);
 }
 
-constexpr std::array<std::string_view, 1> kHonoured{"bucket_bytes"};
+constexpr std::array<std::string_view, 2> kHonoured{"bucket_bytes", "overlap_comm"};
 
 /// What DeepSpeed makes of bf16=True and fp16=True: reductions in the model's own type (deepspeed/runtime/engine.py:
 /// communication_data_type), partitions in fp32.
 void require_precision(const Job& job) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
   if (!eager::is_mixed_in_16_bits(job)) {
-    throw NotModelled(fmt::format("--precision {} with --runtime deepspeed (--precision bf16-mixed{} is)",
-                                  value("precision"), job.sharding == "full-shard" ? "" : " or fp16-mixed"));
+    throw NotModelled(fmt::format("--precision {} with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)",
+                                  value("precision")));
   }
   const std::string_view computed = dtype_name(job.precision.compute);
   if (value("reduce_dtype") != computed) {
@@ -61,14 +61,18 @@ void require_offload(const Job& job) {
                                 job.sharding == "full-shard" ? "--sharding shard-grad-op " : ""));
 }
 
-/// Of ZeRO-3, bf16 on the card alone.
+/// Of ZeRO-3, what is on the card alone. DeepSpeed overlaps its reductions by default (runtime/zero/config.py).
 void require_zero3(const Job& job) {
   if (job.sharding != "full-shard") return;
-  for (const std::string_view name : {"offload", "precision"}) {
-    const JobField& field = job_field_named(name);
-    if (name == "offload" ? job.offload.empty() : job.precision.compute == Dtype::bf16) continue;
-    throw NotModelled(fmt::format("{} {} with ZeRO-3 (with --sharding shard-grad-op, which is ZeRO-2, it is)",
-                                  flag_of(field), field.get(job)));
+  if (job.overlap_comm) {
+    throw NotModelled(
+        "--overlap-comm on with ZeRO-3 (its reductions overlap without it; the flag is for --sharding shard-grad-op "
+        "and shard-optimizer)");
+  }
+  if (!job.offload.empty()) {
+    throw NotModelled(
+        fmt::format("--offload {} with ZeRO-3 (with --sharding shard-grad-op, which is ZeRO-2, --offload optimizer is)",
+                    job_field_named("offload").get(job)));
   }
 }
 

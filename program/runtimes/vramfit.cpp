@@ -104,6 +104,9 @@ void require_dora(const Job& job) {
 
 void require_own(const Job& job, const Cluster& cluster) {
   if (job.modeling != Modeling::vramfit) refuse_field(job, "modeling");
+  if (job.overlap_comm) {
+    throw NotModelled("--overlap-comm on with --runtime vramfit (--stack deepspeed has it; reductions overlap anyway)");
+  }
   if (job.compile) {
     throw NotModelled(
         "--compile on with --runtime vramfit (its kernels are fused; leave it out, or choose a PyTorch runtime)");

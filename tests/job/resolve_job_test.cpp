@@ -172,6 +172,15 @@ TEST_CASE("terms of the loss that are off are left out of a job's text, as befor
   CHECK(job_to_json(job) == job_to_json(unresolved_job()));
 }
 
+TEST_CASE("a bucket by the hidden size is DeepSpeed's under the Trainer, and known with the model") {
+  const Job job = resolved({{"runtime", "deepspeed"}, {"bucket_bytes", "auto"}}, "2xH100-80GB");
+  CHECK(job.bucket_bytes == 2 * 4096 * 4096);
+  CHECK(contains(error_of({{"bucket_bytes", "auto"}}, "2xH100-80GB"), "--bucket-bytes auto is for --stack deepspeed"));
+  const Job open = job_with({{"runtime", "deepspeed"}, {"bucket_bytes", "auto"}});
+  CHECK(contains(job_to_json(open), "\"bucket_bytes\": \"auto\""));
+  CHECK(job_from_json(job_to_json(open), "job.json").bucket_bytes == kBucketByHiddenSize);
+}
+
 TEST_CASE("adapters need a method that has them") {
   CHECK(contains(error_of({{"lora_rank", "8"}}, "1xA100"), "--lora-rank with --method full: there are no adapters"));
   CHECK(contains(error_of({{"lora_targets", "q_proj"}}, "1xA100"), "--lora-targets with --method full"));

@@ -21,7 +21,7 @@ constexpr std::array kFields{
     FieldRow{"lora_targets", Carried::script},   FieldRow{"rslora", Carried::script},
     FieldRow{"seq_len", Carried::script},        FieldRow{"micro_batch", Carried::written},
     FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::written},
-    FieldRow{"bucket_bytes", Carried::written},
+    FieldRow{"bucket_bytes", Carried::written},  FieldRow{"overlap_comm", Carried::written},
 };
 
 int stage(const ExportWriter& writer) {
@@ -71,6 +71,7 @@ std::string settings(ExportWriter& writer) {
   json.key("zero_optimization").begin_object().member("stage", stage(writer));
   write_offload(json, writer);
   write_bucket(json, writer);
+  if (writer.is("overlap_comm", "on")) json.member("overlap_comm", true);
   if (stage(writer) == 3) json.member("stage3_gather_16bit_weights_on_model_save", true);
   json.end_object().end_object();
   return json.take();

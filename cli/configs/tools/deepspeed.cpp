@@ -121,12 +121,14 @@ constexpr std::int64_t kMostBucketNumbers = std::int64_t{1} << 39;
 // In numbers of 2 bytes.
 void read_reduce_bucket(const Setting& setting, Draft& draft) {
   if (setting.is("auto")) {
-    draft.not_modelled(setting,
-                       "the Trainer makes it the hidden size squared: leave it out, and give --bucket-bytes, 2 for "
-                       "each number");
+    draft.set("bucket_bytes", "auto", setting);
   } else {
     draft.set("bucket_bytes", fmt::to_string(2 * setting.whole(1, kMostBucketNumbers)), setting);
   }
+}
+
+void read_overlap(const Setting& setting, Draft& draft) {
+  draft.set("overlap_comm", setting.flag() ? "on" : "off", setting);
 }
 
 constexpr std::array kZeroKeys{
@@ -175,13 +177,13 @@ constexpr std::array kLowZeroKeys{
     KeyRow{"offload_optimizer", read_optimizer_offload},
     KeyRow{"offload_param", read_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
+    KeyRow{"overlap_comm", read_overlap},
     KeyRow{"contiguous_gradients", read_what_is_on},
     KeyRow{"reduce_scatter", read_what_is_on},
     KeyRow{"use_multi_rank_bucket_allreduce", read_what_is_on},
     KeyRow{"compute_grad_norm", read_what_is_on},
 };
 constexpr std::array kLowZeroOthers{
-    UnmodelledKeys{"a second bucket, and reductions on a stream of their own", "overlap_comm"},
     UnmodelledKeys{"another way to send or to split than the usual one",
                    "round_robin_gradients zenflow parameter_alignment"},
     UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16", "cpu_offload"},
@@ -201,7 +203,8 @@ void read_zero(const Setting& setting, Draft& draft) {
   read_keys(setting, IsLow ? kLowZeroTable : kZeroTable, draft);
 }
 
-template <bool IsLow>
+/// The block is FusedAdam, or with offload DeepSpeedCPUAdam, of all weights in one group (runtime/engine.py:
+/// get_optimizer_configuration).
 void read_optimizer(const Setting& setting, Draft& draft) {
   const ConfigNode* type = find_in(*setting.node, "type");
   if (type == nullptr) {
@@ -209,15 +212,9 @@ void read_optimizer(const Setting& setting, Draft& draft) {
     return;
   }
   const Setting value{setting.file, setting.key + ".type", type};
-  if (IsLow) {
-    draft.not_modelled(value,
-                       "DeepSpeed's own optimizer, with all weights in one group: leave the block out, and the "
-                       "Trainer's optim is estimated");
-  } else if (value.is("adamw") || value.is("adam")) {
-    draft.set("optimizer", "adamw:fused", value);
-  } else {
-    draft.not_modelled(value, "an optimizer of DeepSpeed's without rules here");
-  }
+  draft.not_modelled(value,
+                     "DeepSpeed's own optimizer, with all weights in one group: leave the block out, and the "
+                     "Trainer's optim is estimated");
 }
 
 void read_if_enabled(const Setting& setting, Draft& draft) {
@@ -249,7 +246,7 @@ constexpr std::array kKeys{
     KeyRow{"bfloat16", read_half<true>},
     KeyRow{"fp16", read_half<false>},
     KeyRow{"zero_optimization", read_zero<IsLow>},
-    KeyRow{"optimizer", read_optimizer<IsLow>},
+    KeyRow{"optimizer", read_optimizer},
     KeyRow{"activation_checkpointing", read_activation_checkpointing},
     KeyRow{"torch_autocast", read_if_enabled},
     KeyRow{"amp", read_if_enabled},

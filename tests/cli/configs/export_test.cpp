@@ -64,8 +64,9 @@ const std::vector<Drawn> kAdapters{
 // DeepSpeed's runtime brings defaults, so it comes before what is drawn for all.
 const std::vector<Drawn> kDeepSpeed{{"runtime", {"deepspeed"}}, {"modeling", {"transformers"}}};
 const std::vector<Drawn> kOfDeepSpeed{
-    {"sharding", {"shard-optimizer", "shard-grad-op", "shard-grad-op", "no-shard"}},
+    {"sharding", {"shard-optimizer", "shard-grad-op", "shard-grad-op", "full-shard", "no-shard"}},
     {"bucket_bytes", {"", "", "40000000", "100002", "100003"}},
+    {"overlap_comm", {"off", "off", "on"}},
 };
 
 void draw(Job& job, const std::vector<Drawn>& rows, Random& random) {
@@ -112,6 +113,8 @@ Job normal(Job job, const Cluster& cluster) {
     job.mesh = {};
     job.reshard = ReshardByDefault{};
   }
+  // ZeRO-3's reductions overlap by default, and ZeRO-0 is no choice.
+  if (job.sharding == "full-shard" || job.sharding == "no-shard") job.overlap_comm = false;
   const bool is_split = cluster.cards() > 1 && sharding.parameters;
   if (!is_split) job.wrap = WrapLayers{}, job.wrap_embeddings = true;
   if (job.lora.targets.size() == 7) job.lora.targets.clear();  // all linears of the model

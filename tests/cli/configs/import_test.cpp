@@ -71,6 +71,37 @@ TEST_CASE("two files that contradict each other are refused with both places") {
                        InputError);
 }
 
+TEST_CASE("DeepSpeed's own optimizer is not modelled, of whichever stage") {
+  const TemporaryDirectory place;
+  for (const char* stage : {"1", "2", "3"}) {
+    for (const char* type : {"AdamW", "Adam", "Lamb"}) {
+      CAPTURE(stage);
+      CAPTURE(type);
+      const std::string file =
+          place.write("ds.json", std::string(R"({"zero_optimization": {"stage": )") + stage +
+                                     R"(}, "optimizer": {"type": ")" + type + R"(", "params": {"lr": "auto"}}})");
+      const ImportedJob job = import_configs({file});
+      CHECK(says(job.unmodelled, "optimizer.type", "leave the block out, and the Trainer's optim is estimated"));
+      CHECK(value_of(job, "optimizer").empty());
+    }
+  }
+}
+
+TEST_CASE("overlapped reductions are a choice of ZeRO-1 and ZeRO-2") {
+  const TemporaryDirectory place;
+  const auto imported = [&](const std::string& stage, const std::string& overlap) {
+    return import_configs({place.write(
+        "ds.json", R"({"zero_optimization": {"stage": )" + stage + R"(, "overlap_comm": )" + overlap + "}}")});
+  };
+  for (const char* stage : {"1", "2"}) {
+    CHECK(value_of(imported(stage, "true"), "overlap_comm") == "on");
+    CHECK(value_of(imported(stage, "false"), "overlap_comm") == "off");
+  }
+  CHECK(imported("3", "true").unmodelled.empty());
+  CHECK(value_of(imported("3", "true"), "overlap_comm").empty());
+  CHECK(says(imported("3", "false").unmodelled, "zero_optimization.overlap_comm", "on by default"));
+}
+
 TEST_CASE("a file that another names is read from beside it, and said to be missing otherwise") {
   const TemporaryDirectory place;
   const std::string trainer = place.write("train.yaml", kTrainer + "deepspeed: ds.json\n");

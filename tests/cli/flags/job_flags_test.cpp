@@ -56,6 +56,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"reduce_finish", "end"},
     {"accumulate", "unsharded"},
     {"bucket_bytes", "1000000"},
+    {"overlap_comm", "on"},
     {"reshard_head", "on"},
     {"deterministic", "on"},
     {"load", "rank0"},

@@ -97,6 +97,7 @@ constexpr std::array kFields{
     FieldRow{"reduce_finish", "end", false},
     FieldRow{"accumulate", "unsharded", false},
     FieldRow{"bucket_bytes", "1000", false},
+    FieldRow{"overlap_comm", "on", false},
     FieldRow{"reshard_head", "on", false},
     FieldRow{"deterministic", "on", false},
     FieldRow{"load", "rank0", false},

@@ -30,12 +30,20 @@ FEW = [
     Case(**SMALL, zero=3, ranks=4, accumulation=3, bucket=5_000_000),
     Case(**SMALL, zero=3, ranks=3, accumulation=2, checkpointing="full", tied=True, family="qwen2"),
     Case(**SMALL, zero=3, ranks=2, tied=True, family="qwen3"),
+    Case(**TINY, zero=3, ranks=4, precision="fp16-mixed", accumulation=2, checkpointing="full", clip=False),
+    Case(**SMALL, zero=3, ranks=3, precision="fp16-mixed", card="T4", attention="auto", checkpointing="full"),
     Case(**TINY, zero=2, ranks=64, bucket=500_000, optimizer="adamw:foreach"),
     Case(**TINY, zero=2, ranks=2, precision="fp16-mixed", card="T4", attention="auto", bucket=30_000, accumulation=2),
     Case(**TINY, zero=1, ranks=3, precision="fp16-mixed", clip=False),
     Case(**TINY, zero=2, ranks=4, offload="optimizer", bucket=100_000),
     Case(**TINY, zero=2, ranks=3, offload="optimizer", bucket=30_000, accumulation=3, checkpointing="full"),
     Case(**TINY, zero=1, ranks=2, offload="optimizer", bucket=30_000, accumulation=2, precision="fp16-mixed"),
+    Case(**TINY, zero=2, ranks=2, overlap=True, bucket=100_000, accumulation=2),
+    Case(**TINY, zero=1, ranks=4, overlap=True, bucket=30_000, accumulation=2),
+    Case(**TINY, zero=1, ranks=4, overlap=True, bucket=5_000, accumulation=2),  # matrices are larger than the bucket
+    Case(**TINY, zero=2, ranks=16, overlap=True, bucket=0, accumulation=2),
+    Case(**TINY, zero=1, ranks=2, bucket=0),
+    Case(**TINY, zero=2, ranks=3, overlap=True, offload="optimizer", bucket=30_000, accumulation=2),
 ]
 MORE = [
     *(Case(**SMALL, zero=zero, ranks=ranks, bucket=bucket, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
@@ -43,10 +51,11 @@ MORE = [
           (2, 2, 500_000_000, False, 1, "none"), (2, 8, 20_000_000, True, 2, "full"), (2, 16, 2_000_000, False, 3, "full"), (2, 3, 10_000_000, True, 1, "none"),
           (1, 2, 500_000_000, True, 1, "full"), (1, 8, 20_000_000, False, 3, "none"), (1, 5, 2_000_000, True, 2, "full"), (1, 1, 20_000_000, False, 1, "none")))]
 MORE += [
-    *(Case(**SMALL, zero=zero, ranks=ranks, bucket=bucket, precision=precision, offload=offload, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
-      for zero, ranks, bucket, precision, offload, tied, accumulation, checkpointing in (
-          (2, 2, 500_000_000, "fp16-mixed", "none", False, 1, "full"), (1, 8, 20_000_000, "fp16-mixed", "none", True, 2, "none"), (2, 8, 20_000_000, "bf16-mixed", "optimizer", False, 1, "full"),
-          (2, 4, 2_000_000, "fp16-mixed", "optimizer", True, 3, "none"), (1, 3, 10_000_000, "bf16-mixed", "optimizer", False, 2, "full"), (1, 1, 500_000_000, "bf16-mixed", "optimizer", False, 1, "full")))]
+    *(Case(**SMALL, zero=zero, ranks=ranks, bucket=bucket, precision=precision, offload=offload, overlap=overlap, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
+      for zero, ranks, bucket, precision, offload, overlap, tied, accumulation, checkpointing in (
+          (2, 2, 500_000_000, "fp16-mixed", "none", False, False, 1, "full"), (1, 8, 20_000_000, "fp16-mixed", "none", True, True, 2, "none"), (2, 8, 20_000_000, "bf16-mixed", "optimizer", False, False, 1, "full"),
+          (2, 4, 2_000_000, "fp16-mixed", "optimizer", False, True, 3, "none"), (1, 3, 10_000_000, "bf16-mixed", "optimizer", True, False, 2, "full"), (2, 16, 2_000_000, "bf16-mixed", "optimizer", True, True, 2, "full"),
+          (2, 8, 20_000_000, "bf16-mixed", "none", True, False, 1, "full"), (2, 3, 2_000_000, "bf16-mixed", "none", True, True, 3, "none"), (1, 1, 500_000_000, "bf16-mixed", "optimizer", False, False, 1, "full")))]
 WIDE = {**TINY, "hidden": 512, "heads": 8, "ffn": 1024}
 MORE += [
     Case(**WIDE, zero=3, ranks=3, accumulation=5, tied=True, family="mistral"),
@@ -106,13 +115,13 @@ def drawn(seed):
     card = draw.choice([*CARDS, *(WITHOUT_BF16 if precision == "fp16-mixed" else [])])
     return Case(
         **sizes(draw, family), family=family, precision=precision, card=card, zero=draw.choice([1, 2, 3, 3]), ranks=draw.choice([1, 2, 3, 4, 7, 8, 16, 64]),
-        bucket=draw.choice([500_000_000, 2 * draw.randint(5_000, 50_000_000)]), offload=draw.choice(["none", "none", "optimizer"]), tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3]),
+        bucket=draw.choice([500_000_000, 2 * draw.randint(5_000, 50_000_000)]), offload=draw.choice(["none", "none", "optimizer"]), overlap=draw.random() < 0.4, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3]),
         accumulation=draw.choice([1, 1, 2, 3, 5]), checkpointing=draw.choice(["none", "full"]), attention="auto" if card in WITHOUT_BF16 else draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:foreach"]), clip=draw.random() < 0.8)
 
 
 def other_bucket(case):
-    return dataclasses.replace(case, bucket=case.bucket - 2)
+    return dataclasses.replace(case, bucket=(case.bucket or case.hidden**2) - 2)
 
 
 DEEPSPEED = Comparison(

@@ -44,7 +44,8 @@ class Case(FamilyDims):
     checkpointed_by: str = "layers"
     offload: str = "none"  # of FSDP2
     zero: int = 0  # the stage of DeepSpeed
-    bucket: int = 500_000_000  # of DeepSpeed, in elements
+    bucket: int = 500_000_000  # of DeepSpeed, in elements; 0: auto, the hidden size squared
+    overlap: bool = False  # of DeepSpeed: overlap_comm
     clip: bool = True  # without it, the Trainer makes the same allocations
 
     def cluster(self):
@@ -60,7 +61,7 @@ class Case(FamilyDims):
                 "attention": "auto" if self.precision == "fp32" and self.attention == "flash" else self.attention, "allocator": "expandable", "seq_len": self.sequence,
                 "micro_batch": self.batch, "grad_accum": self.accumulation, "checkpointing": self.checkpointing, "optimizer": self.optimizer}
         if self.zero:
-            fields |= {"sharding": ("shard-optimizer", "shard-grad-op", "full-shard")[self.zero - 1], "bucket_bytes": 2 * self.bucket}
+            fields |= {"sharding": ("shard-optimizer", "shard-grad-op", "full-shard")[self.zero - 1], "bucket_bytes": 2 * self.bucket or "auto", "overlap_comm": "on" if self.overlap else "off"}
         elif self.ranks > 1:
             fields["sharding"] = self.sharding
         if self.offload != "none":
@@ -291,7 +292,7 @@ def script(case, folder, events, name="train.py"):
         FOLDER / name, "--config", config_file(case, folder), "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
         "--storage", case.storage, "--attention", case.attention, "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
         "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization,
-        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--zero", case.zero, "--bucket", case.bucket, "--max-grad-norm", 1 if case.clip else 0, "--steps", STEPS, "--events", events)]
+        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--zero", case.zero, "--bucket", case.bucket, "--max-grad-norm", 1 if case.clip else 0, *(["--overlap"] if case.overlap else []), "--steps", STEPS, "--events", events)]
 
 
 def libraries(*names):

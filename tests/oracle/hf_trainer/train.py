@@ -44,7 +44,8 @@ def parse(arguments):
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
     parser.add_argument("--offload", choices=["none", "params", "optimizer"], default="none", help="params: cpu_offload of fsdp_config; optimizer: DeepSpeed's offload_optimizer")
     parser.add_argument("--zero", type=int, choices=[0, 1, 2, 3], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
-    parser.add_argument("--bucket", type=int, default=500_000_000, help="DeepSpeed's reduce_bucket_size, in elements")
+    parser.add_argument("--bucket", type=int, default=500_000_000, help="DeepSpeed's reduce_bucket_size, in elements; 0: auto")
+    parser.add_argument("--overlap", action="store_true", help="DeepSpeed's overlap_comm of ZeRO-1 and ZeRO-2, which is off by default")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
@@ -151,7 +152,11 @@ def deepspeed_of(options):
     if options.zero == 0:
         return {}
     names = ("gradient_clipping", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size")
-    zero = {"stage": options.zero, "reduce_bucket_size": options.bucket} | ({"offload_optimizer": {"device": "cpu"}} if options.offload == "optimizer" else {})
+    zero = {"stage": options.zero, "reduce_bucket_size": options.bucket or "auto"}
+    if options.overlap:
+        zero["overlap_comm"] = True
+    if options.offload == "optimizer":
+        zero["offload_optimizer"] = {"device": "cpu"}
     return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, **{name: "auto" for name in names}}}
 
 

@@ -2,6 +2,7 @@
 // tests/oracle/hf_trainer, event by event.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -72,6 +73,24 @@ TEST_CASE("programs of ZeRO-3 are sound") {
   }
 }
 
+TEST_CASE("in fp16 a step looks through all gradients of the rank for infinities, and trains on cards without bf16") {
+  const auto looks = [](const ZeroSettings& settings, const char* gpus) {
+    const program::Program program = zero3_program(settings, gpus);
+    CHECK(program::fault_of(program).value_or("") == "");
+    return std::ranges::count_if(program.main.buffers, [&](const program::Buffer& buffer) {
+      return program.labels[static_cast<std::size_t>(buffer.label)].ends_with("is it infinite");
+    });
+  };
+  for (const char* gpus : {"1xH100-80GB", "3xA100-80GB", "2xT4"}) {
+    CAPTURE(gpus);
+    for (const char* accumulation : {"1", "3"}) {
+      CHECK(looks({{"precision", "fp16-mixed"}, {"grad_accum", accumulation}}, gpus) > 0);
+    }
+  }
+  const auto in_bf16 = looks({}, "3xA100-80GB"), in_fp16 = looks({{"precision", "fp16-mixed"}}, "3xA100-80GB");
+  CHECK(in_fp16 > in_bf16);
+}
+
 TEST_CASE("what a forward and a backward use is gathered ahead, and in fewer collectives, once the order is known") {
   const auto [first, later] = in_first_and_later(zero3_program({}, "4xH100-80GB"), program::Collective::all_gather);
   CHECK(later > 0);
@@ -91,10 +110,11 @@ TEST_CASE("what ZeRO-3 has no rules for is refused by name") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {"sharding", "hybrid-shard", "--sharding hybrid-shard"},
+           {"overlap_comm", "on", "--overlap-comm on with ZeRO-3 (its reductions overlap without it"},
            {"offload", "optimizer", "--offload optimizer"},
            {"offload", "params", "--offload params"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
-           {"precision", "fp16-mixed", "--precision fp16-mixed"},
+           {"precision", "fp32", "--precision fp32"},
            {"method", "lora", "--method lora"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(zero3_job({{name, value}}, two), two), doctest::Contains(says.c_str()),

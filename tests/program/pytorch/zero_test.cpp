@@ -165,33 +165,54 @@ TEST_CASE("fp16 has the buffers of bf16, and trains on cards that have no bf16")
 }
 
 TEST_CASE("with offload what the optimizer has is in host memory, pinned in powers of two") {
-  const auto bytes_on_card = [](const program::Program& program, const char* part) {
+  const auto on_card = [](const program::Program& program, const char* category_of) {
     std::int64_t bytes = 0;
     for (const program::Buffer& buffer : program.main.buffers) {
       const std::string& label = program.labels[static_cast<std::size_t>(buffer.label)];
-      if (buffer.space == program::Space::device && label.find(part) != std::string::npos) bytes += buffer.bytes.n;
+      if (buffer.space == program::Space::device && label.find(category_of) != std::string::npos)
+        bytes += buffer.bytes.n;
     }
     return bytes;
   };
   for (const char* sharding : {"shard-optimizer", "shard-grad-op"}) {
     for (const char* accumulation : {"1", "3"}) {
-      CAPTURE(sharding);
-      CAPTURE(accumulation);
-      const Settings settings{{"sharding", sharding}, {"grad_accum", accumulation}, {"bucket_bytes", "60000"}};
-      const program::Program without = recorded(settings, "2xH100-80GB");
-      Settings with = settings;
-      with.emplace_back("offload", "optimizer");
-      const program::Program program = recorded(with, "2xH100-80GB");
-      CHECK(program::fault_of(program).value_or("") == "");
-      CHECK(bytes_on_card(without, "exp_avg") > 0);
-      CHECK(bytes_on_card(program, "exp_avg") == 0);
-      CHECK(host_bytes(without).n == 0);
-      CHECK(host_bytes(program).n > 0);
-      for (const program::Buffer& buffer : program.main.buffers) {
-        if (buffer.space == program::Space::pinned) CHECK(pinned_by_pool(buffer.bytes) == buffer.bytes);
+      for (const char* overlap : {"off", "on"}) {
+        CAPTURE(sharding);
+        CAPTURE(accumulation);
+        CAPTURE(overlap);
+        const Settings settings{
+            {"sharding", sharding}, {"grad_accum", accumulation}, {"overlap_comm", overlap}, {"bucket_bytes", "60000"}};
+        const program::Program without = recorded(settings, "2xH100-80GB");
+        Settings with = settings;
+        with.emplace_back("offload", "optimizer");
+        const program::Program program = recorded(with, "2xH100-80GB");
+        CHECK(program::fault_of(without).value_or("") == "");
+        CHECK(program::fault_of(program).value_or("") == "");
+        CHECK(on_card(without, "exp_avg") > 0);
+        CHECK(on_card(program, "exp_avg") == 0);
+        CHECK(host_bytes(without).n == 0);
+        CHECK(host_bytes(program).n > 0);
+        for (const program::Buffer& buffer : program.main.buffers) {
+          if (buffer.space == program::Space::pinned) CHECK(pinned_by_pool(buffer.bytes) == buffer.bytes);
+        }
       }
     }
   }
+}
+
+TEST_CASE("overlapped reductions have a bucket more, and a stream of their own") {
+  const auto streams_and_buckets = [](const char* overlap) {
+    int buckets = 0;
+    bool has_stream = false;
+    for (const program::Buffer& buffer :
+         recorded({{"overlap_comm", overlap}, {"bucket_bytes", "60000"}}, "2xH100-80GB").main.buffers) {
+      buckets += static_cast<int>(buffer.category == Category::communication && buffer.bytes.n == 60000);
+      has_stream |= buffer.stream == Stream::reduce_scatter;
+    }
+    return std::pair{has_stream, buckets};
+  };
+  CHECK(streams_and_buckets("off") == std::pair{false, 1});
+  CHECK(streams_and_buckets("on") == std::pair{true, 2});
 }
 
 TEST_CASE("of two reasons the one that no other stage would take away is given") {
@@ -204,11 +225,16 @@ TEST_CASE("of two reasons the one that no other stage would take away is given")
   }
 }
 
-TEST_CASE("sharding of optimizer states alone is DeepSpeed's") {
+TEST_CASE("what is DeepSpeed's alone is refused elsewhere") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const char* runtime : {"vramfit", "pytorch", "pytorch-fsdp2"}) {
     CHECK_THROWS_WITH_AS(require_rules(asked({{"runtime", runtime}, {"sharding", "shard-optimizer"}}, two), two),
                          doctest::Contains("--stack deepspeed has it"), NotModelled);
+  }
+  for (const auto& [runtime, modeling] : {std::pair{"vramfit", "vramfit"}, {"pytorch-fsdp2", "transformers"}}) {
+    const Settings settings{
+        {"runtime", runtime}, {"modeling", modeling}, {"sharding", "full-shard"}, {"overlap_comm", "on"}};
+    CHECK_THROWS_WITH_AS(require_rules(asked(settings, two), two), doctest::Contains("--overlap-comm on"), NotModelled);
   }
 }
 
