@@ -56,15 +56,26 @@ def at_order(allocations, at):
     return all(b[2] == collections.Counter([a[:2]]) for a, b in zip(lists, lists[1:]))
 
 
+def start_of_rebuilt_buckets(first):
+    """Where they begin among the counted allocations of the first step, which they end."""
+    start = len(first)
+    while start > 0 and first[start - 1][3].startswith("ddp: "):
+        start -= 1
+    return start
+
+
+def without_counted_buckets(counted):
+    """The counted steps without them: what is recorded of a rehearsal hasn't them either."""
+    return {step: allocations[:start_of_rebuilt_buckets(allocations)] if step == "step 1" else allocations for step, allocations in counted.items()}
+
+
 def without_rebuilt_buckets(rehearsed, counted):
     """Both without DDP's second set of buckets, which is made when the second step's forward begins, and counted at the end of the first step.
 
     What is made there, and freed between, must be equal.
     """
     first, second = counted.get("step 1", []), rehearsed.get("step 2", [])
-    start = len(first)
-    while start > 0 and first[start - 1][3].startswith("ddp: "):
-        start -= 1
+    start = start_of_rebuilt_buckets(first)
     made = first[start:]
     at = next((i for i in range(len(second)) if [a[:2] for a in second[i:i + len(made)]] == [a[:2] for a in made]), None)
     if not made or at is None or [a[2] for a in second[at + 1:at + len(made)]] != [a[2] for a in made[1:]]:
