@@ -156,10 +156,10 @@ std::string arena_text(const Estimate& e) {
 void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (!spec.note.empty()) e.assumptions.push_back(spec.note);
   const double dropout = std::max({spec.dropout, spec.embedding_dropout, spec.attention_dropout});
-  if (dropout > 0 && !has_trainer(e.job)) {
+  if (dropout > 0 && !uses_accelerate(e.job)) {
     e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", dropout));
   }
-  if (graph.masked_lm && has_trainer(e.job)) {
+  if (graph.masked_lm && uses_accelerate(e.job)) {
     e.assumptions.emplace_back("AutoModelForMaskedLM, on rows without padding and without token_type_ids");
   }
   if (!spec.quantization.empty()) {

@@ -18,7 +18,7 @@ enum class Runtime {
 #include "job/runtimes.def"
 #undef RUNTIME
 };
-enum class Modeling { vramfit, torchtitan, transformers, trl };
+enum class Modeling { vramfit, torchtitan, transformers, trl, accelerate };
 enum class Method { full, lora, qlora };
 
 /// A named precision is a row of dtypes, each of which may be overridden (docs/precision.md).
@@ -106,6 +106,9 @@ struct Job {
 inline bool has_trainer(const Job& job) {
   return job.modeling == Modeling::transformers || job.modeling == Modeling::trl;
 }
+
+/// Whether one of transformers' models is trained that accelerate has set up: by a Trainer, or in a loop of one's own.
+inline bool uses_accelerate(const Job& job) { return has_trainer(job) || job.modeling == Modeling::accelerate; }
 
 /// Data-parallel ranks: each reads different rows of the global batch.
 std::int64_t data_ranks(const Job& job);

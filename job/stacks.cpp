@@ -26,6 +26,12 @@ constexpr std::array kSft{StackDefault{"runtime", "pytorch"}, StackDefault{"mode
 constexpr std::array kSftFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "trl"},
                                StackDefault{"checkpointing", "full"}};
 
+// A loop of one's own has the optimizer that it makes: torch.optim.AdamW without more is its foreach form.
+constexpr std::array kAccelerate{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "accelerate"},
+                                 StackDefault{"optimizer", "adamw:foreach"}};
+constexpr std::array kAccelerateFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "accelerate"},
+                                      StackDefault{"optimizer", "adamw:foreach"}};
+
 // torchtitan's train_configs/llama3_8b.toml and run_train.sh; embeddings and output are units since 2025, and attention
 // is flash up to compute capability 9.0 (models/attention.py).
 constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   StackDefault{"modeling", "torchtitan"},
@@ -41,7 +47,7 @@ constexpr std::array kStacks{
     Stack{"trl", "TRL's SFTTrainer", kSft, kSftFsdp2},
     Stack{"trl-dpo", "TRL's DPOTrainer", {}, {}},
     Stack{"trl-grpo", "TRL's GRPOTrainer", {}, {}},
-    Stack{"accelerate", "a training loop with accelerate", {}, {}},
+    Stack{"accelerate", "a training loop with accelerate", kAccelerate, kAccelerateFsdp2},
     Stack{"deepspeed", "transformers' Trainer with DeepSpeed", kDeepSpeed, kDeepSpeed},
     Stack{"lightning", "Lightning's Trainer", {}, {}},
     Stack{"torchtune", "torchtune", {}, {}},
@@ -71,6 +77,8 @@ const Stack& stack_of(const Job& job) {
       return stack_named("transformers");
     case Modeling::trl:
       return stack_named("trl");
+    case Modeling::accelerate:
+      return stack_named("accelerate");
   }
   return stack_named("vramfit");
 }
@@ -86,7 +94,7 @@ Job on_stack(Job job, std::span<const StackDefault> defaults) {
 
 Precision precision_on(const Job& job, std::string_view name) {
   Precision precision = precision_named(name);
-  const bool is_accelerate = job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job);
+  const bool is_accelerate = job.runtime == Runtime::pytorch_fsdp2 && uses_accelerate(job);
   if (is_accelerate || job.runtime == Runtime::deepspeed) precision.reduce = precision.compute;
   return precision;
 }

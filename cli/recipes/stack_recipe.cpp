@@ -16,13 +16,14 @@ namespace {
 /// "" where there is none for a method.
 struct Recipes {
   std::string_view stack, full, lora, qlora;
+  std::string_view copied = {};  // of all weights that are whole on each GPU, where `full` shards them
 };
 constexpr std::array kRecipes{
     Recipes{"transformers", "trainer", "peft-lora", "peft-qlora"},
     Recipes{"trl", "trl-sft", "trl-sft", ""},
     Recipes{"trl-dpo", "trl-dpo", "trl-dpo", ""},
     Recipes{"trl-grpo", "trl-grpo", "trl-grpo", ""},
-    Recipes{"accelerate", "accelerate-fsdp2", "", ""},
+    Recipes{"accelerate", "accelerate-fsdp2", "", "", "accelerate-ddp"},
     Recipes{"deepspeed", "deepspeed-zero3", "", ""},
     Recipes{"lightning", "lightning", "", ""},
     Recipes{"torchtune", "torchtune", "", ""},
@@ -33,6 +34,9 @@ constexpr std::array<std::string_view, 21> kSaid{
     "runtime",   "modeling",    "method",     "precision",    "storage_dtype", "state_dtype",  "mesh",
     "seq_len",   "micro_batch", "grad_accum", "global_batch", "checkpointing", "optimizer",    "allocator",
     "lora_rank", "lora_alpha",  "rslora",     "quantization", "frozen_dtype",  "lora_targets", "lora_dropout"};
+
+// Fields whose values a recipe has under the same names, if it has a choice of them.
+constexpr std::array<std::string_view, 2> kAsTheyAre{"offload", "sharding"};
 
 [[noreturn]] void refuse(std::string_view recipe, const Job& job, std::string_view field, std::string_view why = "") {
   const JobField& row = job_field_named(field);
@@ -52,7 +56,9 @@ class Mapping {
     if (is_fixed("precision") || is_fixed("storage_dtype") || has_no_bf16()) set("precision", precision());
     if (is_fixed("checkpointing")) set("gradient-checkpointing", checkpointing());
     if (is_fixed("optimizer")) set("optimizer", optimizer());
-    if (is_fixed("offload") && choice("offload") != nullptr) set("offload", job_field_named("offload").get(job_));
+    for (const std::string_view field : kAsTheyAre) {
+      if (is_fixed(field) && choice(field) != nullptr) set(std::string(field), job_field_named(field).get(job_));
+    }
     set_adapters();
     return std::move(values_);
   }
@@ -61,8 +67,9 @@ class Mapping {
   /// That the recipe can say it, or that it is what happens where nothing is said.
   void require_choice(std::string_view field) const {
     const JobField& row = job_field_named(field);
-    const bool is_said =
-        std::ranges::find(kSaid, field) != kSaid.end() || (field == "offload" && choice(field) != nullptr);
+    const bool is_as_it_is = std::ranges::find(kAsTheyAre, field) != kAsTheyAre.end() && choice(field) != nullptr;
+    const bool is_said = std::ranges::find(kSaid, field) != kSaid.end() || is_as_it_is ||
+                         (field == "sharding" && recipe_.name == "accelerate-ddp" && job_.sharding == "no-shard");
     if (!is_said && row.get(job_) != row.get(unresolved_job())) refuse(recipe_.name, job_, field);
   }
   bool is_fixed(std::string_view field) const { return std::ranges::find(fixed_, field) != fixed_.end(); }
@@ -89,6 +96,8 @@ class Mapping {
              ", which has autocast for weights in bf16, too: --precision bf16-mixed --storage-dtype bf16 --state-dtype "
              "bf16");
     }
+    const bool is_own_loop = recipe_.name == "accelerate-ddp" || recipe_.name == "accelerate-fsdp2";
+    if (is_own_loop && name != job_.precision.name) refuse(recipe_.name, job_, "storage_dtype");
     const RecipeChoice* const known = choice("precision");
     if (known == nullptr || std::ranges::find(known->values, name) == known->values.end()) {
       refuse(recipe_.name, job_, "precision");
@@ -117,10 +126,12 @@ class Mapping {
     const std::string ours = job_field_named("optimizer").get(job_);
     const auto* const found = std::ranges::find(kNames, ours, &Name::ours);
     const std::vector<std::string>& listed = choice("optimizer")->values;
+    const auto lists = [&](std::string_view name) { return std::ranges::find(listed, name) != listed.end(); };
+    if (ours == "adamw:fused" && lists("AdamW:fused")) return "AdamW:fused";
     const std::string_view name = found == kNames.end() ? ""
                                   : !listed.empty()     ? found->of_classes
                                                         : found->of_transformers;
-    const bool is_known = listed.empty() || std::ranges::find(listed, name) != listed.end();
+    const bool is_known = listed.empty() || lists(name);
     if (name.empty() || !is_known) refuse(recipe_.name, job_, "optimizer");
     return std::string(name);
   }
@@ -144,9 +155,11 @@ class Mapping {
   RecipeValues values_;
 };
 
-std::string recipe_name(const Stack& stack, Method method) {
+std::string recipe_name(const Stack& stack, const Job& job) {
+  const Method method = job.method;
   const auto* const row = std::ranges::find(kRecipes, stack.name, &Recipes::stack);
   if (row == kRecipes.end()) return "";
+  if (method == Method::full && !row->copied.empty() && job.mesh.shard == 1) return std::string(row->copied);
   return std::string(method == Method::full ? row->full : method == Method::lora ? row->lora : row->qlora);
 }
 
@@ -159,7 +172,7 @@ std::string allocator_setting(std::string_view recipe, const Job& job) {
 }  // namespace
 
 StackRecipe recipe_of(const Stack& stack, const Job& job, const std::vector<std::string>& fixed) {
-  const std::string name = recipe_name(stack, job.method);
+  const std::string name = recipe_name(stack, job);
   if (name.empty()) {
     throw NotModelled(fmt::format("--stack {} with --method {}", stack.name, job_field_named("method").get(job)));
   }

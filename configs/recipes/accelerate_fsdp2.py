@@ -9,9 +9,10 @@ MODEL = "model"  # --model
 SEQ_LEN = 1024  # --seq-len
 MICRO_BATCH = 1  # --micro-batch
 GRAD_ACCUM = 1  # --grad-accum
-PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|bf16-pure
+PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|bf16-pure|fp16-mixed
 GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
-OPTIMIZER = "AdamW"  # --optimizer AdamW|Adam|SGD|Adagrad|RMSprop|NAdam|RAdam
+OPTIMIZER = "AdamW"  # --optimizer AdamW|AdamW:fused|Adam|SGD|Adagrad|RMSprop|NAdam|RAdam
+SHARDING = "full-shard"  # --sharding full-shard|shard-grad-op
 STEPS = 3  # --steps
 
 
@@ -26,22 +27,23 @@ class Tokens(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         ids = torch.randint(0, self.vocabulary, (SEQ_LEN,), generator=torch.Generator().manual_seed(index))
-        return {"input_ids": ids, "labels": ids}
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
 
 
 def main():
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2,
         auto_wrap_policy="transformer_based_wrap",
-        reshard_after_forward=True,
+        reshard_after_forward=SHARDING == "full-shard",
         activation_checkpointing=GRADIENT_CHECKPOINTING == "on",
         cpu_ram_efficient_loading=True,
         state_dict_type="SHARDED_STATE_DICT",
     )
-    accelerator = Accelerator(mixed_precision="bf16" if PRECISION == "bf16-mixed" else "no", gradient_accumulation_steps=GRAD_ACCUM,
-                              fsdp_plugin=plugin)
+    mixed = PRECISION.removesuffix("-mixed") if PRECISION.endswith("-mixed") else "no"
+    accelerator = Accelerator(mixed_precision=mixed, gradient_accumulation_steps=GRAD_ACCUM, fsdp_plugin=plugin)
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16 if PRECISION == "bf16-pure" else torch.float32)
-    optimizer = getattr(torch.optim, OPTIMIZER)(model.parameters(), lr=1e-5)
+    name, _, form = OPTIMIZER.partition(":")
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-5, **({form: True} if form else {}))
     vocabulary = AutoConfig.from_pretrained(MODEL).get_text_config().vocab_size
     loader = torch.utils.data.DataLoader(Tokens(vocabulary), batch_size=MICRO_BATCH)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)

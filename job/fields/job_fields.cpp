@@ -106,7 +106,7 @@ void set_runtime(Job& job, std::string_view value) {
 /// accelerate makes embeddings and output FSDP2 units of their own (1.15, utils/fsdp_utils.py: fsdp2_prepare_model).
 void set_modeling(Job& job, std::string_view value) {
   set_choice<&Job::modeling, kModelings>(job, value);
-  if (job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job)) job.wrap_embeddings = true;
+  if (job.runtime == Runtime::pytorch_fsdp2 && uses_accelerate(job)) job.wrap_embeddings = true;
 }
 
 constexpr std::array kJobFields{
@@ -116,9 +116,10 @@ constexpr std::array kJobFields{
         "pytorch with --sharding no-shard. "
         "Sets the defaults of --allocator, --prefetch, --wrap-embeddings and --bucket-bytes. Default: vramfit",
         get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
-    JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers|trl",
+    JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers|trl|accelerate",
              "Whose model code runs: vramfit with --runtime vramfit, torchtitan, transformers (with its Trainer, and "
-             "accelerate's FSDP2) or trl (the same with TRL's SFTTrainer) with PyTorch's runtimes. Default: vramfit",
+             "accelerate's FSDP2), trl (the same with TRL's SFTTrainer) or accelerate (transformers' models in a loop "
+             "of one's own with accelerate) with PyTorch's runtimes. Default: vramfit",
              get_choice<&Job::modeling, kModelings>, set_modeling, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
              "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 "

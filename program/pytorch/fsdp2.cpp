@@ -328,14 +328,17 @@ void Fsdp2::zero_gradients() {
   }
 }
 
-std::vector<Tensor> Fsdp2::move_whole(int g) {
+Tensor Fsdp2::move_whole(int g, const ShardedParameter& p) {
   const Scope scope(torch_.heap(), groups_[at(g)].name);
+  Tensor whole = torch_.heap().make(element_count(graph_.parameters[at(p.trained.parameter)]), p.dtype,
+                                    Category::unsharded_parameters, "whole " + p.trained.name);
+  torch_.heap().run("aten::_to_copy", {writes(whole)}, {.bytes = 0});
+  return whole;
+}
+
+std::vector<Tensor> Fsdp2::move_whole(int g) {
   std::vector<Tensor> whole;
-  for (const ShardedParameter& p : groups_[at(g)].parameters) {
-    whole.push_back(torch_.heap().make(element_count(graph_.parameters[at(p.trained.parameter)]), p.dtype,
-                                       Category::unsharded_parameters, "whole " + p.trained.name));
-    torch_.heap().run("aten::_to_copy", {writes(whole.back())}, {.bytes = 0});
-  }
+  for (const ShardedParameter& p : groups_[at(g)].parameters) whole.push_back(move_whole(g, p));
   return whole;
 }
 

@@ -52,6 +52,8 @@ class Fsdp2 {
 
   /// A group's parameters as they come from the host, before they are sharded: all of each, one after the other.
   std::vector<Tensor> move_whole(int group);
+  /// The same of one parameter.
+  Tensor move_whole(int group, const ShardedParameter& parameter);
 
   /// The root's own hooks.
   void begin_forward();

@@ -17,8 +17,8 @@ namespace {
 
 /// torchtitan sets which kernels there are, and cuDNN's is not among them. transformers has code of its own (eager).
 void require_attention(const Job& job, const Cluster& cluster) {
-  const bool is_trainer = has_trainer(job);
-  if (job.attention == Attention::math && is_trainer) return;
+  const bool is_of_transformers = uses_accelerate(job);
+  if (job.attention == Attention::math && is_of_transformers) return;
   if (job.precision.compute == Dtype::f32) {  // neither flash nor cuDNN computes in it
     if (job.attention != Attention::automatic && job.attention != Attention::efficient) refuse_field(job, "attention");
     return;
@@ -26,9 +26,9 @@ void require_attention(const Job& job, const Cluster& cluster) {
   const bool has_flash = cluster.card.device.compute_capability >= 80;
   if (job.attention == Attention::flash && has_flash) return;
   const bool has_cudnn = widest_cudnn_attention(cluster.card.device) > 0;
-  if (job.attention == Attention::cudnn && is_trainer && has_cudnn) return;
+  if (job.attention == Attention::cudnn && is_of_transformers && has_cudnn) return;
   if (job.attention != Attention::automatic) refuse_field(job, "attention");
-  if (has_cudnn && !is_trainer) {
+  if (has_cudnn && !is_of_transformers) {
     throw NotModelled("--attention cudnn, which PyTorch picks on this card (--attention flash is)");
   }
 }
@@ -38,7 +38,7 @@ void require_checkpointing(const Job& job) {
   const auto* selective = std::get_if<SelectiveCheckpointing>(&job.checkpointing);
   const bool is_all_or_none = std::holds_alternative<NoCheckpointing>(job.checkpointing) ||
                               std::holds_alternative<FullCheckpointing>(job.checkpointing);
-  if (has_trainer(job) && !is_all_or_none) refuse_field(job, "checkpointing");
+  if (uses_accelerate(job) && !is_all_or_none) refuse_field(job, "checkpointing");
   const bool is_other = selective != nullptr && !selective->kept.empty();
   if (is_other || std::holds_alternative<BudgetCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
 }
@@ -63,6 +63,15 @@ void require_card(const Job& job, const Cluster& cluster) {
   }
 }
 
+/// A Trainer alone sets up other libraries' optimizers; it has no name for AdamW's for-loop. Around accelerate, torch's
+/// AdamW was compared with traces in two of its forms.
+bool is_optimizer_of_loop(const Job& job) {
+  const OptimizerImplementation form = job.optimizer_implementation;
+  if (has_trainer(job)) return form != OptimizerImplementation::loop;
+  if (job.optimizer != "adamw" || form == OptimizerImplementation::paged) return false;
+  return job.modeling != Modeling::accelerate || form != OptimizerImplementation::loop;
+}
+
 }  // namespace
 
 bool is_mixed_in_16_bits(const Job& job) {
@@ -72,7 +81,7 @@ bool is_mixed_in_16_bits(const Job& job) {
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                    std::span<const std::string_view> honoured) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  const bool has_code = job.modeling == Modeling::torchtitan || has_trainer(job);
+  const bool has_code = job.modeling == Modeling::torchtitan || uses_accelerate(job);
   if (!has_code) {
     throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
   }
@@ -85,11 +94,7 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
-  const OptimizerImplementation form = job.optimizer_implementation;
-  const bool is_trainer = has_trainer(job);  // which alone sets up other libraries' optimizers
-  const bool is_of_loop = is_trainer ? form != OptimizerImplementation::loop  // for which it has no name
-                                     : job.optimizer == "adamw" && form != OptimizerImplementation::paged;
-  if (!has_optimizer(job) || !is_of_loop) refuse_field(job, "optimizer");
+  if (!has_optimizer(job) || !is_optimizer_of_loop(job)) refuse_field(job, "optimizer");
   require_checkpointing(job);
   require_attention(job, cluster);
 }

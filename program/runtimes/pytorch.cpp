@@ -66,7 +66,7 @@ void require_ddp(const Job& job) {
                     "pytorch-fsdp2 shards)",
                     sharding));
   }
-  if (!has_trainer(job)) {
+  if (!uses_accelerate(job)) {
     throw NotModelled(fmt::format("--runtime pytorch-ddp with --modeling {} (--modeling transformers is)",
                                   job_field_named("modeling").get(job)));
   }
@@ -75,7 +75,7 @@ void require_ddp(const Job& job) {
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch");
-  const bool has_autocast = has_trainer(job) && eager::is_mixed_in_16_bits(job);
+  const bool has_autocast = uses_accelerate(job) && eager::is_mixed_in_16_bits(job);
   job_field_named("precision")
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   if (has_autocast) require_storage(job, modelled);

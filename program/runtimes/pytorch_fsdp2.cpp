@@ -111,8 +111,12 @@ std::vector<Unit> accelerate_units(const Graph& graph, const Job& job, const std
 class Sharded final : public eager::Wrapper {
  public:
   Sharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
-      : torch_(torch), graph_(graph), is_trainer_(has_trainer(job)), fsdp_(torch, graph, job) {
-    units_ = is_trainer_ ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
+      : torch_(torch),
+        graph_(graph),
+        is_trainer_(has_trainer(job)),
+        is_accelerate_(uses_accelerate(job)),
+        fsdp_(torch, graph, job) {
+    units_ = is_accelerate_ ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
     std::vector<bool> is_taken(graph.parameters.size(), false);
     for (const Unit& unit : units_) {
       for (const int p : unit.parameters) is_taken[static_cast<std::size_t>(p)] = true;
@@ -138,11 +142,14 @@ class Sharded final : public eager::Wrapper {
   }
 
   /// torchtitan makes shards alone. accelerate gets a model on the host, and keeps what embedding and output were until
-  /// all units are made.
+  /// all units are made; with cpu_ram_efficient_loading, which `accelerate config` suggests and a loop of one's own
+  /// has, it sends parameters to all ranks one by one (utils/fsdp_utils.py: fsdp2_load_full_state_dict).
   void load() override {
     if (!is_trainer_) {
       for (const int index : order_) {
         const Place& place = place_of(index);
+        Tensor whole;
+        if (is_accelerate_) whole = fsdp_.move_whole(place.group, *place.parameter);
         fsdp_.load(place.group, *place.parameter);
       }
       return;
@@ -259,7 +266,7 @@ class Sharded final : public eager::Wrapper {
 
   Torch& torch_;
   const Graph& graph_;
-  bool is_trainer_;
+  bool is_trainer_, is_accelerate_;
   Fsdp2 fsdp_;
   std::vector<Unit> units_;
   std::vector<int> order_;     // of parameters: as the model holds them
@@ -277,10 +284,10 @@ constexpr std::array<std::string_view, 9> kWithAdapters{"wrap",         "wrap_em
                                                         "lora_rank",    "lora_alpha",      "lora_dropout",
                                                         "lora_targets", "rslora",          "frozen_dtype"};
 
-/// What accelerate sets up with a Trainer's `fsdp`.
-void require_trainer(const Job& job, Job& modelled) {
+/// What accelerate sets up, for a Trainer's `fsdp` or by its plugin in a loop of one's own.
+void require_accelerate(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  if (job.method == Method::qlora) {
+  if (job.method == Method::qlora && has_trainer(job)) {
     throw NotModelled("--method qlora with FSDP2 (with a copy on each GPU it is: --sharding no-shard)");
   }
   if (job.modeling == Modeling::trl) eager::require_sft_adapters(job);
@@ -329,11 +336,11 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
   eager::require_loss(job, modelled);
-  if (has_trainer(job)) require_trainer(job, modelled);
+  if (uses_accelerate(job)) require_accelerate(job, modelled);
   const bool is_lora = has_trainer(job) && job.method == Method::lora;
   eager::require_rules(job, modelled, cluster, is_lora ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
-  if (job.accumulation > 1 && !has_trainer(job)) refuse_field(job, "grad_accum");
+  if (job.accumulation > 1 && !uses_accelerate(job)) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)");
   if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");
 }

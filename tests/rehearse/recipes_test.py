@@ -34,6 +34,7 @@ CASES = {
     "peft-lora": (1, 2 * PARAMETERS + ADAM * ADAPTERS, "optimizer"),
     # Preparation makes fp32 of what is not quantized. Adapters are too small for paged states: each has two bytes a value, and two scales for each 256.
     "peft-qlora": (1, NF4 * LINEAR + 4 * OTHER + (8 + 2 + 2 * 4 / 256) * ADAPTERS, "optimizer"),
+    "accelerate-ddp": (1, ADAM * PARAMETERS + 4 * PARAMETERS, "optimizer"),  # a square root of each second moment, all at once
     "accelerate-fsdp2": (4, ADAM * PARAMETERS / 4, "other"),
     # Beside the fp32 weights and moments: bf16 weights, bf16 gradients and fp32 copies of them, and a bucket of 5e8 bf16 gradients.
     "deepspeed-zero3": (4, (4 + 8 + 2 + 2 + 4) * PARAMETERS / 4 + 2 * 5e8, "optimizer"),
@@ -41,6 +42,7 @@ CASES = {
     "lightning": (4, ADAM * PARAMETERS / 4 + 4 * PARAMETERS / 4, "optimizer"),  # AdamW of a loop has temporaries of a parameter's size
 }
 TOLERANCE = 0.02
+STACKS = {"trainer": "transformers", "accelerate-ddp": "accelerate", "accelerate-fsdp2": "accelerate"}  # that have rules
 
 
 def rehearse(recipe, cards, folder):
@@ -59,9 +61,9 @@ def rehearse(recipe, cards, folder):
         return json.load(file)
 
 
-def compare_estimate(rank):
-    """The recipe is what --stack transformers estimates. Loading, which is another there, decides what blocks are left."""
-    done = subprocess.run([VRAMFIT, "estimate", MODEL, "--gpus", "1xH100-80GB", "--seq-len", "1024", "--stack", "transformers", "--json"], text=True, capture_output=True, check=True)
+def compare_estimate(rank, stack, cards):
+    """The recipe is what --stack estimates. Loading, which is another there, decides what blocks are left."""
+    done = subprocess.run([VRAMFIT, "estimate", MODEL, "--gpus", f"{cards}xH100-80GB", "--seq-len", "1024", "--stack", stack, "--json"], text=True, capture_output=True, check=True)
     counted = json.loads(done.stdout)["ranks"][0]
     assert abs(counted["peak_requested_bytes"] - rank["peak_requested_bytes"]) <= 8, (counted["peak_requested_bytes"], rank["peak_requested_bytes"])  # a number
     assert abs(counted["total_bytes"] / rank["total_bytes"] - 1) < 0.005, (counted["total_bytes"], rank["total_bytes"])
@@ -79,8 +81,8 @@ def main():
     assert reports[0]["verdict"] in ("fits", "at_risk"), reports[0]["why"]
     held = next(entry["peak_requested_bytes"] for entry in rank["phases"] if (entry["phase"], entry["step"]) == (phase, "steady"))
     assert abs(held / (states + WORKSPACES) - 1) < TOLERANCE, (held, states + WORKSPACES)
-    if recipe == "trainer":
-        compare_estimate(rank)
+    if recipe in STACKS:
+        compare_estimate(rank, STACKS[recipe], cards)
     print(f"{recipe}: {[rank[name] for name in PEAKS]}, held {held} of {states + WORKSPACES:.0f} by hand; {reports[0]['seconds']} s")
 
 

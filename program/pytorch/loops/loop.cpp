@@ -69,6 +69,7 @@ void Loop::step_optimizer() {
 std::unique_ptr<Loop> make_loop(LoopParts parts) {
   if (parts.job.runtime == Runtime::deepspeed) return make_deepspeed_loop(std::move(parts));
   if (parts.job.modeling == Modeling::trl) return make_sft_loop(std::move(parts));
+  if (parts.job.modeling == Modeling::accelerate) return make_accelerate_loop(std::move(parts));
   return has_trainer(parts.job) ? make_trainer_loop(std::move(parts)) : make_plain_loop(std::move(parts));
 }
 

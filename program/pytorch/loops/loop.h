@@ -53,10 +53,11 @@ class Loop {
   Tensor block(std::size_t number, const Tensor& input);
 };
 
-/// The loop that belongs to the job's modeling: a plain one, transformers' Trainer, alone or with DeepSpeed, or TRL's
-/// SFTTrainer.
+/// The loop that belongs to the job's modeling: a plain one, one with accelerate, transformers' Trainer, alone or with
+/// DeepSpeed, or TRL's SFTTrainer.
 std::unique_ptr<Loop> make_loop(LoopParts parts);
 std::unique_ptr<Loop> make_plain_loop(LoopParts parts);
+std::unique_ptr<Loop> make_accelerate_loop(LoopParts parts);
 std::unique_ptr<Loop> make_trainer_loop(LoopParts parts);
 std::unique_ptr<Loop> make_sft_loop(LoopParts parts);
 std::unique_ptr<Loop> make_deepspeed_loop(LoopParts parts);

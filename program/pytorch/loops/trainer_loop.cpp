@@ -1,10 +1,6 @@
-// On one GPU, mixed precision is autocast; with FSDP2 it is FSDP2's.
 #include "program/pytorch/loops/trainer_loop.h"
 
-#include <optional>
 #include <utility>
-
-#include "program/pytorch/optimizers.h"
 
 namespace vramfit::eager {
 
@@ -22,28 +18,12 @@ void TrainerLoop::micro_batch(Place place) {
   look_at_loss();
 }
 
-void TrainerLoop::backward_of(Tensor loss, bool /*is_last*/) {
-  {
-    const Scope scope(heap(), "loss");
-    loss = torch().divide(loss);  // whatever the number of micro-batches
-  }
-  parts_.enter(Phase::backward);
-  const Tensor root = scales_loss() ? scaler_.scaled(torch(), loss) : loss;
-  torch().backward(root, [this] { parts_.wrapper.finish_backward(); });
-}
-
 void TrainerLoop::update() {
   parts_.enter(Phase::clip);
   norm_ = {};
-  if (scales_loss()) scaler_.unscale(torch(), parts_.wrapper, is_sharded());
-  norm_ = clip_gradients(torch(), parts_.wrapper);  // without a limit, too, for its log (_get_grad_norm)
-  {
-    Tensor mark;
-    if (scales_loss() && skips_on_card()) mark = scaler_.mark_for_optimizer(torch());
-    step_optimizer();
-  }
-  if (scales_loss()) scaler_.update(heap());
-  parts_.wrapper.zero_gradients();
+  unscale_gradients();
+  norm_ = clipped();  // without a limit, too, for its log (_get_grad_norm)
+  step();
 }
 
 // Where Python gives a name to another tensor of the same size and lets go of the one before, the one before stays
@@ -51,24 +31,12 @@ void TrainerLoop::update() {
 
 /// get_batch_samples: all micro-batches of the step, then how many labels count in them.
 void TrainerLoop::begin_step() {
-  heap().values = Category::activations;
   std::vector<Inputs> batches;
-  for (std::int64_t i = 0; i < parts_.job.accumulation; ++i) {
-    Inputs inputs;
-    inputs.ids = tokens("ids");
-    inputs.mask = tokens("mask");
-    inputs.labels = tokens("labels");
-    batches.push_back(std::move(inputs));
-  }
+  for (std::int64_t i = 0; i < parts_.job.accumulation; ++i) batches.push_back(moved_inputs());
   const Tensor items = counted_labels(batches);
   if (!items_.storage) items_ = items;
   if (batches_.empty()) batches_ = std::move(batches);
   next_ = 0;
-}
-
-Tensor TrainerLoop::numbers(const char* call, const Accesses& inputs, std::int64_t count, Dtype dtype,
-                            const char* what) {
-  return torch().computed(call, inputs, heap().make(count, dtype, Category::logits_and_loss, what));
 }
 
 /// sum(labels[..., 1:].ne(-100).sum() for labels in batches) / 1; all labels where the loss isn't known (trainer.py:
@@ -104,45 +72,9 @@ Tensor TrainerLoop::summed_over_ranks(Tensor x) {
   return number("aten::sum", {reads(all)}, dtype, "sum over ranks");
 }
 
-/// Padded by one and shifted, so that every token predicts the next; a copy where rows don't follow each other.
-Tensor TrainerLoop::shifted(const Tensor& labels, Tensor& padded) {
-  const Job& job = parts_.job;
-  padded = numbers("aten::constant_pad_nd", {reads(labels)}, checked_mul(job.micro_batch, job.sequence + 1), Dtype::i64,
-                   "padded labels");
-  if (job.micro_batch == 1) return padded;
-  return numbers("aten::clone", {reads(padded)}, checked_mul(job.micro_batch, job.sequence), Dtype::i64,
-                 "shifted labels");
-}
-
-/// ForCausalLMLoss: the sum over labels, divided by how many count.
-Tensor TrainerLoop::next_token_loss(const Tensor& logits, const Tensor& labels, const Tensor& items) {
-  const Tensor wide = torch().cast(logits, Dtype::f32);
-  Tensor padded;
-  const Tensor targets = shifted(labels, padded);
-  const Tensor loss = torch().cross_entropy(wide, targets);
-  return has_policy() ? torch().divide_by(loss, items) : torch().divide(loss);
-}
-
-/// The model's forward, which ends with its loss; accelerate's autocast around it widens what it returns.
 Tensor TrainerLoop::loss_of(const Inputs& inputs) {
-  const Precision& precision = parts_.job.precision;
-  Tensor logits, loss;
-  {
-    Tensor items;
-    if (has_policy()) items = number("aten::_to_copy", {reads(items_)}, precision.compute, "labels that count, cast");
-    const Autocast autocast(torch(), is_autocast() ? std::optional(precision.compute) : std::nullopt);
-    logits = forward(inputs.ids, inputs.mask, items);
-    parts_.enter(Phase::loss);
-    const Scope scope(heap(), "loss");
-    loss = parts_.model.has_loss_of_its_own() ? torch().cross_entropy(logits, inputs.labels)
-                                              : next_token_loss(logits, inputs.labels, items);
-    parts_.model.leave();
-  }
+  Tensor loss = loss_of_model(inputs, items_);
   const Scope scope(heap(), "loss");
-  if (is_autocast()) logits = torch().cast(logits, Dtype::f32);
-  if (has_policy()) loss = torch().cast(loss, precision.compute);
-  parts_.wrapper.end_forward(loss);
-  parts_.wrapper.wrap_outputs(loss, logits);
   return torch().scale_in_place(loss);  // by the number of processes
 }
 

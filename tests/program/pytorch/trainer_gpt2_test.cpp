@@ -49,6 +49,7 @@ TEST_CASE("what the Trainer's GPT-2 has no rules for is named") {
   };
   CHECK(refusal(gpt2(), {}).empty());
   CHECK(names(refusal(gpt2(), {{"modeling", "trl"}}), "a model with learned positions"));
+  CHECK(names(refusal(gpt2(), {{"modeling", "accelerate"}}), "modeling accelerate of a model with learned positions"));
   CHECK(names(refusal(gpt2(), {{"method", "qlora"}}), "GPT-2 with --method qlora"));
   for (const char* stage : {"full-shard", "shard-grad-op", "shard-optimizer"}) {
     const testing::Fields fields{{"runtime", "deepspeed"}, {"sharding", stage}, {"reduce_dtype", "bf16"}};
