@@ -56,9 +56,7 @@ class Mapping {
     if (is_fixed("precision") || is_fixed("storage_dtype") || has_no_bf16()) set("precision", precision());
     if (is_fixed("checkpointing")) set("gradient-checkpointing", checkpointing());
     if (is_fixed("optimizer")) set("optimizer", optimizer());
-    for (const std::string_view field : kAsTheyAre) {
-      if (is_fixed(field) && choice(field) != nullptr) set(std::string(field), job_field_named(field).get(job_));
-    }
+    for (const std::string_view field : kAsTheyAre) set_as_it_is(field);
     set_adapters();
     return std::move(values_);
   }
@@ -71,6 +69,13 @@ class Mapping {
     const bool is_said = std::ranges::find(kSaid, field) != kSaid.end() || is_as_it_is ||
                          (field == "sharding" && recipe_.name == "accelerate-ddp" && job_.sharding == "no-shard");
     if (!is_said && row.get(job_) != row.get(unresolved_job())) refuse(recipe_.name, job_, field);
+  }
+  void set_as_it_is(std::string_view field) {
+    const RecipeChoice* const known = choice(field);
+    if (!is_fixed(field) || known == nullptr) return;
+    std::string value = job_field_named(field).get(job_);
+    if (std::ranges::find(known->values, value) == known->values.end()) refuse(recipe_.name, job_, field);
+    set(std::string(field), std::move(value));
   }
   bool is_fixed(std::string_view field) const { return std::ranges::find(fixed_, field) != fixed_.end(); }
   void set(const std::string& flag, std::string value) { values_[flag] = std::move(value); }
