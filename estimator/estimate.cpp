@@ -159,7 +159,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (dropout > 0 && !uses_accelerate(e.job)) {
     e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", dropout));
   }
-  if (graph.masked_lm && uses_accelerate(e.job)) {
+  if (graph.masked_lm && has_trainer(e.job)) {
     e.assumptions.emplace_back("AutoModelForMaskedLM, on rows without padding and without token_type_ids");
   }
   if (!spec.quantization.empty()) {

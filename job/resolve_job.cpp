@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "job/cluster/precision_support.h"
 #include "job/default_loss.h"
+#include "job/fields/bucket_text.h"
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_fields.h"
 #include "job/mesh.h"
@@ -224,7 +225,12 @@ void resolve_bucket(Job& job, const ModelSpec& spec, Notes& notes) {
   if (job.runtime != Runtime::deepspeed) {
     throw Conflict("--bucket-bytes auto is for --stack deepspeed, whose Trainer knows the model; give a number");
   }
-  job.bucket_bytes = 2 * checked_mul(spec.hidden_size, spec.hidden_size);
+  const std::int64_t bytes = checked_mul(2, checked_mul(spec.hidden_size, spec.hidden_size));
+  if (bytes > kMostBucketBytes) {
+    throw Conflict(fmt::format("--bucket-bytes auto: a hidden size of {} makes it larger than {}; give a number",
+                               spec.hidden_size, kMostBucketBytes));
+  }
+  job.bucket_bytes = bytes;
   notes.push_back(
       fmt::format("--bucket-bytes {} (2 for each number of {} squared)", job.bucket_bytes, spec.hidden_size));
 }

@@ -10,6 +10,7 @@
 #include "base/suggest.h"
 #include "cli/format/estimate_text.h"
 #include "cli/format/wrap.h"
+#include "estimator/estimate_json.h"
 #include "job/cluster/precision_support.h"
 #include "job/fields/job_json.h"
 #include "job/fields/whole_job_flags.h"

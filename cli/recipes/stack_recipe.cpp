@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/fields/job_fields.h"
+#include "job/stacks.h"
 
 namespace vramfit {
 namespace {
@@ -53,6 +54,7 @@ class Mapping {
     set("micro-batch", fmt::to_string(job_.micro_batch));
     set("grad-accum", fmt::to_string(job_.accumulation));
     for (const std::string& field : fixed_) require_choice(field);
+    if (is_own_loop()) require_dtypes();
     if (is_fixed("precision") || is_fixed("storage_dtype") || has_no_bf16()) set("precision", precision());
     if (is_fixed("checkpointing")) set("gradient-checkpointing", checkpointing());
     if (is_fixed("optimizer")) set("optimizer", optimizer());
@@ -76,6 +78,13 @@ class Mapping {
     std::string value = job_field_named(field).get(job_);
     if (std::ranges::find(known->values, value) == known->values.end()) refuse(recipe_.name, job_, field);
     set(std::string(field), std::move(value));
+  }
+  bool is_own_loop() const { return job_.modeling == Modeling::accelerate; }
+  /// Loops of one's own load weights in the precision's dtype, and torch's AdamW has states of theirs.
+  void require_dtypes() const {
+    const Precision usual = precision_on(job_, job_.precision.name);
+    if (job_.precision.storage != usual.storage) refuse(recipe_.name, job_, "storage_dtype");
+    if (job_.precision.state != usual.state) refuse(recipe_.name, job_, "state_dtype");
   }
   bool is_fixed(std::string_view field) const { return std::ranges::find(fixed_, field) != fixed_.end(); }
   void set(const std::string& flag, std::string value) { values_[flag] = std::move(value); }
@@ -101,8 +110,6 @@ class Mapping {
              ", which has autocast for weights in bf16, too: --precision bf16-mixed --storage-dtype bf16 --state-dtype "
              "bf16");
     }
-    const bool is_own_loop = recipe_.name == "accelerate-ddp" || recipe_.name == "accelerate-fsdp2";
-    if (is_own_loop && name != job_.precision.name) refuse(recipe_.name, job_, "storage_dtype");
     const RecipeChoice* const known = choice("precision");
     if (known == nullptr || std::ranges::find(known->values, name) == known->values.end()) {
       refuse(recipe_.name, job_, "precision");

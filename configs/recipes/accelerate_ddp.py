@@ -3,7 +3,7 @@
 # launch: python torchrun
 import torch
 from accelerate import Accelerator
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 MODEL = "model"  # --model
 SEQ_LEN = 1024  # --seq-len
@@ -32,12 +32,15 @@ class Tokens(torch.utils.data.Dataset):
 def main():
     mixed = PRECISION.removesuffix("-mixed") if PRECISION.endswith("-mixed") else "no"
     accelerator = Accelerator(mixed_precision=mixed, gradient_accumulation_steps=GRAD_ACCUM)
-    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16 if PRECISION == "bf16-pure" else torch.float32)
+    config = AutoConfig.from_pretrained(MODEL)
+    is_masked = config.model_type == "bert" or any(name.endswith("ForMaskedLM") for name in config.architectures or [])
+    kind = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
+    model = kind.from_pretrained(MODEL, dtype=torch.bfloat16 if PRECISION == "bf16-pure" else torch.float32)
     if GRADIENT_CHECKPOINTING == "on":
         model.gradient_checkpointing_enable()
     name, _, form = OPTIMIZER.partition(":")
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-5, **({form: True} if form else {}))
-    vocabulary = AutoConfig.from_pretrained(MODEL).get_text_config().vocab_size
+    vocabulary = config.get_text_config().vocab_size
     loader = torch.utils.data.DataLoader(Tokens(vocabulary), batch_size=MICRO_BATCH)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     model.train()

@@ -6,12 +6,6 @@
 
 namespace vramfit {
 
-namespace {
-
-constexpr std::int64_t kMostBucketBytes = std::int64_t{1} << 40;
-
-}  // namespace
-
 std::string get_bucket(const Job& job) {
   return job.bucket_bytes == kBucketByHiddenSize ? "auto" : fmt::to_string(job.bucket_bytes);
 }

@@ -203,8 +203,7 @@ constexpr std::array kJobFields{
              "auto: the hidden size squared. Default: 26214400 (25 MiB); --runtime deepspeed: 1000000000",
              get_bucket, set_bucket, FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"overlap_comm", FieldForm::toggle, "on|off",
-             "With --runtime deepspeed and ZeRO-1 or ZeRO-2: gradients are reduced on a stream of their own, out of "
-             "two buckets (overlap_comm). Default: off, as DeepSpeed's for these stages",
+             "DeepSpeed: reduce gradients on a stream of their own (overlap_comm). Default: off; ZeRO-3 always does",
              get_toggle<&Job::overlap_comm>, set_toggle<&Job::overlap_comm>, FieldGroup::sharding,
              HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"reshard_head", FieldForm::toggle, "on|off",

@@ -32,6 +32,7 @@ void check_complete(JsonObject& job_object, const Job& job) {
     if (field.in_plan == InPlan::optional) continue;
     if (field.get(job).empty() || !job_object.has(field.name)) job_object.fail(field.name, "missing");
   }
+  if (job.bucket_bytes == kBucketByHiddenSize) job_object.fail("bucket_bytes", "auto: a plan has a number");
   const std::int64_t rows = checked_mul(checked_mul(job.micro_batch, job.accumulation), data_ranks(job));
   if (rows != job.global_batch) {
     job_object.fail("global_batch",

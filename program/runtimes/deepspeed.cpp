@@ -61,14 +61,9 @@ void require_offload(const Job& job) {
                                 job.sharding == "full-shard" ? "--sharding shard-grad-op " : ""));
 }
 
-/// Of ZeRO-3, what is on the card alone. DeepSpeed overlaps its reductions by default (runtime/zero/config.py).
+/// Of ZeRO-3, what is on the card alone. Its reductions overlap, as DeepSpeed's do by default (runtime/zero/config.py).
 void require_zero3(const Job& job) {
   if (job.sharding != "full-shard") return;
-  if (job.overlap_comm) {
-    throw NotModelled(
-        "--overlap-comm on with ZeRO-3 (its reductions overlap without it; the flag is for --sharding shard-grad-op "
-        "and shard-optimizer)");
-  }
   if (!job.offload.empty()) {
     throw NotModelled(
         fmt::format("--offload {} with ZeRO-3 (with --sharding shard-grad-op, which is ZeRO-2, --offload optimizer is)",

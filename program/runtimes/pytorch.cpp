@@ -67,8 +67,9 @@ void require_ddp(const Job& job) {
                     sharding));
   }
   if (!uses_accelerate(job)) {
-    throw NotModelled(fmt::format("--runtime pytorch-ddp with --modeling {} (--modeling transformers is)",
-                                  job_field_named("modeling").get(job)));
+    throw NotModelled(
+        fmt::format("--runtime pytorch-ddp with --modeling {} (with transformers, trl and accelerate it is)",
+                    job_field_named("modeling").get(job)));
   }
 }
 

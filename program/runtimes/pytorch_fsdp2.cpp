@@ -323,8 +323,9 @@ void require_accelerate(const Job& job, Job& modelled) {
     throw NotModelled("--wrap-embeddings off (accelerate gives them units of their own: --wrap-embeddings on)");
   }
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
-  if (job.mesh.replicate > 1)
-    throw NotModelled("--modeling transformers with replicas (a Trainer's fsdp shards over all ranks)");
+  if (job.mesh.replicate > 1) {
+    throw NotModelled(fmt::format("--modeling {} with replicas (sharding over all ranks is)", value("modeling")));
+  }
   const std::vector<std::string> kinds{"params"};
   if (!job.offload.empty() && job.offload != kinds) {
     throw NotModelled(fmt::format("--offload {} with FSDP2 (its cpu_offload is --offload params)", value("offload")));

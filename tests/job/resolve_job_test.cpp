@@ -176,6 +176,10 @@ TEST_CASE("a bucket by the hidden size is DeepSpeed's under the Trainer, and kno
   const Job job = resolved({{"runtime", "deepspeed"}, {"bucket_bytes", "auto"}}, "2xH100-80GB");
   CHECK(job.bucket_bytes == 2 * 4096 * 4096);
   CHECK(contains(error_of({{"bucket_bytes", "auto"}}, "2xH100-80GB"), "--bucket-bytes auto is for --stack deepspeed"));
+  ModelSpec wide = testing::llama_8b();
+  wide.hidden_size = std::int64_t{1} << 20;
+  CHECK(contains(error_of({{"runtime", "deepspeed"}, {"bucket_bytes", "auto"}}, "2xH100-80GB", wide),
+                 "--bucket-bytes auto: a hidden size of 1048576 makes it larger"));
   const Job open = job_with({{"runtime", "deepspeed"}, {"bucket_bytes", "auto"}});
   CHECK(contains(job_to_json(open), "\"bucket_bytes\": \"auto\""));
   CHECK(job_from_json(job_to_json(open), "job.json").bucket_bytes == kBucketByHiddenSize);

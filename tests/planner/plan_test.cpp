@@ -318,6 +318,17 @@ TEST_CASE("a plan file from before programs had fingerprints still reads") {
   CHECK(plan_from_json(text, "plan.json").fingerprint.empty());
 }
 
+TEST_CASE("a plan file has its bucket's size, not how it is to be found") {
+  const PlanRequest request = request_for("llama", cpu_ranks(1, kGiB));
+  std::string text = plan_to_json(request, make_plan(request));
+  const std::size_t begin = text.find("\"bucket_bytes\": ");
+  REQUIRE(begin != std::string::npos);
+  const std::size_t value = text.find(' ', begin) + 1;
+  text.replace(value, text.find(',', value) - value, "\"auto\"");
+  CHECK_THROWS_WITH_AS(plan_from_json(text, "plan.json"), doctest::Contains("bucket_bytes: auto: a plan has a number"),
+                       InputError);
+}
+
 TEST_CASE("a search without a plan is no plan file") {
   const PlanRequest request = request_for("llama", cpu_ranks(2, Bytes{4096}));
   const Plan plan = make_plan(request);

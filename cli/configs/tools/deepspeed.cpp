@@ -213,8 +213,8 @@ void read_optimizer(const Setting& setting, Draft& draft) {
   }
   const Setting value{setting.file, setting.key + ".type", type};
   draft.not_modelled(value,
-                     "DeepSpeed's own optimizer, with all weights in one group: leave the block out, and the "
-                     "Trainer's optim is estimated");
+                     "DeepSpeed's own optimizer, with all weights in one group; without the block it is the Trainer's "
+                     "optim, which is estimated (but for ZeRO-3 with offload)");
 }
 
 void read_if_enabled(const Setting& setting, Draft& draft) {

@@ -25,9 +25,11 @@ namespace {
 
 /// In a loop of one's own, dense models of Llama's form were compared with traces.
 void require_dense(const Graph& graph, const Job& job) {
-  if (graph.masked_lm) refuse_model(job, "BERT (--modeling transformers is)");
-  if (has_learned_positions(graph)) refuse_model(job, "a model with learned positions (--modeling transformers is)");
-  if (has_experts(graph)) refuse_model(job, "experts (--modeling transformers is)");
+  if (graph.masked_lm)
+    refuse_model(job, "BERT (with --stack transformers it is, on one GPU and with --sharding no-shard)");
+  if (has_learned_positions(graph))
+    refuse_model(job, "a model with learned positions (with --stack transformers it is)");
+  if (has_experts(graph)) refuse_model(job, "experts (with --stack transformers they are)");
 }
 
 }  // namespace

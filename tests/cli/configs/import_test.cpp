@@ -81,7 +81,7 @@ TEST_CASE("DeepSpeed's own optimizer is not modelled, of whichever stage") {
           place.write("ds.json", std::string(R"({"zero_optimization": {"stage": )") + stage +
                                      R"(}, "optimizer": {"type": ")" + type + R"(", "params": {"lr": "auto"}}})");
       const ImportedJob job = import_configs({file});
-      CHECK(says(job.unmodelled, "optimizer.type", "leave the block out, and the Trainer's optim is estimated"));
+      CHECK(says(job.unmodelled, "optimizer.type", "without the block it is the Trainer's optim, which is estimated"));
       CHECK(value_of(job, "optimizer").empty());
     }
   }

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
@@ -195,6 +196,19 @@ TEST_CASE("a mesh that names one axis leaves the other to the cluster") {
   const Job job = choice_of({"--mesh", "shard=4"}).job;
   CHECK(job.mesh.shard == 4);
   CHECK(job.mesh.replicate == 0);
+}
+
+TEST_CASE("ZeRO-3 overlaps, and is not said not to") {
+  const std::vector<std::string> zero3{"--runtime", "deepspeed"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), zero3.begin(), zero3.end());
+    return choice_of(more);
+  };
+  CHECK_THROWS_WITH_AS(with({"--overlap-comm", "off"}), doctest::Contains("--overlap-comm off with ZeRO-3"),
+                       NotModelled);
+  CHECK_FALSE(with({"--overlap-comm", "off", "--sharding", "shard-grad-op"}).job.overlap_comm);
+  CHECK_NOTHROW(with({"--overlap-comm", "on"}));
+  CHECK_NOTHROW(with({}));
 }
 
 }  // namespace vramfit

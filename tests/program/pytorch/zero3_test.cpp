@@ -110,7 +110,6 @@ TEST_CASE("what ZeRO-3 has no rules for is refused by name") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {"sharding", "hybrid-shard", "--sharding hybrid-shard"},
-           {"overlap_comm", "on", "--overlap-comm on with ZeRO-3 (its reductions overlap without it"},
            {"offload", "optimizer", "--offload optimizer"},
            {"offload", "params", "--offload params"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
