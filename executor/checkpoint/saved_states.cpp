@@ -87,9 +87,14 @@ const File& SavedStates::open_file(std::size_t rank) {
 }
 
 void SavedStates::check_parameter(const Parameter& parameter) const {
-  if (slices_.contains(key_of(kCodesKind, parameter.name))) return;  // whose rows are known when they are read
-  std::int64_t next = 0;
+  const auto codes = slices_.find(key_of(kCodesKind, parameter.name));
   const auto found = slices_.find(key_of(kParameterKind, parameter.name));
+  if (codes != slices_.end()) {
+    if (found != slices_.end()) damaged(folder_, fmt::format("{}: both quantized and not", parameter.name));
+    check_codes(parameter, codes->second);
+    return;
+  }
+  std::int64_t next = 0;
   if (found != slices_.end()) {
     for (const Slice& slice : found->second) {
       std::vector<std::int64_t> shape = slice.shape;
@@ -102,6 +107,21 @@ void SavedStates::check_parameter(const Parameter& parameter) const {
   }
   if (next != parameter.shape.front()) {
     damaged(folder_, fmt::format("{}: rows {} to {} are missing", parameter.name, next, parameter.shape.front()));
+  }
+}
+
+/// How many bytes a slice's rows have is known when they are read.
+void SavedStates::check_codes(const Parameter& parameter, const std::vector<Slice>& slices) const {
+  std::int64_t least = 0;
+  for (const Slice& slice : slices) {
+    if (slice.type || slice.shape.size() != 1) {
+      damaged(folder_, fmt::format("{}: codes are not a list of bytes", parameter.name));
+    }
+    const bool is_first = least == 0;
+    if (slice.first_row < least || (is_first && slice.first_row > 0) || slice.first_row >= parameter.shape.front()) {
+      damaged(folder_, fmt::format("{}: slices of codes don't fit together", parameter.name));
+    }
+    least = slice.first_row + 1;
   }
 }
 

@@ -70,6 +70,7 @@ class SavedStates final : public WeightSource, public StateSource {
   void add_file(std::size_t rank);
   const File& open_file(std::size_t rank);
   void check_parameter(const Parameter& parameter) const;
+  void check_codes(const Parameter& parameter, const std::vector<Slice>& slices) const;
 
   std::string folder_;
   std::vector<std::int64_t> file_bytes_;  // by rank

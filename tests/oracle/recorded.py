@@ -53,12 +53,25 @@ def difference_of(known, found):
     return None
 
 
+def public(version):
+    """Without what names the build: 2.11.0 of 2.11.0+cpu."""
+    return version.split("+")[0]
+
+
+def installed(library):
+    """Its version here, or None."""
+    try:
+        return public(importlib.metadata.version(library))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 @dataclasses.dataclass
 class Comparison:
     """Cases of a test, some of which are recorded in a file.
 
     Parts: `recorded` compares what is counted with the file, which `record` writes. `sample`, `few` and `live` rehearse some of the recorded cases, all of them, and others
-    too. `show NUMBER` rehearses one of the file's, and prints the first allocation that differs.
+    too. `show NUMBER` rehearses one of the file's, and prints the first allocation that differs. Each record has all fields of its case, so a default may change.
     """
     script: pathlib.Path  # the test, beside which its file is
     case_type: type
@@ -70,7 +83,8 @@ class Comparison:
     few: list = ()  # cases that `record` records
     sample: list = ()  # of these
     more: list = ()  # not recorded
-    are_optional: bool = False  # the libraries: the tests' own Python lacks them
+    are_optional: bool = False  # the libraries: the tests' own Python lacks some
+    are_drawn: bool = False  # the cases: `few` are the file's but in `record`
 
     @property
     def path(self):
@@ -79,49 +93,64 @@ class Comparison:
     def command(self, words):
         return f"{os.path.relpath(self.script, self.script.parents[3])} {words}"
 
-    def case(self, fields):
-        return self.case_type(**fields)
-
     def file(self):
         return json.loads(self.path.read_text(encoding="utf-8"))
 
+    def records(self):
+        """Each case of the file with the summary of its steps. They are those of `few`."""
+        cases = self.file()["cases"]
+        names = {field.name for field in dataclasses.fields(self.case_type)}
+        for number, known in enumerate(cases, 1):
+            assert set(known["case"]) == names, f"{self.path.name}, case {number}: a record has all fields and no others: {sorted(names ^ set(known['case']))}"
+        wanted = None if self.are_drawn else [json.loads(json.dumps(dataclasses.asdict(case))) for case in self.few]
+        assert wanted in (None, [known["case"] for known in cases]), f"{self.path.name} has other cases than the test: {self.command('record')}"
+        return [(self.case_type(**known["case"]), known["steps"]) for known in cases]
+
     def outdated(self):
         """Libraries that are there with another version than was recorded, each printed."""
-        found = {} if self.are_optional else {name: importlib.metadata.version(name) for name in self.libraries}
-        file = self.file()["origin"]
-        others = [name for name, version in found.items() if file["versions"][name] != version]
-        for name in others:
-            print(f"recorded of {name} {file['versions'][name]}, here is {found[name]}: {file['script']}")
+        origin = self.file()["origin"]
+        others = {name: version for name in self.libraries if (version := installed(name)) and version != public(origin["versions"][name])}
+        for name, version in others.items():
+            print(f"recorded of {name} {origin['versions'][name]}, here is {version}: {origin['script']}")
         return others
 
     def failures_of_recorded(self):
         """How many of the file's cases differ, each printed. The events of `changed` of the last one, another job, must differ."""
         failures = len(self.outdated())
-        for number, known in enumerate(self.file()["cases"], 1):
-            case = self.case(known["case"])
-            difference = difference_of(known["steps"], counted_summary(by_step(self.counted(case)), known["steps"]))
+        records = self.records()
+        assert records, f"{self.path.name} has no cases"
+        for number, (case, known) in enumerate(records, 1):
+            difference = difference_of(known, counted_summary(by_step(self.counted(case)), known))
             failures += difference is not None
             print(f"{number} {case}: {difference or 'equal'}")
             if difference:
                 print(f"  The first allocation that differs: {sys.executable} {self.command(f'show {number}')}")
         other = by_step(self.counted(self.changed(case)))
-        assert difference_of(known["steps"], counted_summary(other, known["steps"])), "another job's events pass for these"
+        assert difference_of(known, counted_summary(other, known)), "another job's events pass for these"
         return failures
 
-    def record(self, cases, rehearsed):
+    def record(self, cases, rehearsed, words):
+        """Writes the file; `words` are the arguments that had it written."""
         lines = []
         for case in cases:
             steps = rehearsed_summary(by_step(rehearsed(case)), by_step(self.counted(case)))
             lines.append(json.dumps({"case": dataclasses.asdict(case), "steps": steps}))
             print(case, flush=True)
-        versions = {name: importlib.metadata.version(name) for name in self.libraries}
-        origin = {"script": self.command("record"), "versions": versions, "date": datetime.date.today().isoformat()}
+        versions = {name: public(importlib.metadata.version(name)) for name in self.libraries}
+        origin = {"script": self.command(words), "versions": versions, "date": datetime.date.today().isoformat()}
         self.path.write_text(f'{{"origin": {json.dumps(origin)},\n"cases": [\n' + ",\n".join(lines) + "\n]}\n", encoding="utf-8")
 
+    def cases_of(self, part):
+        few = [case for case, _ in self.records()] if self.are_drawn else self.few
+        cases = {"sample": self.sample, "few": few, "live": [*few, *self.more]}[part]
+        if not cases:
+            sys.exit(f"{self.script.name} has no cases for {part}")
+        return cases
+
     def differs(self, number, rehearsed):
-        case = self.case(self.file()["cases"][number - 1]["case"])
+        case, _ = self.records()[number - 1]
         difference = first_difference(by_step(rehearsed(case)), by_step(self.counted(case)))
-        print(f"{case}\n  {difference or 'the rehearsal is equal to what is counted, so the record is of something else: ' + self.command('record')}")
+        print(f"{case}\n  {difference or 'the rehearsal is equal to what is counted, so the record is of something else: ' + self.file()['origin']['script']}")
         return difference is not None
 
     def run(self, part, *numbers):
@@ -134,12 +163,11 @@ class Comparison:
         with self.warm() as libraries:
             rehearsed = lambda case: self.rehearsed(case, libraries)
             if part == "record":
-                self.record(self.few, rehearsed)
+                self.record(self.few, rehearsed, " ".join([part, *numbers]))
                 return 0
             if part == "show":
                 return 1 if self.differs(int(numbers[0]), rehearsed) else 0
-            cases = {"sample": self.sample, "few": self.few, "live": [*self.few, *self.more]}[part]
-            return 1 if failures_of(cases, rehearsed, self.counted, self.changed) else 0
+            return 1 if failures_of(self.cases_of(part), rehearsed, self.counted, self.changed) or self.outdated() else 0
 
 
 def with_libraries(names):

@@ -4,7 +4,7 @@ verdict that follows from those bounds.
 Usage: programs_test.py REPEATS NAME...    (names of rows; or `ci`, `torch` or `library`)
 Prints a row of the table in docs/rehearsals.md for each. Libraries are those of $VRAMFIT_PROGRAMS_PYTHON, an environment with requirements-programs.txt; without
 it, of the Python that runs this. Programs whose libraries don't go together with those name a variable of their own; `library` leaves them out where it is not set.
-Those of `ci` are forks of one process that has imported torch; others have processes of their own.
+Those of `ci` are forks of one process that has imported torch, if they are for the Python that runs this; others have processes of their own.
 """
 import contextlib
 import json
@@ -29,6 +29,19 @@ DIFFERS = ("seconds", "processes", "session")  # time, process numbers and folde
 TIMES = ((r", [\d.]+ s(?=$|;)", ""), (r"\bprocess \d+\b", "process"))
 
 
+class NoReport(Exception):
+    pass
+
+
+def python_of(program):
+    return os.environ.get(program.own_python, PYTHON)
+
+
+def is_own(python):
+    """Whether it is the Python that runs this. Links are not followed: environments link to the same one."""
+    return os.path.abspath(python) == os.path.abspath(sys.executable)
+
+
 def started(words, **settings):
     return subprocess.run(words, text=True, capture_output=True, check=False, **settings)
 
@@ -39,10 +52,10 @@ def rehearse(program, start):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "report.json")
         environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        done = start([VRAMFIT, "rehearse", "--gpus", program.cards, *program.flags, "-o", path, "--", os.environ.get(program.own_python, PYTHON), *launcher, *program.call.split()],
+        done = start([VRAMFIT, "rehearse", "--gpus", program.cards, *program.flags, "-o", path, "--", python_of(program), *launcher, *program.call.split()],
                      cwd=FOLDER, env=environment, timeout=900)
         if not os.path.exists(path):
-            sys.exit(f"no report, exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+            raise NoReport(f"no report, exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
         with open(path, encoding="utf-8") as file:
             report = json.loads(re.sub(r"\bprocess \d+\b", "process", file.read()))  # notes name processes by their numbers
     seconds = report["seconds"]
@@ -110,11 +123,11 @@ def main():
         print("skipped: VRAMFIT_PROGRAMS_PYTHON names no Python with requirements-programs.txt")
         sys.exit(SKIPPED)
     failed = []
-    with WarmPrograms() if names is GROUPS["ci"] else contextlib.nullcontext() as warm:
+    with WarmPrograms() if names is GROUPS["ci"] and is_own(PYTHON) else contextlib.nullcontext() as warm:
         for name in names:
             try:
-                run(name, repeats, warm.run if warm else started)
-            except (AssertionError, subprocess.TimeoutExpired, StopIteration) as error:
+                run(name, repeats, warm.run if warm and is_own(python_of(ROWS[name])) else started)
+            except (AssertionError, NoReport, subprocess.TimeoutExpired, StopIteration) as error:
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
                 failed.append(name)
     if failed:

@@ -1,4 +1,5 @@
 """`vramfit rehearse` of Python scripts as forks of one process that has imported torch, which takes longer than most of them. What they print is kept."""
+import contextlib
 import os
 import subprocess
 import sys
@@ -21,15 +22,27 @@ class WarmPrograms(vramfit.Warm):
         super()._send(request, [self._out, *descriptors[1:]])
 
     def run(self, words, *, timeout, cwd=None, env=None):
-        """As subprocess.run, one at a time."""
+        """As subprocess.run, one at a time, of the Python that runs this."""
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:
             self._out = out.fileno()
             fork = self._start(words, cwd, env or os.environ)
-            late = threading.Timer(timeout, fork.terminate)
+            is_late = threading.Event()
+
+            def end():
+                is_late.set()
+                with contextlib.suppress(ProcessLookupError):
+                    fork.terminate()
+
+            late = threading.Timer(timeout, end)
+            late.daemon = True
             late.start()
-            with fork.stderr:
-                errors = fork.stderr.read()
-            code = fork.wait()
-            late.cancel()
+            try:
+                with fork.stderr:
+                    errors = fork.stderr.read()
+                code = fork.wait()
+            finally:
+                late.cancel()
             out.seek(0)
+            if is_late.is_set():
+                raise subprocess.TimeoutExpired(words, timeout, out.read(), errors)
             return subprocess.CompletedProcess(words, code, out.read(), errors)

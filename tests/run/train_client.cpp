@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -82,8 +83,15 @@ void send_with_streams(const std::string& text) {
 int main(int argc, char** argv) {
   const char* path = std::getenv("VRAMFIT_TRAIN_FORKS");
   connect_to(path == nullptr ? "" : path);
+  // What pass_on writes follows the request: signals wait until it is sent.
+  sigset_t passed{};
+  sigset_t before{};
+  sigemptyset(&passed);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&passed, number);
+  sigprocmask(SIG_BLOCK, &passed, &before);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) std::signal(number, pass_on);
   send_with_streams(request(argc, argv));
+  sigprocmask(SIG_SETMASK, &before, nullptr);
   int status = 0;
   ssize_t count = 0;
   do count = recv(connection, &status, sizeof status, MSG_WAITALL);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -91,10 +92,19 @@ Request read_request(int connection) {
   _exit(code);
 }
 
+/// A descriptor that becomes readable when the process ends; -1 with errno set.
+int ending_of(pid_t process) { return static_cast<int>(syscall(SYS_pidfd_open, process, 0)); }
+
 /// Tells the client how the fork ended. Signals that the client tells of are the fork's; when the client is gone, so is
 /// the fork.
 void attend(int connection, pid_t played) {
-  const int ended = static_cast<int>(syscall(SYS_pidfd_open, played, 0));
+  const int ended = ending_of(played);
+  if (ended < 0) {
+    const int error = errno;
+    kill(played, SIGKILL);
+    waitpid(played, nullptr, 0);
+    throw std::runtime_error(std::string("can't watch a fork (pidfd_open): ") + std::strerror(error));
+  }
   std::array<pollfd, 2> waited{{{ended, POLLIN, 0}, {connection, POLLIN, 0}}};
   while (poll(waited.data(), waited.size(), -1) < 0 || waited[0].revents == 0) {
     unsigned char number = SIGKILL;
@@ -130,7 +140,15 @@ int listening(const char* path) {
   return waiting;
 }
 
+/// Whether a fork's end can be watched here; some kernels and sandboxes have no pidfd_open.
+void probe_watching() {
+  const int own = ending_of(getpid());
+  if (own < 0) throw std::runtime_error(std::string("can't watch forks (pidfd_open): ") + std::strerror(errno));
+  close(own);
+}
+
 void serve(const char* path) {
+  probe_watching();
   const int waiting = listening(path);
   std::signal(SIGCHLD, SIG_IGN);  // nobody waits for those that attend
   std::puts("ready");

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "executor/checkpoint/safetensors_header.h"
@@ -87,13 +88,34 @@ TEST_CASE("files that don't hold a parameter whole and once are refused") {
   }
 }
 
+/// A rank's file: codes of the matrix, each a letter that the first row chooses.
+std::string codes_of(Dtype dtype, std::int64_t first_row, std::int64_t numbers, std::string_view kind = kCodesKind) {
+  const std::vector<HeaderEntry> entries{{slice_name(kind, "matrix", first_row), dtype, {numbers}}};
+  return safetensors_header(entries, false) +
+         std::string(static_cast<std::size_t>(numbers * dtype_bytes(dtype).n), static_cast<char>('a' + first_row));
+}
+
+TEST_CASE("codes that can't be a parameter's are refused before any is read") {
+  const TemporaryDirectory directory;
+  const std::string whole = codes_of(Dtype::u8, 0, 20);
+  CHECK_NOTHROW(opened(directory, {whole}));
+  CHECK_NOTHROW(opened(directory, {codes_of(Dtype::u8, 6, 20), whole}));
+  const std::vector<HeaderEntry> square{{slice_name(kCodesKind, "matrix", 0), Dtype::u8, {4, 5}}};
+  const std::vector<std::vector<std::string>> wrong{{codes_of(Dtype::f16, 0, 20)},
+                                                    {whole, codes_of(Dtype::f16, 4, 20)},
+                                                    {safetensors_header(square, false) + std::string(20, 'a')},
+                                                    {codes_of(Dtype::u8, 1, 20)},
+                                                    {whole, whole},
+                                                    {whole, codes_of(Dtype::u8, 7, 20)},
+                                                    {whole, file_of({{"parameter", 0, 7}})}};
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    CAPTURE(i);
+    CHECK_THROWS_AS(opened(directory, wrong[i]), DamagedCheckpoint);
+  }
+}
+
 TEST_CASE("codes are read as the rank saved them, and refused unless they are the rank's") {
   const TemporaryDirectory directory;
-  const auto codes_of = [](Dtype dtype, std::int64_t first_row, std::int64_t numbers) {
-    const std::vector<HeaderEntry> entries{{slice_name(kCodesKind, "matrix", first_row), dtype, {numbers}}};
-    return safetensors_header(entries, false) +
-           std::string(static_cast<std::size_t>(numbers * dtype_bytes(dtype).n), static_cast<char>('a' + first_row));
-  };
   const auto read = [](SavedStates& states, std::int64_t first_row, std::int64_t rows, at::ScalarType type) {
     at::Tensor into = at::zeros({20}, type);
     states.read_blocks(kCodesKind, kMatrix, first_row, rows, into);
@@ -108,9 +130,12 @@ TEST_CASE("codes are read as the rank saved them, and refused unless they are th
   SavedStates short_ones = opened(directory, {codes_of(Dtype::u8, 0, 19)});
   CHECK_THROWS_WITH_AS(read(short_ones, 0, 7, at::kByte), doctest::Contains("19 numbers, 20 are needed"),
                        DamagedCheckpoint);
-  SavedStates halves = opened(directory, {codes_of(Dtype::f16, 0, 20)});
+  CHECK_THROWS_WITH_AS(read(states, 0, 4, at::kChar), doctest::Contains("numbers of another type"), DamagedCheckpoint);
+  SavedStates halves = opened(directory, {file_of({{"parameter", 0, 7}}), codes_of(Dtype::f16, 0, 20, "scales")});
   for (const at::ScalarType type : {at::kByte, at::kBFloat16}) {
-    CHECK_THROWS_WITH_AS(read(halves, 0, 7, type), doctest::Contains("numbers of another type"), DamagedCheckpoint);
+    at::Tensor into = at::zeros({20}, type);
+    CHECK_THROWS_WITH_AS(halves.read_blocks("scales", kMatrix, 0, 7, into),
+                         doctest::Contains("numbers of another type"), DamagedCheckpoint);
   }
   // In place of a parameter that isn't quantized, and the other way round.
   at::Tensor whole = at::zeros({21});

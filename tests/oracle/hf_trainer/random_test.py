@@ -142,7 +142,7 @@ def one_micro_batch_more(case):
     return dataclasses.replace(case, accumulation=case.accumulation + 1)
 
 
-RANDOM = Comparison(script=FOLDER / "random_test.py", case_type=Case, libraries=LIBRARIES, warm=libraries, rehearsed=rehearsed_events, counted=counted_events, changed=one_micro_batch_more)
+RANDOM = Comparison(script=FOLDER / "random_test.py", case_type=Case, libraries=LIBRARIES, are_drawn=True, warm=libraries, rehearsed=rehearsed_events, counted=counted_events, changed=one_micro_batch_more)
 
 
 def main(part, *arguments):
