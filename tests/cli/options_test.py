@@ -34,6 +34,7 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--precision", "bf16-pure",
          "--attention", "flash"),
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--modeling", "transformers"),
+        (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "deepspeed", "--modeling", "transformers", "--sharding", "shard-grad-op"),
         # Halves of pairs, each refused without the other.
         *((MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", *half) for half in (
             ("--modeling", "torchtitan", "--attention", "flash"), ("--runtime", "pytorch-fsdp2", "--attention", "flash"),
@@ -55,8 +56,6 @@ SAME_ESTIMATE = {
     "--lora-alpha 16": "a factor; what it does is tested in tests/oracle/lora.py",
     "--rslora on": "as above",
     "--ignore-index 0": "leaves out labels, which are data: tests/executor/data, tests/oracle/loss_forms.py",
-    "--bucket-bytes 1024": "buckets of the all-reduce cost time and no memory: tests/executor/sharding",
-    "--bucket-bytes 1048576": "as above",
 }
 
 

@@ -12,7 +12,7 @@ SCHEMAS = os.path.join(SOURCE, "configs", "schemas")
 MODEL = os.path.join(SOURCE, "tests", "models", "llama.json")
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float), "null": type(None)}
 KNOWN = {"$schema", "$defs", "$ref", "title", "description", "type", "required", "properties", "additionalProperties", "items",
-         "enum", "const", "minimum", "minItems", "maxItems"}
+         "enum", "const", "minimum", "minItems", "maxItems", "anyOf"}
 
 
 def load(name):
@@ -36,6 +36,8 @@ def check(value, schema, root, where="$"):
         for part in path.strip("/").split("/"):
             target = target[part]
         return check(value, target, root, where)
+    if "anyOf" in schema:
+        assert any(is_like(value, each, root) for each in schema["anyOf"]), f"{where}: {value!r} is none of {schema['anyOf']}"
     if "const" in schema:
         assert value == schema["const"], f"{where}: {value!r} is not {schema['const']!r}"
     if "enum" in schema:
@@ -51,6 +53,14 @@ def check(value, schema, root, where="$"):
         assert schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)), f"{where}: {len(value)} items"
         for i, item in enumerate(value):
             check(item, schema.get("items", {}), root, f"{where}[{i}]")
+
+
+def is_like(value, schema, root):
+    try:
+        check(value, schema, root)
+    except AssertionError:
+        return False
+    return True
 
 
 def check_object(value, schema, root, where):
