@@ -11,7 +11,6 @@
 #include "planner/answer/plan_json.h"
 #include "planner/search/changes.h"
 #include "planner/search/search.h"
-#include "program/files/plan_reader.h"
 #include "tests/planner/requests.h"
 #include "tests/support/models.h"
 
@@ -294,47 +293,6 @@ TEST_CASE("faster choices that do not fit are shown with what they need") {
   REQUIRE_FALSE(tight.alternatives.empty());
   CHECK(tight.alternatives.front().estimate.verdict == Verdict::does_not_fit);
   CHECK(tight.alternatives.front().why.find("faster by") != std::string::npos);
-}
-
-TEST_CASE("a plan file holds all that a run needs, and reads back as it was") {
-  const PlanRequest request = request_for("gemma3_text", cpu_ranks(2, kGiB));
-  const Plan plan = make_plan(request);
-  const PlanFile file = plan_from_json(plan_to_json(request, plan), "plan.json");
-  CHECK(job_as_flags(file.job, unresolved_job()) == job_as_flags(plan.chosen->job, unresolved_job()));
-  CHECK(file.spec.hidden_size == request.spec.hidden_size);
-  CHECK(file.spec.layer_spans == request.spec.layer_spans);
-  CHECK(file.cluster.card.memory == request.cluster.card.memory);
-  CHECK(file.predicted_ranks.size() == plan.chosen->estimate.ranks.size());
-  CHECK(file.predicted_ranks.front().total == plan.chosen->estimate.ranks.front().total);
-  CHECK(file.fingerprint.size() == 16);
-}
-
-TEST_CASE("a plan file from before programs had fingerprints still reads") {
-  const PlanRequest request = request_for("llama", cpu_ranks(1, kGiB));
-  std::string text = plan_to_json(request, make_plan(request));
-  const std::size_t begin = text.find("\"fingerprint\"");
-  REQUIRE(begin != std::string::npos);
-  text.erase(begin, text.find(',', begin) + 1 - begin);
-  CHECK(plan_from_json(text, "plan.json").fingerprint.empty());
-}
-
-TEST_CASE("a plan file has its bucket's size, not how it is to be found") {
-  const PlanRequest request = request_for("llama", cpu_ranks(1, kGiB));
-  std::string text = plan_to_json(request, make_plan(request));
-  const std::size_t begin = text.find("\"bucket_bytes\": ");
-  REQUIRE(begin != std::string::npos);
-  const std::size_t value = text.find(' ', begin) + 1;
-  text.replace(value, text.find(',', value) - value, "\"auto\"");
-  CHECK_THROWS_WITH_AS(plan_from_json(text, "plan.json"), doctest::Contains("bucket_bytes: auto: a plan has a number"),
-                       InputError);
-}
-
-TEST_CASE("a search without a plan is no plan file") {
-  const PlanRequest request = request_for("llama", cpu_ranks(2, Bytes{4096}));
-  const Plan plan = make_plan(request);
-  CHECK_FALSE(plan.chosen);
-  CHECK_THROWS_WITH_AS(plan_from_json(plan_to_json(request, plan), "plan.json"),
-                       doctest::Contains("plan.json: verdict: no_plan"), InputError);
 }
 
 TEST_CASE("the same request gives the same plan") {
