@@ -84,13 +84,23 @@ class RankFailures(Place):
         self.launch(of_rank={1: ("--seed", "5")})
         self.all_end(1, 2, "is set up differently from rank 0")
 
-    def test_a_rank_that_starts_when_two_others_have_already_differed(self):
+    def one_that_starts_late(self):
         plan, port = self.plan("3xcpu-1GiB", batch=6), free_port()
         for rank, flags in ((0, ()), (1, ("--seed", "5")), (2, ())):
             if rank == 2:
                 self.started[1][0].wait(60)
             self.start(self.train(plan, *flags, timeout=600), open_mpi(rank, 3, 3, port=port))
         self.all_end(1, 2, "is set up differently from rank 0")
+
+    def test_a_rank_that_starts_when_two_others_have_already_differed(self):
+        # Rank 0 stays for two seconds after it knows: a busy machine may take longer to start another one.
+        for attempts_left in (2, 1, 0):
+            try:
+                return self.one_that_starts_late()
+            except AssertionError:
+                self.end_all()
+                if attempts_left == 0:
+                    raise
 
     @in_full
     def test_a_layout_that_is_not_the_plans(self):
