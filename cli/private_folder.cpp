@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 #include "cli/launch/environment.h"
 
 namespace vramfit {
@@ -82,7 +83,7 @@ bool PrivateFolder::make(const std::string& pattern) {
     if (descriptor_ >= 0) ::close(descriptor_);
     return false;
   }
-  const std::string why = std::generic_category().message(errno);
+  const std::string why = system_reason(errno);
   throw FaultError(
       fmt::format("TMPDIR {}: no folder can be made there: {}; set TMPDIR to a directory that exists and can "
                   "be written to",

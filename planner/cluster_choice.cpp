@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/characters.h"
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/cluster/cluster_text.h"
@@ -17,7 +18,7 @@ constexpr std::size_t kMostClusters = 64;
 constexpr std::int64_t kUsualCardsOfANode = 8;
 
 ClusterChoice sizes_of(std::string_view text, std::string_view sort) {
-  const bool has_count = sort.find('x') != std::string_view::npos && sort.front() >= '0' && sort.front() <= '9';
+  const bool has_count = sort.find('x') != std::string_view::npos && is_digit(sort.front());
   const Cluster node = parse_cluster(has_count ? std::string(sort) : cluster_text(1, kUsualCardsOfANode, sort));
   if (node.nodes > 1) {
     throw InputError(

@@ -5,16 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/suggest.h"
+#include "base/system_reason.h"
 
 namespace vramfit {
-
-std::string system_reason(int error) { return std::generic_category().message(error); }
 
 void fail_file(const FileRole& role, const std::string& path, const std::string& why) {
   const std::string message = fmt::format("{}{}{}: {}", role.name, role.name.empty() ? "" : " ", printable(path), why);

@@ -19,8 +19,6 @@ inline constexpr FileRole kDataFile{"data", ExitCode::usage};
 inline constexpr FileRole kModelFile{"model", ExitCode::model};
 inline constexpr FileRole kWeightsFile{"weights", ExitCode::model};
 
-/// What the error number of a system call means: "No such file or directory".
-std::string system_reason(int error);
 /// Throws "ROLE PATH: WHY" as InputError or ModelError.
 [[noreturn]] void fail_file(const FileRole& role, const std::string& path, const std::string& why);
 

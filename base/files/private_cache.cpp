@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/files/result_file.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 
 namespace vramfit {
 namespace {
@@ -22,7 +23,7 @@ constexpr unsigned kPrivate = 0600;
 // If other users can write there, they could plant files that we read later.
 std::string why_unsafe(const fs::path& path, bool is_folder) {
   struct stat facts {};
-  if (lstat(path.c_str(), &facts) != 0) return std::generic_category().message(errno);
+  if (lstat(path.c_str(), &facts) != 0) return system_reason(errno);
   if (is_folder && !S_ISDIR(facts.st_mode)) return "it isn't a directory";
   if (!is_folder && !S_ISREG(facts.st_mode)) return "it isn't a regular file";
   if (facts.st_uid != geteuid()) return "it belongs to another user";

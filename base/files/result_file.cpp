@@ -19,8 +19,8 @@
 
 #include <fmt/format.h>
 
-#include "base/files/file.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 
 namespace vramfit {
 namespace {

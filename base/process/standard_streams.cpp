@@ -7,12 +7,12 @@
 #include <csignal>
 #include <cstdio>
 #include <string>
-#include <system_error>
 
 #include <fmt/format.h>
 
 #include "base/files/result_file.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 
 namespace vramfit {
 namespace {
@@ -40,8 +40,7 @@ void finish_stdout() {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!failed) return;
   if (errno == EPIPE) throw ReaderGone();
-  throw FaultError(
-      fmt::format("stdout: can't be written: {}", std::generic_category().message(errno == 0 ? EIO : errno)));
+  throw FaultError(fmt::format("stdout: can't be written: {}", system_reason(errno == 0 ? EIO : errno)));
 }
 
 void complain(std::string_view name, std::string_view text) {

@@ -15,6 +15,7 @@
 #include "base/files/result_file.h"
 #include "base/json_writer.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/parameters.h"
 
@@ -112,7 +113,7 @@ WeightsHeader weights_header(const ModelSpec& spec, Dtype dtype) {
 void write_sparse(const std::string& path, const WeightsHeader& header) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor < 0) {
-    throw FaultError(fmt::format("{}: can't be written: {}", printable(path), std::generic_category().message(errno)));
+    throw FaultError(fmt::format("{}: can't be written: {}", printable(path), system_reason(errno)));
   }
   const std::int64_t size = (Bytes{std::ssize(header.bytes)} + header.data).n;
   const bool is_written = write_all(descriptor, header.bytes) && ::ftruncate(descriptor, size) == 0;
@@ -120,8 +121,7 @@ void write_sparse(const std::string& path, const WeightsHeader& header) {
   ::close(descriptor);
   if (is_written) return;
   ::unlink(path.c_str());
-  throw FaultError(
-      fmt::format("{}: {} bytes can't be written: {}", printable(path), size, std::generic_category().message(error)));
+  throw FaultError(fmt::format("{}: {} bytes can't be written: {}", printable(path), size, system_reason(error)));
 }
 
 WeightsHeader write_checkpoint(const ModelSpec& spec, Dtype dtype, const std::string& folder, bool with_tokenizer) {

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
 #include "base/error.h"
+#include "base/system_reason.h"
 
 namespace vramfit {
 
@@ -20,7 +20,7 @@ LoopbackPort::LoopbackPort() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CL
   const auto fail = [&](const std::string& what) {
     const int error = errno;
     if (descriptor_ >= 0) close(descriptor_);
-    throw FaultError(what + ": " + std::generic_category().message(error));
+    throw FaultError(what + ": " + system_reason(error));
   };
   if (descriptor_ < 0) fail("opening a socket");
   const int on = 1;

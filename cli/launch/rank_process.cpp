@@ -10,10 +10,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
+#include "base/system_reason.h"
 #include "cli/launch/environment.h"
 
 namespace vramfit {
@@ -23,9 +23,7 @@ namespace {
 constexpr std::size_t kLongestLine = 4096;
 constexpr int kNotExecutable = 127;
 
-[[noreturn]] void fail(const char* what) {
-  throw FaultError(std::string(what) + ": " + std::generic_category().message(errno));
-}
+[[noreturn]] void fail(const char* what) { throw FaultError(std::string(what) + ": " + system_reason(errno)); }
 
 /// The child's side between fork and exec: only async-signal-safe calls.
 [[noreturn]] void become(char* const* argv, char* const* environment, int error_pipe, pid_t parent) {

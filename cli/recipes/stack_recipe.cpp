@@ -69,7 +69,7 @@ class Mapping {
     const JobField& row = job_field_named(field);
     const bool is_as_it_is = std::ranges::find(kAsTheyAre, field) != kAsTheyAre.end() && choice(field) != nullptr;
     const bool is_said = std::ranges::find(kSaid, field) != kSaid.end() || is_as_it_is ||
-                         (field == "sharding" && recipe_.name == "accelerate-ddp" && job_.sharding == "no-shard");
+                         (field == "sharding" && is_of_copies() && job_.sharding == "no-shard");
     if (!is_said && row.get(job_) != row.get(unresolved_job())) refuse(recipe_.name, job_, field);
   }
   void set_as_it_is(std::string_view field) {
@@ -79,6 +79,7 @@ class Mapping {
     if (std::ranges::find(known->values, value) == known->values.end()) refuse(recipe_.name, job_, field);
     set(std::string(field), std::move(value));
   }
+  bool is_of_copies() const { return std::ranges::find(kRecipes, recipe_.name, &Recipes::copied) != kRecipes.end(); }
   bool is_own_loop() const { return job_.modeling == Modeling::accelerate; }
   /// Loops of one's own load weights in the precision's dtype, and torch's AdamW has states of theirs.
   void require_dtypes() const {

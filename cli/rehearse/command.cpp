@@ -11,11 +11,11 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 #include "cli/rehearse/control_group.h"
 #include "cli/rehearse/host_use.h"
 #include "cli/rehearse/process_tree.h"
@@ -72,7 +72,7 @@ pid_t start_process(const CommandStart& start, int join) {
   if (!failed) return process;
   if (process > 0) waitpid(process, nullptr, 0);
   throw FaultError(fmt::format("{}: can't be started: {}{}", printable(start.program),
-                               std::generic_category().message(process < 0 ? EAGAIN : error),
+                               system_reason(process < 0 ? EAGAIN : error),
                                error == ENOENT ? " (the interpreter that its first line or its header names)" : ""));
 }
 

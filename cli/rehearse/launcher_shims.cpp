@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 #include "cli/launch/environment.h"
 #include "cli/rehearse/batch_script.h"
 #include "cli/rehearse/environment.h"
@@ -196,8 +197,7 @@ void set_all(const EnvironmentChanges& changes) {
   const std::string program = find_program(words[0]);
   restore_signals_for_child();
   ::execv(program.c_str(), pointers_to(words).data());
-  throw InputError(
-      fmt::format("{}: {} can't be started: {}", who, printable(words[0]), std::generic_category().message(errno)));
+  throw InputError(fmt::format("{}: {} can't be started: {}", who, printable(words[0]), system_reason(errno)));
 }
 
 /// Ends the others once one has failed, as torchrun does.
@@ -279,8 +279,7 @@ void become_rank_of_launcher(int argc, char** argv) {
   set_all(launcher_environment(kind, place));
   if (kind == LauncherKind::slurm_batch) set_all({{kInBatch, "1"}});
   if (!asked.folder.empty() && ::chdir(asked.folder.c_str()) != 0) {
-    throw InputError(fmt::format("{}: can't start in {}: {}", name, printable(asked.folder),
-                                 std::generic_category().message(errno)));
+    throw InputError(fmt::format("{}: can't start in {}: {}", name, printable(asked.folder), system_reason(errno)));
   }
   become(name, asked.program);
 }

@@ -8,6 +8,7 @@
 #include "base/json_value.h"
 #include "base/json_writer.h"
 #include "base/mix_bits.h"
+#include "base/most_bytes.h"
 #include "base/suggest.h"
 #include "cli/command_line.h"
 #include "cli/files.h"
@@ -17,7 +18,7 @@
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 60, kMostCode = 255;
+constexpr std::int64_t kMostCode = 255;
 
 std::string line_of(const std::string& key, const RehearsalTrial& trial) {
   JsonWriter writer(JsonForm::one_line);
@@ -32,7 +33,7 @@ std::pair<std::string, RehearsalTrial> read_line(std::string_view line, const st
   RehearsalTrial trial{.point = {},
                        .verdict = object.text("verdict"),
                        .why = object.text("why"),
-                       .total = {object.integer("total_bytes", 0, kMostBytes)},
+                       .total = {object.integer("total_bytes", 0, kMostStatedBytes)},
                        .exit_code = static_cast<int>(object.integer("exit_code", 0, kMostCode)),
                        .is_interrupted = false,
                        .is_cached = true};

@@ -16,14 +16,14 @@
 #include "base/error.h"
 #include "base/json_value.h"
 #include "base/json_writer.h"
+#include "base/most_bytes.h"
 #include "base/process/signal_name.h"
 
 namespace vramfit {
 namespace {
 
 constexpr std::size_t kMostOfLine = 64 << 10;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 60, kMostCode = 255, kMostProcesses = 1 << 22,
-                       kMostAssumptions = 1 << 30;
+constexpr std::int64_t kMostCode = 255, kMostProcesses = 1 << 22, kMostAssumptions = 1 << 30;
 
 std::string document_of(const RehearsalTrial& trial) {
   JsonWriter writer(JsonForm::one_line);
@@ -184,7 +184,7 @@ RehearsalTrial TrialProcess::take_trial() {
   return {.point = point_,
           .verdict = object.text("verdict"),
           .why = object.text("why"),
-          .total = {object.integer("total_bytes", 0, kMostBytes)},
+          .total = {object.integer("total_bytes", 0, kMostStatedBytes)},
           .exit_code = code,
           .is_interrupted = object.boolean("interrupted"),
           .is_cached = false,

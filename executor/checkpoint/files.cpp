@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/open_folder.h"
 
@@ -61,7 +61,7 @@ std::unique_ptr<FileCalls> real_file_calls() { return std::make_unique<RealFileC
 
 void check_call(int error, const std::string& path, const char* what) {
   if (error == 0) return;
-  throw FaultError(fmt::format("checkpoint {}: {}: {}", printable(path), what, std::generic_category().message(error)));
+  throw FaultError(fmt::format("checkpoint {}: {}: {}", printable(path), what, system_reason(error)));
 }
 
 std::string parent_of(const std::string& path) {

@@ -6,13 +6,13 @@
 #include <cerrno>
 #include <chrono>
 #include <fstream>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/files/result_file.h"
 #include "base/json_writer.h"
 #include "base/process/standard_streams.h"
+#include "base/system_reason.h"
 
 namespace vramfit {
 
@@ -26,8 +26,6 @@ bool ends_within_a_line(const std::string& path) {
   file.seekg(-1, std::ios::end);
   return file.get() != '\n';
 }
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 JsonWriter line_of(const RunFacts& facts, const char* event) {
   JsonWriter writer(JsonForm::one_line);
@@ -98,13 +96,13 @@ void MetricsFile::begin(const RunFacts& facts) {
   using Seconds = std::chrono::duration<double>;
   const double now = Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
   if (append(run_line(facts, now))) return;
-  throw FaultError(fmt::format("--metrics: {}: can't be written: {}", path_, reason(errno)));
+  throw FaultError(fmt::format("--metrics: {}: can't be written: {}", path_, system_reason(errno)));
 }
 
 void MetricsFile::step(const RunFacts& facts, const StepReport& report) {
   if (append(step_line(facts, report)) || std::exchange(warned_, true)) return;
   complain("warning", fmt::format("--metrics: {}: step {} could not be written: {}; training continues", path_,
-                                  report.result.step, reason(errno)));
+                                  report.result.step, system_reason(errno)));
 }
 
 }  // namespace vramfit

@@ -10,11 +10,11 @@
 #include <array>
 #include <cerrno>
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 
 namespace vramfit {
 
@@ -101,7 +101,7 @@ LineSocket connect_to(const std::string& host, int port, int seconds) {
     if (descriptor < 0) continue;
     set_send_timeout(descriptor, seconds);
     if (::connect(descriptor, one->ai_addr, one->ai_addrlen) == 0) return LineSocket(descriptor);
-    why = std::generic_category().message(errno == EINPROGRESS ? ETIMEDOUT : errno);
+    why = system_reason(errno == EINPROGRESS ? ETIMEDOUT : errno);
     close(descriptor);
   }
   throw FaultError(fmt::format("{} port {}: {}", printable(host, 80), port, why));

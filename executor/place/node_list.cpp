@@ -6,6 +6,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/characters.h"
 #include "base/error.h"
 #include "base/suggest.h"
 
@@ -90,8 +91,7 @@ std::size_t end_of_element(std::string_view rest) {
 
 bool is_host_name(std::string_view text) {
   return !text.empty() && text.size() <= kLongestName && text.front() != '-' && std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-           c == '_';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '-' || c == '.' || c == '_';
   });
 }
 

@@ -9,10 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <memory>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 #include "executor/place/rank_place.h"
 
 namespace vramfit {
@@ -51,7 +51,7 @@ std::string source_address(const std::string& host) {
   const int error = errno;
   if (fd >= 0) close(fd);
   if (!known) {
-    throw FaultError(fmt::format("no route to {}: {}", printable(host, 80), std::generic_category().message(error)));
+    throw FaultError(fmt::format("no route to {}: {}", printable(host, 80), system_reason(error)));
   }
   return text_of(generic, length);
 }

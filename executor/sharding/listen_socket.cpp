@@ -7,18 +7,16 @@
 
 #include <cerrno>
 #include <memory>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "base/system_reason.h"
 
 namespace vramfit {
 
 namespace {
 
 constexpr int kBacklog = 2048;  // one connection a rank, all at once
-
-std::string why(int error) { return std::error_code(error, std::generic_category()).message(); }
 
 }  // namespace
 
@@ -33,7 +31,7 @@ int listen_on(const std::string& address, int port) {
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
   const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) throw FaultError("socket: " + why(errno));
+  if (fd < 0) throw FaultError("socket: " + system_reason(errno));
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
@@ -43,7 +41,7 @@ int listen_on(const std::string& address, int port) {
     throw FaultError(fmt::format("port {} on {} is taken by another program; set MASTER_PORT to a free one", port,
                                  printable(address, 80)));
   }
-  throw FaultError(fmt::format("listening on {} port {}: {}", printable(address, 80), port, why(error)));
+  throw FaultError(fmt::format("listening on {} port {}: {}", printable(address, 80), port, system_reason(error)));
 }
 
 }  // namespace vramfit

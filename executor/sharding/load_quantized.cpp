@@ -34,13 +34,18 @@ class QuantizingRows final : public RowSupply {
   }
 
  private:
+  /// The first row that this rank has, and how many.
+  std::pair<std::int64_t, std::int64_t> rows_here(const UnitParameter& p) const {
+    return {p.rows_per_rank * in_.shard_group.rank(), own_rows(p, in_.shard_group.rank())};
+  }
+
   void read_codes(const Parameter& parameter, const UnitParameter& p, at::Tensor& slice) const {
-    const std::int64_t first = p.rows_per_rank * in_.shard_group.rank(), own = own_rows(p, in_.shard_group.rank());
+    const auto [first, own] = rows_here(p);
     if (own > 0) in_.saved->read_blocks(kCodesKind, parameter, first, own, slice);
   }
 
   void read(const Parameter& parameter, const UnitParameter& p, RowsQuantizer& quantizer) {
-    const std::int64_t first = p.rows_per_rank * in_.shard_group.rank(), own = own_rows(p, in_.shard_group.rank());
+    const auto [first, own] = rows_here(p);
     const std::int64_t step = quantizer.row_step();
     const std::int64_t most =
         std::max(kChunk / std::max<std::int64_t>(p.row_elements * step, 1), std::int64_t{1}) * step;

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "base/characters.h"
 #include "base/conflict.h"
 #include "base/error.h"
 #include "base/suggest.h"
@@ -41,7 +42,7 @@ constexpr std::string_view kGrammar =
 /// Takes "8x" off the front of `rest`.
 std::optional<std::int64_t> take_count(std::string_view text, std::string_view& rest) {
   std::size_t digits = 0;
-  while (digits < rest.size() && rest[digits] >= '0' && rest[digits] <= '9') ++digits;
+  while (digits < rest.size() && is_digit(rest[digits])) ++digits;
   if (digits == 0 || digits == rest.size() || (rest[digits] != 'x' && rest[digits] != 'X')) return std::nullopt;
   std::int64_t count = 0;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + digits, count);

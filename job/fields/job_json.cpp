@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/most_bytes.h"
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
@@ -15,17 +16,19 @@
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 constexpr std::int64_t kMostCardBytes = std::int64_t{1} << 50;  // 1 PiB, as in --gpus
 constexpr std::int64_t kMostCards = std::int64_t{1} << 20;
 constexpr double kMostRate = 1e24;  // FLOP/s or bytes/s: far above any machine
+
+/// A number that may be left to the model.
+bool may_be_auto(const JobField& field) { return field.values.ends_with("|auto"); }
 
 std::string field_text(JsonObject& object, const JobField& field) {
   switch (field.form) {
     case FieldForm::text:
       return object.text(field.name);
     case FieldForm::integer:
-      if (field.values.ends_with("|auto") && object.is_text(field.name)) return object.text(field.name);
+      if (may_be_auto(field) && object.is_text(field.name)) return object.text(field.name);
       return fmt::to_string(object.integer(field.name, 1, std::numeric_limits<std::int64_t>::max()));
     case FieldForm::toggle:
       return object.boolean(field.name) ? "on" : "off";
@@ -70,7 +73,7 @@ Card read_card(JsonObject object) {
   card.device.threads = static_cast<int>(object.integer("threads", 1, 1 << 16));
   card.device.onednn_bf16 = object.boolean("onednn_bf16");
   card.memory = {object.integer("memory_bytes", 1, kMostCardBytes)};
-  card.sold_as_gb = object.integer("sold_as_gb", 0, kMostBytes);
+  card.sold_as_gb = object.integer("sold_as_gb", 0, kMostStatedBytes);
   card.bf16_flops = object.real("bf16_flops", 0, kMostRate);
   card.fp32_flops = object.real("fp32_flops", 0, kMostRate);
   card.memory_bandwidth = object.real("memory_bandwidth", 0, kMostRate);
@@ -91,7 +94,7 @@ void write_job_field(JsonWriter& writer, const JobField& field, const std::strin
       writer.member(field.name, value);
       return;
     case FieldForm::integer:
-      if (value == "auto") {
+      if (may_be_auto(field) && value == "auto") {
         writer.member(field.name, value);
         return;
       }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/characters.h"
 #include "base/error.h"
 #include "base/suggest.h"
 
@@ -13,7 +14,7 @@ namespace {
 constexpr std::size_t kLongestPart = 96;
 constexpr std::size_t kCommitDigits = 40;
 
-bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_'; }
 
 bool is_part(std::string_view part) {
   const auto allowed = [](char c) { return is_word(c) || c == '.' || c == '-'; };
@@ -57,9 +58,8 @@ ModelId parse_model_id(std::string_view text) {
 }
 
 bool is_commit(std::string_view revision) {
-  return revision.size() == kCommitDigits && std::all_of(revision.begin(), revision.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
+  return revision.size() == kCommitDigits &&
+         std::all_of(revision.begin(), revision.end(), [](char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); });
 }
 
 }  // namespace vramfit

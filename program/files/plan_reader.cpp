@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json_value.h"
+#include "base/most_bytes.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
 #include "model_specs/config.h"

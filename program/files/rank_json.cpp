@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/most_bytes.h"
 #include "base/suggest.h"
 #include "job/mesh.h"
 

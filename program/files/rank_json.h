@@ -1,7 +1,6 @@
 // The ranks[] that estimates, plans and run records share (configs/schemas/).
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "base/json_value.h"
@@ -9,9 +8,6 @@
 #include "program/files/rank_memory.h"
 
 namespace vramfit {
-
-/// The largest number of bytes that a file may state: far above any machine's, and sums of several don't overflow.
-inline constexpr std::int64_t kMostStatedBytes = std::int64_t{1} << 60;
 
 /// Writes the members of one entry of ranks[] into the open object.
 void write_rank_members(JsonWriter& writer, const RankEstimate& rank);

@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/json_value.h"
+#include "base/most_bytes.h"
 #include "base/suggest.h"
 
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 constexpr std::int64_t kMostSteps = std::numeric_limits<std::int32_t>::max();
 
 /// The value whose name the object holds under `key`.
@@ -39,7 +39,7 @@ Ledger ledger_from_lines(std::string_view text, const std::string& file, std::in
     Event event;
     event.step = static_cast<std::int32_t>(object.integer("step", 0, kMostSteps));
     if (event.step > last_step) break;
-    event.bytes = object.integer("bytes", -kMostBytes, kMostBytes);
+    event.bytes = object.integer("bytes", -kMostStatedBytes, kMostStatedBytes);
     event.category = value_named(object, "category", kCategories, category_name);
     event.phase = value_named(object, "phase", kPhases, phase_name);
     const std::string label = object.text("label");
