@@ -57,6 +57,9 @@ function(phantom_library target)
   set(arguments --compiler "${CMAKE_CXX_COMPILER}" --names "${ARG_NAMES}" --table "${table}" --output "${output}")
   if(ARG_SOURCES)
     add_library(${target}_by_hand OBJECT ${ARG_SOURCES})
+    if(NOT ARG_FOLDER)  # those in folders have a library for each major of CUDA, with the same sources
+      vramfit_together(${target}_by_hand)
+    endif()
     if(ARG_SITE STREQUAL LIBTORCH_SITE)
       target_link_libraries(${target}_by_hand PRIVATE vramfit_options)  # headers of other versions have values that no switch names
     endif()

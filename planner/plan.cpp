@@ -1,4 +1,5 @@
-// docs/planner.md describes the search; ties are broken by the order of the enumeration (planner/dimensions).
+// docs/planner.md describes the search; ties are broken by the order of the enumeration (planner/dimensions);
+// of equal needs under PyTorch's runtimes, by the smaller bound.
 #include "planner/plan.h"
 
 #include <algorithm>

@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-TOGETHER = ("-Wno-shadow", "-Wshadow=local", "-Wno-subobject-linkage")  # of sources that are compiled together; clang doesn't know all of them
+TOGETHER = ("-Wno-shadow", "-Wshadow=local", "-Wno-subobject-linkage", "-Wno-maybe-uninitialized")  # of sources that are compiled together; clang doesn't know all of them
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 

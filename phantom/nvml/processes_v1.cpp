@@ -1,6 +1,5 @@
 // The first form of the question who uses a card, with a smaller struct: PyTorch asks by it for the text of an
-// out-of-memory, and takes anything but success for a fault.
-#define NVML_NO_UNVERSIONED_FUNC_DEFS
+// out-of-memory, and takes anything but success for a fault. NVML_NO_UNVERSIONED_FUNC_DEFS is defined for it.
 #include <nvml.h>
 
 #include <vector>

@@ -113,9 +113,12 @@ void BestFirst::expand(const Node& node) {
 }
 
 bool BestFirst::pass_over(const Node& node, Bytes most_total) {
-  const Bytes requested = evaluator_.least_requested(node.job);
+  if (by_ == BestBy::need) return false;
+  const Bytes most = std::min(most_total, evaluator_.capacity());
+  Bytes requested = evaluator_.least_requested_at_any_batch(node.job);
+  if (requested <= most) requested = evaluator_.least_requested(node.job);
   // Its other allocators would be tried if its requests alone fitted.
-  if (by_ == BestBy::speed && requested > evaluator_.capacity()) {
+  if (requested > evaluator_.capacity()) {
     passed_over_.push_back(option_of(node));
     ++counts_.ruled_out;
     return true;
@@ -123,9 +126,22 @@ bool BestFirst::pass_over(const Node& node, Bytes most_total) {
   return requested > most_total;
 }
 
+bool BestFirst::may_wait_by_need(Node& node) {
+  while (node.walked < 2) {
+    const Bytes least =
+        ++node.walked == 1 ? evaluator_.least_requested_at_any_batch(node.job) : evaluator_.least_requested(node.job);
+    if (least <= node.least) continue;
+    node.least = least;
+    return true;
+  }
+  return false;
+}
+
 bool BestFirst::may_wait(Node& node) {
-  if (by_ != BestBy::speed || node.is_bounded || node.job.runtime == Runtime::vramfit) return false;
-  node.is_bounded = true;
+  if (node.job.runtime == Runtime::vramfit) return false;
+  if (by_ == BestBy::need) return may_wait_by_need(node);
+  if (node.walked > 0) return false;
+  node.walked = 1;
   const double most = evaluator_.most_tokens_per_second(node.job);
   if (most >= node.most_tokens_per_second) return false;
   node.most_tokens_per_second = most;
@@ -181,7 +197,7 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
       continue;
     }
     if (node.is_exact) return option_of(last_ = std::move(node));
-    const bool is_new = one_of_alike_ && !node.is_bounded && node.least > Bytes{};  // not one that waited for its turn
+    const bool is_new = one_of_alike_ && node.walked == 0 && node.least > Bytes{};  // not one that waited for its turn
     if (is_new && !looked_at_.emplace(node.least, coarse_place(node)).second) continue;
     if (pass_over(node, most_total)) continue;
     if (may_wait(node)) {

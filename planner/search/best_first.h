@@ -55,8 +55,8 @@ class BestFirst {
     double most_tokens_per_second = 0;                   // likewise
     std::size_t base = 0, level = 0;                     // the first that is open
     Place place;
-    bool is_bounded = false;  // by its walks with few blocks
-    bool is_exact = false;    // a configuration of which all is known that next() says
+    int walked = 0;         // how many of its bounds by walks with few blocks are in it
+    bool is_exact = false;  // a configuration of which all is known that next() says
   };
   struct Entry {
     double value = 0;  // the greatest is next
@@ -75,6 +75,7 @@ class BestFirst {
   void expand(const Node& node);
   /// Whether walks with few blocks show that it may not be the next, so that it has to wait for its turn again.
   bool may_wait(Node& node);
+  bool may_wait_by_need(Node& node);
   void look_at(Node& node);
   Option option_of(Node node) const;
   /// With fine rows left out.

@@ -6,6 +6,9 @@
 //
 // Each block brings the same kernels, too, so the time in which the compute stream runs kernels is affine in n, and a
 // step takes no less.
+//
+// A larger micro-batch makes the same tensors, none of them smaller, and more micro-batches repeat them, with gradients
+// that stay. So one micro-batch of one row requests no more than any other choice.
 #include "planner/search/least_walked.h"
 
 #include <algorithm>
@@ -16,6 +19,7 @@
 #include "job/fields/job_fields.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
+#include "program/ops/attention.h"
 #include "program/readers/peaks.h"
 #include "program/stages/adapters.h"
 
@@ -116,18 +120,41 @@ std::optional<LeastOfWalk> LeastWalked::extended(const Graph& graph, const Job& 
                                         static_cast<double>(periods) * (high->compute_seconds - low->compute_seconds)};
 }
 
-std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
+std::optional<LeastOfWalk> LeastWalked::without_checkpointed(const Graph& graph, const Job& job) {
+  // Whatever else is live at a moment of the others still is, and they run.
   const std::size_t period = period_of(job), blocks = blocks_of(graph);
+  Job others = job;
+  others.checkpointing = NoCheckpointing{};
+  return extended(graph, others, 1, blocks - (blocks + period - 1) / period);
+}
+
+std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
+  const std::size_t period = period_of(job);
   if (period == 0) return std::nullopt;
   try {
-    const std::optional<LeastOfWalk> bound = extended(graph, job, period, blocks);
-    if (bound || period == 1) return bound;
-    // Without those that are checkpointed: whatever else is live at a moment of the others still is, and they run.
-    Job others = job;
-    others.checkpointing = NoCheckpointing{};
-    return extended(graph, others, 1, blocks - (blocks + period - 1) / period);
+    const std::optional<LeastOfWalk> bound = extended(graph, job, period, blocks_of(graph));
+    return bound || period == 1 ? bound : without_checkpointed(graph, job);
   } catch (const NotModelled&) {
     return std::nullopt;  // the whole walk says so
+  }
+}
+
+std::optional<Bytes> LeastWalked::requested_at_any_batch(const Graph& graph, const Job& job) {
+  const std::size_t period = period_of(job);
+  if (period == 0) return std::nullopt;
+  Job least = job;
+  // Attention whose blocks don't fill the card splits its keys, and adds up the parts in memory that more rows don't
+  // need.
+  if (flash_splits(spec_.num_attention_heads, job.sequence, spec_.head_dim, cluster_.card.device) == 1) {
+    least.micro_batch = least.accumulation = 1;
+    least.global_batch = data_ranks(job);
+  }
+  try {
+    const std::optional<LeastOfWalk> bound =
+        period == 1 ? extended(graph, least, 1, blocks_of(graph)) : without_checkpointed(graph, least);
+    return bound ? std::optional(bound->requested) : std::nullopt;
+  } catch (const NotModelled&) {
+    return std::nullopt;  // likewise
   }
 }
 

@@ -33,12 +33,18 @@ class LeastWalked {
   /// None where nothing is known: blocks that differ, choices of blocks one by one, and models so shallow that to walk
   /// through all blocks takes no longer. `job` is resolved, `graph` its own.
   std::optional<LeastOfWalk> of(const Graph& graph, const Job& job);
+  /// At most what any job requests at once that differs from `job` in micro-batch and accumulation alone, from walks
+  /// that serve them all. Where every Nth block is checkpointed, the others alone are counted, which all N share. None
+  /// where of() says nothing.
+  std::optional<Bytes> requested_at_any_batch(const Graph& graph, const Job& job);
 
  private:
   /// The job's model with another number of blocks; none unless it is `graph` but for that.
   const std::optional<Graph>& short_graph(const Graph& graph, const Job& job, std::size_t blocks);
   /// With whole periods of blocks left out, and added again as the last one walked through.
   std::optional<LeastOfWalk> extended(const Graph& graph, const Job& job, std::size_t period, std::size_t blocks);
+  /// Of a job that checkpoints one block of each period: its other blocks alone.
+  std::optional<LeastOfWalk> without_checkpointed(const Graph& graph, const Job& job);
   /// None if `blocks` of it aren't known to be the same model.
   std::optional<LeastOfWalk> walked(const Graph& graph, const Job& job, std::size_t blocks);
 

@@ -102,6 +102,11 @@ Bytes Evaluator::least_requested(const Job& job) {
   return least ? least->requested : Bytes{};
 }
 
+Bytes Evaluator::least_requested_at_any_batch(const Job& job) {
+  if (job.runtime == Runtime::vramfit) return {};
+  return least_walked_.requested_at_any_batch(graph_of(job), job).value_or(Bytes{});
+}
+
 bool Evaluator::requests_too_much(const Option& option, const Graph& graph, Bytes below) const {
   const Cluster& cluster = request_.cluster;
   return option.requested && *option.requested + outside_allocator(graph, option.job, cluster) >= below;

@@ -93,6 +93,8 @@ class Evaluator {
   /// Of a runtime that isn't bounded: at most what the job's program requests at once; 0 for others, and where nothing
   /// is known.
   Bytes least_requested(const Job& job);
+  /// Likewise of each job that differs in micro-batch and accumulation alone; found out once for them all.
+  Bytes least_requested_at_any_batch(const Job& job);
   Bytes capacity() const { return request_.cluster.card.memory; }
   const std::shared_ptr<ModelStages>& model() const { return model_; }
 

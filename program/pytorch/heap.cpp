@@ -52,9 +52,7 @@ Tensor Heap::make_on_host(std::int64_t elements, Dtype dtype, Category category,
 Tensor Heap::stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, std::string_view what) {
   Tensor tensor{.storage = {}, .elements = elements, .dtype = dtype, .made_by = nullptr};
   if (buffer.bytes.n == 0) return tensor;
-  std::string text = scope;
-  text.append(": ").append(what);
-  buffer.label = recording_.labels.number(text);
+  buffer.label = recording_.labels.number({scope, ": ", what});
   const auto label = static_cast<std::size_t>(buffer.label);
   if (buffers_.size() <= label) buffers_.resize(label + 1);
   program::Writer& writer = recording_.writer;

@@ -54,7 +54,7 @@ void require_precision(const Job& job) {
 }
 
 /// offload_optimizer. ZeRO-1 and ZeRO-2 have nothing else.
-void require_offload(const Job& job) {
+void require_offloaded_states(const Job& job) {
   if (job.offload.empty() || job.offload == std::vector<std::string>{"optimizer"}) return;
   throw NotModelled(fmt::format("--offload {} with --runtime deepspeed ({}--offload optimizer is)",
                                 job_field_named("offload").get(job),
@@ -96,7 +96,7 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   eager::require_rules(job, modelled, cluster, kHonoured);
-  require_offload(job);
+  require_offloaded_states(job);
   require_zero3(job);
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
   // Last, as the nearest stage that has rules hasn't any for what is refused above, either.

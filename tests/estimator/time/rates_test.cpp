@@ -8,7 +8,7 @@
 namespace vramfit {
 namespace {
 
-using Unit = Work::Unit;
+using WorkUnit = Work::Unit;
 
 struct OneCard {
   Cluster cluster = testing::unit_cluster(1, 1);  // 2 FLOPs a second in 16 bits, 1 byte
@@ -18,10 +18,11 @@ struct OneCard {
 
 Work product(std::int64_t rows, std::int64_t columns, std::int64_t inner, double bytes = 0) {
   const auto flops = 2 * static_cast<double>(rows * columns * inner);
-  return {.unit = Unit::product, .dtype = Dtype::bf16, .flops = flops, .bytes = bytes, .shape = {rows, columns, inner}};
+  return {
+      .unit = WorkUnit::product, .dtype = Dtype::bf16, .flops = flops, .bytes = bytes, .shape = {rows, columns, inner}};
 }
 
-Work attention(Unit unit, std::int64_t length, std::int64_t head_size) {
+Work attention(WorkUnit unit, std::int64_t length, std::int64_t head_size) {
   return {.unit = unit, .dtype = Dtype::bf16, .flops = 60, .shape = {.rows = length, .columns = head_size}};
 }
 
@@ -67,13 +68,13 @@ TEST_CASE("attention reaches its share only over long sequences, and another one
   OneCard card;
   card.efficiency.attention = {.share_64 = 0.5, .share_128 = 1, .half_length = 100};
   card.efficiency.attention_backward = {.share_64 = 0.25, .share_128 = 0.25, .half_length = 300};
-  CHECK(card.seconds(attention(Unit::attention, 100, 64)) == 120);  // 60 / (2 x 0.5 x 100 / 200)
-  CHECK(card.seconds(attention(Unit::attention, 300, 64)) == 80);   // 60 / (2 x 0.5 x 300 / 400)
-  CHECK(card.seconds(attention(Unit::attention, 300, 128)) == 40);
-  CHECK(card.seconds(attention(Unit::attention, 300, 256)) == 40);
-  CHECK(card.seconds(attention(Unit::attention, 300, 32)) == 80);
-  CHECK(card.seconds(attention(Unit::attention, 100, 96)) == 80);            // 60 / (2 x 0.75 x 1/2)
-  CHECK(card.seconds(attention(Unit::attention_backward, 300, 96)) == 240);  // 60 / (2 x 0.25 x 1/2)
+  CHECK(card.seconds(attention(WorkUnit::attention, 100, 64)) == 120);  // 60 / (2 x 0.5 x 100 / 200)
+  CHECK(card.seconds(attention(WorkUnit::attention, 300, 64)) == 80);   // 60 / (2 x 0.5 x 300 / 400)
+  CHECK(card.seconds(attention(WorkUnit::attention, 300, 128)) == 40);
+  CHECK(card.seconds(attention(WorkUnit::attention, 300, 256)) == 40);
+  CHECK(card.seconds(attention(WorkUnit::attention, 300, 32)) == 80);
+  CHECK(card.seconds(attention(WorkUnit::attention, 100, 96)) == 80);            // 60 / (2 x 0.75 x 1/2)
+  CHECK(card.seconds(attention(WorkUnit::attention_backward, 300, 96)) == 240);  // 60 / (2 x 0.25 x 1/2)
 }
 
 TEST_CASE("passes over memory take a start each, and casts have a share of their own") {
@@ -82,7 +83,7 @@ TEST_CASE("passes over memory take a start each, and casts have a share of their
   card.efficiency.cast_share = 0.25;
   card.efficiency.memory_start_seconds = 2;
   CHECK(card.seconds({.launches = 3, .bytes = 10}) == 3 * 2 + 20);
-  CHECK(card.seconds({.unit = Unit::cast, .launches = 3, .bytes = 10}) == 3 * 2 + 40);
+  CHECK(card.seconds({.unit = WorkUnit::cast, .launches = 3, .bytes = 10}) == 3 * 2 + 40);
   CHECK(card.seconds({.launches = 0, .bytes = 0}) == 0);
 }
 

@@ -103,6 +103,41 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
   CHECK(2 * equal > bounded);
 }
 
+TEST_CASE("no micro-batch requests less than one row does, whatever is accumulated") {
+  std::mt19937 random(20261128);
+  int bounded = 0;  // with more rows than one
+  for (int round = 0; round < 40; ++round) {
+    PlanRequest request = drawn_request(random);
+    request.job.global_batch = request.cluster.cards() * drawn(random, {1, 4, 12});
+    request.spec.num_attention_heads = request.spec.num_key_value_heads = drawn(random, {4, 32});
+    request.spec.head_dim = drawn(random, {16, 64});
+    request.job.sequence = drawn(random, {16, 1024, 2048});
+    const Efficiency efficiency = efficiency_of(request.cluster);
+    LeastWalked least(request.spec, request.cluster, efficiency, {.clip = request.clip});
+    std::vector<Job> jobs;
+    try {
+      jobs = enumerate_jobs(request);
+    } catch (const Error&) {
+      continue;  // a combination that contradicts itself
+    }
+    std::ranges::shuffle(jobs, random);
+    if (jobs.size() > 6) jobs.resize(6);
+    for (const Job& job : jobs) {
+      if (!has_rules(job, request.cluster)) continue;
+      CAPTURE(request.spec.num_attention_heads);
+      CAPTURE(job_as_flags(job, unresolved_job()));
+      const Graph graph = training_graph(request.spec, job);
+      const std::optional<Bytes> floor = least.requested_at_any_batch(graph, job);
+      const std::optional<LeastOfWalk> whole = walked(request, graph, job);
+      CHECK(floor.has_value() == whole.has_value());
+      if (!floor || !whole) continue;
+      CHECK(*floor <= whole->requested);
+      if (job.micro_batch * job.accumulation > 1) ++bounded;
+    }
+  }
+  CHECK(bounded > 60);
+}
+
 TEST_CASE("what is passed over requests more than the card has, and all else comes as if nothing were bounded") {
   PlanRequest request = torchtitan_request();
   request.spec.num_hidden_layers = 27;
