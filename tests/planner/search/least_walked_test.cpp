@@ -51,6 +51,20 @@ PlanRequest drawn_request(std::mt19937& random) {
   return request;
 }
 
+/// At most `most` jobs of a request, those that have rules; none of a combination that contradicts itself.
+std::vector<Job> drawn_jobs(const PlanRequest& request, std::mt19937& random, std::size_t most) {
+  std::vector<Job> jobs;
+  try {
+    jobs = enumerate_jobs(request);
+  } catch (const Error&) {
+    return {};
+  }
+  std::ranges::shuffle(jobs, random);
+  if (jobs.size() > most) jobs.resize(most);
+  std::erase_if(jobs, [&](const Job& job) { return !has_rules(job, request.cluster); });
+  return jobs;
+}
+
 /// With the whole step in place of what it computes. None if it isn't modelled.
 std::optional<LeastOfWalk> walked(const PlanRequest& request, const Graph& graph, const Job& job) {
   try {
@@ -76,16 +90,7 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
     const PlanRequest request = drawn_request(random);
     const Efficiency efficiency = efficiency_of(request.cluster);
     LeastWalked least(request.spec, request.cluster, efficiency, {.clip = request.clip});
-    std::vector<Job> jobs;
-    try {
-      jobs = enumerate_jobs(request);
-    } catch (const Error&) {
-      continue;  // a combination that contradicts itself
-    }
-    std::ranges::shuffle(jobs, random);
-    if (jobs.size() > 4) jobs.resize(4);
-    for (const Job& job : jobs) {
-      if (!has_rules(job, request.cluster)) continue;
+    for (const Job& job : drawn_jobs(request, random, 4)) {
       CAPTURE(request.spec.num_hidden_layers);
       CAPTURE(job_as_flags(job, unresolved_job()));
       const Graph graph = training_graph(request.spec, job);
@@ -114,16 +119,7 @@ TEST_CASE("no micro-batch requests less than one row does, whatever is accumulat
     request.job.sequence = drawn(random, {16, 1024, 2048});
     const Efficiency efficiency = efficiency_of(request.cluster);
     LeastWalked least(request.spec, request.cluster, efficiency, {.clip = request.clip});
-    std::vector<Job> jobs;
-    try {
-      jobs = enumerate_jobs(request);
-    } catch (const Error&) {
-      continue;  // a combination that contradicts itself
-    }
-    std::ranges::shuffle(jobs, random);
-    if (jobs.size() > 6) jobs.resize(6);
-    for (const Job& job : jobs) {
-      if (!has_rules(job, request.cluster)) continue;
+    for (const Job& job : drawn_jobs(request, random, 6)) {
       CAPTURE(request.spec.num_attention_heads);
       CAPTURE(job_as_flags(job, unresolved_job()));
       const Graph graph = training_graph(request.spec, job);
