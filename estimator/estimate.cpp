@@ -295,6 +295,14 @@ Bytes upper_bound(const RankEstimate& rank, const Job& job, const Cluster& clust
   return rank.total + share_of(rank.peak_reserved, margins.reserved_per_million) + margins.outside;
 }
 
+bool exceeds_card(Bytes reserved, Bytes outside_allocator, const Job& job, const Cluster& cluster) {
+  RankEstimate rank;
+  rank.breakdown.outside_allocator = outside_allocator;
+  rank.total = reserved + outside_allocator;
+  rank.peak_requested = rank.peak_allocated = rank.peak_reserved = reserved;
+  return upper_bound(rank, job, cluster) > cluster.card.memory;
+}
+
 RankEstimate estimate_rank(const Graph& graph, const Job& job, const Cluster& cluster, const CountOptions& options,
                            bool retries) {
   return estimate_program(program_of(graph, job, cluster, options.run), graph, job, cluster, options, retries);

@@ -244,11 +244,8 @@ Bytes LeastMemory::total(const Parts& parts, const Graph& graph, const Job& job,
 
 bool LeastMemory::is_too_much(const Parts& parts, const Graph& graph, const Job& job, Bytes least) const {
   if (parts.units != nullptr && exceeds_host_memory(cluster_.cards_per_node * parts.units->host, cluster_)) return true;
-  RankEstimate rank;
-  rank.breakdown.outside_allocator = outside(graph, job);
-  rank.total = least;
-  rank.peak_requested = rank.peak_allocated = rank.peak_reserved = least - rank.breakdown.outside_allocator;
-  return upper_bound(rank, job, cluster_) > cluster_.card.memory;
+  const Bytes outside = this->outside(graph, job);
+  return exceeds_card(least - outside, outside, job, cluster_);
 }
 
 }  // namespace vramfit

@@ -61,6 +61,8 @@ Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& clust
 /// What the rank needs at most, from its peaks and its total. The job is resolved, and the cluster says how sure it is
 /// to be.
 Bytes upper_bound(const RankEstimate& rank, const Job& job, const Cluster& cluster);
+/// Whether the upper bound of a rank for which the allocator holds `reserved` or more is above the card's memory.
+bool exceeds_card(Bytes reserved, Bytes outside_allocator, const Job& job, const Cluster& cluster);
 
 /// Folds a ledger as the caching allocator handles it on this card. Its address order is given, so there is no band.
 RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Driver& card);

@@ -113,23 +113,29 @@ void BestFirst::expand(const Node& node) {
 }
 
 bool BestFirst::pass_over(const Node& node, Bytes most_total) {
-  if (by_ == BestBy::need) return false;
-  const Bytes most = std::min(most_total, evaluator_.capacity());
-  Bytes requested = evaluator_.least_requested_at_any_batch(node.job);
-  if (requested <= most) requested = evaluator_.least_requested(node.job);
-  // Its other allocators would be tried if its requests alone fitted.
-  if (requested > evaluator_.capacity()) {
+  if (by_ == BestBy::need || node.job.runtime == Runtime::vramfit) return false;
+  const auto has_room = [&](const LeastOfWalk& least) {
+    return least.requested <= most_total && !evaluator_.is_too_much(node.job, least.reserved);
+  };
+  const Bytes updating = evaluator_.least_while_updating(node.job);
+  LeastOfWalk least{.requested = updating, .reserved = updating};
+  if (has_room(least)) least = evaluator_.least_memory_at_any_batch(node.job);
+  if (has_room(least)) least = evaluator_.least_memory(node.job);
+  if (has_room(least)) return false;
+  if (evaluator_.is_too_much(node.job, least.reserved)) {  // with any allocator
     passed_over_.push_back(option_of(node));
     ++counts_.ruled_out;
-    return true;
   }
-  return requested > most_total;
+  return true;
 }
 
 bool BestFirst::may_wait_by_need(Node& node) {
-  while (node.walked < 2) {
-    const Bytes least =
-        ++node.walked == 1 ? evaluator_.least_requested_at_any_batch(node.job) : evaluator_.least_requested(node.job);
+  while (node.walked < 3) {
+    ++node.walked;
+    const Bytes reserved = node.walked == 1   ? evaluator_.least_while_updating(node.job)
+                           : node.walked == 2 ? evaluator_.least_memory_at_any_batch(node.job).reserved
+                                              : evaluator_.least_memory(node.job).reserved;
+    const Bytes least = reserved + evaluator_.outside(node.job);
     if (least <= node.least) continue;
     node.least = least;
     return true;
@@ -153,6 +159,7 @@ void BestFirst::look_at(Node& node) {
   const Option timed = evaluator_.timed(node.job);
   node.time = timed.time;
   node.requested = timed.requested;
+  node.reserved = timed.reserved;
   node.program = timed.program;
   node.most_tokens_per_second = timed.tokens_per_second;
   node.least = std::max(node.least, timed.least_total);
@@ -181,6 +188,7 @@ Option BestFirst::option_of(Node node) const {
           .needs = needs_[node.base],
           .least_total = node.least,
           .requested = node.requested,
+          .reserved = node.reserved,
           .program = std::move(node.program),
           .place = node.place};
 }

@@ -32,8 +32,8 @@ class BestFirst {
   /// `above`.
   std::optional<Option> next(Bytes most_total, double above = -1);
 
-  /// Configurations under a runtime that isn't bounded which request more than the card has: by speed they are passed
-  /// over, without times.
+  /// Configurations under a runtime that isn't bounded which need more than the card has, however their blocks are
+  /// placed: by speed they are passed over, without times.
   const std::vector<Option>& passed_over() const { return passed_over_; }
 
   /// To be called of the last configuration if it doesn't fit: where its requests alone would, it comes again with the
@@ -49,13 +49,13 @@ class BestFirst {
     Job job;
     BoundParts parts;
     StepTime time;
-    std::optional<Bytes> requested = {};                 // as an option has it, of a configuration that was looked at
+    std::optional<Bytes> requested = {}, reserved = {};  // as an option has them, of a configuration that was looked at
     std::weak_ptr<const program::Program> program = {};  // likewise
     Bytes least;                                         // of the total of each configuration in the group
     double most_tokens_per_second = 0;                   // likewise
     std::size_t base = 0, level = 0;                     // the first that is open
     Place place;
-    int walked = 0;         // how many of its bounds by walks with few blocks are in it
+    int walked = 0;         // how many of its bounds by walks with few blocks, and by none, are in it
     bool is_exact = false;  // a configuration of which all is known that next() says
   };
   struct Entry {

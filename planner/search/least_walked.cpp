@@ -2,7 +2,8 @@
 // brings the same parameters, states, gradients and activations. The peak is the most over all moments, so the first or
 // the last block decides where that is, and a maximum of affine functions of n is convex: it grows from block to block
 // by no less than it did before. So two walks with few blocks bound one with many, if they are deep enough for each
-// kind of moment: two units gathered ahead, one being reduced, and a first and a last block beside them.
+// kind of moment: two units gathered ahead, one being reduced, and a first and a last block beside them. The same is
+// true of what is live on one stream, and of the sum of all streams' peaks.
 //
 // Each block brings the same kernels, too, so the time in which the compute stream runs kernels is affine in n, and a
 // step takes no less.
@@ -20,6 +21,7 @@
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/ops/attention.h"
+#include "program/readers/least_reserved.h"
 #include "program/readers/peaks.h"
 #include "program/stages/adapters.h"
 
@@ -104,6 +106,7 @@ std::optional<LeastOfWalk> LeastWalked::walked(const Graph& graph, const Job& jo
   const program::Program program = program::make_program(
       {.graph = *less, .job = job, .device = cluster_.card.device, .coords = {}, .run = run_, .labels = false});
   const LeastOfWalk walk{.requested = folded_peaks(program, Bytes{1}).requested,
+                         .reserved = least_reserved(program),
                          .compute_seconds = seconds_of(program, cluster_, efficiency_).compute_seconds};
   return walked_.emplace(key, walk).first->second;
 }
@@ -116,6 +119,7 @@ std::optional<LeastOfWalk> LeastWalked::extended(const Graph& graph, const Job& 
   if (!low || !high) return std::nullopt;
   const auto periods = static_cast<std::int64_t>((blocks - more) / period);
   return LeastOfWalk{.requested = high->requested + periods * (high->requested - low->requested),
+                     .reserved = high->reserved + periods * (high->reserved - low->reserved),
                      .compute_seconds = high->compute_seconds +
                                         static_cast<double>(periods) * (high->compute_seconds - low->compute_seconds)};
 }
@@ -126,6 +130,20 @@ std::optional<LeastOfWalk> LeastWalked::without_checkpointed(const Graph& graph,
   Job others = job;
   others.checkpointing = NoCheckpointing{};
   return extended(graph, others, 1, blocks - (blocks + period - 1) / period);
+}
+
+Bytes LeastWalked::while_updating(const Graph& graph, const Job& job) {
+  const bool has_all = job.runtime != Runtime::vramfit && job.runtime != Runtime::deepspeed &&
+                       job.optimizer == "adamw" && job.optimizer_implementation != OptimizerImplementation::paged &&
+                       job.offload.empty() && job.freeze.empty() && !has_adapters(job);
+  if (!has_all) return {};
+  // PyTorch's optimizer makes its states in the parameters' dtype, and takes gradients in no other.
+  constexpr std::int64_t kOfEach = 4;
+  Bytes all;
+  for (const Parameter& parameter : graph.parameters) {
+    all = all + kOfEach * (element_count(parameter) / job.mesh.shard * dtype_bytes(job.precision.storage));
+  }
+  return all;
 }
 
 std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
@@ -139,7 +157,7 @@ std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
   }
 }
 
-std::optional<Bytes> LeastWalked::requested_at_any_batch(const Graph& graph, const Job& job) {
+std::optional<LeastOfWalk> LeastWalked::at_any_batch(const Graph& graph, const Job& job) {
   const std::size_t period = period_of(job);
   if (period == 0) return std::nullopt;
   Job least = job;
@@ -150,9 +168,10 @@ std::optional<Bytes> LeastWalked::requested_at_any_batch(const Graph& graph, con
     least.global_batch = data_ranks(job);
   }
   try {
-    const std::optional<LeastOfWalk> bound =
+    std::optional<LeastOfWalk> bound =
         period == 1 ? extended(graph, least, 1, blocks_of(graph)) : without_checkpointed(graph, least);
-    return bound ? std::optional(bound->requested) : std::nullopt;
+    if (bound) bound->compute_seconds = 0;
+    return bound;
   } catch (const NotModelled&) {
     return std::nullopt;  // likewise
   }

@@ -1,4 +1,4 @@
-// Lower bounds of what a job under one of PyTorch's runtimes requests at once and of its step, from walks of the same
+// Lower bounds of the memory of a job under one of PyTorch's runtimes and of its step, from walks of the same
 // model with few blocks.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace vramfit {
 
 /// At most what a job takes.
 struct LeastOfWalk {
-  Bytes requested;             // at once
+  Bytes requested, reserved;   // at once, without what is outside the allocator (program/readers/least_reserved.h)
   double compute_seconds = 0;  // of its step, in which the compute stream runs kernels
 };
 
@@ -30,13 +30,16 @@ class LeastWalked {
   LeastWalked(const ModelSpec& spec, const Cluster& cluster, const Efficiency& efficiency, RunEffects run)
       : spec_(spec), cluster_(cluster), efficiency_(efficiency), run_(run) {}
 
+  /// At most what a job requests at once, without a walk: shards of parameters, their gradients and AdamW's states, all
+  /// of which live while it updates. 0 where the job may have less of them: another optimizer, offload, adapters.
+  static Bytes while_updating(const Graph& graph, const Job& job);
   /// None where nothing is known: blocks that differ, choices of blocks one by one, and models so shallow that to walk
   /// through all blocks takes no longer. `job` is resolved, `graph` its own.
   std::optional<LeastOfWalk> of(const Graph& graph, const Job& job);
-  /// At most what any job requests at once that differs from `job` in micro-batch and accumulation alone, from walks
-  /// that serve them all. Where every Nth block is checkpointed, the others alone are counted, which all N share. None
+  /// At most the memory of any job that differs from `job` in micro-batch and accumulation alone, from walks that serve
+  /// them all; no seconds. Where every Nth block is checkpointed, the others alone are counted, which all N share. None
   /// where of() says nothing.
-  std::optional<Bytes> requested_at_any_batch(const Graph& graph, const Job& job);
+  std::optional<LeastOfWalk> at_any_batch(const Graph& graph, const Job& job);
 
  private:
   /// The job's model with another number of blocks; none unless it is `graph` but for that.

@@ -8,6 +8,7 @@
 #include "job/resolve_job.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
+#include "program/readers/least_reserved.h"
 #include "program/readers/peak_place.h"
 #include "program/readers/peaks.h"
 
@@ -16,10 +17,6 @@ namespace {
 
 /// An option that was timed is most often tried soon after that. A program may take megabytes.
 constexpr std::size_t kMostPrograms = 16;
-
-/// At least what a job that was timed requests at once: of another runtime than the engine's without what is outside
-/// the allocator.
-Bytes requests_of(const Option& option) { return option.requested.value_or(option.least_total); }
 
 double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) * static_cast<double>(job.sequence); }
 
@@ -86,30 +83,34 @@ void Evaluator::time_walked(Option& option, const Graph& graph) {
   if (found == walked_.end()) {
     const SharedProgram program = lowered(graph, option.job);
     const Walked walked{.time = seconds_of(*program, request_.cluster, efficiency_),
-                        .requested = folded_peaks(*program, Bytes{1}).requested};
+                        .requested = folded_peaks(*program, Bytes{1}).requested,
+                        .reserved = least_reserved(*program)};
     found = walked_.emplace(key, walked).first;
     option.program = program;
   }
   option.time = found->second.time;
   option.requested = found->second.requested;
+  option.reserved = found->second.reserved;
 }
 
-Bytes Evaluator::least_requested(const Job& job) {
+LeastOfWalk Evaluator::least_memory(const Job& job) {
   if (job.runtime == Runtime::vramfit) return {};
   const auto found = walked_.find(job_as_flags(job, unresolved_job()));
-  if (found != walked_.end()) return found->second.requested;
-  const std::optional<LeastOfWalk> least = least_walked_.of(graph_of(job), job);
-  return least ? least->requested : Bytes{};
+  if (found != walked_.end()) return {.requested = found->second.requested, .reserved = found->second.reserved};
+  return least_walked_.of(graph_of(job), job).value_or(LeastOfWalk{});
 }
 
-Bytes Evaluator::least_requested_at_any_batch(const Job& job) {
+LeastOfWalk Evaluator::least_memory_at_any_batch(const Job& job) {
   if (job.runtime == Runtime::vramfit) return {};
-  return least_walked_.requested_at_any_batch(graph_of(job), job).value_or(Bytes{});
+  return least_walked_.at_any_batch(graph_of(job), job).value_or(LeastOfWalk{});
 }
 
-bool Evaluator::requests_too_much(const Option& option, const Graph& graph, Bytes below) const {
-  const Cluster& cluster = request_.cluster;
-  return option.requested && *option.requested + outside_allocator(graph, option.job, cluster) >= below;
+bool Evaluator::is_too_much(const Job& job, Bytes reserved) {
+  return exceeds_card(reserved, outside(job), job, request_.cluster);
+}
+
+bool Evaluator::reserves_too_much(const Option& option, Bytes below) {
+  return option.reserved && *option.reserved + outside(option.job) >= below;
 }
 
 Option Evaluator::timed(const Job& job) {
@@ -152,12 +153,14 @@ Attempt Evaluator::attempt(const Option& option, Bytes below) {
   try {
     require_rules(job, request_.cluster);
     const Graph& graph = graph_of(job);
-    if (!requests_too_much(option, graph, below)) {
+    if (!reserves_too_much(option, below)) {
       attempt.rank = estimate_program_below(*program_of(graph, option), graph, job, request_.cluster,
                                             {{.run = {.clip = request_.clip}}, below});
     }
     attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster) == Verdict::fits;
-    if (!attempt.fits) attempt.requests_fit = requests_of(option) <= request_.cluster.card.memory;
+    if (attempt.fits) return attempt;
+    attempt.requests_fit =
+        option.reserved ? !is_too_much(job, *option.reserved) : option.least_total <= request_.cluster.card.memory;
   } catch (const NotModelled&) {
     attempt.is_modelled = false;
   }

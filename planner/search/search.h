@@ -29,9 +29,9 @@ struct Option {
   double tokens_per_second = 0;
   std::vector<std::string> needs;
   Bytes least_total;  // at most the total of the job's estimate, in most cases nearly it
-  /// Of a runtime that isn't bounded: the most that its program requests at once, without what is outside the
-  /// allocator.
-  std::optional<Bytes> requested = {};
+  /// Of a runtime that isn't bounded: the most that its program requests at once, and what the allocator reserves for
+  /// it at least, without what is outside the allocator.
+  std::optional<Bytes> requested = {}, reserved = {};
   /// From which these were read, while the evaluator still keeps it.
   std::weak_ptr<const program::Program> program;
   Place place = {};  // in the search that gave it
@@ -48,7 +48,7 @@ struct Trial {
 struct Attempt {
   bool is_modelled = true;
   bool fits = false;          // its verdict is `fits`
-  bool requests_fit = false;  // it doesn't fit, and its requests alone would
+  bool requests_fit = false;  // it doesn't fit, and with another allocator it might
   /// The first rank, without breakdown and phases; none if its total isn't below the limit.
   std::optional<RankEstimate> rank;
 };
@@ -90,11 +90,17 @@ class Evaluator {
   /// Whether the lower bound alone excludes the verdict `fits`.
   bool is_ruled_out(const Job& job);
 
-  /// Of a runtime that isn't bounded: at most what the job's program requests at once; 0 for others, and where nothing
-  /// is known.
-  Bytes least_requested(const Job& job);
+  /// Of a runtime that isn't bounded: at most what the job's program takes; 0 for others, and where nothing is known.
+  /// Without seconds.
+  LeastOfWalk least_memory(const Job& job);
   /// Likewise of each job that differs in micro-batch and accumulation alone; found out once for them all.
-  Bytes least_requested_at_any_batch(const Job& job);
+  LeastOfWalk least_memory_at_any_batch(const Job& job);
+  /// Likewise without any walk (LeastWalked::while_updating).
+  Bytes least_while_updating(const Job& job) { return LeastWalked::while_updating(graph_of(job), job); }
+  /// Whether a job of which the allocator reserves so much can't have the verdict `fits`.
+  bool is_too_much(const Job& job, Bytes reserved);
+  /// Of a job under any runtime, what is outside the allocator.
+  Bytes outside(const Job& job) { return outside_allocator(graph_of(job), job, request_.cluster); }
   Bytes capacity() const { return request_.cluster.card.memory; }
   const std::shared_ptr<ModelStages>& model() const { return model_; }
 
@@ -125,12 +131,12 @@ class Evaluator {
   /// What is found out by walking through a step of a runtime that isn't bounded.
   struct Walked {
     StepTime time;
-    Bytes requested;
+    Bytes requested, reserved;
   };
 
   void time_walked(Option& option, const Graph& graph);
-  /// Whether its requests alone, which the allocator holds at least, are `below` or more.
-  bool requests_too_much(const Option& option, const Graph& graph, Bytes below) const;
+  /// Whether it reserves `below` or more, however its blocks are placed.
+  bool reserves_too_much(const Option& option, Bytes below);
   SharedProgram program_of(const Graph& graph, const Option& option);
   SharedProgram lowered(const Graph& graph, const Job& job);
   const Graph& graph_of(const Job& job) { return model_->graph_of(job); }

@@ -35,6 +35,7 @@ class HandProgram {
   }
   HandProgram& allocate(int buffer) { return write(program::Allocate{buffer}); }
   HandProgram& free(int buffer) { return write(program::Free{buffer}); }
+  HandProgram& empty_cache() { return write(program::EmptyCache{}); }
 
   /// A kernel that takes `seconds` on tests/support/unit_card.h.
   HandProgram& run(const std::string& name, const std::vector<program::Access>& accesses, double seconds) {

@@ -15,6 +15,7 @@
 #include "planner/search/best_first.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
+#include "program/readers/least_reserved.h"
 #include "program/readers/peaks.h"
 #include "program/stages/adapters.h"
 #include "tests/planner/requests.h"
@@ -75,6 +76,7 @@ std::optional<LeastOfWalk> walked(const PlanRequest& request, const Graph& graph
                                                             .run = {.clip = request.clip},
                                                             .labels = false});
     return LeastOfWalk{.requested = folded_peaks(program, Bytes{1}).requested,
+                       .reserved = least_reserved(program),
                        .compute_seconds = seconds_of(program, request.cluster).step_seconds};
   } catch (const NotModelled&) {
     return std::nullopt;
@@ -85,7 +87,7 @@ std::optional<LeastOfWalk> walked(const PlanRequest& request, const Graph& graph
 
 TEST_CASE("walks of few blocks never say more than a walk of all of them, and most often the same") {
   std::mt19937 random(20261126);
-  int bounded = 0, equal = 0;
+  int bounded = 0, equal = 0, equally_reserved = 0, updating = 0;
   for (int round = 0; round < 60; ++round) {
     const PlanRequest request = drawn_request(random);
     const Efficiency efficiency = efficiency_of(request.cluster);
@@ -98,17 +100,25 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
       CHECK(bound.has_value() == whole.has_value());
       if (!bound || !whole) continue;
       CHECK(bound->requested <= whole->requested);
+      CHECK(bound->reserved <= whole->reserved);
+      const Bytes least_updating = LeastWalked::while_updating(graph, job);
+      CHECK(least_updating <= whole->requested);
+      if (4 * least_updating.n > whole->requested.n) ++updating;
       CHECK(bound->compute_seconds <= whole->compute_seconds);
       ++bounded;
       if (bound->requested == whole->requested) ++equal;
+      if (bound->reserved == whole->reserved) ++equally_reserved;
     }
   }
-  MESSAGE(equal << " of " << bounded << " bounds are exact");
+  MESSAGE(equal << " of " << bounded << " bounds are exact, " << equally_reserved << " of what is reserved; "
+                << updating << " updates need a quarter or more");
   CHECK(bounded > 60);
   CHECK(2 * equal > bounded);
+  CHECK(2 * equally_reserved > bounded);
+  CHECK(updating > 20);
 }
 
-TEST_CASE("no micro-batch requests less than one row does, whatever is accumulated") {
+TEST_CASE("no micro-batch needs less than one row does, whatever is accumulated") {
   std::mt19937 random(20261128);
   int bounded = 0;  // with more rows than one
   for (int round = 0; round < 40; ++round) {
@@ -123,18 +133,19 @@ TEST_CASE("no micro-batch requests less than one row does, whatever is accumulat
       CAPTURE(request.spec.num_attention_heads);
       CAPTURE(job_as_flags(job, unresolved_job()));
       const Graph graph = training_graph(request.spec, job);
-      const std::optional<Bytes> floor = least.requested_at_any_batch(graph, job);
+      const std::optional<LeastOfWalk> floor = least.at_any_batch(graph, job);
       const std::optional<LeastOfWalk> whole = walked(request, graph, job);
       CHECK(floor.has_value() == whole.has_value());
       if (!floor || !whole) continue;
-      CHECK(*floor <= whole->requested);
+      CHECK(floor->requested <= whole->requested);
+      CHECK(floor->reserved <= whole->reserved);
       if (job.micro_batch * job.accumulation > 1) ++bounded;
     }
   }
   CHECK(bounded > 60);
 }
 
-TEST_CASE("what is passed over requests more than the card has, and all else comes as if nothing were bounded") {
+TEST_CASE("what is passed over needs more than the card has, and all else comes as if nothing were bounded") {
   PlanRequest request = torchtitan_request();
   request.spec.num_hidden_layers = 27;
   request.spec.vocab_size = 20000;
@@ -151,8 +162,8 @@ TEST_CASE("what is passed over requests more than the card has, and all else com
   std::vector<std::int64_t> requests;
   for (const Option& option : sorted) {
     CAPTURE(job_as_flags(option.job, unresolved_job()));
-    REQUIRE(option.requested);
-    requests.push_back(option.requested->n);
+    REQUIRE(option.reserved);
+    requests.push_back(option.reserved->n);
   }
   std::ranges::nth_element(requests, requests.begin() + static_cast<std::ptrdiff_t>(requests.size() / 2));
   request.cluster.card.memory = Bytes{requests[requests.size() / 2]};
@@ -171,7 +182,7 @@ TEST_CASE("what is passed over requests more than the card has, and all else com
     const std::string flags = job_as_flags(option.job, unresolved_job());
     CAPTURE(flags);
     if (!passed_over.contains(flags)) expected.push_back(flags);
-    if (passed_over.contains(flags)) CHECK(*option.requested > request.cluster.card.memory);
+    if (passed_over.contains(flags)) CHECK(evaluator.is_too_much(option.job, *option.reserved));
   }
   CHECK(given == expected);
   CHECK(passed_over.size() > sorted.size() / 4);

@@ -27,7 +27,11 @@ TEST_CASE("what a walk requests alone answers as the allocator's replay does, wh
       const RankEstimate rank = estimate_rank(graph, job, request.cluster, options);
       REQUIRE(option.requested);
       CHECK(*option.requested == rank.peak_requested);
+      REQUIRE(option.reserved);
+      CHECK(*option.reserved >= *option.requested);
+      CHECK(*option.reserved <= rank.peak_reserved);
       CHECK(again.requested == option.requested);
+      CHECK(again.reserved == option.reserved);
       CHECK(again.tokens_per_second == option.tokens_per_second);
       const Bytes outside = outside_allocator(graph, job, request.cluster), asked = *option.requested + outside;
       for (const Bytes below : {asked, asked + Bytes{1}, rank.total, rank.total + Bytes{1}, kNoLimit}) {
