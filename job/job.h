@@ -18,6 +18,10 @@ enum class Runtime {
 #include "job/runtimes.def"
 #undef RUNTIME
 };
+/// FullyShardedDataParallel or fully_shard.
+constexpr bool is_fsdp(Runtime runtime) {
+  return runtime == Runtime::pytorch_fsdp1 || runtime == Runtime::pytorch_fsdp2;
+}
 enum class Modeling { vramfit, torchtitan, transformers, trl, accelerate };
 enum class Method { full, lora, qlora };
 

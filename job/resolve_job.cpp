@@ -235,6 +235,16 @@ void resolve_bucket(Job& job, const ModelSpec& spec, Notes& notes) {
       fmt::format("--bucket-bytes {} (2 for each number of {} squared)", job.bucket_bytes, spec.hidden_size));
 }
 
+/// torch/distributed/fsdp: what record_stream() marks is free when other streams are done with it. Counted, as in
+/// rehearsals, is that they are at once.
+void note_late_frees(const Job& job, Notes& notes) {
+  if (job.runtime != Runtime::pytorch_fsdp1) return;
+  notes.emplace_back(
+      "FSDP1's memory counts as free once its host has freed it; a card that is behind its host has it later, which "
+      "can "
+      "be the gathered parameters and gradients of two units more");
+}
+
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes) {
   resolve_precision(job, cluster, notes);
   resolve_sequence(job, spec, notes);
@@ -246,6 +256,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   resolve_adapters(job, notes);
   check_ignored_label(job, spec);
   check_rest(job);
+  note_late_frees(job, notes);
   return job;
 }
 

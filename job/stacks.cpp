@@ -20,6 +20,9 @@ constexpr std::array kTrainer{StackDefault{"runtime", "pytorch"}, StackDefault{"
 // fsdp=True, as accelerate 1.15 sets it up (utils/fsdp_utils.py: fsdp2_prepare_model).
 constexpr std::array kTrainerFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "transformers"}};
 
+// What accelerate sets up for a configuration with `fsdp_version: 1` (accelerator.py: prepare_model).
+constexpr std::array kTrainerFsdp1{StackDefault{"runtime", "pytorch-fsdp1"}, StackDefault{"modeling", "transformers"}};
+
 // SFTConfig of TRL 1.16, which differs from TrainingArguments in this and in bf16=True, the default of jobs, too.
 constexpr std::array kSft{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "trl"},
                           StackDefault{"checkpointing", "full"}};
@@ -43,7 +46,7 @@ constexpr std::array kDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefau
 
 constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
-    Stack{"transformers", "transformers' Trainer", kTrainer, kTrainerFsdp2},
+    Stack{"transformers", "transformers' Trainer", kTrainer, kTrainerFsdp2, kTrainerFsdp1},
     Stack{"trl", "TRL's SFTTrainer", kSft, kSftFsdp2},
     Stack{"trl-dpo", "TRL's DPOTrainer", {}, {}},
     Stack{"trl-grpo", "TRL's GRPOTrainer", {}, {}},
@@ -94,7 +97,7 @@ Job on_stack(Job job, std::span<const StackDefault> defaults) {
 
 Precision precision_on(const Job& job, std::string_view name) {
   Precision precision = precision_named(name);
-  const bool is_accelerate = job.runtime == Runtime::pytorch_fsdp2 && uses_accelerate(job);
+  const bool is_accelerate = is_fsdp(job.runtime) && uses_accelerate(job);
   if (is_accelerate || job.runtime == Runtime::deepspeed) precision.reduce = precision.compute;
   return precision;
 }

@@ -21,6 +21,8 @@ struct Stack {
   /// On one GPU, which with copies is also on several, and on several with parts. Empty: there are no rules for it
   /// there, and a rehearsal has to answer.
   std::span<const StackDefault> one_gpu, several_gpus;
+  /// On several with FSDP1, which --runtime asks for.
+  std::span<const StackDefault> with_fsdp1 = {};
 };
 
 /// In the order of the help, this project's own first.

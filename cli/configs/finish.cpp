@@ -99,11 +99,28 @@ void finish_method(Draft& draft) {
   }
 }
 
+/// accelerate 1.15, utils/dataclasses.py: FullyShardedDataParallelPlugin.
+void finish_fsdp1(Draft& draft) {
+  if (!draft.is(fact::kLibrary, "transformers")) {
+    draft.not_modelled(
+        "FSDP1 but with transformers' Trainer (recipes use FSDP2, for which \"accelerate to-fsdp2\" rewrites a "
+        "configuration)");
+    return;
+  }
+  draft.assume("runtime", "pytorch-fsdp1", "FSDP1");
+  draft.assume(fact::kBackwardPrefetch, "none", "accelerate's default");
+  const std::string prefetch = draft.get(fact::kBackwardPrefetch).value_or("");
+  if (prefetch != "pre") draft.assume("prefetch", "backward=" + prefetch, "FSDP1's");
+  if (draft.is(fact::kForwardPrefetch, "on")) draft.not_modelled("FSDP1 that gathers ahead in forward");
+  if (!draft.is(fact::kOriginalParameters, "on")) {
+    draft.not_modelled("FSDP1 without use_orig_params, which accelerate's launcher leaves off by default");
+  }
+  if (draft.is(fact::kLimitsGathers, "off")) draft.not_modelled("FSDP1 without limit_all_gathers");
+}
+
 void finish_fsdp(Draft& draft) {
   draft.assume(fact::kFsdpVersion, "1", "accelerate's default");
-  if (draft.is(fact::kFsdpVersion, "1")) {
-    draft.not_modelled("FSDP1 (recipes use FSDP2, for which \"accelerate to-fsdp2\" rewrites a configuration)");
-  }
+  if (draft.is(fact::kFsdpVersion, "1")) finish_fsdp1(draft);
   const std::int64_t least = number(draft, fact::kMinimum);
   if (least > 0) draft.assume("wrap", fmt::format("size:{}", least), "by size");
   const std::int64_t replicas = number(draft, fact::kReplicas), shards = number(draft, fact::kShards);

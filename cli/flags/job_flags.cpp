@@ -170,6 +170,11 @@ JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Clust
     defaults = defaults_of(stack, cluster, true);
     choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
   }
+  const bool is_several = defaults.data() == stack.several_gpus.data();
+  if (choice.job.runtime == Runtime::pytorch_fsdp1 && is_several && !stack.with_fsdp1.empty()) {
+    defaults = stack.with_fsdp1;
+    choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
+  }
   for (const std::string_view name : {"runtime", "modeling"}) {
     const JobField& field = job_field_named(name);
     const auto given = std::ranges::find(choice.fixed, name);

@@ -185,6 +185,12 @@ std::string allocator_setting(std::string_view recipe, const Job& job) {
 }  // namespace
 
 StackRecipe recipe_of(const Stack& stack, const Job& job, const std::vector<std::string>& fixed) {
+  if (job.runtime == Runtime::pytorch_fsdp1) {
+    throw NotModelled(
+        "--runtime pytorch-fsdp1 in a rehearsal of a recipe, which has FSDP2 (your own script answers: vramfit "
+        "rehearse "
+        "--gpus CLUSTER -- CMD)");
+  }
   const std::string name = recipe_name(stack, job);
   if (name.empty()) {
     throw NotModelled(fmt::format("--stack {} with --method {}", stack.name, job_field_named("method").get(job)));

@@ -25,22 +25,12 @@ inline constexpr std::array kRuntimes{
 #include "job/runtimes.def"
 #undef RUNTIME
 };
-/// Engines of other stacks: known by name, not modelled yet.
-inline constexpr std::array kOtherRuntimes{
-#define RUNTIME(x, name)
-#define OTHER_RUNTIME(name) std::string_view{name},
-#include "job/runtimes.def"
-#undef OTHER_RUNTIME
-#undef RUNTIME
-};
 /// "vramfit|pytorch-fsdp2|...": all of them.
 inline constexpr std::string_view kRuntimeValues =
     std::string_view{
 #define RUNTIME(x, name) "|" name
 #define RUNTIME_WORD(name) "|" name
-#define OTHER_RUNTIME(name) "|" name
 #include "job/runtimes.def"
-#undef OTHER_RUNTIME
 #undef RUNTIME_WORD
 #undef RUNTIME
     }

@@ -89,10 +89,6 @@ void set_runtime(Job& job, std::string_view value) {
     job.sharding = "no-shard";
     return;
   }
-  if (std::ranges::find(kOtherRuntimes, value) != kOtherRuntimes.end()) {
-    throw NotModelled(
-        fmt::format("--runtime {}; rehearse a script that uses it: vramfit rehearse --gpus CLUSTER -- CMD", value));
-  }
   set_choice<&Job::runtime, kRuntimes>(job, value);
   const bool is_own = job.runtime == Runtime::vramfit;
   const Job defaults;

@@ -86,7 +86,7 @@ class Engine {
     if (buffer.elements == 0) {
       buffer = std::move(gradient);
     } else {
-      add_to(buffer, gradient);
+      add_to(buffer, gradient, edge.node->stream);
     }
     if (--edge.node->awaited == 0) ready_.push(edge.node);
   }
@@ -107,19 +107,25 @@ class Engine {
     if (sum.gradient.elements == 0) {
       sum.gradient = std::move(gradient);
     } else {
-      add_to(sum.gradient, gradient);
+      add_to(sum.gradient, gradient, Stream::compute);
       gradient = {};
     }
     if (--sum.awaited == 0) backend_.accumulate(parameter, std::exchange(sum.gradient, {}));
   }
 
   /// In place if nobody else reads it.
-  void add_to(Tensor& buffer, const Tensor& gradient) {
+  void add_to(Tensor& buffer, const Tensor& gradient, Stream stream) {
     Heap& heap = backend_.heap();
-    if (!buffer.is_view && !heap.is_shared(buffer)) return heap.run("aten::add_", {reads(gradient), changes(buffer)});
-    Tensor sum = heap.make(buffer.elements, buffer.dtype, heap.values, "sum of gradients");
-    heap.run("aten::add", {reads(buffer), reads(gradient), writes(sum)});
-    buffer = std::move(sum);
+    const bool is_beside = stream != Stream::compute;
+    if (is_beside) heap.wait_for_stream(stream, Stream::compute);
+    if (!buffer.is_view && !heap.is_shared(buffer)) {
+      heap.run("aten::add_", {reads(gradient), changes(buffer)}, stream);
+    } else {
+      Tensor sum = heap.make(buffer.elements, buffer.dtype, heap.values, "sum of gradients", stream);
+      heap.run("aten::add", {reads(buffer), reads(gradient), writes(sum)}, stream);
+      buffer = std::move(sum);
+    }
+    if (is_beside) heap.wait_for_stream(Stream::compute, stream);  // before its pool has the gradients again
   }
 
   Backend& backend_;

@@ -45,6 +45,7 @@ struct Edge {
   int parameter = -1;               // the input is this parameter
   std::optional<Dtype> dtype = {};  // of the input where the gradient comes in a wider one, and is converted last
   std::int64_t elements = 0;        // of the input
+  bool is_parameter = false;        // the input is one, whose gradient `node` takes if there is one
   bool wanted = true;               // whether the input, or what it was made from, is trained
 };
 
@@ -62,6 +63,8 @@ struct Node {
   /// around.
   bool parameters_first = false;
   std::vector<std::function<void()>> before;  // hooks on the output's gradient
+  /// Where it runs, and gradients that come from several places are summed (engine.cpp: InputBuffer::add).
+  Stream stream = Stream::compute;
   /// Gradients of its further outputs, which `backward` gets behind the saved tensors.
   std::vector<Tensor> further = {};
   // While backward runs: the gradient of the output as far as it has come, and what is still to come.

@@ -112,6 +112,7 @@ Tensor clip_gradients(Torch& torch, Wrapper& wrapper) {
     clip_on_host(heap, wrapper);
     return {};
   }
+  if (wrapper.clips_itself()) return wrapper.clip();
   const Scope scope(heap, "clip");
   const std::vector<Trained*> parameters = wrapper.trained();
   const Dtype dtype = wrapper.gradients().front().dtype;

@@ -35,8 +35,13 @@ Tensor Torch::computed(const std::string& name, Accesses inputs, Tensor output) 
 }
 
 void Torch::set_parameter(int parameter, const Tensor& tensor, bool is_trained) {
-  parameters_.at(static_cast<std::size_t>(parameter)) = {
-      .buffer = tensor.storage.buffer(), .dtype = tensor.dtype, .is_trained = is_trained, .part = tensor.part};
+  Held& held = parameters_.at(static_cast<std::size_t>(parameter));
+  held = {.buffer = tensor.storage.buffer(),
+          .dtype = tensor.dtype,
+          .is_trained = is_trained,
+          .part = tensor.part,
+          .whole = std::move(held.whole),
+          .output = held.output};
 }
 
 void Torch::set_frozen_parameter(int parameter, Tensor& tensor) {
@@ -59,13 +64,13 @@ Edge Torch::edge_to(const Tensor& input) {
 }
 
 Edge Torch::edge_to(int parameter, std::int64_t elements) const {
-  const bool wanted = is_trained(parameter);
-  return {.sum = Edge::Sum::none,
-          .node = nullptr,
-          .output = 0,
-          .parameter = wanted ? parameter : -1,
+  const Held& held = parameters_.at(static_cast<std::size_t>(parameter));
+  return {.node = held.whole,
+          .output = held.output,
+          .parameter = held.is_trained && held.whole == nullptr ? parameter : -1,
           .elements = elements,
-          .wanted = wanted};
+          .is_parameter = true,
+          .wanted = held.is_trained};
 }
 
 Saved Torch::save(const Tensor& tensor, bool is_needed) const {
@@ -112,7 +117,7 @@ Tensor Torch::take_gradient(int parameter) {
 /// Over rows: with its scratch. Over columns: inside a thread block.
 Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
   if (gradient.elements == edge.elements) return edge.dtype ? gradient_as(gradient, *edge.dtype) : gradient;
-  const Category category = edge.parameter >= 0 ? Category::gradients : heap_.values;
+  const Category category = edge.is_parameter ? Category::gradients : heap_.values;
   Tensor sum = heap_.make(edge.elements, gradient.dtype, category, "broadcast gradient");
   if (edge.sum == Edge::Sum::over_rows) {
     if (gradient.elements * dtype_bytes(gradient.dtype) >= 2 * kGiB) throw NotModelled("sums over more than 2 GiB");

@@ -156,6 +156,8 @@ class Torch final : public Backend {
   Tensor count_true(const Tensor& flags);
   /// All elements into one.
   Tensor sum(const Tensor& x);
+  /// linalg.vector_norm of all elements of x, in fp32, without a place in autograd's graph.
+  Tensor vector_norm(const Tensor& x);
   Tensor negative(const Tensor& x);
   /// x[mask]: the rows that the mask [batch, tokens] has a flag for, which are all.
   Tensor chosen_rows(const Tensor& x, const Tensor& mask);
@@ -231,6 +233,11 @@ class Torch final : public Backend {
   std::vector<Tensor> make_quantized(int parameter, std::int64_t elements, const Quantization& format,
                                      std::string_view name);
   bool is_quantized(int parameter) const;
+  /// Parameters that are views of one flat tensor (split, view). Backward calls `join` with their gradients when all
+  /// are there, in this order, and once these are let go of, `accumulate` with what it has made of them. Both on
+  /// `stream`.
+  void see_as_parts(const std::vector<int>& parameters, std::function<Tensor(const std::vector<Tensor>&)> join,
+                    std::function<void(Tensor)> accumulate, Stream stream);
   /// Called with each parameter whose gradient a backward has made, or added to.
   void on_gradient(std::function<void(int)> hook) { on_gradient_ = std::move(hook); }
   const Tensor& gradient(int parameter) const { return gradients_.at(static_cast<std::size_t>(parameter)); }
@@ -257,9 +264,11 @@ class Torch final : public Backend {
     int buffer = -1;  // none yet
     Dtype dtype = Dtype::bf16;
     bool is_trained = true;
-    const Quantization* format = nullptr;  // of a quantized one
-    Tensor* frozen = nullptr;              // of one that may be converted
-    int part = -1;                         // Tensor::part
+    const Quantization* format = nullptr;   // of a quantized one
+    Tensor* frozen = nullptr;               // of one that may be converted
+    int part = -1;                          // Tensor::part
+    std::shared_ptr<Node> whole = nullptr;  // of see_as_parts(): the node that takes its gradient
+    int output = 0;                         // which of that node's outputs it is
   };
   void convert_bias(int parameter, Dtype dtype);
   Tensor dequantized_scales(int parameter, std::int64_t elements);

@@ -43,6 +43,14 @@ Tensor Torch::sum(const Tensor& x) {
                 });
 }
 
+Tensor Torch::vector_norm(const Tensor& x) {
+  Tensor norm = temporary(1, Dtype::f32, "norm");
+  const ReduceScratch scratch = sum_over_all(x.elements, device_);
+  const Tensor partials = temporary(scratch.partials.n, Dtype::u8, "partial norms");
+  const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+  return computed("aten::linalg_vector_norm", {reads(x)}, std::move(norm));
+}
+
 Tensor Torch::negative(const Tensor& x) { return by_number(x, "neg"); }
 
 /// nonzero of [batch, tokens]: two numbers for each flag.

@@ -1,4 +1,5 @@
 // Tensors seen as others: parts, halves, other layouts, and what joins them.
+#include <limits>
 #include <utility>
 
 #include "program/pytorch/torch.h"
@@ -21,6 +22,38 @@ Tensor part(const Tensor& gradient, std::int64_t elements, Dtype dtype) {
 }
 
 }  // namespace
+
+/// The node of the views runs on the order of its making, the flat tensor's own as soon as it can (AccumulateGrad).
+void Torch::see_as_parts(const std::vector<int>& parameters, std::function<Tensor(const std::vector<Tensor>&)> join,
+                         std::function<void(Tensor)> accumulate, Stream stream) {
+  const auto node = [&](std::int64_t sequence, std::vector<Edge> next, Backward backward) {
+    return std::make_shared<Node>(Node{.sequence = sequence,
+                                       .scope = heap_.scope,
+                                       .values = heap_.values,
+                                       .next = std::move(next),
+                                       .saved = {},
+                                       .backward = std::move(backward),
+                                       .before = {},
+                                       .stream = stream});
+  };
+  const auto flat = node(std::numeric_limits<std::int64_t>::max(), {},
+                         [accumulate = std::move(accumulate)](Tensor& g, const std::vector<Tensor>&) {
+                           accumulate(std::exchange(g, {}));
+                           return std::vector<Tensor>{};
+                         });
+  const auto views = node(sequence_++, {{.node = flat, .elements = 0}},
+                          [join = std::move(join)](Tensor& g, const std::vector<Tensor>& others) {
+                            std::vector<Tensor> gradients{g};
+                            gradients.insert(gradients.end(), others.begin(), others.end());
+                            return std::vector<Tensor>{join(gradients)};
+                          });
+  views->further.resize(parameters.size() - 1);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Held& held = parameters_.at(static_cast<std::size_t>(parameters[i]));
+    held.whole = views;
+    held.output = static_cast<int>(i);
+  }
+}
 
 /// Of a part, the gradient is written into zeros of x's size.
 Tensor Torch::part_of(const Tensor& x, std::int64_t elements) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +60,10 @@ class Wrapper {
 
   /// Makes all parameters, module by module.
   virtual void load() = 0;
+  /// What a model's buffers are converted to before its first forward; nothing: they stay as they are.
+  virtual std::optional<Dtype> dtype_of_buffers() const { return std::nullopt; }
+  /// Before what the model is called with is converted.
+  virtual void enter_model() {}
   /// Around the model's forward.
   virtual void begin_forward() {}
   virtual void end_forward(const Tensor& /*logits*/) {}
@@ -96,6 +101,9 @@ class Wrapper {
   /// groups() gives then; `enter` names the phase.
   virtual void step(bool /*clip*/, const std::function<void(Phase)>& /*enter*/,
                     const std::function<void()>& /*optimizer*/) {}
+  /// Whether gradients are clipped by clip(), which returns their norm before.
+  virtual bool clips_itself() const { return false; }
+  virtual Tensor clip() { return {}; }
   /// The norms of all ranks' gradients from those of this rank's, as clip_grad_norm_ wants them.
   virtual Tensor reduced_norms(Tensor norms) { return norms; }
 };

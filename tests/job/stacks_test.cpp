@@ -11,7 +11,7 @@ namespace vramfit {
 
 TEST_CASE("every default of a stack is a value of its field, and is what the job has then") {
   for (const Stack& stack : stacks()) {
-    for (const auto& defaults : {stack.one_gpu, stack.several_gpus}) {
+    for (const auto& defaults : {stack.one_gpu, stack.several_gpus, stack.with_fsdp1}) {
       const Job job = on_stack(unresolved_job(), defaults);
       for (const StackDefault& each : defaults) CHECK(job_field_named(each.field).get(job) == each.value);
       if (!defaults.empty()) CHECK(stack_of(job).name == stack.name);

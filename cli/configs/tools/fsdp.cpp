@@ -77,11 +77,44 @@ void read_fsdp_checkpointing(const Setting& setting, Draft& draft) {
   }
 }
 
+constexpr std::string_view kOfFsdp1 = "a choice that FSDP1 alone has";
+
+/// BACKWARD_PRE by its name, or by its place in accelerate's list, from 1.
+void read_backward_prefetch(const Setting& setting, Draft& draft) {
+  struct Prefetch {
+    std::string_view theirs, number, ours;
+  };
+  constexpr std::array kPrefetches{Prefetch{"backward_pre", "1", "pre"}, Prefetch{"backward_post", "2", "post"},
+                                   Prefetch{"no_prefetch", "3", "none"}};
+  for (const Prefetch& prefetch : kPrefetches) {
+    if (!setting.is(prefetch.theirs) && !setting.is(prefetch.number) &&
+        !(prefetch.ours == "none" && setting.is_off())) {
+      continue;
+    }
+    draft.set(fact::kBackwardPrefetch, std::string(prefetch.ours), setting, std::string(kOfFsdp1));
+    return;
+  }
+  setting.fail(fmt::format("{} is no prefetch of FSDP", shown(*setting.node)));
+}
+
+template <const std::string_view& Fact>
+void read_of_fsdp1(const Setting& setting, Draft& draft) {
+  draft.set(Fact, setting.flag() ? "on" : "off", setting, std::string(kOfFsdp1));
+}
+
 constexpr std::array kKeys{
-    KeyRow{"version", read_fsdp_version},          KeyRow{"sharding_strategy", read_strategy},
-    KeyRow{"reshard_after_forward", read_reshard}, KeyRow{"auto_wrap_policy", read_wrap},
-    KeyRow{"min_num_params", read_minimum},        KeyRow{"offload_params", read_offload},
-    KeyRow{"cpu_offload", read_offload},           KeyRow{"activation_checkpointing", read_fsdp_checkpointing},
+    KeyRow{"version", read_fsdp_version},
+    KeyRow{"sharding_strategy", read_strategy},
+    KeyRow{"reshard_after_forward", read_reshard},
+    KeyRow{"auto_wrap_policy", read_wrap},
+    KeyRow{"min_num_params", read_minimum},
+    KeyRow{"offload_params", read_offload},
+    KeyRow{"cpu_offload", read_offload},
+    KeyRow{"activation_checkpointing", read_fsdp_checkpointing},
+    KeyRow{"backward_prefetch", read_backward_prefetch},
+    KeyRow{"forward_prefetch", read_of_fsdp1<fact::kForwardPrefetch>},
+    KeyRow{"use_orig_params", read_of_fsdp1<fact::kOriginalParameters>},
+    KeyRow{"limit_all_gathers", read_of_fsdp1<fact::kLimitsGathers>},
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"modules that FSDP leaves whole", "ignored_modules ignored_parameters"},
@@ -93,8 +126,6 @@ constexpr std::array kIgnored{
     IgnoredKeys{"layers are wrapped, as --wrap layer says", "transformer_layer_cls_to_wrap"},
     IgnoredKeys{"decides about loading and saving alone",
                 "state_dict_type cpu_ram_efficient_loading sync_module_states final_state_dict_type"},
-    IgnoredKeys{"FSDP2 has no such choice, and FSDP1 isn't modelled",
-                "backward_prefetch forward_prefetch use_orig_params limit_all_gathers"},
     IgnoredKeys{"pinned or not, it is host memory", "cpu_offload_pin_memory"},
 };
 constexpr KeyTable kTable{"FSDP", kKeys, kOthers, kIgnored};
@@ -112,6 +143,9 @@ void read_fsdp(const Setting& setting, int version, Draft& draft) {
     if (key.starts_with("fsdp_") && key != "fsdp_") key.erase(0, 5);
   }
   read_keys({setting.file, setting.key, &map}, kTable, draft);
+  // transformers/training_args.py: _process_fsdp_args, whose FSDP1 has other defaults than accelerate's launcher.
+  if (version == 2 && draft.is(fact::kFsdpVersion, "1"))
+    draft.assume(fact::kOriginalParameters, "on", "transformers' default with FSDP1");
   if (!map.keys.empty()) draft.assume(fact::kFsdpVersion, fmt::to_string(version), "what is meant if none is given");
 }
 

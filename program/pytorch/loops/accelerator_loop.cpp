@@ -46,6 +46,8 @@ Tensor AcceleratorLoop::loss_of_model(const Inputs& inputs, const Tensor& items)
   const Precision& precision = parts_.job.precision;
   Tensor logits, loss;
   {
+    if (const auto dtype = parts_.wrapper.dtype_of_buffers()) parts_.model.convert_buffers(*dtype);
+    parts_.wrapper.enter_model();
     Tensor seen = items;
     const bool casts = has_policy() && items.storage;
     if (casts) seen = number("aten::_to_copy", {reads(items)}, precision.compute, "labels that count, cast");
@@ -59,7 +61,7 @@ Tensor AcceleratorLoop::loss_of_model(const Inputs& inputs, const Tensor& items)
   }
   const Scope scope(heap(), "loss");
   if (is_autocast()) logits = torch().cast(logits, Dtype::f32);
-  if (has_policy()) loss = torch().cast(loss, precision.compute);
+  if (converts_outputs()) loss = torch().cast(loss, precision.compute);
   parts_.wrapper.end_forward(loss);
   parts_.wrapper.wrap_outputs(loss, logits);
   return loss;

@@ -37,11 +37,14 @@ class AcceleratorLoop : public Loop {
   Tensor number(const char* call, const Accesses& inputs, Dtype dtype, const char* what) {
     return numbers(call, inputs, 1, dtype, what);
   }
-  bool is_sharded() const { return parts_.job.runtime == Runtime::pytorch_fsdp2; }
+  bool is_sharded() const { return is_fsdp(parts_.job.runtime); }
+  bool is_fsdp2() const { return parts_.job.runtime == Runtime::pytorch_fsdp2; }
   /// torch.autocast around the model's forward.
-  bool is_autocast() const { return is_mixed_in_16_bits(parts_.job) && !is_sharded(); }
-  /// FSDP2 converts what its root module is passed and what it returns (accelerate sets its policy's output_dtype).
+  bool is_autocast() const { return is_mixed_in_16_bits(parts_.job) && !is_fsdp2(); }
+  /// FSDP converts what its root module is passed.
   bool has_policy() const { return is_sharded() && parts_.job.precision.compute != parts_.job.precision.storage; }
+  /// FSDP2 converts what it returns, too (accelerate sets its policy's output_dtype).
+  bool converts_outputs() const { return has_policy() && is_fsdp2(); }
 
  private:
   /// `items`: as the model sees them.

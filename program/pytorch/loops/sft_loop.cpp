@@ -87,7 +87,7 @@ class SftLoop final : public TrainerLoop {
     const Scope scope(heap(), "loss");
     Torch::Scores& scores = outputs.scores;
     Outputs made = outputs;
-    if (has_policy()) {
+    if (converts_outputs()) {
       const Dtype dtype = parts_.job.precision.compute;
       made.loss = torch().cast(outputs.loss, dtype);
       made.scores.log_probabilities = torch().cast(scores.log_probabilities, dtype);

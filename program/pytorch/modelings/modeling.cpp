@@ -11,7 +11,7 @@
 namespace vramfit::eager {
 
 Dtype hidden_dtype(const Graph& graph, const Job& job, int embedding) {
-  if (job.runtime == Runtime::pytorch_fsdp2) return job.precision.compute;
+  if (is_fsdp(job.runtime)) return job.precision.compute;
   return held_parameters(graph, job)[static_cast<std::size_t>(embedding)].dtype;
 }
 

@@ -28,6 +28,8 @@ class Model {
 
   /// What it has beside parameters.
   virtual void load() = 0;
+  /// Its buffers of another type in that one, from then on.
+  virtual void convert_buffers(Dtype /*dtype*/) {}
   virtual Tensor embed(const Tensor& ids) = 0;
   /// What the model's own forward makes of the embedding's output before the blocks; `mask` is the attention mask that
   /// the loop passes, or empty, and `items` what it passes beside, which all blocks are passed on.
@@ -54,7 +56,7 @@ class Model {
   virtual void leave() {}
 };
 
-/// Of hidden states, where no autocast is: as the parameter `embedding` is held, or what FSDP2 gathers in.
+/// Of hidden states, where no autocast is: as the parameter `embedding` is held, or what FSDP gathers in.
 Dtype hidden_dtype(const Graph& graph, const Job& job, int embedding);
 
 /// What a model has beside parameters, all in one dtype.

@@ -92,13 +92,30 @@ void Transformers::load() {
   }
 }
 
+void Transformers::convert_buffers(Dtype dtype) {
+  const auto convert = [&](Tensor& buffer, const char* what) {
+    if (!buffer.storage || buffer.dtype == dtype) return;
+    Tensor converted = torch_.heap().make(buffer.elements, dtype, Category::workspace, what);
+    buffer = torch_.computed("aten::_to_copy", {reads(buffer)}, std::move(converted));
+  };
+  {
+    const Scope scope(torch_.heap(), "embed_tokens");
+    convert(embedding_scale_, "embed_scale, converted for good");
+  }
+  const Scope scope(torch_.heap(), "rotary_emb");
+  for (std::size_t table = 0; table < frequencies_.size(); ++table) {
+    convert(frequencies_[table], "inv_freq, converted for good");
+    convert(original_frequencies_[table], "original_inv_freq, converted for good");
+  }
+}
+
 Tensor Transformers::embed(const Tensor& ids) {
   const Scope scope(torch_.heap(), "embed_tokens");
   const Submodule module = submodule({llama_.embedding});
   const Tensor input = torch_.enter(module, ids);
   embedded_ = torch_.embedding(input, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, hidden_dtype_);
   if (llama_.style.scales_embedding) {
-    const bool has_its_type = scale_dtype_ == hidden_dtype_;
+    const bool has_its_type = embedding_scale_.dtype == hidden_dtype_;
     const Tensor scale = has_its_type ? embedding_scale_
                                       : constant("aten::_to_copy", {reads(embedding_scale_)}, 1, hidden_dtype_,
                                                  "embed_scale, converted");
@@ -126,7 +143,11 @@ Transformers::Rotations Transformers::rotations_of(const Tensor& frequencies) {
   Tensor angles;
   {
     const Tensor positions = constant("aten::_to_copy", {reads(ids_)}, llama_.sizes.sequence, Dtype::f32, "positions");
-    angles = constant("aten::mul", {reads(positions), reads(frequencies)}, numbers / 2, Dtype::f32, "angles");
+    const bool is_wide = frequencies.dtype == Dtype::f32;
+    const Tensor wide = is_wide ? frequencies
+                                : constant("aten::_to_copy", {reads(frequencies)}, frequencies.elements, Dtype::f32,
+                                           "inv_freq, widened");
+    angles = constant("aten::mul", {reads(positions), reads(wide)}, numbers / 2, Dtype::f32, "angles");
   }
   const Tensor doubled = constant("aten::cat", {reads(angles)}, numbers, Dtype::f32, "angles of both halves");
   Rotations made{.cosines = table("aten::cos", "cosines", doubled), .sines = {}};

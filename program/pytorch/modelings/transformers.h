@@ -24,6 +24,7 @@ class Transformers final : public Model {
   Tensor embed(const Tensor& ids) override;
   /// Granite's embedding_multiplier (Gemma's scale is in the module), positions, what the mask is looked at with, and
   /// the tables of cosines and sines.
+  void convert_buffers(Dtype dtype) override;
   Tensor prepare(Tensor embedded, const Tensor& mask, const Tensor& items) override;
   CheckpointBody block(std::size_t number) override;
   Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) override;

@@ -50,7 +50,7 @@ TEST_CASE("recorded cases are read, and each kind has some") {
 }
 
 TEST_CASE("hostile residuals are refused by file and key") {
-  CHECK(refusal(file_with(entry_with("runtime", "\"pytorch-fsdp1\""))).find("runtime: is not a runtime") !=
+  CHECK(refusal(file_with(entry_with("runtime", "\"pytorch-fsdp3\""))).find("runtime: is not a runtime") !=
         std::string::npos);
   for (const char* bytes : {"0", "-1", "1099511627777", "9223372036854775808", "1.5", "\"100\"", "null", "1e400"}) {
     CAPTURE(bytes);

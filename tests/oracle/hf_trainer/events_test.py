@@ -54,7 +54,10 @@ class Case(FamilyDims):
     def runtime(self):
         if self.zero:
             return "deepspeed"
-        return "pytorch" if self.ranks == 1 else "pytorch-ddp" if self.sharding == "no-shard" else "pytorch-fsdp2"
+        return "pytorch" if self.ranks == 1 else "pytorch-ddp" if self.sharding == "no-shard" else f"pytorch-fsdp{self.fsdp_version()}"
+
+    def fsdp_version(self):
+        return 2
 
     def job(self):
         fields = {"runtime": self.runtime(), "modeling": "transformers", "precision": self.precision,
@@ -292,7 +295,7 @@ def script(case, folder, events, name="train.py"):
         FOLDER / name, "--config", config_file(case, folder), "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
         "--storage", case.storage, "--attention", case.attention, "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
         "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization,
-        "--fsdp", sharding, "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--zero", case.zero, "--bucket", case.bucket, "--max-grad-norm", 1 if case.clip else 0, *(["--overlap"] if case.overlap else []), "--steps", STEPS, "--events", events)]
+        "--fsdp", sharding, "--fsdp-version", case.fsdp_version(), "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--zero", case.zero, "--bucket", case.bucket, "--max-grad-norm", 1 if case.clip else 0, *(["--overlap"] if case.overlap else []), "--steps", STEPS, "--events", events)]
 
 
 def libraries(*names):
@@ -301,11 +304,11 @@ def libraries(*names):
     return vramfit.Warm(*(names or ("torch", "transformers", "peft", "bitsandbytes", "accelerate")))
 
 
-def rehearsed_events(case, warm, name="train.py", ranks=0):
-    """Of rank 0 of a script; None if the Trainer fails."""
+def rehearsed_events(case, warm, name="train.py", ranks=0, more=()):
+    """Of rank 0 of a script, with `more` arguments; None if the Trainer fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "events")
-        found = warm.rehearse(script(case, folder, path, name), gpus=case.cluster(), ranks=ranks)
+        found = warm.rehearse([*script(case, folder, path, name), *more], gpus=case.cluster(), ranks=ranks)
         return [*lines_of(path.read_text(encoding="utf-8")), ["managed", found.json["ranks"][0]["managed_bytes"]]] if path.exists() else None
 
 

@@ -41,6 +41,8 @@ def parse(arguments):
     parser.add_argument("--quantization", choices=["none", "nf4", "nf4-double"], default="none", help="of the base, by bitsandbytes")
     parser.add_argument("--attention", choices=["flash", "auto", "math"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards; math: eager, the library's own code")
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
+    parser.add_argument("--fsdp-version", type=int, choices=[1, 2], default=2, help="1: FSDP1 as accelerate's YAML files have it")
+    parser.add_argument("--backward-prefetch", choices=["pre", "post", "none"], default="pre", help="of FSDP1")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
     parser.add_argument("--offload", choices=["none", "params", "optimizer"], default="none", help="params: cpu_offload of fsdp_config; optimizer: DeepSpeed's offload_optimizer")
     parser.add_argument("--zero", type=int, choices=[0, 1, 2, 3], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
@@ -141,10 +143,23 @@ def quantized(model, options):
 def fsdp_of(options):
     if options.fsdp == "none":
         return {}
+    if options.fsdp_version == 1:
+        return fsdp1_of(options)
     if options.offload == "params":  # what `accelerate launch` sets; without it there is no process group for tensors on the host
         os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_OFFLOAD_PARAMS": "true", "FSDP_VERSION": "2"}
     by_fsdp = options.checkpointing == "full" and options.checkpointed_by == "fsdp"
     return {"fsdp": True, "fsdp_config": {"reshard_after_forward": options.fsdp == "full-shard", "activation_checkpointing": by_fsdp, "cpu_offload": options.offload == "params"}}
+
+
+def fsdp1_of(options):
+    """What `accelerate launch` sets for a YAML file with `fsdp_version: 1`, as `accelerate config` writes it; the Trainer has no argument for it."""
+    by_fsdp = options.checkpointing == "full" and options.checkpointed_by == "fsdp"
+    prefetch = "NO_PREFETCH" if options.backward_prefetch == "none" else f"BACKWARD_{options.backward_prefetch.upper()}"
+    os.environ |= {
+        "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "1", "FSDP_SHARDING_STRATEGY": options.fsdp.upper().replace("-", "_"),
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_BACKWARD_PREFETCH": prefetch, "FSDP_FORWARD_PREFETCH": "false", "FSDP_USE_ORIG_PARAMS": "true",
+        "FSDP_SYNC_MODULE_STATES": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true", "FSDP_OFFLOAD_PARAMS": "false", "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT", "FSDP_ACTIVATION_CHECKPOINTING": str(by_fsdp).lower()}
+    return {}
 
 
 def deepspeed_of(options):

@@ -1,0 +1,277 @@
+#include "program/pytorch/fsdp1.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/index.h"
+
+namespace vramfit::eager {
+
+namespace {
+
+/// _flat_param.py: _get_aligned_numel
+constexpr std::int64_t kAlignmentBytes = 16;
+
+/// What fills `elements` up to a multiple.
+std::int64_t filling(std::int64_t elements, std::int64_t multiple) {
+  return checked_mul(ceil_div(elements, multiple), multiple) - elements;
+}
+
+}  // namespace
+
+FlatLayout flat_layout(const std::vector<std::int64_t>& parameters, Dtype gathered, std::int64_t ranks) {
+  FlatLayout layout;
+  const auto pad_to = [&](std::int64_t multiple) {
+    const std::int64_t padding = filling(layout.elements, multiple);
+    if (padding > 0) layout.padding.push_back(padding);
+    layout.elements = checked_add(layout.elements, padding);
+  };
+  for (const std::int64_t elements : parameters) {
+    pad_to(kAlignmentBytes / dtype_bytes(gathered).n);
+    layout.begins.push_back(layout.elements);
+    layout.elements = checked_add(layout.elements, elements);
+  }
+  pad_to(ranks);
+  return layout;
+}
+
+Fsdp1::Fsdp1(Torch& torch, const Graph& graph, const Job& job)
+    : torch_(torch),
+      graph_(graph),
+      ranks_(job.mesh.shard),
+      compute_(job.precision.compute),
+      storage_(job.precision.storage),
+      reduce_(job.precision.reduce),
+      prefetch_(job.backward_prefetch) {}
+
+int Fsdp1::add_unit(std::string name, const std::vector<int>& parameters, bool is_root, bool reshards_after_forward) {
+  FlatUnit unit{.name = std::move(name),
+                .parameters = {},
+                .layout = {},
+                .is_root = is_root,
+                .reshards_after_forward = reshards_after_forward,
+                .shard = {},
+                .whole = {},
+                .gradient = {},
+                .whole_gradient = {}};
+  std::vector<std::int64_t> sizes;
+  for (const int index : parameters) sizes.push_back(element_count(graph_.parameters[at(index)]));
+  unit.layout = flat_layout(sizes, compute_, ranks_);
+  const std::int64_t own = shard_elements(unit);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::int64_t begin = unit.layout.begins[i], elements = sizes[i];
+    unit.parameters.push_back(
+        {.parameter = parameters[i],
+         .begin = begin,
+         .elements = elements,
+         .trained = {.parameter = parameters[i],
+                     .name = graph_.parameters[at(parameters[i])].name,
+                     .elements = std::clamp<std::int64_t>(own - begin, 0, elements),  // rank 0 has the first part
+                     .value = {},
+                     .exp_avg = {},
+                     .exp_avg_sq = {},
+                     .step = {}}});
+  }
+  units_.push_back(std::move(unit));
+  return static_cast<int>(units_.size()) - 1;
+}
+
+/// _init_utils.py: _init_param_handle_from_module. What is broadcast is one tensor of up to 250 MiB, which is gone
+/// before there are two of all parameters.
+void Fsdp1::load(int number) {
+  FlatUnit& unit = units_[at(number)];
+  const Scope scope(heap(), unit.name);
+  std::vector<Tensor> parameters;
+  Accesses accesses;
+  for (const FlatParameter& p : unit.parameters) {
+    parameters.push_back(heap().make(p.elements, storage_, Category::unsharded_parameters, "whole " + p.trained.name));
+    heap().run("aten::_to_copy", {writes(parameters.back())}, {.bytes = 0});
+    accesses.push_back(reads(parameters.back()));
+  }
+  Tensor flat = heap().make(unit.layout.elements, storage_, Category::unsharded_parameters, "flat parameter");
+  accesses.push_back(writes(flat));
+  heap().run("aten::cat", accesses);
+  unit.shard = heap().make(shard_elements(unit), storage_, Category::parameters, "shard of the flat parameter");
+  heap().run("aten::clone", {reads(flat), writes(unit.shard)});
+  flat = {};
+  for (FlatParameter& p : unit.parameters) {
+    if (p.trained.elements > 0) p.trained.value = heap().narrow(unit.shard, p.begin, p.trained.elements);
+  }
+}
+
+/// _lazy_init (_flat_param.py: init_flat_param_attributes): each tensor that will hold a unit is made once to be freed.
+void Fsdp1::initialize() {
+  is_initialized_ = true;
+  for (const FlatUnit& unit : units_) {
+    const Scope scope(heap(), unit.name);
+    const auto make_once = [&](std::int64_t elements, Dtype dtype, const char* what) {
+      const Tensor made = heap().make(elements, dtype, Category::communication, what);
+    };
+    if (is_cast()) make_once(shard_elements(unit), compute_, "shard, cast, made once");
+    make_once(unit.layout.elements, compute_, "gathered parameters, made once");
+    if (is_cast()) make_once(unit.layout.elements, storage_, "gathered parameters in full precision, made once");
+  }
+}
+
+/// The root's: gathers wait for the optimizer. Gradients that the optimizer's zero_grad() has let go of were still held
+/// by the flat parameter (_reset_flat_param_grad_info_if_needed).
+void Fsdp1::begin_forward() {
+  if (!is_initialized_) initialize();
+  for (const Stream stream : {Stream::all_gather, Stream::to_device}) heap().wait_for_stream(stream, Stream::compute);
+  if (!std::exchange(are_zeroed_, false)) return;
+  for (FlatUnit& unit : units_) unit.gradient = {};
+}
+
+/// _unshard: the shard is cast on a stream of its own, into a tensor that lives until it is gathered.
+void Fsdp1::gather(FlatUnit& unit) {
+  if (unit.whole.storage) return;
+  const Scope scope(heap(), unit.name);
+  const std::int64_t own = shard_elements(unit);
+  Tensor sent = unit.shard;
+  if (is_cast()) {
+    sent = heap().make(own, compute_, Category::communication, "shard, cast", Stream::to_device);
+    heap().run("aten::copy_", {reads(unit.shard), writes(sent)}, Stream::to_device);
+    heap().wait_for_stream(Stream::all_gather, Stream::to_device);
+  }
+  unit.whole = heap().make(unit.layout.elements, compute_, Category::unsharded_parameters, "gathered parameters",
+                           Stream::all_gather);
+  const int token = heap().start(program::Collective::all_gather, program::Axis::shard,
+                                 {writes(unit.whole), reads(sent)}, Stream::all_gather, own * dtype_bytes(compute_));
+  heap().wait(token, Stream::all_gather);
+  if (is_cast()) heap().wait_for_stream(Stream::to_device, Stream::all_gather);  // before its pool has it again
+  for (const FlatParameter& p : unit.parameters) {
+    torch_.set_parameter(p.parameter, heap().narrow(unit.whole, p.begin, p.elements));
+  }
+}
+
+/// Before its pool has it again, what computes with it is done (record_stream).
+void Fsdp1::release(FlatUnit& unit) {
+  if (!unit.whole.storage) return;
+  heap().wait_for_stream(Stream::all_gather, Stream::compute);
+  unit.whole = {};
+}
+
+/// Views of the flat parameter (_use_unsharded_views), made on the stream that gathers, where their backward runs, too.
+void Fsdp1::see_parameters(int number) {
+  FlatUnit& unit = units_[at(number)];
+  const Scope scope(heap(), unit.name);
+  std::vector<int> parameters;
+  for (const FlatParameter& p : unit.parameters) parameters.push_back(p.parameter);
+  torch_.see_as_parts(
+      parameters,
+      [this, number](const std::vector<Tensor>& gradients) { return joined(units_[at(number)], gradients); },
+      [this, number](Tensor gradient) { post_backward(units_[at(number)], std::move(gradient)); }, Stream::all_gather);
+}
+
+void Fsdp1::pre_forward(int number) {
+  FlatUnit& unit = units_[at(number)];
+  gather(unit);
+  see_parameters(number);
+  heap().wait_for_stream(Stream::compute, Stream::all_gather);
+}
+
+void Fsdp1::post_forward(int number, const Tensor& output) {
+  FlatUnit& unit = units_[at(number)];
+  unit.forward_index = static_cast<int>(forward_order_.size());
+  forward_order_.push_back(number);
+  if (!unit.is_root && unit.reshards_after_forward) release(unit);
+  if (!output.made_by) return;
+  unit.needs_gather = true;
+  output.made_by->before.emplace_back([this, number] { pre_backward(number); });
+}
+
+void Fsdp1::pre_backward(int number) {
+  FlatUnit& unit = units_[at(number)];
+  if (std::exchange(unit.needs_gather, false)) {
+    gather(unit);
+    heap().wait_for_stream(Stream::compute, Stream::all_gather);
+  }
+  if (prefetch_ == BackwardPrefetch::pre) prefetch_before(unit);
+}
+
+/// Gathers the unit that ran before this one in forward.
+void Fsdp1::prefetch_before(const FlatUnit& unit) {
+  const int before = unit.forward_index - 1;
+  if (before < 0) return;
+  FlatUnit& next = units_[at(forward_order_[at(before)])];
+  if (next.needs_gather) gather(next);
+}
+
+/// The backward of split_with_sizes, whose padding has gradients of zeros.
+Tensor Fsdp1::joined(const FlatUnit& unit, const std::vector<Tensor>& gradients) {
+  heap().wait_for_stream(Stream::all_gather, Stream::compute);
+  std::vector<Tensor> padding;
+  for (const std::int64_t elements : unit.layout.padding) {
+    padding.push_back(heap().make(elements, compute_, Category::temporaries, "padding", Stream::all_gather));
+  }
+  Tensor flat = heap().make(unit.layout.elements, compute_, Category::gradients, "flat gradient", Stream::all_gather);
+  Accesses accesses{writes(flat)};
+  for (const Tensor& gradient : gradients) accesses.push_back(reads(gradient));
+  heap().run("aten::cat", accesses, Stream::all_gather);
+  heap().wait_for_stream(Stream::compute, Stream::all_gather);  // before its pool has the gradients again
+  return flat;
+}
+
+/// The flat gradient of a micro-batch that reduces nothing is kept, and later ones are added to it. Each is held until
+/// the hook behind it returns.
+void Fsdp1::post_backward(FlatUnit& unit, Tensor gradient) {
+  const Scope scope(heap(), unit.name);
+  const bool is_first = !unit.whole_gradient.storage;
+  if (is_first) {
+    unit.whole_gradient = std::move(gradient);
+  } else {
+    heap().run("aten::add_", {reads(gradient), changes(unit.whole_gradient)}, Stream::all_gather);
+  }
+  if (syncs_gradients_ || unit.reshards_after_forward) release(unit);
+  if (prefetch_ == BackwardPrefetch::post) prefetch_before(unit);
+  if (syncs_gradients_) {
+    reduce(unit, std::exchange(unit.whole_gradient, {}));
+  } else if (is_first) {
+    make_gradient_views(unit);
+  }
+}
+
+/// _use_unsharded_grad_views: what a parameter is given as its gradient has to be like itself, a part of the shard,
+/// until it is made a view of the flat gradient.
+void Fsdp1::make_gradient_views(const FlatUnit& unit) {
+  for (const FlatParameter& p : unit.parameters) {
+    const bool is_like_view =
+        !is_cast() && p.trained.elements == p.elements && graph_.parameters[at(p.parameter)].shape.size() == 1;
+    if (is_like_view) continue;
+    const Tensor like = heap().make(p.trained.elements, storage_, Category::temporaries,
+                                    "gradient like the part of " + p.trained.name, Stream::all_gather);
+  }
+}
+
+/// _reduce_grad
+void Fsdp1::reduce(FlatUnit& unit, Tensor gradient) {
+  const std::int64_t own = shard_elements(unit);
+  for (const Stream before : {Stream::compute, Stream::all_gather}) {
+    heap().wait_for_stream(Stream::reduce_scatter, before);
+  }
+  const bool is_converted = reduce_ != storage_;
+  Tensor reduced = heap().make(own, reduce_, is_converted ? Category::communication : Category::gradients,
+                               is_converted ? "reduced gradient" : "gradient of the shard", Stream::reduce_scatter);
+  const int token =
+      heap().start(program::Collective::reduce_scatter, program::Axis::shard, {reads(gradient), writes(reduced)},
+                   Stream::reduce_scatter, own * dtype_bytes(reduce_));
+  heap().wait(token, Stream::reduce_scatter);
+  if (is_converted) {
+    Tensor converted = heap().make(own, storage_, Category::gradients, "gradient of the shard", Stream::reduce_scatter);
+    heap().run("aten::_to_copy", {reads(reduced), writes(converted)}, Stream::reduce_scatter);
+    reduced = std::move(converted);
+  }
+  heap().wait_for_stream(Stream::all_gather, Stream::reduce_scatter);  // before its pool has the flat gradient again
+  unit.gradient = std::move(reduced);
+}
+
+/// _post_backward_final_callback
+void Fsdp1::finish_backward() {
+  heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
+  for (FlatUnit& unit : units_) unit.needs_gather = false;
+  forward_order_.clear();
+}
+
+void Fsdp1::zero_gradients() { are_zeroed_ = true; }
+
+}  // namespace vramfit::eager

@@ -1,0 +1,248 @@
+// PyTorch's FSDP1 (FullyShardedDataParallel) as accelerate sets it up for transformers' Trainer from a configuration
+// with `fsdp_version: 1`: each block is a unit, and what is in none belongs to the root's.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/conflict.h"
+#include "base/error.h"
+#include "base/index.h"
+#include "job/fields/job_fields.h"
+#include "job/sharding.h"
+#include "program/not_modelled.h"
+#include "program/pytorch/fsdp1.h"
+#include "program/pytorch/modelings/segment_reader.h"
+#include "program/pytorch/record.h"
+#include "program/pytorch/rules.h"
+#include "program/runtimes/runtimes.h"
+#include "program/stages/wrapping.h"
+
+namespace vramfit {
+
+namespace {
+
+using eager::changes;
+using eager::FlatParameter;
+using eager::FlatUnit;
+using eager::Heap;
+using eager::Module;
+using eager::reads;
+using eager::Scope;
+using eager::Tensor;
+using eager::Torch;
+using eager::Trained;
+using eager::writes;
+
+class FlatSharded final : public eager::Wrapper {
+ public:
+  FlatSharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
+      : torch_(torch), graph_(graph), precision_(job.precision), fsdp_(torch, graph, job) {
+    const bool reshards = sharding_named(job.sharding).reshard;
+    std::vector<int> root = modules.front().all();
+    head_ = modules.back().all();
+    root.insert(root.end(), head_.begin(), head_.end());
+    fsdp_.add_unit(kRootUnit, root, true, reshards);
+    for (std::size_t m = 1; m + 1 < modules.size(); ++m) {
+      fsdp_.add_unit(modules[m].name, modules[m].all(), false, reshards);
+    }
+  }
+
+  /// Inner units are made before the root.
+  void load() override {
+    const int count = static_cast<int>(fsdp_.units().size());
+    for (int unit = 1; unit < count; ++unit) fsdp_.load(unit);
+    fsdp_.load(kRoot);
+  }
+
+  std::optional<Dtype> dtype_of_buffers() const override {
+    return precision_.compute == precision_.storage ? std::nullopt : std::optional(precision_.compute);
+  }
+  void enter_model() override { fsdp_.begin_forward(); }
+  void begin_forward() override { fsdp_.pre_forward(kRoot); }
+  void end_forward(const Tensor& loss) override { fsdp_.post_forward(kRoot, loss); }
+  Tensor pre_forward(std::size_t module, Tensor input) override {
+    if (is_unit(module)) fsdp_.pre_forward(static_cast<int>(module));
+    return input;
+  }
+  void post_forward(std::size_t module, const Tensor& output) override {
+    if (is_unit(module)) fsdp_.post_forward(static_cast<int>(module), output);
+  }
+  void finish_backward() override { fsdp_.finish_backward(); }
+  void zero_gradients() override { fsdp_.zero_gradients(); }
+  void sync_gradients(bool is_last) override { fsdp_.sync_gradients(is_last); }
+
+  std::vector<Trained*> trained() override {
+    std::vector<Trained*> list;
+    for (FlatUnit& unit : fsdp_.units()) {
+      for (FlatParameter& p : unit.parameters) {
+        if (p.trained.elements > 0) list.push_back(&p.trained);
+      }
+    }
+    return list;
+  }
+  std::vector<Tensor> gradients() override {
+    std::vector<Tensor> list;
+    for (const FlatUnit& unit : fsdp_.units()) list.push_back(unit.gradient);
+    return list;
+  }
+  Tensor gradient_of(const Trained& trained) override {
+    for (const FlatUnit& unit : fsdp_.units()) {
+      for (const FlatParameter& p : unit.parameters) {
+        if (&p.trained == &trained) return torch_.heap().narrow(unit.gradient, p.begin, p.trained.elements);
+      }
+    }
+    return {};
+  }
+
+  /// In the order in which the model holds parameters: what the root has at the end comes last.
+  std::vector<eager::OptimizerGroup> groups() override {
+    std::vector<Trained*> list = trained();
+    std::ranges::stable_partition(list, [&](const Trained* p) { return !is_of_head(p->parameter); });
+    eager::OptimizerGroup decaying, others;
+    for (Trained* p : list) {
+      const bool is_vector = graph_.parameters[at(p->parameter)].shape.size() == 1;
+      (is_vector ? others : decaying).parameters.push_back(p);
+    }
+    for (eager::OptimizerGroup* group : {&decaying, &others}) {
+      for (const Trained* p : group->parameters) group->gradients.push_back(gradient_of(*p));
+    }
+    return {std::move(decaying), std::move(others)};
+  }
+
+  bool clips_itself() const override { return true; }
+  Tensor clip() override;
+
+ private:
+  static constexpr int kRoot = 0;
+  bool is_unit(std::size_t module) const { return module > 0 && module < fsdp_.units().size(); }
+  bool is_of_head(int parameter) const { return std::ranges::find(head_, parameter) != head_.end(); }
+
+  Torch& torch_;
+  const Graph& graph_;
+  Precision precision_;
+  eager::Fsdp1 fsdp_;
+  std::vector<int> head_;  // of norm and output layer, which the model has behind its blocks
+  Tensor zero_;
+};
+
+/// FullyShardedDataParallel.clip_grad_norm_: the norm of each part by itself, in fp32.
+Tensor FlatSharded::clip() {
+  Heap& heap = torch_.heap();
+  const Scope scope(heap, "clip");
+  const auto make = [&](std::int64_t elements, const char* what) {
+    return heap.make(elements, Dtype::f32, Category::temporaries, what);
+  };
+  const auto number = [&](const char* call, const Tensor& from, const char* what) {
+    return torch_.computed(call, {reads(from)}, make(1, what));
+  };
+  if (!zero_.storage) zero_ = torch_.computed("aten::zeros", {}, make(1, "norm where there are no gradients"));
+  Tensor norm;  // of this rank's parts
+  {
+    std::vector<Tensor> norms;
+    for (const Trained* p : trained()) norms.push_back(torch_.vector_norm(gradient_of(*p)));
+    Tensor stacked = make(static_cast<std::int64_t>(norms.size()), "norms");
+    eager::Accesses accesses{writes(stacked)};
+    for (const Tensor& each : norms) accesses.push_back(reads(each));
+    heap.run("aten::stack", accesses);
+    norms.clear();
+    norm = torch_.vector_norm(stacked);
+  }
+  Tensor total;
+  {
+    const Tensor power = number("aten::pow", norm, "power");
+    heap.wait(heap.start(program::Collective::all_reduce, program::Axis::shard, {changes(power)}, Stream::compute),
+              Stream::compute);
+    total = number("aten::pow", power, "total norm");
+  }
+  Tensor scale;
+  {
+    const Tensor sum = number("aten::add", total, "total norm and epsilon");
+    const Tensor reciprocal = number("aten::reciprocal", sum, "reciprocal");
+    scale = number("aten::mul", reciprocal, "scale");
+  }
+  const Tensor clamped = number("aten::clamp", scale, "clamped scale");
+  const Dtype dtype = gradients().front().dtype;
+  const auto in_type_of_gradients = [&](const Tensor& x) {
+    if (x.dtype == dtype) return x;
+    Tensor made = heap.make(1, dtype, Category::temporaries, "number in the gradients' type");
+    return torch_.computed("aten::_to_copy", {reads(x)}, std::move(made));
+  };
+  for (const Trained* p : trained()) {
+    const Tensor factor = in_type_of_gradients(clamped);
+    heap.run("aten::mul_", {changes(gradient_of(*p)), reads(factor)});
+  }
+  return in_type_of_gradients(total);
+}
+
+std::unique_ptr<eager::Wrapper> wrap_flat(Torch& torch, const Graph& graph, const Job& job,
+                                          const std::vector<Module>& modules) {
+  return std::make_unique<FlatSharded>(torch, graph, job, modules);
+}
+
+constexpr std::array<std::string_view, 1> kHonouredByFsdp1{"prefetch"};
+
+[[noreturn]] void refuse_with_fsdp1(const Job& job, std::string_view field, std::string_view what_is) {
+  const JobField& row = job_field_named(field);
+  throw NotModelled(fmt::format("{} {} with --runtime pytorch-fsdp1 ({})", flag_of(row), row.get(job), what_is));
+}
+
+/// accelerate/accelerator.py: prepare_model; accelerate reduces in the dtype that it computes in.
+void require_dtypes(const Job& job) {
+  if (job.precision.name == "fp16-mixed") {
+    if (job.optimizer_implementation == OptimizerImplementation::fused) {
+      // Rehearsed: ShardedGradScaler's mark has a dimension, AdamW's counters of steps have none (optim/adam.py).
+      throw LibraryFails(
+          "--precision fp16-mixed with --runtime pytorch-fsdp1 and fused AdamW (its first update fails)");
+    }
+    refuse_with_fsdp1(job, "precision", "bf16-mixed is; with --runtime pytorch-fsdp2 it is, too");
+  }
+  if (!eager::is_mixed_in_16_bits(job)) return;
+  if (job.precision.reduce != job.precision.compute) {
+    refuse_with_fsdp1(job, "reduce_dtype", fmt::format("accelerate reduces in {}", dtype_name(job.precision.compute)));
+  }
+  if (job.precision.storage != Dtype::f32) {
+    refuse_with_fsdp1(job, "storage_dtype",
+                      "accelerate makes flat parameters fp32, whatever the checkpoint has: --storage-dtype fp32 "
+                      "--state-dtype fp32");
+  }
+}
+
+void require_fsdp1(const Job& job, const Cluster& cluster) {
+  if (job.modeling != Modeling::transformers) refuse_with_fsdp1(job, "modeling", "--modeling transformers is");
+  if (job.method != Method::full) refuse_with_fsdp1(job, "method", "with --runtime pytorch-fsdp2 lora is");
+  const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
+  if (job.optimizer != "adamw" || is_paged) refuse_with_fsdp1(job, "optimizer", "adamw:fused and adamw:foreach are");
+  if (job.wrap_embeddings) refuse_with_fsdp1(job, "wrap_embeddings", "accelerate leaves them to the root: off");
+  require_dtypes(job);
+  Job modelled = unresolved_job();
+  job_field_named("runtime").set(modelled, "pytorch-fsdp1");
+  job_field_named("precision").set(modelled, job.precision.name);
+  modelled.precision.reduce = job.precision.reduce;
+  eager::require_loss(job, modelled);
+  if (job.forward_prefetch != 0 || job.prefetch_limit != modelled.prefetch_limit) {
+    refuse_with_fsdp1(job, "prefetch", "--prefetch backward=pre|post|none is");
+  }
+  eager::require_rules(job, modelled, cluster, kHonouredByFsdp1);
+  if (job.mesh.shard < 2) throw NotModelled("--runtime pytorch-fsdp1 on one shard (--runtime pytorch-ddp has copies)");
+  if (job.mesh.replicate > 1) {
+    refuse_with_fsdp1(job, "sharding", "--sharding full-shard and shard-grad-op are, over all ranks");
+  }
+}
+
+program::Program make_fsdp1(const program::LowerInputs& inputs) {
+  if (inputs.graph.masked_lm) eager::refuse_model(inputs.job, "BERT with --runtime pytorch-fsdp1");
+  return eager::record(inputs, wrap_flat);
+}
+
+}  // namespace
+
+RuntimeRow pytorch_fsdp1_row() { return {.require_rules = require_fsdp1, .make_program = make_fsdp1}; }
+
+}  // namespace vramfit

@@ -1,0 +1,79 @@
+"""Every allocation of transformers' Trainer with FSDP1, as accelerate sets it up from a YAML file with `fsdp_version: 1`, against the counted ledger.
+
+Arguments: a part (recorded.py).
+"""
+
+import dataclasses
+import pathlib
+import sys
+
+from events_test import SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
+from recorded import Comparison
+
+LIBRARIES = ["transformers", "torch", "accelerate"]
+
+
+@dataclasses.dataclass
+class Fsdp1Case(Case):
+    ranks: int = 2
+    prefetch: str = "pre"
+
+    def job(self):
+        return {**super().job(), "prefetch": f"backward={self.prefetch}"}
+
+    def fsdp_version(self):
+        return 1
+
+
+# Recorded, too.
+FEW = [
+    Fsdp1Case(**TINY),
+    Fsdp1Case(**TINY, checkpointing="full"),
+    Fsdp1Case(**TINY, ranks=4),
+    Fsdp1Case(**TINY, ranks=7, tied=True, checkpointing="full", accumulation=3),
+    Fsdp1Case(**TINY, ranks=3, sharding="shard-grad-op", accumulation=2, tied=True, optimizer="adamw:foreach"),
+    Fsdp1Case(**TINY, family="qwen3", batch=2, precision="bf16-pure", optimizer="adamw:foreach"),
+    Fsdp1Case(**{**TINY, "kv_heads": 4}, family="qwen2", precision="fp32", checkpointing="full", accumulation=2),
+    Fsdp1Case(**{**TINY, "window": 64}, ranks=3, family="gemma2", tied=True, attention="auto", checkpointing="full"),
+    Fsdp1Case(**TINY, family="phi3", batch=2, attention="math", clip=False),
+    Fsdp1Case(**TINY, prefetch="post", checkpointing="full", family="granite"),
+    Fsdp1Case(**TINY, prefetch="none", sharding="shard-grad-op", family="gemma", tied=True, attention="auto"),
+    Fsdp1Case(**{**TINY, "kv_heads": 4}, ranks=3, family="gpt2", tied=True, accumulation=2, attention="auto"),
+    Fsdp1Case(**TINY, family="mixtral", ranks=4, checkpointing="full", accumulation=2),
+    Fsdp1Case(**TINY, ranks=8, family="mistral", card="RTX4090", checkpointing="full", checkpointed_by="fsdp"),
+]
+MORE = [
+    *(Fsdp1Case(**SMALL, ranks=ranks, checkpointing=checkpointing, tied=tied, accumulation=accumulation, sharding=sharding)
+      for ranks, checkpointing, tied, accumulation, sharding in (
+          (2, "none", False, 1, "full-shard"), (4, "full", False, 1, "full-shard"), (8, "full", True, 3, "full-shard"), (64, "none", True, 2, "full-shard"), (4, "full", False, 3, "shard-grad-op"))),
+    *(Fsdp1Case(**SMALL, ranks=ranks, precision=precision, checkpointing="full", accumulation=accumulation, sharding=sharding, optimizer=optimizer)
+      for ranks, precision, accumulation, sharding, optimizer in (
+          (2, "bf16-pure", 1, "full-shard", "adamw:fused"), (5, "bf16-pure", 3, "shard-grad-op", "adamw:foreach"))),
+    *(Fsdp1Case(**{**SMALL, "kv_heads": 16}, precision="fp32", ranks=ranks, accumulation=accumulation) for ranks, accumulation in ((2, 1), (3, 2))),
+    *(Fsdp1Case(**{**SMALL, "sequence": 640}, ranks=ranks, family=family, tied=tied, checkpointing=checkpointing, attention="auto", batch=batch, card=card)
+      for ranks, family, tied, checkpointing, batch, card in (
+          (2, "qwen2", True, "none", 3, "RTX4090"), (4, "qwen3", False, "full", 1, "H100-80GB"), (2, "gemma", True, "none", 2, "A100-80GB"), (3, "gemma3_text", True, "full", 1, "H100-80GB"),
+          (2, "granite", True, "full", 2, "H100-80GB"), (4, "phi3", False, "full", 2, "RTX4090"), (2, "mistral", False, "none", 1, "H100-80GB"))),
+    *(Fsdp1Case(**{**TINY, "kv_heads": 4}, ranks=ranks, family="gpt2", tied=tied, precision=precision, checkpointing=checkpointing, batch=3, attention=attention)
+      for ranks, tied, precision, checkpointing, attention in ((3, True, "bf16-mixed", "full", "auto"), (2, False, "bf16-pure", "none", "math"))),
+    Fsdp1Case(**TINY, family="qwen3_moe", experts=128, chosen=8, dense=(1,), ranks=4, checkpointing="full", accumulation=2),
+    Fsdp1Case(**TINY, family="mixtral", precision="bf16-pure", sharding="shard-grad-op", batch=2, card="RTX4090"),
+    *(Fsdp1Case(**TINY, ranks=4, prefetch=prefetch, accumulation=accumulation) for prefetch, accumulation in (("none", 1), ("post", 3))),
+    Fsdp1Case(**{**TINY, "hidden": 1040, "heads": 13, "kv_heads": 1, "ffn": 1111, "vocabulary": 5003, "sequence": 1100}, ranks=7, batch=3, family="qwen2", card="RTX4090", attention="auto"),
+]
+
+
+def rehearsed(case, warm):
+    return rehearsed_events(case, warm, more=["--backward-prefetch", case.prefetch])
+
+
+def warm():
+    return libraries("torch", "transformers", "peft", "accelerate")
+
+
+FSDP1 = Comparison(script=pathlib.Path(__file__).resolve(), case_type=Fsdp1Case, libraries=LIBRARIES, few=FEW, more=MORE, warm=warm, rehearsed=rehearsed, counted=counted_events,
+                   changed=other_precision)
+
+
+if __name__ == "__main__":
+    sys.exit(FSDP1.run(*sys.argv[1:]))
