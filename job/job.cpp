@@ -47,6 +47,10 @@ LossScale loss_scaling(const Job& job) {
 
 bool scales_loss(const Job& job) { return !std::holds_alternative<NoLossScale>(loss_scaling(job)); }
 
+bool overlaps_reductions(const Job& job) {
+  return job.overlap_comm.value_or(job.runtime == Runtime::deepspeed && job.sharding == "full-shard");
+}
+
 std::int64_t data_ranks(const Job& job) { return checked_mul(job.mesh.replicate, job.mesh.shard); }
 
 }  // namespace vramfit

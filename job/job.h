@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "job/choices.h"
+#include "job/zero3_sizes.h"
 #include "model_specs/dtype.h"
 
 namespace vramfit {
@@ -53,7 +54,7 @@ struct Coords {
 enum class BackwardPrefetch { pre, post, none };
 enum class ReduceFinish { early, end };
 enum class Accumulate { sharded, unsharded };
-enum class OptimizerImplementation { fused, foreach, loop, paged };
+enum class OptimizerImplementation { fused, foreach, loop, paged, deepspeed };
 enum class Load { each, rank0 };
 enum class KernelSource { libtorch, vramfit };
 enum class Attention { automatic, flash, efficient, cudnn, math };
@@ -80,8 +81,9 @@ struct Job {
   std::int64_t prefetch_limit = 0;    // gathers in flight; 0: no limit
   ReduceFinish reduce_finish = ReduceFinish::early;
   std::int64_t bucket_bytes = 25 << 20;  // of gradients summed over replicas at once
-  bool overlap_comm = false;             // of DeepSpeed's ZeRO-1 and ZeRO-2
-  bool reshard_head = false;             // release the head's unit while the loss runs
+  std::optional<bool> overlap_comm;      // of DeepSpeed; none: as overlaps_reductions() says
+  Zero3Sizes zero3_sizes;
+  bool reshard_head = false;  // release the head's unit while the loss runs
   bool deterministic = false;
   Load load = Load::each;  // who reads the initial weights
   Checkpointing checkpointing;
@@ -105,6 +107,10 @@ struct Job {
   Accumulate accumulate =
       Accumulate::sharded;  // what is kept between micro-batches: reduced shards, or whole gradients
 };
+
+/// Whether DeepSpeed reduces, and with ZeRO-3 gathers, on streams of their own. By default ZeRO-3 alone does (0.19,
+/// runtime/zero/config.py: overlap_comm_valid).
+bool overlaps_reductions(const Job& job);
 
 /// Whether transformers' Trainer trains, or TRL's, which is made from it.
 inline bool has_trainer(const Job& job) {

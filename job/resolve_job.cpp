@@ -11,6 +11,7 @@
 #include "job/fields/bucket_text.h"
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/zero_text.h"
 #include "job/mesh.h"
 #include "job/sharding.h"
 #include "job/stacks.h"
@@ -240,9 +241,27 @@ void resolve_bucket(Job& job, const ModelSpec& spec, Notes& notes) {
 void note_late_frees(const Job& job, Notes& notes) {
   if (job.runtime != Runtime::pytorch_fsdp1) return;
   notes.emplace_back(
-      "FSDP1's memory counts as free once its host has freed it; a card that is behind its host has it later, which "
-      "can "
+      "FSDP1's memory counts as free once its host has freed it; a card that is behind its host has it later, which can "
       "be the gathered parameters and gradients of two units more");
+}
+
+/// The Trainer's "auto" (transformers 5.23, integrations/deepspeed.py: trainer_config_finalize).
+void resolve_zero3_sizes(Job& job, const ModelSpec& spec, Notes& notes) {
+  Zero3Sizes& sizes = job.zero3_sizes;
+  const bool has_auto =
+      sizes.prefetch_bucket_size == kByHiddenSize || sizes.param_persistence_threshold == kByHiddenSize;
+  if (!has_auto) return;
+  if (job.runtime != Runtime::deepspeed) {
+    throw Conflict("--zero3-sizes auto is for --stack deepspeed, whose Trainer knows the model");
+  }
+  const std::int64_t hidden = spec.hidden_size;
+  if (sizes.prefetch_bucket_size == kByHiddenSize) {
+    const auto side = static_cast<double>(hidden);
+    sizes.prefetch_bucket_size = static_cast<std::int64_t>(0.9 * side * side);  // rounded as there
+  }
+  if (sizes.param_persistence_threshold == kByHiddenSize) sizes.param_persistence_threshold = checked_mul(10, hidden);
+  notes.push_back(
+      fmt::format("--zero3-sizes {} (0.9 x {} squared and 10 x {} for auto)", get_zero3_sizes(job), hidden, hidden));
 }
 
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes) {
@@ -253,6 +272,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   resolve_batch(job, notes);
   resolve_loss(job, spec, cluster, notes);
   resolve_bucket(job, spec, notes);
+  resolve_zero3_sizes(job, spec, notes);
   resolve_adapters(job, notes);
   check_ignored_label(job, spec);
   check_rest(job);

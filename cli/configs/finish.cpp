@@ -20,6 +20,14 @@ void follow(Draft& draft, std::string_view field, const std::string& value, cons
   draft.assume(field, value, why);
 }
 
+/// Where DeepSpeed's configuration has an optimizer, the Trainer's isn't made (transformers 5.23,
+/// integrations/deepspeed.py: deepspeed_optim_sched).
+void finish_optimizer(Draft& draft) {
+  if (!draft.is(fact::kOwnOptimizer, "on")) return;
+  draft.forget("optimizer");
+  draft.assume("optimizer", "adamw:deepspeed", "the one of DeepSpeed's configuration");
+}
+
 /// Returns whether a file says what trains.
 bool finish_library(Draft& draft) {
   const bool is_deepspeed = draft.is(fact::kParallel, "deepspeed");
@@ -179,6 +187,7 @@ GpuCount gpu_count(const Draft& draft) {
 
 void finish(Draft& draft) {
   const bool is_program_known = finish_library(draft);
+  finish_optimizer(draft);
   finish_method(draft);
   const std::string library = draft.get(fact::kLibrary).value_or("");
   if (library == "torchtune" || library == "torchtitan") {

@@ -100,15 +100,6 @@ std::vector<JobFile> read_job_files(const JobFlags& flags) {
   return files;
 }
 
-/// A default that is not the same for all stages of ZeRO: what is said of it shall hold.
-void check_overlap(const JobChoice& choice) {
-  const Job& job = choice.job;
-  const bool is_off = std::ranges::count(choice.fixed, "overlap_comm") > 0 && !job.overlap_comm;
-  if (is_off && job.runtime == Runtime::deepspeed && job.sharding == "full-shard") {
-    throw NotModelled("--overlap-comm off with ZeRO-3 (on, DeepSpeed's default there, is)");
-  }
-}
-
 JobChoice read_on(Job base, const JobFlags& flags, const std::vector<JobFile>& files) {
   JobChoice choice{.job = std::move(base), .fixed = {}};
   std::vector<std::string> set;
@@ -136,7 +127,6 @@ JobChoice read_on(Job base, const JobFlags& flags, const std::vector<JobFile>& f
   for (const JobField& field : fields) {
     if (std::ranges::find(set, field.name) != set.end()) choice.fixed.emplace_back(field.name);
   }
-  check_overlap(choice);
   return choice;
 }
 

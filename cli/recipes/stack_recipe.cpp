@@ -137,6 +137,7 @@ class Mapping {
                                 Name{"adafactor:fused", "adafactor", ""},
                                 Name{"sgd:fused", "sgd", "SGD"}};
     const std::string ours = job_field_named("optimizer").get(job_);
+    if (ours == "adamw:deepspeed" && job_.runtime == Runtime::deepspeed) return "deepspeed";
     const auto* const found = std::ranges::find(kNames, ours, &Name::ours);
     const std::vector<std::string>& listed = choice("optimizer")->values;
     const auto lists = [&](std::string_view name) { return std::ranges::find(listed, name) != listed.end(); };

@@ -43,9 +43,10 @@ def main():
         "train_batch_size": "auto",
     }
     if OFFLOAD != "none":
-        if OPTIMIZER != "adamw_torch_fused":
+        if OPTIMIZER not in ("adamw_torch_fused", "adamw_torch", "deepspeed"):
             sys.exit("with --offload, DeepSpeed's own AdamW updates on the CPU: leave out --optimizer")
         settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if OPTIMIZER == "deepspeed":
         settings["optimizer"] = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
     if OFFLOAD == "params":
         settings["zero_optimization"]["offload_param"] = {"device": "cpu", "pin_memory": True}
@@ -57,7 +58,7 @@ def main():
         gradient_checkpointing=GRADIENT_CHECKPOINTING == "on",
         bf16=PRECISION == "bf16-mixed",
         fp16=PRECISION == "fp16-mixed",
-        optim=OPTIMIZER,
+        optim="adamw_torch_fused" if OPTIMIZER == "deepspeed" else OPTIMIZER,
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],

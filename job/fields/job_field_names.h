@@ -52,7 +52,8 @@ inline constexpr std::array kAccumulates{Named{"sharded", Accumulate::sharded},
                                          Named{"unsharded", Accumulate::unsharded}};
 inline constexpr std::array kImplementations{
     Named{"fused", OptimizerImplementation::fused}, Named{"foreach", OptimizerImplementation::foreach},
-    Named{"loop", OptimizerImplementation::loop}, Named{"paged", OptimizerImplementation::paged}};
+    Named{"loop", OptimizerImplementation::loop}, Named{"paged", OptimizerImplementation::paged},
+    Named{"deepspeed", OptimizerImplementation::deepspeed}};
 inline constexpr std::array kKernels{Named{"libtorch", KernelSource::libtorch},
                                      Named{"vramfit", KernelSource::vramfit}};
 inline constexpr std::array kAttentions{Named{"auto", Attention::automatic}, Named{"flash", Attention::flash},

@@ -14,6 +14,7 @@
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_field_words.h"
 #include "job/fields/trained_dtype.h"
+#include "job/fields/zero_text.h"
 #include "job/optimizers.h"
 #include "job/quantization.h"
 
@@ -38,10 +39,6 @@ template <Dtype Precision::*Member>
 void set_dtype(Job& job, std::string_view value) {
   job.precision.*Member = trained_dtype(value);
 }
-std::string get_frozen_dtype(const Job& job) {
-  return job.frozen_dtype ? std::string(dtype_name(*job.frozen_dtype)) : "";
-}
-void set_frozen_dtype(Job& job, std::string_view value) { job.frozen_dtype = trained_dtype(value); }
 
 /// "" without one, so that plan files and fingerprints from before there was any are what they were.
 std::string get_quantization(const Job& job) {
@@ -198,10 +195,13 @@ constexpr std::array kJobFields{
              "Bucket size of the gradient all-reduce across replicas, in bytes; of DeepSpeed twice reduce_bucket_size, "
              "auto: the hidden size squared. Default: 26214400 (25 MiB); --runtime deepspeed: 1000000000",
              get_bucket, set_bucket, FieldGroup::sharding, HonouredBy::own_runtime},
-    JobField{"overlap_comm", FieldForm::toggle, "on|off",
-             "DeepSpeed: reduce gradients on a stream of their own (overlap_comm). Default: off; ZeRO-3 always does",
-             get_toggle<&Job::overlap_comm>, set_toggle<&Job::overlap_comm>, FieldGroup::sharding,
-             HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
+    JobField{
+        "overlap_comm", FieldForm::toggle, "on|off",
+        "DeepSpeed: reduce gradients on a stream of their own (overlap_comm). Default: on with ZeRO-3, off otherwise",
+        get_overlap, set_overlap, FieldGroup::sharding, HonouredBy::own_runtime, AtResume::may_differ,
+        InPlan::optional},
+    JobField{"zero3_sizes", FieldForm::text, "default|auto|KEY=N,...", kZero3SizesHelp, get_zero3_sizes,
+             set_zero3_sizes, FieldGroup::sharding, HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"reshard_head", FieldForm::toggle, "on|off",
              "Free the output head's gathered weights while the loss is computed. Default: off",
              get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>, FieldGroup::sharding,
@@ -226,7 +226,7 @@ constexpr std::array kJobFields{
         get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
         InPlan::optional},
     JobField{"optimizer", FieldForm::text, kOptimizerValues,
-             "Optimizer and its implementation (foreach, loop: PyTorch runtimes only). Default: adamw:fused",
+             "Optimizer and its implementation (foreach, loop, deepspeed: PyTorch runtimes). Default: adamw:fused",
              get_optimizer, set_optimizer, FieldGroup::common, HonouredBy::every_runtime, AtResume::in_part},
     JobField{"optimizer_in_backward", FieldForm::toggle, "on|off",
              "Update each unit within backward, as soon as its gradients are final, and free them at once. Takes one "

@@ -20,4 +20,10 @@ Dtype trained_dtype(std::string_view value) {
   return dtype;
 }
 
+std::string get_frozen_dtype(const Job& job) {
+  return job.frozen_dtype ? std::string(dtype_name(*job.frozen_dtype)) : "";
+}
+
+void set_frozen_dtype(Job& job, std::string_view value) { job.frozen_dtype = trained_dtype(value); }
+
 }  // namespace vramfit

@@ -1,13 +1,19 @@
 // Types that --storage-dtype and its like take.
 #pragma once
 
+#include <string>
 #include <string_view>
 
+#include "job/job.h"
 #include "model_specs/dtype.h"
 
 namespace vramfit {
 
 /// Throws InputError for a type that nothing is trained in, with what FP8 is for.
 Dtype trained_dtype(std::string_view value);
+
+/// JobField (job/fields/job_fields.h) says what they return and throw.
+std::string get_frozen_dtype(const Job& job);
+void set_frozen_dtype(Job& job, std::string_view value);
 
 }  // namespace vramfit

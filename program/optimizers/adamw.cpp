@@ -14,7 +14,8 @@ using Holds = OptimizerState::Holds;
 constexpr std::array kStates{OptimizerState{"exp_avg"}, OptimizerState{"exp_avg_sq"},
                              OptimizerState{"step", Holds::updates}};
 constexpr std::array kPytorch{OptimizerImplementation::fused, OptimizerImplementation::foreach,
-                              OptimizerImplementation::loop, OptimizerImplementation::paged};
+                              OptimizerImplementation::loop, OptimizerImplementation::paged,
+                              OptimizerImplementation::deepspeed};
 
 bool is_fused(const UnitUpdate& update) { return update.state == update.storage; }
 

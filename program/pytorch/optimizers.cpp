@@ -82,7 +82,7 @@ void step_group(Heap& heap, Wrapper& wrapper, const OptimizerGroup& group, Optim
   }
   if (implementation == OptimizerImplementation::loop) return run_loop(heap, wrapper, parameters, state);
   const Accesses gradients = accesses_of(group.gradients, reads);
-  if (implementation == OptimizerImplementation::fused) {
+  if (implementation == OptimizerImplementation::fused || implementation == OptimizerImplementation::deepspeed) {
     Accesses accesses = gradients;
     for (Tensor Trained::*tensor : {&Trained::value, &Trained::exp_avg, &Trained::exp_avg_sq, &Trained::step}) {
       add(accesses, parameters, tensor, changes);

@@ -13,7 +13,8 @@ Tensor clip_gradients(Torch& torch, Wrapper& wrapper);
 
 /// torch.optim.AdamW over all parameters in the order in which the model holds them. States are made at the first step.
 /// foreach: one list as large as all parameters lives through each step. loop (foreach=False): up to three tensors as
-/// large as parameters that follow each other. fused: none, but a step counter on the card. paged: paged_adamw_step.
+/// large as parameters that follow each other. fused: none, but a step counter on the card. deepspeed
+/// (ops/adam/fused_adam.py): none, and the step is counted on the host. paged: paged_adamw_step.
 void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 
 /// bitsandbytes' AdamW with averages in fp32, as the Trainer makes it (paged_adamw_32bit): those of parameters with

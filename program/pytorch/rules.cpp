@@ -67,6 +67,7 @@ void require_card(const Job& job, const Cluster& cluster) {
 /// AdamW was compared with traces in two of its forms.
 bool is_optimizer_of_loop(const Job& job) {
   const OptimizerImplementation form = job.optimizer_implementation;
+  if (form == OptimizerImplementation::deepspeed) return job.runtime == Runtime::deepspeed;
   if (has_trainer(job)) return form != OptimizerImplementation::loop;
   if (job.optimizer != "adamw" || form == OptimizerImplementation::paged) return false;
   return job.modeling != Modeling::accelerate || form != OptimizerImplementation::loop;

@@ -15,10 +15,16 @@ bool is_embedding(const Graph& graph, int parameter) {
   });
 }
 
+/// The Trainer's optimizer, and not that of DeepSpeed's configuration, has two groups (runtime/engine.py:
+/// _configure_basic_optimizer).
+bool has_own_groups(const Job& job) {
+  return has_trainer(job) && job.optimizer_implementation != OptimizerImplementation::deepspeed;
+}
+
 }  // namespace
 
 WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
-    : torch_(torch), graph_(graph), is_trainer_(has_trainer(job)), held_(held_parameters(graph, job)) {
+    : torch_(torch), graph_(graph), has_groups_of_trainer_(has_own_groups(job)), held_(held_parameters(graph, job)) {
   for (const Module& module : modules) {
     for (const int index : module.all()) {
       const Parameter& parameter = graph.parameters[static_cast<std::size_t>(index)];
@@ -67,7 +73,7 @@ std::vector<Trained*> WholeModel::trained() {
 }
 
 std::vector<OptimizerGroup> WholeModel::groups() {
-  if (!is_trainer_) return Wrapper::groups();
+  if (!has_groups_of_trainer_) return Wrapper::groups();
   const auto is_vector = [&](const Trained& p) {
     return graph_.parameters[static_cast<std::size_t>(p.parameter)].shape.size() == 1;
   };

@@ -33,7 +33,7 @@ class WholeModel : public Wrapper {
 
   Torch& torch_;
   const Graph& graph_;
-  bool is_trainer_;
+  bool has_groups_of_trainer_;
   std::vector<HeldParameter> held_;
   std::vector<Trained> parameters_;
   std::vector<Tensor> quantized_;

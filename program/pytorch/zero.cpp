@@ -65,7 +65,7 @@ Zero::Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<M
       bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n),
       offloads_(offload_of(job).states),
       accumulates_(job.accumulation > 1),
-      overlaps_(job.overlap_comm) {
+      overlaps_(overlaps_reductions(job)) {
   std::vector<OptimizerGroup> groups = WholeModel::groups();
   std::vector<std::vector<std::int64_t>> sizes;
   for (const OptimizerGroup& group : groups) {

@@ -96,8 +96,6 @@ class Zero final : public WholeModel, private ZeroNumbers {
   void cut(Group& group);
 
   // zero_offload.cpp
-  Tensor pinned(std::int64_t elements, Dtype dtype, Category category, const std::string& what,
-                const Tensor& from = {});
   void move_to_host(Group& group, const Tensor& copy);
   void make_host_gradients();
   void add_on_host(Place& place, const Tensor& gradient);

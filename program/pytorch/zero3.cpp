@@ -15,21 +15,26 @@ Zero3::Zero3(Torch& torch, const Graph& graph, const Job& job, const std::vector
       dtype_(job.precision.compute),
       ranks_(job.mesh.shard),
       bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n),
-      coordinator_(torch, ranks_, dtype_, {}) {
+      offload_(offload_of(job)),
+      sizes_(job.zero3_sizes),
+      gathering_(overlaps_reductions(job) ? Stream::all_gather : Stream::compute),
+      reducing_(overlaps_reductions(job) ? Stream::reduce_scatter : Stream::compute),
+      coordinator_(torch, ranks_, dtype_, sizes_, gathering_, offload_.parameters) {
   for (Trained* p : trained()) coordinator_.add(*p);
-  for (const OptimizerGroup& group : WholeModel::groups()) add_groups(group.parameters);
+  const std::vector<OptimizerGroup> groups = WholeModel::groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) add_groups(groups[i].parameters, i);
   torch.set_module_hooks(this);
   torch.on_gradient([this](int parameter) { take(parameter); });
 }
 
 /// _create_fp16_sub_groups
-void Zero3::add_groups(const std::vector<Trained*>& parameters) {
-  const std::int64_t most = Zero3Limits{}.of_sub_group;
+void Zero3::add_groups(const std::vector<Trained*>& parameters, std::size_t of_optimizer) {
   bool is_full = true;
   for (const Trained* trained : parameters) {
     if (is_full) {
       groups_.emplace_back();
       groups_.back().name = fmt::format("group {}", groups_.size() - 1);
+      groups_.back().of_optimizer = of_optimizer;
     }
     Group& group = groups_.back();
     const std::size_t place = coordinator_.place_of(trained->parameter);
@@ -37,20 +42,22 @@ void Zero3::add_groups(const std::vector<Trained*>& parameters) {
     group.elements = checked_add(group.elements, coordinator_.parameters()[place].part_elements);
     group.master.name = group.name;
     group.master.elements = group.elements;
-    is_full = group.elements >= most;
+    is_full = group.elements >= sizes_.sub_group_size;
   }
 }
 
 void Zero3::load() {
   make_parts();
   const Scope scope(heap(), "zero");
-  tracker_ = heap().make(1, Dtype::u8, Category::temporaries, "is there an infinite number");
-  heap().run("aten::zeros", {writes(tracker_)});
-  flatten();
-  make_masters();
+  if (!offload_.states) {
+    tracker_ = heap().make(1, Dtype::u8, Category::temporaries, "is there an infinite number");
+    heap().run("aten::zeros", {writes(tracker_)});
+  }
+  offload_.parameters ? flatten_on_host() : flatten();
+  offload_.states ? make_masters_on_host() : make_masters();
   bucket_ = heap().make(bucket_elements_, dtype_, Category::communication, "bucket of gradients");
-  gradients_ = heap().make(flat_.elements, dtype_, Category::gradients, "gradients of the parts");
-  heap().run("aten::zeros", {});
+  offload_.states ? make_gradients_on_host() : make_gradients();
+  norms_.resize(coordinator_.parameters().size());
   gradient_parts_.resize(coordinator_.parameters().size());
   std::int64_t begin = 0;
   for (const Group& group : groups_) {
@@ -68,12 +75,21 @@ void Zero3::load() {
   }
 }
 
+void Zero3::make_gradients() {
+  gradients_ = heap().make(flat_.elements, dtype_, Category::gradients, "gradients of the parts");
+  heap().run("aten::zeros", {});
+}
+
 /// zero.Init: each module's parameters are made, and parted at once.
 void Zero3::make_parts() {
   const Scope scope(heap(), "model");
   for (PartedParameter& p : coordinator_.parameters()) {
     const Tensor whole = heap().make(p.trained->elements, dtype_, Category::parameters, "made " + p.trained->name);
     heap().run("aten::normal_", {writes(whole)});
+    if (offload_.parameters) {
+      move_part_to_host(p, whole);
+      continue;
+    }
     p.part = heap().make(p.part_elements, dtype_, Category::parameters, "part of " + p.trained->name);
     heap().run("aten::copy_", {reads(whole), writes(p.part)});
   }
@@ -170,21 +186,34 @@ Tensor Zero3::scattered() {
         elements += p.part_elements;
         if (own < p.part_elements) {
           padding.push_back(heap().make(p.part_elements - own, dtype_, Category::temporaries,
-                                        fmt::format("padding of rank {}", rank), Stream::reduce_scatter));
+                                        fmt::format("padding of rank {}", rank), reducing_));
         }
       }
     }
     for (const Ready& ready : ready_) accesses.push_back(reads(ready.gradient));
-    flat = heap().make(elements, dtype_, Category::communication, "gradients by rank", Stream::reduce_scatter);
+    flat = heap().make(elements, dtype_, Category::communication, "gradients by rank", reducing_);
     accesses.push_back(writes(flat));
-    heap().run("aten::cat", accesses, Stream::reduce_scatter);
+    heap().run("aten::cat", accesses, reducing_);
   }
-  collected_ = heap().record(Stream::reduce_scatter);
-  heap().run("aten::div_", {changes(flat)}, Stream::reduce_scatter);
-  heap().wait(heap().start(program::Collective::reduce_scatter, program::Axis::shard, {changes(flat)},
-                           Stream::reduce_scatter, flat.elements / ranks_ * dtype_bytes(dtype_)),
-              Stream::reduce_scatter);
+  if (reducing_ != Stream::compute) collected_ = heap().record(reducing_);
+  heap().run("aten::div_", {changes(flat)}, reducing_);
+  heap().wait(heap().start(program::Collective::reduce_scatter, program::Axis::shard, {changes(flat)}, reducing_,
+                           flat.elements / ranks_ * dtype_bytes(dtype_)),
+              reducing_);
   return flat;
+}
+
+void Zero3::wait_on(Stream waiting) {
+  if (reducing_ == Stream::compute) return;
+  heap().wait_for_stream(waiting, waiting == reducing_ ? Stream::compute : reducing_);
+}
+
+/// partition_grads, without offload.
+void Zero3::keep_part(std::size_t parameter, const Tensor& flat) {
+  const Tensor& part = gradient_parts_[parameter];
+  const double passes = accumulates_ ? 3 : 2;
+  heap().run(accumulates_ ? "aten::add_" : "aten::copy_", {reads(flat), accumulates_ ? changes(part) : writes(part)},
+             {.bytes = passes * static_cast<double>(2 * part.elements)}, reducing_);
 }
 
 /// __reduce_and_partition_ipg_grads, partition_grads
@@ -192,27 +221,26 @@ void Zero3::reduce_bucket() {
   if (ready_.empty()) return;
   const Scope scope(heap(), "zero");
   std::ranges::sort(ready_, {}, &Ready::parameter);
-  heap().wait_for_stream(Stream::reduce_scatter, Stream::compute);
+  wait_on(reducing_);
   {
     const Tensor flat = scattered();
+    Tensor on_card;  // as the names of a loop in Python keep it into the next round
     for (const Ready& ready : ready_) {
-      const Tensor& part = gradient_parts_[ready.parameter];
-      const double passes = accumulates_ ? 3 : 2;
-      heap().run(accumulates_ ? "aten::add_" : "aten::copy_",
-                 {reads(flat), accumulates_ ? changes(part) : writes(part)},
-                 {.bytes = passes * static_cast<double>(2 * part.elements)}, Stream::reduce_scatter);
+      offload_.states ? send_to_host(ready.parameter, flat, on_card) : keep_part(ready.parameter, flat);
     }
-    if (flat.storage.buffer() == bucket_.storage.buffer()) collected_ = heap().record(Stream::reduce_scatter);
+    on_card = {};
+    const bool is_in_bucket = flat.storage.buffer() == bucket_.storage.buffer();
+    if (is_in_bucket && reducing_ != Stream::compute) collected_ = heap().record(reducing_);
   }
   // What is no part of the bucket goes back to the pool that it came from.
-  if (ready_elements_ > bucket_elements_) heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
+  if (ready_elements_ > bucket_elements_) wait_on(Stream::compute);
   ready_.clear();
   ready_elements_ = 0;
 }
 
 void Zero3::finish_backward() {
   reduce_bucket();
-  heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
+  wait_on(Stream::compute);
   collected_ = -1;
   accumulates_ = true;
   coordinator_.release_leftovers();

@@ -1,6 +1,7 @@
 // DeepSpeed's ZeRO-3 (0.19) as transformers' Trainer sets it up: of each parameter a rank has a part in bf16 or fp16,
 // and all of it only around the modules that use it. Gradients go through a bucket to the rank's part of each, which
-// lie in one flat tensor; those of the optimizer's groups are updated in fp32 (deepspeed/runtime/zero/stage3.py).
+// lie in one flat tensor; those of the optimizer's groups are updated in fp32 (deepspeed/runtime/zero/stage3.py). With
+// offload_optimizer that is done in host memory; with offload_param the parts are there, too.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "program/pytorch/whole_model.h"
 #include "program/pytorch/zero3_coordinator.h"
 #include "program/pytorch/zero_numbers.h"
+#include "program/stages/offload.h"
 
 namespace vramfit::eager {
 
@@ -24,12 +26,15 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   Tensor pre_output(Tensor normed) override { return leave(model_, std::move(normed)); }
   void wrap_outputs(Tensor& loss, Tensor& logits) override;
   void zero_gradients() override {}
+  void sync_gradients(bool is_last) override { is_last_ = is_last; }
   void finish_backward() override;
   void step(bool clip, const std::function<void(Phase)>& enter, const std::function<void()>& optimizer) override;
   /// Parameters that stay whole are let go of while the order is recorded.
   bool settles_in_second() const override { return true; }
   /// The one that is being updated.
   std::vector<OptimizerGroup> groups() override;
+  Tensor gradient_of(const Trained& /*parameter*/) override { return groups_[updated_].gradient; }
+  bool updates_on_host() const override { return offload_.states; }
 
   Tensor enter(const Submodule& module, Tensor input) override;
   Tensor leave(const Submodule& module, Tensor output) override;
@@ -41,11 +46,12 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   /// A part of one of the optimizer's groups, which is updated at once.
   struct Group {
     std::string name;
+    std::size_t of_optimizer = 0;         // which of the optimizer's groups it is a part of
     std::vector<std::size_t> parameters;  // of the coordinator's
     std::int64_t elements = 0;
     Tensor flat;      // the rank's parts, in the model's type
     Trained master;   // the same in fp32
-    Tensor gradient;  // in fp32
+    Tensor gradient;  // in fp32; with offload in host memory, for good
   };
   /// A gradient that waits for its reduction.
   struct Ready {
@@ -54,13 +60,31 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   };
 
   Heap& heap() { return torch().heap(); }
-  void add_groups(const std::vector<Trained*>& parameters);
+  void add_groups(const std::vector<Trained*>& parameters, std::size_t of_optimizer);
   void make_parts();
   void flatten();
   void make_masters();
+  void make_gradients();
   void take(int parameter);
   void reduce_bucket();
   Tensor scattered();
+  void keep_part(std::size_t parameter, const Tensor& flat);
+  /// `waiting` goes on once the other of compute and the stream that reduces has done what it was given.
+  void wait_on(Stream waiting);
+
+  // zero3_offload.cpp
+  void move_part_to_host(PartedParameter& parameter, const Tensor& whole);
+  void flatten_on_host();
+  void make_masters_on_host();
+  void make_gradients_on_host();
+  Tensor pinned_again(std::int64_t elements, Dtype dtype, const std::string& what);
+  Tensor widened_on_host(const Tensor& flat, const std::string& what);
+  void send_to_host(std::size_t parameter, const Tensor& flat, Tensor& on_card);
+  Tensor norm_on_way(const Tensor& gradient);
+  void check_overflow_on_host();
+  void sum_norms(const Group& group);
+  void update_on_host(Group& group, const std::function<void()>& optimizer);
+  void step_on_host(const std::function<void(Phase)>& enter, const std::function<void()>& optimizer);
 
   // zero3_step.cpp
   void check_overflow();
@@ -70,6 +94,9 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
 
   Dtype dtype_;  // of the model: bf16 or fp16
   std::int64_t ranks_, bucket_elements_;
+  Offload offload_;
+  Zero3Sizes sizes_;
+  Stream gathering_, reducing_;
   Zero3Coordinator coordinator_;
   Submodule root_{.name = "root", .parameters = {}, .is_called_by_names = true};
   Submodule model_{.name = "model", .parameters = {}, .is_called_by_names = true};
@@ -77,6 +104,9 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   std::size_t updated_ = 0;  // of groups_
   Tensor flat_, gradients_, bucket_, tracker_;
   std::vector<Tensor> gradient_parts_;  // by parameter
+  std::vector<Tensor> norms_;           // with offload: likewise, of a step
+  std::vector<Tensor> pooled_;          // with offload_param: pinned parts that were moved, which the pool keeps
+  bool is_last_ = true;                 // of its step: the micro-batch
   bool accumulates_ = false;            // this micro-batch, to what those before it left
   std::vector<Ready> ready_;
   std::int64_t ready_elements_ = 0;

@@ -14,14 +14,20 @@ constexpr std::int64_t kNever = -1;
 
 }  // namespace
 
-Zero3Coordinator::Zero3Coordinator(Torch& torch, std::int64_t ranks, Dtype dtype, Zero3Limits limits)
-    : torch_(torch), ranks_(ranks), dtype_(dtype), limits_(limits) {}
+Zero3Coordinator::Zero3Coordinator(Torch& torch, std::int64_t ranks, Dtype dtype, Zero3Sizes sizes, Stream stream,
+                                   bool offloads)
+    : torch_(torch), ranks_(ranks), dtype_(dtype), sizes_(sizes), stream_(stream), offloads_(offloads) {}
+
+void Zero3Coordinator::wait_on(Stream stream) {
+  if (stream_ == Stream::compute) return;
+  torch_.heap().wait_for_stream(stream, stream == stream_ ? Stream::compute : stream_);
+}
 
 void Zero3Coordinator::add(Trained& trained) {
   places_[trained.parameter] = parameters_.size();
   parameters_.push_back({.trained = &trained,
                          .part_elements = ceil_div(trained.elements, ranks_),
-                         .is_persistent = trained.elements <= limits_.persistent,
+                         .is_persistent = trained.elements <= sizes_.param_persistence_threshold,
                          .part = {},
                          .whole = {},
                          .gather = nullptr,
@@ -98,7 +104,7 @@ void Zero3Coordinator::fetch(const Submodule& module, Pass pass) {
     const std::shared_ptr<Gather> gather = std::exchange(p.gather, nullptr);
     wait_for(*gather);
   }
-  torch_.heap().wait_for_stream(Stream::compute, Stream::all_gather);
+  wait_on(Stream::compute);
   if (trace_ == Trace::complete) {
     take_from_queue(needed);
     prefetch();
@@ -121,7 +127,7 @@ void Zero3Coordinator::take_from_queue(const std::vector<std::size_t>& needed) {
 }
 
 void Zero3Coordinator::prefetch() {
-  const std::int64_t most = std::min(limits_.live - available_, limits_.prefetched);
+  const std::int64_t most = std::min(sizes_.max_live_parameters - available_, sizes_.prefetch_bucket_size);
   std::set<std::size_t> chosen;
   std::int64_t elements = 0;
   while (!queue_.empty() && elements < most) {
@@ -140,36 +146,51 @@ void Zero3Coordinator::gather(std::vector<std::size_t> parameters) {
   std::erase_if(parameters, [this](std::size_t p) { return parameters_[p].status != Status::parted; });
   if (parameters.empty()) return;
   std::ranges::sort(parameters);
-  Heap& heap = torch_.heap();
-  const Scope scope(heap, "zero");
+  const Scope scope(torch_.heap(), "zero");
   const auto made = std::make_shared<Gather>(Gather{.parameters = parameters, .flat = {}});
   std::int64_t elements = 0;
-  Accesses accesses;
   for (const std::size_t place : parameters) {
     PartedParameter& p = parameters_[place];
     p.status = Status::on_its_way;
     p.gather = made;
     available_ += p.trained->elements;
     elements += p.part_elements;
-    accesses.push_back(reads(p.part));
   }
-  if (ranks_ == 1) return;
-  const bool is_alone = parameters.size() == 1;
-  heap.wait_for_stream(Stream::all_gather, Stream::compute);  // it may work with what was let go of
-  Tensor& target = is_alone ? parameters_[parameters.front()].whole : made->flat;
-  target = heap.make(checked_mul(elements, ranks_), dtype_,
-                     is_alone ? Category::unsharded_parameters : Category::communication,
-                     is_alone ? "gathered " + parameters_[parameters.front()].trained->name : "gathered parameters",
-                     Stream::all_gather);
-  if (!is_alone) {
-    accesses.push_back({target.storage.buffer(), program::How::write_part});
-    heap.run("aten::cat", accesses, {.bytes = 2 * static_cast<double>(2 * elements)}, Stream::all_gather);
-    accesses = {changes(target)};
+  if (ranks_ == 1 && !offloads_) return;
+  wait_on(stream_);  // it may work with what was let go of
+  if (ranks_ > 1) return start(*made, elements);
+  for (const std::size_t place : parameters) parameters_[place].whole = on_card(parameters_[place], stream_);
+}
+
+void Zero3Coordinator::start(Gather& gather, std::int64_t part_elements) {
+  Heap& heap = torch_.heap();
+  PartedParameter& first = parameters_[gather.parameters.front()];
+  const bool is_alone = gather.parameters.size() == 1;
+  const std::int64_t elements = checked_mul(part_elements, ranks_);
+  const std::string what = is_alone ? "gathered " + first.trained->name : "gathered parameters";
+  Tensor& target = is_alone ? first.whole : gather.flat;
+  target =
+      heap.make(elements, dtype_, is_alone ? Category::unsharded_parameters : Category::communication, what, stream_);
+  std::vector<Tensor> parts;
+  for (const std::size_t place : gather.parameters) {
+    const PartedParameter& p = parameters_[place];
+    parts.push_back(offloads_ ? on_card(p, stream_) : p.part);
+  }
+  Accesses accesses;
+  if (is_alone) {
+    // A part in the flat tensor of all is read by other gathers, too: the collective has it to itself no more than
+    // they.
+    accesses = {writes(target)};
+    if (offloads_) accesses.push_back(reads(gather.sent = parts.front()));
   } else {
-    accesses.insert(accesses.begin(), writes(target));
+    for (const Tensor& part : parts) accesses.push_back(reads(part));
+    accesses.push_back({target.storage.buffer(), program::How::write_part});
+    heap.run("aten::cat", accesses, {.bytes = 2 * static_cast<double>(2 * part_elements)}, stream_);
+    parts.clear();
+    accesses = {changes(target)};
   }
-  made->token = heap.start(program::Collective::all_gather, program::Axis::shard, accesses, Stream::all_gather,
-                           elements * dtype_bytes(dtype_));
+  gather.token = heap.start(program::Collective::all_gather, program::Axis::shard, accesses, stream_,
+                            part_elements * dtype_bytes(dtype_));
 }
 
 void Zero3Coordinator::make_whole(PartedParameter& p, Tensor whole) {
@@ -183,20 +204,21 @@ void Zero3Coordinator::wait_for(Gather& gather) {
   Heap& heap = torch_.heap();
   const Scope scope(heap, "zero");
   if (gather.token >= 0) {
-    heap.wait(gather.token, Stream::all_gather);
-    heap.wait_for_stream(Stream::all_gather, Stream::compute);
+    heap.wait(gather.token, stream_);
+    wait_on(stream_);
   }
+  gather.sent = {};
   for (const std::size_t place : gather.parameters) {
     PartedParameter& p = parameters_[place];
     if (ranks_ == 1) {
-      make_whole(p, p.part);
+      make_whole(p, offloads_ ? p.whole : p.part);
     } else if (!gather.flat.storage) {
       make_whole(p, heap.narrow(p.whole, 0, p.trained->elements));
     } else {
       Tensor whole = heap.make(p.trained->elements, dtype_, Category::unsharded_parameters,
-                               "gathered " + p.trained->name, Stream::all_gather);
+                               "gathered " + p.trained->name, stream_);
       heap.run("aten::cat", {reads(gather.flat), writes(whole)}, {.bytes = 2 * static_cast<double>(2 * whole.elements)},
-               Stream::all_gather);
+               stream_);
       make_whole(p, std::move(whole));
     }
   }
@@ -224,7 +246,7 @@ const std::set<std::size_t>& Zero3Coordinator::to_release(const Submodule& modul
     if (!p.is_persistent && p.fetched_for_step <= step_) released.insert(place);
   }
   std::int64_t seen = 0;
-  for (auto step = static_cast<std::size_t>(step_); step < order_.size() && seen < limits_.reused_within; ++step) {
+  for (auto step = static_cast<std::size_t>(step_); step < order_.size() && seen < sizes_.max_reuse_distance; ++step) {
     for (const std::size_t place : order_[step]) {
       released.erase(place);
       seen += parameters_[place].trained->elements;
@@ -269,16 +291,32 @@ void Zero3Coordinator::release_all() {
   }
 }
 
+/// ds_tensor.to(device): what offload_param keeps in host memory, for as long as it is needed.
+Tensor Zero3Coordinator::on_card(const PartedParameter& p, Stream stream) {
+  Heap& heap = torch_.heap();
+  Tensor copy = heap.make(p.part_elements, dtype_, Category::communication, "part of " + p.trained->name, stream);
+  heap.copy_over_link(p.part, copy, stream);
+  return copy;
+}
+
 /// _allgather_params_sequential
 void Zero3Coordinator::gather_alone(PartedParameter& p) {
+  const Scope scope(torch_.heap(), "zero");
+  const Tensor whole = make_for_whole(p);
+  gather_into(whole, offloads_ ? on_card(p, Stream::compute) : p.part);
+  make_whole(p, torch_.heap().narrow(whole, 0, p.trained->elements));
+}
+
+Tensor Zero3Coordinator::make_for_whole(const PartedParameter& p) {
+  return torch_.heap().make(checked_mul(p.part_elements, ranks_), dtype_, Category::unsharded_parameters,
+                            "whole " + p.trained->name);
+}
+
+void Zero3Coordinator::gather_into(const Tensor& whole, const Tensor& part) {
   Heap& heap = torch_.heap();
-  const Scope scope(heap, "zero");
-  const Tensor whole = heap.make(checked_mul(p.part_elements, ranks_), dtype_, Category::unsharded_parameters,
-                                 "whole " + p.trained->name);
-  heap.wait(heap.start(program::Collective::all_gather, program::Axis::shard, {writes(whole), reads(p.part)},
-                       Stream::compute, p.part_elements * dtype_bytes(dtype_)),
+  heap.wait(heap.start(program::Collective::all_gather, program::Axis::shard, {writes(whole), reads(part)},
+                       Stream::compute, part.elements * dtype_bytes(dtype_)),
             Stream::compute);
-  make_whole(p, heap.narrow(whole, 0, p.trained->elements));
 }
 
 /// _allgather_params_coalesced: each in a tensor of its own. One rank sees them in its parts, unless there is only one.
@@ -287,8 +325,16 @@ void Zero3Coordinator::gather_persistent() {
   for (PartedParameter& p : parameters_) {
     if (p.is_persistent && p.status == Status::parted) parted.push_back(&p);
   }
-  for (PartedParameter* p : parted) {
-    ranks_ == 1 && parted.size() > 1 ? make_whole(*p, p->part) : gather_alone(*p);
+  if (parted.size() == 1) return gather_alone(*parted.front());
+  const Scope scope(torch_.heap(), "zero");
+  std::vector<Tensor> parts, wholes;
+  for (const PartedParameter* p : parted) parts.push_back(offloads_ ? on_card(*p, Stream::compute) : p->part);
+  if (ranks_ > 1) {
+    for (const PartedParameter* p : parted) wholes.push_back(make_for_whole(*p));
+    for (std::size_t i = 0; i < parted.size(); ++i) gather_into(wholes[i], parts[i]);
+  }
+  for (std::size_t i = 0; i < parted.size(); ++i) {
+    make_whole(*parted[i], ranks_ == 1 ? parts[i] : torch_.heap().narrow(wholes[i], 0, parted[i]->trained->elements));
   }
 }
 

@@ -12,24 +12,17 @@
 #include <utility>
 #include <vector>
 
+#include "job/zero3_sizes.h"
 #include "program/pytorch/torch.h"
 #include "program/pytorch/wrapper.h"
 
 namespace vramfit::eager {
 
-/// DeepSpeed's defaults, in elements of whole parameters (deepspeed/runtime/zero/config.py).
-struct Zero3Limits {
-  std::int64_t prefetched = 50'000'000;        // stage3_prefetch_bucket_size, by each module
-  std::int64_t persistent = 100'000;           // stage3_param_persistence_threshold
-  std::int64_t live = 1'000'000'000;           // stage3_max_live_parameters
-  std::int64_t reused_within = 1'000'000'000;  // stage3_max_reuse_distance
-  std::int64_t of_sub_group = 1'000'000'000;   // sub_group_size, of a rank's parts
-};
-
 /// What one collective gathers: several parameters arrive in one tensor, and each is copied out of it.
 struct Gather {
   std::vector<std::size_t> parameters;
-  Tensor flat;  // empty: one parameter, which stays where it arrives
+  Tensor flat;       // empty: one parameter, which stays where it arrives
+  Tensor sent = {};  // of one parameter whose part is in host memory: its copy, until the gather is done
   int token = -1;
   bool is_complete = false;
 };
@@ -39,7 +32,7 @@ struct PartedParameter {
   Trained* trained = nullptr;
   std::int64_t part_elements = 0;  // with the padding
   bool is_persistent = false;      // stays whole until the optimizer's step
-  Tensor part;                     // this rank's, of a flat tensor
+  Tensor part;                     // this rank's, of a flat tensor; with offload_param in host memory
   enum class Status { parted, on_its_way, whole } status = Status::parted;
   Tensor whole;
   std::shared_ptr<Gather> gather;     // while it is on its way, or nobody has waited for it
@@ -49,8 +42,9 @@ struct PartedParameter {
 
 class Zero3Coordinator {
  public:
-  /// `dtype`: of the parameters, bf16 or fp16.
-  Zero3Coordinator(Torch& torch, std::int64_t ranks, Dtype dtype, Zero3Limits limits);
+  /// `dtype`: of the parameters, bf16 or fp16. `stream`: that gathers, all_gather or with overlap_comm off compute.
+  /// `offloads`: parts are in host memory.
+  Zero3Coordinator(Torch& torch, std::int64_t ranks, Dtype dtype, Zero3Sizes sizes, Stream stream, bool offloads);
 
   /// In the order of the model's parameters.
   std::vector<PartedParameter>& parameters() { return parameters_; }
@@ -88,6 +82,13 @@ class Zero3Coordinator {
   void compare_over_ranks(std::int64_t numbers);
   std::vector<std::size_t> own(const Submodule& module) const;
   void gather(std::vector<std::size_t> parameters);
+  /// Of several ranks; `part_elements`: this rank's.
+  void start(Gather& gather, std::int64_t part_elements);
+  Tensor on_card(const PartedParameter& parameter, Stream stream);
+  Tensor make_for_whole(const PartedParameter& parameter);
+  void gather_into(const Tensor& whole, const Tensor& part);
+  /// `stream` goes on once the other of compute and the one that gathers has done what it was given.
+  void wait_on(Stream stream);
   void wait_for(Gather& gather);
   void make_whole(PartedParameter& parameter, Tensor whole);
   void release_one(PartedParameter& parameter);
@@ -98,7 +99,9 @@ class Zero3Coordinator {
   Torch& torch_;
   std::int64_t ranks_;
   Dtype dtype_;
-  Zero3Limits limits_;
+  Zero3Sizes sizes_;
+  Stream stream_;
+  bool offloads_;
   std::vector<PartedParameter> parameters_;
   std::map<int, std::size_t> places_;  // by index in the graph
   Trace trace_ = Trace::none;

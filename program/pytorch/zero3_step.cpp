@@ -8,7 +8,7 @@ namespace vramfit::eager {
 /// has_overflow, of fp16 alone: all of the rank's gradients at once, on the stream that they were reduced on.
 void Zero3::check_overflow() {
   const std::int64_t n = gradients_.elements;
-  stream_ = Stream::reduce_scatter;
+  stream_ = reducing_;
   Tensor infinite;
   {
     const Tensor magnitude = computed("aten::abs", {reads(gradients_)}, n, dtype_, "magnitude");
@@ -23,7 +23,7 @@ void Zero3::check_overflow() {
   }
   heap().run("aten::zero_", {writes(tracker_)}, stream_);
   stream_ = Stream::compute;
-  heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
+  wait_on(Stream::compute);
   heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(flag)}, Stream::compute),
               Stream::compute);
 }
@@ -80,6 +80,7 @@ void Zero3::step(bool clip, const std::function<void(Phase)>& enter, const std::
   accumulates_ = false;
   coordinator_.release_all();
   enter(Phase::clip);
+  if (offload_.states) return step_on_host(enter, optimizer);
   if (dtype_ == Dtype::f16) check_overflow();
   std::vector<Tensor> norms;
   for (const Group& group : groups_) norms.push_back(norm_of(group));

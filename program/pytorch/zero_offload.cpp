@@ -3,14 +3,9 @@
 #include <algorithm>
 
 #include "program/pytorch/zero.h"
+#include "program/pytorch/zero_host.h"
 
 namespace vramfit::eager {
-
-namespace {
-
-double bytes_of(const Tensor& tensor) { return static_cast<double>((tensor.elements * dtype_bytes(tensor.dtype)).n); }
-
-}  // namespace
 
 std::int64_t rank_with_largest_slice(const std::vector<std::vector<std::int64_t>>& sizes_of_groups,
                                      std::int64_t ranks) {
@@ -33,19 +28,6 @@ std::int64_t rank_with_largest_slice(const std::vector<std::vector<std::int64_t>
   return found;
 }
 
-/// pin_memory of what is in pageable memory: a copy, made by PyTorch's pool. `from`: what it is converted from, or
-/// nothing for zeros, which are written over before anything reads them, so that their writes are left out.
-Tensor Zero::pinned(std::int64_t elements, Dtype dtype, Category category, const std::string& what,
-                    const Tensor& from) {
-  const Tensor pageable = heap().make_on_host(elements, dtype, category, what + ", not pinned yet");
-  Tensor made = heap().make_pinned(elements, dtype, category, what);
-  if (!from.storage) return made;
-  heap().run("aten::_to_copy", {reads(from), writes(pageable)}, {.bytes = bytes_of(from) + bytes_of(pageable)},
-             Stream::host);
-  heap().run("aten::copy_", {reads(pageable), writes(made)}, {.bytes = 2 * bytes_of(pageable)}, Stream::host);
-  return made;
-}
-
 /// What the group has in host memory: its partition, which is widened there, the same in 16 bits, and the partition's
 /// gradient.
 void Zero::move_to_host(Group& group, const Tensor& copy) {
@@ -55,27 +37,28 @@ void Zero::move_to_host(Group& group, const Tensor& copy) {
     heap().wait_for_stream(Stream::compute, Stream::host);
     heap().copy_over_link(copy, there, Stream::compute);
     heap().wait_for_stream(Stream::host, Stream::compute);
-    group.master.value = pinned(elements, Dtype::f32, Category::parameters, "partition of " + group.name, there);
+    group.master.value =
+        pinned(heap(), elements, Dtype::f32, Category::parameters, "partition of " + group.name, there);
   }
-  group.narrow = pinned(elements, dtype_, Category::parameters, "updated weights of " + group.name);
+  group.narrow = pinned(heap(), elements, dtype_, Category::parameters, "updated weights of " + group.name);
 }
 
 /// Buffers for gradients on their way: of the largest parameter, on the card and in host memory, and of partitions.
 void Zero::make_host_gradients() {
   std::int64_t largest = 0;
   for (const Place& place : places_) largest = std::max(largest, place.parameter->elements);
-  largest_on_host_ = pinned(largest, dtype_, Category::gradients, "gradient of the largest parameter");
+  largest_on_host_ = pinned(heap(), largest, dtype_, Category::gradients, "gradient of the largest parameter");
   largest_ = heap().make(largest, dtype_, Category::gradients, "gradient from the host");
   for (Group& group : groups_) {
     const Partition& part = group.partition;
     // Without what the pool rounds up.
-    group.gradient = heap().narrow(pinned(part.elements, Dtype::f32, Category::gradients, "gradient of " + group.name),
-                                   0, part.elements);
+    group.gradient = heap().narrow(
+        pinned(heap(), part.elements, Dtype::f32, Category::gradients, "gradient of " + group.name), 0, part.elements);
     const std::int64_t own = places_[group.places.back()].end() - part.begin;
     const std::int64_t filled = std::clamp<std::int64_t>(own, 0, part.elements);
     if (filled == part.elements) continue;
     const Tensor padding = heap().narrow(group.gradient, filled, part.elements - filled);
-    heap().run("aten::zeros", {writes(padding)}, {.bytes = bytes_of(padding)}, Stream::host);
+    heap().run("aten::zeros", {writes(padding)}, {.bytes = bytes_in(padding)}, Stream::host);
   }
   heap().wait_for_stream(Stream::compute, Stream::host);
 }
@@ -84,7 +67,7 @@ void Zero::make_host_gradients() {
 void Zero::add_on_host(Place& place, const Tensor& gradient) {
   if (!place.on_host.storage) {
     place.on_host =
-        pinned(gradient.elements, dtype_, Category::gradients, "gradients so far of " + place.parameter->name);
+        pinned(heap(), gradient.elements, dtype_, Category::gradients, "gradients so far of " + place.parameter->name);
     heap().wait_for_stream(stream_, Stream::host);
   }
   if (micro_batch_ > 0) {
@@ -94,7 +77,7 @@ void Zero::add_on_host(Place& place, const Tensor& gradient) {
   }
   if (!is_last_) return heap().copy_over_link(gradient, place.on_host, stream_);
   // Nothing reads this one.
-  heap().run("aten::copy_", {reads(gradient)}, {.unit = Work::Unit::host_link, .bytes = bytes_of(gradient)}, stream_);
+  heap().run("aten::copy_", {reads(gradient)}, {.unit = Work::Unit::host_link, .bytes = bytes_in(gradient)}, stream_);
 }
 
 /// copy_grads_in_partition: in a step's last micro-batch the norm of what is the rank's, whether any of it overflowed,
@@ -123,10 +106,10 @@ void Zero::sum_on_card(Dtype dtype, const char* what) {
 }
 
 void Zero::update_on_host(Group& group, const std::function<void()>& optimizer) {
-  heap().run("aten::mul_", {changes(group.gradient)}, {.bytes = 2 * bytes_of(group.gradient)}, Stream::host);
+  heap().run("aten::mul_", {changes(group.gradient)}, {.bytes = 2 * bytes_in(group.gradient)}, Stream::host);
   optimizer();
   heap().run("aten::copy_", {reads(group.master.value), writes(group.narrow)},
-             {.bytes = bytes_of(group.master.value) + bytes_of(group.narrow)}, Stream::host);
+             {.bytes = bytes_in(group.master.value) + bytes_in(group.narrow)}, Stream::host);
   heap().wait_for_stream(Stream::compute, Stream::host);
   const Partition& part = group.partition;
   heap().copy_over_link(group.narrow, heap().narrow(group.flat, part.begin, part.elements), Stream::compute);

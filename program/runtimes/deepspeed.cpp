@@ -30,7 +30,7 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<eager::Zero>(torch, graph, job, modules);
 }
 
-constexpr std::array<std::string_view, 2> kHonoured{"bucket_bytes", "overlap_comm"};
+constexpr std::array<std::string_view, 3> kHonoured{"bucket_bytes", "overlap_comm", "zero3_sizes"};
 
 /// What DeepSpeed makes of bf16=True and fp16=True: reductions in the model's own type (deepspeed/runtime/engine.py:
 /// communication_data_type), partitions in fp32.
@@ -53,22 +53,19 @@ void require_precision(const Job& job) {
   }
 }
 
-/// offload_optimizer. ZeRO-1 and ZeRO-2 have nothing else.
-void require_offloaded_states(const Job& job) {
+/// offload_optimizer; params is offload_param beside it, which ZeRO-3 alone has.
+void require_offload_of_stage(const Job& job) {
+  const bool is_zero3 = job.sharding == "full-shard";
   if (job.offload.empty() || job.offload == std::vector<std::string>{"optimizer"}) return;
-  throw NotModelled(fmt::format("--offload {} with --runtime deepspeed ({}--offload optimizer is)",
-                                job_field_named("offload").get(job),
-                                job.sharding == "full-shard" ? "--sharding shard-grad-op " : ""));
+  if (is_zero3 && job.offload == std::vector<std::string>{"params"}) return;
+  throw NotModelled(fmt::format("--offload {} with --runtime deepspeed (--offload optimizer is{})",
+                                job_field_named("offload").get(job), is_zero3 ? ", or params" : ""));
 }
 
-/// Of ZeRO-3, what is on the card alone. Its reductions overlap, as DeepSpeed's do by default (runtime/zero/config.py).
-void require_zero3(const Job& job) {
-  if (job.sharding != "full-shard") return;
-  if (!job.offload.empty()) {
-    throw NotModelled(
-        fmt::format("--offload {} with ZeRO-3 (with --sharding shard-grad-op, which is ZeRO-2, --offload optimizer is)",
-                    job_field_named("offload").get(job)));
-  }
+void require_sizes_of_stage(const Job& job) {
+  if (job.sharding == "full-shard" || job.zero3_sizes == Zero3Sizes{}) return;
+  throw NotModelled(
+      fmt::format("--zero3-sizes with --sharding {} (ZeRO-3 has them: --sharding full-shard)", job.sharding));
 }
 
 /// What ZeRO's stage is called here.
@@ -96,8 +93,8 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   eager::require_rules(job, modelled, cluster, kHonoured);
-  require_offloaded_states(job);
-  require_zero3(job);
+  require_offload_of_stage(job);
+  require_sizes_of_stage(job);
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
   // Last, as the nearest stage that has rules hasn't any for what is refused above, either.
   require_stage(job);

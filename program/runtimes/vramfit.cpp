@@ -104,8 +104,11 @@ void require_dora(const Job& job) {
 
 void require_own(const Job& job, const Cluster& cluster) {
   if (job.modeling != Modeling::vramfit) refuse_field(job, "modeling");
-  if (job.overlap_comm) {
+  if (overlaps_reductions(job)) {
     throw NotModelled("--overlap-comm on with --runtime vramfit (--stack deepspeed has it; reductions overlap anyway)");
+  }
+  if (job.zero3_sizes != Zero3Sizes{}) {
+    throw NotModelled("--zero3-sizes with --runtime vramfit (--stack deepspeed has them; here: --prefetch, --wrap)");
   }
   if (job.compile) {
     throw NotModelled(

@@ -71,7 +71,7 @@ class Stacks(unittest.TestCase):
     def test_where_there_are_no_rules_the_command_that_answers_is_named(self):
         for stack in STACKS[3:7]:
             for gpus in ("1xRTX4090", "8xH100-80GB"):
-                lacking = {"deepspeed": ["--offload", "optimizer"], "accelerate": ["--optimizer", "sgd"]}.get(stack, [])
+                lacking = {"deepspeed": ["--precision", "fp32"], "accelerate": ["--optimizer", "sgd"]}.get(stack, [])
                 done = estimate("--stack", stack, "--micro-batch", "2", "--checkpointing", "full", *lacking, gpus=gpus)
                 self.assertEqual(done.returncode, 1)
                 words = shlex.split(done.stdout.splitlines()[0].split("this answers it: ")[1])
@@ -88,7 +88,7 @@ class Stacks(unittest.TestCase):
         self.assertIn("vramfit rehearse --recipe trl-grpo ", estimate("--stack", "trl-grpo").stdout)
         self.refused("--stack trl-grpo on several GPUs (recipe trl-grpo is for one)", estimate("--stack", "trl-grpo", "--exact", gpus="2xL4"), 1)
         # What a library has beside its own: offloading with DeepSpeed, bitsandbytes with torchtune.
-        self.assertIn(" --offload params ", estimate("--stack", "deepspeed", "--offload", "params", gpus="4xL4").stdout)
+        self.assertIn(" --offload params ", estimate("--stack", "deepspeed", "--precision", "fp32", "--offload", "params", gpus="4xL4").stdout)
         self.assertIn(" --optimizer PagedAdamW8bit ", estimate("--stack", "torchtune", "--optimizer", "paged_adamw_8bit", gpus="4xL4").stdout)
         self.refused("--offload params", estimate("--stack", "trl", "--offload", "params", "--exact"), 1)
         for command in ("plan", "program"):

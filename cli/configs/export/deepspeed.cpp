@@ -22,6 +22,7 @@ constexpr std::array kFields{
     FieldRow{"seq_len", Carried::script},        FieldRow{"micro_batch", Carried::written},
     FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::written},
     FieldRow{"bucket_bytes", Carried::written},  FieldRow{"overlap_comm", Carried::written},
+    FieldRow{"zero3_sizes", Carried::written},
 };
 
 int stage(const ExportWriter& writer) {
@@ -59,6 +60,35 @@ void write_bucket(JsonWriter& json, ExportWriter& writer) {
   json.member("reduce_bucket_size", job.bucket_bytes / 2);
 }
 
+void write_sizes(JsonWriter& json, const ExportWriter& writer) {
+  const Zero3Sizes& sizes = writer.plan().job.zero3_sizes;
+  const Zero3Sizes usual;
+  const auto write = [&](const char* key, std::int64_t Zero3Sizes::*size) {
+    if (sizes.*size != usual.*size) json.member(key, sizes.*size);
+  };
+  write("stage3_prefetch_bucket_size", &Zero3Sizes::prefetch_bucket_size);
+  write("stage3_param_persistence_threshold", &Zero3Sizes::param_persistence_threshold);
+  write("stage3_max_live_parameters", &Zero3Sizes::max_live_parameters);
+  write("stage3_max_reuse_distance", &Zero3Sizes::max_reuse_distance);
+  write("sub_group_size", &Zero3Sizes::sub_group_size);
+}
+
+/// What another stage than the job's has by default is written.
+void write_overlap(JsonWriter& json, const ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  if (job.runtime != Runtime::deepspeed || overlaps_reductions(job) == (stage(writer) == 3)) return;
+  json.member("overlap_comm", overlaps_reductions(job));
+}
+
+bool has_own_optimizer(const ExportWriter& writer) { return writer.is("optimizer", "adamw:deepspeed"); }
+
+/// Its figures are those of the Trainer's arguments.
+void write_optimizer(JsonWriter& json) {
+  json.key("optimizer").begin_object().member("type", "AdamW").key("params").begin_object();
+  for (const char* key : {"lr", "betas", "eps", "weight_decay"}) json.member(key, "auto");
+  json.end_object().end_object();
+}
+
 std::string settings(ExportWriter& writer) {
   const Job& job = writer.plan().job;
   JsonWriter json;
@@ -71,9 +101,12 @@ std::string settings(ExportWriter& writer) {
   json.key("zero_optimization").begin_object().member("stage", stage(writer));
   write_offload(json, writer);
   write_bucket(json, writer);
-  if (writer.is("overlap_comm", "on")) json.member("overlap_comm", true);
+  write_overlap(json, writer);
+  if (stage(writer) == 3) write_sizes(json, writer);
   if (stage(writer) == 3) json.member("stage3_gather_16bit_weights_on_model_save", true);
-  json.end_object().end_object();
+  json.end_object();
+  if (has_own_optimizer(writer)) write_optimizer(json);
+  json.end_object();
   return json.take();
 }
 
@@ -88,7 +121,7 @@ void write(ExportWriter& writer) {
   arguments += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
   arguments +=
       fmt::format("bf16: {}\nfp16: {}\n", writer.is("precision", "bf16-mixed"), writer.is("precision", "fp16-mixed"));
-  arguments += fmt::format("optim: {}\n", hf_optimizer(writer));
+  if (!has_own_optimizer(writer)) arguments += fmt::format("optim: {}\n", hf_optimizer(writer));
   writer.add_file("ds_config.json", json);
   writer.add_file("arguments.yaml", writer.comments() + arguments);
   const Cluster& cluster = writer.plan().cluster;

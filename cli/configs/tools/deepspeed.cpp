@@ -7,6 +7,7 @@
 
 #include "cli/configs/tools.h"
 #include "cli/configs/tools/shared.h"
+#include "job/fields/zero_text.h"
 
 namespace vramfit {
 namespace {
@@ -96,25 +97,31 @@ void read_offload(const Setting& setting, Draft& draft) {
 }
 
 /// Host memory is counted as PyTorch's pool pins it, and recipes pin it.
-void read_optimizer_offload(const Setting& setting, Draft& draft) {
-  read_offload<false>(setting, draft);
+template <bool Parameters>
+void read_pinned_offload(const Setting& setting, Draft& draft) {
+  read_offload<Parameters>(setting, draft);
   const ConfigNode* pinned = find_in(*setting.node, "pin_memory");
-  if (pinned == nullptr || !draft.is("offload", "optimizer")) return;
+  if (pinned == nullptr || !draft.has("offload")) return;
   read_what_is_on({setting.file, setting.key + ".pin_memory", pinned}, draft);
 }
 
-// ZeRO-3 has rules, and a recipe, with DeepSpeed's defaults.
-template <const auto& Usual>
+/// One of --zero3-sizes. What differs from DeepSpeed's defaults is put beside what the file has said before.
+template <const auto& Name>
 void read_size(const Setting& setting, Draft& draft) {
-  if (setting.is("auto")) {
-    draft.not_modelled(setting, "the Trainer makes it of the hidden size: leave it out for DeepSpeed's default");
-  } else if (setting.real() == Usual) {
-    draft.understand(setting, "what DeepSpeed has by default");
-  } else {
-    draft.not_modelled(setting, "a size of its own, which decides how much is gathered or reduced at once");
+  if (setting.is("auto") && !may_be_auto(Name)) {
+    return draft.not_modelled(setting, "the Trainer doesn't fill it in: leave it out for DeepSpeed's default");
   }
+  const std::string value = setting.is("auto") ? "auto" : fmt::to_string(setting.whole(0, kMostZero3Size));
+  Job job;
+  set_zero3_sizes(job, draft.get("zero3_sizes").value_or("default"));
+  set_zero3_size(job.zero3_sizes, Name, value);
+  draft.forget("zero3_sizes");
+  if (job.zero3_sizes == Zero3Sizes{}) return draft.understand(setting, "what DeepSpeed has by default");
+  draft.set("zero3_sizes", get_zero3_sizes(job), setting);
 }
-inline constexpr double kBucket = 5e8, kSubGroup = 1e9, kPrefetch = 5e7, kPersistent = 1e5, kLive = 1e9;
+inline constexpr std::string_view kSubGroup = "sub_group_size", kPrefetch = "prefetch_bucket_size",
+                                  kPersistent = "param_persistence_threshold", kLive = "max_live_parameters",
+                                  kReuse = "max_reuse_distance";
 
 constexpr std::int64_t kMostBucketNumbers = std::int64_t{1} << 39;
 
@@ -133,18 +140,17 @@ void read_overlap(const Setting& setting, Draft& draft) {
 
 constexpr std::array kZeroKeys{
     KeyRow{"stage", read_stage},
-    KeyRow{"offload_optimizer", read_optimizer_offload},
-    KeyRow{"offload_param", read_offload<true>},
+    KeyRow{"offload_optimizer", read_pinned_offload<false>},
+    KeyRow{"offload_param", read_pinned_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
     KeyRow{"sub_group_size", read_size<kSubGroup>},
-    KeyRow{"allgather_bucket_size", read_size<kBucket>},
     KeyRow{"stage3_prefetch_bucket_size", read_size<kPrefetch>},
     KeyRow{"stage3_param_persistence_threshold", read_size<kPersistent>},
     KeyRow{"stage3_max_live_parameters", read_size<kLive>},
     KeyRow{"max_live_parameters", read_size<kLive>},
-    KeyRow{"max_reuse_distance", read_size<kLive>},
-    KeyRow{"stage3_max_reuse_distance", read_size<kLive>},
-    KeyRow{"overlap_comm", read_what_is_on},
+    KeyRow{"max_reuse_distance", read_size<kReuse>},
+    KeyRow{"stage3_max_reuse_distance", read_size<kReuse>},
+    KeyRow{"overlap_comm", read_overlap},
     KeyRow{"contiguous_gradients", read_what_is_on},
     KeyRow{"reduce_scatter", read_what_is_on},
     KeyRow{"memory_efficient_linear", read_what_is_on},
@@ -167,6 +173,7 @@ constexpr std::array kZeroIgnored{
     IgnoredKeys{"decides about saving alone",
                 "gather_16bit_weights_on_model_save stage3_gather_16bit_weights_on_model_save "
                 "stage3_gather_fp16_weights_on_model_save"},
+    IgnoredKeys{"of ZeRO-1 and ZeRO-2 alone", "allgather_bucket_size"},
     IgnoredKeys{"on, or decided by DeepSpeed, in the recipe as well",
                 "allgather_partitions ignore_unused_parameters use_multi_rank_bucket_allreduce"},
 };
@@ -174,7 +181,7 @@ constexpr KeyTable kZeroTable{"DeepSpeed's zero_optimization", kZeroKeys, kZeroO
 
 constexpr std::array kLowZeroKeys{
     KeyRow{"stage", read_stage},
-    KeyRow{"offload_optimizer", read_optimizer_offload},
+    KeyRow{"offload_optimizer", read_pinned_offload<false>},
     KeyRow{"offload_param", read_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
     KeyRow{"overlap_comm", read_overlap},
@@ -198,9 +205,22 @@ constexpr std::array kLowZeroIgnored{
 };
 constexpr KeyTable kLowZeroTable{"DeepSpeed's zero_optimization", kLowZeroKeys, kLowZeroOthers, kLowZeroIgnored};
 
+/// Parameters have no states in host memory without offload_optimizer, which --offload params has.
+void check_offloaded_alone(const Setting& setting, Draft& draft) {
+  const auto is_on_host = [&](std::string_view key) {
+    const ConfigNode* block = find_in(*setting.node, key);
+    const ConfigNode* device = block == nullptr ? nullptr : find_in(*block, "device");
+    return device != nullptr && Setting{setting.file, "", device}.is("cpu");
+  };
+  if (!is_on_host("offload_param") || is_on_host("offload_optimizer")) return;
+  draft.not_modelled({setting.file, setting.key + ".offload_param", find_in(*setting.node, "offload_param")},
+                     "parameters in host memory without the optimizer's states (with offload_optimizer they are)");
+}
+
 template <bool IsLow>
 void read_zero(const Setting& setting, Draft& draft) {
   read_keys(setting, IsLow ? kLowZeroTable : kZeroTable, draft);
+  if (!IsLow) check_offloaded_alone(setting, draft);
 }
 
 /// The block is FusedAdam, or with offload DeepSpeedCPUAdam, of all weights in one group (runtime/engine.py:
@@ -212,9 +232,19 @@ void read_optimizer(const Setting& setting, Draft& draft) {
     return;
   }
   const Setting value{setting.file, setting.key + ".type", type};
-  draft.not_modelled(value,
-                     "DeepSpeed's own optimizer, with all weights in one group; without the block it is the Trainer's "
-                     "optim, which is estimated (but for ZeRO-3 with offload)");
+  const ConfigNode* params = find_in(*setting.node, "params");
+  const auto has = [&](std::string_view key, bool is_on) {
+    const ConfigNode* node = params == nullptr ? nullptr : find_in(*params, key);
+    return node != nullptr && Setting{setting.file, setting.key, node}.is_off() != is_on;
+  };
+  const bool is_adamw = value.is("adamw") || value.is("adam");
+  if (!is_adamw || has("torch_adam", true) || has("fp32_optimizer_states", false)) {
+    draft.not_modelled(value,
+                       "another optimizer than DeepSpeed's AdamW with states in fp32; without the block it is "
+                       "the Trainer's optim");
+  } else {
+    draft.set(fact::kOwnOptimizer, "on", value, "--optimizer adamw:deepspeed");
+  }
 }
 
 void read_if_enabled(const Setting& setting, Draft& draft) {

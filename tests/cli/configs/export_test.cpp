@@ -66,7 +66,8 @@ const std::vector<Drawn> kDeepSpeed{{"runtime", {"deepspeed"}}, {"modeling", {"t
 const std::vector<Drawn> kOfDeepSpeed{
     {"sharding", {"shard-optimizer", "shard-grad-op", "shard-grad-op", "full-shard", "no-shard"}},
     {"bucket_bytes", {"", "", "40000000", "100002", "100003"}},
-    {"overlap_comm", {"off", "off", "on"}},
+    {"overlap_comm", {"", "off", "on"}},
+    {"zero3_sizes", {"", "", "auto", "max_live_parameters=0,sub_group_size=5", "prefetch_bucket_size=1000"}},
 };
 
 void draw(Job& job, const std::vector<Drawn>& rows, Random& random) {
@@ -97,6 +98,7 @@ PlanFile draw_plan(Random& random) {
 
 /// Fields whose values say the same in two ways are written in one of them.
 Job normal(Job job, const Cluster& cluster) {
+  job.overlap_comm = overlaps_reductions(job);
   if (!job.frozen_dtype || job.method == Method::full) job.frozen_dtype = job.precision.compute;
   if (job.mesh.replicate == 1) {  // hybrid in name alone
     if (job.sharding == "hybrid-shard") job.sharding = "full-shard";
@@ -108,13 +110,14 @@ Job normal(Job job, const Cluster& cluster) {
     job.sharding = sharding.hybrid ? "hybrid-shard-zero2" : "shard-grad-op";
     job.reshard = ReshardNever{};
   }
+  // ZeRO-0 is no choice, and sizes are ZeRO-3's.
+  if (job.sharding == "no-shard") job.overlap_comm = false;
+  if (job.sharding != "full-shard") job.zero3_sizes = {};
   if (cluster.cards() == 1) {
     job.sharding = "full-shard";
     job.mesh = {};
     job.reshard = ReshardByDefault{};
   }
-  // ZeRO-3's reductions overlap by default, and ZeRO-0 is no choice.
-  if (job.sharding == "full-shard" || job.sharding == "no-shard") job.overlap_comm = false;
   const bool is_split = cluster.cards() > 1 && sharding.parameters;
   if (!is_split) job.wrap = WrapLayers{}, job.wrap_embeddings = true;
   if (job.lora.targets.size() == 7) job.lora.targets.clear();  // all linears of the model

@@ -71,42 +71,71 @@ TEST_CASE("two files that contradict each other are refused with both places") {
                        InputError);
 }
 
-TEST_CASE("DeepSpeed's own optimizer is not modelled, of whichever stage") {
+TEST_CASE("DeepSpeed's own AdamW comes before the Trainer's optimizer, and its others are not modelled") {
   const TemporaryDirectory place;
+  const std::string trainer = place.write("train.yaml", kTrainer + "deepspeed: ds.json\noptim: adamw_torch\n");
+  const auto imported = [&](const std::string& stage, const std::string& type, const std::string& more) {
+    place.write("ds.json", R"({"zero_optimization": {"stage": )" + stage + R"(}, "optimizer": {"type": ")" + type +
+                               R"(", "params": {"lr": "auto")" + more + "}}}");
+    return import_configs({trainer});
+  };
   for (const char* stage : {"1", "2", "3"}) {
-    for (const char* type : {"AdamW", "Adam", "Lamb"}) {
-      CAPTURE(stage);
+    CAPTURE(stage);
+    for (const char* type : {"AdamW", "Adam"}) {
       CAPTURE(type);
-      const std::string file =
-          place.write("ds.json", std::string(R"({"zero_optimization": {"stage": )") + stage +
-                                     R"(}, "optimizer": {"type": ")" + type + R"(", "params": {"lr": "auto"}}})");
-      const ImportedJob job = import_configs({file});
-      CHECK(says(job.unmodelled, "optimizer.type", "without the block it is the Trainer's optim, which is estimated"));
-      CHECK(value_of(job, "optimizer").empty());
+      CHECK(value_of(imported(stage, type, ""), "optimizer") == "adamw:deepspeed");
+      CHECK(imported(stage, type, R"(, "torch_adam": false)").unmodelled.empty());
+      for (const char* more : {R"(, "torch_adam": true)", R"(, "fp32_optimizer_states": false)"}) {
+        CHECK(says(imported(stage, type, more).unmodelled, "optimizer.type", "another optimizer than DeepSpeed's"));
+      }
     }
+    CHECK(says(imported(stage, "Lamb", "").unmodelled, "optimizer.type", "another optimizer than DeepSpeed's AdamW"));
+    CHECK(value_of(imported(stage, "Lamb", ""), "optimizer") == "adamw:foreach");
   }
 }
 
-TEST_CASE("overlapped reductions are a choice of ZeRO-1 and ZeRO-2") {
+TEST_CASE("overlapped reductions are a choice of every stage") {
   const TemporaryDirectory place;
   const auto imported = [&](const std::string& stage, const std::string& overlap) {
     return import_configs({place.write(
         "ds.json", R"({"zero_optimization": {"stage": )" + stage + R"(, "overlap_comm": )" + overlap + "}}")});
   };
-  for (const char* stage : {"1", "2"}) {
+  for (const char* stage : {"1", "2", "3"}) {
     CHECK(value_of(imported(stage, "true"), "overlap_comm") == "on");
     CHECK(value_of(imported(stage, "false"), "overlap_comm") == "off");
   }
-  CHECK(imported("3", "true").unmodelled.empty());
-  CHECK(value_of(imported("3", "true"), "overlap_comm").empty());
-  CHECK(says(imported("3", "false").unmodelled, "zero_optimization.overlap_comm", "on by default"));
+}
+
+TEST_CASE("ZeRO-3's sizes are one field, and offloaded parameters have their states with them") {
+  const TemporaryDirectory place;
+  const auto imported = [&](const std::string& keys) {
+    return import_configs({place.write("ds.json", R"({"zero_optimization": {"stage": 3, )" + keys + "}}")});
+  };
+  const std::string is_auto = R"("stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto")";
+  CHECK(value_of(imported(is_auto), "zero3_sizes") == "auto");
+  CHECK(imported(is_auto).unmodelled.empty());
+  CHECK(value_of(imported(is_auto + R"(, "sub_group_size": 0, "stage3_max_live_parameters": 1e9)"), "zero3_sizes") ==
+        "prefetch_bucket_size=auto,param_persistence_threshold=auto,sub_group_size=0");
+  CHECK(value_of(imported(R"("sub_group_size": 1e9, "stage3_max_reuse_distance": 1000000000)"), "zero3_sizes").empty());
+  CHECK(value_of(imported(R"("max_reuse_distance": 5, "stage3_prefetch_bucket_size": 5e7)"), "zero3_sizes") ==
+        "max_reuse_distance=5");
+  CHECK(says(imported(R"("sub_group_size": "auto")").unmodelled, "zero_optimization.sub_group_size",
+             "the Trainer doesn't fill it in"));
+  CHECK(says(imported(R"("offload_param": {"device": "cpu"})").unmodelled, "zero_optimization.offload_param",
+             "without the optimizer's states"));
+  CHECK(says(
+      imported(R"("offload_param": {"device": "cpu", "pin_memory": false}, "offload_optimizer": {"device": "cpu"})")
+          .unmodelled,
+      "zero_optimization.offload_param.pin_memory", "on by default"));
 }
 
 TEST_CASE("a file that another names is read from beside it, and said to be missing otherwise") {
   const TemporaryDirectory place;
   const std::string trainer = place.write("train.yaml", kTrainer + "deepspeed: ds.json\n");
   CHECK(says(import_configs({trainer}).unmodelled, "deepspeed", "isn't there"));
-  place.write("ds.json", R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})");
+  place.write(
+      "ds.json",
+      R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}})");
   const ImportedJob job = import_configs({trainer});
   CHECK(job.unmodelled.empty());
   CHECK(job.files.size() == 2);

@@ -16,68 +16,120 @@ from events_test import FOLDER, SMALL, TINY, Case, config_file, counted_events, 
 from random_test import CARDS, WITHOUT_BF16, failures_of_drawn, sizes
 from recorded import SKIPPED, Comparison, with_libraries
 
+KEYS = {"prefetch_bucket_size": "stage3_prefetch_bucket_size", "param_persistence_threshold": "stage3_param_persistence_threshold", "max_live_parameters": "stage3_max_live_parameters",
+        "max_reuse_distance": "stage3_max_reuse_distance", "sub_group_size": "sub_group_size"}  # of --zero3-sizes, and of DeepSpeed's configuration
+
+
+# What axolotl's configurations have: nothing is gathered ahead, and each part is updated alone.
+AT_ONCE = "prefetch_bucket_size=auto,param_persistence_threshold=auto,max_live_parameters=0,max_reuse_distance=0,sub_group_size=0"
+
+
+@dataclasses.dataclass
+class ZeroCase(Case):
+    sizes: str = ""  # of ZeRO-3, as --zero3-sizes has them
+    serial: bool = False  # ZeRO-3 without overlap_comm, which is on by default
+
+    def words_of_zero(self):
+        if self.zero < 3:
+            return super().words_of_zero()
+        named = "prefetch_bucket_size=auto,param_persistence_threshold=auto" if self.sizes == "auto" else self.sizes
+        sizes = [word.split("=") for word in named.split(",") if word]
+        return [*(["--overlap", "off"] if self.serial else []), *(["--sizes", *(f"{KEYS[key]}={value}" for key, value in sizes)] if sizes else [])]
+
+    def job(self):
+        fields = super().job()
+        if self.zero == 3:
+            fields |= {"overlap_comm": "off" if self.serial else "on"} | ({"zero3_sizes": self.sizes} if self.sizes else {})
+        return fields
+
+
 # Recorded, too; the last one has another bucket in each step, which ZeRO-3 makes in loading. Buckets that hold a part of the gradients, or less than the largest, are those of larger models.
 FEW = [
-    Case(**TINY, zero=2, ranks=2, bucket=100_000),
-    Case(**TINY, zero=2, ranks=4, bucket=30_000, accumulation=3, checkpointing="full", batch=2, tied=True),
-    Case(**TINY, zero=1, ranks=3, bucket=30_000, accumulation=2, family="qwen2"),
-    Case(**TINY, zero=2, ranks=1, clip=False),
-    Case(**TINY, zero=1, ranks=7, checkpointing="full", family="qwen3"),
+    ZeroCase(**TINY, zero=2, ranks=2, bucket=100_000),
+    ZeroCase(**TINY, zero=2, ranks=4, bucket=30_000, accumulation=3, checkpointing="full", batch=2, tied=True),
+    ZeroCase(**TINY, zero=1, ranks=3, bucket=30_000, accumulation=2, family="qwen2"),
+    ZeroCase(**TINY, zero=2, ranks=1, clip=False),
+    ZeroCase(**TINY, zero=1, ranks=7, checkpointing="full", family="qwen3"),
     # Of TINY the embedding and the output layer come and go, and all else stays whole; of SMALL, norms and biases stay.
-    Case(**TINY, zero=3, ranks=4),
-    Case(**TINY, zero=3, ranks=2, checkpointing="full"),
-    *(Case(**SMALL, zero=3, ranks=ranks, checkpointing=checkpointing) for ranks, checkpointing in ((1, "none"), (2, "none"), (8, "full"), (64, "none"))),
-    Case(**SMALL, zero=3, ranks=4, accumulation=3, bucket=5_000_000),
-    Case(**SMALL, zero=3, ranks=3, accumulation=2, checkpointing="full", tied=True, family="qwen2"),
-    Case(**SMALL, zero=3, ranks=2, tied=True, family="qwen3"),
-    Case(**TINY, zero=3, ranks=4, precision="fp16-mixed", accumulation=2, checkpointing="full", clip=False),
-    Case(**SMALL, zero=3, ranks=3, precision="fp16-mixed", card="T4", attention="auto", checkpointing="full"),
-    Case(**TINY, zero=2, ranks=64, bucket=500_000, optimizer="adamw:foreach"),
-    Case(**TINY, zero=2, ranks=2, precision="fp16-mixed", card="T4", attention="auto", bucket=30_000, accumulation=2),
-    Case(**TINY, zero=1, ranks=3, precision="fp16-mixed", clip=False),
-    Case(**TINY, zero=2, ranks=4, offload="optimizer", bucket=100_000),
-    Case(**TINY, zero=2, ranks=3, offload="optimizer", bucket=30_000, accumulation=3, checkpointing="full"),
-    Case(**TINY, zero=1, ranks=2, offload="optimizer", bucket=30_000, accumulation=2, precision="fp16-mixed"),
-    Case(**TINY, zero=2, ranks=2, overlap=True, bucket=100_000, accumulation=2),
-    Case(**TINY, zero=1, ranks=4, overlap=True, bucket=30_000, accumulation=2),
-    Case(**TINY, zero=1, ranks=4, overlap=True, bucket=5_000, accumulation=2),  # matrices are larger than the bucket
-    Case(**TINY, zero=2, ranks=16, overlap=True, bucket=0, accumulation=2),
-    Case(**TINY, zero=1, ranks=2, bucket=0),
-    Case(**TINY, zero=2, ranks=3, overlap=True, offload="optimizer", bucket=30_000, accumulation=2),
+    ZeroCase(**TINY, zero=3, ranks=4),
+    ZeroCase(**TINY, zero=3, ranks=2, checkpointing="full"),
+    *(ZeroCase(**SMALL, zero=3, ranks=ranks, checkpointing=checkpointing) for ranks, checkpointing in ((1, "none"), (2, "none"), (8, "full"), (64, "none"))),
+    ZeroCase(**SMALL, zero=3, ranks=4, accumulation=3, bucket=5_000_000),
+    ZeroCase(**SMALL, zero=3, ranks=3, accumulation=2, checkpointing="full", tied=True, family="qwen2"),
+    ZeroCase(**SMALL, zero=3, ranks=2, tied=True, family="qwen3"),
+    ZeroCase(**TINY, zero=3, ranks=4, precision="fp16-mixed", accumulation=2, checkpointing="full", clip=False),
+    ZeroCase(**SMALL, zero=3, ranks=3, precision="fp16-mixed", card="T4", attention="auto", checkpointing="full"),
+    ZeroCase(**TINY, zero=3, ranks=2, offload="optimizer"),
+    ZeroCase(**TINY, zero=3, ranks=1, offload="optimizer", accumulation=2),
+    ZeroCase(**SMALL, zero=3, ranks=4, offload="optimizer", precision="fp16-mixed", tied=True, family="qwen2", accumulation=2, bucket=5_000_000),
+    ZeroCase(**TINY, zero=3, ranks=1, offload="params", accumulation=2),
+    ZeroCase(**SMALL, zero=3, ranks=3, offload="params", accumulation=3, checkpointing="full"),
+    ZeroCase(**SMALL, zero=3, ranks=4, offload="params", precision="fp16-mixed", tied=True, family="qwen2", accumulation=2, bucket=5_000_000),
+    ZeroCase(**SMALL, zero=3, ranks=4, sizes="auto", bucket=0, accumulation=2, checkpointing="full"),
+    ZeroCase(**SMALL, zero=3, ranks=4, sizes=AT_ONCE, bucket=0, accumulation=2),
+    ZeroCase(**SMALL, zero=3, ranks=2, sizes="max_live_parameters=20000000,max_reuse_distance=3000000,sub_group_size=4000000,prefetch_bucket_size=6000000,param_persistence_threshold=0"),
+    ZeroCase(**SMALL, zero=3, ranks=3, serial=True, precision="fp16-mixed", family="qwen2", tied=True, accumulation=2),
+    ZeroCase(**SMALL, zero=3, ranks=2, serial=True, sizes="auto", bucket=0, offload="optimizer", checkpointing="full"),
+    ZeroCase(**SMALL, zero=3, ranks=2, serial=True, sizes=AT_ONCE, bucket=0, offload="params", accumulation=2),
+    ZeroCase(**TINY, zero=3, ranks=2, optimizer="adamw:deepspeed"),
+    ZeroCase(**SMALL, zero=3, ranks=3, optimizer="adamw:deepspeed", offload="params", precision="fp16-mixed", family="qwen2", tied=True, sizes="auto", bucket=0),
+    ZeroCase(**TINY, zero=2, ranks=3, optimizer="adamw:deepspeed", bucket=30_000, accumulation=2),
+    ZeroCase(**TINY, zero=1, ranks=4, optimizer="adamw:deepspeed", overlap=True, bucket=30_000),
+    ZeroCase(**SMALL, zero=2, ranks=4, optimizer="adamw:deepspeed", offload="optimizer", bucket=20_000_000, accumulation=2),
+    ZeroCase(**TINY, zero=2, ranks=64, bucket=500_000, optimizer="adamw:foreach"),
+    ZeroCase(**TINY, zero=2, ranks=2, precision="fp16-mixed", card="T4", attention="auto", bucket=30_000, accumulation=2),
+    ZeroCase(**TINY, zero=1, ranks=3, precision="fp16-mixed", clip=False),
+    ZeroCase(**TINY, zero=2, ranks=4, offload="optimizer", bucket=100_000),
+    ZeroCase(**TINY, zero=2, ranks=3, offload="optimizer", bucket=30_000, accumulation=3, checkpointing="full"),
+    ZeroCase(**TINY, zero=1, ranks=2, offload="optimizer", bucket=30_000, accumulation=2, precision="fp16-mixed"),
+    ZeroCase(**TINY, zero=2, ranks=2, overlap=True, bucket=100_000, accumulation=2),
+    ZeroCase(**TINY, zero=1, ranks=4, overlap=True, bucket=30_000, accumulation=2),
+    ZeroCase(**TINY, zero=1, ranks=4, overlap=True, bucket=5_000, accumulation=2),  # matrices are larger than the bucket
+    ZeroCase(**TINY, zero=2, ranks=16, overlap=True, bucket=0, accumulation=2),
+    ZeroCase(**TINY, zero=1, ranks=2, bucket=0),
+    ZeroCase(**TINY, zero=2, ranks=3, overlap=True, offload="optimizer", bucket=30_000, accumulation=2),
 ]
 MORE = [
-    *(Case(**SMALL, zero=zero, ranks=ranks, bucket=bucket, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
+    *(ZeroCase(**SMALL, zero=zero, ranks=ranks, bucket=bucket, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
       for zero, ranks, bucket, tied, accumulation, checkpointing in (
           (2, 2, 500_000_000, False, 1, "none"), (2, 8, 20_000_000, True, 2, "full"), (2, 16, 2_000_000, False, 3, "full"), (2, 3, 10_000_000, True, 1, "none"),
           (1, 2, 500_000_000, True, 1, "full"), (1, 8, 20_000_000, False, 3, "none"), (1, 5, 2_000_000, True, 2, "full"), (1, 1, 20_000_000, False, 1, "none")))]
 MORE += [
-    *(Case(**SMALL, zero=zero, ranks=ranks, bucket=bucket, precision=precision, offload=offload, overlap=overlap, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
+    *(ZeroCase(**SMALL, zero=zero, ranks=ranks, bucket=bucket, precision=precision, offload=offload, overlap=overlap, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
       for zero, ranks, bucket, precision, offload, overlap, tied, accumulation, checkpointing in (
           (2, 2, 500_000_000, "fp16-mixed", "none", False, False, 1, "full"), (1, 8, 20_000_000, "fp16-mixed", "none", True, True, 2, "none"), (2, 8, 20_000_000, "bf16-mixed", "optimizer", False, False, 1, "full"),
           (2, 4, 2_000_000, "fp16-mixed", "optimizer", False, True, 3, "none"), (1, 3, 10_000_000, "bf16-mixed", "optimizer", True, False, 2, "full"), (2, 16, 2_000_000, "bf16-mixed", "optimizer", True, True, 2, "full"),
           (2, 8, 20_000_000, "bf16-mixed", "none", True, False, 1, "full"), (2, 3, 2_000_000, "bf16-mixed", "none", True, True, 3, "none"), (1, 1, 500_000_000, "bf16-mixed", "optimizer", False, False, 1, "full")))]
 WIDE = {**TINY, "hidden": 512, "heads": 8, "ffn": 1024}
 MORE += [
-    Case(**WIDE, zero=3, ranks=3, accumulation=5, tied=True, family="mistral"),
-    Case(**WIDE, zero=3, ranks=64, checkpointing="full", accumulation=2, optimizer="adamw:foreach", family="qwen3"),
-    Case(**WIDE, zero=3, ranks=1, clip=False, accumulation=2, batch=2),
-    *(Case(**SMALL, zero=3, ranks=ranks, tied=tied, bucket=bucket, accumulation=accumulation, checkpointing=checkpointing, attention="auto")
+    ZeroCase(**WIDE, zero=3, ranks=3, accumulation=5, tied=True, family="mistral"),
+    ZeroCase(**WIDE, zero=3, ranks=64, checkpointing="full", accumulation=2, optimizer="adamw:foreach", family="qwen3"),
+    ZeroCase(**WIDE, zero=3, ranks=1, clip=False, accumulation=2, batch=2),
+    *(ZeroCase(**SMALL, zero=3, ranks=ranks, tied=tied, bucket=bucket, accumulation=accumulation, checkpointing=checkpointing, attention="auto")
       for ranks, tied, bucket, accumulation, checkpointing in (
           (8, True, 20_000_000, 2, "full"), (16, False, 500_000_000, 4, "none"), (7, True, 2_000_000, 4, "full"), (1, False, 500_000_000, 3, "full")))]
-MORE += [Case(**SMALL, zero=3, ranks=4, family=family, attention=attention, tied=tied, checkpointing=checkpointing, accumulation=accumulation)
+MORE += [
+    ZeroCase(**SMALL, zero=3, ranks=4, optimizer="adamw:deepspeed", offload="optimizer", accumulation=2, checkpointing="full", sizes="auto", bucket=0),
+    ZeroCase(**SMALL, zero=3, ranks=4, optimizer="adamw:deepspeed", checkpointing="full", sizes="auto", bucket=0, clip=False),
+    *(ZeroCase(**SMALL, zero=3, ranks=8, offload=offload, batch=2, clip=False) for offload in ("optimizer", "params")),
+    ZeroCase(**WIDE, zero=3, ranks=3, sizes="auto", bucket=0, family="qwen2", tied=True),
+    ZeroCase(**SMALL, zero=3, ranks=4, serial=True, accumulation=2, checkpointing="full", bucket=5_000_000)]
+MORE += [ZeroCase(**SMALL, zero=3, ranks=4, family=family, attention=attention, tied=tied, checkpointing=checkpointing, accumulation=accumulation)
          for family, attention, tied, checkpointing, accumulation in (
              ("phi3", "auto", False, "full", 1), ("granite", "auto", True, "none", 2), ("gemma", "auto", True, "full", 1), ("gemma2", "math", True, "none", 1), ("gemma3_text", "auto", True, "full", 2))]
-MORE += [Case(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
+MORE += [ZeroCase(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
          for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
 
 
 def groups_of(case):
-    """Numbers of elements of the parameters, in the optimizer's two groups."""
+    """Numbers of elements of the parameters, in the optimizer's groups: the Trainer's has two, and DeepSpeed's own one."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
     with tempfile.TemporaryDirectory() as folder, torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config_file(case, folder)))
         model.tie_weights()
+    if case.optimizer == "adamw:deepspeed":
+        return [[p.numel() for p in model.parameters()]]
     return [[p.numel() for p in model.parameters() if (p.dim() > 1) == is_matrix] for is_matrix in (True, False)]
 
 
@@ -108,16 +160,23 @@ def rehearsed(case, warm):
     return rehearsed_events(case, warm, "train.py", 0 if case.zero == 3 else heaviest_rank(case))
 
 
+def drawn_sizes(draw):
+    most = {"prefetch_bucket_size": 20_000_000, "param_persistence_threshold": 2_000_000, "max_live_parameters": 50_000_000, "max_reuse_distance": 50_000_000, "sub_group_size": 20_000_000}
+    return ",".join(f"{key}={int(10 ** draw.uniform(3, 8)) % number}" for key, number in most.items() if draw.random() < 0.6)
+
+
 def drawn(seed):
     draw = random.Random(f"deepspeed {seed}")
     family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "granite"])
     precision = draw.choice(["bf16-mixed", "fp16-mixed"])
     card = draw.choice([*CARDS, *(WITHOUT_BF16 if precision == "fp16-mixed" else [])])
-    return Case(
-        **sizes(draw, family), family=family, precision=precision, card=card, zero=draw.choice([1, 2, 3, 3]), ranks=draw.choice([1, 2, 3, 4, 7, 8, 16, 64]),
-        bucket=draw.choice([500_000_000, 2 * draw.randint(5_000, 50_000_000)]), offload=draw.choice(["none", "none", "optimizer"]), overlap=draw.random() < 0.4, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3]),
+    zero = draw.choice([1, 2, 3, 3])
+    own = {"serial": draw.random() < 0.3, "sizes": draw.choice(["", "auto", AT_ONCE, drawn_sizes(draw)])} if zero == 3 else {}
+    return ZeroCase(
+        **sizes(draw, family), **own, family=family, precision=precision, card=card, zero=zero, ranks=draw.choice([1, 2, 3, 4, 7, 8, 16, 64]),
+        bucket=draw.choice([500_000_000, 0, 2 * draw.randint(5_000, 50_000_000)]), offload=draw.choice(["none", "none", "optimizer", *(["params"] if zero == 3 else [])]), overlap=zero < 3 and draw.random() < 0.4, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3]),
         accumulation=draw.choice([1, 1, 2, 3, 5]), checkpointing=draw.choice(["none", "full"]), attention="auto" if card in WITHOUT_BF16 else draw.choice(["flash", "auto", "math"]),
-        optimizer=draw.choice(["adamw:fused", "adamw:foreach"]), clip=draw.random() < 0.8)
+        optimizer=draw.choice(["adamw:fused", "adamw:foreach", "adamw:deepspeed"]), clip=draw.random() < 0.8)
 
 
 def other_bucket(case):
@@ -125,7 +184,7 @@ def other_bucket(case):
 
 
 DEEPSPEED = Comparison(
-    script=FOLDER / "deepspeed_events_test.py", case_type=Case, libraries=["deepspeed", "transformers", "torch", "accelerate"], are_optional=True, few=FEW, more=MORE,
+    script=FOLDER / "deepspeed_events_test.py", case_type=ZeroCase, libraries=["deepspeed", "transformers", "torch", "accelerate"], are_optional=True, few=FEW, more=MORE,
     warm=lambda: libraries("torch", "transformers", "accelerate"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
 
 

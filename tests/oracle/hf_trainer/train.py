@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import sys
+import types
 
 import torch
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
@@ -20,7 +21,7 @@ from event_log import EventLog, peaks  # noqa: E402
 
 
 OPTIMIZERS = {"adamw:fused": "adamw_torch_fused", "adamw:foreach": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit",
-              "adafactor": "adafactor", "adamw:paged": "paged_adamw_32bit", "adamw-8bit:paged": "paged_adamw_8bit"}
+              "adamw:deepspeed": "adamw_torch", "adafactor": "adafactor", "adamw:paged": "paged_adamw_32bit", "adamw-8bit:paged": "paged_adamw_8bit"}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -44,10 +45,11 @@ def parse(arguments):
     parser.add_argument("--fsdp-version", type=int, choices=[1, 2], default=2, help="1: FSDP1 as accelerate's YAML files have it")
     parser.add_argument("--backward-prefetch", choices=["pre", "post", "none"], default="pre", help="of FSDP1")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
-    parser.add_argument("--offload", choices=["none", "params", "optimizer"], default="none", help="params: cpu_offload of fsdp_config; optimizer: DeepSpeed's offload_optimizer")
+    parser.add_argument("--offload", choices=["none", "params", "optimizer"], default="none", help="params: cpu_offload of fsdp_config, or DeepSpeed's offload_param and offload_optimizer; optimizer: offload_optimizer alone")
     parser.add_argument("--zero", type=int, choices=[0, 1, 2, 3], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
     parser.add_argument("--bucket", type=int, default=500_000_000, help="DeepSpeed's reduce_bucket_size, in elements; 0: auto")
-    parser.add_argument("--overlap", action="store_true", help="DeepSpeed's overlap_comm of ZeRO-1 and ZeRO-2, which is off by default")
+    parser.add_argument("--overlap", choices=["default", "on", "off"], default="default", help="DeepSpeed's overlap_comm, which ZeRO-3 alone has on by default")
+    parser.add_argument("--sizes", nargs="*", default=[], metavar="KEY=VALUE", help="of ZeRO-3, as DeepSpeed's configuration calls them; the Trainer fills in auto")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
@@ -162,17 +164,32 @@ def fsdp1_of(options):
     return {}
 
 
+def replace_fused_adam():
+    """By a stand-in that computes nothing: DeepSpeed compiles it with nvcc, and on the card its kernel allocates nothing."""
+    from deepspeed.ops.op_builder import FusedAdamBuilder
+    FusedAdamBuilder.load = lambda self, verbose=True: types.SimpleNamespace(multi_tensor_adam=lambda *arguments: None)
+
+
 def deepspeed_of(options):
     """What is not named is DeepSpeed's default."""
     if options.zero == 0:
         return {}
+    more = {}
+    if options.optimizer == "adamw:deepspeed":
+        more["optimizer"] = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
+        if options.offload == "none":
+            replace_fused_adam()
     names = ("gradient_clipping", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size")
     zero = {"stage": options.zero, "reduce_bucket_size": options.bucket or "auto"}
-    if options.overlap:
-        zero["overlap_comm"] = True
-    if options.offload == "optimizer":
+    if options.overlap != "default":
+        zero["overlap_comm"] = options.overlap == "on"
+    for key, value in (size.split("=") for size in options.sizes):
+        zero[key] = value if value == "auto" else int(value)
+    if options.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
-    return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, **{name: "auto" for name in names}}}
+    if options.offload == "params":
+        zero["offload_param"] = {"device": "cpu"}
+    return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, **more, **{name: "auto" for name in names}}}
 
 
 def settings_of(options):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/check.h"
+#include "program/readers/host_bytes.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -91,6 +93,53 @@ TEST_CASE("in fp16 a step looks through all gradients of the rank for infinities
   CHECK(in_fp16 > in_bf16);
 }
 
+TEST_CASE("programs are sound with what is offloaded, on one stream, and with any sizes") {
+  for (const char* gpus : {"1xH100-80GB", "3xA100-80GB"}) {
+    for (const char* offload : {"none", "optimizer", "params"}) {
+      for (const char* sizes : {"default", "auto", "max_live_parameters=0,max_reuse_distance=0,sub_group_size=0",
+                                "prefetch_bucket_size=0,param_persistence_threshold=0"}) {
+        for (const char* precision : {"bf16-mixed", "fp16-mixed"}) {
+          for (const char* overlap : {"on", "off"}) {
+            CAPTURE(gpus);
+            CAPTURE(offload);
+            CAPTURE(sizes);
+            CAPTURE(precision);
+            CAPTURE(overlap);
+            const ZeroSettings settings{{"offload", offload},      {"zero3_sizes", sizes},    {"precision", precision},
+                                        {"overlap_comm", overlap}, {"bucket_bytes", "60000"}, {"grad_accum", "2"}};
+            const program::Program program = zero3_program(settings, gpus);
+            CHECK(program::fault_of(program).value_or("") == "");
+            for (const program::Buffer& buffer : program.main.buffers) {
+              if (buffer.space == program::Space::pinned) CHECK(pinned_by_pool(buffer.bytes) == buffer.bytes);
+              if (std::string_view(overlap) == "off" && buffer.space == program::Space::device) {
+                CHECK(buffer.stream == Stream::compute);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("with offload the card has neither states nor, with params, parts between gathers") {
+  const auto on_card = [](const char* offload, std::string_view what) {
+    const program::Program program = zero3_program({{"offload", offload}}, "2xH100-80GB");
+    return std::ranges::count_if(program.main.buffers, [&](const program::Buffer& buffer) {
+      return buffer.space == program::Space::device &&
+             program.labels[static_cast<std::size_t>(buffer.label)].find(what) != std::string::npos;
+    });
+  };
+  CHECK(on_card("none", "exp_avg") > 0);
+  CHECK(on_card("optimizer", "exp_avg") == 0);
+  CHECK(on_card("optimizer", "master") == 0);
+  CHECK(on_card("optimizer", "parts of all parameters") == 1);
+  CHECK(on_card("params", "parts of all parameters") == 0);
+  CHECK(host_bytes(zero3_program({}, "2xH100-80GB")).n == 0);
+  CHECK(host_bytes(zero3_program({{"offload", "params"}}, "2xH100-80GB")) >
+        host_bytes(zero3_program({{"offload", "optimizer"}}, "2xH100-80GB")));
+}
+
 TEST_CASE("what a forward and a backward use is gathered ahead, and in fewer collectives, once the order is known") {
   const auto [first, later] = in_first_and_later(zero3_program({}, "4xH100-80GB"), program::Collective::all_gather);
   CHECK(later > 0);
@@ -110,8 +159,9 @@ TEST_CASE("what ZeRO-3 has no rules for is refused by name") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {"sharding", "hybrid-shard", "--sharding hybrid-shard"},
-           {"offload", "optimizer", "--offload optimizer"},
-           {"offload", "params", "--offload params"},
+           {"offload", "activations",
+            "--offload activations with --runtime deepspeed (--offload optimizer is, or params)"},
+           {"offload", "optimizer+gradients", "--offload optimizer+gradients with --runtime deepspeed"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
            {"precision", "fp32", "--precision fp32"},
            {"method", "lora", "--method lora"}}) {
@@ -119,6 +169,28 @@ TEST_CASE("what ZeRO-3 has no rules for is refused by name") {
     CHECK_THROWS_WITH_AS(require_rules(zero3_job({{name, value}}, two), two), doctest::Contains(says.c_str()),
                          NotModelled);
   }
+  CHECK_THROWS_WITH_AS(require_rules(zero3_job({{"sharding", "shard-grad-op"}, {"zero3_sizes", "auto"}}, two), two),
+                       doctest::Contains("--zero3-sizes with --sharding shard-grad-op"), NotModelled);
+}
+
+TEST_CASE("sizes are as DeepSpeed's configuration calls them, and auto is known with the model") {
+  const Cluster two = parse_cluster("2xH100-80GB");
+  const std::int64_t hidden = testing::small_llama().hidden_size;
+  const Job job = zero3_job({{"zero3_sizes", "auto"}}, two);
+  CHECK(job.zero3_sizes.param_persistence_threshold == 10 * hidden);
+  CHECK(job.zero3_sizes.prefetch_bucket_size == static_cast<std::int64_t>(0.9 * static_cast<double>(hidden * hidden)));
+  CHECK(job.zero3_sizes.sub_group_size == Zero3Sizes{}.sub_group_size);
+  const JobField& field = job_field_named("zero3_sizes");
+  Job said = job;
+  for (const char* text : {"auto", "max_live_parameters=0,sub_group_size=5", "prefetch_bucket_size=auto"}) {
+    field.set(said, text);
+    CHECK(field.get(said) == text);
+  }
+  field.set(said, "default");
+  CHECK(field.get(said).empty());
+  CHECK_THROWS_WITH_AS(field.set(said, "live=0"), doctest::Contains("max_live_parameters"), InputError);
+  CHECK_THROWS_WITH_AS(field.set(said, "sub_group_size=auto"), doctest::Contains("give a number"), InputError);
+  CHECK_THROWS_AS(field.set(said, "sub_group_size"), InputError);
 }
 
 }  // namespace vramfit
