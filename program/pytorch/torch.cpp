@@ -35,8 +35,12 @@ Tensor Torch::computed(const std::string& name, Accesses inputs, Tensor output) 
 }
 
 void Torch::set_parameter(int parameter, const Tensor& tensor, bool is_trained) {
-  parameters_.at(static_cast<std::size_t>(parameter)) = {
-      .buffer = tensor.storage.buffer(), .dtype = tensor.dtype, .is_trained = is_trained, .part = tensor.part};
+  Held& held = parameters_.at(static_cast<std::size_t>(parameter));
+  held = {.buffer = tensor.storage.buffer(),
+          .dtype = tensor.dtype,
+          .is_trained = is_trained,
+          .format = held.format,
+          .part = tensor.part};
 }
 
 void Torch::set_frozen_parameter(int parameter, Tensor& tensor) {

@@ -41,7 +41,7 @@ class AcceleratorLoop : public Loop {
   /// torch.autocast around the model's forward.
   bool is_autocast() const { return is_mixed_in_16_bits(parts_.job) && !is_sharded(); }
   /// FSDP2 converts what its root module is passed and what it returns (accelerate sets its policy's output_dtype).
-  bool has_policy() const { return is_sharded() && parts_.job.precision.compute != parts_.job.precision.storage; }
+  bool has_policy() const { return is_sharded() && is_mixed_in_16_bits(parts_.job); }
 
  private:
   /// `items`: as the model sees them.
